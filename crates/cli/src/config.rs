@@ -28,11 +28,11 @@ use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{
     self, IngensSettings, LinuxSettings, PolicySettings, PromotionPace,
 };
-use hawkeye_policy::prefault::PrefaultThreads;
-use hawkeye_policy::prezeroing::ZeroingBounds;
+use hawkeye_policy::prefault::PrefaultThreadCount;
+use hawkeye_policy::prezeroing::ZeroingRateBounds;
 use hawkeye_policy::{
-    MemoryGuard, ProcessRules, ProcessSelection, Profile, Rate, ReserveLimit, Rules, SamplingPace,
-    UnmatchedAction, Watermarks,
+    BehaviourProfile, MemoryGuard, ProcessSelectionSettings, ProcessSettings, RatePerSecond,
+    ReserveLimit, Rules, SamplingCostLimits, UnmatchedAction, Watermarks,
 };
 use std::fs::File;
 use std::io::{self, Read};
@@ -44,14 +44,14 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The behaviour of processes for which no rule sets another, where no key below overrides it.
-    pub profile: Profile,
+    pub profile: BehaviourProfile,
     pub policy: String,
     pub policy_settings: PolicySettings,
     /// Settings of the manager; its watermarks are those of the machine.
     pub settings: Settings,
     /// Watermarks of each cgroup with a memory limit.
     pub group_watermarks: Watermarks,
-    pub selection: ProcessSelection,
+    pub selection: ProcessSelectionSettings,
     pub rules: Rules,
     pub khugepaged: KhugepagedMode,
     /// Whether the kernel splits sparse huge pages when memory runs out, of excluded programs too.
@@ -91,9 +91,9 @@ impl KeywordValue for PrefaultMode {
 pub struct PrefaultSettings {
     pub mode: PrefaultMode,
     /// Regions per second at most; `None`: no limit.
-    pub rate: Option<Rate>,
+    pub rate: Option<RatePerSecond>,
     /// Number of threads; `None`: the number of spare cores.
-    pub threads: Option<PrefaultThreads>,
+    pub threads: Option<PrefaultThreadCount>,
     /// Every program on the machine gets huge pages at first faults while memory allows.
     pub huge_faults: bool,
 }
@@ -103,7 +103,7 @@ pub struct PrefaultSettings {
 pub struct PrezeroingSettings {
     /// Whether memory and idle time set its rate; if not, the rate stays as it is.
     pub paced: bool,
-    pub bounds: ZeroingBounds,
+    pub bounds: ZeroingRateBounds,
     /// Whether it zeroes only when a processor is otherwise idle; if not, this stays as it was.
     pub idle_only: bool,
 }
@@ -112,7 +112,7 @@ impl Default for PrezeroingSettings {
     fn default() -> Self {
         Self {
             paced: true,
-            bounds: ZeroingBounds::default(),
+            bounds: ZeroingRateBounds::default(),
             idle_only: true,
         }
     }
@@ -166,10 +166,10 @@ impl Config {
 
 /// A default replaces each wrong value, but a configuration with mistakes is never used.
 fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
-    let profile = top.read_or_default("profile", Profile::default());
+    let profile = top.read_or_default("profile", BehaviourProfile::default());
     let policy: Option<String> = top.read_optional("policy");
     if let Some(name) = &policy {
-        if let Err(error) = policies::by_name(name, &PolicySettings::default()) {
+        if let Err(error) = policies::make_policy_by_name(name, &PolicySettings::default()) {
             top.report_problem("policy", format!("can't be used: {error}"));
         }
     }
@@ -190,25 +190,26 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     let (unmatched, selection) = top.read_subtable("selection", read_process_selection);
     let (mode, mut fill) = top.read_subtable("fault_ahead", read_prefault_settings);
     // A key of its own overrides the profile.
-    let default_rules = ProcessRules {
+    let default_rules = ProcessSettings {
         promotes: policy.is_some() || profile.promotes(),
-        prefaults: mode.is_some() || profile.huge_first_touch(),
-        ..ProcessRules::default()
+        prefaults: mode.is_some() || profile.wants_huge_first_touch(),
+        ..ProcessSettings::default()
     };
     let rules = Rules::new(rules::read_rules(top, default_rules), unmatched);
-    let rules = rules.with_default_rules(default_rules);
-    let any = |kind: fn(&ProcessRules) -> bool| rules.process_rules().any(|rules| kind(&rules));
+    let rules = rules.with_default_settings(default_rules);
+    let any =
+        |kind: fn(&ProcessSettings) -> bool| rules.process_settings().any(|rules| kind(&rules));
     // Rules keep processes of the profile `guard` from the policy of others.
     let most = match any(|rules| rules.promotes) {
-        true => Profile::Balanced,
-        false => Profile::Guard,
+        true => BehaviourProfile::Balanced,
+        false => BehaviourProfile::Guard,
     };
     let policy = policy.unwrap_or_else(|| most.policy_name().to_owned());
     fill.mode = mode.unwrap_or(match any(|rules| rules.prefaults) {
         true => PrefaultMode::Auto,
         false => PrefaultMode::Off,
     });
-    if rules.want_warm_starts() && fill.mode == PrefaultMode::Off {
+    if rules.any_rule_wants_warm_start() && fill.mode == PrefaultMode::Off {
         let why = "uses `warm`, for which mode under [fault_ahead] must not be \"off\"";
         top.report_problem("rule", why.into());
     }
@@ -246,10 +247,10 @@ fn read_sampling_settings(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) 
     };
     *settings = s.value_or_report(wanted.check()).unwrap_or(*settings);
     settings.average = s.read_or_default("newest_weight", settings.average);
-    let usual = SamplingPace::default();
-    let pace = SamplingPace::new(
-        s.read_or_default("slowdown_percent", usual.slowdown_percent()),
-        s.read_or_default("cpu_share_percent", usual.cpu_share_percent()),
+    let usual = SamplingCostLimits::default();
+    let pace = SamplingCostLimits::new(
+        s.read_or_default("slowdown_percent", usual.max_slowdown_percent()),
+        s.read_or_default("cpu_share_percent", usual.manager_budget_share_percent()),
     );
     settings.pace = s.value_or_report(pace).unwrap_or_default();
 }
@@ -318,12 +319,14 @@ fn read_linux_settings(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> Linu
     }
 }
 
-fn read_process_selection(s: &mut ConfigTable<'_, '_>) -> (UnmatchedAction, ProcessSelection) {
-    let usual = ProcessSelection::default();
+fn read_process_selection(
+    s: &mut ConfigTable<'_, '_>,
+) -> (UnmatchedAction, ProcessSelectionSettings) {
+    let usual = ProcessSelectionSettings::default();
     let unmatched = s.read_or_default("unmatched", UnmatchedAction::default());
     let MemorySize(min_resident) =
         s.read_or_default("min_resident", MemorySize(usual.min_bytes_to_join()));
-    let made = ProcessSelection::new(
+    let made = ProcessSelectionSettings::new(
         min_resident,
         s.read_or_default("look_every", usual.scan_interval()),
         s.read_or_default("max_processes", usual.max_processes()),
@@ -396,7 +399,7 @@ fn read_prezeroing_settings(s: &mut ConfigTable<'_, '_>) -> PrezeroingSettings {
     let usual = PrezeroingSettings::default();
     let pages = s.read_or_default("pages_per_s", usual.bounds.half_busy_rate());
     let most = s.read_or_default("most_pages_per_s", usual.bounds.all_idle_rate().max(pages));
-    let bounds = ZeroingBounds::new(pages, most);
+    let bounds = ZeroingRateBounds::new(pages, most);
     PrezeroingSettings {
         paced: s.read_or_default("mode", usual.paced),
         bounds: s.value_or_report(bounds).unwrap_or_default(),

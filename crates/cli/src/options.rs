@@ -7,10 +7,10 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use hawkeye_linux::page_sizes::ThpMode;
 use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{self, PolicySettings};
-use hawkeye_policy::prefault::PrefaultThreads;
+use hawkeye_policy::prefault::PrefaultThreadCount;
 use hawkeye_policy::{
-    BloatThreshold, CoverageAverage, CpuBudget, Profile, Rate, SavingsShare, SettingError,
-    Watermarks,
+    BehaviourProfile, BloatThreshold, CoverageAveraging, CpuBudget, RatePerSecond, SavingsShare,
+    SettingError, Watermarks,
 };
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -26,8 +26,8 @@ pub struct ManageOptions {
     /// guard (promotes nothing), balanced (promotes what pays for itself), speed (the same, and
     /// memory is huge at its first touch wherever that can be arranged for the managed program
     /// alone). All recover bloat. Options below override parts of it.
-    #[arg(long, value_name = "PROFILE", hide_possible_values = true, value_parser = keyword_parser::<Profile>())]
-    pub profile: Option<Profile>,
+    #[arg(long, value_name = "PROFILE", hide_possible_values = true, value_parser = keyword_parser::<BehaviourProfile>())]
+    pub profile: Option<BehaviourProfile>,
 
     /// Choose which regions become huge first [default: by the profile].
     ///
@@ -51,8 +51,8 @@ pub struct ManageOptions {
     window: Duration,
 
     /// Weight of the newest window in the moving average of coverage, over 0 and at most 1.
-    #[arg(long, value_name = "WEIGHT", default_value = "0.4", hide_short_help = true, value_parser = checked_number_parser(CoverageAverage::new))]
-    average: CoverageAverage,
+    #[arg(long, value_name = "WEIGHT", default_value = "0.4", hide_short_help = true, value_parser = checked_number_parser(CoverageAveraging::new))]
+    average: CoverageAveraging,
 
     /// Promote at most N regions in all.
     #[arg(long, value_name = "N")]
@@ -61,8 +61,8 @@ pub struct ManageOptions {
     /// Promote at most N regions a second.
     ///
     /// With the policy linux this replaces khugepaged's 8 regions in 10 s.
-    #[arg(long, value_name = "REGIONS_PER_S", value_parser = checked_number_parser(Rate::per_second))]
-    rate: Option<Rate>,
+    #[arg(long, value_name = "REGIONS_PER_S", value_parser = checked_number_parser(RatePerSecond::new))]
+    rate: Option<RatePerSecond>,
 
     /// Limit the manager's CPU time, in % of a core.
     ///
@@ -107,14 +107,14 @@ pub struct ManageOptions {
     fault_ahead: Option<PrefaultMode>,
 
     /// Prefault at most N regions of 2 MiB a second.
-    #[arg(long, value_name = "REGIONS_PER_S", hide_short_help = true, value_parser = checked_number_parser(Rate::per_second))]
-    fill_rate: Option<Rate>,
+    #[arg(long, value_name = "REGIONS_PER_S", hide_short_help = true, value_parser = checked_number_parser(RatePerSecond::new))]
+    fill_rate: Option<RatePerSecond>,
 
     /// Prefault with N threads, 1 to 64.
     ///
     /// The default is one fewer than there are cores, at most 4.
-    #[arg(long, value_name = "N", hide_short_help = true, value_parser = checked_number_parser(PrefaultThreads::new))]
-    fill_threads: Option<PrefaultThreads>,
+    #[arg(long, value_name = "N", hide_short_help = true, value_parser = checked_number_parser(PrefaultThreadCount::new))]
+    fill_threads: Option<PrefaultThreadCount>,
 
     /// Huge pages at page faults, MACHINE-WIDE.
     ///
@@ -154,14 +154,18 @@ pub struct ManageOptions {
 }
 
 impl ManageOptions {
-    pub fn policy_name(&self, profile: Profile) -> String {
+    pub fn policy_name(&self, profile: BehaviourProfile) -> String {
         let implied = || profile.policy_name().to_owned();
         self.policy.clone().unwrap_or_else(implied)
     }
 
     /// Settings of prefault, with the mode of this profile where none is set.
-    pub fn prefault_settings(&self, profile: Profile, warm_bytes: u64) -> PrefaultSettings {
-        let implied = match profile.huge_first_touch() {
+    pub fn prefault_settings(
+        &self,
+        profile: BehaviourProfile,
+        warm_bytes: u64,
+    ) -> PrefaultSettings {
+        let implied = match profile.wants_huge_first_touch() {
             true => PrefaultMode::Auto,
             false => PrefaultMode::Off,
         };
@@ -196,7 +200,7 @@ impl ManageOptions {
 }
 
 fn parse_policy_name(name: &str) -> Result<String, String> {
-    let policy = policies::by_name(name, &PolicySettings::default());
+    let policy = policies::make_policy_by_name(name, &PolicySettings::default());
     let name = policy.map(|policy| policy.name().to_owned());
     name.map_err(|error| error.to_string())
 }
@@ -271,13 +275,13 @@ mod tests {
         }
         let (cpu, average) = (
             checked_number_parser(CpuBudget::new),
-            checked_number_parser(CoverageAverage::new),
+            checked_number_parser(CoverageAveraging::new),
         );
         let (rate, bloat) = (
-            checked_number_parser(Rate::per_second),
+            checked_number_parser(RatePerSecond::new),
             checked_number_parser(BloatThreshold::new),
         );
-        let fill_threads = checked_number_parser(PrefaultThreads::new);
+        let fill_threads = checked_number_parser(PrefaultThreadCount::new);
         assert!(cpu("0").is_err() && cpu("101").is_err() && cpu("2.5").is_ok());
         assert!(average("0").is_err() && average("1.1").is_err() && average("1").is_ok());
         assert!(rate("0").is_err() && rate("-3").is_err() && rate("0.8").is_ok());

@@ -35,7 +35,7 @@ impl ManagerProgress {
             manager.journal().latest_footprint,
             manager.journal().totals(),
         );
-        let wait = manager.promotion_pacing().waits.current(now);
+        let wait = manager.promotion_pacing().waits.current_wait(now);
         let held = match (manager.promotion_held_by(), wait) {
             (Some(hold), _) => format!("; promotion held: {hold}"),
             (None, Some(wait)) => format!("; {}", BudgetWaitStatus::new(&wait, now)),

@@ -8,8 +8,8 @@ use crate::text_format::{
 };
 use anyhow::{Context, Result};
 use hawkeye_linux::page_sizes::ObservedSizes;
-use hawkeye_manager::{Event, FootprintPoint, Journal, Machine, Manager};
-use hawkeye_policy::{Errno, Profile};
+use hawkeye_manager::{Event, FootprintAtTime, Journal, Machine, Manager};
+use hawkeye_policy::{BehaviourProfile, Errno};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -20,7 +20,7 @@ use std::path::Path;
 pub struct SessionSummary {
     /// What was managed: the command or the process ids.
     pub subject: String,
-    pub profile: Profile,
+    pub profile: BehaviourProfile,
     pub policy: &'static str,
     pub sampler: &'static str,
     pub wall_s: f64,
@@ -52,7 +52,7 @@ pub struct SessionSummary {
     pub manager_cpu_s: f64,
     pub longest_call_ms: f64,
     pub program: ProgramResourceUse,
-    pub footprints: Vec<FootprintPoint>,
+    pub footprints: Vec<FootprintAtTime>,
     /// Remarks for people, a sentence each.
     pub notes: Vec<String>,
 }
@@ -76,7 +76,7 @@ impl SessionSummary {
         let used = format!("{cpu}, {faults} minor faults, at most {peak} resident");
         line("program", used);
         line("at the end", format!("{rss} resident, {huge} of it huge"));
-        let share = |at: &FootprintPoint| at.huge_bytes as f64 / at.rss_bytes.max(1) as f64;
+        let share = |at: &FootprintAtTime| at.huge_bytes as f64 / at.rss_bytes.max(1) as f64;
         let shares: Vec<f64> = self.footprints.iter().map(share).collect();
         if shares.len() > 1 {
             let bars = bar_chart_line(&shares, 60);
@@ -185,10 +185,10 @@ pub fn journal_notes(journal: &Journal) -> Vec<String> {
 pub fn budget_wait_note(manager: &Manager<impl Machine>) -> Option<String> {
     let now = manager.machine().now();
     let waits = &manager.promotion_pacing().waits;
-    let (waited, budget) = waits.total_wait(now)?;
+    let (waited, budget) = waits.total_wait_and_last_budget(now)?;
     let waited = format_short_duration(waited.as_secs_f64());
     let mut note = format!("promotion waited {waited} in all for a budget: {budget}");
-    if let Some(wait) = waits.current(now) {
+    if let Some(wait) = waits.current_wait(now) {
         let left = format_short_duration(wait.until.saturating_sub(now).as_secs_f64());
         note += &format!("; it would have continued in {left}");
     }

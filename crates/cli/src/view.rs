@@ -9,8 +9,8 @@ pub use address_strip::{AddressStrip, AddressStripColumn, address_strip_of_proce
 pub use manager_view::ManagerView;
 
 use crate::text_format::format_short_duration;
-use hawkeye_manager::{BudgetWait, ExhaustedBudget, JournalTotals, RecentRates};
-use hawkeye_policy::{CoverageSource, Overhead, ProcessRules, RegionSample};
+use hawkeye_manager::{BudgetWait, ExhaustedBudget, JournalTotals, PromotionAndRecoveryRates};
+use hawkeye_policy::{CoverageSource, ProcessSettings, RegionSample, TranslationOverhead};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub struct ManagerStatus {
     #[serde(default)]
     pub reserve: ReserveStatus,
     #[serde(default)]
-    pub pace: RecentRates,
+    pub pace: PromotionAndRecoveryRates,
     pub managed: usize,
     /// Of these, processes that do not answer calls at the moment.
     #[serde(default)]
@@ -171,7 +171,7 @@ pub struct ProcessStatus {
     pub unit: Option<String>,
     pub rss_bytes: u64,
     pub huge_bytes: u64,
-    pub overhead: Option<Overhead>,
+    pub overhead: Option<TranslationOverhead>,
     /// CPU time that it would save if all of its memory that may be promoted were huge. In per cent
     /// of the CPU time that it uses; `None`: unknown. Based on the last sample, less what was
     /// promoted up to some seconds ago.
@@ -186,11 +186,11 @@ pub struct ProcessStatus {
     pub split: u64,
     pub recovered_bytes: u64,
     #[serde(default)]
-    pub pace: RecentRates,
+    pub pace: PromotionAndRecoveryRates,
     pub refused: u64,
     pub last_reason: Option<String>,
     /// The rules that apply to it, as of the last sample.
-    pub terms: ProcessRules,
+    pub terms: ProcessSettings,
     /// Name of the rule that includes it; `None`: no rule matches it.
     pub rule_name: Option<String>,
     /// How long a call into it has been waiting, in seconds, if at least one second.

@@ -22,17 +22,17 @@ use crate::sample::shared_pages;
 use crate::sample::walk_costs::CurrentWalkCosts;
 use crate::stop::{StopSignals, WaitResult};
 use crate::test_costs;
-use hawkeye_manager::machine::{Called, Partial};
+use hawkeye_manager::machine::{CallResult, PartialCallResult};
 use hawkeye_manager::{
     HugePageReserve, LoopWakeReason, Machine, MachineError, ManagementCosts, Prefault,
     ProcessFootprint, PromotionResult, RecoveryResult, Sampling, SliceProgress,
     TimedOutCallResults, TimedOutPromotionResult, ZeroScanResult,
 };
-use hawkeye_policy::saturating_cast::u32_of;
+use hawkeye_policy::saturating_cast::u32_from_f64;
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, Errno, HUGE_PAGE_BYTES, MachineShape, MemoryScope, MemoryState, MemoryUse,
-    PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample, ProcessSelection, RegionAddr,
-    RegionSample, ReserveState, ReserveTarget, Rules, SampleKinds,
+    BASE_PAGE_BYTES, Errno, HUGE_PAGE_BYTES, MachinePageProperties, MemoryScope, MemoryState,
+    MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample, ProcessSelectionSettings,
+    RegionAddr, RegionSample, ReserveState, ReserveTarget, Rules, SampleKinds,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -162,7 +162,7 @@ impl LinuxMachine {
 
     /// Changes the rules for the whole machine. A process that stays keeps its state; one that the
     /// new rules exclude is let go. No effect if the target names its processes.
-    pub fn set_rules(&mut self, rules: Rules, selection: ProcessSelection) {
+    pub fn set_rules(&mut self, rules: Rules, selection: ProcessSelectionSettings) {
         if let ManagedTarget::Machine { selector, .. } = &mut self.target {
             selector.set_rules(rules, selection);
             self.members.reapply_rules(selector);
@@ -180,7 +180,7 @@ impl LinuxMachine {
         process: ProcessId,
         until: Duration,
         work: impl FnOnce(&mut dyn Sampler, &mut ProcessSlice) -> Result<T>,
-    ) -> Called<T> {
+    ) -> CallResult<T> {
         let mut slice = ProcessSlice {
             deadline: self.to_instant(until),
             member: self.members.get_mut(process)?,
@@ -205,7 +205,7 @@ impl LinuxMachine {
         process: ProcessId,
         region: RegionAddr,
         expected_present: u16,
-    ) -> Called<Option<PromotionResult>> {
+    ) -> CallResult<Option<PromotionResult>> {
         let member = self.members.get_mut(process)?;
         // Rules may have changed since it was proposed.
         if !member.terms.promotes {
@@ -280,7 +280,7 @@ impl Machine for LinuxMachine {
         }
     }
 
-    fn processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
+    fn admit_and_list_processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
         let now = self.now();
         let deadline = self.to_instant(until);
         let prefaulter = self.prefaulter.as_ref();
@@ -302,10 +302,10 @@ impl Machine for LinuxMachine {
         updated.map(|()| self.members.in_join_order().to_vec())
     }
 
-    fn memory(&mut self) -> Called<MemoryState> {
+    fn read_memory_state(&mut self) -> CallResult<MemoryState> {
         let now = self.now();
         Ok(MemoryState {
-            machine: self.memory_use(&MemoryScope::Machine)?,
+            machine: self.read_memory_use(&MemoryScope::Machine)?,
             groups: self
                 .groups
                 .read_limited_cgroups(now, self.members.in_join_order()),
@@ -314,7 +314,7 @@ impl Machine for LinuxMachine {
         })
     }
 
-    fn memory_use(&mut self, scope: &MemoryScope) -> Called<MemoryUse> {
+    fn read_memory_use(&mut self, scope: &MemoryScope) -> CallResult<MemoryUse> {
         match scope {
             MemoryScope::Machine => system_memory::machine_memory_use()
                 .map_err(|error| MachineError::Other(error.to_string())),
@@ -326,7 +326,7 @@ impl Machine for LinuxMachine {
         }
     }
 
-    fn take_late_results(&mut self) -> TimedOutCallResults {
+    fn take_timed_out_call_results(&mut self) -> TimedOutCallResults {
         let mut ended = Vec::new();
         for finished in self.calls.take_late_calls() {
             let process = finished.process;
@@ -360,7 +360,7 @@ impl Machine for LinuxMachine {
         }
     }
 
-    fn shape(&self) -> MachineShape {
+    fn page_properties(&self) -> MachinePageProperties {
         self.sizing.shape
     }
 
@@ -370,7 +370,7 @@ impl Machine for LinuxMachine {
         region: RegionAddr,
         order: PageOrder,
         expected_present: u16,
-    ) -> Called<PromotionResult> {
+    ) -> CallResult<PromotionResult> {
         // Neither MADV_COLLAPSE nor khugepaged makes pages of other sizes (up to 7.2).
         if order != PageOrder::HUGE {
             return Err(MachineError::PageSize(order));
@@ -421,12 +421,12 @@ impl Machine for LinuxMachine {
         }
     }
 
-    fn scan_zeros(
+    fn count_zero_pages_in_huge_page(
         &mut self,
         process: ProcessId,
         region: RegionAddr,
         enough: u16,
-    ) -> Called<ZeroScanResult> {
+    ) -> CallResult<ZeroScanResult> {
         let member = self.members.get_mut(process)?;
         let begun = Instant::now();
         let found = self
@@ -439,7 +439,11 @@ impl Machine for LinuxMachine {
         Ok(ZeroScanResult { zero_pages, took })
     }
 
-    fn recover_bloat(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult> {
+    fn recover_bloat(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> CallResult<RecoveryResult> {
         let member = self.members.get_mut(process)?;
         let failed = |error: LinuxError| error.into_machine_error(process);
         let refused = |call, errno| MachineError::Refused {
@@ -483,7 +487,11 @@ impl Machine for LinuxMachine {
         })
     }
 
-    fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessFootprint> {
+    fn footprint(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> PartialCallResult<ProcessFootprint> {
         let counted = self.run_sampler_slice(process, until, |sampler, slice| {
             sampler.count_huge_bytes(slice)
         })?;
@@ -505,7 +513,7 @@ impl Machine for LinuxMachine {
         }))
     }
 
-    fn own_costs(&self) -> ManagementCosts {
+    fn management_costs(&self) -> ManagementCosts {
         // The filler's zeroing is work that the programs would have done.
         let filler = self.prefault_statistics().unwrap_or_default();
         let own = process::own_cpu_time() + self.calls.statistics.helper_cpu + filler.helper_cpu;
@@ -522,7 +530,7 @@ impl Sampling for LinuxMachine {
         process: ProcessId,
         needs: SampleKinds,
         until: Duration,
-    ) -> Partial<()> {
+    ) -> PartialCallResult<()> {
         self.run_sampler_slice(process, until, |sampler, slice| {
             match slice.member.terms.promotes {
                 true => sampler.start_window(slice, needs),
@@ -531,13 +539,13 @@ impl Sampling for LinuxMachine {
         })
     }
 
-    fn probe(&mut self, process: ProcessId, until: Duration) -> Called<Option<Duration>> {
+    fn probe(&mut self, process: ProcessId, until: Duration) -> CallResult<Option<Duration>> {
         self.run_sampler_slice(process, until, |sampler, slice| {
             sampler.continue_probing(slice)
         })
     }
 
-    fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample> {
+    fn sample(&mut self, process: ProcessId, until: Duration) -> PartialCallResult<ProcessSample> {
         let sampled =
             self.run_sampler_slice(process, until, |sampler, slice| sampler.read_sample(slice))?;
         let mut sample = match sampled {
@@ -559,7 +567,11 @@ impl Sampling for LinuxMachine {
         Ok(SliceProgress::Done(sample))
     }
 
-    fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>> {
+    fn huge_pages(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> PartialCallResult<Vec<RegionSample>> {
         self.run_sampler_slice(process, until, |sampler, slice| {
             sampler.list_huge_pages(slice)
         })
@@ -577,17 +589,17 @@ impl Sampling for LinuxMachine {
 impl HugePageReserve for LinuxMachine {
     fn reserve_state(&self) -> ReserveState {
         let state = RESERVE.state();
-        let filled = u32_of(state.filled as f64);
+        let filled = u32_from_f64(state.filled as f64);
         let fill_cpu = test_costs::fill_cost().map_or(state.fill_cpu, |cost| cost * filled);
         ReserveState { fill_cpu, ..state }
     }
 
-    fn set_reserve_target(&mut self, target: ReserveTarget, most: u32) -> Called<()> {
+    fn set_reserve_target(&mut self, target: ReserveTarget, most: u32) -> CallResult<()> {
         let pages = match self.groups.own_remaining_bytes() {
-            // The reserve is charged to the manager's own cgroup: at most a quarter of what would be
-            // left there without it.
+            // The reserve is charged to the manager's own cgroup: at most a quarter of what would
+            // be left there without it.
             Some(room_bytes) if target.pages > 0 => {
-                let room = u32_of((room_bytes / HUGE_PAGE_BYTES) as f64);
+                let room = u32_from_f64((room_bytes / HUGE_PAGE_BYTES) as f64);
                 target
                     .pages
                     .min(RESERVE.state().held.saturating_add(room) / 4)
@@ -600,7 +612,7 @@ impl HugePageReserve for LinuxMachine {
 }
 
 impl Prefault for LinuxMachine {
-    fn take_prefaulted(&mut self, process: ProcessId) -> u64 {
+    fn take_prefaulted_bytes(&mut self, process: ProcessId) -> u64 {
         let prefaulter = self.prefaulter.as_ref();
         prefaulter.map_or(0, |prefaulter| prefaulter.take_prefaulted(process))
     }

@@ -21,7 +21,7 @@ pub use mapped_sizes::{MappedSizes, read_mapped_sizes};
 pub use size_switches::SizeSwitches;
 
 use crate::machine_lease::thp_settings::read_setting;
-use hawkeye_policy::{PageOrder, PageOrders};
+use hawkeye_policy::{PageOrder, PageOrderSet};
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -110,7 +110,7 @@ impl SizeCounters {
 }
 
 /// Sizes with a switch of their own under `thp`, ascending; none on kernels before 6.8.
-pub fn available_mthp_sizes(thp: &Path) -> PageOrders {
+pub fn available_mthp_sizes(thp: &Path) -> PageOrderSet {
     let entries = fs::read_dir(thp).into_iter().flatten().flatten();
     let order = |name: &str| {
         let kib = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
@@ -159,7 +159,7 @@ pub fn read_size_settings(thp: &Path) -> Vec<SizeSetting> {
 }
 
 /// Sizes below that of a huge page.
-pub fn mthp_sizes_below_huge(thp: &Path) -> PageOrders {
+pub fn mthp_sizes_below_huge(thp: &Path) -> PageOrderSet {
     let is_small = |order: &PageOrder| *order < PageOrder::HUGE;
     available_mthp_sizes(thp).iter().filter(is_small).collect()
 }

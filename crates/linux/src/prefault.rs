@@ -29,8 +29,8 @@ use crate::processes::process::ProcessHandle;
 use crate::sample::page_tables::BoundTarget;
 pub(crate) use fault_trace::FaultTrace;
 use fault_trace::FaultTraceWatchlist;
-use hawkeye_policy::prefault::PrefaultThreads;
-use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, Rate};
+use hawkeye_policy::prefault::PrefaultThreadCount;
+use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RatePerSecond};
 use prefault_loop::PrefaultLoop;
 use profile_store::{ProfileRecorder, ProgramProfile};
 use std::collections::{HashMap, HashSet};
@@ -100,7 +100,7 @@ struct PrefaultSharedState {
 struct FollowedProcess {
     handle: Arc<ProcessHandle>,
     room_regions: u64,
-    /// Filled since the manager's last call of `take_prefaulted`.
+    /// Filled since the manager's last call of `take_prefaulted_bytes`.
     filled_regions: u64,
     /// Requested, but not yet handed to the predictor.
     warm_regions: u64,
@@ -126,11 +126,11 @@ impl Prefaulter {
     /// per second with `threads` threads. `None` for `threads` means as many as there are spare
     /// cores.
     pub fn start_loading(
-        rate: Option<Rate>,
-        threads: Option<PrefaultThreads>,
+        rate: Option<RatePerSecond>,
+        threads: Option<PrefaultThreadCount>,
     ) -> Result<StartingPrefaulter> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let threads = threads.unwrap_or_else(|| PrefaultThreads::default_for_cores(cores));
+        let threads = threads.unwrap_or_else(|| PrefaultThreadCount::default_for_cores(cores));
         let shared = Arc::new(PrefaultSharedState::default());
         let (tell, told) = mpsc::channel();
         let for_filler = Arc::clone(&shared);

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{machine, manages, start, wait_joined, workloads};
-use hawkeye_policy::{ProcessRules, RuleAction};
+use hawkeye_policy::{ProcessSettings, RuleAction};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 fn limit_open_files(soft: Option<u64>) {
@@ -15,7 +15,7 @@ fn limit_open_files(soft: Option<u64>) {
 #[test]
 fn managed_processes_stay_when_no_file_can_be_opened() {
     let workload = start(80);
-    let usual = RuleAction::Include(ProcessRules::default());
+    let usual = RuleAction::Include(ProcessSettings::default());
     let (mut machine, _bell) = machine(workloads(usual));
     wait_joined(&mut machine, usual, workload.pid());
     limit_open_files(Some(3));

@@ -8,7 +8,8 @@ use hawkeye_manager::{
     LoopWakeReason, Machine, MachineError, PromotionResult, Sampling, SliceProgress,
 };
 use hawkeye_policy::{
-    PageOrder, ProcessId, ProcessRules, ProcessSample, ProcessSelection, Profile, RuleAction,
+    BehaviourProfile, PageOrder, ProcessId, ProcessSample, ProcessSelectionSettings,
+    ProcessSettings, RuleAction,
 };
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ fn sample(machine: &mut LinuxMachine, process: ProcessId) -> Result<ProcessSampl
 }
 
 fn managed_processes(machine: &mut LinuxMachine) -> Vec<ProcessId> {
-    let listed = machine.processes(machine.now() + DEADLINE);
+    let listed = machine.admit_and_list_processes(machine.now() + DEADLINE);
     listed.done().expect("all have joined")
 }
 
@@ -41,7 +42,7 @@ fn member(machine: &mut LinuxMachine, pid: u32) -> Option<ManagedProcessView> {
 
 /// The process under these rules.
 fn under(machine: &mut LinuxMachine, action: RuleAction, pid: u32) -> Option<ManagedProcessView> {
-    machine.set_rules(workloads(action), ProcessSelection::default());
+    machine.set_rules(workloads(action), ProcessSelectionSettings::default());
     member(machine, pid)
 }
 
@@ -49,7 +50,7 @@ fn under(machine: &mut LinuxMachine, action: RuleAction, pid: u32) -> Option<Man
 fn large_processes_join_and_leave_with_the_rules_that_hold() {
     let (large, small) = (start(80), start(8));
     let own = vec![1u8; 80 << 20];
-    let usual = RuleAction::Include(ProcessRules::default());
+    let usual = RuleAction::Include(ProcessSettings::default());
     let (mut machine, _bell) = machine(workloads(usual));
     wait_joined(&mut machine, usual, large.pid());
     let joined = member(&mut machine, large.pid()).expect("it is large");
@@ -60,9 +61,9 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     assert!(member(&mut machine, std::process::id()).is_none());
     drop(own);
 
-    let heavy = ProcessRules {
+    let heavy = ProcessSettings {
         weight: 3.0,
-        ..ProcessRules::default()
+        ..ProcessSettings::default()
     };
     let same = under(&mut machine, RuleAction::Include(heavy), large.pid()).expect("it stays");
     assert_eq!(same.terms.weight, 3.0);
@@ -70,10 +71,10 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     assert_eq!(sampled.terms, same.terms);
     let first = sampled.regions.first().expect("it has memory").region;
 
-    let guarded = ProcessRules::default().with_profile(Profile::Guard);
+    let guarded = ProcessSettings::default().with_profile(BehaviourProfile::Guard);
     machine.set_rules(
         workloads(RuleAction::Include(guarded)),
-        ProcessSelection::default(),
+        ProcessSelectionSettings::default(),
     );
     let sampled = sample(&mut machine, same.process).unwrap();
     assert_eq!((sampled.terms.promotes, sampled.regions.len()), (false, 0));
@@ -98,14 +99,14 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
 fn processes_that_join_together_join_over_several_calls() {
     let large = [start(80), start(80), start(80)];
     sleep(Duration::from_millis(1500));
-    let (mut machine, _bell) = machine(workloads(RuleAction::Include(ProcessRules::default())));
+    let (mut machine, _bell) = machine(workloads(RuleAction::Include(ProcessSettings::default())));
     let begun = Instant::now();
     let mut most_at_once = 0;
     let mut calls = 0;
     let all = loop {
         let before = machine.managed_processes().len();
         let now = machine.now();
-        let listed = machine.processes(now).done();
+        let listed = machine.admit_and_list_processes(now).done();
         most_at_once = most_at_once.max(machine.managed_processes().len() - before);
         calls += 1;
         if let Some(all) = listed {
@@ -124,16 +125,23 @@ fn processes_that_join_together_join_over_several_calls() {
 fn at_most_max_processes_are_managed() {
     // A process that uses a whole core ranks as if it had 8 times its memory.
     let (larger, large) = (start(720), start(80));
-    let usual = RuleAction::Include(ProcessRules::default());
+    let usual = RuleAction::Include(ProcessSettings::default());
     let (mut machine, _bell) = machine(workloads(usual));
     for pid in [larger.pid(), large.pid()] {
         wait_joined(&mut machine, usual, pid);
     }
-    machine.set_rules(workloads(RuleAction::Exclude), ProcessSelection::default());
+    machine.set_rules(
+        workloads(RuleAction::Exclude),
+        ProcessSelectionSettings::default(),
+    );
     assert!(managed_processes(&mut machine).is_empty());
-    let usual = ProcessSelection::default();
-    let one = ProcessSelection::new(usual.min_bytes_to_join(), usual.scan_interval(), 1).unwrap();
-    machine.set_rules(workloads(RuleAction::Include(ProcessRules::default())), one);
+    let usual = ProcessSelectionSettings::default();
+    let one =
+        ProcessSelectionSettings::new(usual.min_bytes_to_join(), usual.scan_interval(), 1).unwrap();
+    machine.set_rules(
+        workloads(RuleAction::Include(ProcessSettings::default())),
+        one,
+    );
     assert_eq!(managed_processes(&mut machine).len(), 1);
     let pids = [larger.pid(), large.pid()];
     let mut found = managed_processes(&mut machine).into_iter();

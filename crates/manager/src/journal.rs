@@ -2,7 +2,7 @@
 //! a view of it.
 
 use hawkeye_policy::event::serialize_as_seconds;
-use hawkeye_policy::saturating_cast::usize_of;
+use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{Errno, Event, ProcessId, Reason};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -21,7 +21,7 @@ pub struct JournalEntry {
 
 /// Resident and huge memory of all managed processes, at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct FootprintPoint {
+pub struct FootprintAtTime {
     /// Seconds since management began.
     pub at_s: f64,
     /// Resident memory, in bytes.
@@ -74,7 +74,7 @@ pub struct Journal {
     /// Number of entries ever written.
     pub written_entries: u64,
     /// Footprints over time, oldest first.
-    pub footprints: Vec<FootprintPoint>,
+    pub footprints: Vec<FootprintAtTime>,
     /// Only every n-th footprint is kept; this is n.
     thinning: u64,
     footprints_seen: u64,
@@ -86,7 +86,7 @@ pub struct Journal {
     /// When the first region was promoted, on the machine's clock.
     pub first_promotion: Option<Duration>,
     /// The latest footprint, whether it was kept or not.
-    pub latest_footprint: FootprintPoint,
+    pub latest_footprint: FootprintAtTime,
     /// The largest resident memory so far, in bytes.
     pub peak_rss_bytes: u64,
 }
@@ -140,7 +140,7 @@ impl Journal {
             return;
         }
         tracing::debug!(at_s = at.as_secs_f64(), ?event);
-        self.count_for_process(&event);
+        self.add_to_process_totals(&event);
         if self.entries.len() == MAX_ENTRIES {
             self.entries.pop_front();
         }
@@ -148,7 +148,7 @@ impl Journal {
         self.written_entries += 1;
     }
 
-    fn count_for_process(&mut self, event: &Event) {
+    fn add_to_process_totals(&mut self, event: &Event) {
         let Some(process) = event.process() else {
             return;
         };
@@ -174,7 +174,7 @@ impl Journal {
     }
 
     /// Adds a footprint. Of those within a second only the first is kept, so that the row is even.
-    pub fn add_footprint(&mut self, point: FootprintPoint) {
+    pub fn add_footprint(&mut self, point: FootprintAtTime) {
         const APART_S: f64 = 0.9;
         self.latest_footprint = point;
         self.peak_rss_bytes = self.peak_rss_bytes.max(point.rss_bytes);
@@ -206,18 +206,25 @@ impl Journal {
 
     /// The entries after the first `seen` ever written, oldest first, as far as they are still
     /// kept.
-    pub fn entries_after(&self, seen: u64) -> impl Iterator<Item = &JournalEntry> {
-        let new = usize_of(self.written_entries.saturating_sub(seen));
+    pub fn entries_after_count(&self, seen: u64) -> impl Iterator<Item = &JournalEntry> {
+        let new = usize_from_u64(self.written_entries.saturating_sub(seen));
         self.entries
             .iter()
             .skip(self.entries.len().saturating_sub(new))
     }
 
-    /// Promotion and recovery rates over the last [`RecentRates::OVER`], in total and by process.
-    pub fn recent_rates(&self, now: Duration) -> (RecentRates, HashMap<ProcessId, RecentRates>) {
-        let then = now.saturating_sub(RecentRates::OVER);
-        let mut all = RecentRates::default();
-        let mut each: HashMap<ProcessId, RecentRates> = HashMap::new();
+    /// Promotion and recovery rates over the last [`PromotionAndRecoveryRates::OVER`], in total and
+    /// by process.
+    pub fn recent_rates(
+        &self,
+        now: Duration,
+    ) -> (
+        PromotionAndRecoveryRates,
+        HashMap<ProcessId, PromotionAndRecoveryRates>,
+    ) {
+        let then = now.saturating_sub(PromotionAndRecoveryRates::OVER);
+        let mut all = PromotionAndRecoveryRates::default();
+        let mut each: HashMap<ProcessId, PromotionAndRecoveryRates> = HashMap::new();
         let newest_first = self.entries.iter().rev();
         for JournalEntry { event, .. } in newest_first.take_while(|entry| entry.at >= then) {
             all.count_event(event);
@@ -243,9 +250,9 @@ impl Journal {
     }
 }
 
-/// Rates over the last [`RecentRates::OVER`].
+/// Rates over the last [`PromotionAndRecoveryRates::OVER`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RecentRates {
+pub struct PromotionAndRecoveryRates {
     /// Regions promoted per second.
     pub promoted_per_s: f64,
     /// Huge pages split per second.
@@ -254,7 +261,7 @@ pub struct RecentRates {
     pub recovered_bytes_per_s: f64,
 }
 
-impl RecentRates {
+impl PromotionAndRecoveryRates {
     /// The time over which events are counted.
     pub const OVER: Duration = Duration::from_secs(10);
 
@@ -287,7 +294,7 @@ mod tests {
     fn footprints_stay_bounded_and_cover_the_whole_time() {
         let mut journal = Journal::default();
         for second in 0..100_000u64 {
-            journal.add_footprint(FootprintPoint {
+            journal.add_footprint(FootprintAtTime {
                 at_s: second as f64,
                 ..Default::default()
             });
@@ -308,15 +315,18 @@ mod tests {
         assert_eq!(journal.entries().count(), MAX_ENTRIES);
         let oldest = journal.entries().next().map(|entry| entry.at);
         assert_eq!(oldest, Some(Duration::from_secs(10)));
-        assert_eq!(journal.entries_after(journal.written_entries).count(), 0);
+        assert_eq!(
+            journal.entries_after_count(journal.written_entries).count(),
+            0
+        );
         let last: Vec<_> = journal
-            .entries_after(journal.written_entries - 2)
+            .entries_after_count(journal.written_entries - 2)
             .map(|e| e.at)
             .collect();
         let end = MAX_ENTRIES as u64 + 10;
         assert_eq!(last, [end - 2, end - 1].map(Duration::from_secs));
         assert_eq!(
-            journal.entries_after(3).count(),
+            journal.entries_after_count(3).count(),
             MAX_ENTRIES,
             "dropped entries are left out"
         );

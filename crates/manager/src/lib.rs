@@ -9,8 +9,8 @@
 //!  journal    what was done, why, and what it cost  <----------+
 //! ```
 //!
-//! Read [`machine`], then [`manager::Manager::run_due_work`]. [`settings`] contains what users can
-//! set.
+//! Read [`machine`], then [`manager::Manager::run_due_work_and_wait`]. [`settings`] contains what
+//! users can set.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -28,11 +28,11 @@ pub mod settings;
 
 pub use hawkeye_policy::Event;
 pub use journal::{
-    FootprintPoint, Journal, JournalEntry, JournalTotals, ProcessTotals, RecentRates,
+    FootprintAtTime, Journal, JournalEntry, JournalTotals, ProcessTotals, PromotionAndRecoveryRates,
 };
 pub use machine::{
-    Explain, FaultPageSizes, HugePageReserve, LearnedSizes, LoopWakeReason, Machine, MachineError,
-    ManagementCosts, Prefault, ProcessDescription, ProcessFootprint, PromotionResult,
+    Explain, FaultPageSizes, HugePageReserve, LearnedFaultSizes, LoopWakeReason, Machine,
+    MachineError, ManagementCosts, Prefault, ProcessDescription, ProcessFootprint, PromotionResult,
     RecoveryResult, Sampling, SliceProgress, TimedOutCallResults, TimedOutPromotionResult,
     UnresponsiveProcess, ZeroScanResult,
 };

@@ -7,21 +7,21 @@
 mod call_results;
 
 pub use call_results::{
-    LearnedSizes, LoopWakeReason, MachineError, ManagementCosts, ProcessDescription,
+    LearnedFaultSizes, LoopWakeReason, MachineError, ManagementCosts, ProcessDescription,
     ProcessFootprint, PromotionResult, RecoveryResult, SliceProgress, TimedOutCallResults,
     TimedOutPromotionResult, UnresponsiveProcess, ZeroScanResult,
 };
 
 use hawkeye_policy::{
-    MachineShape, MemoryScope, MemoryState, MemoryUse, PageOrder, PageOrders, ProcessId,
+    MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrder, PageOrderSet, ProcessId,
     ProcessSample, RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
 };
 use std::time::Duration;
 
 /// The result of a call on a machine.
-pub type Called<T> = Result<T, MachineError>;
+pub type CallResult<T> = Result<T, MachineError>;
 /// The result of a call that may have to be continued later.
-pub type Partial<T> = Called<SliceProgress<T>>;
+pub type PartialCallResult<T> = CallResult<SliceProgress<T>>;
 
 /// A machine under management.
 pub trait Machine: Sampling + FaultPageSizes + Prefault + HugePageReserve + Explain {
@@ -33,52 +33,60 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + HugePageReserve + Expl
 
     /// The current managed processes, in order of arrival. Admits processes that have joined until
     /// `until`.
-    fn processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>>;
+    fn admit_and_list_processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>>;
 
     /// Memory in use, and the memory pressure on tasks.
-    fn memory(&mut self) -> Called<MemoryState>;
+    fn read_memory_state(&mut self) -> CallResult<MemoryState>;
 
     /// Memory in use, of the machine or of one cgroup. Cheap: called up to 20 times a second.
-    fn memory_use(&mut self, scope: &MemoryScope) -> Called<MemoryUse>;
+    fn read_memory_use(&mut self, scope: &MemoryScope) -> CallResult<MemoryUse>;
 
     /// Properties of the machine, above all its page sizes.
-    fn shape(&self) -> MachineShape {
-        MachineShape::default()
+    fn page_properties(&self) -> MachinePageProperties {
+        MachinePageProperties::default()
     }
 
     /// Resident and huge memory of a process. Works until `until`.
-    fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessFootprint>;
+    fn footprint(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> PartialCallResult<ProcessFootprint>;
 
-    /// Maps the region by pages of this size, which is one of [`MachineShape::promotable`]. Refuses
-    /// if fewer than `expected_present` base pages are left in the region. A page of several
-    /// regions begins at this one. A region with many shared pages, by its state at the call, is
-    /// left alone.
+    /// Maps the region by pages of this size, which is one of
+    /// [`MachinePageProperties::promotable`]. Refuses if fewer than `expected_present` base pages
+    /// are left in the region. A page of several regions begins at this one. A region with many
+    /// shared pages, by its state at the call, is left alone.
     fn promote(
         &mut self,
         process: ProcessId,
         region: RegionAddr,
         order: PageOrder,
         expected_present: u16,
-    ) -> Called<PromotionResult>;
+    ) -> CallResult<PromotionResult>;
 
     /// Counts the zero-filled base pages of a huge page. Stops at `enough`.
-    fn scan_zeros(
+    fn count_zero_pages_in_huge_page(
         &mut self,
         process: ProcessId,
         region: RegionAddr,
         enough: u16,
-    ) -> Called<ZeroScanResult>;
+    ) -> CallResult<ZeroScanResult>;
 
     /// Splits a huge page and gives its zero-filled base pages back.
-    fn recover_bloat(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult>;
+    fn recover_bloat(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> CallResult<RecoveryResult>;
 
     /// Results of calls for which the loop did not wait.
-    fn take_late_results(&mut self) -> TimedOutCallResults {
+    fn take_timed_out_call_results(&mut self) -> TimedOutCallResults {
         TimedOutCallResults::default()
     }
 
     /// Cost of management so far.
-    fn own_costs(&self) -> ManagementCosts;
+    fn management_costs(&self) -> ManagementCosts;
 }
 
 /// How a machine observes accesses to memory.
@@ -90,21 +98,25 @@ pub trait Sampling {
         process: ProcessId,
         needs: SampleKinds,
         until: Duration,
-    ) -> Partial<()>;
+    ) -> PartialCallResult<()>;
 
     /// Probes a process in the open window, until `until`. Returns the wait until the next call;
     /// `None` when this window will show nothing more.
-    fn probe(&mut self, _process: ProcessId, _until: Duration) -> Called<Option<Duration>> {
+    fn probe(&mut self, _process: ProcessId, _until: Duration) -> CallResult<Option<Duration>> {
         Ok(None)
     }
 
     /// Reads what was accessed since the start of the last window, or what is present if there was
     /// no window. Works until `until`.
-    fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample>;
+    fn sample(&mut self, process: ProcessId, until: Duration) -> PartialCallResult<ProcessSample>;
 
     /// The huge pages of a process, without access figures (`accessed` repeats `present`). Far
     /// cheaper than a sample, and disturbs no window. Works until `until`.
-    fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>>;
+    fn huge_pages(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> PartialCallResult<Vec<RegionSample>>;
 
     /// Drops a window that is being opened or read.
     fn abandon_window(&mut self) {}
@@ -117,13 +129,13 @@ pub trait Sampling {
 /// Page sizes of memory at its first touch, where the kernel allows a choice.
 pub trait FaultPageSizes {
     /// Gives a process pages of these sizes at first touches; empty: base pages. The sizes are of
-    /// [`MachineShape::at_faults`].
-    fn set_fault_sizes(&mut self, _process: ProcessId, _orders: PageOrders) -> Called<()> {
+    /// [`MachinePageProperties::at_faults`].
+    fn set_fault_sizes(&mut self, _process: ProcessId, _orders: PageOrderSet) -> CallResult<()> {
         Ok(())
     }
 
     /// The sizes that suited the same program in earlier runs; `None` where unknown.
-    fn learned_sizes(&self, _process: ProcessId) -> Option<LearnedSizes> {
+    fn learned_fault_sizes(&self, _process: ProcessId) -> Option<LearnedFaultSizes> {
         None
     }
 }
@@ -131,7 +143,7 @@ pub trait FaultPageSizes {
 /// Filling memory before a process touches it.
 pub trait Prefault {
     /// Bytes that were filled for a process since the last call.
-    fn take_prefaulted(&mut self, _process: ProcessId) -> u64 {
+    fn take_prefaulted_bytes(&mut self, _process: ProcessId) -> u64 {
         0
     }
 
@@ -148,7 +160,7 @@ pub trait HugePageReserve {
 
     /// Sets how many huge pages it holds, without waiting for that. `most` is the limit of all
     /// targets.
-    fn set_reserve_target(&mut self, _target: ReserveTarget, _most: u32) -> Called<()> {
+    fn set_reserve_target(&mut self, _target: ReserveTarget, _most: u32) -> CallResult<()> {
         Ok(())
     }
 }
@@ -168,7 +180,7 @@ pub trait Explain {
 
     /// Why the region cannot become huge whatever its accesses, as a clause of a sentence; `None`
     /// where it can.
-    fn why_excluded(&mut self, _process: ProcessId, _region: RegionAddr) -> Option<String> {
+    fn why_region_excluded(&mut self, _process: ProcessId, _region: RegionAddr) -> Option<String> {
         None
     }
 }

@@ -5,7 +5,7 @@
 //! `Manager::dispatch` sends events to all parts.
 
 mod budget_wait;
-mod early_samples;
+mod early_sample_selection;
 mod fault_sizes;
 mod last_samples;
 mod memory_watch;
@@ -14,21 +14,22 @@ mod recovery;
 mod refresh;
 mod reserve;
 mod sampling;
-mod slice_queue;
-mod slowdown_budgets;
+mod sampling_slowdown_budgets;
+mod sliced_process_queue;
 mod unanswered_calls;
 
 pub use budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
 pub use last_samples::{LastSample, LastSamples};
 pub use promotion::PromotionPacing;
-use unanswered_calls::UnansweredTargetCalls;
+use unanswered_calls::UnansweredCalls;
 
 use crate::journal::Journal;
 use crate::machine::{LoopWakeReason, Machine, MachineError, UnresponsiveProcess};
 use crate::settings::Settings;
 use hawkeye_policy::{
-    CpuBudget, Event, MemoryGuard, MemoryState, PageOrders, Policy, ProcessId, PromotionBlock,
-    PromotionBudget, RegionPromotionLimits, ReservePlanner, SettingError, WatermarkTable,
+    CpuBudget, Event, HugePageReservePlanner, MemoryGuard, MemoryState, PageOrderSet, Policy,
+    ProcessId, PromotionBlockReason, PromotionBudget, RegionPromotionLimits, SettingError,
+    WatermarkTable,
 };
 use memory_watch::MemoryWatch;
 use recovery::RecoveryPacing;
@@ -37,7 +38,8 @@ use sampling::SamplingSchedule;
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Manages a machine by a policy, one [`run_due_work`](Self::run_due_work) after the other.
+/// Manages a machine by a policy, one [`run_due_work_and_wait`](Self::run_due_work_and_wait) after
+/// the other.
 pub struct Manager<M> {
     machine: M,
     policy: Box<dyn Policy>,
@@ -47,8 +49,8 @@ pub struct Manager<M> {
     paused: bool,
     /// The current processes, in order of arrival.
     processes: Vec<ProcessId>,
-    fault_sizes: HashMap<ProcessId, PageOrders>,
-    unanswered: UnansweredTargetCalls,
+    fault_sizes: HashMap<ProcessId, PageOrderSet>,
+    unanswered: UnansweredCalls,
     refresh: RefreshSchedule,
     // Each of these receives events from `dispatch`.
     memory: MemoryWatch,
@@ -56,7 +58,7 @@ pub struct Manager<M> {
     sampling: SamplingSchedule,
     promotion: PromotionPacing,
     recovery: RecoveryPacing,
-    reserve: ReservePlanner,
+    reserve: HugePageReservePlanner,
     last_seen: LastSamples,
     journal: Journal,
 }
@@ -78,17 +80,17 @@ impl<M: Machine> Manager<M> {
             paused: false,
             processes: Vec::new(),
             fault_sizes: HashMap::new(),
-            unanswered: UnansweredTargetCalls::default(),
+            unanswered: UnansweredCalls::default(),
             refresh: RefreshSchedule::default(),
             memory: MemoryWatch::new(guard),
-            limits: RegionPromotionLimits::with_bloat_threshold(settings.bloat),
+            limits: RegionPromotionLimits::with_recovery_threshold(settings.bloat),
             sampling: SamplingSchedule::new(&settings),
             promotion: PromotionPacing::new(
                 PromotionBudget::new(settings.max_promotions, rate),
                 settings.promotion_return,
             ),
             recovery: RecoveryPacing::new(settings.bloat),
-            reserve: ReservePlanner::new(settings.reserve),
+            reserve: HugePageReservePlanner::new(settings.reserve),
             last_seen: LastSamples::default(),
             journal: Journal::default(),
             machine,
@@ -108,17 +110,17 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Does what is due, then waits at most until the next look, a second later.
-    pub fn run_due_work(&mut self) -> LoopWakeReason {
+    pub fn run_due_work_and_wait(&mut self) -> LoopWakeReason {
         let now = self.machine.now();
-        self.finish_late_calls(now);
+        self.handle_late_call_results(now);
         self.refresh_if_due(now);
-        self.update_cpu(now);
+        self.update_cpu_budget(now);
         // A window that is open is still read, because its bits are already cleared.
         if self.paused && !self.sampling.in_window() {
             return self.wait_until(self.refresh.due_at());
         }
         self.continue_sampling(now);
-        self.list_for_recovery(now);
+        self.list_huge_pages_for_recovery(now);
         let mut wake_at = self.refresh.due_at().min(self.sampling.due_at());
         // Listing must not disturb a window, so it waits until the window is closed.
         if self.recovery.listing.is_some() && !self.sampling.in_window() {
@@ -130,13 +132,13 @@ impl<M: Machine> Manager<M> {
         let hands_off = self.paused || self.settings.measure_only;
         let mut promote_at = None;
         if !hands_off && !self.sampling.in_window() {
-            let recover_at = self.recover_batch();
+            let recover_at = self.recover_bloat_batch();
             promote_at = self.promote_batch();
             wake_at = wake_at.min(self.sampling.due_at());
             wake_at = recover_at.map_or(wake_at, |at| at.min(wake_at));
         }
         let now = self.machine.now();
-        if self.cpu.is_exhausted(now) && !self.memory.guard.is_full_within_seconds() {
+        if self.cpu.is_exhausted(now) && !self.memory.guard.will_be_full_within_seconds() {
             let looks = self.memory.guard.next_memory_read_at();
             let looks = looks.unwrap_or(self.refresh.next);
             wake_at = self.refresh.due_at().min(looks).max(now);
@@ -146,10 +148,10 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Takes in the manager's own CPU time. Promotions that savings paid for don't count.
-    fn update_cpu(&mut self, now: Duration) {
+    fn update_cpu_budget(&mut self, now: Duration) {
         let paid = self.promotion.savings.cpu_time_spent();
-        let own = self.machine.own_costs().cpu.saturating_sub(paid);
-        self.cpu.update(now, own);
+        let own = self.machine.management_costs().cpu.saturating_sub(paid);
+        self.cpu.record_total_cpu_time(now, own);
     }
 
     fn dispatch_event(&mut self, now: Duration, event: Event) {
@@ -180,7 +182,7 @@ impl<M: Machine> Manager<M> {
     pub fn pause(&mut self) -> bool {
         let change = !std::mem::replace(&mut self.paused, true);
         if change {
-            self.plan_reserve(self.machine.now());
+            self.update_reserve_target(self.machine.now());
             self.record_event(Event::Paused);
         }
         change
@@ -226,7 +228,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Why nothing is promoted at present, if so.
-    pub fn promotion_held_by(&self) -> Option<&PromotionBlock> {
+    pub fn promotion_held_by(&self) -> Option<&PromotionBlockReason> {
         self.memory.held.as_ref()
     }
 
@@ -253,7 +255,7 @@ impl<M: Machine> Manager<M> {
     /// Work that waits for a budget at the moment: promotion, sampling.
     pub fn budget_waits(&self) -> impl Iterator<Item = BudgetWait> {
         let now = self.machine.now();
-        let promotion = self.promotion.waits.current(now);
+        let promotion = self.promotion.waits.current_wait(now);
         promotion.into_iter().chain(self.sampling.budget_wait(now))
     }
 

@@ -2,8 +2,8 @@
 
 use hawkeye_policy::policies::{LinuxSettings, PolicySettings, PromotionPace};
 use hawkeye_policy::{
-    BloatThreshold, CoverageAverage, CpuBudget, MemoryGuard, Rate, ReserveLimit, SamplingPace,
-    SavingsShare, SettingError, Watermarks,
+    BloatThreshold, CoverageAveraging, CpuBudget, MemoryGuard, RatePerSecond, ReserveLimit,
+    SamplingCostLimits, SavingsShare, SettingError, Watermarks,
 };
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ pub struct Settings {
     /// Length of a window.
     pub window: Duration,
     /// How coverage is averaged.
-    pub average: CoverageAverage,
+    pub average: CoverageAveraging,
     /// Limit of promotions in total; `None`: no limit.
     pub max_promotions: Option<u64>,
     /// Limit of promotions per second; `None`: no limit except the CPU budget.
-    pub rate: Option<Rate>,
+    pub rate: Option<RatePerSecond>,
     /// The budget of the manager's own CPU time.
     pub cpu: CpuBudget,
     /// What promotions may use of the CPU time that they save, beyond that budget.
@@ -37,7 +37,7 @@ pub struct Settings {
     /// Limit of the reserve of huge pages.
     pub reserve: ReserveLimit,
     /// What sampling may cost the program.
-    pub pace: SamplingPace,
+    pub pace: SamplingCostLimits,
     /// Whether a program that grows is sampled before its turn, also while it grows. The
     /// papers' kernels sample by the clock; for those a program is only sampled early when the
     /// memory of all programs has settled.
@@ -50,9 +50,9 @@ impl Default for Settings {
     /// The paper's figures, where it gives any.
     fn default() -> Self {
         Self {
-            period: SamplingPace::DEFAULT_BASE_PERIOD,
+            period: SamplingCostLimits::DEFAULT_BASE_PERIOD,
             window: Duration::from_secs(1),
-            average: CoverageAverage::default(),
+            average: CoverageAveraging::default(),
             max_promotions: None,
             rate: None,
             cpu: CpuBudget::default(),
@@ -62,7 +62,7 @@ impl Default for Settings {
             pressure_limit_percent: MemoryGuard::DEFAULT_PRESSURE_LIMIT_PERCENT,
             bloat: BloatThreshold::default(),
             reserve: ReserveLimit::default(),
-            pace: SamplingPace::default(),
+            pace: SamplingCostLimits::default(),
             early_samples: true,
             measure_only: false,
         }
@@ -82,9 +82,9 @@ impl Settings {
         let (window, period) = (self.window.as_secs_f64(), self.period.as_secs_f64());
         let fits = (SHORTEST_WINDOW..=self.period).contains(&self.window);
         let allowed = "at least 1 ms and at most the period";
-        SettingError::unless(fits, "window (s)", window, allowed)?;
+        SettingError::error_unless_valid(fits, "window (s)", window, allowed)?;
         let fits = self.period <= LONGEST_PERIOD;
-        SettingError::unless(fits, "period (s)", period, "at most a day")?;
+        SettingError::error_unless_valid(fits, "period (s)", period, "at most a day")?;
         Ok(self)
     }
 

@@ -48,7 +48,7 @@ fn memory_in_danger_is_seen_while_a_window_of_a_tebibyte_opens() {
     while manager.machine().count_programs_with_cleared_bits() == 0
         && manager.machine().now() <= seconds(4.0)
     {
-        manager.run_due_work();
+        manager.run_due_work_and_wait();
     }
     let cleared = manager.machine().count_programs_with_cleared_bits();
     assert_eq!(cleared, 0, "the window is still opening");
@@ -58,7 +58,7 @@ fn memory_in_danger_is_seen_while_a_window_of_a_tebibyte_opens() {
         machine.schedule_change(at, others(ms * 1_000_000));
     }
     while manager.machine().last_huge_page_listing_time() < from {
-        manager.run_due_work();
+        manager.run_due_work_and_wait();
         assert!(manager.machine().now() < from + seconds(2.0));
     }
     let machine = manager.machine();
@@ -73,7 +73,7 @@ fn memory_in_danger_is_seen_while_a_window_of_a_tebibyte_opens() {
 fn a_thousand_processes_hold_no_look_up() {
     let mut manager = managing(1000, 2 * MS);
     while manager.journal().totals().samples < 2000 {
-        manager.run_due_work();
+        manager.run_due_work_and_wait();
         assert!(manager.machine().now() < seconds(240.0));
     }
     assert_reads_in_time(manager.machine());
@@ -83,7 +83,7 @@ fn a_thousand_processes_hold_no_look_up() {
 fn a_thousand_processes_that_join_at_once_hold_no_look_up() {
     let mut manager = managing(1, 2 * MS);
     while manager.machine().now() < seconds(2.0) {
-        manager.run_due_work();
+        manager.run_due_work_and_wait();
     }
     // One second of work.
     let machine = manager.machine_mut();
@@ -91,7 +91,7 @@ fn a_thousand_processes_that_join_at_once_hold_no_look_up() {
     (1..1000).for_each(|_| start(machine, 0));
     let begun = machine.now();
     while manager.machine().count_admitted_processes() < 1000 {
-        manager.run_due_work();
+        manager.run_due_work_and_wait();
         assert!(manager.machine().now() < begun + seconds(20.0));
     }
     assert_reads_in_time(manager.machine());
@@ -105,7 +105,7 @@ fn a_window_in_which_nobody_answered_is_made_up_for() {
         .schedule_change(seconds(0.0), ScriptedChange::LateSamples(1));
     // Long before the period of 5 s is over.
     while manager.machine().now() < seconds(2.0) {
-        manager.run_due_work();
+        manager.run_due_work_and_wait();
     }
     assert!(manager.journal().totals().samples > 0);
 }

@@ -1,6 +1,6 @@
 //! Which regions of one process to promote first: HawkEye's `access_map`.
 
-use crate::coverage_average::CoverageAverage;
+use crate::coverage_averaging::CoverageAveraging;
 use crate::observation::RegionSample;
 use crate::page::RegionAddr;
 use std::cmp::Reverse;
@@ -8,14 +8,14 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 /// Buckets in an access map (paper, section 3.3).
-pub const BUCKETS: u8 = 10;
+pub const BUCKET_COUNT: u8 = 10;
 /// Width of a bucket, in base pages; the last one is wider (450-512).
 const BUCKET_PAGES: u16 = 50;
 
 /// The bucket (0-9) for a coverage in base pages: 0-49 in 0, 50-99 in 1, ..., 450-512 in 9.
-pub fn bucket_of(coverage: u16) -> u8 {
+pub fn bucket_of_coverage(coverage: u16) -> u8 {
     let bucket = u8::try_from(coverage / BUCKET_PAGES).unwrap_or(u8::MAX);
-    bucket.min(BUCKETS - 1)
+    bucket.min(BUCKET_COUNT - 1)
 }
 
 /// A region that waits in an access map.
@@ -59,9 +59,9 @@ struct MapEntry {
 /// A sample of `n` regions costs O(n log n), taking a region O(log n).
 #[derive(Clone, Debug, Default)]
 pub struct AccessMap {
-    average: CoverageAverage,
+    average: CoverageAveraging,
     entries: HashMap<RegionAddr, MapEntry>,
-    buckets: [BTreeMap<i64, RegionAddr>; BUCKETS as usize],
+    buckets: [BTreeMap<i64, RegionAddr>; BUCKET_COUNT as usize],
     /// The last position given out at a head (descending) and at a tail (ascending).
     head: i64,
     tail: i64,
@@ -69,7 +69,7 @@ pub struct AccessMap {
 
 impl AccessMap {
     /// An empty map that averages with `average`.
-    pub fn new(average: CoverageAverage) -> Self {
+    pub fn new(average: CoverageAveraging) -> Self {
         Self {
             average,
             ..Self::default()
@@ -91,8 +91,8 @@ impl AccessMap {
             let average = self
                 .average
                 .average_after_window(before.map(|e| e.average), sample.accessed);
-            let coverage = CoverageAverage::round_to_pages(average);
-            let bucket = (coverage > 0).then(|| bucket_of(coverage));
+            let coverage = CoverageAveraging::round_to_pages(average);
+            let bucket = (coverage > 0).then(|| bucket_of_coverage(coverage));
             let mut entry = MapEntry {
                 average,
                 present: sample.present,
@@ -133,15 +133,17 @@ impl AccessMap {
 
     /// The highest bucket in which a region waits (0-9).
     pub fn highest_bucket(&self) -> Option<u8> {
-        (0..BUCKETS)
+        (0..BUCKET_COUNT)
             .rev()
             .find(|b| self.count_waiting_in_bucket(*b) > 0)
     }
 
     /// Takes the head of the highest bucket in which a region waits. The region waits again only
     /// after a sample that still shows it.
-    pub fn pop_highest(&mut self) -> Option<WaitingMapRegion> {
-        let taken = self.regions_in_bucket(self.highest_bucket()?).next()?;
+    pub fn pop_from_highest_bucket(&mut self) -> Option<WaitingMapRegion> {
+        let taken = self
+            .waiting_regions_in_bucket(self.highest_bucket()?)
+            .next()?;
         let entry = self.entries.get_mut(&taken.region)?;
         entry.waiting = false;
         self.buckets[usize::from(taken.bucket)].remove(&entry.position);
@@ -156,18 +158,18 @@ impl AccessMap {
     }
 
     /// The regions that wait in a bucket (0-9), head to tail.
-    fn regions_in_bucket(&self, bucket: u8) -> impl Iterator<Item = WaitingMapRegion> + '_ {
+    fn waiting_regions_in_bucket(&self, bucket: u8) -> impl Iterator<Item = WaitingMapRegion> + '_ {
         let waiting = self.buckets[usize::from(bucket)].values();
-        waiting.filter_map(|region| self.waiting_region(*region))
+        waiting.filter_map(|region| self.find_waiting_region(*region))
     }
 
     /// The region as a candidate; `None` where it doesn't wait.
-    pub fn waiting_region(&self, region: RegionAddr) -> Option<WaitingMapRegion> {
+    pub fn find_waiting_region(&self, region: RegionAddr) -> Option<WaitingMapRegion> {
         let entry = self.entries.get(&region).filter(|e| e.waiting)?;
         Some(WaitingMapRegion {
             region,
             bucket: entry.bucket?,
-            coverage: CoverageAverage::round_to_pages(entry.average),
+            coverage: CoverageAveraging::round_to_pages(entry.average),
             present: entry.present,
         })
     }
@@ -180,7 +182,7 @@ impl AccessMap {
     /// Number of regions that are taken before this one.
     pub fn count_regions_ahead_of(&self, candidate: &WaitingMapRegion) -> u64 {
         let higher =
-            (candidate.bucket + 1..BUCKETS).map(|bucket| self.count_waiting_in_bucket(bucket));
+            (candidate.bucket + 1..BUCKET_COUNT).map(|bucket| self.count_waiting_in_bucket(bucket));
         let here = self.buckets[usize::from(candidate.bucket)].values();
         let here = here.take_while(|r| **r != candidate.region).count();
         (higher.sum::<usize>() + here) as u64

@@ -23,7 +23,7 @@ impl BloatThreshold {
     pub fn new(zero_pages: u16) -> Result<Self, SettingError> {
         let fits = (1..=PAGES_PER_REGION).contains(&zero_pages);
         let setting = "bloat threshold (zero base pages)";
-        SettingError::unless(fits, setting, zero_pages, "at least 1 and at most 512")?;
+        SettingError::error_unless_valid(fits, setting, zero_pages, "at least 1 and at most 512")?;
         Ok(Self(zero_pages))
     }
 
@@ -46,7 +46,7 @@ const RESCAN_AFTER: Duration = Duration::from_secs(60);
 /// pages.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(tag = "rule", rename = "bloat")]
-struct BloatReason {
+struct BloatSplitReason {
     zero_pages: u16,
     /// Split at or above this many.
     threshold: u16,
@@ -58,7 +58,7 @@ struct BloatReason {
     growth_bytes_per_s: u64,
 }
 
-impl fmt::Display for BloatReason {
+impl fmt::Display for BloatSplitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             zero_pages,
@@ -101,12 +101,12 @@ impl RecoveryPlanner {
     /// and huge pages that are missing from it are forgotten.
     pub fn observe(&mut self, observation: &Observation) {
         self.owners
-            .observe(observation, ZeroScanQueue::after_sample);
+            .observe(observation, ZeroScanQueue::from_sample_and_previous);
     }
 
     /// Sets the share of its cycles that a process spends in page walks, in per cent (0-100).
     /// `None` or NaN: not known. Kept until the process is gone.
-    pub fn set_overhead(&mut self, process: ProcessId, overhead_percent: Option<f64>) {
+    pub fn set_process_overhead(&mut self, process: ProcessId, overhead_percent: Option<f64>) {
         if let Some(owner) = self.owners.get_mut(process) {
             owner.overhead_percent = overhead_percent.filter(|o| o.is_finite());
         }
@@ -124,10 +124,10 @@ impl RecoveryPlanner {
             } => {
                 // It counts as accessed, because that is why it was promoted.
                 if let Some(owner) = self.owners.get_mut(process) {
-                    owner.add(region, true);
+                    owner.add_or_update_page(region, true);
                 } else {
                     let mut owner = ZeroScanQueue::default();
-                    owner.add(region, true);
+                    owner.add_or_update_page(region, true);
                     self.owners.push(process, owner);
                 }
             }
@@ -138,7 +138,7 @@ impl RecoveryPlanner {
             }
             | Event::NotSplit { process, region } => {
                 if let Some(owner) = self.owners.get_mut(process) {
-                    owner.remove(region);
+                    owner.remove_page(region);
                 }
             }
             _ => {}
@@ -147,7 +147,7 @@ impl RecoveryPlanner {
 
     /// The next huge page to scan among the processes for which `allowed` is true. From `now` on it
     /// rests for a minute, whatever the scan finds.
-    pub fn next_page_to_scan(
+    pub fn take_next_huge_page_to_scan(
         &mut self,
         now: Duration,
         allowed: impl Fn(ProcessId) -> bool,
@@ -157,8 +157,8 @@ impl RecoveryPlanner {
         let first = owners
             .filter(|(process, _)| allowed(*process))
             .filter_map(|(process, owner)| {
-                owner.requeue_scanned(now, RESCAN_AFTER);
-                let (accessed, region) = owner.first()?;
+                owner.requeue_rested_pages(now, RESCAN_AFTER);
+                let (accessed, region) = owner.first_page_to_scan()?;
                 let overhead = owner.overhead_percent.unwrap_or(unknown);
                 Some((overhead, accessed, region, process, owner))
             })
@@ -174,7 +174,7 @@ impl RecoveryPlanner {
     pub fn split_reason(&self, zero_pages: u16, shortage: MemoryShortage) -> Option<Reason> {
         let threshold = self.threshold.zero_pages();
         (zero_pages >= threshold).then(|| {
-            Reason::new(BloatReason {
+            Reason::new(BloatSplitReason {
                 zero_pages,
                 threshold,
                 used_percent: shortage.used_percent,

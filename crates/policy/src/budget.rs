@@ -11,4 +11,4 @@ mod token_bucket;
 pub use cpu_budget::CpuBudget;
 pub use promotion_budget::{PromotionBudget, PromotionBudgetExhausted};
 pub use savings_budget::{SavingsBudget, SavingsDecision, SavingsShare};
-pub use token_bucket::{Rate, TokenBucket};
+pub use token_bucket::{RatePerSecond, TokenBucket};

@@ -44,7 +44,7 @@ impl CallBatchBackoff {
     pub const PATIENCE: u32 = 7;
 
     /// Takes in how long a call took; returns whether the batch goes on.
-    pub fn after_call(&mut self, took: Duration) -> BatchDecision {
+    pub fn record_call_duration(&mut self, took: Duration) -> BatchDecision {
         self.longest = self.longest.max(Some(took));
         if took > TOO_LONG {
             BatchDecision::StopBatch
@@ -54,7 +54,7 @@ impl CallBatchBackoff {
     }
 
     /// A call failed because memory is short.
-    pub fn after_shortage(&mut self) -> BatchDecision {
+    pub fn record_memory_shortage(&mut self) -> BatchDecision {
         self.shortage = true;
         BatchDecision::StopBatch
     }
@@ -77,7 +77,7 @@ impl CallBatchBackoff {
             }
             _ => {}
         }
-        self.ready_at = now.saturating_add(self.pause_length());
+        self.ready_at = now.saturating_add(self.pause_after_batch());
     }
 
     fn double_pause(&mut self) {
@@ -85,17 +85,17 @@ impl CallBatchBackoff {
     }
 
     /// The current pause after a batch.
-    pub fn pause_length(&self) -> Duration {
+    pub fn pause_after_batch(&self) -> Duration {
         INTERVAL.saturating_mul(self.intervals)
     }
 
     /// Whether the pause is over.
-    pub fn is_over(&self, now: Duration) -> bool {
+    pub fn is_pause_over(&self, now: Duration) -> bool {
         now >= self.ready_at
     }
 
     /// When the pause is over.
-    pub fn ready_at(&self) -> Duration {
+    pub fn pause_ends_at(&self) -> Duration {
         self.ready_at
     }
 }
@@ -109,17 +109,17 @@ mod tests {
 
     fn batch(backoff: &mut CallBatchBackoff, calls: &[u64]) -> Duration {
         for call in calls {
-            let stop = backoff.after_call(MS(*call)) == BatchDecision::StopBatch;
+            let stop = backoff.record_call_duration(MS(*call)) == BatchDecision::StopBatch;
             assert_eq!(stop, *call > 30, "a call of {call} ms");
         }
         backoff.end_batch(at_second(1));
-        backoff.ready_at() - at_second(1)
+        backoff.pause_ends_at() - at_second(1)
     }
 
     #[test]
     fn long_calls_double_the_pause_and_short_batches_halve_it() {
         let mut backoff = CallBatchBackoff::default();
-        assert!(backoff.is_over(Duration::ZERO));
+        assert!(backoff.is_pause_over(Duration::ZERO));
         let calls: [(&[u64], u64); 10] = [
             (&[3, 14], 0),
             (&[3, 31], 100),
@@ -135,8 +135,8 @@ mod tests {
         ];
         for (calls, pause) in calls {
             assert_eq!(batch(&mut backoff, calls), MS(pause), "{calls:?}");
-            assert_eq!(backoff.is_over(at_second(1)), pause == 0);
-            assert!(backoff.is_over(at_second(1) + MS(pause)));
+            assert_eq!(backoff.is_pause_over(at_second(1)), pause == 0);
+            assert!(backoff.is_pause_over(at_second(1) + MS(pause)));
         }
     }
 
@@ -145,11 +145,11 @@ mod tests {
         let mut backoff = CallBatchBackoff::default();
         let mut short = |calls: &[u64]| {
             for call in calls {
-                let _: BatchDecision = backoff.after_call(MS(*call));
+                let _: BatchDecision = backoff.record_call_duration(MS(*call));
             }
-            assert_eq!(backoff.after_shortage(), BatchDecision::StopBatch);
+            assert_eq!(backoff.record_memory_shortage(), BatchDecision::StopBatch);
             backoff.end_batch(at_second(1));
-            backoff.pause_length()
+            backoff.pause_after_batch()
         };
         for _ in 0..CallBatchBackoff::PATIENCE {
             assert_eq!(short(&[]), MS(100));
@@ -177,6 +177,6 @@ mod tests {
         for _ in 0..20 {
             batch(&mut backoff, &[31]);
         }
-        assert_eq!(backoff.pause_length(), MS(12_800));
+        assert_eq!(backoff.pause_after_batch(), MS(12_800));
     }
 }

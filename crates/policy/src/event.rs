@@ -2,10 +2,10 @@
 
 use crate::errno::Errno;
 use crate::observation::{CoverageSource, ProcessId};
-use crate::page::{PageOrder, PageOrders, RegionAddr};
+use crate::page::{PageOrder, PageOrderSet, RegionAddr};
 use crate::reason::Reason;
-use crate::sampling_pace::SamplingDelayReason;
-use crate::watermarks::PromotionBlock;
+use crate::sampling_cost_limits::SamplingDelayReason;
+use crate::watermarks::PromotionBlockReason;
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
@@ -112,13 +112,13 @@ pub enum Event {
     FaultSizes {
         process: ProcessId,
         /// The sizes; empty means base pages.
-        orders: PageOrders,
+        orders: PageOrderSet,
         /// Why the policy chose them. `None`: the machine's own default applies, or memory is
         /// short.
         reason: Option<Reason>,
     },
     /// Promotion was held back, or goes on again (`None`).
-    Held { hold: Option<PromotionBlock> },
+    Held { hold: Option<PromotionBlockReason> },
     /// A call into a process has waited for one second. The process is left alone until it answers.
     NotAnswering {
         process: ProcessId,

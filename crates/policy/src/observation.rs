@@ -1,9 +1,9 @@
 //! What a machine shows to a policy: plain values without handles.
 
-use crate::machine_shape::MachineShape;
-use crate::overhead::Overhead;
+use crate::machine_page_properties::MachinePageProperties;
 use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
-use crate::process_rules::ProcessRules;
+use crate::process_settings::ProcessSettings;
+use crate::translation_overhead::TranslationOverhead;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub struct RegionSample {
 impl RegionSample {
     /// A region full of base pages, none of them touched or written. Used as a base for samples
     /// that differ in a few fields.
-    pub const fn untouched(region: RegionAddr) -> Self {
+    pub const fn new_full_and_untouched(region: RegionAddr) -> Self {
         Self {
             region,
             present: PAGES_PER_REGION,
@@ -94,7 +94,7 @@ pub enum CoverageSource {
 
 /// Anonymous memory of mappings, or of ends of mappings, that are too small for a whole region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OutsideRegions {
+pub struct MemoryOutsideRegions {
     /// Bytes mapped, by the power of two of the largest page that fits there (0: 4 KiB, 4: 64 KiB).
     pub mapped_bytes: [u64; 9],
     /// How many of all these bytes are resident.
@@ -111,7 +111,7 @@ pub struct ProcessSample {
     /// Regions that are not empty.
     pub regions: Vec<RegionSample>,
     /// Memory outside all regions.
-    pub outside: OutsideRegions,
+    pub outside: MemoryOutsideRegions,
     /// First touches by the process since its access bits were cleared. Under a hypervisor each of
     /// them costs the process time.
     pub first_touches: u64,
@@ -119,7 +119,7 @@ pub struct ProcessSample {
     /// number isn't known.
     pub faults: Option<u64>,
     /// Cost of address translation to the process, where it could be determined.
-    pub overhead: Option<Overhead>,
+    pub overhead: Option<TranslationOverhead>,
     /// Share of its regions under base pages in which page walks were observed recently (over 0, at
     /// most 1). A large process is not sampled whole at once.
     pub walks_seen: f64,
@@ -128,24 +128,24 @@ pub struct ProcessSample {
     /// Age of the process; `Duration::MAX` where unknown.
     pub age: Duration,
     /// What the machine's rules set for it.
-    pub terms: ProcessRules,
+    pub terms: ProcessSettings,
 }
 
 impl ProcessSample {
     /// A sample of the present pages, where no accesses are known.
-    pub fn population(process: ProcessId, regions: Vec<RegionSample>) -> Self {
+    pub fn from_present_pages(process: ProcessId, regions: Vec<RegionSample>) -> Self {
         Self {
             process,
             source: CoverageSource::Population,
             regions,
-            outside: OutsideRegions::default(),
+            outside: MemoryOutsideRegions::default(),
             first_touches: 0,
             faults: None,
             overhead: None,
             walks_seen: 1.0,
             cpu_cores: 1.0,
             age: Duration::MAX,
-            terms: ProcessRules::default(),
+            terms: ProcessSettings::default(),
         }
     }
 
@@ -154,13 +154,13 @@ impl ProcessSample {
     pub fn needs_another_sample(&self) -> bool {
         /// Less than 1, because programs grow and shrink meanwhile.
         const NEARLY_ALL: f64 = 0.95;
-        let least = self.terms.least_gain_percent();
+        let least = self.terms.min_overhead_to_promote_percent();
         let savable = self.overhead.map(|overhead| overhead.savable_percent());
         savable.is_some_and(|percent| percent >= least) && self.walks_seen < NEARLY_ALL
     }
 
     /// Memory in the sampled regions, in bytes.
-    pub fn resident_bytes(&self) -> u64 {
+    pub fn resident_bytes_in_regions(&self) -> u64 {
         let pages: u64 = self.regions.iter().map(|r| u64::from(r.present)).sum();
         pages * BASE_PAGE_BYTES
     }
@@ -184,7 +184,7 @@ pub struct Observation {
     /// none is. `None` where it cannot be determined.
     pub fmfi: Option<f64>,
     /// What the machine offers.
-    pub machine: MachineShape,
+    pub machine: MachinePageProperties,
 }
 
 /// Memory in use and in total.
@@ -198,14 +198,14 @@ pub struct MemoryUse {
 
 impl MemoryUse {
     /// Share in use, in per cent (above 100 where a limit was lowered).
-    pub fn percent(self) -> f64 {
+    pub fn used_percent(self) -> f64 {
         self.used_bytes as f64 * 100.0 / self.total_bytes.max(1) as f64
     }
 }
 
 /// A memory limit and the managed processes under it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GroupMemory {
+pub struct CgroupMemory {
     /// The cgroup's path, for display.
     pub name: String,
     /// Use against the limit.
@@ -223,7 +223,7 @@ pub struct MemoryState {
     /// The whole machine.
     pub machine: MemoryUse,
     /// Every cgroup with a limit that holds a managed process.
-    pub groups: Vec<GroupMemory>,
+    pub groups: Vec<CgroupMemory>,
     /// Share of the last 10 s in which some task waited for memory, in per cent (PSI "some avg10");
     /// `None` where the kernel has no PSI.
     pub pressure_percent: Option<f64>,

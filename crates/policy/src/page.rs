@@ -50,7 +50,7 @@ impl PageOrder {
     }
 
     /// The size for a region when only its hugeness is known.
-    pub const fn of_region(huge: bool) -> Self {
+    pub const fn base_or_huge(huge: bool) -> Self {
         if huge { Self::HUGE } else { Self::BASE }
     }
 
@@ -106,9 +106,9 @@ impl fmt::Display for PageOrder {
 
 /// A set of page sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct PageOrders(u32);
+pub struct PageOrderSet(u32);
 
-impl PageOrders {
+impl PageOrderSet {
     /// No size.
     pub const NONE: Self = Self(0);
     /// Huge pages only.
@@ -155,13 +155,13 @@ impl PageOrders {
     }
 }
 
-impl FromIterator<PageOrder> for PageOrders {
+impl FromIterator<PageOrder> for PageOrderSet {
     fn from_iter<I: IntoIterator<Item = PageOrder>>(orders: I) -> Self {
         orders.into_iter().fold(Self::NONE, Self::with)
     }
 }
 
-impl fmt::Display for PageOrders {
+impl fmt::Display for PageOrderSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return f.write_str("none");
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn sets_are_in_ascending_order_and_cut_at_a_size() {
-        let set: PageOrders = [PageOrder::HUGE, PageOrder::CONTIGUOUS]
+        let set: PageOrderSet = [PageOrder::HUGE, PageOrder::CONTIGUOUS]
             .into_iter()
             .collect();
         assert_eq!(set.to_string(), "64 KiB, 2 MiB");

@@ -3,8 +3,8 @@
 //! | policy | promotes first |
 //! |---|---|
 //! | [`hawkeye`] | the region that saves most CPU time; nothing that does not pay for itself |
-//! | [`by_access_map`], as `hawkeye-pmu` | the hottest region of the process with most overhead |
-//! | [`by_access_map`], as `hawkeye-g` | the highest access-map bucket of all processes |
+//! | [`access_map_policy`], as `hawkeye-pmu` | the hottest region of the process with most overhead |
+//! | [`access_map_policy`], as `hawkeye-g` | the highest access-map bucket of all processes |
 //! | [`ingens`] | well-used regions, by utilisation, fragmentation and fair shares |
 //! | [`linux`] | in order of address, as khugepaged does |
 //! | [`none`] | nothing |
@@ -12,19 +12,19 @@
 //! Read [`none`] first: it shows what a policy needs. The other policies share
 //! `ProcessStates`, the state by process. CONTRIBUTING.md says how to add a policy.
 
-pub mod by_access_map;
+pub mod access_map_policy;
 pub mod hawkeye;
 pub mod ingens;
 pub mod linux;
 pub mod none;
 
-pub use by_access_map::ByAccessMap;
+pub use access_map_policy::AccessMapPolicy;
 pub use hawkeye::Hawkeye;
 pub use ingens::{Ingens, IngensSettings};
 pub use linux::{LinuxPolicy, LinuxSettings, PromotionPace};
 pub use none::NoPromotion;
 
-use crate::coverage_average::CoverageAverage;
+use crate::coverage_averaging::CoverageAveraging;
 use crate::policy::Policy;
 use thiserror::Error;
 
@@ -33,7 +33,7 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PolicySettings {
     /// How coverage is averaged, by all policies that use coverage.
-    pub average: CoverageAverage,
+    pub average: CoverageAveraging,
     /// For `ingens`.
     pub ingens: IngensSettings,
     /// For `linux`.
@@ -44,8 +44,8 @@ type PolicyConstructor = fn(&PolicySettings) -> Box<dyn Policy>;
 
 const POLICIES: &[PolicyConstructor] = &[
     |s| Box::new(Hawkeye::new(s.average)),
-    |s| Box::new(ByAccessMap::hawkeye_g(s.average)),
-    |s| Box::new(ByAccessMap::hawkeye_pmu(s.average)),
+    |s| Box::new(AccessMapPolicy::hawkeye_g(s.average)),
+    |s| Box::new(AccessMapPolicy::hawkeye_pmu(s.average)),
     |s| Box::new(Ingens::new(s.ingens)),
     |s| Box::new(LinuxPolicy::new(s.linux)),
     |_| Box::new(NoPromotion::BLIND),
@@ -53,21 +53,24 @@ const POLICIES: &[PolicyConstructor] = &[
 
 /// No policy has this name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("there is no policy {name:?}; the policies are {}", names().collect::<Vec<_>>().join(", "))]
+#[error("there is no policy {name:?}; the policies are {}", policy_names().collect::<Vec<_>>().join(", "))]
 pub struct UnknownPolicy {
     /// The requested name.
     pub name: String,
 }
 
 /// The names of all policies.
-pub fn names() -> impl Iterator<Item = &'static str> {
+pub fn policy_names() -> impl Iterator<Item = &'static str> {
     POLICIES
         .iter()
         .map(|make| make(&PolicySettings::default()).name())
 }
 
 /// Makes the policy with this name.
-pub fn by_name(name: &str, settings: &PolicySettings) -> Result<Box<dyn Policy>, UnknownPolicy> {
+pub fn make_policy_by_name(
+    name: &str,
+    settings: &PolicySettings,
+) -> Result<Box<dyn Policy>, UnknownPolicy> {
     POLICIES
         .iter()
         .map(|make| make(settings))
@@ -83,15 +86,15 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
-        let made = by_name("best", &PolicySettings::default()).map(|p| p.name());
+        let made = make_policy_by_name("best", &PolicySettings::default()).map(|p| p.name());
         let error = made.expect_err("it is unknown").to_string();
         assert!(error.starts_with("there is no policy \"best\"; the policies are hawkeye, "));
-        assert!(names().all(|name| error.contains(name)), "{error}");
+        assert!(policy_names().all(|name| error.contains(name)), "{error}");
     }
 
     #[test]
     fn no_two_policies_have_one_name() {
-        let distinct: std::collections::BTreeSet<_> = names().collect();
+        let distinct: std::collections::BTreeSet<_> = policy_names().collect();
         assert_eq!(distinct.len(), POLICIES.len());
     }
 }

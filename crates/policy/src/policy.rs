@@ -1,10 +1,10 @@
 //! The contract of every policy.
 
+use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
 use crate::promotion::{FaultSizes, Promotion, PromotionCost};
 use crate::reason::Reason;
-use crate::reserve_planner::HugePageSupply;
 use std::time::Duration;
 
 /// The kinds of samples that a policy needs, any number of them. Every sample of a region contains
@@ -86,8 +86,8 @@ pub trait Policy: ExplainPolicy + Send {
     fn next_promotion(&mut self, now: Duration, supply: HugePageSupply) -> Option<Promotion>;
 
     /// Page sizes for the process's memory at first touches, where the machine allows a choice
-    /// ([`MachineShape::at_faults`](crate::MachineShape::at_faults)). `None`: the machine's own
-    /// default applies.
+    /// ([`MachinePageProperties::at_faults`](crate::MachinePageProperties::at_faults)). `None`: the
+    /// machine's own default applies.
     fn fault_sizes(&self, _process: ProcessId) -> Option<FaultSizes> {
         None
     }
@@ -106,12 +106,16 @@ pub trait Policy: ExplainPolicy + Send {
 pub trait ExplainPolicy {
     /// How this region waits for its turn. `None` where it does not wait, or the policy keeps no
     /// such list.
-    fn explain_region(&self, _process: ProcessId, _region: RegionAddr) -> Option<WaitingRegion> {
+    fn explain_waiting_region(
+        &self,
+        _process: ProcessId,
+        _region: RegionAddr,
+    ) -> Option<WaitingRegion> {
         None
     }
 
     /// Why the policy proposes no region of this process at present, as a clause of a sentence.
-    fn explain_process(&self, _process: ProcessId) -> Option<String> {
+    fn why_process_not_promoted(&self, _process: ProcessId) -> Option<String> {
         None
     }
 }

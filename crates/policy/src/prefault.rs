@@ -18,11 +18,11 @@
 
 mod fault_stream;
 mod prefault_predictor;
-mod prefault_threads;
+mod prefault_thread_count;
 
 use fault_stream::FaultStream;
 pub use prefault_predictor::{PrefaultPredictor, PrefaultResult, PrefaultTask};
-pub use prefault_threads::PrefaultThreads;
+pub use prefault_thread_count::PrefaultThreadCount;
 
 use crate::page::RegionAddr;
 use std::ops::Range;

@@ -2,7 +2,7 @@
 //! zero nothing while memory is short, and little while no processor is idle or most of it is
 //! already zeroed.
 
-use crate::saturating_cast::u32_of;
+use crate::saturating_cast::u32_from_f64;
 use crate::setting_error::SettingError;
 use serde::Serialize;
 
@@ -19,12 +19,12 @@ const CHANGE: f64 = 0.25;
 
 /// Range of the rate, in base pages per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ZeroingBounds {
+pub struct ZeroingRateBounds {
     usual: u32,
     most: u32,
 }
 
-impl ZeroingBounds {
+impl ZeroingRateBounds {
     /// Name of the first bound in errors.
     pub const USUAL: &'static str = "usual zeroing rate (base pages per second)";
     /// Name of the second bound in errors.
@@ -35,10 +35,10 @@ impl ZeroingBounds {
     pub fn new(usual: u32, most: u32) -> Result<Self, SettingError> {
         const HIGHEST: u32 = 10_000_000;
         let fits = (LEAST..=HIGHEST).contains(&usual);
-        SettingError::unless(fits, Self::USUAL, usual, "512 to 10000000")?;
+        SettingError::error_unless_valid(fits, Self::USUAL, usual, "512 to 10000000")?;
         let fits = (usual..=HIGHEST).contains(&most);
         let allowed = "at least the usual rate and at most 10000000";
-        SettingError::unless(fits, Self::MOST, most, allowed)?;
+        SettingError::error_unless_valid(fits, Self::MOST, most, allowed)?;
         Ok(Self { usual, most })
     }
 
@@ -58,11 +58,11 @@ impl ZeroingBounds {
         }
         let calm = ((idle - CALM) / (1.0 - CALM)).clamp(0.0, 1.0);
         let more = f64::from(self.most - self.usual) * calm;
-        Some(self.usual + u32_of(more))
+        Some(self.usual + u32_from_f64(more))
     }
 }
 
-impl Default for ZeroingBounds {
+impl Default for ZeroingRateBounds {
     /// 10,000 as in the paper, and up to five times that, 200 MB/s.
     fn default() -> Self {
         Self {
@@ -103,20 +103,20 @@ pub enum ZeroingRate {
 /// Chooses the rate, one reading after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct ZeroingRateControl {
-    bounds: ZeroingBounds,
+    bounds: ZeroingRateBounds,
     last: Option<ZeroingRate>,
 }
 
 impl ZeroingRateControl {
     /// A pace without any choice so far.
-    pub fn new(bounds: ZeroingBounds) -> Self {
+    pub fn new(bounds: ZeroingRateBounds) -> Self {
         Self { bounds, last: None }
     }
 
     /// The rate from now on. It stays as it is where the new one hardly differs. Where idle time is
     /// not known, it is at most the usual rate.
     pub fn decide_rate(&mut self, seen: &ZeroingConditions) -> ZeroingRate {
-        let decided = self.rate_for(seen);
+        let decided = self.rate_before_hysteresis(seen);
         let rate = match (self.last, decided) {
             (Some(ZeroingRate::PagesPerS(last)), ZeroingRate::PagesPerS(new))
                 if f64::from(new.abs_diff(last)) < f64::from(last) * CHANGE =>
@@ -129,7 +129,7 @@ impl ZeroingRateControl {
         rate
     }
 
-    fn rate_for(&self, seen: &ZeroingConditions) -> ZeroingRate {
+    fn rate_before_hysteresis(&self, seen: &ZeroingConditions) -> ZeroingRate {
         if seen.short {
             return ZeroingRate::Short;
         }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     fn first(seen: ZeroingConditions) -> ZeroingRate {
-        ZeroingRateControl::new(ZeroingBounds::default()).decide_rate(&seen)
+        ZeroingRateControl::new(ZeroingRateBounds::default()).decide_rate(&seen)
     }
 
     #[test]
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn small_changes_keep_the_rate() {
-        let mut pace = ZeroingRateControl::new(ZeroingBounds::default());
+        let mut pace = ZeroingRateControl::new(ZeroingRateBounds::default());
         assert_eq!(
             pace.decide_rate(&idle(0.75)),
             ZeroingRate::PagesPerS(30_000)
@@ -217,12 +217,12 @@ mod tests {
 
     #[test]
     fn bounds_have_an_order() {
-        assert!(ZeroingBounds::new(511, 10_000).is_err());
-        assert!(ZeroingBounds::new(10_000, 9_999).is_err());
-        assert!(ZeroingBounds::new(10_000, 10_000_001).is_err());
-        let usual = ZeroingBounds::default();
+        assert!(ZeroingRateBounds::new(511, 10_000).is_err());
+        assert!(ZeroingRateBounds::new(10_000, 9_999).is_err());
+        assert!(ZeroingRateBounds::new(10_000, 10_000_001).is_err());
+        let usual = ZeroingRateBounds::default();
         assert_eq!(
-            ZeroingBounds::new(usual.half_busy_rate(), usual.all_idle_rate()),
+            ZeroingRateBounds::new(usual.half_busy_rate(), usual.all_idle_rate()),
             Ok(usual)
         );
     }
@@ -235,7 +235,7 @@ mod tests {
             idle in prop::option::of(0.0f64..=1.0),
             short in any::<bool>(),
         ) {
-            let bounds = ZeroingBounds::new(usual, usual + more).expect("the bounds are in order");
+            let bounds = ZeroingRateBounds::new(usual, usual + more).expect("the bounds are in order");
             let mut pace = ZeroingRateControl::new(bounds);
             let seen = ZeroingConditions { free, zeroed, short, idle };
             match pace.decide_rate(&seen) {

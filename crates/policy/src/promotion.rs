@@ -1,9 +1,9 @@
 //! Requests of a policy.
 
+use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::observation::ProcessId;
-use crate::page::{PageOrder, PageOrders, RegionAddr};
+use crate::page::{PageOrder, PageOrderSet, RegionAddr};
 use crate::reason::Reason;
-use crate::reserve_planner::HugePageSupply;
 use std::time::Duration;
 
 /// Page sizes that a process's memory should get at first touches from now on.
@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct FaultSizes {
     /// Sizes below that of a huge page. The kernel uses the largest one that fits, or the next one
     /// for which there is memory.
-    pub orders: PageOrders,
+    pub orders: PageOrderSet,
     /// The reason.
     pub reason: Reason,
 }
@@ -38,7 +38,12 @@ pub struct Promotion {
 
 impl Promotion {
     /// A promotion to a huge page, by a policy that does not estimate what it saves.
-    pub fn huge(process: ProcessId, region: RegionAddr, present: u16, reason: Reason) -> Self {
+    pub fn to_huge_page(
+        process: ProcessId,
+        region: RegionAddr,
+        present: u16,
+        reason: Reason,
+    ) -> Self {
         Self {
             process,
             region,

@@ -1,6 +1,6 @@
 //! Keeps regions that recovery split from being promoted again at once.
 
-use crate::access_map::bucket_of;
+use crate::access_map::bucket_of_coverage;
 use crate::bloat_recovery::BloatThreshold;
 use crate::event::Event;
 use crate::observation::{Observation, ProcessId, RegionSample};
@@ -66,7 +66,7 @@ impl RecoveredRegions {
 /// have left the lowest bucket (50 base pages).
 fn may_promote_again(threshold: BloatThreshold, sample: &RegionSample) -> bool {
     PAGES_PER_REGION.saturating_sub(sample.present) < threshold.zero_pages()
-        && bucket_of(sample.accessed) >= 1
+        && bucket_of_coverage(sample.accessed) >= 1
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ impl RefusalCooldown {
                 region,
                 again_soon: false,
                 ..
-            } => self.refuse(process, region, now),
+            } => self.record_refusal(process, region, now),
             Event::Promoted {
                 process, region, ..
             } => self.forget_refusals(process, region),
@@ -50,8 +50,8 @@ impl RefusalCooldown {
         }
     }
 
-    pub(crate) fn refuse(&mut self, process: ProcessId, region: RegionAddr, now: Duration) {
-        let longest = self.longest();
+    pub(crate) fn record_refusal(&mut self, process: ProcessId, region: RegionAddr, now: Duration) {
+        let longest = self.longest_cooldown();
         let refused = self
             .refused
             .entry((process, region))
@@ -92,12 +92,12 @@ impl RefusalCooldown {
     /// Forgets refusals with a cool-down that ended longer ago than the longest cool-down.
     /// Otherwise memory would grow with regions that no policy proposes any more.
     pub fn forget_expired(&mut self, now: Duration) {
-        let longest = self.longest();
+        let longest = self.longest_cooldown();
         self.refused
             .retain(|_, refused| now < refused.until.saturating_add(longest));
     }
 
-    fn longest(&self) -> Duration {
+    fn longest_cooldown(&self) -> Duration {
         self.first.saturating_mul(Self::MAX_FACTOR)
     }
 }
@@ -120,7 +120,7 @@ mod tests {
         let mut now = at_second(100);
         for seconds in [30, 60, 120, 240, 480, 480, 480] {
             assert!(cooldown.allows(p, r, now));
-            cooldown.refuse(p, r, now);
+            cooldown.record_refusal(p, r, now);
             now += at_second(seconds);
             assert!(!cooldown.allows(p, r, now - Duration::from_nanos(1)));
             assert_eq!(cooldown.cooling_until(p, r, now - at_second(1)), Some(now));
@@ -134,8 +134,8 @@ mod tests {
     #[test]
     fn ended_processes_and_expired_entries_are_dropped() {
         let mut cooldown = RefusalCooldown::default();
-        cooldown.refuse(process(1), region(1), at_second(0));
-        cooldown.refuse(process(2), region(1), at_second(0));
+        cooldown.record_refusal(process(1), region(1), at_second(0));
+        cooldown.record_refusal(process(2), region(1), at_second(0));
         cooldown.retain_processes(|p| p == process(2));
         assert_eq!(cooldown.refused.len(), 1);
         cooldown.forget_expired(at_second(509));

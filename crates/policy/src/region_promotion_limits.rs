@@ -2,12 +2,12 @@
 
 use crate::bloat_recovery::BloatThreshold;
 use crate::event::Event;
-use crate::huge_limits::HugeLimits;
 use crate::observation::{Observation, ProcessId};
 use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION};
 use crate::promotion::Promotion;
 use crate::recovered_regions::RecoveredRegions;
 use crate::refusal_cooldown::RefusalCooldown;
+use crate::rule_huge_memory_limits::RuleHugeMemoryLimits;
 use crate::shared_regions::SharedRegions;
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ pub struct RegionPromotionLimits {
     /// Regions that recovery has split.
     pub recovered: RecoveredRegions,
     /// The most huge memory of each rule.
-    pub huge: HugeLimits,
+    pub huge: RuleHugeMemoryLimits,
 }
 
 impl RegionPromotionLimits {
     /// Uses `bloat` as the threshold of recovery.
-    pub fn with_bloat_threshold(bloat: BloatThreshold) -> Self {
+    pub fn with_recovery_threshold(bloat: BloatThreshold) -> Self {
         Self {
             recovered: RecoveredRegions::new(bloat),
             ..Self::default()
@@ -45,7 +45,7 @@ impl RegionPromotionLimits {
     /// Takes in one round of samples.
     pub fn observe(&mut self, observation: &Observation) {
         for sample in &observation.processes {
-            self.huge.observe(sample);
+            self.huge.observe_process(sample);
         }
         self.recovered.observe(observation);
         self.shared.observe(observation);
@@ -73,7 +73,7 @@ impl RegionPromotionLimits {
 
     /// Upper limit of the memory that a promotion takes, in bytes, including copies of shared
     /// pages.
-    pub fn max_taken_bytes(&self, promotion: &Promotion) -> u64 {
+    pub fn max_bytes_taken_by_promotion(&self, promotion: &Promotion) -> u64 {
         let copied = self
             .shared
             .max_copied_pages(promotion.process, promotion.region);
@@ -100,7 +100,7 @@ mod tests {
     fn added(order: PageOrder, present: u16) -> u16 {
         max_added_pages(&Promotion {
             order,
-            ..Promotion::huge(process(1), region(0), present, Reason::new("a test"))
+            ..Promotion::to_huge_page(process(1), region(0), present, Reason::new("a test"))
         })
     }
 

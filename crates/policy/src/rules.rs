@@ -1,7 +1,7 @@
 //! Which processes are managed, and with which settings.
 
 use crate::process_identity::{ProcessIdentity, QosClass};
-use crate::process_rules::ProcessRules;
+use crate::process_settings::ProcessSettings;
 use serde::Serialize;
 use std::str::FromStr;
 use thiserror::Error;
@@ -160,7 +160,7 @@ impl RuleConditions {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RuleAction {
     /// They are managed under these rules; [`Rules`] fills in their `rule`.
-    Include(ProcessRules),
+    Include(ProcessSettings),
     /// They are left alone.
     Exclude,
 }
@@ -200,7 +200,7 @@ pub enum UnmatchedAction {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RuleVerdict {
     /// Manage it under these rules.
-    Include(ProcessRules),
+    Include(ProcessSettings),
     /// Leave it alone.
     Exclude {
         /// The deciding rule, by its index; `None`: no rule matched.
@@ -219,7 +219,7 @@ pub struct Rules {
     rules: Vec<Rule>,
     unmatched: UnmatchedAction,
     /// Rules for processes that no rule matches, if these are managed.
-    default_rules: ProcessRules,
+    default_rules: ProcessSettings,
 }
 
 impl Rules {
@@ -228,12 +228,12 @@ impl Rules {
         Self {
             rules,
             unmatched,
-            default_rules: ProcessRules::default(),
+            default_rules: ProcessSettings::default(),
         }
     }
 
     /// The same, with these rules for processes that no rule matches.
-    pub fn with_default_rules(self, default_rules: ProcessRules) -> Self {
+    pub fn with_default_settings(self, default_rules: ProcessSettings) -> Self {
         Self {
             default_rules,
             ..self
@@ -241,7 +241,7 @@ impl Rules {
     }
 
     /// Whether a process is managed, and under which rules.
-    pub fn evaluate(&self, identity: &ProcessIdentity) -> RuleVerdict {
+    pub fn evaluate_process(&self, identity: &ProcessIdentity) -> RuleVerdict {
         let rules = self.rules.iter();
         let decisions = rules.map(|rule| rule.conditions.matches_identity(identity));
         let decisive = decisions
@@ -252,7 +252,7 @@ impl Rules {
         }
         let first = decisive.map(|(rule, _)| rule);
         match (first.map(|at| self.rules[at].action), self.unmatched) {
-            (Some(RuleAction::Include(terms)), _) => RuleVerdict::Include(ProcessRules {
+            (Some(RuleAction::Include(terms)), _) => RuleVerdict::Include(ProcessSettings {
                 rule: first,
                 ..terms
             }),
@@ -268,7 +268,7 @@ impl Rules {
     }
 
     /// What each rule that includes processes sets for them, and the default rules.
-    pub fn process_rules(&self) -> impl Iterator<Item = ProcessRules> {
+    pub fn process_settings(&self) -> impl Iterator<Item = ProcessSettings> {
         let included = self.rules.iter().filter_map(|rule| match rule.action {
             RuleAction::Include(rules) => Some(rules),
             RuleAction::Exclude => None,
@@ -277,12 +277,12 @@ impl Rules {
     }
 
     /// Whether some rule asks for warm starts.
-    pub fn want_warm_starts(&self) -> bool {
+    pub fn any_rule_wants_warm_start(&self) -> bool {
         self.rules.iter().any(Rule::wants_warm_start)
     }
 
     /// Whether a program with this command name, just started, could fall under a rule with a warm
-    /// start. A rule with further conditions counts too; `evaluate` decides in full.
+    /// start. A rule with further conditions counts too; `evaluate_process` decides in full.
     pub fn may_want_warm_start(&self, command: &str) -> bool {
         // The rule may match the executable, which can have a longer name.
         let cut_off = command.len() >= LONGEST_COMMAND_BYTES;
@@ -292,7 +292,7 @@ impl Rules {
         })
     }
 
-    /// The rule at this index, as in [`ProcessRules::rule`] and [`RuleVerdict::Exclude`].
+    /// The rule at this index, as in [`ProcessSettings::rule`] and [`RuleVerdict::Exclude`].
     pub fn get(&self, place: usize) -> Option<&Rule> {
         self.rules.get(place)
     }
@@ -301,8 +301,8 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::behaviour_profile::BehaviourProfile;
     use crate::process_identity::Pod;
-    use crate::profile::Profile;
     use proptest::prelude::*;
 
     impl RuleConditions {
@@ -352,9 +352,9 @@ mod tests {
     }
 
     fn include(name: &str, conditions: RuleConditions, weight: f64) -> Rule {
-        let terms = ProcessRules {
+        let terms = ProcessSettings {
             weight,
-            ..ProcessRules::default()
+            ..ProcessSettings::default()
         };
         Rule {
             name: name.into(),
@@ -471,14 +471,17 @@ mod tests {
             exclude("no pods", RuleConditions::default()),
         ];
         let rules = Rules::new(rules, UnmatchedAction::Include);
-        let terms = ProcessRules {
+        let terms = ProcessSettings {
             weight: 4.0,
             rule: Some(0),
-            ..ProcessRules::default()
+            ..ProcessSettings::default()
         };
-        assert_eq!(rules.evaluate(&redis()), RuleVerdict::Include(terms));
         assert_eq!(
-            rules.evaluate(&in_pod()),
+            rules.evaluate_process(&redis()),
+            RuleVerdict::Include(terms)
+        );
+        assert_eq!(
+            rules.evaluate_process(&in_pod()),
             RuleVerdict::Exclude { rule: Some(2) }
         );
     }
@@ -492,10 +495,10 @@ mod tests {
         };
         let judge = |conditions| {
             let rules = vec![exclude("first", conditions)];
-            Rules::new(rules, UnmatchedAction::Include).evaluate(&unnamed)
+            Rules::new(rules, UnmatchedAction::Include).evaluate_process(&unnamed)
         };
         let undecided = RuleVerdict::Undecided { rule: 0 };
-        let included = RuleVerdict::Include(ProcessRules::default());
+        let included = RuleVerdict::Include(ProcessSettings::default());
         assert_eq!(judge(by("redis", "*")), undecided);
         // A rule on another command does not hold up the next, and a user number decides at once.
         assert_eq!(judge(by("redis", "java")), included);
@@ -512,9 +515,9 @@ mod tests {
                 command,
                 ..RuleConditions::default()
             };
-            let terms = ProcessRules {
+            let terms = ProcessSettings {
                 warm_bytes,
-                ..ProcessRules::default()
+                ..ProcessSettings::default()
             };
             let action = RuleAction::Include(terms);
             Rule {
@@ -524,9 +527,9 @@ mod tests {
         };
         let rules = |rules| Rules::new(rules, UnmatchedAction::Include);
         let none = rules(vec![named("java", None)]);
-        assert!(!none.want_warm_starts() && !none.may_want_warm_start("java"));
+        assert!(!none.any_rule_wants_warm_start() && !none.may_want_warm_start("java"));
         let some = rules(vec![named("redis*", None), named("qemu-*", Some(1 << 30))]);
-        assert!(some.want_warm_starts());
+        assert!(some.any_rule_wants_warm_start());
         assert!(some.may_want_warm_start("qemu-kvm"));
         assert!(!some.may_want_warm_start("redis-server"));
         let cut_off = some.may_want_warm_start("a-name-that-is-");
@@ -535,24 +538,30 @@ mod tests {
 
     #[test]
     fn processes_without_a_rule_get_the_default_rules() {
-        let guarded = ProcessRules::default().with_profile(Profile::Guard);
+        let guarded = ProcessSettings::default().with_profile(BehaviourProfile::Guard);
         let redis_only = include("redis", by("redis", "redis-server"), 2.0);
         let rules = Rules::new(vec![redis_only], UnmatchedAction::Include);
-        let rules = rules.with_default_rules(guarded);
+        let rules = rules.with_default_settings(guarded);
         let other = ProcessIdentity {
             command: "java".into(),
             executable: None,
             ..redis()
         };
-        assert_eq!(rules.evaluate(&other), RuleVerdict::Include(guarded));
-        let promotes: Vec<bool> = rules.process_rules().map(|rules| rules.promotes).collect();
+        assert_eq!(
+            rules.evaluate_process(&other),
+            RuleVerdict::Include(guarded)
+        );
+        let promotes: Vec<bool> = rules
+            .process_settings()
+            .map(|rules| rules.promotes)
+            .collect();
         assert_eq!(promotes, [true, false]);
     }
 
     #[test]
     fn without_a_rule_the_setting_decides() {
-        let judge = |unmatched| Rules::new(Vec::new(), unmatched).evaluate(&redis());
-        let default = RuleVerdict::Include(ProcessRules::default());
+        let judge = |unmatched| Rules::new(Vec::new(), unmatched).evaluate_process(&redis());
+        let default = RuleVerdict::Include(ProcessSettings::default());
         assert_eq!(judge(UnmatchedAction::Include), default);
         assert_eq!(
             judge(UnmatchedAction::Exclude),

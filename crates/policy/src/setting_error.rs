@@ -26,7 +26,7 @@ impl SettingError {
     }
 
     /// An error unless the value is valid.
-    pub fn unless(
+    pub fn error_unless_valid(
         fits: bool,
         setting: &'static str,
         value: impl fmt::Display,
@@ -54,6 +54,6 @@ pub(crate) fn check_positive_up_to(
     setting: &'static str,
     allowed: &'static str,
 ) -> Result<f64, SettingError> {
-    SettingError::unless(value > 0.0 && value <= max, setting, value, allowed)?;
+    SettingError::error_unless_valid(value > 0.0 && value <= max, setting, value, allowed)?;
     Ok(value)
 }

@@ -36,7 +36,7 @@ impl SharedRegions {
                 region,
                 pages,
             } => {
-                self.cooldown.refuse(process, region, now);
+                self.cooldown.record_refusal(process, region, now);
                 self.found.insert((process, region), pages);
             }
             Event::Promoted {
@@ -77,7 +77,7 @@ impl SharedRegions {
     }
 
     /// How many pages of a region are shared, and until when it is left alone; `None` if it is not.
-    pub fn excluded_until(
+    pub fn shared_pages_and_pause_end(
         &self,
         process: ProcessId,
         region: RegionAddr,
@@ -166,10 +166,13 @@ mod tests {
             regions.apply_event(now, &shared(400));
             let before = now;
             now += at_second(seconds);
-            assert_eq!(regions.excluded_until(p, r, before), Some((400, now)));
+            assert_eq!(
+                regions.shared_pages_and_pause_end(p, r, before),
+                Some((400, now))
+            );
             assert!(!regions.may_promote(p, r, now - Duration::from_nanos(1)));
         }
-        assert_eq!(regions.excluded_until(p, r, now), None);
+        assert_eq!(regions.shared_pages_and_pause_end(p, r, now), None);
         regions.apply_event(now, &promoted_event(p, r));
         regions.apply_event(now, &shared(6));
         assert!(

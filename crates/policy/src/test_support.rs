@@ -1,14 +1,14 @@
 //! Shorthand for this crate's unit tests.
 
-use crate::coverage_average::CoverageAverage;
+use crate::coverage_averaging::CoverageAveraging;
 use crate::event::{Event, PromotionEffect};
+use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::observation::{CoverageSource, Observation, ProcessId, ProcessSample, RegionSample};
-use crate::overhead::{Overhead, OverheadSource};
 use crate::page::{HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use crate::policy::Policy;
 use crate::promotion::{Promotion, PromotionCost};
 use crate::reason::Reason;
-use crate::reserve_planner::HugePageSupply;
+use crate::translation_overhead::{TranslationOverhead, TranslationOverheadSource};
 use crate::walk_rate::PageBitmap;
 use crate::walk_rate::region_probe_plan::xorshift;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub fn sample(index: u64, accessed: u16) -> RegionSample {
         accessed,
         runs: u16::from(accessed > 0),
         written: 512,
-        ..RegionSample::untouched(region(index))
+        ..RegionSample::new_full_and_untouched(region(index))
     }
 }
 
@@ -57,7 +57,7 @@ pub fn process(pid: u32) -> ProcessId {
 pub fn observation(processes: &[(u32, Vec<RegionSample>)]) -> Observation {
     let sampled = |(pid, regions): &(u32, Vec<RegionSample>)| ProcessSample {
         source: CoverageSource::AccessBits,
-        ..ProcessSample::population(process(*pid), regions.clone())
+        ..ProcessSample::from_present_pages(process(*pid), regions.clone())
     };
     Observation {
         processes: processes.iter().map(sampled).collect(),
@@ -68,7 +68,7 @@ pub fn observation(processes: &[(u32, Vec<RegionSample>)]) -> Observation {
 /// One round of processes, numbered from 1, with their overheads in per cent.
 pub fn observation_with_overheads(
     processes: &[(Option<f64>, Vec<RegionSample>)],
-    source: OverheadSource,
+    source: TranslationOverheadSource,
 ) -> Observation {
     let numbered: Vec<_> = (1u32..)
         .zip(processes)
@@ -76,14 +76,15 @@ pub fn observation_with_overheads(
         .collect();
     let mut observation = observation(&numbered);
     for (sample, (percent, _)) in observation.processes.iter_mut().zip(processes) {
-        sample.overhead = percent.map(|percent| Overhead::exact(percent, source));
+        sample.overhead =
+            percent.map(|percent| TranslationOverhead::new_without_error(percent, source));
     }
     observation
 }
 
 /// An average that uses only the newest window.
-pub fn newest_window_only() -> CoverageAverage {
-    CoverageAverage::new(1.0).unwrap_or_default()
+pub fn newest_window_only() -> CoverageAveraging {
+    CoverageAveraging::new(1.0).unwrap_or_default()
 }
 
 /// The next promotion of a policy, where a huge page is ready.

@@ -8,27 +8,28 @@
 //! random part of the process is sampled. So rates show that are far above what a hypervisor lets
 //! through (it intercepts each first touch), and the process hardly slows down.
 //!
-//! Marked pages are classified by how they lie ([`touch_shape`]). Walks of streams of neighbours,
-//! strides and scattered pages differ in cost ([`walk_costs`]), which is measured on the machine at
-//! start-up. `expected_rates` separates the effect of chance on the counts of single regions from
-//! their true rates. [`overhead_estimator`] combines all of this.
+//! Marked pages are classified by how they lie ([`touched_pages_by_pattern`]). Walks of streams of
+//! neighbours, strides and scattered pages differ in cost ([`walk_costs`]), which is measured on
+//! the machine at start-up. `expected_touch_rates` separates the effect of chance on the counts of
+//! single regions from their true rates. [`overhead_estimator`] combines all of this.
 //!
 //! ```text
-//!  region_probe_plan --> marks --> touch_shape --> expected_rates --> overhead_estimator:
-//!                                                                     ^   Overhead, and walks
-//!                                  costs of a walk here (walk_costs) -'   of each region
+//!  region_probe_plan --> marks --> touched_pages_by_pattern --> expected_touch_rates
+//!                                                                        |
+//!   costs of a walk here (walk_costs) --> overhead_estimator <-----------'
+//!                                             `-> TranslationOverhead, and walks of each region
 //! ```
 
 mod confidence_interval;
-mod expected_rates;
+mod expected_touch_rates;
 pub mod overhead_estimator;
 pub mod region_probe_plan;
-pub mod touch_shape;
+pub mod touched_pages_by_pattern;
 pub mod walk_costs;
 
 pub use overhead_estimator::{
-    OverheadEstimate, OverheadEstimator, RegionAccessBits, RegionWalks, WORTH_CORES,
+    OverheadEstimate, OverheadEstimator, RegionAccessBits, RegionWalksPerSecond, WORTH_CORES,
 };
 pub use region_probe_plan::{INTERCEPTED, ProbeRoundPlan, RegionProbePlan, RegionProbeSettings};
-pub use touch_shape::{PageBitmap, TouchShape};
-pub use walk_costs::{DistanceCost, FootprintCosts, WalkCosts};
+pub use touched_pages_by_pattern::{PageBitmap, TouchedPagesByPattern};
+pub use walk_costs::{WalkCostAtDistance, WalkCosts, WalkCostsAtFootprint};

@@ -1,7 +1,7 @@
 //! When memory is too full to promote, and from which cgroup memory is recovered.
 //!
 //! ```text
-//!  memory of the machine and its cgroups --> MemoryGuard --> PromotionBlock
+//!  memory of the machine and its cgroups --> MemoryGuard --> PromotionBlockReason
 //!                                                ^       `-> recover (MemoryShortage)
 //!    memory_growth: start earlier when memory grows fast, and when to read again
 //! ```
@@ -30,7 +30,7 @@ impl Watermarks {
         check_positive_percent(high_percent, "high watermark (%)")?;
         let fits = low_percent > 0.0 && low_percent < high_percent;
         let allowed = "over 0 and under the high watermark";
-        SettingError::unless(fits, "low watermark (%)", low_percent, allowed)?;
+        SettingError::error_unless_valid(fits, "low watermark (%)", low_percent, allowed)?;
         Ok(Self {
             high_percent,
             low_percent,
@@ -112,7 +112,7 @@ pub enum MemoryScope {
     missing_docs,
     reason = "the messages and the units in the names say it"
 )]
-pub enum PromotionBlock {
+pub enum PromotionBlockReason {
     #[error("the state of memory is not known")]
     Unknown,
     #[error(

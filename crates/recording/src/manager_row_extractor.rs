@@ -85,7 +85,7 @@ impl ManagerRowExtractor {
     ) {
         let journal = manager.journal();
         let new: Vec<JournalEntry> = journal
-            .entries_after(self.entries_seen)
+            .entries_after_count(self.entries_seen)
             .filter(|entry| !needs_no_decision_row(&entry.event, manager.settings().measure_only))
             .cloned()
             .collect();
@@ -144,7 +144,9 @@ impl ManagerRowExtractor {
                 pressure_percent: memory.pressure_percent,
                 fmfi: memory.fmfi,
                 manager_cpu_percent: Some(
-                    manager.cpu_budget().used_percent(manager.machine().now()),
+                    manager
+                        .cpu_budget()
+                        .percent_of_core_used_in_minute(manager.machine().now()),
                 ),
             })
         });

@@ -158,7 +158,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
             overhead_percent: self.read_float_unless_null(column!("overhead_percent"))?,
             region: RegionSample {
                 region: self.read_region_address()?,
-                order: PageOrder::of_region(table.read_flag(column!("huge"))),
+                order: PageOrder::base_or_huge(table.read_flag(column!("huge"))),
                 present: pages(column!("present_pages"))?,
                 accessed: pages(column!("accessed_pages"))?,
                 runs: pages(column!("accessed_runs"))?,

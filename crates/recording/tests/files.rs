@@ -1,8 +1,8 @@
 //! Files are read as written, and bad ones are refused with a reason and a position.
 
 use hawkeye_policy::{
-    CoverageSource, Overhead, OverheadSource, PageOrder, ProcessId, ProcessSample, RegionAddr,
-    RegionSample,
+    CoverageSource, PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample,
+    TranslationOverhead, TranslationOverheadSource,
 };
 use hawkeye_recording::{
     AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RECORDING, Recorder,
@@ -37,17 +37,17 @@ fn sample(pid: u32, regions: u64, salt: u64) -> ProcessSample {
             zero_mapped: 512 - pages,
             maybe_shared: 0,
             swapped: 0,
-            order: PageOrder::of_region(pages == 512),
+            order: PageOrder::base_or_huge(pages == 512),
             walks_per_s: n as u32 * 7,
         }
     };
-    let exact = Overhead::exact(12.5, OverheadSource::Counters);
+    let exact = TranslationOverhead::new_without_error(12.5, TranslationOverheadSource::Counters);
     let process = process(pid, 99);
     ProcessSample {
         source: CoverageSource::AccessBits,
         overhead: (pid % 2 == 0).then_some(exact),
         cpu_cores: 0.75,
-        ..ProcessSample::population(process, (0..regions).map(region).collect())
+        ..ProcessSample::from_present_pages(process, (0..regions).map(region).collect())
     }
 }
 

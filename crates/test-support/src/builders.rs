@@ -2,7 +2,7 @@
 
 use crate::scripted_machine::{ProgramPart, ProgramSpec, ScriptedMachine, ScriptedProgram};
 use hawkeye_manager::{LoopWakeReason, Machine, Manager, Settings};
-use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, ProcessId, Rate, RegionAddr, policies};
+use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, ProcessId, RatePerSecond, RegionAddr, policies};
 use std::time::Duration;
 
 /// Bytes of a gibibyte.
@@ -111,7 +111,7 @@ pub fn settings_with_max_promotions(promotions: u64) -> Settings {
 /// The rate is not over 0.
 pub fn settings_with_promotion_rate(rate: f64) -> Settings {
     Settings {
-        rate: Some(Rate::per_second(rate).expect("a rate over 0")),
+        rate: Some(RatePerSecond::new(rate).expect("a rate over 0")),
         ..frequent_sampling_settings()
     }
 }
@@ -135,7 +135,7 @@ pub type ScriptedManager = Manager<ScriptedMachine>;
 /// # Panics
 /// There is no such policy, or a setting is out of range.
 pub fn manager_of(machine: ScriptedMachine, policy: &str, settings: Settings) -> ScriptedManager {
-    let policy = policies::by_name(policy, &settings.policy_settings());
+    let policy = policies::make_policy_by_name(policy, &settings.policy_settings());
     let policy = policy.expect("an existing policy");
     Manager::new(machine, policy, settings).expect("valid settings")
 }
@@ -166,7 +166,7 @@ pub fn run_manager_watching(
     let most = 1000.0 + 100.0 * end.as_secs_f64();
     let mut steps = 0.0;
     while manager.machine().now() < end {
-        let wake = manager.run_due_work();
+        let wake = manager.run_due_work_and_wait();
         look(manager);
         if wake == LoopWakeReason::Stop {
             return wake;

@@ -15,7 +15,7 @@
 //! Each figure is the median of several turns. Stages of the translation are separate functions, so
 //! that a profiler can separate them: `perf record -e cpu-clock`.
 
-use hawkeye_policy::{AccessMap, CoverageAverage, PageOrder, RegionAddr, RegionSample};
+use hawkeye_policy::{AccessMap, CoverageAveraging, PageOrder, RegionAddr, RegionSample};
 use hawkeye_sim::mmu::translation::{
     Access, EntrySize, LeafSize, Mappings, ProgramWork, Translator, TranslatorSpec,
 };
@@ -106,7 +106,7 @@ fn random(
     let mut core = Translator::new(spec)?;
     let mut rng = SimulationRng::new(1, 0);
     load(&mut rng, &mut core, mappings, gib, WARM);
-    let mut map = AccessMap::new(CoverageAverage::default());
+    let mut map = AccessMap::new(CoverageAveraging::default());
     sample(mappings, gib, &mut map);
 
     let before = core.counters();
@@ -158,8 +158,8 @@ fn sample(mappings: &mut Mappings, gib: u64, map: &mut AccessMap) {
             RegionSample {
                 accessed,
                 runs,
-                order: PageOrder::of_region(mappings.size(region) != Some(LeafSize::Base)),
-                ..RegionSample::untouched(region)
+                order: PageOrder::base_or_huge(mappings.size(region) != Some(LeafSize::Base)),
+                ..RegionSample::new_full_and_untouched(region)
             }
         })
         .collect();

@@ -133,7 +133,7 @@ fn run_without_guests(
     stepped: &mut dyn FnMut(&Manager<Engine>),
 ) -> RunResult {
     while manager.machine().now() < setup.longest
-        && manager.run_due_work() == LoopWakeReason::Deadline
+        && manager.run_due_work_and_wait() == LoopWakeReason::Deadline
     {
         stepped(&manager);
     }
@@ -161,7 +161,7 @@ fn run_with_guests(
         if at >= setup.longest || !machine.advance_to(at) {
             break;
         }
-        next.run_due_work();
+        next.run_due_work_and_wait();
     }
     let totals = managers.iter().map(|m| m.journal().totals().clone());
     Ok((machine.figures(), totals.collect()))
@@ -183,7 +183,7 @@ fn attach_manager<M: Machine>(
 ) -> Result<Manager<M>> {
     let (settings, told) = system.manager_settings(setup.rate)?;
     let (settings, told) = setup.tuning.override_settings(settings, told)?;
-    let policy = policies::by_name(system.policy, &told)?;
+    let policy = policies::make_policy_by_name(system.policy, &told)?;
     Ok(Manager::new(machine, policy, settings)?)
 }
 

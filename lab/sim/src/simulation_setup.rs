@@ -5,7 +5,7 @@ use crate::mmu::translation::PageTableLevels;
 use crate::mmu::{HASWELL, ProcessorSpec};
 use crate::system_overrides::SystemOverrides;
 use crate::systems::SimulatedSystem;
-use hawkeye_policy::Rate;
+use hawkeye_policy::RatePerSecond;
 use std::time::Duration;
 
 /// The machine that workloads run on, the same for every system. The default is the paper's
@@ -31,7 +31,7 @@ pub struct SimulationSetup {
     /// Free memory fragmentation index at the start, caused by the page cache (0-1).
     pub fragmented: f64,
     /// Promotions per second, the same for every system; `None`: each system's own rate.
-    pub rate: Option<Rate>,
+    pub rate: Option<RatePerSecond>,
     /// Settings that override each system's own, the same for every system.
     pub tuning: SystemOverrides,
     /// Accesses in a sample (at least 64). With 20,000, the default, a share of walks of one half

@@ -3,7 +3,7 @@
 use crate::kernel::ZeroingSpec;
 use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{IngensSettings, PolicySettings};
-use hawkeye_policy::{BloatThreshold, CoverageAverage, CpuBudget, SettingError, Watermarks};
+use hawkeye_policy::{BloatThreshold, CoverageAveraging, CpuBudget, SettingError, Watermarks};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl SystemOverrides {
             settings.bloat = BloatThreshold::new(pages)?;
         }
         if let Some(weight) = self.weight_new {
-            settings.average = CoverageAverage::new(weight)?;
+            settings.average = CoverageAveraging::new(weight)?;
         }
         let mut told = PolicySettings {
             average: settings.average,

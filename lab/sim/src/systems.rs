@@ -9,8 +9,8 @@ use crate::mmu::ProcessorSpec;
 use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{IngensSettings, PolicySettings};
 use hawkeye_policy::{
-    BloatThreshold, CpuBudget, PAGES_PER_REGION, PageOrder, PageOrders, Rate, SavingsShare,
-    SettingError, Watermarks,
+    BloatThreshold, CpuBudget, PAGES_PER_REGION, PageOrder, PageOrderSet, RatePerSecond,
+    SavingsShare, SettingError, Watermarks,
 };
 use std::time::Duration;
 use thiserror::Error;
@@ -99,7 +99,7 @@ pub const SYSTEMS: [SimulatedSystem; 16] = [
         name: "linux-mthp-64kb",
         about: "Linux with pages of 64 KiB at faults, and no others but base pages",
         faults: FaultPolicy {
-            sizes: PageOrders::NONE.with(PageOrder::CONTIGUOUS),
+            sizes: PageOrderSet::NONE.with(PageOrder::CONTIGUOUS),
             ..LINUX_BASE
         },
         ..PLAIN
@@ -219,11 +219,11 @@ impl SimulatedSystem {
     }
 
     /// Sizes that promotions can have on a processor.
-    pub fn promotable_sizes(&self, processor: &ProcessorSpec) -> PageOrders {
+    pub fn promotable_sizes(&self, processor: &ProcessorSpec) -> PageOrderSet {
         if self.many_sizes {
             processor.entry_orders()
         } else {
-            PageOrders::HUGE
+            PageOrderSet::HUGE
         }
     }
 
@@ -231,7 +231,7 @@ impl SimulatedSystem {
     /// system; without it khugepaged has the kernel's default, and the others are unlimited.
     pub fn manager_settings(
         &self,
-        rate: Option<Rate>,
+        rate: Option<RatePerSecond>,
     ) -> Result<(Settings, PolicySettings), SettingError> {
         let mut settings = Settings {
             rate,

@@ -5,7 +5,7 @@ use crate::options::{self, ManageOptions};
 use crate::program_resource_use::ProgramResourceMeter;
 use anyhow::Result;
 use clap::Args;
-use hawkeye_policy::Profile;
+use hawkeye_policy::BehaviourProfile;
 use std::process::ExitCode;
 
 /// Manage running processes until interrupted, or until all have ended.
@@ -33,8 +33,12 @@ impl AttachOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let (scope, names) = open_target_of_pids(&self.pids)?;
         let purpose = format!("attach {}", names.join(" "));
-        let session =
-            PreparedSession::for_run_or_attach(&self.options, Profile::Balanced, 0, &purpose)?;
+        let session = PreparedSession::for_run_or_attach(
+            &self.options,
+            BehaviourProfile::Balanced,
+            0,
+            &purpose,
+        )?;
         let mut watched = ProgramResourceMeter::new(&self.pids);
         let mut managed = session.manage_until_end(scope, |_| {
             watched.update();

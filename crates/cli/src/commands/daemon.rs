@@ -80,7 +80,7 @@ impl DaemonOptions {
         };
         let (mut sizes_due, mut watchdog_due) = (Duration::ZERO, Duration::ZERO);
         loop {
-            match manager.run_due_work() {
+            match manager.run_due_work_and_wait() {
                 LoopWakeReason::Stop => break,
                 LoopWakeReason::Reload => {
                     let refused = self.reload_config(&mut manager, &mut services, &mut status);

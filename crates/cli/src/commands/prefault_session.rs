@@ -9,7 +9,7 @@ use hawkeye_linux::machine_lease::thp_settings::{
 };
 use hawkeye_linux::prefault::{Prefaulter, StartingPrefaulter};
 use hawkeye_manager::Manager;
-use hawkeye_policy::prefault::PrefaultThreads;
+use hawkeye_policy::prefault::PrefaultThreadCount;
 use serde::Serialize;
 use std::num::NonZero;
 use std::thread::available_parallelism;
@@ -151,8 +151,8 @@ impl PrefaultSession {
     }
 }
 
-fn prefault_thread_count(wanted: &PrefaultSettings) -> PrefaultThreads {
-    let usual = || PrefaultThreads::default_for_cores(available_cpus());
+fn prefault_thread_count(wanted: &PrefaultSettings) -> PrefaultThreadCount {
+    let usual = || PrefaultThreadCount::default_for_cores(available_cpus());
     wanted.threads.unwrap_or_else(usual)
 }
 

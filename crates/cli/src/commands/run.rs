@@ -11,7 +11,7 @@ use hawkeye_linux::machine_lease::thp_settings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::processes::program_allocator;
 use hawkeye_linux::stop::unblock_signals;
-use hawkeye_policy::Profile;
+use hawkeye_policy::BehaviourProfile;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -73,7 +73,7 @@ impl RunOptions {
             crate::output::print_to_stdout(&self.dry_run_text(&first_touch))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let (usual, purpose) = (Profile::Speed, format!("run {name}"));
+        let (usual, purpose) = (BehaviourProfile::Speed, format!("run {name}"));
         let session =
             PreparedSession::for_run_or_attach(&self.options, usual, self.warm, &purpose)?;
         let mut command = Command::new(&self.command[0]);
@@ -102,14 +102,14 @@ impl RunOptions {
         Ok(ExitCode::from(code))
     }
 
-    fn profile(&self) -> Profile {
-        self.options.profile.unwrap_or(Profile::Speed)
+    fn profile(&self) -> BehaviourProfile {
+        self.options.profile.unwrap_or(BehaviourProfile::Speed)
     }
 
     fn allocator_env_plan(&self) -> Result<AllocatorEnvPlan> {
         match self.first_touch {
             Some(FirstTouchMode::On) => {}
-            None if self.profile().huge_first_touch() => {}
+            None if self.profile().wants_huge_first_touch() => {}
             Some(FirstTouchMode::Off) | None => return Ok(AllocatorEnvPlan::default()),
         }
         let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());

@@ -21,13 +21,13 @@ use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies::NoPromotion;
-use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, Profile, policies};
+use hawkeye_policy::{BehaviourProfile, HUGE_PAGE_BYTES, Policy, policies};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Everything that must be ready before the program is touched: a failure leaves it as it was.
 pub struct PreparedSession {
-    profile: Profile,
+    profile: BehaviourProfile,
     lease: MachineLease,
     signals: StopSignals,
     policy: Box<dyn Policy>,
@@ -44,13 +44,16 @@ impl PreparedSession {
     /// `usual_profile` holds unless the options name another.
     pub fn for_run_or_attach(
         options: &ManageOptions,
-        usual_profile: Profile,
+        usual_profile: BehaviourProfile,
         warm_bytes: u64,
         purpose: &str,
     ) -> Result<Self> {
         let settings = options.manager_settings()?;
         let profile = options.profile.unwrap_or(usual_profile);
-        let policy = policies::by_name(&options.policy_name(profile), &settings.policy_settings())?;
+        let policy = policies::make_policy_by_name(
+            &options.policy_name(profile),
+            &settings.policy_settings(),
+        )?;
         // First: a signal before this line would leave settings changed until the next start.
         let signals = StopSignals::take_over()?;
         let fill = options.prefault_settings(profile, warm_bytes);
@@ -77,7 +80,7 @@ impl PreparedSession {
     }
 
     pub fn for_daemon(config: &Config) -> Result<Self> {
-        let policy = policies::by_name(&config.policy, &config.policy_settings)?;
+        let policy = policies::make_policy_by_name(&config.policy, &config.policy_settings)?;
         let signals = StopSignals::take_over_with_reload()?;
         Self::take_over_machine(
             signals,
@@ -224,7 +227,9 @@ impl PreparedSession {
             mut lease,
         } = self.into_active_session(scope)?;
         let mut progress = ManagerProgress::default();
-        while manager.run_due_work() != LoopWakeReason::Stop && step(manager.machine().now()) {
+        while manager.run_due_work_and_wait() != LoopWakeReason::Stop
+            && step(manager.machine().now())
+        {
             prefault.switch_machine_settings(&manager, lease.settings());
             if let Some(recording) = &mut recording {
                 recording.write_new_rows(&mut manager);
@@ -255,7 +260,7 @@ impl PreparedSession {
         }
         let prefaulted = machine.prefault_statistics().unwrap_or_default();
         let (latest, totals) = (journal.latest_footprint, journal.totals().clone());
-        let own_costs = machine.own_costs();
+        let own_costs = machine.management_costs();
         let summary = SessionSummary {
             subject: String::new(),
             profile,

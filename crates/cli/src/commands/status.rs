@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::daemon::full_status;
     use hawkeye_linux::page_sizes::{ObservedSize, ObservedSizes};
-    use hawkeye_policy::{Overhead, OverheadSource};
+    use hawkeye_policy::{TranslationOverhead, TranslationOverheadSource};
 
     #[test]
     fn a_status_fits_into_80_columns_with_any_values() {
@@ -203,9 +203,9 @@ mod tests {
             huge_bytes: 1023 << 30,
             promoted: u64::MAX / 1_000_000,
             split: 9_999_999,
-            overhead: Some(Overhead {
+            overhead: Some(TranslationOverhead {
                 at_least: true,
-                ..Overhead::exact(100.0, OverheadSource::WalkRate)
+                ..TranslationOverhead::new_without_error(100.0, TranslationOverheadSource::WalkRate)
             }),
             ..ProcessStatus::default()
         };

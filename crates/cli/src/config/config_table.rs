@@ -5,8 +5,8 @@
 
 use super::config_error::{ConfigProblems, line_and_column, line_text_at};
 use super::config_value::ConfigValue;
-use hawkeye_policy::prezeroing::ZeroingBounds;
-use hawkeye_policy::{ProcessRules, ProcessSelection, SettingError};
+use hawkeye_policy::prezeroing::ZeroingRateBounds;
+use hawkeye_policy::{ProcessSelectionSettings, ProcessSettings, SettingError};
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -26,15 +26,15 @@ const SETTING_KEYS: [(&str, &str); 19] = [
     ("low watermark (%)", "low_percent"),
     ("utilisation (%)", "utilisation_percent"),
     ("fragmentation index", "fmfi_switch"),
-    (ProcessSelection::MIN_RESIDENT, "min_resident"),
-    (ProcessSelection::LOOK_EVERY, "look_every"),
-    (ProcessSelection::MAX_PROCESSES, "max_processes"),
-    (ZeroingBounds::USUAL, "pages_per_s"),
-    (ZeroingBounds::MOST, "most_pages_per_s"),
-    (ProcessRules::WEIGHT, "weight"),
-    (ProcessRules::MIN_GAIN, "min_gain_percent"),
-    (ProcessRules::MAX_HUGE, "max_huge"),
-    (ProcessRules::WARM, "warm"),
+    (ProcessSelectionSettings::MIN_RESIDENT, "min_resident"),
+    (ProcessSelectionSettings::LOOK_EVERY, "look_every"),
+    (ProcessSelectionSettings::MAX_PROCESSES, "max_processes"),
+    (ZeroingRateBounds::USUAL, "pages_per_s"),
+    (ZeroingRateBounds::MOST, "most_pages_per_s"),
+    (ProcessSettings::WEIGHT, "weight"),
+    (ProcessSettings::MIN_GAIN, "min_gain_percent"),
+    (ProcessSettings::MAX_HUGE, "max_huge"),
+    (ProcessSettings::WARM, "warm"),
 ];
 
 /// What reading yields besides the values.

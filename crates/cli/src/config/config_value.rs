@@ -3,10 +3,10 @@
 use bytesize::ByteSize;
 use hawkeye_linux::machine_lease::thp_settings::KhugepagedMode;
 use hawkeye_linux::page_sizes::ThpMode;
-use hawkeye_policy::prefault::PrefaultThreads;
+use hawkeye_policy::prefault::PrefaultThreadCount;
 use hawkeye_policy::{
-    BloatThreshold, CoverageAverage, CpuBudget, GlobPattern, Profile, QosClass, Rate, SavingsShare,
-    UnmatchedAction,
+    BehaviourProfile, BloatThreshold, CoverageAveraging, CpuBudget, GlobPattern, QosClass,
+    RatePerSecond, SavingsShare, UnmatchedAction,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -61,11 +61,11 @@ macro_rules! checked_numbers {
 
 checked_numbers!(
     BloatThreshold: u16 => BloatThreshold::new,
-    CoverageAverage: f64 => CoverageAverage::new,
+    CoverageAveraging: f64 => CoverageAveraging::new,
     CpuBudget: f64 => CpuBudget::new,
     SavingsShare: f64 => SavingsShare::new,
-    PrefaultThreads: u64 => PrefaultThreads::new,
-    Rate: f64 => Rate::per_second,
+    PrefaultThreadCount: u64 => PrefaultThreadCount::new,
+    RatePerSecond: f64 => RatePerSecond::new,
 );
 
 /// Values in quotation marks, of which some are not allowed.
@@ -131,7 +131,7 @@ macro_rules! keyword_values {
 keyword_values!(
     bool: "off" => false, "on" => true;
     KhugepagedMode: "off" => Self::Off, "restrain" => Self::Restrain, "leave" => Self::Leave;
-    Profile: "guard" => Self::Guard, "balanced" => Self::Balanced, "speed" => Self::Speed;
+    BehaviourProfile: "guard" => Self::Guard, "balanced" => Self::Balanced, "speed" => Self::Speed;
     QosClass: "guaranteed" => Self::Guaranteed, "burstable" => Self::Burstable,
         "besteffort" => Self::BestEffort;
     ThpMode: "off" => Self::Never, "advised" => Self::Madvise, "all" => Self::Always;

@@ -2,11 +2,13 @@
 
 use super::config_table::ConfigTable;
 use super::config_value::MemorySize;
-use hawkeye_policy::{ProcessRules, Profile, Rule, RuleAction, RuleConditions, UnmatchedAction};
+use hawkeye_policy::{
+    BehaviourProfile, ProcessSettings, Rule, RuleAction, RuleConditions, UnmatchedAction,
+};
 use std::collections::HashSet;
 
 /// Reads the rules. `usual` holds for a rule without a profile.
-pub(super) fn read_rules(top: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> Vec<Rule> {
+pub(super) fn read_rules(top: &mut ConfigTable<'_, '_>, usual: ProcessSettings) -> Vec<Rule> {
     let mut names = HashSet::new();
     top.read_subtable_array("rule", |s| {
         let name = read_rule_name(s);
@@ -41,19 +43,19 @@ fn read_rule_conditions(s: &mut ConfigTable<'_, '_>) -> RuleConditions {
     }
 }
 
-fn read_rule_action(s: &mut ConfigTable<'_, '_>, usual: ProcessRules) -> RuleAction {
+fn read_rule_action(s: &mut ConfigTable<'_, '_>, usual: ProcessSettings) -> RuleAction {
     // The words are those for processes without a matching rule.
     let effect = s.read_or_default("action", UnmatchedAction::Include);
-    let terms = ProcessRules {
+    let terms = ProcessSettings {
         weight: s.read_or_default("weight", usual.weight),
         min_gain_percent: s.read_optional("min_gain_percent"),
         max_huge_bytes: s.read_optional("max_huge").map(|MemorySize(bytes)| bytes),
         warm_bytes: s.read_optional("warm").map(|MemorySize(bytes)| bytes),
         ..usual
     };
-    let terms = match s.read_optional::<Profile>("profile") {
+    let terms = match s.read_optional::<BehaviourProfile>("profile") {
         Some(profile) => terms.with_profile(profile),
-        None => ProcessRules {
+        None => ProcessSettings {
             prefaults: terms.prefaults || terms.warm_bytes.is_some(),
             ..terms
         },

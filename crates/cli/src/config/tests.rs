@@ -1,7 +1,7 @@
 //! Tests of the sample file, of mistakes, and that no text makes the reader panic.
 
 use super::*;
-use hawkeye_policy::{ProcessRules, RuleAction};
+use hawkeye_policy::{ProcessSettings, RuleAction};
 use proptest::prelude::*;
 
 const SAMPLE: &str = include_str!("../../../../packaging/hawkeye.toml");
@@ -97,11 +97,11 @@ fn values_in_the_file_override_the_defaults() {
     assert_eq!(config.khugepaged, KhugepagedMode::Restrain);
     assert!(config.kernel_split);
     assert_eq!(config.settings.window, Duration::from_millis(500));
-    assert_eq!(config.settings.cpu.percent(), 1.5);
+    assert_eq!(config.settings.cpu.limit_percent_of_core(), 1.5);
     assert_eq!(config.settings.reserve.bytes(), 64 << 20);
     assert_eq!(config.settings.watermarks.high_percent(), 90.0);
     assert_eq!(config.group_watermarks.low_percent(), 75.0);
-    let rate = Rate::per_second(20.0).expect("a valid rate");
+    let rate = RatePerSecond::new(20.0).expect("a valid rate");
     assert_eq!(
         config.policy_settings.linux.pace,
         PromotionPace::PerSecond(rate)
@@ -112,12 +112,12 @@ fn values_in_the_file_override_the_defaults() {
     let journal = config.journal.expect("the journal is set");
     assert_eq!(journal.most_bytes, 64 << 20);
     let java = config.rules.get(1).map(|rule| rule.action);
-    let terms = ProcessRules {
+    let terms = ProcessSettings {
         weight: 2.0,
         max_huge_bytes: Some(4 << 30),
         min_gain_percent: Some(5.0),
         warm_bytes: Some(2 << 30),
-        ..ProcessRules::default()
+        ..ProcessSettings::default()
     };
     assert_eq!(java, Some(RuleAction::Include(terms)));
 }
@@ -213,7 +213,7 @@ fn a_profile_decides_unless_a_key_overrides_it() {
         );
         let all: Vec<(bool, bool)> = config
             .rules
-            .process_rules()
+            .process_settings()
             .map(|r| (r.promotes, r.prefaults))
             .collect();
         assert_eq!(all, [rule, other], "{text}");

@@ -53,7 +53,7 @@ impl JournalLines {
             let ago = now.saturating_sub(entry.at);
             clock.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH)
         };
-        for entry in journal.entries_after(seen) {
+        for entry in journal.entries_after_count(seen) {
             match push_json_line(&mut lines.text, time(entry), entry) {
                 Ok(()) => lines.entries += 1,
                 // No entry has such content; one that had would be missing.

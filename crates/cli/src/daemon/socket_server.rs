@@ -6,7 +6,7 @@ use super::protocol::{self, DaemonReply, DaemonRequest, MOST_REQUEST_BYTES};
 use super::request_channel::RequestSender;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::processes::client_credentials::ClientCredentials;
-use hawkeye_policy::{Rate, TokenBucket};
+use hawkeye_policy::{RatePerSecond, TokenBucket};
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -97,15 +97,15 @@ type MaySeeAddresses = fn(Peer, u32) -> bool;
 /// Recent requests of users other than root.
 struct UserRateLimits {
     together: TokenBucket,
-    of_user: Rate,
+    of_user: RatePerSecond,
     users: HashMap<Option<u32>, TokenBucket>,
 }
 
 impl UserRateLimits {
     fn new() -> Result<Self> {
         Ok(Self {
-            together: TokenBucket::with_one_second_burst(Rate::per_second(OTHERS_PER_S)?),
-            of_user: Rate::per_second(USER_PER_S)?,
+            together: TokenBucket::with_one_second_burst(RatePerSecond::new(OTHERS_PER_S)?),
+            of_user: RatePerSecond::new(USER_PER_S)?,
             users: HashMap::new(),
         })
     }
@@ -117,7 +117,7 @@ impl UserRateLimits {
         let new = || TokenBucket::with_one_second_burst(self.of_user);
         let own = self.users.entry(user).or_insert_with(new);
         // A refused request of one user must not count against the others.
-        own.take_tokens_now(now, looks) && self.together.take_tokens_now(now, looks)
+        own.try_take_tokens(now, looks) && self.together.try_take_tokens(now, looks)
     }
 }
 

@@ -10,9 +10,9 @@ use hawkeye_linux::stop::{StopSignals, unblock_signals};
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{Event, Journal, LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies;
-use hawkeye_policy::saturating_cast::usize_of;
+use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, BloatThreshold, CpuBudget, HUGE_PAGE_BYTES, Rate, Watermarks,
+    BASE_PAGE_BYTES, BloatThreshold, CpuBudget, HUGE_PAGE_BYTES, RatePerSecond, Watermarks,
 };
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -117,12 +117,12 @@ impl DemoMachine {
         let end = program.start + (mib << 20);
         let hot = end - (hot_mib << 20)..end;
         let (mut promoted, mut promoted_hot) = (0, 0);
-        let mut huge_regions = vec![false; usize_of(mib / 2)];
+        let mut huge_regions = vec![false; usize_from_u64(mib / 2)];
         if let Some(policy) = policy {
             let settings = Settings {
                 max_promotions: Some(budget),
                 // At khugepaged's rate the same regions would take minutes.
-                rate: (policy == "linux").then_some(Rate::per_second(1e6)?),
+                rate: (policy == "linux").then_some(RatePerSecond::new(1e6)?),
                 cpu: CpuBudget::new(100.0)?,
                 window: WINDOW,
                 ..Settings::default()
@@ -136,7 +136,7 @@ impl DemoMachine {
                     promoted += 1;
                     promoted_hot += u64::from(hot.contains(&region.start()));
                     let index = region.start().saturating_sub(program.start) / HUGE_PAGE_BYTES;
-                    if let Some(huge) = huge_regions.get_mut(usize_of(index)) {
+                    if let Some(huge) = huge_regions.get_mut(usize_from_u64(index)) {
                         *huge = true;
                     }
                 }
@@ -162,7 +162,7 @@ impl DemoMachine {
             RunningDemoProgram::start(&format!("bloated --mib {mib} --used-pages {used_pages}"))?;
         let before_bytes = program.rss_bytes()?;
         // Watermarks below the memory in use, as if memory were short.
-        let used = system_memory::machine_memory_use()?.percent();
+        let used = system_memory::machine_memory_use()?.used_percent();
         let settings = Settings {
             cpu: CpuBudget::new(100.0)?,
             watermarks: Watermarks::new(used / 2.0, used / 4.0)?,
@@ -196,20 +196,23 @@ impl DemoMachine {
         settings: Settings,
         enough: impl Fn(&Journal) -> bool,
     ) -> Result<(Journal, Duration)> {
-        let policy = policies::by_name(policy, &settings.policy_settings())?;
+        let policy = policies::make_policy_by_name(policy, &settings.policy_settings())?;
         // No policy of the demo needs overhead, so nothing is prepared for it.
         let means = probe::kernel_backend(self.0.decision())?;
         let scope = ManagedTarget::Processes(vec![ProcessHandle::open_child(program.child.id())?]);
         let before = own_cpu_time();
         let machine = LinuxMachine::new(means, scope, StopSignals::disabled());
         let mut manager = Manager::new(machine, policy, settings)?;
-        while manager.run_due_work() != LoopWakeReason::Stop {
+        while manager.run_due_work_and_wait() != LoopWakeReason::Stop {
             if enough(manager.journal()) || manager.machine().now() >= AT_MOST {
                 break;
             }
         }
         let (machine, journal) = manager.into_machine_and_journal();
-        Ok((journal, machine.own_costs().cpu.saturating_sub(before)))
+        Ok((
+            journal,
+            machine.management_costs().cpu.saturating_sub(before),
+        ))
     }
 }
 

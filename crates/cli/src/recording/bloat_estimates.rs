@@ -86,7 +86,9 @@ impl BloatEstimates {
             estimate.looked = begun;
             for region in regions {
                 // A region that can't be read has ended or was split.
-                let Ok(scan) = machine.scan_zeros(process, region, PAGES_PER_REGION) else {
+                let Ok(scan) =
+                    machine.count_zero_pages_in_huge_page(process, region, PAGES_PER_REGION)
+                else {
                     continue;
                 };
                 estimate.add_zero_page_count(scan.zero_pages);

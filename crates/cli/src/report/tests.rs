@@ -37,9 +37,9 @@ fn region(
         region: RegionSample {
             accessed,
             runs: accessed / 2,
-            order: PageOrder::of_region(huge),
+            order: PageOrder::base_or_huge(huge),
             walks_per_s: u32::from(accessed) * 100,
-            ..RegionSample::untouched(RegionAddr::containing(address))
+            ..RegionSample::new_full_and_untouched(RegionAddr::containing(address))
         },
     })
 }

@@ -116,9 +116,9 @@ mod tests {
             present: 500,
             accessed: 10,
             runs: 1,
-            order: PageOrder::of_region(index % 2 == 0),
+            order: PageOrder::base_or_huge(index % 2 == 0),
             walks_per_s: 7,
-            ..RegionSample::untouched(RegionAddr::containing(index << 21))
+            ..RegionSample::new_full_and_untouched(RegionAddr::containing(index << 21))
         };
         indices.iter().map(region).collect()
     }

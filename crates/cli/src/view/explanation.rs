@@ -4,8 +4,10 @@ use super::{
     BudgetWaitStatus, Explanation, JournalEntryView, LastSampleSummary, ManagerView,
     ProcessExplanation, ProcessStatus, RegionExplanation, RegionPromotionState, WaitingWork,
 };
-use hawkeye_manager::{Event, Journal, JournalEntry, LastSample, Machine, Manager, RecentRates};
-use hawkeye_policy::access_map::bucket_of;
+use hawkeye_manager::{
+    Event, Journal, JournalEntry, LastSample, Machine, Manager, PromotionAndRecoveryRates,
+};
+use hawkeye_policy::access_map::bucket_of_coverage;
 use hawkeye_policy::{CoverageSource, ProcessId, RegionAddr, RegionPromotionLimits, RegionSample};
 use std::time::Duration;
 
@@ -71,7 +73,7 @@ impl ManagerView {
         process: ProcessId,
         region: RegionAddr,
     ) -> RegionExplanation {
-        let excluded = manager.machine_mut().why_excluded(process, region);
+        let excluded = manager.machine_mut().why_region_excluded(process, region);
         let manager = &*manager;
         let journal = manager.journal();
         let now = manager.machine().now();
@@ -94,7 +96,7 @@ impl ManagerView {
         let accesses = seen.is_some_and(|seen| seen.sample.source != CoverageSource::Population);
         let bucket = sample
             .filter(|sample| accesses && state != RegionPromotionState::Huge && !sample.is_huge());
-        let waiting = manager.policy().explain_region(process, region);
+        let waiting = manager.policy().explain_waiting_region(process, region);
         let status =
             self.process_status(manager, process, recent_rates_of_process(manager, process));
         let mut kept_by = promotion_obstacles(manager, process, &status);
@@ -106,7 +108,7 @@ impl ManagerView {
             age_s: seen.map(|seen| now.saturating_sub(seen.at).as_secs_f64()),
             sample,
             state,
-            bucket: bucket.map(|sample| bucket_of(sample.accessed)),
+            bucket: bucket.map(|sample| bucket_of_coverage(sample.accessed)),
             waiting: waiting.as_ref().map(|it| it.reason.to_string()),
             ahead: waiting.as_ref().map(|it| it.ahead),
             kept_by,
@@ -142,7 +144,7 @@ fn promotion_obstacles(
     if let Err(hold) = manager.memory_guard().may_promote(process, 0) {
         kept_by.push(hold.to_string());
     }
-    kept_by.extend(manager.policy().explain_process(process));
+    kept_by.extend(manager.policy().why_process_not_promoted(process));
     // The limit counts by the terms of the last sample, not by those of a reload since.
     let last = manager.last_samples().sample(process);
     let terms = last.map(|last| last.sample.terms).unwrap_or_default();
@@ -167,8 +169,8 @@ fn promotion_obstacles(
         }
     }
     let backoff = manager.promotion_pacing().backoff;
-    if !backoff.is_over(now) {
-        let left_s = backoff.ready_at().saturating_sub(now).as_secs_f64();
+    if !backoff.is_pause_over(now) {
+        let left_s = backoff.pause_ends_at().saturating_sub(now).as_secs_f64();
         let why = "calls into processes took long, or the kernel had no free huge page";
         kept_by.push(format!("{why}: promotion pauses for {left_s:.1} s more"));
     }
@@ -192,7 +194,10 @@ pub(super) fn region_promotion_state(
             remaining_s: (until - now).as_secs_f64(),
             errno: None,
         }
-    } else if let Some((pages, until)) = limits.shared.excluded_until(process, region, now) {
+    } else if let Some((pages, until)) = limits
+        .shared
+        .shared_pages_and_pause_end(process, region, now)
+    {
         RegionPromotionState::Shared {
             pages,
             remaining_s: (until - now).as_secs_f64(),
@@ -279,7 +284,10 @@ fn journal_start_s(journal: &Journal) -> f64 {
     oldest.map_or(0.0, |entry| entry.at.as_secs_f64())
 }
 
-fn recent_rates_of_process<M: Machine>(manager: &Manager<M>, process: ProcessId) -> RecentRates {
+fn recent_rates_of_process<M: Machine>(
+    manager: &Manager<M>,
+    process: ProcessId,
+) -> PromotionAndRecoveryRates {
     let (_, mut each) = manager.journal().recent_rates(manager.machine().now());
     each.remove(&process).unwrap_or_default()
 }

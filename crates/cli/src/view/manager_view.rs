@@ -5,8 +5,8 @@ use super::{
     BudgetWaitStatus, CgroupMemoryStatus, DecisionView, ManagerStatus, MemoryStatus, ProcessStatus,
     RegionPromotionState, ReserveStatus,
 };
-use hawkeye_manager::{Event, JournalEntry, Machine, Manager, RecentRates};
-use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionSample, expected_gain_percent};
+use hawkeye_manager::{Event, JournalEntry, Machine, Manager, PromotionAndRecoveryRates};
+use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionSample, gain_percent_if_all_huge};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -57,8 +57,13 @@ impl ManagerView {
             held: manager.promotion_held_by().map(ToString::to_string),
             budget_waits: waits.collect(),
             memory: memory_status(manager),
-            manager_cpu_percent: manager.cpu_budget().used_percent(now),
-            longest_call_ms: manager.machine().own_costs().longest_call.as_secs_f64() * 1e3,
+            manager_cpu_percent: manager.cpu_budget().percent_of_core_used_in_minute(now),
+            longest_call_ms: manager
+                .machine()
+                .management_costs()
+                .longest_call
+                .as_secs_f64()
+                * 1e3,
             totals: manager.journal().totals().clone(),
             reserve: reserve_status(manager),
             pace,
@@ -73,7 +78,7 @@ impl ManagerView {
         &mut self,
         manager: &Manager<M>,
         process: ProcessId,
-        pace: RecentRates,
+        pace: PromotionAndRecoveryRates,
     ) -> ProcessStatus {
         let identity = manager.machine().describe(process);
         let seen = manager.last_samples();
@@ -126,7 +131,7 @@ impl ManagerView {
             region_promotion_state(manager.promotion_limits(), seen, region, now)
                 == RegionPromotionState::Candidate
         };
-        let percent = expected_gain_percent(&seen.sample, promotable);
+        let percent = gain_percent_if_all_huge(&seen.sample, promotable);
         let (reckoned_at, sampled_at) = (now, seen.at);
         let gain = CachedPromotionGain {
             reckoned_at,

@@ -408,7 +408,9 @@ pub fn machine_of(means: KernelBackend, pid: u32) -> (LinuxMachine, ProcessId) {
     ]);
     let signals = StopSignals::take_over().expect("the signals can be blocked");
     let mut machine = LinuxMachine::new(means, scope, signals);
-    let joined = machine.processes(Duration::from_secs(3600)).done();
+    let joined = machine
+        .admit_and_list_processes(Duration::from_secs(3600))
+        .done();
     let process = joined.expect("the process is managed")[0];
     (machine, process)
 }

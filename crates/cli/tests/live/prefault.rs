@@ -144,7 +144,7 @@ fn unused_prefaulted_memory_is_at_most_one_window_and_is_recovered() {
     };
     let before = resident();
     let state = system_memory::machine_memory_use().expect("the memory use can be read");
-    let used = state.percent();
+    let used = state.used_percent();
     // Prefault stays below the watermark; the memory that the neighbour takes does not.
     let watermarks = format!("--watermarks {:.2},{:.2}", used + 10.0, used + 1.0);
     let attached = machine.attach(&format!("{OPTIONS} {watermarks}"), pid);

@@ -21,7 +21,7 @@ use std::time::Duration;
 fn short_of_memory() -> String {
     let used = system_memory::machine_memory_use()
         .expect("the memory use can be read")
-        .percent();
+        .used_percent();
     let (high, low) = (used / 2.0, used / 4.0);
     format!("--policy none --cpu 100 --watermarks {high:.3},{low:.3}")
 }
@@ -114,7 +114,7 @@ fn a_full_huge_page_is_not_split() {
     let (mut program, pid) = workload("bloat --mib 32 --used 512 --pages huge");
     let used = system_memory::machine_memory_use()
         .expect("the memory use can be read")
-        .percent();
+        .used_percent();
     let settings = Settings {
         cpu: CpuBudget::new(100.0).expect("in range"),
         watermarks: Watermarks::new(used / 2.0, used / 4.0).expect("in range"),
@@ -196,7 +196,8 @@ fn recovered_regions_are_not_promoted_until_they_are_used() {
         period: Duration::from_secs(1),
         window: Duration::from_millis(300),
         cpu: CpuBudget::new(100.0).expect("in range"),
-        watermarks: Watermarks::new((state.percent() - half).max(0.02), 0.01).expect("in range"),
+        watermarks: Watermarks::new((state.used_percent() - half).max(0.02), 0.01)
+            .expect("in range"),
         ..Settings::default()
     };
     // Three windows see the reads of its memory after all of it was split.

@@ -66,9 +66,9 @@ fn rows(window: u64) -> Vec<RecordingRow> {
                 region: RegionSample {
                     accessed: if is_huge(n) { 512 } else { accessed },
                     runs: 9,
-                    order: PageOrder::of_region(is_huge(n)),
+                    order: PageOrder::base_or_huge(is_huge(n)),
                     walks_per_s: 100 * n as u32,
-                    ..RegionSample::untouched(region(n))
+                    ..RegionSample::new_full_and_untouched(region(n))
                 },
             }));
         }

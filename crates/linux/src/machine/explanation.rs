@@ -4,7 +4,7 @@ use super::LinuxMachine;
 use crate::processes::mappings;
 use crate::processes::process::{self, ProcessHandle};
 use hawkeye_manager::{Explain, ProcessDescription};
-use hawkeye_policy::{ProcessId, ProcessIdentity, ProcessRules, RegionAddr};
+use hawkeye_policy::{ProcessId, ProcessIdentity, ProcessSettings, RegionAddr};
 
 impl Explain for LinuxMachine {
     fn describe(&self, process: ProcessId) -> ProcessDescription {
@@ -38,7 +38,7 @@ impl Explain for LinuxMachine {
             // The error states why the process cannot be opened.
             (Err(error), _) => Some(error.to_string()),
             (Ok(_), Some(selector)) => {
-                let real_time = process::check_real_time_rule(pid, &ProcessRules::default());
+                let real_time = process::check_real_time_rule(pid, &ProcessSettings::default());
                 let real_time = real_time.err().map(|error| error.to_string());
                 let reasons = [real_time, selector.why_not_managed(pid)];
                 let reasons = reasons.into_iter().flatten();
@@ -48,7 +48,7 @@ impl Explain for LinuxMachine {
         }
     }
 
-    fn why_excluded(&mut self, process: ProcessId, region: RegionAddr) -> Option<String> {
+    fn why_region_excluded(&mut self, process: ProcessId, region: RegionAddr) -> Option<String> {
         let member = self.members.get_mut(process).ok()?;
         let mappings = self.sampler.list_mappings(member, &mut self.calls).ok()?;
         let eligible = mappings::check_region_eligible(&mappings, region);

@@ -5,9 +5,9 @@ use crate::error::LinuxError;
 use crate::page_sizes::{ObservedSizes, SizeSwitches};
 use crate::prefault::profile_store::{Executable, ProfileRecorder, ProfileStore};
 use crate::probe::mthp_sizes::TouchCosts;
-use hawkeye_manager::machine::Called;
-use hawkeye_manager::{FaultPageSizes, LearnedSizes, Machine};
-use hawkeye_policy::{PageOrders, ProcessId};
+use hawkeye_manager::machine::CallResult;
+use hawkeye_manager::{FaultPageSizes, LearnedFaultSizes, Machine};
+use hawkeye_policy::{PageOrderSet, ProcessId};
 
 impl LinuxMachine {
     /// Keeps records of programs from now on, and uses those that exist.
@@ -45,7 +45,7 @@ impl LinuxMachine {
 }
 
 impl FaultPageSizes for LinuxMachine {
-    fn set_fault_sizes(&mut self, process: ProcessId, orders: PageOrders) -> Called<()> {
+    fn set_fault_sizes(&mut self, process: ProcessId, orders: PageOrderSet) -> CallResult<()> {
         let failed = |error: LinuxError| error.into_machine_error(process);
         self.sizing
             .request_fault_sizes(process, orders)
@@ -58,9 +58,9 @@ impl FaultPageSizes for LinuxMachine {
         Ok(())
     }
 
-    fn learned_sizes(&self, process: ProcessId) -> Option<LearnedSizes> {
+    fn learned_fault_sizes(&self, process: ProcessId) -> Option<LearnedFaultSizes> {
         let known = self.profile_recorder.as_ref()?.stored_profile(process)?;
-        Some(LearnedSizes {
+        Some(LearnedFaultSizes {
             orders: known.fault_sizes()?,
             starts: known.confirmed,
         })

@@ -1,7 +1,7 @@
 //! Memory limits of cgroups, version 2 and version 1: use against limit, and pressure.
 
 use crate::processes::process::{self, process_age};
-use hawkeye_policy::{GroupMemory, MemoryUse, ProcessId};
+use hawkeye_policy::{CgroupMemory, MemoryUse, ProcessId};
 use procfs::process::Process;
 use std::collections::HashMap;
 use std::fs;
@@ -56,13 +56,13 @@ impl CgroupLimits {
         &mut self,
         now: Duration,
         processes: &[ProcessId],
-    ) -> Vec<GroupMemory> {
+    ) -> Vec<CgroupMemory> {
         let Some((version, root)) = self.hierarchy.clone() else {
             return Vec::new();
         };
         let home = |pid| memory_cgroup_of(version, pid);
         self.find_cgroups(now, processes, process_age, home);
-        let mut seen: HashMap<&Path, Option<GroupMemory>> = HashMap::new();
+        let mut seen: HashMap<&Path, Option<CgroupMemory>> = HashMap::new();
         for process in processes {
             let Some((home, _)) = self.homes.get(process) else {
                 continue;
@@ -70,7 +70,7 @@ impl CgroupLimits {
             for path in home.ancestors() {
                 let group = seen.entry(path).or_insert_with(|| {
                     let folder = cgroup_folder(&root, path);
-                    Some(GroupMemory {
+                    Some(CgroupMemory {
                         name: path.display().to_string(),
                         usage: cgroup_memory_use(version, &folder)?,
                         pressure_percent: cgroup_pressure_percent(&folder),
@@ -210,7 +210,7 @@ fn cgroup_memory_use(version: CgroupVersion, folder: &Path) -> Option<MemoryUse>
             used_bytes: current.saturating_sub(droppable),
             total_bytes: limit,
         })
-        .max_by(|a, b| a.percent().total_cmp(&b.percent()))
+        .max_by(|a, b| a.used_percent().total_cmp(&b.used_percent()))
 }
 
 /// PSI "some avg10" of one cgroup, in per cent; `None` if there is none (version 1).

@@ -5,7 +5,7 @@ use crate::error::{LinuxError, Result};
 use crate::processes::process::{self, thread_cpu_time};
 use crate::ring_buffer::decode_u64s;
 use crate::sample::pagemap::{FRAME, KPF_COMPOUND_TAIL, KPF_ZERO_PAGE, PRESENT, Pagemap};
-use hawkeye_policy::saturating_cast::usize_of;
+use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 use procfs::process::{MMPermissions, MMapPath, Process};
 use std::collections::BTreeMap;
@@ -79,7 +79,7 @@ pub fn read_mapped_sizes(pid: u32) -> Result<MappedSizes> {
                 return Ok(found);
             }
             let first_page = part.start / BASE_PAGE_BYTES;
-            let length = usize_of((part.end - part.start) / BASE_PAGE_BYTES * 8);
+            let length = usize_from_u64((part.end - part.start) / BASE_PAGE_BYTES * 8);
             let Some(bytes) = bytes.get_mut(..length) else {
                 continue;
             };

@@ -10,16 +10,16 @@ use crate::page_sizes::{
 use crate::probe::mthp_sizes::TouchCosts;
 use crate::processes::mappings::EligibleRanges;
 use crate::processes::process;
-use hawkeye_policy::saturating_cast::u64_of;
+use hawkeye_policy::saturating_cast::u64_from_f64;
 use hawkeye_policy::{
-    MachineShape, OutsideRegions, PageOrder, PageOrders, ProcessId, ProcessSample,
+    MachinePageProperties, MemoryOutsideRegions, PageOrder, PageOrderSet, ProcessId, ProcessSample,
 };
 use std::path::Path;
 use std::time::Duration;
 
 /// The sizes on offer, their switches, and the pages that result.
 pub(crate) struct PageSizeControl {
-    pub(crate) shape: MachineShape,
+    pub(crate) shape: MachinePageProperties,
     switches: Option<SizeSwitches>,
     /// Set where any process may get pages other than base and huge pages.
     pub(crate) mapped_sizes: Option<MappedSizeSampler>,
@@ -34,12 +34,12 @@ impl PageSizeControl {
             .iter()
             .any(|size| size.order < PageOrder::HUGE && size.given_to > Some(ThpMode::Never));
         Self {
-            shape: MachineShape {
+            shape: MachinePageProperties {
                 tlb: tlb_sizes::of_this_machine(),
                 cores: cores as f64,
                 memory_bytes: system_memory::machine_memory_use()
                     .map_or(0, |memory| memory.total_bytes),
-                ..MachineShape::default()
+                ..MachinePageProperties::default()
             },
             switches: None,
             mapped_sizes: given.then(|| MappedSizeSampler::new(thp.into())),
@@ -62,7 +62,7 @@ impl PageSizeControl {
     pub(crate) fn request_fault_sizes(
         &mut self,
         process: ProcessId,
-        orders: PageOrders,
+        orders: PageOrderSet,
     ) -> Result<()> {
         match &mut self.switches {
             Some(switches) => switches.request_fault_sizes(process, orders),
@@ -104,11 +104,11 @@ impl PageSizeControl {
         let (all, ours) = (sum(&outside.mapped_bytes), sum(&mapped_bytes));
         // The kernel counts it in batches per core, and it is read a moment later than the regions.
         let anonymous = process::anonymous_bytes(sample.process.pid).unwrap_or(0);
-        let elsewhere = sample.resident_bytes() + eligible.refused_bytes;
+        let elsewhere = sample.resident_bytes_in_regions() + eligible.refused_bytes;
         let resident = anonymous.saturating_sub(elsewhere).min(all);
-        sample.outside = OutsideRegions {
+        sample.outside = MemoryOutsideRegions {
             mapped_bytes,
-            resident_bytes: u64_of(resident as f64 * ours as f64 / all.max(1) as f64),
+            resident_bytes: u64_from_f64(resident as f64 * ours as f64 / all.max(1) as f64),
         };
         if let Some(looks) = &self.mapped_sizes {
             for region in sample.regions.iter_mut().filter(|r| !r.is_huge()) {

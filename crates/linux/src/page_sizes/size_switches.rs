@@ -3,7 +3,7 @@
 use super::{ThpMode, read_size_setting, size_setting_file};
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::thp_settings::KernelSettingsHandle;
-use hawkeye_policy::{PageOrder, PageOrders, ProcessId};
+use hawkeye_policy::{PageOrder, PageOrderSet, ProcessId};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -16,10 +16,10 @@ pub struct SizeSwitches {
     thp: PathBuf,
     settings: KernelSettingsHandle,
     given_to: ThpMode,
-    available: PageOrders,
-    wanted: BTreeMap<ProcessId, PageOrders>,
+    available: PageOrderSet,
+    wanted: BTreeMap<ProcessId, PageOrderSet>,
     /// Sizes that this manager switched on.
-    on: PageOrders,
+    on: PageOrderSet,
 }
 
 impl SizeSwitches {
@@ -30,21 +30,21 @@ impl SizeSwitches {
         thp: PathBuf,
         settings: KernelSettingsHandle,
         given_to: ThpMode,
-        available: PageOrders,
+        available: PageOrderSet,
     ) -> Self {
         let none = given_to == ThpMode::Never;
         Self {
             thp,
             settings,
             given_to,
-            available: if none { PageOrders::NONE } else { available },
+            available: if none { PageOrderSet::NONE } else { available },
             wanted: BTreeMap::new(),
-            on: PageOrders::NONE,
+            on: PageOrderSet::NONE,
         }
     }
 
     /// Sizes that may be chosen.
-    pub fn available_sizes(&self) -> PageOrders {
+    pub fn available_sizes(&self) -> PageOrderSet {
         self.available
     }
 
@@ -56,7 +56,7 @@ impl SizeSwitches {
     /// Gives a process these sizes from now on, as far as they may be chosen.
     /// Fails if a setting cannot be changed. The request is kept, and tried again with the next
     /// change.
-    pub fn request_fault_sizes(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
+    pub fn request_fault_sizes(&mut self, process: ProcessId, orders: PageOrderSet) -> Result<()> {
         self.wanted
             .insert(process, orders.intersection(self.available));
         self.apply_requests()
@@ -70,7 +70,7 @@ impl SizeSwitches {
 
     fn apply_requests(&mut self) -> Result<()> {
         let wanted = self.wanted.values().flat_map(|orders| orders.iter());
-        let wanted: PageOrders = wanted.collect();
+        let wanted: PageOrderSet = wanted.collect();
         for order in self.available.iter() {
             match (wanted.contains(order), self.on.contains(order)) {
                 (true, false) => match self.switch_on(order) {
@@ -113,7 +113,7 @@ mod tests {
 
     const SIZES: [u64; 3] = [16, 64, 128];
 
-    fn orders(kib: &[u64]) -> PageOrders {
+    fn orders(kib: &[u64]) -> PageOrderSet {
         let order = |kib: &u64| PageOrder::from_bytes(kib << 10);
         kib.iter().filter_map(order).collect()
     }
@@ -156,7 +156,7 @@ mod tests {
         switches.request_fault_sizes(process_with_pid(1), orders(&[64]))?;
         switches.request_fault_sizes(process_with_pid(2), orders(&[64, 128]))?;
         assert_eq!(machine.set(), ["never", "always", "always"]);
-        switches.request_fault_sizes(process_with_pid(2), PageOrders::NONE)?;
+        switches.request_fault_sizes(process_with_pid(2), PageOrderSet::NONE)?;
         assert_eq!(machine.set(), ["never", "always", "never"]);
         switches.retain_processes(|there| there == process_with_pid(2))?;
         assert_eq!(machine.set(), ["never"; 3]);
@@ -181,7 +181,7 @@ mod tests {
             let mut switches = machine.switches(given_to);
             switches.request_fault_sizes(process_with_pid(1), orders(&SIZES))?;
             assert_eq!(machine.set(), set);
-            switches.request_fault_sizes(process_with_pid(1), PageOrders::NONE)?;
+            switches.request_fault_sizes(process_with_pid(1), PageOrderSet::NONE)?;
             assert_eq!(machine.set(), found);
         }
         Ok(())

@@ -4,7 +4,7 @@
 //! This was run on Intel only; the other models are from their manuals.
 
 use crate::fields;
-use hawkeye_policy::{PageOrder, PageOrders};
+use hawkeye_policy::{PageOrder, PageOrderSet};
 use std::env::consts::ARCH;
 use std::fs;
 
@@ -12,22 +12,22 @@ use std::fs;
 const FOUR_PAGES: u8 = 2;
 
 /// The sizes of this machine; only huge pages if `/proc/cpuinfo` cannot be read.
-pub fn of_this_machine() -> PageOrders {
+pub fn of_this_machine() -> PageOrderSet {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     match ARCH {
         "x86_64" => x86_tlb_sizes(&cpuinfo),
         "aarch64" => arm_tlb_sizes(),
         // Only hugetlb uses Svnapot's 64 KiB (Linux 7.2).
-        _ => PageOrders::HUGE,
+        _ => PageOrderSet::HUGE,
     }
 }
 
 /// 1 GiB where the processor has it (`pdpe1gb`). AMD processors since Zen merge four neighbouring
 /// base pages with neighbouring frames into one entry. The source is AMD's optimization guides
 /// since Family 17h; it is not confirmed here.
-fn x86_tlb_sizes(cpuinfo: &str) -> PageOrders {
+fn x86_tlb_sizes(cpuinfo: &str) -> PageOrderSet {
     let field = |name| fields::field_value(cpuinfo, name).unwrap_or("");
-    let mut orders = PageOrders::HUGE;
+    let mut orders = PageOrderSet::HUGE;
     if field("flags").split_whitespace().any(|f| f == "pdpe1gb") {
         orders = orders.with(PageOrder::GIANT);
     }
@@ -46,8 +46,8 @@ fn x86_tlb_sizes(cpuinfo: &str) -> PageOrders {
 
 /// Contiguous entries of 16 base pages of 4 KiB, which Linux sets by itself since 6.9
 /// (`arch/arm64/mm/contpte.c`), and of 16 huge pages, which only hugetlb uses.
-fn arm_tlb_sizes() -> PageOrders {
-    PageOrders::HUGE
+fn arm_tlb_sizes() -> PageOrderSet {
+    PageOrderSet::HUGE
         .with(PageOrder::CONTIGUOUS)
         .with(PageOrder::HUGE_CONTIGUOUS)
         .with(PageOrder::GIANT)

@@ -14,9 +14,9 @@ use crate::processes::mappings::check_region_eligible;
 use crate::processes::process::thread_cpu_time;
 use crate::sample::page_tables::PageTableReader;
 use hawkeye_policy::prefault::{
-    PrefaultLimits, PrefaultPredictor, PrefaultResult, PrefaultTask, PrefaultThreads,
+    PrefaultLimits, PrefaultPredictor, PrefaultResult, PrefaultTask, PrefaultThreadCount,
 };
-use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, Rate, RegionSample};
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, RatePerSecond, RegionSample};
 use nix::errno::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -50,8 +50,8 @@ pub(super) struct PrefaultLoop {
 impl PrefaultLoop {
     pub(super) fn new(
         shared: Arc<PrefaultSharedState>,
-        rate: Option<Rate>,
-        threads: PrefaultThreads,
+        rate: Option<RatePerSecond>,
+        threads: PrefaultThreadCount,
     ) -> Result<(Self, FaultTraceWatchlist)> {
         let (fault_trace, watchlist) = FaultTrace::attach()?;
         let filler = Self {
@@ -100,8 +100,8 @@ impl PrefaultLoop {
         let (workers, helpers) = self.pool.worker_cpu_times();
         done.helper_cpu = self.calls.helper_cpu_time() + helpers;
         done.cpu = thread_cpu_time() + workers + done.helper_cpu;
-        done.ahead = self.predictor.regions_prefaulted_ahead();
-        done.unused = self.predictor.unused_regions();
+        done.ahead = self.predictor.count_regions_prefaulted_ahead();
+        done.unused = self.predictor.count_unused_regions();
         done.pauses = self.pool.pause_count();
     }
 
@@ -171,7 +171,7 @@ impl PrefaultLoop {
                 self.warm.insert(*process, WarmStart::new(now, bytes));
             }
         }
-        self.predictor.forget_ended(now);
+        self.predictor.forget_ended_streams(now);
         for one in heard {
             tracing::trace!("{one:?}");
             if let Some(process) = followed.get(&one.pid) {
@@ -186,14 +186,16 @@ impl PrefaultLoop {
         // A process that was suppressed for long enough may have changed.
         for process in self.suppressed.take_released(now, is_there) {
             self.fault_trace.resume_process(process.pid);
-            self.predictor.forget_given_up(process);
+            self.predictor.forget_given_up_streams(process);
         }
     }
 
     /// Suppresses the reports of a process that no longer has a stream worth filling.
     fn suppress_if_given_up(&mut self, process: ProcessId) {
         let now = self.now();
-        if !self.suppressed.contains(now, process) && self.predictor.has_given_up(now, process) {
+        if !self.suppressed.contains(now, process)
+            && self.predictor.has_given_up_on_process(now, process)
+        {
             self.suppressed.suppress(now, process);
             self.fault_trace.suppress_process(process.pid);
         }
@@ -233,7 +235,7 @@ impl PrefaultLoop {
                 Some(empty) => {
                     let (process, region) = (task.process, task.region);
                     tracing::trace!("{process:?} {region}: {empty} base pages empty");
-                    self.predictor.on_use_check(task, empty < most);
+                    self.predictor.on_use_check_result(task, empty < most);
                 }
                 None => self.predictor.on_prefault_lost(task),
             }
@@ -250,7 +252,7 @@ impl PrefaultLoop {
             match self.count_zero_pages(task, PAGES_PER_REGION) {
                 Some(empty) => {
                     let reached = empty < PAGES_PER_REGION;
-                    self.predictor.on_progress_check(now, task, reached);
+                    self.predictor.on_progress_check_result(now, task, reached);
                 }
                 None => self.predictor.on_prefault_lost(task),
             }
@@ -275,7 +277,7 @@ impl PrefaultLoop {
         }
         let (shared, tables, known) = (&self.shared, &self.tables, &mut self.mappings);
         let calls = self.calls.prepare_call();
-        let task = self.predictor.next_prefault(now, |process, head| {
+        let task = self.predictor.hand_out_next_prefault(now, |process, head| {
             let followed = shared.lock_followed().get(&process).cloned()?;
             if followed.room_regions == 0 {
                 return None;

@@ -1,7 +1,7 @@
 //! Limits fills: to the configured rate, and to times with enough free huge pages.
 
 use crate::memory::fragmentation;
-use hawkeye_policy::{Rate, TokenBucket};
+use hawkeye_policy::{RatePerSecond, TokenBucket};
 use std::time::Duration;
 
 /// Fills between two looks at free memory.
@@ -19,9 +19,9 @@ pub(super) struct PrefaultRateLimit {
 impl PrefaultRateLimit {
     /// `rate`: at most this many regions per second. They are spread: a burst disturbs neighbours
     /// more than the same amount spread out.
-    pub(super) fn new(rate: Option<Rate>) -> Self {
+    pub(super) fn new(rate: Option<RatePerSecond>) -> Self {
         const BURST_S: f64 = 1.0 / 16.0;
-        let spread = |rate: Rate| {
+        let spread = |rate: RatePerSecond| {
             let burst = (rate.get() * BURST_S).max(1.0);
             TokenBucket::new(rate, burst)
                 .unwrap_or_else(|_| TokenBucket::with_one_second_burst(rate))
@@ -43,7 +43,7 @@ impl PrefaultRateLimit {
         }
         self.until_look -= 1;
         let bucket = self.bucket.as_mut();
-        self.enough_free && bucket.is_none_or(|bucket| bucket.take_tokens_now(now, 1))
+        self.enough_free && bucket.is_none_or(|bucket| bucket.try_take_tokens(now, 1))
     }
 
     pub(super) fn give_back_prefault(&mut self) {

@@ -2,7 +2,7 @@
 
 use crate::own_memory::OwnMemory;
 use crate::processes::process::ProcessHandle;
-use hawkeye_policy::saturating_cast::usize_of;
+use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
@@ -39,7 +39,8 @@ impl StuckTarget {
         let files = SilentFiles::mount(&folder).ok()?;
         let file =
             CString::new(files.file().as_os_str().as_bytes()).expect("the path has no NUL byte");
-        let memory = OwnMemory::map(8 * usize_of(HUGE_PAGE_BYTES)).expect("memory can be mapped");
+        let memory =
+            OwnMemory::map(8 * usize_from_u64(HUGE_PAGE_BYTES)).expect("memory can be mapped");
         // A mapping in which nothing was written cannot be collapsed.
         // SAFETY: a byte of that mapping, to which no reference exists.
         unsafe { memory.start().cast::<u8>().write_volatile(1) };

@@ -7,7 +7,7 @@ use crate::error::{LinuxError, Result};
 use crate::processes::process::{ProcessHandle, thread_cpu_time};
 use crate::processes::schedstat::SchedStat;
 use crate::stop::Waker;
-use hawkeye_policy::prefault::{PrefaultTask, PrefaultThreads};
+use hawkeye_policy::prefault::{PrefaultTask, PrefaultThreadCount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -83,7 +83,7 @@ struct WorkerHandle {
 
 impl PrefaultThreadPool {
     /// Starts a worker for each thread, or none for one. Fails without threads or descriptors.
-    pub(super) fn start(threads: PrefaultThreads) -> Result<Self> {
+    pub(super) fn start(threads: PrefaultThreadCount) -> Result<Self> {
         let (report, reports) = mpsc::channel();
         let mut pool = Self {
             began: Instant::now(),
@@ -272,7 +272,7 @@ mod tests {
             mapped: first.start()..end,
             room_regions: REGIONS,
         };
-        let next = || predictor.next_prefault(Duration::ZERO, |_, _| Some(around.clone()));
+        let next = || predictor.hand_out_next_prefault(Duration::ZERO, |_, _| Some(around.clone()));
         let mut tasks: Vec<PrefaultTask> = std::iter::from_fn(next).collect();
         tasks.sort_by_key(|task| task.region);
         tasks
@@ -324,8 +324,8 @@ mod tests {
         names.flatten().filter(fills).count()
     }
 
-    fn threads(n: u64) -> PrefaultThreads {
-        PrefaultThreads::new(n).expect("the number of threads is valid")
+    fn threads(n: u64) -> PrefaultThreadCount {
+        PrefaultThreadCount::new(n).expect("the number of threads is valid")
     }
 
     #[test]

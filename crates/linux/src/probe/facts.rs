@@ -17,7 +17,7 @@ use crate::sample::counters::{CounterEventCodes, WalkCounters};
 use crate::sample::page_tables::PageTableReader;
 use crate::sample::pagemap;
 use crate::sample::sampler::damon::{Damon, DamonError};
-use hawkeye_policy::saturating_cast::nanos_of;
+use hawkeye_policy::saturating_cast::nanos_of_duration;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample};
 use nix::errno::Errno;
 use serde::Serialize;
@@ -137,7 +137,7 @@ pub fn gather_kernel_facts(
         page_table_walk,
         page_table_levels,
         access_bits,
-        first_touch_ns: nanos_of(first_touch),
+        first_touch_ns: nanos_of_duration(first_touch),
         collapse,
         split,
         zero_page_remap,

@@ -7,8 +7,8 @@ use crate::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
 use crate::page_sizes::{
     SizeSetting, ThpMode, mthp_sizes_below_huge, read_size_setting, size_setting_file,
 };
-use hawkeye_policy::saturating_cast::nanos_of;
-use hawkeye_policy::{PageOrder, PageOrders};
+use hawkeye_policy::saturating_cast::nanos_of_duration;
+use hawkeye_policy::{PageOrder, PageOrderSet};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -67,11 +67,11 @@ pub fn try_sizes(mut settings: Option<&mut KernelSettingsGuard>) -> Result<Vec<S
             let advised = advised?;
             size.tried = check_touches(order, advised);
             if let Some(touched) = advised {
-                size.first_touch_ns = nanos_of(touched.first);
-                size.touched_ns = nanos_of(touched.all);
+                size.first_touch_ns = nanos_of_duration(touched.first);
+                size.touched_ns = nanos_of_duration(touched.all);
             }
             if let Some(base) = child.touch_blocks(order, false)? {
-                size.base_touched_ns = nanos_of(base.all);
+                size.base_touched_ns = nanos_of_duration(base.all);
             }
         }
         facts.push(size);
@@ -92,7 +92,7 @@ fn check_touches(order: PageOrder, touched: Option<TouchResult>) -> KernelCheckR
 }
 
 /// The sizes that were seen to work.
-pub fn working_sizes(facts: &[SizeFacts]) -> PageOrders {
+pub fn working_sizes(facts: &[SizeFacts]) -> PageOrderSet {
     let works = facts.iter().filter(|size| size.tried.works());
     works.map(|size| size.found.order).collect()
 }

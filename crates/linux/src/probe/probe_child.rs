@@ -11,7 +11,7 @@ use crate::own_memory::map_anonymous;
 use crate::probe::userfaultfd::{Userfaultfd, WatchMode};
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::read_clock_ns;
-use hawkeye_policy::saturating_cast::usize_of;
+use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -201,7 +201,7 @@ fn run_child(orders: &OwnedFd, answers: &OwnedFd) -> ! {
         // The kernel is what is tried here. That hawkeye's own parent disabled THP is another fact.
         libc::prctl(libc::PR_SET_THP_DISABLE, 0, 0, 0, 0);
     }
-    let start = match map_anonymous(WHOLE_BYTES + usize_of(HUGE_PAGE_BYTES), UNRESERVED) {
+    let start = match map_anonymous(WHOLE_BYTES + usize_from_u64(HUGE_PAGE_BYTES), UNRESERVED) {
         Some(memory) => (memory.as_ptr() as u64).next_multiple_of(HUGE_PAGE_BYTES),
         None => 0,
     };
@@ -228,7 +228,7 @@ fn run_child(orders: &OwnedFd, answers: &OwnedFd) -> ! {
 /// `memory` points to `REGIONS` regions that are mapped readable and writable.
 unsafe fn execute_command(order: u8, memory: *mut u8) -> u64 {
     let pages = ProbeChild::touched_page_count() as usize;
-    let page = |index: usize| memory.wrapping_add(index * usize_of(BASE_PAGE_BYTES));
+    let page = |index: usize| memory.wrapping_add(index * usize_from_u64(BASE_PAGE_BYTES));
     let touch = |pages: usize| {
         for index in 0..pages {
             // SAFETY: within the mapping, by the contract above.
@@ -259,7 +259,7 @@ unsafe fn execute_command(order: u8, memory: *mut u8) -> u64 {
         ChildCommand::Verify => {
             let mut wrong = 0;
             for index in 0..pages {
-                for offset in 0..usize_of(BASE_PAGE_BYTES) {
+                for offset in 0..usize_from_u64(BASE_PAGE_BYTES) {
                     // SAFETY: as above.
                     let found = unsafe { page(index).wrapping_add(offset).read_volatile() };
                     let marked = if offset == 0 { marker_byte(index) } else { 0 };
@@ -302,7 +302,7 @@ const MOST_PAGES: usize = 256;
 /// Touches new memory in blocks of 2^`order` base pages (`order` at most 8). 0 if no memory is
 /// available.
 fn touch_blocks(order: u32, advice: i32) -> u64 {
-    let page = usize_of(BASE_PAGE_BYTES);
+    let page = usize_from_u64(BASE_PAGE_BYTES);
     let pages = 1usize << order;
     if pages > MOST_PAGES {
         return 0;

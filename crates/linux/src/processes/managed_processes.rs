@@ -13,8 +13,10 @@ use crate::processes::user_names::UserNames;
 use crate::sample::sampler::{SampledProcess, Sampler};
 use crate::stop::Waker;
 use hawkeye_manager::{MachineError, SliceProgress};
-use hawkeye_policy::slot_ranking::max_slots_per_user;
-use hawkeye_policy::{ProcessId, ProcessIdentity, ProcessRules, ProcessSelection, Rules};
+use hawkeye_policy::management_slot_ranking::max_slots_per_user;
+use hawkeye_policy::{
+    ProcessId, ProcessIdentity, ProcessSelectionSettings, ProcessSettings, Rules,
+};
 use serde::Serialize;
 use slot_allocation::SlotAllocation;
 use std::collections::BTreeMap;
@@ -39,7 +41,10 @@ pub enum ManagedTarget {
 
 impl ManagedTarget {
     /// The whole machine as the target, and the waker of its manager.
-    pub fn whole_machine(rules: Rules, selection: ProcessSelection) -> Result<(Self, Waker)> {
+    pub fn whole_machine(
+        rules: Rules,
+        selection: ProcessSelectionSettings,
+    ) -> Result<(Self, Waker)> {
         let waker = Waker::new()?;
         let target = Self::Machine {
             selector: Box::new(ProcessSelector::new(rules, selection)?),
@@ -80,7 +85,7 @@ pub struct ManagedProcessView {
     /// Its command, user, cgroup, unit and pod.
     pub identity: ProcessIdentity,
     /// The rules under which it is managed.
-    pub terms: ProcessRules,
+    pub terms: ProcessSettings,
     /// Whether none of its memory can become huge, because of `PR_SET_THP_DISABLE`.
     pub thp_disabled: bool,
     /// Memory that its owner excludes by `MADV_NOHUGEPAGE`, in bytes.
@@ -218,7 +223,7 @@ impl ManagedProcesses {
         let Ok(identity) = identify(pid, &self.users) else {
             return;
         };
-        let opened = SampledProcess::open(pid, identity, ProcessRules::default());
+        let opened = SampledProcess::open(pid, identity, ProcessSettings::default());
         match opened.and_then(|member| self.admit(member, sampler, now)) {
             Ok(_) | Err(LinuxError::NoSuchProcess(_)) => {}
             Err(error) => tracing::warn!("process {pid} cannot be managed: {error}"),

@@ -356,7 +356,7 @@ mod tests {
                 present: 512,
                 accessed: 512,
                 runs: 1,
-                ..RegionSample::untouched(RegionAddr::containing(n * HUGE))
+                ..RegionSample::new_full_and_untouched(RegionAddr::containing(n * HUGE))
             })
             .collect();
         found.clear_locked_accesses(&mut regions);

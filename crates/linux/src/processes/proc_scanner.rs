@@ -6,7 +6,7 @@
 
 use crate::error::{LinuxError, Result};
 use hawkeye_policy::ProcessId;
-use hawkeye_policy::slot_ranking::unshared_anonymous_bytes;
+use hawkeye_policy::management_slot_ranking::estimate_unshared_bytes_of_family;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
@@ -24,7 +24,7 @@ pub struct ProcEntry {
     /// Resident memory without a file behind it, in bytes.
     pub anonymous_bytes: u64,
     /// Part of it that is not shared with processes forked from the same program, in bytes. An
-    /// estimate, see [`unshared_anonymous_bytes`].
+    /// estimate, see [`estimate_unshared_bytes_of_family`].
     pub own_bytes: u64,
     /// Number of processes with which it may share memory, itself included.
     pub family: usize,
@@ -162,7 +162,10 @@ impl ProcScanner {
             family.sort_by_key(|entry| (entry.process.start_ticks, entry.process.pid));
             let count = family.len();
             let bytes: Vec<u64> = family.iter().map(|it| it.anonymous_bytes).collect();
-            for (entry, own) in family.into_iter().zip(unshared_anonymous_bytes(&bytes)) {
+            for (entry, own) in family
+                .into_iter()
+                .zip(estimate_unshared_bytes_of_family(&bytes))
+            {
                 (entry.own_bytes, entry.family) = (own, count);
             }
         }

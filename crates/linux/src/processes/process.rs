@@ -1,7 +1,7 @@
 //! Processes: their identity and memory, and a handle that stays valid when pids are reused.
 
 use crate::error::{LinuxError, Result};
-use hawkeye_policy::{ProcessId, ProcessRules};
+use hawkeye_policy::{ProcessId, ProcessSettings};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::{ClockId, clock_gettime};
@@ -189,7 +189,7 @@ pub fn real_time_thread(pid: u32) -> Option<u32> {
 /// Whether a process found by a scan may be managed under these rules. One with real-time threads
 /// needs a rule that includes it. A promotion holds the process's `mmap_lock`, and a real-time
 /// thread that faults meanwhile misses its deadline.
-pub fn check_real_time_rule(pid: u32, terms: &ProcessRules) -> Result<()> {
+pub fn check_real_time_rule(pid: u32, terms: &ProcessSettings) -> Result<()> {
     match real_time_thread(pid) {
         Some(thread) if terms.rule.is_none() => Err(LinuxError::RealTime { pid, thread }),
         _ => Ok(()),
@@ -264,11 +264,11 @@ mod tests {
             let _ = ended.recv();
         });
         let (is_real_time, thread_id) = told.recv().expect("the thread starts");
-        let with_rule = ProcessRules {
+        let with_rule = ProcessSettings {
             rule: Some(0),
-            ..ProcessRules::default()
+            ..ProcessSettings::default()
         };
-        let found = check_real_time_rule(own, &ProcessRules::default());
+        let found = check_real_time_rule(own, &ProcessSettings::default());
         let allowed = check_real_time_rule(own, &with_rule);
         drop(end);
         thread.join().expect("the thread ends");

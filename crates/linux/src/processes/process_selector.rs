@@ -9,10 +9,10 @@ use crate::processes::process::{self, thread_cpu_time};
 use crate::processes::user_names::UserNames;
 use crate::promote::reserve::RESERVE;
 use hawkeye_manager::SliceProgress;
-use hawkeye_policy::slot_ranking::max_slots_per_user;
+use hawkeye_policy::management_slot_ranking::max_slots_per_user;
 use hawkeye_policy::{
-    CpuUse, ProcessId, ProcessIdentity, ProcessRules, ProcessSelection, RuleVerdict, Rules,
-    SlotCandidate,
+    CpuUseAverages, ManagementSlotCandidate, ProcessId, ProcessIdentity, ProcessSelectionSettings,
+    ProcessSettings, RuleVerdict, Rules,
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use procfs::process::Process;
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 pub struct ProcessSelector {
     scanner: ProcScanner,
     rules: Rules,
-    selection: ProcessSelection,
+    selection: ProcessSelectionSettings,
     next_scan: Duration,
     /// CPU time of the unfinished scan.
     scan_cpu: Duration,
@@ -41,7 +41,7 @@ pub struct ProcessSelector {
     /// Processes that have just called exec.
     executed: Vec<u32>,
     users: UserNames,
-    cpu_use: CpuUse,
+    cpu_use: CpuUseAverages,
     /// Processes that were large at the last scan and have no slot.
     without_slot: HashMap<u32, SlotRefusal>,
 }
@@ -94,7 +94,7 @@ const MOST_EXECUTED: usize = 4096;
 impl ProcessSelector {
     /// Starts without known processes. Each managed process takes file descriptors, so this raises
     /// this process's limit to its hard limit.
-    pub fn new(rules: Rules, selection: ProcessSelection) -> Result<Self> {
+    pub fn new(rules: Rules, selection: ProcessSelectionSettings) -> Result<Self> {
         Ok(Self {
             scanner: ProcScanner::open()?,
             descriptors: raise_descriptor_limit(),
@@ -102,7 +102,7 @@ impl ProcessSelector {
             started: Vec::new(),
             executed: Vec::new(),
             users: UserNames::default(),
-            cpu_use: CpuUse::default(),
+            cpu_use: CpuUseAverages::default(),
             without_slot: HashMap::new(),
             rules,
             selection,
@@ -114,8 +114,8 @@ impl ProcessSelector {
     }
 
     /// Replaces the rules. Processes that the old rules excluded are judged again.
-    pub fn set_rules(&mut self, rules: Rules, selection: ProcessSelection) {
-        if rules.want_warm_starts() != self.execs.is_some() {
+    pub fn set_rules(&mut self, rules: Rules, selection: ProcessSelectionSettings) {
+        if rules.any_rule_wants_warm_start() != self.execs.is_some() {
             self.execs = watch_execs(&rules);
         }
         self.rules = rules;
@@ -148,7 +148,7 @@ impl ProcessSelector {
     }
 
     /// Processes started since the last call that get a warm start, with their rules.
-    pub fn take_warm_starts(&mut self) -> Vec<(u32, ProcessIdentity, ProcessRules)> {
+    pub fn take_warm_starts(&mut self) -> Vec<(u32, ProcessIdentity, ProcessSettings)> {
         self.read_exec_reports();
         let started = std::mem::take(&mut self.started);
         let judge = |pid| {
@@ -224,7 +224,7 @@ impl ProcessSelector {
         let there: HashSet<u32> = large.iter().map(|seen| seen.process.pid).collect();
         self.skipped.retain(|pid, _| there.contains(pid));
         let there = large.iter().map(|seen| seen.process).collect();
-        self.cpu_use.retain(&there);
+        self.cpu_use.retain_processes(&there);
         SliceProgress::Done(Some(large))
     }
 
@@ -235,19 +235,22 @@ impl ProcessSelector {
         large: &[ProcEntry],
         is_managed: impl Fn(ProcessId) -> bool,
         now: Duration,
-    ) -> Vec<SlotCandidate> {
+    ) -> Vec<ManagementSlotCandidate> {
         self.without_slot.clear();
         let mut candidates = Vec::new();
         for seen in large {
             let process = seen.process;
-            let cores = self
-                .cpu_use
-                .record(process, now, process::process_age(process), seen.cpu);
+            let cores = self.cpu_use.record_and_average(
+                process,
+                now,
+                process::process_age(process),
+                seen.cpu,
+            );
             let managed = is_managed(process);
             if !managed && !self.may_join(seen, cores, now) {
                 continue;
             }
-            candidates.push(SlotCandidate {
+            candidates.push(ManagementSlotCandidate {
                 process,
                 user: seen.program.user,
                 own_bytes: seen.own_bytes,
@@ -287,12 +290,12 @@ impl ProcessSelector {
         &mut self,
         pid: u32,
         now: Duration,
-    ) -> Result<Option<(ProcessIdentity, ProcessRules)>> {
+    ) -> Result<Option<(ProcessIdentity, ProcessSettings)>> {
         let identity = identify(pid, &self.users)?;
         if age_of_pid(pid).is_none_or(|age| age < LEAST_AGE) {
             return Ok(None);
         }
-        Ok(match self.rules.evaluate(&identity) {
+        Ok(match self.rules.evaluate_process(&identity) {
             RuleVerdict::Include(terms) => Some((identity, terms)),
             // The next scan judges it again.
             RuleVerdict::Undecided { .. } => None,
@@ -306,8 +309,8 @@ impl ProcessSelector {
     }
 
     /// The rules for a process with this identity; `None`: it is not managed.
-    pub fn rules_for(&self, identity: &ProcessIdentity) -> Option<ProcessRules> {
-        match self.rules.evaluate(identity) {
+    pub fn rules_for(&self, identity: &ProcessIdentity) -> Option<ProcessSettings> {
+        match self.rules.evaluate_process(identity) {
             RuleVerdict::Include(terms) => Some(terms),
             RuleVerdict::Exclude { .. } | RuleVerdict::Undecided { .. } => None,
         }
@@ -322,7 +325,7 @@ impl ProcessSelector {
     pub fn why_not_managed(&self, pid: u32) -> Option<String> {
         let identity = identify(pid, &self.users).ok()?;
         let name = |rule| self.rule_name(rule);
-        let verdict = self.rules.evaluate(&identity);
+        let verdict = self.rules.evaluate_process(&identity);
         Some(match (verdict, self.without_slot.get(&pid)) {
             (RuleVerdict::Exclude { rule }, _) => rule.and_then(name).map_or_else(
                 || format!("process {pid} matches no rule, and such processes are not managed"),
@@ -372,7 +375,7 @@ impl ProcessSelector {
 /// Watches starts of programs if some rule asks for warm starts. Without BPF there are no warm
 /// starts.
 fn watch_execs(rules: &Rules) -> Option<ExecTracer> {
-    if !rules.want_warm_starts() {
+    if !rules.any_rule_wants_warm_start() {
         return None;
     }
     let execs = ExecTracer::attach();
@@ -416,7 +419,8 @@ mod tests {
 
     fn selector() -> ProcessSelector {
         let rules = Rules::new(Vec::new(), UnmatchedAction::Include);
-        ProcessSelector::new(rules, ProcessSelection::default()).expect("/proc can be opened")
+        ProcessSelector::new(rules, ProcessSelectionSettings::default())
+            .expect("/proc can be opened")
     }
 
     fn test_entry(pid: u32, mib: u64) -> ProcEntry {
@@ -451,7 +455,7 @@ mod tests {
         let mut selector = selector();
         assert!(full_scan(&mut selector, S(0)).is_some());
         assert!(full_scan(&mut selector, S(4)).is_none());
-        selector.set_rules(Rules::default(), ProcessSelection::default());
+        selector.set_rules(Rules::default(), ProcessSelectionSettings::default());
         let again = full_scan(&mut selector, S(4));
         assert!(again.is_some(), "new rules make a scan due at once");
         assert_eq!(selector.scan_costs().sweeps, 2);
@@ -527,8 +531,8 @@ mod tests {
             action: RuleAction::Exclude,
         };
         let rules = Rules::new(vec![rule], UnmatchedAction::Include);
-        let selector =
-            ProcessSelector::new(rules, ProcessSelection::default()).expect("/proc can be opened");
+        let selector = ProcessSelector::new(rules, ProcessSelectionSettings::default())
+            .expect("/proc can be opened");
         assert_eq!(selector.rule_name(0), Some("caches"));
         assert_eq!(selector.rule_name(1), None);
     }
@@ -536,15 +540,15 @@ mod tests {
     #[test]
     fn an_excluded_process_is_judged_again_in_a_minute_or_under_new_rules() {
         let rules = Rules::new(Vec::new(), UnmatchedAction::Exclude);
-        let mut selector =
-            ProcessSelector::new(rules, ProcessSelection::default()).expect("/proc can be opened");
+        let mut selector = ProcessSelector::new(rules, ProcessSelectionSettings::default())
+            .expect("/proc can be opened");
         let init = 1;
         let large = [test_entry(init, 100)];
         let judged = selector.evaluate(init, S(0));
         assert!(judged.is_ok_and(|included| included.is_none()));
         assert!(joining_pids(&mut selector, &large, S(59)).is_empty());
         assert_eq!(joining_pids(&mut selector, &large, S(60)), [init]);
-        selector.set_rules(Rules::default(), ProcessSelection::default());
+        selector.set_rules(Rules::default(), ProcessSelectionSettings::default());
         assert_eq!(joining_pids(&mut selector, &large, S(1)), [init]);
     }
 }

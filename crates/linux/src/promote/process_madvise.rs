@@ -2,7 +2,7 @@
 
 use crate::error::{LinuxError, Result};
 use crate::processes::process::ProcessHandle;
-use hawkeye_policy::saturating_cast::usize_of;
+use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
 use nix::errno::Errno;
 use std::ops::Range;
@@ -38,7 +38,7 @@ fn advise_ranges(
 ) -> Result<u64> {
     let iovec = |range: &Range<u64>| libc::iovec {
         iov_base: range.start as *mut _,
-        iov_len: usize_of(range.end - range.start),
+        iov_len: usize_from_u64(range.end - range.start),
     };
     let ranges: Vec<libc::iovec> = ranges.iter().map(iovec).collect();
     let (call, fd) = (libc::SYS_process_madvise, process.fd().as_raw_fd());

@@ -11,7 +11,7 @@ pub use events::{CounterEventCodes, CountersUnavailable, CpuIdentity, WalkEventS
 
 use crate::error::Result;
 use crate::test_costs;
-use hawkeye_policy::Overhead;
+use hawkeye_policy::TranslationOverhead;
 use overhead_meter::{OverheadMeter, ThreadCounts};
 use perf_counters::{PerfCounters, PerfEvent};
 use perf_event_open_sys::bindings::{PERF_COUNT_HW_CPU_CYCLES, PERF_TYPE_HARDWARE, PERF_TYPE_RAW};
@@ -75,7 +75,7 @@ impl ProcessCounters {
     }
 
     /// The overhead since the last call; `None` if the process did not run.
-    pub fn overhead_since_last_call(&mut self) -> Result<Option<Overhead>> {
+    pub fn overhead_since_last_call(&mut self) -> Result<Option<TranslationOverhead>> {
         let counts = self.read_counts()?;
         Ok(self.meter.update(counts, &self.events))
     }

@@ -355,7 +355,7 @@ fn region_sample(r: &types::region_record) -> RegionSample {
         zero_mapped: r.zero_mapped,
         maybe_shared: r.write_protected,
         swapped: r.swapped,
-        order: PageOrder::of_region(r.huge != 0),
+        order: PageOrder::base_or_huge(r.huge != 0),
         walks_per_s: 0,
     }
 }

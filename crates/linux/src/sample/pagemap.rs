@@ -6,7 +6,7 @@ use crate::own_memory::OwnMemory;
 use crate::processes::mappings::Mapping;
 use crate::processes::process;
 use crate::ring_buffer::decode_u64s;
-use hawkeye_policy::saturating_cast::usize_of;
+use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample,
 };
@@ -77,14 +77,14 @@ pub fn read_population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSamp
     let mut found = Vec::new();
     let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
     for range in ranges {
-        for start in (range.start..range.end).step_by(usize_of(HUGE_PAGE_BYTES)) {
+        for start in (range.start..range.end).step_by(usize_from_u64(HUGE_PAGE_BYTES)) {
             pagemap.read_entries(start, &mut bytes)?;
             let region = RegionAddr::containing(start);
             let mut sample = count_region_pages(region, decode_u64s(&bytes), zero_page_frame());
             if sample.is_huge() {
                 let first = decode_u64s(&bytes).next().unwrap_or(0) & FRAME;
                 let kind = read_frame_run_kind(first);
-                sample.order = PageOrder::of_region(kind != FrameRunKind::BasePages);
+                sample.order = PageOrder::base_or_huge(kind != FrameRunKind::BasePages);
                 if kind == FrameRunKind::HugeZeroPage {
                     sample.zero_mapped = std::mem::take(&mut sample.present);
                     sample.maybe_shared = 0;
@@ -143,7 +143,7 @@ fn read_frame_run_kind(first: u64) -> FrameRunKind {
 fn zero_page_frame() -> Option<u64> {
     static FRAME_OF_ZEROS: OnceLock<Option<u64>> = OnceLock::new();
     *FRAME_OF_ZEROS.get_or_init(|| {
-        let page = OwnMemory::map(usize_of(BASE_PAGE_BYTES)).ok()?;
+        let page = OwnMemory::map(usize_from_u64(BASE_PAGE_BYTES)).ok()?;
         // SAFETY: the page was just mapped, and its memory is all zeros.
         let value = unsafe { page.start().cast::<u8>().read_volatile() };
         let PagemapEntry(entry) = read_entry(std::process::id(), page.address()).ok()?;
@@ -184,7 +184,7 @@ fn count_region_pages(
         zero_mapped,
         maybe_shared: present - written,
         swapped,
-        order: PageOrder::of_region(aligned && contiguous == PAGES_PER_REGION),
+        order: PageOrder::base_or_huge(aligned && contiguous == PAGES_PER_REGION),
         walks_per_s: 0,
     }
 }

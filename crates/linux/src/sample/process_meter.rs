@@ -10,7 +10,9 @@ use crate::sample::counters::ProcessCounters;
 use crate::sample::page_tables::{BoundTarget, WalkDetail};
 use crate::sample::sampler::{AccessBitBackend, SampledProcess, probe_one_window};
 use hawkeye_policy::walk_rate::OverheadEstimate;
-use hawkeye_policy::{Overhead, ProcessIdentity, ProcessRules, RegionAddr, RegionSample};
+use hawkeye_policy::{
+    ProcessIdentity, ProcessSettings, RegionAddr, RegionSample, TranslationOverhead,
+};
 
 /// A process that is measured window by window.
 pub struct ProcessMeter {
@@ -27,7 +29,7 @@ pub struct MeasuredWindow {
     /// By the pages touched in short times.
     pub estimate: OverheadEstimate,
     /// By hardware counters, where there are any.
-    pub counted: Option<Overhead>,
+    pub counted: Option<TranslationOverhead>,
 }
 
 impl ProcessMeter {
@@ -35,7 +37,11 @@ impl ProcessMeter {
     pub fn open(bits: Box<AccessBitBackend>, pid: u32) -> Result<Self> {
         let counters = bits.counters.as_ref();
         Ok(Self {
-            member: SampledProcess::open(pid, ProcessIdentity::default(), ProcessRules::default())?,
+            member: SampledProcess::open(
+                pid,
+                ProcessIdentity::default(),
+                ProcessSettings::default(),
+            )?,
             target: bits.tables.bind(pid)?,
             // A process that cannot be counted is estimated.
             counters: counters.and_then(|counters| counters.bind(pid).ok()),

@@ -28,7 +28,7 @@ use access_bits::AccessBitsSampler;
 use damon::DamonSessions;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{
-    HUGE_PAGE_BYTES, ProcessId, ProcessIdentity, ProcessRules, ProcessSample, RegionAddr,
+    HUGE_PAGE_BYTES, ProcessId, ProcessIdentity, ProcessSample, ProcessSettings, RegionAddr,
     RegionSample, SampleKinds,
 };
 use population::PopulationSampler;
@@ -56,7 +56,7 @@ pub struct SampledProcess {
     /// Its identity.
     pub identity: ProcessIdentity,
     /// Terms on which it is managed.
-    pub terms: ProcessRules,
+    pub terms: ProcessSettings,
     /// Whether it or an ancestor set `PR_SET_THP_DISABLE`: then none of its memory can become huge.
     pub thp_disabled: bool,
     /// Mappings that were eligible at the last sample.
@@ -65,7 +65,7 @@ pub struct SampledProcess {
 
 impl SampledProcess {
     /// Opens a process for management, under the given identity.
-    pub fn open(pid: u32, identity: ProcessIdentity, terms: ProcessRules) -> Result<Self> {
+    pub fn open(pid: u32, identity: ProcessIdentity, terms: ProcessSettings) -> Result<Self> {
         // `THP_enabled` in `/proc/PID/status` (since 5.0).
         let status = process::read_proc_entry(pid, Process::status);
         Ok(Self {
@@ -82,7 +82,7 @@ impl SampledProcess {
         let process = self.handle.id;
         ProcessSample {
             age: process::process_age(process),
-            ..ProcessSample::population(process, regions)
+            ..ProcessSample::from_present_pages(process, regions)
         }
     }
 

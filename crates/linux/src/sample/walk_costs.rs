@@ -11,8 +11,8 @@ use crate::own_memory::OwnMemory;
 use crate::processes::process::{own_huge_bytes, thread_cpu_time};
 use crate::sample::random::{next_random, random_below, work_step};
 use crate::test_costs;
-use hawkeye_policy::saturating_cast::{i64_of, usize_of};
-use hawkeye_policy::walk_rate::{DistanceCost, FootprintCosts, WalkCosts};
+use hawkeye_policy::saturating_cast::{i64_from_u64, usize_from_u64};
+use hawkeye_policy::walk_rate::{WalkCostAtDistance, WalkCosts, WalkCostsAtFootprint};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, mmap};
@@ -265,7 +265,7 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
         ];
         random.extend(costs.map(|cost| (bytes, cost)));
         let [independent_ns, dependent_ns, alone_ns] = costs.map(|cost| cost.walk_ns);
-        FootprintCosts {
+        WalkCostsAtFootprint {
             footprint_bytes: bytes,
             independent_ns,
             dependent_ns,
@@ -297,14 +297,17 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
         tlb_huge_pages: reach,
     };
     Ok(WalkCosts {
-        scattered_error: costs.scattered_error_among(&random),
+        scattered_error: costs.scattered_error_from_loops(&random),
         ..costs
     })
 }
 
 /// The costs of similar loops, by the distance between their pages.
-fn costs_by_distance<L: Copy>(loops: &[L], cost: impl Fn(L) -> DistanceCost) -> Vec<DistanceCost> {
-    let mut costs: Vec<DistanceCost> = loops.iter().map(|one| cost(*one)).collect();
+fn costs_by_distance<L: Copy>(
+    loops: &[L],
+    cost: impl Fn(L) -> WalkCostAtDistance,
+) -> Vec<WalkCostAtDistance> {
+    let mut costs: Vec<WalkCostAtDistance> = loops.iter().map(|one| cost(*one)).collect();
     costs.sort_by(|a, b| a.apart_ns.total_cmp(&b.apart_ns));
     costs.dedup_by(|a, b| a.apart_ns <= b.apart_ns);
     costs
@@ -318,7 +321,7 @@ fn mirrored_walk_cost(
     data: &MeasuredMemory,
     footprint_bytes: u64,
     read: impl Fn(&MeasuredMemory, u64, u64) -> f64,
-) -> DistanceCost {
+) -> WalkCostAtDistance {
     let few = base_pages_in(mirrors.distinct_bytes.min(footprint_bytes));
     measure_distance_cost(
         |n| read(mirrors, base_pages_in(footprint_bytes), n),
@@ -328,7 +331,10 @@ fn mirrored_walk_cost(
 
 /// Distance of reads with page walks, and how much greater it is than without them. Both are
 /// medians of pairs, since other load makes the machine faster and slower.
-fn measure_distance_cost(with: impl Fn(u64) -> f64, without: impl Fn(u64) -> f64) -> DistanceCost {
+fn measure_distance_cost(
+    with: impl Fn(u64) -> f64,
+    without: impl Fn(u64) -> f64,
+) -> WalkCostAtDistance {
     let pairs: Vec<(f64, f64)> = (0..TURNS).map(|n| (with(n), without(n))).collect();
     let sorted = |part: fn(&(f64, f64)) -> f64| {
         let mut parts: Vec<f64> = pairs.iter().map(part).collect();
@@ -336,7 +342,7 @@ fn measure_distance_cost(with: impl Fn(u64) -> f64, without: impl Fn(u64) -> f64
         parts
     };
     let walks = sorted(|pair| pair.0 - pair.1);
-    DistanceCost {
+    WalkCostAtDistance {
         apart_ns: sorted(|pair| pair.0)[pairs.len() / 2],
         walk_ns: walks[walks.len() / 2].max(LEAST_NS),
         error_ns: median_error(&walks),
@@ -398,14 +404,14 @@ impl MeasuredMemory {
         let area = Self::map_written(bytes, MmapAdvise::MADV_HUGEPAGE)?;
         let enough = |huge: u64| huge.saturating_sub(before) >= bytes / 8 * 7;
         if !enough(own_huge_bytes()?) {
-            let (start, bytes) = (usize_of(area.memory.address()), area.memory.bytes());
-            let first = start.next_multiple_of(usize_of(HUGE_PAGE_BYTES)) - start;
-            let regions = (first..bytes).step_by(usize_of(HUGE_PAGE_BYTES));
-            for offset in regions.filter(|at| at + usize_of(HUGE_PAGE_BYTES) <= bytes) {
+            let (start, bytes) = (usize_from_u64(area.memory.address()), area.memory.bytes());
+            let first = start.next_multiple_of(usize_from_u64(HUGE_PAGE_BYTES)) - start;
+            let regions = (first..bytes).step_by(usize_from_u64(HUGE_PAGE_BYTES));
+            for offset in regions.filter(|at| at + usize_from_u64(HUGE_PAGE_BYTES) <= bytes) {
                 // SAFETY: the region lies within the mapping, and a collapse changes no contents.
                 unsafe {
                     let region = area.memory.start().as_ptr().byte_add(offset);
-                    libc::madvise(region, usize_of(HUGE_PAGE_BYTES), libc::MADV_COLLAPSE);
+                    libc::madvise(region, usize_from_u64(HUGE_PAGE_BYTES), libc::MADV_COLLAPSE);
                 }
             }
         }
@@ -419,9 +425,9 @@ impl MeasuredMemory {
 
     /// Written memory, under huge pages or base pages as advised.
     fn map_written(bytes: u64, advice: MmapAdvise) -> Result<Self> {
-        let memory = OwnMemory::map(usize_of(bytes)).map_err(mapping_error)?;
+        let memory = OwnMemory::map(usize_from_u64(bytes)).map_err(mapping_error)?;
         let _ = memory.advise(advice);
-        for offset in (0..memory.bytes()).step_by(usize_of(BASE_PAGE_BYTES)) {
+        for offset in (0..memory.bytes()).step_by(usize_from_u64(BASE_PAGE_BYTES)) {
             // SAFETY: `offset` lies within the mapping.
             unsafe { memory.start().cast::<u8>().add(offset).write_volatile(0) };
         }
@@ -435,12 +441,12 @@ impl MeasuredMemory {
     /// Base pages that map the same `file_bytes` of memory side by side until `bytes` are full.
     fn map_mirrored_base_pages(bytes: u64, file_bytes: u64, lines: CacheLines) -> Result<Self> {
         let file = memfd_create(c"hawkeye", MFdFlags::MFD_CLOEXEC).map_err(mapping_error)?;
-        ftruncate(&file, i64_of(file_bytes)).map_err(mapping_error)?;
-        let memory = OwnMemory::map_with_protection(usize_of(bytes), ProtFlags::PROT_NONE);
+        ftruncate(&file, i64_from_u64(file_bytes)).map_err(mapping_error)?;
+        let memory = OwnMemory::map_with_protection(usize_from_u64(bytes), ProtFlags::PROT_NONE);
         let memory = memory.map_err(mapping_error)?;
-        let length = NonZeroUsize::new(usize_of(file_bytes)).unwrap_or(NonZeroUsize::MIN);
-        for offset in (0..memory.bytes()).step_by(usize_of(file_bytes)) {
-            let at = NonZeroUsize::new(usize_of(memory.address()) + offset);
+        let length = NonZeroUsize::new(usize_from_u64(file_bytes)).unwrap_or(NonZeroUsize::MIN);
+        for offset in (0..memory.bytes()).step_by(usize_from_u64(file_bytes)) {
+            let at = NonZeroUsize::new(usize_from_u64(memory.address()) + offset);
             let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED | MapFlags::MAP_POPULATE;
             // SAFETY: `at` lies within our reservation, a part of which the new mapping replaces.
             unsafe { mmap(at, length, ProtFlags::PROT_READ, flags, file.as_fd(), 0) }
@@ -448,7 +454,7 @@ impl MeasuredMemory {
         }
         // A hypervisor that shadows our page tables must notice each page now, and not in the
         // measurement.
-        for offset in (0..memory.bytes()).step_by(usize_of(BASE_PAGE_BYTES)) {
+        for offset in (0..memory.bytes()).step_by(usize_from_u64(BASE_PAGE_BYTES)) {
             // SAFETY: `offset` lies within the mapping.
             unsafe { memory.start().cast::<u8>().add(offset).read_volatile() };
         }
@@ -538,7 +544,7 @@ impl MeasuredMemory {
         debug_assert!(offset + 8 <= self.memory.bytes() as u64);
         let word = self.memory.start().cast::<u64>();
         // SAFETY: callers stay within the mapping, on multiples of 8.
-        unsafe { word.byte_add(usize_of(offset)).read_volatile() }
+        unsafe { word.byte_add(usize_from_u64(offset)).read_volatile() }
     }
 
     /// Nanoseconds per read of a word on one of `pages` pages, at random. The address is known
@@ -609,7 +615,7 @@ mod tests {
 
     #[test]
     fn costs_are_in_the_order_of_their_distances() {
-        let cost = |apart_ns| DistanceCost {
+        let cost = |apart_ns| WalkCostAtDistance {
             apart_ns,
             walk_ns: 1.0,
             error_ns: 0.0,

@@ -5,7 +5,9 @@ use hawkeye_linux::sample::sampler::SamplerBackend;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{KernelBackend, LinuxMachine, ManagedTarget, RecoveryMethod, Waker};
 use hawkeye_manager::Machine;
-use hawkeye_policy::{ProcessSelection, Rule, RuleAction, RuleConditions, Rules, UnmatchedAction};
+use hawkeye_policy::{
+    ProcessSelectionSettings, Rule, RuleAction, RuleConditions, Rules, UnmatchedAction,
+};
 use hawkeye_workload::WorkloadProcess;
 use std::time::{Duration, Instant};
 
@@ -44,8 +46,8 @@ pub fn workloads(action: RuleAction) -> Rules {
 
 /// Whether this process is managed now. New rules make the manager sweep again.
 pub fn manages(machine: &mut LinuxMachine, action: RuleAction, pid: u32) -> bool {
-    machine.set_rules(workloads(action), ProcessSelection::default());
-    let listed = machine.processes(machine.now() + Duration::from_secs(60));
+    machine.set_rules(workloads(action), ProcessSelectionSettings::default());
+    let listed = machine.admit_and_list_processes(machine.now() + Duration::from_secs(60));
     let processes = listed.done().expect("all have joined");
     processes.iter().any(|process| process.pid == pid)
 }
@@ -60,7 +62,8 @@ pub fn wait_joined(machine: &mut LinuxMachine, action: RuleAction, pid: u32) {
 }
 
 pub fn machine(rules: Rules) -> (LinuxMachine, Waker) {
-    let (scope, waker) = ManagedTarget::whole_machine(rules, ProcessSelection::default()).unwrap();
+    let (scope, waker) =
+        ManagedTarget::whole_machine(rules, ProcessSelectionSettings::default()).unwrap();
     let means = KernelBackend {
         sampler: SamplerBackend::Population,
         recovery: RecoveryMethod::None,

@@ -1,6 +1,6 @@
 //! Results of a machine's calls.
 
-use hawkeye_policy::{Errno, PageOrder, PageOrders, ProcessId, ProcessRules, RegionAddr};
+use hawkeye_policy::{Errno, PageOrder, PageOrderSet, ProcessId, ProcessSettings, RegionAddr};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -180,16 +180,16 @@ pub struct ProcessDescription {
     /// Memory that it excludes with `MADV_NOHUGEPAGE`, in bytes, at the last sample.
     pub refused_bytes: u64,
     /// Its terms at the moment; `None`: unknown.
-    pub terms: Option<ProcessRules>,
+    pub terms: Option<ProcessSettings>,
     /// Name of the rule that includes it; `None`: no rule matches it.
     pub rule_name: Option<String>,
 }
 
 /// Page sizes at first touches that were best in a program's earlier runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LearnedSizes {
+pub struct LearnedFaultSizes {
     /// The sizes; empty: base pages.
-    pub orders: PageOrders,
+    pub orders: PageOrderSet,
     /// Number of consecutive starts in which they were best.
     pub starts: u32,
 }

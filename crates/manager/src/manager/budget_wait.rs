@@ -65,13 +65,13 @@ pub struct BudgetWaits {
 
 impl BudgetWaits {
     /// The current wait, if any.
-    pub fn current(&self, now: Duration) -> Option<BudgetWait> {
+    pub fn current_wait(&self, now: Duration) -> Option<BudgetWait> {
         let (wait, _) = self.current?;
         (wait.until > now).then_some(wait)
     }
 
     /// The time spent in waits, and the budget that was the last reason.
-    pub fn total_wait(&self, now: Duration) -> Option<(Duration, ExhaustedBudget)> {
+    pub fn total_wait_and_last_budget(&self, now: Duration) -> Option<(Duration, ExhaustedBudget)> {
         let current = self
             .current
             .map(|(wait, since)| wait.until.min(now).saturating_sub(since));
@@ -79,7 +79,7 @@ impl BudgetWaits {
     }
 
     /// Begins a wait, or continues the one that lasts. Returns its end.
-    pub(super) fn begin(&mut self, now: Duration, wait: BudgetWait) -> Duration {
+    pub(super) fn begin_wait(&mut self, now: Duration, wait: BudgetWait) -> Duration {
         let since = self.current.map_or(now, |(_, since)| since);
         self.current = Some((wait, since));
         self.last = Some(wait.budget);
@@ -87,7 +87,7 @@ impl BudgetWaits {
     }
 
     /// The work continues.
-    pub(super) fn end(&mut self, now: Duration) {
+    pub(super) fn end_wait(&mut self, now: Duration) {
         if let Some((_, since)) = self.current.take() {
             self.waited += now.saturating_sub(since);
         }
@@ -107,16 +107,19 @@ mod tests {
         };
         let mut waits = BudgetWaits::default();
         assert_eq!(
-            (waits.current(at(1)), waits.total_wait(at(1))),
+            (
+                waits.current_wait(at(1)),
+                waits.total_wait_and_last_budget(at(1))
+            ),
             (None, None)
         );
-        waits.begin(at(1), wait(4));
-        waits.begin(at(2), wait(5));
-        assert_eq!(waits.current(at(2)), Some(wait(5)));
-        assert_eq!(waits.current(at(5)), None);
-        waits.end(at(5));
-        waits.begin(at(10), wait(12));
-        let so_far = waits.total_wait(at(11));
+        waits.begin_wait(at(1), wait(4));
+        waits.begin_wait(at(2), wait(5));
+        assert_eq!(waits.current_wait(at(2)), Some(wait(5)));
+        assert_eq!(waits.current_wait(at(5)), None);
+        waits.end_wait(at(5));
+        waits.begin_wait(at(10), wait(12));
+        let so_far = waits.total_wait_and_last_budget(at(11));
         assert_eq!(so_far, Some((at(5), ExhaustedBudget::PromotionRate)));
         let cores = ExhaustedBudget::PromotionCores.to_string();
         assert!(cores.contains("50 % of one core"), "{cores}");

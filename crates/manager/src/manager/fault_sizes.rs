@@ -2,7 +2,7 @@
 
 use super::Manager;
 use crate::machine::Machine;
-use hawkeye_policy::{Event, FaultSizes, PageOrders, ProcessId, Reason};
+use hawkeye_policy::{Event, FaultSizes, PageOrderSet, ProcessId, Reason};
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use std::time::Duration;
 /// The sizes at first touches that suited the same program before.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(tag = "rule", rename = "learned")]
-struct LearnedReason {
+struct LearnedFaultSizesReason {
     starts: u32,
 }
 
-impl fmt::Display for LearnedReason {
+impl fmt::Display for LearnedFaultSizesReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let starts = self.starts;
         write!(
@@ -28,20 +28,20 @@ impl<M: Machine> Manager<M> {
     /// Sets each process's page sizes at first touches: the policy's choice, else what suited the
     /// program before, else nothing. While promotion is held back or paused, base pages are set:
     /// larger pages take memory that no program asked for.
-    pub(super) fn choose_fault_sizes(&mut self, now: Duration) {
-        let offered = self.machine.shape().at_faults;
+    pub(super) fn update_fault_sizes(&mut self, now: Duration) {
+        let offered = self.machine.page_properties().at_faults;
         if offered.is_empty() || self.settings.measure_only {
             return;
         }
         for process in self.processes.clone() {
             let set = self.fault_sizes.get(&process).copied();
             let chosen = self.policy.fault_sizes(process);
-            let chosen = chosen.or_else(|| self.learned_sizes(process));
+            let chosen = chosen.or_else(|| self.learned_fault_sizes(process));
             // Of the machine, or of the process's own cgroup.
             let short =
                 self.memory.held.is_some() || self.memory.guard.may_promote(process, 0).is_err();
             let (orders, reason) = match chosen {
-                _ if short || self.paused => (PageOrders::NONE, None),
+                _ if short || self.paused => (PageOrderSet::NONE, None),
                 Some(chosen) => (chosen.orders.intersection(offered), Some(chosen.reason)),
                 None => continue,
             };
@@ -51,11 +51,11 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    fn learned_sizes(&self, process: ProcessId) -> Option<FaultSizes> {
-        let learned = self.machine.learned_sizes(process)?;
+    fn learned_fault_sizes(&self, process: ProcessId) -> Option<FaultSizes> {
+        let learned = self.machine.learned_fault_sizes(process)?;
         Some(FaultSizes {
             orders: learned.orders,
-            reason: Reason::new(LearnedReason {
+            reason: Reason::new(LearnedFaultSizesReason {
                 starts: learned.starts,
             }),
         })
@@ -65,7 +65,7 @@ impl<M: Machine> Manager<M> {
         &mut self,
         now: Duration,
         process: ProcessId,
-        orders: PageOrders,
+        orders: PageOrderSet,
         reason: Option<Reason>,
     ) {
         match self.machine.set_fault_sizes(process, orders) {

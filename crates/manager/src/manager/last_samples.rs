@@ -72,13 +72,13 @@ impl LastSamples {
                 effect,
                 ..
             } if order >= PageOrder::HUGE => {
-                self.mark_huge(process, region, true);
+                self.record_hugeness_change(process, region, true);
                 self.set_zero_pages(process, region, effect.added_pages);
             }
             Event::Recovered {
                 process, region, ..
             } => {
-                self.mark_huge(process, region, false);
+                self.record_hugeness_change(process, region, false);
                 self.set_zero_pages(process, region, 0);
             }
             Event::Searched {
@@ -107,7 +107,7 @@ impl LastSamples {
         self.empty.retain(|process, _| there(*process));
     }
 
-    fn mark_huge(&mut self, process: ProcessId, region: RegionAddr, huge: bool) {
+    fn record_hugeness_change(&mut self, process: ProcessId, region: RegionAddr, huge: bool) {
         if let Some(seen) = self.samples.get_mut(&process) {
             seen.changed.insert(region, huge);
         }
@@ -157,7 +157,7 @@ impl LastSamples {
 
     /// Keeps an observation, in place of the previous samples. Where that is too much, the oldest
     /// samples are dropped first, then the largest.
-    pub(super) fn store(&mut self, observation: Observation) {
+    pub(super) fn store_observation(&mut self, observation: Observation) {
         let at = observation.at;
         for sample in observation.processes {
             let process = sample.process;

@@ -2,8 +2,8 @@
 
 use super::Manager;
 use crate::machine::Machine;
-use hawkeye_policy::saturating_cast::i64_of;
-use hawkeye_policy::{Event, MemoryGuard, MemoryState, ProcessId, PromotionBlock};
+use hawkeye_policy::saturating_cast::i64_from_u64;
+use hawkeye_policy::{Event, MemoryGuard, MemoryState, ProcessId, PromotionBlockReason};
 use std::mem::discriminant;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(super) struct MemoryWatch {
     /// Total memory and use; `None` where it could not be read.
     pub(super) state: Option<MemoryState>,
     /// Why nothing is promoted at present, if so.
-    pub(super) held: Option<PromotionBlock>,
+    pub(super) held: Option<PromotionBlockReason>,
 }
 
 impl MemoryWatch {
@@ -30,7 +30,7 @@ impl MemoryWatch {
         match *event {
             Event::Promoted {
                 process, effect, ..
-            } => self.add_used_bytes(process, i64_of(effect.taken_bytes)),
+            } => self.add_used_bytes(process, i64_from_u64(effect.taken_bytes)),
             Event::Recovered {
                 process,
                 bytes,
@@ -38,8 +38,8 @@ impl MemoryWatch {
                 searched_for,
                 ..
             } => {
-                self.add_used_bytes(process, -i64_of(bytes));
-                self.guard.record_recovered(bytes, searched_for + took);
+                self.add_used_bytes(process, -i64_from_u64(bytes));
+                self.guard.record_recovery_speed(bytes, searched_for + took);
             }
             _ => {}
         }
@@ -63,12 +63,12 @@ impl MemoryWatch {
 
     /// Takes in a reading. Returns whether promotion starts or stops being held, or is held for
     /// another reason; figures in a reason do not count, because they change all the time.
-    fn assess(&mut self, now: Duration, read: Option<MemoryState>) -> bool {
+    fn update_hold(&mut self, now: Duration, read: Option<MemoryState>) -> bool {
         let held = match &read {
             Some(state) => self.guard.assess(now, state).err(),
             None => {
                 self.guard.mark_memory_unknown();
-                Some(PromotionBlock::Unknown)
+                Some(PromotionBlockReason::Unknown)
             }
         };
         self.state = read;
@@ -85,55 +85,56 @@ impl<M: Machine> Manager<M> {
             let room = if self.paused {
                 0
             } else {
-                self.memory.guard.room_bytes(process)
+                self.memory.guard.room_bytes_for_process(process)
             };
             self.machine.allow_prefault(process, room);
         }
     }
 
-    pub(super) fn assess_memory(&mut self, now: Duration) {
-        let read = self.machine.memory();
+    pub(super) fn read_and_assess_memory(&mut self, now: Duration) {
+        let read = self.machine.read_memory_state();
         if let Err(error) = &read {
             self.record_error(now, error);
         }
-        if self.memory.assess(now, read.ok()) {
+        if self.memory.update_hold(now, read.ok()) {
             let hold = self.memory.held.clone();
             self.dispatch_event(now, Event::Held { hold });
         }
-        self.choose_fault_sizes(now);
-        self.plan_reserve(now);
+        self.update_fault_sizes(now);
+        self.update_reserve_target(now);
     }
 
     /// Reads, between looks, the memory that could be full before the next look. A vanished group
     /// is left to that look.
-    pub(super) fn poll_memory(&mut self, now: Duration) {
+    pub(super) fn read_due_memory(&mut self, now: Duration) {
         let due = self.memory.guard.scopes_due_to_read(now);
         if due.is_empty() {
             return;
         }
-        let before = self.machine.own_costs().cpu;
+        let before = self.machine.management_costs().cpu;
         for scope in due {
-            match self.machine.memory_use(&scope) {
-                Ok(usage) => self.memory.guard.record_use(now, &scope, usage),
+            match self.machine.read_memory_use(&scope) {
+                Ok(usage) => self.memory.guard.record_scope_use(now, &scope, usage),
                 Err(_) => {
                     self.refresh.next = now;
                     break;
                 }
             }
         }
-        let cost = self.machine.own_costs().cpu.saturating_sub(before);
+        let cost = self.machine.management_costs().cpu.saturating_sub(before);
         self.memory.guard.record_read_cost(cost);
         self.memory.held = self.memory.guard.all_promotion_blocked_by();
-        self.choose_fault_sizes(now);
+        self.update_fault_sizes(now);
         // For memory that was not read now, what was filled since counts.
         for process in self.processes.clone() {
-            let filled_bytes = self.machine.take_prefaulted(process);
+            let filled_bytes = self.machine.take_prefaulted_bytes(process);
             if filled_bytes > 0 {
                 self.reserve.record_demand(now);
             }
-            self.memory.add_used_bytes(process, i64_of(filled_bytes));
+            self.memory
+                .add_used_bytes(process, i64_from_u64(filled_bytes));
         }
         self.allow_prefault();
-        self.plan_reserve(now);
+        self.update_reserve_target(now);
     }
 }

@@ -28,7 +28,7 @@ pub struct PromotionPacing {
     pub waits: BudgetWaits,
     /// The pause after calls that took long, or for which no huge page was available.
     pub backoff: CallBatchBackoff,
-    postponed: Option<NextPromotion>,
+    postponed: Option<PromotionAttempt>,
 }
 
 /// What pays for a promotion's CPU time.
@@ -52,21 +52,24 @@ impl PromotionPacing {
 
     pub(super) fn observe(&mut self, observation: &Observation) {
         for sample in &observation.processes {
-            self.savings
-                .limit_to_cpu_use(observation.at, sample.process, sample.cpu_cores);
+            self.savings.limit_process_saving_to_cpu_use(
+                observation.at,
+                sample.process,
+                sample.cpu_cores,
+            );
         }
     }
 
     /// A promotion has ended outside any batch.
     pub(super) fn on_timed_out_promotion_result(&mut self, now: Duration, took: Duration) {
         // No batch is under way that this could stop.
-        let _ = self.backoff.after_call(took);
+        let _ = self.backoff.record_call_duration(took);
         self.backoff.end_batch(now);
     }
 }
 
 #[derive(Debug)]
-struct NextPromotion {
+struct PromotionAttempt {
     promotion: Promotion,
     /// How often no huge page was available for it.
     shortages: u32,
@@ -75,13 +78,13 @@ struct NextPromotion {
 impl<M: Machine> Manager<M> {
     /// What pays for a promotion, or how long it waits because nothing does. The last third of the
     /// CPU budget is kept for recovery.
-    fn decide_payment(
+    fn decide_promotion_payment(
         &mut self,
         now: Duration,
         saved_us_per_s: Option<f64>,
     ) -> Result<PaidBy, BudgetWait> {
         let savings = &mut self.promotion.savings;
-        match saved_us_per_s.map(|saved| savings.decide(now, saved)) {
+        match saved_us_per_s.map(|saved| savings.decide_whether_savings_pay(now, saved)) {
             Some(SavingsDecision::Pays) => return Ok(PaidBy::Savings),
             Some(SavingsDecision::Wait { until }) => {
                 let budget = ExhaustedBudget::PromotionCores;
@@ -89,12 +92,12 @@ impl<M: Machine> Manager<M> {
             }
             Some(SavingsDecision::TooLittle) | None => {}
         }
-        let until = self.cpu.cpu_above_reserve_at(now, KEPT_FOR_RECOVERY);
+        let until = self.cpu.time_when_above_reserve(now, KEPT_FOR_RECOVERY);
         if until <= now {
             return Ok(PaidBy::CpuBudget);
         }
         let budget = ExhaustedBudget::PromotionCpu {
-            percent: self.cpu.percent(),
+            percent: self.cpu.limit_percent_of_core(),
             returns: saved_us_per_s.is_some(),
         };
         Err(BudgetWait { budget, until })
@@ -104,19 +107,19 @@ impl<M: Machine> Manager<M> {
     /// is before the next look.
     pub(super) fn promote_batch(&mut self) -> Option<Duration> {
         let begun = self.machine.now();
-        self.promotion.waits.end(begun);
+        self.promotion.waits.end_wait(begun);
         // No process may be promoted in: leave the waiting list as it is.
-        if self.is_promotion_blocked() {
+        if self.is_all_promotion_blocked() {
             return None;
         }
-        if !self.promotion.backoff.is_over(begun) {
-            return Some(self.promotion.backoff.ready_at());
+        if !self.promotion.backoff.is_pause_over(begun) {
+            return Some(self.promotion.backoff.pause_ends_at());
         }
         let mut called = false;
         let more = loop {
             let now = self.machine.now();
-            self.update_cpu(now);
-            if now >= begun + BATCH || self.is_promotion_blocked() {
+            self.update_cpu_budget(now);
+            if now >= begun + BATCH || self.is_all_promotion_blocked() {
                 break Some(now);
             }
             match self.promotion.budget.take_promotion(now) {
@@ -125,7 +128,7 @@ impl<M: Machine> Manager<M> {
                 Err(PromotionBudgetExhausted::Rate { ready_at: until }) => {
                     let budget = ExhaustedBudget::PromotionRate;
                     let wait = BudgetWait { budget, until };
-                    break Some(self.promotion.waits.begin(now, wait));
+                    break Some(self.promotion.waits.begin_wait(now, wait));
                 }
             }
             let supply = self.next_huge_page_supply(now);
@@ -138,26 +141,26 @@ impl<M: Machine> Manager<M> {
                 self.drop_proposal(&next.promotion);
                 continue;
             }
-            let paid_by = match self.decide_payment(now, next.promotion.saved_us_per_s) {
+            let paid_by = match self.decide_promotion_payment(now, next.promotion.saved_us_per_s) {
                 Ok(paid_by) => paid_by,
                 Err(wait) => {
                     self.promotion.budget.give_back_promotion();
                     self.promotion.postponed = Some(next);
-                    break Some(self.promotion.waits.begin(now, wait));
+                    break Some(self.promotion.waits.begin_wait(now, wait));
                 }
             };
             called = true;
             self.reserve.record_demand(now);
-            if self.promote(next, now, paid_by) == BatchDecision::StopBatch {
+            if self.promote_and_charge(next, now, paid_by) == BatchDecision::StopBatch {
                 break Some(now);
             }
         };
         if called {
             let now = self.machine.now();
             self.promotion.backoff.end_batch(now);
-            self.plan_reserve(now);
+            self.update_reserve_target(now);
         }
-        let ready = self.promotion.backoff.ready_at();
+        let ready = self.promotion.backoff.pause_ends_at();
         more.map(|at| if called { at.max(ready) } else { at })
     }
 
@@ -166,11 +169,11 @@ impl<M: Machine> Manager<M> {
         &mut self,
         now: Duration,
         supply: HugePageSupply,
-    ) -> Option<NextPromotion> {
+    ) -> Option<PromotionAttempt> {
         let again = self.promotion.postponed.take();
         let next = again.or_else(|| {
             let promotion = self.policy.next_promotion(now, supply)?;
-            Some(NextPromotion {
+            Some(PromotionAttempt {
                 promotion,
                 shortages: 0,
             })
@@ -179,7 +182,7 @@ impl<M: Machine> Manager<M> {
         let best = next.as_ref().map(|next| next.promotion.saved_us_per_s);
         if let Some(saved_us_per_s) = best.unwrap_or(Some(0.0)) {
             self.sampling
-                .record_best_saving(now, saved_us_per_s, &self.settings);
+                .reschedule_by_best_saving(now, saved_us_per_s, &self.settings);
         }
         next
     }
@@ -196,27 +199,36 @@ impl<M: Machine> Manager<M> {
     }
 
     fn is_promotion_allowed(&self, promotion: &Promotion, now: Duration) -> bool {
-        let taken_bytes = self.limits.max_taken_bytes(promotion);
+        let taken_bytes = self.limits.max_bytes_taken_by_promotion(promotion);
         let spared = taken_bytes == 0 && !self.settings.hold_full;
         let guard = &self.memory.guard;
         (spared || guard.may_promote(promotion.process, taken_bytes).is_ok())
             && self.limits.may_promote_within_limits(promotion, now)
     }
 
-    fn is_promotion_blocked(&self) -> bool {
+    fn is_all_promotion_blocked(&self) -> bool {
         self.settings.hold_full && self.memory.held.is_some()
     }
 
     /// Makes one region huge and charges what it cost; returns whether the batch may go on.
-    fn promote(&mut self, next: NextPromotion, now: Duration, paid_by: PaidBy) -> BatchDecision {
+    fn promote_and_charge(
+        &mut self,
+        next: PromotionAttempt,
+        now: Duration,
+        paid_by: PaidBy,
+    ) -> BatchDecision {
         let promotion = &next.promotion;
         let (process, region) = (promotion.process, promotion.region);
         let (order, present) = (promotion.order, promotion.expected_present);
         let before = self.machine.now();
-        let cpu_before = self.machine.own_costs().cpu;
+        let cpu_before = self.machine.management_costs().cpu;
         let served_before = self.machine.reserve_state().served;
         let outcome = self.machine.promote(process, region, order, present);
-        let cost = self.machine.own_costs().cpu.saturating_sub(cpu_before);
+        let cost = self
+            .machine
+            .management_costs()
+            .cpu
+            .saturating_sub(cpu_before);
         let took = match outcome {
             Ok(PromotionResult::Done(took)) => took,
             // A refused call may have waited for memory too.
@@ -226,10 +238,10 @@ impl<M: Machine> Manager<M> {
         let done = matches!(outcome, Ok(PromotionResult::Done(_)));
         let savings = &mut self.promotion.savings;
         if done {
-            savings.record_cost(cost);
+            savings.record_promotion_cost(cost);
         }
         if paid_by == PaidBy::Savings {
-            savings.charge(now, cost);
+            savings.charge_promotion_cost(now, cost);
         }
         let supply = self.record_promotion_supply(served, done.then_some(took));
         let shortage = matches!(&outcome, Err(error) if error.is_huge_page_shortage());
@@ -248,15 +260,15 @@ impl<M: Machine> Manager<M> {
                 again_soon: true,
             };
             self.dispatch_event(now, event);
-            self.promotion.postponed = Some(NextPromotion { shortages, ..next });
+            self.promotion.postponed = Some(PromotionAttempt { shortages, ..next });
         } else {
             let cost = PromotionCost { took, supply };
             self.finish_promotion(next.promotion, outcome, cost, now);
         }
         if shortage {
-            self.promotion.backoff.after_shortage()
+            self.promotion.backoff.record_memory_shortage()
         } else {
-            self.promotion.backoff.after_call(took)
+            self.promotion.backoff.record_call_duration(took)
         }
     }
 
@@ -268,7 +280,7 @@ impl<M: Machine> Manager<M> {
         now: Duration,
     ) {
         let effect = PromotionEffect {
-            taken_bytes: self.limits.max_taken_bytes(&promotion),
+            taken_bytes: self.limits.max_bytes_taken_by_promotion(&promotion),
             added_pages: max_added_pages(&promotion),
             saved_us_per_s: promotion.saved_us_per_s,
         };

@@ -1,6 +1,6 @@
 //! Recovers memory from bloated huge pages while memory is short.
 
-use super::slice_queue::SliceQueue;
+use super::sliced_process_queue::SlicedProcessQueue;
 use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError};
 use hawkeye_policy::{
@@ -16,7 +16,7 @@ const RELIST: Duration = Duration::from_millis(10);
 pub(super) struct RecoveryPacing {
     pub(super) planner: RecoveryPlanner,
     backoff: CallBatchBackoff,
-    pub(super) listing: Option<SliceQueue>,
+    pub(super) listing: Option<SlicedProcessQueue>,
 }
 
 impl RecoveryPacing {
@@ -32,7 +32,7 @@ impl RecoveryPacing {
         self.planner.observe(observation);
         for sample in &observation.processes {
             let percent = sample.overhead.map(|overhead| overhead.percent);
-            self.planner.set_overhead(sample.process, percent);
+            self.planner.set_process_overhead(sample.process, percent);
         }
     }
 }
@@ -40,21 +40,23 @@ impl RecoveryPacing {
 impl<M: Machine> Manager<M> {
     /// Scans and splits until the batch's time is up or enough is recovered. Returns when to go on,
     /// if that is before the next look.
-    pub(super) fn recover_batch(&mut self) -> Option<Duration> {
+    pub(super) fn recover_bloat_batch(&mut self) -> Option<Duration> {
         let begun = self.machine.now();
         if !self.memory.guard.is_recovering() {
             return None;
         }
         // A program might be killed in the meantime, so danger overrides both the pause and the
         // budget.
-        if !self.recovery.backoff.is_over(begun) && !self.memory.guard.is_full_within_seconds() {
-            return Some(self.recovery.backoff.ready_at());
+        if !self.recovery.backoff.is_pause_over(begun)
+            && !self.memory.guard.will_be_full_within_seconds()
+        {
+            return Some(self.recovery.backoff.pause_ends_at());
         }
         let mut called = false;
         let more = loop {
             let now = self.machine.now();
-            self.update_cpu(now);
-            if self.cpu.is_exhausted(now) && !self.memory.guard.is_full_within_seconds() {
+            self.update_cpu_budget(now);
+            if self.cpu.is_exhausted(now) && !self.memory.guard.will_be_full_within_seconds() {
                 break Some(self.cpu.ready_at(now));
             }
             if !self.memory.guard.is_recovering() {
@@ -64,8 +66,12 @@ impl<M: Machine> Manager<M> {
                 break Some(now);
             }
             let guard = &self.memory.guard;
-            let short = |process| guard.shortage(process).is_some();
-            let Some(target) = self.recovery.planner.next_page_to_scan(now, short) else {
+            let short = |process| guard.shortage_for_process(process).is_some();
+            let Some(target) = self
+                .recovery
+                .planner
+                .take_next_huge_page_to_scan(now, short)
+            else {
                 self.memory.guard.on_search_exhausted(now);
                 // Processes with huge pages still to be listed are searched after the listing.
                 break self.memory.guard.is_recovering().then_some(now + RELIST);
@@ -79,20 +85,23 @@ impl<M: Machine> Manager<M> {
             let now = self.machine.now();
             self.recovery.backoff.end_batch(now);
         }
-        if self.memory.guard.is_full_within_seconds() {
+        if self.memory.guard.will_be_full_within_seconds() {
             return more;
         }
-        more.map(|at| at.max(self.recovery.backoff.ready_at()))
+        more.map(|at| at.max(self.recovery.backoff.pause_ends_at()))
     }
 
     /// Searches one huge page and splits it if that pays; returns whether the batch may go on.
     fn scan_and_split(&mut self, target: (ProcessId, RegionAddr), now: Duration) -> BatchDecision {
         let (process, region) = target;
-        let Some(shortage) = self.memory.guard.shortage(process) else {
+        let Some(shortage) = self.memory.guard.shortage_for_process(process) else {
             return BatchDecision::Continue;
         };
         let enough = self.recovery.planner.threshold().zero_pages();
-        let scan = match self.machine.scan_zeros(process, region, enough) {
+        let scan = match self
+            .machine
+            .count_zero_pages_in_huge_page(process, region, enough)
+        {
             Ok(scan) => scan,
             Err(error) => return self.record_recovery_error(now, &error),
         };
@@ -105,7 +114,7 @@ impl<M: Machine> Manager<M> {
         let planner = &self.recovery.planner;
         match planner.split_reason(scan.zero_pages, shortage) {
             Some(reason) => self.split_huge_page(target, reason, scan.took, now),
-            None => self.recovery.backoff.after_call(scan.took),
+            None => self.recovery.backoff.record_call_duration(scan.took),
         }
     }
 
@@ -127,7 +136,9 @@ impl<M: Machine> Manager<M> {
                     searched_for: searched,
                 };
                 self.dispatch_event(now, event);
-                self.recovery.backoff.after_call(done.longest_call)
+                self.recovery
+                    .backoff
+                    .record_call_duration(done.longest_call)
             }
             Err(error) => {
                 if matches!(error, MachineError::Refused { .. }) {
@@ -151,11 +162,11 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Recovery needs a listing even where the policy needs no samples, or its next window is far.
-    pub(super) fn list_for_recovery(&mut self, now: Duration) {
+    pub(super) fn list_huge_pages_for_recovery(&mut self, now: Duration) {
         if self.settings.measure_only {
             return;
         }
-        let wait = self.cpu.is_exhausted(now) && !self.memory.guard.is_full_within_seconds();
+        let wait = self.cpu.is_exhausted(now) && !self.memory.guard.will_be_full_within_seconds();
         if self.sampling.in_window() || wait {
             return;
         }
@@ -165,13 +176,13 @@ impl<M: Machine> Manager<M> {
             if listed.is_empty() {
                 return;
             }
-            self.recovery.listing = Some(SliceQueue::new(listed, now));
+            self.recovery.listing = Some(SlicedProcessQueue::new(listed, now));
         }
-        self.continue_listing(now);
+        self.continue_huge_page_listing(now);
     }
 
-    fn continue_listing(&mut self, now: Duration) {
-        let due = |listing: &mut SliceQueue| listing.again_at <= now;
+    fn continue_huge_page_listing(&mut self, now: Duration) {
+        let due = |listing: &mut SlicedProcessQueue| listing.again_at <= now;
         let Some(mut listing) = self.recovery.listing.take_if(due) else {
             return;
         };
@@ -186,7 +197,7 @@ impl<M: Machine> Manager<M> {
             match listed {
                 Ok(regions) => {
                     read.insert(process);
-                    let sample = ProcessSample::population(process, regions);
+                    let sample = ProcessSample::from_present_pages(process, regions);
                     observation.processes.push(sample);
                 }
                 Err(error) => {

@@ -1,8 +1,8 @@
 //! The look at the machine once a second: which processes exist, their sizes, and free memory.
 
 use super::Manager;
-use super::slice_queue::SliceQueue;
-use crate::journal::FootprintPoint;
+use super::sliced_process_queue::SlicedProcessQueue;
+use crate::journal::FootprintAtTime;
 use crate::machine::{LoopWakeReason, Machine, ProcessFootprint, SliceProgress};
 use hawkeye_policy::{Event, ProcessId};
 use std::collections::HashSet;
@@ -33,9 +33,9 @@ pub(super) struct RefreshSchedule {
 
 #[derive(Debug)]
 struct FootprintRead {
-    slices: SliceQueue,
+    slices: SlicedProcessQueue,
     cpu_before: Duration,
-    sum: FootprintPoint,
+    sum: FootprintAtTime,
 }
 
 impl RefreshSchedule {
@@ -57,8 +57,8 @@ impl<M: Machine> Manager<M> {
         if now >= self.refresh.next {
             self.begin_refresh(now);
         } else {
-            self.continue_joining(now);
-            self.poll_memory(now);
+            self.continue_admitting_processes(now);
+            self.read_due_memory(now);
         }
         self.continue_refresh(now);
     }
@@ -72,19 +72,19 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Goes on admitting processes, if many join. The next look sees all of them.
-    fn continue_joining(&mut self, now: Duration) {
+    fn continue_admitting_processes(&mut self, now: Duration) {
         if self.refresh.joining.is_none_or(|again_at| again_at > now) {
             return;
         }
-        self.list_processes();
+        self.update_processes();
         if self.refresh.joining.is_none() {
             self.refresh.next = now;
         }
     }
 
     /// Known processes are handled while others still join.
-    fn list_processes(&mut self) {
-        self.refresh.joining = match self.machine.processes(self.slice_end()) {
+    fn update_processes(&mut self) {
+        self.refresh.joining = match self.machine.admit_and_list_processes(self.slice_end()) {
             SliceProgress::Done(processes) => {
                 self.processes = processes;
                 None
@@ -104,29 +104,29 @@ impl<M: Machine> Manager<M> {
     fn begin_refresh(&mut self, now: Duration) {
         self.refresh.next = now + LOOK_EVERY;
         self.refresh.begun = now;
-        let cpu_before = self.machine.own_costs().cpu;
-        self.list_processes();
-        self.forget_ended(now);
+        let cpu_before = self.machine.management_costs().cpu;
+        self.update_processes();
+        self.forget_ended_processes(now);
         // A look that takes longer than the interval is not started anew.
         self.refresh.under_way.get_or_insert_with(|| FootprintRead {
-            slices: SliceQueue::new(self.processes.iter().copied(), now),
+            slices: SlicedProcessQueue::new(self.processes.iter().copied(), now),
             cpu_before,
-            sum: FootprintPoint {
+            sum: FootprintAtTime {
                 at_s: now.as_secs_f64(),
                 ..Default::default()
             },
         });
-        self.assess_memory(now);
+        self.read_and_assess_memory(now);
         // The memory state just read includes what was filled until now.
         for &process in &self.processes {
-            if self.machine.take_prefaulted(process) > 0 {
+            if self.machine.take_prefaulted_bytes(process) > 0 {
                 self.reserve.record_demand(now);
             }
         }
         self.allow_prefault();
     }
 
-    fn forget_ended(&mut self, now: Duration) {
+    fn forget_ended_processes(&mut self, now: Duration) {
         let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
         let is_there = |process| there.contains(&process);
         self.limits.retain_processes(now, is_there);
@@ -156,7 +156,9 @@ impl<M: Machine> Manager<M> {
             };
             look.sum.rss_bytes += rss_bytes;
             look.sum.huge_bytes += huge_bytes;
-            self.sampling.early.record(now, process, rss_bytes);
+            self.sampling
+                .early
+                .record_resident_bytes(now, process, rss_bytes);
             let event = Event::Measured {
                 process,
                 rss_bytes,
@@ -174,13 +176,24 @@ impl<M: Machine> Manager<M> {
             // Coverage in growth shows what is being filled; probed page walks do not.
             let coverage = self.policy.sample_kinds().includes_coverage();
             let again = if self.settings.early_samples && !coverage {
-                let rested = self.cpu.cpu_above_reserve_at(now, KEPT_FROM_EARLY_SAMPLES) <= now;
+                let rested = self
+                    .cpu
+                    .time_when_above_reserve(now, KEPT_FROM_EARLY_SAMPLES)
+                    <= now;
                 self.sampling.plan_early_window(now, rested);
-                let cost = self.machine.own_costs().cpu.saturating_sub(look.cpu_before);
+                let cost = self
+                    .machine
+                    .management_costs()
+                    .cpu
+                    .saturating_sub(look.cpu_before);
                 let next = self.sampling.early.next_size_check(now, cost);
                 next.filter(|_| rested)
             } else {
-                (self.sampling).record_growth(now, look.sum.rss_bytes, &self.settings)
+                (self.sampling).schedule_window_after_growth(
+                    now,
+                    look.sum.rss_bytes,
+                    &self.settings,
+                )
             };
             self.refresh.next = again.map_or(self.refresh.next, |at| at.min(self.refresh.next));
         }

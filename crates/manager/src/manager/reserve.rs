@@ -7,7 +7,7 @@ use std::time::Duration;
 
 impl<M: Machine> Manager<M> {
     /// Sets how many huge pages the reserve holds from now on.
-    pub(super) fn plan_reserve(&mut self, now: Duration) {
+    pub(super) fn update_reserve_target(&mut self, now: Duration) {
         if self.settings.reserve.is_off() || self.settings.measure_only {
             return;
         }
@@ -38,7 +38,7 @@ impl<M: Machine> Manager<M> {
     pub(super) fn next_huge_page_supply(&mut self, now: Duration) -> HugePageSupply {
         // The page that was to show what a fill costs is there: fill all, or stop.
         if self.reserve.is_worthwhile() != Some(true) && self.machine.reserve_state().held > 0 {
-            self.plan_reserve(now);
+            self.update_reserve_target(now);
         }
         self.supply_if_reserve_holds(self.machine.reserve_state().held)
     }

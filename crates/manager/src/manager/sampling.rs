@@ -2,9 +2,9 @@
 
 use super::Manager;
 use super::budget_wait::{BudgetWait, ExhaustedBudget};
-use super::early_samples::{EarlySamples, GrowthPhase, ResidentGrowth};
-use super::slice_queue::SliceQueue;
-use super::slowdown_budgets::SlowdownBudgets;
+use super::early_sample_selection::{EarlySampleSelection, GrowthPhase, ResidentGrowth};
+use super::sampling_slowdown_budgets::SamplingSlowdownBudgets;
+use super::sliced_process_queue::SlicedProcessQueue;
 use crate::machine::{Machine, MachineError, SliceProgress};
 use crate::settings::Settings;
 use hawkeye_policy::{
@@ -16,18 +16,18 @@ use std::time::Duration;
 pub(super) struct SamplingSchedule {
     state: WindowState,
     /// Cost to the programs of clearing access bits.
-    slowdown: SlowdownBudgets,
+    slowdown: SamplingSlowdownBudgets,
     /// The earliest next window, because of the manager's own CPU budget.
     not_before: Duration,
     /// Resident memory of all programs together.
     all_memory: ResidentGrowth,
     last_window: Option<Duration>,
-    pub(super) early: EarlySamples,
+    pub(super) early: EarlySampleSelection,
     /// The only programs in the next window, if it is early, and when the regular one is due.
     early_window: Option<(Vec<ProcessId>, Duration)>,
     /// CPU time that the last window took, from the manager and from the programs.
     look_cost: Duration,
-    saved: MeanSaving,
+    saved: SavingsSinceWindow,
     stretched: Option<SamplingDelayReason>,
     /// Why the next window is later than the settings ask for, if it is.
     delayed: Option<SamplingDelayReason>,
@@ -36,7 +36,7 @@ pub(super) struct SamplingSchedule {
 }
 
 #[derive(Clone, Copy, Default)]
-struct MeanSaving {
+struct SavingsSinceWindow {
     sum_us_per_s: f64,
     promotions: u32,
 }
@@ -52,7 +52,7 @@ enum WindowState {
 }
 
 struct WindowOpening {
-    slices: SliceQueue,
+    slices: SlicedProcessQueue,
     open: Vec<ProcessId>,
     cpu_before: Duration,
 }
@@ -65,7 +65,7 @@ struct OpenWindow {
 }
 
 struct SampleReading {
-    slices: SliceQueue,
+    slices: SlicedProcessQueue,
     observation: Observation,
     purpose: ReadPurpose,
 }
@@ -102,14 +102,14 @@ impl SamplingSchedule {
             state: WindowState::Idle {
                 next: settings.period,
             },
-            slowdown: SlowdownBudgets::new(settings.pace),
+            slowdown: SamplingSlowdownBudgets::new(settings.pace),
             not_before: Duration::ZERO,
             all_memory: ResidentGrowth::default(),
             last_window: None,
-            early: EarlySamples::default(),
+            early: EarlySampleSelection::default(),
             early_window: None,
             look_cost: Duration::ZERO,
-            saved: MeanSaving::default(),
+            saved: SavingsSinceWindow::default(),
             stretched: None,
             delayed: None,
             windows: 0,
@@ -152,7 +152,7 @@ impl SamplingSchedule {
     }
 
     /// Opens the next window soon, because the result of the last one could not be used.
-    pub(super) fn open_window_soon(&mut self, now: Duration, settings: &Settings) {
+    pub(super) fn schedule_window_soon(&mut self, now: Duration, settings: &Settings) {
         let soonest = now.max(self.not_before) + settings.window * MORE_AFTER;
         if let WindowState::Idle { next } = &mut self.state {
             *next = (*next).min(soonest);
@@ -162,14 +162,17 @@ impl SamplingSchedule {
     /// Samples early a program that has grown much since its last sample and has stopped growing:
     /// otherwise a new program would wait a whole period. While it still grows, its accesses only
     /// show what is being filled. Returns when to look again, if that should be soon.
-    pub(super) fn record_growth(
+    pub(super) fn schedule_window_after_growth(
         &mut self,
         now: Duration,
         rss_bytes: u64,
         settings: &Settings,
     ) -> Option<Duration> {
-        self.all_memory.record(now, rss_bytes);
-        let (phase, grown) = (self.all_memory.phase, self.all_memory.has_grown());
+        self.all_memory.record_resident_bytes(now, rss_bytes);
+        let (phase, grown) = (
+            self.all_memory.phase,
+            self.all_memory.has_grown_since_sample(),
+        );
         let rest = settings.window * REST;
         let rested = self.last_window.is_none_or(|last| now >= last + rest);
         if let WindowState::Idle { next } = &mut self.state {
@@ -191,7 +194,7 @@ impl SamplingSchedule {
             true => now,
             false => now.max(self.not_before),
         };
-        let programs = self.early.due_programs(now);
+        let programs = self.early.programs_due_for_sample(now);
         if !programs.is_empty() && at < *next {
             let before = self.early_window.take();
             let regular = before.map_or(*next, |(_, regular)| regular);
@@ -212,7 +215,7 @@ impl SamplingSchedule {
     /// The best remaining promotion saves this much (0: none is left). One look does not show all
     /// hot memory. So the next one is not delayed where what is left is much poorer than what the
     /// last look found, and another such saving would pay for it before it is due.
-    pub(super) fn record_best_saving(
+    pub(super) fn reschedule_by_best_saving(
         &mut self,
         now: Duration,
         saved_us_per_s: f64,
@@ -236,7 +239,7 @@ impl SamplingSchedule {
 impl<M: Machine> Manager<M> {
     pub(super) fn continue_sampling(&mut self, now: Duration) {
         let idle = matches!(self.sampling.state, WindowState::Idle { .. });
-        if !idle && !self.settings.measure_only && self.memory.guard.is_full_within_seconds() {
+        if !idle && !self.settings.measure_only && self.memory.guard.will_be_full_within_seconds() {
             // The program may end before the window does.
             let next = now + self.settings.window;
             self.sampling.state = WindowState::Idle { next };
@@ -264,14 +267,14 @@ impl<M: Machine> Manager<M> {
             return self.open_window(now);
         }
         if self.sampling.last_window.is_none() {
-            return self.open_when_ready(now);
+            return self.open_window_when_ready(now);
         }
-        let all = self.processes_in_window();
+        let all = self.processes_of_next_window();
         self.begin_reading_samples(now, all, ReadPurpose::CountTouches);
     }
 
     /// The processes of the next window.
-    fn processes_in_window(&self) -> Vec<ProcessId> {
+    fn processes_of_next_window(&self) -> Vec<ProcessId> {
         let mut processes = self.processes.clone();
         if let Some((grown, _)) = &self.sampling.early_window {
             processes.retain(|process| grown.contains(process));
@@ -293,9 +296,9 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    fn open_when_ready(&mut self, now: Duration) {
-        let ready = |process: &ProcessId| self.sampling.slowdown.ready_at(now, *process);
-        match self.processes_in_window().iter().map(ready).min() {
+    fn open_window_when_ready(&mut self, now: Duration) {
+        let ready = |process: &ProcessId| self.sampling.slowdown.may_clear_again_at(now, *process);
+        match self.processes_of_next_window().iter().map(ready).min() {
             Some(ready) if ready > now => {
                 // Check again a period later: by then more pages may have been touched.
                 let until = ready.min(now + self.settings.period);
@@ -310,15 +313,15 @@ impl<M: Machine> Manager<M> {
         // Clearing takes longer than reading, so the process cleared first is exposed longest.
         // Processes take turns at being first.
         self.sampling.slowdown.retain_processes(&self.processes);
-        let mut processes = self.processes_in_window();
-        processes.retain(|process| self.sampling.slowdown.ready_at(now, *process) <= now);
+        let mut processes = self.processes_of_next_window();
+        processes.retain(|process| self.sampling.slowdown.may_clear_again_at(now, *process) <= now);
         let first = self.sampling.windows % processes.len().max(1);
         processes.rotate_left(first);
         self.sampling.windows = self.sampling.windows.wrapping_add(1);
         let opening = WindowOpening {
-            slices: SliceQueue::new(processes, now),
+            slices: SlicedProcessQueue::new(processes, now),
             open: Vec::new(),
-            cpu_before: self.machine.own_costs().cpu,
+            cpu_before: self.machine.management_costs().cpu,
         };
         self.continue_opening(now, opening);
     }
@@ -445,12 +448,12 @@ impl<M: Machine> Manager<M> {
         let observation = Observation {
             at: now,
             fmfi: self.memory.state.as_ref().and_then(|memory| memory.fmfi),
-            machine: self.machine.shape(),
+            machine: self.machine.page_properties(),
             unread: unread.copied().collect(),
             ..Observation::default()
         };
         let reading = SampleReading {
-            slices: SliceQueue::new(processes, now),
+            slices: SlicedProcessQueue::new(processes, now),
             observation,
             purpose,
         };
@@ -492,7 +495,7 @@ impl<M: Machine> Manager<M> {
                 self.sampling
                     .slowdown
                     .record_touches(now, &observation.processes, each);
-                self.open_when_ready(now);
+                self.open_window_when_ready(now);
             }
             ReadPurpose::CloseWindow { at, cpu_before } => {
                 self.on_samples_read(at, cpu_before, observation);
@@ -503,8 +506,12 @@ impl<M: Machine> Manager<M> {
     fn on_samples_read(&mut self, now: Duration, cpu_before: Duration, observation: Observation) {
         // Avoids losing a whole period because no call was answered in time.
         let nothing_seen = observation.processes.is_empty() && !self.processes.is_empty();
-        let (more_to_see, programs_cost) = self.take_in_observation(now, observation);
-        let cost = self.machine.own_costs().cpu.saturating_sub(cpu_before);
+        let (more_to_see, programs_cost) = self.distribute_observation(now, observation);
+        let cost = self
+            .machine
+            .management_costs()
+            .cpu
+            .saturating_sub(cpu_before);
         let needs = self.policy.sample_kinds();
         let base = if !needs.reads_access_bits() {
             self.settings.period.min(POPULATION_PERIOD)
@@ -515,7 +522,7 @@ impl<M: Machine> Manager<M> {
         };
         let regular = self.sampling.early_window.take();
         let pace = self.settings.pace;
-        let own = pace.min_period_within_cpu_budget(cost, self.cpu.percent());
+        let own = pace.min_period_within_cpu_budget(cost, self.cpu.limit_percent_of_core());
         let delayed = (own > base).then_some(SamplingDelayReason::ManagerCpu);
         self.sampling.delayed = delayed;
         if let Some(because) = delayed {
@@ -531,12 +538,16 @@ impl<M: Machine> Manager<M> {
         self.sampling.all_memory.on_sampled(now, false);
         self.sampling.last_window = Some(now);
         self.sampling.look_cost = cost + programs_cost;
-        self.sampling.saved = MeanSaving::default();
+        self.sampling.saved = SavingsSinceWindow::default();
     }
 
     /// Passes the observation to the policy and to all limits. Returns whether one of the processes
     /// is worth another look soon, and what the window cost them.
-    fn take_in_observation(&mut self, now: Duration, observation: Observation) -> (bool, Duration) {
+    fn distribute_observation(
+        &mut self,
+        now: Duration,
+        observation: Observation,
+    ) -> (bool, Duration) {
         for sample in &observation.processes {
             let event = Event::Sampled {
                 process: sample.process,
@@ -562,8 +573,8 @@ impl<M: Machine> Manager<M> {
         self.promotion.observe(&observation);
         let worth = ProcessSample::needs_another_sample;
         let more_to_see = observation.processes.iter().any(worth);
-        self.last_seen.store(observation);
-        self.choose_fault_sizes(now);
+        self.last_seen.store_observation(observation);
+        self.update_fault_sizes(now);
         (more_to_see, each.mul_f64(touches as f64))
     }
 }

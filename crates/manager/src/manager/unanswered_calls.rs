@@ -8,15 +8,15 @@ use std::time::Duration;
 
 /// Calls for which the loop has stopped waiting.
 #[derive(Debug, Default)]
-pub(super) struct UnansweredTargetCalls {
+pub(super) struct UnansweredCalls {
     pub(super) promotions: HashMap<(ProcessId, RegionAddr), (Promotion, HugePageSupply)>,
     pub(super) reported: HashMap<ProcessId, UnresponsiveProcess>,
 }
 
 impl<M: Machine> Manager<M> {
     /// Takes in late results. Reports processes that do not answer, and those that answer again.
-    pub(super) fn finish_late_calls(&mut self, now: Duration) {
-        let unanswered = self.machine.take_late_results();
+    pub(super) fn handle_late_call_results(&mut self, now: Duration) {
+        let unanswered = self.machine.take_timed_out_call_results();
         for late in unanswered.ended {
             let TimedOutPromotionResult {
                 process,
@@ -30,7 +30,7 @@ impl<M: Machine> Manager<M> {
                 self.finish_promotion(promotion, outcome, cost, now);
                 self.promotion.on_timed_out_promotion_result(now, took);
                 // Its other regions were passed over meanwhile.
-                self.sampling.open_window_soon(now, &self.settings);
+                self.sampling.schedule_window_soon(now, &self.settings);
             }
         }
         let mut before = std::mem::take(&mut self.unanswered.reported);

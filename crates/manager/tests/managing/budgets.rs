@@ -57,7 +57,7 @@ fn the_cpu_budget_holds_at_all_times() {
             let now = manager.machine().now();
             // One minute's worth may come at once; one window may exceed the rest once.
             let allowed = PERCENT / 100.0 * (60.0 + now.as_secs_f64()) + 0.006;
-            let used = manager.machine().own_costs().cpu.as_secs_f64();
+            let used = manager.machine().management_costs().cpu.as_secs_f64();
             assert!(used <= allowed, "{used} s of {allowed} s by {now:?}");
         });
         by_the_minute.push(promotions(&manager).len());
@@ -98,7 +98,7 @@ fn promotions_that_pay_for_themselves_do_not_wait_for_the_cpu_budget() {
     let (with, manager) = huge_after(25.0, 30.0);
     assert!(with >= 3900, "{with}");
     let first = first_promotion_time(&manager);
-    let own = manager.machine().own_costs().cpu;
+    let own = manager.machine().management_costs().cpu;
     let seconds = manager.machine().now().saturating_sub(first).as_secs_f64();
     let most_s = 1.2 + 0.25 * 0.46 * seconds.max(300.0);
     assert!(own.as_secs_f64() < most_s, "{own:?} of {most_s} s");

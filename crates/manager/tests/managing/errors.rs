@@ -1,7 +1,7 @@
 //! Failures of calls, and how the manager handles them.
 
 use hawkeye_manager::{Event, JournalEntry, LoopWakeReason, Machine};
-use hawkeye_policy::{Errno, PromotionBlock};
+use hawkeye_policy::{Errno, PromotionBlockReason};
 use hawkeye_test_support::builders::*;
 use hawkeye_test_support::scripted_machine::{ProgramSpec, ScriptedChange};
 use std::time::Duration;
@@ -84,7 +84,7 @@ fn a_slow_call_stops_the_batch_and_pauses() {
         frequent_sampling_settings(),
         seconds(60.0),
     );
-    assert!(manager.machine().own_costs().longest_call > seconds(0.05));
+    assert!(manager.machine().management_costs().longest_call > seconds(0.05));
     let times: Vec<Duration> = promotions(&manager).iter().map(|(at, ..)| *at).collect();
     let [first, second, third, fourth, ..] = times[..] else {
         panic!("{times:?}");
@@ -224,7 +224,7 @@ fn above_the_watermark_the_manager_says_why_it_holds() {
     );
     let held = manager.promotion_held_by();
     assert!(
-        matches!(held, Some(PromotionBlock::AboveHigh { .. })),
+        matches!(held, Some(PromotionBlockReason::AboveHigh { .. })),
         "{held:?}"
     );
     assert_eq!(promotions(&manager), []);

@@ -1,7 +1,7 @@
 //! Limits that were once broken.
 
 use hawkeye_manager::{Machine, Settings};
-use hawkeye_policy::PromotionBlock;
+use hawkeye_policy::PromotionBlockReason;
 use hawkeye_test_support::builders::*;
 use hawkeye_test_support::scripted_machine::ScriptedChange;
 use std::time::Duration;
@@ -65,7 +65,7 @@ fn the_cpu_budget_holds_over_the_first_minute() {
         settings_with_cpu_percent(0.1),
         seconds(60.0),
     );
-    let used = manager.machine().own_costs().cpu;
+    let used = manager.machine().management_costs().cpu;
     assert!(used <= Duration::from_millis(60 + 6), "{used:?} of 60 ms");
 }
 
@@ -79,7 +79,10 @@ fn a_hold_for_want_of_sight_is_shown() {
         frequent_sampling_settings(),
         seconds(10.0),
     );
-    assert_eq!(manager.promotion_held_by(), Some(&PromotionBlock::Unknown));
+    assert_eq!(
+        manager.promotion_held_by(),
+        Some(&PromotionBlockReason::Unknown)
+    );
 }
 
 /// While promotion is held, each batch takes every proposal from the policy and drops it. The

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 #[test]
 fn above_the_high_watermark_memory_is_recovered_until_below_the_low_one() {
-    for policy in policies::names() {
+    for policy in policies::policy_names() {
         // 712 of 809 MiB are in use: 88 %.
         let total = 809 * MIB;
         let machine = machine_running_parts(

@@ -97,7 +97,7 @@ fn none_does_nothing() {
         machine_with_program(16 * GIB, program_of_parts(&[base_page_part(0, 64, 1.0)]));
     let manager = run_manager_of(machine, "none", frequent_sampling_settings(), seconds(60.0));
     assert_eq!(promotions(&manager), []);
-    assert_eq!(manager.machine().own_costs().cpu, Duration::ZERO);
+    assert_eq!(manager.machine().management_costs().cpu, Duration::ZERO);
     assert_eq!(rss_bytes_of(&manager, process), 128 * MIB);
     assert_eq!(huge_bytes_of(&manager, process), 0);
 }

@@ -41,14 +41,14 @@ fn entries(policy: &str) -> Vec<JournalEntry> {
 
 #[test]
 fn the_same_machine_gives_the_same_journal() {
-    for policy in policies::names() {
+    for policy in policies::policy_names() {
         assert_eq!(entries(policy), entries(policy), "{policy}");
     }
 }
 
 #[test]
 fn with_nobody_to_manage_the_loop_ends() {
-    for policy in policies::names() {
+    for policy in policies::policy_names() {
         let mut manager = manager_of(
             machine_with_bytes(GIB),
             policy,

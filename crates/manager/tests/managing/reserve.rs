@@ -1,7 +1,7 @@
 //! The reserve of huge pages, where huge pages cost little, and where they cost much.
 
 use hawkeye_manager::{Event, HugePageReserve, Machine, Settings};
-use hawkeye_policy::{ReserveLimit, ReservePlanner, ReserveState};
+use hawkeye_policy::{HugePageReservePlanner, ReserveLimit, ReserveState};
 use hawkeye_test_support::builders::*;
 use hawkeye_test_support::scripted_machine::{ScriptedChange, ScriptedMachine};
 use std::time::Duration;
@@ -53,9 +53,15 @@ fn where_huge_pages_are_expensive_promotions_take_them_from_the_reserve() {
 fn without_use_it_is_emptied() {
     let machine = machine_with_fill_cost(EXPENSIVE);
     let mut manager = manager_of(machine, "none", frequent_sampling_settings());
-    run_manager_until(&mut manager, ReservePlanner::UNUSED_AFTER - seconds(1.0));
+    run_manager_until(
+        &mut manager,
+        HugePageReservePlanner::UNUSED_AFTER - seconds(1.0),
+    );
     assert_eq!(reserve_of(&manager).held, 128);
-    run_manager_until(&mut manager, ReservePlanner::UNUSED_AFTER + seconds(2.0));
+    run_manager_until(
+        &mut manager,
+        HugePageReservePlanner::UNUSED_AFTER + seconds(2.0),
+    );
     assert_eq!(reserve_of(&manager).held, 0);
 }
 

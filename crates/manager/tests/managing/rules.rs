@@ -1,15 +1,15 @@
 //! Effects of a machine's rules.
 
-use hawkeye_policy::ProcessRules;
+use hawkeye_policy::ProcessSettings;
 use hawkeye_test_support::builders::*;
 use hawkeye_test_support::scripted_machine::{ProgramSpec, ScriptedChange};
 
 fn limited(regions: u32, rule: usize, limit_mib: u64) -> ProgramSpec {
     ProgramSpec {
-        terms: ProcessRules {
+        terms: ProcessSettings {
             max_huge_bytes: Some(limit_mib * MIB),
             rule: Some(rule),
-            ..ProcessRules::default()
+            ..ProcessSettings::default()
         },
         ..program_of_parts(&[base_page_part(0, regions, 1.0)])
     }

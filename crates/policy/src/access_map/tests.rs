@@ -10,13 +10,15 @@ fn newest_window_only() -> AccessMap {
 }
 
 fn waiting_in_all(map: &AccessMap) -> usize {
-    (0..BUCKETS)
+    (0..BUCKET_COUNT)
         .map(|bucket| map.count_waiting_in_bucket(bucket))
         .sum()
 }
 
 fn order(map: &AccessMap, bucket: u8) -> Vec<RegionAddr> {
-    map.regions_in_bucket(bucket).map(|c| c.region).collect()
+    map.waiting_regions_in_bucket(bucket)
+        .map(|c| c.region)
+        .collect()
 }
 
 #[test]
@@ -32,16 +34,18 @@ fn buckets_are_linear() {
         (u16::MAX, 9),
     ];
     for (coverage, bucket) in edges {
-        assert_eq!(bucket_of(coverage), bucket, "{coverage}");
+        assert_eq!(bucket_of_coverage(coverage), bucket, "{coverage}");
     }
 }
 
 #[test]
 fn the_average_decides_not_the_newest_window() -> Result<(), crate::SettingError> {
-    let mut map = AccessMap::new(CoverageAverage::new(0.4)?);
+    let mut map = AccessMap::new(CoverageAveraging::new(0.4)?);
     map.observe(&[sample(1, 500)]);
     map.observe(&[sample(1, 0)]);
-    let highest = map.pop_highest().map(|c| (c.bucket, c.coverage));
+    let highest = map
+        .pop_from_highest_bucket()
+        .map(|c| (c.bucket, c.coverage));
     assert_eq!(highest, Some((6, 300)));
     Ok(())
 }
@@ -51,8 +55,14 @@ fn taken_regions_return_to_their_place() {
     let mut map = newest_window_only();
     let samples = [sample(1, 100), sample(2, 100), sample(3, 500)];
     map.observe(&samples);
-    assert_eq!(map.pop_highest().map(|c| c.region), Some(region(3)));
-    assert_eq!(map.pop_highest().map(|c| c.region), Some(region(1)));
+    assert_eq!(
+        map.pop_from_highest_bucket().map(|c| c.region),
+        Some(region(3))
+    );
+    assert_eq!(
+        map.pop_from_highest_bucket().map(|c| c.region),
+        Some(region(1))
+    );
     assert_eq!(waiting_in_all(&map), 1);
     map.observe(&samples);
     assert_eq!(order(&map, 2), [region(1), region(2)]);
@@ -94,7 +104,7 @@ fn any_sample() -> impl Strategy<Value = BTreeMap<u64, (u16, bool)>> {
 /// Lists of regions, head first.
 #[derive(Default)]
 struct ReferenceMap {
-    buckets: [Vec<RegionAddr>; BUCKETS as usize],
+    buckets: [Vec<RegionAddr>; BUCKET_COUNT as usize],
     /// The bucket of each region, or its last one.
     of: BTreeMap<RegionAddr, Option<u8>>,
 }
@@ -109,7 +119,7 @@ impl ReferenceMap {
         self.of.retain(|region, _| there.contains_key(region));
         let mut risen = Vec::new();
         for (region, accessed) in &there {
-            let to = (*accessed > 0).then(|| bucket_of(*accessed));
+            let to = (*accessed > 0).then(|| bucket_of_coverage(*accessed));
             let from = self.of.insert(*region, to);
             if from == Some(to) {
                 continue;
@@ -135,13 +145,13 @@ impl ReferenceMap {
 }
 
 fn contents(map: &AccessMap) -> Vec<Vec<RegionAddr>> {
-    (0..BUCKETS).map(|b| order(map, b)).collect()
+    (0..BUCKET_COUNT).map(|b| order(map, b)).collect()
 }
 
 proptest! {
     #[test]
     fn access_map_behaves_as_the_model(rounds in prop::collection::vec(any_sample(), 1..12)) {
-        let mut map = AccessMap::new(CoverageAverage::new(1.0)?);
+        let mut map = AccessMap::new(CoverageAveraging::new(1.0)?);
         let mut model = ReferenceMap::default();
         for round in rounds {
             let samples: Vec<_> = round.iter().map(|(i, (c, h))| region_of(*i, *c, *h)).collect();
@@ -158,7 +168,7 @@ proptest! {
         rounds in prop::collection::vec((any_sample(), 0usize..50, 0u64..40), 1..12),
         weight in 0.05..=1.0f64,
     ) {
-        let mut map = AccessMap::new(CoverageAverage::new(weight)?);
+        let mut map = AccessMap::new(CoverageAveraging::new(weight)?);
         for (round, pops, removed) in rounds {
             let samples: Vec<_> = round.iter().map(|(i, (c, h))| region_of(*i, *c, *h)).collect();
             map.observe(&samples);
@@ -174,7 +184,7 @@ proptest! {
             }
             prop_assert!(waiting.iter().all(|r| samples.iter().any(|s| s.region == *r)));
 
-            let was_waiting = map.regions_in_bucket(0).chain((1..BUCKETS).flat_map(|b| map.regions_in_bucket(b)));
+            let was_waiting = map.waiting_regions_in_bucket(0).chain((1..BUCKET_COUNT).flat_map(|b| map.waiting_regions_in_bucket(b)));
             let removed_waited = was_waiting.into_iter().any(|c| c.region == region(removed));
             let before = waiting_in_all(&map);
             map.remove(region(removed));
@@ -184,11 +194,11 @@ proptest! {
 
             let expected = pops.min(waiting_in_all(&map));
             let left = waiting_in_all(&map) - expected;
-            let mut last = BUCKETS;
+            let mut last = BUCKET_COUNT;
             for _ in 0..expected {
-                let Some(popped) = map.pop_highest() else { break };
+                let Some(popped) = map.pop_from_highest_bucket() else { break };
                 prop_assert!(popped.bucket <= last);
-                prop_assert_eq!(bucket_of(popped.coverage), popped.bucket);
+                prop_assert_eq!(bucket_of_coverage(popped.coverage), popped.bucket);
                 prop_assert!(waiting.binary_search(&popped.region).is_ok());
                 last = popped.bucket;
             }
@@ -200,7 +210,7 @@ proptest! {
 /// 500,000 regions (1 TB) take a few seconds; anything quadratic would take hours.
 #[test]
 fn an_access_map_holds_half_a_million_regions() -> Result<(), crate::SettingError> {
-    let mut map = AccessMap::new(CoverageAverage::new(1.0)?);
+    let mut map = AccessMap::new(CoverageAveraging::new(1.0)?);
     let round = |by: u64| -> Vec<RegionSample> {
         (0..500_000)
             .map(|i| sample(i, ((i * by) % 513) as u16))
@@ -210,7 +220,7 @@ fn an_access_map_holds_half_a_million_regions() -> Result<(), crate::SettingErro
     map.observe(&round(11));
     let waiting = waiting_in_all(&map);
     let mut popped = 0;
-    while let Some(candidate) = map.pop_highest() {
+    while let Some(candidate) = map.pop_from_highest_bucket() {
         map.remove(candidate.region);
         popped += 1;
     }

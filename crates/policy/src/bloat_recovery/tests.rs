@@ -12,12 +12,12 @@ fn planner() -> RecoveryPlanner {
 
 fn next(planner: &mut RecoveryPlanner, now: Duration) -> Option<RegionAddr> {
     planner
-        .next_page_to_scan(now, |_| true)
+        .take_next_huge_page_to_scan(now, |_| true)
         .map(|(_, region)| region)
 }
 
 fn scan_all(planner: &mut RecoveryPlanner, now: Duration) -> Vec<(u32, u64)> {
-    std::iter::from_fn(|| planner.next_page_to_scan(now, |_| true))
+    std::iter::from_fn(|| planner.take_next_huge_page_to_scan(now, |_| true))
         .map(|(process, region)| (process.pid, region.start() >> 21))
         .collect()
 }
@@ -29,8 +29,8 @@ fn lowest_overhead_first() {
         .map(|pid| (pid, vec![huge_sample(1, pid == 1)]))
         .collect();
     planner.observe(&observation(&round));
-    planner.set_overhead(process(1), Some(1.0));
-    planner.set_overhead(process(2), Some(9.0));
+    planner.set_process_overhead(process(1), Some(1.0));
+    planner.set_process_overhead(process(2), Some(9.0));
     // 3 is unknown and counts as 5 %. Overhead goes before access.
     assert_eq!(
         scan_all(&mut planner, at_second(0)),
@@ -48,7 +48,7 @@ fn without_overheads_unaccessed_pages_of_all_processes_come_first() {
         huge_sample(4, false),
     ];
     planner.observe(&observation(&[(1, samples.clone()), (2, samples)]));
-    planner.set_overhead(process(1), Some(f64::NAN));
+    planner.set_process_overhead(process(1), Some(f64::NAN));
     let order = scan_all(&mut planner, at_second(0));
     let idle_first = [(1, 2), (1, 4), (2, 2), (2, 4), (1, 1), (2, 1)];
     assert_eq!(order, idle_first);
@@ -63,10 +63,13 @@ fn only_from_the_processes_allowed() {
     ]));
     let only_2 = |p: ProcessId| p == process(2);
     let first = planner
-        .next_page_to_scan(at_second(0), only_2)
+        .take_next_huge_page_to_scan(at_second(0), only_2)
         .map(|(process, _)| process);
     assert_eq!(first, Some(process(2)));
-    assert_eq!(planner.next_page_to_scan(at_second(0), only_2), None);
+    assert_eq!(
+        planner.take_next_huge_page_to_scan(at_second(0), only_2),
+        None
+    );
 }
 
 #[test]
@@ -111,7 +114,7 @@ fn split_at_or_above_the_threshold() {
         growth_bytes_per_s: 7,
     };
     assert_eq!(planner.split_reason(63, short), None);
-    let bloat = Reason::new(BloatReason {
+    let bloat = Reason::new(BloatSplitReason {
         zero_pages: 64,
         threshold: 64,
         used_percent: 90.0,
@@ -146,7 +149,7 @@ proptest! {
         for start in [0, 60, 120] {
             let mut seen = BTreeSet::new();
             let mut scans = 0;
-            while let Some(target) = planner.next_page_to_scan(at_second(start), |_| true) {
+            while let Some(target) = planner.take_next_huge_page_to_scan(at_second(start), |_| true) {
                 prop_assert!(seen.insert(target));
                 scans += 1;
                 if scans % observe_every == 0 {

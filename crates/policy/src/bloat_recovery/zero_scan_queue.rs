@@ -26,7 +26,7 @@ pub(super) struct ZeroScanQueue {
 
 impl ZeroScanQueue {
     /// The state after a round of samples, given the state `before`. Pages that rest go on resting.
-    pub(super) fn after_sample(sampled: &ProcessSample, before: Option<Self>) -> Self {
+    pub(super) fn from_sample_and_previous(sampled: &ProcessSample, before: Option<Self>) -> Self {
         let before = before.unwrap_or_default();
         let mut owner = Self {
             overhead_percent: before.overhead_percent,
@@ -53,11 +53,11 @@ impl ZeroScanQueue {
         owner
     }
 
-    pub(super) fn first(&self) -> Option<(bool, RegionAddr)> {
+    pub(super) fn first_page_to_scan(&self) -> Option<(bool, RegionAddr)> {
         self.waiting.first().copied()
     }
 
-    pub(super) fn add(&mut self, region: RegionAddr, accessed: bool) {
+    pub(super) fn add_or_update_page(&mut self, region: RegionAddr, accessed: bool) {
         let page = self.pages.entry(region).or_insert(QueuedHugePage {
             accessed,
             resting_since: None,
@@ -69,13 +69,13 @@ impl ZeroScanQueue {
         }
     }
 
-    pub(super) fn remove(&mut self, region: RegionAddr) {
+    pub(super) fn remove_page(&mut self, region: RegionAddr) {
         if let Some(page) = self.pages.remove(&region) {
             self.waiting.remove(&(page.accessed, region));
         }
     }
 
-    pub(super) fn requeue_scanned(&mut self, now: Duration, rescan_after: Duration) {
+    pub(super) fn requeue_rested_pages(&mut self, now: Duration, rescan_after: Duration) {
         while let Some((since, region)) = self.resting.front().copied() {
             if now < since.saturating_add(rescan_after) {
                 break;

@@ -1,6 +1,6 @@
 //! The manager's own CPU time.
 
-use crate::saturating_cast::usize_of;
+use crate::saturating_cast::usize_from_u64;
 use crate::setting_error::{SettingError, check_positive_percent};
 use std::time::Duration;
 
@@ -33,21 +33,21 @@ impl CpuBudget {
     }
 
     /// Share of one core, in per cent.
-    pub fn percent(&self) -> f64 {
+    pub fn limit_percent_of_core(&self) -> f64 {
         self.percent
     }
 
     /// Takes in the manager's total CPU time by `now`. The first call only sets the starting point,
     /// because start-up is not management.
-    pub fn update(&mut self, now: Duration, used_total: Duration) {
+    pub fn record_total_cpu_time(&mut self, now: Duration, used_total: Duration) {
         let before = self.used_total.replace(used_total).unwrap_or(used_total);
         // A clock that went back counts as standing still.
         let second = now.as_secs().max(self.second);
         for passed in (self.second + 1..=second).take(SECONDS) {
-            self.used[slot_of(passed)] = 0.0;
+            self.used[ring_index_of_second(passed)] = 0.0;
         }
         self.second = second;
-        self.used[slot_of(second)] += used_total.saturating_sub(before).as_secs_f64();
+        self.used[ring_index_of_second(second)] += used_total.saturating_sub(before).as_secs_f64();
     }
 
     /// Whether the budget is used up.
@@ -57,41 +57,41 @@ impl CpuBudget {
 
     /// CPU time used over the last minute, in per cent of one core. A younger manager counts only
     /// the time since it started managing.
-    pub fn used_percent(&self, now: Duration) -> f64 {
+    pub fn percent_of_core_used_in_minute(&self, now: Duration) -> f64 {
         let second = now.as_secs();
         let seconds = (second + 1).min(SECONDS as u64);
-        self.used_in_minute_before(second) * 100.0 / seconds as f64
+        self.cpu_seconds_used_in_minute_to(second) * 100.0 / seconds as f64
     }
 
     /// When budget will be left: `now`, or the start of a later second.
     pub fn ready_at(&self, now: Duration) -> Duration {
-        self.cpu_above_reserve_at(now, 0.0)
+        self.time_when_above_reserve(now, 0.0)
     }
 
     /// When more than the share `kept` (0-1) will be left: `now`, or the start of a later second.
     /// For work that leaves this share to more urgent work.
-    pub fn cpu_above_reserve_at(&self, now: Duration, kept: f64) -> Duration {
+    pub fn time_when_above_reserve(&self, now: Duration, kept: f64) -> Duration {
         let limit_s = self.percent / 100.0 * SECONDS as f64 * (1.0 - kept);
-        if self.used_in_minute_before(now.as_secs()) < limit_s {
+        if self.cpu_seconds_used_in_minute_to(now.as_secs()) < limit_s {
             return now;
         }
         (now.as_secs() + 1..)
             .take(SECONDS)
-            .find(|second| self.used_in_minute_before(*second) < limit_s)
+            .find(|second| self.cpu_seconds_used_in_minute_to(*second) < limit_s)
             .map_or(now, Duration::from_secs)
     }
 
-    fn used_in_minute_before(&self, second: u64) -> f64 {
+    fn cpu_seconds_used_in_minute_to(&self, second: u64) -> f64 {
         let first = (second + 1).saturating_sub(SECONDS as u64);
         let oldest = (self.second + 1).saturating_sub(SECONDS as u64);
         (oldest.max(first)..=self.second)
-            .map(|second| self.used[slot_of(second)])
+            .map(|second| self.used[ring_index_of_second(second)])
             .sum()
     }
 }
 
-fn slot_of(second: u64) -> usize {
-    usize_of(second % SECONDS as u64)
+fn ring_index_of_second(second: u64) -> usize {
+    usize_from_u64(second % SECONDS as u64)
 }
 
 impl Default for CpuBudget {
@@ -111,12 +111,12 @@ mod tests {
     fn cpu_beyond_the_budget_waits_until_the_minute_is_over() {
         let mut cpu = CpuBudget::default();
         let start_up = Duration::from_secs(5);
-        cpu.update(at_second(10), start_up);
+        cpu.record_total_cpu_time(at_second(10), start_up);
         assert!(!cpu.is_exhausted(at_second(10)));
         // The budget of a minute is 1.2 s.
-        cpu.update(at_second(10), start_up + Duration::from_millis(700));
+        cpu.record_total_cpu_time(at_second(10), start_up + Duration::from_millis(700));
         assert!(!cpu.is_exhausted(at_second(10)));
-        cpu.update(at_second(30), start_up + Duration::from_millis(1300));
+        cpu.record_total_cpu_time(at_second(30), start_up + Duration::from_millis(1300));
         assert!(cpu.is_exhausted(at_second(30)));
         assert!(cpu.is_exhausted(at_second(69)));
         assert_eq!(cpu.ready_at(at_second(30)), at_second(70));
@@ -127,14 +127,14 @@ mod tests {
     #[test]
     fn a_share_of_the_cpu_budget_can_be_reserved() -> Result<(), SettingError> {
         let mut budget = CpuBudget::new(10.0)?;
-        budget.update(at_second(0), Duration::ZERO);
+        budget.record_total_cpu_time(at_second(0), Duration::ZERO);
         // Two thirds of 6 s.
-        budget.update(at_second(1), at_second(4));
-        assert!(budget.cpu_above_reserve_at(at_second(1), 1.0 / 3.0) > at_second(1));
+        budget.record_total_cpu_time(at_second(1), at_second(4));
+        assert!(budget.time_when_above_reserve(at_second(1), 1.0 / 3.0) > at_second(1));
         assert!(!budget.is_exhausted(at_second(1)));
         assert_eq!(budget.ready_at(at_second(1)), at_second(1));
         assert_eq!(
-            budget.cpu_above_reserve_at(at_second(1), 1.0 / 3.0),
+            budget.time_when_above_reserve(at_second(1), 1.0 / 3.0),
             at_second(61)
         );
         Ok(())
@@ -148,7 +148,7 @@ mod tests {
         ) {
             let mut cpu = CpuBudget::default();
             let (mut now, mut total) = (Duration::ZERO, Duration::ZERO);
-            cpu.update(now, total);
+            cpu.record_total_cpu_time(now, total);
             let mut done = Vec::new();
             for (pause_ms, piece_ms) in pieces {
                 now += Duration::from_millis(pause_ms);
@@ -156,7 +156,7 @@ mod tests {
                 prop_assert!(!cpu.is_exhausted(now));
                 let piece = Duration::from_millis(piece_ms);
                 (now, total) = (now + piece, total + piece);
-                cpu.update(now, total);
+                cpu.record_total_cpu_time(now, total);
                 done.push((now, piece));
             }
             for (end, _) in &done {

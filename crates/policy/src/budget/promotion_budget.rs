@@ -1,6 +1,6 @@
 //! Limits on the number of promotions.
 
-use super::token_bucket::{Rate, TokenBucket};
+use super::token_bucket::{RatePerSecond, TokenBucket};
 use std::time::Duration;
 
 /// Why no further promotion is allowed.
@@ -26,7 +26,7 @@ pub struct PromotionBudget {
 impl PromotionBudget {
     /// At most `max` in total and `rate` per second (with one second's worth at once); `None`: no
     /// limit.
-    pub fn new(max: Option<u64>, rate: Option<Rate>) -> Self {
+    pub fn new(max: Option<u64>, rate: Option<RatePerSecond>) -> Self {
         Self {
             max,
             spent: 0,
@@ -40,9 +40,9 @@ impl PromotionBudget {
             return Err(PromotionBudgetExhausted::Total);
         }
         if let Some(bucket) = &mut self.bucket {
-            if !bucket.take_tokens_now(now, 1) {
+            if !bucket.try_take_tokens(now, 1) {
                 return Err(PromotionBudgetExhausted::Rate {
-                    ready_at: bucket.ready_at(now),
+                    ready_at: bucket.next_token_at(now),
                 });
             }
         }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn promotions_keep_to_the_rate() -> Result<(), SettingError> {
-        let mut budget = PromotionBudget::new(None, Some(Rate::per_second(4.0)?));
+        let mut budget = PromotionBudget::new(None, Some(RatePerSecond::new(4.0)?));
         let now = at_second(1);
         for _ in 0..4 {
             assert_eq!(budget.take_promotion(now), Ok(()));

@@ -19,7 +19,7 @@ impl SavingsShare {
     pub fn new(percent: f64) -> Result<Self, SettingError> {
         let what = "promotions' share of what they save (%)";
         let fits = (0.0..=100.0).contains(&percent);
-        SettingError::unless(fits, what, percent, "0 to 100")?;
+        SettingError::error_unless_valid(fits, what, percent, "0 to 100")?;
         Ok(Self { percent })
     }
 
@@ -103,7 +103,7 @@ impl SavingsBudget {
             saving: BTreeMap::new(),
             settled_s: 0.0,
             at: Duration::ZERO,
-            pace: TokenBucket::full(Self::MOST_CORES, Self::MOST_CORES * Self::BURST_S),
+            pace: TokenBucket::new_full(Self::MOST_CORES, Self::MOST_CORES * Self::BURST_S),
             average_cost_s: Self::FIRST_COST_S,
             spent: Duration::ZERO,
         }
@@ -115,14 +115,18 @@ impl SavingsBudget {
     }
 
     /// Whether savings pay for a promotion that is expected to save `saved_us_per_s`.
-    pub fn decide(&mut self, now: Duration, saved_us_per_s: f64) -> SavingsDecision {
+    pub fn decide_whether_savings_pay(
+        &mut self,
+        now: Duration,
+        saved_us_per_s: f64,
+    ) -> SavingsDecision {
         self.settle_savings(now);
         let saved_now: f64 = self.saving.values().map(|saving| saving.cores).sum();
         let cores = saved_now + saved_us_per_s.max(0.0) / 1e6;
         let expected_s = cores * Self::HORIZON.as_secs_f64();
         // Also false for a saving that is not a number.
         let pays = self.settled_s + self.share * expected_s >= self.average_cost_s;
-        let until = self.pace.reaches_level_at(now, 0.0);
+        let until = self.pace.time_when_level_reached(now, 0.0);
         match pays {
             true if until > now => SavingsDecision::Wait { until },
             true => SavingsDecision::Pays,
@@ -135,13 +139,13 @@ impl SavingsBudget {
         match event {
             Event::Promoted {
                 process, effect, ..
-            } => self.record_saving(now, *process, effect.saved_us_per_s.unwrap_or(0.0)),
+            } => self.record_promotion_saving(now, *process, effect.saved_us_per_s.unwrap_or(0.0)),
             Event::Recovered { process, .. } => self.record_recovery(now, *process),
             _ => {}
         }
     }
 
-    fn record_saving(&mut self, now: Duration, process: ProcessId, saved_us_per_s: f64) {
+    fn record_promotion_saving(&mut self, now: Duration, process: ProcessId, saved_us_per_s: f64) {
         self.settle_savings(now);
         let saving = self.saving.entry(process).or_default();
         saving.cores += saved_us_per_s.max(0.0) / 1e6;
@@ -161,20 +165,25 @@ impl SavingsBudget {
 
     /// Takes in the CPU time of a promotion, whatever paid for it. The time that its call took may
     /// be much longer, because the call waits.
-    pub fn record_cost(&mut self, cost: Duration) {
+    pub fn record_promotion_cost(&mut self, cost: Duration) {
         self.average_cost_s += (cost.as_secs_f64() - self.average_cost_s) * Self::NEWEST;
     }
 
     /// Pays for a call, whether it succeeded or not.
-    pub fn charge(&mut self, now: Duration, cost: Duration) {
+    pub fn charge_promotion_cost(&mut self, now: Duration, cost: Duration) {
         self.settle_savings(now);
         self.settled_s -= cost.as_secs_f64();
-        self.pace.draw_tokens(now, cost.as_secs_f64());
+        self.pace.draw_tokens_into_debt(now, cost.as_secs_f64());
         self.spent += cost;
     }
 
     /// Takes in how much CPU time a process uses now, in cores. Promotions save no more than that.
-    pub fn limit_to_cpu_use(&mut self, now: Duration, process: ProcessId, cpu_cores: f64) {
+    pub fn limit_process_saving_to_cpu_use(
+        &mut self,
+        now: Duration,
+        process: ProcessId,
+        cpu_cores: f64,
+    ) {
         self.settle_savings(now);
         if let Some(saving) = self.saving.get_mut(&process) {
             saving.cores = saving.cores.min(cpu_cores.max(0.0));
@@ -220,8 +229,8 @@ mod tests {
         saved_us_per_s: f64,
         cost: Duration,
     ) {
-        budget.record_saving(now, process, saved_us_per_s);
-        budget.record_cost(cost);
+        budget.record_promotion_saving(now, process, saved_us_per_s);
+        budget.record_promotion_cost(cost);
     }
 
     #[test]
@@ -232,9 +241,18 @@ mod tests {
         }
         // 5 ms at 100 us/s have paid back after 50 s, at 60 us/s after 83 s.
         let now = at_second(200);
-        assert_eq!(budget.decide(now, 100.0), SavingsDecision::Pays);
-        assert_eq!(budget.decide(now, 60.0), SavingsDecision::TooLittle);
-        assert_eq!(budget.decide(now, f64::NAN), SavingsDecision::TooLittle);
+        assert_eq!(
+            budget.decide_whether_savings_pay(now, 100.0),
+            SavingsDecision::Pays
+        );
+        assert_eq!(
+            budget.decide_whether_savings_pay(now, 60.0),
+            SavingsDecision::TooLittle
+        );
+        assert_eq!(
+            budget.decide_whether_savings_pay(now, f64::NAN),
+            SavingsDecision::TooLittle
+        );
     }
 
     #[test]
@@ -242,10 +260,10 @@ mod tests {
         let mut budget = SavingsBudget::new(SavingsShare::default());
         let (mut now, mut used) = (at_second(10), Duration::ZERO);
         while now < at_second(20) {
-            match budget.decide(now, 1e4) {
+            match budget.decide_whether_savings_pay(now, 1e4) {
                 SavingsDecision::Pays => {
                     promoted(&mut budget, now, process(1), 1e4, MS(5));
-                    budget.charge(now, MS(5));
+                    budget.charge_promotion_cost(now, MS(5));
                     (now, used) = (now + MS(5), used + MS(5));
                 }
                 SavingsDecision::Wait { until } => now = until,
@@ -260,18 +278,21 @@ mod tests {
     fn what_a_process_did_not_save_before_its_end_must_be_paid_by_others() {
         let mut budget = SavingsBudget::new(SavingsShare::default());
         for n in 0..100 {
-            assert_eq!(budget.decide(at_second(n), 100.0), SavingsDecision::Pays);
+            assert_eq!(
+                budget.decide_whether_savings_pay(at_second(n), 100.0),
+                SavingsDecision::Pays
+            );
             promoted(&mut budget, at_second(n), process(1), 100.0, MS(5));
-            budget.charge(at_second(n), MS(5));
+            budget.charge_promotion_cost(at_second(n), MS(5));
         }
         budget.retain_processes(at_second(100), |_| false);
         // 100 promotions cost 0.5 s and saved 100 us/s for 50 s on average.
         assert_eq!(
-            budget.decide(at_second(100), 1000.0),
+            budget.decide_whether_savings_pay(at_second(100), 1000.0),
             SavingsDecision::TooLittle
         );
         assert_eq!(
-            budget.decide(at_second(100), 10_000.0),
+            budget.decide_whether_savings_pay(at_second(100), 10_000.0),
             SavingsDecision::Pays
         );
     }
@@ -280,8 +301,11 @@ mod tests {
     fn a_process_saves_no_more_than_it_uses() {
         let mut budget = SavingsBudget::new(SavingsShare::default());
         promoted(&mut budget, at_second(0), process(1), 500_000.0, MS(5));
-        assert_eq!(budget.decide(at_second(1), 0.0), SavingsDecision::Pays);
-        budget.limit_to_cpu_use(at_second(1), process(1), 0.0);
+        assert_eq!(
+            budget.decide_whether_savings_pay(at_second(1), 0.0),
+            SavingsDecision::Pays
+        );
+        budget.limit_process_saving_to_cpu_use(at_second(1), process(1), 0.0);
         let Some(left) = budget.saving.get(&process(1)) else {
             panic!("the process is known");
         };
@@ -316,7 +340,10 @@ mod tests {
         for _ in 0..100 {
             budget.apply_event(at_second(0), &event);
         }
-        assert_eq!(budget.decide(at_second(1), 100.0), SavingsDecision::Pays);
+        assert_eq!(
+            budget.decide_whether_savings_pay(at_second(1), 100.0),
+            SavingsDecision::Pays
+        );
     }
 
     proptest! {
@@ -329,10 +356,10 @@ mod tests {
             let (mut now, mut most_s) = (Duration::ZERO, 0.0);
             for (pause_ms, pid, saved_us_per_s, cost_ms) in steps {
                 now += MS(pause_ms);
-                if budget.decide(now, saved_us_per_s) == SavingsDecision::Pays {
+                if budget.decide_whether_savings_pay(now, saved_us_per_s) == SavingsDecision::Pays {
                     let cost = MS(cost_ms);
                     promoted(&mut budget, now, process(pid), saved_us_per_s, cost);
-                    budget.charge(now, cost);
+                    budget.charge_promotion_cost(now, cost);
                     most_s += saved_us_per_s / 1e6 * 300.0 * 0.25;
                     // One call may cost more than calls do on average.
                     prop_assert!(budget.cpu_time_spent().as_secs_f64() <= most_s + 0.008, "{budget:?}");

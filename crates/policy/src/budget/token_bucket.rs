@@ -5,11 +5,11 @@ use std::time::Duration;
 
 /// A rate per second: over 0 and finite.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct Rate(f64);
+pub struct RatePerSecond(f64);
 
-impl Rate {
+impl RatePerSecond {
     /// A rate of `rate` per second (over 0, finite).
-    pub fn per_second(rate: f64) -> Result<Self, SettingError> {
+    pub fn new(rate: f64) -> Result<Self, SettingError> {
         let allowed = "a finite number over 0";
         check_positive_up_to(f64::MAX, rate, "rate (per second)", allowed).map(Self)
     }
@@ -33,18 +33,18 @@ pub struct TokenBucket {
 impl TokenBucket {
     /// A bucket that fills at `rate` up to `burst` tokens (at least 1, finite). With less than 1
     /// nothing could ever pass.
-    pub fn new(rate: Rate, burst: f64) -> Result<Self, SettingError> {
+    pub fn new(rate: RatePerSecond, burst: f64) -> Result<Self, SettingError> {
         let fits = burst.is_finite() && burst >= 1.0;
-        SettingError::unless(fits, "burst", burst, "a finite number of at least 1")?;
-        Ok(Self::full(rate.get(), burst))
+        SettingError::error_unless_valid(fits, "burst", burst, "a finite number of at least 1")?;
+        Ok(Self::new_full(rate.get(), burst))
     }
 
     /// A bucket that holds one second's inflow, and at least one token.
-    pub fn with_one_second_burst(rate: Rate) -> Self {
-        Self::full(rate.get(), rate.get().max(1.0))
+    pub fn with_one_second_burst(rate: RatePerSecond) -> Self {
+        Self::new_full(rate.get(), rate.get().max(1.0))
     }
 
-    pub(crate) fn full(per_second: f64, capacity: f64) -> Self {
+    pub(crate) fn new_full(per_second: f64, capacity: f64) -> Self {
         Self {
             per_second,
             capacity,
@@ -64,32 +64,32 @@ impl TokenBucket {
     }
 
     /// Takes `n` tokens, even where there are fewer.
-    pub(crate) fn draw_tokens(&mut self, now: Duration, n: f64) {
+    pub(crate) fn draw_tokens_into_debt(&mut self, now: Duration, n: f64) {
         self.level = (self.level_at(now) - n).min(self.capacity);
         self.at = self.at.max(now);
     }
 
     /// Takes `n` tokens, or none when there are fewer. Returns whether it took them.
-    pub fn take_tokens_now(&mut self, now: Duration, n: u32) -> bool {
+    pub fn try_take_tokens(&mut self, now: Duration, n: u32) -> bool {
         let enough = self.level_at(now) >= f64::from(n);
         if enough {
-            self.draw_tokens(now, f64::from(n));
+            self.draw_tokens_into_debt(now, f64::from(n));
         }
         enough
     }
 
     /// Returns `n` tokens that were taken but not used.
     pub fn give_back_tokens(&mut self, n: u32) {
-        self.draw_tokens(self.at, -f64::from(n));
+        self.draw_tokens_into_debt(self.at, -f64::from(n));
     }
 
     /// When a token can be taken: `now`, or later.
-    pub fn ready_at(&self, now: Duration) -> Duration {
-        self.reaches_level_at(now, 1.0)
+    pub fn next_token_at(&self, now: Duration) -> Duration {
+        self.time_when_level_reached(now, 1.0)
     }
 
     /// When there are `n` tokens; at the earliest `now`.
-    pub(crate) fn reaches_level_at(&self, now: Duration, n: f64) -> Duration {
+    pub(crate) fn time_when_level_reached(&self, now: Duration, n: f64) -> Duration {
         let missing = n - self.level_at(now);
         if missing <= 0.0 {
             return now;
@@ -110,9 +110,9 @@ mod tests {
     #[test]
     fn rates_are_positive_and_finite() {
         for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert!(Rate::per_second(bad).is_err(), "{bad}");
+            assert!(RatePerSecond::new(bad).is_err(), "{bad}");
         }
-        let error = Rate::per_second(-1.0)
+        let error = RatePerSecond::new(-1.0)
             .expect_err("it is under 0")
             .to_string();
         let said = "rate (per second) must be a finite number over 0, not -1";
@@ -121,20 +121,20 @@ mod tests {
 
     #[test]
     fn a_bucket_is_full_at_first_and_fills_again() -> Result<(), SettingError> {
-        let rate = Rate::per_second(0.5)?;
+        let rate = RatePerSecond::new(0.5)?;
         assert!(TokenBucket::new(rate, 0.5).is_err());
         let mut bucket = TokenBucket::new(rate, 2.0)?;
-        assert!(!bucket.take_tokens_now(at_second(5), 3));
-        assert!(bucket.take_tokens_now(at_second(5), 2));
-        assert!(!bucket.take_tokens_now(at_second(5), 1));
-        assert!(bucket.ready_at(at_second(5)) >= at_second(7));
-        assert!(bucket.take_tokens_now(bucket.ready_at(at_second(5)), 1));
+        assert!(!bucket.try_take_tokens(at_second(5), 3));
+        assert!(bucket.try_take_tokens(at_second(5), 2));
+        assert!(!bucket.try_take_tokens(at_second(5), 1));
+        assert!(bucket.next_token_at(at_second(5)) >= at_second(7));
+        assert!(bucket.try_take_tokens(bucket.next_token_at(at_second(5)), 1));
         bucket.give_back_tokens(9);
         assert!(
-            !bucket.take_tokens_now(at_second(8), 3),
+            !bucket.try_take_tokens(at_second(8), 3),
             "at most the burst is available"
         );
-        assert!(bucket.take_tokens_now(at_second(8), 2));
+        assert!(bucket.try_take_tokens(at_second(8), 2));
         Ok(())
     }
 
@@ -145,12 +145,12 @@ mod tests {
             burst in 1.0..100.0f64,
             steps in prop::collection::vec((0u64..2_000_000_000, 0u32..20), 1..200),
         ) {
-            let mut bucket = TokenBucket::new(Rate::per_second(rate)?, burst)?;
+            let mut bucket = TokenBucket::new(RatePerSecond::new(rate)?, burst)?;
             let mut now = Duration::ZERO;
             let mut takes: Vec<(Duration, f64)> = Vec::new();
             for (wait, n) in steps {
                 now += Duration::from_nanos(wait);
-                if bucket.take_tokens_now(now, n) {
+                if bucket.try_take_tokens(now, n) {
                     takes.push((now, f64::from(n)));
                 }
                 // In any time up to now, not only from the start: an idle bucket saves up at most
@@ -170,14 +170,14 @@ mod tests {
             burst in 1.0..100.0f64,
             waits in prop::collection::vec(0u64..5_000_000_000, 1..50),
         ) {
-            let mut bucket = TokenBucket::new(Rate::per_second(rate)?, burst)?;
+            let mut bucket = TokenBucket::new(RatePerSecond::new(rate)?, burst)?;
             let mut now = Duration::ZERO;
             for wait in waits {
                 now += Duration::from_nanos(wait);
-                while bucket.take_tokens_now(now, 1) {}
-                let ready = bucket.ready_at(now);
+                while bucket.try_take_tokens(now, 1) {}
+                let ready = bucket.next_token_at(now);
                 prop_assert!(ready > now);
-                prop_assert!(bucket.clone().take_tokens_now(ready, 1));
+                prop_assert!(bucket.clone().try_take_tokens(ready, 1));
             }
         }
     }

@@ -3,18 +3,18 @@
 mod hawkeye_process;
 mod promotion_costs;
 
-use crate::coverage_average::CoverageAverage;
+use crate::coverage_averaging::CoverageAveraging;
+use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::observation::{Observation, ProcessId};
-use crate::overhead::Overhead;
 use crate::page::{PageOrder, RegionAddr};
-use crate::policies::by_access_map::explain_low_overhead;
+use crate::policies::access_map_policy::explain_low_overhead;
 use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
 use crate::process_states::ProcessStates;
 use crate::promotion::{FaultSizes, Promotion, PromotionCost};
 use crate::reason::Reason;
-use crate::reserve_planner::HugePageSupply;
-use crate::saturating_cast::u32_of;
-use hawkeye_process::{HawkeyeProcess, ObservationContext, SavingCandidate};
+use crate::saturating_cast::u32_from_f64;
+use crate::translation_overhead::TranslationOverhead;
+use hawkeye_process::{HawkeyeProcess, ObservationContext, PromotionCandidate};
 use promotion_costs::PromotionCosts;
 use serde::Serialize;
 use std::fmt;
@@ -24,7 +24,7 @@ use std::time::Duration;
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(tag = "rule", rename = "saving")]
 struct SavingReason {
-    overhead: Overhead,
+    overhead: TranslationOverhead,
     order: PageOrder,
     /// Page walks of the region that they spare, per second of CPU time.
     walks_per_s: u32,
@@ -63,12 +63,12 @@ impl fmt::Display for SavingReason {
 ///   [`Self::HORIZON`].
 /// - What a promotion saves is subtracted from the process's overhead at once, until the next
 ///   observation. The process is left alone under
-///   [`MIN_OVERHEAD_PERCENT`](crate::ProcessRules::MIN_OVERHEAD_PERCENT), or under its rule's
+///   [`MIN_OVERHEAD_PERCENT`](crate::ProcessSettings::MIN_OVERHEAD_PERCENT), or under its rule's
 ///   minimum.
 /// - Where a machine has several page sizes, each region gets the size that is worth most
-///   ([`size_choice`](crate::size_choice)). TLB entries spared, its memory and its promotion
-///   decide. By the same rule, huge pages side by side become one of the next larger size. Memory
-///   touched for the first time gets the sizes that suit the observed accesses.
+///   ([`page_size_choice`](crate::page_size_choice)). TLB entries spared, its memory and its
+///   promotion decide. By the same rule, huge pages side by side become one of the next larger
+///   size. Memory touched for the first time gets the sizes that suit the observed accesses.
 /// - Where the sampled regions of a process are alike, those not sampled yet count as the least of
 ///   nine in ten.
 /// - Some processes have best regions with similar savings (within a factor of [`Self::SIMILAR`]).
@@ -79,7 +79,7 @@ impl fmt::Display for SavingReason {
 #[derive(Debug)]
 pub struct Hawkeye {
     /// How a region's page walks are averaged over windows.
-    average: CoverageAverage,
+    average: CoverageAveraging,
     members: ProcessStates<HawkeyeProcess>,
     costs: PromotionCosts,
     turns: u64,
@@ -104,7 +104,7 @@ impl Hawkeye {
     const YOUNG: Duration = Duration::from_secs(60);
 
     /// A policy that knows no process yet.
-    pub fn new(average: CoverageAverage) -> Self {
+    pub fn new(average: CoverageAveraging) -> Self {
         Self {
             average,
             members: ProcessStates::default(),
@@ -123,14 +123,14 @@ impl Hawkeye {
     fn saving_reason(
         &self,
         member: &HawkeyeProcess,
-        candidate: &SavingCandidate,
+        candidate: &PromotionCandidate,
     ) -> Option<SavingReason> {
-        let saving = member.saved_cores(candidate.weight);
+        let saving = member.cores_saved_by_weight(candidate.weight);
         let cost_us = self.costs.expected_cost(candidate.order).as_secs_f64() * 1e6;
         Some(SavingReason {
             overhead: member.overhead?,
             order: candidate.order,
-            walks_per_s: u32_of(candidate.weight),
+            walks_per_s: u32_from_f64(candidate.weight),
             saved_us_per_s: saving * 1e6,
             cost_us,
             pays_after_s: cost_us / (saving * 1e6).max(f64::MIN_POSITIVE),
@@ -155,14 +155,14 @@ impl Policy for Hawkeye {
             costs: &self.costs,
         };
         self.members.observe(observation, |sample, before| {
-            seen.process_after_sample(sample, before)
+            seen.process_state_after_sample(sample, before)
         });
     }
 
     fn next_promotion(&mut self, _now: Duration, supply: HugePageSupply) -> Option<Promotion> {
         self.costs.supply = supply;
         let costs = &self.costs;
-        let best = |member: &HawkeyeProcess| member.best_saving_rate(costs);
+        let best = |member: &HawkeyeProcess| member.best_saving_per_cost(costs);
         let most = self.members.iter().filter_map(best).reduce(f64::max)?;
         let process = self
             .members
@@ -185,7 +185,7 @@ impl Policy for Hawkeye {
         let member = self.members.get_mut(process)?;
         member.waiting.pop();
         member.last_turn = turn;
-        member.left_percent -= member.saved_percent(&candidate);
+        member.left_percent -= member.percent_saved_by_promotion(&candidate);
         member.proposed.insert(candidate.region, candidate);
         Some(Promotion {
             process,
@@ -210,10 +210,10 @@ impl Policy for Hawkeye {
         if let Some(PromotionCost { took, supply }) = cost {
             let order = proposed.map_or(PageOrder::HUGE, |candidate| candidate.order);
             self.costs.supply = supply;
-            self.costs.record(order, took);
+            self.costs.record_promotion_cost(order, took);
         } else if let (Some(member), Some(candidate)) = (member, proposed) {
             // The promotion failed, so it saved nothing.
-            member.left_percent += member.saved_percent(&candidate);
+            member.left_percent += member.percent_saved_by_promotion(&candidate);
         }
     }
 
@@ -223,12 +223,17 @@ impl Policy for Hawkeye {
 }
 
 impl ExplainPolicy for Hawkeye {
-    fn explain_region(&self, process: ProcessId, region: RegionAddr) -> Option<WaitingRegion> {
+    fn explain_waiting_region(
+        &self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> Option<WaitingRegion> {
         let member = self.members.get(process)?;
         let mut best_first = member.waiting.iter().rev().enumerate();
         let (ahead, candidate) = best_first.find(|(_, c)| c.region == region)?;
         let cost_s = self.costs.expected_cost(candidate.order).as_secs_f64();
-        let pays = member.saved_cores(candidate.weight) * member.horizon.as_secs_f64() >= cost_s;
+        let pays =
+            member.cores_saved_by_weight(candidate.weight) * member.horizon.as_secs_f64() >= cost_s;
         Some(WaitingRegion {
             reason: Reason::new(self.saving_reason(member, candidate)?),
             ahead: ahead as u64,
@@ -239,9 +244,9 @@ impl ExplainPolicy for Hawkeye {
         })
     }
 
-    fn explain_process(&self, process: ProcessId) -> Option<String> {
+    fn why_process_not_promoted(&self, process: ProcessId) -> Option<String> {
         let member = self.members.get(process)?;
-        let savable = member.overhead.map(|overhead| Overhead {
+        let savable = member.overhead.map(|overhead| TranslationOverhead {
             percent: overhead.savable_percent(),
             ..overhead
         });

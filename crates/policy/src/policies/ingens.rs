@@ -1,14 +1,14 @@
 //! Ingens: promotes by utilisation, with a share of huge pages for each process (Kwon et al.,
 //! OSDI'16).
 
+use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::observation::{Observation, ProcessId, ProcessSample, RegionSample};
 use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use crate::policy::{ExplainPolicy, Policy, SampleKinds};
 use crate::process_states::ProcessStates;
 use crate::promotion::{Promotion, PromotionCost};
 use crate::reason::Reason;
-use crate::reserve_planner::HugePageSupply;
-use crate::saturating_cast::u16_of;
+use crate::saturating_cast::u16_from_f64;
 use crate::setting_error::{SettingError, check_positive_percent};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -36,7 +36,7 @@ impl IngensSettings {
         let utilisation_percent = check_positive_percent(utilisation_percent, "utilisation (%)")?;
         let fits = (0.0..=1.0).contains(&fmfi_switch);
         let allowed = "at least 0 and at most 1";
-        SettingError::unless(fits, "fragmentation index", fmfi_switch, allowed)?;
+        SettingError::error_unless_valid(fits, "fragmentation index", fmfi_switch, allowed)?;
         Ok(Self {
             utilisation_percent,
             fmfi_switch,
@@ -44,13 +44,13 @@ impl IngensSettings {
     }
 
     /// How many base pages of a region must be present (1-512).
-    fn min_present(self, fmfi: Option<f64>) -> u16 {
+    fn min_present_pages(self, fmfi: Option<f64>) -> u16 {
         if fmfi.is_some_and(|fmfi| fmfi < self.fmfi_switch) {
             return 1;
         }
         let pages = f64::from(PAGES_PER_REGION) * self.utilisation_percent / 100.0;
         // A cast from a float saturates; 90 % of 512 is 460.8 pages: 461.
-        u16_of(pages.ceil()).clamp(1, PAGES_PER_REGION)
+        u16_from_f64(pages.ceil()).clamp(1, PAGES_PER_REGION)
     }
 }
 
@@ -73,7 +73,7 @@ struct RegionHistory {
 
 impl RegionHistory {
     /// First the queue, in order of arrival. Then upwards from `scanned`, and from the start again.
-    fn scan_key(&self, scanned: Option<RegionAddr>) -> (u64, bool, RegionAddr) {
+    fn waiting_order_key(&self, scanned: Option<RegionAddr>) -> (u64, bool, RegionAddr) {
         let behind = self.queued.is_none() && scanned.is_some_and(|to| self.region <= to);
         (self.queued.unwrap_or(u64::MAX), behind, self.region)
     }
@@ -97,7 +97,7 @@ impl IngensProcess {
     fn observe(&mut self, sample: &ProcessSample, round: u64, min_present: u16) {
         let huge = || sample.regions.iter().filter(|r| r.is_huge());
         self.weight = sample.terms.weight;
-        self.resident_bytes = sample.resident_bytes();
+        self.resident_bytes = sample.resident_bytes_in_regions();
         self.huge = huge().count() as u64;
         self.idle = huge().filter(|r| r.accessed == 0).count() as u64;
         let histories = sample.regions.iter().map(|now| {
@@ -110,7 +110,7 @@ impl IngensProcess {
         self.waiting = waiting.map(|now| regions[&now.region]).collect();
         let scanned = self.scanned;
         self.waiting
-            .sort_by_key(|seen| Reverse(seen.scan_key(scanned)));
+            .sort_by_key(|seen| Reverse(seen.waiting_order_key(scanned)));
         self.waiting.dedup_by_key(|seen| seen.region);
         self.regions = regions;
     }
@@ -138,7 +138,7 @@ impl IngensProcess {
     }
 
     /// A proposal failed or was dropped. A scan may find the region again.
-    fn on_refused(&mut self, region: RegionAddr) {
+    fn on_proposal_failed(&mut self, region: RegionAddr) {
         if let Some(seen) = self.regions.get_mut(&region) {
             seen.queued = None;
         }
@@ -235,7 +235,10 @@ impl Policy for Ingens {
     fn observe(&mut self, observation: &Observation) {
         self.round += 1;
         self.fmfi = observation.fmfi;
-        let (round, min_present) = (self.round, self.settings.min_present(observation.fmfi));
+        let (round, min_present) = (
+            self.round,
+            self.settings.min_present_pages(observation.fmfi),
+        );
         self.members.observe(observation, |sample, before| {
             let mut member = before.unwrap_or_default();
             member.observe(sample, round, min_present);
@@ -261,7 +264,12 @@ impl Policy for Ingens {
             fmfi: self.fmfi,
             importance,
         });
-        Some(Promotion::huge(process, next.region, next.present, reason))
+        Some(Promotion::to_huge_page(
+            process,
+            next.region,
+            next.present,
+            reason,
+        ))
     }
 
     fn on_promotion_result(
@@ -272,7 +280,7 @@ impl Policy for Ingens {
     ) {
         if cost.is_none() {
             if let Some(member) = self.members.get_mut(process) {
-                member.on_refused(region);
+                member.on_proposal_failed(region);
             }
         }
     }

@@ -1,12 +1,12 @@
 //! Order and pace of khugepaged (`mm/khugepaged.c`).
 
-use crate::budget::{Rate, TokenBucket};
+use crate::budget::{RatePerSecond, TokenBucket};
+use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
 use crate::policy::{ExplainPolicy, Policy, SampleKinds};
 use crate::promotion::{Promotion, PromotionCost};
 use crate::reason::Reason;
-use crate::reserve_planner::HugePageSupply;
 use serde::Serialize;
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -43,7 +43,7 @@ pub enum PromotionPace {
         scan_sleep: Duration,
     },
     /// This many regions per second.
-    PerSecond(Rate),
+    PerSecond(RatePerSecond),
 }
 
 impl PromotionPace {
@@ -65,7 +65,7 @@ impl Default for PromotionPace {
 /// Keeps to a [`PromotionPace`]. A proposal is spent at once and given back when it failed, so that
 /// any number of proposals can be under way.
 #[derive(Debug)]
-enum ScanPacer {
+enum PromotionPacer {
     Batches {
         size: u32,
         every: Duration,
@@ -75,7 +75,7 @@ enum ScanPacer {
     PerSecond(TokenBucket),
 }
 
-impl ScanPacer {
+impl PromotionPacer {
     fn new(pace: PromotionPace) -> Self {
         match pace {
             PromotionPace::Khugepaged {
@@ -109,7 +109,7 @@ impl ScanPacer {
                 *spent += u32::from(left);
                 left
             }
-            Self::PerSecond(bucket) => bucket.take_tokens_now(now, 1),
+            Self::PerSecond(bucket) => bucket.try_take_tokens(now, 1),
         }
     }
 
@@ -143,7 +143,7 @@ struct ScanCursor {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct ScannedRegion {
+struct QueuedRegion {
     process: ProcessId,
     region: RegionAddr,
     present: u16,
@@ -159,12 +159,12 @@ struct ScannedRegion {
 pub struct LinuxPolicy {
     /// Base pages that must be present (1-512).
     min_present: u16,
-    pacer: ScanPacer,
+    pacer: PromotionPacer,
     /// Processes of the last observation, in order of arrival.
     order: Vec<ProcessId>,
     cursor: Option<ScanCursor>,
     /// What lies ahead of the scan, once around.
-    queue: VecDeque<ScannedRegion>,
+    queue: VecDeque<QueuedRegion>,
     /// Proposals without a result yet.
     proposed: HashSet<(ProcessId, RegionAddr)>,
 }
@@ -176,7 +176,7 @@ impl LinuxPolicy {
             min_present: PAGES_PER_REGION
                 .saturating_sub(settings.max_ptes_none)
                 .max(1),
-            pacer: ScanPacer::new(settings.pace),
+            pacer: PromotionPacer::new(settings.pace),
             order: Vec::new(),
             cursor: None,
             queue: VecDeque::new(),
@@ -190,7 +190,7 @@ impl LinuxPolicy {
 
     /// The cursor among the processes that exist now. It stays in its own process if that is
     /// left. Else it moves to the start of the next process that is left, or of the first newcomer.
-    fn cursor_among(&self, processes: &[ProcessId]) -> Option<ScanCursor> {
+    fn cursor_in_remaining_processes(&self, processes: &[ProcessId]) -> Option<ScanCursor> {
         let cursor = self.cursor?;
         let after = self.order.iter().skip_while(|p| **p != cursor.process);
         let newcomers = processes.iter().filter(|p| !self.order.contains(p));
@@ -220,20 +220,20 @@ impl Policy for LinuxPolicy {
 
     fn observe(&mut self, observation: &Observation) {
         let order: Vec<ProcessId> = observation.processes.iter().map(|p| p.process).collect();
-        self.cursor = self.cursor_among(&order);
+        self.cursor = self.cursor_in_remaining_processes(&order);
         let mut queue = Vec::new();
         let mut behind = 0;
         for sampled in &observation.processes {
             let process = sampled.process;
             let start = queue.len();
             let eligible = sampled.regions.iter().filter(|s| self.is_eligible(s));
-            queue.extend(eligible.map(|s| ScannedRegion {
+            queue.extend(eligible.map(|s| QueuedRegion {
                 process,
                 region: s.region,
                 present: s.present,
             }));
             if let Some(cursor) = self.cursor.filter(|cursor| cursor.process == process) {
-                let scanned = |w: &ScannedRegion| w.region.start() < cursor.address;
+                let scanned = |w: &QueuedRegion| w.region.start() < cursor.address;
                 behind = start + queue[start..].partition_point(scanned);
             }
         }
@@ -248,7 +248,7 @@ impl Policy for LinuxPolicy {
         if self.queue.is_empty() || !self.pacer.take_promotion_token(now) {
             return None;
         }
-        let ScannedRegion {
+        let QueuedRegion {
             process,
             region,
             present,
@@ -257,7 +257,7 @@ impl Policy for LinuxPolicy {
         self.cursor = Some(ScanCursor { process, address });
         self.proposed.insert((process, region));
         let reason = Reason::new(AddressOrderReason { present });
-        Some(Promotion::huge(process, region, present, reason))
+        Some(Promotion::to_huge_page(process, region, present, reason))
     }
 
     fn on_promotion_result(

@@ -1,10 +1,10 @@
 //! No promotion: the baseline that shows the cost of managing, and the policy for measurement only.
 
+use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
 use crate::policy::{ExplainPolicy, Policy, SampleKinds};
 use crate::promotion::{Promotion, PromotionCost};
-use crate::reserve_planner::HugePageSupply;
 use std::time::Duration;
 
 /// Never promotes anything.

@@ -2,7 +2,7 @@
 
 use super::{PrefaultLimits, StreamAdvance};
 use crate::page::{HUGE_PAGE_BYTES, RegionAddr};
-use crate::saturating_cast::i64_of;
+use crate::saturating_cast::i64_from_u64;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -92,8 +92,8 @@ impl FaultStream {
     }
 
     /// Takes in a report of first touches; returns whether it belongs to this stream.
-    pub fn on_fault_report(&mut self, now: Duration, advance: StreamAdvance) -> bool {
-        let Some(at) = self.position_of(advance.region) else {
+    pub fn accept_fault_report(&mut self, now: Duration, advance: StreamAdvance) -> bool {
+        let Some(at) = self.position_of_region(advance.region) else {
             return false;
         };
         // The program has already passed what lies behind, and touches far ahead belong to another
@@ -104,11 +104,11 @@ impl FaultStream {
         }
         // Fills that are still under way were too late.
         let outrun =
-            self.unreached_regions() < u64::from(self.window) || !self.under_way.is_empty();
-        self.advance_to(now, at);
-        let under_way_ahead = i64_of(self.under_way.range(at + 1..).count() as u64);
+            self.count_unreached_regions() < u64::from(self.window) || !self.under_way.is_empty();
+        self.move_program_to(now, at);
+        let under_way_ahead = i64_from_u64(self.under_way.range(at + 1..).count() as u64);
         if at + 1 + under_way_ahead >= self.next {
-            self.on_caught_up(outrun);
+            self.on_program_caught_up(outrun);
         }
         if advance.dense {
             self.proven = true;
@@ -117,7 +117,7 @@ impl FaultStream {
         true
     }
 
-    fn advance_to(&mut self, now: Duration, at: i64) {
+    fn move_program_to(&mut self, now: Duration, at: i64) {
         let steps = u32::try_from(at - self.head).unwrap_or(1).max(1);
         let latest = now.saturating_sub(self.heard_at) / steps;
         self.pace = Some(self.pace.map_or(latest, |pace| (pace + latest) / 2));
@@ -129,8 +129,8 @@ impl FaultStream {
     /// The region halfway through what is filled, and when the program is expected there. The
     /// kernel reports nothing for memory that is present, so the region is checked. `None` while
     /// the window is not full.
-    pub fn progress_check(&self) -> Option<(Duration, RegionAddr)> {
-        let ahead = self.unreached_regions();
+    pub fn planned_progress_check(&self) -> Option<(Duration, RegionAddr)> {
+        let ahead = self.count_unreached_regions();
         let full = self.window > 0 && ahead >= u64::from(self.window);
         if ahead < 2 || !full || self.asked_for {
             return None;
@@ -146,21 +146,21 @@ impl FaultStream {
             Some(self.heard_at + way.clamp(SHORTEST_PEEK, LONGEST_PEEK))
         };
         let at = self.peek_at.or_else(expected)?;
-        Some((at, self.region_at(halfway)?))
+        Some((at, self.region_at_position(halfway)?))
     }
 
     /// Takes in whether the program has passed half. If so, the window goes on from there.
-    pub fn on_progress_check(&mut self, now: Duration, halfway: bool) {
+    pub fn on_progress_check_result(&mut self, now: Duration, halfway: bool) {
         if halfway {
-            self.advance_to(now, self.halfway_position());
-            self.grow_window();
+            self.move_program_to(now, self.halfway_position());
+            self.double_window_if_proven();
         } else {
             let waited = now.saturating_sub(self.heard_at);
             self.peek_at = Some(now + (waited / 4).clamp(SHORTEST_PEEK, LONGEST_PEEK));
         }
     }
 
-    fn grow_window(&mut self) {
+    fn double_window_if_proven(&mut self) {
         if self.proven {
             let doubled = self.window.saturating_mul(2).min(LARGEST_WINDOW);
             self.window = self.window.max(doubled);
@@ -168,9 +168,9 @@ impl FaultStream {
     }
 
     /// The program has passed all that was filled. The window starts again ahead of it.
-    fn on_caught_up(&mut self, outrun: bool) {
+    fn on_program_caught_up(&mut self, outrun: bool) {
         if !outrun {
-            self.grow_window();
+            self.double_window_if_proven();
         }
         let left = if self.proven && outrun {
             LEFT_TO_PROGRAM
@@ -190,7 +190,7 @@ impl FaultStream {
     }
 
     fn halfway_position(&self) -> i64 {
-        self.position_before_filled() + i64_of(self.unreached_regions().div_ceil(2))
+        self.position_before_filled() + i64_from_u64(self.count_unreached_regions().div_ceil(2))
     }
 
     /// The next region to fill, if one is due: within the window and the mapping.
@@ -198,7 +198,7 @@ impl FaultStream {
         if !self.window_has_room() || surroundings.room_regions == 0 {
             return None;
         }
-        let region = self.region_at(self.next)?;
+        let region = self.region_at_position(self.next)?;
         let mapped = &surroundings.mapped;
         (mapped.start <= region.start() && region.end() <= mapped.end).then_some(region)
     }
@@ -206,7 +206,7 @@ impl FaultStream {
     /// Whether the window has room.
     pub fn window_has_room(&self) -> bool {
         let waits_for_proof = !self.proven && self.region_to_check_use().is_some();
-        self.unreached_regions() < u64::from(self.window) && !waits_for_proof
+        self.count_unreached_regions() < u64::from(self.window) && !waits_for_proof
     }
 
     /// The region that was due is now being filled.
@@ -217,7 +217,7 @@ impl FaultStream {
 
     /// A region that was handed out is done; `filled` if it is present only because of this fill.
     pub fn on_prefault_result(&mut self, region: RegionAddr, filled: bool) {
-        let at = self.position_of(region);
+        let at = self.position_of_region(region);
         let Some(at) = at.filter(|at| self.under_way.remove(at)) else {
             return;
         };
@@ -230,12 +230,12 @@ impl FaultStream {
     /// on.
     pub fn region_to_check_use(&self) -> Option<RegionAddr> {
         let at = self.witness.filter(|at| at + LEFT_BEHIND <= self.head)?;
-        self.region_at(at)
+        self.region_at_position(at)
     }
 
     /// Takes in whether the passed witness is in use. If not, the stream ends, because its program
     /// touches only scattered pages.
-    pub fn on_use_check(&mut self, in_use: bool) {
+    pub fn on_use_check_result(&mut self, in_use: bool) {
         self.witness = None;
         self.proven = in_use;
         if !in_use {
@@ -250,23 +250,23 @@ impl FaultStream {
     }
 
     /// Regions that were handed out and in which no report has placed the program yet.
-    pub fn unreached_regions(&self) -> u64 {
+    pub fn count_unreached_regions(&self) -> u64 {
         u64::try_from(self.next - 1 - self.position_before_filled()).unwrap_or(0)
     }
 
     /// The region of the last report.
     pub fn last_reported_region(&self) -> RegionAddr {
-        self.region_at(self.head).unwrap_or(self.origin)
+        self.region_at_position(self.head).unwrap_or(self.origin)
     }
 
-    fn position_of(&self, region: RegionAddr) -> Option<i64> {
-        let bytes = i64_of(region.start()) - i64_of(self.origin.start());
-        let step = i64::from(self.step) * i64_of(HUGE_PAGE_BYTES);
+    fn position_of_region(&self, region: RegionAddr) -> Option<i64> {
+        let bytes = i64_from_u64(region.start()) - i64_from_u64(self.origin.start());
+        let step = i64::from(self.step) * i64_from_u64(HUGE_PAGE_BYTES);
         (step != 0 && bytes % step == 0).then(|| bytes / step)
     }
 
-    fn region_at(&self, position: i64) -> Option<RegionAddr> {
-        let bytes = position.checked_mul(i64::from(self.step) * i64_of(HUGE_PAGE_BYTES))?;
+    fn region_at_position(&self, position: i64) -> Option<RegionAddr> {
+        let bytes = position.checked_mul(i64::from(self.step) * i64_from_u64(HUGE_PAGE_BYTES))?;
         let start = self.origin.start().checked_add_signed(bytes)?;
         Some(RegionAddr::containing(start))
     }

@@ -93,36 +93,45 @@ impl PrefaultPredictor {
         self.next_id += 1;
     }
 
-    fn streams_of(&self, process: ProcessId) -> impl Iterator<Item = (&StreamKey, &FaultStream)> {
+    fn streams_of_process(
+        &self,
+        process: ProcessId,
+    ) -> impl Iterator<Item = (&StreamKey, &FaultStream)> {
         self.streams.range((process, 0)..=(process, u64::MAX))
     }
 
     /// Forgets streams without a report for a long time.
-    pub fn forget_ended(&mut self, now: Duration) {
-        self.forget_streams(|_, stream| stream.has_ended(now));
+    pub fn forget_ended_streams(&mut self, now: Duration) {
+        self.forget_streams_where(|_, stream| stream.has_ended(now));
     }
 
     /// Forgets streams of a process for which `ended` is true. What was filled for them is unused.
-    fn forget_streams(&mut self, ended: impl Fn(ProcessId, &FaultStream) -> bool) {
+    fn forget_streams_where(&mut self, ended: impl Fn(ProcessId, &FaultStream) -> bool) {
         self.streams.retain(|(process, _), stream| {
             let ended = ended(*process, stream);
-            self.unused += if ended { stream.unreached_regions() } else { 0 };
+            self.unused += if ended {
+                stream.count_unreached_regions()
+            } else {
+                0
+            };
             !ended
         });
     }
 
     /// Takes in a report of first touches in a process.
     pub fn on_fault_report(&mut self, now: Duration, process: ProcessId, advance: StreamAdvance) {
-        self.forget_ended(now);
+        self.forget_ended_streams(now);
         let mut own = self.streams.range_mut((process, 0)..=(process, u64::MAX));
-        if own.any(|(_, stream)| stream.on_fault_report(now, advance)) {
+        if own.any(|(_, stream)| stream.accept_fault_report(now, advance)) {
             return;
         }
-        if self.streams_of(process).count() >= STREAMS_PER_PROCESS {
-            let quietest = self.streams_of(process).min_by_key(|(_, s)| s.heard_at);
+        if self.streams_of_process(process).count() >= STREAMS_PER_PROCESS {
+            let quietest = self
+                .streams_of_process(process)
+                .min_by_key(|(_, s)| s.heard_at);
             if let Some(quietest) = quietest.map(|(key, _)| *key) {
                 let removed = self.streams.remove(&quietest);
-                self.unused += removed.map_or(0, |stream| stream.unreached_regions());
+                self.unused += removed.map_or(0, |stream| stream.count_unreached_regions());
             }
         }
         let mut stream = FaultStream::new(now, advance);
@@ -137,13 +146,14 @@ impl PrefaultPredictor {
     /// [`Self::on_prefault_result`] reports the result; any number may be, and none is handed out
     /// twice. `around` returns what may be filled around a region, given the state of memory after
     /// all fills so far. Where it returns `None` nothing is filled.
-    pub fn next_prefault(
+    pub fn hand_out_next_prefault(
         &mut self,
         now: Duration,
         mut around: impl FnMut(ProcessId, RegionAddr) -> Option<PrefaultLimits>,
     ) -> Option<PrefaultTask> {
         let warm = |process| {
-            self.warm_start_regions_left(process) > self.prefaults_of(process).count() as u64
+            self.warm_start_regions_left(process)
+                > self.prefaults_under_way_of_process(process).count() as u64
         };
         let wanting = self.streams.iter().filter(|((process, _), s)| {
             s.window_has_room()
@@ -151,7 +161,7 @@ impl PrefaultPredictor {
                 && (!s.asked_for || warm(*process))
         });
         let mut wanting: Vec<_> = wanting.collect();
-        wanting.sort_by_key(|(_, s)| (s.asked_for, s.unreached_regions()));
+        wanting.sort_by_key(|(_, s)| (s.asked_for, s.count_unreached_regions()));
         let all_under_way = self.count_prefaults_under_way();
         let task = wanting.into_iter().find_map(|(key, stream)| {
             let mut around = around(key.0, stream.last_reported_region())?;
@@ -161,7 +171,7 @@ impl PrefaultPredictor {
             // Another stream may have come to the same one.
             (!self.under_way.contains_key(&(key.0, region))).then_some(task_for(key, region))
         })?;
-        let stream = self.stream_mut(task)?;
+        let stream = self.stream_of_task_mut(task)?;
         stream.on_prefault_handed_out();
         let fill = PrefaultUnderWay {
             unproven: !stream.proven,
@@ -175,17 +185,22 @@ impl PrefaultPredictor {
         let noted = self.unproven.get(&process);
         let noted = noted.filter(|u| now < u.since + UNPROVEN_AGE);
         let noted = noted.map_or(0, |u| u.regions as usize);
-        let under_way = self.prefaults_of(process).filter(|fill| fill.unproven);
+        let under_way = self
+            .prefaults_under_way_of_process(process)
+            .filter(|fill| fill.unproven);
         noted + under_way.count() >= MOST_UNPROVEN
     }
 
-    fn prefaults_of(&self, process: ProcessId) -> impl Iterator<Item = &PrefaultUnderWay> {
+    fn prefaults_under_way_of_process(
+        &self,
+        process: ProcessId,
+    ) -> impl Iterator<Item = &PrefaultUnderWay> {
         let all = self.under_way.iter();
         let of_process = all.filter(move |((owner, _), _)| *owner == process);
         of_process.map(|(_, fill)| fill).filter(|f| !f.forgotten)
     }
 
-    fn count_unproven(&mut self, now: Duration, process: ProcessId) {
+    fn record_unproven_prefault(&mut self, now: Duration, process: ProcessId) {
         let first = UnprovenPrefaults {
             regions: 0,
             since: now,
@@ -206,17 +221,19 @@ impl PrefaultPredictor {
     ) -> bool {
         let fill = self.under_way.remove(&(task.process, task.region));
         if what == PrefaultResult::Refused {
-            return self.forget_stream(task);
+            return self.forget_stream_of_task(task);
         }
         // A region filled for a program that is gone counts for no process.
         if let Some(fill) = fill.filter(|fill| what == PrefaultResult::Done && !fill.forgotten) {
             self.count_down_warm_start(task.process);
-            let proven = self.stream(task).is_some_and(|stream| stream.proven);
+            let proven = self
+                .stream_of_task(task)
+                .is_some_and(|stream| stream.proven);
             if fill.unproven && !proven {
-                self.count_unproven(now, task.process);
+                self.record_unproven_prefault(now, task.process);
             }
         }
-        if let Some(stream) = self.stream_mut(task) {
+        if let Some(stream) = self.stream_of_task_mut(task) {
             stream.on_prefault_result(task.region, what == PrefaultResult::Done);
         }
         false
@@ -230,16 +247,16 @@ impl PrefaultPredictor {
     /// When to check next whether a program has reached a filled region, and which one.
     pub fn next_progress_check(&self) -> Option<(Duration, PrefaultTask)> {
         let peeks = self.streams.iter().filter_map(|(key, stream)| {
-            let (at, region) = stream.progress_check()?;
+            let (at, region) = stream.planned_progress_check()?;
             Some((at, task_for(key, region)))
         });
         peeks.min_by_key(|(at, _)| *at)
     }
 
     /// Takes in the result of that check.
-    pub fn on_progress_check(&mut self, now: Duration, task: PrefaultTask, halfway: bool) {
-        if let Some(stream) = self.stream_mut(task) {
-            stream.on_progress_check(now, halfway);
+    pub fn on_progress_check_result(&mut self, now: Duration, task: PrefaultTask, halfway: bool) {
+        if let Some(stream) = self.stream_of_task_mut(task) {
+            stream.on_progress_check_result(now, halfway);
         }
     }
 
@@ -250,12 +267,12 @@ impl PrefaultPredictor {
     }
 
     /// Takes in the result of that check.
-    pub fn on_use_check(&mut self, task: PrefaultTask, in_use: bool) {
+    pub fn on_use_check_result(&mut self, task: PrefaultTask, in_use: bool) {
         if in_use {
             self.unproven.remove(&task.process);
         }
-        if let Some(stream) = self.stream_mut(task) {
-            stream.on_use_check(in_use);
+        if let Some(stream) = self.stream_of_task_mut(task) {
+            stream.on_use_check_result(in_use);
         }
     }
 
@@ -266,8 +283,8 @@ impl PrefaultPredictor {
 
     /// Whether all streams of a process with a recent report were given up, and no other stream is
     /// known to use what is filled.
-    pub fn has_given_up(&self, now: Duration, process: ProcessId) -> bool {
-        let streams = || self.streams_of(process).map(|(_, stream)| stream);
+    pub fn has_given_up_on_process(&self, now: Duration, process: ProcessId) -> bool {
+        let streams = || self.streams_of_process(process).map(|(_, stream)| stream);
         let mut latest = streams().filter(|s| now < s.heard_at + JUST_NOW);
         let good = |s: &FaultStream| s.window > 0 && s.proven;
         latest.next().is_some_and(|s| s.window == 0)
@@ -276,8 +293,8 @@ impl PrefaultPredictor {
     }
 
     /// Forgets that streams of a process were given up, because the process may have changed.
-    pub fn forget_given_up(&mut self, process: ProcessId) {
-        self.forget_streams(|of, stream| of == process && stream.window == 0);
+    pub fn forget_given_up_streams(&mut self, process: ProcessId) {
+        self.forget_streams_where(|of, stream| of == process && stream.window == 0);
     }
 
     /// Keeps only the processes for which `is_there` is true.
@@ -300,9 +317,9 @@ impl PrefaultPredictor {
     /// A filled region is no huge page any more, or cannot be checked. Its stream is followed no
     /// further.
     pub fn on_prefault_lost(&mut self, task: PrefaultTask) {
-        if let Some(stream) = self.stream(task) {
-            self.unused += stream.unreached_regions();
-            self.forget_stream(task);
+        if let Some(stream) = self.stream_of_task(task) {
+            self.unused += stream.count_unreached_regions();
+            self.forget_stream_of_task(task);
         }
     }
 
@@ -317,27 +334,27 @@ impl PrefaultPredictor {
     }
 
     /// Regions filled ahead of streams that have not been reported there yet, at most.
-    pub fn regions_prefaulted_ahead(&self) -> u64 {
+    pub fn count_regions_prefaulted_ahead(&self) -> u64 {
         let streams = self.streams.values();
-        streams.map(FaultStream::unreached_regions).sum()
+        streams.map(FaultStream::count_unreached_regions).sum()
     }
 
     /// Regions, at most, filled ahead of streams that ended before they reached them. Only
     /// processes that still run count.
-    pub fn unused_regions(&self) -> u64 {
+    pub fn count_unused_regions(&self) -> u64 {
         self.unused
     }
 
-    fn stream(&self, task: PrefaultTask) -> Option<&FaultStream> {
+    fn stream_of_task(&self, task: PrefaultTask) -> Option<&FaultStream> {
         self.streams.get(&(task.process, task.stream))
     }
 
-    fn stream_mut(&mut self, task: PrefaultTask) -> Option<&mut FaultStream> {
+    fn stream_of_task_mut(&mut self, task: PrefaultTask) -> Option<&mut FaultStream> {
         self.streams.get_mut(&(task.process, task.stream))
     }
 
     /// Returns whether the stream was there.
-    fn forget_stream(&mut self, task: PrefaultTask) -> bool {
+    fn forget_stream_of_task(&mut self, task: PrefaultTask) -> bool {
         let key = (task.process, task.stream);
         self.streams.remove(&key).is_some()
     }

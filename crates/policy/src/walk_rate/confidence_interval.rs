@@ -39,7 +39,7 @@ impl CpuShareEstimate {
 
 /// Standard error by the jackknife, from the estimates that leave out one round each. `None` for
 /// fewer than two rounds.
-pub(super) fn jackknife_error(without_one: &[f64]) -> Option<f64> {
+pub(super) fn jackknife_standard_error(without_one: &[f64]) -> Option<f64> {
     let count = without_one.len() as f64;
     if count < 2.0 {
         return None;
@@ -88,15 +88,15 @@ mod tests {
         // 1 to 9: variance 7.5, so the mean of nine has a standard error of sqrt(7.5 / 9).
         let all: Vec<f64> = (1..10).map(f64::from).collect();
         let without = |one: &f64| (45.0 - one) / 8.0;
-        let error = jackknife_error(&all.iter().map(without).collect::<Vec<_>>());
+        let error = jackknife_standard_error(&all.iter().map(without).collect::<Vec<_>>());
         let wider = 1.860 / NINETY_PERCENT;
         let expected = (7.5f64 / 9.0).sqrt() * wider;
         assert!(
             error.is_some_and(|error| (error - expected).abs() < 0.01),
             "{error:?}"
         );
-        assert_eq!(jackknife_error(&[1.0]), None);
-        assert_eq!(jackknife_error(&[]), None);
+        assert_eq!(jackknife_standard_error(&[1.0]), None);
+        assert_eq!(jackknife_standard_error(&[]), None);
     }
 
     #[test]

@@ -1,17 +1,18 @@
 //! From touched pages to rates, and from rates to overhead.
 
 use super::confidence_interval::{
-    CpuShareEstimate, NINETY_PERCENT, jackknife_error, ninety_percent_interval,
+    CpuShareEstimate, NINETY_PERCENT, jackknife_standard_error, ninety_percent_interval,
 };
-use super::expected_rates::{TouchCount, expected_rates};
+use super::expected_touch_rates::{TouchCount, expected_touch_rates};
 use super::region_probe_plan::READS_AFTER;
-use super::touch_shape::{PageBitmap, TouchShape};
+use super::touched_pages_by_pattern::{PageBitmap, TouchedPagesByPattern};
 use super::walk_costs::{
-    DistanceCost, FootprintCosts, TouchKind, WalkCosts, WalkRates, tightest_loop_percent,
+    TouchKind, WalkCostAtDistance, WalkCosts, WalkCostsAtFootprint, WalkRates,
+    tightest_loop_walk_percent,
 };
-use crate::overhead::{Overhead, OverheadSource};
 use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
-use crate::saturating_cast::{ratio_or_zero, u32_of, u64_of};
+use crate::saturating_cast::{ratio_or_zero, u32_from_f64, u64_from_f64};
+use crate::translation_overhead::{TranslationOverhead, TranslationOverheadSource};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -60,12 +61,12 @@ impl ProbeReadTotals {
         self.wall_s += other.wall_s;
     }
 
-    fn touched_base_pages(&self) -> u64 {
+    fn count_touched_base_pages(&self) -> u64 {
         self.touches.iter().sum()
     }
 
     /// How many touches of a kind came independently of each other, and how many give a rate.
-    fn independent_touches(&self, kind: TouchKind) -> (u64, u64) {
+    fn independent_touches_and_needed(&self, kind: TouchKind) -> (u64, u64) {
         match kind {
             TouchKind::Streamed | TouchKind::Strided => {
                 (self.ordered_regions, ORDERED_REGIONS_NEEDED)
@@ -93,10 +94,10 @@ struct RateReads {
 }
 
 impl RateReads {
-    fn of(kind: TouchKind, reads: &ReadsOfRounds) -> Self {
+    fn choose_for_kind(kind: TouchKind, reads: &ReadsOfRounds) -> Self {
         let touches = |read: &ProbeReadTotals| read.touches[kind as usize];
         let enough = |read: &ProbeReadTotals| {
-            let (independent, enough) = read.independent_touches(kind);
+            let (independent, enough) = read.independent_touches_and_needed(kind);
             independent >= enough
         };
         let new = |pair: &[ProbeReadTotals]| {
@@ -128,12 +129,13 @@ impl RateReads {
 /// The share of ordered pages with a rate that is only a lower bound. The process loses as much as
 /// was seen, or up to the share of the tightest loop that was measured. The best estimate is in the
 /// middle, by the logarithm.
-fn share_up_to_tightest(
+fn cpu_share_up_to_tightest_loop(
     seen: CpuShareEstimate,
-    costs: &[DistanceCost],
+    costs: &[WalkCostAtDistance],
     beyond_tlb: f64,
 ) -> CpuShareEstimate {
-    let ratio = ratio_or_zero(tightest_loop_percent(costs) * beyond_tlb, seen.percent).max(1.0);
+    let ratio =
+        ratio_or_zero(tightest_loop_walk_percent(costs) * beyond_tlb, seen.percent).max(1.0);
     let percent = seen.percent * ratio.sqrt();
     let ends_at = percent * ratio.ln() / 2.0 / NINETY_PERCENT;
     CpuShareEstimate {
@@ -145,7 +147,7 @@ fn share_up_to_tightest(
 
 #[derive(Clone, Copy, Debug)]
 struct RegionProbeRead {
-    shape: TouchShape,
+    shape: TouchedPagesByPattern,
     /// CPU time of the process since the region's bits were cleared, in seconds.
     cpu_s: f64,
 }
@@ -171,20 +173,20 @@ pub struct OverheadEstimator {
 #[derive(Clone, Debug, PartialEq)]
 pub struct OverheadEstimate {
     /// `None`: the process used less CPU than [`WORTH_CORES`].
-    pub overhead: Option<Overhead>,
+    pub overhead: Option<TranslationOverhead>,
     /// The part of it that comes from huge pages, in per cent of the process's CPU time. More huge
     /// pages would not save that part.
     pub huge_percent: f64,
     /// CPU time used, in cores, without the cost of probing to the program.
     pub cpu_cores: f64,
     /// Page walks by region.
-    pub walks: Vec<RegionWalks>,
+    pub walks: Vec<RegionWalksPerSecond>,
 }
 
 /// Page walks of one region, per second of CPU time. A cheap walk counts as a fraction of a full
 /// one, by its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RegionWalks {
+pub struct RegionWalksPerSecond {
     /// The region.
     pub region: RegionAddr,
     /// Expected value, from what all regions showed. Decisions use this one.
@@ -245,7 +247,7 @@ impl OverheadEstimator {
                 pool.huge_touched += u64::from(mark.touched.count() > 0);
                 continue;
             }
-            let shape = TouchShape::of(&mark.touched);
+            let shape = TouchedPagesByPattern::classify(&mark.touched);
             pool.regions += 1;
             pool.exposed_s += exposed_s;
             let touches = [shape.streamed, shape.strided, shape.scattered];
@@ -255,7 +257,7 @@ impl OverheadEstimator {
             pool.ordered_regions += u64::from(shape.streamed + shape.strided > 0);
             seen.push((mark.region, shape, exposed_s));
         }
-        let cores = self.own_cpu_cores(&pool);
+        let cores = self.cpu_cores_without_probing(&pool);
         for (region, shape, exposed_s) in seen {
             let cpu_s = exposed_s * cores;
             let reads = self.round_reads.entry(region).or_default();
@@ -265,7 +267,7 @@ impl OverheadEstimator {
             reads.push(RegionProbeRead { shape, cpu_s });
         }
         self.round.push(pool);
-        pool.touched_base_pages() + pool.huge_touched
+        pool.count_touched_base_pages() + pool.huge_touched
     }
 
     /// Ends the round. A round without `for_rate` only compares regions. Returns whether the
@@ -317,37 +319,37 @@ impl OverheadEstimator {
     }
 
     /// The estimate.
-    pub fn finish(mut self, costs: &WalkCosts) -> OverheadEstimate {
+    pub fn finish_estimate(mut self, costs: &WalkCosts) -> OverheadEstimate {
         // A round that was cut short still gives results for its regions.
         self.end_probe_round(false);
-        let reads = self.sum_rounds_without(None);
-        let cpu_cores = self.own_cpu_cores(last_read(&reads));
-        let from = TouchKind::ALL.map(|kind| RateReads::of(kind, &reads));
-        let rates = self.walk_rates(&reads, from, costs);
+        let reads = self.sum_rate_rounds_without(None);
+        let cpu_cores = self.cpu_cores_without_probing(last_read(&reads));
+        let from = TouchKind::ALL.map(|kind| RateReads::choose_for_kind(kind, &reads));
+        let rates = self.base_page_walk_rates(&reads, from, costs);
         let pages = self.base_regions * f64::from(PAGES_PER_REGION);
-        let at = costs.at_footprint(u64_of(pages * BASE_PAGE_BYTES as f64));
+        let at = costs.at_footprint(u64_from_f64(pages * BASE_PAGE_BYTES as f64));
         let residence_s = self.tlb_residence_s(f64::from(costs.tlb_pages));
-        let walks = self.region_walks(&rates, &at, costs, residence_s);
+        let walks = self.region_walks_per_second(&rates, &at, costs, residence_s);
         let huge = self.huge_page_cpu_share(&reads, costs);
         let overhead = (cpu_cores >= LEAST_CORES && !self.uses_little_cpu()).then(|| {
-            let base = self.shares_with_bounds(&reads, from, &at, costs);
+            let base = self.base_page_cpu_shares(&reads, from, &at, costs);
             let sampling = CpuShareEstimate {
                 factor_error: self.sampling_error(from, &at, costs),
                 ..CpuShareEstimate::default()
             };
             let figure = CpuShareEstimate::sum(base.into_iter().chain([huge, sampling]));
             let (low_percent, high_percent) = ninety_percent_interval(figure);
-            let unseen_percent = self.unseen_percent(&reads, &at, costs);
-            Overhead {
+            let unseen_percent = self.max_unseen_cpu_percent(&reads, &at, costs);
+            TranslationOverhead {
                 percent: figure.percent.min(100.0),
                 huge_percent: huge.percent.min(100.0),
                 low_percent: low_percent.min(100.0),
                 high_percent: (high_percent + unseen_percent).min(100.0),
                 at_least: reads.iter().any(|read| {
-                    read.touched_base_pages() as f64 * self.first_touch_s
+                    read.count_touched_base_pages() as f64 * self.first_touch_s
                         > read.cpu_s * CAPPED_SHARE
                 }),
-                source: OverheadSource::WalkRate,
+                source: TranslationOverheadSource::WalkRate,
             }
         });
         OverheadEstimate {
@@ -358,15 +360,16 @@ impl OverheadEstimator {
         }
     }
 
-    fn own_cpu_cores(&self, pool: &ProbeReadTotals) -> f64 {
-        let touches_s = (pool.touched_base_pages() + pool.huge_touched) as f64 * self.first_touch_s;
+    fn cpu_cores_without_probing(&self, pool: &ProbeReadTotals) -> f64 {
+        let touches_s =
+            (pool.count_touched_base_pages() + pool.huge_touched) as f64 * self.first_touch_s;
         // At the cap, first touches would account for all of its time, although it did run.
         let own_s = (pool.cpu_s - touches_s).max(pool.cpu_s * 0.25);
         ratio_or_zero(own_s, pool.wall_s)
     }
 
     /// The sums over the rounds for the rate, without one of them.
-    fn sum_rounds_without(&self, left_out: Option<usize>) -> ReadsOfRounds {
+    fn sum_rate_rounds_without(&self, left_out: Option<usize>) -> ReadsOfRounds {
         let mut sums = ReadsOfRounds::default();
         for (n, round) in self.rate_rounds.iter().enumerate() {
             if Some(n) != left_out {
@@ -381,11 +384,12 @@ impl OverheadEstimator {
     /// Pages of the process that are in use. As long as the number of touched pages grows as fast
     /// as at first, most pages in use were not seen yet. An exponential approach to all of them is
     /// continued.
-    fn distinct_pages(&self, reads: &ReadsOfRounds) -> f64 {
+    fn estimate_pages_in_use(&self, reads: &ReadsOfRounds) -> f64 {
         let last = last_read(reads);
         let per_region =
             |read: &ProbeReadTotals, value: f64| ratio_or_zero(value, read.regions as f64);
-        let touched = |read: &ProbeReadTotals| per_region(read, read.touched_base_pages() as f64);
+        let touched =
+            |read: &ProbeReadTotals| per_region(read, read.count_touched_base_pages() as f64);
         let exposed_s = |read: &ProbeReadTotals| per_region(read, read.exposed_s);
         let first_per_s = ratio_or_zero(touched(&reads[0]), exposed_s(&reads[0]));
         let half_time = |read: &&ProbeReadTotals| exposed_s(read) <= exposed_s(last) / 2.0;
@@ -401,10 +405,13 @@ impl OverheadEstimator {
     }
 
     fn share_beyond_tlb(&self, reads: &ReadsOfRounds, costs: &WalkCosts) -> f64 {
-        share_not_held_by_tlb(f64::from(costs.tlb_pages), self.distinct_pages(reads))
+        share_not_held_by_tlb(
+            f64::from(costs.tlb_pages),
+            self.estimate_pages_in_use(reads),
+        )
     }
 
-    fn walk_rates(
+    fn base_page_walk_rates(
         &self,
         reads: &ReadsOfRounds,
         from: [RateReads; 3],
@@ -422,19 +429,21 @@ impl OverheadEstimator {
 
     /// The shares that base pages cost. Where pages are touched faster than reads can follow, the
     /// share has the costs of tight loops for its upper bound.
-    fn shares_with_bounds(
+    fn base_page_cpu_shares(
         &self,
         reads: &ReadsOfRounds,
         from: [RateReads; 3],
-        at: &FootprintCosts,
+        at: &WalkCostsAtFootprint,
         costs: &WalkCosts,
     ) -> [CpuShareEstimate; 3] {
         let beyond_tlb = self.share_beyond_tlb(reads, costs);
-        let mut shares = self.walk_rates(reads, from, costs).cpu_shares(at, costs);
+        let mut shares = self
+            .base_page_walk_rates(reads, from, costs)
+            .cpu_shares(at, costs);
         let tight = [&costs.streamed, &costs.strided];
         for ((share, from), tight) in shares.iter_mut().zip(from).zip(tight) {
             if from.is_all_touched_at_first_read(reads) {
-                *share = share_up_to_tightest(*share, tight, beyond_tlb);
+                *share = cpu_share_up_to_tightest_loop(*share, tight, beyond_tlb);
             }
         }
         shares
@@ -447,33 +456,48 @@ impl OverheadEstimator {
 
     /// Standard error from the choice of regions and moments, in percentage points: by the
     /// jackknife, but at least that of as many independent touches (Poisson).
-    fn sampling_error(&self, from: [RateReads; 3], at: &FootprintCosts, costs: &WalkCosts) -> f64 {
+    fn sampling_error(
+        &self,
+        from: [RateReads; 3],
+        at: &WalkCostsAtFootprint,
+        costs: &WalkCosts,
+    ) -> f64 {
         let percent = |left_out: usize| {
-            let reads = self.sum_rounds_without(Some(left_out));
-            let base = self.shares_with_bounds(&reads, from, at, costs);
+            let reads = self.sum_rate_rounds_without(Some(left_out));
+            let base = self.base_page_cpu_shares(&reads, from, at, costs);
             let huge = self.huge_page_cpu_share(&reads, costs);
             CpuShareEstimate::sum(base.into_iter().chain([huge])).percent
         };
         let without_one: Vec<f64> = (0..self.rate_rounds.len()).map(percent).collect();
-        let reads = self.sum_rounds_without(None);
-        let shares = self.shares_with_bounds(&reads, from, at, costs);
+        let reads = self.sum_rate_rounds_without(None);
+        let shares = self.base_page_cpu_shares(&reads, from, at, costs);
         let of_touches = shares.into_iter().zip(from).map(|(share, from)| {
-            let (independent, _) = reads[from.telling].independent_touches(from.kind);
+            let (independent, _) = reads[from.telling].independent_touches_and_needed(from.kind);
             share.percent / (independent.max(1) as f64).sqrt()
         });
         let of_huge = self.huge_page_cpu_share(&reads, costs).percent
             / (last_read(&reads).huge_touched.max(1) as f64).sqrt();
         let poisson = of_touches.fold(of_huge, f64::hypot);
-        jackknife_error(&without_one).unwrap_or(0.0).max(poisson)
+        jackknife_standard_error(&without_one)
+            .unwrap_or(0.0)
+            .max(poisson)
     }
 
     /// What touches may cost that no read has shown, in per cent: with 95 % confidence, the rate
     /// of events of which none was seen is below that of three.
-    fn unseen_percent(&self, reads: &ReadsOfRounds, at: &FootprintCosts, costs: &WalkCosts) -> f64 {
+    fn max_unseen_cpu_percent(
+        &self,
+        reads: &ReadsOfRounds,
+        at: &WalkCostsAtFootprint,
+        costs: &WalkCosts,
+    ) -> f64 {
         let last = last_read(reads);
         let per_region_s = ratio_or_zero(3.0, last.exposed_s);
         let unseen_per_s = per_region_s * self.base_regions;
-        let unseen = WalkRates::scattered(ratio_or_zero(unseen_per_s, self.own_cpu_cores(last)));
+        let unseen = WalkRates::only_scattered(ratio_or_zero(
+            unseen_per_s,
+            self.cpu_cores_without_probing(last),
+        ));
         CpuShareEstimate::sum(unseen.cpu_shares(at, costs)).percent
     }
 
@@ -487,7 +511,7 @@ impl OverheadEstimator {
         let touches = |read: &ProbeReadTotals| read.touches[from.kind as usize];
         let of = |marks: u64, exposed_s: f64, read: &ProbeReadTotals| {
             let marks_per_s = ratio_or_zero(marks as f64, exposed_s) * self.base_regions;
-            ratio_or_zero(marks_per_s, self.own_cpu_cores(read))
+            ratio_or_zero(marks_per_s, self.cpu_cores_without_probing(read))
         };
         let telling = &reads[from.telling];
         let all = of(touches(telling), telling.exposed_s, telling) * beyond_tlb;
@@ -513,8 +537,9 @@ impl OverheadEstimator {
         for pool in &self.at_work {
             let regions = pool.regions as f64;
             let pages =
-                ratio_or_zero(pool.touched_base_pages() as f64, regions) * self.base_regions;
-            let exposed_s = ratio_or_zero(pool.exposed_s, regions) * self.own_cpu_cores(pool);
+                ratio_or_zero(pool.count_touched_base_pages() as f64, regions) * self.base_regions;
+            let exposed_s =
+                ratio_or_zero(pool.exposed_s, regions) * self.cpu_cores_without_probing(pool);
             if pages >= held {
                 return before_s
                     + (exposed_s - before_s) * ratio_or_zero(held - before, pages - before);
@@ -533,53 +558,57 @@ impl OverheadEstimator {
             .iter()
             .map(|p| {
                 let touched_per_s = ratio_or_zero(p.huge_touched as f64, p.huge_exposed_s);
-                ratio_or_zero(touched_per_s * total, self.own_cpu_cores(p))
+                ratio_or_zero(touched_per_s * total, self.cpu_cores_without_probing(p))
             })
             .fold(0.0, f64::max);
-        WalkRates::scattered(fastest * beyond_tlb)
+        WalkRates::only_scattered(fastest * beyond_tlb)
     }
 
-    fn region_walks(
+    fn region_walks_per_second(
         &self,
         rates: &WalkRates,
-        at: &FootprintCosts,
+        at: &WalkCostsAtFootprint,
         costs: &WalkCosts,
         residence_s: f64,
-    ) -> Vec<RegionWalks> {
-        let weight = |cost: DistanceCost| ratio_or_zero(cost.walk_ns, at.dependent_ns).min(1.0);
+    ) -> Vec<RegionWalksPerSecond> {
+        let weight =
+            |cost: WalkCostAtDistance| ratio_or_zero(cost.walk_ns, at.dependent_ns).min(1.0);
         let [strided, streamed] = [
             rates.strided_walk_cost(costs),
             rates.streamed_walk_cost(costs),
         ];
-        let cost = |shape: &TouchShape| {
+        let cost = |shape: &TouchedPagesByPattern| {
             f64::from(shape.scattered)
                 + f64::from(shape.strided) * weight(strided)
                 + f64::from(shape.streamed) * weight(streamed)
         };
         let seen = self.reads.iter().filter_map(|(region, reads)| {
-            let (count, shape) = newly_touched(reads, residence_s)?;
+            let (count, shape) = count_newly_touched_pages(reads, residence_s)?;
             Some((*region, count, shape))
         });
-        let seen: Vec<(RegionAddr, TouchCount, TouchShape)> = seen.collect();
-        let touched = |shape: &TouchShape| f64::from(shape.touched());
-        let per_touch = |shape: &TouchShape| ratio_or_zero(cost(shape), touched(shape));
+        let seen: Vec<(RegionAddr, TouchCount, TouchedPagesByPattern)> = seen.collect();
+        let touched = |shape: &TouchedPagesByPattern| f64::from(shape.count_touched_pages());
+        let per_touch = |shape: &TouchedPagesByPattern| ratio_or_zero(cost(shape), touched(shape));
         // Regions in which nothing was touched resemble each other, so each counts once.
-        let others = || seen.iter().filter(|(_, _, shape)| shape.touched() > 0);
+        let others = || {
+            seen.iter()
+                .filter(|(_, _, shape)| shape.count_touched_pages() > 0)
+        };
         let all: f64 = others().map(|(_, _, shape)| per_touch(shape)).sum();
         let of_others = ratio_or_zero(all, others().count() as f64);
         let counts: Vec<TouchCount> = seen.iter().map(|(_, count, _)| *count).collect();
-        let expected = seen.iter().zip(expected_rates(&counts));
+        let expected = seen.iter().zip(expected_touch_rates(&counts));
         let mut walks: Vec<_> = expected
             .map(|((region, count, shape), rate)| {
-                let cost = if shape.touched() > 0 {
+                let cost = if shape.count_touched_pages() > 0 {
                     per_touch(shape)
                 } else {
                     of_others
                 };
-                RegionWalks {
+                RegionWalksPerSecond {
                     region: *region,
-                    expected_per_s: u32_of(rate * cost),
-                    counted_per_s: u32_of(count.per_second() * cost),
+                    expected_per_s: u32_from_f64(rate * cost),
+                    counted_per_s: u32_from_f64(count.per_second() * cost),
                 }
             })
             .collect();
@@ -590,7 +619,10 @@ impl OverheadEstimator {
 
 /// Pages first touched so late that a translation used right after the clear would have left the
 /// TLB, and the shape of all touched pages. Pages in constant use come earlier and cause no walks.
-fn newly_touched(reads: &[RegionProbeRead], residence_s: f64) -> Option<(TouchCount, TouchShape)> {
+fn count_newly_touched_pages(
+    reads: &[RegionProbeRead],
+    residence_s: f64,
+) -> Option<(TouchCount, TouchedPagesByPattern)> {
     /// New pages needed for a rate that is accurate to a quarter.
     const ENOUGH: f64 = 16.0;
     /// With this many touched, few are left that could be new.
@@ -599,9 +631,10 @@ fn newly_touched(reads: &[RegionProbeRead], residence_s: f64) -> Option<(TouchCo
     // Leaves some time after it: pages that fit into the TLB are seldom new even then.
     let from_s = residence_s.min(last.cpu_s / 2.0);
     let later = &reads[reads.partition_point(|read| read.cpu_s <= from_s)..];
-    let known = touched_pages_by(reads, from_s);
-    let new = |to: &RegionProbeRead| f64::from(to.shape.touched()) - known;
-    let tells = |to: &&RegionProbeRead| new(to) >= ENOUGH || to.shape.touched() >= NEARLY_ALL;
+    let known = touched_pages_by_cpu_time(reads, from_s);
+    let new = |to: &RegionProbeRead| f64::from(to.shape.count_touched_pages()) - known;
+    let tells =
+        |to: &&RegionProbeRead| new(to) >= ENOUGH || to.shape.count_touched_pages() >= NEARLY_ALL;
     let to = later.iter().find(tells).unwrap_or(last);
     let count = TouchCount {
         touches: new(to).max(0.0),
@@ -611,10 +644,10 @@ fn newly_touched(reads: &[RegionProbeRead], residence_s: f64) -> Option<(TouchCo
 }
 
 /// Between two reads, or the clear and the first read, touches count as if they came evenly.
-fn touched_pages_by(reads: &[RegionProbeRead], cpu_s: f64) -> f64 {
+fn touched_pages_by_cpu_time(reads: &[RegionProbeRead], cpu_s: f64) -> f64 {
     let (mut before, mut before_s) = (0.0, 0.0);
     for read in reads {
-        let touched = f64::from(read.shape.touched());
+        let touched = f64::from(read.shape.count_touched_pages());
         if read.cpu_s > cpu_s {
             return before
                 + (touched - before) * ratio_or_zero(cpu_s - before_s, read.cpu_s - before_s);

@@ -1,7 +1,7 @@
 //! Which regions are sampled, for how long, and when that is enough.
 
 use crate::page::{PAGES_PER_REGION, RegionAddr};
-use crate::saturating_cast::usize_of;
+use crate::saturating_cast::usize_from_u64;
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl RegionProbeSettings {
     /// rounds of 64. Half of the rounds are for the rate and take regions at random. The other half
     /// take the regions not seen for the longest time. Where touches are intercepted all 20 are for
     /// ranking, after 12 rounds of 8 for the rate.
-    pub fn for_first_touch(cost: Duration) -> Self {
+    pub fn for_first_touch_cost(cost: Duration) -> Self {
         if cost >= INTERCEPTED {
             Self {
                 rate_rounds: 12,
@@ -121,7 +121,7 @@ impl RegionProbePlan {
 
     /// The process paused in this round. The round is repeated at the end, if there is time. It is
     /// repeated once only, because the process may have paused for good.
-    pub fn repeat_round(&mut self, round: ProbeRoundPlan) {
+    pub fn repeat_round_later(&mut self, round: ProbeRoundPlan) {
         if !self.through && self.settings.ranking_rounds > 0 {
             self.again.push_back(round);
         }
@@ -159,7 +159,7 @@ impl RegionProbePlan {
 fn shuffle(regions: &mut [RegionAddr], seed: u64) {
     let mut random = xorshift(seed | 1);
     for last in (1..regions.len()).rev() {
-        regions.swap(last, usize_of(random() % (last as u64 + 1)));
+        regions.swap(last, usize_from_u64(random() % (last as u64 + 1)));
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn regions_sampled_longest_ago_come_first() {
-        let settings = RegionProbeSettings::for_first_touch(INTERCEPTED);
+        let settings = RegionProbeSettings::for_first_touch_cost(INTERCEPTED);
         let count = 3000;
         let mut windows: HashMap<RegionAddr, u64> = HashMap::new();
         for window in 1..=3 {
@@ -204,10 +204,10 @@ mod tests {
     #[test]
     fn a_round_during_a_pause_is_repeated_at_the_end() {
         let all: Vec<RegionAddr> = (0..100).map(region).collect();
-        let settings = RegionProbeSettings::for_first_touch(Duration::ZERO);
+        let settings = RegionProbeSettings::for_first_touch_cost(Duration::ZERO);
         let mut probe = RegionProbePlan::new(all.clone(), settings, 7, |_| 0);
         let first = probe.next_round().expect("a round is due");
-        probe.repeat_round(first.clone());
+        probe.repeat_round_later(first.clone());
         let second = probe.next_round().expect("a second round is due");
         assert_eq!(second.regions.len(), 100 - first.regions.len());
         assert_eq!(probe.next_round(), Some(first));
@@ -216,7 +216,7 @@ mod tests {
         let mut probe = RegionProbePlan::new(all, settings, 7, |_| 0);
         let mut rounds = 0;
         while let Some(round) = probe.next_round() {
-            probe.repeat_round(round);
+            probe.repeat_round_later(round);
             rounds += 1;
         }
         assert_eq!(rounds, 2 * 2);
@@ -238,7 +238,7 @@ mod tests {
         fn no_region_is_cleared_twice_and_no_round_is_long(
             count in 0u64..5000, seed in any::<u64>(),
         ) {
-            let settings = RegionProbeSettings::for_first_touch(INTERCEPTED);
+            let settings = RegionProbeSettings::for_first_touch_cost(INTERCEPTED);
             let mut probe = RegionProbePlan::new((0..count).map(region).collect(), settings, seed, |_| 0);
             let mut seen = Vec::new();
             while let Some(round) = probe.next_round() {

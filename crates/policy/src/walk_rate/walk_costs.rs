@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Translation cost of a touched base page on this machine, for a process that accesses this much
 /// memory. Larger page tables fit the caches less well. All in nanoseconds, over 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct FootprintCosts {
+pub struct WalkCostsAtFootprint {
     /// Memory accessed in the measurement, in bytes.
     pub footprint_bytes: u64,
     /// Random pages with addresses known in advance: walks overlap.
@@ -23,16 +23,16 @@ pub struct FootprintCosts {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WalkCosts {
     /// By footprint, ascending; at least one.
-    pub by_footprint: Vec<FootprintCosts>,
+    pub by_footprint: Vec<WalkCostsAtFootprint>,
     /// Pages in address order, of which one cache line is read, several, or all. By distance,
     /// ascending; at least one.
-    pub streamed: Vec<DistanceCost>,
+    pub streamed: Vec<WalkCostAtDistance>,
     /// Pages 64 KiB apart, with different amounts of work between the reads. By distance,
     /// ascending; at least one.
-    pub strided: Vec<DistanceCost>,
+    pub strided: Vec<WalkCostAtDistance>,
     /// How the overlap of walks falls as there is more work between them, over the largest
     /// footprint. By distance, ascending.
-    pub by_distance: Vec<DistanceCost>,
+    pub by_distance: Vec<WalkCostAtDistance>,
     /// Relative standard error of the cost of scattered walks (over 0, at most 1): of its
     /// measurement, and of the model of their overlap.
     pub scattered_error: f64,
@@ -49,7 +49,7 @@ pub struct WalkCosts {
 
 /// Reads of pages with work between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct DistanceCost {
+pub struct WalkCostAtDistance {
     /// From one page to the next, walk included.
     pub apart_ns: f64,
     /// The walk's part of that time.
@@ -62,9 +62,9 @@ pub struct DistanceCost {
 /// Interpolates between the two costs nearest to a distance. Below the first and beyond the last
 /// distance, their values hold.
 fn interpolate_by_distance(
-    costs: &[DistanceCost],
+    costs: &[WalkCostAtDistance],
     apart_ns: f64,
-    value: impl Fn(&DistanceCost) -> f64,
+    value: impl Fn(&WalkCostAtDistance) -> f64,
 ) -> Option<f64> {
     let above = costs.partition_point(|cost| cost.apart_ns < apart_ns);
     let near = costs.get(above.saturating_sub(1))?;
@@ -81,22 +81,22 @@ fn interpolate_by_distance(
 /// times as long as those of loops over 512 MiB (two runs on a loaded machine, November 2026). So
 /// the cost is more likely that of a slower loop, but may be that of one with more work. Pages
 /// closer together than in the tightest loop lose the same share of their time.
-fn ordered_walk_cost(costs: &[DistanceCost], apart_ns: f64) -> DistanceCost {
+fn ordered_walk_cost(costs: &[WalkCostAtDistance], apart_ns: f64) -> WalkCostAtDistance {
     /// How much longer reads take, at most, than in the tightest loop.
     const SLOWER: f64 = 2.0;
     /// Where the cost lies between that with more work (0) and that of slower reads (1).
     const SLOWER_LIKELY: f64 = 0.75;
     let closest_ns = costs.first().map_or(0.0, |cost| cost.apart_ns);
     let closer = ratio_or_zero(apart_ns, closest_ns).min(1.0);
-    let at = |value: fn(&DistanceCost) -> f64| {
+    let at = |value: fn(&WalkCostAtDistance) -> f64| {
         interpolate_by_distance(costs, apart_ns, value).unwrap_or_default() * closer
     };
     let hidden_ns = at(|cost| cost.walk_ns);
     let tighter = costs.iter().filter(|cost| cost.apart_ns < apart_ns);
-    let slowed = |cost: &DistanceCost| cost.walk_ns * (apart_ns / cost.apart_ns).min(SLOWER);
+    let slowed = |cost: &WalkCostAtDistance| cost.walk_ns * (apart_ns / cost.apart_ns).min(SLOWER);
     let not_hidden_ns = tighter.map(slowed).fold(hidden_ns, f64::max);
     let between_ns = not_hidden_ns - hidden_ns;
-    DistanceCost {
+    WalkCostAtDistance {
         apart_ns,
         walk_ns: hidden_ns + between_ns * SLOWER_LIKELY,
         error_ns: at(|cost| cost.error_ns).hypot(between_ns / 2.0 / NINETY_PERCENT),
@@ -106,14 +106,14 @@ fn ordered_walk_cost(costs: &[DistanceCost], apart_ns: f64) -> DistanceCost {
 impl WalkCosts {
     /// Round figures of typical size.
     pub fn typical() -> Self {
-        let at = |mib: u64, independent_ns, dependent_ns| FootprintCosts {
+        let at = |mib: u64, independent_ns, dependent_ns| WalkCostsAtFootprint {
             footprint_bytes: mib << 20,
             independent_ns,
             dependent_ns,
             alone_ns: dependent_ns * 1.5,
         };
         let costs = |all: &[(f64, f64, f64)]| {
-            let cost = |&(apart_ns, walk_ns, error_ns)| DistanceCost {
+            let cost = |&(apart_ns, walk_ns, error_ns)| WalkCostAtDistance {
                 apart_ns,
                 walk_ns,
                 error_ns,
@@ -169,7 +169,7 @@ impl WalkCosts {
             .fold(f64::INFINITY, f64::min)
             .max(largest.independent_ns);
         let span_ns = largest.dependent_ns - least_ns;
-        let share = |cost: &DistanceCost| {
+        let share = |cost: &WalkCostAtDistance| {
             if span_ns > 0.0 {
                 ((cost.walk_ns - least_ns) / span_ns).clamp(0.0, 1.0)
             } else {
@@ -185,21 +185,21 @@ impl WalkCosts {
     }
 
     /// Costs for a footprint. Between two measured footprints it interpolates by the logarithm.
-    pub fn at_footprint(&self, footprint_bytes: u64) -> FootprintCosts {
+    pub fn at_footprint(&self, footprint_bytes: u64) -> WalkCostsAtFootprint {
         let all = &self.by_footprint;
         let above = all.partition_point(|c| c.footprint_bytes < footprint_bytes);
         let (Some(low), Some(high)) = (all.get(above.saturating_sub(1)), all.get(above)) else {
             // Beyond the largest footprint its costs hold, because nothing larger was measured.
-            return all.last().copied().unwrap_or(FootprintCosts {
+            return all.last().copied().unwrap_or(WalkCostsAtFootprint {
                 footprint_bytes,
-                ..FootprintCosts::default()
+                ..WalkCostsAtFootprint::default()
             });
         };
         let log = |bytes: u64| (bytes.max(1) as f64).ln();
         let span = log(high.footprint_bytes) - log(low.footprint_bytes);
         let part = ratio_or_zero(log(footprint_bytes) - log(low.footprint_bytes), span);
         let between = |a: f64, b: f64| a + (b - a) * part;
-        FootprintCosts {
+        WalkCostsAtFootprint {
             footprint_bytes: footprint_bytes.clamp(low.footprint_bytes, high.footprint_bytes),
             independent_ns: between(low.independent_ns, high.independent_ns),
             dependent_ns: between(low.dependent_ns, high.dependent_ns),
@@ -218,11 +218,11 @@ impl WalkCosts {
     /// error is the root mean square of the differences, relative to the higher cost of each.
     ///
     /// Loops without a noticeable cost are left out: all of it would be noise.
-    pub fn scattered_error_among(&self, loops: &[(u64, DistanceCost)]) -> f64 {
+    pub fn scattered_error_from_loops(&self, loops: &[(u64, WalkCostAtDistance)]) -> f64 {
         /// Less than this share of the time is not noticeable.
         const NOTICEABLE: f64 = 0.03;
         let squares = loops.iter().filter_map(|(footprint_bytes, measured)| {
-            let rates = WalkRates::scattered(1e9 / measured.apart_ns);
+            let rates = WalkRates::only_scattered(1e9 / measured.apart_ns);
             let walk_ns = rates.scattered_walk_ns(&self.at_footprint(*footprint_bytes), self);
             let higher_ns = walk_ns.max(measured.walk_ns);
             let noticed = higher_ns >= measured.apart_ns * NOTICEABLE;
@@ -256,7 +256,7 @@ pub(super) struct WalkRates {
 }
 
 impl WalkRates {
-    pub(super) fn scattered(scattered_per_s: f64) -> Self {
+    pub(super) fn only_scattered(scattered_per_s: f64) -> Self {
         Self {
             scattered_per_s,
             ..Self::default()
@@ -277,10 +277,10 @@ impl WalkRates {
     /// loss of a program that only reads at random.
     pub(super) fn cpu_shares(
         &self,
-        costs: &FootprintCosts,
+        costs: &WalkCostsAtFootprint,
         all: &WalkCosts,
     ) -> [CpuShareEstimate; 3] {
-        let ordered = |per_s: f64, cost: DistanceCost| {
+        let ordered = |per_s: f64, cost: WalkCostAtDistance| {
             let taken = |ns: f64| (per_s * ns * 1e-9).min(1.0);
             CpuShareEstimate {
                 percent: taken(cost.walk_ns) * 100.0,
@@ -306,17 +306,17 @@ impl WalkRates {
     }
 
     /// Cost of one walk of a stream at these rates.
-    pub(super) fn streamed_walk_cost(&self, all: &WalkCosts) -> DistanceCost {
+    pub(super) fn streamed_walk_cost(&self, all: &WalkCosts) -> WalkCostAtDistance {
         ordered_walk_cost(&all.streamed, ratio_or_zero(1e9, self.streamed_per_s))
     }
 
     /// Cost of one walk of a stride at these rates.
-    pub(super) fn strided_walk_cost(&self, all: &WalkCosts) -> DistanceCost {
+    pub(super) fn strided_walk_cost(&self, all: &WalkCosts) -> WalkCostAtDistance {
         ordered_walk_cost(&all.strided, ratio_or_zero(1e9, self.strided_per_s))
     }
 
     /// Cost of one scattered walk at these rates, in nanoseconds.
-    fn scattered_walk_ns(&self, costs: &FootprintCosts, all: &WalkCosts) -> f64 {
+    fn scattered_walk_ns(&self, costs: &WalkCostsAtFootprint, all: &WalkCosts) -> f64 {
         /// At this many times the distance of dependent reads, the caches hold other things.
         const FAR: f64 = 2.5;
         if self.scattered_per_s <= 0.0 {
@@ -332,8 +332,8 @@ impl WalkRates {
 }
 
 /// The share of its time that the tightest loop measured loses to walks, in per cent.
-pub(super) fn tightest_loop_percent(costs: &[DistanceCost]) -> f64 {
-    let share = |cost: &DistanceCost| ratio_or_zero(cost.walk_ns, cost.apart_ns).min(1.0);
+pub(super) fn tightest_loop_walk_percent(costs: &[WalkCostAtDistance]) -> f64 {
+    let share = |cost: &WalkCostAtDistance| ratio_or_zero(cost.walk_ns, cost.apart_ns).min(1.0);
     costs.iter().map(share).fold(0.0, f64::max) * 100.0
 }
 
@@ -351,7 +351,7 @@ mod tests {
     }
 
     fn scattered(per_s: f64) -> CpuShareEstimate {
-        CpuShareEstimate::sum(shares(WalkRates::scattered(per_s)))
+        CpuShareEstimate::sum(shares(WalkRates::only_scattered(per_s)))
     }
 
     #[test]
@@ -444,7 +444,7 @@ mod tests {
 
     #[test]
     fn a_loop_with_slower_reads_hides_no_more_than_a_tight_one() {
-        let cost = |apart_ns, walk_ns| DistanceCost {
+        let cost = |apart_ns, walk_ns| WalkCostAtDistance {
             apart_ns,
             walk_ns,
             error_ns: 0.0,
@@ -461,7 +461,7 @@ mod tests {
         let costs = machine();
         let at = |apart_ns: f64, walk_ns: f64| {
             let error_ns = 0.0;
-            let cost = DistanceCost {
+            let cost = WalkCostAtDistance {
                 apart_ns,
                 walk_ns,
                 error_ns,
@@ -471,13 +471,13 @@ mod tests {
         // The model's own figures, and one that is lost in noise.
         let exact = [at(20.0, 8.0), at(250.0, 90.0), at(1e6, 0.1)];
         let least = WalkCosts::LEAST_SCATTERED_ERROR;
-        assert_eq!(costs.scattered_error_among(&exact), least);
-        assert_eq!(costs.scattered_error_among(&[]), least);
+        assert_eq!(costs.scattered_error_from_loops(&exact), least);
+        assert_eq!(costs.scattered_error_from_loops(&[]), least);
         // One of two costs half of what the model says.
-        let error = costs.scattered_error_among(&[at(20.0, 8.0), at(250.0, 45.0)]);
+        let error = costs.scattered_error_from_loops(&[at(20.0, 8.0), at(250.0, 45.0)]);
         assert!((error - 0.5 / 2f64.sqrt()).abs() < 1e-9, "{error}");
         let wrong = [at(20.0, 800.0), at(250.0, 9000.0)];
-        assert!((0.9..=1.0).contains(&costs.scattered_error_among(&wrong)));
+        assert!((0.9..=1.0).contains(&costs.scattered_error_from_loops(&wrong)));
     }
 
     proptest! {

@@ -46,7 +46,7 @@ impl MemoryGrowth {
     }
 
     /// The manager took this much, in bytes, or gave it back (below 0).
-    pub(super) fn record_own_use(&mut self, taken_bytes: i64) {
+    pub(super) fn record_manager_use(&mut self, taken_bytes: i64) {
         if let Some((_, used)) = &mut self.last {
             *used += taken_bytes as f64;
         }
@@ -61,7 +61,7 @@ impl MemoryGrowth {
         }
     }
 
-    pub(super) fn total_bytes(&self) -> f64 {
+    pub(super) fn total_growth_bytes(&self) -> f64 {
         self.total_bytes
     }
 }
@@ -158,11 +158,11 @@ pub(super) fn wanted_read_interval(usage: MemoryUse, growth_bytes_per_s: f64) ->
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ReadRateLimit {
+pub(super) struct MemoryReadRateLimit {
     cost_s: f64,
 }
 
-impl ReadRateLimit {
+impl MemoryReadRateLimit {
     pub(super) fn record_cost(&mut self, cost: Duration) {
         self.cost_s += NEWEST_READ * (cost.as_secs_f64() - self.cost_s);
     }
@@ -197,21 +197,21 @@ mod tests {
         assert!(growth.bytes_per_s() > 0.6 * GIB as f64);
         growth.record_use(at(60.0), 2 * GIB);
         assert_eq!(growth.bytes_per_s(), 0.0);
-        assert_eq!(growth.total_bytes(), GIB as f64);
+        assert_eq!(growth.total_growth_bytes(), GIB as f64);
     }
 
     #[test]
     fn the_managers_own_changes_do_not_count_as_growth() {
         let mut growth = MemoryGrowth::default();
         growth.record_use(at(0.0), GIB);
-        growth.record_own_use(GIB as i64);
+        growth.record_manager_use(GIB as i64);
         growth.record_use(at(1.0), 2 * GIB);
         assert_eq!(growth.bytes_per_s(), 0.0);
         // Given back and filled again: the program grew.
-        growth.record_own_use(-(GIB as i64));
+        growth.record_manager_use(-(GIB as i64));
         growth.record_use(at(2.0), 2 * GIB);
         assert!(growth.bytes_per_s() > 0.9 * GIB as f64);
-        assert_eq!(growth.total_bytes(), GIB as f64);
+        assert_eq!(growth.total_growth_bytes(), GIB as f64);
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn checks_of_memory_stay_cheap() {
-        let mut pace = ReadRateLimit::default();
+        let mut pace = MemoryReadRateLimit::default();
         assert_eq!(pace.affordable_read_interval(OFTEN), OFTEN);
         (0..50).for_each(|_| pace.record_cost(Duration::from_micros(50)));
         assert_eq!(pace.affordable_read_interval(OFTEN), OFTEN);

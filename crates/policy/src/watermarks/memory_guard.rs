@@ -1,12 +1,12 @@
 //! The state of memory of the machine and of each cgroup, and its consequences.
 
 use super::memory_growth::{
-    MemoryGrowth, ReadRateLimit, RecoverySpeed, recovery_start_percent, time_to_full,
+    MemoryGrowth, MemoryReadRateLimit, RecoverySpeed, recovery_start_percent, time_to_full,
     wanted_read_interval,
 };
-use super::{MemoryScope, MemoryShortage, PromotionBlock, WatermarkTable, Watermarks};
+use super::{MemoryScope, MemoryShortage, PromotionBlockReason, WatermarkTable, Watermarks};
 use crate::observation::{MemoryState, MemoryUse, ProcessId};
-use crate::saturating_cast::u64_of;
+use crate::saturating_cast::u64_from_f64;
 use crate::setting_error::{SettingError, check_positive_percent};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub struct MemoryGuard {
     /// The groups of each process, as indices into `watched`.
     groups: HashMap<ProcessId, Vec<usize>>,
     speed: RecoverySpeed,
-    pace: ReadRateLimit,
+    pace: MemoryReadRateLimit,
 }
 
 /// Huge pages to recover from are listed anew when the list is older than this ...
@@ -63,7 +63,7 @@ impl MemoryScopeState {
     }
 
     fn update_recovery(&mut self, speed: RecoverySpeed) {
-        let used = self.usage.percent();
+        let used = self.usage.used_percent();
         self.start_percent = recovery_start_percent(
             self.marks,
             self.usage.total_bytes,
@@ -76,48 +76,48 @@ impl MemoryScopeState {
 
     fn add_used_bytes(&mut self, taken_bytes: i64, speed: RecoverySpeed) {
         self.usage.used_bytes = self.usage.used_bytes.saturating_add_signed(taken_bytes);
-        self.growth.record_own_use(taken_bytes);
+        self.growth.record_manager_use(taken_bytes);
         self.update_recovery(speed);
     }
 
     fn shortage(&self) -> Option<MemoryShortage> {
         self.recovering.then(|| MemoryShortage {
-            used_percent: self.usage.percent(),
+            used_percent: self.usage.used_percent(),
             start_percent: self.start_percent,
-            growth_bytes_per_s: u64_of(self.growth.bytes_per_s()),
+            growth_bytes_per_s: u64_from_f64(self.growth.bytes_per_s()),
         })
     }
 
     /// Why nothing in it is promoted, if so.
-    fn promotion_block(&self, pressure_limit_percent: f64) -> Option<PromotionBlock> {
+    fn promotion_block(&self, pressure_limit_percent: f64) -> Option<PromotionBlockReason> {
         let scope = self.scope.clone();
         if !self.recovering {
             let pressure_percent = self
                 .pressure_percent
                 .filter(|p| *p > pressure_limit_percent)?;
-            return Some(PromotionBlock::Pressure {
+            return Some(PromotionBlockReason::Pressure {
                 scope,
                 pressure_percent,
                 limit_percent: pressure_limit_percent,
             });
         }
-        let (used_percent, start_percent) = (self.usage.percent(), self.start_percent);
+        let (used_percent, start_percent) = (self.usage.used_percent(), self.start_percent);
         let high_percent = self.marks.high_percent();
         Some(if used_percent > high_percent {
-            PromotionBlock::AboveHigh {
+            PromotionBlockReason::AboveHigh {
                 scope,
                 used_percent,
                 high_percent,
             }
         } else if used_percent > start_percent {
-            PromotionBlock::FillingUp {
+            PromotionBlockReason::FillingUp {
                 scope,
                 used_percent,
                 start_percent,
-                growth_bytes_per_s: u64_of(self.growth.bytes_per_s()),
+                growth_bytes_per_s: u64_from_f64(self.growth.bytes_per_s()),
             }
         } else {
-            PromotionBlock::Recovering {
+            PromotionBlockReason::Recovering {
                 scope,
                 used_percent,
                 low_percent: self.marks.low_percent(),
@@ -126,28 +126,28 @@ impl MemoryScopeState {
     }
 
     /// Why `bytes` more would be too much, if so.
-    fn promotion_block_after_adding(&self, bytes: u64) -> Option<PromotionBlock> {
+    fn promotion_block_after_adding(&self, bytes: u64) -> Option<PromotionBlockReason> {
         let with = MemoryUse {
             used_bytes: self.usage.used_bytes.saturating_add(bytes),
             ..self.usage
         };
-        (with.percent() > self.start_percent).then(|| PromotionBlock::WouldCross {
+        (with.used_percent() > self.start_percent).then(|| PromotionBlockReason::WouldCross {
             scope: self.scope.clone(),
-            used_percent: self.usage.percent(),
+            used_percent: self.usage.used_percent(),
             bytes,
             start_percent: self.start_percent,
         })
     }
 
-    fn is_listing_outdated(&self, now: Duration) -> bool {
+    fn is_huge_page_list_outdated(&self, now: Duration) -> bool {
         let enough = LIST_GROWTH.min(self.usage.total_bytes as f64 * LIST_GROWTH_SHARE);
         self.listed.is_none_or(|(at, grown)| {
-            now >= at.saturating_add(LIST_AGE) || self.growth.total_bytes() - grown >= enough
+            now >= at.saturating_add(LIST_AGE) || self.growth.total_growth_bytes() - grown >= enough
         })
     }
 
     fn mark_huge_pages_listed(&mut self, now: Duration) {
-        self.listed = Some((now, self.growth.total_bytes()));
+        self.listed = Some((now, self.growth.total_growth_bytes()));
     }
 
     /// Memory up to the high watermark, in bytes; 0 under pressure. Growth does not matter here,
@@ -158,10 +158,10 @@ impl MemoryScopeState {
             return 0;
         }
         let high = self.marks.high_percent() / 100.0 * self.usage.total_bytes as f64;
-        u64_of(high).saturating_sub(self.usage.used_bytes)
+        u64_from_f64(high).saturating_sub(self.usage.used_bytes)
     }
 
-    fn is_full_within_seconds(&self) -> bool {
+    fn will_be_full_within_seconds(&self) -> bool {
         self.recovering
             && time_to_full(self.usage, self.growth.bytes_per_s()).is_some_and(|at| at < FULL_SOON)
     }
@@ -186,14 +186,14 @@ impl MemoryGuard {
             last_known: Vec::new(),
             groups: HashMap::new(),
             speed: RecoverySpeed::default(),
-            pace: ReadRateLimit::default(),
+            pace: MemoryReadRateLimit::default(),
         })
     }
 
     /// How much memory the process may be given ahead of its demand, in bytes. The limit is the
     /// nearest high watermark, of its groups or of the machine.
-    pub fn room_bytes(&self, process: ProcessId) -> u64 {
-        let rooms = self.scope_states_of(process);
+    pub fn room_bytes_for_process(&self, process: ProcessId) -> u64 {
+        let rooms = self.scope_states_of_process(process);
         let rooms = rooms.map(|watched| watched.room_bytes(self.pressure_limit_percent));
         rooms.min().unwrap_or(0)
     }
@@ -216,7 +216,11 @@ impl MemoryGuard {
     ///
     /// # Errors
     /// Why nothing is promoted.
-    pub fn assess(&mut self, now: Duration, state: &MemoryState) -> Result<(), PromotionBlock> {
+    pub fn assess(
+        &mut self,
+        now: Duration,
+        state: &MemoryState,
+    ) -> Result<(), PromotionBlockReason> {
         let mut before = std::mem::take(&mut self.watched);
         before.append(&mut self.last_known);
         let mut known: HashMap<MemoryScope, MemoryScopeState> =
@@ -256,7 +260,7 @@ impl MemoryGuard {
 
     /// Takes in the use of the machine or of one group between assessments (see
     /// [`scopes_due_to_read`](Self::scopes_due_to_read)).
-    pub fn record_use(&mut self, now: Duration, scope: &MemoryScope, usage: MemoryUse) {
+    pub fn record_scope_use(&mut self, now: Duration, scope: &MemoryScope, usage: MemoryUse) {
         let speed = self.speed;
         if let Some(watched) = self.watched.iter_mut().find(|w| w.scope == *scope) {
             watched.record_reading(now, usage, speed);
@@ -275,7 +279,7 @@ impl MemoryGuard {
     }
 
     /// A huge page was searched and split in `took`, and gave back `bytes`.
-    pub fn record_recovered(&mut self, bytes: u64, took: Duration) {
+    pub fn record_recovery_speed(&mut self, bytes: u64, took: Duration) {
         self.speed.record_recovery(bytes, took);
     }
 
@@ -291,7 +295,7 @@ impl MemoryGuard {
     /// until then promotion goes on. Where the list is outdated, recovery goes on.
     pub fn on_search_exhausted(&mut self, now: Duration) {
         for watched in &mut self.watched {
-            watched.recovering &= watched.is_listing_outdated(now);
+            watched.recovering &= watched.is_huge_page_list_outdated(now);
         }
     }
 
@@ -306,7 +310,7 @@ impl MemoryGuard {
         let mut all = false;
         let mut members = Vec::new();
         for watched in &mut self.watched {
-            if watched.recovering && watched.is_listing_outdated(now) {
+            if watched.recovering && watched.is_huge_page_list_outdated(now) {
                 watched.mark_huge_pages_listed(now);
                 all |= watched.scope == MemoryScope::Machine;
                 members.extend_from_slice(&watched.members);
@@ -324,22 +328,24 @@ impl MemoryGuard {
     }
 
     /// Why nothing at all is promoted now, if so.
-    pub fn all_promotion_blocked_by(&self) -> Option<PromotionBlock> {
+    pub fn all_promotion_blocked_by(&self) -> Option<PromotionBlockReason> {
         match self.watched.first() {
-            None => Some(PromotionBlock::Unknown),
+            None => Some(PromotionBlockReason::Unknown),
             Some(machine) => machine.promotion_block(self.pressure_limit_percent),
         }
     }
 
     /// Whether a region of this process may be promoted, by the last assessment, if that takes
     /// `bytes` more memory.
-    pub fn may_promote(&self, process: ProcessId, bytes: u64) -> Result<(), PromotionBlock> {
-        let fullest = self.group_states_of(process).max_by(|a, b| {
+    pub fn may_promote(&self, process: ProcessId, bytes: u64) -> Result<(), PromotionBlockReason> {
+        let fullest = self.group_states_of_process(process).max_by(|a, b| {
             let by_recovery = a.recovering.cmp(&b.recovering);
-            by_recovery.then(a.usage.percent().total_cmp(&b.usage.percent()))
+            by_recovery.then(a.usage.used_percent().total_cmp(&b.usage.used_percent()))
         });
-        let mut groups = fullest.into_iter().chain(self.group_states_of(process));
-        let mut scopes = self.scope_states_of(process);
+        let mut groups = fullest
+            .into_iter()
+            .chain(self.group_states_of_process(process));
+        let mut scopes = self.scope_states_of_process(process);
         self.all_promotion_blocked_by()
             .or_else(|| groups.find_map(|w| w.promotion_block(self.pressure_limit_percent)))
             .or_else(|| scopes.find_map(|w| w.promotion_block_after_adding(bytes)))
@@ -353,9 +359,9 @@ impl MemoryGuard {
 
     /// The shortage for which this process is recovered from; `None` when it is left alone. Its
     /// group comes before the machine, and of nested groups the fullest one.
-    pub fn shortage(&self, process: ProcessId) -> Option<MemoryShortage> {
+    pub fn shortage_for_process(&self, process: ProcessId) -> Option<MemoryShortage> {
         let machine = self.watched.first().and_then(MemoryScopeState::shortage);
-        self.group_states_of(process)
+        self.group_states_of_process(process)
             .filter_map(MemoryScopeState::shortage)
             .max_by(|a, b| a.used_percent.total_cmp(&b.used_percent))
             .or(machine)
@@ -363,10 +369,10 @@ impl MemoryGuard {
 
     /// Whether the machine or a group would be out of memory within seconds at its present growth.
     /// Recovery then comes before all else.
-    pub fn is_full_within_seconds(&self) -> bool {
+    pub fn will_be_full_within_seconds(&self) -> bool {
         self.watched
             .iter()
-            .any(MemoryScopeState::is_full_within_seconds)
+            .any(MemoryScopeState::will_be_full_within_seconds)
     }
 
     /// The machine and groups to read by `now`, between assessments.
@@ -392,17 +398,23 @@ impl MemoryGuard {
             .saturating_add(self.pace.affordable_read_interval(wanted))
     }
 
-    fn group_states_of(&self, process: ProcessId) -> impl Iterator<Item = &MemoryScopeState> {
+    fn group_states_of_process(
+        &self,
+        process: ProcessId,
+    ) -> impl Iterator<Item = &MemoryScopeState> {
         let places = self.groups.get(&process).map_or(&[][..], Vec::as_slice);
         places.iter().filter_map(|place| self.watched.get(*place))
     }
 
     /// The machine, which comes first, and the groups of a process.
-    fn scope_states_of(&self, process: ProcessId) -> impl Iterator<Item = &MemoryScopeState> {
+    fn scope_states_of_process(
+        &self,
+        process: ProcessId,
+    ) -> impl Iterator<Item = &MemoryScopeState> {
         self.watched
             .iter()
             .take(1)
-            .chain(self.group_states_of(process))
+            .chain(self.group_states_of_process(process))
     }
 }
 

@@ -2,21 +2,22 @@
 
 use super::scripted_program::{ScriptedProgram, ScriptedRegion};
 use super::{ScriptedMachine, costs, pages_to_bytes, take_one_failure};
-use hawkeye_manager::machine::{Called, Partial};
+use hawkeye_manager::machine::{CallResult, PartialCallResult};
 use hawkeye_manager::{
     Explain, FaultPageSizes, HugePageReserve, LoopWakeReason, Machine, MachineError,
     ManagementCosts, Prefault, ProcessFootprint, PromotionResult, RecoveryResult, Sampling,
     SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
-    CoverageSource, Errno, GroupMemory, HUGE_PAGE_BYTES, MAX_SHARED_PAGES, MemoryScope,
-    MemoryState, MemoryUse, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder, ProcessId,
-    ProcessSample, RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
+    CgroupMemory, CoverageSource, Errno, HUGE_PAGE_BYTES, MAX_SHARED_PAGES, MemoryScope,
+    MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample, RegionAddr,
+    RegionSample, ReserveState, ReserveTarget, SampleKinds, TranslationOverhead,
+    TranslationOverheadSource,
 };
 use std::time::Duration;
 
 impl ScriptedMachine {
-    fn alive_program(&self, id: ProcessId) -> Called<&ScriptedProgram> {
+    fn alive_program(&self, id: ProcessId) -> CallResult<&ScriptedProgram> {
         let program = self
             .program_of_process(id)
             .filter(|program| program.is_alive());
@@ -99,7 +100,7 @@ impl Machine for ScriptedMachine {
         }
     }
 
-    fn processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
+    fn admit_and_list_processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
         let all = self.alive_processes_where(|_| true);
         while self.joined < all.len() {
             self.advance_to(self.now + self.joining, false);
@@ -111,12 +112,12 @@ impl Machine for ScriptedMachine {
         SliceProgress::Done(all)
     }
 
-    fn memory(&mut self) -> Called<MemoryState> {
+    fn read_memory_state(&mut self) -> CallResult<MemoryState> {
         self.looks.push(self.now);
         if take_one_failure(&mut self.failures.memory) {
             return Err(MachineError::Other("memory can't be read".to_owned()));
         }
-        let groups = self.groups.iter().map(|(name, limit)| GroupMemory {
+        let groups = self.groups.iter().map(|(name, limit)| CgroupMemory {
             name: name.clone(),
             usage: self.group_memory_use(name, *limit),
             pressure_percent: None,
@@ -131,7 +132,7 @@ impl Machine for ScriptedMachine {
         })
     }
 
-    fn memory_use(&mut self, scope: &MemoryScope) -> Called<MemoryUse> {
+    fn read_memory_use(&mut self, scope: &MemoryScope) -> CallResult<MemoryUse> {
         self.looks.push(self.now);
         match scope {
             MemoryScope::Machine => Ok(self.machine_memory_use()),
@@ -142,7 +143,11 @@ impl Machine for ScriptedMachine {
         }
     }
 
-    fn footprint(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessFootprint> {
+    fn footprint(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> PartialCallResult<ProcessFootprint> {
         if !self.work_in_calls("measure", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
@@ -159,7 +164,7 @@ impl Machine for ScriptedMachine {
         region: RegionAddr,
         order: PageOrder,
         expected_present: u16,
-    ) -> Called<PromotionResult> {
+    ) -> CallResult<PromotionResult> {
         if order != PageOrder::HUGE {
             return Err(MachineError::PageSize(order));
         }
@@ -214,12 +219,12 @@ impl Machine for ScriptedMachine {
         Ok(PromotionResult::Done(took))
     }
 
-    fn scan_zeros(
+    fn count_zero_pages_in_huge_page(
         &mut self,
         process: ProcessId,
         region: RegionAddr,
         enough: u16,
-    ) -> Called<ZeroScanResult> {
+    ) -> CallResult<ZeroScanResult> {
         let took = self.spend_manager_time(costs::SCAN, Duration::ZERO);
         let program = self.alive_program_mut(process)?;
         let huge = program
@@ -229,7 +234,11 @@ impl Machine for ScriptedMachine {
         Ok(ZeroScanResult { zero_pages, took })
     }
 
-    fn recover_bloat(&mut self, process: ProcessId, region: RegionAddr) -> Called<RecoveryResult> {
+    fn recover_bloat(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> CallResult<RecoveryResult> {
         self.alive_program(process)?;
         if take_one_failure(&mut self.failures.recoveries) {
             return Err(MachineError::Refused {
@@ -254,7 +263,7 @@ impl Machine for ScriptedMachine {
         })
     }
 
-    fn own_costs(&self) -> ManagementCosts {
+    fn management_costs(&self) -> ManagementCosts {
         ManagementCosts {
             cpu: self.manager_cpu,
             longest_call: self.longest_call,
@@ -263,7 +272,12 @@ impl Machine for ScriptedMachine {
 }
 
 impl Sampling for ScriptedMachine {
-    fn start_window(&mut self, process: ProcessId, _: SampleKinds, until: Duration) -> Partial<()> {
+    fn start_window(
+        &mut self,
+        process: ProcessId,
+        _: SampleKinds,
+        until: Duration,
+    ) -> PartialCallResult<()> {
         if !self.work_in_calls("clear", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
@@ -278,7 +292,7 @@ impl Sampling for ScriptedMachine {
         Ok(SliceProgress::Done(()))
     }
 
-    fn sample(&mut self, process: ProcessId, until: Duration) -> Partial<ProcessSample> {
+    fn sample(&mut self, process: ProcessId, until: Duration) -> PartialCallResult<ProcessSample> {
         if take_one_failure(&mut self.failures.late_samples) {
             return Err(MachineError::NotAnswering(process));
         }
@@ -302,10 +316,12 @@ impl Sampling for ScriptedMachine {
         let sample = ProcessSample {
             source,
             first_touches,
-            overhead: overhead.map(|it| Overhead::exact(it, OverheadSource::Counters)),
+            overhead: overhead.map(|it| {
+                TranslationOverhead::new_without_error(it, TranslationOverheadSource::Counters)
+            }),
             age: self.now.saturating_sub(program.spec.arrives),
             terms: program.spec.terms,
-            ..ProcessSample::population(process, regions)
+            ..ProcessSample::from_present_pages(process, regions)
         };
         let huge = sample.regions.iter().filter(|r| r.is_huge()).count();
         let base = sample.regions.len() - huge;
@@ -317,7 +333,11 @@ impl Sampling for ScriptedMachine {
         Ok(SliceProgress::Done(sample))
     }
 
-    fn huge_pages(&mut self, process: ProcessId, until: Duration) -> Partial<Vec<RegionSample>> {
+    fn huge_pages(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> PartialCallResult<Vec<RegionSample>> {
         self.last_listing = self.now;
         if !self.work_in_calls("list", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
@@ -353,7 +373,7 @@ impl HugePageReserve for ScriptedMachine {
         self.reserve
     }
 
-    fn set_reserve_target(&mut self, target: ReserveTarget, most: u32) -> Called<()> {
+    fn set_reserve_target(&mut self, target: ReserveTarget, most: u32) -> CallResult<()> {
         assert!(target.pages <= most, "{target:?} of {most}");
         self.fill_reserve_until_now();
         self.reserve_target = target;

@@ -2,7 +2,8 @@
 
 use super::{costs, pages_to_bytes};
 use hawkeye_policy::{
-    HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, ProcessRules, RegionAddr, RegionSample,
+    HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSettings, RegionAddr,
+    RegionSample,
 };
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ pub struct ProgramSpec {
     /// The cgroup it is in.
     pub group: Option<String>,
     /// The rules under which it is managed.
-    pub terms: ProcessRules,
+    pub terms: ProcessSettings,
 }
 
 impl Default for ProgramSpec {
@@ -64,7 +65,7 @@ impl Default for ProgramSpec {
             ends_after: None,
             ends_at: None,
             group: None,
-            terms: ProcessRules::default(),
+            terms: ProcessSettings::default(),
         }
     }
 }
@@ -334,8 +335,8 @@ impl PartState {
             accessed,
             runs: u16::from(accessed > 0),
             zero_mapped: region.zero_mapped,
-            order: PageOrder::of_region(region.huge),
-            ..RegionSample::untouched(RegionAddr::containing(start))
+            order: PageOrder::base_or_huge(region.huge),
+            ..RegionSample::new_full_and_untouched(RegionAddr::containing(start))
         }
     }
 }

@@ -14,7 +14,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let pid = workload.wait_ready()?.pid;
     let before = rss_bytes(pid)?;
     // Watermarks below the memory in use simulate a shortage.
-    let used_percent = system_memory::machine_memory_use()?.percent();
+    let used_percent = system_memory::machine_memory_use()?.used_percent();
     let settings = Settings {
         cpu: CpuBudget::new(100.0)?,
         watermarks: Watermarks::new(used_percent / 2.0, used_percent / 4.0)?,

@@ -15,7 +15,7 @@ use hawkeye_linux::sample::counters::overhead_meter::{EventCounts, OverheadMeter
 use hawkeye_linux::sample::counters::{
     CounterEventCodes, CountersUnavailable, CpuIdentity, WalkCounters, WalkEventSet,
 };
-use hawkeye_policy::Overhead;
+use hawkeye_policy::TranslationOverhead;
 use serde::Serialize;
 use std::fmt;
 
@@ -65,10 +65,10 @@ pub struct CountedEvents {
 pub struct EstimatedAndCountedProgram {
     program: &'static str,
     /// The median of several windows' estimates.
-    estimate: Overhead,
+    estimate: TranslationOverhead,
     estimate_class: &'static str,
     /// Walk cycles in user mode, in per cent of the program's CPU time.
-    counted: Overhead,
+    counted: TranslationOverhead,
     /// The class of `counted.percent`.
     counted_class: &'static str,
     /// Whether the estimate's class is among those of the counted interval. An "at least" estimate
@@ -132,7 +132,7 @@ impl CounterReadings {
 
     /// Walk cycles of user mode over cycles of all modes. Estimates, too, are shares of all CPU
     /// time, but counters count user mode alone.
-    fn counted_overhead(&self, events: &WalkEventSet) -> BenchResult<Overhead> {
+    fn counted_overhead(&self, events: &WalkEventSet) -> BenchResult<TranslationOverhead> {
         let counted = self.counted_between();
         if counted.loads + counted.stores == 0 {
             bail!(
@@ -145,7 +145,7 @@ impl CounterReadings {
         let none = || impossible!("the counters show no cycles: the program did not run");
         let of_user_time = meter.update(after, events).ok_or_else(none)?;
         let share = self.user_time_share();
-        Ok(Overhead {
+        Ok(TranslationOverhead {
             percent: of_user_time.percent * share,
             low_percent: of_user_time.low_percent * share,
             high_percent: of_user_time.high_percent * share,
@@ -157,7 +157,7 @@ impl CounterReadings {
 impl EstimatedAndCountedProgram {
     fn from_estimate_and_readings(
         program: &'static str,
-        estimate: Overhead,
+        estimate: TranslationOverhead,
         readings: &CounterReadings,
         events: &WalkEventSet,
     ) -> BenchResult<Self> {

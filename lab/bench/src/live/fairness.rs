@@ -79,7 +79,7 @@ fn measure_policy_at_budgets(
     let mut points = vec![measure_speeds_at_budget(0, &mut managed, huge, sizes)?];
     let settings = Settings {
         max_promotions: BUDGETS.last().copied(),
-        rate: Some(Rate::per_second(PROMOTIONS_PER_S)?),
+        rate: Some(RatePerSecond::new(PROMOTIONS_PER_S)?),
         window: WINDOW,
         period: PERIOD,
         cpu: CpuBudget::new(100.0)?,

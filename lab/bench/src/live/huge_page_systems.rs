@@ -185,7 +185,7 @@ fn manager_settings(pace: PromoterPace) -> BenchResult<Settings> {
     Ok(match pace {
         PromoterPace::Own => Settings::default(),
         PromoterPace::Same(per_s) => Settings {
-            rate: Some(Rate::per_second(per_s)?),
+            rate: Some(RatePerSecond::new(per_s)?),
             cpu: CpuBudget::new(100.0)?,
             ..Settings::default()
         },
@@ -196,7 +196,7 @@ fn manager_settings(pace: PromoterPace) -> BenchResult<Settings> {
 mod tests {
     use super::*;
     use crate::live::manager_runs::POLICIES;
-    use hawkeye_policy::policies::names;
+    use hawkeye_policy::policies::policy_names;
 
     #[test]
     fn managers_have_policies_that_there_are() {
@@ -207,7 +207,7 @@ mod tests {
         ];
         let of_systems = managed.iter().filter_map(|system| system.manager_policy());
         for policy in of_systems.chain(POLICIES) {
-            assert!(names().any(|known| known == policy), "{policy}");
+            assert!(policy_names().any(|known| known == policy), "{policy}");
         }
     }
 }

@@ -9,7 +9,7 @@ use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{KernelBackend, LinuxMachine, ManagedTarget};
 use hawkeye_manager::{Event, Journal, LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies;
-use hawkeye_policy::{CpuBudget, Rate};
+use hawkeye_policy::{CpuBudget, RatePerSecond};
 use std::time::Duration;
 
 /// What management cost and did.
@@ -57,7 +57,7 @@ pub(super) fn promote_half_the_regions<'a>(
         max_promotions: Some(budget),
         cpu: CpuBudget::new(100.0)?,
         // khugepaged's pace would take minutes for the same regions.
-        rate: (policy == "linux").then_some(Rate::per_second(1e6)?),
+        rate: (policy == "linux").then_some(RatePerSecond::new(1e6)?),
         ..Settings::default()
     };
     let means = host.new_kernel_backend()?;
@@ -95,7 +95,7 @@ pub fn manage_processes_until(
     at_most: Duration,
     mut enough: impl FnMut(&Journal) -> bool,
 ) -> BenchResult<ManagerRun> {
-    let policy = policies::by_name(policy, &settings.policy_settings())
+    let policy = policies::make_policy_by_name(policy, &settings.policy_settings())
         .map_err(|error| BenchError::Impossible(error.to_string()))?;
     let handles: BenchResult<Vec<_>, _> =
         pids.iter().map(|pid| ProcessHandle::open(*pid)).collect();
@@ -103,16 +103,16 @@ pub fn manage_processes_until(
     let before = hawkeye_linux::processes::process::own_cpu_time();
     let machine = LinuxMachine::new(means, scope, StopSignals::disabled());
     let mut manager = Manager::new(machine, policy, settings)?;
-    while manager.run_due_work() != LoopWakeReason::Stop {
+    while manager.run_due_work_and_wait() != LoopWakeReason::Stop {
         if enough(manager.journal()) || manager.machine().now() >= at_most {
             break;
         }
     }
     let (machine, journal) = manager.into_machine_and_journal();
     Ok(ManagerRun {
-        cpu: machine.own_costs().cpu.saturating_sub(before),
+        cpu: machine.management_costs().cpu.saturating_sub(before),
         wall: machine.now(),
-        longest_call: machine.own_costs().longest_call,
+        longest_call: machine.management_costs().longest_call,
         journal,
     })
 }

@@ -6,9 +6,10 @@ use hawkeye_linux::processes::process::own_cpu_time;
 use hawkeye_linux::stop::StopSignals;
 use hawkeye_linux::{LinuxMachine, ManagedTarget};
 use hawkeye_manager::{LoopWakeReason, Machine, Manager};
-use hawkeye_policy::policies::ByAccessMap;
+use hawkeye_policy::policies::AccessMapPolicy;
 use hawkeye_policy::{
-    ProcessRules, ProcessSelection, Rule, RuleAction, RuleConditions, Rules, UnmatchedAction,
+    ProcessSelectionSettings, ProcessSettings, Rule, RuleAction, RuleConditions, Rules,
+    UnmatchedAction,
 };
 
 /// First small processes, a tenth of which end and are replaced each second; then larger ones, all
@@ -23,11 +24,11 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         "{small} small processes, {per_s} replaced a second"
     ));
     let goal = "goal: at most 2";
-    let selection = ProcessSelection::default();
+    let selection = ProcessSelectionSettings::default();
     let interval = selection.scan_interval();
     manage_and_report_crowd(host, &words, selection, length, rows, goal)?;
     // Little memory each, so that their number is what counts.
-    let selection = ProcessSelection::new(2 << 20, interval, managed)?;
+    let selection = ProcessSelectionSettings::new(2 << 20, interval, managed)?;
     let words = format!("crowd --processes {managed} --per-s 0 --each-kib 3072 --mib 4");
     let rows = report.prefixed_row_writer(format!("{managed} managed processes"));
     manage_and_report_crowd(host, &words, selection, length, rows, "")?;
@@ -49,7 +50,7 @@ fn rules_for_crowd_only(host: &BenchHost) -> BenchResult<Rules> {
             command: Some(command),
             ..RuleConditions::default()
         },
-        action: RuleAction::Include(ProcessRules::default()),
+        action: RuleAction::Include(ProcessSettings::default()),
     };
     Ok(Rules::new(vec![rule], UnmatchedAction::Exclude))
 }
@@ -57,7 +58,7 @@ fn rules_for_crowd_only(host: &BenchHost) -> BenchResult<Rules> {
 fn manage_and_report_crowd(
     host: &BenchHost,
     words: &str,
-    selection: ProcessSelection,
+    selection: ProcessSelectionSettings,
     length: Duration,
     mut rows: PrefixedRowWriter,
     goal: &str,
@@ -69,11 +70,12 @@ fn manage_and_report_crowd(
     let (scope, _bell) = ManagedTarget::whole_machine(rules_for_crowd_only(host)?, selection)?;
     let machine = LinuxMachine::new(host.new_kernel_backend()?, scope, StopSignals::disabled());
     let settings = Settings::default();
-    let policy = Box::new(ByAccessMap::hawkeye_g(settings.average));
+    let policy = Box::new(AccessMapPolicy::hawkeye_g(settings.average));
     let mut manager = Manager::new(machine, policy, settings)?;
     let (cpu_before, began) = (own_cpu_time(), manager.machine().now());
     let mut first_step = None;
-    while manager.run_due_work() != LoopWakeReason::Stop && manager.machine().now() < began + length
+    while manager.run_due_work_and_wait() != LoopWakeReason::Stop
+        && manager.machine().now() < began + length
     {
         first_step.get_or_insert_with(|| own_cpu_time().saturating_sub(cpu_before));
     }

@@ -21,7 +21,7 @@ impl MemoryHogs {
         let mut neighbours = Vec::new();
         loop {
             let machine = system_memory::machine_memory_use()?;
-            let used_percent = machine.percent();
+            let used_percent = machine.used_percent();
             if used_percent >= percent - NEARLY_PERCENT {
                 return Ok(Self {
                     _neighbours: neighbours,

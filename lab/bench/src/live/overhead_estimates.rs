@@ -5,7 +5,7 @@ use super::prelude::*;
 use super::programs::NINE_ESTIMATED_PROGRAMS;
 use crate::statistics::median_standard_error;
 use hawkeye_linux::sample::sampler::{self, SamplerBackend};
-use hawkeye_policy::Overhead;
+use hawkeye_policy::TranslationOverhead;
 
 /// Coarse classes of the share of time that huge pages save.
 pub(super) const OVERHEAD_CLASSES: [&str; 3] = ["under 3 %", "3-15 %", "over 15 %"];
@@ -34,11 +34,11 @@ pub struct EstimateAndGain {
     /// What huge pages save.
     pub gain: MeasuredGain,
     /// The estimates of one or more windows, made under base pages. By their figure, ascending.
-    pub windows: Vec<Overhead>,
+    pub windows: Vec<TranslationOverhead>,
 }
 
 impl EstimateAndGain {
-    pub fn median_estimate(&self) -> Overhead {
+    pub fn median_estimate(&self) -> TranslationOverhead {
         self.windows[self.windows.len() / 2]
     }
 
@@ -59,7 +59,7 @@ impl EstimateAndGain {
         // No overhead is below 0, though a measured gain may be.
         let least = (self.gain.percent - either_side).max(0.0);
         let most = (self.gain.percent + either_side).max(0.0);
-        let holds = |one: &&Overhead| {
+        let holds = |one: &&TranslationOverhead| {
             one.low_percent <= most && (one.at_least || least <= one.high_percent)
         };
         self.windows.iter().filter(holds).count()
@@ -134,7 +134,7 @@ pub(super) fn estimate_overhead_while_working(
     program: &mut dyn MeasuredProgram,
     windows: usize,
     within: Duration,
-) -> BenchResult<Vec<Overhead>> {
+) -> BenchResult<Vec<TranslationOverhead>> {
     program.start_work()?;
     let estimates = estimate_overhead_of_windows(host, program.pid(), windows, within);
     program.pause_work()?;
@@ -148,7 +148,7 @@ fn estimate_overhead_of_windows(
     pid: u32,
     count: usize,
     within: Duration,
-) -> BenchResult<Vec<Overhead>> {
+) -> BenchResult<Vec<TranslationOverhead>> {
     let SamplerBackend::AccessBits(mut bits) = host.new_kernel_backend()?.sampler else {
         bail!("estimating overhead needs access bits, which cannot be read here");
     };
@@ -182,7 +182,7 @@ fn gain_from_rounds(rounds: &[[ProgramSpeed; 2]]) -> MeasuredGain {
 fn add_rows_to_report(
     kind: ProgramKind,
     pair: &BaseAndHugeRounds,
-    estimates: BenchResult<Vec<Overhead>>,
+    estimates: BenchResult<Vec<TranslationOverhead>>,
     report: &mut LiveReport,
 ) -> Option<EstimateAndGain> {
     if let Some(doubt) = comparison_doubt(pair.huge_percent) {
@@ -246,28 +246,34 @@ fn comparison_doubt([base, huge]: [f64; 2]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_policy::OverheadSource;
+    use hawkeye_policy::TranslationOverheadSource;
 
     fn compared(gain_percent: f64, estimated_percent: f64, at_least: bool) -> EstimateAndGain {
-        let exact = Overhead::exact(estimated_percent, OverheadSource::WalkRate);
+        let exact = TranslationOverhead::new_without_error(
+            estimated_percent,
+            TranslationOverheadSource::WalkRate,
+        );
         EstimateAndGain {
             gain: MeasuredGain {
                 percent: gain_percent,
                 error_percent: 0.0,
             },
-            windows: vec![Overhead { at_least, ..exact }],
+            windows: vec![TranslationOverhead { at_least, ..exact }],
         }
     }
 
     #[test]
     fn an_interval_holds_if_it_meets_that_of_the_gain() {
-        let window = |low_percent, high_percent, at_least| Overhead {
+        let window = |low_percent, high_percent, at_least| TranslationOverhead {
             low_percent,
             high_percent,
             at_least,
-            ..Overhead::exact(low_percent, OverheadSource::WalkRate)
+            ..TranslationOverhead::new_without_error(
+                low_percent,
+                TranslationOverheadSource::WalkRate,
+            )
         };
-        let held = |percent, error_percent, windows: &[Overhead]| {
+        let held = |percent, error_percent, windows: &[TranslationOverhead]| {
             let gain = MeasuredGain {
                 percent,
                 error_percent,

@@ -4,7 +4,7 @@
 use super::manager_runs::POLICIES;
 use super::prelude::*;
 use crate::statistics::median_standard_error;
-use hawkeye_policy::SamplingPace;
+use hawkeye_policy::SamplingCostLimits;
 use hawkeye_workload::PageFaultTimes;
 
 /// Sides without a manager. The difference between them is chance.
@@ -81,7 +81,7 @@ fn measure_policy_sides(
         window: WINDOW,
         max_promotions: Some(0),
         cpu: CpuBudget::new(100.0)?,
-        pace: SamplingPace::new(100.0, 100.0)?,
+        pace: SamplingCostLimits::new(100.0, 100.0)?,
         ..Settings::default()
     };
     host.touch_memory_once((mib + beside_mib) << 20)?;

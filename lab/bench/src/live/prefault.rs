@@ -99,7 +99,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 /// Prefaults memory of a process: at most `room` regions, `warm` of them at once.
 pub(super) fn start_prefaulting_process(
     pid: u32,
-    rate: Option<Rate>,
+    rate: Option<RatePerSecond>,
     warm: u64,
     room: u64,
 ) -> BenchResult<Prefaulter> {

@@ -21,7 +21,7 @@ pub(super) use hawkeye_linux::machine_lease::thp_settings::{SHRINK_UNDERUSED, TH
 pub(super) use hawkeye_linux::processes::process::{ProcessHandle, rss_bytes};
 pub(super) use hawkeye_manager::Settings;
 pub(super) use hawkeye_policy::{
-    BASE_PAGE_BYTES, BloatThreshold, CpuBudget, HUGE_PAGE_BYTES, PAGES_PER_REGION, Rate,
+    BASE_PAGE_BYTES, BloatThreshold, CpuBudget, HUGE_PAGE_BYTES, PAGES_PER_REGION, RatePerSecond,
     RegionAddr, Watermarks,
 };
 pub(super) use hawkeye_workload::{WorkloadEvent, WorkloadProcess, WorkloadRequest};

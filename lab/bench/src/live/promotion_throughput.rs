@@ -51,7 +51,7 @@ fn measure_promotion_by_manager(host: &BenchHost, mib: u64) -> BenchResult<(f64,
     let pid = workload.wait_ready()?.pid;
     let settings = Settings {
         cpu: CpuBudget::new(100.0)?,
-        rate: Some(Rate::per_second(1e9)?),
+        rate: Some(RatePerSecond::new(1e9)?),
         ..Settings::default()
     };
     let regions = mib / 2;

@@ -9,14 +9,14 @@ use hawkeye_linux::page_sizes::tlb_sizes;
 use hawkeye_linux::page_sizes::{available_mthp_sizes, read_mapped_sizes, size_setting_file};
 use hawkeye_linux::probe::mthp_sizes::TouchCosts;
 use hawkeye_linux::processes::process;
-use hawkeye_policy::{PageOrder, PageOrders};
+use hawkeye_policy::{PageOrder, PageOrderSet};
 use hawkeye_sim::mmu::HugePageGain;
 
 /// Page sizes that faults may use: their name and their orders.
-const WAYS: [(&str, PageOrders); 3] = [
-    ("4 KiB", PageOrders::NONE),
-    ("64 KiB", PageOrders::NONE.with(PageOrder::CONTIGUOUS)),
-    ("2 MiB", PageOrders::HUGE),
+const WAYS: [(&str, PageOrderSet); 3] = [
+    ("4 KiB", PageOrderSet::NONE),
+    ("64 KiB", PageOrderSet::NONE.with(PageOrder::CONTIGUOUS)),
+    ("2 MiB", PageOrderSet::HUGE),
 ];
 
 struct AllocationCase {
@@ -92,9 +92,9 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         // Separate blocks give all of their memory back.
         let kept = left.blocks as f64 / layout.blocks as f64;
         let predicted = |sizes| predicted_figures(&layout, sizes, &truth, &costs, kept);
-        let base_pages = (shown_figures(&live[0]), predicted(PageOrders::NONE));
+        let base_pages = (shown_figures(&live[0]), predicted(PageOrderSet::NONE));
         for ((name, sizes), seen) in WAYS.into_iter().zip(&live) {
-            let is_base = sizes == PageOrders::NONE;
+            let is_base = sizes == PageOrderSet::NONE;
             let mut rows = report.prefixed_row_writer(format!("{}: {name}", case.name));
             let (now, model) = (shown_figures(seen), predicted(sizes));
             for (n, (what, factor, unit)) in SHOWN.into_iter().enumerate() {
@@ -147,7 +147,7 @@ fn shown_figures(seen: &PageSizeFigures) -> [f64; 4] {
 /// The predicted figures when this share of the blocks is kept.
 fn predicted_figures(
     layout: &BlockLayout,
-    sizes: PageOrders,
+    sizes: PageOrderSet,
     truth: &HugePageGain,
     costs: &TouchCosts,
     kept: f64,
@@ -200,7 +200,7 @@ fn measure_page_sizes(
             }
         }
     }
-    set_fault_page_sizes(host, PageOrders::NONE)?;
+    set_fault_page_sizes(host, PageOrderSet::NONE)?;
     let small = format!("blocks --mib {SMALL_MIB} --used-kib 4 --pages default");
     let small = start_reader_workload(host.workload_program_path(), &small)?;
     // Start-up faults of any program of ours: all faults except those of its blocks.
@@ -231,9 +231,9 @@ fn measure_page_sizes(
     Ok(([of(a, base), of(b, small), of(c, huge)], own))
 }
 
-fn set_fault_page_sizes(host: &mut BenchHost, sizes: PageOrders) -> BenchResult<()> {
+fn set_fault_page_sizes(host: &mut BenchHost, sizes: PageOrderSet) -> BenchResult<()> {
     let or = |on: bool, otherwise| if on { "always" } else { otherwise };
-    host.set_thp_enabled(or(sizes == PageOrders::HUGE, "madvise"))?;
+    host.set_thp_enabled(or(sizes == PageOrderSet::HUGE, "madvise"))?;
     let thp = Path::new(THP_DIR);
     for order in available_mthp_sizes(thp)
         .iter()
@@ -248,7 +248,7 @@ fn set_fault_page_sizes(host: &mut BenchHost, sizes: PageOrders) -> BenchResult<
 fn start_and_read_figures(
     host: &BenchHost,
     words: &str,
-    sizes: PageOrders,
+    sizes: PageOrderSet,
 ) -> BenchResult<(Box<dyn MeasuredProgram>, PageSizeFigures)> {
     let mut workload = host.start_workload(words)?;
     let pid = workload.wait_ready()?.pid;

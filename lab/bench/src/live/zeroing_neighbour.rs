@@ -73,7 +73,7 @@ fn speed_and_fill_rate_beside_filler(
     let mut owner = host.start_workload_on_core(CORES[1], &format!("touch --mib {mib}"))?;
     owner.wait_ready()?;
     // All of `RATES` are in range.
-    let rate = rate.and_then(|rate| Rate::per_second(rate).ok());
+    let rate = rate.and_then(|rate| RatePerSecond::new(rate).ok());
     let filler = start_prefaulting_process(owner.pid(), rate, mib, mib)?;
     // Time for the filler's first read of the owner's mappings, and for what it may fill at once
     // after a rest.

@@ -6,7 +6,7 @@
 
 use crate::calibrate::CalibratedProcessor;
 use hawkeye_linux::probe::mthp_sizes::TouchCosts;
-use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, PageOrders};
+use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, PageOrderSet};
 use hawkeye_sim::mmu::{AccessPattern, HugePageGain, MmuError};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -45,7 +45,7 @@ impl BlockLayout {
     /// A fault gets the largest naturally aligned block that lies within its mapping and has no
     /// page yet (mm/memory.c, `alloc_anon_folio`; for 2 MiB: mm/huge_memory.c,
     /// `do_huge_pmd_anonymous_page`).
-    pub fn simulate_filling(&self, sizes: PageOrders) -> FilledBlocks {
+    pub fn simulate_filling(&self, sizes: PageOrderSet) -> FilledBlocks {
         let mut sum = FilledBlocks::default();
         for shift in 0..TOPS {
             let once = self.fill_at_shift(shift, sizes);
@@ -57,7 +57,7 @@ impl BlockLayout {
         sum
     }
 
-    fn fill_at_shift(&self, shift: u64, sizes: PageOrders) -> FilledBlocks {
+    fn fill_at_shift(&self, shift: u64, sizes: PageOrderSet) -> FilledBlocks {
         let all = self.blocks * self.spacing_pages();
         let region = PageOrder::HUGE.pages();
         // Distance of the lowest page from a multiple of a region; nothing below it is mapped.
@@ -90,7 +90,7 @@ impl BlockLayout {
 fn page_given_at_touch(
     page: u64,
     mapping: &Range<u64>,
-    sizes: PageOrders,
+    sizes: PageOrderSet,
     there: &[bool],
 ) -> (PageOrder, Range<u64>) {
     let is_there = |range: &Range<u64>| {
@@ -159,7 +159,7 @@ pub fn simulate_block_reads(
 mod tests {
     use super::*;
 
-    const K64: PageOrders = PageOrders::NONE.with(PageOrder::CONTIGUOUS);
+    const K64: PageOrderSet = PageOrderSet::NONE.with(PageOrder::CONTIGUOUS);
 
     fn layout(apart: bool) -> BlockLayout {
         BlockLayout {
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn base_pages_are_what_is_used() {
         for apart in [false, true] {
-            let filled = layout(apart).simulate_filling(PageOrders::NONE);
+            let filled = layout(apart).simulate_filling(PageOrderSet::NONE);
             assert!((filled.resident_pages - 10_000.0).abs() < 1e-6);
             assert_eq!(filled.faults.keys().collect::<Vec<_>>(), [&PageOrder::BASE]);
         }
@@ -195,13 +195,13 @@ mod tests {
         let filled = layout(true).simulate_filling(K64);
         assert!(filled.faults[&PageOrder::BASE] > 100.0, "{filled:?}");
         assert!(filled.resident_pages < 25_000.0, "{filled:?}");
-        let huge = layout(true).simulate_filling(PageOrders::HUGE);
+        let huge = layout(true).simulate_filling(PageOrderSet::HUGE);
         assert!(!huge.faults.contains_key(&PageOrder::HUGE), "{huge:?}");
     }
 
     #[test]
     fn huge_pages_map_all_of_one_large_mapping() {
-        let filled = layout(false).simulate_filling(PageOrders::HUGE);
+        let filled = layout(false).simulate_filling(PageOrderSet::HUGE);
         assert!(filled.resident_pages > 0.98 * 33_000.0, "{filled:?}");
     }
 

@@ -181,12 +181,12 @@ impl DemoRun {
         policy: &str,
         settings: Settings,
     ) -> Result<Self> {
-        let policy = policies::by_name(policy, &settings.policy_settings())?;
+        let policy = policies::make_policy_by_name(policy, &settings.policy_settings())?;
         let engine = Engine::new(setup, system, workload)?;
         let mut manager = Manager::new(engine, policy, settings)?;
         let mut regions = Vec::new();
         while manager.machine().now() < LONGEST
-            && manager.run_due_work() == LoopWakeReason::Deadline
+            && manager.run_due_work_and_wait() == LoopWakeReason::Deadline
         {
             for (_, sample) in manager.last_samples().samples_after(Duration::ZERO) {
                 if sample.regions.len() > regions.len() {

@@ -10,8 +10,9 @@ use crate::mmu::translation::{EntrySize, LeafSize};
 use crate::page_bits::PageBits;
 use crate::rng::SimulationRng;
 use hawkeye_policy::{
-    CoverageSource, OutsideRegions, Overhead, OverheadSource, PAGES_PER_REGION, PageOrder,
-    PageOrders, ProcessId, ProcessRules, ProcessSample, RegionAddr, RegionSample,
+    CoverageSource, MemoryOutsideRegions, PAGES_PER_REGION, PageOrder, PageOrderSet, ProcessId,
+    ProcessSample, ProcessSettings, RegionAddr, RegionSample, TranslationOverhead,
+    TranslationOverheadSource,
 };
 use rand_distr::{Binomial, Distribution};
 use std::ops::Range;
@@ -58,10 +59,10 @@ impl Program {
         &mut self,
         kernel: &SimulatedKernel,
         now: Duration,
-        promotable: PageOrders,
+        promotable: PageOrderSet,
     ) -> ProcessSample {
         let mut regions = kernel.region_samples(self.space).unwrap_or_default();
-        // Memory that could never be huge is no region of a process (`OutsideRegions`).
+        // Memory that could never be huge is no region of a process (`MemoryOutsideRegions`).
         regions.retain(|sample| kernel.holds_region(self.space, sample.region));
         let beyond_huge = promotable.largest() > Some(PageOrder::HUGE);
         let window = self.windows.remove(&WindowObserver::Manager);
@@ -312,7 +313,7 @@ pub(super) fn build_process_sample(
     let ran = window.filter(|(_, tally, _)| tally.cycles > 0.0);
     let lasted_ns = |opened| now.saturating_sub(opened).as_nanos() as f64;
     ProcessSample {
-        outside: OutsideRegions::default(),
+        outside: MemoryOutsideRegions::default(),
         faults: None,
         process,
         source: match window {
@@ -322,14 +323,17 @@ pub(super) fn build_process_sample(
         regions,
         first_touches: 0,
         overhead: ran.map(|(_, tally, _)| {
-            Overhead::exact(tally.overhead_percent(), OverheadSource::Counters)
+            TranslationOverhead::new_without_error(
+                tally.overhead_percent(),
+                TranslationOverheadSource::Counters,
+            )
         }),
         walks_seen: 1.0,
         cpu_cores: window.map_or(1.0, |(opened, _, busy_ns)| {
             busy_ns / lasted_ns(opened).max(1.0)
         }),
         age: now,
-        terms: ProcessRules::default(),
+        terms: ProcessSettings::default(),
     }
 }
 

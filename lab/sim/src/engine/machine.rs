@@ -12,7 +12,7 @@ use crate::mmu::TlbPageGroups;
 use crate::simulation_setup::SimulationSetup;
 use crate::systems::SimulatedSystem;
 use crate::workloads::{Process, WorkloadSpec};
-use hawkeye_policy::{HUGE_PAGE_BYTES, PageOrders, ProcessId};
+use hawkeye_policy::{HUGE_PAGE_BYTES, PageOrderSet, ProcessId};
 use std::time::Duration;
 
 /// A simulated machine and its programs; see the module's documentation.
@@ -21,8 +21,8 @@ pub struct Engine {
     pub(super) kernel: SimulatedKernel,
     pub(super) cores: u32,
     /// Sizes that a TLB entry can have beside that of a base page.
-    pub(super) entries: PageOrders,
-    pub(super) promotable: PageOrders,
+    pub(super) entries: PageOrderSet,
+    pub(super) promotable: PageOrderSet,
     pub(super) measuring: SampleSettings,
     pub(super) now: Duration,
     pub(super) programs: Vec<Program>,

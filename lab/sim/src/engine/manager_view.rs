@@ -10,8 +10,8 @@ use hawkeye_manager::{
     RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
-    Errno, HUGE_PAGE_BYTES, MachineShape, MemoryScope, MemoryState, MemoryUse, PageOrder,
-    PageOrders, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
+    Errno, HUGE_PAGE_BYTES, MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrder,
+    PageOrderSet, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
 };
 use std::time::Duration;
 
@@ -97,7 +97,7 @@ impl Machine for Engine {
         }
     }
 
-    fn processes(&mut self, _until: Duration) -> SliceProgress<Vec<ProcessId>> {
+    fn admit_and_list_processes(&mut self, _until: Duration) -> SliceProgress<Vec<ProcessId>> {
         let mut there: Vec<&Program> = self.programs.iter().filter(|p| p.is_alive()).collect();
         there.sort_by_key(|program| program.arrives);
         let guests = self.guests.iter().filter(|guest| guest.is_alive());
@@ -105,7 +105,7 @@ impl Machine for Engine {
         SliceProgress::Done(guests.chain(there.iter().map(|p| p.id)).collect())
     }
 
-    fn memory(&mut self) -> Result<MemoryState> {
+    fn read_memory_state(&mut self) -> Result<MemoryState> {
         Ok(MemoryState {
             machine: self.kernel.memory_use(),
             groups: Vec::new(),
@@ -114,7 +114,7 @@ impl Machine for Engine {
         })
     }
 
-    fn memory_use(&mut self, scope: &MemoryScope) -> Result<MemoryUse> {
+    fn read_memory_use(&mut self, scope: &MemoryScope) -> Result<MemoryUse> {
         match scope {
             MemoryScope::Machine => Ok(self.kernel.memory_use()),
             MemoryScope::Group(name) => {
@@ -123,9 +123,9 @@ impl Machine for Engine {
         }
     }
 
-    fn shape(&self) -> MachineShape {
+    fn page_properties(&self) -> MachinePageProperties {
         let costs = self.kernel.costs();
-        MachineShape {
+        MachinePageProperties {
             tlb: self.entries,
             promotable: self.promotable,
             at_faults: self.kernel.faults.offered_sizes,
@@ -174,7 +174,7 @@ impl Machine for Engine {
         }
     }
 
-    fn scan_zeros(
+    fn count_zero_pages_in_huge_page(
         &mut self,
         process: ProcessId,
         region: RegionAddr,
@@ -219,7 +219,7 @@ impl Machine for Engine {
         }))
     }
 
-    fn own_costs(&self) -> ManagementCosts {
+    fn management_costs(&self) -> ManagementCosts {
         ManagementCosts {
             cpu: self.manager_cpu,
             longest_call: self.longest_call,
@@ -311,7 +311,7 @@ impl Sampling for Engine {
 }
 
 impl FaultPageSizes for Engine {
-    fn set_fault_sizes(&mut self, process: ProcessId, orders: PageOrders) -> Result<()> {
+    fn set_fault_sizes(&mut self, process: ProcessId, orders: PageOrderSet) -> Result<()> {
         let space = self.space_of(process)?;
         let set = self.kernel.set_fault_sizes(space, orders);
         set.map_err(other_machine_error)
@@ -321,7 +321,7 @@ impl FaultPageSizes for Engine {
 impl HugePageReserve for Engine {}
 
 impl Prefault for Engine {
-    fn take_prefaulted(&mut self, process: ProcessId) -> u64 {
+    fn take_prefaulted_bytes(&mut self, process: ProcessId) -> u64 {
         let filled = self.filler.as_mut().and_then(|f| f.filled.remove(&process));
         filled.unwrap_or(0)
     }

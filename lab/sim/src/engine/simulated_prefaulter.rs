@@ -49,7 +49,7 @@ impl SimulatedPrefaulter {
         }
         let alive = |id| programs.iter().any(|p| p.id == id && p.is_alive());
         self.predictor.retain_processes(alive);
-        self.predictor.forget_ended(now);
+        self.predictor.forget_ended_streams(now);
         let mut now = now;
         while now < until {
             let Some(took) = self.do_next_task(kernel, programs, now) else {
@@ -72,7 +72,7 @@ impl SimulatedPrefaulter {
             let (in_use, took) =
                 check_region_in_use(kernel, programs, task, PAGES_PER_REGION - IN_USE_PAGES);
             match in_use {
-                Some(in_use) => self.predictor.on_use_check(task, in_use),
+                Some(in_use) => self.predictor.on_use_check_result(task, in_use),
                 None => self.predictor.on_prefault_lost(task),
             }
             return Some(took);
@@ -84,7 +84,7 @@ impl SimulatedPrefaulter {
         {
             let (in_use, took) = check_region_in_use(kernel, programs, task, PAGES_PER_REGION);
             match in_use {
-                Some(in_use) => self.predictor.on_progress_check(now, task, in_use),
+                Some(in_use) => self.predictor.on_progress_check_result(now, task, in_use),
                 None => self.predictor.on_prefault_lost(task),
             }
             return Some(took);
@@ -94,16 +94,18 @@ impl SimulatedPrefaulter {
             return None;
         }
         let room = &self.room;
-        let task = self.predictor.next_prefault(now, |process, head| {
-            let room_regions = room.get(&process).copied().filter(|room| *room > 0)?;
-            let program = programs.iter().find(|p| p.id == process)?;
-            let mut lots = program.lots.iter();
-            let lot = lots.find(|lot| lot.region_number(head).is_some())?;
-            Some(PrefaultLimits {
-                mapped: lot.byte_range(),
-                room_regions,
-            })
-        })?;
+        let task = self
+            .predictor
+            .hand_out_next_prefault(now, |process, head| {
+                let room_regions = room.get(&process).copied().filter(|room| *room > 0)?;
+                let program = programs.iter().find(|p| p.id == process)?;
+                let mut lots = program.lots.iter();
+                let lot = lots.find(|lot| lot.region_number(head).is_some())?;
+                Some(PrefaultLimits {
+                    mapped: lot.byte_range(),
+                    room_regions,
+                })
+            })?;
         let program = programs.iter_mut().find(|p| p.id == task.process)?;
         let (what, took) = match kernel.prefault_region(program.space, task.region) {
             Ok(paid) => (PrefaultResult::Done, paid),

@@ -3,7 +3,7 @@
 use super::region_table::RegionTable;
 use super::{KernelError, Result};
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr,
+    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrderSet, RegionAddr,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -111,7 +111,7 @@ pub(crate) struct AddressSpace {
     pub(crate) swapped: u64,
     pub(crate) faults: FaultCounts,
     /// Sizes below a huge page that its first touches map, if it has sizes of its own.
-    pub(crate) fault_sizes: Option<PageOrders>,
+    pub(crate) fault_sizes: Option<PageOrderSet>,
     pub(crate) many_sizes: bool,
     pub(crate) charged: Duration,
     pub(crate) mergeable: bool,

@@ -1,7 +1,7 @@
 //! Errors of a kernel.
 
 use super::SpaceId;
-use hawkeye_policy::{PageOrder, PageOrders, RegionAddr};
+use hawkeye_policy::{PageOrder, PageOrderSet, RegionAddr};
 use std::ops::Range;
 use thiserror::Error;
 
@@ -32,7 +32,7 @@ pub enum KernelError {
     NoFrames(SpaceId, RegionAddr, PageOrder),
     /// The kernel can't map pages of all of these sizes at first touches.
     #[error("the kernel can't map pages of all of these sizes at first touches: {0}")]
-    Sizes(PageOrders),
+    Sizes(PageOrderSet),
     /// The operation needs a huge page, and the region is none.
     #[error("region {1} of address space {0} is not a huge page")]
     NotHuge(SpaceId, RegionAddr),

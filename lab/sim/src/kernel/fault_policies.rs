@@ -1,6 +1,6 @@
 //! Behaviour of a kernel at a page fault: one constant for each system.
 
-use hawkeye_policy::{PageOrder, PageOrders};
+use hawkeye_policy::{PageOrder, PageOrderSet};
 
 /// The first page of a region in which nothing is mapped yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +35,9 @@ pub struct FaultPolicy {
     /// Sizes below a huge page that a first touch maps where it maps no huge page. It maps the
     /// largest that fits and for which memory is free. Not for processes that have sizes of their
     /// own ([`SimulatedKernel::set_fault_sizes`](super::SimulatedKernel::set_fault_sizes)).
-    pub sizes: PageOrders,
+    pub sizes: PageOrderSet,
     /// Sizes that can be set for a process.
-    pub offered_sizes: PageOrders,
+    pub offered_sizes: PageOrderSet,
     /// When memory is zeroed.
     pub zeroing: ZeroingPolicy,
     /// Whether it keeps a bitmap of pages that were faulted in and not freed. With it, pages that a
@@ -50,8 +50,8 @@ pub struct FaultPolicy {
 /// Linux without huge pages (`enabled` is `never`): the paper's Linux-4KB.
 pub const LINUX_BASE: FaultPolicy = FaultPolicy {
     first_touch: FirstTouchPolicy::Base,
-    sizes: PageOrders::NONE,
-    offered_sizes: PageOrders::NONE,
+    sizes: PageOrderSet::NONE,
+    offered_sizes: PageOrderSet::NONE,
     zeroing: ZeroingPolicy::InFault,
     counts_faulted: false,
     shares_zero_page: true,
@@ -66,8 +66,8 @@ pub const LINUX_THP: FaultPolicy = FaultPolicy {
 
 /// 16 KiB to 1 MiB: all sizes below a huge page. Anonymous folios of two pages don't exist
 /// (`THP_ORDERS_ALL_ANON` of `include/linux/huge_mm.h`).
-pub const MTHP_SIZES: PageOrders = {
-    let mut sizes = PageOrders::NONE;
+pub const MTHP_SIZES: PageOrderSet = {
+    let mut sizes = PageOrderSet::NONE;
     let mut number = 2;
     while number < PageOrder::HUGE.log2_pages() as u8 {
         if let Some(order) = PageOrder::new(number) {

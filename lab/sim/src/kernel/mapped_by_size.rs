@@ -3,7 +3,9 @@
 use super::address_space::{RegionId, cut_at_regions, first_page};
 use super::{Result, SimulatedKernel, SpaceId};
 use crate::page_bits::PageBits;
-use hawkeye_policy::{BASE_PAGE_BYTES, OutsideRegions, PAGES_PER_REGION, PageOrder, RegionAddr};
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, MemoryOutsideRegions, PAGES_PER_REGION, PageOrder, RegionAddr,
+};
 use std::ops::Range;
 
 /// Memory in bytes by the order of the pages that map it.
@@ -63,9 +65,9 @@ impl SimulatedKernel {
     ///
     /// # Errors
     /// No such address space.
-    pub fn memory_outside_regions(&self, space: SpaceId) -> Result<OutsideRegions> {
+    pub fn memory_outside_regions(&self, space: SpaceId) -> Result<MemoryOutsideRegions> {
         let owned = self.space(space)?;
-        let mut outside = OutsideRegions::default();
+        let mut outside = MemoryOutsideRegions::default();
         for (start, last) in &owned.mappings {
             for end in pages_outside_whole_regions(*start..*last) {
                 for (order, pages) in aligned_blocks(end.clone()) {

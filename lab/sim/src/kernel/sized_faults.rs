@@ -7,7 +7,7 @@ use super::kernel_costs::total_time;
 use super::{KernelError, Result, SimulatedKernel, SpaceId, TouchedPages};
 use crate::memory::{AllocatedFrames, FrameContent};
 use crate::page_bits::PageBits;
-use hawkeye_policy::{PAGES_PER_REGION, PageOrder, PageOrders};
+use hawkeye_policy::{PAGES_PER_REGION, PageOrder, PageOrderSet};
 
 impl SimulatedKernel {
     /// Sets the page sizes of first touches in an address space, out of the
@@ -15,7 +15,7 @@ impl SimulatedKernel {
     ///
     /// # Errors
     /// No such address space, or a size that isn't offered.
-    pub fn set_fault_sizes(&mut self, space: SpaceId, orders: PageOrders) -> Result<()> {
+    pub fn set_fault_sizes(&mut self, space: SpaceId, orders: PageOrderSet) -> Result<()> {
         if orders.intersection(self.faults.offered_sizes) != orders {
             return Err(KernelError::Sizes(orders));
         }
@@ -35,7 +35,7 @@ impl SimulatedKernel {
         let space = self.space(at.space)?;
         let mapping = space.mapping_of_page(page);
         let own = space.fault_sizes.unwrap_or(self.faults.sizes);
-        let allowed = mapping.as_ref().map_or(PageOrders::NONE, |_| own);
+        let allowed = mapping.as_ref().map_or(PageOrderSet::NONE, |_| own);
         let Some(smallest) = allowed.iter().next() else {
             // Another mapping may allow other sizes.
             let here = mapping.map_or(1, |mapping| mapping.end - page);

@@ -6,7 +6,7 @@ use super::memory_model::MemorySpec;
 use super::page_tables::{NestedCaches, WalkCacheSizes};
 use super::tlb_page_groups::{TlbPageGroup, TlbPageGroups};
 use super::two_level_tlb::{GiantPages, L1TlbSpec, L2TlbSpec};
-use hawkeye_policy::{PageOrder, PageOrders};
+use hawkeye_policy::{PageOrder, PageOrderSet};
 use serde::{Deserialize, Serialize};
 
 /// One core and its private resources.
@@ -50,7 +50,7 @@ const MAX_WALK_ENTRIES: u32 = 255;
 
 impl ProcessorSpec {
     /// Sizes that an entry of its TLBs can have beside that of a base page.
-    pub fn entry_orders(&self) -> PageOrders {
+    pub fn entry_orders(&self) -> PageOrderSet {
         let TlbPageGroups { base, huge } = self.groups;
         let order = |of: PageOrder, group: Option<TlbPageGroup>| {
             let order = of.log2_pages() + group?.order;

@@ -4,7 +4,7 @@ use crate::mmu::translation::PageTableLevels;
 use crate::mmu::{PROCESSORS, ProcessorSpec};
 use crate::simulate::SimulationSetup;
 use crate::workloads::{ByteSize, WorkloadSpec, WorkloadSpecError};
-use hawkeye_policy::Rate;
+use hawkeye_policy::RatePerSecond;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
@@ -102,7 +102,7 @@ impl SweepParameter {
             ("costs", path) => setup.costs = self.with_value_put(&setup.costs, path, value)?,
             ("system", ["rate_per_s"]) => {
                 let rate: f64 = self.parse_value(value, "a number")?;
-                let rate = Rate::per_second(rate);
+                let rate = RatePerSecond::new(rate);
                 setup.rate = Some(rate.map_err(|e| self.refused_value_error(value, e))?);
             }
             ("system", path) => setup.tuning = self.with_value_put(&setup.tuning, path, value)?,

@@ -323,7 +323,7 @@ mod tests {
                 present: 400,
                 accessed,
                 runs,
-                ..RegionSample::untouched(RegionAddr::containing(region << 21))
+                ..RegionSample::new_full_and_untouched(RegionAddr::containing(region << 21))
             },
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::support::{one, reader};
 use hawkeye_manager::{Machine, MachineError, Sampling};
-use hawkeye_policy::{ProcessId, ProcessSample, Rate};
+use hawkeye_policy::{ProcessId, ProcessSample, RatePerSecond};
 use hawkeye_sim::engine::{Engine, ProgramFigures};
 use hawkeye_sim::simulate::{SimulationResult, SimulationSetup, simulate};
 use hawkeye_sim::systems;
@@ -22,7 +22,7 @@ pub fn small() -> SimulationSetup {
 pub fn fragmented(rate: f64) -> SimulationSetup {
     SimulationSetup {
         fragmented: 1.0,
-        rate: Rate::per_second(rate).ok(),
+        rate: RatePerSecond::new(rate).ok(),
         ..small()
     }
 }
@@ -50,7 +50,7 @@ pub fn engine(system: &str, workload: &WorkloadSpec, setup: &SimulationSetup) ->
 }
 
 pub fn only(engine: &mut Engine) -> ProcessId {
-    let processes = engine.processes(Duration::from_secs(3600));
+    let processes = engine.admit_and_list_processes(Duration::from_secs(3600));
     processes.done().expect("all have joined")[0]
 }
 

@@ -16,7 +16,7 @@ fn first_promoted(
     let mut manager = build_manager(&system, workload, setup).unwrap();
     while manager.journal().totals().promoted < count {
         assert_eq!(
-            manager.run_due_work(),
+            manager.run_due_work_and_wait(),
             LoopWakeReason::Deadline,
             "it ended too soon"
         );

@@ -18,7 +18,7 @@ const REFILLED: &str = r#"
 fn recovery_prevents_running_out_of_memory_under_huge_pages() {
     let setup = SimulationSetup {
         memory_bytes: 256 << 20,
-        rate: hawkeye_policy::Rate::per_second(20.0).ok(),
+        rate: hawkeye_policy::RatePerSecond::new(20.0).ok(),
         ..small()
     };
     let workload = program(AREAS, REFILLED);

@@ -3,7 +3,7 @@
 use crate::common::{RANDOM, accessing, engine, only, parse, run, sample, small};
 use crate::support::reader;
 use hawkeye_manager::{FaultPageSizes, Machine, MachineError, PromotionResult, Sampling};
-use hawkeye_policy::{PageOrder, PageOrders, RegionAddr, SampleKinds};
+use hawkeye_policy::{PageOrder, PageOrderSet, RegionAddr, SampleKinds};
 use hawkeye_sim::engine::Engine;
 use hawkeye_sim::mmu::{ICE_LAKE, NEOVERSE_V2, ProcessorSpec, ZEN_4};
 use hawkeye_sim::simulate::SimulationSetup;
@@ -72,8 +72,9 @@ fn filled() -> String {
 
 #[test]
 fn the_machine_says_which_sizes_there_are() {
-    let sizes = |processor| engine("hawkeye-sizes", &parse(&filled()), &on(processor)).shape();
-    let of = |numbers: &[u8]| numbers.iter().map(|n| order(*n)).collect::<PageOrders>();
+    let sizes =
+        |processor| engine("hawkeye-sizes", &parse(&filled()), &on(processor)).page_properties();
+    let of = |numbers: &[u8]| numbers.iter().map(|n| order(*n)).collect::<PageOrderSet>();
     assert_eq!(sizes(ICE_LAKE).tlb, of(&[9, 18]));
     assert_eq!(sizes(ZEN_4).tlb, of(&[2, 9, 18]));
     let arm = sizes(NEOVERSE_V2);
@@ -83,10 +84,10 @@ fn the_machine_says_which_sizes_there_are() {
     );
     assert_eq!(arm.at_faults, of(&[2, 3, 4, 5, 6, 7, 8]));
     assert_eq!((arm.cores, arm.memory_bytes), (4.0, 512 << 20));
-    let linux = engine("linux", &parse(&filled()), &on(NEOVERSE_V2)).shape();
+    let linux = engine("linux", &parse(&filled()), &on(NEOVERSE_V2)).page_properties();
     assert_eq!(
         (linux.promotable, linux.at_faults),
-        (PageOrders::HUGE, PageOrders::NONE)
+        (PageOrderSet::HUGE, PageOrderSet::NONE)
     );
 }
 
@@ -149,7 +150,7 @@ fn pieces_are_no_regions_and_get_what_their_process_is_given() -> Result<(), Mac
     assert_eq!(left.iter().sum::<u64>(), left[5]);
     assert!((12 << 20..20 << 20).contains(&left[5]), "{left:?}");
     assert_eq!(sample.outside.resident_bytes, left[5]);
-    machine.set_fault_sizes(process, PageOrders::NONE.with(K64))?;
+    machine.set_fault_sizes(process, PageOrderSet::NONE.with(K64))?;
     machine.wait_until(Duration::from_secs(90));
     let outside = crate::common::sample(&mut machine, process)?.outside;
     assert_eq!(
@@ -236,19 +237,19 @@ proptest! {
         machine.wait_until(Duration::from_millis(10));
         let process = only(&mut machine);
         for step in steps {
-            if machine.processes(Duration::from_secs(3600)).done().expect("all have joined").is_empty() {
+            if machine.admit_and_list_processes(Duration::from_secs(3600)).done().expect("all have joined").is_empty() {
                 break;
             }
             match step {
                 SizeStep::Promote(number, size) => {
-                    let sizes = machine.shape().promotable;
+                    let sizes = machine.page_properties().promotable;
                     let sizes: Vec<_> = sizes.iter().collect();
                     let size = sizes[usize::from(size) % sizes.len()];
                     machine.promote(process, region(number), size, 0).ok();
                 }
                 SizeStep::Recover(number) => { machine.recover_bloat(process, region(number)).ok(); }
                 SizeStep::Sizes(bits) => {
-                    let offered = machine.shape().at_faults;
+                    let offered = machine.page_properties().at_faults;
                     let chosen = offered.iter().filter(|order| bits >> (order.log2_pages() - 2) & 1 == 1);
                     machine.set_fault_sizes(process, chosen.collect()).ok();
                 }

@@ -1,7 +1,7 @@
 //! The page table compared with a naive one, and bulk faults with single ones.
 
 use crate::common::*;
-use hawkeye_policy::{PageOrder, PageOrders, RegionSample};
+use hawkeye_policy::{PageOrder, PageOrderSet, RegionSample};
 use hawkeye_sim::kernel::fault_policies::{
     FREEBSD, FaultPolicy, HAWKEYE_HUGE, HAWKEYE_SIZES, LINUX_BASE, LINUX_THP, MTHP_SIZES,
 };
@@ -66,7 +66,7 @@ fn order(index: u8) -> PageOrder {
         .unwrap_or(PageOrder::HUGE)
 }
 
-fn orders(bits: u8) -> PageOrders {
+fn orders(bits: u8) -> PageOrderSet {
     MTHP_SIZES
         .iter()
         .filter(|order| bits >> (order.log2_pages() - 2) & 1 == 1)

@@ -1,7 +1,7 @@
 //! Pages of other sizes than base and huge ones.
 
 use crate::common::*;
-use hawkeye_policy::{PageOrder, PageOrders, RegionAddr};
+use hawkeye_policy::{PageOrder, PageOrderSet, RegionAddr};
 use hawkeye_sim::PageBits;
 use hawkeye_sim::kernel::fault_policies::{
     FaultPolicy, HAWKEYE_SIZES, LINUX_BASE, LINUX_THP, MTHP_SIZES,
@@ -17,7 +17,7 @@ fn order(number: u8) -> PageOrder {
     PageOrder::new(number).unwrap_or_default()
 }
 
-fn with_sizes(sizes: PageOrders) -> FaultPolicy {
+fn with_sizes(sizes: PageOrderSet) -> FaultPolicy {
     FaultPolicy {
         sizes,
         ..LINUX_BASE
@@ -47,7 +47,7 @@ fn the_largest_page_that_fits_is_given() -> TestResult {
 
 #[test]
 fn nothing_may_be_in_the_block_of_a_page() -> TestResult {
-    let sizes = with_sizes(PageOrders::NONE.with(K64).with(order(2)));
+    let sizes = with_sizes(PageOrderSet::NONE.with(K64).with(order(2)));
     let (mut kernel, space) = machine(64 * MIB, 4 * MIB, sizes)?;
     kernel.touch(space, bytes_at(0, 4 * KIB), PageAccess::Read)?;
     // The zero page is mapped: 64 KiB don't fit, nor do the first 16.
@@ -66,7 +66,7 @@ fn nothing_may_be_in_the_block_of_a_page() -> TestResult {
 #[test]
 fn one_sized_fault_costs_less_than_its_base_faults() -> TestResult {
     let costs = KernelCosts::paper();
-    let (mut kernel, space) = machine(64 * MIB, 4 * MIB, with_sizes(PageOrders::NONE.with(K64)))?;
+    let (mut kernel, space) = machine(64 * MIB, 4 * MIB, with_sizes(PageOrderSet::NONE.with(K64)))?;
     let touched = kernel.touch(space, bytes_at(0, 64 * KIB), PageAccess::Write)?;
     let zeroing = Duration::from_nanos(16 * costs.zero_base_ns);
     let fault = touched.time.saturating_sub(zeroing);
@@ -78,7 +78,7 @@ fn one_sized_fault_costs_less_than_its_base_faults() -> TestResult {
 
 #[test]
 fn fragmented_memory_gives_smaller_folios() -> TestResult {
-    let sizes = with_sizes(PageOrders::NONE.with(K64).with(order(8)));
+    let sizes = with_sizes(PageOrderSet::NONE.with(K64).with(order(8)));
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, sizes)?;
     // One frame of each pageblock is taken, so its half has no free 1 MiB. Such halves are used
     // only after all others.
@@ -111,11 +111,11 @@ fn processes_have_sizes_of_their_own_where_they_are_offered() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HAWKEYE_SIZES)?;
     kernel.touch(space, bytes_at(0, MIB), PageAccess::Write)?;
     assert_eq!(kib(&kernel, space, PageOrder::BASE), 1024);
-    kernel.set_fault_sizes(space, PageOrders::NONE.with(K64))?;
+    kernel.set_fault_sizes(space, PageOrderSet::NONE.with(K64))?;
     kernel.touch(space, bytes_at(MIB, MIB), PageAccess::Write)?;
     assert_eq!(kib(&kernel, space, K64), 1024);
-    let refused = kernel.set_fault_sizes(space, PageOrders::HUGE);
-    assert_eq!(refused, Err(KernelError::Sizes(PageOrders::HUGE)));
+    let refused = kernel.set_fault_sizes(space, PageOrderSet::HUGE);
+    assert_eq!(refused, Err(KernelError::Sizes(PageOrderSet::HUGE)));
     let (mut other, space) = machine(64 * MIB, 16 * MIB, LINUX_BASE)?;
     assert!(other.set_fault_sizes(space, MTHP_SIZES).is_err());
     Ok(())
@@ -126,7 +126,7 @@ fn partly_freed_folio_splits_into_largest_blocks() -> TestResult {
     let (mut kernel, space) = machine(
         64 * MIB,
         4 * MIB,
-        with_sizes(PageOrders::NONE.with(order(5))),
+        with_sizes(PageOrderSet::NONE.with(order(5))),
     )?;
     kernel.touch(space, bytes_at(0, 128 * KIB), PageAccess::Write)?;
     let free = kernel.figures().free_bytes;
@@ -147,7 +147,8 @@ fn partly_freed_folio_splits_into_largest_blocks() -> TestResult {
 
 #[test]
 fn swapped_folios_become_base_pages() -> TestResult {
-    let (mut kernel, space) = swapping(16 * MIB, 32 * MIB, with_sizes(PageOrders::NONE.with(K64)))?;
+    let (mut kernel, space) =
+        swapping(16 * MIB, 32 * MIB, with_sizes(PageOrderSet::NONE.with(K64)))?;
     kernel.touch(space, bytes_at(0, 20 * MIB), PageAccess::Write)?;
     let figures = kernel.space_figures(space)?;
     assert!(figures.swapped_bytes > 0);
@@ -260,7 +261,7 @@ fn movable_pages_are_moved_out_of_a_range() -> TestResult {
 
 #[test]
 fn compaction_moves_large_pages_as_wholes() -> TestResult {
-    let sizes = with_sizes(PageOrders::NONE.with(K64));
+    let sizes = with_sizes(PageOrderSet::NONE.with(K64));
     let (mut kernel, space) = machine(64 * MIB, 64 * MIB, sizes)?;
     kernel.touch(space, bytes_at(0, 48 * MIB), PageAccess::Write)?;
     // Three of four pages of 64 KiB are freed, everywhere.

@@ -5,7 +5,7 @@ use super::finding::{AdviceVerdict, Finding, Recommendation, RemedyEffectTime, W
 use crate::text_format::{
     WrappedText, clip_printable, format_bytes, format_count, format_duration,
 };
-use hawkeye_policy::OverheadSource;
+use hawkeye_policy::TranslationOverheadSource;
 
 pub fn advice_text(facts: &AdviceFacts, advice: &Recommendation) -> String {
     let identity = &facts.surroundings.identity;
@@ -141,7 +141,7 @@ pub fn finding_sentence(finding: &Finding) -> String {
         Finding::MemoryShort { cgroup, usage, high_percent } => format!(
             "Memory is short: {} uses {:.0} % of {}, and nothing is promoted at {high_percent} % or more.",
             scope(cgroup),
-            usage.percent(),
+            usage.used_percent(),
             format_bytes(usage.total_bytes),
         ),
         Finding::LimitNear { cgroup, room_bytes } => format!(
@@ -155,11 +155,11 @@ pub fn finding_sentence(finding: &Finding) -> String {
 fn translation_cost_sentence(cost: &TranslationCost) -> String {
     let overhead = &cost.overhead;
     let method = match overhead.source {
-        OverheadSource::Counters => "counted by the processor",
-        OverheadSource::WalkRate => {
+        TranslationOverheadSource::Counters => "counted by the processor",
+        TranslationOverheadSource::WalkRate => {
             "estimated from the pages that it touches within milliseconds and the cost of page walks here"
         }
-        OverheadSource::Assumed => "assumed",
+        TranslationOverheadSource::Assumed => "assumed",
     };
     let [lowest, highest] = cost.windows_percent;
     let windows = match cost.windows {

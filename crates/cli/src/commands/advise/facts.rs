@@ -2,7 +2,7 @@
 
 use crate::allocator_env_plan::AllocatorEnvPlan;
 use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, HugePageContext, MappingGroup};
-use hawkeye_policy::{BASE_PAGE_BYTES, MemoryUse, Overhead, PAGES_PER_REGION};
+use hawkeye_policy::{BASE_PAGE_BYTES, MemoryUse, PAGES_PER_REGION, TranslationOverhead};
 use serde::{Serialize, Serializer};
 
 #[derive(Clone, Debug, Serialize)]
@@ -69,7 +69,7 @@ pub enum TranslationNotMeasured {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TranslationCost {
     /// The median of all windows.
-    pub overhead: Overhead,
+    pub overhead: TranslationOverhead,
     /// The part that comes from memory already under huge pages, in per cent of its CPU time.
     pub huge_percent: f64,
     /// The lowest and the highest of all windows, in per cent.

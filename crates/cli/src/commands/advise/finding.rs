@@ -1,11 +1,11 @@
 //! The types of findings; no logic.
 
 use super::facts::{OtherManager, TranslationCost, TranslationNotMeasured};
-use hawkeye_policy::{MemoryUse, ProcessRules};
+use hawkeye_policy::{MemoryUse, ProcessSettings};
 use serde::Serialize;
 
 /// Savings worth acting on, in per cent of a process's CPU time; the same as in the policies.
-pub const WORTH_PERCENT: f64 = ProcessRules::MIN_OVERHEAD_PERCENT;
+pub const WORTH_PERCENT: f64 = ProcessSettings::MIN_OVERHEAD_PERCENT;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]

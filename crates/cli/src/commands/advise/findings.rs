@@ -4,7 +4,7 @@ use super::facts::{AdviceFacts, BaseRegionFacts, TranslationNotMeasured};
 use super::finding::{AdviceVerdict, Finding, Recommendation, WORTH_PERCENT};
 use super::remedies::remedies_for_findings;
 use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, MappingGroup};
-use hawkeye_policy::{HUGE_PAGE_BYTES, Overhead, Watermarks};
+use hawkeye_policy::{HUGE_PAGE_BYTES, TranslationOverhead, Watermarks};
 
 pub fn recommendation_from_facts(facts: &AdviceFacts) -> Recommendation {
     let mut findings = Vec::new();
@@ -39,7 +39,7 @@ fn judge_gain(facts: &AdviceFacts, findings: &mut Vec<Finding>) -> AdviceVerdict
         }
     };
     findings.push(Finding::Costs { cost: cost.clone() });
-    let Overhead {
+    let TranslationOverhead {
         percent,
         low_percent,
         high_percent,

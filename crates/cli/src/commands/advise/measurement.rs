@@ -20,7 +20,7 @@ use hawkeye_linux::sample::pagemap;
 use hawkeye_linux::sample::process_meter::{MeasuredWindow, ProcessMeter};
 use hawkeye_linux::sample::sampler::SamplerBackend;
 use hawkeye_linux::sample::walk_costs;
-use hawkeye_policy::{BloatThreshold, Overhead, RegionAddr, RegionSample};
+use hawkeye_policy::{BloatThreshold, RegionAddr, RegionSample, TranslationOverhead};
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -73,7 +73,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
         CgroupLimits::of_this_machine().read_limited_cgroups(Duration::ZERO, &[process.id]);
     let fullest = groups
         .into_iter()
-        .max_by(|a, b| a.usage.percent().total_cmp(&b.usage.percent()));
+        .max_by(|a, b| a.usage.used_percent().total_cmp(&b.usage.used_percent()));
     let surroundings = HugePageContext::of_process(pid)?;
     let cgroup = fullest.map(|group| (group.name, group.usage));
     let sources = HugePageSources::of_machine(surroundings.settings.enabled.as_deref());
@@ -134,7 +134,7 @@ fn median_cost(windows: &[MeasuredWindow]) -> Result<TranslationCost, Translatio
     let overhead = |window: &MeasuredWindow| window.counted.or(window.estimate.overhead);
     let ran = |window| Some((overhead(window)?, window));
     let ran = windows.iter().filter_map(ran);
-    let mut ran: Vec<(Overhead, &MeasuredWindow)> = ran.collect();
+    let mut ran: Vec<(TranslationOverhead, &MeasuredWindow)> = ran.collect();
     ran.sort_by(|a, b| a.0.percent.total_cmp(&b.0.percent));
     let (Some(lowest), Some(highest), Some(middle)) =
         (ran.first(), ran.last(), ran.get(ran.len() / 2))
@@ -213,18 +213,20 @@ fn count_zero_pages_in_sample(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_policy::OverheadSource;
-    use hawkeye_policy::walk_rate::{OverheadEstimate, RegionWalks};
+    use hawkeye_policy::TranslationOverheadSource;
+    use hawkeye_policy::walk_rate::{OverheadEstimate, RegionWalksPerSecond};
 
     fn window(percent: Option<f64>, walks: &[u32]) -> MeasuredWindow {
-        let region = |(n, walks): (usize, &u32)| RegionWalks {
+        let region = |(n, walks): (usize, &u32)| RegionWalksPerSecond {
             region: RegionAddr::containing((n as u64) << 21),
             expected_per_s: 0,
             counted_per_s: *walks,
         };
         MeasuredWindow {
             estimate: OverheadEstimate {
-                overhead: percent.map(|it| Overhead::exact(it, OverheadSource::WalkRate)),
+                overhead: percent.map(|it| {
+                    TranslationOverhead::new_without_error(it, TranslationOverheadSource::WalkRate)
+                }),
                 huge_percent: 1.0,
                 cpu_cores: 0.5,
                 walks: walks.iter().enumerate().map(region).collect(),
@@ -248,7 +250,7 @@ mod tests {
     #[test]
     fn rank_and_share_of_a_region_come_from_different_windows() {
         let base: Vec<RegionSample> = (0..3)
-            .map(|n| RegionSample::untouched(RegionAddr::containing(n << 21)))
+            .map(|n| RegionSample::new_full_and_untouched(RegionAddr::containing(n << 21)))
             .collect();
         let windows = [window(None, &[100, 900, 0]), window(None, &[300, 100, 0])];
         let ranked = rank_regions(&base, &windows);

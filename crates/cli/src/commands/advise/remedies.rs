@@ -185,7 +185,7 @@ mod tests {
             facts.surroundings.identity.unit = unit.map(str::to_owned);
             let rule = config_rule_text(&facts);
             let config = Config::parse("advice", &rule).expect("the rule can be parsed");
-            let verdict = config.rules.evaluate(&facts.surroundings.identity);
+            let verdict = config.rules.evaluate_process(&facts.surroundings.identity);
             let verdict = format!("{verdict:?}");
             assert!(verdict.contains("Include"), "{rule}: {verdict}");
             assert!(!rule.contains("session"), "{rule}");

@@ -10,8 +10,8 @@ use crate::view::{
     AddressStrip, AddressStripColumn, DecisionView, Explanation, JournalEntryView, ManagerStatus,
     MemoryStatus, ProcessExplanation, ProcessStatus,
 };
-use hawkeye_manager::{JournalTotals, RecentRates};
-use hawkeye_policy::{CoverageSource, Overhead, OverheadSource};
+use hawkeye_manager::{JournalTotals, PromotionAndRecoveryRates};
+use hawkeye_policy::{CoverageSource, TranslationOverhead, TranslationOverheadSource};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
@@ -30,15 +30,15 @@ fn redis() -> ProcessStatus {
         unit: Some("redis.service".into()),
         rss_bytes: 4 << 30,
         huge_bytes: 1 << 30,
-        overhead: Some(Overhead {
+        overhead: Some(TranslationOverhead {
             low_percent: 22.0,
             high_percent: 40.0,
             at_least: true,
-            ..Overhead::exact(31.2, OverheadSource::WalkRate)
+            ..TranslationOverhead::new_without_error(31.2, TranslationOverheadSource::WalkRate)
         }),
         gain_percent: Some(24.0),
         bloat_bytes: 12 << 20,
-        pace: RecentRates {
+        pace: PromotionAndRecoveryRates {
             promoted_per_s: 3.1,
             split_per_s: 0.2,
             recovered_bytes_per_s: 1e6,
@@ -61,7 +61,10 @@ fn status() -> DaemonStatus {
         name: "java".into(),
         rss_bytes: 9 << 30,
         huge_bytes: 9 << 30,
-        overhead: Some(Overhead::exact(2.5, OverheadSource::Counters)),
+        overhead: Some(TranslationOverhead::new_without_error(
+            2.5,
+            TranslationOverheadSource::Counters,
+        )),
         gain_percent: Some(0.0),
         ..ProcessStatus::default()
     };
@@ -295,12 +298,12 @@ fn rows_are_as_wide_as_the_screen() {
         rss_bytes: 1023 << 20,
         huge_bytes: 1023 << 20,
         bloat_bytes: 1023 << 20,
-        overhead: Some(Overhead {
+        overhead: Some(TranslationOverhead {
             at_least: true,
-            ..Overhead::exact(100.0, OverheadSource::WalkRate)
+            ..TranslationOverhead::new_without_error(100.0, TranslationOverheadSource::WalkRate)
         }),
         gain_percent: Some(100.0),
-        pace: RecentRates {
+        pace: PromotionAndRecoveryRates {
             promoted_per_s: 12_345.0,
             split_per_s: 9_999.0,
             recovered_bytes_per_s: 0.0,

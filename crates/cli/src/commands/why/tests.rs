@@ -1,6 +1,6 @@
 use super::*;
 use crate::view::JournalEntryView;
-use hawkeye_policy::{CoverageSource, ProcessRules, RegionAddr};
+use hawkeye_policy::{CoverageSource, ProcessSettings, RegionAddr};
 
 #[test]
 fn addresses_are_hexadecimal_or_decimal() {
@@ -114,7 +114,7 @@ fn a_waiting_region_shows_its_place_in_the_queue_and_its_history() {
         accessed: 480,
         runs: 1,
         walks_per_s: 1200,
-        ..RegionSample::untouched(RegionAddr::containing(0x7f2a_4000_0000))
+        ..RegionSample::new_full_and_untouched(RegionAddr::containing(0x7f2a_4000_0000))
     };
     let split = "split, 512 KiB recovered in 0.5 ms: 128 zero base pages";
     let waits = RegionExplanation {
@@ -178,12 +178,12 @@ fn a_huge_region_shows_what_made_it_huge() {
 fn the_rule_that_includes_a_process_is_named_with_its_terms() {
     let managed = ProcessStatus {
         rule_name: Some("caches".into()),
-        terms: ProcessRules {
+        terms: ProcessSettings {
             weight: 2.0,
             max_huge_bytes: Some(8 << 30),
             rule: Some(1),
             promotes: false,
-            ..ProcessRules::default()
+            ..ProcessSettings::default()
         },
         ..redis()
     };

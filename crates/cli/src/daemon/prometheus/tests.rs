@@ -1,7 +1,7 @@
 use super::super::protocol::JournalFileStatus;
 use super::*;
 use crate::view::{BudgetWaitStatus, WaitingWork};
-use hawkeye_policy::{Errno, Overhead, OverheadSource};
+use hawkeye_policy::{Errno, TranslationOverhead, TranslationOverheadSource};
 
 fn redis() -> ProcessStatus {
     ProcessStatus {
@@ -10,7 +10,10 @@ fn redis() -> ProcessStatus {
         cgroup: Some("/system.slice/redis.service".into()),
         rss_bytes: 4 << 30,
         huge_bytes: 1 << 30,
-        overhead: Some(Overhead::exact(12.5, OverheadSource::WalkRate)),
+        overhead: Some(TranslationOverhead::new_without_error(
+            12.5,
+            TranslationOverheadSource::WalkRate,
+        )),
         promoted: 512,
         recovered_bytes: 4096,
         ..ProcessStatus::default()

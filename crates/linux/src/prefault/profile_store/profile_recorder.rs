@@ -4,7 +4,7 @@ use super::{Executable, ProfileStore, ProgramProfile};
 use crate::page_sizes::ObservedSize;
 use crate::processes::process::process_age;
 use crate::processes::process_reader::ProcessReader;
-use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrders, ProcessId, ProcessSample};
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrderSet, ProcessId, ProcessSample};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -32,8 +32,8 @@ struct ProcessProfile {
     since: Duration,
     /// Sizes at first touches that apply now, and since when. `held`: for how long each set
     /// applied.
-    sizes: Option<(PageOrders, Duration)>,
-    held: Vec<(PageOrders, Duration)>,
+    sizes: Option<(PageOrderSet, Duration)>,
+    held: Vec<(PageOrderSet, Duration)>,
     /// What was seen in this start.
     seen: ProgramProfile,
     filled_at_start_bytes: Option<u64>,
@@ -120,7 +120,7 @@ impl ProfileRecorder {
     pub(crate) fn record_fault_sizes(
         &mut self,
         process: ProcessId,
-        orders: PageOrders,
+        orders: PageOrderSet,
         now: Duration,
     ) {
         if let Some(profile) = self.profile_mut(process) {
@@ -132,7 +132,7 @@ impl ProfileRecorder {
         let Some(profile) = self.profile_mut(sample.process) else {
             return;
         };
-        let resident = sample.resident_bytes();
+        let resident = sample.resident_bytes_in_regions();
         let regions = sample.regions.len() as f64;
         let present: f64 = sample.regions.iter().map(|r| f64::from(r.present)).sum();
         let dense = present >= FILLED_SHARE * regions * f64::from(PAGES_PER_REGION);
@@ -164,7 +164,7 @@ impl ProcessProfile {
         }
     }
 
-    fn set_fault_sizes(&mut self, orders: PageOrders, now: Duration) {
+    fn set_fault_sizes(&mut self, orders: PageOrderSet, now: Duration) {
         self.add_elapsed_time(now);
         self.sizes = Some((orders, now));
     }
@@ -216,7 +216,7 @@ mod tests {
     use hawkeye_policy::PageOrder;
     use hawkeye_test_support::event_constructors::process_with_pid;
 
-    const SMALL: PageOrders = PageOrders::NONE.with(PageOrder::CONTIGUOUS);
+    const SMALL: PageOrderSet = PageOrderSet::NONE.with(PageOrder::CONTIGUOUS);
 
     fn page(from_start: bool) -> ProcessProfile {
         let known = ProgramProfile::new(Executable::at("/bin/a"));
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn the_sizes_that_held_longest_are_best() {
         let mut profile = page(true);
-        for (orders, at_s) in [(SMALL, 10), (PageOrders::NONE, 40), (SMALL, 45)] {
+        for (orders, at_s) in [(SMALL, 10), (PageOrderSet::NONE, 40), (SMALL, 45)] {
             profile.set_fault_sizes(orders, Duration::from_secs(at_s));
         }
         let record = profile

@@ -2,7 +2,7 @@
 
 use super::executable::Executable;
 use crate::machine_lease::own_files::UnusableReason;
-use hawkeye_policy::{PageOrder, PageOrders};
+use hawkeye_policy::{PageOrder, PageOrderSet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -106,13 +106,13 @@ impl ProgramProfile {
     }
 
     /// The sizes that were best; `None` where no start has shown that.
-    pub fn fault_sizes(&self) -> Option<PageOrders> {
+    pub fn fault_sizes(&self) -> Option<PageOrderSet> {
         let sizes = self.fault_sizes_bytes.as_ref()?.iter();
         Some(sizes.filter_map(|it| PageOrder::from_bytes(*it)).collect())
     }
 
     /// Notes the sizes that were best in a start that has ended.
-    pub(super) fn confirm_fault_sizes(&mut self, best: Option<PageOrders>) {
+    pub(super) fn confirm_fault_sizes(&mut self, best: Option<PageOrderSet>) {
         let Some(best) = best else {
             return;
         };
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn sizes_are_confirmed_start_by_start() {
-        let small = PageOrders::NONE.with(PageOrder::CONTIGUOUS);
+        let small = PageOrderSet::NONE.with(PageOrder::CONTIGUOUS);
         let mut record = record();
         assert_eq!(record.fault_sizes(), None);
         for (best, confirmed) in [(Some(small), 1), (Some(small), 2), (None, 2)] {
@@ -156,8 +156,8 @@ mod tests {
             assert_eq!(record.confirmed, confirmed);
             assert_eq!(record.fault_sizes(), Some(small));
         }
-        record.confirm_fault_sizes(Some(PageOrders::NONE));
-        assert_eq!(record.fault_sizes(), Some(PageOrders::NONE));
+        record.confirm_fault_sizes(Some(PageOrderSet::NONE));
+        assert_eq!(record.fault_sizes(), Some(PageOrderSet::NONE));
         assert_eq!(record.confirmed, 1);
     }
 

@@ -8,8 +8,8 @@ use crate::processes::proc_scanner::{ProcEntry, ProgramIdentity};
 use crate::processes::process;
 use crate::processes::process_selector::{ProcessSelector, VERDICT_AGE};
 use crate::sample::sampler::SampledProcess;
-use hawkeye_policy::slot_ranking::choose_processes;
-use hawkeye_policy::{ProcessId, ProcessIdentity, ProcessRules, SlotCandidate};
+use hawkeye_policy::management_slot_ranking::choose_managed_processes;
+use hawkeye_policy::{ManagementSlotCandidate, ProcessId, ProcessIdentity, ProcessSettings};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -23,11 +23,11 @@ pub(super) struct SlotAllocation {
 
 struct SlotRanking {
     most: usize,
-    candidates: Vec<SlotCandidate>,
+    candidates: Vec<ManagementSlotCandidate>,
     /// Newcomers that the rules have judged.
     evaluated: HashSet<ProcessId>,
     /// Newcomers that the rules include and that have not joined yet.
-    included: VecDeque<(ProcessId, ProcessIdentity, ProcessRules)>,
+    included: VecDeque<(ProcessId, ProcessIdentity, ProcessSettings)>,
     /// Processes that get a slot; `None` until all of them are judged.
     chosen: Option<HashSet<ProcessId>>,
 }
@@ -165,7 +165,7 @@ impl ManagedProcesses {
         &mut self,
         process: ProcessId,
         identity: ProcessIdentity,
-        terms: ProcessRules,
+        terms: ProcessSettings,
         program: Option<ProgramIdentity>,
         step: &mut ProcessUpdateStep,
     ) {
@@ -202,10 +202,10 @@ impl SlotRanking {
     /// they are. A candidate that the rules exclude is removed, and another one may get its slot.
     fn evaluate_candidates(&mut self, step: &mut ProcessUpdateStep) -> bool {
         loop {
-            let chosen: HashSet<ProcessId> = choose_processes(&self.candidates, self.most)
+            let chosen: HashSet<ProcessId> = choose_managed_processes(&self.candidates, self.most)
                 .into_iter()
                 .collect();
-            let is_new = |it: &&SlotCandidate| {
+            let is_new = |it: &&ManagementSlotCandidate| {
                 !it.managed && chosen.contains(&it.process) && !self.evaluated.contains(&it.process)
             };
             let new: Vec<ProcessId> = self

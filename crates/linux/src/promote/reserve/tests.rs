@@ -2,7 +2,7 @@ use super::*;
 use crate::own_memory::OwnMemory;
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::TargetCalls;
-use hawkeye_policy::saturating_cast::usize_of;
+use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use nix::sys::signal::{Signal, kill};
 use std::fs;
@@ -109,13 +109,13 @@ fn it_is_started_again_after_its_process_was_killed() {
 
 #[test]
 fn a_promotion_takes_a_page_of_the_reserve() {
-    let memory = OwnMemory::map(4 * usize_of(HUGE_PAGE_BYTES)).expect("memory can be mapped");
+    let memory = OwnMemory::map(4 * usize_from_u64(HUGE_PAGE_BYTES)).expect("memory can be mapped");
     let region = RegionAddr::containing(memory.address() + 2 * HUGE_PAGE_BYTES);
-    let offset = usize_of(region.start() - memory.address());
+    let offset = usize_from_u64(region.start() - memory.address());
     // SAFETY: within the mapping, to which no reference exists.
     unsafe {
         let start = memory.start().cast::<u8>().add(offset);
-        start.write_bytes(7, usize_of(HUGE_PAGE_BYTES));
+        start.write_bytes(7, usize_from_u64(HUGE_PAGE_BYTES));
     }
     fill(&RESERVE, 2, 2);
     wait_for(&RESERVE, |state| state.held == 2);
@@ -130,7 +130,7 @@ fn a_promotion_takes_a_page_of_the_reserve() {
     // SAFETY: as above.
     let kept = unsafe {
         let start = memory.start().cast::<u8>().add(offset);
-        std::slice::from_raw_parts(start.as_ptr(), usize_of(HUGE_PAGE_BYTES))
+        std::slice::from_raw_parts(start.as_ptr(), usize_from_u64(HUGE_PAGE_BYTES))
     };
     assert!(kept.iter().all(|byte| *byte == 7));
 }

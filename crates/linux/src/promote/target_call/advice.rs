@@ -5,7 +5,7 @@ use crate::error::{LinuxError, Result};
 use crate::processes::process::ProcessHandle;
 use crate::promote::process_madvise::{CLEAR, COLLAPSE, MADV_COLD, MadviseCall, PAGE_OUT, SPLIT};
 use crate::promote::reserve::RESERVE;
-use hawkeye_policy::saturating_cast::usize_of;
+use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, RegionAddr};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -135,7 +135,7 @@ impl TargetCalls {
         enough: u16,
     ) -> Result<Vec<u16>> {
         const PAGES_PER_CALL: u16 = 16;
-        let page_bytes = usize_of(BASE_PAGE_BYTES);
+        let page_bytes = usize_from_u64(BASE_PAGE_BYTES);
         let length = usize::from(PAGES_PER_CALL) * page_bytes;
         let mut zero = Vec::new();
         for first in (0..PAGES_PER_REGION).step_by(usize::from(PAGES_PER_CALL)) {

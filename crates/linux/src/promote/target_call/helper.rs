@@ -14,7 +14,7 @@ use super::message::{
 };
 use crate::processes::mapping_records::keep_new_records;
 use crate::promote::sched_fifo::Scheduling;
-use hawkeye_policy::saturating_cast::nanos_of;
+use hawkeye_policy::saturating_cast::nanos_of_duration;
 use nix::time::{ClockId, clock_gettime};
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
@@ -137,7 +137,7 @@ pub(crate) fn exit_process() -> ! {
 pub(crate) fn read_clock_ns(which: libc::clockid_t) -> u64 {
     // It fails only for clocks that do not exist.
     let time = clock_gettime(ClockId::from_raw(which));
-    time.map_or(0, |time| nanos_of(Duration::from(time)))
+    time.map_or(0, |time| nanos_of_duration(Duration::from(time)))
 }
 
 /// Waits for a request; returns the descriptor that came with it, or -1. `None` when the manager

@@ -1,7 +1,7 @@
 //! Overhead from counts: (walk cycles of loads + of stores) over cycles (paper, Table 4).
 
 use super::events::WalkEventSet;
-use hawkeye_policy::{Overhead, OverheadSource};
+use hawkeye_policy::{TranslationOverhead, TranslationOverheadSource};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -35,7 +35,11 @@ pub struct OverheadMeter {
 impl OverheadMeter {
     /// The overhead since the last call; `None` if nothing was counted. Threads that ended since
     /// then are lost from it; new threads count from their start.
-    pub fn update(&mut self, now: ThreadCounts, events: &WalkEventSet) -> Option<Overhead> {
+    pub fn update(
+        &mut self,
+        now: ThreadCounts,
+        events: &WalkEventSet,
+    ) -> Option<TranslationOverhead> {
         let (mut walks, mut cycles, mut enabled, mut running) = (0.0, 0.0, 0.0, 0.0);
         for (thread, counts) in &now {
             // Counters that went back belong to a new thread with a reused id.
@@ -64,13 +68,13 @@ impl OverheadMeter {
         // The overhead in the time without counts is unknown, which widens the bounds.
         let unseen = 1.0 - running / enabled;
         let factor = if events.is_estimate() { 2.0 } else { 1.0 };
-        Some(Overhead {
+        Some(TranslationOverhead {
             percent,
             huge_percent: 0.0,
             low_percent: percent * (1.0 - unseen) / factor,
             high_percent: (percent * (1.0 + unseen) * factor).min(100.0),
             at_least: false,
-            source: OverheadSource::Counters,
+            source: TranslationOverheadSource::Counters,
         })
     }
 }

@@ -3,7 +3,7 @@
 use crate::error::{LinuxError, Result};
 use crate::own_memory::OwnMemory;
 use hawkeye_policy::BASE_PAGE_BYTES;
-use hawkeye_policy::saturating_cast::usize_of;
+use hawkeye_policy::saturating_cast::usize_from_u64;
 use nix::sys::mman::MmapAdvise;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -13,7 +13,7 @@ pub(super) fn page_with_unique_value() -> Result<(OwnMemory, u64)> {
     // Hash maps have random keys, so this is a random number.
     let value = RandomState::new().build_hasher().finish();
     let failed = LinuxError::call("mapping a page with a known value");
-    let page = OwnMemory::map(usize_of(BASE_PAGE_BYTES)).map_err(failed)?;
+    let page = OwnMemory::map(usize_from_u64(BASE_PAGE_BYTES)).map_err(failed)?;
     // Kernels without huge pages refuse the advice, and do not need it.
     let _ = page.advise(MmapAdvise::MADV_NOHUGEPAGE);
     // SAFETY: the mapping is a page long, aligned and writable.

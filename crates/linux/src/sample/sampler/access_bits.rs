@@ -13,7 +13,7 @@ use crate::sample::walk_costs::CurrentWalkCosts;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::walk_rate::{OverheadEstimate, RegionProbeSettings};
 use hawkeye_policy::{
-    CoverageSource, ProcessId, ProcessIdentity, ProcessRules, ProcessSample, RegionAddr,
+    CoverageSource, ProcessId, ProcessIdentity, ProcessSample, ProcessSettings, RegionAddr,
     RegionSample, SampleKinds,
 };
 use nix::errno::Errno;
@@ -152,7 +152,7 @@ impl AccessBitBackend {
         needs: SampleKinds,
         regions: &[RegionSample],
     ) {
-        let alone = RegionProbeSettings::for_first_touch(self.first_touch_cost);
+        let alone = RegionProbeSettings::for_first_touch_cost(self.first_touch_cost);
         let settings = match watched.walks.windows {
             _ if needs.includes_coverage() => BESIDE_COVERAGE,
             0 => alone.for_first_window(),
@@ -386,7 +386,7 @@ pub fn estimate_overhead(
     pid: u32,
     seed: u64,
 ) -> Result<OverheadEstimate> {
-    let (identity, rules) = (ProcessIdentity::default(), ProcessRules::default());
+    let (identity, rules) = (ProcessIdentity::default(), ProcessSettings::default());
     let mut member = SampledProcess::open(pid, identity, rules)?;
     let target = bits.tables.bind(pid)?;
     let ranges = mappings::eligible_ranges(&bits.tables.list_mappings(&target)?).ranges;
@@ -405,7 +405,7 @@ pub fn probe_one_window(
     regions: &[RegionSample],
     seed: u64,
 ) -> Result<OverheadEstimate> {
-    let settings = RegionProbeSettings::for_first_touch(bits.first_touch_cost);
+    let settings = RegionProbeSettings::for_first_touch_cost(bits.first_touch_cost);
     let mut probing = ProcessProbeRun::new(regions, settings, bits.first_touch_cost, seed, |_| 0);
     let mut slice = ProcessSlice {
         member,

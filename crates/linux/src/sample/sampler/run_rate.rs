@@ -12,7 +12,7 @@ use hawkeye_policy::walk_rate::{
     OverheadEstimate, OverheadEstimator, PageBitmap, ProbeRoundPlan, RegionAccessBits,
     RegionProbePlan, RegionProbeSettings, WORTH_CORES, WalkCosts,
 };
-use hawkeye_policy::{MAX_SHARED_PAGES, Overhead, ProcessId, RegionAddr, RegionSample};
+use hawkeye_policy::{MAX_SHARED_PAGES, ProcessId, RegionAddr, RegionSample, TranslationOverhead};
 use nix::time::{ClockId, clock_gettime};
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -57,7 +57,7 @@ pub struct WalkHistory {
     /// The probing of the open window.
     pub probing: Option<ProcessProbeRun>,
     /// The last estimate.
-    pub overhead: Option<Overhead>,
+    pub overhead: Option<TranslationOverhead>,
     /// CPU in use at the last look, in cores.
     pub cpu_cores: Option<f64>,
     /// Page walks per second by region, and the window that showed them. One window does not cover
@@ -357,7 +357,7 @@ impl ProcessProbeRun {
             let regions: Vec<_> = round.regions.iter().map(|r| r.0).collect();
             if !self.estimator.end_probe_round(for_rate) && !regions.is_empty() {
                 self.probe
-                    .repeat_round(ProbeRoundPlan { regions, for_rate });
+                    .repeat_round_later(ProbeRoundPlan { regions, for_rate });
             }
             self.round = None;
         }
@@ -367,7 +367,7 @@ impl ProcessProbeRun {
         let base = self.shared_base.shared_fraction();
         let huge = self.shared_huge.shared_fraction();
         self.estimator.leave_out_unprobed_regions(base, huge);
-        self.estimator.finish(costs)
+        self.estimator.finish_estimate(costs)
     }
 }
 
@@ -433,7 +433,7 @@ mod tests {
     fn sample(n: u64, accessed: u16) -> RegionSample {
         RegionSample {
             accessed,
-            ..RegionSample::untouched(region_at_index(n))
+            ..RegionSample::new_full_and_untouched(region_at_index(n))
         }
     }
 

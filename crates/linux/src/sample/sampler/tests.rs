@@ -49,7 +49,7 @@ fn locked_memory_is_not_taken_for_hot() {
         first_touch_cost: Duration::ZERO,
     }))
     .into_sampler();
-    let (own, rules) = (std::process::id(), ProcessRules::default());
+    let (own, rules) = (std::process::id(), ProcessSettings::default());
     let member = SampledProcess::open(own, ProcessIdentity::default(), rules);
     let mut member = member.expect("this process can be managed");
     let bound = sampler.bind(member.handle.id);

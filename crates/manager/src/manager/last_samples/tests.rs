@@ -8,10 +8,10 @@ fn sampled(at_s: u64, sizes: &[(u32, usize)]) -> Observation {
         present: 1,
         accessed: 1,
         runs: 1,
-        ..RegionSample::untouched(region_at_index(0))
+        ..RegionSample::new_full_and_untouched(region_at_index(0))
     };
     let sample =
-        |pid, regions| ProcessSample::population(process_with_pid(pid), vec![one; regions]);
+        |pid, regions| ProcessSample::from_present_pages(process_with_pid(pid), vec![one; regions]);
     Observation {
         at: Duration::from_secs(at_s),
         processes: sizes.iter().map(|(pid, n)| sample(*pid, *n)).collect(),
@@ -41,13 +41,13 @@ fn kept(last_seen: &LastSamples) -> Vec<u32> {
 #[test]
 fn samples_stay_bounded_by_dropping_the_oldest_then_the_largest() {
     let mut last_seen = LastSamples::with_capacity(100);
-    last_seen.store(sampled(1, &[(1, 40), (2, 30)]));
-    last_seen.store(sampled(2, &[(3, 40)]));
+    last_seen.store_observation(sampled(1, &[(1, 40), (2, 30)]));
+    last_seen.store_observation(sampled(2, &[(3, 40)]));
     assert_eq!(kept(&last_seen), [2, 3]);
-    last_seen.store(sampled(3, &[(2, 101)]));
+    last_seen.store_observation(sampled(3, &[(2, 101)]));
     let none = kept(&last_seen);
     assert!(none.is_empty(), "a sample that is too large takes no room");
-    last_seen.store(sampled(4, &[(4, 80), (5, 30)]));
+    last_seen.store_observation(sampled(4, &[(4, 80), (5, 30)]));
     assert_eq!(kept(&last_seen), [5]);
     last_seen.retain_processes(|_| false);
     assert!(kept(&last_seen).is_empty());
@@ -56,7 +56,7 @@ fn samples_stay_bounded_by_dropping_the_oldest_then_the_largest() {
 #[test]
 fn empty_pages_count_until_the_huge_page_is_split() {
     let mut last_seen = LastSamples::with_capacity(2);
-    last_seen.store(sampled(1, &[(1, 1)]));
+    last_seen.store_observation(sampled(1, &[(1, 1)]));
     last_seen.apply_event(&promoted_event(process_with_pid(1), region_at_index(0), 12));
     assert_eq!(zero_pages(&last_seen, 1), 12);
     let seen = &last_seen.samples[&process_with_pid(1)];
@@ -68,7 +68,7 @@ fn empty_pages_count_until_the_huge_page_is_split() {
     assert_eq!(zero_pages(&last_seen, 1), 0);
     // Splits by the kernel itself show in the next sample.
     last_seen.apply_event(&promoted_event(process_with_pid(1), region_at_index(0), 12));
-    last_seen.store(sampled(2, &[(1, 1)]));
+    last_seen.store_observation(sampled(2, &[(1, 1)]));
     assert_eq!(zero_pages(&last_seen, 1), 0);
     // The size stays bounded.
     for index in 0..5 {

@@ -2,23 +2,23 @@
 
 use super::Hawkeye;
 use super::promotion_costs::PromotionCosts;
-use crate::coverage_average::CoverageAverage;
-use crate::machine_shape::MachineShape;
+use crate::coverage_averaging::CoverageAveraging;
+use crate::machine_page_properties::MachinePageProperties;
 use crate::observation::{CoverageSource, ProcessSample, RegionSample};
-use crate::overhead::{Overhead, OverheadSource};
-use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrders, RegionAddr};
-use crate::process_rules::ProcessRules;
+use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrderSet, RegionAddr};
+use crate::page_size_choice::fault_size_inputs::{FaultSizeInputs, FaultSizeReason};
+use crate::page_size_choice::{most_valuable_order, saved_walk_share};
+use crate::process_settings::ProcessSettings;
 use crate::promotion::FaultSizes;
 use crate::reason::Reason;
-use crate::saturating_cast::{ratio_or_zero, u64_of, usize_of};
-use crate::size_choice::fault_size_inputs::{FaultSizeInputs, FaultSizeReason};
-use crate::size_choice::{most_valuable_order, saved_walk_share};
+use crate::saturating_cast::{ratio_or_zero, u64_from_f64, usize_from_u64};
+use crate::translation_overhead::{TranslationOverhead, TranslationOverheadSource};
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 /// A region that larger pages could map, or the first of several regions that one page could map.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct SavingCandidate {
+pub(super) struct PromotionCandidate {
     pub(super) region: RegionAddr,
     pub(super) order: PageOrder,
     pub(super) present: u16,
@@ -30,18 +30,18 @@ pub(super) struct SavingCandidate {
 #[derive(Debug, Default)]
 pub(super) struct HawkeyeProcess {
     /// Ordered by weight divided by promotion cost, the highest last.
-    pub(super) waiting: Vec<SavingCandidate>,
-    pub(super) proposed: BTreeMap<RegionAddr, SavingCandidate>,
+    pub(super) waiting: Vec<PromotionCandidate>,
+    pub(super) proposed: BTreeMap<RegionAddr, PromotionCandidate>,
     /// Averages of all regions of the process.
     weights: BTreeMap<RegionAddr, f64>,
     /// Total weight at the last observation of all regions that could have larger pages.
     pub(super) total_weight: f64,
-    pub(super) overhead: Option<Overhead>,
+    pub(super) overhead: Option<TranslationOverhead>,
     /// Overhead that promotions could still save, after those since the last observation.
     pub(super) left_percent: f64,
     cpu_cores: f64,
     pub(super) horizon: Duration,
-    pub(super) terms: ProcessRules,
+    pub(super) terms: ProcessSettings,
     pub(super) last_turn: u64,
     /// Estimated number of its regions under base pages that were not sampled yet.
     pub(super) unsampled_regions: usize,
@@ -62,13 +62,13 @@ impl HawkeyeProcess {
     }
 
     /// The saving of a promotion of a candidate with this weight, in cores.
-    pub(super) fn saved_cores(&self, weight: f64) -> f64 {
+    pub(super) fn cores_saved_by_weight(&self, weight: f64) -> f64 {
         let all_saved = self.savable_percent() / 100.0 * self.cpu_cores;
         ratio_or_zero(all_saved * weight, self.total_weight)
     }
 
     /// Share of its CPU time that a promotion saves, in per cent.
-    pub(super) fn saved_percent(&self, candidate: &SavingCandidate) -> f64 {
+    pub(super) fn percent_saved_by_promotion(&self, candidate: &PromotionCandidate) -> f64 {
         ratio_or_zero(self.savable_percent() * candidate.weight, self.total_weight)
     }
 
@@ -90,17 +90,17 @@ impl HawkeyeProcess {
         if self.unsampled_regions == 0 {
             return BTreeMap::new();
         }
-        let mut weights: Vec<f64> = base_regions(sample)
+        let mut weights: Vec<f64> = populated_base_page_regions(sample)
             .map(|r| self.sampled_weight(r))
             .collect();
         weights.sort_by(|a, b| b.total_cmp(a));
         let sampled = weights.len().saturating_sub(self.unsampled_regions);
-        let alike = usize_of(u64_of((sampled as f64 * ALIKE).ceil()));
+        let alike = usize_from_u64(u64_from_f64((sampled as f64 * ALIKE).ceil()));
         let least = alike.checked_sub(1).and_then(|last| weights.get(last));
         let Some(&least) = least.filter(|least| **least > 0.0) else {
             return BTreeMap::new();
         };
-        let full = base_regions(sample)
+        let full = populated_base_page_regions(sample)
             .filter(|r| r.present == PAGES_PER_REGION && self.sampled_weight(r) == 0.0);
         full.take(self.unsampled_regions)
             .map(|r| (r.region, least))
@@ -109,14 +109,14 @@ impl HawkeyeProcess {
 
     /// What the best waiting candidate would save for each second of its promotion's cost, times
     /// the process's weight. `None` when no candidate is worth its promotion.
-    pub(super) fn best_saving_rate(&self, costs: &PromotionCosts) -> Option<f64> {
-        let least = self.terms.least_gain_percent();
+    pub(super) fn best_saving_per_cost(&self, costs: &PromotionCosts) -> Option<f64> {
+        let least = self.terms.min_overhead_to_promote_percent();
         if self.left_percent.is_nan() || self.left_percent < least {
             return None;
         }
         let heaviest = self.waiting.last()?;
         let cost = costs.expected_cost(heaviest.order).as_secs_f64();
-        let saving = self.saved_cores(heaviest.weight);
+        let saving = self.cores_saved_by_weight(heaviest.weight);
         let pays = saving * self.horizon.as_secs_f64() >= cost;
         pays.then_some(saving / cost * self.terms.weight)
     }
@@ -124,13 +124,13 @@ impl HawkeyeProcess {
 
 pub(super) struct ObservationContext<'a> {
     pub(super) at: Duration,
-    pub(super) machine: &'a MachineShape,
-    pub(super) average: CoverageAverage,
+    pub(super) machine: &'a MachinePageProperties,
+    pub(super) average: CoverageAveraging,
     pub(super) costs: &'a PromotionCosts,
 }
 
 impl ObservationContext<'_> {
-    pub(super) fn process_after_sample(
+    pub(super) fn process_state_after_sample(
         &self,
         sample: &ProcessSample,
         before: Option<HawkeyeProcess>,
@@ -160,19 +160,24 @@ impl ObservationContext<'_> {
         }
         // Where pages larger than huge pages exist, promotions also save the cost of huge pages.
         let larger = largest > Some(PageOrder::HUGE);
-        let measured = sample.overhead.map(|new| Overhead {
+        let measured = sample.overhead.map(|new| TranslationOverhead {
             huge_percent: if larger { 0.0 } else { new.huge_percent },
             ..new
         });
         let overhead = match (measured, sample.source) {
-            (Some(new), _) => Some(average_overhead(new, before_percent)),
+            (Some(new), _) => Some(average_with_previous_overhead(new, before_percent)),
             // It could have been measured but was not, because the process ran too little.
             (None, CoverageSource::AccessBits) => None,
-            (None, CoverageSource::Estimated | CoverageSource::Population) => Some(Overhead {
-                low_percent: 0.0,
-                high_percent: 100.0,
-                ..Overhead::exact(Hawkeye::ASSUMED_PERCENT, OverheadSource::Assumed)
-            }),
+            (None, CoverageSource::Estimated | CoverageSource::Population) => {
+                Some(TranslationOverhead {
+                    low_percent: 0.0,
+                    high_percent: 100.0,
+                    ..TranslationOverhead::new_without_error(
+                        Hawkeye::ASSUMED_PERCENT,
+                        TranslationOverheadSource::Assumed,
+                    )
+                })
+            }
         };
         let mut member = HawkeyeProcess {
             // Regions not seen yet are assumed to be like the rest. So a promotion saves only its
@@ -186,12 +191,12 @@ impl ObservationContext<'_> {
             horizon: Hawkeye::expected_remaining_life(sample.age),
             terms: sample.terms,
             last_turn: before.last_turn,
-            unsampled_regions: unsampled_regions(sample),
+            unsampled_regions: count_unsampled_regions(sample),
             faults: sample.faults.map(|faults| (self.at, faults)),
             decided: before.decided,
             ..HawkeyeProcess::default()
         };
-        member.waiting = self.saving_candidates(&member, sample);
+        member.waiting = self.promotion_candidates(&member, sample);
         if !self.machine.at_faults.is_empty() {
             // While the process gets larger pages, all of each page is present, whatever was
             // touched. Their presence then says nothing.
@@ -202,17 +207,20 @@ impl ObservationContext<'_> {
                 self.choose_fault_sizes(&member, sample, before.faults)
             };
             let decided = chosen.map(|chosen| (self.at, chosen));
-            let before = member.decided.take().map(|it| self.expire_decision(it));
+            let before = member
+                .decided
+                .take()
+                .map(|it| self.expire_fault_sizes_decision(it));
             member.decided = decided.or(before);
         }
         member
     }
 
-    fn saving_candidates(
+    fn promotion_candidates(
         &self,
         member: &HawkeyeProcess,
         sample: &ProcessSample,
-    ) -> Vec<SavingCandidate> {
+    ) -> Vec<PromotionCandidate> {
         let unsampled = member.weights_of_unsampled(sample);
         let weight = |r: &RegionSample| match member.sampled_weight(r) {
             0.0 => unsampled.get(&r.region).copied().unwrap_or(0.0),
@@ -220,11 +228,12 @@ impl ObservationContext<'_> {
         };
         let small = sample.regions.iter().filter(|r| !r.is_huge());
         let small = small.filter(|r| r.present > 0 && weight(r) > 0.0);
-        let mut waiting: Vec<SavingCandidate> = small
+        let mut waiting: Vec<PromotionCandidate> = small
             .filter_map(|r| {
                 let walks = weight(r);
-                let order = most_valuable_order(r, member.saved_cores(walks), self.machine)?;
-                Some(SavingCandidate {
+                let order =
+                    most_valuable_order(r, member.cores_saved_by_weight(walks), self.machine)?;
+                Some(PromotionCandidate {
                     region: r.region,
                     order,
                     present: r.present,
@@ -233,8 +242,9 @@ impl ObservationContext<'_> {
             })
             .filter(|candidate| candidate.weight > 0.0)
             .collect();
-        waiting.extend(self.larger_page_candidates(&sample.regions, weight));
-        let pays = |c: &SavingCandidate| c.weight / self.costs.expected_cost(c.order).as_secs_f64();
+        waiting.extend(self.candidates_to_merge_huge_pages(&sample.regions, weight));
+        let pays =
+            |c: &PromotionCandidate| c.weight / self.costs.expected_cost(c.order).as_secs_f64();
         waiting.sort_by(|a, b| {
             let by_weight = pays(a).total_cmp(&pays(b));
             by_weight.then_with(|| b.region.cmp(&a.region))
@@ -244,11 +254,11 @@ impl ObservationContext<'_> {
 
     /// Neighbouring huge pages of one size that could be one page of the next larger size with a
     /// TLB entry.
-    fn larger_page_candidates<'s>(
+    fn candidates_to_merge_huge_pages<'s>(
         &'s self,
         regions: &'s [RegionSample],
         weight: impl Fn(&RegionSample) -> f64 + 's,
-    ) -> impl Iterator<Item = SavingCandidate> + 's {
+    ) -> impl Iterator<Item = PromotionCandidate> + 's {
         let sizes = self.machine.promotable.intersection(self.machine.tlb);
         regions.iter().enumerate().filter_map(move |(at, first)| {
             let order = sizes
@@ -258,12 +268,12 @@ impl ObservationContext<'_> {
             if !first.is_huge() || !aligned {
                 return None;
             }
-            let all = regions.get(at..at + usize_of(order.regions_per_page()))?;
+            let all = regions.get(at..at + usize_from_u64(order.regions_per_page()))?;
             let end = first.region.start() + order.bytes() - HUGE_PAGE_BYTES;
             let alike = all.iter().all(|r| r.order == first.order);
             let weight: f64 = all.iter().map(&weight).sum();
             let together = all.last()?.region.start() == end;
-            (alike && together && weight > 0.0).then_some(SavingCandidate {
+            (alike && together && weight > 0.0).then_some(PromotionCandidate {
                 region: first.region,
                 order,
                 present: PAGES_PER_REGION,
@@ -273,7 +283,10 @@ impl ObservationContext<'_> {
     }
 
     /// A decision holds for a while. Then base pages are tried again, which give information.
-    fn expire_decision(&self, (at, decided): (Duration, FaultSizes)) -> (Duration, FaultSizes) {
+    fn expire_fault_sizes_decision(
+        &self,
+        (at, decided): (Duration, FaultSizes),
+    ) -> (Duration, FaultSizes) {
         let over = self.at.saturating_sub(at) >= Hawkeye::SIZES_HOLD;
         if !over || decided.orders.is_empty() {
             return (at, decided);
@@ -284,7 +297,7 @@ impl ObservationContext<'_> {
             saved_us_per_s: 0.0,
             added_bytes: 0,
         });
-        let orders = PageOrders::NONE;
+        let orders = PageOrderSet::NONE;
         (self.at, FaultSizes { orders, reason })
     }
 
@@ -307,7 +320,7 @@ impl ObservationContext<'_> {
             .map(|r| {
                 let walks = member.weights.get(&r.region).copied();
                 let left = walks.filter(|_| !become_huge.contains(&r.region));
-                (*r, member.saved_cores(left.unwrap_or(0.0)))
+                (*r, member.cores_saved_by_weight(left.unwrap_or(0.0)))
             })
             .collect();
         let evidence = FaultSizeInputs {
@@ -320,26 +333,29 @@ impl ObservationContext<'_> {
 }
 
 /// Regions under base pages that have memory.
-fn base_regions(sample: &ProcessSample) -> impl Iterator<Item = &RegionSample> {
+fn populated_base_page_regions(sample: &ProcessSample) -> impl Iterator<Item = &RegionSample> {
     let regions = sample.regions.iter();
     regions.filter(|r| !r.is_huge() && r.present > 0)
 }
 
 /// Estimated number of regions under base pages that were not sampled yet.
-fn unsampled_regions(sample: &ProcessSample) -> usize {
-    let base = base_regions(sample).count() as f64;
-    usize_of(u64_of(base * (1.0 - sample.walks_seen)))
+fn count_unsampled_regions(sample: &ProcessSample) -> usize {
+    let base = populated_base_page_regions(sample).count() as f64;
+    usize_from_u64(u64_from_f64(base * (1.0 - sample.walks_seen)))
 }
 
 /// The new figure. Its savable part is averaged with what was left of the previous one. One window
 /// is off by a tenth or two, and equal programs should be treated alike.
-fn average_overhead(new: Overhead, before_percent: Option<f64>) -> Overhead {
+fn average_with_previous_overhead(
+    new: TranslationOverhead,
+    before_percent: Option<f64>,
+) -> TranslationOverhead {
     /// More than for a region's walks: the effect of a wave of promotions shows in the next window.
     const NEWEST: f64 = 0.7;
     let savable = new.savable_percent();
     let before = before_percent.unwrap_or(savable);
     let percent = before + (savable - before) * NEWEST + new.huge_percent;
-    Overhead {
+    TranslationOverhead {
         percent,
         low_percent: new.low_percent.min(percent),
         high_percent: new.high_percent.max(percent),

@@ -1,7 +1,7 @@
 //! Cost of promotions, from those so far.
 
+use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::page::PageOrder;
-use crate::reserve_planner::HugePageSupply;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl PromotionCosts {
     }
 
     /// Takes in the cost of a promotion, with the supply that it was made with.
-    pub(super) fn record(&mut self, order: PageOrder, took: Duration) {
+    pub(super) fn record_promotion_cost(&mut self, order: PageOrder, took: Duration) {
         let average =
             self.expected_cost(order).mul_f64(1.0 - Self::NEWEST) + took.mul_f64(Self::NEWEST);
         let costs = match self.supply {
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(costs.expected_cost(small), PromotionCosts::FIRST);
         assert_eq!(costs.expected_cost(large), PromotionCosts::FIRST * 16);
         for _ in 0..200 {
-            costs.record(small, Duration::from_micros(20));
+            costs.record_promotion_cost(small, Duration::from_micros(20));
         }
         assert!(costs.expected_cost(small) < Duration::from_micros(21));
         assert_eq!(costs.expected_cost(PageOrder::HUGE), PromotionCosts::FIRST);
@@ -78,7 +78,7 @@ mod tests {
             PromotionCosts::FIRST + fill
         );
         for _ in 0..200 {
-            costs.record(PageOrder::HUGE, Duration::from_micros(6000));
+            costs.record_promotion_cost(PageOrder::HUGE, Duration::from_micros(6000));
         }
         assert!(costs.expected_cost(PageOrder::HUGE) > Duration::from_micros(5999));
         costs.supply = HugePageSupply::Ready;

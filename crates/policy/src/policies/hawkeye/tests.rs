@@ -1,12 +1,12 @@
 use super::*;
-use crate::machine_shape::MachineShape;
-use crate::observation::{CoverageSource, OutsideRegions, ProcessSample, RegionSample};
-use crate::overhead::{Overhead, OverheadSource};
-use crate::page::PageOrders;
+use crate::machine_page_properties::MachinePageProperties;
+use crate::observation::{CoverageSource, MemoryOutsideRegions, ProcessSample, RegionSample};
+use crate::page::PageOrderSet;
 use crate::test_support::{
     at_second, cost_with_ready_page, huge_sample, next_proposal, observation_with_overheads,
     process, region, sample,
 };
+use crate::translation_overhead::{TranslationOverhead, TranslationOverheadSource};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ fn walking(index: u64, walks_per_s: u32) -> RegionSample {
 }
 
 fn round(processes: &[(Option<f64>, Vec<RegionSample>)]) -> Observation {
-    observation_with_overheads(processes, OverheadSource::WalkRate)
+    observation_with_overheads(processes, TranslationOverheadSource::WalkRate)
 }
 
 fn drain(policy: &mut Hawkeye) -> Vec<(u32, RegionAddr)> {
@@ -27,7 +27,7 @@ fn drain(policy: &mut Hawkeye) -> Vec<(u32, RegionAddr)> {
 }
 
 fn policy() -> Hawkeye {
-    Hawkeye::new(CoverageAverage::default())
+    Hawkeye::new(CoverageAveraging::default())
 }
 
 fn seen(percent: f64, regions: Vec<RegionSample>) -> Hawkeye {
@@ -114,10 +114,10 @@ fn a_process_with_unsampled_regions_is_explained_once_the_others_are_promoted() 
     see(&mut policy, 30.0, regions.collect(), |sample| {
         sample.walks_seen = 0.5;
     });
-    assert_eq!(policy.explain_process(process(1)), None);
+    assert_eq!(policy.why_process_not_promoted(process(1)), None);
     drain(&mut policy);
     assert_eq!(
-        policy.explain_process(process(1)).as_deref(),
+        policy.why_process_not_promoted(process(1)).as_deref(),
         Some("what was sampled is promoted; about 50 regions wait for their sample")
     );
 }
@@ -150,10 +150,10 @@ fn a_stream_beside_random_access_gets_nothing() {
     let promoted = drain(&mut policy);
     assert_eq!(promoted.len(), 6);
     assert!(promoted.iter().all(|(pid, _)| *pid == 2));
-    let why = policy.explain_process(process(1));
+    let why = policy.why_process_not_promoted(process(1));
     let low = "its overhead of 0.8 % is under the minimum of 2 % for promotion";
     assert_eq!(why.as_deref(), Some(low));
-    assert_eq!(policy.explain_process(process(2)), None);
+    assert_eq!(policy.why_process_not_promoted(process(2)), None);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_process_is_taken_to_go_on_for_half_as_long_as_it_has_been_there() {
     // 18 ms after 360 s, which is longer than any process is given.
     let mut oldest = run(1_000_000, 100, 18);
     assert_eq!(next_proposal(&mut oldest), None);
-    let why = oldest.explain_region(process(1), region(7));
+    let why = oldest.explain_waiting_region(process(1), region(7));
     let why = why.and_then(|waiting| waiting.passed_over);
     let horizon = "its promotion would not pay for itself within 300 s";
     assert_eq!(why.as_deref(), Some(horizon));
@@ -245,15 +245,15 @@ fn overhead_of_huge_memory_is_not_savable() {
     )]);
     let mut with = |huge_percent| {
         for sample in &mut seen.processes {
-            sample.overhead = Some(Overhead {
+            sample.overhead = Some(TranslationOverhead {
                 huge_percent,
-                ..Overhead::exact(40.0, OverheadSource::WalkRate)
+                ..TranslationOverhead::new_without_error(40.0, TranslationOverheadSource::WalkRate)
             });
         }
         policy.observe(&seen);
         let left = policy.members.get(process(1)).map(|m| m.left_percent);
         let first = next_proposal(&mut policy).map(|p| p.region);
-        (left, first, policy.explain_process(process(1)))
+        (left, first, policy.why_process_not_promoted(process(1)))
     };
     // What is left after the first is averaged with the result of the next window.
     assert_eq!(with(30.0), (Some(10.0), Some(region(1)), None));
@@ -307,15 +307,15 @@ const K64: PageOrder = PageOrder::CONTIGUOUS;
 const M32: PageOrder = PageOrder::HUGE_CONTIGUOUS;
 
 /// Four cores and 16 GiB, with pages of 64 KiB, 2 MiB and 32 MiB.
-fn arm() -> MachineShape {
-    let sizes = PageOrders::HUGE.with(K64).with(M32);
-    MachineShape {
+fn arm() -> MachinePageProperties {
+    let sizes = PageOrderSet::HUGE.with(K64).with(M32);
+    MachinePageProperties {
         tlb: sizes,
         promotable: sizes,
-        at_faults: PageOrders::NONE.with(K64),
+        at_faults: PageOrderSet::NONE.with(K64),
         cores: 4.0,
         memory_bytes: 16 << 30,
-        ..MachineShape::default()
+        ..MachinePageProperties::default()
     }
 }
 
@@ -342,7 +342,7 @@ fn each_region_gets_the_size_that_suits_it() {
     let of = |index| sizes.iter().find(|(r, _)| *r == region(index)).map(|f| f.1);
     assert_eq!(of(2), Some(PageOrder::HUGE));
     // 1,000 of nine million walks are 0.00003 cores: not worth 1.75 MiB.
-    let waiting = policy.explain_region(process(1), region(1));
+    let waiting = policy.explain_waiting_region(process(1), region(1));
     let waiting = waiting.map(|waiting| waiting.reason);
     let saving = waiting.as_ref().and_then(|it| it.data::<SavingReason>());
     assert!(of(1) == Some(K64) || saving.is_some_and(|it| it.order == K64));
@@ -362,7 +362,7 @@ fn huge_pages_side_by_side_become_one_larger_page() {
     policy.observe(&observed);
     assert_eq!(sizes_of(&mut policy), [(region(16), M32)]);
     // x86 has 1 GiB pages instead.
-    observed.machine = MachineShape::default();
+    observed.machine = MachinePageProperties::default();
     policy.observe(&observed);
     assert_eq!(sizes_of(&mut policy), []);
 }
@@ -375,7 +375,7 @@ fn sizes_at_first_touches_follow_the_observed_faults() {
     let mut mapped_bytes = [0; 9];
     mapped_bytes[5] = 64 << 20;
     let program = &mut observed.processes[0];
-    program.outside = OutsideRegions {
+    program.outside = MemoryOutsideRegions {
         mapped_bytes,
         resident_bytes: 64 << 20,
     };
@@ -386,7 +386,7 @@ fn sizes_at_first_touches_follow_the_observed_faults() {
         policy.fault_sizes(process(1))
     };
     let orders = |sizes: Option<FaultSizes>| sizes.map(|sizes| sizes.orders);
-    let (base, small) = (Some(PageOrders::NONE), Some(PageOrders::NONE.with(K64)));
+    let (base, small) = (Some(PageOrderSet::NONE), Some(PageOrderSet::NONE.with(K64)));
     assert_eq!(
         seen(at_second(0), 1000),
         None,

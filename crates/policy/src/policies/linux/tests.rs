@@ -14,7 +14,7 @@ fn paced(pace: PromotionPace) -> LinuxPolicy {
 
 /// Faster than any of these tests proposes.
 fn as_proposed() -> PromotionPace {
-    PromotionPace::PerSecond(Rate::per_second(1e9).expect("a rate"))
+    PromotionPace::PerSecond(RatePerSecond::new(1e9).expect("a rate"))
 }
 
 fn unlimited() -> LinuxPolicy {
@@ -89,7 +89,7 @@ fn proposals_under_way_count_until_they_fail() {
 
 #[test]
 fn a_given_rate_replaces_the_pace() -> Result<(), SettingError> {
-    let pace = PromotionPace::PerSecond(Rate::per_second(2.0)?);
+    let pace = PromotionPace::PerSecond(RatePerSecond::new(2.0)?);
     let mut policy = paced(pace);
     policy.observe(&observation(&[(1, regions(0..100))]));
     assert_eq!(take(&mut policy, at_second(0), 99).len(), 2);

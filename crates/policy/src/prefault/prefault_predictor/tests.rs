@@ -80,7 +80,7 @@ impl SimulatedFills {
             room_regions: self.room_regions,
         };
         let whole = |_, _| Some(around.clone());
-        self.predictor.next_prefault(self.now, whole)
+        self.predictor.hand_out_next_prefault(self.now, whole)
     }
 
     fn work(&mut self, regions: usize) {
@@ -90,10 +90,11 @@ impl SimulatedFills {
             while let Some((_, task)) = self.predictor.next_progress_check().filter(due) {
                 let at = task.region.start() / HUGE_PAGE_BYTES;
                 let halfway = self.touched.contains(&at);
-                self.predictor.on_progress_check(self.now, task, halfway);
+                self.predictor
+                    .on_progress_check_result(self.now, task, halfway);
             }
             while let Some(task) = self.predictor.next_use_check() {
-                self.predictor.on_use_check(task, self.in_use);
+                self.predictor.on_use_check_result(task, self.in_use);
             }
             let Some(task) = self.next() else { continue };
             let at = task.region.start() / HUGE_PAGE_BYTES;
@@ -131,7 +132,7 @@ fn a_stopped_program_is_checked_ever_less_often() {
     let mut world = SimulatedFills::new(3000);
     world.peeks = true;
     world.walk(FIRST..FIRST + 500, 3);
-    let ahead = world.predictor.regions_prefaulted_ahead();
+    let ahead = world.predictor.count_regions_prefaulted_ahead();
     let mut looks = 0;
     let mut now = world.now;
     while let Some((at, task)) = world.predictor.next_progress_check() {
@@ -140,10 +141,10 @@ fn a_stopped_program_is_checked_ever_less_often() {
             break;
         }
         looks += 1;
-        world.predictor.on_progress_check(now, task, false);
+        world.predictor.on_progress_check_result(now, task, false);
     }
     assert!((10..60).contains(&looks), "{looks} looks in 8 s");
-    let still_ahead = world.predictor.regions_prefaulted_ahead();
+    let still_ahead = world.predictor.count_regions_prefaulted_ahead();
     assert_eq!(still_ahead, ahead, "nothing more is filled");
 }
 
@@ -236,7 +237,7 @@ fn random_touches_get_few_fills() {
         world.work(1);
     }
     // Even when each touch looks like part of a stream.
-    assert!(world.predictor.regions_prefaulted_ahead() <= 16 * 64);
+    assert!(world.predictor.count_regions_prefaulted_ahead() <= 16 * 64);
 }
 
 #[test]
@@ -246,7 +247,7 @@ fn a_stopped_program_has_at_most_one_surplus_window() {
     world.work(1000);
     let surplus = world.filled.range(FIRST + 500..).count();
     assert!(surplus <= 64, "{surplus}");
-    let known = world.predictor.regions_prefaulted_ahead();
+    let known = world.predictor.count_regions_prefaulted_ahead();
     assert!(known <= 64, "{known}");
 }
 
@@ -254,13 +255,13 @@ fn a_stopped_program_has_at_most_one_surplus_window() {
 fn regions_never_reached_count_as_unused() {
     let mut world = SimulatedFills::new(4000);
     world.walk(FIRST..FIRST + 500, 3);
-    let ahead = world.predictor.regions_prefaulted_ahead();
+    let ahead = world.predictor.count_regions_prefaulted_ahead();
     assert!((1..=64).contains(&ahead), "{ahead}");
-    assert_eq!(world.predictor.unused_regions(), 0);
+    assert_eq!(world.predictor.count_unused_regions(), 0);
     let later = world.now + Duration::from_secs(20);
-    world.predictor.forget_ended(later);
-    assert_eq!(world.predictor.regions_prefaulted_ahead(), 0);
-    assert_eq!(world.predictor.unused_regions(), ahead);
+    world.predictor.forget_ended_streams(later);
+    assert_eq!(world.predictor.count_regions_prefaulted_ahead(), 0);
+    assert_eq!(world.predictor.count_unused_regions(), ahead);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::test_support::{bitmap_of, region};
 use crate::walk_rate::region_probe_plan::xorshift;
-use crate::walk_rate::walk_costs::{DistanceCost, FootprintCosts};
+use crate::walk_rate::walk_costs::{WalkCostAtDistance, WalkCostsAtFootprint};
 use proptest::prelude::*;
 
 mod coverage;
@@ -11,14 +11,14 @@ const ROUND: u64 = 32;
 
 fn costs() -> WalkCosts {
     WalkCosts {
-        by_footprint: vec![FootprintCosts {
+        by_footprint: vec![WalkCostsAtFootprint {
             footprint_bytes: 2 << 30,
             independent_ns: 8.0,
             dependent_ns: 80.0,
             alone_ns: 120.0,
         }],
         by_distance: [(20.0, 8.0), (250.0, 80.0)]
-            .map(|(apart_ns, walk_ns)| DistanceCost {
+            .map(|(apart_ns, walk_ns)| WalkCostAtDistance {
                 apart_ns,
                 walk_ns,
                 error_ns: 1.0,
@@ -85,16 +85,16 @@ fn estimator_after(
 /// A process on one core, with `touched(r, t)` as the touched pages of region `r` after `t`
 /// seconds. All of its CPU time is its own.
 fn probed(rounds: u64, touched: impl Fn(u64, f64) -> PageBitmap) -> OverheadEstimate {
-    estimator_after(rounds, 1.0, Duration::ZERO, touched).finish(&costs())
+    estimator_after(rounds, 1.0, Duration::ZERO, touched).finish_estimate(&costs())
 }
 
 fn rates(estimator: &OverheadEstimator) -> WalkRates {
-    let reads = estimator.sum_rounds_without(None);
-    let from = TouchKind::ALL.map(|kind| RateReads::of(kind, &reads));
-    estimator.walk_rates(&reads, from, &costs())
+    let reads = estimator.sum_rate_rounds_without(None);
+    let from = TouchKind::ALL.map(|kind| RateReads::choose_for_kind(kind, &reads));
+    estimator.base_page_walk_rates(&reads, from, &costs())
 }
 
-fn overhead(estimate: &OverheadEstimate) -> Overhead {
+fn overhead(estimate: &OverheadEstimate) -> TranslationOverhead {
     estimate
         .overhead
         .expect("the process ran, so it has an estimate")
@@ -113,7 +113,7 @@ fn the_rate_of_random_touches_is_found() {
     let estimator = estimator_after(8, 1.0, Duration::ZERO, touched);
     let rate = rates(&estimator).scattered_per_s;
     assert!((3.2e6..4.4e6).contains(&rate), "{rate}");
-    let estimate = estimator.finish(&costs());
+    let estimate = estimator.finish_estimate(&costs());
     let percent = overhead(&estimate).percent;
     assert!((25.0..35.0).contains(&percent), "{percent}");
     assert_eq!(estimate.walks.len(), 256);
@@ -126,7 +126,7 @@ fn the_rate_of_random_touches_is_found() {
     let half = estimator_after(8, 0.5, Duration::ZERO, touched);
     let ratio = rates(&half).scattered_per_s / rate;
     assert!((ratio - 2.0).abs() < 0.01, "{ratio}");
-    assert!((half.finish(&costs()).cpu_cores - 0.5).abs() < 0.01);
+    assert!((half.finish_estimate(&costs()).cpu_cores - 0.5).abs() < 0.01);
 }
 
 /// A process that touches 2000 pages a second in each region. It starts to pause `pause_after`
@@ -144,7 +144,7 @@ fn with_pauses(pause_after: Duration) -> Vec<(RegionAddr, u32)> {
         let ran = probe_round(&mut estimator, of_round(round), CLEAR, cpu, touched);
         assert_eq!(ran, runs > Duration::from_millis(5), "round {round}");
     }
-    let walks = estimator.finish(&costs()).walks.into_iter();
+    let walks = estimator.finish_estimate(&costs()).walks.into_iter();
     walks
         .map(|walks| (walks.region, walks.expected_per_s))
         .collect()
@@ -190,7 +190,7 @@ fn a_region_in_use_all_the_time_does_not_outweigh_one_that_walks() {
     let all = || estimate.walks.iter();
     let of = |wanted| all().find(|walks| walks.region == region(wanted));
     assert_eq!(of(5).map(|walks| walks.expected_per_s), Some(0));
-    let right = |walks: &RegionWalks| walks.expected_per_s.abs_diff(2000) < 500;
+    let right = |walks: &RegionWalksPerSecond| walks.expected_per_s.abs_diff(2000) < 500;
     assert!(of(6).is_some_and(right), "{:?}", of(6));
 }
 
@@ -212,7 +212,7 @@ fn chance_touches_do_not_lift_rarely_touched_regions() {
     let counted = walks(false).map(|walks| walks.counted_per_s).max();
     assert!(counted > Some(60), "{counted:?}");
     assert!(most < Some(25), "{most:?}");
-    let right = |walks: &RegionWalks| walks.expected_per_s.abs_diff(2000) < 500;
+    let right = |walks: &RegionWalksPerSecond| walks.expected_per_s.abs_diff(2000) < 500;
     assert!(walks(true).all(right));
 }
 
@@ -242,12 +242,12 @@ fn new_per_s(reads: &[(f64, f64)], residence_us: f64) -> f64 {
     let read = |(us, touched): &(f64, f64)| {
         let touched = (0..*touched as u16).map(|n| n * 37 % 512);
         RegionProbeRead {
-            shape: TouchShape::of(&bitmap_of(touched)),
+            shape: TouchedPagesByPattern::classify(&bitmap_of(touched)),
             cpu_s: us * 1e-6,
         }
     };
     let reads: Vec<_> = reads.iter().map(read).collect();
-    newly_touched(&reads, residence_us * 1e-6)
+    count_newly_touched_pages(&reads, residence_us * 1e-6)
         .map_or(0.0, |(count, _)| ratio_or_zero(count.touches, count.over_s))
 }
 
@@ -289,7 +289,7 @@ fn a_stream_costs_little() {
     });
     let rates = rates(&estimator);
     assert!(rates.scattered_per_s < 0.1 * rates.streamed_per_s);
-    let overhead = overhead(&estimator.finish(&costs()));
+    let overhead = overhead(&estimator.finish_estimate(&costs()));
     assert!(overhead.percent < 6.0, "{overhead}");
 }
 
@@ -310,13 +310,13 @@ fn a_light_process_gets_no_estimate_and_a_paused_one_does() {
     // never seen at work.
     let light = after_rounds(&[0.0, 0.06, 0.0, 0.04]);
     assert!(light.uses_little_cpu());
-    assert_eq!(light.finish(&costs()).overhead, None);
+    assert_eq!(light.finish_estimate(&costs()).overhead, None);
     let paused = after_rounds(&[0.0, 0.0, 0.0, 0.0, 0.9]);
     assert!(!paused.uses_little_cpu());
-    assert!(paused.finish(&costs()).overhead.is_some());
+    assert!(paused.finish_estimate(&costs()).overhead.is_some());
     let idle = after_rounds(&[0.0; 4]);
     assert!(!idle.uses_little_cpu());
-    assert_eq!(idle.finish(&costs()).overhead, None);
+    assert_eq!(idle.finish_estimate(&costs()).overhead, None);
 }
 
 #[test]
@@ -324,20 +324,20 @@ fn costly_first_touches_make_the_estimate_a_minimum() {
     for (first_touch_ns, at_least) in [(0, false), (600, true)] {
         let first_touch = Duration::from_nanos(first_touch_ns);
         let touched = |r, t| scattered(r, t * 20_000.0);
-        let estimate = estimator_after(4, 1.0, first_touch, touched).finish(&costs());
+        let estimate = estimator_after(4, 1.0, first_touch, touched).finish_estimate(&costs());
         assert_eq!(overhead(&estimate).at_least, at_least);
     }
 }
 
 /// All pages of the `looked_at` sampled ones are touched.
-fn with_huge_pages(all: u64, looked_at: u64) -> Overhead {
+fn with_huge_pages(all: u64, looked_at: u64) -> TranslationOverhead {
     let mut estimator = OverheadEstimator::new(0, all, Duration::ZERO);
     let time = Duration::from_millis(1);
     let mut marks = marks(0..looked_at, time, |_| PageBitmap([u64::MAX; 8]));
     marks.iter_mut().for_each(|mark| mark.huge = true);
     assert_eq!(estimator.record_probe_read(&marks, time, time), looked_at);
     estimator.end_probe_round(true);
-    overhead(&estimator.finish(&costs()))
+    overhead(&estimator.finish_estimate(&costs()))
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn overhead_of_huge_pages_beyond_the_tlbs_reach_is_separate() {
 
 #[test]
 fn without_reads_there_is_no_estimate() {
-    let estimate = OverheadEstimator::new(10, 0, Duration::ZERO).finish(&costs());
+    let estimate = OverheadEstimator::new(10, 0, Duration::ZERO).finish_estimate(&costs());
     assert_eq!(estimate.overhead, None);
     assert_eq!(estimate.walks, []);
 }
@@ -412,7 +412,7 @@ fn a_loop_faster_than_the_first_read_may_be_as_tight_as_any() {
         let touched = |_, _| bitmap_of((0..512).step_by(16));
         probe_round(&mut estimator, of_round(round), clear, cpu, touched);
     }
-    let found = overhead(&estimator.finish(&costs()));
+    let found = overhead(&estimator.finish_estimate(&costs()));
     // The tightest loop of this shape lost a fifth, and a quarter of the pages fit into the TLB.
     assert!(found.high_percent > 15.0, "{found}");
     assert!(found.low_percent < 3.0, "{found}");
@@ -420,7 +420,7 @@ fn a_loop_faster_than_the_first_read_may_be_as_tight_as_any() {
 }
 
 /// Overhead of a process with 4 million random touches a second.
-fn with_rounds(rounds: u64) -> Overhead {
+fn with_rounds(rounds: u64) -> TranslationOverhead {
     let mut estimator = OverheadEstimator::new(REGIONS, 0, Duration::ZERO);
     for round in 0..rounds {
         // Its pace differs from round to round.
@@ -436,7 +436,7 @@ fn with_rounds(rounds: u64) -> Overhead {
     }
     let mut exact = costs();
     exact.scattered_error = 0.01;
-    overhead(&estimator.finish(&exact))
+    overhead(&estimator.finish_estimate(&exact))
 }
 
 #[test]
@@ -456,7 +456,7 @@ fn little_that_was_seen_leaves_room_for_more() {
     let time = Duration::from_millis(1);
     estimator.record_probe_read(&marks(0..1, time, |_| PageBitmap::default()), time, time);
     estimator.end_probe_round(true);
-    let found = overhead(&estimator.finish(&costs()));
+    let found = overhead(&estimator.finish_estimate(&costs()));
     assert_eq!((found.percent, found.low_percent), (0.0, 0.0));
     assert!(found.high_percent > 10.0, "{found}");
 }

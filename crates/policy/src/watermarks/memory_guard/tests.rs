@@ -1,7 +1,7 @@
 //! Tests of the decisions in the module above.
 
 use super::*;
-use crate::observation::{GroupMemory, MemoryUse};
+use crate::observation::{CgroupMemory, MemoryUse};
 use crate::test_support::{at_second, process};
 use proptest::prelude::*;
 
@@ -21,8 +21,8 @@ fn machine(percent: u64) -> MemoryState {
     }
 }
 
-fn group(name: &str, percent: u64, members: &[u32]) -> GroupMemory {
-    GroupMemory {
+fn group(name: &str, percent: u64, members: &[u32]) -> CgroupMemory {
+    CgroupMemory {
         name: name.to_owned(),
         usage: usage(percent),
         pressure_percent: None,
@@ -39,7 +39,7 @@ fn gib(used_mib: u64) -> MemoryUse {
 }
 
 fn in_group(name: &str, usage: MemoryUse, members: &[u32]) -> MemoryState {
-    let group = GroupMemory {
+    let group = CgroupMemory {
         usage,
         ..group(name, 0, members)
     };
@@ -53,11 +53,11 @@ fn ms(time: u64) -> Duration {
     Duration::from_millis(time)
 }
 
-fn assert_held(promotion: Result<(), PromotionBlock>, why: &str) {
+fn assert_held(promotion: Result<(), PromotionBlockReason>, why: &str) {
     assert_eq!(promotion.expect_err("promotion is held").to_string(), why);
 }
 
-fn held(guard: &MemoryGuard) -> Result<(), PromotionBlock> {
+fn held(guard: &MemoryGuard) -> Result<(), PromotionBlockReason> {
     guard.may_promote(process(1), 0)
 }
 
@@ -69,11 +69,11 @@ fn guard() -> MemoryGuard {
 #[test]
 fn nothing_is_promoted_before_memory_was_looked_at() {
     let mut guard = guard();
-    assert_eq!(held(&guard), Err(PromotionBlock::Unknown));
+    assert_eq!(held(&guard), Err(PromotionBlockReason::Unknown));
     assert_eq!(guard.assess(at_second(0), &machine(50)), Ok(()));
     assert_eq!(held(&guard), Ok(()));
     guard.mark_memory_unknown();
-    assert_eq!(held(&guard), Err(PromotionBlock::Unknown));
+    assert_eq!(held(&guard), Err(PromotionBlockReason::Unknown));
 }
 
 #[test]
@@ -87,19 +87,19 @@ fn a_group_holds_and_gives_back_only_its_own() {
         start_percent: 85.0,
         growth_bytes_per_s: 0,
     };
-    assert_eq!(guard.shortage(process(1)), Some(shortage));
+    assert_eq!(guard.shortage_for_process(process(1)), Some(shortage));
     assert_held(
         guard.may_promote(process(2), 0),
         "cgroup /db uses 90.0 % of its memory, over the high watermark of 85 %",
     );
     assert_eq!(guard.may_promote(process(3), 0), Ok(()));
-    assert_eq!(guard.shortage(process(3)), None);
+    assert_eq!(guard.shortage_for_process(process(3)), None);
 
     state.groups = vec![group("/db", 75, &[1, 2]), group("/web", 80, &[3])];
     assert_eq!(guard.assess(at_second(0), &state), Ok(()));
     assert!(matches!(
         held(&guard),
-        Err(PromotionBlock::Recovering { .. })
+        Err(PromotionBlockReason::Recovering { .. })
     ));
 
     // After it was gone and came back, it starts anew.
@@ -119,7 +119,11 @@ fn a_full_machine_holds_every_promotion() {
     state.groups = vec![group("/", 96, &[1]), group("/db", 99, &[1])];
     let _ = guard.assess(at_second(0), &state);
     assert!(guard.watched.iter().all(|watched| watched.recovering));
-    let percent = |p| guard.shortage(process(p)).map(|s| s.used_percent);
+    let percent = |p| {
+        guard
+            .shortage_for_process(process(p))
+            .map(|s| s.used_percent)
+    };
     assert_eq!(percent(1), Some(99.0));
     assert_eq!(percent(7), Some(95.0));
 }
@@ -147,7 +151,10 @@ fn pressure_in_a_cgroup_holds_its_promotions() {
     state.groups = vec![group("/a", 50, &[1]), group("/b", 60, &[1, 2])];
     state.groups[0].pressure_percent = Some(20.0);
     assert_eq!(guard.assess(at_second(0), &state), Ok(()));
-    assert!(matches!(held(&guard), Err(PromotionBlock::Pressure { .. })));
+    assert!(matches!(
+        held(&guard),
+        Err(PromotionBlockReason::Pressure { .. })
+    ));
     assert_eq!(guard.may_promote(process(2), 0), Ok(()));
 }
 
@@ -158,7 +165,7 @@ fn a_promotion_does_not_cross_the_mark_itself() {
     state.groups = vec![group("/a", 80, &[1])];
     assert_eq!(guard.assess(at_second(0), &state), Ok(()));
     assert_eq!(guard.may_promote(process(1), 10), Ok(()));
-    let crosses = PromotionBlock::WouldCross {
+    let crosses = PromotionBlockReason::WouldCross {
         scope: MemoryScope::Machine,
         used_percent: 84.0,
         bytes: 11,
@@ -188,9 +195,9 @@ fn fast_growth_has_recovery_start_early_and_slow_growth_does_not() {
         let mut guard = guard();
         fill(&mut guard, (600..1639).step_by(mib_per_look));
         assert_eq!(guard.is_recovering(), early, "{mib_per_look} MiB in 50 ms");
-        assert_eq!(guard.is_full_within_seconds(), early);
+        assert_eq!(guard.will_be_full_within_seconds(), early);
         assert_eq!(
-            matches!(held(&guard), Err(PromotionBlock::FillingUp { .. })),
+            matches!(held(&guard), Err(PromotionBlockReason::FillingUp { .. })),
             early
         );
     }
@@ -200,7 +207,7 @@ fn fast_growth_has_recovery_start_early_and_slow_growth_does_not() {
 fn a_slow_recovery_has_to_start_earlier() {
     let mut guard = guard();
     // 8 MiB/s here.
-    (0..200).for_each(|_| guard.record_recovered(1 << 20, ms(125)));
+    (0..200).for_each(|_| guard.record_recovery_speed(1 << 20, ms(125)));
     fill(&mut guard, (600..1600).step_by(10));
     assert!(guard.is_recovering());
 }
@@ -216,14 +223,14 @@ fn a_group_searched_through_does_not_end_the_recovery_of_another() {
     assert_eq!(listed(&mut guard, 0), [process(1)]);
     assert_eq!(listed(&mut guard, 50), []);
     // Another group runs short; its huge pages are not listed yet.
-    state.groups.push(GroupMemory {
+    state.groups.push(CgroupMemory {
         usage: gib(1900),
         ..group("/b", 0, &[2])
     });
     let _ = guard.assess(ms(100), &state);
     guard.on_search_exhausted(ms(100));
-    assert_eq!(guard.shortage(process(1)), None);
-    assert!(guard.shortage(process(2)).is_some());
+    assert_eq!(guard.shortage_for_process(process(1)), None);
+    assert!(guard.shortage_for_process(process(2)).is_some());
     assert_eq!(listed(&mut guard, 150), [process(2)]);
     guard.on_search_exhausted(ms(150));
     assert!(!guard.is_recovering());
@@ -269,7 +276,7 @@ fn nearly_full_memory_is_checked_between_looks() {
     assert_eq!(guard.scopes_due_to_read(ms(39)), []);
     let due = guard.scopes_due_to_read(ms(40));
     assert_eq!(due, std::slice::from_ref(&scope));
-    guard.record_use(ms(40), &scope, gib(2000));
+    guard.record_scope_use(ms(40), &scope, gib(2000));
     assert!(guard.is_recovering());
     assert_eq!(guard.next_memory_read_at(), Some(ms(80)));
     guard.mark_memory_unknown();
@@ -312,7 +319,7 @@ proptest! {
             prop_assert_eq!(guard.is_recovering(), machine || group);
             prop_assert_eq!(guard.may_promote(process(1), 0).is_err(), machine || group);
             prop_assert_eq!(guard.may_promote(process(2), 0).is_err(), machine);
-            let covers = |p| guard.shortage(process(p)).is_some();
+            let covers = |p| guard.shortage_for_process(process(p)).is_some();
             prop_assert_eq!(covers(1), machine || group);
             prop_assert_eq!(covers(2), machine);
         }
@@ -331,10 +338,10 @@ proptest! {
             now += step;
             let _ = guard.assess(ms(now), &in_group("/a", gib(used), &[1]));
             if used * 100 > 2048 * 85 {
-                prop_assert!(guard.shortage(process(1)).is_some());
+                prop_assert!(guard.shortage_for_process(process(1)).is_some());
             }
             if used * 100 < 2048 * 70 {
-                prop_assert!(guard.shortage(process(1)).is_none());
+                prop_assert!(guard.shortage_for_process(process(1)).is_none());
             }
         }
         let mut states = Vec::new();
@@ -345,6 +352,6 @@ proptest! {
         }
         states.dedup();
         prop_assert!(states.len() <= 2, "{:?}", states);
-        prop_assert!(!guard.is_full_within_seconds());
+        prop_assert!(!guard.will_be_full_within_seconds());
     }
 }

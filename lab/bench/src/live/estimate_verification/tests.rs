@@ -1,6 +1,6 @@
 use super::*;
 use hawkeye_linux::sample::counters::events::choose_events;
-use hawkeye_policy::OverheadSource;
+use hawkeye_policy::TranslationOverheadSource;
 use std::collections::BTreeMap;
 
 const XEON: &str = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R) Platinum 8480+\n";
@@ -30,10 +30,10 @@ fn readings(name: &str, user_share: f64) -> CounterReadings {
     CounterReadings::read_before_and_after(reader, || {}).expect("both are there")
 }
 
-fn estimate(percent: f64, at_least: bool) -> Overhead {
-    Overhead {
+fn estimate(percent: f64, at_least: bool) -> TranslationOverhead {
+    TranslationOverhead {
         at_least,
-        ..Overhead::exact(percent, OverheadSource::WalkRate)
+        ..TranslationOverhead::new_without_error(percent, TranslationOverheadSource::WalkRate)
     }
 }
 

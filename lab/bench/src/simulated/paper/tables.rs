@@ -8,7 +8,7 @@ mod translation;
 
 use super::{PaperMeasure, PaperTable, PaperValue, PublishedValue};
 use crate::experiment_name::ExperimentName;
-use hawkeye_policy::Rate;
+use hawkeye_policy::RatePerSecond;
 use hawkeye_sim::simulate::SimulationSetup;
 
 /// All of them.
@@ -100,7 +100,7 @@ fn as_lower_bounds(figures: Vec<PaperValue>) -> Vec<PaperValue> {
 /// The paper's machine; every system promotes this many regions per second.
 fn setup_at_promotion_rate(regions_per_s: f64) -> SimulationSetup {
     SimulationSetup {
-        rate: Rate::per_second(regions_per_s).ok(),
+        rate: RatePerSecond::new(regions_per_s).ok(),
         ..SimulationSetup::default()
     }
 }

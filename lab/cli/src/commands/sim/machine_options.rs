@@ -3,7 +3,7 @@
 use super::trace_options::TraceOptions;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use hawkeye_policy::Rate;
+use hawkeye_policy::RatePerSecond;
 use hawkeye_sim::kernel::{SamePageMergingSpec, SwapSpec};
 use hawkeye_sim::machine_file::MachineFile;
 use hawkeye_sim::mmu::translation::PageTableLevels;
@@ -103,7 +103,7 @@ impl MachineOptions {
             cores: self.cores,
             seed: self.seed,
             fragmented: self.fragment,
-            rate: self.rate.map(Rate::per_second).transpose()?,
+            rate: self.rate.map(RatePerSecond::new).transpose()?,
             guest_system: self
                 .guest_system
                 .as_deref()

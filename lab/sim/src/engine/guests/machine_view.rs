@@ -10,7 +10,7 @@ use hawkeye_manager::{
     RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
-    MachineShape, MemoryScope, MemoryState, MemoryUse, PageOrder, PageOrders, ProcessId,
+    MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrder, PageOrderSet, ProcessId,
     ProcessSample, RegionAddr, RegionSample, SampleKinds,
 };
 use std::cell::RefCell;
@@ -107,12 +107,12 @@ macro_rules! forward {
 impl Machine for MachineView {
     forward! {
         fn wait_until(deadline: Duration) -> LoopWakeReason;
-        fn processes(until: Duration) -> SliceProgress<Vec<ProcessId>>;
-        fn memory() -> Result<MemoryState>;
-        fn memory_use(scope: &MemoryScope) -> Result<MemoryUse>;
+        fn admit_and_list_processes(until: Duration) -> SliceProgress<Vec<ProcessId>>;
+        fn read_memory_state() -> Result<MemoryState>;
+        fn read_memory_use(scope: &MemoryScope) -> Result<MemoryUse>;
         fn promote(process: ProcessId, region: RegionAddr, order: PageOrder, present: u16)
             -> Result<PromotionResult>;
-        fn scan_zeros(process: ProcessId, region: RegionAddr, enough: u16) -> Result<ZeroScanResult>;
+        fn count_zero_pages_in_huge_page(process: ProcessId, region: RegionAddr, enough: u16) -> Result<ZeroScanResult>;
         fn recover_bloat(process: ProcessId, region: RegionAddr) -> Result<RecoveryResult>;
         fn footprint(process: ProcessId, until: Duration) -> Result<SliceProgress<ProcessFootprint>>;
     }
@@ -120,8 +120,8 @@ impl Machine for MachineView {
     forward! {
         &self;
         fn now() -> Duration;
-        fn shape() -> MachineShape;
-        fn own_costs() -> ManagementCosts;
+        fn page_properties() -> MachinePageProperties;
+        fn management_costs() -> ManagementCosts;
     }
 }
 
@@ -140,7 +140,7 @@ impl Sampling for MachineView {
 
 impl FaultPageSizes for MachineView {
     forward! {
-        fn set_fault_sizes(process: ProcessId, orders: PageOrders) -> Result<()>;
+        fn set_fault_sizes(process: ProcessId, orders: PageOrderSet) -> Result<()>;
     }
 }
 
@@ -148,7 +148,7 @@ impl HugePageReserve for MachineView {}
 
 impl Prefault for MachineView {
     forward! {
-        fn take_prefaulted(process: ProcessId) -> u64;
+        fn take_prefaulted_bytes(process: ProcessId) -> u64;
         fn allow_prefault(process: ProcessId, room_bytes: u64) -> ();
     }
 }

@@ -2,7 +2,7 @@ use super::super::facts::{CgroupFacts, OtherManager, TranslationCost, ZeroPageFa
 use super::*;
 use crate::allocator_env_plan::{AllocatorEnvPlan, HugePageEnvVariable};
 use hawkeye_linux::processes::huge_page_context::{HugePageContext, ThpSettings};
-use hawkeye_policy::{MemoryUse, OverheadSource, ProcessIdentity};
+use hawkeye_policy::{MemoryUse, ProcessIdentity, TranslationOverheadSource};
 
 const START: u64 = 0x7f00_0000_0000;
 
@@ -37,11 +37,11 @@ pub(in super::super) fn facts() -> AdviceFacts {
         pid: 4711,
         seconds: 30.0,
         cost: Ok(TranslationCost {
-            overhead: Overhead {
+            overhead: TranslationOverhead {
                 low_percent: 30.0,
                 high_percent: 50.0,
                 at_least: true,
-                ..Overhead::exact(40.0, OverheadSource::WalkRate)
+                ..TranslationOverhead::new_without_error(40.0, TranslationOverheadSource::WalkRate)
             },
             huge_percent: 0.0,
             windows_percent: [38.0, 44.0],
@@ -85,10 +85,10 @@ pub(in super::super) fn facts() -> AdviceFacts {
 pub(in super::super) fn sequential() -> AdviceFacts {
     let mut facts = facts();
     if let Ok(cost) = &mut facts.cost {
-        cost.overhead = Overhead {
+        cost.overhead = TranslationOverhead {
             low_percent: 0.2,
             high_percent: 1.1,
-            ..Overhead::exact(0.8, OverheadSource::WalkRate)
+            ..TranslationOverhead::new_without_error(0.8, TranslationOverheadSource::WalkRate)
         };
     }
     facts

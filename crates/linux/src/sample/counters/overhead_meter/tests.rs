@@ -20,7 +20,7 @@ fn counts(loads: u64, stores: u64, cycles: u64) -> EventCounts {
     }
 }
 
-fn percent(overhead: Option<Overhead>) -> Option<f64> {
+fn percent(overhead: Option<TranslationOverhead>) -> Option<f64> {
     overhead.map(|o| (o.percent * 1000.0).round() / 1000.0)
 }
 

@@ -8,7 +8,7 @@
 
 use super::error::{DamonError, DamonResult};
 use super::kdamond::{Kdamond, RangeHits, SAMPLES};
-use hawkeye_policy::saturating_cast::u16_of;
+use hawkeye_policy::saturating_cast::u16_from_f64;
 use hawkeye_policy::{PAGES_PER_REGION, RegionAddr};
 use std::collections::BTreeMap;
 use std::thread;
@@ -104,7 +104,7 @@ fn estimate_touched_pages(regions: &[RegionAddr], hits: &[RangeHits]) -> Vec<(Re
     // A number of base pages (0 to 512), rounded.
     let pages = |(bytes, touched): (u64, u64)| {
         let share = touched as f64 / (bytes as f64 * f64::from(SAMPLES));
-        u16_of((share * f64::from(PAGES_PER_REGION)).round())
+        u16_from_f64((share * f64::from(PAGES_PER_REGION)).round())
     };
     let reported = shares.into_iter().filter(|(_, share)| share.0 > 0);
     let estimates = reported.map(|(region, share)| (region, pages(share)));

@@ -319,8 +319,8 @@ mod tests {
             present,
             accessed: present,
             runs: 1,
-            order: PageOrder::of_region(huge),
-            ..RegionSample::untouched(region_at_index(index))
+            order: PageOrder::base_or_huge(huge),
+            ..RegionSample::new_full_and_untouched(region_at_index(index))
         }
     }
 

@@ -37,7 +37,7 @@ impl SimulatedFills {
     fn counts(&self) -> (u64, u64) {
         let predictor = &self.predictor;
         (
-            predictor.regions_prefaulted_ahead(),
+            predictor.count_regions_prefaulted_ahead(),
             predictor.count_prefaults_under_way(),
         )
     }
@@ -93,12 +93,12 @@ fn a_program_that_reaches_a_fill_under_way_outruns_the_fillers() {
     // The program moves on to regions under way, so the next regions are left to it.
     pool.report(FIRST + at + 1);
     assert_eq!(places(&pool.all(1)), [at + 1 + 1 + 4]);
-    let before = pool.predictor.regions_prefaulted_ahead();
+    let before = pool.predictor.count_regions_prefaulted_ahead();
     for task in tasks {
         pool.done(task);
     }
     // Regions that the program has passed do not count.
-    assert_eq!(pool.predictor.regions_prefaulted_ahead(), before);
+    assert_eq!(pool.predictor.count_regions_prefaulted_ahead(), before);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn the_window_goes_on_if_only_the_first_fill_under_way_is_reached() {
     for task in tasks {
         pool.done(task);
     }
-    assert_eq!(pool.predictor.regions_prefaulted_ahead(), 12);
+    assert_eq!(pool.predictor.count_regions_prefaulted_ahead(), 12);
 }
 
 #[test]

@@ -69,7 +69,7 @@ impl Pattern {
         unevenness: f64,
         costs: &WalkCosts,
         chance: &mut Chance,
-    ) -> Overhead {
+    ) -> TranslationOverhead {
         let mut estimator = OverheadEstimator::new(REGIONS, 0, Duration::from_nanos(80));
         for round in 0..ROUNDS {
             let regions = round * REGIONS_PER_ROUND..(round + 1) * REGIONS_PER_ROUND;
@@ -111,7 +111,7 @@ impl Pattern {
             }
             estimator.end_probe_round(true);
         }
-        overhead(&estimator.finish(costs))
+        overhead(&estimator.finish_estimate(costs))
     }
 }
 

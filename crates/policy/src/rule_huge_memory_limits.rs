@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// Huge memory by rule: the last sample plus the changes since.
 #[derive(Clone, Debug, Default)]
-pub struct HugeLimits {
+pub struct RuleHugeMemoryLimits {
     processes: HashMap<ProcessId, ProcessHugeMemory>,
 }
 
@@ -19,9 +19,9 @@ struct ProcessHugeMemory {
     huge_bytes: u64,
 }
 
-impl HugeLimits {
+impl RuleHugeMemoryLimits {
     /// Takes in a sample of a process: its rules and its huge memory.
-    pub fn observe(&mut self, sample: &ProcessSample) {
+    pub fn observe_process(&mut self, sample: &ProcessSample) {
         let holding = ProcessHugeMemory {
             rule: sample.terms.rule,
             limit_bytes: sample.terms.max_huge_bytes,
@@ -37,22 +37,29 @@ impl HugeLimits {
                 process,
                 huge_bytes,
                 ..
-            } => self.change_huge_bytes(process, |_| huge_bytes),
+            } => self.change_huge_bytes_of_process(process, |_| huge_bytes),
             // Smaller pages do not count, and larger ones were huge before.
             Event::Promoted {
                 process,
                 order: PageOrder::HUGE,
                 ..
-            } => self.change_huge_bytes(process, |had| had.saturating_add(HUGE_PAGE_BYTES)),
+            } => self
+                .change_huge_bytes_of_process(process, |had| had.saturating_add(HUGE_PAGE_BYTES)),
             Event::Recovered { process, .. } => {
-                self.change_huge_bytes(process, |had| had.saturating_sub(HUGE_PAGE_BYTES));
+                self.change_huge_bytes_of_process(process, |had| {
+                    had.saturating_sub(HUGE_PAGE_BYTES)
+                });
             }
             _ => {}
         }
     }
 
     /// A process that was never sampled has no promotions, so it need not be known.
-    fn change_huge_bytes(&mut self, process: ProcessId, huge_bytes: impl FnOnce(u64) -> u64) {
+    fn change_huge_bytes_of_process(
+        &mut self,
+        process: ProcessId,
+        huge_bytes: impl FnOnce(u64) -> u64,
+    ) {
         if let Some(holding) = self.processes.get_mut(&process) {
             holding.huge_bytes = huge_bytes(holding.huge_bytes);
         }
@@ -85,28 +92,28 @@ impl HugeLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process_rules::ProcessRules;
+    use crate::process_settings::ProcessSettings;
     use crate::test_support::{huge_sample, process, promoted_event, recovered_event, region};
     use proptest::prelude::*;
 
     fn sampled(pid: u32, regions: u64, rule: usize, limit: Option<u64>) -> ProcessSample {
         let regions = (0..regions).map(|at| huge_sample(at, true)).collect();
         ProcessSample {
-            terms: ProcessRules {
+            terms: ProcessSettings {
                 max_huge_bytes: limit.map(|regions| regions * HUGE_PAGE_BYTES),
                 rule: Some(rule),
-                ..ProcessRules::default()
+                ..ProcessSettings::default()
             },
-            ..ProcessSample::population(process(pid), regions)
+            ..ProcessSample::from_present_pages(process(pid), regions)
         }
     }
 
     #[test]
     fn processes_of_a_rule_share_its_limit() {
-        let mut limits = HugeLimits::default();
-        limits.observe(&sampled(1, 3, 0, Some(5)));
-        limits.observe(&sampled(2, 1, 0, Some(5)));
-        limits.observe(&sampled(3, 9, 1, None));
+        let mut limits = RuleHugeMemoryLimits::default();
+        limits.observe_process(&sampled(1, 3, 0, Some(5)));
+        limits.observe_process(&sampled(2, 1, 0, Some(5)));
+        limits.observe_process(&sampled(3, 9, 1, None));
         assert!(limits.allows_another_huge_page(process(1)));
         limits.apply_event(&promoted_event(process(2), region(0)));
         // 5 huge pages are the limit; the rule of 3 has none, and 4 is not known.
@@ -116,9 +123,9 @@ mod tests {
 
     #[test]
     fn recovered_and_freed_memory_counts_no_longer_towards_the_limit() {
-        let mut limits = HugeLimits::default();
-        limits.observe(&sampled(1, 3, 0, Some(4)));
-        limits.observe(&sampled(2, 1, 0, Some(4)));
+        let mut limits = RuleHugeMemoryLimits::default();
+        limits.observe_process(&sampled(1, 3, 0, Some(4)));
+        limits.observe_process(&sampled(2, 1, 0, Some(4)));
         assert!(!limits.allows_another_huge_page(process(1)));
         limits.apply_event(&recovered_event(process(1), region(0)));
         assert!(limits.allows_another_huge_page(process(1)));
@@ -130,12 +137,12 @@ mod tests {
 
     #[test]
     fn new_terms_apply_from_the_next_sample() {
-        let mut limits = HugeLimits::default();
-        limits.observe(&sampled(1, 3, 0, Some(4)));
-        limits.observe(&sampled(1, 3, 2, Some(3)));
+        let mut limits = RuleHugeMemoryLimits::default();
+        limits.observe_process(&sampled(1, 3, 0, Some(4)));
+        limits.observe_process(&sampled(1, 3, 2, Some(3)));
         assert!(!limits.allows_another_huge_page(process(1)));
         assert_eq!(limits.huge_bytes_under_rule(0), 0);
-        limits.change_huge_bytes(process(1), |_| HUGE_PAGE_BYTES);
+        limits.change_huge_bytes_of_process(process(1), |_| HUGE_PAGE_BYTES);
         let after_freeing = limits.allows_another_huge_page(process(1));
         assert!(after_freeing);
     }
@@ -146,9 +153,9 @@ mod tests {
             steps in prop::collection::vec((0u32..4, 0u8..4), 1..200),
             limit in 1u64..8,
         ) {
-            let mut limits = HugeLimits::default();
+            let mut limits = RuleHugeMemoryLimits::default();
             for pid in 0..4 {
-                limits.observe(&sampled(pid, 0, (pid % 2) as usize, Some(limit)));
+                limits.observe_process(&sampled(pid, 0, (pid % 2) as usize, Some(limit)));
             }
             for (pid, step) in steps {
                 let p = process(pid);

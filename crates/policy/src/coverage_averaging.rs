@@ -1,7 +1,7 @@
 //! Averaging a region's coverage over sampling windows.
 
 use crate::page::PAGES_PER_REGION;
-use crate::saturating_cast::u16_of;
+use crate::saturating_cast::u16_from_f64;
 use crate::setting_error::{SettingError, check_positive_up_to};
 
 /// Exponential moving average of access coverage (paper, section 3.3).
@@ -10,11 +10,11 @@ use crate::setting_error::{SettingError, check_positive_up_to};
 /// released code (`mm/ohp.c`). That code truncates to whole pages at every step and so loses up to
 /// a page each time. This one keeps the fraction.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct CoverageAverage {
+pub struct CoverageAveraging {
     newest_weight: f64,
 }
 
-impl CoverageAverage {
+impl CoverageAveraging {
     /// An average in which the newest window has this weight, over 0 and at most 1 (1: earlier
     /// windows do not count).
     pub fn new(newest_weight: f64) -> Result<Self, SettingError> {
@@ -42,11 +42,11 @@ impl CoverageAverage {
     /// An average as whole base pages, to the nearest (0-512).
     pub fn round_to_pages(average: f64) -> u16 {
         // A cast from a float saturates, and turns NaN into 0.
-        u16_of(average.round()).min(PAGES_PER_REGION)
+        u16_from_f64(average.round()).min(PAGES_PER_REGION)
     }
 }
 
-impl Default for CoverageAverage {
+impl Default for CoverageAveraging {
     fn default() -> Self {
         Self { newest_weight: 0.4 }
     }
@@ -60,29 +60,29 @@ mod tests {
     #[test]
     fn the_weight_is_over_0_and_at_most_1() {
         for bad in [0.0, -0.1, 1.01, f64::NAN, f64::INFINITY] {
-            assert!(CoverageAverage::new(bad).is_err(), "{bad}");
+            assert!(CoverageAveraging::new(bad).is_err(), "{bad}");
         }
-        assert!(CoverageAverage::new(1.0).is_ok());
+        assert!(CoverageAveraging::new(1.0).is_ok());
     }
 
     #[test]
     fn a_steady_coverage_is_reached_without_loss() {
-        let average = CoverageAverage::default();
+        let average = CoverageAveraging::default();
         let end = (0..100).fold(average.average_after_window(None, 0), |a, _| {
             average.average_after_window(Some(a), 512)
         });
-        assert_eq!(CoverageAverage::round_to_pages(end), 512);
+        assert_eq!(CoverageAveraging::round_to_pages(end), 512);
         // The released code's integers would stop short of 512 here.
         let steady = (0..100).fold(average.average_after_window(None, 7), |a, _| {
             average.average_after_window(Some(a), 7)
         });
-        assert_eq!(CoverageAverage::round_to_pages(steady), 7);
+        assert_eq!(CoverageAveraging::round_to_pages(steady), 7);
     }
 
     proptest! {
         #[test]
         fn the_average_stays_between_old_and_new(weight in 0.01..=1.0f64, old in 0.0..=512.0f64, new in 0u16..=512) {
-            let next = CoverageAverage::new(weight)?.average_after_window(Some(old), new);
+            let next = CoverageAveraging::new(weight)?.average_after_window(Some(old), new);
             let new = f64::from(new);
             prop_assert!(next >= old.min(new) - 1e-9 && next <= old.max(new) + 1e-9);
         }

@@ -20,12 +20,12 @@ pub enum SamplingDelayReason {
 
 /// Limits on the cost of sampling.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SamplingPace {
+pub struct SamplingCostLimits {
     slowdown_percent: f64,
     cpu_share_percent: f64,
 }
 
-impl SamplingPace {
+impl SamplingCostLimits {
     /// The shortest period unless set: the paper's 30 s (section 3.3).
     pub const DEFAULT_BASE_PERIOD: Duration = Duration::from_secs(30);
 
@@ -40,12 +40,12 @@ impl SamplingPace {
     }
 
     /// Share of a program's time that sampling may take, in per cent.
-    pub fn slowdown_percent(self) -> f64 {
+    pub fn max_slowdown_percent(self) -> f64 {
         self.slowdown_percent
     }
 
     /// Share of the manager's CPU budget that sampling may take, in per cent.
-    pub fn cpu_share_percent(self) -> f64 {
+    pub fn manager_budget_share_percent(self) -> f64 {
         self.cpu_share_percent
     }
 
@@ -64,7 +64,7 @@ impl SamplingPace {
     }
 }
 
-impl Default for SamplingPace {
+impl Default for SamplingCostLimits {
     /// 1 % of a program's time, half of the manager's CPU budget.
     fn default() -> Self {
         Self {
@@ -94,10 +94,10 @@ impl SamplingSlowdownBudget {
     const SAVED_S: f64 = 30.0;
 
     /// A budget from which nothing has been drawn yet.
-    pub fn new(pace: SamplingPace) -> Self {
+    pub fn new(pace: SamplingCostLimits) -> Self {
         let share = pace.slowdown_percent / 100.0;
         Self {
-            left: TokenBucket::full(share, share * Self::SAVED_S),
+            left: TokenBucket::new_full(share, share * Self::SAVED_S),
             drawn_touches: 0,
             drawn_s: 0.0,
         }
@@ -111,14 +111,14 @@ impl SamplingSlowdownBudget {
         self.drawn_touches = self.drawn_touches.max(touches);
         let cost_s = new as f64 * each.as_secs_f64() / cpu_cores.clamp(WORTH_CORES, 1.0);
         self.drawn_s += cost_s;
-        self.left.draw_tokens(now, cost_s);
+        self.left.draw_tokens_into_debt(now, cost_s);
     }
 
     /// When bits may be cleared again: `now`, or when the cost of the touches since the last clear
     /// has flowed in again.
-    pub fn ready_at(&self, now: Duration) -> Duration {
+    pub fn may_clear_again_at(&self, now: Duration) -> Duration {
         self.left
-            .reaches_level_at(now, self.drawn_s.min(self.left.capacity()))
+            .time_when_level_reached(now, self.drawn_s.min(self.left.capacity()))
     }
 
     /// Bits were cleared: touches count from 0.
@@ -140,9 +140,9 @@ mod tests {
 
     #[test]
     fn where_access_bits_cost_nothing_no_program_waits() {
-        let mut budget = SamplingSlowdownBudget::new(SamplingPace::default());
+        let mut budget = SamplingSlowdownBudget::new(SamplingCostLimits::default());
         budget.record_touches(at(1.0), u64::MAX, Duration::ZERO, 1.0);
-        assert_eq!(budget.ready_at(at(1.0)), at(1.0));
+        assert_eq!(budget.may_clear_again_at(at(1.0)), at(1.0));
     }
 
     #[test]
@@ -157,28 +157,28 @@ mod tests {
             (100_000, 0.1, 50.0),
             (100_000, 0.0, 100.0),
         ] {
-            let mut budget = SamplingSlowdownBudget::new(SamplingPace::default());
-            assert_eq!(budget.ready_at(at(1.0)), at(1.0));
+            let mut budget = SamplingSlowdownBudget::new(SamplingCostLimits::default());
+            assert_eq!(budget.may_clear_again_at(at(1.0)), at(1.0));
             budget.record_access_bits_cleared();
             budget.record_touches(at(1.0), touches, EACH, cores);
-            let wait = budget.ready_at(at(1.0)).as_secs_f64() - 1.0;
+            let wait = budget.may_clear_again_at(at(1.0)).as_secs_f64() - 1.0;
             assert!((wait - wait_s).abs() < 1e-6, "{touches}, {cores}: {wait}");
         }
     }
 
     #[test]
     fn touches_are_charged_once() {
-        let mut budget = SamplingSlowdownBudget::new(SamplingPace::default());
+        let mut budget = SamplingSlowdownBudget::new(SamplingCostLimits::default());
         budget.record_touches(at(1.0), 1_000_000, EACH, 1.0);
-        let once = budget.ready_at(at(1.0));
+        let once = budget.may_clear_again_at(at(1.0));
         budget.record_touches(at(1.0), 1_000_000, EACH, 1.0);
-        assert_eq!(budget.ready_at(at(1.0)), once);
+        assert_eq!(budget.may_clear_again_at(at(1.0)), once);
     }
 
     #[test]
     fn the_managers_cpu_share_spaces_windows_too() {
         // 0.5 s is half of 2 % of 50 s.
-        let pace = SamplingPace::default();
+        let pace = SamplingCostLimits::default();
         let period = pace.min_period_within_cpu_budget(Duration::from_millis(500), 2.0);
         assert!((period.as_secs_f64() - 50.0).abs() < 1e-6);
         assert_eq!(pace.min_period_within_cpu_budget(EACH, 0.0), Duration::MAX);
@@ -186,8 +186,8 @@ mod tests {
             pace.min_period_within_cpu_budget(Duration::ZERO, 0.0),
             Duration::ZERO
         );
-        assert!(SamplingPace::new(0.0, 50.0).is_err());
-        assert!(SamplingPace::new(1.0, 101.0).is_err());
+        assert!(SamplingCostLimits::new(0.0, 50.0).is_err());
+        assert!(SamplingCostLimits::new(1.0, 101.0).is_err());
     }
 
     proptest! {
@@ -197,11 +197,11 @@ mod tests {
             sizes in proptest::collection::vec(0u64..3_000_000, 1..40),
             period_s in 1.0..60.0f64,
         ) {
-            let mut budget = SamplingSlowdownBudget::new(SamplingPace::default());
+            let mut budget = SamplingSlowdownBudget::new(SamplingCostLimits::default());
             let (mut now, mut cost_s) = (Duration::ZERO, 0.0);
             let largest = sizes.iter().max().copied().unwrap_or(0);
             for touches in sizes {
-                now = budget.ready_at(now + at(period_s));
+                now = budget.may_clear_again_at(now + at(period_s));
                 budget.record_access_bits_cleared();
                 budget.record_touches(now, touches, EACH, 1.0);
                 cost_s += touches as f64 * EACH.as_secs_f64();

@@ -1,20 +1,20 @@
 //! Properties of a machine that decide the choice of page sizes.
 
-use crate::page::{PageOrder, PageOrders};
+use crate::page::{PageOrder, PageOrderSet};
 use crate::saturating_cast::ratio_or_zero;
 use std::time::Duration;
 
 /// Properties that do not change while a machine is managed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MachineShape {
+pub struct MachinePageProperties {
     /// Sizes that a TLB entry can have besides a base page. A page of another size takes as many
     /// entries of the next smaller size as it needs.
-    pub tlb: PageOrders,
+    pub tlb: PageOrderSet,
     /// Sizes that a promotion can produce.
-    pub promotable: PageOrders,
+    pub promotable: PageOrderSet,
     /// Sizes under [`PageOrder::HUGE`] that memory can get at its first touch, in processes for
     /// which the manager chooses sizes.
-    pub at_faults: PageOrders,
+    pub at_faults: PageOrderSet,
     /// Number of cores.
     pub cores: f64,
     /// Memory, in bytes; 0 where unknown, in which case memory counts as free of charge.
@@ -25,14 +25,14 @@ pub struct MachineShape {
     pub zero_base: Duration,
 }
 
-impl Default for MachineShape {
+impl Default for MachinePageProperties {
     /// x86 with base and huge pages. Costs are those of the virtual machine in `kernel-facts.md`
     /// (512 base faults: 270 us; one huge fault: 125 us, nearly all of it zeroing).
     fn default() -> Self {
         Self {
-            tlb: PageOrders::HUGE.with(PageOrder::GIANT),
-            promotable: PageOrders::HUGE,
-            at_faults: PageOrders::NONE,
+            tlb: PageOrderSet::HUGE.with(PageOrder::GIANT),
+            promotable: PageOrderSet::HUGE,
+            at_faults: PageOrderSet::NONE,
             cores: 1.0,
             memory_bytes: 0,
             base_fault: Duration::from_nanos(300),
@@ -41,10 +41,10 @@ impl Default for MachineShape {
     }
 }
 
-impl MachineShape {
+impl MachinePageProperties {
     /// Value of one byte while it is held, in cores. All memory is worth as much as all cores. So
     /// one per cent more memory must save one per cent of the CPU time.
-    pub fn cores_per_byte(&self) -> f64 {
+    pub fn byte_value_in_cores(&self) -> f64 {
         ratio_or_zero(self.cores, self.memory_bytes as f64)
     }
 
@@ -60,15 +60,15 @@ mod tests {
 
     #[test]
     fn pages_between_two_sizes_take_entries_of_the_smaller() {
-        let arm = MachineShape {
-            tlb: PageOrders::HUGE.with(PageOrder::CONTIGUOUS),
-            ..MachineShape::default()
+        let arm = MachinePageProperties {
+            tlb: PageOrderSet::HUGE.with(PageOrder::CONTIGUOUS),
+            ..MachinePageProperties::default()
         };
         let by = |order| PageOrder::new(order).map(|order| arm.tlb_entry_order(order));
         assert_eq!(by(2), Some(PageOrder::BASE));
         assert_eq!(by(5), Some(PageOrder::CONTIGUOUS));
         assert_eq!(by(18), Some(PageOrder::HUGE));
-        let intel = MachineShape::default();
+        let intel = MachinePageProperties::default();
         assert_eq!(
             intel.tlb_entry_order(PageOrder::CONTIGUOUS),
             PageOrder::BASE
@@ -77,12 +77,12 @@ mod tests {
 
     #[test]
     fn memory_costs_as_much_as_the_cores() {
-        let shape = MachineShape {
+        let shape = MachinePageProperties {
             cores: 4.0,
             memory_bytes: 1 << 30,
-            ..MachineShape::default()
+            ..MachinePageProperties::default()
         };
-        assert!((shape.cores_per_byte() * f64::from(1 << 30) - 4.0).abs() < 1e-9);
-        assert!(MachineShape::default().cores_per_byte() < 1e-30);
+        assert!((shape.byte_value_in_cores() * f64::from(1 << 30) - 4.0).abs() < 1e-9);
+        assert!(MachinePageProperties::default().byte_value_in_cores() < 1e-30);
     }
 }

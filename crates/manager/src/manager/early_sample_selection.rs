@@ -23,7 +23,7 @@ const GROWS_PER_S: f64 = 1.0 / 64.0;
 
 /// The sizes of programs, and how they grow.
 #[derive(Debug, Default)]
-pub(super) struct EarlySamples {
+pub(super) struct EarlySampleSelection {
     programs: HashMap<ProcessId, ResidentGrowth>,
     watched_until: Duration,
 }
@@ -56,7 +56,7 @@ pub(super) enum GrowthPhase {
 }
 
 impl ResidentGrowth {
-    pub(super) fn record(&mut self, now: Duration, rss_bytes: u64) {
+    pub(super) fn record_resident_bytes(&mut self, now: Duration, rss_bytes: u64) {
         let since_s = now.saturating_sub(self.at).as_secs_f64();
         let more_bytes = rss_bytes.saturating_sub(self.bytes) as f64;
         let grows = more_bytes > rss_bytes as f64 * GROWS_PER_S * since_s;
@@ -70,7 +70,7 @@ impl ResidentGrowth {
     }
 
     /// Whether it has grown enough since the last sample to justify another one.
-    pub(super) fn has_grown(&self) -> bool {
+    pub(super) fn has_grown_since_sample(&self) -> bool {
         self.bytes > self.sampled_bytes + self.sampled_bytes / 2 + GROWTH_BYTES
     }
 
@@ -85,11 +85,16 @@ impl ResidentGrowth {
     }
 }
 
-impl EarlySamples {
+impl EarlySampleSelection {
     /// Takes in a program's resident memory.
-    pub(super) fn record(&mut self, now: Duration, process: ProcessId, rss_bytes: u64) {
+    pub(super) fn record_resident_bytes(
+        &mut self,
+        now: Duration,
+        process: ProcessId,
+        rss_bytes: u64,
+    ) {
         let program = self.programs.entry(process).or_default();
-        program.record(now, rss_bytes);
+        program.record_resident_bytes(now, rss_bytes);
         if program.phase != GrowthPhase::Settled {
             self.watched_until = self.watched_until.max(now + WATCHED);
         }
@@ -97,13 +102,13 @@ impl EarlySamples {
 
     /// Programs that have grown much since their last sample, or were seen only in part. One that
     /// grows is left alone at first: its accesses would only show what is being filled.
-    pub(super) fn due_programs(&self, now: Duration) -> Vec<ProcessId> {
+    pub(super) fn programs_due_for_sample(&self, now: Duration) -> Vec<ProcessId> {
         let rested = |program: &ResidentGrowth| {
             let seen_at = program.partly_seen_at;
             seen_at.is_some_and(|at| now >= at + REST_OF_PROGRAM)
         };
         let wants_sample = |program: &ResidentGrowth| {
-            let grown = program.has_grown();
+            let grown = program.has_grown_since_sample();
             match program.phase {
                 GrowthPhase::Unseen | GrowthPhase::SeenOnce => false,
                 GrowthPhase::Grows { since } => grown && now >= since + KEEPS_GROWING,
@@ -154,12 +159,12 @@ mod tests {
     /// Looks every 200 ms at a program of these sizes in MiB; returns the times, in ms, at which it
     /// was sampled.
     fn samples(sizes_mib: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        let mut looks = EarlySamples::default();
+        let mut looks = EarlySampleSelection::default();
         let mut sampled = Vec::new();
         for (n, size) in (0..).zip(sizes_mib) {
             let now = ms(n * 200);
-            looks.record(now, process_with_pid(1), size * MIB);
-            if looks.due_programs(now) == [process_with_pid(1)] {
+            looks.record_resident_bytes(now, process_with_pid(1), size * MIB);
+            if looks.programs_due_for_sample(now) == [process_with_pid(1)] {
                 looks.on_sampled(now, process_with_pid(1), false);
                 sampled.push(n * 200);
             }
@@ -192,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_rest_of_a_program_seen_in_part_is_sampled_a_second_later() {
-        let mut looks = EarlySamples::default();
+        let mut looks = EarlySampleSelection::default();
         for (at, wanted, partly) in [
             (0, false, false),
             (200, true, true),
@@ -201,8 +206,12 @@ mod tests {
             (2200, true, false),
             (9000, false, false),
         ] {
-            looks.record(ms(at), process_with_pid(1), 1000 * MIB);
-            assert_eq!(!looks.due_programs(ms(at)).is_empty(), wanted, "{at}");
+            looks.record_resident_bytes(ms(at), process_with_pid(1), 1000 * MIB);
+            assert_eq!(
+                !looks.programs_due_for_sample(ms(at)).is_empty(),
+                wanted,
+                "{at}"
+            );
             if wanted {
                 looks.on_sampled(ms(at), process_with_pid(1), partly);
             }
@@ -211,17 +220,17 @@ mod tests {
 
     #[test]
     fn looks_are_frequent_only_after_growth_and_within_their_cost() {
-        let mut looks = EarlySamples::default();
+        let mut looks = EarlySampleSelection::default();
         assert_eq!(looks.next_size_check(ms(0), ms(0)), None);
-        looks.record(ms(0), process_with_pid(1), MIB);
+        looks.record_resident_bytes(ms(0), process_with_pid(1), MIB);
         assert_eq!(looks.next_size_check(ms(0), ms(1)), Some(ms(200)));
         assert_eq!(looks.next_size_check(ms(0), ms(5)), Some(ms(500)));
-        looks.record(ms(4000), process_with_pid(1), 100 * MIB);
+        looks.record_resident_bytes(ms(4000), process_with_pid(1), 100 * MIB);
         assert_eq!(looks.next_size_check(ms(4000), ms(0)), Some(ms(4100)));
-        looks.record(ms(8900), process_with_pid(1), 100 * MIB);
+        looks.record_resident_bytes(ms(8900), process_with_pid(1), 100 * MIB);
         assert_eq!(looks.next_size_check(ms(8900), ms(0)), Some(ms(9100)));
         assert_eq!(looks.next_size_check(ms(9000), ms(0)), None);
         looks.retain_processes(|_| false);
-        assert!(looks.due_programs(ms(9000)).is_empty());
+        assert!(looks.programs_due_for_sample(ms(9000)).is_empty());
     }
 }

@@ -7,7 +7,7 @@
 //! maximisation, N. Laird, 1978). Each count's rate is then the expected value under it (H.
 //! Robbins, 1956).
 
-use crate::saturating_cast::{i32_of, ratio_or_zero, u32_of};
+use crate::saturating_cast::{i32_from_f64, ratio_or_zero, u32_from_f64};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,16 +30,16 @@ impl TouchCount {
 }
 
 /// In the order of `counts`. Regions without a touch count like those touched once.
-pub(super) fn expected_rates(counts: &[TouchCount]) -> Vec<f64> {
+pub(super) fn expected_touch_rates(counts: &[TouchCount]) -> Vec<f64> {
     let by_chance = |count: &&TouchCount| count.over_s > 0.0 && !count.is_reliable();
-    let mut alike: BTreeMap<TouchCountClass, EqualTouchCounts> = BTreeMap::new();
+    let mut alike: BTreeMap<TouchCountClass, EqualTouchCountGroup> = BTreeMap::new();
     for count in counts.iter().filter(by_chance) {
         let counted = alike.entry(TouchCountClass::of(*count)).or_default();
         counted.touches = f64::from(TouchCountClass::of(*count).touches);
         counted.regions += 1.0;
         counted.over_s += count.over_s;
     }
-    update_expectations(alike.values_mut());
+    update_expected_touches(alike.values_mut());
     let rate = |count: &TouchCount| match alike.get(&TouchCountClass::of(*count)) {
         Some(counted) if by_chance(&count) => counted.expected,
         _ => count.per_second(),
@@ -59,14 +59,14 @@ struct TouchCountClass {
 impl TouchCountClass {
     fn of(count: TouchCount) -> Self {
         Self {
-            touches: u32_of(count.touches.round()),
-            over: i32_of((count.over_s.ln() * 10.0).round()),
+            touches: u32_from_f64(count.touches.round()),
+            over: i32_from_f64((count.over_s.ln() * 10.0).round()),
         }
     }
 }
 
 #[derive(Clone, Debug, Default)]
-struct EqualTouchCounts {
+struct EqualTouchCountGroup {
     regions: f64,
     touches: f64,
     over_s: f64,
@@ -81,7 +81,7 @@ const STEP: f64 = 1.2;
 /// More iterations would fit the rates to the counts more closely than the data allows.
 const ITERATIONS: usize = 60;
 
-fn update_expectations<'c>(counted: impl Iterator<Item = &'c mut EqualTouchCounts>) {
+fn update_expected_touches<'c>(counted: impl Iterator<Item = &'c mut EqualTouchCountGroup>) {
     let mut counted: Vec<_> = counted.collect();
     let rates = candidate_rates(&counted);
     for at in &mut counted {
@@ -107,13 +107,13 @@ fn update_expectations<'c>(counted: impl Iterator<Item = &'c mut EqualTouchCount
 }
 
 /// The candidate rates: 0, and from one that would hardly ever show to twice the highest.
-fn candidate_rates(counted: &[&mut EqualTouchCounts]) -> Vec<f64> {
+fn candidate_rates(counted: &[&mut EqualTouchCountGroup]) -> Vec<f64> {
     let longest_s = counted.iter().map(|at| at.over_s / at.regions);
     let lowest = 0.1 / longest_s.fold(f64::MIN_POSITIVE, f64::max);
     let highest = counted.iter().map(|at| at.touches * at.regions / at.over_s);
     let highest = 2.0 * highest.fold(0.0, f64::max);
     let steps = if highest > 0.0 {
-        i32_of(((highest / lowest).ln() / STEP.ln()).max(0.0)) + 1
+        i32_from_f64(((highest / lowest).ln() / STEP.ln()).max(0.0)) + 1
     } else {
         0
     };
@@ -122,7 +122,7 @@ fn candidate_rates(counted: &[&mut EqualTouchCounts]) -> Vec<f64> {
 }
 
 /// Likelihoods by the Poisson distribution.
-fn poisson_likelihoods(at: &EqualTouchCounts, rates: &[f64]) -> Vec<f64> {
+fn poisson_likelihoods(at: &EqualTouchCountGroup, rates: &[f64]) -> Vec<f64> {
     let (touches, over_s) = (at.touches, at.over_s / at.regions);
     let logarithm = |rate: f64| match (touches > 0.0, rate > 0.0) {
         (true, true) => touches * (rate * over_s).ln() - rate * over_s,
@@ -161,7 +161,7 @@ mod tests {
         let rates = (0..hot + cold).map(|n| if n < hot { 1100.0 } else { 90.0 });
         let counts = counts(rates, 0.024);
         let counted: Vec<f64> = counts.iter().map(|count| count.per_second()).collect();
-        let expected = expected_rates(&counts);
+        let expected = expected_touch_rates(&counts);
         // The count of the luckiest cold region was nearly four times its rate.
         let luckiest = highest(&counted[hot..]);
         assert!(luckiest > 300.0, "{luckiest}");
@@ -176,7 +176,7 @@ mod tests {
     fn where_all_are_alike_each_has_its_share() {
         // Only one in five is touched at all.
         let counts = counts(std::iter::repeat_n(10.0, 2000), 0.02);
-        let expected = expected_rates(&counts);
+        let expected = expected_touch_rates(&counts);
         // Of the counts, the lowest is 0 and the highest is above 100.
         assert!(expected.iter().all(|rate| *rate > 7.0));
         assert!(highest(&expected) < 30.0, "{}", highest(&expected));
@@ -192,7 +192,7 @@ mod tests {
         // Where reads divide the time, counts have fractions.
         let idle = std::iter::repeat_n(count(0.0), 3000).chain(std::iter::once(count(0.01)));
         let all: Vec<TouchCount> = hot.chain(idle).collect();
-        let expected = expected_rates(&all);
+        let expected = expected_touch_rates(&all);
         let idle = highest(&expected[100..]);
         assert!(idle < 0.1, "{idle}");
         let touches: f64 = all.iter().map(|count| count.touches).sum();
@@ -207,9 +207,9 @@ mod tests {
             touches,
             over_s: 0.01,
         };
-        let expected = expected_rates(&[of(0.0), of(0.0), of(400.0)]);
+        let expected = expected_touch_rates(&[of(0.0), of(0.0), of(400.0)]);
         assert_eq!(expected, [0.0, 0.0, 40_000.0]);
-        assert!(expected_rates(&[]).is_empty());
+        assert!(expected_touch_rates(&[]).is_empty());
     }
 
     proptest! {
@@ -220,10 +220,10 @@ mod tests {
                 .into_iter()
                 .map(|(touches, over_s)| TouchCount { touches, over_s })
                 .collect();
-            let expected = expected_rates(&counts);
+            let expected = expected_touch_rates(&counts);
             prop_assert!(expected.iter().all(|rate| rate.is_finite() && *rate >= 0.0));
             let same: Vec<TouchCount> = counts.iter().map(|c| TouchCount { over_s: 0.01, ..*c }).collect();
-            let mut both: Vec<_> = same.iter().zip(expected_rates(&same)).collect();
+            let mut both: Vec<_> = same.iter().zip(expected_touch_rates(&same)).collect();
             both.sort_by(|a, b| a.0.touches.total_cmp(&b.0.touches));
             for pair in both.windows(2) {
                 let close = pair[1].1 >= pair[0].1 * 0.9;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
-pub enum Profile {
+pub enum BehaviourProfile {
     /// Nothing is promoted.
     Guard,
     /// What pays for itself is promoted. First touches are left to the kernel.
@@ -17,7 +17,7 @@ pub enum Profile {
     Speed,
 }
 
-impl Profile {
+impl BehaviourProfile {
     /// All profiles, by how much they do.
     pub const ALL: [Self; 3] = [Self::Guard, Self::Balanced, Self::Speed];
 
@@ -36,7 +36,7 @@ impl Profile {
 
     /// Whether memory should be huge at its first touch: by prefault where a core is spare, and by
     /// switches of the program's allocator.
-    pub fn huge_first_touch(self) -> bool {
+    pub fn wants_huge_first_touch(self) -> bool {
         self == Self::Speed
     }
 }
@@ -48,12 +48,13 @@ mod tests {
 
     #[test]
     fn a_profile_implies_an_existing_policy_that_promotes_if_the_profile_does() {
-        for profile in Profile::ALL {
-            let policy = policies::by_name(profile.policy_name(), &PolicySettings::default());
+        for profile in BehaviourProfile::ALL {
+            let policy =
+                policies::make_policy_by_name(profile.policy_name(), &PolicySettings::default());
             let kinds = policy.expect("an existing policy").sample_kinds();
             assert_eq!(kinds.includes_overhead(), profile.promotes(), "{profile}");
             assert!(
-                profile.promotes() || !profile.huge_first_touch(),
+                profile.promotes() || !profile.wants_huge_first_touch(),
                 "{profile}"
             );
         }

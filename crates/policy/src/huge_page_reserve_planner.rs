@@ -5,7 +5,7 @@
 //! thread of idle priority. Where huge pages are cheap, it stays empty.
 
 use crate::page::HUGE_PAGE_BYTES;
-use crate::saturating_cast::u32_of;
+use crate::saturating_cast::u32_from_f64;
 use crate::setting_error::SettingError;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl ReserveLimit {
     /// A limit in bytes, at most [`Self::MAX_BYTES`]. Less than a huge page turns the reserve off.
     pub fn from_bytes(bytes: u64) -> Result<Self, SettingError> {
         let fits = bytes <= Self::MAX_BYTES;
-        SettingError::unless(fits, "reserve (bytes)", bytes, "at most 1 GiB")?;
+        SettingError::error_unless_valid(fits, "reserve (bytes)", bytes, "at most 1 GiB")?;
         Ok(Self(bytes))
     }
 
@@ -45,7 +45,7 @@ impl ReserveLimit {
 
     /// Most huge pages on a machine with this much memory.
     pub fn max_huge_pages(self, total_bytes: u64) -> u32 {
-        u32_of((self.0.min(total_bytes / Self::MEMORY_SHARE) / HUGE_PAGE_BYTES) as f64)
+        u32_from_f64((self.0.min(total_bytes / Self::MEMORY_SHARE) / HUGE_PAGE_BYTES) as f64)
     }
 }
 
@@ -104,7 +104,7 @@ pub struct ReserveInput {
 
 /// Decides how many huge pages the reserve should hold.
 #[derive(Clone, Debug)]
-pub struct ReservePlanner {
+pub struct HugePageReservePlanner {
     limit: ReserveLimit,
     /// The last time at which a promotion was due.
     last_use: Duration,
@@ -121,7 +121,7 @@ pub struct ReservePlanner {
     served: Duration,
 }
 
-impl ReservePlanner {
+impl HugePageReservePlanner {
     /// Empty after this time without use.
     pub const UNUSED_AFTER: Duration = Duration::from_secs(10);
     /// Empty for this long after memory was short. Not filled for this long after a failed fill.
@@ -197,7 +197,7 @@ impl ReservePlanner {
             return ReserveTarget::default();
         }
         // Half of the room: the other half is for the programs.
-        let room = u32_of((input.room_bytes / 2 / HUGE_PAGE_BYTES) as f64);
+        let room = u32_from_f64((input.room_bytes / 2 / HUGE_PAGE_BYTES) as f64);
         let most = self.limit.max_huge_pages(input.total_bytes);
         let most = most.min(state.held.saturating_add(room));
         let pages = match self.fill {
@@ -212,7 +212,7 @@ impl ReservePlanner {
 
     /// Takes in the cost of the fills since the last call.
     fn record_fills(&mut self, now: Duration, state: &ReserveState) {
-        let fills = u32_of(state.filled.saturating_sub(self.seen.filled) as f64);
+        let fills = u32_from_f64(state.filled.saturating_sub(self.seen.filled) as f64);
         if fills == 0 {
             return;
         }
@@ -266,12 +266,12 @@ mod tests {
         }
     }
 
-    fn pages(planner: &mut ReservePlanner, ms: u64, state: ReserveState) -> u32 {
+    fn pages(planner: &mut HugePageReservePlanner, ms: u64, state: ReserveState) -> u32 {
         planner.decide_target(&input(ms, state)).pages
     }
 
-    fn planner() -> ReservePlanner {
-        ReservePlanner::new(ReserveLimit::default())
+    fn planner() -> HugePageReservePlanner {
+        HugePageReservePlanner::new(ReserveLimit::default())
     }
 
     #[test]
@@ -369,7 +369,7 @@ mod tests {
             ),
         ) {
             let limit = ReserveLimit::from_bytes(limit_bytes).expect("it is in range");
-            let mut planner = ReservePlanner::new(limit);
+            let mut planner = HugePageReservePlanner::new(limit);
             let (mut now, mut last_use, mut fills) = (Duration::ZERO, Duration::ZERO, 0);
             for (ms, held, fill_us, blocked, used, room_bytes) in steps {
                 now += at(ms);
@@ -385,7 +385,7 @@ mod tests {
                 prop_assert!(bytes <= limit_bytes.min(total_bytes / 100));
                 let added = u64::from(target.saturating_sub(held)) * HUGE_PAGE_BYTES;
                 prop_assert!(added <= room_bytes / 2);
-                if blocked || now - last_use >= ReservePlanner::UNUSED_AFTER {
+                if blocked || now - last_use >= HugePageReservePlanner::UNUSED_AFTER {
                     prop_assert_eq!(target, 0);
                 }
                 if planner.is_worthwhile() == Some(false) {

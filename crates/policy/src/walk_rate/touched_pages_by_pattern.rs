@@ -42,7 +42,7 @@ impl PageBitmap {
 
 /// Touched base pages of a region by the kind of access that touched them (each 0-512).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TouchShape {
+pub struct TouchedPagesByPattern {
     /// In long runs of neighbours: accessed in order, with cheap, prefetched walks.
     pub streamed: u16,
     /// At one distance from each other.
@@ -59,9 +59,9 @@ const STRIDE_SHARE: f64 = 0.7;
 /// A region is touched at random if it has more than this share of the runs expected by chance.
 const CHANCE_SHARE: f64 = 0.5;
 
-impl TouchShape {
+impl TouchedPagesByPattern {
     /// Classifies the touched pages of a region.
-    pub fn of(touched: &PageBitmap) -> Self {
+    pub fn classify(touched: &PageBitmap) -> Self {
         let runs = touched.runs();
         let short_runs = runs.iter().filter(|run| run.1 < STREAM_PAGES);
         let short: u16 = short_runs.map(|run| run.1).sum();
@@ -82,7 +82,7 @@ impl TouchShape {
     }
 
     /// Sum of all kinds (0-512).
-    pub fn touched(self) -> u16 {
+    pub fn count_touched_pages(self) -> u16 {
         self.streamed + self.strided + self.scattered
     }
 }
@@ -113,15 +113,15 @@ mod tests {
 
     #[test]
     fn neighbours_are_a_stream_and_equal_distances_a_stride() {
-        let shape = TouchShape::of(&bitmap_of(100..300));
-        assert_eq!((shape.streamed, shape.touched()), (200, 200));
-        let shape = TouchShape::of(&bitmap_of((3..512).step_by(16)));
-        assert_eq!((shape.strided, shape.touched()), (32, 32));
+        let shape = TouchedPagesByPattern::classify(&bitmap_of(100..300));
+        assert_eq!((shape.streamed, shape.count_touched_pages()), (200, 200));
+        let shape = TouchedPagesByPattern::classify(&bitmap_of((3..512).step_by(16)));
+        assert_eq!((shape.strided, shape.count_touched_pages()), (32, 32));
         // A few gaps are missing where the window ended.
         let cut = bitmap_of((3..512).step_by(16).filter(|page| *page != 51));
-        assert_eq!(TouchShape::of(&cut).strided, 31);
+        assert_eq!(TouchedPagesByPattern::classify(&cut).strided, 31);
         assert_eq!(
-            TouchShape::of(&bitmap_of([0, 16, 32, 48])).scattered,
+            TouchedPagesByPattern::classify(&bitmap_of([0, 16, 32, 48])).scattered,
             4,
             "too few"
         );
@@ -133,23 +133,24 @@ mod tests {
         // At any density: of 1,000 touches, most fall into long runs by chance.
         for touches in [5, 20, 60, 300, 1000] {
             let touched = bitmap_of((0..touches).map(|_| chance.below(512) as u16));
-            let shape = TouchShape::of(&touched);
+            let shape = TouchedPagesByPattern::classify(&touched);
             assert!(shape.scattered >= touched.count() - 4, "{shape:?}");
         }
     }
 
     #[test]
     fn a_stream_among_random_pages_is_found() {
-        let shape = TouchShape::of(&bitmap_of((100..300).chain((310..512).step_by(11))));
+        let shape =
+            TouchedPagesByPattern::classify(&bitmap_of((100..300).chain((310..512).step_by(11))));
         assert_eq!(shape.streamed, 200);
-        assert_eq!(shape.touched() - shape.streamed, 19);
+        assert_eq!(shape.count_touched_pages() - shape.streamed, 19);
     }
 
     proptest! {
         #[test]
         fn every_page_is_of_one_kind(words in proptest::array::uniform8(any::<u64>())) {
             let touched = PageBitmap(words);
-            prop_assert_eq!(TouchShape::of(&touched).touched(), touched.count());
+            prop_assert_eq!(TouchedPagesByPattern::classify(&touched).count_touched_pages(), touched.count());
             let runs = touched.runs();
             prop_assert!(runs.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0));
         }

@@ -1,27 +1,27 @@
 //! The paper's two policies (section 3.4): HawkEye-G and HawkEye-PMU.
 
 use crate::access_map::{AccessMap, WaitingMapRegion};
-use crate::coverage_average::CoverageAverage;
+use crate::coverage_averaging::CoverageAveraging;
+use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::observation::{Observation, ProcessId};
-use crate::overhead::Overhead;
 use crate::page::RegionAddr;
 use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
-use crate::process_rules::ProcessRules;
+use crate::process_settings::ProcessSettings;
 use crate::process_states::ProcessStates;
 use crate::promotion::{Promotion, PromotionCost};
 use crate::reason::Reason;
-use crate::reserve_planner::HugePageSupply;
+use crate::translation_overhead::TranslationOverhead;
 use crate::walk_rate::WORTH_CORES;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
 
 #[derive(Debug)]
-struct MappedProcess {
+struct AccessMapProcess {
     map: AccessMap,
     /// Overhead at the last measurement.
-    overhead: Option<Overhead>,
-    terms: ProcessRules,
+    overhead: Option<TranslationOverhead>,
+    terms: ProcessSettings,
     /// Number of the last turn it had; 0 for none yet.
     last_turn: u64,
 }
@@ -36,24 +36,28 @@ enum RankingCriterion {
 
 impl RankingCriterion {
     /// The rank of a process. `None` when nothing of it may be promoted.
-    fn rank(self, member: &MappedProcess) -> Option<f64> {
+    fn rank_of_process(self, member: &AccessMapProcess) -> Option<f64> {
         let bucket = member.map.highest_bucket()?;
         match self {
             Self::Bucket => Some(f64::from(bucket)),
             Self::Overhead => {
                 let percent = member.overhead?.percent;
-                let least = member.terms.least_gain_percent();
+                let least = member.terms.min_overhead_to_promote_percent();
                 (percent >= least).then_some(percent * member.terms.weight)
             }
         }
     }
 
-    fn reason(self, overhead: Option<Overhead>, candidate: &WaitingMapRegion) -> Option<Reason> {
+    fn promotion_reason(
+        self,
+        overhead: Option<TranslationOverhead>,
+        candidate: &WaitingMapRegion,
+    ) -> Option<Reason> {
         let (rule, overhead) = match self {
             Self::Bucket => ("bucket", None),
             Self::Overhead => ("measured-overhead", Some(overhead?)),
         };
-        Some(Reason::new(AccessReason {
+        Some(Reason::new(AccessMapReason {
             rule,
             overhead,
             bucket: candidate.bucket,
@@ -63,19 +67,19 @@ impl RankingCriterion {
 }
 
 #[derive(Debug, PartialEq, Serialize)]
-struct AccessReason {
+struct AccessMapReason {
     rule: &'static str,
     /// Cost of address translation to the process, as last measured. It is among the highest, and
     /// this is the process's best region.
     #[serde(skip_serializing_if = "Option::is_none")]
-    overhead: Option<Overhead>,
+    overhead: Option<TranslationOverhead>,
     /// Bucket index in its process's access map, 0-9.
     bucket: u8,
     /// Averaged coverage, base pages.
     coverage: u16,
 }
 
-impl fmt::Display for AccessReason {
+impl fmt::Display for AccessMapReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(overhead) = self.overhead {
             write!(f, "overhead {overhead}, ")?;
@@ -106,31 +110,31 @@ impl fmt::Display for AccessReason {
 /// - Overhead falls as regions are promoted. Each observation brings a new figure. Until then the
 ///   last one holds, also for a process that could not be read. A process that was read without a
 ///   figure is unknown from then on, and nothing of an unknown process is promoted.
-/// - Nothing of a process is promoted under [`ProcessRules::MIN_OVERHEAD_PERCENT`], or under its
+/// - Nothing of a process is promoted under [`ProcessSettings::MIN_OVERHEAD_PERCENT`], or under its
 ///   rule's minimum. Its weight counts towards its rank, not against that limit.
 #[derive(Debug)]
-pub struct ByAccessMap {
+pub struct AccessMapPolicy {
     ranked_by: RankingCriterion,
-    average: CoverageAverage,
-    members: ProcessStates<MappedProcess>,
+    average: CoverageAveraging,
+    members: ProcessStates<AccessMapProcess>,
     turns: u64,
 }
 
-impl ByAccessMap {
+impl AccessMapPolicy {
     /// Overheads are similar when they differ by at most this, in percentage points.
     pub const SIMILAR_POINTS: f64 = 2.0;
 
     /// HawkEye-G, with no process known yet.
-    pub fn hawkeye_g(average: CoverageAverage) -> Self {
+    pub fn hawkeye_g(average: CoverageAveraging) -> Self {
         Self::new(RankingCriterion::Bucket, average)
     }
 
     /// HawkEye-PMU, with no process known yet.
-    pub fn hawkeye_pmu(average: CoverageAverage) -> Self {
+    pub fn hawkeye_pmu(average: CoverageAveraging) -> Self {
         Self::new(RankingCriterion::Overhead, average)
     }
 
-    fn new(ranked_by: RankingCriterion, average: CoverageAverage) -> Self {
+    fn new(ranked_by: RankingCriterion, average: CoverageAveraging) -> Self {
         Self {
             ranked_by,
             average,
@@ -140,7 +144,7 @@ impl ByAccessMap {
     }
 }
 
-impl Policy for ByAccessMap {
+impl Policy for AccessMapPolicy {
     fn name(&self) -> &'static str {
         match self.ranked_by {
             RankingCriterion::Bucket => "hawkeye-g",
@@ -161,7 +165,7 @@ impl Policy for ByAccessMap {
             let (mut map, last_turn) =
                 before.map_or_else(|| (AccessMap::new(average), 0), |m| (m.map, m.last_turn));
             map.observe(&sample.regions);
-            MappedProcess {
+            AccessMapProcess {
                 map,
                 overhead: sample.overhead,
                 terms: sample.terms,
@@ -172,7 +176,7 @@ impl Policy for ByAccessMap {
 
     fn next_promotion(&mut self, _now: Duration, _supply: HugePageSupply) -> Option<Promotion> {
         let by = self.ranked_by;
-        let ranks = self.members.iter().filter_map(|m| by.rank(m));
+        let ranks = self.members.iter().filter_map(|m| by.rank_of_process(m));
         let reach = match by {
             RankingCriterion::Bucket => 0.0,
             RankingCriterion::Overhead => Self::SIMILAR_POINTS,
@@ -181,17 +185,17 @@ impl Policy for ByAccessMap {
         let (process, member) = self
             .members
             .iter_mut()
-            .filter(|(_, m)| by.rank(m).is_some_and(|rank| rank >= similar))
+            .filter(|(_, m)| by.rank_of_process(m).is_some_and(|rank| rank >= similar))
             // The first of equal ones: first come, first served.
             .min_by_key(|(_, m)| m.last_turn)?;
-        let candidate = member.map.pop_highest()?;
+        let candidate = member.map.pop_from_highest_bucket()?;
         self.turns += 1;
         member.last_turn = self.turns;
-        let reason = by.reason(member.overhead, &candidate)?;
+        let reason = by.promotion_reason(member.overhead, &candidate)?;
         let WaitingMapRegion {
             region, present, ..
         } = candidate;
-        Some(Promotion::huge(process, region, present, reason))
+        Some(Promotion::to_huge_page(process, region, present, reason))
     }
 
     fn on_promotion_result(
@@ -209,18 +213,24 @@ impl Policy for ByAccessMap {
     }
 }
 
-impl ExplainPolicy for ByAccessMap {
-    fn explain_region(&self, process: ProcessId, region: RegionAddr) -> Option<WaitingRegion> {
+impl ExplainPolicy for AccessMapPolicy {
+    fn explain_waiting_region(
+        &self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> Option<WaitingRegion> {
         let member = self.members.get(process)?;
-        let candidate = member.map.waiting_region(region)?;
+        let candidate = member.map.find_waiting_region(region)?;
         Some(WaitingRegion {
-            reason: self.ranked_by.reason(member.overhead, &candidate)?,
+            reason: self
+                .ranked_by
+                .promotion_reason(member.overhead, &candidate)?,
             ahead: member.map.count_regions_ahead_of(&candidate),
             passed_over: None,
         })
     }
 
-    fn explain_process(&self, process: ProcessId) -> Option<String> {
+    fn why_process_not_promoted(&self, process: ProcessId) -> Option<String> {
         let member = self.members.get(process)?;
         match self.ranked_by {
             RankingCriterion::Bucket => None,
@@ -231,8 +241,8 @@ impl ExplainPolicy for ByAccessMap {
 
 /// Why nothing of a process is promoted, if its overhead is too low.
 pub(super) fn explain_low_overhead(
-    overhead: Option<Overhead>,
-    terms: ProcessRules,
+    overhead: Option<TranslationOverhead>,
+    terms: ProcessSettings,
 ) -> Option<String> {
     let Some(overhead) = overhead else {
         let percent = WORTH_CORES * 100.0;
@@ -240,7 +250,7 @@ pub(super) fn explain_low_overhead(
             "its overhead is unknown: it uses less than {percent} % of a core, or has not been measured yet"
         ));
     };
-    let least = terms.least_gain_percent();
+    let least = terms.min_overhead_to_promote_percent();
     // NaN is not at least anything either.
     let worth = overhead.percent >= least;
     (!worth).then(|| {

@@ -8,13 +8,13 @@ use std::time::Duration;
 /// How processes are found. A process joins with `min_resident_bytes` of anonymous memory and
 /// leaves with less than half of that. So a process that varies around the limit keeps its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ProcessSelection {
+pub struct ProcessSelectionSettings {
     min_resident_bytes: u64,
     look_every: Duration,
     max_processes: usize,
 }
 
-impl ProcessSelection {
+impl ProcessSelectionSettings {
     /// Name of the minimum memory in errors.
     pub const MIN_RESIDENT: &'static str = "least anonymous memory of a managed process (bytes)";
     /// Name of the interval in errors.
@@ -35,13 +35,13 @@ impl ProcessSelection {
     ) -> Result<Self, SettingError> {
         let large = min_resident_bytes >= HUGE_PAGE_BYTES;
         let allowed = "at least one huge page (2 MiB)";
-        SettingError::unless(large, Self::MIN_RESIDENT, min_resident_bytes, allowed)?;
+        SettingError::error_unless_valid(large, Self::MIN_RESIDENT, min_resident_bytes, allowed)?;
         let at_times = (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&look_every);
         let (seconds, allowed) = (look_every.as_secs_f64(), "at least 1 s and at most 1 h");
-        SettingError::unless(at_times, Self::LOOK_EVERY, seconds, allowed)?;
+        SettingError::error_unless_valid(at_times, Self::LOOK_EVERY, seconds, allowed)?;
         let some = (1..=100_000).contains(&max_processes);
         let allowed = "at least 1 and at most 100000";
-        SettingError::unless(some, Self::MAX_PROCESSES, max_processes, allowed)?;
+        SettingError::error_unless_valid(some, Self::MAX_PROCESSES, max_processes, allowed)?;
         Ok(Self {
             min_resident_bytes,
             look_every,
@@ -77,7 +77,7 @@ impl ProcessSelection {
     }
 }
 
-impl Default for ProcessSelection {
+impl Default for ProcessSelectionSettings {
     /// 64 MiB (32 huge pages), every 5 s, 1,000 processes.
     fn default() -> Self {
         Self {
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_costly_sweep_is_done_less_often() {
-        let selection = ProcessSelection::default();
+        let selection = ProcessSelectionSettings::default();
         let pause = |ms| selection.pause_after_scan(Duration::from_millis(ms));
         assert_eq!(pause(0), S(5));
         assert_eq!(pause(25), S(5), "0.5 % of 5 s");
@@ -107,13 +107,25 @@ mod tests {
     #[test]
     fn settings_have_ranges() {
         let made = |min_bytes, every, most| {
-            let made = ProcessSelection::new(min_bytes, every, most);
+            let made = ProcessSelectionSettings::new(min_bytes, every, most);
             made.map_err(|error| error.setting)
         };
         let usual = 64 << 20;
-        assert_eq!(made(usual, S(5), 1000), Ok(ProcessSelection::default()));
-        assert_eq!(made(4096, S(5), 1000), Err(ProcessSelection::MIN_RESIDENT));
-        assert_eq!(made(usual, S(0), 1000), Err(ProcessSelection::LOOK_EVERY));
-        assert_eq!(made(usual, S(5), 0), Err(ProcessSelection::MAX_PROCESSES));
+        assert_eq!(
+            made(usual, S(5), 1000),
+            Ok(ProcessSelectionSettings::default())
+        );
+        assert_eq!(
+            made(4096, S(5), 1000),
+            Err(ProcessSelectionSettings::MIN_RESIDENT)
+        );
+        assert_eq!(
+            made(usual, S(0), 1000),
+            Err(ProcessSelectionSettings::LOOK_EVERY)
+        );
+        assert_eq!(
+            made(usual, S(5), 0),
+            Err(ProcessSelectionSettings::MAX_PROCESSES)
+        );
     }
 }

@@ -2,25 +2,25 @@
 
 use super::*;
 use crate::observation::RegionSample;
-use crate::overhead::OverheadSource;
 use crate::test_support::{
     all_proposals, assert_reason_reads, huge_sample, newest_window_only, next_proposal,
     observation, observation_with_overheads, process, region, sample, spread_of,
 };
+use crate::translation_overhead::TranslationOverheadSource;
 use proptest::prelude::*;
 use std::collections::HashMap;
 
 /// Uses the coverage of the newest window alone.
-fn by_bucket() -> ByAccessMap {
-    ByAccessMap::hawkeye_g(newest_window_only())
+fn by_bucket() -> AccessMapPolicy {
+    AccessMapPolicy::hawkeye_g(newest_window_only())
 }
 
-fn by_overhead() -> ByAccessMap {
-    ByAccessMap::hawkeye_pmu(newest_window_only())
+fn by_overhead() -> AccessMapPolicy {
+    AccessMapPolicy::hawkeye_pmu(newest_window_only())
 }
 
 fn round(processes: &[(Option<f64>, Vec<RegionSample>)]) -> Observation {
-    observation_with_overheads(processes, OverheadSource::Counters)
+    observation_with_overheads(processes, TranslationOverheadSource::Counters)
 }
 
 fn hot(regions: u64) -> Vec<RegionSample> {
@@ -62,14 +62,15 @@ fn the_order_of_the_papers_example() {
 #[test]
 fn both_policies_give_a_reason_and_an_expectation() {
     let (bucket, coverage) = (6, 333);
-    let overhead = Overhead::exact(12.5, OverheadSource::Counters);
-    let by_coverage = AccessReason {
+    let overhead =
+        TranslationOverhead::new_without_error(12.5, TranslationOverheadSource::Counters);
+    let by_coverage = AccessMapReason {
         rule: "bucket",
         overhead: None,
         bucket,
         coverage,
     };
-    let by_both = AccessReason {
+    let by_both = AccessMapReason {
         rule: "measured-overhead",
         overhead: Some(overhead),
         bucket,
@@ -97,7 +98,7 @@ fn both_policies_give_a_reason_and_an_expectation() {
         };
         policy.observe(&round(&[(Some(12.5), vec![partly, huge_sample(4, true)])]));
         assert_reason_reads(&reason, text, json);
-        let expected = Promotion::huge(process(1), region(3), 400, reason);
+        let expected = Promotion::to_huge_page(process(1), region(3), 400, reason);
         assert_eq!(all_proposals(&mut policy), [expected]);
     }
 }
@@ -108,7 +109,7 @@ fn a_waiting_region_is_explained_until_it_is_taken() {
     let regions = vec![sample(1, 340), sample(3, 333), sample(4, 0), sample(5, 500)];
     policy.observe(&observation(&[(1, regions)]));
     let waits = WaitingRegion {
-        reason: Reason::new(AccessReason {
+        reason: Reason::new(AccessMapReason {
             rule: "bucket",
             overhead: None,
             bucket: 6,
@@ -117,11 +118,14 @@ fn a_waiting_region_is_explained_until_it_is_taken() {
         ahead: 2,
         passed_over: None,
     };
-    assert_eq!(policy.explain_region(process(1), region(3)), Some(waits));
-    assert_eq!(policy.explain_region(process(1), region(4)), None);
-    assert_eq!(policy.explain_region(process(2), region(3)), None);
+    assert_eq!(
+        policy.explain_waiting_region(process(1), region(3)),
+        Some(waits)
+    );
+    assert_eq!(policy.explain_waiting_region(process(1), region(4)), None);
+    assert_eq!(policy.explain_waiting_region(process(2), region(3)), None);
     all_proposals(&mut policy);
-    assert_eq!(policy.explain_region(process(1), region(3)), None);
+    assert_eq!(policy.explain_waiting_region(process(1), region(3)), None);
 }
 
 #[test]
@@ -249,7 +253,7 @@ proptest! {
         let promotions = all_proposals(&mut policy);
         let buckets: Vec<_> = promotions
             .iter()
-            .filter_map(|p| p.reason.data::<AccessReason>())
+            .filter_map(|p| p.reason.data::<AccessMapReason>())
             .filter(|reason| reason.rule == "bucket")
             .map(|reason| reason.bucket)
             .collect();

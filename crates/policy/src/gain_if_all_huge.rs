@@ -9,7 +9,7 @@ use crate::saturating_cast::ratio_or_zero;
 /// `promotable` selects the regions that count. Together they make up what promotions can save, as
 /// in the policy that uses this figure. Regions share the overhead by their observed page walks, or
 /// by accessed base pages where walks were not seen by region.
-pub fn expected_gain_percent(
+pub fn gain_percent_if_all_huge(
     sample: &ProcessSample,
     promotable: impl Fn(&RegionSample) -> bool,
 ) -> Option<f64> {
@@ -30,9 +30,9 @@ pub fn expected_gain_percent(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overhead::{Overhead, OverheadSource};
     use crate::page::PageOrder;
     use crate::test_support::{process, sample as region};
+    use crate::translation_overhead::{TranslationOverhead, TranslationOverheadSource};
 
     fn sample(walks: &[u32]) -> ProcessSample {
         let region = |(index, walks_per_s): (u64, &u32)| RegionSample {
@@ -41,20 +41,23 @@ mod tests {
         };
         let regions = (0..).zip(walks).map(region).collect();
         ProcessSample {
-            overhead: Some(Overhead::exact(40.0, OverheadSource::WalkRate)),
-            ..ProcessSample::population(process(1), regions)
+            overhead: Some(TranslationOverhead::new_without_error(
+                40.0,
+                TranslationOverheadSource::WalkRate,
+            )),
+            ..ProcessSample::from_present_pages(process(1), regions)
         }
     }
 
     #[test]
     fn eligible_memory_gains_its_share_of_the_walks() {
         let walked = sample(&[300, 100, 0]);
-        assert_eq!(expected_gain_percent(&walked, |_| true), Some(40.0));
+        assert_eq!(gain_percent_if_all_huge(&walked, |_| true), Some(40.0));
         let first = walked.regions[0].region;
         let rest = |r: &RegionSample| r.region != first;
-        assert_eq!(expected_gain_percent(&walked, rest), Some(10.0));
+        assert_eq!(gain_percent_if_all_huge(&walked, rest), Some(10.0));
         // Where walks are not seen by region, accesses replace them.
-        let gain = expected_gain_percent(&sample(&[0, 0, 0, 0]), rest);
+        let gain = gain_percent_if_all_huge(&sample(&[0, 0, 0, 0]), rest);
         assert_eq!(gain, Some(30.0));
     }
 
@@ -62,11 +65,11 @@ mod tests {
     fn walks_of_huge_memory_are_not_saved_by_more_huge_pages() {
         let mut walked = sample(&[300, 100]);
         for (huge_percent, gain) in [(30.0, 10.0), (41.0, 0.0)] {
-            walked.overhead = Some(Overhead {
+            walked.overhead = Some(TranslationOverhead {
                 huge_percent,
-                ..Overhead::exact(40.0, OverheadSource::WalkRate)
+                ..TranslationOverhead::new_without_error(40.0, TranslationOverheadSource::WalkRate)
             });
-            assert_eq!(expected_gain_percent(&walked, |_| true), Some(gain));
+            assert_eq!(gain_percent_if_all_huge(&walked, |_| true), Some(gain));
         }
     }
 
@@ -76,11 +79,11 @@ mod tests {
         for region in &mut huge.regions {
             region.order = PageOrder::HUGE;
         }
-        assert_eq!(expected_gain_percent(&huge, |_| true), Some(0.0));
+        assert_eq!(gain_percent_if_all_huge(&huge, |_| true), Some(0.0));
         let unknown = ProcessSample {
             overhead: None,
             ..sample(&[5])
         };
-        assert_eq!(expected_gain_percent(&unknown, |_| true), None);
+        assert_eq!(gain_percent_if_all_huge(&unknown, |_| true), None);
     }
 }

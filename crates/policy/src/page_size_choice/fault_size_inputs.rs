@@ -3,12 +3,12 @@
 use super::{
     bytes_added_by_promotion, estimated_present_runs, expected_touched_blocks, saved_walk_share,
 };
-use crate::machine_shape::MachineShape;
-use crate::observation::{OutsideRegions, RegionSample};
-use crate::page::{BASE_PAGE_BYTES, PageOrder, PageOrders};
+use crate::machine_page_properties::MachinePageProperties;
+use crate::observation::{MemoryOutsideRegions, RegionSample};
+use crate::page::{BASE_PAGE_BYTES, PageOrder, PageOrderSet};
 use crate::promotion::FaultSizes;
 use crate::reason::Reason;
-use crate::saturating_cast::u64_of;
+use crate::saturating_cast::u64_from_f64;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub struct FaultSizeInputs<'a> {
     /// them.
     pub regions: &'a [(RegionSample, f64)],
     /// Memory outside all regions.
-    pub outside: &'a OutsideRegions,
+    pub outside: &'a MemoryOutsideRegions,
     /// Page faults per second.
     pub faults_per_s: f64,
 }
@@ -65,7 +65,11 @@ struct FaultBlockSums {
 }
 
 impl FaultSizeInputs<'_> {
-    fn sum_over_memory(&self, order: PageOrder, machine: &MachineShape) -> FaultBlockSums {
+    fn sums_for_page_order(
+        &self,
+        order: PageOrder,
+        machine: &MachinePageProperties,
+    ) -> FaultBlockSums {
         let mut sums = FaultBlockSums::default();
         // Memory that already has larger pages does not show which of its pages were touched.
         let base = self.regions.iter();
@@ -94,7 +98,12 @@ impl FaultSizeInputs<'_> {
 
     /// Value of a size, in cores: faults, zeroing and page walks spared, minus the value of the
     /// memory.
-    fn value_cores(&self, sums: &FaultBlockSums, machine: &MachineShape, horizon: Duration) -> f64 {
+    fn value_cores(
+        &self,
+        sums: &FaultBlockSums,
+        machine: &MachinePageProperties,
+        horizon: Duration,
+    ) -> f64 {
         if sums.pages < 1.0 {
             return 0.0;
         }
@@ -105,7 +114,7 @@ impl FaultSizeInputs<'_> {
         // This share of it is new within the time.
         let renewed = (self.faults_per_s * horizon.as_secs_f64() / sums.pages).min(1.0);
         self.faults_per_s * each_s
-            + renewed * (sums.saved_cores - machine.cores_per_byte() * sums.added_bytes)
+            + renewed * (sums.saved_cores - machine.byte_value_in_cores() * sums.added_bytes)
     }
 
     /// The size of the highest value, with the smaller ones for where it doesn't fit. Empty where
@@ -113,23 +122,23 @@ impl FaultSizeInputs<'_> {
     /// or there are no base pages to judge by.
     pub fn choose_fault_size(
         &self,
-        machine: &MachineShape,
+        machine: &MachinePageProperties,
         horizon: Duration,
     ) -> Option<FaultSizes> {
         let offered = machine.at_faults;
-        let base = self.sum_over_memory(PageOrder::BASE, machine);
+        let base = self.sums_for_page_order(PageOrder::BASE, machine);
         if self.faults_per_s <= 0.0 || base.pages < 1.0 {
             return None;
         }
         let weighed = offered.iter().map(|order| {
-            let sums = self.sum_over_memory(order, machine);
+            let sums = self.sums_for_page_order(order, machine);
             (order, sums, self.value_cores(&sums, machine, horizon))
         });
         let best = weighed.reduce(|best, next| if next.2 > best.2 { next } else { best })?;
         let (order, sums, orders) = if best.2 > 0.0 {
             (best.0, best.1, offered.up_to(best.0))
         } else {
-            (PageOrder::BASE, base, PageOrders::NONE)
+            (PageOrder::BASE, base, PageOrderSet::NONE)
         };
         Some(FaultSizes {
             orders,
@@ -137,7 +146,7 @@ impl FaultSizeInputs<'_> {
                 order,
                 faults_percent: (1.0 - sums.blocks / sums.pages).max(0.0) * 100.0,
                 saved_us_per_s: sums.saved_cores * 1e6,
-                added_bytes: u64_of(sums.added_bytes),
+                added_bytes: u64_from_f64(sums.added_bytes),
             }),
         })
     }
@@ -151,30 +160,30 @@ mod tests {
     const K64: PageOrder = PageOrder::CONTIGUOUS;
     const MINUTE: Duration = Duration::from_secs(60);
 
-    fn machine() -> MachineShape {
-        MachineShape {
+    fn machine() -> MachinePageProperties {
+        MachinePageProperties {
             at_faults: (2..9).filter_map(PageOrder::new).collect(),
             cores: 2.0,
             memory_bytes: 24 << 30,
-            ..MachineShape::default()
+            ..MachinePageProperties::default()
         }
     }
 
-    fn blocks_of_128_kib(resident_percent: u64) -> OutsideRegions {
+    fn blocks_of_128_kib(resident_percent: u64) -> MemoryOutsideRegions {
         let bytes = 100 << 20;
         let mut mapped_bytes = [0; 9];
         mapped_bytes[5] = bytes;
-        OutsideRegions {
+        MemoryOutsideRegions {
             mapped_bytes,
             resident_bytes: bytes * resident_percent / 100,
         }
     }
 
     fn chosen(
-        outside: &OutsideRegions,
+        outside: &MemoryOutsideRegions,
         regions: &[RegionSample],
         faults_per_s: f64,
-    ) -> Option<PageOrders> {
+    ) -> Option<PageOrderSet> {
         let regions: Vec<_> = regions.iter().map(|r| (*r, 0.0)).collect();
         let evidence = FaultSizeInputs {
             regions: &regions,
@@ -196,15 +205,15 @@ mod tests {
     #[test]
     fn memory_that_is_hardly_used_stays_with_base_pages() {
         let orders = chosen(&blocks_of_128_kib(3), &[], 1000.0);
-        assert_eq!(orders, Some(PageOrders::NONE));
+        assert_eq!(orders, Some(PageOrderSet::NONE));
     }
 
     #[test]
     fn scattered_pages_of_large_mappings_stay_base_pages() {
         let alone = sample_in_runs(40, 40);
-        let outside = OutsideRegions::default();
+        let outside = MemoryOutsideRegions::default();
         let orders = chosen(&outside, &[alone; 50], 1000.0);
-        assert_eq!(orders, Some(PageOrders::NONE));
+        assert_eq!(orders, Some(PageOrderSet::NONE));
         // The same in runs of 16 pages: 64 KiB or less.
         let runs = sample_in_runs(160, 10);
         let orders = chosen(&outside, &[runs; 50], 50_000.0).unwrap_or_default();
@@ -223,21 +232,24 @@ mod tests {
             order: K64,
             ..sample(0, 512)
         };
-        assert_eq!(chosen(&OutsideRegions::default(), &[given], 1000.0), None);
+        assert_eq!(
+            chosen(&MemoryOutsideRegions::default(), &[given], 1000.0),
+            None
+        );
     }
 
     #[test]
     fn walks_count_where_the_tlb_holds_the_size() {
         let sparse = sample_in_runs(96, 16);
-        let outside = OutsideRegions::default();
+        let outside = MemoryOutsideRegions::default();
         let evidence = FaultSizeInputs {
             regions: &[(sparse, 0.01); 20],
             outside: &outside,
             faults_per_s: 100.0,
         };
         let intel = evidence.choose_fault_size(&machine(), MINUTE);
-        let arm = MachineShape {
-            tlb: PageOrders::HUGE.with(K64),
+        let arm = MachinePageProperties {
+            tlb: PageOrderSet::HUGE.with(K64),
             ..machine()
         };
         let arm = evidence.choose_fault_size(&arm, MINUTE);

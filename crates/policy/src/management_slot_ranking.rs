@@ -8,12 +8,12 @@ use std::time::Duration;
 
 /// A process that is or could be managed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SlotCandidate {
+pub struct ManagementSlotCandidate {
     /// The process.
     pub process: ProcessId,
     /// Its user's number.
     pub user: u32,
-    /// Its own memory, in bytes (see [`unshared_anonymous_bytes`]).
+    /// Its own memory, in bytes (see [`estimate_unshared_bytes_of_family`]).
     pub own_bytes: u64,
     /// CPU time it uses, in cores.
     pub cores: f64,
@@ -21,7 +21,7 @@ pub struct SlotCandidate {
     pub managed: bool,
 }
 
-impl SlotCandidate {
+impl ManagementSlotCandidate {
     /// A process that uses a whole core counts as if it had this many times its memory.
     const BUSY_FACTOR: f64 = 8.0;
     /// A process must be this many times as important as the process that it replaces.
@@ -54,12 +54,15 @@ pub fn max_slots_per_user(slots: usize) -> usize {
 /// Their own memory and CPU time decide. No user gets more than [`max_slots_per_user`] unless slots
 /// would stay empty. The result is stable: with its own result as the managed processes and nothing
 /// else changed, it is the same.
-pub fn choose_processes(contenders: &[SlotCandidate], slots: usize) -> Vec<ProcessId> {
-    let mut order: Vec<&SlotCandidate> = contenders.iter().collect();
+pub fn choose_managed_processes(
+    contenders: &[ManagementSlotCandidate],
+    slots: usize,
+) -> Vec<ProcessId> {
+    let mut order: Vec<&ManagementSlotCandidate> = contenders.iter().collect();
     order.sort_by(|a, b| a.compare_importance(b));
     let share = max_slots_per_user(slots);
     let mut held: HashMap<u32, usize> = HashMap::new();
-    let (within, beyond): (Vec<&SlotCandidate>, Vec<&SlotCandidate>) =
+    let (within, beyond): (Vec<&ManagementSlotCandidate>, Vec<&ManagementSlotCandidate>) =
         order.into_iter().partition(|contender| {
             let held = held.entry(contender.user).or_default();
             *held += 1;
@@ -77,7 +80,7 @@ pub fn choose_processes(contenders: &[SlotCandidate], slots: usize) -> Vec<Proce
 /// the oldest process. Each of the others counts with an equal part of it, plus what it has beyond.
 /// If the smallest has grown since the fork, the estimate is too low for processes that also grew
 /// since.
-pub fn unshared_anonymous_bytes(family: &[u64]) -> Vec<u64> {
+pub fn estimate_unshared_bytes_of_family(family: &[u64]) -> Vec<u64> {
     let shared = family.iter().copied().min().unwrap_or(0);
     let part = shared / family.len().max(1) as u64;
     let own = |(place, bytes): (usize, &u64)| match place {
@@ -89,22 +92,22 @@ pub fn unshared_anonymous_bytes(family: &[u64]) -> Vec<u64> {
 
 /// CPU time that processes use, in cores, averaged over about a minute.
 #[derive(Clone, Debug, Default)]
-pub struct CpuUse(HashMap<ProcessId, CpuAverage>);
+pub struct CpuUseAverages(HashMap<ProcessId, ProcessCpuAverage>);
 
 #[derive(Clone, Copy, Debug)]
-struct CpuAverage {
+struct ProcessCpuAverage {
     at: Duration,
     used: Duration,
     cores: f64,
 }
 
-impl CpuUse {
+impl CpuUseAverages {
     /// Older use weighs less: e^-1 after this time.
     const MEMORY: Duration = Duration::from_secs(60);
 
     /// Records the CPU time that a process of this `age` has `used` up to `now`; returns its
     /// average. The first value is the average over its life.
-    pub fn record(
+    pub fn record_and_average(
         &mut self,
         process: ProcessId,
         now: Duration,
@@ -123,12 +126,13 @@ impl CpuUse {
             None => cores(used, age),
         };
         let at = now;
-        self.0.insert(process, CpuAverage { at, used, cores });
+        self.0
+            .insert(process, ProcessCpuAverage { at, used, cores });
         cores
     }
 
     /// Forgets all processes except these.
-    pub fn retain(&mut self, processes: &HashSet<ProcessId>) {
+    pub fn retain_processes(&mut self, processes: &HashSet<ProcessId>) {
         self.0.retain(|process, _| processes.contains(process));
     }
 }
@@ -140,8 +144,14 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn contender(pid: u32, user: u32, mib: u64, cores: f64, managed: bool) -> SlotCandidate {
-        SlotCandidate {
+    fn contender(
+        pid: u32,
+        user: u32,
+        mib: u64,
+        cores: f64,
+        managed: bool,
+    ) -> ManagementSlotCandidate {
+        ManagementSlotCandidate {
             process: ProcessId {
                 pid,
                 start_ticks: u64::from(pid),
@@ -159,11 +169,11 @@ mod tests {
 
     #[test]
     fn a_database_displaces_one_of_a_thousand_idle_forks() {
-        let mut all: Vec<SlotCandidate> = (1..=1000)
+        let mut all: Vec<ManagementSlotCandidate> = (1..=1000)
             .map(|pid| contender(pid, 65_534, 1, 0.0, true))
             .collect();
         all.push(contender(5000, 106, 4096, 0.2, false));
-        let chosen = pids(&choose_processes(&all, 1000));
+        let chosen = pids(&choose_managed_processes(&all, 1000));
         assert_eq!(chosen.len(), 1000);
         assert_eq!(chosen[0], 5000);
         let youngest = chosen.contains(&1000);
@@ -174,8 +184,14 @@ mod tests {
     fn a_little_more_is_not_enough_to_displace_and_half_as_much_again_is() {
         let managed = contender(1, 0, 100, 0.0, true);
         let rival = |mib| contender(2, 0, mib, 0.0, false);
-        assert_eq!(pids(&choose_processes(&[managed, rival(149)], 1)), [1]);
-        assert_eq!(pids(&choose_processes(&[managed, rival(151)], 1)), [2]);
+        assert_eq!(
+            pids(&choose_managed_processes(&[managed, rival(149)], 1)),
+            [1]
+        );
+        assert_eq!(
+            pids(&choose_managed_processes(&[managed, rival(151)], 1)),
+            [2]
+        );
     }
 
     #[test]
@@ -184,35 +200,38 @@ mod tests {
             contender(1, 0, 100, 0.0, true),
             contender(2, 0, 100, 1.0, false),
         );
-        assert_eq!(pids(&choose_processes(&[idle, busy], 1)), [2]);
+        assert_eq!(pids(&choose_managed_processes(&[idle, busy], 1)), [2]);
     }
 
     #[test]
     fn memory_shared_by_forks_counts_for_the_oldest() {
-        let forks = unshared_anonymous_bytes(&[64 * MIB; 64]);
+        let forks = estimate_unshared_bytes_of_family(&[64 * MIB; 64]);
         assert_eq!((forks[0], forks[1], forks[63]), (64 * MIB, MIB, MIB));
         assert_eq!(
-            unshared_anonymous_bytes(&[500, 530, 500, 500]),
+            estimate_unshared_bytes_of_family(&[500, 530, 500, 500]),
             [500, 155, 125, 125]
         );
-        assert_eq!(unshared_anonymous_bytes(&[7]), [7]);
-        assert!(unshared_anonymous_bytes(&[]).is_empty());
+        assert_eq!(estimate_unshared_bytes_of_family(&[7]), [7]);
+        assert!(estimate_unshared_bytes_of_family(&[]).is_empty());
     }
 
     #[test]
     fn cpu_use_covers_the_lifetime_first_and_then_the_last_minute() {
         let s = Duration::from_secs;
         let process = contender(1, 0, 1, 0.0, false).process;
-        let mut usage = CpuUse::default();
-        assert_eq!(usage.record(process, s(0), s(100), s(50)), 0.5);
-        let after_a_minute = usage.record(process, s(60), s(160), s(50));
+        let mut usage = CpuUseAverages::default();
+        assert_eq!(usage.record_and_average(process, s(0), s(100), s(50)), 0.5);
+        let after_a_minute = usage.record_and_average(process, s(60), s(160), s(50));
         assert!((after_a_minute - 0.5 / std::f64::consts::E).abs() < 1e-9);
-        assert_eq!(usage.record(process, s(60), s(160), s(50)), after_a_minute);
-        usage.retain(&HashSet::new());
-        assert_eq!(usage.record(process, s(61), s(0), s(0)), 0.0);
+        assert_eq!(
+            usage.record_and_average(process, s(60), s(160), s(50)),
+            after_a_minute
+        );
+        usage.retain_processes(&HashSet::new());
+        assert_eq!(usage.record_and_average(process, s(61), s(0), s(0)), 0.0);
     }
 
-    fn crowd() -> impl Strategy<Value = Vec<SlotCandidate>> {
+    fn crowd() -> impl Strategy<Value = Vec<ManagementSlotCandidate>> {
         let one = (0u32..4, 0u64..64, 0.0f64..2.0, any::<bool>());
         prop::collection::vec(one, 0..40).prop_map(|all| {
             let numbered = all.into_iter().zip(1..);
@@ -225,11 +244,11 @@ mod tests {
     proptest! {
         #[test]
         fn slots_are_filled_and_shared(crowd in crowd(), slots in 1usize..30) {
-            let chosen = choose_processes(&crowd, slots);
+            let chosen = choose_managed_processes(&crowd, slots);
             prop_assert_eq!(chosen.len(), slots.min(crowd.len()));
-            let is_chosen = |it: &SlotCandidate| chosen.contains(&it.process);
+            let is_chosen = |it: &ManagementSlotCandidate| chosen.contains(&it.process);
             for user in 0..4 {
-                let of_user = |it: &&SlotCandidate| it.user == user;
+                let of_user = |it: &&ManagementSlotCandidate| it.user == user;
                 let held = crowd.iter().filter(of_user).filter(|it| is_chosen(it)).count();
                 let others_wait = crowd.iter().any(|it| {
                     let theirs = crowd.iter().filter(|other| other.user == it.user);
@@ -242,18 +261,18 @@ mod tests {
 
         #[test]
         fn the_choice_is_stable(crowd in crowd(), slots in 1usize..30) {
-            let chosen: HashSet<ProcessId> = choose_processes(&crowd, slots).into_iter().collect();
-            let settled: Vec<SlotCandidate> = crowd
+            let chosen: HashSet<ProcessId> = choose_managed_processes(&crowd, slots).into_iter().collect();
+            let settled: Vec<ManagementSlotCandidate> = crowd
                 .iter()
-                .map(|it| SlotCandidate { managed: chosen.contains(&it.process), ..*it })
+                .map(|it| ManagementSlotCandidate { managed: chosen.contains(&it.process), ..*it })
                 .collect();
-            let again: HashSet<ProcessId> = choose_processes(&settled, slots).into_iter().collect();
+            let again: HashSet<ProcessId> = choose_managed_processes(&settled, slots).into_iter().collect();
             prop_assert_eq!(chosen, again);
         }
 
         #[test]
         fn a_forks_own_memory_is_at_most_its_anonymous_memory(family in prop::collection::vec(0u64..1 << 40, 0..40)) {
-            for (own, all) in unshared_anonymous_bytes(&family).iter().zip(&family) {
+            for (own, all) in estimate_unshared_bytes_of_family(&family).iter().zip(&family) {
                 prop_assert!(own <= all);
             }
         }

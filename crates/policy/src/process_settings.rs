@@ -1,13 +1,13 @@
 //! Settings that a machine's rules give one process.
 
+use crate::behaviour_profile::BehaviourProfile;
 use crate::page::HUGE_PAGE_BYTES;
-use crate::profile::Profile;
 use crate::setting_error::{SettingError, check_positive_percent, check_positive_up_to};
 use serde::{Deserialize, Serialize};
 
 /// What the rules set for a process that is managed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ProcessRules {
+pub struct ProcessSettings {
     /// Weight of its gain relative to other processes (finite, over 0; 1 unless set).
     pub weight: f64,
     /// Minimum overhead for promotions by policies that use overhead, in per cent. `None`: the
@@ -29,7 +29,7 @@ pub struct ProcessRules {
     pub rule: Option<usize>,
 }
 
-impl ProcessRules {
+impl ProcessSettings {
     /// The highest weight: beyond it all other processes may as well be excluded.
     const MAX_WEIGHT: f64 = 1000.0;
 
@@ -37,16 +37,16 @@ impl ProcessRules {
     pub const MIN_OVERHEAD_PERCENT: f64 = 2.0;
 
     /// These rules with the behaviour of a profile.
-    pub fn with_profile(self, profile: Profile) -> Self {
+    pub fn with_profile(self, profile: BehaviourProfile) -> Self {
         Self {
             promotes: profile.promotes(),
-            prefaults: profile.huge_first_touch() || self.warm_bytes.is_some(),
+            prefaults: profile.wants_huge_first_touch() || self.warm_bytes.is_some(),
             ..self
         }
     }
 
     /// Overhead below which nothing is promoted, in per cent.
-    pub fn least_gain_percent(self) -> f64 {
+    pub fn min_overhead_to_promote_percent(self) -> f64 {
         self.min_gain_percent.unwrap_or(Self::MIN_OVERHEAD_PERCENT)
     }
 
@@ -64,7 +64,7 @@ impl ProcessRules {
         for (name, size) in sizes {
             if let Some(bytes) = size {
                 let allowed = "at least one huge page (2 MiB)";
-                SettingError::unless(bytes >= HUGE_PAGE_BYTES, name, bytes, allowed)?;
+                SettingError::error_unless_valid(bytes >= HUGE_PAGE_BYTES, name, bytes, allowed)?;
             }
         }
         Ok(self)
@@ -85,7 +85,7 @@ fn default_true() -> bool {
     true
 }
 
-impl Default for ProcessRules {
+impl Default for ProcessSettings {
     fn default() -> Self {
         Self {
             weight: 1.0,
@@ -103,51 +103,51 @@ impl Default for ProcessRules {
 mod tests {
     use super::*;
 
-    fn refused(terms: ProcessRules) -> Option<&'static str> {
+    fn refused(terms: ProcessSettings) -> Option<&'static str> {
         terms.check().err().map(|error| error.setting)
     }
 
     #[test]
     fn terms_out_of_range_are_refused() {
-        let usual = ProcessRules::default();
+        let usual = ProcessSettings::default();
         assert_eq!(usual.check(), Ok(usual));
         for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert_eq!(
-                refused(ProcessRules { weight, ..usual }),
-                Some(ProcessRules::WEIGHT)
+                refused(ProcessSettings { weight, ..usual }),
+                Some(ProcessSettings::WEIGHT)
             );
         }
-        let gain = |percent| ProcessRules {
+        let gain = |percent| ProcessSettings {
             min_gain_percent: Some(percent),
             ..usual
         };
         assert_eq!(refused(gain(100.0)), None);
-        assert_eq!(refused(gain(101.0)), Some(ProcessRules::MIN_GAIN));
-        let limit = |bytes| ProcessRules {
+        assert_eq!(refused(gain(101.0)), Some(ProcessSettings::MIN_GAIN));
+        let limit = |bytes| ProcessSettings {
             max_huge_bytes: Some(bytes),
             ..usual
         };
         assert_eq!(refused(limit(HUGE_PAGE_BYTES)), None);
-        assert_eq!(refused(limit(4096)), Some(ProcessRules::MAX_HUGE));
-        let warm = ProcessRules {
+        assert_eq!(refused(limit(4096)), Some(ProcessSettings::MAX_HUGE));
+        let warm = ProcessSettings {
             warm_bytes: Some(4096),
             ..usual
         };
-        assert_eq!(refused(warm), Some(ProcessRules::WARM));
+        assert_eq!(refused(warm), Some(ProcessSettings::WARM));
     }
 
     #[test]
     fn a_profile_decides_unless_the_rule_has_a_warm_start() {
-        let usual = ProcessRules::default();
-        let warm = ProcessRules {
+        let usual = ProcessSettings::default();
+        let warm = ProcessSettings {
             warm_bytes: Some(HUGE_PAGE_BYTES),
             ..usual
         };
         for (rules, profile, expected) in [
-            (usual, Profile::Guard, (false, false)),
-            (usual, Profile::Balanced, (true, false)),
-            (usual, Profile::Speed, (true, true)),
-            (warm, Profile::Balanced, (true, true)),
+            (usual, BehaviourProfile::Guard, (false, false)),
+            (usual, BehaviourProfile::Balanced, (true, false)),
+            (usual, BehaviourProfile::Speed, (true, true)),
+            (warm, BehaviourProfile::Balanced, (true, true)),
         ] {
             let rules = rules.with_profile(profile);
             assert_eq!((rules.promotes, rules.prefaults), expected, "{profile}");

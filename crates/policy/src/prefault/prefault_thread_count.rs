@@ -5,9 +5,9 @@ use std::ops::RangeInclusive;
 
 /// Threads that fill at the same time (1 to 64).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PrefaultThreads(u8);
+pub struct PrefaultThreadCount(u8);
 
-impl PrefaultThreads {
+impl PrefaultThreadCount {
     /// Name of this setting in messages.
     pub const NAME: &'static str = "prefault threads";
     /// The upper limit is more than the memory of any machine can use.
@@ -42,15 +42,18 @@ mod tests {
 
     #[test]
     fn one_core_is_left_to_the_program_and_memory_is_the_limit() {
-        let usual = |cores| PrefaultThreads::default_for_cores(cores).get();
+        let usual = |cores| PrefaultThreadCount::default_for_cores(cores).get();
         assert_eq!([0, 1, 2, 3, 5, 6, 128].map(usual), [1, 1, 1, 2, 4, 4, 4]);
     }
 
     #[test]
     fn zero_and_too_many_threads_are_refused() {
-        assert_eq!(PrefaultThreads::new(64).map(PrefaultThreads::get), Ok(64));
+        assert_eq!(
+            PrefaultThreadCount::new(64).map(PrefaultThreadCount::get),
+            Ok(64)
+        );
         for bad in [0, 65, 256 + 1] {
-            let error = PrefaultThreads::new(bad).map_err(|error| error.to_string());
+            let error = PrefaultThreadCount::new(bad).map_err(|error| error.to_string());
             let sentence = format!("prefault threads must be 1 to 64, not {bad}");
             assert_eq!(error, Err(sentence));
         }

@@ -1,17 +1,17 @@
 //! Work on one process after the other, in slices, so that memory use is read in between.
 
-use crate::machine::{Called, Machine, Partial, SliceProgress};
+use crate::machine::{CallResult, Machine, PartialCallResult, SliceProgress};
 use hawkeye_policy::ProcessId;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 #[derive(Debug)]
-pub(super) struct SliceQueue {
+pub(super) struct SlicedProcessQueue {
     rest: VecDeque<ProcessId>,
     pub(super) again_at: Duration,
 }
 
-impl SliceQueue {
+impl SlicedProcessQueue {
     pub(super) fn new(processes: impl IntoIterator<Item = ProcessId>, now: Duration) -> Self {
         Self {
             rest: processes.into_iter().collect(),
@@ -29,8 +29,8 @@ impl SliceQueue {
         machine: &mut M,
         now: Duration,
         until: Duration,
-        work: impl FnOnce(&mut M, ProcessId) -> Partial<T>,
-    ) -> Option<(ProcessId, Called<T>)> {
+        work: impl FnOnce(&mut M, ProcessId) -> PartialCallResult<T>,
+    ) -> Option<(ProcessId, CallResult<T>)> {
         let process = *self.rest.front()?;
         if machine.now() >= until {
             self.again_at = now;

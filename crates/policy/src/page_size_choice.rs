@@ -5,15 +5,15 @@
 //! a size that hold the region's pages. [`fault_size_inputs`] has the best size for memory at its
 //! first touch, where it is too small or too sparse for a huge page.
 //!
-//! [`MachineShape::cores_per_byte`] sets the price of memory. Where a machine offers only one size
-//! there is no choice, and nothing of this applies.
+//! [`MachinePageProperties::byte_value_in_cores`] sets the price of memory. Where a machine offers
+//! only one size there is no choice, and nothing of this applies.
 
 pub mod fault_size_inputs;
 
-use crate::machine_shape::MachineShape;
+use crate::machine_page_properties::MachinePageProperties;
 use crate::observation::RegionSample;
 use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder};
-use crate::saturating_cast::{ratio_or_zero, u16_of};
+use crate::saturating_cast::{ratio_or_zero, u16_from_f64};
 
 /// Expected number of naturally aligned blocks of 2^`order` base pages (at most a region) that
 /// contain these pages, in this many runs. A block is left out if its first page is left out and no
@@ -37,7 +37,7 @@ fn expected_touched_blocks(pages: u16, runs: u16, order: PageOrder) -> f64 {
 pub(crate) fn saved_walk_share(
     sample: &RegionSample,
     order: PageOrder,
-    machine: &MachineShape,
+    machine: &MachinePageProperties,
 ) -> f64 {
     let by = machine.tlb_entry_order(order);
     if by >= PageOrder::HUGE {
@@ -67,7 +67,7 @@ fn estimated_present_runs(sample: &RegionSample) -> u16 {
         return sample.present.min(256);
     }
     let length = f64::from(sample.accessed) / f64::from(sample.runs.max(1));
-    u16_of((f64::from(sample.present) / length).ceil())
+    u16_from_f64((f64::from(sample.present) / length).ceil())
 }
 
 /// The size of the highest value for a region, above its present size and up to a huge page. Its
@@ -76,7 +76,7 @@ fn estimated_present_runs(sample: &RegionSample) -> u16 {
 pub(crate) fn most_valuable_order(
     sample: &RegionSample,
     walks_cores: f64,
-    machine: &MachineShape,
+    machine: &MachinePageProperties,
 ) -> Option<PageOrder> {
     let sizes = machine.promotable.up_to(PageOrder::HUGE);
     let mut larger = sizes.iter().filter(|order| *order > sample.order);
@@ -85,7 +85,7 @@ pub(crate) fn most_valuable_order(
     }
     let worth = |order: PageOrder| {
         walks_cores * saved_walk_share(sample, order, machine)
-            - machine.cores_per_byte() * bytes_added_by_promotion(sample, order)
+            - machine.byte_value_in_cores() * bytes_added_by_promotion(sample, order)
     };
     let best = larger.map(|order| (order, worth(order)));
     // Of equal ones the smaller.
@@ -97,20 +97,20 @@ pub(crate) fn most_valuable_order(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::page::PageOrders;
+    use crate::page::PageOrderSet;
     use crate::test_support::{sample, sample_in_runs};
     use proptest::prelude::*;
 
     const K64: PageOrder = PageOrder::CONTIGUOUS;
 
-    fn arm() -> MachineShape {
-        let sizes = PageOrders::HUGE.with(K64);
-        MachineShape {
+    fn arm() -> MachinePageProperties {
+        let sizes = PageOrderSet::HUGE.with(K64);
+        MachinePageProperties {
             tlb: sizes,
             promotable: sizes,
             cores: 4.0,
             memory_bytes: 16 << 30,
-            ..MachineShape::default()
+            ..MachinePageProperties::default()
         }
     }
 
@@ -145,10 +145,10 @@ mod tests {
 
     #[test]
     fn without_a_tlb_for_it_a_size_saves_nothing() {
-        let both = PageOrders::HUGE.with(K64);
-        let intel = MachineShape {
+        let both = PageOrderSet::HUGE.with(K64);
+        let intel = MachinePageProperties {
             promotable: both,
-            ..MachineShape::default()
+            ..MachinePageProperties::default()
         };
         let dense = in_use(2);
         assert!(saved_walk_share(&dense, K64, &intel).abs() < 1e-9);
@@ -160,9 +160,9 @@ mod tests {
 
     #[test]
     fn the_only_size_is_not_weighed() {
-        let only = MachineShape {
+        let only = MachinePageProperties {
             memory_bytes: 1 << 30,
-            ..MachineShape::default()
+            ..MachinePageProperties::default()
         };
         assert_eq!(
             most_valuable_order(&in_use(64), 0.0, &only),
