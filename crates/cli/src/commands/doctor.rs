@@ -5,7 +5,7 @@ use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::LinuxError;
 use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
-use hawkeye_linux::machine_lease::stop_leftover_damon;
+use hawkeye_linux::machine_lease::stop_leftover_damon_session;
 use hawkeye_linux::machine_lease::thp_settings::{KernelSettingsGuard, SHRINK_UNDERUSED, THP_DIR};
 use hawkeye_linux::probe::{self, KernelCheckResult, KernelDecision, KernelFacts, ProbeExtent};
 use serde::Serialize;
@@ -52,7 +52,7 @@ fn gather_kernel_facts() -> Result<KernelFacts, LinuxError> {
     match ManagerLock::claim(&state, "doctor") {
         Ok(_instance) => {
             let mut settings = KernelSettingsGuard::start(&state)?;
-            stop_leftover_damon();
+            stop_leftover_damon_session();
             probe::gather_kernel_facts(ProbeExtent::Everything, Some(&mut settings))
         }
         Err(_) => probe::gather_kernel_facts(ProbeExtent::Everything, None),

@@ -4,8 +4,8 @@ use crate::config::{PrefaultMode, PrefaultSettings};
 use anyhow::{Context, Result, anyhow};
 use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::machine_lease::thp_settings::{
-    HugePageFaults, KernelSettingsGuard, avoid_huge_zero_page, enabled_file, read_setting,
-    uses_huge_zero_page,
+    HugePageFaultSwitch, KernelSettingsGuard, enabled_file, read_setting,
+    set_huge_zero_page_avoided, uses_huge_zero_page,
 };
 use hawkeye_linux::prefault::{Prefaulter, StartingPrefaulter};
 use hawkeye_manager::Manager;
@@ -21,7 +21,7 @@ pub struct PrefaultSession {
     pub choice: Option<PrefaultChoice>,
     fault_ahead: Option<Prefaulter>,
     warm_bytes: u64,
-    huge_faults: Option<HugePageFaults>,
+    huge_faults: Option<HugePageFaultSwitch>,
     /// Whether `use_zero_page` is off at the moment; `None`: the manager leaves it alone.
     spares_zero_page: Option<bool>,
 }
@@ -86,7 +86,7 @@ impl PrefaultSession {
             ..Self::default()
         };
         if wanted.huge_faults {
-            let huge_faults = filling.huge_faults.insert(HugePageFaults::default());
+            let huge_faults = filling.huge_faults.insert(HugePageFaultSwitch::default());
             let allowed = huge_faults.allow(true, settings);
             allowed.context("can't enable huge pages at page faults")?;
         }
@@ -97,7 +97,7 @@ impl PrefaultSession {
         let started = starting.and_then(|starting| {
             let ready = starting.wait_ready()?;
             if avoid {
-                avoid_huge_zero_page(true, settings)?;
+                set_huge_zero_page_avoided(true, settings)?;
             }
             Ok(ready)
         });
@@ -144,7 +144,7 @@ impl PrefaultSession {
         }
         if self.spares_zero_page == Some(!allowed) {
             self.spares_zero_page = Some(allowed);
-            if let Err(error) = avoid_huge_zero_page(allowed, settings) {
+            if let Err(error) = set_huge_zero_page_avoided(allowed, settings) {
                 tracing::warn!("use_zero_page not switched: {error}");
             }
         }

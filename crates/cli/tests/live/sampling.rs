@@ -4,7 +4,7 @@ use crate::common::{DEADLINE, eligible, machine, or_skip, read_regions, started,
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
 use hawkeye_linux::sample::clear_refs;
-use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
+use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 use hawkeye_linux::sample::pagemap;
 use hawkeye_policy::RegionSample;
 use hawkeye_test_support::this_test;

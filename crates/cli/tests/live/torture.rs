@@ -4,7 +4,7 @@ use crate::common::{eligible, from_environment, machine, or_skip, time_limit_fac
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
 use hawkeye_linux::sample::clear_refs;
-use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
+use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::WorkloadEvent;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -4,17 +4,17 @@
 //! Each program has one small file, in a separate folder that may be emptied at any time. To forget
 //! a program, delete its file.
 
-mod executable;
+mod executable_identity;
 mod profile_recorder;
 mod program_profile;
 
-pub use executable::{BuildIdentity, Executable};
+pub use executable_identity::{BuildIdentity, ExecutableIdentity};
 pub use program_profile::ProgramProfile;
 
 pub(crate) use profile_recorder::ProfileRecorder;
 
 use crate::error::{LinuxError, Result};
-use crate::machine_lease::own_files::{self, UnusableReason};
+use crate::machine_lease::own_files::{self, UnusableFileReason};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -49,14 +49,14 @@ impl ProfileStore {
 
     /// The record of a program, if there is one. A record that cannot be used is set aside and
     /// logged, and counts as none.
-    pub fn load(&self, executable: &Executable) -> Option<ProgramProfile> {
+    pub fn load_profile(&self, executable: &ExecutableIdentity) -> Option<ProgramProfile> {
         let path = self.profile_path(executable);
         match read_profile(&path) {
             // Two paths may have one hash, and one build's record does not apply to another.
             Ok(record) => record.filter(|record| record.executable == *executable),
             Err(why) => {
                 let what = format!("the learned record of {} is", executable.path.display());
-                own_files::set_aside_and_log(&what, &path, &why);
+                own_files::set_file_aside_and_log(&what, &path, &why);
                 None
             }
         }
@@ -64,17 +64,18 @@ impl ProfileStore {
 
     /// Stores a record; it is on disk when this returns. Deletes the oldest ones if there are too
     /// many.
-    pub fn save(&self, record: &ProgramProfile) -> Result<()> {
+    pub fn save_profile(&self, record: &ProgramProfile) -> Result<()> {
         let path = self.profile_path(&record.executable);
         let text = serde_json::to_vec_pretty(record).map_err(std::io::Error::other);
-        text.and_then(|text| own_files::replace_file(&path, &text))
-            .map_err(LinuxError::file("writing", &path))?;
+        text.and_then(|text| own_files::replace_file_atomically(&path, &text))
+            .map_err(LinuxError::wrap_io_error("writing", &path))?;
         self.delete_oldest_profiles();
         Ok(())
     }
 
-    fn profile_path(&self, executable: &Executable) -> PathBuf {
-        self.dir.join(format!("{}.json", executable.profile_name()))
+    fn profile_path(&self, executable: &ExecutableIdentity) -> PathBuf {
+        self.dir
+            .join(format!("{}.json", executable.profile_file_stem()))
     }
 
     /// A file that cannot be removed stays until the next call. Counts records set aside too.
@@ -91,7 +92,7 @@ impl ProfileStore {
     }
 }
 
-fn read_profile(path: &Path) -> Result<Option<ProgramProfile>, UnusableReason> {
+fn read_profile(path: &Path) -> Result<Option<ProgramProfile>, UnusableFileReason> {
     let text = own_files::read_trusted_file(path, MAX_RECORD_BYTES)?;
     text.map(|text| ProgramProfile::parse(&text)).transpose()
 }
@@ -101,8 +102,8 @@ mod tests {
     use super::*;
     use crate::machine_lease::thp_settings::testing::TestFolder;
 
-    fn program(name: &str) -> Executable {
-        Executable::at(&format!("/usr/bin/{name}"))
+    fn program(name: &str) -> ExecutableIdentity {
+        ExecutableIdentity::at(&format!("/usr/bin/{name}"))
     }
 
     fn learned(name: &str) -> (TestFolder, ProfileStore) {

@@ -33,7 +33,9 @@ impl ExecTracer {
         let mut open = ExecTracerSkelBuilder::default()
             .open(storage)
             .map_err(failed)?;
-        if let (Some(own), Some(rodata)) = (PidNamespace::own(), &mut open.maps.rodata_data) {
+        if let (Some(own), Some(rodata)) =
+            (PidNamespace::own_if_not_first(), &mut open.maps.rodata_data)
+        {
             rodata.pidns_dev = own.dev;
             rodata.pidns_ino = own.ino;
         }

@@ -10,7 +10,7 @@
 mod process;
 
 use crate::error::{LinuxError, Result};
-use crate::promote::target_call::{fork_helper, kill_helper, wait_readable};
+use crate::promote::target_call::{fork_helper_process, kill_helper, wait_until_readable};
 use hawkeye_policy::{ReserveState, ReserveTarget};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send};
@@ -55,7 +55,7 @@ impl Reserve {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn is_reserve_process(&self, pid: u32) -> bool {
+    pub(crate) fn is_reserve_pid(&self, pid: u32) -> bool {
         self.pid.load(Ordering::Relaxed) == pid
     }
 
@@ -84,7 +84,7 @@ impl Reserve {
             false => Ok(()),
         };
         if result.is_err() {
-            self.end_process(&mut running);
+            self.end_reserve_process(&mut running);
         }
         result
     }
@@ -101,7 +101,7 @@ impl Reserve {
             Ok(cpu) => cpu,
             Err(error) => {
                 tracing::warn!("the reserve of huge pages was lost: {error}");
-                self.end_process(&mut running);
+                self.end_reserve_process(&mut running);
                 None
             }
         }
@@ -109,26 +109,26 @@ impl Reserve {
 
     /// Ends its process, which gives all huge pages back.
     pub(crate) fn stop(&self) {
-        self.end_process(&mut self.lock());
+        self.end_reserve_process(&mut self.lock());
     }
 
-    fn end_process(&self, running: &mut Option<ReserveProcess>) {
+    fn end_reserve_process(&self, running: &mut Option<ReserveProcess>) {
         *running = None;
         self.pid.store(0, Ordering::Relaxed);
     }
 }
 
-fn reserve_error(errno: Errno) -> LinuxError {
-    LinuxError::call("asking the process that holds the reserve of huge pages")(errno)
+fn reserve_call_error(errno: Errno) -> LinuxError {
+    LinuxError::wrap_errno("asking the process that holds the reserve of huge pages")(errno)
 }
 
 impl ReserveProcess {
     fn start(most: u32) -> Result<Self> {
-        let failed = LinuxError::call("starting a process for the reserve of huge pages");
+        let failed = LinuxError::wrap_errno("starting a process for the reserve of huge pages");
         let shared = ReserveSharedState::map().map_err(failed)?;
         let serve = |socket, manager| process::serve_manager(socket, manager, shared, most);
         // SAFETY: `process.rs` keeps to the contract.
-        let (pid, socket) = unsafe { fork_helper(serve) }.map_err(failed)?;
+        let (pid, socket) = unsafe { fork_helper_process(serve) }.map_err(failed)?;
         Ok(Self {
             pid,
             socket,
@@ -142,20 +142,20 @@ impl ReserveProcess {
         let packet = [call.to_ne_bytes(), self.request.to_ne_bytes()].concat();
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
         let sent = send(self.socket.as_raw_fd(), &packet, flags);
-        sent.map(drop).map_err(reserve_error)
+        sent.map(drop).map_err(reserve_call_error)
     }
 
     fn give_back_page(&mut self) -> Result<Option<u32>> {
         self.send(GIVE_BACK)?;
         let deadline = Instant::now() + WAIT;
         loop {
-            if !wait_readable(self.socket.as_fd(), deadline).map_err(reserve_error)? {
+            if !wait_until_readable(self.socket.as_fd(), deadline).map_err(reserve_call_error)? {
                 return Ok(None);
             }
             let mut packet = [0; 8];
             let length = recv(self.socket.as_raw_fd(), &mut packet, MsgFlags::empty());
-            if length.map_err(reserve_error)? != packet.len() {
-                return Err(reserve_error(Errno::ECONNRESET));
+            if length.map_err(reserve_call_error)? != packet.len() {
+                return Err(reserve_call_error(Errno::ECONNRESET));
             }
             let [a, b, c, d, request @ ..] = packet;
             // An answer to an earlier request, for which nothing waits.
@@ -175,9 +175,9 @@ impl Drop for ReserveProcess {
 
 /// Ends the reserve of this process when management ends.
 #[derive(Debug)]
-pub(crate) struct ReserveLease;
+pub(crate) struct StopReserveOnDrop;
 
-impl Drop for ReserveLease {
+impl Drop for StopReserveOnDrop {
     fn drop(&mut self) {
         RESERVE.stop();
     }

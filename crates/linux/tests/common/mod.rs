@@ -2,8 +2,8 @@
 //! privilege.
 
 use hawkeye_linux::sample::sampler::SamplerBackend;
-use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::{KernelBackend, LinuxMachine, ManagedTarget, RecoveryMethod, Waker};
+use hawkeye_linux::stop_signals::StopSignals;
+use hawkeye_linux::{ChosenKernelMethods, LinuxMachine, ManagedTarget, RecoveryMethod, Waker};
 use hawkeye_manager::Machine;
 use hawkeye_policy::{ProcessSelection, Rule, RuleAction, RuleConditions, Rules, UnmatchedAction};
 use hawkeye_workload::WorkloadProcess;
@@ -24,7 +24,7 @@ fn workloads_are_this_program() {
 pub fn start(mib: u64) -> WorkloadProcess {
     let words = format!("workload crowd --processes 1 --per-s 0 --mib {mib}");
     let mut workload = WorkloadProcess::spawn(WORKLOADS, words.split_whitespace()).unwrap();
-    workload.wait_ready().unwrap();
+    workload.wait_until_ready().unwrap();
     workload
 }
 
@@ -60,8 +60,9 @@ pub fn wait_joined(machine: &mut LinuxMachine, action: RuleAction, pid: u32) {
 }
 
 pub fn machine(rules: Rules) -> (LinuxMachine, Waker) {
-    let (scope, waker) = ManagedTarget::whole_machine(rules, ProcessSelection::default()).unwrap();
-    let means = KernelBackend {
+    let (scope, waker) =
+        ManagedTarget::whole_machine_with_waker(rules, ProcessSelection::default()).unwrap();
+    let means = ChosenKernelMethods {
         sampler: SamplerBackend::Population,
         recovery: RecoveryMethod::None,
         first_touch_cost: Duration::ZERO,

@@ -3,7 +3,7 @@
 use super::memory_cgroup::MemoryCgroup;
 use super::prelude::*;
 use super::systems::set_allowed_bloat;
-use hawkeye_linux::stop::unblock_signals;
+use hawkeye_linux::stop_signals::unblock_signals_in_child;
 use hawkeye_workload::WorkloadProcessError;
 use std::fs;
 
@@ -52,7 +52,7 @@ fn run_container_trial(
         words += &format!(" --mb-per-s {rate}");
     }
     let mut command = group.command(host.workload_program(), &words);
-    unblock_signals(&mut command);
+    unblock_signals_in_child(&mut command);
     let mut program = WorkloadProcess::spawn_command(command)?;
     let pid = program.wait_ready()?.pid;
     let before = kernel_split_count();

@@ -3,7 +3,7 @@
 use super::prelude::*;
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::sample::clear_refs;
-use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
+use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 
 const TIMES: usize = 15;
 
@@ -20,7 +20,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let mut longest = Duration::ZERO;
         for _ in 0..TIMES {
             let target = tables.bind(pid)?;
-            let ranges = mappings::eligible_ranges(&tables.list_mappings(&target)?).ranges;
+            let ranges = mappings::collect_eligible_ranges(&tables.list_mappings(&target)?).ranges;
             let begun = Instant::now();
             clear_refs::clear_access_bits(pid)?;
             clears.push(begun.elapsed().as_secs_f64() * 1e3);

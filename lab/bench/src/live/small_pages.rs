@@ -5,9 +5,11 @@ use super::prelude::*;
 use super::programs::start_reader;
 use crate::calibrate;
 use crate::simulated::small_pages::{BlockLayout, measure_block_reads};
-use hawkeye_linux::page_sizes::tlb_sizes;
-use hawkeye_linux::page_sizes::{available_mthp_sizes, read_mapped_sizes, size_setting_file};
-use hawkeye_linux::probe::mthp_sizes::TouchCosts;
+use hawkeye_linux::page_sizes::tlb_page_sizes;
+use hawkeye_linux::page_sizes::{
+    available_mthp_sizes, page_size_enabled_file, read_mapped_page_sizes,
+};
+use hawkeye_linux::probe::mthp_sizes::FirstTouchCosts;
 use hawkeye_linux::processes::process;
 use hawkeye_policy::{PageOrder, PageOrders};
 use hawkeye_sim::mmu::HugePageGain;
@@ -124,7 +126,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         costs.zero_base_ns,
         costs.touch_ns,
     ));
-    if tlb_sizes::of_this_machine()
+    if tlb_page_sizes::of_this_machine()
         .iter()
         .any(|order| order <= PageOrder::CONTIGUOUS)
     {
@@ -149,7 +151,7 @@ fn predicted_figures(
     layout: &BlockLayout,
     sizes: PageOrders,
     truth: &HugePageGain,
-    costs: &TouchCosts,
+    costs: &FirstTouchCosts,
     kept: f64,
 ) -> [f64; 4] {
     let filled = layout.fill_blocks(sizes);
@@ -204,7 +206,7 @@ fn measure_page_sizes(
     let small = format!("blocks --mib {SMALL_MIB} --used-kib 4 --pages default");
     let small = start_reader(host.workload_program(), &small)?;
     // Start-up faults of any program of ours: all faults except those of its blocks.
-    let started = process::resource_use(small.pid())?.minor_faults as f64 - SMALL_BLOCKS;
+    let started = process::cpu_time_and_faults(small.pid())?.minor_faults as f64 - SMALL_BLOCKS;
     programs.push(small);
     let mut reads: [Vec<f64>; 4] = Default::default();
     // The first turn of each program only warms up caches.
@@ -240,7 +242,7 @@ fn set_page_sizes(host: &mut BenchHost, sizes: PageOrders) -> BenchResult<()> {
         .filter(|order| *order < PageOrder::HUGE)
     {
         let on = sizes.contains(order);
-        host.set_setting_file(&size_setting_file(thp, order), or(on, "never"))?;
+        host.set_setting_file(&page_size_enabled_file(thp, order), or(on, "never"))?;
     }
     Ok(())
 }
@@ -256,8 +258,8 @@ fn start_and_read_figures(
         WorkloadEvent::Touched { elapsed_s, .. } => elapsed_s,
         other => bail!("unexpected event of the workload: {other:?}"),
     };
-    let rss_bytes = process::anonymous_bytes(pid)? as f64;
-    let pages = read_mapped_sizes(pid)?.pages;
+    let rss_bytes = process::anonymous_rss_bytes(pid)? as f64;
+    let pages = read_mapped_page_sizes(pid)?.pages;
     let bytes: u64 = pages
         .iter()
         .filter(|(order, _)| sizes.contains(**order))
@@ -266,7 +268,7 @@ fn start_and_read_figures(
     let seen = SmallPageFigures {
         fill_s,
         rss_bytes,
-        faults: process::resource_use(pid)?.minor_faults as f64,
+        faults: process::cpu_time_and_faults(pid)?.minor_faults as f64,
         share_percent: bytes as f64 * 100.0 / rss_bytes.max(1.0),
         ns: 0.0,
     };

@@ -7,11 +7,11 @@ use super::prelude::*;
 use super::programs::NINE;
 use super::programs::program_speed::measure_turn;
 use super::walk_rate::{CLASSES, estimate_while_running, overhead_class};
-use hawkeye_linux::fields::field_value;
-use hawkeye_linux::processes::process::{ResourceUse, resource_use};
+use hawkeye_linux::name_value_lines::find_value_by_name;
+use hawkeye_linux::processes::process::{CpuTimeAndFaults, cpu_time_and_faults};
 use hawkeye_linux::sample::counters::overhead_meter::{EventCounts, OverheadMeter, ThreadCounts};
 use hawkeye_linux::sample::counters::{
-    CounterEventCodes, CountersUnavailable, CpuIdentity, WalkCounters, WalkEventSet,
+    CounterEventCodes, CountersUnavailable, CpuModel, WalkCounters, WalkEventSet,
 };
 use hawkeye_policy::Overhead;
 use serde::Serialize;
@@ -82,13 +82,13 @@ pub struct CountedProgram {
 #[derive(Clone, Debug)]
 struct CounterReadings {
     counts: [ThreadCounts; 2],
-    cpu: [ResourceUse; 2],
+    cpu: [CpuTimeAndFaults; 2],
 }
 
 impl CounterReadings {
     /// Reads twice with `reader`, and lets the program work in between with `work`.
     fn read_before_and_after(
-        mut reader: impl FnMut() -> BenchResult<(ThreadCounts, ResourceUse)>,
+        mut reader: impl FnMut() -> BenchResult<(ThreadCounts, CpuTimeAndFaults)>,
         work: impl FnOnce(),
     ) -> BenchResult<Self> {
         let (counts, cpu) = reader()?;
@@ -182,8 +182,8 @@ impl VerifyResults {
         let version = osrelease.split(|c: char| !c.is_ascii_digit() && c != '.');
         Self {
             hawkeye: env!("CARGO_PKG_VERSION"),
-            cpu: CpuIdentity::from_cpuinfo(cpuinfo).to_string(),
-            cpu_name: field_value(cpuinfo, "model name")
+            cpu: CpuModel::from_cpuinfo(cpuinfo).to_string(),
+            cpu_name: find_value_by_name(cpuinfo, "model name")
                 .unwrap_or_default()
                 .to_owned(),
             kernel: version.into_iter().next().unwrap_or_default().to_owned(),
@@ -287,7 +287,7 @@ fn measure_program(
     // First the count, because estimating clears access bits, which causes page walks.
     program.go()?;
     let readings = CounterReadings::read_before_and_after(
-        || Ok((bound.read_counts()?, resource_use(pid)?)),
+        || Ok((bound.read_counts()?, cpu_time_and_faults(pid)?)),
         || std::thread::sleep(COUNTING),
     );
     program.stop()?;

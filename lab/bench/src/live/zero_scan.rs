@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use hawkeye_linux::processes::mappings;
-use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
+use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let mib = scale.short_or_long(256, 1024);
@@ -18,7 +18,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             host.start_workload(&format!("bloat --mib {mib} --used {used} --pages huge"))?;
         let pid = workload.wait_ready()?.pid;
         let target = tables.bind(pid)?;
-        let ranges = mappings::eligible_ranges(&tables.list_mappings(&target)?).ranges;
+        let ranges = mappings::collect_eligible_ranges(&tables.list_mappings(&target)?).ranges;
         let mut regions = Vec::new();
         tables.walk(&target, &ranges, WalkDetail::HugeOnly, &mut regions, |_| {})?;
         for (limit, what) in [

@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use hawkeye_linux::sample::clear_refs;
-use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
+use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 use std::slice::from_ref;
 
 /// Memory that is cleared and read: much more than the rest of this process.

@@ -5,7 +5,7 @@ use super::model::{KeyEffect, TopModel};
 use super::poller::DaemonPoller;
 use crate::commands::client::ClientOptions;
 use anyhow::{Context, Result};
-use hawkeye_linux::stop::{StopSignals, WaitResult};
+use hawkeye_linux::stop_signals::{StopSignals, WaitResult};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use std::io::{IsTerminal, stdin, stdout};
 use std::time::{Duration, Instant};

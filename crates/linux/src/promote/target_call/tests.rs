@@ -3,8 +3,8 @@ use crate::machine_lease::thp_settings::testing::TestFolder;
 use crate::own_memory::OwnMemory;
 use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::process::ProcessHandle;
-use crate::sample::page_tables::PageTableReader;
-use hawkeye_test_support::events::process;
+use crate::sample::page_table_reader::PageTableReader;
+use hawkeye_test_support::walk_events::process;
 use nix::sys::mman::{ProtFlags, mprotect};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -81,7 +81,7 @@ fn a_stuck_target_is_set_aside_and_others_are_served() {
     let refused = calls.call(stuck, "reading", &easy);
     assert!(matches!(refused, Err(LinuxError::NotAnswering(7))));
     assert!(calls.call(other, "reading", &easy).is_ok());
-    let unanswered: Vec<_> = calls.unanswered_calls().map(|u| u.process).collect();
+    let unanswered: Vec<_> = calls.unresponsive_processes().map(|u| u.process).collect();
     assert_eq!(unanswered, [stuck]);
     assert_eq!(calls.take_late_calls(), []);
     std::fs::write(&pipe, b"").expect("the helper waits for this");

@@ -1,6 +1,6 @@
 //! Overhead from counts: (walk cycles of loads + of stores) over cycles (paper, Table 4).
 
-use super::events::WalkEventSet;
+use super::walk_events::WalkEventSet;
 use hawkeye_policy::{Overhead, OverheadSource};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -35,7 +35,11 @@ pub struct OverheadMeter {
 impl OverheadMeter {
     /// The overhead since the last call; `None` if nothing was counted. Threads that ended since
     /// then are lost from it; new threads count from their start.
-    pub fn update(&mut self, now: ThreadCounts, events: &WalkEventSet) -> Option<Overhead> {
+    pub fn overhead_since_last_counts(
+        &mut self,
+        now: ThreadCounts,
+        events: &WalkEventSet,
+    ) -> Option<Overhead> {
         let (mut walks, mut cycles, mut enabled, mut running) = (0.0, 0.0, 0.0, 0.0);
         for (thread, counts) in &now {
             // Counters that went back belong to a new thread with a reused id.

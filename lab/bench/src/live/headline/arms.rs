@@ -5,7 +5,7 @@ use crate::live::programs::launch::{is_manager, process_name};
 use crate::live::programs::packages::product_program;
 use crate::live::programs::{RunningProcess, poll_for_answer, temporary_folder, without_streams};
 use crate::live::systems::KhugepagedPace;
-use hawkeye_linux::processes::process::{cpu_time, process_and_descendants};
+use hawkeye_linux::processes::process::{cpu_time, pids_of_process_and_descendants};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::ffi::OsString;
@@ -104,12 +104,13 @@ impl RunningDaemon {
     fn start() -> BenchResult<Self> {
         let folder = temporary_folder()?;
         let config = folder.path().join("hawkeye.toml");
-        std::fs::write(&config, DAEMON_CONFIG).map_err(LinuxError::file("writing", &config))?;
+        std::fs::write(&config, DAEMON_CONFIG)
+            .map_err(LinuxError::wrap_io_error("writing", &config))?;
         let product = product_program()?;
         let mut command = Command::new(&product);
         command.args(["daemon".as_ref(), "--config".as_ref(), config.as_os_str()]);
         without_streams(&mut command);
-        hawkeye_linux::stop::unblock_signals(&mut command);
+        hawkeye_linux::stop_signals::unblock_signals_in_child(&mut command);
         let mut process = RunningProcess::start(&mut command, Signal::SIGTERM)?;
         process.wait_until_listening("the daemon", AT_MOST, || {
             let mut status = Command::new(&product);
@@ -125,16 +126,17 @@ impl RunningDaemon {
 
 /// CPU time of a process and its helpers.
 pub(super) fn cpu_of_family(manager: u32) -> Duration {
-    let family = process_and_descendants(manager).filter(|pid| is_manager(*pid));
+    let family = pids_of_process_and_descendants(manager).filter(|pid| is_manager(*pid));
     family.filter_map(|pid| cpu_time(pid).ok()).sum()
 }
 
 /// The `hawkeye run` that started a program, if one did: the program is that process or one of its
 /// descendants.
 pub(super) fn manager_of(pid: u32) -> Option<u32> {
-    let mut ours = process_and_descendants(std::process::id());
+    let mut ours = pids_of_process_and_descendants(std::process::id());
     ours.find(|ours| {
-        process_name(*ours) == "hawkeye" && process_and_descendants(*ours).any(|it| it == pid)
+        process_name(*ours) == "hawkeye"
+            && pids_of_process_and_descendants(*ours).any(|it| it == pid)
     })
 }
 

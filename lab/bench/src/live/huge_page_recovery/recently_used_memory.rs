@@ -4,7 +4,7 @@
 use crate::live::prelude::*;
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::sample::clear_refs;
-use hawkeye_linux::sample::page_tables::{BoundTarget, PageTableReader, WalkDetail};
+use hawkeye_linux::sample::page_table_reader::{PageTableReader, ProcessBpfLinks, WalkDetail};
 use hawkeye_policy::RegionSample;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
@@ -18,7 +18,7 @@ const TURNS: usize = 24;
 
 pub(super) struct RecentlyUsedMemory {
     tables: PageTableReader,
-    target: BoundTarget,
+    target: ProcessBpfLinks,
     ranges: Vec<Range<u64>>,
     touched: BTreeMap<RegionAddr, u64>,
 }
@@ -29,7 +29,7 @@ impl RecentlyUsedMemory {
     pub(super) fn sample_process(program: &mut dyn MeasuredProgram) -> BenchResult<Self> {
         let tables = PageTableReader::load()?;
         let target = tables.bind(program.pid())?;
-        let ranges = mappings::eligible_ranges(&tables.list_mappings(&target)?).ranges;
+        let ranges = mappings::collect_eligible_ranges(&tables.list_mappings(&target)?).ranges;
         let mut in_use = Self {
             tables,
             target,
@@ -90,7 +90,7 @@ fn read_every_page(pid: u32, regions: impl Iterator<Item = RegionAddr>) -> Bench
             .collect();
         let mut local = [IoSliceMut::new(&mut bytes)];
         process_vm_readv(Pid::from_raw(pid as i32), &mut local, &pages)
-            .map_err(LinuxError::call("process_vm_readv"))?;
+            .map_err(LinuxError::wrap_errno("process_vm_readv"))?;
     }
     Ok(())
 }

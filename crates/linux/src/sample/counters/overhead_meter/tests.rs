@@ -1,13 +1,13 @@
 use super::*;
-use crate::sample::counters::events::{CounterEventCodes, CpuIdentity, choose_events};
+use crate::sample::counters::walk_events::{CounterEventCodes, CpuModel, choose_walk_events};
 use proptest::prelude::*;
 
-fn events(cpu: &CpuIdentity) -> WalkEventSet {
-    choose_events(cpu, CounterEventCodes::default()).expect("the processor is in the table")
+fn events(cpu: &CpuModel) -> WalkEventSet {
+    choose_walk_events(cpu, CounterEventCodes::default()).expect("the processor is in the table")
 }
 
 fn intel(model: u32) -> WalkEventSet {
-    events(&CpuIdentity::Intel { family: 6, model })
+    events(&CpuModel::Intel { family: 6, model })
 }
 
 fn counts(loads: u64, stores: u64, cycles: u64) -> EventCounts {
@@ -61,7 +61,7 @@ fn multiplexed_counters_are_scaled() {
 #[test]
 fn counted_walks_are_an_estimate() {
     let (family, model) = (0x19, 0x01);
-    let zen = events(&CpuIdentity::Amd { family, model });
+    let zen = events(&CpuModel::Amd { family, model });
     assert_eq!(bounds([(1, counts(4, 0, 1000))], &zen), [7.0, 14.0, 28.0]);
 }
 

@@ -1,7 +1,7 @@
 //! The one kdamond (kernel thread of DAMON) that a session configures, through sysfs.
 
 use super::error::{DamonError, DamonResult, OPERATIONS};
-use super::sysfs::SysfsDir;
+use super::sysfs_dir::SysfsDir;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use std::fs;
 use std::io::ErrorKind;
@@ -14,7 +14,7 @@ pub(super) const SAMPLES: u32 = 20;
 /// DAMON refuses fewer pieces (`damon_set_attrs` in `mm/damon/core.c`).
 const MIN_PIECES: usize = 3;
 
-/// Where a session leaves its mark, below `kdamonds`: an interval that `fvaddr` does not use.
+/// Where a session leaves its mark, below `kdamonds_dir`: an interval that `fvaddr` does not use.
 pub(super) const MARKED_FILE: &str = "0/contexts/0/monitoring_attrs/intervals/update_us";
 /// Upper half of the mark, "HAWK"; the lower half is the manager's pid.
 pub(super) const OWNER_MARK: u64 = 0x4841_574b << 32;
@@ -35,7 +35,7 @@ pub(super) struct Kdamond {
 
 impl Kdamond {
     /// Creates a kdamond and sets the manager's mark on it, if there is none at all.
-    pub(super) fn claim(kdamonds: &SysfsDir) -> DamonResult<Self> {
+    pub(super) fn claim_and_mark(kdamonds: &SysfsDir) -> DamonResult<Self> {
         let count = kdamonds.read_number("nr_kdamonds")?;
         if count != 0 {
             let path = kdamonds.path("nr_kdamonds");
@@ -84,7 +84,7 @@ impl Kdamond {
         }
     }
 
-    pub(super) fn configure(
+    pub(super) fn configure_monitoring(
         &self,
         pid: u32,
         regions: &[RegionAddr],
@@ -119,7 +119,7 @@ impl Kdamond {
         Ok(())
     }
 
-    pub(super) fn start(&self, pid: u32) -> DamonResult<()> {
+    pub(super) fn start_monitoring(&self, pid: u32) -> DamonResult<()> {
         let on = self.kdamond_dir().write("state", "on");
         on.map_err(|error| match error {
             DamonError::Io { path, source, .. } if source.kind() == ErrorKind::ResourceBusy => {
@@ -164,16 +164,17 @@ impl Kdamond {
     }
 
     /// Takes over the kdamond of a dead manager, if there is one.
-    pub(super) fn take_abandoned(kdamonds: &SysfsDir) -> DamonResult<Option<Self>> {
+    pub(super) fn take_over_abandoned(kdamonds: &SysfsDir) -> DamonResult<Option<Self>> {
         let count: u32 = kdamonds.read_number("nr_kdamonds")?;
-        let abandoned = count == 1 && owner_pid(kdamonds).is_some_and(|pid| !process_exists(pid));
+        let abandoned =
+            count == 1 && read_owner_pid(kdamonds).is_some_and(|pid| !process_exists(pid));
         Ok(abandoned.then(|| Self {
             kdamonds: kdamonds.clone(),
             released: false,
         }))
     }
 
-    pub(super) fn release(&mut self) -> DamonResult<()> {
+    pub(super) fn stop_and_remove(&mut self) -> DamonResult<()> {
         self.released = true;
         if self.is_running()? {
             // It may stop by itself, with its target, before this write arrives.
@@ -189,8 +190,8 @@ impl Kdamond {
 impl Drop for Kdamond {
     fn drop(&mut self) {
         if !self.released {
-            // No caller could handle the error; `stop_leftover` finds the kdamond by its mark.
-            let _ = self.release();
+            // No caller could handle the error; `stop_leftover_session` finds the kdamond by its mark.
+            let _ = self.stop_and_remove();
         }
     }
 }
@@ -216,7 +217,7 @@ pub(super) fn process_exists(pid: u32) -> bool {
 }
 
 /// Pid of the manager that configured the first kdamond, if a session did.
-fn owner_pid(kdamonds: &SysfsDir) -> Option<u32> {
+fn read_owner_pid(kdamonds: &SysfsDir) -> Option<u32> {
     let update_us: u64 = kdamonds.read_number(MARKED_FILE).ok()?;
     u32::try_from(update_us ^ OWNER_MARK).ok()
 }
@@ -224,7 +225,7 @@ fn owner_pid(kdamonds: &SysfsDir) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_test_support::events::region;
+    use hawkeye_test_support::walk_events::region;
 
     #[test]
     fn few_regions_are_cut_up_so_that_damon_accepts_them() {

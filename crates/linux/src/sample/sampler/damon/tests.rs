@@ -4,7 +4,7 @@ use super::kdamond::{MARKED_FILE, OWNER_MARK};
 use super::*;
 use crate::machine_lease::thp_settings::testing::TestFolder;
 use hawkeye_policy::HUGE_PAGE_BYTES as R;
-use hawkeye_test_support::events::region;
+use hawkeye_test_support::walk_events::region;
 use std::fs;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -131,7 +131,12 @@ fn kdamonds_of_other_programs_stay() {
     fake.set("kdamonds/0/state", "on\n");
     let started = start(&fake);
     assert!(matches!(started, Err(DamonError::InUse { count: 2, .. })));
-    assert!(!fake.damon().stop_leftover().expect("the state can be read"));
+    assert!(
+        !fake
+            .damon()
+            .stop_leftover_session()
+            .expect("the state can be read")
+    );
     assert_eq!(fake.get("kdamonds/nr_kdamonds"), "2");
     assert_eq!(fake.get("kdamonds/0/state"), "on");
 }
@@ -203,7 +208,11 @@ fn a_window_without_results_is_an_error() {
 #[test]
 fn only_a_dead_managers_kdamond_is_stopped() {
     let fake = FakeDamon::new();
-    let stopped = || fake.damon().stop_leftover().expect("the state can be read");
+    let stopped = || {
+        fake.damon()
+            .stop_leftover_session()
+            .expect("the state can be read")
+    };
     let mark = format!("kdamonds/{MARKED_FILE}");
     let session = start(&fake).expect("the session starts");
     assert!(!stopped(), "the session of a live manager stays");
