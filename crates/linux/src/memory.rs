@@ -1,9 +1,9 @@
 //! Memory of the machine and of cgroups: how much is left, how fragmented it is, and how to give it
 //! back.
 //!
-//! [`system_memory`] and [`cgroup_limits`] report how much is in use and how long tasks wait for memory.
-//! [`recovery_method`] gives zero pages back. [`prezeroing`] and [`idle_time_meter`] serve kernels that zero
-//! free memory in advance. `ksm` reports whether equal pages are merged.
+//! [`system_memory`] and [`cgroup_limits`] report how much is in use and how long tasks wait for
+//! memory. [`recovery_method`] gives zero pages back. [`prezeroing`] and [`idle_time_meter`] serve
+//! kernels that zero free memory in advance. `ksm` reports whether equal pages are merged.
 
 pub mod cgroup_limits;
 pub mod fragmentation;

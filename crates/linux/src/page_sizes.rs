@@ -5,8 +5,8 @@
 //! applies to every process on the machine: it cannot be set for one process from outside (up to
 //! 7.2).
 //!
-//! `size_switches.rs` turns sizes on, `mapped_sizes.rs` counts the pages that result,
-//! `mapped_size_sampler.rs` reads which pages map a region.
+//! `page_size_switches.rs` turns sizes on, `mapped_page_sizes.rs` counts the pages that result,
+//! `mapped_page_size_sampler.rs` reads which pages map a region.
 
 pub(crate) mod page_size_control;
 pub mod tlb_page_sizes;

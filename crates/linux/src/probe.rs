@@ -1,10 +1,10 @@
 //! What this kernel lets a manager do: facts first, then a decision, then the reasons.
 //!
-//! [`kernel_facts`] tries every primitive on a throw-away child. [`mod@decide`] is pure and turns facts
-//! into capabilities. Each capability has how it was checked, what is lost without it, and what
-//! would provide it. [`set_up_chosen_methods`] sets up what was chosen.
+//! [`kernel_facts`] tries every primitive on a throw-away child. [`kernel_decision`] is pure and
+//! turns facts into capabilities. Each capability has how it was checked, what is lost without it,
+//! and what would provide it. [`set_up_chosen_methods`] sets up what was chosen.
 //!
-//! Read `facts.rs` first, then `decide.rs`.
+//! Read `kernel_facts.rs` first, then `kernel_decision.rs`.
 
 pub mod userfaultfd;
 

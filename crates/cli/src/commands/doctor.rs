@@ -38,7 +38,7 @@ struct DoctorReport {
 impl DoctorOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let facts = gather_kernel_facts()?;
-        let mut decision = probe::decide(&facts);
+        let mut decision = probe::decide_with_best_sampler(&facts);
         decision.notes.extend(kernel_split_note());
         let report = DoctorReport { decision, facts };
         print_text_or_json(self.json, &report, doctor_text)?;
@@ -51,7 +51,7 @@ fn gather_kernel_facts() -> Result<KernelFacts, LinuxError> {
     let state = state_dir();
     match ManagerLock::claim(&state, "doctor") {
         Ok(_instance) => {
-            let mut settings = KernelSettingsGuard::start(&state)?;
+            let mut settings = KernelSettingsGuard::restore_leftovers_and_start(&state)?;
             stop_leftover_damon_session();
             probe::gather_kernel_facts(ProbeExtent::Everything, Some(&mut settings))
         }

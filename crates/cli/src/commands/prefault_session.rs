@@ -87,7 +87,7 @@ impl PrefaultSession {
         };
         if wanted.huge_faults {
             let huge_faults = filling.huge_faults.insert(HugePageFaultSwitch::default());
-            let allowed = huge_faults.allow(true, settings);
+            let allowed = huge_faults.set_allowed(true, settings);
             allowed.context("can't enable huge pages at page faults")?;
         }
         let Some(starting) = prepared else {
@@ -95,7 +95,7 @@ impl PrefaultSession {
         };
         let avoid = may_avoid_zero_page(wanted);
         let started = starting.and_then(|starting| {
-            let ready = starting.wait_ready()?;
+            let ready = starting.wait_until_ready()?;
             if avoid {
                 set_huge_zero_page_avoided(true, settings)?;
             }
@@ -138,7 +138,7 @@ impl PrefaultSession {
     ) {
         let allowed = manager.promotion_held_by().is_none() && !manager.is_paused();
         if let Some(huge_faults) = &mut self.huge_faults {
-            if let Err(error) = huge_faults.allow(allowed, settings) {
+            if let Err(error) = huge_faults.set_allowed(allowed, settings) {
                 tracing::warn!("huge pages at page faults not switched: {error}");
             }
         }

@@ -125,7 +125,7 @@ impl PreparedSession {
                 tracing::warn!("{refill}: {error}");
             }
         }
-        let mut backend = probe::kernel_backend(lease.decision())?;
+        let mut backend = probe::set_up_chosen_methods(lease.decision())?;
         if policy.sample_kinds().includes_overhead() {
             let costs = CurrentWalkCosts::load_or_start_measuring(&state_dir())?;
             backend.enable_overhead_estimate(costs, config.counters);

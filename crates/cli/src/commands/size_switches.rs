@@ -4,7 +4,9 @@ use anyhow::Result;
 use hawkeye_linux::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
 use hawkeye_linux::page_sizes::{PageSizeSwitches, ThpMode};
 use hawkeye_linux::probe::mthp_sizes::FirstTouchCosts;
-use hawkeye_linux::probe::mthp_sizes::{touch_costs, try_mthp_sizes, working_page_sizes};
+use hawkeye_linux::probe::mthp_sizes::{
+    derive_first_touch_costs, try_mthp_sizes, working_page_sizes,
+};
 use hawkeye_linux::test_costs;
 
 pub type ProbedSizeSwitches = (PageSizeSwitches, Option<FirstTouchCosts>);
@@ -27,5 +29,8 @@ pub fn probe_size_switches(
     }
     let switches = PageSizeSwitches::new(THP_DIR.into(), settings.handle(), consent, available);
     let given = test_costs::configured_test_costs()?.and_then(|costs| costs.touches);
-    Ok(Some((switches, given.or_else(|| touch_costs(&facts)))))
+    Ok(Some((
+        switches,
+        given.or_else(|| derive_first_touch_costs(&facts)),
+    )))
 }

@@ -93,7 +93,7 @@ impl ZeroingController {
             return Ok(PrezeroingStatus::default());
         };
         let free_bytes = system_memory::free_memory_bytes()?;
-        let pages = found.total_pages();
+        let pages = found.total_page_counts();
         let seen = ZeroingConditions {
             free: free_bytes / BASE_PAGE_BYTES,
             zeroed: pages.free,
@@ -206,8 +206,11 @@ mod tests {
 
         fn guard(&self) -> KernelSettingsGuard {
             let folder = self.0.path();
-            KernelSettingsGuard::start_with(folder, WritableSettingFiles::under(folder))
-                .expect("the guard starts")
+            KernelSettingsGuard::restore_and_start_for_files(
+                folder,
+                WritableSettingFiles::under(folder),
+            )
+            .expect("the guard starts")
         }
     }
 

@@ -199,7 +199,7 @@ impl DemoMachine {
     ) -> Result<(Journal, Duration)> {
         let policy = policies::by_name(policy, &settings.policy_settings())?;
         // No policy of the demo needs overhead, so nothing is prepared for it.
-        let means = probe::kernel_backend(self.0.decision())?;
+        let means = probe::set_up_chosen_methods(self.0.decision())?;
         let scope = ManagedTarget::Processes(vec![ProcessHandle::open_child(program.child.id())?]);
         let before = own_cpu_time();
         let machine = LinuxMachine::new(means, scope, StopSignals::disabled());

@@ -394,7 +394,8 @@ pub fn kernel_backend() -> ChosenKernelMethods {
     let facts = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)
         .expect("the machine can be probed");
     let decision = probe::decide_kernel_methods(&facts).expect("the machine can be managed");
-    let mut means = probe::kernel_backend(&decision).expect("the kernel interfaces can be set up");
+    let mut means =
+        probe::set_up_chosen_methods(&decision).expect("the kernel interfaces can be set up");
     // The folder is not used, because the costs are given.
     let costs =
         walk_costs::load_or_measure_costs(Path::new("/nonexistent")).expect("costs are given");
@@ -448,10 +449,12 @@ pub fn read_regions(
     tables: &mut PageTableReader,
     pid: u32,
 ) -> (Vec<Range<u64>>, Vec<RegionSample>) {
-    let target = tables.bind(pid).expect("the target can be bound");
+    let target = tables
+        .bind_to_process(pid)
+        .expect("the target can be bound");
     let ranges = eligible(tables, &target);
     let mut found = Vec::new();
-    let walked = tables.walk(&target, &ranges, WalkDetail::Regions, &mut found, |_| {});
+    let walked = tables.walk_ranges(&target, &ranges, WalkDetail::Regions, &mut found, |_| {});
     walked.expect("the page tables can be walked");
     (ranges, found)
 }

@@ -322,9 +322,9 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
 fn memory_registered_with_userfaultfd_is_not_eligible() {
     let test = this_test!();
     let _machine = or_skip!(machine(test));
-    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let target = tables
-        .bind(std::process::id())
+        .bind_to_process(std::process::id())
         .expect("the target can be bound");
     let memory = MappedRegions::new(8);
     let mut eligible = |index: u64| {

@@ -219,7 +219,7 @@ fn shared_pages_are_counted_exactly_by_both_samplers() {
     assert!(until(Duration::from_secs(10), || {
         rollup_kib(child, "Private_Dirty") >= 8 << 10
     }));
-    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let (ranges, found) = read_regions(&mut tables, child);
     let full = |found: &[RegionSample]| {
         let full = found.iter().filter(|r| r.present == 512);

@@ -227,7 +227,7 @@ fn cgroup_memory_pressure_percent(folder: &Path) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::machine_lease::thp_settings::testing::TestFolder;
-    use hawkeye_test_support::walk_events::process;
+    use hawkeye_test_support::events::process;
 
     fn use_of(used_bytes: u64, total_bytes: u64) -> Option<MemoryUse> {
         Some(MemoryUse {

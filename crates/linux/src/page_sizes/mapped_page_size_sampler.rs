@@ -171,7 +171,7 @@ impl MappedPageSizeSampler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_test_support::walk_events::process;
+    use hawkeye_test_support::events::process;
     use std::sync::mpsc::channel;
 
     #[test]

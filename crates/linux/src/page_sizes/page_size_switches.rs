@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::machine_lease::thp_settings::testing::TestFolder;
     use crate::machine_lease::thp_settings::{KernelSettingsGuard, read_setting};
-    use hawkeye_test_support::walk_events::process;
+    use hawkeye_test_support::events::process;
 
     const SIZES: [u64; 3] = [16, 64, 128];
 

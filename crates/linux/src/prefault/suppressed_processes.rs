@@ -56,7 +56,7 @@ impl SuppressedProcesses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_test_support::walk_events::process;
+    use hawkeye_test_support::events::process;
 
     #[test]
     fn each_suppression_lasts_twice_as_long() {

@@ -364,7 +364,7 @@ mod tests {
             start_brk: 1,
         };
         let entry = ScannedProcess {
-            process: hawkeye_test_support::walk_events::process(pid),
+            process: hawkeye_test_support::events::process(pid),
             anonymous_bytes: bytes,
             own_bytes: bytes,
             family: 1,

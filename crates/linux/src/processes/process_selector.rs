@@ -421,7 +421,7 @@ mod tests {
 
     fn test_entry(pid: u32, mib: u64) -> ScannedProcess {
         ScannedProcess {
-            process: hawkeye_test_support::walk_events::process(pid),
+            process: hawkeye_test_support::events::process(pid),
             anonymous_bytes: mib * MIB,
             own_bytes: mib * MIB,
             family: 1,

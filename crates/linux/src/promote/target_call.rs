@@ -7,8 +7,8 @@
 //! none comes.
 //!
 //! ```text
-//!  TargetCalls --TargetRequest--> CallHelper --RawRequest--> helper.rs: the system call
-//!    (target_calls.rs)                         (message.rs)               |
+//!  TargetCalls --TargetRequest--> CallHelper --RawRequest--> helper_process.rs: the system call
+//!    (target_calls.rs)                         (helper_messages.rs)               |
 //!         ^                                                               |
 //!         +--------------------------- CallResult ------------------------+
 //! ```
@@ -55,7 +55,7 @@ impl CallHelper {
     pub fn start() -> Result<Self> {
         reap_ended_helpers();
         let failed = LinuxError::wrap_errno("starting a helper process for calls into processes");
-        // SAFETY: `helper.rs` keeps to the contract.
+        // SAFETY: `helper_process.rs` keeps to the contract.
         let started =
             unsafe { fork_helper_process(|socket, manager| serve_requests(socket, manager)) };
         let (helper, socket) = started.map_err(failed)?;

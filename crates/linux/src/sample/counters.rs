@@ -3,11 +3,11 @@
 //! None of this has run on hardware with counters. The arithmetic is tested on a recording and on
 //! made-up counts, the calls on the kernel's software events.
 
+pub mod events;
 pub mod overhead_meter;
 pub mod perf_counters;
-pub mod walk_events;
 
-pub use walk_events::{CounterEventCodes, CountersUnavailable, CpuModel, WalkEventSet};
+pub use events::{CounterEventCodes, CountersUnavailable, CpuModel, WalkEventSet};
 
 use crate::error::Result;
 use crate::test_costs;
@@ -40,7 +40,7 @@ impl WalkCounters {
             return Err(CountersUnavailable::NotCounted(why));
         }
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let events = walk_events::choose_walk_events(&CpuModel::from_cpuinfo(&cpuinfo), overrides)?;
+        let events = events::choose_walk_events(&CpuModel::from_cpuinfo(&cpuinfo), overrides)?;
         PerfCounters::open(std::process::id(), perf_events_of_set(&events))
             .map_err(|error| CountersUnavailable::NotCounted(error.to_string()))?;
         Ok(Self { events })

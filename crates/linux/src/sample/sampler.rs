@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  probe chooses --> SamplerBackend --> Box<dyn Sampler>
-//!                      AccessBits   access_bits.rs  exact: MADV_COLD clears, BPF reads
-//!                                   run_rate.rs     walk rates, by probes
-//!                      Population   population.rs   what is present, no accesses
-//!                      Damon        population.rs   the same, accesses estimated by damon.rs
+//!                      AccessBits   access_bits_sampler.rs  exact: MADV_COLD clears, BPF reads
+//!                                   walk_probing.rs     walk rates, by probes
+//!                      Population   population_sampler.rs   what is present, no accesses
+//!                      Damon        population_sampler.rs   the same, accesses estimated by damon.rs
 //! ```
 //!
 //! A new way of seeing accesses is one file with a [`Sampler`], a variant of [`SamplerBackend`],

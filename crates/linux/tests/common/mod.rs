@@ -24,7 +24,7 @@ fn workloads_are_this_program() {
 pub fn start(mib: u64) -> WorkloadProcess {
     let words = format!("workload crowd --processes 1 --per-s 0 --mib {mib}");
     let mut workload = WorkloadProcess::spawn(WORKLOADS, words.split_whitespace()).unwrap();
-    workload.wait_until_ready().unwrap();
+    workload.wait_ready().unwrap();
     workload
 }
 

@@ -8,7 +8,7 @@ use hawkeye_linux::machine_lease::thp_settings::{
     restore_leftover_settings,
 };
 use hawkeye_linux::probe;
-use hawkeye_linux::probe::mthp_sizes::{FirstTouchCosts, touch_costs, try_mthp_sizes};
+use hawkeye_linux::probe::mthp_sizes::{FirstTouchCosts, derive_first_touch_costs, try_mthp_sizes};
 use hawkeye_linux::sample::counters::CounterEventCodes;
 use hawkeye_linux::sample::walk_costs;
 use hawkeye_linux::stop_signals::{StopSignals, WaitResult, unblock_signals_in_child};
@@ -105,7 +105,7 @@ impl BenchHost {
     pub(crate) fn new_kernel_backend(&self) -> BenchResult<ChosenKernelMethods> {
         let none = || impossible!("another manager has the machine now");
         let lease = self.lease.as_ref().ok_or_else(none)?;
-        let mut means = probe::kernel_backend(lease.decision())?;
+        let mut means = probe::set_up_chosen_methods(lease.decision())?;
         let costs = walk_costs::load_or_measure_costs(&state_dir())?;
         means.enable_overhead_estimate(costs.into(), CounterEventCodes::default());
         Ok(means)
@@ -138,7 +138,7 @@ impl BenchHost {
     /// The costs of first touches, measured by a child process.
     pub fn touch_costs(&mut self) -> BenchResult<FirstTouchCosts> {
         let facts = try_mthp_sizes(Some(self.settings_guard()?))?;
-        touch_costs(&facts).ok_or_else(|| {
+        derive_first_touch_costs(&facts).ok_or_else(|| {
             impossible!("measuring the cost of first touches failed: this machine is too busy")
         })
     }

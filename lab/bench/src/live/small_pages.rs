@@ -126,7 +126,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         costs.zero_base_ns,
         costs.touch_ns,
     ));
-    if tlb_page_sizes::of_this_machine()
+    if tlb_page_sizes::tlb_page_sizes_of_this_machine()
         .iter()
         .any(|order| order <= PageOrder::CONTIGUOUS)
     {

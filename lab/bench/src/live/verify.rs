@@ -139,9 +139,11 @@ impl CounterReadings {
         }
         let mut meter = OverheadMeter::default();
         let [before, after] = self.counts.clone();
-        meter.update(before, events);
+        meter.overhead_since_last_counts(before, events);
         let none = || impossible!("the counters show no cycles: the program did not run");
-        let of_user_time = meter.update(after, events).ok_or_else(none)?;
+        let of_user_time = meter
+            .overhead_since_last_counts(after, events)
+            .ok_or_else(none)?;
         let share = self.user_share();
         Ok(Overhead {
             percent: of_user_time.percent * share,

@@ -38,7 +38,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
     let process = ProcessHandle::open(pid)?;
     let decision =
         probe::decide_kernel_methods(&probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?)?;
-    let mut means = probe::kernel_backend(&decision)?;
+    let mut means = probe::set_up_chosen_methods(&decision)?;
     // What walks cost is measured once after each start of the machine, and kept there.
     let state = state_dir();
     let _ = std::fs::create_dir_all(&state);
@@ -49,7 +49,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
         SamplerBackend::AccessBits(bits) => {
             let mut measuring = ProcessMeter::open(bits, pid)?;
             let windows = measure_windows(&mut measuring, seconds, &mut tell)?;
-            let regions = measuring.read_regions()?;
+            let regions = measuring.read_candidate_regions()?;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
             let zeros = count_zero_pages(&mut measuring, &huge)?;
             let cost = match huge.is_empty() && base.is_empty() {
@@ -97,7 +97,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
 
 /// The machine's manager. One that this user can't see counts as none.
 fn running_manager(state: &Path, pid: u32) -> Option<OtherManager> {
-    let holder = ManagerLock::holder(state).ok().flatten()?;
+    let holder = ManagerLock::describe_holder(state).ok().flatten()?;
     let why = DaemonRequest::Why { pid, address: None };
     let manages = match client::send_request(&default_socket_path(state), why) {
         Ok(Reply::Explanation(why)) => Some(why.is_managed()),

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
     use crate::machine_lease::thp_settings::testing::TestFolder;
     use hawkeye_policy::PageOrder;
-    use hawkeye_test_support::walk_events::process;
+    use hawkeye_test_support::events::process;
 
     const SMALL: PageOrders = PageOrders::NONE.with(PageOrder::CONTIGUOUS);
 

@@ -4,7 +4,7 @@ use crate::own_memory::OwnMemory;
 use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::process::ProcessHandle;
 use crate::sample::page_table_reader::PageTableReader;
-use hawkeye_test_support::walk_events::process;
+use hawkeye_test_support::events::process;
 use nix::sys::mman::{ProtFlags, mprotect};
 
 const LONG: Duration = Duration::from_secs(60);

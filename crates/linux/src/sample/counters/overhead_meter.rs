@@ -1,6 +1,6 @@
 //! Overhead from counts: (walk cycles of loads + of stores) over cycles (paper, Table 4).
 
-use super::walk_events::WalkEventSet;
+use super::events::WalkEventSet;
 use hawkeye_policy::{Overhead, OverheadSource};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

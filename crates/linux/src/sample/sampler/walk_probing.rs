@@ -428,7 +428,7 @@ fn monotonic_now() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_test_support::walk_events::region;
+    use hawkeye_test_support::events::region;
 
     fn sample(n: u64, accessed: u16) -> RegionSample {
         RegionSample {

@@ -27,8 +27,8 @@ impl RecentlyUsedMemory {
     /// Clears access bits before each turn, by the kernel's own interface, not the manager's. Huge
     /// regions are left out: one bit does not show how much of them is used.
     pub(super) fn sample_process(program: &mut dyn MeasuredProgram) -> BenchResult<Self> {
-        let tables = PageTableReader::load()?;
-        let target = tables.bind(program.pid())?;
+        let tables = PageTableReader::load_bpf_programs()?;
+        let target = tables.bind_to_process(program.pid())?;
         let ranges = mappings::collect_eligible_ranges(&tables.list_mappings(&target)?).ranges;
         let mut in_use = Self {
             tables,
@@ -37,7 +37,7 @@ impl RecentlyUsedMemory {
             touched: BTreeMap::new(),
         };
         for _ in 0..TURNS {
-            clear_refs::clear_access_bits(program.pid())?;
+            clear_refs::clear_access_bits_of_process(program.pid())?;
             measure_turn(program, WITHIN)?;
             let regions = in_use.walk_used_memory(WalkDetail::Regions)?;
             for seen in regions.iter().filter(|region| !region.is_huge()) {
@@ -68,7 +68,7 @@ impl RecentlyUsedMemory {
         let mut found = Vec::new();
         let (target, ranges) = (&self.target, &self.ranges);
         self.tables
-            .walk(target, ranges, detail, &mut found, |_| {})?;
+            .walk_ranges(target, ranges, detail, &mut found, |_| {})?;
         if detail == WalkDetail::HugeOnly {
             found.retain(RegionSample::is_huge);
         }

@@ -1,5 +1,5 @@
 use super::*;
-use hawkeye_linux::sample::counters::walk_events::choose_walk_events;
+use hawkeye_linux::sample::counters::events::choose_walk_events;
 use hawkeye_policy::OverheadSource;
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::sample::counters::walk_events::{CounterEventCodes, CpuModel, choose_walk_events};
+use crate::sample::counters::events::{CounterEventCodes, CpuModel, choose_walk_events};
 use proptest::prelude::*;
 
 fn events(cpu: &CpuModel) -> WalkEventSet {

@@ -115,7 +115,7 @@ fn estimate_touched_pages(regions: &[RegionAddr], hits: &[RangeHits]) -> Vec<(Re
 mod tests {
     use super::*;
     use hawkeye_policy::HUGE_PAGE_BYTES as R;
-    use hawkeye_test_support::walk_events::region;
+    use hawkeye_test_support::events::region;
 
     #[test]
     fn a_window_keeps_its_length_but_for_the_shortest_interval() {

@@ -270,7 +270,7 @@ fn log_error_unless_ended(error: DamonError, process: ProcessId) -> Result<()> {
 mod tests {
     use super::*;
     use hawkeye_policy::PageOrder;
-    use hawkeye_test_support::walk_events::{process, region};
+    use hawkeye_test_support::events::{process, region};
 
     /// Windows in which these processes ask: returns which one is served in each. Process 5 has
     /// nothing to sample.

@@ -190,7 +190,8 @@ impl Kdamond {
 impl Drop for Kdamond {
     fn drop(&mut self) {
         if !self.released {
-            // No caller could handle the error; `stop_leftover_session` finds the kdamond by its mark.
+            // No caller could handle the error; `stop_leftover_session` finds the kdamond by its
+            // mark.
             let _ = self.stop_and_remove();
         }
     }
@@ -225,7 +226,7 @@ fn read_owner_pid(kdamonds: &SysfsDir) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_test_support::walk_events::region;
+    use hawkeye_test_support::events::region;
 
     #[test]
     fn few_regions_are_cut_up_so_that_damon_accepts_them() {

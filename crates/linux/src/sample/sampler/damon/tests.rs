@@ -4,7 +4,7 @@ use super::kdamond::{MARKED_FILE, OWNER_MARK};
 use super::*;
 use crate::machine_lease::thp_settings::testing::TestFolder;
 use hawkeye_policy::HUGE_PAGE_BYTES as R;
-use hawkeye_test_support::walk_events::region;
+use hawkeye_test_support::events::region;
 use std::fs;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
