@@ -298,7 +298,7 @@ impl Machine for LinuxMachine {
                     .unwrap_or_default()
                     .sizes
             };
-            recorder.update(self.members.processes_in_join_order(), now, sizes);
+            recorder.update_managed_processes(self.members.processes_in_join_order(), now, sizes);
         }
         if let Some(prefaulter) = &self.prefaulter {
             prefaulter.update_followed_processes(
@@ -397,7 +397,7 @@ impl Machine for LinuxMachine {
         let mut insisting = CollapseRetry::default();
         let (result, took) = loop {
             let served = RESERVE.state().served;
-            let result = self.calls.collapse(&member.handle, region);
+            let result = self.calls.collapse_region(&member.handle, region);
             let served = RESERVE.state().served > served;
             let took = match &result {
                 Ok(answer) => test_costs::spend_promotion_cost(answer.took, served),

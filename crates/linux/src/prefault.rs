@@ -166,7 +166,7 @@ impl Prefaulter {
             filled_regions: 0,
             warm_regions,
         };
-        self.watchlist.add(pid)?;
+        self.watchlist.add_process(pid)?;
         let mut all = self.thread.shared.lock_followed_processes();
         all.insert(followed.handle.id, followed);
         Ok(())
@@ -183,7 +183,7 @@ impl Prefaulter {
     }
 
     fn unfollow_process(&self, process: ProcessId) {
-        self.watchlist.remove(process.pid);
+        self.watchlist.remove_process(process.pid);
         self.thread
             .shared
             .lock_followed_processes()

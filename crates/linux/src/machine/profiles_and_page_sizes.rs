@@ -23,7 +23,7 @@ impl LinuxMachine {
         let now = self.now();
         let sizes = self.observed_page_sizes().unwrap_or_default().sizes;
         if let Some(recorder) = &mut self.profile_recorder {
-            recorder.update(&[], now, || sizes);
+            recorder.update_managed_processes(&[], now, || sizes);
         }
     }
 

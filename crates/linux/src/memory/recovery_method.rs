@@ -75,7 +75,7 @@ impl RecoveryMethod {
         for (first, pages) in consecutive_runs(&zero) {
             let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
             let bytes = pages as u64 * BASE_PAGE_BYTES;
-            let took = calls.page_out(process, start..start + bytes);
+            let took = calls.page_out_range(process, start..start + bytes);
             longest_call = longest_call.max(took.map_err(failed)?);
         }
         Ok(longest_call)

@@ -91,7 +91,7 @@ impl MappedPageSizeSampler {
     pub(crate) fn request_read_if_due(&mut self, process: ProcessId, now: Duration) {
         let look = self.processes.get(&process);
         if look.is_none_or(|look| now >= look.next) {
-            self.reader.request(process);
+            self.reader.request_read(process);
         }
         self.take_results_until(now, Instant::now());
     }
@@ -100,7 +100,7 @@ impl MappedPageSizeSampler {
     pub(crate) fn read_all_and_wait(&mut self, processes: &[ProcessId], now: Duration) {
         self.take_results_until(now, Instant::now());
         for process in processes {
-            self.reader.request(*process);
+            self.reader.request_read(*process);
         }
         self.take_results_until(now, Instant::now() + FINAL_WAIT);
     }
@@ -116,7 +116,7 @@ impl MappedPageSizeSampler {
                         .insert(process, LastSizeReading { found, next });
                     let mut sum = MappedPageSizes::empty();
                     for look in self.processes.values() {
-                        sum.add(&look.found);
+                        sum.add_page_counts(&look.found);
                     }
                     self.last = Some((now, sum));
                 }

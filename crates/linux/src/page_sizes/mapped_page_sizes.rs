@@ -44,7 +44,7 @@ impl MappedPageSizes {
     }
 
     /// Adds the sizes of another process.
-    pub fn add(&mut self, other: &Self) {
+    pub fn add_page_counts(&mut self, other: &Self) {
         for (order, pages) in &other.pages {
             *self.pages.entry(*order).or_default() += pages;
         }

@@ -106,11 +106,11 @@ mod tests {
         let mut writer = TargetCalls::default();
         let collapsed = writer
             .map_page_by_reading(&stuck.handle, region.start(), false)
-            .and_then(|()| writer.collapse(&stuck.handle, region));
+            .and_then(|()| writer.collapse_region(&stuck.handle, region));
         assert!(matches!(collapsed, Err(LinuxError::NotAnswering(_))));
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || {
-            let tables = PageTableReader::load().expect("the BPF programs load");
+            let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
             let (mut calls, mut all) = (TargetCalls::default(), HashMap::new());
             let own = ProcessHandle::open(std::process::id());
             let own = own.expect("this process exists").id;

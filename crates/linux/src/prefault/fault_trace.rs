@@ -90,13 +90,13 @@ impl FaultTrace {
 
 impl FaultTraceWatchlist {
     /// Watches a process from now on. Fails if as many as possible are watched already.
-    pub fn add(&self, pid: u32) -> Result<()> {
+    pub fn add_process(&self, pid: u32) -> Result<()> {
         let nothing = vec![0u8; self.0.value_size() as usize];
         let added = self.0.update(&pid.to_ne_bytes(), &nothing, MapFlags::ANY);
         added.map_err(fault_trace_error)
     }
 
-    pub fn remove(&self, pid: u32) {
+    pub fn remove_process(&self, pid: u32) {
         // An error means that it was not watched, which is the same result.
         let _ = self.0.delete(&pid.to_ne_bytes());
     }

@@ -74,7 +74,7 @@ impl PrefaultLoop {
     pub(super) fn run(&mut self) {
         let mut busy = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let pause = self.pool.pause_left();
+            let pause = self.pool.shortest_pause_left();
             if !pause.is_zero() {
                 std::thread::sleep(pause.min(IDLE_INTERVAL));
                 self.handle_outcomes();
@@ -229,7 +229,7 @@ impl PrefaultLoop {
     fn check_prefaulted_regions_used(&mut self) {
         while let Some(task) = self.predictor.next_use_check() {
             let most = PAGES_PER_REGION - IN_USE_PAGES;
-            match self.count_zero_pages(task, most) {
+            match self.count_zero_pages_of_task(task, most) {
                 Some(empty) => {
                     let (process, region) = (task.process, task.region);
                     tracing::trace!("{process:?} {region}: {empty} base pages empty");
@@ -247,7 +247,7 @@ impl PrefaultLoop {
             if now < at {
                 return;
             }
-            match self.count_zero_pages(task, PAGES_PER_REGION) {
+            match self.count_zero_pages_of_task(task, PAGES_PER_REGION) {
                 Some(empty) => {
                     let reached = empty < PAGES_PER_REGION;
                     self.predictor.on_progress_check(now, task, reached);
@@ -258,7 +258,7 @@ impl PrefaultLoop {
     }
 
     /// Zero-filled base pages of a region, at most `enough`. `None`: not huge, or unreadable.
-    fn count_zero_pages(&mut self, task: PrefaultTask, enough: u16) -> Option<u16> {
+    fn count_zero_pages_of_task(&mut self, task: PrefaultTask, enough: u16) -> Option<u16> {
         let target = &self.mappings.get(&task.process)?.target;
         let empty = self.tables.count_zero_pages(target, task.region, enough);
         empty.ok().flatten()

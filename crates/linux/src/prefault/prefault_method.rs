@@ -52,7 +52,7 @@ pub(super) fn prefault_region(
     calls.map_page_by_reading(process, region.start(), method == PrefaultMethod::Read)?;
     if method == PrefaultMethod::Collapse {
         refuse_shared_region(calls, process.id, region)?;
-        calls.collapse(process, region)?;
+        calls.collapse_region(process, region)?;
     }
     Ok(())
 }

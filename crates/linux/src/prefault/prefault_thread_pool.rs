@@ -150,7 +150,7 @@ impl PrefaultThreadPool {
     }
 
     /// How long to pause, because other programs want all the cores.
-    pub(super) fn pause_left(&self) -> Duration {
+    pub(super) fn shortest_pause_left(&self) -> Duration {
         let now = self.began.elapsed();
         let all = 0..self.workers.len().max(1);
         let pauses = all.map(|worker| self.spare_cores.pause_left(worker, now));

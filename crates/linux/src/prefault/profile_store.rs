@@ -124,13 +124,15 @@ mod tests {
         let mut record = ProgramProfile::new(program("redis-server"));
         record.pages.insert(65_536, 3);
         record.overhead_percent = Some(12.5);
-        assert_eq!(learned.load(&record.executable), None);
-        learned.save(&record).expect("the record can be written");
-        assert_eq!(learned.load(&record.executable), Some(record));
+        assert_eq!(learned.load_profile(&record.executable), None);
+        learned
+            .save_profile(&record)
+            .expect("the record can be written");
+        assert_eq!(learned.load_profile(&record.executable), Some(record));
         let mut upgraded = program("redis-server");
         upgraded.build = BuildIdentity::Note("0100".into());
-        assert_eq!(learned.load(&upgraded), None);
-        assert_eq!(learned.load(&program("other")), None);
+        assert_eq!(learned.load_profile(&upgraded), None);
+        assert_eq!(learned.load_profile(&program("other")), None);
     }
 
     #[test]
@@ -144,11 +146,13 @@ mod tests {
         };
         let records = [of(100, true, 2), of(1000, true, 9), of(100, false, 5)];
         for record in &records {
-            assert_eq!(learned.load(&record.executable), None);
-            learned.save(record).expect("the record can be written");
+            assert_eq!(learned.load_profile(&record.executable), None);
+            learned
+                .save_profile(record)
+                .expect("the record can be written");
         }
         for record in records {
-            assert_eq!(learned.load(&record.executable), Some(record));
+            assert_eq!(learned.load_profile(&record.executable), Some(record));
         }
     }
 
@@ -161,13 +165,15 @@ mod tests {
         let (newer, older) = ("{\"version\": 99}", "{\"version\": 1}");
         for text in ["", "{", newer, older, "[1]", &long] {
             fs::write(&path, text).expect("the file can be written");
-            assert_eq!(learned.load(&record.executable), None, "{text}");
+            assert_eq!(learned.load_profile(&record.executable), None, "{text}");
             assert!(!path.exists(), "the file is set aside");
         }
         fs::create_dir(&path).expect("the folder can be created");
-        assert_eq!(learned.load(&record.executable), None);
-        learned.save(&record).expect("the record can be written");
-        assert!(learned.load(&record.executable).is_some());
+        assert_eq!(learned.load_profile(&record.executable), None);
+        learned
+            .save_profile(&record)
+            .expect("the record can be written");
+        assert!(learned.load_profile(&record.executable).is_some());
         assert_eq!(count(&learned), 7 + 1, "no file is lost");
     }
 
@@ -176,10 +182,15 @@ mod tests {
         let (_folder, learned) = learned("learned-many");
         for n in 0..MAX_RECORDS + 3 {
             let record = ProgramProfile::new(program(&n.to_string()));
-            learned.save(&record).expect("the record can be written");
+            learned
+                .save_profile(&record)
+                .expect("the record can be written");
         }
         assert_eq!(count(&learned), MAX_RECORDS);
         let last = program(&(MAX_RECORDS + 2).to_string());
-        assert!(learned.load(&last).is_some(), "the newest record stays");
+        assert!(
+            learned.load_profile(&last).is_some(),
+            "the newest record stays"
+        );
     }
 }

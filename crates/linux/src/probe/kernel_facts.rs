@@ -451,7 +451,7 @@ fn try_first_touch_reports() -> TryResult {
     let (fault_trace, watchlist) = FaultTrace::attach().or_else(failed_try)?;
     let child = ProbeChild::spawn()?;
     let pid = child.handle.id.pid;
-    watchlist.add(pid)?;
+    watchlist.add_process(pid)?;
     child.send_command_and_wait(ChildCommand::Touch)?;
     let heard = fault_trace
         .reports

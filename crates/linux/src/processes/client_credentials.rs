@@ -49,7 +49,7 @@ impl ClientCredentials {
         let Some(target) = TargetCredentials::read(pid) else {
             return false;
         };
-        self.user_namespace.is_some() && target.allows(self)
+        self.user_namespace.is_some() && target.allows_client(self)
     }
 }
 
@@ -81,7 +81,7 @@ impl TargetCredentials {
         })
     }
 
-    fn allows(&self, client: &ClientCredentials) -> bool {
+    fn allows_client(&self, client: &ClientCredentials) -> bool {
         self.users == [client.uid; 3]
             && self.groups == [client.gid; 3]
             && self.owner == client.uid
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn access_needs_the_same_user_groups_and_namespace_and_no_capabilities() {
-        assert!(TARGET.allows(&CLIENT));
+        assert!(TARGET.allows_client(&CLIENT));
         let changes: [fn(&mut TargetCredentials); 10] = [
             |it| it.owner = 0,
             |it| it.permitted_capabilities = 1 << 13,
@@ -144,7 +144,7 @@ mod tests {
         for change in changes {
             let mut other = TARGET;
             change(&mut other);
-            assert!(!other.allows(&CLIENT), "{other:?}");
+            assert!(!other.allows_client(&CLIENT), "{other:?}");
         }
     }
 

@@ -178,7 +178,7 @@ pub struct BlockBytesOutsideRegions {
 impl BlockBytesOutsideRegions {
     /// Adds the largest naturally aligned blocks that make up a range. At a first touch, the kernel
     /// gives a large page only where it fits as a whole.
-    fn add(&mut self, mut range: Range<u64>, advised: bool) {
+    fn add_blocks_of_range(&mut self, mut range: Range<u64>, advised: bool) {
         while range.start < range.end {
             let aligned = (range.start / BASE_PAGE_BYTES).trailing_zeros();
             let fits = ((range.end - range.start) / BASE_PAGE_BYTES).max(1).ilog2();
@@ -201,14 +201,20 @@ pub fn collect_eligible_ranges(mappings: &[Mapping]) -> EligibleRanges {
         let all = &mapping.range;
         match mapping.eligible_range() {
             Ok(range) => {
-                found.outside.add(all.start..range.start, advised);
-                found.outside.add(range.end..all.end, advised);
+                found
+                    .outside
+                    .add_blocks_of_range(all.start..range.start, advised);
+                found
+                    .outside
+                    .add_blocks_of_range(range.end..all.end, advised);
                 if mapping.flags & vm::LOCKED != 0 {
                     found.locked.push(range.clone());
                 }
                 found.ranges.push(range);
             }
-            Err(IneligibleReason::TooSmall) => found.outside.add(all.clone(), advised),
+            Err(IneligibleReason::TooSmall) => {
+                found.outside.add_blocks_of_range(all.clone(), advised)
+            }
             Err(IneligibleReason::NoHugePage) => {
                 let regions = mapping.range_of_whole_regions();
                 found.refused_bytes += regions.end - regions.start;

@@ -335,7 +335,7 @@ mod tests {
 
     fn full_scan(scanner: &mut ProcScanner, least_bytes: u64) -> ProcScanResult {
         let deadline = Instant::now() + Duration::from_secs(60);
-        let found = scanner.scan(least_bytes, deadline);
+        let found = scanner.scan_large_processes(least_bytes, deadline);
         found
             .expect("/proc can be read")
             .expect("a scan ends within a minute")
@@ -347,7 +347,7 @@ mod tests {
         let mut scanner = ProcScanner::open().expect("/proc can be opened");
         let mut scan = || {
             scanner
-                .scan(8 << 20, Instant::now())
+                .scan_large_processes(8 << 20, Instant::now())
                 .expect("/proc can be read")
         };
         let found = (1..).find_map(|calls| Some((calls, scan()?)));

@@ -44,7 +44,7 @@ impl<T: Send + 'static> ProcessReaderThread<T> {
     }
 
     /// Requests a read of a process. Has no effect while an earlier request is unanswered.
-    pub(crate) fn request(&mut self, process: ProcessId) {
+    pub(crate) fn request_read(&mut self, process: ProcessId) {
         let is_new = !self.waiting.contains(&process);
         let ask = self.ask.as_ref().filter(|_| is_new);
         if ask.is_some_and(|ask| ask.send(process).is_ok()) {

@@ -51,7 +51,7 @@ impl Reserve {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<ReserveProcess>> {
+    fn lock_process(&self) -> MutexGuard<'_, Option<ReserveProcess>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -60,14 +60,17 @@ impl Reserve {
     }
 
     pub(crate) fn state(&self) -> ReserveState {
-        let state = self.lock().as_ref().map(|running| running.shared.state());
+        let state = self
+            .lock_process()
+            .as_ref()
+            .map(|running| running.shared.state());
         state.unwrap_or_default()
     }
 
     /// Sets how many huge pages it holds; returns at once. `most` is the limit of all later
     /// targets.
     pub(crate) fn set_target(&self, target: ReserveTarget, most: u32) -> Result<()> {
-        let mut running = self.lock();
+        let mut running = self.lock_process();
         let reserve = match &mut *running {
             Some(reserve) => reserve,
             None if target.pages == 0 => return Ok(()),
@@ -80,7 +83,7 @@ impl Reserve {
         };
         let result = match reserve.shared.set_target(target) {
             // Its answer is not needed. It comes before that of a later request.
-            true => reserve.send(SHRINK),
+            true => reserve.send_request(SHRINK),
             false => Ok(()),
         };
         if result.is_err() {
@@ -109,7 +112,7 @@ impl Reserve {
 
     /// Ends its process, which gives all huge pages back.
     pub(crate) fn stop(&self) {
-        self.end_reserve_process(&mut self.lock());
+        self.end_reserve_process(&mut self.lock_process());
     }
 
     fn end_reserve_process(&self, running: &mut Option<ReserveProcess>) {
@@ -137,7 +140,7 @@ impl ReserveProcess {
         })
     }
 
-    fn send(&mut self, call: u32) -> Result<()> {
+    fn send_request(&mut self, call: u32) -> Result<()> {
         self.request = self.request.wrapping_add(1);
         let packet = [call.to_ne_bytes(), self.request.to_ne_bytes()].concat();
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
@@ -146,7 +149,7 @@ impl ReserveProcess {
     }
 
     fn give_back_page(&mut self) -> Result<Option<u32>> {
-        self.send(GIVE_BACK)?;
+        self.send_request(GIVE_BACK)?;
         let deadline = Instant::now() + WAIT;
         loop {
             if !wait_until_readable(self.socket.as_fd(), deadline).map_err(reserve_call_error)? {

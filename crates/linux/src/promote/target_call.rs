@@ -72,7 +72,7 @@ impl CallHelper {
     }
 
     /// Makes the helper start a call. No other call may be made before its answer has come.
-    pub fn send(&mut self, request: &TargetRequest<'_>) -> Result<()> {
+    pub fn send_request(&mut self, request: &TargetRequest<'_>) -> Result<()> {
         let passed = request.passed.map(|descriptor| [descriptor.as_raw_fd()]);
         let rights = passed.as_ref().map(|it| ControlMessage::ScmRights(it));
         let control = rights.as_slice();

@@ -271,7 +271,8 @@ impl PageTableReader {
                     return Err(LinuxError::NoSuchProcess(target.pid));
                 }
                 let records = &bss.records[..bss.result.records as usize];
-                walk.found.extend(records.iter().map(region_sample));
+                walk.found
+                    .extend(records.iter().map(region_sample_from_record));
                 if bss.result.done != 0 {
                     walk.next += chunk.len();
                     walk.from = None;
@@ -350,7 +351,7 @@ impl PageTableReader {
     }
 }
 
-fn region_sample(r: &types::region_record) -> RegionSample {
+fn region_sample_from_record(r: &types::region_record) -> RegionSample {
     RegionSample {
         region: RegionAddr::containing(r.va),
         present: r.present,
@@ -438,7 +439,7 @@ mod tests {
         if !nix::unistd::geteuid().is_root() {
             return;
         }
-        let tables = PageTableReader::load().expect("the BPF programs load");
+        let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
         let frames = count_physical_frames().expect("the end of memory is known");
         let start = tables.bss().direct_map;
         let end = start + frames * 4096;

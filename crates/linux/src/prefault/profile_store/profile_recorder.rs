@@ -54,7 +54,7 @@ impl ProfileRecorder {
 
     /// Takes the managed processes of now. It looks up new ones, and stores what it learned of
     /// those that are gone. `sizes`: the page sizes seen last.
-    pub(crate) fn update(
+    pub(crate) fn update_managed_processes(
         &mut self,
         processes: &[ProcessId],
         now: Duration,
@@ -76,7 +76,7 @@ impl ProfileRecorder {
         let was_idle = self.reader.is_idle();
         for process in there {
             if !self.profiles.contains_key(process) {
-                self.reader.request(**process);
+                self.reader.request_read(**process);
             }
         }
         let wait = if was_idle {
@@ -264,12 +264,12 @@ mod tests {
         let all = [process(1), process(2)];
         let deadline = Instant::now() + Duration::from_secs(60);
         while !is_open(&recorder, 2) && Instant::now() < deadline {
-            recorder.update(&all[1..], Duration::ZERO, Vec::new);
+            recorder.update_managed_processes(&all[1..], Duration::ZERO, Vec::new);
         }
         assert!(is_open(&recorder, 2));
         let begun = Instant::now();
         for _ in 0..1000 {
-            recorder.update(&all, Duration::ZERO, Vec::new);
+            recorder.update_managed_processes(&all, Duration::ZERO, Vec::new);
         }
         // A wait of 20 ms in each of the 1000 calls would take 20 s.
         assert!(begun.elapsed() < Duration::from_secs(10));
@@ -277,7 +277,7 @@ mod tests {
         let_go.send(()).expect("the reader waits");
         let deadline = Instant::now() + Duration::from_secs(60);
         while !is_open(&recorder, 1) && Instant::now() < deadline {
-            recorder.update(&all, Duration::ZERO, Vec::new);
+            recorder.update_managed_processes(&all, Duration::ZERO, Vec::new);
         }
         assert!(is_open(&recorder, 1));
     }

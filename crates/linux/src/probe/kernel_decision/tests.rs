@@ -17,7 +17,7 @@ fn fails() -> KernelCheckResult {
 
 #[test]
 fn a_capable_host_uses_the_best_of_everything() {
-    let decision = decide(&KernelFacts::all_work());
+    let decision = decide_with_best_sampler(&KernelFacts::all_work());
     assert!(decision.can_manage);
     assert_eq!(decision.sampler, SamplerKind::AccessBits);
     assert_eq!(decision.recovery, RecoveryMethod::SplitRemaps);
@@ -28,9 +28,9 @@ fn a_capable_host_uses_the_best_of_everything() {
 #[test]
 fn without_access_bits_damon_estimates_and_without_it_population_remains() {
     let mut facts = with(|facts| facts.access_bits = fails());
-    assert_eq!(decide(&facts).sampler, SamplerKind::Damon);
+    assert_eq!(decide_with_best_sampler(&facts).sampler, SamplerKind::Damon);
     facts.damon = fails();
-    let decision = decide(&facts);
+    let decision = decide_with_best_sampler(&facts);
     assert_eq!(decision.sampler, SamplerKind::Population);
     assert!(decision.can_manage);
     assert!(decision.verdict.contains("accesses cannot be measured"));
@@ -55,9 +55,12 @@ fn a_sampler_that_does_not_work_is_refused_with_the_reason() {
 #[test]
 fn without_the_remap_recovery_takes_swap_and_without_both_there_is_none() {
     let mut facts = with(|facts| facts.zero_page_remap = fails());
-    assert_eq!(decide(&facts).recovery, RecoveryMethod::SplitAndPageOut);
+    assert_eq!(
+        decide_with_best_sampler(&facts).recovery,
+        RecoveryMethod::SplitAndPageOut
+    );
     facts.page_out = KernelCheckResult::NotTried("no swap".into());
-    let decision = decide(&facts);
+    let decision = decide_with_best_sampler(&facts);
     assert_eq!(decision.recovery, RecoveryMethod::None);
     assert!(decision.can_manage);
 }
@@ -76,7 +79,7 @@ fn no_page_is_split_where_a_split_loses_marks_of_other_programs() {
         marked(unknown(), PageMarkAfterSplit::Kept),
         marked(absent(), unknown()),
     ] {
-        let decision = decide(&facts);
+        let decision = decide_with_best_sampler(&facts);
         assert_eq!(decision.recovery, RecoveryMethod::None, "{facts:?}");
         assert!(decision.can_manage);
         let missing = decision.capabilities.iter().find(|c| !c.available);
@@ -85,34 +88,51 @@ fn no_page_is_split_where_a_split_loses_marks_of_other_programs() {
         assert!(missing.remedy.contains("6.18"), "{missing:?}");
     }
     let harmless = marked(absent(), absent());
-    assert_eq!(decide(&harmless).recovery, RecoveryMethod::SplitRemaps);
+    assert_eq!(
+        decide_with_best_sampler(&harmless).recovery,
+        RecoveryMethod::SplitRemaps
+    );
     // A kernel that remaps no pages loses no marks.
     let mut facts = marked(unknown(), unknown());
     facts.zero_page_remap = fails();
-    assert_eq!(decide(&facts).recovery, RecoveryMethod::SplitAndPageOut);
+    assert_eq!(
+        decide_with_best_sampler(&facts).recovery,
+        RecoveryMethod::SplitAndPageOut
+    );
 }
 
 #[test]
 fn without_promotion_nothing_is_managed_and_the_cause_is_named() {
     let mut facts = with(|facts| facts.collapse = fails());
-    let decision = decide(&facts);
+    let decision = decide_with_best_sampler(&facts);
     assert!(!decision.can_manage);
     assert!(decision.verdict.contains("EINVAL"), "{}", decision.verdict);
 
     facts.host.missing_capabilities = vec!["CAP_SYS_PTRACE".into()];
-    assert!(decide(&facts).verdict.contains("CAP_SYS_PTRACE"));
+    assert!(
+        decide_with_best_sampler(&facts)
+            .verdict
+            .contains("CAP_SYS_PTRACE")
+    );
 
     facts.host.thp_enabled = None;
-    assert!(decide(&facts).verdict.contains("no transparent huge pages"));
+    assert!(
+        decide_with_best_sampler(&facts)
+            .verdict
+            .contains("no transparent huge pages")
+    );
 }
 
 #[test]
 fn methods_that_were_not_tried_are_not_used() {
     let unknown = || KernelCheckResult::NotTried("for a test".into());
     let facts = with(|facts| facts.collapse = unknown());
-    assert!(!decide(&facts).can_manage);
+    assert!(!decide_with_best_sampler(&facts).can_manage);
     let facts = with(|facts| (facts.access_bits, facts.damon) = (unknown(), unknown()));
-    assert_eq!(decide(&facts).sampler, SamplerKind::Population);
+    assert_eq!(
+        decide_with_best_sampler(&facts).sampler,
+        SamplerKind::Population
+    );
 }
 
 #[test]
@@ -122,7 +142,7 @@ fn each_circumstance_has_its_note() {
     facts.host.missing_capabilities = vec!["CAP_BPF".into()];
     facts.host.container = Some("docker".into());
     facts.host.own_thp_disabled = true;
-    let notes = decide(&facts).notes;
+    let notes = decide_with_best_sampler(&facts).notes;
     for word in ["confidentiality", "CAP_BPF", "docker", "PR_SET_THP_DISABLE"] {
         let about = notes.iter().filter(|n| n.contains(word));
         assert_eq!(about.count(), 1, "{word}: {notes:?}");
@@ -132,7 +152,7 @@ fn each_circumstance_has_its_note() {
 #[test]
 fn one_working_size_is_enough_and_none_is_reported() {
     let found = |small_pages| {
-        let decision = decide(&with(|facts| facts.small_pages = small_pages));
+        let decision = decide_with_best_sampler(&with(|facts| facts.small_pages = small_pages));
         let mut all = decision.capabilities.into_iter();
         let capability = all
             .find(|c| c.name == "small pages")
@@ -152,7 +172,8 @@ fn one_working_size_is_enough_and_none_is_reported() {
 
 #[test]
 fn a_stock_kernel_is_managed_without_zeroed_memory() {
-    let decision = decide(&with(|facts| facts.prezeroing = PrezeroingFacts::Absent));
+    let decision =
+        decide_with_best_sampler(&with(|facts| facts.prezeroing = PrezeroingFacts::Absent));
     assert!(decision.can_manage && decision.notes.is_empty());
     let mut missing = decision.capabilities.iter().filter(|c| !c.available);
     let first = missing.next().expect("one capability is missing");

@@ -250,7 +250,7 @@ impl ReservedPages {
         unsafe { self.start.as_ptr().add(slot * HUGE) }
     }
 
-    fn slots(&self) -> &'static [AtomicU8] {
+    fn slot_states(&self) -> &'static [AtomicU8] {
         self.shared.slots.get(..self.count).unwrap_or_default()
     }
 
@@ -263,11 +263,11 @@ impl ReservedPages {
     /// Fills one page; returns whether that worked.
     fn fill_one_page(&self) -> bool {
         let is_empty = |slot: &AtomicU8| slot.load(Ordering::SeqCst) == EMPTY;
-        let Some(slot) = self.slots().iter().position(is_empty) else {
+        let Some(slot) = self.slot_states().iter().position(is_empty) else {
             return false;
         };
         let shared = self.shared;
-        self.slots()[slot].store(FILLING, Ordering::SeqCst);
+        self.slot_states()[slot].store(FILLING, Ordering::SeqCst);
         set_thread_policy(0, libc::SCHED_IDLE);
         let before = read_clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
         // One fault for both ends: a huge page. Where the kernel maps none at faults, although it
@@ -279,10 +279,10 @@ impl ReservedPages {
         if huge {
             shared.held.fetch_add(1, Ordering::SeqCst);
             shared.filled.fetch_add(1, Ordering::SeqCst);
-            self.slots()[slot].store(READY, Ordering::SeqCst);
+            self.slot_states()[slot].store(READY, Ordering::SeqCst);
         } else {
             self.advise(slot, libc::MADV_DONTNEED);
-            self.slots()[slot].store(EMPTY, Ordering::SeqCst);
+            self.slot_states()[slot].store(EMPTY, Ordering::SeqCst);
             shared.failed.fetch_add(1, Ordering::SeqCst);
         }
         huge
@@ -307,11 +307,11 @@ impl ReservedPages {
     fn give_back_ready_slot(&self) -> bool {
         let order = Ordering::SeqCst;
         let take = |slot: &AtomicU8| slot.compare_exchange(READY, GIVING, order, order).is_ok();
-        let Some(slot) = self.slots().iter().position(take) else {
+        let Some(slot) = self.slot_states().iter().position(take) else {
             return false;
         };
         self.advise(slot, libc::MADV_DONTNEED);
-        self.slots()[slot].store(EMPTY, order);
+        self.slot_states()[slot].store(EMPTY, order);
         true
     }
 

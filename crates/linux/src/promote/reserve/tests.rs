@@ -122,7 +122,7 @@ fn a_promotion_takes_a_page_of_the_reserve() {
     let served_before = RESERVE.state().served;
     let own = ProcessHandle::open(std::process::id()).expect("this process exists");
     let mut calls = TargetCalls::with_time_limit(Duration::from_secs(60));
-    calls.collapse(&own, region).expect("it is promoted");
+    calls.collapse_region(&own, region).expect("it is promoted");
     let state = RESERVE.state();
     RESERVE.stop();
     // Promotions of other tests take pages too.

@@ -40,7 +40,7 @@ impl TargetCalls {
 
     /// Makes a region huge ([`crate::promote::process_madvise::collapse`]), with a page of the
     /// reserve if there is one.
-    pub(crate) fn collapse(
+    pub(crate) fn collapse_region(
         &mut self,
         process: &ProcessHandle,
         region: RegionAddr,
@@ -83,7 +83,7 @@ impl TargetCalls {
     }
 
     /// As [`crate::promote::process_madvise::page_out`]; returns its duration.
-    pub(crate) fn page_out(
+    pub(crate) fn page_out_range(
         &mut self,
         process: &ProcessHandle,
         range: Range<u64>,

@@ -48,7 +48,7 @@ pub(super) fn serve_requests(socket: i32, manager: u32) -> ! {
             _ => (-i64::from(libc::EINVAL), 0),
         };
         if let Some(pinned) = pinned {
-            pinned.release();
+            pinned.unpin();
         }
         packet.head = RawResult {
             result,
@@ -87,7 +87,7 @@ impl PinnedThread {
         }
     }
 
-    fn release(self) {
+    fn unpin(self) {
         // SAFETY: the set is ours and lives through the call.
         unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const self.0) };
     }
@@ -160,7 +160,7 @@ fn receive_request(request: &mut RawRequest) -> Option<i32> {
     let length = loop {
         // SAFETY: what the header points to is ours and lives through the call.
         let length = unsafe { libc::recvmsg(SOCKET, &raw mut header, libc::MSG_CMSG_CLOEXEC) };
-        if length >= 0 || errno() != i64::from(libc::EINTR) {
+        if length >= 0 || last_errno() != i64::from(libc::EINTR) {
             break length;
         }
     };
@@ -183,10 +183,10 @@ fn result_and_data_length(result: i64) -> (i64, usize) {
 }
 
 fn result_or_minus_errno(result: i64) -> i64 {
-    if result < 0 { -errno() } else { result }
+    if result < 0 { -last_errno() } else { result }
 }
 
-fn errno() -> i64 {
+fn last_errno() -> i64 {
     // SAFETY: the address of this thread's own error number.
     i64::from(unsafe { *libc::__errno_location() })
 }
@@ -218,7 +218,7 @@ fn list_mappings(link: i32, packet: &mut ResultPacket) -> i64 {
     // SAFETY: the attributes are ours and live through the call.
     let iterator = unsafe { libc::syscall(libc::SYS_bpf, BPF_ITER_CREATE, start, size) };
     if iterator < 0 {
-        return -errno();
+        return -last_errno();
     }
     let iterator = iterator as i32;
     let (mut filled, mut end) = (0, 0);
@@ -266,7 +266,7 @@ fn read_file(request: &RawRequest, process: Option<i32>, data: &mut [u8; MAX_DAT
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;
         let file = libc::open(request.path.as_ptr().cast(), flags);
         if file < 0 {
-            return -errno();
+            return -last_errno();
         }
         let buffer = data.as_mut_ptr().cast::<c_void>();
         let read = if process.is_some_and(process_has_ended) {

@@ -100,13 +100,13 @@ impl TargetCalls {
             None => CallHelper::start()?,
         };
         let since = Instant::now();
-        let sent = caller.send(request);
+        let sent = caller.send_request(request);
         let answer = match sent.and_then(|()| caller.wait_for_result(self.wait)) {
             Ok(answer) => answer,
             // The helper was killed: the next call gets another one.
             Err(_) => {
                 caller = CallHelper::start()?;
-                caller.send(request)?;
+                caller.send_request(request)?;
                 caller.wait_for_result(self.wait)?
             }
         };

@@ -69,7 +69,7 @@ impl UnfinishedWindowStart {
     /// hold it for writing while it walks all anonymous memory of the process, including memory
     /// that can never be huge. Every page fault would wait for that (fs/proc/task_mmu.c,
     /// `clear_refs_write`).
-    fn clear_regions(&mut self, slice: &mut ProcessWorkSlice) -> Result<bool> {
+    fn clear_until_deadline(&mut self, slice: &mut ProcessWorkSlice) -> Result<bool> {
         let regions: Vec<RegionAddr> = self.walk.found.iter().map(|r| r.region).collect();
         while let Some(rest) = regions.get(self.cleared..).filter(|rest| !rest.is_empty()) {
             if Instant::now() >= slice.deadline {
@@ -172,7 +172,7 @@ impl AccessBitBackend {
     }
 
     /// Ends the window and puts the estimate of the process's overhead into its `walks`.
-    fn end_window(&self, watched: &mut ProcessSamplingState) -> Result<()> {
+    fn end_window_and_estimate(&self, watched: &mut ProcessSamplingState) -> Result<()> {
         let costs = self
             .walk_costs
             .as_ref()
@@ -259,7 +259,7 @@ impl Sampler for AccessBitsSampler {
                 walk.found.retain(|r| !eligible.is_region_locked(r.region));
             }
         }
-        if !start.read || needs.includes_coverage() && !start.clear_regions(slice)? {
+        if !start.read || needs.includes_coverage() && !start.clear_until_deadline(slice)? {
             watched.starting = Some(start);
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
@@ -297,7 +297,7 @@ impl Sampler for AccessBitsSampler {
             Some(walk) => walk,
             None => {
                 let walk = start_eligible_walk(slice, &watched.target, WalkDetail::Regions)?;
-                bits.end_window(watched)?;
+                bits.end_window_and_estimate(watched)?;
                 walk
             }
         };

@@ -33,7 +33,7 @@ pub(super) struct PopulationSampler {
     pub(super) damon: Option<DamonSessions>,
 }
 
-fn read_population(pid: u32) -> PopulationReading {
+fn read_eligible_population(pid: u32) -> PopulationReading {
     let eligible = mappings::collect_eligible_ranges(&pagemap::read_mappings_from_smaps(pid)?);
     let regions = pagemap::read_population(pid, &eligible.ranges)?;
     Ok((eligible, regions))
@@ -47,7 +47,7 @@ impl PopulationSampler {
             return Ok(SliceProgress::Done(Vec::new()));
         }
         let process = member.handle.id;
-        let begin = || BackgroundTask::spawn(move || read_population(process.pid));
+        let begin = || BackgroundTask::spawn(move || read_eligible_population(process.pid));
         let reading = self.readings.entry(process).or_insert_with(begin);
         let read = reading.poll(process.pid, PATIENCE);
         if !matches!(read, Ok(None) | Err(LinuxError::NotAnswering(_))) {

@@ -15,7 +15,7 @@ fn locked_memory_is_not_taken_for_hot() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
-    let tables = PageTableReader::load().expect("the BPF programs load");
+    let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
     let mut calls = TargetCalls::default();
     calls.start_idle_helper().expect("a helper starts");
     let memory = OwnMemory::map(((REGIONS + 1) * HUGE_PAGE_BYTES) as usize);

@@ -41,7 +41,7 @@ struct SharedRegionCount {
 }
 
 impl SharedRegionCount {
-    fn add(&mut self, shared: bool) {
+    fn count_region(&mut self, shared: bool) {
         self.all += 1;
         self.shared += u64::from(shared);
     }
@@ -328,8 +328,8 @@ impl ProcessWindowProbing {
                         self.shared.insert(region);
                     }
                     match marks.huge {
-                        true => self.shared_huge.add(shared),
-                        false => self.shared_base.add(shared),
+                        true => self.shared_huge.count_region(shared),
+                        false => self.shared_base.count_region(shared),
                     }
                 });
             }

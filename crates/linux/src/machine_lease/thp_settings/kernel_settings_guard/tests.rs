@@ -199,7 +199,8 @@ fn a_file_that_can_not_be_used_is_set_aside_and_the_start_goes_on() {
 fn files_that_are_not_settings_are_not_written() {
     let folder = TestFolder::new("beside");
     let knob = folder.file("knob", "10");
-    let mut guard = KernelSettingsGuard::start(&folder.0).expect("the guard starts");
+    let mut guard =
+        KernelSettingsGuard::restore_leftovers_and_start(&folder.0).expect("the guard starts");
     let refused = guard
         .set(&knob, "20")
         .expect_err("a file that is not a setting is refused");

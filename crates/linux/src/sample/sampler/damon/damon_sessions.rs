@@ -308,15 +308,18 @@ mod tests {
         let all = [0, 1, 2, 10, 11, 20].map(region);
         let mut estimates = ProcessAccessEstimates::default();
         for page in [&all[..4], &all[4..], &all[..4]] {
-            assert_eq!(estimates.next_page(&all, 4), page);
+            assert_eq!(estimates.next_region_batch(&all, 4), page);
         }
         assert_eq!(
-            estimates.next_page(&all[..1], 4),
+            estimates.next_region_batch(&all[..1], 4),
             &all[..1],
             "the rest is gone"
         );
-        assert_eq!(estimates.next_page(&[], 4), []);
-        assert_eq!(ProcessAccessEstimates::default().next_page(&all, 100), all);
+        assert_eq!(estimates.next_region_batch(&[], 4), []);
+        assert_eq!(
+            ProcessAccessEstimates::default().next_region_batch(&all, 100),
+            all
+        );
     }
 
     fn sample(index: u64, present: u16, huge: bool) -> RegionSample {

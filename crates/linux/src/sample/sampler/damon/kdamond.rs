@@ -41,14 +41,16 @@ impl Kdamond {
             let path = kdamonds.path("nr_kdamonds");
             return Err(DamonError::InUse { path, count });
         }
-        kdamonds.write("nr_kdamonds", 1)?;
+        kdamonds.write_value("nr_kdamonds", 1)?;
         let kdamond = Self {
             kdamonds: kdamonds.clone(),
             released: false,
         };
-        kdamond.kdamond_dir().write("contexts/nr_contexts", 1)?;
+        kdamond
+            .kdamond_dir()
+            .write_value("contexts/nr_contexts", 1)?;
         let mark = OWNER_MARK | u64::from(std::process::id());
-        kdamond.kdamonds.write(MARKED_FILE, mark)?;
+        kdamond.kdamonds.write_value(MARKED_FILE, mark)?;
         Ok(kdamond)
     }
 
@@ -66,17 +68,17 @@ impl Kdamond {
 
     /// Whether the kdamond monitors: it stops by itself when its target exits.
     fn is_running(&self) -> DamonResult<bool> {
-        Ok(self.kdamond_dir().read("state")? != "off")
+        Ok(self.kdamond_dir().read_value("state")? != "off")
     }
 
     /// Whether the kernel's DAMON can do what a session needs.
     pub(super) fn check_features(&self) -> DamonResult<()> {
-        let offered = self.context_dir().read("avail_operations")?;
+        let offered = self.context_dir().read_value("avail_operations")?;
         if !offered.split_whitespace().any(|name| name == OPERATIONS) {
             let path = self.context_dir().path("avail_operations");
             return Err(DamonError::NoVirtualAddresses { path, offered });
         }
-        self.context_dir().write("schemes/nr_schemes", 1)?;
+        self.context_dir().write_value("schemes/nr_schemes", 1)?;
         let results = self.results_dir().0;
         match results.is_dir() {
             true => Ok(()),
@@ -91,36 +93,36 @@ impl Kdamond {
         sampling: Duration,
     ) -> DamonResult<()> {
         let pieces = monitored_ranges(regions);
-        self.context_dir().write("operations", OPERATIONS)?;
+        self.context_dir().write_value("operations", OPERATIONS)?;
         let attributes = self.context_dir().subdir("monitoring_attrs");
         // The kernel counts whole microseconds.
         let sample_us = sampling.as_micros();
-        attributes.write("intervals/sample_us", sample_us)?;
-        attributes.write("intervals/aggr_us", sample_us * u128::from(SAMPLES))?;
-        attributes.write("nr_regions/min", pieces.len())?;
-        attributes.write("nr_regions/max", pieces.len())?;
+        attributes.write_value("intervals/sample_us", sample_us)?;
+        attributes.write_value("intervals/aggr_us", sample_us * u128::from(SAMPLES))?;
+        attributes.write_value("nr_regions/min", pieces.len())?;
+        attributes.write_value("nr_regions/max", pieces.len())?;
         let targets = self.context_dir().subdir("targets");
-        targets.write("nr_targets", 1)?;
-        targets.write("0/pid_target", pid)?;
+        targets.write_value("nr_targets", 1)?;
+        targets.write_value("0/pid_target", pid)?;
         let regions = targets.subdir("0/regions");
-        regions.write("nr_regions", pieces.len())?;
+        regions.write_value("nr_regions", pieces.len())?;
         for (index, piece) in pieces.iter().enumerate() {
-            regions.write(&format!("{index}/start"), piece.start)?;
-            regions.write(&format!("{index}/end"), piece.end)?;
+            regions.write_value(&format!("{index}/start"), piece.start)?;
+            regions.write_value(&format!("{index}/end"), piece.end)?;
         }
         // One scheme that only lists every region: without one, sysfs shows no counts.
         let scheme = self.context_dir().subdir("schemes/0");
-        scheme.write("action", "stat")?;
+        scheme.write_value("action", "stat")?;
         let most = u64::from(u32::MAX);
         for (what, max) in [("sz", u64::MAX), ("nr_accesses", most), ("age", most)] {
-            scheme.write(&format!("access_pattern/{what}/min"), 0)?;
-            scheme.write(&format!("access_pattern/{what}/max"), max)?;
+            scheme.write_value(&format!("access_pattern/{what}/min"), 0)?;
+            scheme.write_value(&format!("access_pattern/{what}/max"), max)?;
         }
         Ok(())
     }
 
     pub(super) fn start_monitoring(&self, pid: u32) -> DamonResult<()> {
-        let on = self.kdamond_dir().write("state", "on");
+        let on = self.kdamond_dir().write_value("state", "on");
         on.map_err(|error| match error {
             DamonError::Io { path, source, .. } if source.kind() == ErrorKind::ResourceBusy => {
                 DamonError::Exclusive(path)
@@ -138,7 +140,7 @@ impl Kdamond {
     /// Requests the regions of the window that ends next, waits for its end, and reads them.
     pub(super) fn read_results_at_window_end(&self, pid: u32) -> DamonResult<Vec<RangeHits>> {
         let dir = self.kdamond_dir();
-        let requested = dir.write("state", "update_schemes_tried_regions");
+        let requested = dir.write_value("state", "update_schemes_tried_regions");
         if !self.is_running()? {
             return Err(DamonError::Stopped(pid));
         }
@@ -178,12 +180,12 @@ impl Kdamond {
         self.released = true;
         if self.is_running()? {
             // It may stop by itself, with its target, before this write arrives.
-            let stopped = self.kdamond_dir().write("state", "off");
+            let stopped = self.kdamond_dir().write_value("state", "off");
             if self.is_running()? {
                 stopped?;
             }
         }
-        self.kdamonds.write("nr_kdamonds", 0)
+        self.kdamonds.write_value("nr_kdamonds", 0)
     }
 }
 

@@ -28,21 +28,21 @@ impl SysfsDir {
     }
 
     /// The value of a file, without white space around it.
-    pub(super) fn read(&self, name: &str) -> DamonResult<String> {
+    pub(super) fn read_value(&self, name: &str) -> DamonResult<String> {
         let path = self.path(name);
         let content = retry_while_busy("read", &path, || fs::read_to_string(&path))?;
         Ok(content.trim().to_owned())
     }
 
     pub(super) fn read_number<T: std::str::FromStr>(&self, name: &str) -> DamonResult<T> {
-        let content = self.read(name)?;
+        let content = self.read_value(name)?;
         content.parse().map_err(|_| DamonError::NotANumber {
             path: self.path(name),
             content,
         })
     }
 
-    pub(super) fn write(&self, name: &str, value: impl Display) -> DamonResult<()> {
+    pub(super) fn write_value(&self, name: &str, value: impl Display) -> DamonResult<()> {
         let path = self.path(name);
         retry_while_busy("write", &path, || {
             let mut file = OpenOptions::new().write(true).truncate(true).open(&path)?;

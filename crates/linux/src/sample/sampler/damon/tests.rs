@@ -92,14 +92,14 @@ fn four() -> [RegionAddr; 4] {
 }
 
 fn start(fake: &FakeDamon) -> DamonResult<DamonSession> {
-    fake.damon().start(123, &four(), WINDOW)
+    fake.damon().start_session(123, &four(), WINDOW)
 }
 
 #[test]
 fn missing_features_are_named_and_no_session_stays() {
     let admin = "/nonexistent".into();
     let nowhere = Damon { admin };
-    let started = nowhere.start(1, &four(), WINDOW);
+    let started = nowhere.start_session(1, &four(), WINDOW);
     assert!(matches!(started, Err(DamonError::Absent(_))));
 
     let fake = FakeDamon::new();
@@ -183,7 +183,7 @@ fn a_dropped_session_removes_its_kdamond() {
 fn a_failed_start_names_the_file_and_removes_its_kdamond() {
     let fake = FakeDamon::new();
     let five = [1, 2, 3, 4, 5].map(region);
-    let started = fake.damon().start(1, &five, WINDOW);
+    let started = fake.damon().start_session(1, &five, WINDOW);
     let words = started
         .expect_err("the fifth folder cannot be written")
         .to_string();
@@ -196,7 +196,9 @@ fn a_failed_start_names_the_file_and_removes_its_kdamond() {
 fn a_window_without_results_is_an_error() {
     let fake = FakeDamon::new();
     let shorter_than_the_shortest = Duration::from_millis(5);
-    let session = fake.damon().start(123, &four(), shorter_than_the_shortest);
+    let session = fake
+        .damon()
+        .start_session(123, &four(), shorter_than_the_shortest);
     let finished = session.expect("the session starts").finish();
     let Err(DamonError::TooSlow { window, regions }) = finished else {
         panic!("it must be too slow");
