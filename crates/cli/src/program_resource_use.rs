@@ -1,6 +1,6 @@
 //! Resources that the managed program used, measured from outside.
 
-use hawkeye_linux::processes::process::{self, ResourceUse};
+use hawkeye_linux::processes::process::{self, CpuTimeAndFaults};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
@@ -31,12 +31,12 @@ impl ProgramResourceUse {
 #[derive(Debug)]
 pub struct ProgramResourceMeter {
     /// By pid: the counters at the start, and the last ones seen.
-    processes: BTreeMap<u32, (ResourceUse, ResourceUse)>,
+    processes: BTreeMap<u32, (CpuTimeAndFaults, CpuTimeAndFaults)>,
 }
 
 impl ProgramResourceMeter {
     pub fn new(pids: &[u32]) -> Self {
-        let used = |pid: &u32| Some((*pid, process::resource_use(*pid).ok()?));
+        let used = |pid: &u32| Some((*pid, process::cpu_time_and_faults(*pid).ok()?));
         let processes = pids.iter().filter_map(used);
         Self {
             processes: processes.map(|(pid, used)| (pid, (used, used))).collect(),
@@ -46,7 +46,7 @@ impl ProgramResourceMeter {
     /// Reads the counters again. A process that has ended keeps its last ones.
     pub fn update(&mut self) {
         for (pid, (_, last)) in &mut self.processes {
-            if let Ok(used) = process::resource_use(*pid) {
+            if let Ok(used) = process::cpu_time_and_faults(*pid) {
                 *last = used;
             }
         }

@@ -7,7 +7,7 @@ use crate::text_format::{
     bar_chart_line, format_bytes, format_count, format_errno_counts, format_short_duration,
 };
 use anyhow::{Context, Result};
-use hawkeye_linux::page_sizes::ObservedSizes;
+use hawkeye_linux::page_sizes::ObservedPageSizes;
 use hawkeye_manager::{Event, FootprintAtTime, Journal, Machine, Manager};
 use hawkeye_policy::{BehaviourProfile, Errno};
 use serde::Serialize;
@@ -48,7 +48,7 @@ pub struct SessionSummary {
     pub errors: BTreeMap<Errno, u64>,
     /// Pages by size, at the end or when the program was last seen. None where no program gets
     /// sizes other than 4 KiB and 2 MiB.
-    pub page_sizes: Option<ObservedSizes>,
+    pub page_sizes: Option<ObservedPageSizes>,
     pub manager_cpu_s: f64,
     pub longest_call_ms: f64,
     pub program: ProgramResourceUse,
@@ -146,7 +146,7 @@ pub fn create_world_readable_file(path: &Path) -> std::io::Result<File> {
     options.mode(0o644).open(path)
 }
 
-pub fn observed_sizes_text(seen: &ObservedSizes) -> String {
+pub fn observed_sizes_text(seen: &ObservedPageSizes) -> String {
     if seen.sizes.is_empty() {
         return "only 4 KiB pages".into();
     }

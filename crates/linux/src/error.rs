@@ -126,7 +126,10 @@ pub enum LinuxError {
 
 impl LinuxError {
     /// Wraps an I/O error with the operation and the file.
-    pub fn file(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+    pub fn wrap_io_error(
+        doing: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File {
             doing,
@@ -136,7 +139,7 @@ impl LinuxError {
     }
 
     /// Wraps the `errno` of a system call.
-    pub fn call(call: &'static str) -> impl Fn(Errno) -> Self + Copy {
+    pub fn wrap_errno(call: &'static str) -> impl Fn(Errno) -> Self + Copy {
         move |errno| Self::Call { call, errno }
     }
 

@@ -27,10 +27,10 @@
 
 mod bpf;
 pub mod error;
-pub mod fields;
 pub mod machine;
 pub mod machine_lease;
 pub mod memory;
+pub mod name_value_lines;
 pub mod own_memory;
 pub mod page_sizes;
 pub mod prefault;
@@ -39,13 +39,13 @@ pub mod processes;
 pub mod promote;
 mod ring_buffer;
 pub mod sample;
-pub mod stop;
+pub mod stop_signals;
 #[doc(hidden)]
 pub mod test_costs;
 
 pub use error::LinuxError;
-pub use machine::{KernelBackend, LinuxMachine};
+pub use machine::{ChosenKernelMethods, LinuxMachine};
 pub use machine_lease::MachineLease;
-pub use memory::recovery::RecoveryMethod;
+pub use memory::recovery_method::RecoveryMethod;
 pub use processes::managed_processes::{ManagedProcessView, ManagedTarget};
-pub use stop::Waker;
+pub use stop_signals::Waker;

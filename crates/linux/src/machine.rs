@@ -1,26 +1,26 @@
 //! The running kernel as a machine to manage.
 
 mod explanation;
-mod profiles;
+mod profiles_and_page_sizes;
 
 use crate::error::{LinuxError, Result};
-use crate::memory::cgroup::CgroupLimits;
-use crate::memory::recovery::RecoveryMethod;
+use crate::memory::cgroup_limits::CgroupLimits;
+use crate::memory::recovery_method::RecoveryMethod;
 use crate::memory::{fragmentation, system_memory};
 use crate::page_sizes::page_size_control::PageSizeControl;
 use crate::prefault::profile_store::{ProfileRecorder, ProgramProfile};
 use crate::prefault::{PrefaultStatistics, Prefaulter};
 use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, ManagedTarget};
 use crate::processes::process;
-use crate::processes::process_selector::ScanCosts;
+use crate::processes::process_selector::ProcessScanCosts;
 use crate::promote::process_madvise::CollapseRetry;
-use crate::promote::reserve::{RESERVE, ReserveLease};
+use crate::promote::reserve::{RESERVE, StopReserveOnDrop};
 use crate::promote::target_call::TargetCalls;
 use crate::sample::counters::{CounterEventCodes, WalkCounters};
-use crate::sample::sampler::{ProcessSlice, Sampler, SamplerBackend};
+use crate::sample::sampler::{ProcessWorkSlice, Sampler, SamplerBackend};
 use crate::sample::shared_pages;
-use crate::sample::walk_costs::CurrentWalkCosts;
-use crate::stop::{StopSignals, WaitResult};
+use crate::sample::walk_costs::CurrentWalkCostsmeasuring_cpu_time;
+use crate::stop_signals::{StopSignals, WaitResult};
 use crate::test_costs;
 use hawkeye_manager::machine::{CallResult, PartialCallResult};
 use hawkeye_manager::{
@@ -41,7 +41,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The findings of the probe that managing needs.
-pub struct KernelBackend {
+pub struct ChosenKernelMethods {
     /// How accesses are sampled.
     pub sampler: SamplerBackend,
     /// How bloat is recovered.
@@ -50,10 +50,10 @@ pub struct KernelBackend {
     pub first_touch_cost: Duration,
 }
 
-impl KernelBackend {
+impl ChosenKernelMethods {
     /// Prepares the estimate of overhead: by hardware counters where the processor has them, and by
     /// the `costs` of page walks. `events` names the counters' events if the table does not.
-    pub fn prepare_overhead(&mut self, costs: CurrentWalkCosts, events: CounterEventCodes) {
+    pub fn enable_overhead_estimate(&mut self, costs: CurrentWalkCosts, events: CounterEventCodes) {
         if let SamplerBackend::AccessBits(bits) = &mut self.sampler {
             bits.counters = match WalkCounters::find(events) {
                 Ok(counters) => Some(counters),
@@ -85,7 +85,7 @@ pub struct LinuxMachine {
     sizing: PageSizeControl,
     profile_recorder: Option<ProfileRecorder>,
     /// Ends the reserve of huge pages.
-    _reserve: ReserveLease,
+    _reserve: StopReserveOnDrop,
 }
 
 /// With more swapped pages than this, a promotion would mostly wait for the disk (tcmalloc's
@@ -99,7 +99,7 @@ const SPLIT_TRIES: u32 = 3;
 
 impl LinuxMachine {
     /// Starts managing the processes of `target`.
-    pub fn new(backend: KernelBackend, target: ManagedTarget, signals: StopSignals) -> Self {
+    pub fn new(backend: ChosenKernelMethods, target: ManagedTarget, signals: StopSignals) -> Self {
         let mut calls = TargetCalls::default();
         if let Err(error) = calls.start_idle_helper() {
             // The first call tries again, and returns the error.
@@ -120,7 +120,7 @@ impl LinuxMachine {
             prefaulter: None,
             sizing: PageSizeControl::new(),
             profile_recorder: None,
-            _reserve: ReserveLease,
+            _reserve: StopReserveOnDrop,
         }
     }
 
@@ -136,27 +136,27 @@ impl LinuxMachine {
     }
 
     /// Whether some process was left alone because of `PR_SET_THP_DISABLE`.
-    pub fn saw_thp_disabled(&self) -> bool {
-        self.members.saw_thp_disabled()
+    pub fn has_seen_thp_disabled_process(&self) -> bool {
+        self.members.has_seen_thp_disabled_process()
     }
 
     /// Calls into other processes that took longer than 30 ms.
-    pub fn slow_call_count(&self) -> u64 {
+    pub fn slow_target_call_count(&self) -> u64 {
         self.calls.statistics.slow
     }
 
     /// The highest number of bytes that owners excluded by `MADV_NOHUGEPAGE` at one time.
-    pub fn peak_excluded_bytes(&self) -> u64 {
+    pub fn peak_nohugepage_bytes(&self) -> u64 {
         self.peak_excluded_bytes
     }
 
     /// All managed processes, in the order in which they joined.
     pub fn managed_processes(&self) -> Vec<ManagedProcessView> {
-        self.members.views()
+        self.members.process_views()
     }
 
     /// The cost of finding processes; `None` if the target names its processes.
-    pub fn scan_costs(&self) -> Option<ScanCosts> {
+    pub fn scan_costs(&self) -> Option<ProcessScanCosts> {
         self.target.selector().map(|selector| selector.scan_costs())
     }
 
@@ -179,9 +179,9 @@ impl LinuxMachine {
         &mut self,
         process: ProcessId,
         until: Duration,
-        work: impl FnOnce(&mut dyn Sampler, &mut ProcessSlice) -> Result<T>,
+        work: impl FnOnce(&mut dyn Sampler, &mut ProcessWorkSlice) -> Result<T>,
     ) -> CallResult<T> {
-        let mut slice = ProcessSlice {
+        let mut slice = ProcessWorkSlice {
             deadline: self.to_instant(until),
             member: self.members.get_mut(process)?,
             calls: &mut self.calls,
@@ -193,7 +193,8 @@ impl LinuxMachine {
     /// Adds to the record of a process, if one is kept.
     fn update_profile(&mut self, process: ProcessId, change: impl FnOnce(&mut ProgramProfile)) {
         let recorder = self.profile_recorder.as_mut();
-        if let Some(seen) = recorder.and_then(|recorder| recorder.current_mut(process)) {
+        if let Some(seen) = recorder.and_then(|recorder| recorder.current_run_profile_mut(process))
+        {
             change(seen);
         }
     }
@@ -226,7 +227,7 @@ impl LinuxMachine {
             }
             Some(r) => {
                 if let Some(pages) =
-                    shared_pages::shared_pages_above_limit(&mut self.calls, process, &r)
+                    shared_pages::shared_page_count_above_limit(&mut self.calls, process, &r)
                 {
                     return Ok(Some(PromotionResult::Shared { pages }));
                 }
@@ -234,7 +235,7 @@ impl LinuxMachine {
         }
         let eligible = self
             .sampler
-            .is_still_eligible(member, region, &mut self.calls);
+            .is_region_still_eligible(member, region, &mut self.calls);
         if !eligible.map_err(|error| error.into_machine_error(process))? {
             return Ok(Some(PromotionResult::NotCandidate));
         }
@@ -289,17 +290,27 @@ impl Machine for LinuxMachine {
         let updated =
             self.members
                 .update(&mut self.target, &mut *self.sampler, each, now, deadline);
-        let started = self.members.take_warm_started();
+        let started = self.members.take_warm_started_processes();
         if let Some(recorder) = &mut self.profile_recorder {
-            let sizes = || self.sizing.observed_sizes(now).unwrap_or_default().sizes;
-            recorder.update(self.members.in_join_order(), now, sizes);
+            let sizes = || {
+                self.sizing
+                    .observed_page_sizes(now)
+                    .unwrap_or_default()
+                    .sizes
+            };
+            recorder.update_managed_processes(self.members.processes_in_join_order(), now, sizes);
         }
         if let Some(prefaulter) = &self.prefaulter {
-            prefaulter.follow_managed(&self.members, &started, self.profile_recorder.as_ref());
+            prefaulter.update_followed_processes(
+                &self.members,
+                &started,
+                self.profile_recorder.as_ref(),
+            );
         }
         let members = &self.members;
-        self.sizing.retain(|process| members.get(process).is_some());
-        updated.map(|()| self.members.in_join_order().to_vec())
+        self.sizing
+            .retain_processes(|process| members.get(process).is_some());
+        updated.map(|()| self.members.processes_in_join_order().to_vec())
     }
 
     fn read_memory_state(&mut self) -> CallResult<MemoryState> {
@@ -308,8 +319,8 @@ impl Machine for LinuxMachine {
             machine: self.read_memory_use(&MemoryScope::Machine)?,
             groups: self
                 .groups
-                .read_limited_cgroups(now, self.members.in_join_order()),
-            pressure_percent: system_memory::pressure_percent(),
+                .read_limited_cgroups(now, self.members.processes_in_join_order()),
+            pressure_percent: system_memory::memory_pressure_percent(),
             fmfi: fragmentation::fmfi(),
         })
     }
@@ -318,11 +329,12 @@ impl Machine for LinuxMachine {
         match scope {
             MemoryScope::Machine => system_memory::machine_memory_use()
                 .map_err(|error| MachineError::Other(error.to_string())),
-            MemoryScope::Group(path) => {
-                self.groups.usage_of_cgroup(Path::new(path)).ok_or_else(|| {
+            MemoryScope::Group(path) => self
+                .groups
+                .memory_use_of_cgroup(Path::new(path))
+                .ok_or_else(|| {
                     MachineError::Other(format!("cgroup {path} no longer has a memory limit"))
-                })
-            }
+                }),
         }
     }
 
@@ -352,7 +364,7 @@ impl Machine for LinuxMachine {
                 took,
             });
         }
-        let waiting = self.calls.unanswered_calls();
+        let waiting = self.calls.unresponsive_processes();
         let waiting = waiting.filter(|found| found.waited >= NOT_ANSWERING_AFTER);
         TimedOutCallResults {
             ended,
@@ -385,7 +397,7 @@ impl Machine for LinuxMachine {
         let mut insisting = CollapseRetry::default();
         let (result, took) = loop {
             let served = RESERVE.state().served;
-            let result = self.calls.collapse(&member.handle, region);
+            let result = self.calls.collapse_region(&member.handle, region);
             let served = RESERVE.state().served > served;
             let took = match &result {
                 Ok(answer) => test_costs::spend_promotion_cost(answer.took, served),
@@ -457,14 +469,16 @@ impl Machine for LinuxMachine {
         let left = loop {
             let eligible = self
                 .sampler
-                .is_still_eligible(member, region, &mut self.calls);
+                .is_region_still_eligible(member, region, &mut self.calls);
             if !eligible.map_err(failed)? {
                 let call = "splitting a huge page that is no longer eligible";
                 return Err(refused(call, Errno::EPERM));
             }
-            let call =
-                self.recovery
-                    .split_and_give_back(&member.handle, region, &mut self.calls)?;
+            let call = self.recovery.split_and_give_back_zero_pages(
+                &member.handle,
+                region,
+                &mut self.calls,
+            )?;
             longest_call = longest_call.max(call);
             let left = self.sampler.read_region(member, region).map_err(failed)?;
             if !left.is_some_and(|left| self.recovery.split_was_skipped(&left)) {
@@ -502,7 +516,7 @@ impl Machine for LinuxMachine {
         let rss_bytes =
             process::rss_bytes(process.pid).map_err(|e| e.into_machine_error(process))?;
         if let Some(looks) = &mut self.sizing.mapped_sizes {
-            looks.read_if_due(process, self.began.elapsed());
+            looks.request_read_if_due(process, self.began.elapsed());
         }
         self.update_profile(process, |seen| {
             seen.resident_bytes = seen.resident_bytes.max(rss_bytes);
@@ -518,7 +532,7 @@ impl Machine for LinuxMachine {
         let filler = self.prefault_statistics().unwrap_or_default();
         let own = process::own_cpu_time() + self.calls.statistics.helper_cpu + filler.helper_cpu;
         ManagementCosts {
-            cpu: own.saturating_sub(filler.cpu),
+            cpu: own.saturating_sub(filler.cpumeasuring_cpu_time),
             longest_call: self.calls.statistics.longest,
         }
     }
@@ -563,7 +577,9 @@ impl Sampling for LinuxMachine {
         if let Some(recorder) = &mut self.profile_recorder {
             recorder.record_sample(&sample);
         }
-        self.peak_excluded_bytes = self.peak_excluded_bytes.max(self.members.excluded_bytes());
+        self.peak_excluded_bytes = self
+            .peak_excluded_bytes
+            .max(self.members.nohugepage_bytes());
         Ok(SliceProgress::Done(sample))
     }
 
@@ -590,12 +606,12 @@ impl HugePageReserve for LinuxMachine {
     fn reserve_state(&self) -> ReserveState {
         let state = RESERVE.state();
         let filled = u32_from_f64(state.filled as f64);
-        let fill_cpu = test_costs::fill_cost().map_or(state.fill_cpu, |cost| cost * filled);
+        let fill_cpu = test_costs::configured_fill_cost().map_or(state.fill_cpu, |cost| cost * filled);
         ReserveState { fill_cpu, ..state }
     }
 
     fn set_reserve_target(&mut self, target: ReserveTarget, most: u32) -> CallResult<()> {
-        let pages = match self.groups.own_remaining_bytes() {
+        let pages = match self.groups.own_remaining_memory_bytes() {
             // The reserve is charged to the manager's own cgroup: at most a quarter of what would
             // be left there without it.
             Some(room_bytes) if target.pages > 0 => {

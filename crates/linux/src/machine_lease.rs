@@ -29,8 +29,8 @@ impl MachineLease {
     pub fn acquire(purpose: &str) -> Result<Self> {
         let state = state_dir();
         let instance = ManagerLock::claim(&state, purpose)?;
-        let settings = KernelSettingsGuard::start(&state)?;
-        stop_leftover_damon();
+        let settings = KernelSettingsGuard::restore_leftovers_and_start(&state)?;
+        stop_leftover_damon_session();
         let decision = probe::decide_kernel_methods(&probe::gather_kernel_facts(
             ProbeExtent::ForManaging,
             None,
@@ -55,8 +55,8 @@ impl MachineLease {
 
 /// Stops the kdamond that a manager leaves running if it is killed in a sampling window. It touches
 /// no other program's kdamond. The caller holds the [`ManagerLock`] lock.
-pub fn stop_leftover_damon() {
-    match Damon::default().stop_leftover() {
+pub fn stop_leftover_damon_session() {
+    match Damon::default().stop_leftover_session() {
         Ok(true) => tracing::info!("stopped the DAMON session of a manager that was killed"),
         Ok(false) | Err(DamonError::Absent(_)) => {}
         // DAMON then stays in use, which the probe reports.

@@ -1,14 +1,14 @@
 //! Memory of the machine and of cgroups: how much is left, how fragmented it is, and how to give it
 //! back.
 //!
-//! [`system_memory`] and [`cgroup`] report how much is in use and how long tasks wait for memory.
-//! [`recovery`] gives zero pages back. [`prezeroing`] and [`idle_time`] serve kernels that zero
-//! free memory in advance. `ksm` reports whether equal pages are merged.
+//! [`system_memory`] and [`cgroup_limits`] report how much is in use and how long tasks wait for
+//! memory. [`recovery_method`] gives zero pages back. [`prezeroing`] and [`idle_time_meter`] serve
+//! kernels that zero free memory in advance. `ksm` reports whether equal pages are merged.
 
-pub mod cgroup;
+pub mod cgroup_limits;
 pub mod fragmentation;
-pub mod idle_time;
+pub mod idle_time_meter;
 pub(crate) mod ksm;
 pub mod prezeroing;
-pub mod recovery;
+pub mod recovery_method;
 pub mod system_memory;

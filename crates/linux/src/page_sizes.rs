@@ -5,20 +5,20 @@
 //! applies to every process on the machine: it cannot be set for one process from outside (up to
 //! 7.2).
 //!
-//! `size_switches.rs` turns sizes on, `mapped_sizes.rs` counts the pages that result,
-//! `mapped_size_sampler.rs` reads which pages map a region.
+//! `page_size_switches.rs` turns sizes on, `mapped_page_sizes.rs` counts the pages that result,
+//! `mapped_page_size_sampler.rs` reads which pages map a region.
 
 pub(crate) mod page_size_control;
-pub mod tlb_sizes;
+pub mod tlb_page_sizes;
 
-mod mapped_size_sampler;
-mod mapped_sizes;
-mod size_switches;
+mod mapped_page_size_sampler;
+mod mapped_page_sizes;
+mod page_size_switches;
 
-pub(crate) use mapped_size_sampler::MappedSizeSampler;
-pub use mapped_size_sampler::{ObservedSize, ObservedSizes};
-pub use mapped_sizes::{MappedSizes, read_mapped_sizes};
-pub use size_switches::SizeSwitches;
+pub(crate) use mapped_page_size_sampler::MappedPageSizeSampler;
+pub use mapped_page_size_sampler::{ObservedPageSize, ObservedPageSizes};
+pub use mapped_page_sizes::{MappedPageSizes, read_mapped_page_sizes};
+pub use page_size_switches::PageSizeSwitches;
 
 use crate::machine_lease::thp_settings::read_setting;
 use hawkeye_policy::{PageOrder, PageOrderSet};
@@ -57,7 +57,7 @@ pub enum ThpMode {
 
 /// A size and its setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct SizeSetting {
+pub struct PageSizeSetting {
     /// The size, as an order.
     pub order: PageOrder,
     /// The size in bytes.
@@ -67,13 +67,13 @@ pub struct SizeSetting {
     /// The effect of the setting, where known: `inherit` takes the setting for all sizes.
     pub given_to: Option<ThpMode>,
     /// Counts since the machine started.
-    pub counters: SizeCounters,
+    pub counters: PageSizeCounters,
 }
 
 /// The kernel's counters of a size, for the whole machine: counts since it started, except
 /// `nr_anon` and `nr_anon_partially_mapped`. Counters that the kernel does not have are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct SizeCounters {
+pub struct PageSizeCounters {
     /// Pages given at first touches.
     pub anon_fault_alloc: Option<u64>,
     /// First touches for which no page of the size was available.
@@ -90,7 +90,7 @@ pub struct SizeCounters {
     pub split: Option<u64>,
 }
 
-impl SizeCounters {
+impl PageSizeCounters {
     /// Reads a `stats` folder.
     fn read(folder: &Path) -> Self {
         let count = |name| {
@@ -119,42 +119,42 @@ pub fn available_mthp_sizes(thp: &Path) -> PageOrderSet {
     entries
         .filter_map(|entry| order(entry.file_name().to_str()?))
         // A size for shared memory only (for example 8 KiB) has no switch for anonymous memory.
-        .filter(|order| size_setting_file(thp, *order).exists())
+        .filter(|order| page_size_enabled_file(thp, *order).exists())
         .collect()
 }
 
 /// The switch of a size.
-pub fn size_setting_file(thp: &Path, order: PageOrder) -> PathBuf {
-    size_folder(thp, order).join("enabled")
+pub fn page_size_enabled_file(thp: &Path, order: PageOrder) -> PathBuf {
+    page_size_folder(thp, order).join("enabled")
 }
 
-fn size_folder(thp: &Path, order: PageOrder) -> PathBuf {
+fn page_size_folder(thp: &Path, order: PageOrder) -> PathBuf {
     thp.join(format!("hugepages-{}kB", order.bytes() >> 10))
 }
 
 /// The setting of a size and its effect; `None` if there is no such size.
-pub fn read_size_setting(thp: &Path, order: PageOrder) -> Option<SizeSetting> {
-    let setting = read_setting(&size_setting_file(thp, order)).ok()?;
+pub fn read_page_size_setting(thp: &Path, order: PageOrder) -> Option<PageSizeSetting> {
+    let setting = read_setting(&page_size_enabled_file(thp, order)).ok()?;
     let for_all = || read_setting(&thp.join("enabled")).ok()?.parse().ok();
     let given_to = match setting.as_str() {
         "inherit" => for_all(),
         word => word.parse().ok(),
     };
-    Some(SizeSetting {
+    Some(PageSizeSetting {
         order,
         page_bytes: order.bytes(),
         setting,
         given_to,
-        counters: SizeCounters::read(&size_folder(thp, order).join("stats")),
+        counters: PageSizeCounters::read(&page_size_folder(thp, order).join("stats")),
     })
 }
 
 /// The states of all sizes.
-pub fn read_size_settings(thp: &Path) -> Vec<SizeSetting> {
+pub fn read_page_size_settings(thp: &Path) -> Vec<PageSizeSetting> {
     let orders = available_mthp_sizes(thp);
     orders
         .iter()
-        .filter_map(|order| read_size_setting(thp, order))
+        .filter_map(|order| read_page_size_setting(thp, order))
         .collect()
 }
 
@@ -179,8 +179,8 @@ mod tests {
         folder.file("hugepages-8kB/shmem_enabled", words);
         let inherits = "always [inherit] madvise never\n";
         folder.file("hugepages-2048kB/enabled", inherits);
-        let found = read_size_settings(&folder.0);
-        let summary = |s: &SizeSetting| (s.page_bytes >> 10, s.setting.clone(), s.given_to);
+        let found = read_page_size_settings(&folder.0);
+        let summary = |s: &PageSizeSetting| (s.page_bytes >> 10, s.setting.clone(), s.given_to);
         let expected = [
             (16, "never".into(), Some(ThpMode::Never)),
             (2048, "inherit".into(), Some(ThpMode::Madvise)),

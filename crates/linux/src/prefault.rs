@@ -14,19 +14,19 @@ mod fault_trace;
 mod prefault_calls;
 mod prefault_loop;
 mod prefault_method;
-mod rate_limit;
+mod prefault_rate_limit;
+mod prefault_thread_pool;
 mod spare_cores;
 #[cfg(test)]
 mod stuck_target;
 mod suppressed_processes;
-mod thread_pool;
 mod trace_backoff;
 mod warm_start;
 
 use crate::error::{LinuxError, Result};
 use crate::processes::managed_processes::ManagedProcesses;
 use crate::processes::process::ProcessHandle;
-use crate::sample::page_tables::BoundTarget;
+use crate::sample::page_table_reader::ProcessBpfLinks;
 pub(crate) use fault_trace::FaultTrace;
 use fault_trace::FaultTraceWatchlist;
 use hawkeye_policy::prefault::PrefaultThreadCount;
@@ -109,7 +109,7 @@ struct FollowedProcess {
 impl PrefaultSharedState {
     // A panic cannot leave either value half updated, so poisoning is ignored.
 
-    fn lock_followed(&self) -> MutexGuard<'_, HashMap<ProcessId, FollowedProcess>> {
+    fn lock_followed_processes(&self) -> MutexGuard<'_, HashMap<ProcessId, FollowedProcess>> {
         self.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -120,7 +120,7 @@ impl PrefaultSharedState {
 
 impl Prefaulter {
     /// File descriptors used for each followed process.
-    pub const DESCRIPTORS: usize = ProcessHandle::DESCRIPTORS + BoundTarget::DESCRIPTORS;
+    pub const DESCRIPTORS: usize = ProcessHandle::DESCRIPTORS + ProcessBpfLinks::DESCRIPTORS;
 
     /// Begins to start the filler, which follows no process yet. It fills at most `rate` regions
     /// per second with `threads` threads. `None` for `threads` means as many as there are spare
@@ -166,46 +166,54 @@ impl Prefaulter {
             filled_regions: 0,
             warm_regions,
         };
-        self.watchlist.add(pid)?;
-        let mut all = self.thread.shared.lock_followed();
+        self.watchlist.add_process(pid)?;
+        let mut all = self.thread.shared.lock_followed_processes();
         all.insert(followed.handle.id, followed);
         Ok(())
     }
 
     /// The followed processes.
     pub fn followed_processes(&self) -> Vec<ProcessId> {
-        self.thread.shared.lock_followed().keys().copied().collect()
+        self.thread
+            .shared
+            .lock_followed_processes()
+            .keys()
+            .copied()
+            .collect()
     }
 
-    fn unfollow(&self, process: ProcessId) {
-        self.watchlist.remove(process.pid);
-        self.thread.shared.lock_followed().remove(&process);
+    fn unfollow_process(&self, process: ProcessId) {
+        self.watchlist.remove_process(process.pid);
+        self.thread
+            .shared
+            .lock_followed_processes()
+            .remove(&process);
     }
 
     /// Follows the processes that are managed now, may have huge pages, and have rules that allow
     /// prefault. `started`: processes that have just started another program. `recorder`: what is
     /// known of programs.
-    pub(crate) fn follow_managed(
+    pub(crate) fn update_followed_processes(
         &self,
         members: &ManagedProcesses,
         started: &[ProcessId],
         recorder: Option<&ProfileRecorder>,
     ) {
         for process in started {
-            self.unfollow(*process);
+            self.unfollow_process(*process);
         }
         let is_wanted = |id: &ProcessId| {
             let member = members.get(*id);
             member.is_some_and(|m| !m.thp_disabled && m.terms.prefaults)
         };
-        let order = members.in_join_order().iter().copied();
+        let order = members.processes_in_join_order().iter().copied();
         let wanted: HashSet<ProcessId> = order.filter(is_wanted).collect();
         let followed: HashSet<ProcessId> = self.followed_processes().into_iter().collect();
         for gone in followed.difference(&wanted) {
-            self.unfollow(*gone);
+            self.unfollow_process(*gone);
         }
         for new in wanted.difference(&followed) {
-            let by_rule = members.warm_bytes(*new) / HUGE_PAGE_BYTES;
+            let by_rule = members.warm_start_bytes_of(*new) / HUGE_PAGE_BYTES;
             let known = recorder.and_then(|recorder| recorder.stored_profile(*new));
             let learned = known.map_or(0, ProgramProfile::warm_start_bytes) / HUGE_PAGE_BYTES;
             let warm_regions = self.warm_regions.max(by_rule).max(learned);
@@ -217,14 +225,19 @@ impl Prefaulter {
 
     /// Bytes filled ahead of a process since the last call.
     pub fn take_prefaulted(&self, process: ProcessId) -> u64 {
-        let mut followed = self.thread.shared.lock_followed();
+        let mut followed = self.thread.shared.lock_followed_processes();
         let one = followed.get_mut(&process);
         one.map_or(0, |one| std::mem::take(&mut one.filled_regions)) * HUGE_PAGE_BYTES
     }
 
     /// Sets how many bytes may be filled ahead of a process from now on.
     pub fn set_prefault_room(&self, process: ProcessId, room_bytes: u64) {
-        if let Some(followed) = self.thread.shared.lock_followed().get_mut(&process) {
+        if let Some(followed) = self
+            .thread
+            .shared
+            .lock_followed_processes()
+            .get_mut(&process)
+        {
             followed.room_regions = room_bytes / HUGE_PAGE_BYTES;
         }
     }
@@ -238,7 +251,7 @@ impl Prefaulter {
 impl StartingPrefaulter {
     /// Waits until the filler has started. Fails if this machine does not allow first touches to be
     /// watched.
-    pub fn wait_ready(self) -> Result<Prefaulter> {
+    pub fn wait_until_ready(self) -> Result<Prefaulter> {
         let ended = "the filler's thread ended before it was ready";
         let watchlist = self.watchlists.recv();
         Ok(Prefaulter {
@@ -253,12 +266,12 @@ impl Drop for PrefaultThread {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         // The thread ends late while it loads its programs or gets no core.
-        join_in_time(self.thread.take().into_iter().collect(), PATIENCE);
+        join_threads_in_time(self.thread.take().into_iter().collect(), PATIENCE);
     }
 }
 
 /// Waits for threads that are about to end. Does not wait longer than `patience`.
-fn join_in_time(threads: Vec<JoinHandle<()>>, patience: Duration) {
+fn join_threads_in_time(threads: Vec<JoinHandle<()>>, patience: Duration) {
     let deadline = Instant::now() + patience;
     while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));

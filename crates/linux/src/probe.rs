@@ -1,29 +1,29 @@
 //! What this kernel lets a manager do: facts first, then a decision, then the reasons.
 //!
-//! [`facts`] tries every primitive on a throw-away child. [`mod@decide`] is pure and turns facts
-//! into capabilities. Each capability has how it was checked, what is lost without it, and what
-//! would provide it. [`kernel_backend`] sets up what was chosen.
+//! [`kernel_facts`] tries every primitive on a throw-away child. [`kernel_decision`] is pure and
+//! turns facts into capabilities. Each capability has how it was checked, what is lost without it,
+//! and what would provide it. [`set_up_chosen_methods`] sets up what was chosen.
 //!
-//! Read `facts.rs` first, then `decide.rs`.
+//! Read `kernel_facts.rs` first, then `kernel_decision.rs`.
 
 pub mod userfaultfd;
 
-pub mod decide;
-pub mod facts;
-pub mod host;
+pub mod host_facts;
+pub mod kernel_decision;
+pub mod kernel_facts;
 pub mod mthp_sizes;
 pub mod prezeroing;
 mod probe_child;
 
-pub use decide::{Capability, KernelDecision, decide};
-pub use facts::{KernelFacts, PageMarkAfterSplit, ProbeExtent, gather_kernel_facts};
+pub use kernel_decision::{KernelDecision, ManagerCapability, decide_with_best_sampler};
+pub use kernel_facts::{KernelFacts, PageMarkAfterSplit, ProbeExtent, gather_kernel_facts};
 
 use crate::error::{LinuxError, Result};
-use crate::machine::KernelBackend;
-use crate::sample::page_tables::PageTableReader;
+use crate::machine::ChosenKernelMethods;
+use crate::sample::page_table_reader::PageTableReader;
 use crate::sample::sampler::{AccessBitBackend, SamplerBackend};
 use crate::test_costs;
-use decide::SamplerKind;
+use kernel_decision::SamplerKind;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ impl KernelCheckResult {
 /// - `HAWKEYE_TEST_COSTS` does not name a file of costs.
 pub fn decide_kernel_methods(facts: &KernelFacts) -> Result<KernelDecision> {
     let mut decision = decide_by_requested_sampler(facts)?;
-    let given = test_costs::configured()?.and_then(|costs| costs.first_touch_ns);
+    let given = test_costs::configured_test_costs()?.and_then(|costs| costs.first_touch_ns);
     if let (Some(ns), SamplerKind::AccessBits) = (given, decision.sampler) {
         decision.first_touch_cost = Duration::from_nanos(ns);
     }
@@ -62,11 +62,11 @@ pub fn decide_kernel_methods(facts: &KernelFacts) -> Result<KernelDecision> {
 }
 
 fn decide_by_requested_sampler(facts: &KernelFacts) -> Result<KernelDecision> {
-    let Some(asked) = requested_sampler() else {
-        return Ok(decide(facts));
+    let Some(asked) = requested_sampler_name() else {
+        return Ok(decide_with_best_sampler(facts));
     };
     match asked.parse() {
-        Ok(kind) => decide::decide_with_sampler(kind, facts),
+        Ok(kind) => kernel_decision::decide_with_sampler(kind, facts),
         Err(_) => Err(LinuxError::Sampler {
             asked,
             why: "the value must be access-bits, damon or population".into(),
@@ -74,17 +74,17 @@ fn decide_by_requested_sampler(facts: &KernelFacts) -> Result<KernelDecision> {
     }
 }
 
-fn requested_sampler() -> Option<String> {
+fn requested_sampler_name() -> Option<String> {
     let asked = std::env::var_os("HAWKEYE_SAMPLER")?;
     Some(asked.to_string_lossy().into_owned())
 }
 
 /// Sets up what the decision chose.
-pub fn kernel_backend(decision: &KernelDecision) -> Result<KernelBackend> {
-    Ok(KernelBackend {
+pub fn set_up_chosen_methods(decision: &KernelDecision) -> Result<ChosenKernelMethods> {
+    Ok(ChosenKernelMethods {
         sampler: match decision.sampler {
             SamplerKind::AccessBits => SamplerBackend::AccessBits(Box::new(AccessBitBackend {
-                tables: PageTableReader::load()?,
+                tables: PageTableReader::load_bpf_programs()?,
                 walk_costs: None,
                 counters: None,
                 first_touch_cost: decision.first_touch_cost,

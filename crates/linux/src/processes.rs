@@ -22,7 +22,7 @@ pub mod mappings;
 pub(crate) mod pid_namespace;
 pub(crate) mod proc_scanner;
 pub mod process;
-pub(crate) mod process_reader;
+pub(crate) mod process_reader_thread;
 pub(crate) mod process_selector;
 pub mod program_allocator;
 pub mod schedstat;

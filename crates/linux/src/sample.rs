@@ -11,11 +11,11 @@
 //!  process_meter    all of it for one process, for `advise`
 //! ```
 //!
-//! Read [`sampler`] first, then [`page_tables`].
+//! Read [`sampler`] first, then [`page_table_reader`].
 
 pub mod clear_refs;
 pub mod counters;
-pub mod page_tables;
+pub mod page_table_reader;
 pub mod pagemap;
 pub mod process_meter;
 pub mod random;

@@ -2,8 +2,8 @@
 //! host. For tests only.
 
 use crate::error::{LinuxError, Result};
-use crate::probe::mthp_sizes::TouchCosts;
-use crate::processes::process::thread_cpu_time;
+use crate::probe::mthp_sizes::FirstTouchCosts;
+use crate::processes::process::calling_thread_cpu_time;
 use hawkeye_policy::walk_rate::WalkCosts;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ pub struct TestCosts {
     /// Costs of page walks.
     pub walks: Option<WalkCosts>,
     /// Costs of first touches, where the kernel offers pages of several sizes.
-    pub touches: Option<TouchCosts>,
+    pub touches: Option<FirstTouchCosts>,
 }
 
 impl TestCosts {
@@ -52,7 +52,7 @@ impl TestCosts {
             Err(format!("fill_us must be at most {promotion}"))
         } else if !costs.walks.as_ref().is_none_or(WalkCosts::is_sound) {
             Err("walks does not contain valid costs of page walks".into())
-        } else if !costs.touches.is_none_or(TouchCosts::is_sound) {
+        } else if !costs.touches.is_none_or(FirstTouchCosts::is_sound) {
             Err("touches does not contain valid costs of first touches".into())
         } else {
             Ok(costs)
@@ -63,7 +63,10 @@ impl TestCosts {
         let invalid = |why| io::Error::new(io::ErrorKind::InvalidData, why);
         fs::read_to_string(path)
             .and_then(|text| Self::parse(&text).map_err(invalid))
-            .map_err(LinuxError::file("reading the test's costs from", path))
+            .map_err(LinuxError::wrap_io_error(
+                "reading the test's costs from",
+                path,
+            ))
     }
 }
 
@@ -71,7 +74,7 @@ static GIVEN: OnceLock<Option<TestCosts>> = OnceLock::new();
 
 /// The costs in the file named by `HAWKEYE_TEST_COSTS`, which is read once. `None` if the variable
 /// is not set.
-pub fn configured() -> Result<Option<&'static TestCosts>> {
+pub fn configured_test_costs() -> Result<Option<&'static TestCosts>> {
     if let Some(given) = GIVEN.get() {
         return Ok(given.as_ref());
     }
@@ -87,15 +90,15 @@ pub fn configured() -> Result<Option<&'static TestCosts>> {
 
 /// Sets the costs of this process from a file, as if `HAWKEYE_TEST_COSTS` named it. It is for tests
 /// that run a manager in their own process. It has no effect once costs were read.
-pub fn configure_from_file(path: &Path) -> Result<()> {
+pub fn configure_test_costs_from_file(path: &Path) -> Result<()> {
     let costs = TestCosts::read_from_file(path)?;
     GIVEN.get_or_init(|| Some(costs));
     Ok(())
 }
 
 /// The CPU time of a fill of the reserve, if a test sets it.
-pub(crate) fn fill_cost() -> Option<Duration> {
-    let costs = configured().ok().flatten()?;
+pub(crate) fn configured_fill_cost() -> Option<Duration> {
+    let costs = configured_test_costs().ok().flatten()?;
     let fill_us = costs.fill_us.or(costs.promotion_us.map(|_| 0));
     fill_us.map(Duration::from_micros)
 }
@@ -103,18 +106,20 @@ pub(crate) fn fill_cost() -> Option<Duration> {
 /// How long a promotion took: `took`, or the cost that a test sets. In the second case this uses
 /// that much CPU time before it returns. `served`: the reserve gave the huge page.
 pub(crate) fn spend_promotion_cost(took: Duration, served: bool) -> Duration {
-    let given = configured()
+    let given = configured_test_costs()
         .ok()
         .flatten()
         .and_then(|costs| costs.promotion_us);
     let Some(ready) = given.map(Duration::from_micros) else {
         return took;
     };
-    let fill = fill_cost().filter(|_| !served).unwrap_or_default();
+    let fill = configured_fill_cost()
+        .filter(|_| !served)
+        .unwrap_or_default();
     let cost = ready + fill;
     // Budgets count CPU time too. On a busy machine, that can be any share of the time that passes.
-    let before = thread_cpu_time();
-    while thread_cpu_time().saturating_sub(before) < cost {
+    let before = calling_thread_cpu_time();
+    while calling_thread_cpu_time().saturating_sub(before) < cost {
         hint::spin_loop();
     }
     cost

@@ -17,7 +17,7 @@ mod held_pages;
 mod pinned_pages;
 
 use crate::prelude::*;
-use hawkeye_linux::memory::fragmentation::FreeBlocks;
+use hawkeye_linux::memory::fragmentation::FreeMemorySummary;
 use held_pages::HeldPages;
 use pinned_pages::PinnedPages;
 use std::fs;
@@ -71,12 +71,15 @@ pub(super) fn run_fragment(args: &FragmentArgs, console: &mut Console) -> Worklo
     serve_until_quit(console)
 }
 
-fn read_free_blocks() -> WorkloadResult<FreeBlocks> {
-    FreeBlocks::read().map_err(WorkloadError::wrap_system_error("/proc/buddyinfo"))
+fn read_free_blocks() -> WorkloadResult<FreeMemorySummary> {
+    FreeMemorySummary::read().map_err(WorkloadError::wrap_system_error("/proc/buddyinfo"))
 }
 
 /// Spares `spare` bytes. Returns the mapping and the number of bytes that are filled.
-fn fill_free_memory(spare: u64, free: FreeBlocks) -> WorkloadResult<(WorkloadMemory, usize)> {
+fn fill_free_memory(
+    spare: u64,
+    free: FreeMemorySummary,
+) -> WorkloadResult<(WorkloadMemory, usize)> {
     let bytes = free.bytes.saturating_sub(spare) as usize / REGION * REGION;
     if bytes == 0 {
         return Err(WorkloadError::Usage(format!(

@@ -59,7 +59,8 @@ impl DaemonOptions {
             return Ok(ExitCode::SUCCESS);
         }
         let session = PreparedSession::for_daemon(&config)?;
-        let (scope, waker) = ManagedTarget::whole_machine(config.rules.clone(), config.selection)?;
+        let (scope, waker) =
+            ManagedTarget::whole_machine_with_waker(config.rules.clone(), config.selection)?;
         // The guard that restores settings must be dropped after all managing has ended. What is
         // declared first here is dropped last.
         let ActiveSession {
@@ -108,7 +109,7 @@ impl DaemonOptions {
             }
             let machine = manager.machine();
             status.fill = machine.prefault_statistics().map(prefault_status);
-            status.slow_calls = machine.slow_call_count();
+            status.slow_calls = machine.slow_target_call_count();
             // Only the loop itself can show that it still runs.
             if machine.now() >= watchdog_due {
                 watchdog_due = machine.now() + WATCHDOG_INTERVAL;
@@ -117,12 +118,12 @@ impl DaemonOptions {
             // This reads some files, so not in every step.
             if machine.now() >= sizes_due {
                 sizes_due = machine.now() + PAGE_SIZES_INTERVAL;
-                status.page_sizes = machine.observed_sizes();
+                status.page_sizes = machine.observed_page_sizes();
             }
             services.answer_requests(&mut manager, &status);
         }
         services.answer_requests(&mut manager, &status);
-        manager.machine_mut().save_profiles();
+        manager.machine_mut().save_program_profiles();
         notify_systemd(&[NotifyState::Stopping]);
         if let Some(Err(error)) = recording.map(ActiveRecording::finish) {
             tracing::warn!("recording not finished: {error:#}");

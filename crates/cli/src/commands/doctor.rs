@@ -5,7 +5,7 @@ use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::LinuxError;
 use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
-use hawkeye_linux::machine_lease::stop_leftover_damon;
+use hawkeye_linux::machine_lease::stop_leftover_damon_session;
 use hawkeye_linux::machine_lease::thp_settings::{KernelSettingsGuard, SHRINK_UNDERUSED, THP_DIR};
 use hawkeye_linux::probe::{self, KernelCheckResult, KernelDecision, KernelFacts, ProbeExtent};
 use serde::Serialize;
@@ -38,7 +38,7 @@ struct DoctorReport {
 impl DoctorOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let facts = gather_kernel_facts()?;
-        let mut decision = probe::decide(&facts);
+        let mut decision = probe::decide_with_best_sampler(&facts);
         decision.notes.extend(kernel_split_note());
         let report = DoctorReport { decision, facts };
         print_text_or_json(self.json, &report, doctor_text)?;
@@ -51,8 +51,8 @@ fn gather_kernel_facts() -> Result<KernelFacts, LinuxError> {
     let state = state_dir();
     match ManagerLock::claim(&state, "doctor") {
         Ok(_instance) => {
-            let mut settings = KernelSettingsGuard::start(&state)?;
-            stop_leftover_damon();
+            let mut settings = KernelSettingsGuard::restore_leftovers_and_start(&state)?;
+            stop_leftover_damon_session();
             probe::gather_kernel_facts(ProbeExtent::Everything, Some(&mut settings))
         }
         Err(_) => probe::gather_kernel_facts(ProbeExtent::Everything, None),

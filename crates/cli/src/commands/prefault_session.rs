@@ -4,8 +4,8 @@ use crate::config::{PrefaultMode, PrefaultSettings};
 use anyhow::{Context, Result, anyhow};
 use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::machine_lease::thp_settings::{
-    HugePageFaults, KernelSettingsGuard, avoid_huge_zero_page, enabled_file, read_setting,
-    uses_huge_zero_page,
+    HugePageFaultSwitch, KernelSettingsGuard, enabled_file, read_setting,
+    set_huge_zero_page_avoided, uses_huge_zero_page,
 };
 use hawkeye_linux::prefault::{Prefaulter, StartingPrefaulter};
 use hawkeye_manager::Manager;
@@ -21,7 +21,7 @@ pub struct PrefaultSession {
     pub choice: Option<PrefaultChoice>,
     fault_ahead: Option<Prefaulter>,
     warm_bytes: u64,
-    huge_faults: Option<HugePageFaults>,
+    huge_faults: Option<HugePageFaultSwitch>,
     /// Whether `use_zero_page` is off at the moment; `None`: the manager leaves it alone.
     spares_zero_page: Option<bool>,
 }
@@ -86,8 +86,8 @@ impl PrefaultSession {
             ..Self::default()
         };
         if wanted.huge_faults {
-            let huge_faults = filling.huge_faults.insert(HugePageFaults::default());
-            let allowed = huge_faults.allow(true, settings);
+            let huge_faults = filling.huge_faults.insert(HugePageFaultSwitch::default());
+            let allowed = huge_faults.set_allowed(true, settings);
             allowed.context("can't enable huge pages at page faults")?;
         }
         let Some(starting) = prepared else {
@@ -95,9 +95,9 @@ impl PrefaultSession {
         };
         let avoid = may_avoid_huge_zero_page(wanted);
         let started = starting.and_then(|starting| {
-            let ready = starting.wait_ready()?;
+            let ready = starting.wait_until_ready()?;
             if avoid {
-                avoid_huge_zero_page(true, settings)?;
+                set_huge_zero_page_avoided(true, settings)?;
             }
             Ok(ready)
         });
@@ -138,13 +138,13 @@ impl PrefaultSession {
     ) {
         let allowed = manager.promotion_held_by().is_none() && !manager.is_paused();
         if let Some(huge_faults) = &mut self.huge_faults {
-            if let Err(error) = huge_faults.allow(allowed, settings) {
+            if let Err(error) = huge_faults.set_allowed(allowed, settings) {
                 tracing::warn!("huge pages at page faults not switched: {error}");
             }
         }
         if self.spares_zero_page == Some(!allowed) {
             self.spares_zero_page = Some(allowed);
-            if let Err(error) = avoid_huge_zero_page(allowed, settings) {
+            if let Err(error) = set_huge_zero_page_avoided(allowed, settings) {
                 tracing::warn!("use_zero_page not switched: {error}");
             }
         }

@@ -6,7 +6,7 @@ use crate::daemon::protocol::PrezeroingStatus;
 use hawkeye_linux::LinuxError;
 use hawkeye_linux::error::Result;
 use hawkeye_linux::machine_lease::thp_settings::KernelSettingsGuard;
-use hawkeye_linux::memory::idle_time::IdleTime;
+use hawkeye_linux::memory::idle_time_meter::IdleTimeMeter;
 use hawkeye_linux::memory::prezeroing::{LOAD_COMMAND, PrezeroingFiles, PrezeroingState};
 use hawkeye_linux::memory::system_memory;
 use hawkeye_policy::BASE_PAGE_BYTES;
@@ -19,7 +19,7 @@ pub struct PrezeroingController {
     sys: PrezeroingFiles,
     settings: PrezeroingSettings,
     pace: ZeroingRateControl,
-    idle: IdleTime,
+    idle: IdleTimeMeter,
     due: Duration,
     /// Whether the module has our settings at the moment.
     set: bool,
@@ -45,7 +45,7 @@ impl PrezeroingController {
             sys,
             settings,
             pace: ZeroingRateControl::new(settings.bounds),
-            idle: IdleTime::default(),
+            idle: IdleTimeMeter::default(),
             due: Duration::ZERO,
             set: false,
             trouble: None,
@@ -88,12 +88,12 @@ impl PrezeroingController {
         standing: ManagerStateForZeroing,
         guard: &mut KernelSettingsGuard,
     ) -> Result<PrezeroingStatus> {
-        let idle = self.idle.idle_share();
+        let idle = self.idle.idle_share_since_last_call();
         let Some(found) = self.sys.read_state()? else {
             return Ok(PrezeroingStatus::default());
         };
         let free_bytes = system_memory::free_memory_bytes()?;
-        let pages = found.total_pages();
+        let pages = found.total_page_counts();
         let seen = ZeroingConditions {
             free: free_bytes / BASE_PAGE_BYTES,
             zeroed: pages.free,
@@ -153,7 +153,7 @@ impl PrezeroingController {
             (_, true) => "set by the module's parameters while paused".into(),
         };
         // Read again, because the settings may just have been restored.
-        let module = self.sys.read_module()?;
+        let module = self.sys.read_module_settings()?;
         Ok((origin, module.map(|module| module.pages_per_second)))
     }
 }
@@ -206,8 +206,11 @@ mod tests {
 
         fn guard(&self) -> KernelSettingsGuard {
             let folder = self.0.path();
-            KernelSettingsGuard::start_with(folder, WritableSettingFiles::under(folder))
-                .expect("the guard starts")
+            KernelSettingsGuard::restore_and_start_for_files(
+                folder,
+                WritableSettingFiles::under(folder),
+            )
+            .expect("the guard starts")
         }
     }
 
@@ -265,7 +268,7 @@ mod tests {
         assert_eq!(kernel.module_settings(), format!("{rate} Y"));
         // All free memory is zeroed.
         kernel.set("kernel/mm/prezero/node0-Normal/free", &u32::MAX.to_string());
-        zeroing.idle = IdleTime::default();
+        zeroing.idle = IdleTimeMeter::default();
         let status = zeroing.adjust_if_due(at(1, false, false), &mut guard);
         assert_eq!(status.and_then(|status| status.pages_per_s), Some(512));
     }

@@ -3,17 +3,17 @@
 use crate::output;
 use anyhow::Result;
 use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
-use hawkeye_linux::machine_lease::stop_leftover_damon;
+use hawkeye_linux::machine_lease::stop_leftover_damon_session;
 use hawkeye_linux::machine_lease::thp_settings::{
-    RestoredKernelSetting, SettingRestoreResult, restore_leftovers,
+    SettingRestoreReport, SettingRestoreResult, restore_leftover_settings,
 };
 use std::process::ExitCode;
 
 pub fn execute() -> Result<ExitCode> {
     let state = state_dir();
     let _instance = ManagerLock::claim(&state, "restore")?;
-    stop_leftover_damon();
-    let restored = restore_leftovers(&state)?;
+    stop_leftover_damon_session();
+    let restored = restore_leftover_settings(&state)?;
     if restored.is_empty() {
         output::print_to_stdout("Nothing to restore: every setting is as it was found.\n")?;
     }
@@ -21,6 +21,6 @@ pub fn execute() -> Result<ExitCode> {
         output::print_to_stdout(&format!("{outcome}\n"))?;
     }
     let failed =
-        |outcome: &RestoredKernelSetting| matches!(outcome.became, SettingRestoreResult::Failed(_));
+        |outcome: &SettingRestoreReport| matches!(outcome.became, SettingRestoreResult::Failed(_));
     Ok(ExitCode::from(u8::from(restored.iter().any(failed))))
 }

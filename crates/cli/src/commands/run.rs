@@ -10,7 +10,7 @@ use hawkeye_linux::ManagedTarget;
 use hawkeye_linux::machine_lease::thp_settings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::processes::program_allocator;
-use hawkeye_linux::stop::unblock_signals;
+use hawkeye_linux::stop_signals::unblock_signals_in_child;
 use hawkeye_policy::BehaviourProfile;
 use std::ffi::OsString;
 use std::path::Path;
@@ -82,7 +82,7 @@ impl RunOptions {
             command.env(&variable.name, &variable.value);
             eprintln!("hawkeye: {variable}; --first-touch off leaves it out");
         }
-        unblock_signals(&mut command);
+        unblock_signals_in_child(&mut command);
         let child = command.spawn();
         let child = child.with_context(|| format!("can't start {name}"))?;
         let root = ProcessHandle::open_child(child.id())?;

@@ -14,10 +14,10 @@ use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{KernelThpRules, KhugepagedMode};
 use hawkeye_linux::prefault::profile_store::{ProfileStore, profile_dir};
-use hawkeye_linux::probe::{self, decide::SamplerKind};
+use hawkeye_linux::probe::{self, kernel_decision::SamplerKind};
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::walk_costs::{self, CurrentWalkCosts};
-use hawkeye_linux::stop::StopSignals;
+use hawkeye_linux::stop_signals::StopSignals;
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies::NoPromotion;
@@ -32,7 +32,7 @@ pub struct PreparedSession {
     signals: StopSignals,
     policy: Box<dyn Policy>,
     settings: Settings,
-    backend: hawkeye_linux::KernelBackend,
+    backend: hawkeye_linux::ChosenKernelMethods,
     prefault: PrefaultSession,
     sizes: Option<ProbedSizeSwitches>,
     learned: Option<ProfileStore>,
@@ -151,11 +151,11 @@ impl PreparedSession {
                 tracing::warn!("{refill}: {error}");
             }
         }
-        let mut backend = probe::kernel_backend(lease.decision())?;
+        let mut backend = probe::set_up_chosen_methods(lease.decision())?;
         if policy.sample_kinds().includes_overhead() {
             let costs = walk_costs()
                 .context("can't measure overhead here; --policy hawkeye-g does not need it")?;
-            backend.prepare_overhead(costs, config.counters);
+            backend.enable_overhead_estimate(costs, config.counters);
         }
         // Before the filler starts: it changes settings that this check depends on.
         let sizes =
@@ -193,10 +193,10 @@ impl PreparedSession {
         let mut machine = LinuxMachine::new(self.backend, scope, self.signals);
         self.prefault.attach_to_machine(&mut machine);
         if let Some((switches, costs)) = self.sizes {
-            machine.enable_size_choice(switches, costs);
+            machine.enable_page_size_choice(switches, costs);
         }
         if let Some(learned) = self.learned {
-            machine.enable_profiles(learned);
+            machine.enable_program_profiles(learned);
         }
         let manager = Manager::new(machine, self.policy, self.settings)?;
         Ok(ActiveSession {
@@ -243,18 +243,18 @@ impl PreparedSession {
         let policy = manager.policy().name();
         let waited = session_summary::budget_wait_note(&manager);
         let (mut machine, journal) = manager.into_machine_and_journal();
-        machine.read_sizes_now();
-        machine.save_profiles();
+        machine.read_page_sizes_now();
+        machine.save_program_profiles();
         let mut notes = session_summary::journal_notes(&journal);
         notes.extend(waited);
-        let refused = machine.peak_excluded_bytes();
+        let refused = machine.peak_nohugepage_bytes();
         if refused > 0 {
             let refused = format_bytes(refused);
             notes.push(format!(
                 "{refused} were left alone: the program excludes them (MADV_NOHUGEPAGE)"
             ));
         }
-        if machine.saw_thp_disabled() {
+        if machine.has_seen_thp_disabled_process() {
             let disabled = "huge pages are disabled for it (PR_SET_THP_DISABLE)";
             notes.push(format!("a process was left alone: {disabled}"));
         }
@@ -282,7 +282,7 @@ impl PreparedSession {
             scanned: totals.scanned,
             samples: totals.samples,
             errors: totals.errors,
-            page_sizes: machine.observed_sizes(),
+            page_sizes: machine.observed_page_sizes(),
             manager_cpu_s: own_costs.cpu.saturating_sub(cpu_before).as_secs_f64(),
             longest_call_ms: own_costs.longest_call.as_secs_f64() * 1e3,
             program: ProgramResourceUse {

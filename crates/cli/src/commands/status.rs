@@ -191,7 +191,7 @@ fn push_process_table(out: &mut String, processes: &[ProcessStatus], managed: us
 mod tests {
     use super::*;
     use crate::daemon::full_status;
-    use hawkeye_linux::page_sizes::{ObservedSize, ObservedSizes};
+    use hawkeye_linux::page_sizes::{ObservedPageSize, ObservedPageSizes};
     use hawkeye_policy::{TranslationOverhead, TranslationOverheadSource};
 
     #[test]
@@ -220,12 +220,12 @@ mod tests {
             zeroing.served_pages = 1 << 30;
             zeroing.pace = "no module zeroes memory; `modprobe prezero` loads one".into();
         }
-        let size = ObservedSize {
+        let size = ObservedPageSize {
             page_bytes: 1 << 20,
             pages: 99_999_999,
             given_on_machine: Some(999_999_999),
         };
-        status.page_sizes = Some(ObservedSizes {
+        status.page_sizes = Some(ObservedPageSizes {
             age_s: 1e6,
             complete: false,
             sizes: vec![size; 8],

@@ -1,6 +1,6 @@
 //! The journal on disk: JSON lines in a file with one rotated predecessor.
 
-use hawkeye_linux::machine_lease::own_files::is_trusted;
+use hawkeye_linux::machine_lease::own_files::is_trusted_uid;
 use hawkeye_manager::{Journal, JournalEntry};
 use serde::Serialize;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -165,7 +165,7 @@ impl OpenJournalFile {
 
 fn require_trusted_owner(found: &Metadata) -> io::Result<()> {
     let owner = found.uid();
-    if is_trusted(owner) {
+    if is_trusted_uid(owner) {
         return Ok(());
     }
     Err(io::Error::new(

@@ -6,7 +6,7 @@
 //! names carry units.
 
 use crate::view::{AddressStrip, Explanation, ManagerStatus};
-use hawkeye_linux::page_sizes::ObservedSizes;
+use hawkeye_linux::page_sizes::ObservedPageSizes;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -83,7 +83,7 @@ pub struct DaemonStatus {
     /// Free memory that the kernel zeroes in advance; `None` on kernels that can't.
     pub prezeroing: Option<PrezeroingStatus>,
     /// Pages by size in managed processes; `None` where all have 4 KiB or 2 MiB.
-    pub page_sizes: Option<ObservedSizes>,
+    pub page_sizes: Option<ObservedPageSizes>,
     /// Calls into other processes that took longer than 30 ms; after one the manager backs off.
     #[serde(default)]
     pub slow_calls: u64,

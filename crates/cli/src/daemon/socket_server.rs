@@ -79,7 +79,8 @@ fn bind_for_all_users(path: &Path) -> Result<UnixListener> {
 
 fn accept_with_peer(listener: &UnixListener) -> io::Result<(UnixStream, Peer)> {
     let (stream, _) = listener.accept()?;
-    let credentials = ClientCredentials::of_peer(stream.as_fd()).map_err(io::Error::other)?;
+    let credentials =
+        ClientCredentials::of_socket_peer(stream.as_fd()).map_err(io::Error::other)?;
     let credentials = Some(credentials);
     Ok((stream, Peer { credentials }))
 }
@@ -128,7 +129,8 @@ impl RequestHandler {
             began: Instant::now(),
             others: Mutex::new(UserRateLimits::new()?),
             may_see_addresses: |peer, pid| {
-                peer.credentials.is_some_and(|it| it.may_see_addresses(pid))
+                peer.credentials
+                    .is_some_and(|it| it.may_see_addresses_of(pid))
             },
         })
     }

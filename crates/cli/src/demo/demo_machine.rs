@@ -2,11 +2,13 @@
 
 use super::reader_size::ReaderSize;
 use anyhow::{Context, Result, bail};
-use hawkeye_linux::machine_lease::thp_settings::{enabled_file, limit_khugepaged, read_setting};
+use hawkeye_linux::machine_lease::thp_settings::{
+    enabled_file, limit_khugepaged_and_enable_shrinker, read_setting,
+};
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::probe;
 use hawkeye_linux::processes::process::{self, ProcessHandle, own_cpu_time};
-use hawkeye_linux::stop::{StopSignals, unblock_signals};
+use hawkeye_linux::stop_signals::{StopSignals, unblock_signals_in_child};
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{Event, Journal, LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies;
@@ -71,7 +73,10 @@ impl DemoMachine {
         if read_setting(&enabled)? != "madvise" {
             lease.settings().set(&enabled, "madvise")?;
         }
-        limit_khugepaged(lease.settings(), BloatThreshold::default().zero_pages())?;
+        limit_khugepaged_and_enable_shrinker(
+            lease.settings(),
+            BloatThreshold::default().zero_pages(),
+        )?;
         Ok(Ok(Self(lease)))
     }
 
@@ -198,7 +203,7 @@ impl DemoMachine {
     ) -> Result<(Journal, Duration)> {
         let policy = policies::make_policy_by_name(policy, &settings.policy_settings())?;
         // No policy of the demo needs overhead, so nothing is prepared for it.
-        let means = probe::kernel_backend(self.0.decision())?;
+        let means = probe::set_up_chosen_methods(self.0.decision())?;
         let scope = ManagedTarget::Processes(vec![ProcessHandle::open_child(program.child.id())?]);
         let before = own_cpu_time();
         let machine = LinuxMachine::new(means, scope, StopSignals::disabled());
@@ -253,7 +258,7 @@ impl RunningDemoProgram {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("demo-program").args(words.split_whitespace());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        unblock_signals(&mut command);
+        unblock_signals_in_child(&mut command);
         let mut child = command.spawn().context("can't start a demo program")?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             bail!("the demo program has no pipe for input or output");

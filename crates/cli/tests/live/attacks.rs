@@ -79,7 +79,7 @@ fn a_user_that_has_filled_all_slots_loses_one_to_a_larger_process_of_another() {
     let database = DiscoveredProgram::start(&machine);
     daemon.wait_for_status(SOON, |status| manages(status, database.pid()));
     assert_eq!(daemon.status()["managed"], 6, "{}", daemon.status());
-    let family = hawkeye_linux::processes::process::process_and_descendants(attacker.pid());
+    let family = hawkeye_linux::processes::process::pids_of_process_and_descendants(attacker.pid());
     let mut family: BTreeSet<u32> = family.collect();
     family.remove(&attacker.pid());
     assert_eq!(family.len(), 12);

@@ -7,10 +7,10 @@ use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::counters::CounterEventCodes;
-use hawkeye_linux::sample::page_tables::{BoundTarget, PageTableReader, WalkDetail};
+use hawkeye_linux::sample::page_table_reader::{PageTableReader, ProcessBpfLinks, WalkDetail};
 use hawkeye_linux::sample::walk_costs;
-use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::{KernelBackend, test_costs};
+use hawkeye_linux::stop_signals::StopSignals;
+use hawkeye_linux::{ChosenKernelMethods, test_costs};
 use hawkeye_linux::{LinuxMachine, ManagedTarget};
 use hawkeye_manager::{Machine as _, Sampling as _};
 use hawkeye_policy::{ProcessId, ProcessSample, RegionSample};
@@ -185,7 +185,7 @@ pub fn machine(test: TestName) -> Option<TestMachine> {
         state,
     };
     machine.set_costs(&costs(promotion_us()));
-    test_costs::configure_from_file(&machine.costs).expect("the costs can be read");
+    test_costs::configure_test_costs_from_file(&machine.costs).expect("the costs can be read");
     Some(machine)
 }
 
@@ -390,19 +390,21 @@ impl AttachedManager {
 }
 
 /// What a manager inside the test process uses, with the tests' costs.
-pub fn kernel_backend() -> KernelBackend {
+pub fn kernel_backend() -> ChosenKernelMethods {
     let facts = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)
         .expect("the machine can be probed");
     let decision = probe::decide_kernel_methods(&facts).expect("the machine can be managed");
-    let mut means = probe::kernel_backend(&decision).expect("the kernel interfaces can be set up");
+    let mut means =
+        probe::set_up_chosen_methods(&decision).expect("the kernel interfaces can be set up");
     // The folder is not used, because the costs are given.
-    let costs = walk_costs::load_or_measure(Path::new("/nonexistent")).expect("costs are given");
-    means.prepare_overhead(costs.into(), CounterEventCodes::default());
+    let costs =
+        walk_costs::load_or_measure_costs(Path::new("/nonexistent")).expect("costs are given");
+    means.enable_overhead_estimate(costs.into(), CounterEventCodes::default());
     means
 }
 
 /// The machine of a manager inside the test process, with one managed process.
-pub fn machine_of(means: KernelBackend, pid: u32) -> (LinuxMachine, ProcessId) {
+pub fn machine_of(means: ChosenKernelMethods, pid: u32) -> (LinuxMachine, ProcessId) {
     let scope = ManagedTarget::Processes(vec![
         ProcessHandle::open(pid).expect("the process can be opened"),
     ]);
@@ -439,9 +441,9 @@ pub fn compile(machine: &TestMachine, source: &str, name: &str, options: &[&str]
 }
 
 /// The ranges of a process that may have huge pages.
-pub fn eligible(tables: &PageTableReader, target: &BoundTarget) -> Vec<Range<u64>> {
+pub fn eligible(tables: &PageTableReader, target: &ProcessBpfLinks) -> Vec<Range<u64>> {
     let mappings = tables.list_mappings(target);
-    mappings::eligible_ranges(&mappings.expect("the mappings can be listed")).ranges
+    mappings::collect_eligible_ranges(&mappings.expect("the mappings can be listed")).ranges
 }
 
 /// The same, and their regions, from its page tables.
@@ -449,10 +451,12 @@ pub fn read_regions(
     tables: &mut PageTableReader,
     pid: u32,
 ) -> (Vec<Range<u64>>, Vec<RegionSample>) {
-    let target = tables.bind(pid).expect("the target can be bound");
+    let target = tables
+        .bind_to_process(pid)
+        .expect("the target can be bound");
     let ranges = eligible(tables, &target);
     let mut found = Vec::new();
-    let walked = tables.walk(&target, &ranges, WalkDetail::Regions, &mut found, |_| {});
+    let walked = tables.walk_ranges(&target, &ranges, WalkDetail::Regions, &mut found, |_| {});
     walked.expect("the page tables can be walked");
     (ranges, found)
 }

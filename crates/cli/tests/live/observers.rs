@@ -10,7 +10,7 @@ use hawkeye_linux::probe::userfaultfd::{Userfaultfd, WatchMode};
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
-use hawkeye_linux::sample::page_tables::PageTableReader;
+use hawkeye_linux::sample::page_table_reader::PageTableReader;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
 use hawkeye_test_support::this_test;
@@ -117,7 +117,10 @@ fn written_under_protection(
             written.store(true, Ordering::Release);
         });
         while !written.load(Ordering::Acquire) {
-            match watcher.next_fault().expect("the monitor can be read") {
+            match watcher
+                .next_fault_address()
+                .expect("the monitor can be read")
+            {
                 Some(address) => {
                     let page = address & !(BASE_PAGE_BYTES - 1);
                     heard.insert(page);
@@ -319,15 +322,15 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
 fn memory_registered_with_userfaultfd_is_not_eligible() {
     let test = this_test!();
     let _machine = or_skip!(machine(test));
-    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let target = tables
-        .bind(std::process::id())
+        .bind_to_process(std::process::id())
         .expect("the target can be bound");
     let memory = MappedRegions::new(8);
     let mut eligible = |index: u64| {
         let region = memory.region(index);
         let found = tables
-            .mapping_at(&target, region.start())
+            .mapping_at_address(&target, region.start())
             .expect("the mapping can be looked up");
         let listed = tables
             .list_mappings(&target)
@@ -349,7 +352,7 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
     // Nothing is mapped at the start.
     assert_eq!(
         tables
-            .mapping_at(&target, 4096)
+            .mapping_at_address(&target, 4096)
             .expect("the mapping can be looked up"),
         None
     );
@@ -388,6 +391,8 @@ fn a_prefault_blocked_by_userfaultfd_does_not_block_others() {
     });
     let summary = attached.interrupt();
     assert!(filled, "{summary}");
-    let asked = watcher.next_fault().expect("the monitor can be read");
+    let asked = watcher
+        .next_fault_address()
+        .expect("the monitor can be read");
     assert_eq!(asked, None, "no fill waits for the monitor");
 }

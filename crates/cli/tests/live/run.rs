@@ -93,7 +93,8 @@ fn sigterm_is_forwarded_and_a_killed_program_gives_128_and_the_signal() {
     let machine = or_skip!(machine(this_test!()));
     let mut child = StartedProcess::quietly(&mut machine.hawkeye("run -- sleep 60"));
     let started = || {
-        let mut family = hawkeye_linux::processes::process::process_and_descendants(child.id());
+        let mut family =
+            hawkeye_linux::processes::process::pids_of_process_and_descendants(child.id());
         family.any(|pid| {
             std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "sleep\n")
         })

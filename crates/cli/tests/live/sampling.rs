@@ -4,7 +4,7 @@ use crate::common::{DEADLINE, eligible, machine, or_skip, read_regions, started,
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
 use hawkeye_linux::sample::clear_refs;
-use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
+use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 use hawkeye_linux::sample::pagemap;
 use hawkeye_policy::RegionSample;
 use hawkeye_test_support::this_test;
@@ -22,7 +22,7 @@ fn of_memory(tables: &mut PageTableReader, ready: &WorkloadReady) -> Vec<RegionS
 #[test]
 fn population_is_counted_exactly() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let (_program, ready) = started("bloat --mib 64 --used 100 --pages base");
     let found = of_memory(&mut tables, &ready);
     assert_eq!(found.len(), 32);
@@ -40,9 +40,9 @@ fn population_is_counted_exactly() {
 #[test]
 fn cleared_bits_stay_clear_until_memory_is_used() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let (mut program, ready) = started("sequential --mib 64 --quiet --wait");
-    clear_refs::clear_access_bits(ready.pid).expect("the access bits can be cleared");
+    clear_refs::clear_access_bits_of_process(ready.pid).expect("the access bits can be cleared");
     let idle = of_memory(&mut tables, &ready);
     assert_eq!(idle.iter().map(|r| u64::from(r.accessed)).sum::<u64>(), 0);
     assert_eq!(idle.len(), 32);
@@ -61,13 +61,14 @@ fn cleared_bits_stay_clear_until_memory_is_used() {
 #[test]
 fn hot_regions_have_higher_coverage() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let (_program, ready) = started("hot-spot --mib 512 --hot-mib 64 --quiet --seconds 600");
     let mut means = Vec::new();
     // The exposure after which hot memory is touched and cold memory is not yet depends on the
     // machine.
     for exposed_ms in [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000] {
-        clear_refs::clear_access_bits(ready.pid).expect("the access bits can be cleared");
+        clear_refs::clear_access_bits_of_process(ready.pid)
+            .expect("the access bits can be cleared");
         std::thread::sleep(Duration::from_millis(exposed_ms));
         let found = of_memory(&mut tables, &ready);
         let mean = |hot: bool| {
@@ -86,7 +87,7 @@ fn hot_regions_have_higher_coverage() {
 #[test]
 fn huge_split_and_unmapped_regions_are_sampled_correctly() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let (mut program, ready) = started("burner --mib 64 --pages base");
     let process = ProcessHandle::open(ready.pid).expect("the process can be opened");
     let regions = of_memory(&mut tables, &ready);
@@ -117,11 +118,11 @@ fn huge_split_and_unmapped_regions_are_sampled_correctly() {
 #[test]
 fn sampling_stays_correct_while_regions_change() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let (_program, pid) = workload("torture --mib 256 --threads 2 --seconds 600");
     let mut regions = 0;
     for _ in 0..50 {
-        let _ = clear_refs::clear_access_bits(pid);
+        let _ = clear_refs::clear_access_bits_of_process(pid);
         for r in read_regions(&mut tables, pid).1 {
             regions += 1;
             assert!(r.accessed <= 512 && r.runs <= 256, "{r:?}");
@@ -136,12 +137,14 @@ fn sampling_stays_correct_while_regions_change() {
 #[test]
 fn a_walk_of_an_ended_process_returns_an_error() {
     let _machine = or_skip!(machine(this_test!()));
-    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let (program, pid) = workload("burner --mib 4");
-    let target = tables.bind(pid).expect("the target can be bound");
+    let target = tables
+        .bind_to_process(pid)
+        .expect("the target can be bound");
     let ranges = eligible(&tables, &target);
     drop(program);
     let mut found = Vec::new();
-    let gone = tables.walk(&target, &ranges, WalkDetail::Regions, &mut found, |_| {});
+    let gone = tables.walk_ranges(&target, &ranges, WalkDetail::Regions, &mut found, |_| {});
     assert!(gone.is_err() && found.is_empty(), "{gone:?} {found:?}");
 }

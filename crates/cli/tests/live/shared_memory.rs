@@ -8,9 +8,9 @@ use crate::ksm::KsmGuard;
 use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::target_call::TargetCalls;
-use hawkeye_linux::sample::page_tables::PageTableReader;
+use hawkeye_linux::sample::page_table_reader::PageTableReader;
 use hawkeye_linux::sample::pagemap;
-use hawkeye_linux::sample::sampler::{SamplerBackend, estimate_overhead};
+use hawkeye_linux::sample::sampler::{SamplerBackend, estimate_overhead_of_pid};
 use hawkeye_manager::{Machine as _, PromotionResult};
 use hawkeye_policy::walk_rate::WalkCosts;
 use hawkeye_policy::{PageOrder, RegionSample};
@@ -219,7 +219,7 @@ fn shared_pages_are_counted_exactly_by_both_samplers() {
     assert!(until(Duration::from_secs(10), || {
         rollup_kib(child, "Private_Dirty") >= 8 << 10
     }));
-    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let (ranges, found) = read_regions(&mut tables, child);
     let full = |found: &[RegionSample]| {
         let full = found.iter().filter(|r| r.present == 512);
@@ -237,7 +237,7 @@ fn shared_pages_are_counted_exactly_by_both_samplers() {
     let mut calls = TargetCalls::default();
     for (region, shared) in by_tables {
         let pages = calls
-            .find_shared_pages(process, region)
+            .find_shared_pages_of_region(process, region)
             .expect("the shared pages can be counted");
         assert_eq!(pages.count(), shared);
     }
@@ -252,8 +252,8 @@ fn overhead_percent(pid: u32) -> f64 {
     bits.walk_costs = Some(expensive_walk_costs().into());
     let mut seen: Vec<f64> = (1..=5)
         .map(|seed| {
-            let estimate =
-                estimate_overhead(&mut bits, pid, seed).expect("the overhead can be estimated");
+            let estimate = estimate_overhead_of_pid(&mut bits, pid, seed)
+                .expect("the overhead can be estimated");
             estimate.overhead.map_or(0.0, |it| it.percent)
         })
         .collect();

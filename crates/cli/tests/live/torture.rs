@@ -4,7 +4,7 @@ use crate::common::{eligible, from_environment, machine, or_skip, time_limit_fac
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
 use hawkeye_linux::sample::clear_refs;
-use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
+use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::WorkloadEvent;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,15 +52,15 @@ fn no_byte_changes_while_regions_are_promoted_and_split_as_fast_as_possible() {
 }
 
 fn hammer(process: &ProcessHandle, huge: bool, done: &AtomicU64, over: &AtomicBool) {
-    let mut tables = PageTableReader::load().expect("the BPF programs can be loaded");
+    let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let target = tables
-        .bind(process.id.pid)
+        .bind_to_process(process.id.pid)
         .expect("the target can be bound");
     while !over.load(Ordering::Relaxed) {
         let ranges = eligible(&tables, &target);
         let mut found = Vec::new();
         // The program may end at any time.
-        let _ = tables.walk(&target, &ranges, WalkDetail::Regions, &mut found, |_| {});
+        let _ = tables.walk_ranges(&target, &ranges, WalkDetail::Regions, &mut found, |_| {});
         for sample in found.iter().filter(|sample| sample.is_huge() == huge) {
             let result = match huge {
                 true => process_madvise::split_huge_page(process, sample.region),
@@ -68,7 +68,7 @@ fn hammer(process: &ProcessHandle, huge: bool, done: &AtomicU64, over: &AtomicBo
             };
             done.fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
         }
-        let _ = clear_refs::clear_access_bits(process.id.pid);
+        let _ = clear_refs::clear_access_bits_of_process(process.id.pid);
     }
 }
 

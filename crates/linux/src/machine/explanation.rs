@@ -25,7 +25,7 @@ impl Explain for LinuxMachine {
             user: Some(identity.user.clone()),
             uid,
             cgroup: Some(identity.cgroup.clone()),
-            unit: pod_container_or_unit(identity),
+            unit: describe_pod_container_or_unit(identity),
             thp_disabled: member.thp_disabled,
             refused_bytes: member.eligible.refused_bytes,
             terms: Some(member.terms),
@@ -38,7 +38,7 @@ impl Explain for LinuxMachine {
             // The error states why the process cannot be opened.
             (Err(error), _) => Some(error.to_string()),
             (Ok(_), Some(selector)) => {
-                let real_time = process::check_real_time_rule(pid, &ProcessSettings::default());
+                let real_time = process::check_real_time_threads_allowed(pid, &ProcessSettings::default());
                 let real_time = real_time.err().map(|error| error.to_string());
                 let reasons = [real_time, selector.why_not_managed(pid)];
                 let reasons = reasons.into_iter().flatten();
@@ -57,7 +57,7 @@ impl Explain for LinuxMachine {
 }
 
 /// The pod, container or unit of a process, in words.
-fn pod_container_or_unit(identity: &ProcessIdentity) -> Option<String> {
+fn describe_pod_container_or_unit(identity: &ProcessIdentity) -> Option<String> {
     if let Some(pod) = &identity.pod {
         return Some(format!("pod {} ({})", pod.uid, pod.qos));
     }

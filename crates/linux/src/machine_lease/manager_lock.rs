@@ -8,11 +8,11 @@
 //! found by the locks that processes hold. Managers in different pid namespaces remain possible.
 //! Each manages only the processes that it sees, but they may change the same settings.
 
-mod holders;
+mod lock_holders;
 
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::own_files;
-use holders::{LOCK, LockHolder};
+use lock_holders::{LOCK, LockHolder};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -51,7 +51,7 @@ impl ManagerLock {
         let own = Self::claim_in_folders(state_dir, Path::new(MACHINE_DIR), purpose)?;
         let inodes = own.0.iter().flat_map(|lock| lock.metadata());
         let inodes: Vec<u64> = inodes.map(|found| found.ino()).collect();
-        match holders::find_other_manager(&inodes) {
+        match lock_holders::find_other_manager_pid(&inodes) {
             Some(pid) => {
                 let other = format!("process {pid} (its lock is in another folder)");
                 Err(LinuxError::AlreadyManaged(other))
@@ -61,10 +61,11 @@ impl ManagerLock {
     }
 
     fn claim_in_folders(state_dir: &Path, machine_dir: &Path, purpose: &str) -> Result<Self> {
-        let lock = take_lock_in(state_dir, purpose)?.map_err(ForeignManagerLock::into_error)?;
+        let lock =
+            take_lock_in_folder(state_dir, purpose)?.map_err(ForeignManagerLock::into_error)?;
         let mut locks = vec![lock];
         if state_dir != machine_dir {
-            match take_lock_in(machine_dir, purpose) {
+            match take_lock_in_folder(machine_dir, purpose) {
                 Ok(Ok(machine)) => locks.push(machine),
                 Ok(Err(held)) if held.is_held_by_ancestor() => {}
                 Ok(Err(held)) => return Err(held.into_error()),
@@ -79,22 +80,24 @@ impl ManagerLock {
 
     /// The machine's manager, by its own description; `None` if there is none. It takes no lock for
     /// longer than the check.
-    pub fn holder(state_dir: &Path) -> Result<Option<String>> {
-        match lock_holder_in(state_dir)? {
-            None if state_dir != Path::new(MACHINE_DIR) => lock_holder_in(Path::new(MACHINE_DIR)),
+    pub fn describe_holder(state_dir: &Path) -> Result<Option<String>> {
+        match describe_holder_in_folder(state_dir)? {
+            None if state_dir != Path::new(MACHINE_DIR) => {
+                describe_holder_in_folder(Path::new(MACHINE_DIR))
+            }
             holder => Ok(holder),
         }
     }
 }
 
-fn lock_holder_in(folder: &Path) -> Result<Option<String>> {
+fn describe_holder_in_folder(folder: &Path) -> Result<Option<String>> {
     let path = folder.join(LOCK);
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NOFOLLOW);
     let mut file = match options.open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(LinuxError::file("opening", &path)(error)),
+        Err(error) => return Err(LinuxError::wrap_io_error("opening", &path)(error)),
     };
     let holder = read_holder_text(&mut file, &path)?;
     // If the lock is free, this releases it at once.
@@ -114,7 +117,7 @@ struct ForeignManagerLock {
 
 impl ForeignManagerLock {
     /// The manager that holds it, if the text in the file names it.
-    fn recorded_manager(&self) -> Option<&LockHolder> {
+    fn holder_named_in_file(&self) -> Option<&LockHolder> {
         let says_so = |holder: &&LockHolder| {
             let words = format!("process {} ", holder.pid);
             self.recorded.starts_with(&words)
@@ -123,13 +126,13 @@ impl ForeignManagerLock {
     }
 
     fn is_held_by_ancestor(&self) -> bool {
-        let family = holders::process_and_ancestors(std::process::id());
-        self.recorded_manager()
+        let family = lock_holders::pids_of_process_and_ancestors(std::process::id());
+        self.holder_named_in_file()
             .is_some_and(|holder| holder.pid != std::process::id() && family.contains(&holder.pid))
     }
 
     fn into_error(self) -> LinuxError {
-        if self.recorded_manager().is_some() {
+        if self.holder_named_in_file().is_some() {
             return LinuxError::AlreadyManaged(self.recorded);
         }
         let holder = match self.holders.first() {
@@ -147,19 +150,23 @@ impl ForeignManagerLock {
 }
 
 /// Takes the lock in a folder, and creates the folder if it is missing.
-fn take_lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, ForeignManagerLock>> {
+fn take_lock_in_folder(
+    folder: &Path,
+    purpose: &str,
+) -> Result<Result<Flock<File>, ForeignManagerLock>> {
     own_files::create_trusted_folder(folder, 0o755)?;
     let path = folder.join(LOCK);
     let mut held = None;
     for _ in 0..TRIES {
-        let mut file = open_lock_file(&path).map_err(LinuxError::file("opening", &path))?;
-        let found = (file.metadata()).map_err(LinuxError::file("reading", &path))?;
+        let mut file =
+            open_or_create_lock_file(&path).map_err(LinuxError::wrap_io_error("opening", &path))?;
+        let found = (file.metadata()).map_err(LinuxError::wrap_io_error("reading", &path))?;
         let recorded = read_holder_text(&mut file, &path)?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) if !lock_file_is_at(&path, &found) => drop(lock),
-            Ok(mut lock) if is_private(&found) => {
+            Ok(lock) if !is_same_file_at_path(&path, &found) => drop(lock),
+            Ok(mut lock) if is_private_file(&found) => {
                 write_holder_text(&mut lock, purpose)
-                    .map_err(LinuxError::file("writing", &path))?;
+                    .map_err(LinuxError::wrap_io_error("writing", &path))?;
                 return Ok(Ok(lock));
             }
             // Other users may have it open and lock it later. Keep this lock until the new file is
@@ -169,9 +176,9 @@ fn take_lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, Fore
                 drop(lock);
             }
             Err((_, Errno::EWOULDBLOCK)) => {
-                let holders = holders::holders_of_inode(found.ino());
-                let strangers =
-                    !holders.is_empty() && holders.iter().all(|h| !own_files::is_trusted(h.uid));
+                let holders = lock_holders::lock_holders_of_inode(found.ino());
+                let strangers = !holders.is_empty()
+                    && holders.iter().all(|h| !own_files::is_trusted_uid(h.uid));
                 if strangers {
                     tracing::warn!(
                         "the lock {} was held by {}; the file is replaced",
@@ -187,7 +194,7 @@ fn take_lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, Fore
                     recorded,
                     inode: found.ino(),
                 };
-                let is_manager = foreign.recorded_manager().is_some();
+                let is_manager = foreign.holder_named_in_file().is_some();
                 held = Some(foreign);
                 if is_manager {
                     break;
@@ -196,17 +203,17 @@ fn take_lock_in(folder: &Path, purpose: &str) -> Result<Result<Flock<File>, Fore
                 std::thread::sleep(BETWEEN_TRIES);
             }
             Err((_, errno)) => {
-                return Err(LinuxError::file("locking", &path)(errno.into()));
+                return Err(LinuxError::wrap_io_error("locking", &path)(errno.into()));
             }
         }
     }
     held.map(Err).ok_or_else(|| {
         let error = std::io::Error::other("other processes keep replacing it");
-        LinuxError::file("locking", &path)(error)
+        LinuxError::wrap_io_error("locking", &path)(error)
     })
 }
 
-fn open_lock_file(path: &Path) -> std::io::Result<File> {
+fn open_or_create_lock_file(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).mode(0o600);
     options
@@ -219,7 +226,7 @@ fn read_holder_text(file: &mut File, path: &Path) -> Result<String> {
     let mut text = Vec::new();
     file.take(LONGEST_PURPOSE)
         .read_to_end(&mut text)
-        .map_err(LinuxError::file("reading", path))?;
+        .map_err(LinuxError::wrap_io_error("reading", path))?;
     Ok(String::from_utf8_lossy(&text).trim().to_owned())
 }
 
@@ -231,11 +238,11 @@ fn write_holder_text(file: &mut File, purpose: &str) -> std::io::Result<()> {
 }
 
 /// Whether only root and this user can have opened it.
-fn is_private(found: &Metadata) -> bool {
-    found.mode() & 0o077 == 0 && own_files::is_trusted(found.uid())
+fn is_private_file(found: &Metadata) -> bool {
+    found.mode() & 0o077 == 0 && own_files::is_trusted_uid(found.uid())
 }
 
-fn lock_file_is_at(path: &Path, found: &Metadata) -> bool {
+fn is_same_file_at_path(path: &Path, found: &Metadata) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|there| (there.dev(), there.ino()) == (found.dev(), found.ino()))
 }
@@ -245,13 +252,14 @@ fn lock_file_is_at(path: &Path, found: &Metadata) -> bool {
 /// Managers that start at the same time take turns, by a lock that other users could never open.
 fn replace_lock_file(path: &Path, found: &Metadata, purpose: &str) -> Result<()> {
     let turn = path.with_extension("replacing");
-    let file = open_lock_file(&turn).map_err(LinuxError::file("opening", &turn))?;
+    let file =
+        open_or_create_lock_file(&turn).map_err(LinuxError::wrap_io_error("opening", &turn))?;
     let _turn = Flock::lock(file, FlockArg::LockExclusive)
-        .map_err(|(_, errno)| LinuxError::file("locking", &turn)(errno.into()))?;
-    if lock_file_is_at(path, found) {
+        .map_err(|(_, errno)| LinuxError::wrap_io_error("locking", &turn)(errno.into()))?;
+    if is_same_file_at_path(path, found) {
         let text = format!("process {} ({purpose})\n", std::process::id());
-        own_files::replace_file(path, text.as_bytes())
-            .map_err(LinuxError::file("writing", path))?;
+        own_files::replace_file_atomically(path, text.as_bytes())
+            .map_err(LinuxError::wrap_io_error("writing", path))?;
     }
     Ok(())
 }
@@ -274,13 +282,19 @@ mod tests {
     fn the_manager_is_found_without_disturbing_it() {
         let folder = TestFolder::new("instance");
         let state = folder.0.join("state");
-        assert_eq!(lock_holder_in(&state).expect("the lock can be read"), None);
+        assert_eq!(
+            describe_holder_in_folder(&state).expect("the lock can be read"),
+            None
+        );
         assert!(!state.exists(), "a look creates no folder");
         let instance = claim(&folder, "state").expect("no other manager runs");
-        let holder = lock_holder_in(&state).expect("the lock can be read");
+        let holder = describe_holder_in_folder(&state).expect("the lock can be read");
         assert!(holder.is_some_and(|holder| holder.ends_with("(a test)")));
         drop(instance);
-        assert_eq!(lock_holder_in(&state).expect("the lock can be read"), None);
+        assert_eq!(
+            describe_holder_in_folder(&state).expect("the lock can be read"),
+            None
+        );
         assert!(claim(&folder, "state").is_ok());
     }
 

@@ -19,7 +19,7 @@ const MOST_ASIDE: u32 = 1000;
 
 /// Why a file is not used, as a clause that follows its name.
 #[derive(Debug, Error)]
-pub(crate) enum UnusableReason {
+pub(crate) enum UnusableFileReason {
     #[error("cannot be read ({0})")]
     Io(#[from] io::Error),
     #[error("is not a regular file")]
@@ -50,7 +50,7 @@ pub(crate) enum UnusableReason {
 pub(crate) fn read_trusted_file(
     path: &Path,
     most_bytes: u64,
-) -> Result<Option<Vec<u8>>, UnusableReason> {
+) -> Result<Option<Vec<u8>>, UnusableFileReason> {
     let mut options = OpenOptions::new();
     options.read(true);
     // A pipe in its place must not block the start.
@@ -59,37 +59,39 @@ pub(crate) fn read_trusted_file(
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
-            return Err(UnusableReason::Link);
+            return Err(UnusableFileReason::Link);
         }
         Err(error) => return Err(error.into()),
     };
     let found = file.metadata()?;
     if !found.is_file() {
-        return Err(UnusableReason::NotAFile);
+        return Err(UnusableFileReason::NotAFile);
     }
-    check_only_trusted_can_write(&found)?;
+    check_only_trusted_users_can_write(&found)?;
     let mut text = Vec::new();
     file.take(most_bytes + 1).read_to_end(&mut text)?;
     if text.len() as u64 > most_bytes {
-        return Err(UnusableReason::TooLong(most_bytes));
+        return Err(UnusableFileReason::TooLong(most_bytes));
     }
     Ok(Some(text))
 }
 
 /// Checks that only root and this user can change the file or folder that this describes.
-pub(crate) fn check_only_trusted_can_write(found: &Metadata) -> Result<(), UnusableReason> {
-    if !is_trusted(found.uid()) {
-        return Err(UnusableReason::Owner(found.uid()));
+pub(crate) fn check_only_trusted_users_can_write(
+    found: &Metadata,
+) -> Result<(), UnusableFileReason> {
+    if !is_trusted_uid(found.uid()) {
+        return Err(UnusableFileReason::Owner(found.uid()));
     }
     let by_group = found.mode() & 0o020 != 0 && found.gid() != 0;
     if by_group || found.mode() & 0o002 != 0 {
-        return Err(UnusableReason::Writable(found.mode() & 0o7777));
+        return Err(UnusableFileReason::Writable(found.mode() & 0o7777));
     }
     Ok(())
 }
 
 /// Whether this is root or the user that runs this program.
-pub fn is_trusted(uid: u32) -> bool {
+pub fn is_trusted_uid(uid: u32) -> bool {
     uid == 0 || uid == geteuid().as_raw()
 }
 
@@ -114,8 +116,8 @@ pub(crate) fn create_private_file(path: &Path) -> io::Result<File> {
 ///
 /// # Errors
 /// The file cannot be written; the old contents are still there.
-pub fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
-    let new = with_suffix(path, ".new");
+pub fn replace_file_atomically(path: &Path, text: &[u8]) -> io::Result<()> {
+    let new = path_with_suffix(path, ".new");
     let mut file = create_private_file(&new)?;
     file.write_all(text)?;
     file.sync_all()?;
@@ -125,15 +127,15 @@ pub fn replace_file(path: &Path, text: &[u8]) -> io::Result<()> {
 /// Renames an unusable file to `NAME.damaged-1`, or to the next free number.
 pub fn set_damaged_file_aside(path: &Path) -> io::Result<PathBuf> {
     let free = (1..MOST_ASIDE)
-        .map(|number| with_suffix(path, &format!(".damaged-{number}")))
+        .map(|number| path_with_suffix(path, &format!(".damaged-{number}")))
         .find(|aside| fs::symlink_metadata(aside).is_err());
-    let aside = free.unwrap_or_else(|| with_suffix(path, ".damaged-1"));
+    let aside = free.unwrap_or_else(|| path_with_suffix(path, ".damaged-1"));
     fs::rename(path, &aside)?;
     Ok(aside)
 }
 
 /// Sets aside an unusable file and logs it. `what` describes what the file holds.
-pub fn set_aside_and_log(what: &str, path: &Path, why: &dyn std::fmt::Display) {
+pub fn set_file_aside_and_log(what: &str, path: &Path, why: &dyn std::fmt::Display) {
     let path_shown = path.display();
     match set_damaged_file_aside(path) {
         Ok(aside) => tracing::warn!(
@@ -151,14 +153,14 @@ pub fn set_aside_and_log(what: &str, path: &Path, why: &dyn std::fmt::Display) {
 pub(crate) fn create_trusted_folder(path: &Path, mode: u32) -> crate::error::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(mode).create(path);
     let made = made.and_then(|()| fs::metadata(path));
-    let found = made.map_err(LinuxError::file("creating", path))?;
-    check_only_trusted_can_write(&found).map_err(|why| LinuxError::UnsafeFolder {
+    let found = made.map_err(LinuxError::wrap_io_error("creating", path))?;
+    check_only_trusted_users_can_write(&found).map_err(|why| LinuxError::UnsafeFolder {
         path: path.to_owned(),
         why: why.to_string(),
     })
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+fn path_with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
@@ -183,7 +185,7 @@ mod tests {
         assert_eq!(found.as_deref(), Some(&b"text"[..]));
         assert!(matches!(
             read_trusted_file(&path, 3),
-            Err(UnusableReason::TooLong(3))
+            Err(UnusableFileReason::TooLong(3))
         ));
         let missing = read_trusted_file(&folder.0.join("none"), 9);
         assert!(missing.is_ok_and(|text| text.is_none()));
@@ -209,7 +211,7 @@ mod tests {
         let folder = TestFolder::new("own-files-new");
         let (path, other) = (folder.0.join("a"), folder.file("other", "theirs"));
         symlink(&other, folder.0.join("a.new")).expect("the link can be created");
-        replace_file(&path, b"ours").expect("the file can be replaced");
+        replace_file_atomically(&path, b"ours").expect("the file can be replaced");
         let texts = [&other, &path].map(|file| fs::read_to_string(file).unwrap_or_default());
         assert_eq!(texts, ["theirs", "ours"]);
         let mode = fs::metadata(&path).expect("the file exists").mode();

@@ -5,14 +5,14 @@
 //! `hawkeye restore` puts it back. A setting that another program has changed meanwhile stays as it
 //! is.
 
-mod guard;
+mod kernel_settings_guard;
 mod saved_settings;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use guard::{
-    KernelSettingsGuard, KernelSettingsHandle, RestoredKernelSetting, SettingRestoreResult,
-    restore_leftovers,
+pub use kernel_settings_guard::{
+    KernelSettingsGuard, KernelSettingsHandle, SettingRestoreReport, SettingRestoreResult,
+    restore_leftover_settings,
 };
 pub use saved_settings::WritableSettingFiles;
 
@@ -60,7 +60,7 @@ impl KernelThpRules {
     /// Settings changed before that stay so until the guard is dropped.
     pub fn apply(self, guard: &mut KernelSettingsGuard) -> Result<()> {
         if self.kernel_split {
-            limit_khugepaged(guard, self.zero_pages)?;
+            limit_khugepaged_and_enable_shrinker(guard, self.zero_pages)?;
         }
         match self.khugepaged {
             KhugepagedMode::Restrain if !self.kernel_split => {
@@ -93,7 +93,10 @@ pub fn pause_khugepaged(guard: &mut KernelSettingsGuard) -> Result<()> {
 ///
 /// The kernel also does that in a cgroup at its limit, before it kills (since 6.12;
 /// `deferred_split_scan` in mm/huge_memory.c). With its default limit of 511 it splits nothing.
-pub fn limit_khugepaged(guard: &mut KernelSettingsGuard, zero_pages: u16) -> Result<()> {
+pub fn limit_khugepaged_and_enable_shrinker(
+    guard: &mut KernelSettingsGuard,
+    zero_pages: u16,
+) -> Result<()> {
     let shrinker = Path::new(THP_DIR).join(SHRINK_UNDERUSED);
     if shrinker.exists() {
         guard.set(&shrinker, "1")?;
@@ -151,18 +154,18 @@ fn effective_enabled_file(folder: &Path) -> PathBuf {
 /// Huge pages at first faults, for every program on the machine. They are on while memory allows,
 /// as in the paper (section 3.1).
 #[derive(Debug, Default)]
-pub struct HugePageFaults {
+pub struct HugePageFaultSwitch {
     /// The file that switches them; `Some` while they are on.
     on: Option<PathBuf>,
     /// Another program has changed one of the settings. From then on they are left to that program.
     changed_by_others: bool,
 }
 
-impl HugePageFaults {
+impl HugePageFaultSwitch {
     /// Switches them on, or back to the value found. No fault waits for compaction because of it,
     /// except those in mappings with `MADV_HUGEPAGE`, as before. Does nothing if another program
     /// has changed the settings since.
-    pub fn allow(&mut self, allowed: bool, guard: &mut KernelSettingsGuard) -> Result<()> {
+    pub fn set_allowed(&mut self, allowed: bool, guard: &mut KernelSettingsGuard) -> Result<()> {
         if allowed && self.changed_by_others {
             return Ok(());
         }
@@ -201,7 +204,7 @@ impl HugePageFaults {
 
 /// If `spare` is set, remote reads of untouched memory install new huge pages, until it is unset or
 /// the guard is dropped. Reads by the owner do so too, instead of sharing one huge page of zeros.
-pub fn avoid_huge_zero_page(spare: bool, guard: &mut KernelSettingsGuard) -> Result<()> {
+pub fn set_huge_zero_page_avoided(spare: bool, guard: &mut KernelSettingsGuard) -> Result<()> {
     let path = Path::new(THP_DIR).join("use_zero_page");
     if spare {
         match guard.set(&path, "0") {
@@ -222,7 +225,7 @@ pub fn uses_huge_zero_page() -> bool {
 
 /// The value in force. Among choices such as `always [madvise] never`, it is the one in brackets.
 pub fn read_setting(path: &Path) -> Result<String> {
-    let text = fs::read_to_string(path).map_err(LinuxError::file("reading", path))?;
+    let text = fs::read_to_string(path).map_err(LinuxError::wrap_io_error("reading", path))?;
     let chosen = text
         .split_whitespace()
         .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));

@@ -16,14 +16,14 @@ const HUGE_ORDER: usize = (HUGE_PAGE_BYTES / BASE_PAGE_BYTES).trailing_zeros() a
 
 /// Free memory of all nodes and zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FreeBlocks {
+pub struct FreeMemorySummary {
     /// All free memory, in bytes.
     pub bytes: u64,
     /// Free memory in blocks that hold a huge page, in bytes.
     pub huge_bytes: u64,
 }
 
-impl FreeBlocks {
+impl FreeMemorySummary {
     /// The state now.
     ///
     /// # Errors
@@ -46,17 +46,17 @@ impl FreeBlocks {
 /// The free memory fragmentation index for huge pages (0 to 1). `None` if `/proc/buddyinfo` cannot
 /// be read: only its owner, root, may.
 pub fn fmfi() -> Option<f64> {
-    FreeBlocks::read().ok().map(FreeBlocks::fmfi)
+    FreeMemorySummary::read().ok().map(FreeMemorySummary::fmfi)
 }
 
 /// Free huge pages that need no compaction; `None` if `/proc/buddyinfo` cannot be read.
-pub fn free_huge_pages() -> Option<u64> {
-    let free = FreeBlocks::read().ok()?;
+pub fn count_free_huge_pages() -> Option<u64> {
+    let free = FreeMemorySummary::read().ok()?;
     Some(free.huge_bytes / HUGE_PAGE_BYTES)
 }
 
 /// Parses the text of `/proc/buddyinfo`; `None` if its contents are unexpected.
-fn parse_buddyinfo(buddyinfo: &str) -> Option<FreeBlocks> {
+fn parse_buddyinfo(buddyinfo: &str) -> Option<FreeMemorySummary> {
     let (mut free, mut usable) = (0u64, 0u64);
     for line in buddyinfo.lines() {
         // "Node 0, zone   Normal   1649   2126 ...": free blocks of 1, 2, 4 ... base pages.
@@ -73,7 +73,7 @@ fn parse_buddyinfo(buddyinfo: &str) -> Option<FreeBlocks> {
     if buddyinfo.trim().is_empty() {
         return None;
     }
-    Some(FreeBlocks {
+    Some(FreeMemorySummary {
         bytes: free.checked_mul(BASE_PAGE_BYTES)?,
         huge_bytes: usable.checked_mul(BASE_PAGE_BYTES)?,
     })
@@ -121,7 +121,7 @@ Node 1, zone  Movable  0  0  0  0  0  0  0  0  0  1  0
             (&too_many, None),
         ] {
             assert_eq!(
-                parse_buddyinfo(text).map(FreeBlocks::fmfi),
+                parse_buddyinfo(text).map(FreeMemorySummary::fmfi),
                 expected,
                 "{text:?}"
             );

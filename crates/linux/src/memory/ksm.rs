@@ -9,7 +9,7 @@ pub(crate) struct KsmState(OnceCell<bool>);
 
 impl KsmState {
     /// `VM_*` bits, without `VM_MERGEABLE` if KSM does not run: then nothing is merged.
-    pub(crate) fn effective_flags(&self, flags: u64) -> u64 {
+    pub(crate) fn effective_vma_flags(&self, flags: u64) -> u64 {
         if flags & vm::MERGEABLE == 0 || *self.0.get_or_init(is_ksm_running) {
             flags
         } else {
@@ -32,8 +32,8 @@ mod tests {
     fn offered_memory_matters_while_it_is_merged() {
         let [on, off] = [true, false].map(|runs| KsmState(OnceCell::from(runs)));
         let offered = vm::WRITE | vm::MERGEABLE;
-        assert_eq!(on.effective_flags(offered), offered);
-        assert_eq!(off.effective_flags(offered), vm::WRITE);
-        assert_eq!(off.effective_flags(vm::WRITE), vm::WRITE);
+        assert_eq!(on.effective_vma_flags(offered), offered);
+        assert_eq!(off.effective_vma_flags(offered), vm::WRITE);
+        assert_eq!(off.effective_vma_flags(vm::WRITE), vm::WRITE);
     }
 }

@@ -20,7 +20,7 @@ const LOWEST_RATE: u32 = 1;
 
 /// Counts since the machine started, in base pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ZeroedPages {
+pub struct ZeroedPageCounts {
     /// Zeroed in advance.
     pub zeroed: u64,
     /// Handed out to a request for zeroed pages.
@@ -35,17 +35,17 @@ pub struct ZeroedPages {
 
 /// Counts of one zone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ZoneZeroedCounts {
+pub struct ZoneZeroedPageCounts {
     /// Node and zone, such as `node0-Normal`.
     pub zone: String,
     /// The zone's counts.
     #[serde(flatten)]
-    pub pages: ZeroedPages,
+    pub pages: ZeroedPageCounts,
 }
 
 /// Settings of the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct ZeroingModule {
+pub struct ZeroingModuleSettings {
     /// Most base pages per second; 0: no limit.
     pub pages_per_second: u32,
     /// Whether it zeroes only when a processor has nothing else to run.
@@ -58,19 +58,19 @@ pub struct PrezeroingState {
     /// Whether pages are being zeroed.
     pub active: bool,
     /// The module, where it is loaded.
-    pub module: Option<ZeroingModule>,
+    pub module: Option<ZeroingModuleSettings>,
     /// Counts of each zone, by name.
-    pub zones: Vec<ZoneZeroedCounts>,
+    pub zones: Vec<ZoneZeroedPageCounts>,
 }
 
 impl PrezeroingState {
     /// Sum over all zones.
-    pub fn total_pages(&self) -> ZeroedPages {
-        let sum = |count: fn(ZeroedPages) -> u64| {
+    pub fn total_page_counts(&self) -> ZeroedPageCounts {
+        let sum = |count: fn(ZeroedPageCounts) -> u64| {
             let counts = self.zones.iter().map(|zone| count(zone.pages));
             counts.sum()
         };
-        ZeroedPages {
+        ZeroedPageCounts {
             zeroed: sum(|pages| pages.zeroed),
             served: sum(|pages| pages.served),
             passed_over: sum(|pages| pages.passed_over),
@@ -121,14 +121,14 @@ impl PrezeroingFiles {
             active: match read_number_from_file::<u8>(&active)? {
                 0 => false,
                 1 => true,
-                other => return Err(unexpected_value(&active, other.to_string(), "0 or 1")),
+                other => return Err(unexpected_value_error(&active, other.to_string(), "0 or 1")),
             },
-            module: self.read_module()?,
-            zones: self.read_zones()?,
+            module: self.read_module_settings()?,
+            zones: self.read_zone_counts()?,
         }))
     }
 
-    fn read_zones(&self) -> Result<Vec<ZoneZeroedCounts>, PrezeroingError> {
+    fn read_zone_counts(&self) -> Result<Vec<ZoneZeroedPageCounts>, PrezeroingError> {
         let mut zones = Vec::new();
         for entry in fs::read_dir(&self.core).map_err(unreadable_error(&self.core))? {
             let entry = entry.map_err(unreadable_error(&self.core))?;
@@ -137,9 +137,9 @@ impl PrezeroingFiles {
                 continue;
             }
             let pages = |name| read_number_from_file::<u64>(&folder.join(name));
-            zones.push(ZoneZeroedCounts {
+            zones.push(ZoneZeroedPageCounts {
                 zone: entry.file_name().to_string_lossy().into_owned(),
-                pages: ZeroedPages {
+                pages: ZeroedPageCounts {
                     zeroed: pages("zeroed")?,
                     served: pages("served")?,
                     passed_over: pages("passed_over")?,
@@ -153,7 +153,7 @@ impl PrezeroingFiles {
     }
 
     /// Settings of the module; `None` where it is not loaded. It may be unloaded during the read.
-    pub fn read_module(&self) -> Result<Option<ZeroingModule>, PrezeroingError> {
+    pub fn read_module_settings(&self) -> Result<Option<ZeroingModuleSettings>, PrezeroingError> {
         let path = &self.idle_only;
         let found =
             read_number_from_file(&self.rate).and_then(|rate| Ok((rate, read_trimmed_text(path)?)));
@@ -168,9 +168,9 @@ impl PrezeroingFiles {
         let idle_only = match word.as_str() {
             "Y" | "1" => true,
             "N" | "0" => false,
-            _ => return Err(unexpected_value(path, word, "Y or N")),
+            _ => return Err(unexpected_value_error(path, word, "Y or N")),
         };
-        Ok(Some(ZeroingModule {
+        Ok(Some(ZeroingModuleSettings {
             pages_per_second,
             idle_only,
         }))
@@ -185,7 +185,7 @@ impl PrezeroingFiles {
         guard: &mut KernelSettingsGuard,
     ) -> Result<u32> {
         let rate = pages_per_s.unwrap_or(LOWEST_RATE).max(1);
-        set_parameter(&self.rate, &rate.to_string(), guard)?;
+        set_module_parameter(&self.rate, &rate.to_string(), guard)?;
         Ok(rate)
     }
 
@@ -193,7 +193,7 @@ impl PrezeroingFiles {
     /// Otherwise as [`Self::set_rate`].
     pub fn set_idle_only(&self, idle_only: bool, guard: &mut KernelSettingsGuard) -> Result<()> {
         let word = if idle_only { "Y" } else { "N" };
-        set_parameter(&self.idle_only, word, guard)
+        set_module_parameter(&self.idle_only, word, guard)
     }
 
     /// Restores both settings as they were found, if the module is still loaded.
@@ -203,7 +203,7 @@ impl PrezeroingFiles {
     }
 }
 
-fn set_parameter(path: &Path, value: &str, guard: &mut KernelSettingsGuard) -> Result<()> {
+fn set_module_parameter(path: &Path, value: &str, guard: &mut KernelSettingsGuard) -> Result<()> {
     if !path.exists() {
         return Err(PrezeroingError::NoModule.into());
     }
@@ -225,10 +225,10 @@ fn read_trimmed_text(path: &Path) -> Result<String, PrezeroingError> {
 fn read_number_from_file<T: FromStr>(path: &Path) -> Result<T, PrezeroingError> {
     let found = read_trimmed_text(path)?;
     let number = found.parse();
-    number.map_err(|_| unexpected_value(path, found, "a number"))
+    number.map_err(|_| unexpected_value_error(path, found, "a number"))
 }
 
-fn unexpected_value(path: &Path, found: String, expected: &'static str) -> PrezeroingError {
+fn unexpected_value_error(path: &Path, found: String, expected: &'static str) -> PrezeroingError {
     PrezeroingError::NotUnderstood {
         path: path.to_owned(),
         found,
@@ -292,14 +292,14 @@ mod tests {
         assert_eq!(found.module, None);
         let zones: Vec<_> = found.zones.iter().map(|zone| zone.zone.as_str()).collect();
         assert_eq!(zones, ["node0-DMA32", "node0-Normal"]);
-        let all = ZeroedPages {
+        let all = ZeroedPageCounts {
             zeroed: 101,
             served: 103,
             passed_over: 105,
             lost: 107,
             free: 109,
         };
-        assert_eq!(found.total_pages(), all);
+        assert_eq!(found.total_page_counts(), all);
         load(&folder);
         let found = state(&sys);
         let module = found.module.expect("the module is loaded");

@@ -22,11 +22,11 @@ pub fn free_memory_bytes() -> Result<u64> {
 
 fn read_meminfo() -> Result<Meminfo> {
     let meminfo = Meminfo::current().map_err(std::io::Error::other);
-    meminfo.map_err(LinuxError::file("reading", "/proc/meminfo"))
+    meminfo.map_err(LinuxError::wrap_io_error("reading", "/proc/meminfo"))
 }
 
 /// PSI "some avg10" of memory, in per cent; `None` if the kernel has no PSI.
-pub fn pressure_percent() -> Option<f64> {
+pub fn memory_pressure_percent() -> Option<f64> {
     MemoryPressure::current()
         .ok()
         .map(|pressure| f64::from(pressure.some.avg10))

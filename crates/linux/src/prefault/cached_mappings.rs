@@ -4,7 +4,7 @@ use super::prefault_method::PrefaultMethod;
 use crate::machine_lease::thp_settings::{enabled_file, read_setting, uses_huge_zero_page};
 use crate::processes::mapping_records::parse_mapping_records;
 use crate::promote::target_call::TargetCalls;
-use crate::sample::page_tables::{BoundTarget, PageTableReader};
+use crate::sample::page_table_reader::{PageTableReader, ProcessBpfLinks};
 use hawkeye_policy::{ProcessId, RegionAddr};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,7 +15,7 @@ const MAPPINGS_AGE: Duration = Duration::from_millis(500);
 
 /// What is known of a process while it has streams.
 pub(super) struct CachedMappings {
-    pub(super) target: BoundTarget,
+    pub(super) target: ProcessBpfLinks,
     /// Mappings with memory that may be huge.
     mapped: Vec<(Range<u64>, PrefaultMethod)>,
     at: Duration,
@@ -24,11 +24,14 @@ pub(super) struct CachedMappings {
 }
 
 impl CachedMappings {
-    pub(super) fn ranges(&self) -> Vec<Range<u64>> {
+    pub(super) fn mapped_ranges(&self) -> Vec<Range<u64>> {
         self.mapped.iter().map(|(range, _)| range.clone()).collect()
     }
 
-    pub(super) fn find_mapping(&self, region: RegionAddr) -> Option<&(Range<u64>, PrefaultMethod)> {
+    pub(super) fn find_mapping_of_region(
+        &self,
+        region: RegionAddr,
+    ) -> Option<&(Range<u64>, PrefaultMethod)> {
         let mut mapped = self.mapped.iter();
         mapped.find(|(range, _)| range.contains(&region.start()))
     }
@@ -36,7 +39,7 @@ impl CachedMappings {
 
 /// Returns what is known of a process. It reads the mappings again if they are too old, do not
 /// cover `region`, or no region is given.
-pub(super) fn refresh_mappings<'a>(
+pub(super) fn get_or_refresh_mappings<'a>(
     all: &'a mut HashMap<ProcessId, CachedMappings>,
     tables: &PageTableReader,
     calls: &mut TargetCalls,
@@ -47,7 +50,7 @@ pub(super) fn refresh_mappings<'a>(
     let recent = |at: Duration| now < at + MAPPINGS_AGE;
     let fresh = |known: &CachedMappings| {
         let outside = |region| known.outside.get(&region).is_some_and(|at| recent(*at));
-        let covers = |region| known.find_mapping(region).is_some() || outside(region);
+        let covers = |region| known.find_mapping_of_region(region).is_some() || outside(region);
         recent(known.at) && region.is_some_and(covers)
     };
     if !all.get(&process).is_some_and(fresh) {
@@ -57,7 +60,7 @@ pub(super) fn refresh_mappings<'a>(
         let mut known = match all.remove(&process) {
             Some(known) => known,
             None => CachedMappings {
-                target: tables.bind(process.pid).ok()?,
+                target: tables.bind_to_process(process.pid).ok()?,
                 mapped: Vec::new(),
                 at: now,
                 outside: HashMap::new(),
@@ -65,7 +68,7 @@ pub(super) fn refresh_mappings<'a>(
         };
         let enabled = read_setting(&enabled_file()).unwrap_or_default();
         let zero_page = uses_huge_zero_page();
-        let records = calls.list_mappings(process, known.target.mapping_list_link());
+        let records = calls.list_mapping_records(process, known.target.mapping_list_link());
         let mappings = parse_mapping_records(&records.ok()?);
         let mapped = mappings.iter().filter_map(|mapping| {
             let method = PrefaultMethod::for_mapping(mapping.flags, &enabled, zero_page)?;
@@ -74,7 +77,9 @@ pub(super) fn refresh_mappings<'a>(
         known.mapped = mapped.collect();
         known.at = now;
         known.outside.retain(|_, at| recent(*at));
-        if let Some(region) = region.filter(|region| known.find_mapping(*region).is_none()) {
+        if let Some(region) =
+            region.filter(|region| known.find_mapping_of_region(*region).is_none())
+        {
             known.outside.insert(region, now);
         }
         all.insert(process, known);
@@ -100,18 +105,18 @@ mod tests {
         // This writer waits for the lock, and all later callers wait behind it.
         let mut writer = TargetCalls::default();
         let collapsed = writer
-            .map_page(&stuck.handle, region.start(), false)
-            .and_then(|()| writer.collapse(&stuck.handle, region));
+            .map_page_by_reading(&stuck.handle, region.start(), false)
+            .and_then(|()| writer.collapse_region(&stuck.handle, region));
         assert!(matches!(collapsed, Err(LinuxError::NotAnswering(_))));
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || {
-            let tables = PageTableReader::load().expect("the BPF programs load");
+            let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
             let (mut calls, mut all) = (TargetCalls::default(), HashMap::new());
             let own = ProcessHandle::open(std::process::id());
             let own = own.expect("this process exists").id;
             let mut is_known = |process| {
                 let now = Duration::ZERO;
-                refresh_mappings(&mut all, &tables, &mut calls, process, None, now).is_some()
+                get_or_refresh_mappings(&mut all, &tables, &mut calls, process, None, now).is_some()
             };
             let _ = tell.send([process, own, process].map(&mut is_known));
         });

@@ -11,7 +11,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use std::mem::MaybeUninit;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FaultReport {
+pub struct FirstTouchReport {
     pub pid: u32,
     pub advance: StreamAdvance,
 }
@@ -21,7 +21,7 @@ pub struct FaultTrace {
     /// The programs run while these links exist. The skeleton does not attach anything itself: it
     /// would keep links of its own, which would outlive these.
     pub(super) links: Vec<Link>,
-    pub(crate) reports: RingBufferReader<FaultReport>,
+    pub(crate) reports: RingBufferReader<FirstTouchReport>,
     skel: FaultTraceSkel<'static>,
 }
 
@@ -35,15 +35,17 @@ impl FaultTrace {
         // One per manager, like the page-table programs: detached when dropped, but never freed.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let open = FaultTraceSkelBuilder::default().open(storage);
-        let mut open = open.map_err(trace_error)?;
-        if let (Some(own), Some(told)) = (PidNamespace::own(), &mut open.maps.rodata_data) {
+        let mut open = open.map_err(fault_trace_error)?;
+        if let (Some(own), Some(told)) =
+            (PidNamespace::own_if_not_first(), &mut open.maps.rodata_data)
+        {
             told.pidns_dev = own.dev;
             told.pidns_ino = own.ino;
         }
-        let skel = open.load().map_err(trace_error)?;
-        let reports =
-            RingBufferReader::for_map(&skel.maps.advances, parse_report).map_err(trace_error)?;
-        let watched = MapHandle::try_from(&skel.maps.watched).map_err(trace_error)?;
+        let skel = open.load().map_err(fault_trace_error)?;
+        let reports = RingBufferReader::for_map(&skel.maps.advances, parse_report)
+            .map_err(fault_trace_error)?;
+        let watched = MapHandle::try_from(&skel.maps.watched).map_err(fault_trace_error)?;
         let mut trace = Self {
             links: Vec::new(),
             reports,
@@ -54,14 +56,14 @@ impl FaultTrace {
     }
 
     /// Reports only the regions of a process that it touches densely.
-    pub fn suppress_process(&self, pid: u32) {
+    pub fn suppress_sparse_touch_reports(&self, pid: u32) {
         let (key, value) = (pid.to_ne_bytes(), 1u32.to_ne_bytes());
         // The map has room for every watched process.
         let _ = self.skel.maps.muted.update(&key, &value, MapFlags::ANY);
     }
 
     /// Reports all first touches of a process again.
-    pub fn resume_process(&self, pid: u32) {
+    pub fn resume_all_touch_reports(&self, pid: u32) {
         // An error means that it was not suppressed, which is the same result.
         let _ = self.skel.maps.muted.delete(&pid.to_ne_bytes());
     }
@@ -77,36 +79,36 @@ impl FaultTrace {
         let programs = &self.skel.progs;
         let programs = [&programs.touch_by_program, &programs.touch_for_program];
         let links = programs.into_iter().map(|program| program.attach());
-        self.links = links.collect::<Result<_, _>>().map_err(trace_error)?;
+        self.links = links.collect::<Result<_, _>>().map_err(fault_trace_error)?;
         Ok(())
     }
 
-    pub fn count_lost_reports(&self) -> u64 {
+    pub fn lost_report_count(&self) -> u64 {
         self.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.lost)
     }
 }
 
 impl FaultTraceWatchlist {
     /// Watches a process from now on. Fails if as many as possible are watched already.
-    pub fn add(&self, pid: u32) -> Result<()> {
+    pub fn add_process(&self, pid: u32) -> Result<()> {
         let nothing = vec![0u8; self.0.value_size() as usize];
         let added = self.0.update(&pid.to_ne_bytes(), &nothing, MapFlags::ANY);
-        added.map_err(trace_error)
+        added.map_err(fault_trace_error)
     }
 
-    pub fn remove(&self, pid: u32) {
+    pub fn remove_process(&self, pid: u32) {
         // An error means that it was not watched, which is the same result.
         let _ = self.0.delete(&pid.to_ne_bytes());
     }
 }
 
 /// One `struct advance`.
-fn parse_report(bytes: &[u8]) -> Option<FaultReport> {
+fn parse_report(bytes: &[u8]) -> Option<FirstTouchReport> {
     let (region, rest) = bytes.split_first_chunk()?;
     let (step, rest) = rest.split_first_chunk()?;
     let (pid, rest) = rest.split_first_chunk()?;
     let region = u64::from_ne_bytes(*region).checked_mul(HUGE_PAGE_BYTES)?;
-    Some(FaultReport {
+    Some(FirstTouchReport {
         pid: u32::from_ne_bytes(*pid),
         advance: StreamAdvance {
             region: RegionAddr::containing(region),
@@ -116,6 +118,6 @@ fn parse_report(bytes: &[u8]) -> Option<FaultReport> {
     })
 }
 
-fn trace_error(error: libbpf_rs::Error) -> LinuxError {
+fn fault_trace_error(error: libbpf_rs::Error) -> LinuxError {
     LinuxError::Bpf(format!("watching first touches: {error:#}"))
 }

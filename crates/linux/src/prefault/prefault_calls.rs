@@ -38,7 +38,7 @@ impl PrefaultCalls {
     }
 
     /// Prepares the next call. A process that has answered its last call gets calls again.
-    pub(super) fn prepare_call(&mut self) -> &mut TargetCalls {
+    pub(super) fn prepare_target_calls(&mut self) -> &mut TargetCalls {
         // A region that is filled late is discarded, because its stream has ended.
         self.calls.take_late_calls();
         &mut self.calls
@@ -50,10 +50,12 @@ impl PrefaultCalls {
 
     /// Scheduler counts of the calling thread and its helpers together; `None` where the kernel
     /// does not keep them.
-    pub(super) fn sched_stat(&mut self) -> Option<SchedStat> {
+    pub(super) fn thread_and_helper_sched_stat(&mut self) -> Option<SchedStat> {
         let own = SchedStat::of_this_thread()?;
         let helper = self.calls.idle_helper_pid();
-        if let Some((helper, now)) = helper.and_then(|it| Some((it, SchedStat::of_process(it)?))) {
+        if let Some((helper, now)) =
+            helper.and_then(|it| Some((it, SchedStat::of_first_thread(it)?)))
+        {
             let before = self.helper.filter(|(last, _)| *last == helper);
             if let Some((_, before)) = before {
                 self.helpers = self.helpers + (now - before);

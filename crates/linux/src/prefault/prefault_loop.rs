@@ -1,18 +1,18 @@
 //! The filler's loop: it reads reports, looks at mappings and filled regions, and hands out fills.
 
 use super::PrefaultSharedState;
-use super::cached_mappings::{CachedMappings, refresh_mappings};
+use super::cached_mappings::{CachedMappings, get_or_refresh_mappings};
 use super::fault_trace::{FaultTrace, FaultTraceWatchlist};
 use super::prefault_calls::PrefaultCalls;
-use super::rate_limit::PrefaultRateLimit;
+use super::prefault_rate_limit::PrefaultRateLimit;
+use super::prefault_thread_pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPool};
 use super::suppressed_processes::SuppressedProcesses;
-use super::thread_pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPool};
 use super::trace_backoff::TraceBackoff;
 use super::warm_start::WarmStart;
 use crate::error::Result;
 use crate::processes::mappings::check_region_eligible;
-use crate::processes::process::thread_cpu_time;
-use crate::sample::page_tables::PageTableReader;
+use crate::processes::process::calling_thread_cpu_time;
+use crate::sample::page_table_reader::PageTableReader;
 use hawkeye_policy::prefault::{
     PrefaultLimits, PrefaultPredictor, PrefaultResult, PrefaultTask, PrefaultThreadCount,
 };
@@ -58,7 +58,7 @@ impl PrefaultLoop {
             began: Instant::now(),
             shared,
             fault_trace,
-            tables: PageTableReader::load()?,
+            tables: PageTableReader::load_bpf_programs()?,
             predictor: PrefaultPredictor::default(),
             mappings: HashMap::new(),
             warm: HashMap::new(),
@@ -74,7 +74,7 @@ impl PrefaultLoop {
     pub(super) fn run(&mut self) {
         let mut busy = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let pause = self.pool.pause_left();
+            let pause = self.pool.shortest_pause_left();
             if !pause.is_zero() {
                 std::thread::sleep(pause.min(IDLE_INTERVAL));
                 self.handle_outcomes();
@@ -82,31 +82,31 @@ impl PrefaultLoop {
                 self.fault_trace.reports.take_reports();
                 continue;
             }
-            let wait = self.wait_time(busy);
-            self.update_tracing();
-            self.read_reports(wait);
-            self.check_new_mappings(busy || self.predictor.count_prefaults_under_way() > 0);
-            self.check_prefaulted_use();
+            let wait = self.wait_time_for_reports(busy);
+            self.pause_or_resume_tracing();
+            self.wait_and_process_reports(wait);
+            self.check_warm_start_mappings(busy || self.predictor.count_prefaults_under_way() > 0);
+            self.check_prefaulted_regions_used();
             self.check_stream_progress();
             busy = self.assign_next_prefault();
             self.publish_statistics();
         }
-        let lost = self.fault_trace.count_lost_reports();
+        let lost = self.fault_trace.lost_report_count();
         tracing::debug!("{lost} reports of first touches were lost");
     }
 
     fn publish_statistics(&self) {
         let mut done = self.shared.lock_statistics();
-        let (workers, helpers) = self.pool.worker_cpu_times();
+        let (workers, helpers) = self.pool.worker_and_helper_cpu_times();
         done.helper_cpu = self.calls.helper_cpu_time() + helpers;
-        done.cpu = thread_cpu_time() + workers + done.helper_cpu;
+        done.cpu = calling_thread_cpu_time() + workers + done.helper_cpu;
         done.ahead = self.predictor.count_regions_prefaulted_ahead();
         done.unused = self.predictor.count_unused_regions();
         done.pauses = self.pool.pause_count();
     }
 
     /// Pauses reports while all touches are random: each costs its program some ten nanoseconds.
-    fn update_tracing(&mut self) {
+    fn pause_or_resume_tracing(&mut self) {
         let touches = self.fault_trace.first_touch_counts();
         let was_tracing = self.trace_backoff.is_tracing();
         match (
@@ -128,7 +128,7 @@ impl PrefaultLoop {
     }
 
     /// How long the filler can wait for a report or for the end of a fill.
-    fn wait_time(&self, busy: bool) -> Duration {
+    fn wait_time_for_reports(&self, busy: bool) -> Duration {
         if busy {
             return Duration::ZERO;
         }
@@ -137,7 +137,7 @@ impl PrefaultLoop {
         let next = looks.chain(peek).min();
         let next = next.map(|at| at.saturating_sub(self.now()));
         let pause = next.map_or(IDLE_INTERVAL, |pause| pause.min(IDLE_INTERVAL));
-        // `PrefaultThreadPool::wait_for_outcome` returns at once for less; such a loop would use a
+        // `PrefaultThreadPool::wait_for_outcome_or_fd` returns at once for less; such a loop would use a
         // worker's core.
         let fills = self.predictor.count_prefaults_under_way() > 0;
         if fills {
@@ -147,10 +147,10 @@ impl PrefaultLoop {
         }
     }
 
-    fn read_reports(&mut self, wait: Duration) {
+    fn wait_and_process_reports(&mut self, wait: Duration) {
         let reports = &self.fault_trace.reports;
         let heard = if self.pool.has_workers() {
-            self.pool.wait_for_outcome(reports.fd(), wait);
+            self.pool.wait_for_outcome_or_fd(reports.fd(), wait);
             reports.take_reports()
         } else {
             reports.wait_for_reports(wait)
@@ -159,7 +159,7 @@ impl PrefaultLoop {
         self.handle_outcomes();
         let now = self.now();
         let mut followed: HashMap<u32, ProcessId> = HashMap::new();
-        for (process, one) in self.shared.lock_followed().iter_mut() {
+        for (process, one) in self.shared.lock_followed_processes().iter_mut() {
             followed.insert(process.pid, *process);
             let warm = std::mem::take(&mut one.warm_regions);
             if warm > 0 {
@@ -176,7 +176,7 @@ impl PrefaultLoop {
             tracing::trace!("{one:?}");
             if let Some(process) = followed.get(&one.pid) {
                 self.predictor.on_fault_report(now, *process, one.advance);
-                self.suppress_if_given_up(*process);
+                self.suppress_process_if_given_up(*process);
             }
         }
         let is_there = |process: ProcessId| followed.get(&process.pid) == Some(&process);
@@ -185,26 +185,26 @@ impl PrefaultLoop {
         self.predictor.retain_processes(is_there);
         // A process that was suppressed for long enough may have changed.
         for process in self.suppressed.take_released(now, is_there) {
-            self.fault_trace.resume_process(process.pid);
+            self.fault_trace.resume_all_touch_reports(process.pid);
             self.predictor.forget_given_up_streams(process);
         }
     }
 
     /// Suppresses the reports of a process that no longer has a stream worth filling.
-    fn suppress_if_given_up(&mut self, process: ProcessId) {
+    fn suppress_process_if_given_up(&mut self, process: ProcessId) {
         let now = self.now();
         if !self.suppressed.contains(now, process)
             && self.predictor.has_given_up_on_process(now, process)
         {
             self.suppressed.suppress(now, process);
-            self.fault_trace.suppress_process(process.pid);
+            self.fault_trace.suppress_sparse_touch_reports(process.pid);
         }
     }
 
     /// Looks for new mappings of processes with a warm start. Memory touched inside the kernel
     /// (`MADV_POPULATE_WRITE`) is not reported, so the mappings are read. Where something is left
     /// to fill already, this can wait longer.
-    fn check_new_mappings(&mut self, busy: bool) {
+    fn check_warm_start_mappings(&mut self, busy: bool) {
         let now = self.now();
         let may_be_late = if busy { IDLE_INTERVAL } else { Duration::ZERO };
         let predictor = &mut self.predictor;
@@ -218,20 +218,20 @@ impl PrefaultLoop {
             if now < warm.next_check() + may_be_late {
                 continue;
             }
-            let (known, calls) = (&mut self.mappings, self.calls.prepare_call());
-            let known = refresh_mappings(known, &self.tables, calls, *process, None, now);
-            let mapped = known.map(CachedMappings::ranges).unwrap_or_default();
-            for last in warm.regions_to_prefault(now, &mapped) {
+            let (known, calls) = (&mut self.mappings, self.calls.prepare_target_calls());
+            let known = get_or_refresh_mappings(known, &self.tables, calls, *process, None, now);
+            let mapped = known.map(CachedMappings::mapped_ranges).unwrap_or_default();
+            for last in warm.last_regions_of_new_ranges(now, &mapped) {
                 self.predictor.on_new_mapping(now, *process, last);
             }
         }
     }
 
     /// Checks whether filled regions are in use. Empty ones mean that it uses single pages.
-    fn check_prefaulted_use(&mut self) {
+    fn check_prefaulted_regions_used(&mut self) {
         while let Some(task) = self.predictor.next_use_check() {
             let most = PAGES_PER_REGION - IN_USE_PAGES;
-            match self.count_zero_pages(task, most) {
+            match self.count_zero_pages_of_task(task, most) {
                 Some(empty) => {
                     let (process, region) = (task.process, task.region);
                     tracing::trace!("{process:?} {region}: {empty} base pages empty");
@@ -249,7 +249,7 @@ impl PrefaultLoop {
             if now < at {
                 return;
             }
-            match self.count_zero_pages(task, PAGES_PER_REGION) {
+            match self.count_zero_pages_of_task(task, PAGES_PER_REGION) {
                 Some(empty) => {
                     let reached = empty < PAGES_PER_REGION;
                     self.predictor.on_progress_check_result(now, task, reached);
@@ -260,9 +260,9 @@ impl PrefaultLoop {
     }
 
     /// Zero-filled base pages of a region, at most `enough`. `None`: not huge, or unreadable.
-    fn count_zero_pages(&mut self, task: PrefaultTask, enough: u16) -> Option<u16> {
+    fn count_zero_pages_of_task(&mut self, task: PrefaultTask, enough: u16) -> Option<u16> {
         let target = &self.mappings.get(&task.process)?.target;
-        let empty = self.tables.scan_zeros(target, task.region, enough);
+        let empty = self.tables.count_zero_pages(target, task.region, enough);
         empty.ok().flatten()
     }
 
@@ -276,14 +276,14 @@ impl PrefaultLoop {
             return false;
         }
         let (shared, tables, known) = (&self.shared, &self.tables, &mut self.mappings);
-        let calls = self.calls.prepare_call();
+        let calls = self.calls.prepare_target_calls();
         let task = self.predictor.hand_out_next_prefault(now, |process, head| {
-            let followed = shared.lock_followed().get(&process).cloned()?;
+            let followed = shared.lock_followed_processes().get(&process).cloned()?;
             if followed.room_regions == 0 {
                 return None;
             }
-            let known = refresh_mappings(known, tables, calls, process, Some(head), now)?;
-            let (range, _) = known.find_mapping(head)?;
+            let known = get_or_refresh_mappings(known, tables, calls, process, Some(head), now)?;
+            let (range, _) = known.find_mapping_of_region(head)?;
             Some(PrefaultLimits {
                 mapped: range.clone(),
                 room_regions: followed.room_regions,
@@ -293,20 +293,27 @@ impl PrefaultLoop {
             self.rate_limit.give_back_prefault();
             return false;
         };
-        match self.prepare_job(task) {
-            Ok(job) => self.pool.assign_job(job, &mut self.calls),
+        match self.prepare_job_if_region_empty(task) {
+            Ok(job) => self.pool.assign_or_run_job(job, &mut self.calls),
             Err(what) => self.record_prefault_result(task, what),
         }
         true
     }
 
     /// The job that fills a region, if the region is empty.
-    fn prepare_job(&mut self, task: PrefaultTask) -> Result<PrefaultJob, PrefaultResult> {
+    fn prepare_job_if_region_empty(
+        &mut self,
+        task: PrefaultTask,
+    ) -> Result<PrefaultJob, PrefaultResult> {
         const REFUSED: PrefaultResult = PrefaultResult::Refused;
-        let followed = self.shared.lock_followed().get(&task.process).cloned();
+        let followed = self
+            .shared
+            .lock_followed_processes()
+            .get(&task.process)
+            .cloned();
         let handle = followed.ok_or(REFUSED)?.handle;
         let known = self.mappings.get(&task.process).ok_or(REFUSED)?;
-        let method = known.find_mapping(task.region).ok_or(REFUSED)?.1;
+        let method = known.find_mapping_of_region(task.region).ok_or(REFUSED)?.1;
         let found = self.tables.read_region(&known.target, task.region);
         // A refused fill leaves one zero page.
         let is_in_use = |r: RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 1;
@@ -314,7 +321,10 @@ impl PrefaultLoop {
             return Err(PrefaultResult::Occupied);
         }
         // The known mappings are older; userfaultfd may watch one since.
-        match self.tables.mapping_at(&known.target, task.region.start()) {
+        match self
+            .tables
+            .mapping_at_address(&known.target, task.region.start())
+        {
             Ok(Some(now))
                 if check_region_eligible(std::slice::from_ref(&now), task.region).is_ok() => {}
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
@@ -330,7 +340,7 @@ impl PrefaultLoop {
     }
 
     fn handle_outcomes(&mut self) {
-        while let Some(outcome) = self.pool.next_outcome() {
+        while let Some(outcome) = self.pool.take_next_outcome() {
             let what = self.classify_outcome(&outcome);
             if what == PrefaultResult::Done {
                 let mut done = self.shared.lock_statistics();
@@ -365,7 +375,7 @@ impl PrefaultLoop {
         if what == PrefaultResult::Done {
             self.shared.lock_statistics().filled += 1;
             // Other followed processes may have the same limit.
-            for (process, followed) in self.shared.lock_followed().iter_mut() {
+            for (process, followed) in self.shared.lock_followed_processes().iter_mut() {
                 followed.room_regions = followed.room_regions.saturating_sub(1);
                 followed.filled_regions += u64::from(*process == task.process);
             }
@@ -378,7 +388,7 @@ impl PrefaultLoop {
             self.shared.lock_statistics().refused += 1;
             // Only once: the other regions under way will be refused as well.
             if let Some(warm) = self.warm.get_mut(&task.process).filter(|_| ended) {
-                warm.retry_later(task.region);
+                warm.retry_mapping_later(task.region);
             }
         }
     }

@@ -49,10 +49,10 @@ pub(super) fn prefault_region(
     region: RegionAddr,
     method: PrefaultMethod,
 ) -> Result<()> {
-    calls.map_page(process, region.start(), method == PrefaultMethod::Read)?;
+    calls.map_page_by_reading(process, region.start(), method == PrefaultMethod::Read)?;
     if method == PrefaultMethod::Collapse {
         refuse_shared_region(calls, process.id, region)?;
-        calls.collapse(process, region)?;
+        calls.collapse_region(process, region)?;
     }
     Ok(())
 }
@@ -64,8 +64,8 @@ fn refuse_shared_region(
     process: ProcessId,
     region: RegionAddr,
 ) -> Result<()> {
-    let shared = calls.find_shared_pages(process, region)?;
-    let refused = LinuxError::call("filling a region that is shared by now");
+    let shared = calls.find_shared_pages_of_region(process, region)?;
+    let refused = LinuxError::wrap_errno("filling a region that is shared by now");
     match shared.count() <= MAX_SHARED_PAGES {
         true => Ok(()),
         false => Err(refused(Errno::EEXIST)),
@@ -171,7 +171,7 @@ mod tests {
             let _ = tell.send(filled);
         });
         let filled = told.recv_timeout(Duration::from_secs(20));
-        let reported = watcher.next_fault();
+        let reported = watcher.next_fault_address();
         let unregistered = watcher.unregister(range);
         unregistered.expect("the range can be unregistered");
         filling.join().expect("the thread ends");

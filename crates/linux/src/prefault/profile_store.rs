@@ -4,17 +4,17 @@
 //! Each program has one small file, in a separate folder that may be emptied at any time. To forget
 //! a program, delete its file.
 
-mod executable;
+mod executable_identity;
 mod profile_recorder;
 mod program_profile;
 
-pub use executable::{BuildIdentity, Executable};
+pub use executable_identity::{BuildIdentity, ExecutableIdentity};
 pub use program_profile::ProgramProfile;
 
 pub(crate) use profile_recorder::ProfileRecorder;
 
 use crate::error::{LinuxError, Result};
-use crate::machine_lease::own_files::{self, UnusableReason};
+use crate::machine_lease::own_files::{self, UnusableFileReason};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -49,14 +49,14 @@ impl ProfileStore {
 
     /// The record of a program, if there is one. A record that cannot be used is set aside and
     /// logged, and counts as none.
-    pub fn load(&self, executable: &Executable) -> Option<ProgramProfile> {
+    pub fn load_profile(&self, executable: &ExecutableIdentity) -> Option<ProgramProfile> {
         let path = self.profile_path(executable);
         match read_profile(&path) {
             // Two paths may have one hash, and one build's record does not apply to another.
             Ok(record) => record.filter(|record| record.executable == *executable),
             Err(why) => {
                 let what = format!("the learned record of {} is", executable.path.display());
-                own_files::set_aside_and_log(&what, &path, &why);
+                own_files::set_file_aside_and_log(&what, &path, &why);
                 None
             }
         }
@@ -64,17 +64,18 @@ impl ProfileStore {
 
     /// Stores a record; it is on disk when this returns. Deletes the oldest ones if there are too
     /// many.
-    pub fn save(&self, record: &ProgramProfile) -> Result<()> {
+    pub fn save_profile(&self, record: &ProgramProfile) -> Result<()> {
         let path = self.profile_path(&record.executable);
         let text = serde_json::to_vec_pretty(record).map_err(std::io::Error::other);
-        text.and_then(|text| own_files::replace_file(&path, &text))
-            .map_err(LinuxError::file("writing", &path))?;
+        text.and_then(|text| own_files::replace_file_atomically(&path, &text))
+            .map_err(LinuxError::wrap_io_error("writing", &path))?;
         self.delete_oldest_profiles();
         Ok(())
     }
 
-    fn profile_path(&self, executable: &Executable) -> PathBuf {
-        self.dir.join(format!("{}.json", executable.profile_name()))
+    fn profile_path(&self, executable: &ExecutableIdentity) -> PathBuf {
+        self.dir
+            .join(format!("{}.json", executable.profile_file_stem()))
     }
 
     /// A file that cannot be removed stays until the next call. Counts records set aside too.
@@ -91,7 +92,7 @@ impl ProfileStore {
     }
 }
 
-fn read_profile(path: &Path) -> Result<Option<ProgramProfile>, UnusableReason> {
+fn read_profile(path: &Path) -> Result<Option<ProgramProfile>, UnusableFileReason> {
     let text = own_files::read_trusted_file(path, MAX_RECORD_BYTES)?;
     text.map(|text| ProgramProfile::parse(&text)).transpose()
 }
@@ -101,8 +102,8 @@ mod tests {
     use super::*;
     use crate::machine_lease::thp_settings::testing::TestFolder;
 
-    fn program(name: &str) -> Executable {
-        Executable::at(&format!("/usr/bin/{name}"))
+    fn program(name: &str) -> ExecutableIdentity {
+        ExecutableIdentity::at(&format!("/usr/bin/{name}"))
     }
 
     fn learned(name: &str) -> (TestFolder, ProfileStore) {
@@ -123,13 +124,15 @@ mod tests {
         let mut record = ProgramProfile::new(program("redis-server"));
         record.pages.insert(65_536, 3);
         record.overhead_percent = Some(12.5);
-        assert_eq!(learned.load(&record.executable), None);
-        learned.save(&record).expect("the record can be written");
-        assert_eq!(learned.load(&record.executable), Some(record));
+        assert_eq!(learned.load_profile(&record.executable), None);
+        learned
+            .save_profile(&record)
+            .expect("the record can be written");
+        assert_eq!(learned.load_profile(&record.executable), Some(record));
         let mut upgraded = program("redis-server");
         upgraded.build = BuildIdentity::Note("0100".into());
-        assert_eq!(learned.load(&upgraded), None);
-        assert_eq!(learned.load(&program("other")), None);
+        assert_eq!(learned.load_profile(&upgraded), None);
+        assert_eq!(learned.load_profile(&program("other")), None);
     }
 
     #[test]
@@ -143,11 +146,13 @@ mod tests {
         };
         let records = [of(100, true, 2), of(1000, true, 9), of(100, false, 5)];
         for record in &records {
-            assert_eq!(learned.load(&record.executable), None);
-            learned.save(record).expect("the record can be written");
+            assert_eq!(learned.load_profile(&record.executable), None);
+            learned
+                .save_profile(record)
+                .expect("the record can be written");
         }
         for record in records {
-            assert_eq!(learned.load(&record.executable), Some(record));
+            assert_eq!(learned.load_profile(&record.executable), Some(record));
         }
     }
 
@@ -160,13 +165,15 @@ mod tests {
         let (newer, older) = ("{\"version\": 99}", "{\"version\": 1}");
         for text in ["", "{", newer, older, "[1]", &long] {
             fs::write(&path, text).expect("the file can be written");
-            assert_eq!(learned.load(&record.executable), None, "{text}");
+            assert_eq!(learned.load_profile(&record.executable), None, "{text}");
             assert!(!path.exists(), "the file is set aside");
         }
         fs::create_dir(&path).expect("the folder can be created");
-        assert_eq!(learned.load(&record.executable), None);
-        learned.save(&record).expect("the record can be written");
-        assert!(learned.load(&record.executable).is_some());
+        assert_eq!(learned.load_profile(&record.executable), None);
+        learned
+            .save_profile(&record)
+            .expect("the record can be written");
+        assert!(learned.load_profile(&record.executable).is_some());
         assert_eq!(count(&learned), 7 + 1, "no file is lost");
     }
 
@@ -175,10 +182,15 @@ mod tests {
         let (_folder, learned) = learned("learned-many");
         for n in 0..MAX_RECORDS + 3 {
             let record = ProgramProfile::new(program(&n.to_string()));
-            learned.save(&record).expect("the record can be written");
+            learned
+                .save_profile(&record)
+                .expect("the record can be written");
         }
         assert_eq!(count(&learned), MAX_RECORDS);
         let last = program(&(MAX_RECORDS + 2).to_string());
-        assert!(learned.load(&last).is_some(), "the newest record stays");
+        assert!(
+            learned.load_profile(&last).is_some(),
+            "the newest record stays"
+        );
     }
 }

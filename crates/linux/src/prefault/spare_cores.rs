@@ -66,7 +66,12 @@ impl SpareCores {
     }
 
     /// Takes the counts of a thread that has just worked, or is about to.
-    pub(super) fn update_thread(&mut self, thread: usize, now: Duration, scheduled: SchedStat) {
+    pub(super) fn update_pauses_from_stat(
+        &mut self,
+        thread: usize,
+        now: Duration,
+        scheduled: SchedStat,
+    ) {
         let Some(turn) = self.threads.get_mut(thread) else {
             return;
         };
@@ -126,7 +131,7 @@ mod tests {
             (500, 320, 180, false),
             (520, 320, 180, true),
         ] {
-            cores.update_thread(0, MS * now, scheduled(ran, waited));
+            cores.update_pauses_from_stat(0, MS * now, scheduled(ran, waited));
             assert_eq!(cores.pause_left(0, MS * now).is_zero(), there, "{now}");
             if now == 200 {
                 assert_eq!(cores.pause_left(0, MS * 205), MS * 15);
@@ -141,22 +146,22 @@ mod tests {
             [0, 1].map(|thread| cores.pause_left(thread, now).as_millis())
         };
         let now = MS * 100;
-        cores.update_thread(1, now, scheduled(10, 5));
-        cores.update_thread(0, now, scheduled(20, 10));
+        cores.update_pauses_from_stat(1, now, scheduled(10, 5));
+        cores.update_pauses_from_stat(0, now, scheduled(20, 10));
         assert_eq!(pauses(&cores, now), [0, 20]);
         // The other thread goes on, however long it waited before.
-        cores.update_thread(1, now, scheduled(11, 25));
-        cores.update_thread(0, MS * 118, scheduled(38, 11));
+        cores.update_pauses_from_stat(1, now, scheduled(11, 25));
+        cores.update_pauses_from_stat(0, MS * 118, scheduled(38, 11));
         assert_eq!(pauses(&cores, MS * 118), [0, 2]);
         // The first thread works again and takes the other's core; the other reports it first.
-        cores.update_thread(0, MS * 150, scheduled(50, 20));
+        cores.update_pauses_from_stat(0, MS * 150, scheduled(50, 20));
         assert_eq!(pauses(&cores, MS * 150), [0, 40]);
         // The other is alone now, and still waits.
-        cores.update_thread(0, MS * 180, scheduled(60, 40));
+        cores.update_pauses_from_stat(0, MS * 180, scheduled(60, 40));
         assert_eq!(pauses(&cores, MS * 180), [20, 10]);
         // Both have a core.
-        cores.update_thread(0, MS * 260, scheduled(90, 40));
-        cores.update_thread(1, MS * 260, scheduled(50, 25));
+        cores.update_pauses_from_stat(0, MS * 260, scheduled(90, 40));
+        cores.update_pauses_from_stat(1, MS * 260, scheduled(50, 25));
         assert_eq!(pauses(&cores, MS * 260), [0, 0]);
         assert_eq!(cores.pause_count(), 3);
     }

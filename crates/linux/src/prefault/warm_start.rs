@@ -49,14 +49,16 @@ impl WarmStart {
 
     /// The last whole region of each large range that is new in `mapped`, the largest range first.
     /// `mapped`: the process's mappings that may be huge.
-    pub(super) fn regions_to_prefault(
+    pub(super) fn last_regions_of_new_ranges(
         &mut self,
         now: Duration,
         mapped: &[Range<u64>],
     ) -> Vec<RegionAddr> {
         let age = now.saturating_sub(self.began);
         self.next_look = now + (age / PAUSE_SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-        let pieces = mapped.iter().flat_map(|range| self.unseen_parts(range));
+        let pieces = mapped
+            .iter()
+            .flat_map(|range| self.unseen_parts_of_mapping(range));
         let mut new: Vec<Range<u64>> = pieces.collect();
         new.retain(|range| range.end - range.start >= self.least_bytes);
         new.sort_by_key(|range| std::cmp::Reverse(range.end - range.start));
@@ -67,12 +69,12 @@ impl WarmStart {
 
     /// Nothing could be filled around this region yet, so its mapping counts as new at the next
     /// look. A mapping in which the program has written nothing cannot be collapsed.
-    pub(super) fn retry_later(&mut self, region: RegionAddr) {
+    pub(super) fn retry_mapping_later(&mut self, region: RegionAddr) {
         self.seen.retain(|range| !range.contains(&region.start()));
     }
 
     /// The parts of a mapping that were not seen before, which is what it grew by.
-    fn unseen_parts(&self, mapping: &Range<u64>) -> Vec<Range<u64>> {
+    fn unseen_parts_of_mapping(&self, mapping: &Range<u64>) -> Vec<Range<u64>> {
         let mut pieces = vec![mapping.clone()];
         for seen in &self.seen {
             let cut = |piece: Range<u64>| {
@@ -102,7 +104,8 @@ mod tests {
     #[test]
     fn new_mappings_are_returned_once_the_largest_first() {
         let mut warm = WarmStart::new(Duration::ZERO, 64 * HUGE_PAGE_BYTES);
-        let mut look = |mapped: &[Range<u64>]| warm.regions_to_prefault(Duration::ZERO, mapped);
+        let mut look =
+            |mapped: &[Range<u64>]| warm.last_regions_of_new_ranges(Duration::ZERO, mapped);
         let all = [regions(100, 120), regions(200, 210), regions(300, 340)];
         assert_eq!(look(&all), [last(339), last(119)]);
         assert_eq!(look(&all), []);
@@ -110,18 +113,18 @@ mod tests {
         assert_eq!(look(&[regions(50, 150)]), [last(99), last(149)]);
         assert_eq!(look(&[regions(45, 155)]), []);
         // The fill was refused.
-        warm.retry_later(last(149));
-        let again = warm.regions_to_prefault(Duration::ZERO, &[regions(50, 150)]);
+        warm.retry_mapping_later(last(149));
+        let again = warm.last_regions_of_new_ranges(Duration::ZERO, &[regions(50, 150)]);
         assert_eq!(again, [last(149)]);
     }
 
     #[test]
     fn a_young_process_is_checked_often() {
         let mut warm = WarmStart::new(Duration::ZERO, 64 * HUGE_PAGE_BYTES);
-        warm.regions_to_prefault(Duration::ZERO, &[]);
+        warm.last_regions_of_new_ranges(Duration::ZERO, &[]);
         assert_eq!(warm.next_check(), SHORTEST_PAUSE);
         let hour = Duration::from_secs(3600);
-        warm.regions_to_prefault(hour, &[]);
+        warm.last_regions_of_new_ranges(hour, &[]);
         assert_eq!(warm.next_check(), hour + LONGEST_PAUSE);
     }
 }

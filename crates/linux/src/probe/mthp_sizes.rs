@@ -1,11 +1,11 @@
 //! Tries on a throw-away child whether first touches can get pages of the sizes below a huge page.
 
 use super::KernelCheckResult;
-use super::probe_child::{ProbeChild, TouchResult};
+use super::probe_child::{BlockTouchResult, ProbeChild};
 use crate::error::Result;
 use crate::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
 use crate::page_sizes::{
-    SizeSetting, ThpMode, mthp_sizes_below_huge, read_size_setting, size_setting_file,
+    PageSizeSetting, ThpMode, mthp_sizes_below_huge, page_size_enabled_file, read_page_size_setting,
 };
 use hawkeye_policy::saturating_cast::nanos_of_duration;
 use hawkeye_policy::{PageOrder, PageOrderSet};
@@ -14,10 +14,10 @@ use std::path::Path;
 
 /// A page size, with its setting and the results of its try.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct SizeFacts {
+pub struct PageSizeFacts {
     /// The state before the try.
     #[serde(flatten)]
-    pub found: SizeSetting,
+    pub found: PageSizeSetting,
     /// Whether one touch maps a whole page of this size, in memory that is advised for huge pages.
     pub tried: KernelCheckResult,
     /// Time of the first touch of a page, in nanoseconds; 0 if it was not tried.
@@ -31,25 +31,27 @@ pub struct SizeFacts {
 /// Tries each available size below that of a huge page; none on kernels before 6.8. A size that is
 /// on for no memory is switched to `madvise` for some milliseconds. Without `settings` (another
 /// program manages the machine) nothing is tried.
-pub fn try_sizes(mut settings: Option<&mut KernelSettingsGuard>) -> Result<Vec<SizeFacts>> {
+pub fn try_mthp_sizes(
+    mut settings: Option<&mut KernelSettingsGuard>,
+) -> Result<Vec<PageSizeFacts>> {
     let thp = Path::new(THP_DIR);
     let child = ProbeChild::spawn()?;
     let mut facts = Vec::new();
     for found in mthp_sizes_below_huge(thp)
         .iter()
-        .filter_map(|order| read_size_setting(thp, order))
+        .filter_map(|order| read_page_size_setting(thp, order))
     {
         let order = found.order;
         let switched = match (&mut settings, found.given_to) {
             (_, Some(ThpMode::Madvise | ThpMode::Always)) => Ok(()),
             (Some(settings), _) => settings
-                .set(&size_setting_file(thp, order), ThpMode::Madvise.into())
+                .set(&page_size_enabled_file(thp, order), ThpMode::Madvise.into())
                 .map_err(|error| error.to_string()),
             (None, _) => Err(
                 "the check changes a system-wide setting, and another manager is running".into(),
             ),
         };
-        let mut size = SizeFacts {
+        let mut size = PageSizeFacts {
             found,
             tried: KernelCheckResult::Works,
             first_touch_ns: 0,
@@ -62,10 +64,10 @@ pub fn try_sizes(mut settings: Option<&mut KernelSettingsGuard>) -> Result<Vec<S
             let advised = child.touch_blocks(order, true);
             // Whatever the result.
             if let Some(settings) = &mut settings {
-                settings.put_back(&size_setting_file(thp, order))?;
+                settings.put_back(&page_size_enabled_file(thp, order))?;
             }
             let advised = advised?;
-            size.tried = check_touches(order, advised);
+            size.tried = check_one_touch_maps_page(order, advised);
             if let Some(touched) = advised {
                 size.first_touch_ns = nanos_of_duration(touched.first);
                 size.touched_ns = nanos_of_duration(touched.all);
@@ -79,7 +81,10 @@ pub fn try_sizes(mut settings: Option<&mut KernelSettingsGuard>) -> Result<Vec<S
     Ok(facts)
 }
 
-fn check_touches(order: PageOrder, touched: Option<TouchResult>) -> KernelCheckResult {
+fn check_one_touch_maps_page(
+    order: PageOrder,
+    touched: Option<BlockTouchResult>,
+) -> KernelCheckResult {
     match touched {
         None => KernelCheckResult::Fails("a child could not map memory".into()),
         Some(touched) if touched.by_one_touch == order.pages() => KernelCheckResult::Works,
@@ -92,14 +97,14 @@ fn check_touches(order: PageOrder, touched: Option<TouchResult>) -> KernelCheckR
 }
 
 /// The sizes that were seen to work.
-pub fn working_sizes(facts: &[SizeFacts]) -> PageOrderSet {
+pub fn working_page_sizes(facts: &[PageSizeFacts]) -> PageOrderSet {
     let works = facts.iter().filter(|size| size.tried.works());
     works.map(|size| size.found.order).collect()
 }
 
 /// Costs of first touches, from the times of two sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-pub struct TouchCosts {
+pub struct FirstTouchCosts {
     /// Cost of a fault that maps one page, without zeroing it, in nanoseconds.
     pub fault_ns: f64,
     /// Cost of zeroing a base page, in nanoseconds.
@@ -109,7 +114,7 @@ pub struct TouchCosts {
     pub touch_ns: f64,
 }
 
-impl TouchCosts {
+impl FirstTouchCosts {
     /// Whether all times are above 0.
     pub(crate) fn is_sound(self) -> bool {
         let all = [self.fault_ns, self.zero_base_ns, self.touch_ns];
@@ -120,13 +125,13 @@ impl TouchCosts {
 /// Costs from the times of the largest size. A base page takes one fault and one zeroing. A page of
 /// the largest size takes one fault and one zeroing per base page in it. The other touches of that
 /// page are touches alone. `None` if no size works, or if noise exceeds the costs.
-pub fn touch_costs(facts: &[SizeFacts]) -> Option<TouchCosts> {
+pub fn derive_first_touch_costs(facts: &[PageSizeFacts]) -> Option<FirstTouchCosts> {
     let largest = facts.iter().rev().find(|size| size.tried.works())?;
     let pages = largest.found.order.pages() as f64;
     let by_base = largest.base_touched_ns as f64 / pages;
     let first = largest.first_touch_ns as f64;
     let zero_base_ns = (first - by_base) / (pages - 1.0);
-    let costs = TouchCosts {
+    let costs = FirstTouchCosts {
         fault_ns: by_base - zero_base_ns,
         zero_base_ns,
         touch_ns: (largest.touched_ns as f64 - first) / (pages - 1.0),
@@ -137,19 +142,23 @@ pub fn touch_costs(facts: &[SizeFacts]) -> Option<TouchCosts> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::page_sizes::SizeCounters;
+    use crate::page_sizes::PageSizeCounters;
     use std::time::Duration;
 
     /// `ns`: times of one touch, of all touches, and of all touches with base pages.
-    pub(in crate::probe) fn size(order: u8, tried: KernelCheckResult, ns: [u64; 3]) -> SizeFacts {
+    pub(in crate::probe) fn size(
+        order: u8,
+        tried: KernelCheckResult,
+        ns: [u64; 3],
+    ) -> PageSizeFacts {
         let order = PageOrder::new(order).expect("the order is a page size");
-        SizeFacts {
-            found: SizeSetting {
+        PageSizeFacts {
+            found: PageSizeSetting {
                 order,
                 page_bytes: order.bytes(),
                 setting: "never".into(),
                 given_to: Some(ThpMode::Never),
-                counters: SizeCounters::default(),
+                counters: PageSizeCounters::default(),
             },
             tried,
             first_touch_ns: ns[0],
@@ -170,34 +179,34 @@ pub(super) mod tests {
             size(8, KernelCheckResult::Works, times(256)),
             size(9, KernelCheckResult::Fails("no".into()), [0; 3]),
         ];
-        let costs = touch_costs(&facts).expect("the facts give costs");
+        let costs = derive_first_touch_costs(&facts).expect("the facts give costs");
         let near = |found: f64, ns: f64| (found - ns).abs() < 0.01;
         assert!(near(costs.fault_ns, 300.0), "{costs:?}");
         assert!(near(costs.zero_base_ns, 200.0), "{costs:?}");
         assert!(near(costs.touch_ns, 30.0), "{costs:?}");
-        assert_eq!(working_sizes(&facts).to_string(), "64 KiB, 1 MiB");
+        assert_eq!(working_page_sizes(&facts).to_string(), "64 KiB, 1 MiB");
     }
 
     #[test]
     fn impossible_times_give_no_costs() {
         let noise = size(4, KernelCheckResult::Works, [400, 9000, 8000]);
-        assert_eq!(touch_costs(&[noise]), None);
-        assert_eq!(touch_costs(&[]), None);
+        assert_eq!(derive_first_touch_costs(&[noise]), None);
+        assert_eq!(derive_first_touch_costs(&[]), None);
     }
 
     #[test]
     fn one_touch_must_map_all_of_it() {
         let touched = |by_one_touch| {
-            Some(TouchResult {
+            Some(BlockTouchResult {
                 by_one_touch,
                 first: Duration::ZERO,
                 all: Duration::ZERO,
             })
         };
-        assert!(check_touches(PageOrder::CONTIGUOUS, touched(16)).works());
+        assert!(check_one_touch_maps_page(PageOrder::CONTIGUOUS, touched(16)).works());
         let why = "one touch mapped 1 of 16 base pages".into();
-        let judged = check_touches(PageOrder::CONTIGUOUS, touched(1));
+        let judged = check_one_touch_maps_page(PageOrder::CONTIGUOUS, touched(1));
         assert_eq!(judged, KernelCheckResult::Fails(why));
-        assert!(!check_touches(PageOrder::CONTIGUOUS, None).works());
+        assert!(!check_one_touch_maps_page(PageOrder::CONTIGUOUS, None).works());
     }
 }

@@ -51,7 +51,7 @@ impl PrezeroingFacts {
             }
             Self::There(found) => found,
         };
-        let mib = (found.total_pages().free * BASE_PAGE_BYTES) >> 20;
+        let mib = (found.total_page_counts().free * BASE_PAGE_BYTES) >> 20;
         let rate = match &found.module {
             None => "by a module other than HawkEye's".into(),
             Some(module) => {
@@ -73,19 +73,21 @@ impl PrezeroingFacts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::prezeroing::{ZeroedPages, ZeroingModule, ZoneZeroedCounts};
+    use crate::memory::prezeroing::{
+        ZeroedPageCounts, ZeroingModuleSettings, ZoneZeroedPageCounts,
+    };
 
     fn there(active: bool, pages_per_second: Option<u32>, idle_only: bool) -> PrezeroingFacts {
-        let module = pages_per_second.map(|pages_per_second| ZeroingModule {
+        let module = pages_per_second.map(|pages_per_second| ZeroingModuleSettings {
             pages_per_second,
             idle_only,
         });
-        let pages = ZeroedPages {
+        let pages = ZeroedPageCounts {
             free: 512,
-            ..ZeroedPages::default()
+            ..ZeroedPageCounts::default()
         };
         let zone = "node0-Normal".into();
-        let zones = vec![ZoneZeroedCounts { zone, pages }; 2];
+        let zones = vec![ZoneZeroedPageCounts { zone, pages }; 2];
         PrezeroingFacts::There(PrezeroingState {
             active,
             module,

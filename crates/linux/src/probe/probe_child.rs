@@ -63,7 +63,7 @@ const MOST_NS: u64 = (1 << TIME_BITS) - 1;
 
 /// What the first touches of new blocks of memory showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TouchResult {
+pub struct BlockTouchResult {
     /// Base pages of a block that are present after one touch.
     pub by_one_touch: u64,
     /// Time for the first touch of a block: the least of several.
@@ -90,11 +90,11 @@ const TOUCHED_REGIONS: u64 = REGIONS / 2;
 
 impl ProbeChild {
     pub fn spawn() -> Result<Self> {
-        let (orders_in, orders) = pipe().map_err(LinuxError::call("creating a pipe"))?;
-        let (answers, answers_out) = pipe().map_err(LinuxError::call("creating a pipe"))?;
+        let (orders_in, orders) = pipe().map_err(LinuxError::wrap_errno("creating a pipe"))?;
+        let (answers, answers_out) = pipe().map_err(LinuxError::wrap_errno("creating a pipe"))?;
         // SAFETY: the child only makes system calls and touches its own new mapping (see
         // `run_child`). It needs no lock that another thread may hold at the fork.
-        match unsafe { fork() }.map_err(LinuxError::call("starting a child process"))? {
+        match unsafe { fork() }.map_err(LinuxError::wrap_errno("starting a child process"))? {
             ForkResult::Child => {
                 drop(orders);
                 drop(answers);
@@ -120,7 +120,7 @@ impl ProbeChild {
                 };
                 throw_away.start = throw_away.read_answer()?;
                 if throw_away.start == 0 {
-                    let failed = LinuxError::call("mapping memory in a child process");
+                    let failed = LinuxError::wrap_errno("mapping memory in a child process");
                     return Err(failed(Errno::ENOMEM));
                 }
                 Ok(throw_away)
@@ -139,13 +139,13 @@ impl ProbeChild {
             .collect()
     }
 
-    pub fn untouched_region(&self) -> RegionAddr {
+    pub fn first_untouched_region(&self) -> RegionAddr {
         self.region(TOUCHED_REGIONS)
     }
 
     /// Makes the child read every base page of the first half; returns how long that took.
-    pub fn read_touched_pages(&self) -> Result<Duration> {
-        self.send_command(ChildCommand::Read)
+    pub fn time_reading_touched_pages(&self) -> Result<Duration> {
+        self.send_command_and_wait(ChildCommand::Read)
             .map(Duration::from_nanos)
     }
 
@@ -155,10 +155,10 @@ impl ProbeChild {
 
     /// Makes the child touch new memory in blocks of this size. Each block is a mapping of its own,
     /// advised for huge pages (`advised`) or against them. `None` where the child cannot map them.
-    pub fn touch_blocks(&self, size: PageOrder, advised: bool) -> Result<Option<TouchResult>> {
+    pub fn touch_blocks(&self, size: PageOrder, advised: bool) -> Result<Option<BlockTouchResult>> {
         let kind = if advised { BLOCKS } else { BASE_BLOCKS };
-        let answer = self.send_code(kind | (size.log2_pages() as u8 & !BASE_BLOCKS))?;
-        let touched = TouchResult {
+        let answer = self.send_code_and_wait(kind | (size.log2_pages() as u8 & !BASE_BLOCKS))?;
+        let touched = BlockTouchResult {
             by_one_touch: answer >> (2 * TIME_BITS),
             first: Duration::from_nanos(answer >> TIME_BITS & MOST_NS),
             all: Duration::from_nanos(answer & MOST_NS),
@@ -166,12 +166,12 @@ impl ProbeChild {
         Ok((touched.by_one_touch > 0).then_some(touched))
     }
 
-    pub fn send_command(&self, order: ChildCommand) -> Result<u64> {
-        self.send_code(order as u8)
+    pub fn send_command_and_wait(&self, order: ChildCommand) -> Result<u64> {
+        self.send_code_and_wait(order as u8)
     }
 
-    fn send_code(&self, order: u8) -> Result<u64> {
-        let failed = LinuxError::call("writing to a child process");
+    fn send_code_and_wait(&self, order: u8) -> Result<u64> {
+        let failed = LinuxError::wrap_errno("writing to a child process");
         write(&self.orders, &[order]).map_err(failed)?;
         self.read_answer()
     }
@@ -181,7 +181,9 @@ impl ProbeChild {
         match read(&self.answers, &mut bytes) {
             Ok(8) => Ok(u64::from_ne_bytes(bytes)),
             Ok(_) => Err(LinuxError::NoSuchProcess(self.child.as_raw() as u32)),
-            Err(errno) => Err(LinuxError::call("reading from a child process")(errno)),
+            Err(errno) => Err(LinuxError::wrap_errno("reading from a child process")(
+                errno,
+            )),
         }
     }
 }
@@ -232,7 +234,7 @@ unsafe fn execute_command(order: u8, memory: *mut u8) -> u64 {
     let touch = |pages: usize| {
         for index in 0..pages {
             // SAFETY: within the mapping, by the contract above.
-            unsafe { page(index).write_volatile(marker_byte(index)) };
+            unsafe { page(index).write_volatile(marker_byte_of_page(index)) };
         }
         0
     };
@@ -262,7 +264,11 @@ unsafe fn execute_command(order: u8, memory: *mut u8) -> u64 {
                 for offset in 0..usize_from_u64(BASE_PAGE_BYTES) {
                     // SAFETY: as above.
                     let found = unsafe { page(index).wrapping_add(offset).read_volatile() };
-                    let marked = if offset == 0 { marker_byte(index) } else { 0 };
+                    let marked = if offset == 0 {
+                        marker_byte_of_page(index)
+                    } else {
+                        0
+                    };
                     wrong += u64::from(found != 0 && found != marked);
                 }
             }
@@ -280,13 +286,14 @@ unsafe fn execute_command(order: u8, memory: *mut u8) -> u64 {
         }
         ChildCommand::Protect => {
             let start = memory as u64;
-            protect_from_writes(start..start + HUGE_PAGE_BYTES).map_or_else(|e| e as u64, |()| 0)
+            protect_own_memory_from_writes(start..start + HUGE_PAGE_BYTES)
+                .map_or_else(|e| e as u64, |()| 0)
         }
     }
 }
 
 /// Protects memory of this process from writes until the process ends.
-fn protect_from_writes(range: Range<u64>) -> Result<(), Errno> {
+fn protect_own_memory_from_writes(range: Range<u64>) -> Result<(), Errno> {
     let watcher = Userfaultfd::open(true)?;
     watcher.register(range.clone(), WatchMode::WriteProtect)?;
     watcher.write_protect(range, true)?;
@@ -343,7 +350,7 @@ fn touch_blocks(order: u32, advice: i32) -> u64 {
     }
 }
 
-fn marker_byte(page: usize) -> u8 {
+fn marker_byte_of_page(page: usize) -> u8 {
     (page % 251) as u8 + 1
 }
 

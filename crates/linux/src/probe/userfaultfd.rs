@@ -76,7 +76,7 @@ impl Userfaultfd {
     }
 
     /// The address of the next fault that waits for an answer; `None` if none does.
-    pub fn next_fault(&self) -> Result<Option<u64>, Errno> {
+    pub fn next_fault_address(&self) -> Result<Option<u64>, Errno> {
         const PAGE_FAULT: u64 = 0x12;
         // event, flags, address, thread
         let mut message = [0u8; 32];

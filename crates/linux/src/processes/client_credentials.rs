@@ -29,25 +29,27 @@ pub type Namespace = (u64, u64);
 
 impl ClientCredentials {
     /// The credentials of the process that connected to this Unix socket.
-    pub fn of_peer(socket: BorrowedFd<'_>) -> Result<Self> {
-        let failed = LinuxError::call("getsockopt(SO_PEERCRED)");
+    pub fn of_socket_peer(socket: BorrowedFd<'_>) -> Result<Self> {
+        let failed = LinuxError::wrap_errno("getsockopt(SO_PEERCRED)");
         let peer = getsockopt(&socket, PeerCredentials).map_err(failed)?;
-        let namespace = u32::try_from(peer.pid()).ok().and_then(user_namespace_of);
+        let namespace = u32::try_from(peer.pid())
+            .ok()
+            .and_then(user_namespace_of_pid);
         Ok(Self {
             uid: peer.uid(),
             gid: peer.gid(),
             // If the client has ended, another process may have its pid by now.
-            user_namespace: namespace.filter(|_| !client_has_ended(socket)),
+            user_namespace: namespace.filter(|_| !socket_client_has_ended(socket)),
         })
     }
 
     /// Whether the client may know where a process has its memory, at this moment. Its capabilities
     /// do not count: it has the rights of an ordinary process.
-    pub fn may_see_addresses(&self, pid: u32) -> bool {
+    pub fn may_see_addresses_of(&self, pid: u32) -> bool {
         let Some(target) = TargetCredentials::read(pid) else {
             return false;
         };
-        self.user_namespace.is_some() && target.allows(self)
+        self.user_namespace.is_some() && target.allows_client(self)
     }
 }
 
@@ -75,11 +77,11 @@ impl TargetCredentials {
             groups: [status.rgid, status.egid, status.sgid],
             owner,
             permitted_capabilities: status.capprm,
-            user_namespace: user_namespace_of(pid),
+            user_namespace: user_namespace_of_pid(pid),
         })
     }
 
-    fn allows(&self, client: &ClientCredentials) -> bool {
+    fn allows_client(&self, client: &ClientCredentials) -> bool {
         self.users == [client.uid; 3]
             && self.groups == [client.gid; 3]
             && self.owner == client.uid
@@ -88,14 +90,14 @@ impl TargetCredentials {
     }
 }
 
-fn user_namespace_of(pid: u32) -> Option<Namespace> {
+fn user_namespace_of_pid(pid: u32) -> Option<Namespace> {
     let file = fs::metadata(format!("/proc/{pid}/ns/user")).ok()?;
     Some((file.dev(), file.ino()))
 }
 
 /// Whether the client of a socket has ended. Kernels before Linux 6.5 cannot report that; there the
 /// answer is no.
-fn client_has_ended(socket: BorrowedFd<'_>) -> bool {
+fn socket_client_has_ended(socket: BorrowedFd<'_>) -> bool {
     match getsockopt(&socket, PeerPidfd) {
         Ok(pidfd) => {
             let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
@@ -126,7 +128,7 @@ mod tests {
 
     #[test]
     fn access_needs_the_same_user_groups_and_namespace_and_no_capabilities() {
-        assert!(TARGET.allows(&CLIENT));
+        assert!(TARGET.allows_client(&CLIENT));
         let changes: [fn(&mut TargetCredentials); 10] = [
             |it| it.owner = 0,
             |it| it.permitted_capabilities = 1 << 13,
@@ -142,18 +144,21 @@ mod tests {
         for change in changes {
             let mut other = TARGET;
             change(&mut other);
-            assert!(!other.allows(&CLIENT), "{other:?}");
+            assert!(!other.allows_client(&CLIENT), "{other:?}");
         }
     }
 
     #[test]
     fn the_client_of_a_socket_is_known() {
         let (one, _other) = UnixStream::pair().expect("a socket pair can be created");
-        let peer = ClientCredentials::of_peer(one.as_fd()).expect("the socket has a peer");
+        let peer = ClientCredentials::of_socket_peer(one.as_fd()).expect("the socket has a peer");
         assert_eq!(peer.uid, nix::unistd::geteuid().as_raw());
-        assert_eq!(peer.user_namespace, user_namespace_of(std::process::id()));
+        assert_eq!(
+            peer.user_namespace,
+            user_namespace_of_pid(std::process::id())
+        );
         assert!(peer.user_namespace.is_some());
-        let of_ended = peer.may_see_addresses(u32::MAX / 2);
+        let of_ended = peer.may_see_addresses_of(u32::MAX / 2);
         assert!(!of_ended, "an ended process shows no addresses");
     }
 }

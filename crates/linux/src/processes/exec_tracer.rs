@@ -33,21 +33,24 @@ impl ExecTracer {
         let mut open = ExecTracerSkelBuilder::default()
             .open(storage)
             .map_err(failed)?;
-        if let (Some(own), Some(rodata)) = (PidNamespace::own(), &mut open.maps.rodata_data) {
+        if let (Some(own), Some(rodata)) =
+            (PidNamespace::own_if_not_first(), &mut open.maps.rodata_data)
+        {
             rodata.pidns_dev = own.dev;
             rodata.pidns_ino = own.ino;
         }
         let mut skel = open.load().map_err(failed)?;
         skel.attach().map_err(failed)?;
         Ok(Self {
-            reports: RingBufferReader::for_map(&skel.maps.started, parse_report).map_err(failed)?,
+            reports: RingBufferReader::for_map(&skel.maps.started, parse_started_program)
+                .map_err(failed)?,
             _skel: skel,
         })
     }
 }
 
 /// One `struct started_program`.
-fn parse_report(bytes: &[u8]) -> Option<StartedProgram> {
+fn parse_started_program(bytes: &[u8]) -> Option<StartedProgram> {
     let pid = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?);
     let command = bytes.get(4..)?.split(|byte| *byte == 0).next()?;
     Some(StartedProgram {
@@ -68,7 +71,7 @@ mod tests {
             pid: 7,
             command: "java".into(),
         };
-        assert_eq!(parse_report(&bytes), Some(java));
-        assert_eq!(parse_report(b"abc"), None);
+        assert_eq!(parse_started_program(&bytes), Some(java));
+        assert_eq!(parse_started_program(b"abc"), None);
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::error::Result;
 use crate::machine_lease::thp_settings::{THP_DIR, enabled_file, read_setting};
-use crate::processes::identity::identify;
+use crate::processes::identity::read_process_identity;
 use crate::processes::mappings::{Mapping, vm};
 use crate::processes::process;
 use crate::processes::user_names::UserNames;
@@ -89,13 +89,13 @@ impl HugePageContext {
         let users = UserNames::default();
         let status = process::read_proc_entry(pid, Process::status)?;
         let maps = process::read_proc_entry(pid, Process::smaps)?;
-        let mut identity = identify(pid, &users)?;
-        let user = users.name_within(identity.uid, Duration::from_secs(1));
+        let mut identity = read_process_identity(pid, &users)?;
+        let user = users.name_within_time(identity.uid, Duration::from_secs(1));
         (identity.user, identity.user_pending) = (user.text, user.pending);
         Ok(Self {
             identity,
             thp_disabled: status.thp_enabled == Some(false),
-            places: merge_neighbours(maps.iter().map(mapping_group)),
+            places: merge_equal_neighbours(maps.iter().map(mapping_group_from_smaps)),
             settings: read_thp_settings(),
         })
     }
@@ -117,7 +117,7 @@ fn read_thp_settings() -> ThpSettings {
     }
 }
 
-fn mapping_group(map: &MemoryMap) -> MappingGroup {
+fn mapping_group_from_smaps(map: &MemoryMap) -> MappingGroup {
     let has = |flag: VmFlags| map.extension.vm_flags.contains(flag);
     let path = match &map.pathname {
         MMapPath::Path(path) => Some(path.display().to_string()),
@@ -153,7 +153,7 @@ fn mapping_group(map: &MemoryMap) -> MappingGroup {
 }
 
 /// Mappings with memory. Equal neighbours are merged.
-fn merge_neighbours(places: impl Iterator<Item = MappingGroup>) -> Vec<MappingGroup> {
+fn merge_equal_neighbours(places: impl Iterator<Item = MappingGroup>) -> Vec<MappingGroup> {
     let mut merged: Vec<MappingGroup> = Vec::new();
     for place in places.filter(|place| place.resident_bytes > 0) {
         let alike = merged.last_mut().filter(|last| {

@@ -11,9 +11,9 @@ use std::io;
 
 /// Reads the identity of a process. It does not wait for the name service:
 /// [`ProcessIdentity::user_pending`] shows whether that has not answered yet.
-pub fn identify(pid: u32, users: &UserNames) -> Result<ProcessIdentity> {
+pub fn read_process_identity(pid: u32, users: &UserNames) -> Result<ProcessIdentity> {
     let failed = |error| unreadable_process_error(pid, error);
-    let process = crate::processes::process::proc_entry(pid).map_err(failed)?;
+    let process = crate::processes::process::open_proc_entry(pid).map_err(failed)?;
     let status = process.status().map_err(failed)?;
     let command = process.stat().map_err(failed)?.comm;
     // Empty on kernels without cgroups, and for processes that end meanwhile.
@@ -41,7 +41,7 @@ fn unreadable_process_error(pid: u32, error: ProcError) -> LinuxError {
         ProcError::Io(error, _) => error,
         other => io::Error::other(other),
     };
-    LinuxError::file("reading", format!("/proc/{pid}"))(source)
+    LinuxError::wrap_io_error("reading", format!("/proc/{pid}"))(source)
 }
 
 /// The executable's name. If the file was replaced, by an upgrade for example, its former name.
@@ -75,9 +75,12 @@ fn most_specific_cgroup_path(text: &str) -> String {
 fn identity_from_cgroup(cgroup: &str) -> ProcessIdentity {
     let parts: Vec<&str> = cgroup.split('/').filter(|part| !part.is_empty()).collect();
     ProcessIdentity {
-        unit: systemd_unit(&parts),
-        pod: kubernetes_pod(&parts),
-        container: parts.iter().rev().find_map(|part| container_id(part)),
+        unit: systemd_unit_of_cgroup(&parts),
+        pod: kubernetes_pod_of_cgroup(&parts),
+        container: parts
+            .iter()
+            .rev()
+            .find_map(|part| container_id_from_cgroup_part(part)),
         cgroup: cgroup.to_owned(),
         ..ProcessIdentity::default()
     }
@@ -85,7 +88,7 @@ fn identity_from_cgroup(cgroup: &str) -> ProcessIdentity {
 
 /// The first unit below the slices, as `systemctl` shows it. Under a user's manager, it is the unit
 /// of that manager.
-fn systemd_unit(parts: &[&str]) -> Option<String> {
+fn systemd_unit_of_cgroup(parts: &[&str]) -> Option<String> {
     const KINDS: [&str; 5] = ["service", "scope", "mount", "swap", "socket"];
     // systemd puts an underscore before a name that could be a control file's (cg_escape).
     let names = parts.iter().map(|p| p.strip_prefix('_').unwrap_or(p));
@@ -100,7 +103,7 @@ fn systemd_unit(parts: &[&str]) -> Option<String> {
 
 /// The Kubernetes pod. Its cgroup is `kubepods-burstable-pod<uid>.slice` where systemd manages
 /// cgroups, and `kubepods/burstable/pod<uid>` where the kubelet does.
-fn kubernetes_pod(parts: &[&str]) -> Option<Pod> {
+fn kubernetes_pod_of_cgroup(parts: &[&str]) -> Option<Pod> {
     let kubepods = parts.iter().position(|part| part.contains("kubepods"))?;
     let mut below = parts.iter().enumerate().skip(kubepods);
     let (at, uid) = below.find_map(|(at, part)| {
@@ -136,7 +139,7 @@ fn is_pod_uid(uid: &str) -> bool {
 
 /// The id in `docker-<id>.scope`, `cri-containerd-<id>.scope` or `libpod-<id>.scope`, or the id
 /// alone.
-fn container_id(part: &str) -> Option<String> {
+fn container_id_from_cgroup_part(part: &str) -> Option<String> {
     let name = part.strip_suffix(".scope").unwrap_or(part);
     let (runtime, id) = name.rsplit_once('-').unwrap_or(("", name));
     let is_id = id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit());

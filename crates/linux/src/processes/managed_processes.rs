@@ -5,13 +5,13 @@
 mod slot_allocation;
 
 use crate::error::{LinuxError, Result};
-use crate::processes::identity::identify;
+use crate::processes::identity::read_process_identity;
 use crate::processes::proc_scanner::ProgramIdentity;
 use crate::processes::process::{self, ProcessHandle};
 use crate::processes::process_selector::ProcessSelector;
 use crate::processes::user_names::UserNames;
 use crate::sample::sampler::{SampledProcess, Sampler};
-use crate::stop::Waker;
+use crate::stop_signals::Waker;
 use hawkeye_manager::{MachineError, SliceProgress};
 use hawkeye_policy::management_slot_ranking::max_slots_per_user;
 use hawkeye_policy::{
@@ -41,9 +41,10 @@ pub enum ManagedTarget {
 
 impl ManagedTarget {
     /// The whole machine as the target, and the waker of its manager.
-    pub fn whole_machine(
+    pub fn whole_machine_with_waker(
         rules: Rules,
         selection: ProcessSelectionSettings,
+    ,
     ) -> Result<(Self, Waker)> {
         let waker = Waker::new()?;
         let target = Self::Machine {
@@ -126,7 +127,7 @@ impl ProcessUpdateStep<'_> {
 
     /// Records that a process could not join. The selector does not need to know of one that has
     /// ended.
-    fn record_join_refused(&mut self, pid: u32, error: &LinuxError) {
+    fn record_join_refusal(&mut self, pid: u32, error: &LinuxError) {
         if !matches!(error, LinuxError::NoSuchProcess(_)) {
             self.selector.record_refusal(pid, self.now, error);
         }
@@ -166,7 +167,7 @@ impl ManagedProcesses {
                 self.admit_named(|| Box::new(pids.into_iter()), sampler, now, deadline)
             }
             ManagedTarget::Family(root) => {
-                let named = || Box::new(process::process_and_descendants(root.id.pid)) as _;
+                let named = || Box::new(process::pids_of_process_and_descendants(root.id.pid)) as _;
                 self.admit_named(named, sampler, now, deadline)
             }
             ManagedTarget::Machine { selector, .. } => {
@@ -178,19 +179,19 @@ impl ManagedProcesses {
                     now,
                     deadline,
                 };
-                self.scan_machine(step)
+                self.scan_and_allocate_slots(step)
             }
         };
-        self.drop_left_from_order();
+        self.remove_left_from_join_order();
         self.release_sampler_of_ended(sampler);
         slice
     }
 
     fn release_sampler_of_ended(&self, sampler: &mut dyn Sampler) {
-        sampler.retain(&|process| self.get(process).is_some());
+        sampler.retain_processes(&|process| self.get(process).is_some());
     }
 
-    fn drop_left_from_order(&mut self) {
+    fn remove_left_from_join_order(&mut self) {
         let members = &self.members;
         self.order.retain(|id| {
             let joined = members.get(&id.pid);
@@ -220,31 +221,31 @@ impl ManagedProcesses {
 
     fn admit_named_process(&mut self, pid: u32, sampler: &mut dyn Sampler, now: Duration) {
         // A process that ended since it was listed does not join.
-        let Ok(identity) = identify(pid, &self.users) else {
+        let Ok(identity) = read_process_identity(pid, &self.users) else {
             return;
         };
         let opened = SampledProcess::open(pid, identity, ProcessSettings::default());
-        match opened.and_then(|member| self.admit(member, sampler, now)) {
+        match opened.and_then(|member| self.admit_process(member, sampler, now)) {
             Ok(_) | Err(LinuxError::NoSuchProcess(_)) => {}
             Err(error) => tracing::warn!("process {pid} cannot be managed: {error}"),
         }
     }
 
-    fn scan_machine(&mut self, mut step: ProcessUpdateStep) -> SliceProgress<()> {
+    fn scan_and_allocate_slots(&mut self, mut step: ProcessUpdateStep) -> SliceProgress<()> {
         // The rules may exclude the new program, so the process is left alone until the next scan.
-        for pid in step.selector.take_executed() {
+        for pid in step.selector.take_executed_pids() {
             self.members.remove(&pid);
         }
-        self.admit_started(&mut step);
+        self.admit_warm_started(&mut step);
         let allocation = match self.slot_allocation.take() {
             Some(allocation) => allocation,
             None => match step.selector.scan_if_due(step.now, step.deadline) {
-                SliceProgress::Done(Some(large)) => self.begin_allocation(large, step.now),
+                SliceProgress::Done(Some(large)) => self.begin_slot_allocation(large, step.now),
                 SliceProgress::Done(None) => return SliceProgress::Done(()),
                 SliceProgress::Unfinished(wait) => return SliceProgress::Unfinished(wait),
             },
         };
-        self.slot_allocation = self.continue_allocation(allocation, &mut step);
+        self.slot_allocation = self.continue_slot_allocation(allocation, &mut step);
         match self.slot_allocation {
             None => SliceProgress::Done(()),
             Some(_) => SliceProgress::Unfinished(Duration::ZERO),
@@ -252,8 +253,8 @@ impl ManagedProcesses {
     }
 
     /// Admits processes with a warm start at once.
-    fn admit_started(&mut self, step: &mut ProcessUpdateStep) {
-        for (pid, identity, terms) in step.selector.take_warm_starts() {
+    fn admit_warm_started(&mut self, step: &mut ProcessUpdateStep) {
+        for (pid, identity, terms) in step.selector.take_warm_start_processes() {
             if self.members.len() >= step.max_processes {
                 break;
             }
@@ -266,18 +267,19 @@ impl ManagedProcesses {
             // The process was managed before, and has started another program.
             self.members.remove(&pid);
             let opened = SampledProcess::open(pid, identity, terms);
-            let admitted = opened.and_then(|member| self.admit(member, step.sampler, step.now));
+            let admitted =
+                opened.and_then(|member| self.admit_process(member, step.sampler, step.now));
             match admitted.map(|joined| {
                 joined.starts_until = step.now + WARM_START;
                 joined.member.handle.id
             }) {
                 Ok(process) => self.started.push(process),
-                Err(error) => step.record_join_refused(pid, &error),
+                Err(error) => step.record_join_refusal(pid, &error),
             }
         }
     }
 
-    fn admit(
+    fn admit_process(
         &mut self,
         member: SampledProcess,
         sampler: &mut dyn Sampler,
@@ -307,16 +309,16 @@ impl ManagedProcesses {
             .retain(|_, joined| joined.apply_rules(selector));
         // Its admissible processes were judged by the rules before.
         self.slot_allocation = None;
-        self.drop_left_from_order();
+        self.remove_left_from_join_order();
     }
 
     /// Processes with a warm start that have started another program since the last call.
-    pub(crate) fn take_warm_started(&mut self) -> Vec<ProcessId> {
+    pub(crate) fn take_warm_started_processes(&mut self) -> Vec<ProcessId> {
         std::mem::take(&mut self.started)
     }
 
     /// Bytes to fill at the start of a process; 0 for one that was not admitted at its start.
-    pub(crate) fn warm_bytes(&self, process: ProcessId) -> u64 {
+    pub(crate) fn warm_start_bytes_of(&self, process: ProcessId) -> u64 {
         let joined = self.members.get(&process.pid);
         let starting = joined.filter(|joined| !joined.starts_until.is_zero());
         starting
@@ -324,7 +326,7 @@ impl ManagedProcesses {
             .unwrap_or(0)
     }
 
-    pub(crate) fn in_join_order(&self) -> &[ProcessId] {
+    pub(crate) fn processes_in_join_order(&self) -> &[ProcessId] {
         &self.order
     }
 
@@ -346,17 +348,17 @@ impl ManagedProcesses {
     }
 
     /// Whether any process that joined had `PR_SET_THP_DISABLE` set.
-    pub(crate) fn saw_thp_disabled(&self) -> bool {
+    pub(crate) fn has_seen_thp_disabled_process(&self) -> bool {
         self.saw_thp_disabled
     }
 
     /// Bytes that owners exclude by `MADV_NOHUGEPAGE`.
-    pub(crate) fn excluded_bytes(&self) -> u64 {
+    pub(crate) fn nohugepage_bytes(&self) -> u64 {
         let members = self.members.values();
         members.map(|j| j.member.eligible.refused_bytes).sum()
     }
 
-    pub(crate) fn views(&self) -> Vec<ManagedProcessView> {
+    pub(crate) fn process_views(&self) -> Vec<ManagedProcessView> {
         let members = self.order.iter().filter_map(|id| self.members.get(&id.pid));
         members
             .map(|ManagedProcess { member, .. }| ManagedProcessView {
@@ -373,7 +375,7 @@ impl ManagedProcesses {
 impl ManagedProcess {
     /// Applies the current rules. Returns whether the process may stay.
     fn apply_rules(&mut self, selector: &ProcessSelector) -> bool {
-        let terms = selector.rules_for(&self.member.identity);
+        let terms = selector.rules_for_identity(&self.member.identity);
         self.member.terms = terms.unwrap_or(self.member.terms);
         terms.is_some()
     }

@@ -14,7 +14,7 @@ use crate::ring_buffer::decode_u64s;
 const RECORD_BYTES: usize = 32;
 
 /// Start, end, flags, and whether the mapping has a file.
-fn record_fields(record: &[u8]) -> [u64; 4] {
+fn decode_record_fields(record: &[u8]) -> [u64; 4] {
     let mut words = decode_u64s(record);
     std::array::from_fn(|_| words.next().unwrap_or(0))
 }
@@ -29,7 +29,7 @@ pub(crate) fn keep_new_records(records: &mut [u8], end: &mut u64) -> usize {
         let Some(record) = records.get(at..at + RECORD_BYTES) else {
             break;
         };
-        let [start, its_end, _, _] = record_fields(record);
+        let [start, its_end, _, _] = decode_record_fields(record);
         if its_end > *end {
             // A mapping merged with its neighbour between two reads is listed only once.
             let start = start.max(*end);
@@ -48,10 +48,10 @@ pub(crate) fn keep_new_records(records: &mut [u8], end: &mut u64) -> usize {
 pub(crate) fn parse_mapping_records(records: &[u8]) -> Vec<Mapping> {
     let ksm = KsmState::default();
     let mapping = |record: &[u8]| {
-        let [start, end, flags, has_file] = record_fields(record);
+        let [start, end, flags, has_file] = decode_record_fields(record);
         Mapping {
             range: start..end,
-            flags: ksm.effective_flags(flags),
+            flags: ksm.effective_vma_flags(flags),
             file_backed: has_file != 0,
         }
     };

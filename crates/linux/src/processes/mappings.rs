@@ -94,7 +94,7 @@ impl Mapping {
     }
 
     /// The part of it that consists of whole regions.
-    pub fn whole_regions(&self) -> Range<u64> {
+    pub fn range_of_whole_regions(&self) -> Range<u64> {
         let start = self.range.start.next_multiple_of(HUGE_PAGE_BYTES);
         let end = self.range.end & !(HUGE_PAGE_BYTES - 1);
         start..end.max(start)
@@ -103,7 +103,7 @@ impl Mapping {
     /// The part that may be managed, or why no part may be.
     pub fn eligible_range(&self) -> Result<Range<u64>, IneligibleReason> {
         let has = |flags| self.flags & flags != 0;
-        let regions = self.whole_regions();
+        let regions = self.range_of_whole_regions();
         let no_memory = self.file_backed || has(vm::SHARED | vm::PFNMAP | vm::IO | vm::MIXEDMAP);
         // The first reason that applies is returned.
         let reasons = [
@@ -136,13 +136,13 @@ pub struct EligibleRanges {
     /// Bytes excluded by `MADV_NOHUGEPAGE`.
     pub refused_bytes: u64,
     /// Memory in which no whole region fits.
-    pub outside: BlocksOutsideRegions,
+    pub outside: BlockBytesOutsideRegions,
 }
 
 impl EligibleRanges {
     /// Whether a region is locked in memory (`mlock`). `MADV_COLD` refuses such memory. So its
     /// access bits are not cleared, and its huge pages are not split.
-    pub fn is_locked(&self, region: RegionAddr) -> bool {
+    pub fn is_region_locked(&self, region: RegionAddr) -> bool {
         let after = self
             .locked
             .partition_point(|range| range.start <= region.start());
@@ -153,12 +153,12 @@ impl EligibleRanges {
 
     /// Removes the access counts of locked memory. Its access bits are never cleared, so all of it
     /// would look hot.
-    pub fn clear_locked_accesses(&self, regions: &mut [RegionSample]) {
+    pub fn clear_accesses_of_locked_regions(&self, regions: &mut [RegionSample]) {
         if self.locked.is_empty() {
             return;
         }
         for sample in regions {
-            if self.is_locked(sample.region) {
+            if self.is_region_locked(sample.region) {
                 (sample.accessed, sample.runs) = (0, 0);
             }
         }
@@ -168,17 +168,17 @@ impl EligibleRanges {
 /// Memory in which no whole region fits. Index N counts bytes in blocks of 2^N base pages, the
 /// largest that fit there, up to 1 MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BlocksOutsideRegions {
+pub struct BlockBytesOutsideRegions {
     /// All such memory.
     pub mapped_bytes: [u64; 9],
     /// The part with `MADV_HUGEPAGE`.
     pub advised_bytes: [u64; 9],
 }
 
-impl BlocksOutsideRegions {
+impl BlockBytesOutsideRegions {
     /// Adds the largest naturally aligned blocks that make up a range. At a first touch, the kernel
     /// gives a large page only where it fits as a whole.
-    fn add(&mut self, mut range: Range<u64>, advised: bool) {
+    fn add_blocks_of_range(&mut self, mut range: Range<u64>, advised: bool) {
         while range.start < range.end {
             let aligned = (range.start / BASE_PAGE_BYTES).trailing_zeros();
             let fits = ((range.end - range.start) / BASE_PAGE_BYTES).max(1).ilog2();
@@ -194,23 +194,29 @@ impl BlocksOutsideRegions {
 }
 
 /// Collects the eligible parts of mappings, and counts the memory in the others.
-pub fn eligible_ranges(mappings: &[Mapping]) -> EligibleRanges {
+pub fn collect_eligible_ranges(mappings: &[Mapping]) -> EligibleRanges {
     let mut found = EligibleRanges::default();
     for mapping in mappings {
         let advised = mapping.flags & vm::HUGEPAGE != 0;
         let all = &mapping.range;
         match mapping.eligible_range() {
             Ok(range) => {
-                found.outside.add(all.start..range.start, advised);
-                found.outside.add(range.end..all.end, advised);
+                found
+                    .outside
+                    .add_blocks_of_range(all.start..range.start, advised);
+                found
+                    .outside
+                    .add_blocks_of_range(range.end..all.end, advised);
                 if mapping.flags & vm::LOCKED != 0 {
                     found.locked.push(range.clone());
                 }
                 found.ranges.push(range);
             }
-            Err(IneligibleReason::TooSmall) => found.outside.add(all.clone(), advised),
+            Err(IneligibleReason::TooSmall) => {
+                found.outside.add_blocks_of_range(all.clone(), advised)
+            }
             Err(IneligibleReason::NoHugePage) => {
-                let regions = mapping.whole_regions();
+                let regions = mapping.range_of_whole_regions();
                 found.refused_bytes += regions.end - regions.start;
             }
             Err(_) => {}
@@ -329,21 +335,21 @@ mod tests {
         // that begin at an odd page.
         let large = heap(HUGE - 8 * K..3 * HUGE + 132 * K);
         let small = with(vm::HUGEPAGE, 8 * HUGE + 4 * K..8 * HUGE + 136 * K);
-        let found = eligible_ranges(&[large, small]).outside;
+        let found = collect_eligible_ranges(&[large, small]).outside;
         let kib = |bytes: [u64; 9]| bytes.map(|bytes| bytes / K);
         assert_eq!(kib(found.advised_bytes), [4, 16, 16, 32, 64, 0, 0, 0, 0]);
         assert_eq!(kib(found.mapped_bytes), [8, 24, 16, 32, 64, 128, 0, 0, 0]);
         let file = file(4 * K..8 * K);
         assert_eq!(
-            eligible_ranges(&[file]).outside,
-            BlocksOutsideRegions::default()
+            collect_eligible_ranges(&[file]).outside,
+            BlockBytesOutsideRegions::default()
         );
     }
 
     #[test]
     fn locked_memory_has_no_accesses_of_its_own() {
         let locked = |range| with(vm::LOCKED, range);
-        let found = eligible_ranges(&[
+        let found = collect_eligible_ranges(&[
             heap(HUGE..2 * HUGE),
             locked(2 * HUGE..4 * HUGE),
             heap(4 * HUGE..5 * HUGE),
@@ -359,7 +365,7 @@ mod tests {
                 ..RegionSample::new_full_and_untouched(RegionAddr::containing(n * HUGE))
             })
             .collect();
-        found.clear_locked_accesses(&mut regions);
+        found.clear_accesses_of_locked_regions(&mut regions);
         let cold = regions.iter().filter(|r| (r.accessed, r.runs) == (0, 0));
         let cold: Vec<u64> = cold.map(|r| r.region.start() / HUGE).collect();
         assert_eq!(cold, [2, 3, 10]);
@@ -369,7 +375,7 @@ mod tests {
     #[test]
     fn memory_excluded_by_the_owner_is_counted() {
         let refused = with(vm::NOHUGEPAGE, HUGE..4 * HUGE);
-        let found = eligible_ranges(&[heap(8 * HUGE..9 * HUGE), refused]);
+        let found = collect_eligible_ranges(&[heap(8 * HUGE..9 * HUGE), refused]);
         assert_eq!(found.ranges, vec![8 * HUGE..9 * HUGE]);
         assert_eq!(found.refused_bytes, 3 * HUGE);
     }

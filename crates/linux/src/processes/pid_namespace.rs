@@ -18,7 +18,7 @@ const FIRST: u64 = 0xeffffffc;
 impl PidNamespace {
     /// This process's namespace. `None` if it is the machine's first, where pids need no
     /// translation, or if it cannot be read.
-    pub(crate) fn own() -> Option<Self> {
+    pub(crate) fn own_if_not_first() -> Option<Self> {
         let file = stat("/proc/self/ns/pid").ok()?;
         Self::from_device_and_inode(file.st_dev, file.st_ino)
     }

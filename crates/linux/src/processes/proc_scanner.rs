@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 /// A process that a scan found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProcEntry {
+pub struct ScannedProcess {
     pub process: ProcessId,
     /// Resident memory without a file behind it, in bytes.
     pub anonymous_bytes: u64,
@@ -39,12 +39,12 @@ pub struct ProgramIdentity {
     pub command: String,
     /// Its effective user.
     pub user: u32,
-    layout: Option<AddressLayout>,
+    layout: Option<ExecAddressLayout>,
 }
 
 /// Addresses that the kernel chooses anew at each exec, and that forks inherit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct AddressLayout {
+struct ExecAddressLayout {
     start_code: u64,
     start_stack: u64,
     start_brk: u64,
@@ -59,11 +59,11 @@ impl ProgramIdentity {
 
 /// Result of one scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProcScan {
+pub struct ProcScanResult {
     /// Number of processes, kernel threads included.
     pub processes: usize,
     /// Those with enough anonymous memory, by ascending pid.
-    pub large: Vec<ProcEntry>,
+    pub large: Vec<ScannedProcess>,
 }
 
 /// Scans all processes of this pid namespace.
@@ -82,7 +82,7 @@ struct UnfinishedScan {
     processes: usize,
     rest: std::vec::IntoIter<u32>,
     /// With the pid of its parent.
-    large: Vec<(ProcEntry, u32)>,
+    large: Vec<(ScannedProcess, u32)>,
 }
 
 impl ProcScanner {
@@ -90,7 +90,7 @@ impl ProcScanner {
     pub fn open() -> Result<Self> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let proc = Dir::open("/proc", flags, Mode::empty());
-        let proc = proc.map_err(LinuxError::call("opening /proc"))?;
+        let proc = proc.map_err(LinuxError::wrap_errno("opening /proc"))?;
         Ok(Self {
             proc,
             page_bytes: procfs::page_size(),
@@ -100,7 +100,7 @@ impl ProcScanner {
     }
 
     /// Discards an unfinished scan. The next one begins with the first process.
-    pub fn cancel_scan(&mut self) {
+    pub fn discard_unfinished_scan(&mut self) {
         self.unfinished = None;
     }
 
@@ -111,16 +111,23 @@ impl ProcScanner {
     /// # Errors
     /// No process can be read at the moment, for example because of too many open files. That does
     /// not mean that processes have ended. The next scan begins with the first process.
-    pub fn scan(&mut self, least_bytes: u64, deadline: Instant) -> Result<Option<ProcScan>> {
+    pub fn scan_large_processes(
+        &mut self,
+        least_bytes: u64,
+        deadline: Instant,
+    ) -> Result<Option<ProcScanResult>> {
         let mut scan = match self.unfinished.take() {
             Some(scan) => scan,
             None => self.begin_scan(least_bytes),
         };
         while let Some(pid) = scan.rest.next() {
-            let bytes = none_if_gone("reading /proc/PID/statm", self.read_anonymous_bytes(pid))?;
+            let bytes = none_if_gone_or_unreadable(
+                "reading /proc/PID/statm",
+                self.read_anonymous_bytes(pid),
+            )?;
             if let Some(bytes) = bytes.filter(|bytes| *bytes >= scan.least_bytes) {
                 let entry = self.read_entry(pid, bytes);
-                let entry = none_if_gone("reading /proc/PID/stat", entry)?;
+                let entry = none_if_gone_or_unreadable("reading /proc/PID/stat", entry)?;
                 scan.large.extend(entry);
             }
             if Instant::now() >= deadline {
@@ -128,9 +135,9 @@ impl ProcScanner {
                 return Ok(None);
             }
         }
-        Ok(Some(ProcScan {
+        Ok(Some(ProcScanResult {
             processes: scan.processes,
-            large: self.count_shared_once(scan.large),
+            large: self.attribute_shared_memory_once(scan.large),
         }))
     }
 
@@ -150,9 +157,12 @@ impl ProcScanner {
     }
 
     /// Counts memory that forks of one program may share only once.
-    fn count_shared_once(&self, mut large: Vec<(ProcEntry, u32)>) -> Vec<ProcEntry> {
-        let mut parents = self.small_parents(&large);
-        let mut families: HashMap<AddressLayout, Vec<&mut ProcEntry>> = HashMap::new();
+    fn attribute_shared_memory_once(
+        &self,
+        mut large: Vec<(ScannedProcess, u32)>,
+    ) -> Vec<ScannedProcess> {
+        let mut parents = self.read_small_parents(&large);
+        let mut families: HashMap<ExecAddressLayout, Vec<&mut ScannedProcess>> = HashMap::new();
         for (entry, _) in large.iter_mut().chain(&mut parents) {
             if let Some(layout) = entry.program.layout {
                 families.entry(layout).or_default().push(entry);
@@ -173,7 +183,7 @@ impl ProcScanner {
     }
 
     /// Small parents of large processes. They share little with their children.
-    fn small_parents(&self, large: &[(ProcEntry, u32)]) -> Vec<(ProcEntry, u32)> {
+    fn read_small_parents(&self, large: &[(ScannedProcess, u32)]) -> Vec<(ScannedProcess, u32)> {
         let known: HashSet<u32> = large.iter().map(|(entry, _)| entry.process.pid).collect();
         let parents: HashSet<u32> = large.iter().map(|(_, parent)| *parent).collect();
         let unknown = parents.difference(&known).filter(|pid| **pid != 0);
@@ -194,7 +204,7 @@ impl ProcScanner {
         Ok(pages.saturating_mul(self.page_bytes))
     }
 
-    fn read_entry(&self, pid: u32, anonymous_bytes: u64) -> Result<(ProcEntry, u32), Errno> {
+    fn read_entry(&self, pid: u32, anonymous_bytes: u64) -> Result<(ScannedProcess, u32), Errno> {
         // The file has 52 fields: numbers of at most 20 digits, and one name.
         let mut bytes = [0u8; 2048];
         let stat = self.read_process_file(pid, "stat", &mut bytes)?;
@@ -223,11 +233,11 @@ impl ProcScanner {
 }
 
 /// Returns `None` for a process that has ended or that this one may not read.
-fn none_if_gone<T>(call: &'static str, read: Result<T, Errno>) -> Result<Option<T>> {
+fn none_if_gone_or_unreadable<T>(call: &'static str, read: Result<T, Errno>) -> Result<Option<T>> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(Errno::ENOENT | Errno::ESRCH | Errno::EACCES | Errno::EPERM) => Ok(None),
-        Err(errno) => Err(LinuxError::call(call)(errno)),
+        Err(errno) => Err(LinuxError::wrap_errno(call)(errno)),
     }
 }
 
@@ -237,15 +247,19 @@ fn parse_anonymous_pages(statm: &[u8]) -> u64 {
 }
 
 /// The process that `/proc/PID/stat` describes, with all its memory its own, and its parent's pid.
-fn parse_stat(text: &[u8], anonymous_bytes: u64, ticks_per_s: f64) -> Option<(ProcEntry, u32)> {
+fn parse_stat(
+    text: &[u8],
+    anonymous_bytes: u64,
+    ticks_per_s: f64,
+) -> Option<(ScannedProcess, u32)> {
     let stat = process::Stat::from_read(text).ok()?;
-    let layout = AddressLayout {
+    let layout = ExecAddressLayout {
         start_code: stat.startcode,
         start_stack: stat.startstack,
         start_brk: stat.start_brk?,
     };
     let cpu_s = stat.utime.saturating_add(stat.stime) as f64 / ticks_per_s;
-    let entry = ProcEntry {
+    let entry = ScannedProcess {
         process: ProcessId {
             pid: stat.pid.unsigned_abs(),
             start_ticks: stat.starttime,
@@ -322,9 +336,9 @@ mod tests {
         assert!(none_large.large.is_empty());
     }
 
-    fn full_scan(scanner: &mut ProcScanner, least_bytes: u64) -> ProcScan {
+    fn full_scan(scanner: &mut ProcScanner, least_bytes: u64) -> ProcScanResult {
         let deadline = Instant::now() + Duration::from_secs(60);
-        let found = scanner.scan(least_bytes, deadline);
+        let found = scanner.scan_large_processes(least_bytes, deadline);
         found
             .expect("/proc can be read")
             .expect("a scan ends within a minute")
@@ -336,23 +350,23 @@ mod tests {
         let mut scanner = ProcScanner::open().expect("/proc can be opened");
         let mut scan = || {
             scanner
-                .scan(8 << 20, Instant::now())
+                .scan_large_processes(8 << 20, Instant::now())
                 .expect("/proc can be read")
         };
         let found = (1..).find_map(|calls| Some((calls, scan()?)));
         let (calls, scan) = found.expect("the scan ends");
         assert_eq!(calls, scan.processes + 1);
-        let own = |seen: &ProcEntry| seen.process.pid == std::process::id();
+        let own = |seen: &ScannedProcess| seen.process.pid == std::process::id();
         assert!(scan.large.iter().any(own));
     }
 
-    fn test_entry(pid: u32, parent: u32, layout: u64, bytes: u64) -> (ProcEntry, u32) {
-        let layout = AddressLayout {
+    fn test_entry(pid: u32, parent: u32, layout: u64, bytes: u64) -> (ScannedProcess, u32) {
+        let layout = ExecAddressLayout {
             start_code: 1,
             start_stack: layout,
             start_brk: 1,
         };
-        let entry = ProcEntry {
+        let entry = ScannedProcess {
             process: hawkeye_test_support::event_constructors::process_with_pid(pid),
             anonymous_bytes: bytes,
             own_bytes: bytes,
@@ -374,7 +388,7 @@ mod tests {
             test_entry(11, 10, 1, 160),
             test_entry(12, 0, 2, 70),
         ];
-        let found = scanner.count_shared_once(large);
+        let found = scanner.attribute_shared_memory_once(large);
         let own: Vec<_> = found.iter().map(|it| (it.own_bytes, it.family)).collect();
         assert_eq!(own, [(100, 2), (110, 2), (70, 1)]);
     }

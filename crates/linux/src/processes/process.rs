@@ -35,7 +35,9 @@ impl ProcessHandle {
         match std::fs::File::open(format!("/proc/{pid}/pagemap")) {
             Ok(_) => Ok(handle),
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                let owner = proc_entry(pid).and_then(|p| p.uid()).unwrap_or(u32::MAX);
+                let owner = open_proc_entry(pid)
+                    .and_then(|p| p.uid())
+                    .unwrap_or(u32::MAX);
                 Err(LinuxError::NotPermitted { pid, owner })
             }
             Err(_) => Err(LinuxError::NoSuchProcess(pid)),
@@ -80,7 +82,7 @@ fn pidfd_open(pid: u32) -> Result<OwnedFd> {
         Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(descriptor_from_result(fd)) }),
         // EINVAL: the id of a thread that is not a thread group leader.
         Err(Errno::ESRCH | Errno::EINVAL | Errno::ENOENT) => Err(LinuxError::NoSuchProcess(pid)),
-        Err(errno) => Err(LinuxError::call("pidfd_open")(errno)),
+        Err(errno) => Err(LinuxError::wrap_errno("pidfd_open")(errno)),
     }
 }
 
@@ -89,12 +91,12 @@ pub(crate) fn read_proc_entry<T>(
     pid: u32,
     file: impl FnOnce(&Process) -> ProcResult<T>,
 ) -> Result<T> {
-    let read = proc_entry(pid).and_then(|process| file(&process));
+    let read = open_proc_entry(pid).and_then(|process| file(&process));
     read.map_err(|_| LinuxError::NoSuchProcess(pid))
 }
 
 /// Resident anonymous memory in bytes, from `/proc/PID/status`.
-pub fn anonymous_bytes(pid: u32) -> Result<u64> {
+pub fn anonymous_rss_bytes(pid: u32) -> Result<u64> {
     Ok(read_proc_entry(pid, Process::status)?.rssanon.unwrap_or(0) * 1024)
 }
 
@@ -105,7 +107,7 @@ pub fn rss_bytes(pid: u32) -> Result<u64> {
 
 /// Resources that a process has used, including its ended threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ResourceUse {
+pub struct CpuTimeAndFaults {
     /// CPU time in user mode, in seconds, with the resolution of a clock tick.
     pub user_s: f64,
     /// CPU time in the kernel, in seconds, with the resolution of a clock tick.
@@ -115,10 +117,10 @@ pub struct ResourceUse {
 }
 
 /// Resources that a process has used so far.
-pub fn resource_use(pid: u32) -> Result<ResourceUse> {
+pub fn cpu_time_and_faults(pid: u32) -> Result<CpuTimeAndFaults> {
     let stat = read_proc_entry(pid, Process::stat)?;
     let tick = procfs::ticks_per_second() as f64;
-    Ok(ResourceUse {
+    Ok(CpuTimeAndFaults {
         user_s: stat.utime as f64 / tick,
         system_s: stat.stime as f64 / tick,
         minor_faults: stat.minflt,
@@ -136,7 +138,7 @@ pub fn cpu_time(pid: u32) -> Result<Duration> {
 /// Memory of this process in huge pages, in bytes.
 pub fn own_huge_bytes() -> Result<u64> {
     let own = Process::myself().and_then(|own| own.smaps_rollup());
-    let failed = LinuxError::file("reading", "/proc/self/smaps_rollup");
+    let failed = LinuxError::wrap_io_error("reading", "/proc/self/smaps_rollup");
     let own = own.map_err(std::io::Error::other).map_err(failed)?;
     let huge = |map: &MemoryMap| map.extension.map.get("AnonHugePages").copied();
     Ok(own.memory_map_rollup.iter().find_map(huge).unwrap_or(0))
@@ -148,7 +150,7 @@ pub fn own_cpu_time() -> Duration {
 }
 
 /// CPU time used by the calling thread so far.
-pub fn thread_cpu_time() -> Duration {
+pub fn calling_thread_cpu_time() -> Duration {
     cpu_time_by_clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
@@ -169,7 +171,7 @@ pub fn process_age(process: ProcessId) -> Duration {
 }
 
 /// A real-time thread of the process (`SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`), if it has one.
-pub fn real_time_thread(pid: u32) -> Option<u32> {
+pub fn find_real_time_thread(pid: u32) -> Option<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let threads = tasks
         .flatten()
@@ -189,8 +191,8 @@ pub fn real_time_thread(pid: u32) -> Option<u32> {
 /// Whether a process found by a scan may be managed under these rules. One with real-time threads
 /// needs a rule that includes it. A promotion holds the process's `mmap_lock`, and a real-time
 /// thread that faults meanwhile misses its deadline.
-pub fn check_real_time_rule(pid: u32, terms: &ProcessSettings) -> Result<()> {
-    match real_time_thread(pid) {
+pub fn check_real_time_threads_allowed(pid: u32, terms: &ProcessSettings) -> Result<()> {
+    match find_real_time_thread(pid) {
         Some(thread) if terms.rule.is_none() => Err(LinuxError::RealTime { pid, thread }),
         _ => Ok(()),
     }
@@ -199,17 +201,17 @@ pub fn check_real_time_rule(pid: u32, terms: &ProcessSettings) -> Result<()> {
 /// Effective user of a process; `None` if it has ended.
 /// [`crate::processes::client_credentials`] decides whether that user may inspect it.
 pub fn effective_uid(pid: u32) -> Option<u32> {
-    proc_entry(pid).and_then(|p| p.uid()).ok()
+    open_proc_entry(pid).and_then(|p| p.uid()).ok()
 }
 
 /// `root` and the processes that descend from it, as far as they are still connected. An orphan
 /// belongs to another parent.
-pub fn process_and_descendants(root: u32) -> impl Iterator<Item = u32> + Send {
+pub fn pids_of_process_and_descendants(root: u32) -> impl Iterator<Item = u32> + Send {
     let mut found = BTreeSet::new();
     let mut waiting = vec![(root, None)];
     iter::from_fn(move || {
         while let Some((pid, parent)) = waiting.pop() {
-            let Ok(process) = proc_entry(pid) else {
+            let Ok(process) = open_proc_entry(pid) else {
                 continue;
             };
             // If the child has ended, an unrelated process may have its pid.
@@ -228,7 +230,7 @@ pub fn process_and_descendants(root: u32) -> impl Iterator<Item = u32> + Send {
 }
 
 /// The entry of a process in `/proc`; an error if there is no such process.
-pub(crate) fn proc_entry(pid: u32) -> ProcResult<Process> {
+pub(crate) fn open_proc_entry(pid: u32) -> ProcResult<Process> {
     Process::new(pid_t(pid))
 }
 
@@ -268,8 +270,8 @@ mod tests {
             rule: Some(0),
             ..ProcessSettings::default()
         };
-        let found = check_real_time_rule(own, &ProcessSettings::default());
-        let allowed = check_real_time_rule(own, &with_rule);
+        let found = check_real_time_threads_allowed(own, &ProcessSettings::default());
+        let allowed = check_real_time_threads_allowed(own, &with_rule);
         drop(end);
         thread.join().expect("the thread ends");
         assert!(allowed.is_ok());

@@ -3,9 +3,9 @@
 
 use crate::error::{LinuxError, Result};
 use crate::processes::exec_tracer::ExecTracer;
-use crate::processes::identity::identify;
-use crate::processes::proc_scanner::{ProcEntry, ProcScan, ProcScanner};
-use crate::processes::process::{self, thread_cpu_time};
+use crate::processes::identity::read_process_identity;
+use crate::processes::proc_scanner::{ProcScanResult, ProcScanner, ScannedProcess};
+use crate::processes::process::{self, calling_thread_cpu_time};
 use crate::processes::user_names::UserNames;
 use crate::promote::reserve::RESERVE;
 use hawkeye_manager::SliceProgress;
@@ -33,7 +33,7 @@ pub struct ProcessSelector {
     descriptors: u64,
     /// Large processes that are not managed.
     skipped: HashMap<u32, SkippedProcess>,
-    costs: ScanCosts,
+    costs: ProcessScanCosts,
     /// Present if some rule asks for warm starts.
     execs: Option<ExecTracer>,
     /// Processes just started to which such a rule may apply.
@@ -50,7 +50,7 @@ pub struct ProcessSelector {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SlotRefusal {
     /// It shares most of its memory with processes forked from the same program.
-    Shares(ProcEntry),
+    Shares(ScannedProcess),
     /// Other processes are more important, or its user already has its share of the slots.
     Outranked { slots: usize },
 }
@@ -64,7 +64,7 @@ struct SkippedProcess {
 
 /// The cost of finding processes so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ScanCosts {
+pub struct ProcessScanCosts {
     /// Scans completed.
     pub sweeps: u64,
     /// CPU time of all of them.
@@ -98,7 +98,7 @@ impl ProcessSelector {
         Ok(Self {
             scanner: ProcScanner::open()?,
             descriptors: raise_descriptor_limit(),
-            execs: watch_execs(&rules),
+            execs: attach_exec_tracer_if_wanted(&rules),
             started: Vec::new(),
             executed: Vec::new(),
             users: UserNames::default(),
@@ -109,19 +109,19 @@ impl ProcessSelector {
             next_scan: Duration::ZERO,
             scan_cpu: Duration::ZERO,
             skipped: HashMap::new(),
-            costs: ScanCosts::default(),
+            costs: ProcessScanCosts::default(),
         })
     }
 
     /// Replaces the rules. Processes that the old rules excluded are judged again.
     pub fn set_rules(&mut self, rules: Rules, selection: ProcessSelectionSettings) {
         if rules.any_rule_wants_warm_start() != self.execs.is_some() {
-            self.execs = watch_execs(&rules);
+            self.execs = attach_exec_tracer_if_wanted(&rules);
         }
         self.rules = rules;
         self.selection = selection;
         self.skipped.clear();
-        self.scanner.cancel_scan();
+        self.scanner.discard_unfinished_scan();
         self.next_scan = Duration::ZERO;
     }
 
@@ -148,20 +148,20 @@ impl ProcessSelector {
     }
 
     /// Processes started since the last call that get a warm start, with their rules.
-    pub fn take_warm_starts(&mut self) -> Vec<(u32, ProcessIdentity, ProcessSettings)> {
+    pub fn take_warm_start_processes(&mut self) -> Vec<(u32, ProcessIdentity, ProcessSettings)> {
         self.read_exec_reports();
         let started = std::mem::take(&mut self.started);
         let judge = |pid| {
             // A process that has already ended is skipped.
-            let identity = identify(pid, &self.users).ok()?;
-            let terms = self.rules_for(&identity)?;
+            let identity = read_process_identity(pid, &self.users).ok()?;
+            let terms = self.rules_for_identity(&identity)?;
             terms.warm_bytes.map(|_| (pid, identity, terms))
         };
         started.into_iter().filter_map(judge).collect()
     }
 
     /// Processes that have called exec since the last call, as far as BPF reports it.
-    pub fn take_executed(&mut self) -> Vec<u32> {
+    pub fn take_executed_pids(&mut self) -> Vec<u32> {
         self.read_exec_reports();
         std::mem::take(&mut self.executed)
     }
@@ -171,14 +171,14 @@ impl ProcessSelector {
     }
 
     /// The cost of finding processes so far.
-    pub fn scan_costs(&self) -> ScanCosts {
+    pub fn scan_costs(&self) -> ProcessScanCosts {
         self.costs
     }
 
     /// Most processes that can be managed at a time, if each takes `descriptors_each` file
     /// descriptors.
     pub fn max_processes(&self, descriptors_each: usize) -> usize {
-        let room = process_capacity(self.descriptors, descriptors_each);
+        let room = process_capacity_of_descriptors(self.descriptors, descriptors_each);
         self.selection.max_processes().min(room)
     }
 
@@ -188,21 +188,21 @@ impl ProcessSelector {
         &mut self,
         now: Duration,
         deadline: Instant,
-    ) -> SliceProgress<Option<Vec<ProcEntry>>> {
+    ) -> SliceProgress<Option<Vec<ScannedProcess>>> {
         if now < self.next_scan {
             return SliceProgress::Done(None);
         }
-        let begun = thread_cpu_time();
+        let begun = calling_thread_cpu_time();
         let found = self
             .scanner
-            .scan(self.selection.min_bytes_to_stay(), deadline);
-        self.scan_cpu += thread_cpu_time().saturating_sub(begun);
+            .scan_large_processes(self.selection.min_bytes_to_stay(), deadline);
+        self.scan_cpu += calling_thread_cpu_time().saturating_sub(begun);
         let Some(found) = found.transpose() else {
             return SliceProgress::Unfinished(Duration::ZERO);
         };
         let took = std::mem::take(&mut self.scan_cpu);
         self.next_scan = now.saturating_add(self.selection.pause_after_scan(took));
-        let ProcScan {
+        let ProcScanResult {
             processes,
             mut large,
         } = match found {
@@ -212,13 +212,13 @@ impl ProcessSelector {
                 return SliceProgress::Done(None);
             }
         };
-        self.costs = ScanCosts {
+        self.costs = ProcessScanCosts {
             sweeps: self.costs.sweeps + 1,
             cpu: self.costs.cpu + took,
             last: took,
             processes,
         };
-        let is_own = |pid| pid == std::process::id() || RESERVE.is_reserve_process(pid);
+        let is_own = |pid| pid == std::process::id() || RESERVE.is_reserve_pid(pid);
         large.retain(|seen| !is_own(seen.process.pid));
         large.sort_by_key(|seen| std::cmp::Reverse(seen.own_bytes));
         let there: HashSet<u32> = large.iter().map(|seen| seen.process.pid).collect();
@@ -230,9 +230,9 @@ impl ProcessSelector {
 
     /// The processes that compete for slots. That is the managed ones, and those that are large
     /// enough to join and were not excluded or refused lately.
-    pub fn slot_candidates(
+    pub fn collect_slot_candidates(
         &mut self,
-        large: &[ProcEntry],
+        large: &[ScannedProcess],
         is_managed: impl Fn(ProcessId) -> bool,
         now: Duration,
     ) -> Vec<ManagementSlotCandidate> {
@@ -261,7 +261,7 @@ impl ProcessSelector {
         candidates
     }
 
-    fn may_join(&mut self, seen: &ProcEntry, cores: f64, now: Duration) -> bool {
+    fn may_join(&mut self, seen: &ScannedProcess, cores: f64, now: Duration) -> bool {
         let pid = seen.process.pid;
         let skipped = self.skipped.get(&pid);
         if skipped.is_some_and(|entry| now < entry.until) {
@@ -291,7 +291,7 @@ impl ProcessSelector {
         pid: u32,
         now: Duration,
     ) -> Result<Option<(ProcessIdentity, ProcessSettings)>> {
-        let identity = identify(pid, &self.users)?;
+        let identity = read_process_identity(pid, &self.users)?;
         if age_of_pid(pid).is_none_or(|age| age < LEAST_AGE) {
             return Ok(None);
         }
@@ -309,7 +309,7 @@ impl ProcessSelector {
     }
 
     /// The rules for a process with this identity; `None`: it is not managed.
-    pub fn rules_for(&self, identity: &ProcessIdentity) -> Option<ProcessSettings> {
+    pub fn rules_for_identity(&self, identity: &ProcessIdentity) -> Option<ProcessSettings> {
         match self.rules.evaluate_process(identity) {
             RuleVerdict::Include(terms) => Some(terms),
             RuleVerdict::Exclude { .. } | RuleVerdict::Undecided { .. } => None,
@@ -323,7 +323,7 @@ impl ProcessSelector {
 
     /// Why a process that could be managed is not, as a sentence.
     pub fn why_not_managed(&self, pid: u32) -> Option<String> {
-        let identity = identify(pid, &self.users).ok()?;
+        let identity = read_process_identity(pid, &self.users).ok()?;
         let name = |rule| self.rule_name(rule);
         let verdict = self.rules.evaluate_process(&identity);
         Some(match (verdict, self.without_slot.get(&pid)) {
@@ -374,7 +374,7 @@ impl ProcessSelector {
 
 /// Watches starts of programs if some rule asks for warm starts. Without BPF there are no warm
 /// starts.
-fn watch_execs(rules: &Rules) -> Option<ExecTracer> {
+fn attach_exec_tracer_if_wanted(rules: &Rules) -> Option<ExecTracer> {
     if !rules.any_rule_wants_warm_start() {
         return None;
     }
@@ -396,7 +396,7 @@ fn raise_descriptor_limit() -> u64 {
 }
 
 /// How many processes fit in `descriptors` file descriptors, with some left for everything else.
-fn process_capacity(descriptors: u64, each: usize) -> usize {
+fn process_capacity_of_descriptors(descriptors: u64, each: usize) -> usize {
     const OTHERS: u64 = 128;
     let left = usize::try_from(descriptors.saturating_sub(OTHERS)).unwrap_or(usize::MAX);
     (left / each.max(1)).max(1)
@@ -423,8 +423,8 @@ mod tests {
             .expect("/proc can be opened")
     }
 
-    fn test_entry(pid: u32, mib: u64) -> ProcEntry {
-        ProcEntry {
+    fn test_entry(pid: u32, mib: u64) -> ScannedProcess {
+        ScannedProcess {
             process: hawkeye_test_support::event_constructors::process_with_pid(pid),
             anonymous_bytes: mib * MIB,
             own_bytes: mib * MIB,
@@ -436,14 +436,14 @@ mod tests {
 
     fn joining_pids(
         selector: &mut ProcessSelector,
-        large: &[ProcEntry],
+        large: &[ScannedProcess],
         now: Duration,
     ) -> Vec<u32> {
-        let candidates = selector.slot_candidates(large, |_| false, now);
+        let candidates = selector.collect_slot_candidates(large, |_| false, now);
         candidates.iter().map(|it| it.process.pid).collect()
     }
 
-    fn full_scan(selector: &mut ProcessSelector, now: Duration) -> Option<Vec<ProcEntry>> {
+    fn full_scan(selector: &mut ProcessSelector, now: Duration) -> Option<Vec<ScannedProcess>> {
         match selector.scan_if_due(now, Instant::now() + S(60)) {
             SliceProgress::Done(large) => large,
             SliceProgress::Unfinished(_) => panic!("the scan took over a minute"),
@@ -464,10 +464,10 @@ mod tests {
 
     #[test]
     fn file_descriptors_limit_the_managed_processes() {
-        assert_eq!(process_capacity(1024, 1), 896);
-        assert_eq!(process_capacity(1024, 10), 89);
-        assert_eq!(process_capacity(0, 10), 1);
-        assert!(process_capacity(u64::MAX, 10) > 1_000_000);
+        assert_eq!(process_capacity_of_descriptors(1024, 1), 896);
+        assert_eq!(process_capacity_of_descriptors(1024, 10), 89);
+        assert_eq!(process_capacity_of_descriptors(0, 10), 1);
+        assert!(process_capacity_of_descriptors(u64::MAX, 10) > 1_000_000);
     }
 
     #[test]
@@ -488,7 +488,7 @@ mod tests {
     fn joining_takes_more_memory_than_staying() {
         let large = [test_entry(7, 100), test_entry(8, 40)];
         assert_eq!(joining_pids(&mut selector(), &large, S(0)), [7]);
-        let staying = selector().slot_candidates(&large, |_| true, S(0));
+        let staying = selector().collect_slot_candidates(&large, |_| true, S(0));
         assert_eq!(staying.len(), 2);
     }
 
@@ -496,7 +496,7 @@ mod tests {
     fn an_idle_fork_with_little_of_its_own_does_not_join_and_a_busy_one_does() {
         let mut selector = selector();
         // No process has this number, so its age is that of the machine.
-        let fork = |pid, cpu| ProcEntry {
+        let fork = |pid, cpu| ScannedProcess {
             own_bytes: MIB,
             family: 100,
             cpu,

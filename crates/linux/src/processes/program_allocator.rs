@@ -67,16 +67,16 @@ pub fn inspect_program(
     command: &Path,
     variable: impl Fn(&str) -> Option<String>,
 ) -> io::Result<InspectedProgram> {
-    let mut path = find_program(command, &variable)?;
+    let mut path = find_program_file(command, &variable)?;
     for _ in 0..MOST_INTERPRETERS {
         match interpreter_of_script(&path)? {
-            Some(interpreter) => path = find_program(&interpreter, &variable)?,
+            Some(interpreter) => path = find_program_file(&interpreter, &variable)?,
             None => break,
         }
     }
     let path = fs::canonicalize(path)?;
     let allocator = ElfFacts::read(&path).map_or(ProgramAllocator::Unknown, |program| {
-        let libraries = Libraries::of_program(&path, &program, &variable);
+        let libraries = ProgramLibraries::of_program(&path, &program, &variable);
         detect_allocator(&path, &program, RodataSection::read(&path), &libraries)
     });
     Ok(InspectedProgram { path, allocator })
@@ -98,7 +98,7 @@ pub fn allocator_of_process(pid: u32) -> Result<ProgramAllocator> {
         let name = path.file_name()?.to_string_lossy().into_owned();
         Some((name, Some(seen(&path))))
     });
-    let libraries = Libraries(libraries.collect());
+    let libraries = ProgramLibraries(libraries.collect());
     let exe = PathBuf::from(format!("/proc/{pid}/exe"));
     let Some(mut program) = ElfFacts::read(&exe) else {
         return Ok(ProgramAllocator::Unknown);
@@ -109,7 +109,10 @@ pub fn allocator_of_process(pid: u32) -> Result<ProgramAllocator> {
 }
 
 /// The file of a command: as `execvp` finds it.
-fn find_program(command: &Path, variable: &impl Fn(&str) -> Option<String>) -> io::Result<PathBuf> {
+fn find_program_file(
+    command: &Path,
+    variable: &impl Fn(&str) -> Option<String>,
+) -> io::Result<PathBuf> {
     if command.as_os_str().as_encoded_bytes().contains(&b'/') {
         return fs::metadata(command).map(|_| command.to_owned());
     }
@@ -162,15 +165,15 @@ fn detect_allocator(
     path: &Path,
     program: &ElfFacts,
     rodata: RodataSection,
-    libraries: &Libraries,
+    libraries: &ProgramLibraries,
 ) -> ProgramAllocator {
     if program.go {
         return ProgramAllocator::Go;
     }
     let is_launcher = path.file_name().is_some_and(|name| name == "java");
-    if is_launcher && libraries.has_named("libjli.so") {
+    if is_launcher && libraries.has_library_with_prefix("libjli.so") {
         return ProgramAllocator::Java {
-            version: java_version(path),
+            version: jdk_version_of_launcher(path),
         };
     }
     if rodata.contains(b"USE_ZEND_ALLOC_HUGE_PAGES\0") {
@@ -178,22 +181,23 @@ fn detect_allocator(
     }
     // An allocator beside the C library replaces the C library's.
     let jemalloc = rodata.jemalloc_variable().or_else(|| {
-        let read = RodataSection::read(libraries.find("libjemalloc.so")?).jemalloc_variable();
+        let read = RodataSection::read(libraries.find_path_by_prefix("libjemalloc.so")?)
+            .jemalloc_variable();
         Some(read.unwrap_or_else(|| "MALLOC_CONF".to_owned()))
     });
     if let Some(variable) = jemalloc {
         return ProgramAllocator::Jemalloc { variable };
     }
-    let mimalloc = rodata
-        .mimalloc_variable()
-        .or_else(|| RodataSection::read(libraries.find("libmimalloc")?).mimalloc_variable());
+    let mimalloc = rodata.mimalloc_variable().or_else(|| {
+        RodataSection::read(libraries.find_path_by_prefix("libmimalloc")?).mimalloc_variable()
+    });
     if let Some(variable) = mimalloc {
         return ProgramAllocator::Mimalloc { variable };
     }
-    if libraries.has_named("libtcmalloc") {
+    if libraries.has_library_with_prefix("libtcmalloc") {
         return ProgramAllocator::Tcmalloc;
     }
-    if libraries.has_named("libc.so.6") {
+    if libraries.has_library_with_prefix("libc.so.6") {
         let linker = program.interpreter.as_deref().and_then(|linker| {
             let mut bytes = Vec::new();
             let file = open_regular_file(linker).ok()?;
@@ -208,7 +212,7 @@ fn detect_allocator(
 }
 
 /// The version in `release` of the JDK that a launcher belongs to.
-fn java_version(launcher: &Path) -> Option<u32> {
+fn jdk_version_of_launcher(launcher: &Path) -> Option<u32> {
     let home = launcher.parent()?.parent()?;
     // In JDK 8 the launcher may be in jre/bin.
     let homes = [Some(home), home.parent()];
@@ -224,9 +228,9 @@ fn java_version(launcher: &Path) -> Option<u32> {
 }
 
 /// The libraries that a program loads: file names with the paths at which they were found.
-struct Libraries(Vec<(String, Option<PathBuf>)>);
+struct ProgramLibraries(Vec<(String, Option<PathBuf>)>);
 
-impl Libraries {
+impl ProgramLibraries {
     fn of_program(
         program_path: &Path,
         program: &ElfFacts,
@@ -258,11 +262,11 @@ impl Libraries {
         Self(found)
     }
 
-    fn has_named(&self, start: &str) -> bool {
+    fn has_library_with_prefix(&self, start: &str) -> bool {
         self.0.iter().any(|(name, _)| name.starts_with(start))
     }
 
-    fn find(&self, start: &str) -> Option<&Path> {
+    fn find_path_by_prefix(&self, start: &str) -> Option<&Path> {
         let mut named = self.0.iter().filter(|(name, _)| name.starts_with(start));
         named.find_map(|(_, path)| path.as_deref())
     }
@@ -487,11 +491,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         fs::create_dir(folder.path().join("bin")).expect("a folder");
         let launcher = folder.path().join("bin/java");
-        assert_eq!(java_version(&launcher), None);
+        assert_eq!(jdk_version_of_launcher(&launcher), None);
         for (text, version) in [("1.8.0_402", 8), ("17.0.15", 17), ("24", 24)] {
             let release = format!("IMPLEMENTOR=\"x\"\nJAVA_VERSION=\"{text}\"\n");
             fs::write(folder.path().join("release"), release).expect("it is written");
-            assert_eq!(java_version(&launcher), Some(version));
+            assert_eq!(jdk_version_of_launcher(&launcher), Some(version));
         }
     }
 
@@ -514,7 +518,7 @@ mod tests {
             let path = folder.path().join("program");
             fs::write(&path, bytes).expect("it is written");
             if let Some(program) = ElfFacts::read(&path) {
-                let libraries = Libraries::of_program(&path, &program, &own_variable);
+                let libraries = ProgramLibraries::of_program(&path, &program, &own_variable);
                 let rodata = RodataSection::read(&path);
                 let _: ProgramAllocator = detect_allocator(&path, &program, rodata, &libraries);
             }

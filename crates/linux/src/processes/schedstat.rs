@@ -22,7 +22,7 @@ impl SchedStat {
     }
 
     /// Counts of the first thread of a process.
-    pub fn of_process(pid: u32) -> Option<Self> {
+    pub fn of_first_thread(pid: u32) -> Option<Self> {
         Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?)
     }
 

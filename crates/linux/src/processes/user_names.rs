@@ -76,15 +76,15 @@ impl UserNames {
 
     /// The user's name, without waiting for the name service.
     pub fn name(&self, uid: u32) -> UserName {
-        self.cached_name_or_lookup(&mut self.lock(), uid)
+        self.cached_name_and_start_lookup(&mut self.lock(), uid)
     }
 
     /// As [`Self::name`], but waits up to `most` for the name service.
-    pub fn name_within(&self, uid: u32, most: Duration) -> UserName {
+    pub fn name_within_time(&self, uid: u32, most: Duration) -> UserName {
         let deadline = Instant::now() + most;
         let mut state = self.lock();
         loop {
-            let name = self.cached_name_or_lookup(&mut state, uid);
+            let name = self.cached_name_and_start_lookup(&mut state, uid);
             let left = deadline.saturating_duration_since(Instant::now());
             if !name.pending || left.is_zero() {
                 return name;
@@ -94,7 +94,7 @@ impl UserNames {
         }
     }
 
-    fn cached_name_or_lookup(&self, state: &mut NameCacheState, uid: u32) -> UserName {
+    fn cached_name_and_start_lookup(&self, state: &mut NameCacheState, uid: u32) -> UserName {
         if let Some(name) = state.local.name(uid) {
             return UserName {
                 text: name.to_owned(),
@@ -104,7 +104,7 @@ impl UserNames {
         let known = state.known.get(&uid);
         let name = known.map(|known| known.name.clone());
         if known.is_none_or(|known| known.at.elapsed() > MOST_AGE) {
-            self.start_lookup(state, uid);
+            self.start_or_queue_lookup(state, uid);
         }
         UserName {
             pending: name.is_none(),
@@ -112,7 +112,7 @@ impl UserNames {
         }
     }
 
-    fn start_lookup(&self, state: &mut NameCacheState, uid: u32) {
+    fn start_or_queue_lookup(&self, state: &mut NameCacheState, uid: u32) {
         let is_asked = state.requested.contains(&uid) || state.waiting.contains(&uid);
         if is_asked || state.waiting.len() >= MOST_WAITING {
             return;
@@ -173,12 +173,12 @@ impl LocalUsers {
     fn name(&mut self, uid: u32) -> Option<&str> {
         if self.looked.is_none_or(|at| at.elapsed() > Self::LOOK_EVERY) {
             self.looked = Some(Instant::now());
-            self.reread_if_changed();
+            self.reread_passwd_if_changed();
         }
         self.names.get(&uid).map(String::as_str)
     }
 
-    fn reread_if_changed(&mut self) {
+    fn reread_passwd_if_changed(&mut self) {
         let found = fs::metadata(PASSWD).ok();
         let version = found.map(|it| (it.ino(), it.size(), it.mtime(), it.mtime_nsec()));
         if version != self.version {
@@ -251,13 +251,13 @@ mod tests {
             assert_eq!(name.text, uid.to_string());
         }
         assert_eq!(names.lock().requested.len(), MOST_LOOKUPS);
-        assert!(names.name_within(UNKNOWN, Duration::ZERO).pending);
+        assert!(names.name_within_time(UNKNOWN, Duration::ZERO).pending);
         let other = names.name(0).text;
         assert_eq!(other, "root", "others have names meanwhile");
         // The name service answers at last.
         drop(answer);
         for uid in UNKNOWN..UNKNOWN + 10 {
-            let name = names.name_within(uid, Duration::from_secs(60));
+            let name = names.name_within_time(uid, Duration::from_secs(60));
             assert_eq!(name.text, format!("user-{uid}"));
             assert!(!name.pending);
         }
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn a_user_without_a_name_has_its_number() {
         let names = UserNames::with_lookup(Box::new(|_| None));
-        let name = names.name_within(UNKNOWN, Duration::from_secs(60));
+        let name = names.name_within_time(UNKNOWN, Duration::from_secs(60));
         assert_eq!(name.text, UNKNOWN.to_string());
         assert!(!name.pending);
     }

@@ -11,30 +11,30 @@ use std::time::Duration;
 
 /// Advice (`MADV_*`), and the name of a call with it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MadviseCall {
+pub(crate) struct NamedAdvice {
     pub(crate) number: i32,
     pub(crate) call: &'static str,
 }
 
-const fn madvise_call(number: i32, call: &'static str) -> MadviseCall {
-    MadviseCall { number, call }
+const fn named_advice(number: i32, call: &'static str) -> NamedAdvice {
+    NamedAdvice { number, call }
 }
 
 /// `MADV_COLD` of a base page.
-pub(crate) const SPLIT: MadviseCall = madvise_call(MADV_COLD, "splitting a huge page");
+pub(crate) const SPLIT: NamedAdvice = named_advice(MADV_COLD, "splitting a huge page");
 /// `MADV_COLD` of regions.
-pub(crate) const CLEAR: MadviseCall = madvise_call(MADV_COLD, "clearing access bits");
+pub(crate) const CLEAR: NamedAdvice = named_advice(MADV_COLD, "clearing access bits");
 /// `MADV_PAGEOUT`.
-pub(crate) const PAGE_OUT: MadviseCall = madvise_call(21, "paging out zero pages");
+pub(crate) const PAGE_OUT: NamedAdvice = named_advice(21, "paging out zero pages");
 /// `MADV_COLLAPSE`.
-pub(crate) const COLLAPSE: MadviseCall = madvise_call(25, "collapsing a region");
+pub(crate) const COLLAPSE: NamedAdvice = named_advice(25, "collapsing a region");
 pub(crate) const MADV_COLD: i32 = 20;
 
 /// Advises ranges; returns the number of bytes that were advised. The rest was refused.
 fn advise_ranges(
     process: &ProcessHandle,
     ranges: &[Range<u64>],
-    advice: MadviseCall,
+    advice: NamedAdvice,
 ) -> Result<u64> {
     let iovec = |range: &Range<u64>| libc::iovec {
         iov_base: range.start as *mut _,
@@ -46,7 +46,7 @@ fn advise_ranges(
     // SAFETY: `ranges` is ours and lives through the call. The addresses in it are the target's,
     // and only the kernel interprets them, with the target's own page table and locks.
     let done = unsafe { libc::syscall(call, fd, first, count, advice.number, 0u32) };
-    let done = Errno::result(done).map_err(LinuxError::call(advice.call))?;
+    let done = Errno::result(done).map_err(LinuxError::wrap_errno(advice.call))?;
     Ok(done.unsigned_abs())
 }
 
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     fn refused(errno: Errno) -> Result<()> {
-        Err(LinuxError::call(COLLAPSE.call)(errno))
+        Err(LinuxError::wrap_errno(COLLAPSE.call)(errno))
     }
 
     const QUICK: Duration = Duration::from_micros(70);

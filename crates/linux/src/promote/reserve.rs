@@ -10,7 +10,7 @@
 mod process;
 
 use crate::error::{LinuxError, Result};
-use crate::promote::target_call::{fork_helper, kill_helper, wait_readable};
+use crate::promote::target_call::{fork_helper_process, kill_helper, wait_until_readable};
 use hawkeye_policy::{ReserveState, ReserveTarget};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send};
@@ -51,23 +51,26 @@ impl Reserve {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<ReserveProcess>> {
+    fn lock_process(&self) -> MutexGuard<'_, Option<ReserveProcess>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn is_reserve_process(&self, pid: u32) -> bool {
+    pub(crate) fn is_reserve_pid(&self, pid: u32) -> bool {
         self.pid.load(Ordering::Relaxed) == pid
     }
 
     pub(crate) fn state(&self) -> ReserveState {
-        let state = self.lock().as_ref().map(|running| running.shared.state());
+        let state = self
+            .lock_process()
+            .as_ref()
+            .map(|running| running.shared.state());
         state.unwrap_or_default()
     }
 
     /// Sets how many huge pages it holds; returns at once. `most` is the limit of all later
     /// targets.
     pub(crate) fn set_target(&self, target: ReserveTarget, most: u32) -> Result<()> {
-        let mut running = self.lock();
+        let mut running = self.lock_process();
         let reserve = match &mut *running {
             Some(reserve) => reserve,
             None if target.pages == 0 => return Ok(()),
@@ -80,11 +83,11 @@ impl Reserve {
         };
         let result = match reserve.shared.set_target(target) {
             // Its answer is not needed. It comes before that of a later request.
-            true => reserve.send(SHRINK),
+            true => reserve.send_request(SHRINK),
             false => Ok(()),
         };
         if result.is_err() {
-            self.end_process(&mut running);
+            self.end_reserve_process(&mut running);
         }
         result
     }
@@ -101,7 +104,7 @@ impl Reserve {
             Ok(cpu) => cpu,
             Err(error) => {
                 tracing::warn!("the reserve of huge pages was lost: {error}");
-                self.end_process(&mut running);
+                self.end_reserve_process(&mut running);
                 None
             }
         }
@@ -109,26 +112,26 @@ impl Reserve {
 
     /// Ends its process, which gives all huge pages back.
     pub(crate) fn stop(&self) {
-        self.end_process(&mut self.lock());
+        self.end_reserve_process(&mut self.lock_process());
     }
 
-    fn end_process(&self, running: &mut Option<ReserveProcess>) {
+    fn end_reserve_process(&self, running: &mut Option<ReserveProcess>) {
         *running = None;
         self.pid.store(0, Ordering::Relaxed);
     }
 }
 
-fn reserve_error(errno: Errno) -> LinuxError {
-    LinuxError::call("asking the process that holds the reserve of huge pages")(errno)
+fn reserve_call_error(errno: Errno) -> LinuxError {
+    LinuxError::wrap_errno("asking the process that holds the reserve of huge pages")(errno)
 }
 
 impl ReserveProcess {
     fn start(most: u32) -> Result<Self> {
-        let failed = LinuxError::call("starting a process for the reserve of huge pages");
+        let failed = LinuxError::wrap_errno("starting a process for the reserve of huge pages");
         let shared = ReserveSharedState::map().map_err(failed)?;
         let serve = |socket, manager| process::serve_manager(socket, manager, shared, most);
         // SAFETY: `process.rs` keeps to the contract.
-        let (pid, socket) = unsafe { fork_helper(serve) }.map_err(failed)?;
+        let (pid, socket) = unsafe { fork_helper_process(serve) }.map_err(failed)?;
         Ok(Self {
             pid,
             socket,
@@ -137,25 +140,25 @@ impl ReserveProcess {
         })
     }
 
-    fn send(&mut self, call: u32) -> Result<()> {
+    fn send_request(&mut self, call: u32) -> Result<()> {
         self.request = self.request.wrapping_add(1);
         let packet = [call.to_ne_bytes(), self.request.to_ne_bytes()].concat();
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
         let sent = send(self.socket.as_raw_fd(), &packet, flags);
-        sent.map(drop).map_err(reserve_error)
+        sent.map(drop).map_err(reserve_call_error)
     }
 
     fn give_back_page(&mut self) -> Result<Option<u32>> {
-        self.send(GIVE_BACK)?;
+        self.send_request(GIVE_BACK)?;
         let deadline = Instant::now() + WAIT;
         loop {
-            if !wait_readable(self.socket.as_fd(), deadline).map_err(reserve_error)? {
+            if !wait_until_readable(self.socket.as_fd(), deadline).map_err(reserve_call_error)? {
                 return Ok(None);
             }
             let mut packet = [0; 8];
             let length = recv(self.socket.as_raw_fd(), &mut packet, MsgFlags::empty());
-            if length.map_err(reserve_error)? != packet.len() {
-                return Err(reserve_error(Errno::ECONNRESET));
+            if length.map_err(reserve_call_error)? != packet.len() {
+                return Err(reserve_call_error(Errno::ECONNRESET));
             }
             let [a, b, c, d, request @ ..] = packet;
             // An answer to an earlier request, for which nothing waits.
@@ -175,9 +178,9 @@ impl Drop for ReserveProcess {
 
 /// Ends the reserve of this process when management ends.
 #[derive(Debug)]
-pub(crate) struct ReserveLease;
+pub(crate) struct StopReserveOnDrop;
 
-impl Drop for ReserveLease {
+impl Drop for StopReserveOnDrop {
     fn drop(&mut self) {
         RESERVE.stop();
     }

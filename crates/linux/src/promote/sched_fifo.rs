@@ -9,17 +9,17 @@
 ///
 /// The priority is the lowest real-time one, so other real-time threads preempt the call. Threads
 /// of the same priority that may run on no other CPU wait for it, a millisecond or two.
-pub fn with_sched_fifo<T>(call: impl FnOnce() -> T) -> T {
-    let usual = Scheduling::of_this_thread();
-    let is_set = Scheduling::FIFO.set_for_this_thread();
-    let _usual = is_set.then(|| SchedulingGuard(usual));
+pub fn run_with_sched_fifo<T>(call: impl FnOnce() -> T) -> T {
+    let usual = ThreadScheduling::of_this_thread();
+    let is_set = ThreadScheduling::FIFO.set_for_this_thread();
+    let _usual = is_set.then(|| SchedulingRestoreGuard(usual));
     call()
 }
 
 /// The usual scheduling of this thread, restored on drop.
-struct SchedulingGuard(Scheduling);
+struct SchedulingRestoreGuard(ThreadScheduling);
 
-impl Drop for SchedulingGuard {
+impl Drop for SchedulingRestoreGuard {
     fn drop(&mut self) {
         if !self.0.set_for_this_thread() {
             tracing::warn!("the manager's own scheduling priority could not be restored");
@@ -29,12 +29,12 @@ impl Drop for SchedulingGuard {
 
 /// How a thread is scheduled. It makes plain system calls, because a helper process uses it too.
 #[derive(Clone, Copy)]
-pub(crate) struct Scheduling {
+pub(crate) struct ThreadScheduling {
     policy: i32,
     priority: i32,
 }
 
-impl Scheduling {
+impl ThreadScheduling {
     /// Ahead of all ordinary threads.
     pub(crate) const FIFO: Self = Self {
         policy: libc::SCHED_FIFO,
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn the_priority_is_as_before_afterwards() {
         let before = policy();
-        let within = with_sched_fifo(policy);
+        let within = run_with_sched_fifo(policy);
         assert!(within == libc::SCHED_FIFO || within == before);
         assert_eq!(policy(), before);
     }

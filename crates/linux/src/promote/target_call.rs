@@ -7,24 +7,24 @@
 //! none comes.
 //!
 //! ```text
-//!  TargetCalls --TargetRequest--> CallHelper --RawRequest--> helper.rs: the system call
-//!    (target_calls.rs)                         (message.rs)               |
+//!  TargetCalls --TargetRequest--> CallHelper --RawRequest--> helper_process.rs: the system call
+//!    (target_calls.rs)                         (helper_messages.rs)               |
 //!         ^                                                               |
 //!         +--------------------------- CallResult ------------------------+
 //! ```
 
-mod advice;
-mod helper;
-mod message;
+mod advice_calls;
+mod helper_messages;
+mod helper_process;
 mod target_calls;
 
-pub(crate) use helper::{SOCKET, become_helper, exit_process, read_clock_ns};
-pub use message::{CallResult, TargetRequest};
+pub use helper_messages::{CallResult, TargetRequest};
+pub(crate) use helper_process::{SOCKET, become_helper, exit_process, read_clock_ns};
 pub use target_calls::{LateCall, TargetCalls};
 
 use crate::error::{LinuxError, Result};
-use helper::serve_requests;
-use message::receive_result;
+use helper_messages::receive_result_packet;
+use helper_process::serve_requests;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
@@ -54,9 +54,10 @@ impl CallHelper {
     /// Starts a helper.
     pub fn start() -> Result<Self> {
         reap_ended_helpers();
-        let failed = LinuxError::call("starting a helper process for calls into processes");
-        // SAFETY: `helper.rs` keeps to the contract.
-        let started = unsafe { fork_helper(|socket, manager| serve_requests(socket, manager)) };
+        let failed = LinuxError::wrap_errno("starting a helper process for calls into processes");
+        // SAFETY: `helper_process.rs` keeps to the contract.
+        let started =
+            unsafe { fork_helper_process(|socket, manager| serve_requests(socket, manager)) };
         let (helper, socket) = started.map_err(failed)?;
         Ok(Self {
             socket,
@@ -71,25 +72,25 @@ impl CallHelper {
     }
 
     /// Makes the helper start a call. No other call may be made before its answer has come.
-    pub fn send(&mut self, request: &TargetRequest<'_>) -> Result<()> {
+    pub fn send_request(&mut self, request: &TargetRequest<'_>) -> Result<()> {
         let passed = request.passed.map(|descriptor| [descriptor.as_raw_fd()]);
         let rights = passed.as_ref().map(|it| ControlMessage::ScmRights(it));
         let control = rights.as_slice();
         let packet = [IoSlice::new(request.raw.as_bytes())];
         let socket = self.socket.as_raw_fd();
         let sent = sendmsg::<()>(socket, &packet, control, MsgFlags::MSG_NOSIGNAL, None);
-        sent.map(drop).map_err(helper_error)
+        sent.map(drop).map_err(helper_call_error)
     }
 
     /// The answer to the call under way, if it comes within `wait`; a later call can return it too.
     pub fn wait_for_result(&mut self, wait: Duration) -> Result<Option<CallResult>> {
         let deadline = Instant::now() + wait;
         loop {
-            if !wait_readable(self.socket.as_fd(), deadline).map_err(helper_error)? {
+            if !wait_until_readable(self.socket.as_fd(), deadline).map_err(helper_call_error)? {
                 return Ok(None);
             }
-            let received = receive_result(self.socket.as_fd());
-            let (mut answer, is_last) = received.map_err(helper_error)?;
+            let received = receive_result_packet(self.socket.as_fd());
+            let (mut answer, is_last) = received.map_err(helper_call_error)?;
             self.received.append(&mut answer.data);
             if is_last {
                 answer.data = std::mem::take(&mut self.received);
@@ -105,7 +106,9 @@ impl CallHelper {
 /// # Safety
 /// `serve` makes plain system calls on memory of its own stack and of its own mappings: no
 /// allocation, no lock, no unwinding.
-pub(crate) unsafe fn fork_helper(serve: impl FnOnce(RawFd, u32)) -> nix::Result<(Pid, OwnedFd)> {
+pub(crate) unsafe fn fork_helper_process(
+    serve: impl FnOnce(RawFd, u32),
+) -> nix::Result<(Pid, OwnedFd)> {
     let (family, flags) = (AddressFamily::Unix, SockFlag::SOCK_CLOEXEC);
     let (ours, theirs) = socketpair(family, SockType::SeqPacket, None, flags)?;
     let manager = std::process::id();
@@ -120,7 +123,7 @@ pub(crate) unsafe fn fork_helper(serve: impl FnOnce(RawFd, u32)) -> nix::Result<
 }
 
 /// Waits until there is something to read, or until the deadline; returns whether there is.
-pub(crate) fn wait_readable(socket: BorrowedFd<'_>, deadline: Instant) -> nix::Result<bool> {
+pub(crate) fn wait_until_readable(socket: BorrowedFd<'_>, deadline: Instant) -> nix::Result<bool> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let left_ms = left.as_micros().div_ceil(1000);
@@ -134,8 +137,8 @@ pub(crate) fn wait_readable(socket: BorrowedFd<'_>, deadline: Instant) -> nix::R
     }
 }
 
-fn helper_error(errno: Errno) -> LinuxError {
-    LinuxError::call("sending a call to the helper process")(errno)
+fn helper_call_error(errno: Errno) -> LinuxError {
+    LinuxError::wrap_errno("sending a call to the helper process")(errno)
 }
 
 impl Drop for CallHelper {

@@ -14,7 +14,7 @@ use crate::error::{LinuxError, Result};
 /// The call cannot be sliced. It holds the target's `mmap_lock` for writing, and write-locks all
 /// its mappings, for 5 to 7 ms per GiB of base pages. That includes pages that can never be huge.
 /// Every page fault waits for it.
-pub fn clear_access_bits(pid: u32) -> Result<()> {
+pub fn clear_access_bits_of_process(pid: u32) -> Result<()> {
     write_clear_refs(pid, "2", "clearing access bits through")
 }
 
@@ -28,6 +28,6 @@ fn write_clear_refs(pid: u32, bits: &str, doing: &'static str) -> Result<()> {
     let path = format!("/proc/{pid}/clear_refs");
     std::fs::write(&path, bits).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => LinuxError::NoSuchProcess(pid),
-        _ => LinuxError::file(doing, &path)(error),
+        _ => LinuxError::wrap_io_error(doing, &path)(error),
     })
 }

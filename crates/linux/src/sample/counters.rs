@@ -7,7 +7,7 @@ pub mod events;
 pub mod overhead_meter;
 pub mod perf_counters;
 
-pub use events::{CounterEventCodes, CountersUnavailable, CpuIdentity, WalkEventSet};
+pub use events::{CounterEventCodes, CountersUnavailable, CpuModel, WalkEventSet};
 
 use crate::error::Result;
 use crate::test_costs;
@@ -34,14 +34,14 @@ impl WalkCounters {
     /// Finds the events that count page walks here, and tries on this process whether the kernel
     /// counts them.
     pub fn find(overrides: CounterEventCodes) -> Result<Self, CountersUnavailable> {
-        let given = test_costs::configured().ok().flatten();
+        let given = test_costs::configured_test_costs().ok().flatten();
         if given.is_some_and(|costs| costs.walks.is_some()) {
             let why = "a test provides the costs".into();
             return Err(CountersUnavailable::NotCounted(why));
         }
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let events = events::choose_events(&CpuIdentity::from_cpuinfo(&cpuinfo), overrides)?;
-        PerfCounters::open(std::process::id(), perf_events(&events))
+        let events = events::choose_walk_events(&CpuModel::from_cpuinfo(&cpuinfo), overrides)?;
+        PerfCounters::open(std::process::id(), perf_events_of_set(&events))
             .map_err(|error| CountersUnavailable::NotCounted(error.to_string()))?;
         Ok(Self { events })
     }
@@ -54,7 +54,7 @@ impl WalkCounters {
     /// File descriptors per process of one thread. Each thread takes the same number, but all
     /// threads except the first are left uncounted if none are available.
     pub fn descriptors_per_thread(&self) -> usize {
-        perf_events(&self.events).len()
+        perf_events_of_set(&self.events).len()
     }
 
     /// Counts a process from now on, in user mode: the cost of its own accesses. Fails if no more
@@ -62,7 +62,7 @@ impl WalkCounters {
     pub fn bind(&self, pid: u32) -> Result<ProcessCounters> {
         Ok(ProcessCounters {
             events: self.events,
-            source: PerfCounters::open(pid, perf_events(&self.events))?,
+            source: PerfCounters::open(pid, perf_events_of_set(&self.events))?,
             meter: OverheadMeter::default(),
         })
     }
@@ -77,12 +77,12 @@ impl ProcessCounters {
     /// The overhead since the last call; `None` if the process did not run.
     pub fn overhead_since_last_call(&mut self) -> Result<Option<TranslationOverhead>> {
         let counts = self.read_counts()?;
-        Ok(self.meter.update(counts, &self.events))
+        Ok(self.meter.overhead_since_last_counts(counts, &self.events))
     }
 }
 
 /// Loads, stores if they are counted separately, cycles.
-fn perf_events(events: &WalkEventSet) -> Vec<PerfEvent> {
+fn perf_events_of_set(events: &WalkEventSet) -> Vec<PerfEvent> {
     let event = |kind, config| PerfEvent { kind, config };
     let raw = |config| event(PERF_TYPE_RAW, config);
     let generic_cycles = event(PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES.into());

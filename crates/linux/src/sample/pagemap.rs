@@ -50,22 +50,22 @@ impl Pagemap {
         read.map_err(|error| match error.kind() {
             // The process has ended.
             ErrorKind::UnexpectedEof => LinuxError::NoSuchProcess(self.pid),
-            _ => self.read_error(error),
+            _ => self.wrap_read_error(error),
         })
     }
 
-    pub(crate) fn read_error(&self, error: io::Error) -> LinuxError {
-        LinuxError::file("reading", format!("/proc/{}/pagemap", self.pid))(error)
+    pub(crate) fn wrap_read_error(&self, error: io::Error) -> LinuxError {
+        LinuxError::wrap_io_error("reading", format!("/proc/{}/pagemap", self.pid))(error)
     }
 }
 
 /// All mappings of a process, from `smaps`. It walks the page tables: milliseconds per GiB.
-pub fn read_mappings(pid: u32) -> Result<Vec<Mapping>> {
+pub fn read_mappings_from_smaps(pid: u32) -> Result<Vec<Mapping>> {
     let maps = process::read_proc_entry(pid, Process::smaps)?;
     let mut mappings: Vec<Mapping> = maps.iter().map(Mapping::from_smaps).collect();
     let ksm = KsmState::default();
     for mapping in &mut mappings {
-        mapping.flags = ksm.effective_flags(mapping.flags);
+        mapping.flags = ksm.effective_vma_flags(mapping.flags);
     }
     Ok(mappings)
 }
@@ -80,7 +80,8 @@ pub fn read_population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSamp
         for start in (range.start..range.end).step_by(usize_from_u64(HUGE_PAGE_BYTES)) {
             pagemap.read_entries(start, &mut bytes)?;
             let region = RegionAddr::containing(start);
-            let mut sample = count_region_pages(region, decode_u64s(&bytes), zero_page_frame());
+            let mut sample =
+                region_sample_from_pagemap(region, decode_u64s(&bytes), find_zero_page_frame());
             if sample.is_huge() {
                 let first = decode_u64s(&bytes).next().unwrap_or(0) & FRAME;
                 let kind = read_frame_run_kind(first);
@@ -101,9 +102,9 @@ pub fn read_population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSamp
 
 /// Whether an entry is a page that another process maps too. The zero page, which every process
 /// maps, does not count.
-pub(crate) fn is_shared_page(entry: u64) -> bool {
+pub(crate) fn is_shared_page_entry(entry: u64) -> bool {
     let shared = entry & PRESENT != 0 && entry & EXCLUSIVE == 0;
-    shared && Some(entry & FRAME) != zero_page_frame()
+    shared && Some(entry & FRAME) != find_zero_page_frame()
 }
 
 /// Kind of an aligned run of 512 frames.
@@ -140,7 +141,7 @@ fn read_frame_run_kind(first: u64) -> FrameRunKind {
 
 /// The frame of the shared zero page, found by a read of an unwritten page of our own. `None` where
 /// the kernel hides frames.
-fn zero_page_frame() -> Option<u64> {
+fn find_zero_page_frame() -> Option<u64> {
     static FRAME_OF_ZEROS: OnceLock<Option<u64>> = OnceLock::new();
     *FRAME_OF_ZEROS.get_or_init(|| {
         let page = OwnMemory::map(usize_from_u64(BASE_PAGE_BYTES)).ok()?;
@@ -152,7 +153,7 @@ fn zero_page_frame() -> Option<u64> {
     })
 }
 
-fn count_region_pages(
+fn region_sample_from_pagemap(
     region: RegionAddr,
     entries: impl Iterator<Item = u64>,
     zero_frame: Option<u64>,
@@ -232,9 +233,9 @@ mod tests {
     fn a_huge_page_looks_like_one_aligned_run_of_frames() {
         let run = |first: u64| (0..512).map(move |i| PRESENT | EXCLUSIVE | (first + i));
         let broken = run(1024).map(|e| if e & FRAME == 1030 { e + 4096 } else { e });
-        assert!(count_region_pages(region(), run(1024), None).is_huge());
-        let unaligned = count_region_pages(region(), run(1025), None);
-        let broken = count_region_pages(region(), broken, None);
+        assert!(region_sample_from_pagemap(region(), run(1024), None).is_huge());
+        let unaligned = region_sample_from_pagemap(region(), run(1025), None);
+        let broken = region_sample_from_pagemap(region(), broken, None);
         assert!(!unaligned.is_huge() && !broken.is_huge());
     }
 
@@ -247,7 +248,7 @@ mod tests {
             200..210 => SWAPPED,
             _ => 0,
         });
-        let sample = count_region_pages(region(), entries, Some(7));
+        let sample = region_sample_from_pagemap(region(), entries, Some(7));
         assert_eq!((sample.present, sample.maybe_shared), (107, 7));
         assert_eq!((sample.accessed, sample.swapped), (107, 10));
         assert_eq!(sample.zero_mapped, 93, "the zero page is no memory");
@@ -257,7 +258,8 @@ mod tests {
     #[test]
     fn frames_hidden_for_lack_of_privilege_are_no_huge_page() {
         assert!(
-            !count_region_pages(region(), (0..512).map(|_| PRESENT | EXCLUSIVE), None).is_huge()
+            !region_sample_from_pagemap(region(), (0..512).map(|_| PRESENT | EXCLUSIVE), None)
+                .is_huge()
         );
     }
 }

@@ -7,7 +7,7 @@
 use crate::error::Result;
 use crate::processes::mappings::{self, vm};
 use crate::sample::counters::ProcessCounters;
-use crate::sample::page_tables::{BoundTarget, WalkDetail};
+use crate::sample::page_table_reader::{ProcessBpfLinks, WalkDetail};
 use crate::sample::sampler::{AccessBitBackend, SampledProcess, probe_one_window};
 use hawkeye_policy::walk_rate::OverheadEstimate;
 use hawkeye_policy::{
@@ -18,14 +18,14 @@ use hawkeye_policy::{
 pub struct ProcessMeter {
     bits: Box<AccessBitBackend>,
     member: SampledProcess,
-    target: BoundTarget,
+    target: ProcessBpfLinks,
     counters: Option<ProcessCounters>,
     windows: u64,
 }
 
 /// Result of one window.
 #[derive(Clone, Debug, PartialEq)]
-pub struct MeasuredWindow {
+pub struct MeasuredWindowOverhead {
     /// By the pages touched in short times.
     pub estimate: OverheadEstimate,
     /// By hardware counters, where there are any.
@@ -42,7 +42,7 @@ impl ProcessMeter {
                 ProcessIdentity::default(),
                 ProcessSettings::default(),
             )?,
-            target: bits.tables.bind(pid)?,
+            target: bits.tables.bind_to_process(pid)?,
             // A process that cannot be counted is estimated.
             counters: counters.and_then(|counters| counters.bind(pid).ok()),
             bits,
@@ -51,33 +51,33 @@ impl ProcessMeter {
     }
 
     /// Measures for about a second.
-    pub fn measure_window(&mut self) -> Result<MeasuredWindow> {
-        let regions = self.read_regions()?;
+    pub fn measure_window_overhead(&mut self) -> Result<MeasuredWindowOverhead> {
+        let regions = self.read_candidate_regions()?;
         self.windows += 1;
         let (bits, seed) = (&mut self.bits, self.windows);
         let estimate = probe_one_window(bits, &mut self.member, &self.target, &regions, seed)?;
         let counters = self.counters.as_mut();
         let counted = counters.map_or(Ok(None), ProcessCounters::overhead_since_last_call)?;
-        Ok(MeasuredWindow { estimate, counted })
+        Ok(MeasuredWindowOverhead { estimate, counted })
     }
 
     /// All its regions that could be huge if nothing forbade it, as they are now.
-    pub fn read_regions(&mut self) -> Result<Vec<RegionSample>> {
+    pub fn read_candidate_regions(&mut self) -> Result<Vec<RegionSample>> {
         let (tables, target) = (&mut self.bits.tables, &self.target);
         let mut mappings = tables.list_mappings(target)?;
         // The base pages of MADV_NOHUGEPAGE memory cost the owner time, too.
         for mapping in &mut mappings {
             mapping.flags &= !vm::NOHUGEPAGE;
         }
-        let ranges = mappings::eligible_ranges(&mappings).ranges;
+        let ranges = mappings::collect_eligible_ranges(&mappings).ranges;
         let mut regions = Vec::new();
-        tables.walk(target, &ranges, WalkDetail::Regions, &mut regions, |_| {})?;
+        tables.walk_ranges(target, &ranges, WalkDetail::Regions, &mut regions, |_| {})?;
         Ok(regions)
     }
 
     /// Counts the zero-filled base pages of a huge page; `None` if it is not, or no longer, huge.
     pub fn count_zero_pages(&mut self, region: RegionAddr) -> Result<Option<u16>> {
         let all = hawkeye_policy::PAGES_PER_REGION;
-        self.bits.tables.scan_zeros(&self.target, region, all)
+        self.bits.tables.count_zero_pages(&self.target, region, all)
     }
 }

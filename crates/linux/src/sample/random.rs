@@ -13,12 +13,12 @@ pub fn next_random(x: u64) -> u64 {
 /// A number below `bound`, from the high bits of a random number. It takes the upper half of the
 /// product, instead of a slow division.
 #[inline(always)]
-pub fn random_below(random: u64, bound: u64) -> u64 {
+pub fn map_random_below(random: u64, bound: u64) -> u64 {
     ((u128::from(random) * u128::from(bound)) >> 64) as u64
 }
 
 /// The value after a step of work: two instructions, each of which waits for the previous one.
 #[inline(always)]
-pub fn work_step(work: u64) -> u64 {
+pub fn dependent_work_step(work: u64) -> u64 {
     work.wrapping_mul(MULTIPLIER).rotate_left(17)
 }

@@ -2,36 +2,36 @@
 //!
 //! ```text
 //!  probe chooses --> SamplerBackend --> Box<dyn Sampler>
-//!                      AccessBits   access_bits.rs  exact: MADV_COLD clears, BPF reads
-//!                                   run_rate.rs     walk rates, by probes
-//!                      Population   population.rs   what is present, no accesses
-//!                      Damon        population.rs   the same, accesses estimated by damon.rs
+//!                      AccessBits   access_bits_sampler.rs  exact: MADV_COLD clears, BPF reads
+//!                                   walk_probing.rs     walk rates, by probes
+//!                      Population   population_sampler.rs   what is present, no accesses
+//!                      Damon        population_sampler.rs   the same, accesses estimated by damon.rs
 //! ```
 //!
 //! A new way of seeing accesses is one file with a [`Sampler`], a variant of [`SamplerBackend`],
 //! and a case in the probe that chooses it. Each sampler keeps its own state of every process.
 
-mod access_bits;
+mod access_bits_sampler;
 mod background_task;
 pub(crate) mod damon;
-mod population;
-mod run_rate;
+mod population_sampler;
+mod walk_probing;
 
-pub(super) use access_bits::probe_one_window;
-pub use access_bits::{AccessBitBackend, estimate_overhead};
+pub(super) use access_bits_sampler::probe_one_window;
+pub use access_bits_sampler::{AccessBitBackend, estimate_overhead_of_pid};
 
 use crate::error::Result;
 use crate::processes::mappings::{EligibleRanges, Mapping};
 use crate::processes::process::{self, ProcessHandle};
 use crate::promote::target_call::TargetCalls;
-use access_bits::AccessBitsSampler;
+use access_bits_sampler::AccessBitsSampler;
 use damon::DamonSessions;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{
     HUGE_PAGE_BYTES, ProcessId, ProcessIdentity, ProcessSample, ProcessSettings, RegionAddr,
     RegionSample, SampleKinds,
 };
-use population::PopulationSampler;
+use population_sampler::PopulationSampler;
 use procfs::process::Process;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 pub type SliceResult<T> = Result<SliceProgress<T>>;
 
 /// A slice of work on one process: the calls that it may make, and its deadline.
-pub struct ProcessSlice<'a> {
+pub struct ProcessWorkSlice<'a> {
     /// The process.
     pub member: &'a mut SampledProcess,
     /// Calls that take locks of the process.
@@ -78,7 +78,7 @@ impl SampledProcess {
     }
 
     /// A sample of the process with these regions, of which only the population is known.
-    fn population_sample(&self, regions: Vec<RegionSample>) -> ProcessSample {
+    fn sample_with_population_only(&self, regions: Vec<RegionSample>) -> ProcessSample {
         let process = self.handle.id;
         ProcessSample {
             age: process::process_age(process),
@@ -87,20 +87,23 @@ impl SampledProcess {
     }
 
     /// The huge pages with memory of their own, outside of locked memory.
-    fn unlocked_huge_pages(&self, mut regions: Vec<RegionSample>) -> Vec<RegionSample> {
-        regions.retain(|r| is_own_huge_page(r) && !self.eligible.is_locked(r.region));
+    fn keep_unlocked_huge_pages(&self, mut regions: Vec<RegionSample>) -> Vec<RegionSample> {
+        regions
+            .retain(|r| is_huge_page_with_memory(r) && !self.eligible.is_region_locked(r.region));
         regions
     }
 }
 
 /// Whether a region is a huge page with memory of its own.
-fn is_own_huge_page(region: &RegionSample) -> bool {
+fn is_huge_page_with_memory(region: &RegionSample) -> bool {
     region.is_huge() && region.present > 0
 }
 
 /// Bytes of the huge pages with memory of their own.
 fn sum_huge_bytes(regions: &[RegionSample]) -> u64 {
-    let huge = regions.iter().filter(|region| is_own_huge_page(region));
+    let huge = regions
+        .iter()
+        .filter(|region| is_huge_page_with_memory(region));
     huge.count() as u64 * HUGE_PAGE_BYTES
 }
 
@@ -145,7 +148,7 @@ pub trait Sampler: Send {
     }
 
     /// Forgets the processes for which `there` is false.
-    fn retain(&mut self, there: &dyn Fn(ProcessId) -> bool);
+    fn retain_processes(&mut self, there: &dyn Fn(ProcessId) -> bool);
 
     /// The mappings of a process, as they are now. Without BPF the loop must not call it: it takes
     /// the process's `mmap_lock`.
@@ -156,7 +159,11 @@ pub trait Sampler: Send {
     ) -> Result<Vec<Mapping>>;
 
     /// Starts a window: clears the access bits where they can be seen, or starts DAMON.
-    fn start_window(&mut self, _slice: &mut ProcessSlice, _needs: SampleKinds) -> SliceResult<()> {
+    fn start_window(
+        &mut self,
+        _slice: &mut ProcessWorkSlice,
+        _needs: SampleKinds,
+    ) -> SliceResult<()> {
         Ok(SliceProgress::Done(()))
     }
 
@@ -165,12 +172,12 @@ pub trait Sampler: Send {
 
     /// Continues to probe a process. Returns the time until the next call, or `None` when the
     /// process is done.
-    fn continue_probing(&mut self, _slice: &mut ProcessSlice) -> Result<Option<Duration>> {
+    fn continue_probing(&mut self, _slice: &mut ProcessWorkSlice) -> Result<Option<Duration>> {
         Ok(None)
     }
 
     /// Reads all eligible regions of a process.
-    fn read_sample(&mut self, slice: &mut ProcessSlice) -> SliceResult<ProcessSample>;
+    fn read_sample(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<ProcessSample>;
 
     /// One region as it is now; `None` where nothing is mapped.
     fn read_region(
@@ -188,7 +195,7 @@ pub trait Sampler: Send {
     ///
     /// Fails with `NotAnswering` if the process's `mmap_lock` was held for as long as a helper
     /// waited for it.
-    fn is_still_eligible(
+    fn is_region_still_eligible(
         &mut self,
         _member: &SampledProcess,
         _region: RegionAddr,
@@ -198,10 +205,10 @@ pub trait Sampler: Send {
     }
 
     /// Bytes under huge pages in the mappings that were eligible at the last sample.
-    fn count_huge_bytes(&mut self, slice: &mut ProcessSlice) -> SliceResult<u64>;
+    fn count_huge_bytes(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<u64>;
 
     /// The huge pages in all mappings that are eligible now. Does not disturb a window under way.
-    fn list_huge_pages(&mut self, slice: &mut ProcessSlice) -> SliceResult<Vec<RegionSample>>;
+    fn list_huge_pages(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<Vec<RegionSample>>;
 
     /// Zero-filled base pages of a huge page, counted up to `enough`; `None` if the region is not
     /// huge.

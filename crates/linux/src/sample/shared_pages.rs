@@ -15,7 +15,7 @@ use hawkeye_policy::{
 impl TargetCalls {
     /// The shared pages of a region, without the zero page. The read takes the process's
     /// `mmap_lock`.
-    pub fn find_shared_pages(
+    pub fn find_shared_pages_of_region(
         &mut self,
         process: ProcessId,
         region: RegionAddr,
@@ -24,14 +24,14 @@ impl TargetCalls {
         let offset = region.start() / BASE_PAGE_BYTES * 8;
         let length = usize::from(PAGES_PER_REGION) * 8;
         let request = TargetRequest::for_reading_file(&path, offset, length);
-        let answer = self.call(process, "looking for shared pages in", &request)?;
+        let answer = self.call_target(process, "looking for shared pages in", &request)?;
         if answer.data.len() < length {
             // The address space is gone.
             return Err(LinuxError::NoSuchProcess(process.pid));
         }
         let mut shared = PageBitmap::default();
         for (page, entry) in (0..PAGES_PER_REGION).zip(decode_u64s(&answer.data)) {
-            if pagemap::is_shared_page(entry) {
+            if pagemap::is_shared_page_entry(entry) {
                 shared.insert(page);
             }
         }
@@ -41,7 +41,7 @@ impl TargetCalls {
 
 /// The number of shared pages of a region, if it is above [`MAX_SHARED_PAGES`]. `found` is what its
 /// page table just showed; its count is used if the exact number cannot be read.
-pub(crate) fn shared_pages_above_limit(
+pub(crate) fn shared_page_count_above_limit(
     calls: &mut TargetCalls,
     process: ProcessId,
     found: &RegionSample,
@@ -49,7 +49,7 @@ pub(crate) fn shared_pages_above_limit(
     if found.maybe_shared <= MAX_SHARED_PAGES {
         return None;
     }
-    let exact = calls.find_shared_pages(process, found.region);
+    let exact = calls.find_shared_pages_of_region(process, found.region);
     let pages = exact.map_or(found.maybe_shared, |pages| pages.count());
     (pages > MAX_SHARED_PAGES).then_some(pages)
 }

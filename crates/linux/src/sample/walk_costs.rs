@@ -5,11 +5,11 @@
 //! repeatedly. The extra time of an access over the same memory under huge pages is its page walk.
 
 use crate::error::{LinuxError, Result};
-use crate::machine_lease::own_files::{self, UnusableReason};
+use crate::machine_lease::own_files::{self, UnusableFileReason};
 use crate::memory::cgroup::CgroupLimits;
 use crate::own_memory::OwnMemory;
-use crate::processes::process::{own_huge_bytes, thread_cpu_time};
-use crate::sample::random::{next_random, random_below, work_step};
+use crate::processes::process::{calling_thread_cpu_time, own_huge_bytes};
+use crate::sample::random::{dependent_work_step, map_random_below, next_random};
 use crate::test_costs;
 use hawkeye_policy::saturating_cast::{i64_from_u64, usize_from_u64};
 use hawkeye_policy::walk_rate::{WalkCostAtDistance, WalkCosts, WalkCostsAtFootprint};
@@ -48,17 +48,17 @@ const READS_WORKING: u64 = 100_000;
 const ORDERED_PAGES: u64 = 50_000;
 /// Loops over pages in order: one that reads a word of each page, one that reads several, and one
 /// that reads all of their cache lines.
-const STREAMS: [OrderedLoop; 3] = [
-    ordered_loop(1, 1, 0),
-    ordered_loop(1, 8, 0),
-    ordered_loop(1, 64, 0),
+const STREAMS: [OrderedPageLoop; 3] = [
+    ordered_page_loop(1, 1, 0),
+    ordered_page_loop(1, 8, 0),
+    ordered_page_loop(1, 64, 0),
 ];
 /// Loops over every sixteenth page (64 KiB): none of its page-table entries shares a cache line
 /// with another. With more and more work between the reads.
-const STRIDES: [OrderedLoop; 3] = [
-    ordered_loop(16, 1, 0),
-    ordered_loop(16, 1, 16),
-    ordered_loop(16, 1, 64),
+const STRIDES: [OrderedPageLoop; 3] = [
+    ordered_page_loop(16, 1, 0),
+    ordered_page_loop(16, 1, 16),
+    ordered_page_loop(16, 1, 64),
 ];
 /// Steps of work between reads. A step is two instructions in four cycles, about the half
 /// instruction per cycle of programs that miss TLBs and caches.
@@ -85,10 +85,10 @@ struct WalkCostMeasurement {
 impl CurrentWalkCosts {
     /// The costs that were measured since the machine started. If there are none, `measurer` is
     /// started when costs are first used, and typical ones are used until it ends: a program should
-    /// not wait for that. It has to call [`measure_at_lowest_priority`].
+    /// not wait for that. It has to call [`measuring_cpu_time`].
     pub fn load_or_measure_meanwhile(state_dir: &Path, measurer: Command) -> Result<Self> {
         let file = state_dir.join(FILE);
-        if let Some(known) = load(&file)? {
+        if let Some(known) = load_known_costs(&file)? {
             return Ok(known.into());
         }
         tracing::info!("page walks will be measured; until then their typical costs are used");
@@ -99,12 +99,12 @@ impl CurrentWalkCosts {
         };
         Ok(Self {
             costs: WalkCosts::typical(),
-            measurement: Some(measurement),
-        })
+            measurement: Some(measure_and_save_costs),
+        }calling_thread_cpu_time)
     }
 
     /// The costs to use now.
-    pub fn get(&mut self) -> &WalkCosts {
+    pub fn measured_or_typical(&mut self) -> &WalkCosts {
         if let Some(measurement) = &mut self.measurement {
             if measurement.has_ended() {
                 if let Ok(Some(costs)) = read_costs(&measurement.file) {
@@ -162,37 +162,38 @@ pub fn measure_at_lowest_priority(state_dir: &Path) -> Result<()> {
     std::fs::write(score, "1000").map_err(LinuxError::file("writing", score))?;
     // SAFETY: the call changes the scheduling of this thread alone. At idle priority it might never
     // end.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
+    measuring_cpu_time{ libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
     measure_and_keep(&state_dir.join(FILE)).map(drop)
 }
 
 /// Costs that were measured since the machine started. If there are none, measures them, which
 /// takes some seconds, and keeps them for the next manager.
-pub fn load_or_measure(state_dir: &Path) -> Result<WalkCosts> {
+pub fn load_or_measure_costs(state_dir: &Path) -> Result<WalkCosts> {
     let file = state_dir.join(FILE);
-    if let Some(costs) = load(&file)? {
+    if let Some(costs) = load_known_costs(&file)? {
         return Ok(costs);
     }
     tracing::warn!(
         "measuring the cost of page walks: this takes some seconds, once after each start of the machine"
     );
-    measure_and_keep(&file)
+    measure_and_save_costs(&file)
 }
 
 /// The costs that a test gives, or those in the file. Processors do not change, and a restart of
 /// the machine deletes the file.
-fn load(file: &Path) -> Result<Option<WalkCosts>> {
-    if let Some(costs) = test_costs::configured()?.and_then(|costs| costs.walks.clone()) {
+fn load_known_costs(file: &Path) -> Result<Option<WalkCosts>> {
+    if let Some(costs) = test_costs::configured_test_costs()?.and_then(|costs| costs.walks.clone())
+    {
         return Ok(Some(costs));
     }
-    Ok(read_costs(file).unwrap_or_else(|why| {
-        own_files::set_aside_and_log("the record of page-walk costs is", file, &why);
+    Ok(read_costs_file(file).unwrap_or_else(|why| {
+        own_files::set_file_aside_and_log("the record of page-walk costs is", file, &why);
         None
     }))
 }
 
 /// Where the costs cannot be measured now, typical costs are used, and the next manager measures.
-fn measure_and_keep(file: &Path) -> Result<WalkCosts> {
+fn measure_and_save_costs(file: &Path) -> Result<WalkCosts> {
     let costs = match measure_walk_costs() {
         Err(error @ LinuxError::NotMeasured(_)) => {
             tracing::warn!("{error}; typical costs are used until a manager starts again");
@@ -202,23 +203,23 @@ fn measure_and_keep(file: &Path) -> Result<WalkCosts> {
     };
     // Costs that cannot be kept are measured again; nothing else depends on them.
     let kept = serde_json::to_vec(&costs).map_err(std::io::Error::other);
-    if let Err(error) = kept.and_then(|text| own_files::replace_file(file, &text)) {
+    if let Err(error) = kept.and_then(|text| own_files::replace_file_atomically(file, &text)) {
         tracing::debug!("{} cannot be written: {error}", file.display());
     }
     Ok(costs)
 }
 
-fn read_costs(file: &Path) -> Result<Option<WalkCosts>, UnusableReason> {
+fn read_costs_file(file: &Path) -> Result<Option<WalkCosts>, UnusableFileReason> {
     let text = own_files::read_trusted_file(file, LONGEST_FILE)?;
     text.map(|text| parse_costs(&text)).transpose()
 }
 
-fn parse_costs(text: &[u8]) -> Result<WalkCosts, UnusableReason> {
+fn parse_costs(text: &[u8]) -> Result<WalkCosts, UnusableFileReason> {
     let costs: WalkCosts = serde_json::from_slice(text)?;
     let why = "a cost is not over 0, or the footprints are not in ascending order";
     match costs.is_sound() {
         true => Ok(costs),
-        false => Err(UnusableReason::Impossible(why.into())),
+        false => Err(UnusableFileReason::Impossible(why.into())),
     }
 }
 
@@ -238,28 +239,38 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
     let data_bytes = (available / FAR_SHARE) & !(HUGE_PAGE_BYTES - 1);
     let data_bytes = data_bytes.clamp(NEAR_BYTES, DATA_BYTES);
     let data = MeasuredMemory::map_huge_pages(data_bytes)?;
-    let small = MeasuredMemory::map_written(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
-    let data_pages = base_pages_in(data_bytes);
+    let small = MeasuredMemory::map_and_write(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
+    let data_pages = base_pages_in_bytes(data_bytes);
     // Ordered pages come from memory that is not mirrored. Otherwise base pages would find their
     // data and the host's page tables in the caches more often than huge pages do.
-    let in_order = |order: OrderedLoop| {
-        measure_distance_cost(
+    let in_order = |order: OrderedPageLoop| {
+        measure_extra_cost_of_walks(
             |n| small.ns_per_ordered_page(data_pages, order, n),
             |n| data.ns_per_ordered_page(data_pages, order, n),
         )
     };
-    let streamed = costs_by_distance(&STREAMS, in_order);
-    let strided = costs_by_distance(&STRIDES, in_order);
+    let streamed = measure_costs_by_distance(&STREAMS, in_order);
+    let strided = measure_costs_by_distance(&STRIDES, in_order);
     drop(small);
-    let near = MeasuredMemory::map_mirrored_base_pages(largest, NEAR_BYTES, CacheLines::All)?;
-    let far = MeasuredMemory::map_mirrored_base_pages(largest, data_bytes, CacheLines::All)?;
+    let near = MeasuredMemory::map_repeated_base_pages(largest, NEAR_BYTES, CacheLinesRead::All)?;
+    let far = MeasuredMemory::map_repeated_base_pages(largest, data_bytes, CacheLinesRead::All)?;
     // Loops of random reads, with their footprints.
     let mut random = Vec::new();
     let by_footprint = FOOTPRINTS_BYTES.map(|bytes| {
         let costs = [
-            mirrored_walk_cost(&near, &data, bytes, MeasuredMemory::ns_per_independent_read),
-            mirrored_walk_cost(&far, &data, bytes, MeasuredMemory::ns_per_dependent_read),
-            mirrored_walk_cost(&near, &data, bytes, |memory, pages, n| {
+            walk_cost_in_repeated_mapping(
+                &near,
+                &data,
+                bytes,
+                MeasuredMemory::ns_per_independent_read,
+            ),
+            walk_cost_in_repeated_mapping(
+                &far,
+                &data,
+                bytes,
+                MeasuredMemory::ns_per_dependent_read,
+            ),
+            walk_cost_in_repeated_mapping(&near, &data, bytes, |memory, pages, n| {
                 memory.ns_per_read_amid_others(&data, pages, n)
             }),
         ];
@@ -272,26 +283,26 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
             alone_ns: alone_ns.max(dependent_ns),
         }
     });
-    let by_distance = costs_by_distance(&WORK_STEPS, |steps| {
-        mirrored_walk_cost(&near, &data, largest, |memory, pages, n| {
+    let by_distance = measure_costs_by_distance(&WORK_STEPS, |steps| {
+        walk_cost_in_repeated_mapping(&near, &data, largest, |memory, pages, n| {
             memory.ns_per_read_with_work(pages, steps, n)
         })
     });
     random.extend(by_distance.iter().map(|cost| (largest, *cost)));
-    let cached = MeasuredMemory::map_mirrored_base_pages(
+    let cached = MeasuredMemory::map_repeated_base_pages(
         FOOTPRINTS_BYTES[1],
         HUGE_PAGE_BYTES,
-        CacheLines::OneOfEachPage,
+        CacheLinesRead::OneOfEachPage,
     )?;
-    let reach = measure_tlb_reach(&cached);
+    let reach = measure_tlb_reach_pages(&cached);
     let costs = WalkCosts {
         by_footprint: by_footprint.into(),
         streamed,
         strided,
         by_distance,
         scattered_error: WalkCosts::LEAST_SCATTERED_ERROR,
-        data_independent_ns: least_ns(|n| data.ns_per_independent_read(data_pages, n)),
-        data_dependent_ns: least_ns(|n| data.ns_per_dependent_read(data_pages, n)),
+        data_independent_ns: least_ns_of_turns(|n| data.ns_per_independent_read(data_pages, n)),
+        data_dependent_ns: least_ns_of_turns(|n| data.ns_per_dependent_read(data_pages, n)),
         tlb_pages: reach,
         // Base and huge pages share the second level, since Haswell and Zen.
         tlb_huge_pages: reach,
@@ -303,9 +314,10 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
 }
 
 /// The costs of similar loops, by the distance between their pages.
-fn costs_by_distance<L: Copy>(
+fn measure_costs_by_distance<L: Copy>(
     loops: &[L],
     cost: impl Fn(L) -> WalkCostAtDistance,
+,
 ) -> Vec<WalkCostAtDistance> {
     let mut costs: Vec<WalkCostAtDistance> = loops.iter().map(|one| cost(*one)).collect();
     costs.sort_by(|a, b| a.apart_ns.total_cmp(&b.apart_ns));
@@ -316,22 +328,22 @@ fn costs_by_distance<L: Copy>(
 /// The cost of page walks in a footprint of `mirrors`. The same data is read once without page
 /// walks and once with them, so that the caches hold the same. The amount of memory does not depend
 /// on how much of its mirrors is read.
-fn mirrored_walk_cost(
+fn walk_cost_in_repeated_mapping(
     mirrors: &MeasuredMemory,
     data: &MeasuredMemory,
     footprint_bytes: u64,
     read: impl Fn(&MeasuredMemory, u64, u64) -> f64,
 ) -> WalkCostAtDistance {
-    let few = base_pages_in(mirrors.distinct_bytes.min(footprint_bytes));
-    measure_distance_cost(
-        |n| read(mirrors, base_pages_in(footprint_bytes), n),
+    let few = base_pages_in_bytes(mirrors.distinct_bytes.min(footprint_bytes));
+    measure_extra_cost_of_walks(
+        |n| read(mirrors, base_pages_in_bytes(footprint_bytes), n),
         |n| read(data, few, n),
     )
 }
 
 /// Distance of reads with page walks, and how much greater it is than without them. Both are
 /// medians of pairs, since other load makes the machine faster and slower.
-fn measure_distance_cost(
+fn measure_extra_cost_of_walks(
     with: impl Fn(u64) -> f64,
     without: impl Fn(u64) -> f64,
 ) -> WalkCostAtDistance {
@@ -345,13 +357,13 @@ fn measure_distance_cost(
     WalkCostAtDistance {
         apart_ns: sorted(|pair| pair.0)[pairs.len() / 2],
         walk_ns: walks[walks.len() / 2].max(LEAST_NS),
-        error_ns: median_error(&walks),
+        error_ns: standard_error_of_median(&walks),
     }
 }
 
 /// Standard error of the median of independent values, in ascending order. It follows from the
 /// width of their middle half, which a few outliers do not change.
-fn median_error(sorted: &[f64]) -> f64 {
+fn standard_error_of_median(sorted: &[f64]) -> f64 {
     /// Standard error of a normal distribution's median, in widths of its middle half.
     const OF_ONE: f64 = 0.929;
     let quarter = sorted.len() / 4;
@@ -361,15 +373,19 @@ fn median_error(sorted: &[f64]) -> f64 {
 
 /// CPU time of this thread per step of some work of `steps` steps, in nanoseconds. Time in which
 /// other programs have the processor does not count. `work` returns what it computed.
-fn ns_per_step<T>(steps: u64, work: impl FnOnce() -> T) -> f64 {
-    let before = thread_cpu_time();
+fn cpu_ns_per_step<T>(steps: u64, work: impl FnOnce() -> T) -> f64 {
+    let before = calling_thread_cpu_time();
     std::hint::black_box(work());
-    thread_cpu_time().saturating_sub(before).as_secs_f64() * 1e9 / steps as f64
+    calling_thread_cpu_time()
+        .saturating_sub(before)
+        .as_secs_f64()
+        * 1e9
+        / steps as f64
 }
 
 /// A loop over pages in ascending order, again and again.
 #[derive(Clone, Copy)]
-struct OrderedLoop {
+struct OrderedPageLoop {
     /// From one page to the next, in pages.
     step: u64,
     /// Cache lines read of each page, at equal distances.
@@ -378,19 +394,19 @@ struct OrderedLoop {
     work: u32,
 }
 
-const fn ordered_loop(step: u64, lines: u64, work: u32) -> OrderedLoop {
-    OrderedLoop { step, lines, work }
+const fn ordered_page_loop(step: u64, lines: u64, work: u32) -> OrderedPageLoop {
+    OrderedPageLoop { step, lines, work }
 }
 
 struct MeasuredMemory {
     memory: OwnMemory,
     /// Memory behind the mapping, which may be mapped repeatedly.
     distinct_bytes: u64,
-    lines: CacheLines,
+    lines: CacheLinesRead,
 }
 
 #[derive(Clone, Copy)]
-enum CacheLines {
+enum CacheLinesRead {
     /// Few enough lines to stay in the first-level cache.
     OneOfEachPage,
     All,
@@ -401,7 +417,7 @@ impl MeasuredMemory {
     /// walk page tables as well, and walks would seem to cost nothing.
     fn map_huge_pages(bytes: u64) -> Result<Self> {
         let before = own_huge_bytes()?;
-        let area = Self::map_written(bytes, MmapAdvise::MADV_HUGEPAGE)?;
+        let area = Self::map_and_write(bytes, MmapAdvise::MADV_HUGEPAGE)?;
         let enough = |huge: u64| huge.saturating_sub(before) >= bytes / 8 * 7;
         if !enough(own_huge_bytes()?) {
             let (start, bytes) = (usize_from_u64(area.memory.address()), area.memory.bytes());
@@ -424,7 +440,7 @@ impl MeasuredMemory {
     }
 
     /// Written memory, under huge pages or base pages as advised.
-    fn map_written(bytes: u64, advice: MmapAdvise) -> Result<Self> {
+    fn map_and_write(bytes: u64, advice: MmapAdvise) -> Result<Self> {
         let memory = OwnMemory::map(usize_from_u64(bytes)).map_err(mapping_error)?;
         let _ = memory.advise(advice);
         for offset in (0..memory.bytes()).step_by(usize_from_u64(BASE_PAGE_BYTES)) {
@@ -434,12 +450,12 @@ impl MeasuredMemory {
         Ok(Self {
             memory,
             distinct_bytes: bytes,
-            lines: CacheLines::All,
+            lines: CacheLinesRead::All,
         })
     }
 
     /// Base pages that map the same `file_bytes` of memory side by side until `bytes` are full.
-    fn map_mirrored_base_pages(bytes: u64, file_bytes: u64, lines: CacheLines) -> Result<Self> {
+    fn map_repeated_base_pages(bytes: u64, file_bytes: u64, lines: CacheLinesRead) -> Result<Self> {
         let file = memfd_create(c"hawkeye", MFdFlags::MFD_CLOEXEC).map_err(mapping_error)?;
         ftruncate(&file, i64_from_u64(file_bytes)).map_err(mapping_error)?;
         let memory = OwnMemory::map_with_protection(usize_from_u64(bytes), ProtFlags::PROT_NONE);
@@ -468,13 +484,13 @@ impl MeasuredMemory {
     /// Nanoseconds per dependent read. Between two reads a page of `other` is read in full, as by a
     /// program that works on what it has found.
     fn ns_per_read_amid_others(&self, other: &Self, pages: u64, seed: u64) -> f64 {
-        let other_pages = base_pages_in(other.memory.bytes() as u64);
-        ns_per_step(READS_AMID, || {
+        let other_pages = base_pages_in_bytes(other.memory.bytes() as u64);
+        cpu_ns_per_step(READS_AMID, || {
             let mut x = seed;
             for _ in 0..READS_AMID {
-                let (next, word) = self.read_random_word(x, pages, CacheLines::All);
+                let (next, word) = self.read_random_word(x, pages, CacheLinesRead::All);
                 x = next.wrapping_add(word);
-                let page = random_below(x.rotate_left(32), other_pages);
+                let page = map_random_below(x.rotate_left(32), other_pages);
                 for line in 0..64 {
                     other.read_word(page * BASE_PAGE_BYTES + line * 64);
                 }
@@ -485,12 +501,12 @@ impl MeasuredMemory {
 
     /// Nanoseconds per independent random read with `steps` steps of work between reads.
     fn ns_per_read_with_work(&self, pages: u64, steps: u32, seed: u64) -> f64 {
-        ns_per_step(READS_WORKING, || {
+        cpu_ns_per_step(READS_WORKING, || {
             let (mut x, mut work) = (seed, seed);
             for _ in 0..READS_WORKING {
                 x = self.read_random_word(x, pages, self.lines).0;
                 for _ in 0..steps {
-                    work = work_step(work);
+                    work = dependent_work_step(work);
                 }
             }
             (x, work)
@@ -499,12 +515,12 @@ impl MeasuredMemory {
 
     /// Nanoseconds per page of a loop over the first `pages` pages. Each turn starts where the last
     /// one ended, at page tables that were not read for longest.
-    fn ns_per_ordered_page(&self, pages: u64, order: OrderedLoop, turn: u64) -> f64 {
+    fn ns_per_ordered_page(&self, pages: u64, order: OrderedPageLoop, turn: u64) -> f64 {
         debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
-        let OrderedLoop { step, lines, work } = order;
+        let OrderedPageLoop { step, lines, work } = order;
         let apart = BASE_PAGE_BYTES / lines;
         let (mut page, mut left) = (turn * ORDERED_PAGES * step % pages, ORDERED_PAGES);
-        ns_per_step(ORDERED_PAGES, || {
+        cpu_ns_per_step(ORDERED_PAGES, || {
             let mut x = turn;
             while left > 0 {
                 let until_end = (pages - page).div_ceil(step).min(left);
@@ -515,7 +531,7 @@ impl MeasuredMemory {
                         self.read_word(offset + line * apart);
                     }
                     for _ in 0..work {
-                        x = work_step(x);
+                        x = dependent_work_step(x);
                     }
                     offset += step * BASE_PAGE_BYTES;
                 }
@@ -529,12 +545,12 @@ impl MeasuredMemory {
     /// Reads a word of a random page, on a line chosen by the page or by a random number; returns
     /// the generator's next state and the word.
     #[inline(always)]
-    fn read_random_word(&self, x: u64, pages: u64, lines: CacheLines) -> (u64, u64) {
+    fn read_random_word(&self, x: u64, pages: u64, lines: CacheLinesRead) -> (u64, u64) {
         let x = next_random(x);
-        let page = random_below(x, pages);
+        let page = map_random_below(x, pages);
         let line = match lines {
-            CacheLines::OneOfEachPage => page & 63,
-            CacheLines::All => x >> 20 & 63,
+            CacheLinesRead::OneOfEachPage => page & 63,
+            CacheLinesRead::All => x >> 20 & 63,
         };
         (x, self.read_word(page * BASE_PAGE_BYTES + line * 64))
     }
@@ -551,7 +567,7 @@ impl MeasuredMemory {
     /// before the last read returns.
     fn ns_per_independent_read(&self, pages: u64, seed: u64) -> f64 {
         debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
-        ns_per_step(READS, || {
+        cpu_ns_per_step(READS, || {
             let mut x = seed;
             for _ in 0..READS {
                 x = self.read_random_word(x, pages, self.lines).0;
@@ -563,7 +579,7 @@ impl MeasuredMemory {
     /// The same, but the address depends on the last read.
     fn ns_per_dependent_read(&self, pages: u64, seed: u64) -> f64 {
         debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
-        ns_per_step(READS, || {
+        cpu_ns_per_step(READS, || {
             let mut x = seed;
             for _ in 0..READS {
                 let (next, word) = self.read_random_word(x, pages, self.lines);
@@ -576,15 +592,15 @@ impl MeasuredMemory {
 }
 
 /// The least time of several turns: other load on the machine can only add to it.
-fn least_ns(measure: impl Fn(u64) -> f64) -> f64 {
+fn least_ns_of_turns(measure: impl Fn(u64) -> f64) -> f64 {
     (0..TURNS).map(measure).fold(f64::INFINITY, f64::min)
 }
 
 /// The largest number of base pages that are read at random hardly slower than a few: all their
 /// translations are in the TLB.
-fn measure_tlb_reach(mirrors: &MeasuredMemory) -> u32 {
+fn measure_tlb_reach_pages(mirrors: &MeasuredMemory) -> u32 {
     let most = REACHES[REACHES.len() - 1];
-    let ns = |pages| least_ns(|n| mirrors.ns_per_dependent_read(pages, n));
+    let ns = |pages| least_ns_of_turns(|n| mirrors.ns_per_dependent_read(pages, n));
     let (few, many) = (ns(REACHES[0]), ns(most));
     let limit = few + (many - few) / 3.0;
     let within = REACHES.iter().take_while(|pages| ns(**pages) <= limit);
@@ -592,12 +608,12 @@ fn measure_tlb_reach(mirrors: &MeasuredMemory) -> u32 {
     u32::try_from(reach).unwrap_or(u32::MAX)
 }
 
-fn base_pages_in(bytes: u64) -> u64 {
+fn base_pages_in_bytes(bytes: u64) -> u64 {
     bytes / BASE_PAGE_BYTES
 }
 
 fn mapping_error(errno: nix::errno::Errno) -> LinuxError {
-    LinuxError::call("mapping memory to measure page walks")(errno)
+    LinuxError::wrap_errno("mapping memory to measure page walks")(errno)
 }
 
 #[cfg(test)]
@@ -608,9 +624,9 @@ mod tests {
     #[test]
     fn a_median_s_error_is_that_of_the_middle_half() {
         let values: Vec<f64> = (0..100).map(f64::from).collect();
-        let error = median_error(&values);
+        let error = standard_error_of_median(&values);
         assert!((error - 0.929 * 49.0 / 10.0).abs() < 1e-9, "{error}");
-        assert_eq!(median_error(&[7.0; 9]), 0.0);
+        assert_eq!(standard_error_of_median(&[7.0; 9]), 0.0);
     }
 
     #[test]
@@ -620,7 +636,7 @@ mod tests {
             walk_ns: 1.0,
             error_ns: 0.0,
         };
-        let found = costs_by_distance(&[9.0, 3.0, 9.0, 4.0], cost);
+        let found = measure_costs_by_distance(&[9.0, 3.0, 9.0, 4.0], cost);
         let apart: Vec<f64> = found.iter().map(|cost| cost.apart_ns).collect();
         assert_eq!(apart, [3.0, 4.0, 9.0]);
     }

@@ -2,8 +2,8 @@
 //! privilege.
 
 use hawkeye_linux::sample::sampler::SamplerBackend;
-use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::{KernelBackend, LinuxMachine, ManagedTarget, RecoveryMethod, Waker};
+use hawkeye_linux::stop_signals::StopSignals;
+use hawkeye_linux::{ChosenKernelMethods, LinuxMachine, ManagedTarget, RecoveryMethod, Waker};
 use hawkeye_manager::Machine;
 use hawkeye_policy::{
     ProcessSelectionSettings, Rule, RuleAction, RuleConditions, Rules, UnmatchedAction,
@@ -63,8 +63,8 @@ pub fn wait_joined(machine: &mut LinuxMachine, action: RuleAction, pid: u32) {
 
 pub fn machine(rules: Rules) -> (LinuxMachine, Waker) {
     let (scope, waker) =
-        ManagedTarget::whole_machine(rules, ProcessSelectionSettings::default()).unwrap();
-    let means = KernelBackend {
+        ManagedTarget::whole_machine_with_waker(rules, ProcessSelectionSettings::default()).unwrap();
+    let means = ChosenKernelMethods {
         sampler: SamplerBackend::Population,
         recovery: RecoveryMethod::None,
         first_touch_cost: Duration::ZERO,

@@ -4,7 +4,7 @@ use super::CostRecorder;
 use crate::machine_costs::core_measurements::{CoreMeasurements, DataCacheLevel, ReadNsAtSize};
 use crate::machine_costs::shared_cache_retention::SharedCacheRetention;
 use crate::statistics::{MedianAndRange, quantile_of_sorted};
-use hawkeye_linux::fields::field_value;
+use hawkeye_linux::name_value_lines::find_value_by_name;
 use hawkeye_policy::walk_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
 use hawkeye_sim::mmu::translation::LeafSize;
@@ -132,7 +132,7 @@ pub(super) fn processor_from_measurements(
 
 /// Of the presets of this processor's maker, the one with the most similar private caches.
 fn nearest_preset(cpuinfo: &str, caches: &[DataCacheLevel]) -> ProcessorSpec {
-    let maker = field_value(cpuinfo, "vendor_id").unwrap_or("");
+    let maker = find_value_by_name(cpuinfo, "vendor_id").unwrap_or("");
     let bytes = |level: u32| {
         let found = caches.iter().find(|cache| cache.level == level);
         found.map(|cache| cache.bytes as f64)

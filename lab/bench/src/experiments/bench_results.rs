@@ -2,7 +2,7 @@
 
 use super::ExperimentOutcome;
 use crate::live::live_report::ManagerCpuUse;
-use hawkeye_linux::fields::field_value;
+use hawkeye_linux::name_value_lines::find_value_by_name;
 use serde::Serialize;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -66,11 +66,11 @@ impl BenchResults {
     pub fn empty_for_this_machine(quick: bool) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let cpuinfo = read("/proc/cpuinfo");
-        let model = field_value(&cpuinfo, "model name").unwrap_or("unknown processor");
+        let model = find_value_by_name(&cpuinfo, "model name").unwrap_or("unknown processor");
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let meminfo = read("/proc/meminfo");
-        let kib =
-            field_value(&meminfo, "MemTotal").and_then(|text| text.split(' ').next()?.parse().ok());
+        let kib = find_value_by_name(&meminfo, "MemTotal")
+            .and_then(|text| text.split(' ').next()?.parse().ok());
         let gib = kib.map_or(0.0, |kib: f64| kib / f64::from(1 << 20));
         Self {
             machine: format!("{model}, {cores} cores, {gib:.1} GiB"),

@@ -4,14 +4,15 @@ use super::Scale;
 use crate::error::{BenchError, BenchResult, bail, impossible};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{
-    KernelSettingsGuard, THP_DIR, enabled_file, limit_khugepaged, read_setting, restore_leftovers,
+    KernelSettingsGuard, THP_DIR, enabled_file, limit_khugepaged_and_enable_shrinker, read_setting,
+    restore_leftover_settings,
 };
 use hawkeye_linux::probe;
-use hawkeye_linux::probe::mthp_sizes::{TouchCosts, touch_costs, try_sizes};
+use hawkeye_linux::probe::mthp_sizes::{FirstTouchCosts, derive_first_touch_costs, try_mthp_sizes};
 use hawkeye_linux::sample::counters::CounterEventCodes;
 use hawkeye_linux::sample::walk_costs;
-use hawkeye_linux::stop::{StopSignals, WaitResult, unblock_signals};
-use hawkeye_linux::{KernelBackend, MachineLease};
+use hawkeye_linux::stop_signals::{StopSignals, WaitResult, unblock_signals_in_child};
+use hawkeye_linux::{ChosenKernelMethods, MachineLease};
 use hawkeye_policy::BloatThreshold;
 use hawkeye_workload::WorkloadProcess;
 use hawkeye_workload::core_set::CoreSet;
@@ -54,7 +55,10 @@ impl BenchHost {
         if read_setting(&enabled)? != "madvise" {
             lease.settings().set(&enabled, "madvise")?;
         }
-        limit_khugepaged(lease.settings(), BloatThreshold::default().zero_pages())?;
+        limit_khugepaged_and_enable_shrinker(
+            lease.settings(),
+            BloatThreshold::default().zero_pages(),
+        )?;
         // Otherwise free memory would go back to the hypervisor after two seconds, and the
         // experiment would measure how it is obtained again.
         let reporting = Path::new(FREE_PAGE_REPORTING_ORDER);
@@ -98,12 +102,12 @@ impl BenchHost {
         }
     }
 
-    pub(crate) fn new_kernel_backend(&self) -> BenchResult<KernelBackend> {
+    pub(crate) fn new_kernel_backend(&self) -> BenchResult<ChosenKernelMethods> {
         let none = || impossible!("another manager has the machine now");
         let lease = self.lease.as_ref().ok_or_else(none)?;
-        let mut means = probe::kernel_backend(lease.decision())?;
-        let costs = walk_costs::load_or_measure(&state_dir())?;
-        means.prepare_overhead(costs.into(), CounterEventCodes::default());
+        let mut means = probe::set_up_chosen_methods(lease.decision())?;
+        let costs = walk_costs::load_or_measure_costs(&state_dir())?;
+        means.enable_overhead_estimate(costs.into(), CounterEventCodes::default());
         Ok(means)
     }
 
@@ -132,9 +136,9 @@ impl BenchHost {
     }
 
     /// The costs of first touches, measured by a child process.
-    pub fn measure_first_touch_costs(&mut self) -> BenchResult<TouchCosts> {
-        let facts = try_sizes(Some(self.settings_guard()?))?;
-        touch_costs(&facts).ok_or_else(|| {
+    pub fn measure_first_touch_costs(&mut self) -> BenchResult<FirstTouchCosts> {
+        let facts = try_mthp_sizes(Some(self.settings_guard()?))?;
+        derive_first_touch_costs(&facts).ok_or_else(|| {
             impossible!("measuring the cost of first touches failed: this machine is too busy")
         })
     }
@@ -167,7 +171,7 @@ impl BenchHost {
     pub(super) fn workload_command(&self, words: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("workload").args(words.split_whitespace());
-        unblock_signals(&mut command);
+        unblock_signals_in_child(&mut command);
         command
     }
 }
@@ -178,7 +182,7 @@ fn restore_settings_on_stop_signals() -> BenchResult<()> {
     std::thread::spawn(move || {
         loop {
             if let WaitResult::Signal(signal) = signals.wait(&[], Duration::from_secs(3600)) {
-                if let Err(error) = restore_leftovers(&state_dir()) {
+                if let Err(error) = restore_leftover_settings(&state_dir()) {
                     eprintln!(
                         "hawkeye-lab: {error}: run `hawkeye restore` to restore the settings"
                     );

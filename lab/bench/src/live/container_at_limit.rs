@@ -3,7 +3,7 @@
 use super::huge_page_systems::set_empty_page_limit_and_shrinker;
 use super::memory_cgroup::MemoryCgroup;
 use super::prelude::*;
-use hawkeye_linux::stop::unblock_signals;
+use hawkeye_linux::stop_signals::unblock_signals_in_child;
 use hawkeye_workload::WorkloadProcessError;
 use std::fs;
 
@@ -52,7 +52,7 @@ fn run_container_trial(
         words += &format!(" --mb-per-s {rate}");
     }
     let mut command = group.program_command_in_cgroup(host.workload_program_path(), &words);
-    unblock_signals(&mut command);
+    unblock_signals_in_child(&mut command);
     let mut program = WorkloadProcess::spawn_command(command)?;
     let pid = program.wait_ready()?.pid;
     let before = read_kernel_split_count();

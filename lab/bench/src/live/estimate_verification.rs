@@ -9,11 +9,11 @@ use super::overhead_estimates::{
 use super::prelude::*;
 use super::programs::NINE_ESTIMATED_PROGRAMS;
 use super::programs::program_speed::measure_turn;
-use hawkeye_linux::fields::field_value;
-use hawkeye_linux::processes::process::{ResourceUse, resource_use};
+use hawkeye_linux::name_value_lines::find_value_by_name;
+use hawkeye_linux::processes::process::{CpuTimeAndFaults, cpu_time_and_faults};
 use hawkeye_linux::sample::counters::overhead_meter::{EventCounts, OverheadMeter, ThreadCounts};
 use hawkeye_linux::sample::counters::{
-    CounterEventCodes, CountersUnavailable, CpuIdentity, WalkCounters, WalkEventSet,
+    CounterEventCodes, CountersUnavailable, CpuModel, WalkCounters, WalkEventSet,
 };
 use hawkeye_policy::TranslationOverhead;
 use serde::Serialize;
@@ -84,13 +84,13 @@ pub struct EstimatedAndCountedProgram {
 #[derive(Clone, Debug)]
 struct CounterReadings {
     counts: [ThreadCounts; 2],
-    cpu: [ResourceUse; 2],
+    cpu: [CpuTimeAndFaults; 2],
 }
 
 impl CounterReadings {
     /// Reads twice with `reader`, and lets the program work in between with `work`.
     fn read_before_and_after(
-        mut reader: impl FnMut() -> BenchResult<(ThreadCounts, ResourceUse)>,
+        mut reader: impl FnMut() -> BenchResult<(ThreadCounts, CpuTimeAndFaults)>,
         work: impl FnOnce(),
     ) -> BenchResult<Self> {
         let (counts, cpu) = reader()?;
@@ -141,9 +141,9 @@ impl CounterReadings {
         }
         let mut meter = OverheadMeter::default();
         let [before, after] = self.counts.clone();
-        meter.update(before, events);
+        meter.overhead_since_last_counts(before, events);
         let none = || impossible!("the counters show no cycles: the program did not run");
-        let of_user_time = meter.update(after, events).ok_or_else(none)?;
+        let of_user_time = meter.overhead_since_last_counts(after, events).ok_or_else(none)?;
         let share = self.user_time_share();
         Ok(TranslationOverhead {
             percent: of_user_time.percent * share,
@@ -184,8 +184,8 @@ impl EstimateVerification {
         let version = osrelease.split(|c: char| !c.is_ascii_digit() && c != '.');
         Self {
             hawkeye: env!("CARGO_PKG_VERSION"),
-            cpu: CpuIdentity::from_cpuinfo(cpuinfo).to_string(),
-            cpu_name: field_value(cpuinfo, "model name")
+            cpu: CpuModel::from_cpuinfo(cpuinfo).to_string(),
+            cpu_name: find_value_by_name(cpuinfo, "model name")
                 .unwrap_or_default()
                 .to_owned(),
             kernel: version.into_iter().next().unwrap_or_default().to_owned(),
@@ -293,7 +293,7 @@ fn count_and_estimate_program(
     // First the count, because estimating clears access bits, which causes page walks.
     program.start_work()?;
     let readings = CounterReadings::read_before_and_after(
-        || Ok((bound.read_counts()?, resource_use(pid)?)),
+        || Ok((bound.read_counts()?, cpu_time_and_faults(pid)?)),
         || std::thread::sleep(COUNTING),
     );
     program.pause_work()?;

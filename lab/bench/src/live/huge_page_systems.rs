@@ -4,7 +4,7 @@
 mod khugepaged;
 
 use crate::live::prelude::*;
-use hawkeye_linux::KernelBackend;
+use hawkeye_linux::ChosenKernelMethods;
 use hawkeye_manager::Journal;
 pub use khugepaged::KhugepagedPace;
 pub(super) use khugepaged::set_empty_page_limit_and_shrinker;
@@ -102,7 +102,7 @@ pub struct Promoter<'a> {
     system: HugePageSystem,
     host: &'a mut BenchHost,
     /// The policy of a manager, and the kernel interfaces that it uses.
-    manager: Option<(&'static str, KernelBackend)>,
+    manager: Option<(&'static str, ChosenKernelMethods)>,
 }
 
 impl Promoter<'_> {

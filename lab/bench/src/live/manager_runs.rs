@@ -5,8 +5,8 @@ use super::programs::MeasuredProgram;
 use super::scale::TurnSizes;
 use crate::error::{BenchError, BenchResult};
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::stop::StopSignals;
-use hawkeye_linux::{KernelBackend, LinuxMachine, ManagedTarget};
+use hawkeye_linux::stop_signals::StopSignals;
+use hawkeye_linux::{ChosenKernelMethods, LinuxMachine, ManagedTarget};
 use hawkeye_manager::{Event, Journal, LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies;
 use hawkeye_policy::{CpuBudget, RatePerSecond};
@@ -75,7 +75,7 @@ pub(super) fn promote_half_the_regions<'a>(
 
 /// Manages `pid` by the named policy until `enough` returns true, for at most `at_most`.
 pub fn manage_process_until(
-    means: KernelBackend,
+    means: ChosenKernelMethods,
     pid: u32,
     policy: &str,
     settings: Settings,
@@ -88,7 +88,7 @@ pub fn manage_process_until(
 /// Manages several processes, which arrive in the order given, until `enough` returns true, for at
 /// most `at_most`. Nothing is managed while `enough` runs.
 pub fn manage_processes_until(
-    means: KernelBackend,
+    means: ChosenKernelMethods,
     pids: &[u32],
     policy: &str,
     settings: Settings,

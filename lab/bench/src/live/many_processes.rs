@@ -3,7 +3,7 @@
 use super::PrefixedRowWriter;
 use super::prelude::*;
 use hawkeye_linux::processes::process::own_cpu_time;
-use hawkeye_linux::stop::StopSignals;
+use hawkeye_linux::stop_signals::StopSignals;
 use hawkeye_linux::{LinuxMachine, ManagedTarget};
 use hawkeye_manager::{LoopWakeReason, Machine, Manager};
 use hawkeye_policy::policies::AccessMapPolicy;
@@ -67,7 +67,8 @@ fn manage_and_report_crowd(
     crowd.wait_ready()?;
     // The manager does not consider a process in its first second.
     std::thread::sleep(Duration::from_secs(2));
-    let (scope, _bell) = ManagedTarget::whole_machine(rules_for_crowd_only(host)?, selection)?;
+    let (scope, _bell) =
+        ManagedTarget::whole_machine_with_waker(rules_for_crowd_only(host)?, selection)?;
     let machine = LinuxMachine::new(host.new_kernel_backend()?, scope, StopSignals::disabled());
     let settings = Settings::default();
     let policy = Box::new(AccessMapPolicy::hawkeye_g(settings.average));

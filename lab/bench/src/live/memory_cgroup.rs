@@ -1,7 +1,7 @@
 //! A memory cgroup for one trial.
 
 use crate::error::{BenchResult, impossible};
-use hawkeye_linux::memory::cgroup::{CgroupVersion, memory_hierarchy};
+use hawkeye_linux::memory::cgroup_limits::{CgroupVersion, find_memory_hierarchy};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ impl MemoryCgroup {
     pub fn new(name: &str, limit_bytes: u64) -> BenchResult<Self> {
         let failed = |error: io::Error| impossible!("creating the memory cgroup {name}: {error}");
         let (version, root) =
-            memory_hierarchy().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+            find_memory_hierarchy().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         let path = root.join(name);
         fs::create_dir_all(&path).map_err(failed)?;
         let group = Self { path };

@@ -156,7 +156,7 @@ fn estimate_overhead_of_windows(
     let mut windows = Vec::new();
     let mut seed = 1;
     while windows.is_empty() || windows.len() < count && Instant::now() < until {
-        let estimate = sampler::estimate_overhead(&mut bits, pid, seed)?;
+        let estimate = sampler::estimate_overhead_of_pid(&mut bits, pid, seed)?;
         seed += 1;
         windows.push(
             estimate

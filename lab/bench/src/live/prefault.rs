@@ -103,7 +103,7 @@ pub(super) fn start_prefaulting_process(
     warm: u64,
     room: u64,
 ) -> BenchResult<Prefaulter> {
-    let filler = Prefaulter::start_loading(rate, None)?.wait_ready()?;
+    let filler = Prefaulter::start_loading(rate, None)?.wait_until_ready()?;
     filler.follow(pid, warm)?;
     for process in filler.followed_processes() {
         filler.set_prefault_room(process, room * HUGE_PAGE_BYTES);

@@ -271,6 +271,6 @@ pub(super) fn create_temporary_folder() -> BenchResult<TempDir> {
 
 fn write_file_in_folder(folder: &TempDir, file: &str, contents: &str) -> BenchResult<PathBuf> {
     let path = folder.path().join(file);
-    std::fs::write(&path, contents).map_err(LinuxError::file("writing", &path))?;
+    std::fs::write(&path, contents).map_err(LinuxError::wrap_io_error("writing", &path))?;
     Ok(path)
 }

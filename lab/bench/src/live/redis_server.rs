@@ -5,7 +5,7 @@ use super::programs::{
     prepare_for_background, redis_server_command, run_for_output,
 };
 use crate::live::prelude::*;
-use hawkeye_linux::fields::field_value;
+use hawkeye_linux::name_value_lines::find_value_by_name;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
@@ -131,7 +131,8 @@ impl RedisServer {
 
     pub fn measure_memory_use(&self) -> BenchResult<RedisMemoryUse> {
         let info = self.run_redis_cli(&["INFO", "memory"])?;
-        let used_bytes = field_value(&info, "used_memory").and_then(|bytes| bytes.parse().ok());
+        let used_bytes =
+            find_value_by_name(&info, "used_memory").and_then(|bytes| bytes.parse().ok());
         let gone = || impossible!("Redis did not report its memory: the server has ended");
         Ok(RedisMemoryUse {
             used_bytes: used_bytes.ok_or_else(gone)?,

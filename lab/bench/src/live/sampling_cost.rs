@@ -3,14 +3,14 @@
 use super::prelude::*;
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::sample::clear_refs;
-use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
+use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 
 const TIMES: usize = 15;
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let mib = scale.short_or_long(256, 4096);
     require_available_memory(2 * (mib << 20))?;
-    let mut tables = PageTableReader::load()?;
+    let mut tables = PageTableReader::load_bpf_programs()?;
     for (pages, goal) in [("base", ""), ("huge", "goal: 0.1")] {
         let mut workload =
             host.start_workload(&format!("random --mib {mib} --pages {pages} --quiet"))?;
@@ -19,16 +19,16 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let mut clears = Vec::new();
         let mut longest = Duration::ZERO;
         for _ in 0..TIMES {
-            let target = tables.bind(pid)?;
-            let ranges = mappings::eligible_ranges(&tables.list_mappings(&target)?).ranges;
+            let target = tables.bind_to_process(pid)?;
+            let ranges = mappings::collect_eligible_ranges(&tables.list_mappings(&target)?).ranges;
             let begun = Instant::now();
-            clear_refs::clear_access_bits(pid)?;
+            clear_refs::clear_access_bits_of_process(pid)?;
             clears.push(begun.elapsed().as_secs_f64() * 1e3);
             std::thread::sleep(Duration::from_millis(10));
             let mut regions = Vec::new();
             let begun = Instant::now();
             let detail = WalkDetail::Regions;
-            tables.walk(&target, &ranges, detail, &mut regions, |took| {
+            tables.walk_ranges(&target, &ranges, detail, &mut regions, |took| {
                 longest = longest.max(took);
             })?;
             let took = begun.elapsed().as_secs_f64() * 1e6;

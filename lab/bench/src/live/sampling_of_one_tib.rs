@@ -119,7 +119,7 @@ fn request_and_reset_longest_calls(workload: &mut WorkloadProcess) -> BenchResul
 fn time_clear_refs(pid: u32, what: &str) -> BenchResult<Duration> {
     let path = format!("/proc/{pid}/clear_refs");
     let begun = Instant::now();
-    std::fs::write(&path, what).map_err(LinuxError::file("writing", &path))?;
+    std::fs::write(&path, what).map_err(LinuxError::wrap_io_error("writing", &path))?;
     Ok(begun.elapsed())
 }
 

@@ -5,9 +5,10 @@ use super::prelude::*;
 use super::programs::start_reader_workload;
 use crate::calibrate;
 use crate::simulated::block_layout::{BlockLayout, simulate_block_reads};
-use hawkeye_linux::page_sizes::tlb_sizes;
-use hawkeye_linux::page_sizes::{available_mthp_sizes, read_mapped_sizes, size_setting_file};
-use hawkeye_linux::probe::mthp_sizes::TouchCosts;
+use hawkeye_linux::page_sizes::tlb_page_sizes;
+use hawkeye_linux::page_sizes::{available_mthp_sizes, page_size_enabled_file, read_mapped_page_sizes,
+};
+use hawkeye_linux::probe::mthp_sizes::FirstTouchCosts;
 use hawkeye_linux::processes::process;
 use hawkeye_policy::{PageOrder, PageOrderSet};
 use hawkeye_sim::mmu::HugePageGain;
@@ -124,7 +125,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         costs.zero_base_ns,
         costs.touch_ns,
     ));
-    if tlb_sizes::of_this_machine()
+    if tlb_page_sizes::tlb_page_sizes_of_this_machine()
         .iter()
         .any(|order| order <= PageOrder::CONTIGUOUS)
     {
@@ -149,7 +150,7 @@ fn predicted_figures(
     layout: &BlockLayout,
     sizes: PageOrderSet,
     truth: &HugePageGain,
-    costs: &TouchCosts,
+    costs: &FirstTouchCosts,
     kept: f64,
 ) -> [f64; 4] {
     let filled = layout.simulate_filling(sizes);
@@ -204,7 +205,7 @@ fn measure_page_sizes(
     let small = format!("blocks --mib {SMALL_MIB} --used-kib 4 --pages default");
     let small = start_reader_workload(host.workload_program_path(), &small)?;
     // Start-up faults of any program of ours: all faults except those of its blocks.
-    let started = process::resource_use(small.pid())?.minor_faults as f64 - SMALL_BLOCKS;
+    let started = process::cpu_time_and_faults(small.pid())?.minor_faults as f64 - SMALL_BLOCKS;
     programs.push(small);
     let mut reads: [Vec<f64>; 4] = Default::default();
     // The first turn of each program only warms up caches.
@@ -240,7 +241,7 @@ fn set_fault_page_sizes(host: &mut BenchHost, sizes: PageOrderSet) -> BenchResul
         .filter(|order| *order < PageOrder::HUGE)
     {
         let on = sizes.contains(order);
-        host.set_kernel_setting(&size_setting_file(thp, order), or(on, "never"))?;
+        host.set_kernel_setting(&page_size_enabled_file(thp, order), or(on, "never"))?;
     }
     Ok(())
 }
@@ -256,8 +257,8 @@ fn start_and_read_figures(
         WorkloadEvent::Touched { elapsed_s, .. } => elapsed_s,
         other => bail!("unexpected event of the workload: {other:?}"),
     };
-    let rss_bytes = process::anonymous_bytes(pid)? as f64;
-    let pages = read_mapped_sizes(pid)?.pages;
+    let rss_bytes = process::anonymous_rss_bytes(pid)? as f64;
+    let pages = read_mapped_page_sizes(pid)?.pages;
     let bytes: u64 = pages
         .iter()
         .filter(|(order, _)| sizes.contains(**order))
@@ -266,7 +267,7 @@ fn start_and_read_figures(
     let seen = PageSizeFigures {
         fill_s,
         rss_bytes,
-        faults: process::resource_use(pid)?.minor_faults as f64,
+        faults: process::cpu_time_and_faults(pid)?.minor_faults as f64,
         share_percent: bytes as f64 * 100.0 / rss_bytes.max(1.0),
         ns: 0.0,
     };

@@ -2,12 +2,12 @@
 
 use super::prelude::*;
 use hawkeye_linux::processes::mappings;
-use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
+use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let mib = scale.short_or_long(256, 1024);
     require_available_memory(mib << 20)?;
-    let mut tables = PageTableReader::load()?;
+    let mut tables = PageTableReader::load_bpf_programs()?;
     let enough = BloatThreshold::default().zero_pages();
     for (used, name, goal) in [
         (512, "fully used", "goal: at most 40"),
@@ -17,10 +17,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let mut workload =
             host.start_workload(&format!("bloat --mib {mib} --used {used} --pages huge"))?;
         let pid = workload.wait_ready()?.pid;
-        let target = tables.bind(pid)?;
-        let ranges = mappings::eligible_ranges(&tables.list_mappings(&target)?).ranges;
+        let target = tables.bind_to_process(pid)?;
+        let ranges = mappings::collect_eligible_ranges(&tables.list_mappings(&target)?).ranges;
         let mut regions = Vec::new();
-        tables.walk(&target, &ranges, WalkDetail::HugeOnly, &mut regions, |_| {})?;
+        tables.walk_ranges(&target, &ranges, WalkDetail::HugeOnly, &mut regions, |_| {})?;
         for (limit, what) in [
             (enough, "up to the bloat threshold"),
             (PAGES_PER_REGION, "to the end"),
@@ -29,7 +29,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             let mut zero = 0u64;
             for region in &regions {
                 let begun = Instant::now();
-                let found = tables.scan_zeros(&target, region.region, limit)?;
+                let found = tables.count_zero_pages(&target, region.region, limit)?;
                 times.push(begun.elapsed().as_secs_f64() * 1e6);
                 zero += u64::from(found.unwrap_or(0));
             }

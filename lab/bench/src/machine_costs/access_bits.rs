@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use hawkeye_linux::sample::clear_refs;
-use hawkeye_linux::sample::page_tables::{PageTableReader, WalkDetail};
+use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 use std::slice::from_ref;
 
 /// Memory that is cleared and read: much more than the rest of this process.
@@ -23,7 +23,7 @@ fn measure_bit_clearing(pages: PageAdvice) -> CostResult {
     let pid = std::process::id();
     let once = || {
         let begun = Instant::now();
-        clear_refs::clear_access_bits(pid).map(|()| nanoseconds_since(begun))
+        clear_refs::clear_access_bits_of_process(pid).map(|()| nanoseconds_since(begun))
     };
     median_figure_over_turns(|| {
         let alone = once()?;
@@ -35,14 +35,14 @@ fn measure_bit_clearing(pages: PageAdvice) -> CostResult {
 }
 
 fn measure_bit_reading(pages: PageAdvice) -> CostResult {
-    let mut tables = PageTableReader::load()?;
+    let mut tables = PageTableReader::load_bpf_programs()?;
     let memory = ScratchMemory::map_and_write(REGIONS * REGION, pages)?;
     let range = memory.start_address()..memory.start_address() + memory.bytes() as u64;
-    let target = tables.bind(std::process::id())?;
+    let target = tables.bind_to_process(std::process::id())?;
     median_figure_over_turns(|| {
         let mut regions = Vec::new();
         let begun = Instant::now();
-        tables.walk(
+        tables.walk_ranges(
             &target,
             from_ref(&range),
             WalkDetail::Regions,

@@ -8,7 +8,7 @@
 use super::prelude::*;
 use super::read_overlap::{self, ReadOverlap};
 use super::shared_cache_retention::{self, SharedCacheRetention};
-use hawkeye_linux::sample::random::{next_random, random_below, work_step};
+use hawkeye_linux::sample::random::{dependent_work_step, map_random_below, next_random};
 use hawkeye_workload::rng::WorkloadRng;
 use std::fs;
 use std::ops::Range;
@@ -164,7 +164,7 @@ fn shuffled_line_of_each_page(pages: usize) -> Vec<u32> {
     let mut random = 1;
     let lines = (0..pages).map(|page| {
         random = next_random(random);
-        (page * lines_per_page) as u32 + random_below(random, lines_per_page as u64) as u32
+        (page * lines_per_page) as u32 + map_random_below(random, lines_per_page as u64) as u32
     });
     let mut order: Vec<u32> = lines.collect();
     WorkloadRng::new(1, 0).shuffle(&mut order);
@@ -258,7 +258,7 @@ fn measure_clock_ghz() -> f64 {
     let mut x = std::hint::black_box(1u64);
     let begun = Instant::now();
     for _ in 0..CLOCK_STEPS {
-        x = work_step(x);
+        x = dependent_work_step(x);
     }
     std::hint::black_box(x);
     f64::from(CLOCK_STEPS) * CYCLES_PER_STEP / nanoseconds_since(begun)

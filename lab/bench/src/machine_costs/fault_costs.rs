@@ -78,12 +78,12 @@ pub fn measure_fault_costs() -> Result<FaultCosts, LinuxError> {
 fn time_fork_ns() -> Result<f64, LinuxError> {
     let begun = Instant::now();
     // SAFETY: the child only ends, by a call that is safe after a fork.
-    match unsafe { fork() }.map_err(LinuxError::call("forking to measure that"))? {
+    match unsafe { fork() }.map_err(LinuxError::wrap_errno("forking to measure that"))? {
         // SAFETY: it ends this child at once, without running any code of its parent.
         ForkResult::Child => unsafe { libc::_exit(0) },
         ForkResult::Parent { child } => {
             let took = nanoseconds_since(begun);
-            waitpid(child, None).map_err(LinuxError::call("waiting for a child"))?;
+            waitpid(child, None).map_err(LinuxError::wrap_errno("waiting for a child"))?;
             Ok(took)
         }
     }

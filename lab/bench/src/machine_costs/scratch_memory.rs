@@ -37,7 +37,7 @@ impl ScratchMemory {
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses touches no existing one.
         let mapping = unsafe { mmap_anonymous(None, length, protection, flags) };
-        let mapping = mapping.map_err(LinuxError::call("mapping memory to measure on"))?;
+        let mapping = mapping.map_err(LinuxError::wrap_errno("mapping memory to measure on"))?;
         let head = mapping.cast::<u8>().align_offset(REGION);
         // SAFETY: the mapping is longer by a region, and the head is shorter than that.
         let start = unsafe { mapping.cast::<u8>().add(head) };
@@ -120,7 +120,7 @@ impl ScratchMemory {
         // measurement.
         let advised = unsafe { libc::madvise(start, bytes, advice) };
         let advised = Errno::result(advised).map(drop);
-        advised.map_err(LinuxError::call("advising on memory of our own"))
+        advised.map_err(LinuxError::wrap_errno("advising on memory of our own"))
     }
 
     /// Allows or forbids writes to its first page.
@@ -132,7 +132,7 @@ impl ScratchMemory {
         };
         // SAFETY: the page is ours, and is only read while it is protected.
         let done = unsafe { mprotect(self.start.cast(), PAGE, ProtFlags::PROT_READ | write) };
-        done.map_err(LinuxError::call("protecting memory of our own"))
+        done.map_err(LinuxError::wrap_errno("protecting memory of our own"))
     }
 
     /// Unmaps the memory; returns the duration in nanoseconds.

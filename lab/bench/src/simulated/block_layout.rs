@@ -5,7 +5,7 @@
 //! - speed, by the simulated processor
 
 use crate::calibrate::CalibratedProcessor;
-use hawkeye_linux::probe::mthp_sizes::TouchCosts;
+use hawkeye_linux::probe::mthp_sizes::FirstTouchCosts;
 use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, PageOrderSet};
 use hawkeye_sim::mmu::{AccessPattern, HugePageGain, MmuError};
 use std::collections::BTreeMap;
@@ -117,7 +117,7 @@ fn page_given_at_touch(
 impl FilledBlocks {
     /// Duration of the filling in seconds: faults, zeroing of what they map, and touches of mapped
     /// pages.
-    pub fn fill_seconds(&self, touched_pages: u64, costs: &TouchCosts) -> f64 {
+    pub fn fill_seconds(&self, touched_pages: u64, costs: &FirstTouchCosts) -> f64 {
         let faults: f64 = self.faults.values().sum();
         let ns = faults * costs.fault_ns
             + self.resident_pages * costs.zero_base_ns
@@ -211,7 +211,7 @@ mod tests {
             faults: BTreeMap::from([(PageOrder::CONTIGUOUS, 10.0)]),
             resident_pages: 160.0,
         };
-        let costs = TouchCosts {
+        let costs = FirstTouchCosts {
             fault_ns: 1000.0,
             zero_base_ns: 200.0,
             touch_ns: 50.0,

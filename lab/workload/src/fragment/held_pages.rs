@@ -1,7 +1,7 @@
 //! The choice of pages to hold: at most one in each physical block of a huge page's size.
 
 use crate::prelude::*;
-use hawkeye_linux::memory::fragmentation::FreeBlocks;
+use hawkeye_linux::memory::fragmentation::FreeMemorySummary;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -42,7 +42,7 @@ pub(super) fn read_frame_numbers(
 
 /// Number of the `whole` blocks in which a page must stay. Free memory then has this FMFI after all
 /// other filled pages are given back. `free` is the free memory before that.
-fn count_blocks_to_hold(whole: usize, free: FreeBlocks, filled: usize, fmfi: f64) -> usize {
+fn count_blocks_to_hold(whole: usize, free: FreeMemorySummary, filled: usize, fmfi: f64) -> usize {
     let free_then = free.bytes as f64 + filled as f64;
     let huge_then = free.huge_bytes as f64 + (whole * REGION) as f64;
     let excess = huge_then - (1.0 - fmfi) * free_then;
@@ -106,7 +106,8 @@ impl HeldPages {
     }
 
     /// To those needed for this FMFI after the others are given back.
-    pub(super) fn keep_pages_for_fmfi(&mut self, free: FreeBlocks, filled: usize, fmfi: f64) {
+    pub(super) fn keep_pages_for_fmfi(&mut self, free: FreeMemorySummary, filled: usize, fmfi: f64,
+    ) {
         let needed = count_blocks_to_hold(self.whole.len(), free, filled, fmfi);
         self.whole.truncate(needed);
         // The other blocks are no huge pages now, but become huge pages when the pages in them are
@@ -125,7 +126,7 @@ impl HeldPages {
 mod tests {
     use super::*;
 
-    const NOTHING_FREE: FreeBlocks = FreeBlocks {
+    const NOTHING_FREE: FreeMemorySummary = FreeMemorySummary {
         bytes: 0,
         huge_bytes: 0,
     };
@@ -163,7 +164,7 @@ mod tests {
 
     #[test]
     fn as_many_blocks_are_spoilt_as_the_index_needs() {
-        let free = FreeBlocks {
+        let free = FreeMemorySummary {
             bytes: 10 * REGION as u64,
             ..NOTHING_FREE
         };
@@ -171,7 +172,7 @@ mod tests {
         assert_eq!(count_blocks_to_hold(90, free, 90 * REGION, 0.9), 80);
         assert_eq!(count_blocks_to_hold(90, free, 90 * REGION, 0.1), 0);
         assert_eq!(count_blocks_to_hold(90, free, 90 * REGION, 0.0), 0);
-        let whole = FreeBlocks {
+        let whole = FreeMemorySummary {
             huge_bytes: free.bytes,
             ..free
         };

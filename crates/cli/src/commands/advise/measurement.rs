@@ -9,7 +9,7 @@ use crate::daemon::protocol::{DaemonReply, DaemonRequest};
 use crate::daemon::{client, default_socket_path};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
-use hawkeye_linux::memory::cgroup::CgroupLimits;
+use hawkeye_linux::memory::cgroup_limits::CgroupLimits;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::huge_page_context::HugePageContext;
@@ -17,7 +17,7 @@ use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::counters::CounterEventCodes;
 use hawkeye_linux::sample::pagemap;
-use hawkeye_linux::sample::process_meter::{MeasuredWindow, ProcessMeter};
+use hawkeye_linux::sample::process_meter::{MeasuredWindowOverhead, ProcessMeter};
 use hawkeye_linux::sample::sampler::SamplerBackend;
 use hawkeye_linux::sample::walk_costs;
 use hawkeye_policy::{BloatThreshold, RegionAddr, RegionSample, TranslationOverhead};
@@ -38,18 +38,18 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
     let process = ProcessHandle::open(pid)?;
     let decision =
         probe::decide_kernel_methods(&probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?)?;
-    let mut means = probe::kernel_backend(&decision)?;
+    let mut means = probe::set_up_chosen_methods(&decision)?;
     // What walks cost is measured once after each start of the machine, and kept there.
     let state = state_dir();
     let _ = std::fs::create_dir_all(&state);
     let manager = find_other_manager(&state, pid);
-    let costs = walk_costs::load_or_measure(&state)?;
-    means.prepare_overhead(costs.into(), CounterEventCodes::default());
+    let costs = walk_costs::load_or_measure_costs(&state)?;
+    means.enable_overhead_estimate(costs.into(), CounterEventCodes::default());
     let (cost, ranked, huge, zeros) = match means.sampler {
         SamplerBackend::AccessBits(bits) => {
             let mut measuring = ProcessMeter::open(bits, pid)?;
             let windows = measure_windows(&mut measuring, seconds, &mut tell)?;
-            let regions = measuring.read_regions()?;
+            let regions = measuring.read_candidate_regions()?;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
             let zeros = count_zero_pages_in_sample(&mut measuring, &huge)?;
             let cost = match huge.is_empty() && base.is_empty() {
@@ -59,7 +59,8 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
             (cost, rank_regions(&base, &windows), huge, zeros)
         }
         SamplerBackend::Damon | SamplerBackend::Population => {
-            let ranges = mappings::eligible_ranges(&pagemap::read_mappings(pid)?).ranges;
+            let ranges =
+                mappings::collect_eligible_ranges(&pagemap::read_mappings_from_smaps(pid)?).ranges;
             let regions = pagemap::read_population(pid, &ranges)?;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
             let (unseen, unranked) = (TranslationNotMeasured::Unseen, rank_regions(&base, &[]));
@@ -85,7 +86,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
         huge_regions: huge.iter().filter(|r| r.present > 0).count() as u64,
         zeros,
         manager,
-        recovery_possible: decision.recovery.is_possible_for(pid),
+        recovery_possible: decision.recovery.is_possible_for_pid(pid),
         first_touch: allocator_env_plan::env_plan_for_process(pid, sources),
         surroundings,
         memory: system_memory::machine_memory_use()
@@ -96,7 +97,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
 
 /// The machine's manager. One that this user can't see counts as none.
 fn find_other_manager(state: &Path, pid: u32) -> Option<OtherManager> {
-    let holder = ManagerLock::holder(state).ok().flatten()?;
+    let holder = ManagerLock::describe_holder(state).ok().flatten()?;
     let why = DaemonRequest::Why { pid, address: None };
     let manages = match client::send_request(&default_socket_path(state), why) {
         Ok(DaemonReply::Explanation(why)) => Some(why.is_managed()),
@@ -110,13 +111,13 @@ fn measure_windows(
     measuring: &mut ProcessMeter,
     seconds: f64,
     tell: &mut impl FnMut(&str),
-) -> Result<Vec<MeasuredWindow>> {
+) -> Result<Vec<MeasuredWindowOverhead>> {
     let begun = Instant::now();
     let until = begun + Duration::from_secs_f64(seconds);
     let mut windows = Vec::new();
     loop {
         let next = Instant::now() + EVERY;
-        windows.push(measuring.measure_window()?);
+        windows.push(measuring.measure_window_overhead()?);
         let now = Instant::now();
         let lasted_s = (now - begun).as_secs_f64();
         tell(&format!("{lasted_s:.0} of {seconds:.0} s"));
@@ -130,11 +131,13 @@ fn measure_windows(
     }
 }
 
-fn median_cost(windows: &[MeasuredWindow]) -> Result<TranslationCost, TranslationNotMeasured> {
-    let overhead = |window: &MeasuredWindow| window.counted.or(window.estimate.overhead);
+fn median_cost(
+    windows: &[MeasuredWindowOverhead],
+) -> Result<TranslationCost, TranslationNotMeasured> {
+    let overhead = |window: &MeasuredWindowOverhead| window.counted.or(window.estimate.overhead);
     let ran = |window| Some((overhead(window)?, window));
     let ran = windows.iter().filter_map(ran);
-    let mut ran: Vec<(TranslationOverhead, &MeasuredWindow)> = ran.collect();
+    let mut ran: Vec<(TranslationOverhead, &MeasuredWindowOverhead)> = ran.collect();
     ran.sort_by(|a, b| a.0.percent.total_cmp(&b.0.percent));
     let (Some(lowest), Some(highest), Some(middle)) =
         (ran.first(), ran.last(), ran.get(ran.len() / 2))
@@ -156,7 +159,7 @@ fn median_cost(windows: &[MeasuredWindow]) -> Result<TranslationCost, Translatio
 /// A window samples each region for some milliseconds, so the region that seems hottest is so
 /// partly by chance. Every second window therefore gives the order, and the others give the shares:
 /// the two are independent.
-fn rank_regions(base: &[RegionSample], windows: &[MeasuredWindow]) -> Vec<BaseRegionFacts> {
+fn rank_regions(base: &[RegionSample], windows: &[MeasuredWindowOverhead]) -> Vec<BaseRegionFacts> {
     let turns = |odd: usize| mean_walks_per_region(windows.iter().skip(odd).step_by(2));
     let several = windows.len() > 1;
     let (by, of) = (turns(0), turns(usize::from(several)));
@@ -182,7 +185,7 @@ fn rank_regions(base: &[RegionSample], windows: &[MeasuredWindow]) -> Vec<BaseRe
 /// Page walks of each region: the mean over the windows that sampled it. Takes the raw counts,
 /// because a window's estimate is drawn towards the other windows.
 fn mean_walks_per_region<'a>(
-    windows: impl Iterator<Item = &'a MeasuredWindow>,
+    windows: impl Iterator<Item = &'a MeasuredWindowOverhead>,
 ) -> HashMap<RegionAddr, f64> {
     let mut sums: HashMap<RegionAddr, (f64, f64)> = HashMap::new();
     for walks in windows.flat_map(|window| &window.estimate.walks) {
@@ -216,13 +219,13 @@ mod tests {
     use hawkeye_policy::TranslationOverheadSource;
     use hawkeye_policy::walk_rate::{OverheadEstimate, RegionWalksPerSecond};
 
-    fn window(percent: Option<f64>, walks: &[u32]) -> MeasuredWindow {
+    fn window(percent: Option<f64>, walks: &[u32]) -> MeasuredWindowOverhead {
         let region = |(n, walks): (usize, &u32)| RegionWalksPerSecond {
             region: RegionAddr::containing((n as u64) << 21),
             expected_per_s: 0,
             counted_per_s: *walks,
         };
-        MeasuredWindow {
+        MeasuredWindowOverhead {
             estimate: OverheadEstimate {
                 overhead: percent.map(|it| {
                     TranslationOverhead::new_without_error(it, TranslationOverheadSource::WalkRate)

@@ -5,7 +5,7 @@ use super::draw::draw_top_screen;
 use super::top_model::{KeyEffect, TopModel};
 use crate::commands::client_options::ClientOptions;
 use anyhow::{Context, Result};
-use hawkeye_linux::stop::{StopSignals, WaitResult};
+use hawkeye_linux::stop_signals::{StopSignals, WaitResult};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use std::io::{IsTerminal, stdin, stdout};
 use std::time::{Duration, Instant};

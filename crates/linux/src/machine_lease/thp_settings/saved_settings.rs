@@ -1,7 +1,7 @@
 //! The file with the settings to put back.
 
 use crate::error::{LinuxError, Result};
-use crate::machine_lease::own_files::{self, UnusableReason};
+use crate::machine_lease::own_files::{self, UnusableFileReason};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -84,7 +84,7 @@ pub(super) struct SavedSettings {
     pub(super) of_earlier_boot: bool,
 }
 
-pub(super) fn settings_file_in(state_dir: &Path) -> PathBuf {
+pub(super) fn saved_settings_file_in(state_dir: &Path) -> PathBuf {
     state_dir.join("settings.json")
 }
 
@@ -92,18 +92,18 @@ pub(super) fn settings_file_in(state_dir: &Path) -> PathBuf {
 pub(super) fn read_saved_settings(
     file: &Path,
     allowed: &WritableSettingFiles,
-) -> Result<Option<SavedSettings>, UnusableReason> {
+) -> Result<Option<SavedSettings>, UnusableFileReason> {
     let Some(text) = own_files::read_trusted_file(file, LONGEST)? else {
         return Ok(None);
     };
-    parse_saved_settings(&text, allowed, boot_id().as_deref()).map(Some)
+    parse_saved_settings(&text, allowed, read_boot_id().as_deref()).map(Some)
 }
 
 fn parse_saved_settings(
     text: &[u8],
     allowed: &WritableSettingFiles,
     boot_id: Option<&str>,
-) -> Result<SavedSettings, UnusableReason> {
+) -> Result<SavedSettings, UnusableFileReason> {
     let value: Value = serde_json::from_slice(text)?;
     let found = match value.get("version").cloned() {
         None => {
@@ -126,7 +126,7 @@ fn parse_saved_settings(
             }
         }
         Some(version) => {
-            return Err(UnusableReason::Version {
+            return Err(UnusableFileReason::Version {
                 found: version.to_string(),
                 known: VERSION,
             });
@@ -136,34 +136,34 @@ fn parse_saved_settings(
         !allowed.contains(path) || !change.is_plausible()
     };
     match found.changes.iter().find(wrong) {
-        Some((path, _)) => Err(UnusableReason::NotASetting(path.clone())),
+        Some((path, _)) => Err(UnusableFileReason::NotASetting(path.clone())),
         None => Ok(found),
     }
 }
 
-fn boot_id() -> Option<String> {
+fn read_boot_id() -> Option<String> {
     let text = fs::read_to_string(BOOT_ID).ok()?;
     Some(text.trim().to_owned())
 }
 
 /// Writes the changes before a setting is changed; removes the file if there are none.
-pub(super) fn write_saved_settings(file: &Path, changes: &SettingChanges) -> Result<()> {
+pub(super) fn write_or_remove_saved_settings(file: &Path, changes: &SettingChanges) -> Result<()> {
     if changes.is_empty() {
         return match fs::remove_file(file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(LinuxError::file("removing", file)(error))
+                Err(LinuxError::wrap_io_error("removing", file)(error))
             }
             _ => Ok(()),
         };
     }
     let text = serde_json::to_vec(&SavedSettingsJson {
         version: VERSION,
-        boot_id: boot_id(),
+        boot_id: read_boot_id(),
         settings: changes.clone(),
     });
     let written = text.map_err(std::io::Error::other);
-    let written = written.and_then(|text| own_files::replace_file(file, &text));
-    written.map_err(LinuxError::file("writing", file))
+    let written = written.and_then(|text| own_files::replace_file_atomically(file, &text));
+    written.map_err(LinuxError::wrap_io_error("writing", file))
 }
 
 #[cfg(test)]

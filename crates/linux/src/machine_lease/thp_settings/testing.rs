@@ -17,8 +17,11 @@ impl TestFolder {
 
     /// A guard of settings that are files in this folder.
     pub(crate) fn guard(&self) -> KernelSettingsGuard {
-        KernelSettingsGuard::start_with(&self.0, WritableSettingFiles::under(&self.0))
-            .expect("the guard starts")
+        KernelSettingsGuard::restore_and_start_for_files(
+            &self.0,
+            WritableSettingFiles::under(&self.0),
+        )
+        .expect("the guard starts")
     }
 
     /// Creates a file with this text in the folder, and its parents.

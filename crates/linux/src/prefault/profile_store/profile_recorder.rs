@@ -1,9 +1,9 @@
 //! Collects what is seen of managed processes, to write it into records.
 
-use super::{Executable, ProfileStore, ProgramProfile};
-use crate::page_sizes::ObservedSize;
+use super::{ExecutableIdentity, ProfileStore, ProgramProfile};
+use crate::page_sizes::ObservedPageSize;
 use crate::processes::process::process_age;
-use crate::processes::process_reader::ProcessReader;
+use crate::processes::process_reader_thread::ProcessReaderThread;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrderSet, ProcessId, ProcessSample};
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant, SystemTime};
@@ -20,7 +20,7 @@ const FILLED_SHARE: f64 = 0.9;
 #[derive(Debug)]
 pub(crate) struct ProfileRecorder {
     store: ProfileStore,
-    reader: ProcessReader<Option<Executable>>,
+    reader: ProcessReaderThread<Option<ExecutableIdentity>>,
     profiles: BTreeMap<ProcessId, Option<ProcessProfile>>,
 }
 
@@ -40,43 +40,43 @@ struct ProcessProfile {
 }
 
 impl ProfileRecorder {
-    /// `read` identifies the executable of a process: [`Executable::of_process`].
+    /// `read` identifies the executable of a process: [`ExecutableIdentity::of_process`].
     pub(crate) fn new(
         store: ProfileStore,
-        read: impl Fn(u32) -> Option<Executable> + Send + 'static,
+        read: impl Fn(u32) -> Option<ExecutableIdentity> + Send + 'static,
     ) -> Self {
         Self {
             store,
-            reader: ProcessReader::new("hawkeye-learn", read),
+            reader: ProcessReaderThread::new("hawkeye-learn", read),
             profiles: BTreeMap::new(),
         }
     }
 
     /// Takes the managed processes of now. It looks up new ones, and stores what it learned of
     /// those that are gone. `sizes`: the page sizes seen last.
-    pub(crate) fn update(
+    pub(crate) fn update_managed_processes(
         &mut self,
         processes: &[ProcessId],
         now: Duration,
-        sizes: impl FnOnce() -> Vec<ObservedSize>,
+        sizes: impl FnOnce() -> Vec<ObservedPageSize>,
     ) {
         let there: HashSet<&ProcessId> = processes.iter().collect();
-        self.open_profiles(&there, now);
+        self.open_profiles_of_new_processes(&there, now);
         let known = self.profiles.keys();
         let gone: Vec<ProcessId> = known.filter(|p| !there.contains(p)).copied().collect();
         let sizes = if gone.is_empty() { Vec::new() } else { sizes() };
         for process in gone {
-            self.save_profile(process, now, &sizes);
+            self.finish_and_save_profile(process, now, &sizes);
         }
     }
 
     /// Opens a profile for each new process with a known executable. After an executable that
     /// is not read in time, it does not wait for the next one.
-    fn open_profiles(&mut self, there: &HashSet<&ProcessId>, now: Duration) {
+    fn open_profiles_of_new_processes(&mut self, there: &HashSet<&ProcessId>, now: Duration) {
         let was_idle = self.reader.is_idle();
         for process in there {
             if !self.profiles.contains_key(process) {
-                self.reader.request(**process);
+                self.reader.request_read(**process);
             }
         }
         let wait = if was_idle {
@@ -89,7 +89,7 @@ impl ProfileRecorder {
                 continue;
             }
             let profile = executable.map(|executable| {
-                let known = self.store.load(&executable);
+                let known = self.store.load_profile(&executable);
                 let known = known.unwrap_or_else(|| ProgramProfile::new(executable));
                 ProcessProfile::new(known, process_age(process) <= MAX_AGE_AT_START, now)
             });
@@ -97,17 +97,22 @@ impl ProfileRecorder {
         }
     }
 
-    fn save_profile(&mut self, process: ProcessId, now: Duration, sizes: &[ObservedSize]) {
+    fn finish_and_save_profile(
+        &mut self,
+        process: ProcessId,
+        now: Duration,
+        sizes: &[ObservedPageSize],
+    ) {
         let profile = self.profiles.remove(&process).flatten();
         // Page sizes are counted over all processes: they can be attributed only to a single one.
         let own = if self.profiles.is_empty() { sizes } else { &[] };
-        let record = profile.and_then(|profile| profile.into_record(now, own));
-        if let Some(Err(error)) = record.map(|record| self.store.save(&record)) {
+        let record = profile.and_then(|profile| profile.into_program_profile(now, own));
+        if let Some(Err(error)) = record.map(|record| self.store.save_profile(&record)) {
             tracing::warn!("the learned record of process {process} could not be saved: {error}");
         }
     }
 
-    fn profile_mut(&mut self, process: ProcessId) -> Option<&mut ProcessProfile> {
+    fn process_profile_mut(&mut self, process: ProcessId) -> Option<&mut ProcessProfile> {
         self.profiles.get_mut(&process)?.as_mut()
     }
 
@@ -123,13 +128,13 @@ impl ProfileRecorder {
         orders: PageOrderSet,
         now: Duration,
     ) {
-        if let Some(profile) = self.profile_mut(process) {
+        if let Some(profile) = self.process_profile_mut(process) {
             profile.set_fault_sizes(orders, now);
         }
     }
 
     pub(crate) fn record_sample(&mut self, sample: &ProcessSample) {
-        let Some(profile) = self.profile_mut(sample.process) else {
+        let Some(profile) = self.process_profile_mut(sample.process) else {
             return;
         };
         let resident = sample.resident_bytes_in_regions();
@@ -146,8 +151,11 @@ impl ProfileRecorder {
     }
 
     /// What was seen of a process in this start.
-    pub(crate) fn current_mut(&mut self, process: ProcessId) -> Option<&mut ProgramProfile> {
-        Some(&mut self.profile_mut(process)?.seen)
+    pub(crate) fn current_run_profile_mut(
+        &mut self,
+        process: ProcessId,
+    ) -> Option<&mut ProgramProfile> {
+        Some(&mut self.process_profile_mut(process)?.seen)
     }
 }
 
@@ -165,12 +173,12 @@ impl ProcessProfile {
     }
 
     fn set_fault_sizes(&mut self, orders: PageOrderSet, now: Duration) {
-        self.add_elapsed_time(now);
+        self.add_time_with_current_sizes(now);
         self.sizes = Some((orders, now));
     }
 
     /// Adds the time for which the current sizes have applied.
-    fn add_elapsed_time(&mut self, now: Duration) {
+    fn add_time_with_current_sizes(&mut self, now: Duration) {
         let Some((orders, since)) = &mut self.sizes else {
             return;
         };
@@ -182,17 +190,21 @@ impl ProcessProfile {
     }
 
     /// The finished record; `None` where nothing was learned.
-    fn into_record(mut self, now: Duration, sizes: &[ObservedSize]) -> Option<ProgramProfile> {
+    fn into_program_profile(
+        mut self,
+        now: Duration,
+        sizes: &[ObservedPageSize],
+    ) -> Option<ProgramProfile> {
         let managed = now.saturating_sub(self.since);
         if managed < MIN_MANAGED_TIME || !self.from_start {
             return None;
         }
-        self.add_elapsed_time(now);
+        self.add_time_with_current_sizes(now);
         let longest = self.held.iter().max_by_key(|(_, lasted)| *lasted);
         let (known, mut record) = (self.known, self.seen);
         record.fault_sizes_bytes = known.fault_sizes_bytes;
         record.confirmed = known.confirmed;
-        record.confirm_fault_sizes(longest.map(|(orders, _)| *orders));
+        record.record_best_fault_sizes(longest.map(|(orders, _)| *orders));
         let filled = self.filled_at_start_bytes.unwrap_or(0);
         record.filled_at_start_bytes = match known.starts {
             0 => filled,
@@ -219,7 +231,7 @@ mod tests {
     const SMALL: PageOrderSet = PageOrderSet::NONE.with(PageOrder::CONTIGUOUS);
 
     fn page(from_start: bool) -> ProcessProfile {
-        let known = ProgramProfile::new(Executable::at("/bin/a"));
+        let known = ProgramProfile::new(ExecutableIdentity::at("/bin/a"));
         ProcessProfile::new(known, from_start, Duration::ZERO)
     }
 
@@ -230,9 +242,9 @@ mod tests {
             profile.set_fault_sizes(orders, Duration::from_secs(at_s));
         }
         let record = profile
-            .into_record(Duration::from_secs(60), &[])
+            .into_program_profile(Duration::from_secs(60), &[])
             .expect("a start of a minute leaves a record");
-        assert_eq!((record.fault_sizes(), record.starts), (Some(SMALL), 1));
+        assert_eq!((record.best_fault_sizes(), record.starts), (Some(SMALL), 1));
     }
 
     #[test]
@@ -244,7 +256,7 @@ mod tests {
             if pid == 1 {
                 let _ = held.recv();
             }
-            Executable::of_process(std::process::id())
+            ExecutableIdentity::of_process(std::process::id())
         };
         let mut recorder = ProfileRecorder::new(learned, read);
         let is_open = |recorder: &ProfileRecorder, pid| {
@@ -253,12 +265,12 @@ mod tests {
         let all = [process_with_pid(1), process_with_pid(2)];
         let deadline = Instant::now() + Duration::from_secs(60);
         while !is_open(&recorder, 2) && Instant::now() < deadline {
-            recorder.update(&all[1..], Duration::ZERO, Vec::new);
+            recorder.update_managed_processes(&all[1..], Duration::ZERO, Vec::new);
         }
         assert!(is_open(&recorder, 2));
         let begun = Instant::now();
         for _ in 0..1000 {
-            recorder.update(&all, Duration::ZERO, Vec::new);
+            recorder.update_managed_processes(&all, Duration::ZERO, Vec::new);
         }
         // A wait of 20 ms in each of the 1000 calls would take 20 s.
         assert!(begun.elapsed() < Duration::from_secs(10));
@@ -266,15 +278,21 @@ mod tests {
         let_go.send(()).expect("the reader waits");
         let deadline = Instant::now() + Duration::from_secs(60);
         while !is_open(&recorder, 1) && Instant::now() < deadline {
-            recorder.update(&all, Duration::ZERO, Vec::new);
+            recorder.update_managed_processes(&all, Duration::ZERO, Vec::new);
         }
         assert!(is_open(&recorder, 1));
     }
 
     #[test]
     fn old_and_short_lived_processes_leave_no_record() {
-        assert_eq!(page(false).into_record(Duration::from_secs(60), &[]), None);
-        assert_eq!(page(true).into_record(Duration::from_secs(1), &[]), None);
+        assert_eq!(
+            page(false).into_program_profile(Duration::from_secs(60), &[]),
+            None
+        );
+        assert_eq!(
+            page(true).into_program_profile(Duration::from_secs(1), &[]),
+            None
+        );
     }
 
     #[test]
@@ -286,7 +304,7 @@ mod tests {
                 profile.known = record;
             }
             profile.filled_at_start_bytes = Some(bytes);
-            record = profile.into_record(Duration::from_secs(60), &[]);
+            record = profile.into_program_profile(Duration::from_secs(60), &[]);
         }
         assert_eq!(
             record.map(|record| record.warm_start_bytes()),

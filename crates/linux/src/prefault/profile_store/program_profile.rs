@@ -1,7 +1,7 @@
 //! The record of one program.
 
-use super::executable::Executable;
-use crate::machine_lease::own_files::UnusableReason;
+use super::executable_identity::ExecutableIdentity;
+use crate::machine_lease::own_files::UnusableFileReason;
 use hawkeye_policy::{PageOrder, PageOrderSet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ const MOST_SIZES: usize = 64;
 pub struct ProgramProfile {
     version: u32,
     /// Which program.
-    pub executable: Executable,
+    pub executable: ExecutableIdentity,
     /// How often it was managed from its start on, for long enough to learn from.
     pub starts: u32,
     /// When the last of these ended, in seconds since 1970.
@@ -48,7 +48,7 @@ pub struct ProgramProfile {
 
 impl ProgramProfile {
     /// A record of a program of which nothing is known yet.
-    pub fn new(executable: Executable) -> Self {
+    pub fn new(executable: ExecutableIdentity) -> Self {
         Self {
             version: VERSION,
             executable,
@@ -67,14 +67,14 @@ impl ProgramProfile {
         }
     }
 
-    pub(super) fn parse(text: &[u8]) -> Result<Self, UnusableReason> {
+    pub(super) fn parse(text: &[u8]) -> Result<Self, UnusableFileReason> {
         #[derive(Deserialize)]
         struct VersionField {
             version: u32,
         }
         let VersionField { version } = serde_json::from_slice(text)?;
         if version != VERSION {
-            return Err(UnusableReason::Version {
+            return Err(UnusableFileReason::Version {
                 found: version.to_string(),
                 known: VERSION.into(),
             });
@@ -82,7 +82,7 @@ impl ProgramProfile {
         let record: Self = serde_json::from_slice(text)?;
         let out_of_range = |field| format!("{field} is out of range");
         match record.find_field_out_of_range() {
-            Some(field) => Err(UnusableReason::Impossible(out_of_range(field))),
+            Some(field) => Err(UnusableFileReason::Impossible(out_of_range(field))),
             None => Ok(record),
         }
     }
@@ -106,17 +106,17 @@ impl ProgramProfile {
     }
 
     /// The sizes that were best; `None` where no start has shown that.
-    pub fn fault_sizes(&self) -> Option<PageOrderSet> {
+    pub fn best_fault_sizes(&self) -> Option<PageOrderSet> {
         let sizes = self.fault_sizes_bytes.as_ref()?.iter();
         Some(sizes.filter_map(|it| PageOrder::from_bytes(*it)).collect())
     }
 
     /// Notes the sizes that were best in a start that has ended.
-    pub(super) fn confirm_fault_sizes(&mut self, best: Option<PageOrderSet>) {
+    pub(super) fn record_best_fault_sizes(&mut self, best: Option<PageOrderSet>) {
         let Some(best) = best else {
             return;
         };
-        let is_same = self.fault_sizes() == Some(best);
+        let is_same = self.best_fault_sizes() == Some(best);
         let before = if is_same { self.confirmed } else { 0 };
         self.confirmed = before.saturating_add(1);
         self.fault_sizes_bytes = Some(best.iter().map(PageOrder::bytes).collect());
@@ -133,11 +133,11 @@ impl ProgramProfile {
 
 #[cfg(test)]
 mod tests {
-    use super::super::executable::BuildIdentity;
+    use super::super::executable_identity::BuildIdentity;
     use super::*;
 
     fn record() -> ProgramProfile {
-        let mut executable = Executable::at("/bin/a");
+        let mut executable = ExecutableIdentity::at("/bin/a");
         executable.build = BuildIdentity::File {
             inode: 1,
             changed_s: -1,
@@ -150,14 +150,14 @@ mod tests {
     fn sizes_are_confirmed_start_by_start() {
         let small = PageOrderSet::NONE.with(PageOrder::CONTIGUOUS);
         let mut record = record();
-        assert_eq!(record.fault_sizes(), None);
+        assert_eq!(record.best_fault_sizes(), None);
         for (best, confirmed) in [(Some(small), 1), (Some(small), 2), (None, 2)] {
-            record.confirm_fault_sizes(best);
+            record.record_best_fault_sizes(best);
             assert_eq!(record.confirmed, confirmed);
-            assert_eq!(record.fault_sizes(), Some(small));
+            assert_eq!(record.best_fault_sizes(), Some(small));
         }
-        record.confirm_fault_sizes(Some(PageOrderSet::NONE));
-        assert_eq!(record.fault_sizes(), Some(PageOrderSet::NONE));
+        record.record_best_fault_sizes(Some(PageOrderSet::NONE));
+        assert_eq!(record.best_fault_sizes(), Some(PageOrderSet::NONE));
         assert_eq!(record.confirmed, 1);
     }
 
@@ -209,7 +209,7 @@ mod tests {
             let at = at % text.len();
             text[at] = byte;
             if let Ok(record) = ProgramProfile::parse(&text) {
-                let _ = (record.fault_sizes(), record.warm_start_bytes());
+                let _ = (record.best_fault_sizes(), record.warm_start_bytes());
             }
         }
     }

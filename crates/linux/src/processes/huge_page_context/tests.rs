@@ -16,7 +16,7 @@ fn similar_neighbours_are_merged_and_empty_mappings_skipped() {
         place(40, 50, "anonymous", 7),
         place(60, 70, "anonymous", 0),
     ];
-    let found = merge_neighbours(places.into_iter()).into_iter();
+    let found = merge_equal_neighbours(places.into_iter()).into_iter();
     let sizes: Vec<_> = found.map(|p| (p.start, p.end, p.resident_bytes)).collect();
     assert_eq!(sizes, [(0, 20, 9), (20, 30, 6), (40, 50, 7)]);
 }

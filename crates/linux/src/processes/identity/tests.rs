@@ -153,10 +153,10 @@ fn containers_of_every_runtime_have_an_id() {
 #[test]
 fn this_process_is_known() {
     let users = UserNames::default();
-    let identity = identify(std::process::id(), &users).expect("this process exists");
+    let identity = read_process_identity(std::process::id(), &users).expect("this process exists");
     assert_eq!(identity.uid, nix::unistd::geteuid().as_raw());
     let executable = identity.executable.expect("our own executable can be read");
     assert!(executable.starts_with(&identity.command), "{executable}");
     assert!(identity.cgroup.starts_with('/'));
-    assert!(identify(u32::MAX / 2, &users).is_err());
+    assert!(read_process_identity(u32::MAX / 2, &users).is_err());
 }

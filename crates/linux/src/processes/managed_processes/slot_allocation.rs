@@ -3,8 +3,8 @@
 
 use super::{ManagedProcess, ManagedProcesses, ProcessUpdateStep};
 use crate::error::LinuxError;
-use crate::processes::identity::identify;
-use crate::processes::proc_scanner::{ProcEntry, ProgramIdentity};
+use crate::processes::identity::read_process_identity;
+use crate::processes::proc_scanner::{ProgramIdentity, ScannedProcess};
 use crate::processes::process;
 use crate::processes::process_selector::{ProcessSelector, VERDICT_AGE};
 use crate::sample::sampler::SampledProcess;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// The state between two steps; each step ends at its deadline.
 pub(super) struct SlotAllocation {
-    large: Vec<ProcEntry>,
+    large: Vec<ScannedProcess>,
     /// Managed processes with verdicts to renew.
     to_renew: VecDeque<u32>,
     slots: Option<SlotRanking>,
@@ -34,12 +34,12 @@ struct SlotRanking {
 
 impl ManagedProcesses {
     /// Removes processes that are small now or run another program.
-    pub(super) fn begin_allocation(
+    pub(super) fn begin_slot_allocation(
         &mut self,
-        large: Vec<ProcEntry>,
+        large: Vec<ScannedProcess>,
         now: Duration,
     ) -> SlotAllocation {
-        let seen: HashMap<u32, &ProcEntry> =
+        let seen: HashMap<u32, &ScannedProcess> =
             large.iter().map(|seen| (seen.process.pid, seen)).collect();
         self.members.retain(|pid, joined| {
             let programs = seen
@@ -64,23 +64,23 @@ impl ManagedProcesses {
     }
 
     /// Works until the deadline. Returns the allocation if it is not finished.
-    pub(super) fn continue_allocation(
+    pub(super) fn continue_slot_allocation(
         &mut self,
         mut allocation: SlotAllocation,
         step: &mut ProcessUpdateStep,
     ) -> Option<SlotAllocation> {
         while let Some(pid) = allocation.to_renew.pop_front() {
-            self.reevaluate(pid, allocation.program(pid), step);
+            self.reevaluate_process(pid, allocation.program_of_pid(pid), step);
             if step.is_over() {
                 return Some(allocation);
             }
         }
         let mut slots = match allocation.slots.take() {
             Some(slots) => slots,
-            None => self.begin_ranking(&allocation.large, step),
+            None => self.begin_slot_ranking(&allocation.large, step),
         };
         if slots.chosen.is_none() {
-            if !slots.evaluate_candidates(step) {
+            if !slots.evaluate_chosen_candidates(step) {
                 allocation.slots = Some(slots);
                 return Some(allocation);
             }
@@ -88,8 +88,8 @@ impl ManagedProcesses {
         }
         while let Some((process, identity, terms)) = slots.included.pop_front() {
             if slots.has_slot(process) {
-                let program = allocation.program(process.pid).cloned();
-                self.join(process, identity, terms, program, step);
+                let program = allocation.program_of_pid(process.pid).cloned();
+                self.admit_with_slot(process, identity, terms, program, step);
             }
             if step.is_over() {
                 allocation.slots = Some(slots);
@@ -101,7 +101,7 @@ impl ManagedProcesses {
 
     /// Applies the rules again to a process with an old verdict, a changed command or user, or a
     /// user without a known name.
-    fn reevaluate(
+    fn reevaluate_process(
         &mut self,
         pid: u32,
         program: Option<&ProgramIdentity>,
@@ -111,33 +111,39 @@ impl ManagedProcesses {
             return;
         };
         // A process that cannot be read now keeps its last identity.
-        if let Ok(identity) = identify(pid, step.selector.user_names()) {
+        if let Ok(identity) = read_process_identity(pid, step.selector.user_names()) {
             joined.member.identity = identity;
         }
         joined.evaluated_at = step.now;
         joined.program = program.cloned();
         let stays = joined.apply_rules(step.selector)
-            && process::check_real_time_rule(pid, &joined.member.terms).is_ok();
+            && process::check_real_time_threads_allowed(pid, &joined.member.terms).is_ok();
         if !stays {
             self.members.remove(&pid);
         }
     }
 
-    fn begin_ranking(&self, large: &[ProcEntry], step: &mut ProcessUpdateStep) -> SlotRanking {
+    fn begin_slot_ranking(
+        &self,
+        large: &[ScannedProcess],
+        step: &mut ProcessUpdateStep,
+    ) -> SlotRanking {
         let now = step.now;
         // A process that has just started keeps its slot.
         let is_starting = |joined: &ManagedProcess| now < joined.starts_until;
         let starting = self.members.values().filter(|joined| is_starting(joined));
         let most = step.max_processes.saturating_sub(starting.count());
-        let competes = |seen: &&ProcEntry| {
+        let competes = |seen: &&ScannedProcess| {
             let joined = self.members.get(&seen.process.pid);
             !joined.is_some_and(is_starting)
         };
-        let competing: Vec<ProcEntry> = large.iter().filter(competes).cloned().collect();
+        let competing: Vec<ScannedProcess> = large.iter().filter(competes).cloned().collect();
         let is_managed = |process| self.get(process).is_some();
         SlotRanking {
             most,
-            candidates: step.selector.slot_candidates(&competing, is_managed, now),
+            candidates: step
+                .selector
+                .collect_slot_candidates(&competing, is_managed, now),
             evaluated: HashSet::new(),
             included: VecDeque::new(),
             chosen: None,
@@ -161,7 +167,7 @@ impl ManagedProcesses {
         }
     }
 
-    fn join(
+    fn admit_with_slot(
         &mut self,
         process: ProcessId,
         identity: ProcessIdentity,
@@ -169,24 +175,24 @@ impl ManagedProcesses {
         program: Option<ProgramIdentity>,
         step: &mut ProcessUpdateStep,
     ) {
-        let admitted = process::check_real_time_rule(process.pid, &terms)
+        let admitted = process::check_real_time_threads_allowed(process.pid, &terms)
             .and_then(|()| SampledProcess::open(process.pid, identity, terms))
             .and_then(|member| {
                 // Another process may have its pid by now.
                 if member.handle.id != process {
                     return Err(LinuxError::NoSuchProcess(process.pid));
                 }
-                self.admit(member, step.sampler, step.now)
+                self.admit_process(member, step.sampler, step.now)
             });
         match admitted {
             Ok(joined) => joined.program = program,
-            Err(error) => step.record_join_refused(process.pid, &error),
+            Err(error) => step.record_join_refusal(process.pid, &error),
         }
     }
 }
 
 impl SlotAllocation {
-    fn program(&self, pid: u32) -> Option<&ProgramIdentity> {
+    fn program_of_pid(&self, pid: u32) -> Option<&ProgramIdentity> {
         let seen = self.large.iter().find(|seen| seen.process.pid == pid);
         seen.map(|seen| &seen.program)
     }
@@ -200,7 +206,7 @@ impl SlotRanking {
 
     /// Judges the processes that would get a slot, until all of these are judged. Returns whether
     /// they are. A candidate that the rules exclude is removed, and another one may get its slot.
-    fn evaluate_candidates(&mut self, step: &mut ProcessUpdateStep) -> bool {
+    fn evaluate_chosen_candidates(&mut self, step: &mut ProcessUpdateStep) -> bool {
         loop {
             let chosen: HashSet<ProcessId> = choose_managed_processes(&self.candidates, self.most)
                 .into_iter()
@@ -226,7 +232,7 @@ impl SlotRanking {
                     }
                     Ok(None) => self.drop_candidate(process),
                     Err(error) => {
-                        step.record_join_refused(process.pid, &error);
+                        step.record_join_refusal(process.pid, &error);
                         self.drop_candidate(process);
                     }
                 }

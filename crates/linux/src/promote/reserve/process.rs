@@ -120,12 +120,12 @@ pub(super) fn serve_manager(
     pages: u32,
 ) -> ! {
     become_helper(c"hawkeye-reserve", socket, manager);
-    prefer_oom_kill();
+    make_first_oom_victim();
     let count = pages.min(MAX_PAGES) as usize;
-    let Some(mut pages) = map_pages(shared, count) else {
+    let Some(mut pages) = map_reserved_pages(shared, count) else {
         exit_process();
     };
-    start_filler(&mut pages);
+    start_filler_thread(&mut pages);
     loop {
         let mut request = [0u32; 2];
         let length = size_of_val(&request);
@@ -135,7 +135,7 @@ pub(super) fn serve_manager(
             exit_process();
         }
         let result = match request[0] {
-            GIVE_BACK => pages.give_back_one_page(),
+            GIVE_BACK => pages.give_back_and_return_cpu(),
             _ => pages.shrink_to_target(),
         };
         let answer = [result as u32, request[1]];
@@ -149,7 +149,7 @@ pub(super) fn serve_manager(
 }
 
 /// If memory runs out, the reserve is the first to go.
-fn prefer_oom_kill() {
+fn make_first_oom_victim() {
     // SAFETY: plain system calls; the strings end with a zero, and the lengths are theirs.
     unsafe {
         let file = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY);
@@ -160,7 +160,7 @@ fn prefer_oom_kill() {
     }
 }
 
-fn map_pages(shared: &'static ReserveSharedState, count: usize) -> Option<ReservedPages> {
+fn map_reserved_pages(shared: &'static ReserveSharedState, count: usize) -> Option<ReservedPages> {
     let bytes = (count + 1) * HUGE;
     let start = map_anonymous(bytes, UNRESERVED)?.cast::<u8>();
     // SAFETY: the mapping is ours; with the offset, `count` whole huge pages remain in it.
@@ -176,7 +176,7 @@ fn map_pages(shared: &'static ReserveSharedState, count: usize) -> Option<Reserv
 }
 
 /// Starts the thread that fills. It shares all of this process.
-fn start_filler(pages: &mut ReservedPages) {
+fn start_filler_thread(pages: &mut ReservedPages) {
     let Some(stack) = map_anonymous(FILLER_STACK, UNRESERVED) else {
         exit_process();
     };
@@ -190,7 +190,7 @@ fn start_filler(pages: &mut ReservedPages) {
     // frame of `serve_manager`, which never returns.
     let thread = unsafe {
         let top = stack.as_ptr().byte_add(FILLER_STACK);
-        libc::clone(run_filler, top, flags, ptr::from_mut(pages).cast())
+        libc::clone(run_filler_thread, top, flags, ptr::from_mut(pages).cast())
     };
     if thread < 0 {
         exit_process();
@@ -198,8 +198,8 @@ fn start_filler(pages: &mut ReservedPages) {
     pages.shared.filler.store(thread, Ordering::SeqCst);
 }
 
-extern "C" fn run_filler(pages: *mut c_void) -> i32 {
-    // SAFETY: `start_filler` passes pages that live as long as the process.
+extern "C" fn run_filler_thread(pages: *mut c_void) -> i32 {
+    // SAFETY: `start_filler_thread` passes pages that live as long as the process.
     let pages = unsafe { *pages.cast::<ReservedPages>() };
     // The first run of this code causes faults of its own, which must not be counted.
     let warm = MaybeUninit::<[u8; 64]>::zeroed();
@@ -213,7 +213,7 @@ extern "C" fn run_filler(pages: *mut c_void) -> i32 {
             shared.wait_for_change(seen);
         }
         // The target may have changed during the fill.
-        while pages.give_back_excess() {}
+        while pages.give_back_one_excess_page() {}
     }
 }
 
@@ -245,44 +245,44 @@ fn thread_minor_faults() -> i64 {
 }
 
 impl ReservedPages {
-    fn page_start(&self, slot: usize) -> *mut u8 {
+    fn page_pointer(&self, slot: usize) -> *mut u8 {
         // SAFETY: `slot` is under `count`, so this is within the mapping.
         unsafe { self.start.as_ptr().add(slot * HUGE) }
     }
 
-    fn slots(&self) -> &'static [AtomicU8] {
+    fn slot_states(&self) -> &'static [AtomicU8] {
         self.shared.slots.get(..self.count).unwrap_or_default()
     }
 
     /// Advises the kernel about a page of the reserve; returns whether it did that.
     fn advise(&self, slot: usize, advice: i32) -> bool {
         // SAFETY: within the mapping, into which no reference exists.
-        unsafe { libc::madvise(self.page_start(slot).cast(), HUGE, advice) == 0 }
+        unsafe { libc::madvise(self.page_pointer(slot).cast(), HUGE, advice) == 0 }
     }
 
     /// Fills one page; returns whether that worked.
     fn fill_one_page(&self) -> bool {
         let is_empty = |slot: &AtomicU8| slot.load(Ordering::SeqCst) == EMPTY;
-        let Some(slot) = self.slots().iter().position(is_empty) else {
+        let Some(slot) = self.slot_states().iter().position(is_empty) else {
             return false;
         };
         let shared = self.shared;
-        self.slots()[slot].store(FILLING, Ordering::SeqCst);
+        self.slot_states()[slot].store(FILLING, Ordering::SeqCst);
         set_thread_policy(0, libc::SCHED_IDLE);
         let before = read_clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
         // One fault for both ends: a huge page. Where the kernel maps none at faults, although it
         // has one (the setting `never`), a collapse makes it.
-        let huge = count_write_faults(self.page_start(slot), HUGE) == 1
+        let huge = count_write_faults(self.page_pointer(slot), HUGE) == 1
             || self.advise(slot, COLLAPSE.number);
         let took = read_clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(before);
         shared.fill_cpu_ns.fetch_add(took, Ordering::SeqCst);
         if huge {
             shared.held.fetch_add(1, Ordering::SeqCst);
             shared.filled.fetch_add(1, Ordering::SeqCst);
-            self.slots()[slot].store(READY, Ordering::SeqCst);
+            self.slot_states()[slot].store(READY, Ordering::SeqCst);
         } else {
             self.advise(slot, libc::MADV_DONTNEED);
-            self.slots()[slot].store(EMPTY, Ordering::SeqCst);
+            self.slot_states()[slot].store(EMPTY, Ordering::SeqCst);
             shared.failed.fetch_add(1, Ordering::SeqCst);
         }
         huge
@@ -290,13 +290,13 @@ impl ReservedPages {
 
     /// Gives one page back if there are more than the target; returns whether it did. The page is
     /// counted off first: two threads may give back at the same time.
-    fn give_back_excess(&self) -> bool {
+    fn give_back_one_excess_page(&self) -> bool {
         let (order, target) = (Ordering::SeqCst, &self.shared.target);
         let one_less = |held| (held > target.load(order)).then(|| held - 1);
         if (self.shared.held.fetch_update(order, order, one_less)).is_err() {
             return false;
         }
-        let given = self.give_back_slot();
+        let given = self.give_back_ready_slot();
         if !given {
             self.shared.held.fetch_add(1, order);
         }
@@ -304,20 +304,20 @@ impl ReservedPages {
     }
 
     /// Gives the page of a slot back; returns whether one was ready.
-    fn give_back_slot(&self) -> bool {
+    fn give_back_ready_slot(&self) -> bool {
         let order = Ordering::SeqCst;
         let take = |slot: &AtomicU8| slot.compare_exchange(READY, GIVING, order, order).is_ok();
-        let Some(slot) = self.slots().iter().position(take) else {
+        let Some(slot) = self.slot_states().iter().position(take) else {
             return false;
         };
         self.advise(slot, libc::MADV_DONTNEED);
-        self.slots()[slot].store(EMPTY, order);
+        self.slot_states()[slot].store(EMPTY, order);
         true
     }
 
     /// Gives one page back; returns the CPU that got it, or -1.
-    fn give_back_one_page(&self) -> i32 {
-        if !self.give_back_slot() {
+    fn give_back_and_return_cpu(&self) -> i32 {
+        if !self.give_back_ready_slot() {
             return -1;
         }
         self.shared.held.fetch_sub(1, Ordering::SeqCst);
@@ -334,7 +334,7 @@ impl ReservedPages {
     /// its page follows at once.
     fn shrink_to_target(&self) -> i32 {
         set_thread_policy(self.shared.filler.load(Ordering::SeqCst), libc::SCHED_OTHER);
-        while self.give_back_excess() {}
+        while self.give_back_one_excess_page() {}
         0
     }
 }

@@ -93,11 +93,11 @@ fn it_is_started_again_after_its_process_was_killed() {
     fill(&reserve, 1, 2);
     wait_for(&reserve, |state| state.held == 1);
     let pid = reserve.pid.load(Ordering::Relaxed);
-    assert!(reserve.is_reserve_process(pid));
+    assert!(reserve.is_reserve_pid(pid));
     let pid = Pid::from_raw(i32::try_from(pid).expect("a pid"));
     kill(pid, Signal::SIGKILL).expect("it can be killed");
     let deadline = Instant::now() + Duration::from_secs(60);
-    while reserve.is_reserve_process(pid.as_raw().unsigned_abs()) {
+    while reserve.is_reserve_pid(pid.as_raw().unsigned_abs()) {
         assert!(Instant::now() < deadline, "its end is noticed");
         reserve.give_back_page();
         std::thread::sleep(Duration::from_millis(1));
@@ -122,7 +122,7 @@ fn a_promotion_takes_a_page_of_the_reserve() {
     let served_before = RESERVE.state().served;
     let own = ProcessHandle::open(std::process::id()).expect("this process exists");
     let mut calls = TargetCalls::with_time_limit(Duration::from_secs(60));
-    calls.collapse(&own, region).expect("it is promoted");
+    calls.collapse_region(&own, region).expect("it is promoted");
     let state = RESERVE.state();
     RESERVE.stop();
     // Promotions of other tests take pages too.

@@ -1,7 +1,7 @@
 //! Helpers for all targets, and the targets that do not answer.
 
 use super::CallHelper;
-use super::message::{CallResult, TargetRequest};
+use super::helper_messages::{CallResult, TargetRequest};
 use crate::error::{LinuxError, Result};
 use hawkeye_manager::UnresponsiveProcess;
 use hawkeye_policy::ProcessId;
@@ -86,7 +86,7 @@ impl TargetCalls {
     /// # Errors
     /// `NotAnswering` if the target does not answer in time (20 ms where the loop waits), or has
     /// not answered an earlier call; otherwise the kernel's error.
-    pub fn call(
+    pub fn call_target(
         &mut self,
         process: ProcessId,
         call: &'static str,
@@ -100,13 +100,13 @@ impl TargetCalls {
             None => CallHelper::start()?,
         };
         let since = Instant::now();
-        let sent = caller.send(request);
+        let sent = caller.send_request(request);
         let answer = match sent.and_then(|()| caller.wait_for_result(self.wait)) {
             Ok(answer) => answer,
             // The helper was killed: the next call gets another one.
             Err(_) => {
                 caller = CallHelper::start()?;
-                caller.send(request)?;
+                caller.send_request(request)?;
                 caller.wait_for_result(self.wait)?
             }
         };
@@ -121,11 +121,11 @@ impl TargetCalls {
             );
             return Err(LinuxError::NotAnswering(process.pid));
         };
-        self.return_helper(caller);
+        self.return_helper_to_pool(caller);
         self.record_answer(&answer);
         match answer.result {
             Ok(_) => Ok(answer),
-            Err(errno) => Err(LinuxError::call(call)(errno)),
+            Err(errno) => Err(LinuxError::wrap_errno(call)(errno)),
         }
     }
 
@@ -141,7 +141,7 @@ impl TargetCalls {
                 answer => answer.ok().flatten(),
             };
             if let Some(answer) = &answer {
-                self.return_helper(waiting.caller);
+                self.return_helper_to_pool(waiting.caller);
                 self.record_answer(answer);
             }
             finished.push(LateCall {
@@ -160,7 +160,7 @@ impl TargetCalls {
     }
 
     /// Targets that have not answered yet.
-    pub fn unanswered_calls(&self) -> impl Iterator<Item = UnresponsiveProcess> {
+    pub fn unresponsive_processes(&self) -> impl Iterator<Item = UnresponsiveProcess> {
         let waiting = self.waiting.iter();
         waiting.map(|(process, waiting)| UnresponsiveProcess {
             process: *process,
@@ -175,7 +175,7 @@ impl TargetCalls {
     }
 
     /// Records the duration of a call that was made elsewhere.
-    pub fn record_duration(&mut self, took: Duration) {
+    pub fn record_call_duration(&mut self, took: Duration) {
         self.statistics.longest = self.statistics.longest.max(took);
         self.statistics.last = took;
         self.statistics.slow += u64::from(took > SLOW);
@@ -185,16 +185,16 @@ impl TargetCalls {
     pub fn time_own_call<T>(&mut self, call: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let result = call();
-        self.record_duration(begun.elapsed());
+        self.record_call_duration(begun.elapsed());
         result
     }
 
     fn record_answer(&mut self, answer: &CallResult) {
-        self.record_duration(answer.took);
+        self.record_call_duration(answer.took);
         self.statistics.helper_cpu += answer.cpu;
     }
 
-    fn return_helper(&mut self, caller: CallHelper) {
+    fn return_helper_to_pool(&mut self, caller: CallHelper) {
         if self.idle.len() < MAX_IDLE {
             self.idle.push(caller);
         }

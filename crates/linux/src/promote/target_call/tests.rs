@@ -3,7 +3,7 @@ use crate::machine_lease::thp_settings::testing::TestFolder;
 use crate::own_memory::OwnMemory;
 use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::process::ProcessHandle;
-use crate::sample::page_tables::PageTableReader;
+use crate::sample::page_table_reader::PageTableReader;
 use hawkeye_test_support::event_constructors::process_with_pid;
 use nix::sys::mman::{ProtFlags, mprotect};
 
@@ -24,7 +24,7 @@ fn word(own: &ProcessHandle) -> TargetRequest<'_> {
 }
 
 fn answered(caller: &mut CallHelper, request: &TargetRequest<'_>) -> CallResult {
-    caller.send(request).expect("the helper runs");
+    caller.send_request(request).expect("the helper runs");
     let answer = caller.wait_for_result(LONG).expect("the helper runs");
     answer.expect("the helper answers")
 }
@@ -56,7 +56,7 @@ fn the_kernels_error_is_returned() {
     // The first page of an address space is never mapped.
     let own = own();
     let cold = crate::promote::process_madvise::MADV_COLD;
-    let request = TargetRequest::advise(&own, cold, std::slice::from_ref(&(0..4096)), true);
+    let request = TargetRequest::for_advice(&own, cold, std::slice::from_ref(&(0..4096)), true);
     assert_eq!(answered(&mut caller, &request).result, Err(Errno::ENOMEM));
 }
 
@@ -75,13 +75,13 @@ fn a_stuck_target_is_set_aside_and_others_are_served() {
     let own = own();
     let easy = word(&own);
     let (stuck, other) = (process_with_pid(7), process_with_pid(8));
-    let refused = calls.call(stuck, "reading", &never);
+    let refused = calls.call_target(stuck, "reading", &never);
     assert!(matches!(refused, Err(LinuxError::NotAnswering(7))));
     // The stuck target gets no other call; the other targets do.
-    let refused = calls.call(stuck, "reading", &easy);
+    let refused = calls.call_target(stuck, "reading", &easy);
     assert!(matches!(refused, Err(LinuxError::NotAnswering(7))));
-    assert!(calls.call(other, "reading", &easy).is_ok());
-    let unanswered: Vec<_> = calls.unanswered_calls().map(|u| u.process).collect();
+    assert!(calls.call_target(other, "reading", &easy).is_ok());
+    let unanswered: Vec<_> = calls.unresponsive_processes().map(|u| u.process).collect();
     assert_eq!(unanswered, [stuck]);
     assert_eq!(calls.take_late_calls(), []);
     std::fs::write(&pipe, b"").expect("the helper waits for this");
@@ -96,7 +96,7 @@ fn a_stuck_target_is_set_aside_and_others_are_served() {
     let answer = late.answer.expect("the helper still runs");
     // A pipe has no positions to read from.
     assert_eq!((late.process, answer.result), (stuck, Err(Errno::ESPIPE)));
-    assert!(calls.call(stuck, "reading", &easy).is_ok());
+    assert!(calls.call_target(stuck, "reading", &easy).is_ok());
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn one_helper_is_enough_for_targets_that_answer() {
     let own = own();
     let easy = word(&own);
     for _ in 0..100 {
-        assert!(calls.call(process_with_pid(7), "reading", &easy).is_ok());
+        assert!(calls.call_target(process_with_pid(7), "reading", &easy).is_ok());
     }
     assert_eq!(calls.idle.len(), 1);
     assert!(calls.statistics.helper_cpu > Duration::ZERO);
@@ -119,7 +119,7 @@ fn a_killed_helper_is_replaced() {
     calls.start_idle_helper().expect("a helper starts");
     let helper = calls.idle[0].helper;
     kill(helper, Signal::SIGKILL).expect("the helper runs");
-    assert!(calls.call(process_with_pid(7), "reading", &easy).is_ok());
+    assert!(calls.call_target(process_with_pid(7), "reading", &easy).is_ok());
     assert_ne!(calls.idle[0].helper, helper);
 }
 
@@ -143,21 +143,27 @@ fn an_abandoned_listing_disturbs_no_other() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
-    let tables = PageTableReader::load().expect("the BPF programs load");
+    let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
     let many = many_mappings(5000);
     let many_end = many.address() + many.bytes() as u64;
-    let bind = |pid| tables.bind(pid).expect("the programs bind to the process");
+    let bind = |pid| {
+        tables
+            .bind_to_process(pid)
+            .expect("the programs bind to the process")
+    };
     let (target, init) = (bind(std::process::id()), bind(1));
     let mut slow = new_helper();
     let helper = Pid::from_raw(slow.helper_pid() as i32);
     kill(helper, Signal::SIGSTOP).expect("the helper can be signalled");
-    slow.send(&TargetRequest::list_mappings(target.mapping_list_link()))
-        .expect("the helper is there");
+    slow.send_request(&TargetRequest::for_listing_mappings(
+        target.mapping_list_link(),
+    ))
+    .expect("the helper is there");
     let given_up = slow.wait_for_result(Duration::from_millis(20));
     assert_eq!(given_up.expect("the helper was asked"), None);
     kill(helper, Signal::SIGCONT).expect("the helper can be signalled");
     let mut other = new_helper();
-    let of_init = TargetRequest::list_mappings(init.mapping_list_link());
+    let of_init = TargetRequest::for_listing_mappings(init.mapping_list_link());
     for _ in 0..20 {
         let listed = answered(&mut other, &of_init);
         let expected = tables

@@ -4,7 +4,7 @@
 //! counters. Encodings are `umask << 8 | event`, plus `cmask << 24` for cycles with at least one
 //! walk.
 
-use crate::fields;
+use crate::name_value_lines;
 use std::fmt;
 
 /// Raw codes of hardware events (`config` of `perf_event_attr` with `PERF_TYPE_RAW`).
@@ -20,7 +20,7 @@ pub struct CounterEventCodes {
 
 /// Vendor and model of a processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CpuIdentity {
+pub enum CpuModel {
     /// `GenuineIntel`, by family and model (CPUID leaf 1, both with their extensions).
     Intel {
         /// 6 for all models in the table.
@@ -44,10 +44,10 @@ pub enum CpuIdentity {
     Other(String),
 }
 
-impl CpuIdentity {
+impl CpuModel {
     /// From the text of `/proc/cpuinfo`.
     pub fn from_cpuinfo(cpuinfo: &str) -> Self {
-        let field = |name| fields::field_value(cpuinfo, name);
+        let field = |name| name_value_lines::find_value_by_name(cpuinfo, name);
         let number = |name| field(name).and_then(|n| n.parse().ok()).unwrap_or(0);
         let (family, model) = (number("cpu family"), number("model"));
         match field("vendor_id") {
@@ -65,7 +65,7 @@ impl CpuIdentity {
     }
 }
 
-impl fmt::Display for CpuIdentity {
+impl fmt::Display for CpuModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Intel { family, model } => write!(f, "Intel family {family} model {model:#x}"),
@@ -101,7 +101,7 @@ impl WalkEventSet {
 /// of 2 away from it.
 const CYCLES_PER_WALK: f64 = 35.0;
 
-const fn counted_cycles(name: &'static str, loads: u64, stores: u64) -> WalkEventSet {
+const fn event_set_of_cycles(name: &'static str, loads: u64, stores: u64) -> WalkEventSet {
     WalkEventSet {
         name,
         walks: (loads, Some(stores)),
@@ -110,7 +110,7 @@ const fn counted_cycles(name: &'static str, loads: u64, stores: u64) -> WalkEven
     }
 }
 
-const fn counted_walks(name: &'static str, loads_and_stores: u64) -> WalkEventSet {
+const fn event_set_of_walks(name: &'static str, loads_and_stores: u64) -> WalkEventSet {
     WalkEventSet {
         name,
         walks: (loads_and_stores, None),
@@ -124,19 +124,19 @@ const WALK_ACTIVE: &str = "DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE";
 
 /// Haswell, Broadwell: `DTLB_{LOAD,STORE}_MISSES.WALK_DURATION` (haswell/virtual-memory.json).
 const HASWELL: WalkEventSet =
-    counted_cycles("DTLB_{LOAD,STORE}_MISSES.WALK_DURATION", 0x1008, 0x1049);
+    event_set_of_cycles("DTLB_{LOAD,STORE}_MISSES.WALK_DURATION", 0x1008, 0x1049);
 /// Skylake, Cascade Lake, Ice Lake: `DTLB_{LOAD,STORE}_MISSES.WALK_ACTIVE`
 /// (skylakex/virtual-memory.json, icelakex/virtual-memory.json).
-const SKYLAKE: WalkEventSet = counted_cycles(WALK_ACTIVE, 0x0100_1008, 0x0100_1049);
+const SKYLAKE: WalkEventSet = event_set_of_cycles(WALK_ACTIVE, 0x0100_1008, 0x0100_1049);
 /// Sapphire, Emerald, Granite Rapids: the same (sapphirerapids/virtual-memory.json; Granite Rapids
 /// is taken to be the same).
-const SAPPHIRE_RAPIDS: WalkEventSet = counted_cycles(WALK_ACTIVE, 0x0100_1012, 0x0100_1013);
+const SAPPHIRE_RAPIDS: WalkEventSet = event_set_of_cycles(WALK_ACTIVE, 0x0100_1012, 0x0100_1013);
 /// Zen 2 to 5: `ls_l1_d_tlb_miss.*_l2_miss`, umask 0xf0 (amdzen3/memory.json; 2, 4 and 5 are taken
 /// to be the same).
-const ZEN: WalkEventSet = counted_walks("ls_l1_d_tlb_miss.*_l2_miss", 0xf045);
+const ZEN: WalkEventSet = event_set_of_walks("ls_l1_d_tlb_miss.*_l2_miss", 0xf045);
 /// Neoverse N1, V1, N2, V2: `DTLB_WALK`, a common event of Arm's PMUv3 (Arm Architecture Reference
 /// Manual; not looked up again).
-const NEOVERSE: WalkEventSet = counted_walks("DTLB_WALK", 0x34);
+const NEOVERSE: WalkEventSet = event_set_of_walks("DTLB_WALK", 0x34);
 
 /// Reason why a processor's walks are not counted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -157,8 +157,8 @@ pub enum CountersUnavailable {
 }
 
 /// The events for a processor; the configuration takes precedence over the table.
-pub fn choose_events(
-    cpu: &CpuIdentity,
+pub fn choose_walk_events(
+    cpu: &CpuModel,
     overrides: CounterEventCodes,
 ) -> Result<WalkEventSet, CountersUnavailable> {
     if let Some(load) = overrides.load_walk_cycles {
@@ -176,19 +176,19 @@ pub fn choose_events(
     // Model numbers: Linux arch/x86/include/asm/intel-family.h; parts:
     // arch/arm64/include/asm/cputype.h.
     Ok(match *cpu {
-        CpuIdentity::Intel { family: 6, model } => match model {
+        CpuModel::Intel { family: 6, model } => match model {
             0x3c | 0x3f | 0x45 | 0x46 | 0x3d | 0x47 | 0x4f | 0x56 => HASWELL,
             0x4e | 0x5e | 0x55 | 0x8e | 0x9e | 0xa5 | 0xa6 | 0x6a | 0x6c | 0x7d | 0x7e | 0x8c
             | 0x8d | 0xa7 => SKYLAKE,
             0x8f | 0xcf | 0xad | 0xae => SAPPHIRE_RAPIDS,
             _ => return Err(unknown()),
         },
-        CpuIdentity::Amd { family, model } => match (family, model) {
+        CpuModel::Amd { family, model } => match (family, model) {
             // Family 0x17 up to model 0x2f is Zen 1, which has other event codes.
             (0x17, 0x30..) | (0x19 | 0x1a, _) => ZEN,
             _ => return Err(unknown()),
         },
-        CpuIdentity::Arm {
+        CpuModel::Arm {
             part: 0xd0c | 0xd40 | 0xd49 | 0xd4f,
         } => NEOVERSE,
         _ => return Err(unknown()),
@@ -201,8 +201,8 @@ mod tests {
 
     #[test]
     fn processors_are_recognised_by_their_numbers() {
-        let intel = |model| CpuIdentity::Intel { family: 6, model };
-        let amd = |family, model| CpuIdentity::Amd { family, model };
+        let intel = |model| CpuModel::Intel { family: 6, model };
+        let amd = |family, model| CpuModel::Amd { family, model };
         for (cpu, set) in [
             (intel(0x3f), Some(HASWELL)),
             (intel(0x55), Some(SKYLAKE)),
@@ -214,11 +214,11 @@ mod tests {
             // Zen 1.
             (amd(0x17, 0x01), None),
             (amd(0x1a, 0x02), Some(ZEN)),
-            (CpuIdentity::Arm { part: 0xd49 }, Some(NEOVERSE)),
-            (CpuIdentity::Other("RISC-V".into()), None),
+            (CpuModel::Arm { part: 0xd49 }, Some(NEOVERSE)),
+            (CpuModel::Other("RISC-V".into()), None),
         ] {
             assert_eq!(
-                choose_events(&cpu, CounterEventCodes::default()).ok(),
+                choose_walk_events(&cpu, CounterEventCodes::default()).ok(),
                 set,
                 "{cpu}"
             );
@@ -230,35 +230,33 @@ mod tests {
         let intel = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R)\n";
         let (family, model) = (6, 143);
         assert_eq!(
-            CpuIdentity::from_cpuinfo(intel),
-            CpuIdentity::Intel { family, model }
+            CpuModel::from_cpuinfo(intel),
+            CpuModel::Intel { family, model }
         );
         let arm =
             "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\n";
+        assert_eq!(CpuModel::from_cpuinfo(arm), CpuModel::Arm { part: 0xd0c });
         assert_eq!(
-            CpuIdentity::from_cpuinfo(arm),
-            CpuIdentity::Arm { part: 0xd0c }
-        );
-        assert_eq!(
-            CpuIdentity::from_cpuinfo(""),
-            CpuIdentity::Other("unknown".into())
+            CpuModel::from_cpuinfo(""),
+            CpuModel::Other("unknown".into())
         );
     }
 
     #[test]
     fn the_configuration_takes_precedence_over_the_table() {
-        let unknown = CpuIdentity::Other("new".into());
+        let unknown = CpuModel::Other("new".into());
         let overrides = CounterEventCodes {
             load_walk_cycles: Some(0x1008),
             ..CounterEventCodes::default()
         };
-        let set = choose_events(&unknown, overrides).expect("the configuration names the events");
+        let set =
+            choose_walk_events(&unknown, overrides).expect("the configuration names the events");
         assert_eq!((set.walks, set.is_estimate()), ((0x1008, None), false));
         let half = CounterEventCodes {
             cycles: Some(0x3c),
             ..CounterEventCodes::default()
         };
         let incomplete = Err(CountersUnavailable::IncompleteOverride);
-        assert_eq!(choose_events(&unknown, half), incomplete);
+        assert_eq!(choose_walk_events(&unknown, half), incomplete);
     }
 }

@@ -35,7 +35,7 @@ pub struct OverheadMeter {
 impl OverheadMeter {
     /// The overhead since the last call; `None` if nothing was counted. Threads that ended since
     /// then are lost from it; new threads count from their start.
-    pub fn update(
+    pub fn overhead_since_last_counts(
         &mut self,
         now: ThreadCounts,
         events: &WalkEventSet,

@@ -57,14 +57,14 @@ impl PerfCounters {
             events,
             threads: BTreeMap::new(),
         };
-        source.open_new_threads()?;
+        source.open_groups_of_new_threads()?;
         Ok(source)
     }
 
     /// Counts of all threads. The events are loads, stores if they are counted separately, and
     /// cycles.
     pub fn read_counts(&mut self) -> Result<ThreadCounts> {
-        self.open_new_threads()?;
+        self.open_groups_of_new_threads()?;
         let read = self.threads.iter_mut().filter_map(|(thread, group)| {
             let mut bytes = [0u8; 8 * 8];
             let length = group.leader.read(&mut bytes).ok()?;
@@ -73,7 +73,7 @@ impl PerfCounters {
         Ok(read.collect())
     }
 
-    fn open_new_threads(&mut self) -> Result<()> {
+    fn open_groups_of_new_threads(&mut self) -> Result<()> {
         let tasks = read_proc_entry(self.pid, Process::tasks)?.flatten();
         let there: Vec<u32> = tasks.map(|task| task.tid.unsigned_abs()).collect();
         self.threads.retain(|thread, _| there.contains(thread));
@@ -85,7 +85,7 @@ impl PerfCounters {
             if self.threads.contains_key(&thread) {
                 continue;
             }
-            match self.open_group(thread) {
+            match self.open_event_group(thread) {
                 Ok(group) => drop(self.threads.insert(thread, group)),
                 // The thread has just ended.
                 Err(Errno::ESRCH) => {}
@@ -94,15 +94,15 @@ impl PerfCounters {
             }
         }
         match refused.filter(|_| self.threads.is_empty()) {
-            Some(errno) => Err(LinuxError::call("counting hardware events")(errno)),
+            Some(errno) => Err(LinuxError::wrap_errno("counting hardware events")(errno)),
             None => Ok(()),
         }
     }
 
-    fn open_group(&self, thread: u32) -> Result<ThreadEventGroup, Errno> {
+    fn open_event_group(&self, thread: u32) -> Result<ThreadEventGroup, Errno> {
         let (first, others) = self.events.split_first().ok_or(Errno::EINVAL)?;
-        let leader = open_event(*first, thread, -1)?;
-        let follow = |event: &PerfEvent| open_event(*event, thread, leader.as_raw_fd());
+        let leader = open_perf_event(*first, thread, -1)?;
+        let follow = |event: &PerfEvent| open_perf_event(*event, thread, leader.as_raw_fd());
         Ok(ThreadEventGroup {
             _others: others.iter().map(follow).collect::<Result<_, _>>()?,
             leader: leader.into(),
@@ -110,7 +110,7 @@ impl PerfCounters {
     }
 }
 
-fn open_event(event: PerfEvent, thread: u32, group: i32) -> Result<OwnedFd, Errno> {
+fn open_perf_event(event: PerfEvent, thread: u32, group: i32) -> Result<OwnedFd, Errno> {
     let mut attributes = perf_event_attr {
         type_: event.kind,
         size: u32::try_from(size_of::<perf_event_attr>()).unwrap_or(u32::MAX),

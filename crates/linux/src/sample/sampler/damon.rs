@@ -18,24 +18,24 @@
 //! It costs two page-table walks per region and sampling interval in the kernel thread. In the
 //! manager it costs two file writes per region before the window and three file reads after it.
 
+mod damon_session;
+mod damon_sessions;
 mod error;
 mod kdamond;
-mod session;
-mod sessions;
-mod sysfs;
+mod sysfs_dir;
 #[cfg(test)]
 mod tests;
 
+pub(super) use damon_sessions::DamonSessions;
 pub use error::DamonError;
-pub(super) use sessions::DamonSessions;
 
+use damon_session::DamonSession;
 use error::DamonResult;
 use hawkeye_policy::RegionAddr;
 use kdamond::Kdamond;
-use session::DamonSession;
 use std::path::PathBuf;
 use std::time::Duration;
-use sysfs::SysfsDir;
+use sysfs_dir::SysfsDir;
 
 /// Most 2 MiB regions in one session (8 GiB): the kernel keeps one sysfs directory for each, and
 /// one more for each result.
@@ -58,25 +58,30 @@ impl Default for Damon {
 impl Damon {
     /// Starts to monitor `regions` of process `pid` (ascending, at least one, at most
     /// [`MAX_REGIONS`]) for one window of this length, but at least 20 ms.
-    pub fn start(
+    pub fn start_session(
         &self,
         pid: u32,
         regions: &[RegionAddr],
         length: Duration,
     ) -> DamonResult<DamonSession> {
-        DamonSession::start(Kdamond::claim(&self.kdamonds()?)?, pid, regions, length)
+        DamonSession::start(
+            Kdamond::claim_and_mark(&self.kdamonds_dir()?)?,
+            pid,
+            regions,
+            length,
+        )
     }
 
     /// Stops the session that a killed manager left behind; returns whether there was one. Sessions
     /// of a live manager and kdamonds of other programs stay.
-    pub fn stop_leftover(&self) -> DamonResult<bool> {
-        match Kdamond::take_abandoned(&self.kdamonds()?)? {
-            Some(mut kdamond) => kdamond.release().map(|()| true),
+    pub fn stop_leftover_session(&self) -> DamonResult<bool> {
+        match Kdamond::take_over_abandoned(&self.kdamonds_dir()?)? {
+            Some(mut kdamond) => kdamond.stop_and_remove().map(|()| true),
             None => Ok(false),
         }
     }
 
-    fn kdamonds(&self) -> DamonResult<SysfsDir> {
+    fn kdamonds_dir(&self) -> DamonResult<SysfsDir> {
         let path = self.admin.join("kdamonds");
         match path.is_dir() {
             true => Ok(SysfsDir(path)),

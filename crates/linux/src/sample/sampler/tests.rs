@@ -3,7 +3,7 @@
 use super::*;
 use crate::own_memory::OwnMemory;
 use crate::promote::target_call::TargetCalls;
-use crate::sample::page_tables::PageTableReader;
+use crate::sample::page_table_reader::PageTableReader;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
 use nix::sys::mman::{MmapAdvise, mlock};
 use std::ops::Range;
@@ -15,7 +15,7 @@ fn locked_memory_is_not_taken_for_hot() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
-    let tables = PageTableReader::load().expect("the BPF programs load");
+    let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
     let mut calls = TargetCalls::default();
     calls.start_idle_helper().expect("a helper starts");
     let memory = OwnMemory::map(((REGIONS + 1) * HUGE_PAGE_BYTES) as usize);
@@ -54,7 +54,7 @@ fn locked_memory_is_not_taken_for_hot() {
     let mut member = member.expect("this process can be managed");
     let bound = sampler.bind(member.handle.id);
     bound.expect("the programs bind to the process");
-    let mut slice = ProcessSlice {
+    let mut slice = ProcessWorkSlice {
         member: &mut member,
         calls: &mut calls,
         deadline: Instant::now() + Duration::from_secs(60),

@@ -1,5 +1,5 @@
 use super::*;
-use hawkeye_linux::sample::counters::events::choose_events;
+use hawkeye_linux::sample::counters::events::choose_walk_events;
 use hawkeye_policy::TranslationOverheadSource;
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ const EPYC: &str =
     "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC 7763\n";
 
 fn events(cpuinfo: &str) -> WalkEventSet {
-    let cpu = CpuIdentity::from_cpuinfo(cpuinfo);
-    choose_events(&cpu, CounterEventCodes::default()).expect("the processor is in the table")
+    let cpu = CpuModel::from_cpuinfo(cpuinfo);
+    choose_walk_events(&cpu, CounterEventCodes::default()).expect("the processor is in the table")
 }
 
 /// Readings by name, with CPU time of which `user_share` is in user mode.
@@ -20,7 +20,7 @@ fn readings(name: &str, user_share: f64) -> CounterReadings {
     let mut cpu_s = 0.0;
     let reader = || {
         cpu_s += 10.0;
-        let cpu = ResourceUse {
+        let cpu = CpuTimeAndFaults {
             user_s: cpu_s * user_share,
             system_s: cpu_s * (1.0 - user_share),
             minor_faults: 0,

@@ -7,7 +7,7 @@ use crate::live::programs::program_launcher::{is_manager_process, process_name};
 use crate::live::programs::{
     RunningProcess, create_temporary_folder, poll_for_answer, redirect_streams_to_null,
 };
-use hawkeye_linux::processes::process::{cpu_time, process_and_descendants};
+use hawkeye_linux::processes::process::{cpu_time, pids_of_process_and_descendants};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::ffi::OsString;
@@ -109,12 +109,12 @@ impl RunningDaemon {
     fn start() -> BenchResult<Self> {
         let folder = create_temporary_folder()?;
         let config = folder.path().join("hawkeye.toml");
-        std::fs::write(&config, DAEMON_CONFIG).map_err(LinuxError::file("writing", &config))?;
+        std::fs::write(&config, DAEMON_CONFIG).map_err(LinuxError::wrap_io_error("writing", &config))?;
         let product = find_hawkeye_program()?;
         let mut command = Command::new(&product);
         command.args(["daemon".as_ref(), "--config".as_ref(), config.as_os_str()]);
         redirect_streams_to_null(&mut command);
-        hawkeye_linux::stop::unblock_signals(&mut command);
+        hawkeye_linux::stop_signals::unblock_signals_in_child(&mut command);
         let mut process = RunningProcess::start(&mut command, Signal::SIGTERM)?;
         process.wait_until_listening("the daemon", AT_MOST, || {
             let mut status = Command::new(&product);
@@ -130,16 +130,17 @@ impl RunningDaemon {
 
 /// CPU time of a process and its helpers.
 pub(super) fn manager_family_cpu_time(manager: u32) -> Duration {
-    let family = process_and_descendants(manager).filter(|pid| is_manager_process(*pid));
+    let family = pids_of_process_and_descendants(manager).filter(|pid| is_manager_process(*pid));
     family.filter_map(|pid| cpu_time(pid).ok()).sum()
 }
 
 /// The `hawkeye run` that started a program, if one did: the program is that process or one of its
 /// descendants.
 pub(super) fn find_launching_manager(pid: u32) -> Option<u32> {
-    let mut ours = process_and_descendants(std::process::id());
+    let mut ours = pids_of_process_and_descendants(std::process::id());
     ours.find(|ours| {
-        process_name(*ours) == "hawkeye" && process_and_descendants(*ours).any(|it| it == pid)
+        process_name(*ours) == "hawkeye"
+            && pids_of_process_and_descendants(*ours).any(|it| it == pid)
     })
 }
 

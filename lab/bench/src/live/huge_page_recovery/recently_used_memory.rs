@@ -4,7 +4,7 @@
 use crate::live::prelude::*;
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::sample::clear_refs;
-use hawkeye_linux::sample::page_tables::{BoundTarget, PageTableReader, WalkDetail};
+use hawkeye_linux::sample::page_table_reader::{PageTableReader, ProcessBpfLinks, WalkDetail};
 use hawkeye_policy::RegionSample;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
@@ -18,7 +18,7 @@ const TURNS: usize = 24;
 
 pub(super) struct RecentlyUsedMemory {
     tables: PageTableReader,
-    target: BoundTarget,
+    target: ProcessBpfLinks,
     ranges: Vec<Range<u64>>,
     touched: BTreeMap<RegionAddr, u64>,
 }
@@ -27,9 +27,9 @@ impl RecentlyUsedMemory {
     /// Clears access bits before each turn, by the kernel's own interface, not the manager's. Huge
     /// regions are left out: one bit does not show how much of them is used.
     pub(super) fn sample_process(program: &mut dyn MeasuredProgram) -> BenchResult<Self> {
-        let tables = PageTableReader::load()?;
-        let target = tables.bind(program.pid())?;
-        let ranges = mappings::eligible_ranges(&tables.list_mappings(&target)?).ranges;
+        let tables = PageTableReader::load_bpf_programs()?;
+        let target = tables.bind_to_process(program.pid())?;
+        let ranges = mappings::collect_eligible_ranges(&tables.list_mappings(&target)?).ranges;
         let mut in_use = Self {
             tables,
             target,
@@ -37,7 +37,7 @@ impl RecentlyUsedMemory {
             touched: BTreeMap::new(),
         };
         for _ in 0..TURNS {
-            clear_refs::clear_access_bits(program.pid())?;
+            clear_refs::clear_access_bits_of_process(program.pid())?;
             measure_turn(program, WITHIN)?;
             let regions = in_use.walk_regions(WalkDetail::Regions)?;
             for seen in regions.iter().filter(|region| !region.is_huge()) {
@@ -68,7 +68,7 @@ impl RecentlyUsedMemory {
         let mut found = Vec::new();
         let (target, ranges) = (&self.target, &self.ranges);
         self.tables
-            .walk(target, ranges, detail, &mut found, |_| {})?;
+            .walk_ranges(target, ranges, detail, &mut found, |_| {})?;
         if detail == WalkDetail::HugeOnly {
             found.retain(RegionSample::is_huge);
         }
@@ -90,7 +90,7 @@ fn read_byte_of_every_page(pid: u32, regions: impl Iterator<Item = RegionAddr>) 
             .collect();
         let mut local = [IoSliceMut::new(&mut bytes)];
         process_vm_readv(Pid::from_raw(pid as i32), &mut local, &pages)
-            .map_err(LinuxError::call("process_vm_readv"))?;
+            .map_err(LinuxError::wrap_errno("process_vm_readv"))?;
     }
     Ok(())
 }

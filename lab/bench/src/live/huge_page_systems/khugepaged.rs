@@ -67,7 +67,8 @@ pub(super) struct KhugepagedTotals {
 impl KhugepagedTotals {
     pub(super) fn read_totals() -> BenchResult<Self> {
         let file = Path::new(THP_DIR).join("khugepaged/pages_collapsed");
-        let collapsed = fs::read_to_string(&file).map_err(LinuxError::file("reading", &file))?;
+        let collapsed =
+            fs::read_to_string(&file).map_err(LinuxError::wrap_io_error("reading", &file))?;
         Ok(Self {
             collapsed: collapsed.trim().parse().unwrap_or(0),
             cpu: find_khugepaged_pid().map_or(Ok(Duration::ZERO), cpu_time)?,

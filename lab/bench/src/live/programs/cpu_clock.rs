@@ -28,7 +28,7 @@ impl ProgramCpuClock {
         let clock = clock_getcpuclockid(Pid::from_raw(pid as i32));
         Ok(Self {
             pid,
-            process: clock.map_err(LinuxError::call(READING))?,
+            process: clock.map_err(LinuxError::wrap_errno(READING))?,
             in_one_thread: program.works_in_one_thread(),
         })
     }
@@ -42,7 +42,7 @@ impl ProgramCpuClock {
             all: self
                 .process
                 .now()
-                .map_err(LinuxError::call(READING))?
+                .map_err(LinuxError::wrap_errno(READING))?
                 .into(),
             threads,
         })
@@ -72,7 +72,7 @@ impl CpuTimeReading {
 
 fn cpu_time_by_thread(pid: u32) -> BenchResult<BTreeMap<String, Duration>> {
     let folder = format!("/proc/{pid}/task");
-    let all = fs::read_dir(&folder).map_err(LinuxError::file("reading", &folder))?;
+    let all = fs::read_dir(&folder).map_err(LinuxError::wrap_io_error("reading", &folder))?;
     let of = |task: std::io::Result<fs::DirEntry>| {
         let task = task.ok()?;
         let line = fs::read_to_string(task.path().join("schedstat")).ok()?;
@@ -123,8 +123,9 @@ mod tests {
         let (sender, receiver) = std::sync::mpsc::channel();
         let asleep = std::thread::spawn(move || {
             let thread = nix::unistd::gettid().to_string();
-            while hawkeye_linux::processes::process::thread_cpu_time() < Duration::from_millis(40) {
-            }
+            while hawkeye_linux::processes::process::calling_thread_cpu_time()
+                < Duration::from_millis(40)
+            {}
             sender.send(thread).expect("is received");
             std::thread::park();
         });

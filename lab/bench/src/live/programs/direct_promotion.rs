@@ -63,7 +63,7 @@ pub fn huge_memory_percent(pid: u32) -> BenchResult<f64> {
 }
 
 fn eligible_present_regions(pid: u32) -> BenchResult<Vec<RegionSample>> {
-    let eligible = mappings::eligible_ranges(&pagemap::read_mappings(pid)?);
+    let eligible = mappings::collect_eligible_ranges(&pagemap::read_mappings_from_smaps(pid)?);
     let mut regions = pagemap::read_population(pid, &eligible.ranges)?;
     regions.extend(pagemap::read_population(
         pid,
@@ -75,7 +75,8 @@ fn eligible_present_regions(pid: u32) -> BenchResult<Vec<RegionSample>> {
 /// The manager skips such memory, for example PostgreSQL's buffers.
 fn shared_anonymous_regions(pid: u32) -> BenchResult<Vec<Range<u64>>> {
     let path = format!("/proc/{pid}/maps");
-    let maps = std::fs::read_to_string(&path).map_err(LinuxError::file("reading", &path))?;
+    let maps =
+        std::fs::read_to_string(&path).map_err(LinuxError::wrap_io_error("reading", &path))?;
     Ok(maps
         .lines()
         .filter_map(parse_shared_anonymous_regions)
@@ -96,7 +97,7 @@ fn parse_shared_anonymous_regions(line: &str) -> Option<Range<u64>> {
         flags: 0,
         file_backed: true,
     };
-    Some(mapping.whole_regions()).filter(|regions| !regions.is_empty())
+    Some(mapping.range_of_whole_regions()).filter(|regions| !regions.is_empty())
 }
 
 #[cfg(test)]

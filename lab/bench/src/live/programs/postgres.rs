@@ -18,7 +18,7 @@ use super::reporting_program::{
 use super::running_process::{RunningProcess, poll_for_answer, run_for_successful_stdout};
 use crate::live::prelude::*;
 use cluster::PostgresCluster;
-use hawkeye_linux::fields::field_value;
+use hawkeye_linux::name_value_lines::find_value_by_name;
 
 /// Size of the table and the index for one pgbench scale unit: 100,000 rows.
 const SCALE_BYTES: u64 = 15 << 20;
@@ -99,9 +99,10 @@ fn wait_until_mapped(pid: u32, bytes: u64) -> BenchResult<()> {
     let path = format!("/proc/{pid}/status");
     let mut mapped = 0;
     let waiting = || {
-        let status = std::fs::read_to_string(&path).map_err(LinuxError::file("reading", &path))?;
-        let kib =
-            field_value(&status, "RssShmem").and_then(|kib| kib.strip_suffix(" kB")?.parse().ok());
+        let status =
+            std::fs::read_to_string(&path).map_err(LinuxError::wrap_io_error("reading", &path))?;
+        let kib = find_value_by_name(&status, "RssShmem")
+            .and_then(|kib| kib.strip_suffix(" kB")?.parse().ok());
         mapped = kib.map_or(0, |kib: u64| kib << 10);
         Ok((mapped >= bytes / 100 * MAPPED_PERCENT).then_some(()))
     };

@@ -1,6 +1,6 @@
 //! How programs are started: directly, or by `hawkeye run`.
 
-use hawkeye_linux::processes::process::process_and_descendants;
+use hawkeye_linux::processes::process::pids_of_process_and_descendants;
 use nix::sys::signal::Signal;
 use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};
@@ -82,7 +82,7 @@ pub(in crate::live) fn managed_program_pid(pid: u32) -> u32 {
     if !is_manager_process(pid) {
         return pid;
     }
-    let mut family = process_and_descendants(pid);
+    let mut family = pids_of_process_and_descendants(pid);
     family.find(|pid| !is_manager_process(*pid)).unwrap_or(pid)
 }
 

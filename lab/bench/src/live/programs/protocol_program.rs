@@ -37,7 +37,7 @@ pub(super) fn start_workload_program(
 
 pub(super) fn command_with_unblocked_signals(program: impl AsRef<OsStr>) -> Command {
     let mut command = command_through_launcher(program);
-    hawkeye_linux::stop::unblock_signals(&mut command);
+    hawkeye_linux::stop_signals::unblock_signals_in_child(&mut command);
     command
 }
 

@@ -95,7 +95,7 @@ fn install_duckdb_if_missing() -> BenchResult<()> {
         return Ok(());
     }
     eprintln!("hawkeye-lab: DuckDB is missing; installing it into {FROM_PYPI} (pip)");
-    std::fs::create_dir_all(folder).map_err(LinuxError::file("creating", folder))?;
+    std::fs::create_dir_all(folder).map_err(LinuxError::wrap_io_error("creating", folder))?;
     let mut pip = Command::new(INTERPRETER);
     pip.args(["-m", "pip", "install", "--quiet", "--only-binary", ":all:"])
         .args(["--root-user-action", "ignore", "--target", FROM_PYPI])

@@ -1,7 +1,7 @@
 //! Running programs that others wrote.
 
 use crate::error::{BenchError, BenchResult, bail};
-use hawkeye_linux::stop::unblock_signals;
+use hawkeye_linux::stop_signals::unblock_signals_in_child;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -16,7 +16,7 @@ pub(in crate::live) struct RunningProcess {
 
 impl RunningProcess {
     pub(in crate::live) fn start(command: &mut Command, ended_by: Signal) -> BenchResult<Self> {
-        unblock_signals(command);
+        unblock_signals_in_child(command);
         let failed = BenchError::start_error_mapper(command);
         let child = command.spawn().map_err(failed)?;
         Ok(Self { child, ended_by })

@@ -1,13 +1,13 @@
 use super::*;
-use crate::sample::counters::events::{CounterEventCodes, CpuIdentity, choose_events};
+use crate::sample::counters::events::{CounterEventCodes, CpuModel, choose_walk_events};
 use proptest::prelude::*;
 
-fn events(cpu: &CpuIdentity) -> WalkEventSet {
-    choose_events(cpu, CounterEventCodes::default()).expect("the processor is in the table")
+fn events(cpu: &CpuModel) -> WalkEventSet {
+    choose_walk_events(cpu, CounterEventCodes::default()).expect("the processor is in the table")
 }
 
 fn intel(model: u32) -> WalkEventSet {
-    events(&CpuIdentity::Intel { family: 6, model })
+    events(&CpuModel::Intel { family: 6, model })
 }
 
 fn counts(loads: u64, stores: u64, cycles: u64) -> EventCounts {
@@ -26,7 +26,7 @@ fn percent(overhead: Option<TranslationOverhead>) -> Option<f64> {
 
 /// The lower bound, the overhead and the upper bound of a first reading.
 fn bounds<const N: usize>(threads: [(u32, EventCounts); N], events: &WalkEventSet) -> [f64; 3] {
-    let overhead = OverheadMeter::default().update(threads.into(), events);
+    let overhead = OverheadMeter::default().overhead_since_last_counts(threads.into(), events);
     let overhead = overhead.expect("the overhead was measured");
     [
         overhead.low_percent,
@@ -39,12 +39,18 @@ fn bounds<const N: usize>(threads: [(u32, EventCounts); N], events: &WalkEventSe
 fn threads_come_and_go_and_their_ids_are_used_again() {
     let (mut meter, skylake) = (OverheadMeter::default(), intel(0x55));
     let first = [(1, counts(0, 0, 1000)), (2, counts(500, 0, 1000))];
-    meter.update(first.into(), &skylake);
+    meter.overhead_since_last_counts(first.into(), &skylake);
     let now = [(1, counts(100, 0, 2000)), (3, counts(400, 0, 1000))];
-    assert_eq!(percent(meter.update(now.into(), &skylake)), Some(25.0));
+    assert_eq!(
+        percent(meter.overhead_since_last_counts(now.into(), &skylake)),
+        Some(25.0)
+    );
     // Thread 1 is another thread now.
     let again = [(1, counts(10, 0, 100))];
-    assert_eq!(percent(meter.update(again.into(), &skylake)), Some(10.0));
+    assert_eq!(
+        percent(meter.overhead_since_last_counts(again.into(), &skylake)),
+        Some(10.0)
+    );
 }
 
 #[test]
@@ -61,7 +67,7 @@ fn multiplexed_counters_are_scaled() {
 #[test]
 fn counted_walks_are_an_estimate() {
     let (family, model) = (0x19, 0x01);
-    let zen = events(&CpuIdentity::Amd { family, model });
+    let zen = events(&CpuModel::Amd { family, model });
     assert_eq!(bounds([(1, counts(4, 0, 1000))], &zen), [7.0, 14.0, 28.0]);
 }
 
@@ -73,7 +79,7 @@ fn overhead_follows_a_recording_of_counters() {
     let mut meter = OverheadMeter::default();
     let series: Vec<_> = recorded
         .into_iter()
-        .map(|read| percent(meter.update(read, &intel(0x3f))))
+        .map(|read| percent(meter.overhead_since_last_counts(read, &intel(0x3f))))
         .collect();
     let expected = [Some(39.0), Some(40.0), Some(12.0), None, Some(2.0)];
     assert_eq!(series, expected);
@@ -90,7 +96,7 @@ proptest! {
                 loads: loads.into(), stores: stores.into(), cycles: cycles.into(),
                 enabled_ns: enabled.into(), running_ns: running.into(),
             })).collect();
-            if let Some(o) = meter.update(read, &intel(0x55)) {
+            if let Some(o) = meter.overhead_since_last_counts(read, &intel(0x55)) {
                 prop_assert!((0.0..=100.0).contains(&o.percent), "{:?}", o);
                 prop_assert!(o.low_percent <= o.percent && o.percent <= o.high_percent, "{:?}", o);
             }

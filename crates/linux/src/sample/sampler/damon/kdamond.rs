@@ -1,7 +1,7 @@
 //! The one kdamond (kernel thread of DAMON) that a session configures, through sysfs.
 
 use super::error::{DamonError, DamonResult, OPERATIONS};
-use super::sysfs::SysfsDir;
+use super::sysfs_dir::SysfsDir;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use std::fs;
 use std::io::ErrorKind;
@@ -14,7 +14,7 @@ pub(super) const SAMPLES: u32 = 20;
 /// DAMON refuses fewer pieces (`damon_set_attrs` in `mm/damon/core.c`).
 const MIN_PIECES: usize = 3;
 
-/// Where a session leaves its mark, below `kdamonds`: an interval that `fvaddr` does not use.
+/// Where a session leaves its mark, below `kdamonds_dir`: an interval that `fvaddr` does not use.
 pub(super) const MARKED_FILE: &str = "0/contexts/0/monitoring_attrs/intervals/update_us";
 /// Upper half of the mark, "HAWK"; the lower half is the manager's pid.
 pub(super) const OWNER_MARK: u64 = 0x4841_574b << 32;
@@ -35,20 +35,22 @@ pub(super) struct Kdamond {
 
 impl Kdamond {
     /// Creates a kdamond and sets the manager's mark on it, if there is none at all.
-    pub(super) fn claim(kdamonds: &SysfsDir) -> DamonResult<Self> {
+    pub(super) fn claim_and_mark(kdamonds: &SysfsDir) -> DamonResult<Self> {
         let count = kdamonds.read_number("nr_kdamonds")?;
         if count != 0 {
             let path = kdamonds.path("nr_kdamonds");
             return Err(DamonError::InUse { path, count });
         }
-        kdamonds.write("nr_kdamonds", 1)?;
+        kdamonds.write_value("nr_kdamonds", 1)?;
         let kdamond = Self {
             kdamonds: kdamonds.clone(),
             released: false,
         };
-        kdamond.kdamond_dir().write("contexts/nr_contexts", 1)?;
+        kdamond
+            .kdamond_dir()
+            .write_value("contexts/nr_contexts", 1)?;
         let mark = OWNER_MARK | u64::from(std::process::id());
-        kdamond.kdamonds.write(MARKED_FILE, mark)?;
+        kdamond.kdamonds.write_value(MARKED_FILE, mark)?;
         Ok(kdamond)
     }
 
@@ -66,17 +68,17 @@ impl Kdamond {
 
     /// Whether the kdamond monitors: it stops by itself when its target exits.
     fn is_running(&self) -> DamonResult<bool> {
-        Ok(self.kdamond_dir().read("state")? != "off")
+        Ok(self.kdamond_dir().read_value("state")? != "off")
     }
 
     /// Whether the kernel's DAMON can do what a session needs.
     pub(super) fn check_features(&self) -> DamonResult<()> {
-        let offered = self.context_dir().read("avail_operations")?;
+        let offered = self.context_dir().read_value("avail_operations")?;
         if !offered.split_whitespace().any(|name| name == OPERATIONS) {
             let path = self.context_dir().path("avail_operations");
             return Err(DamonError::NoVirtualAddresses { path, offered });
         }
-        self.context_dir().write("schemes/nr_schemes", 1)?;
+        self.context_dir().write_value("schemes/nr_schemes", 1)?;
         let results = self.results_dir().0;
         match results.is_dir() {
             true => Ok(()),
@@ -84,43 +86,43 @@ impl Kdamond {
         }
     }
 
-    pub(super) fn configure(
+    pub(super) fn configure_monitoring(
         &self,
         pid: u32,
         regions: &[RegionAddr],
         sampling: Duration,
     ) -> DamonResult<()> {
         let pieces = monitored_ranges(regions);
-        self.context_dir().write("operations", OPERATIONS)?;
+        self.context_dir().write_value("operations", OPERATIONS)?;
         let attributes = self.context_dir().subdir("monitoring_attrs");
         // The kernel counts whole microseconds.
         let sample_us = sampling.as_micros();
-        attributes.write("intervals/sample_us", sample_us)?;
-        attributes.write("intervals/aggr_us", sample_us * u128::from(SAMPLES))?;
-        attributes.write("nr_regions/min", pieces.len())?;
-        attributes.write("nr_regions/max", pieces.len())?;
+        attributes.write_value("intervals/sample_us", sample_us)?;
+        attributes.write_value("intervals/aggr_us", sample_us * u128::from(SAMPLES))?;
+        attributes.write_value("nr_regions/min", pieces.len())?;
+        attributes.write_value("nr_regions/max", pieces.len())?;
         let targets = self.context_dir().subdir("targets");
-        targets.write("nr_targets", 1)?;
-        targets.write("0/pid_target", pid)?;
+        targets.write_value("nr_targets", 1)?;
+        targets.write_value("0/pid_target", pid)?;
         let regions = targets.subdir("0/regions");
-        regions.write("nr_regions", pieces.len())?;
+        regions.write_value("nr_regions", pieces.len())?;
         for (index, piece) in pieces.iter().enumerate() {
-            regions.write(&format!("{index}/start"), piece.start)?;
-            regions.write(&format!("{index}/end"), piece.end)?;
+            regions.write_value(&format!("{index}/start"), piece.start)?;
+            regions.write_value(&format!("{index}/end"), piece.end)?;
         }
         // One scheme that only lists every region: without one, sysfs shows no counts.
         let scheme = self.context_dir().subdir("schemes/0");
-        scheme.write("action", "stat")?;
+        scheme.write_value("action", "stat")?;
         let most = u64::from(u32::MAX);
         for (what, max) in [("sz", u64::MAX), ("nr_accesses", most), ("age", most)] {
-            scheme.write(&format!("access_pattern/{what}/min"), 0)?;
-            scheme.write(&format!("access_pattern/{what}/max"), max)?;
+            scheme.write_value(&format!("access_pattern/{what}/min"), 0)?;
+            scheme.write_value(&format!("access_pattern/{what}/max"), max)?;
         }
         Ok(())
     }
 
-    pub(super) fn start(&self, pid: u32) -> DamonResult<()> {
-        let on = self.kdamond_dir().write("state", "on");
+    pub(super) fn start_monitoring(&self, pid: u32) -> DamonResult<()> {
+        let on = self.kdamond_dir().write_value("state", "on");
         on.map_err(|error| match error {
             DamonError::Io { path, source, .. } if source.kind() == ErrorKind::ResourceBusy => {
                 DamonError::Exclusive(path)
@@ -138,7 +140,7 @@ impl Kdamond {
     /// Requests the regions of the window that ends next, waits for its end, and reads them.
     pub(super) fn read_results_at_window_end(&self, pid: u32) -> DamonResult<Vec<RangeHits>> {
         let dir = self.kdamond_dir();
-        let requested = dir.write("state", "update_schemes_tried_regions");
+        let requested = dir.write_value("state", "update_schemes_tried_regions");
         if !self.is_running()? {
             return Err(DamonError::Stopped(pid));
         }
@@ -164,33 +166,35 @@ impl Kdamond {
     }
 
     /// Takes over the kdamond of a dead manager, if there is one.
-    pub(super) fn take_abandoned(kdamonds: &SysfsDir) -> DamonResult<Option<Self>> {
+    pub(super) fn take_over_abandoned(kdamonds: &SysfsDir) -> DamonResult<Option<Self>> {
         let count: u32 = kdamonds.read_number("nr_kdamonds")?;
-        let abandoned = count == 1 && owner_pid(kdamonds).is_some_and(|pid| !process_exists(pid));
+        let abandoned =
+            count == 1 && read_owner_pid(kdamonds).is_some_and(|pid| !process_exists(pid));
         Ok(abandoned.then(|| Self {
             kdamonds: kdamonds.clone(),
             released: false,
         }))
     }
 
-    pub(super) fn release(&mut self) -> DamonResult<()> {
+    pub(super) fn stop_and_remove(&mut self) -> DamonResult<()> {
         self.released = true;
         if self.is_running()? {
             // It may stop by itself, with its target, before this write arrives.
-            let stopped = self.kdamond_dir().write("state", "off");
+            let stopped = self.kdamond_dir().write_value("state", "off");
             if self.is_running()? {
                 stopped?;
             }
         }
-        self.kdamonds.write("nr_kdamonds", 0)
+        self.kdamonds.write_value("nr_kdamonds", 0)
     }
 }
 
 impl Drop for Kdamond {
     fn drop(&mut self) {
         if !self.released {
-            // No caller could handle the error; `stop_leftover` finds the kdamond by its mark.
-            let _ = self.release();
+            // No caller could handle the error; `stop_leftover_session` finds the kdamond by its
+            // mark.
+            let _ = self.stop_and_remove();
         }
     }
 }
@@ -216,7 +220,7 @@ pub(super) fn process_exists(pid: u32) -> bool {
 }
 
 /// Pid of the manager that configured the first kdamond, if a session did.
-fn owner_pid(kdamonds: &SysfsDir) -> Option<u32> {
+fn read_owner_pid(kdamonds: &SysfsDir) -> Option<u32> {
     let update_us: u64 = kdamonds.read_number(MARKED_FILE).ok()?;
     u32::try_from(update_us ^ OWNER_MARK).ok()
 }

@@ -92,14 +92,14 @@ fn four() -> [RegionAddr; 4] {
 }
 
 fn start(fake: &FakeDamon) -> DamonResult<DamonSession> {
-    fake.damon().start(123, &four(), WINDOW)
+    fake.damon().start_session(123, &four(), WINDOW)
 }
 
 #[test]
 fn missing_features_are_named_and_no_session_stays() {
     let admin = "/nonexistent".into();
     let nowhere = Damon { admin };
-    let started = nowhere.start(1, &four(), WINDOW);
+    let started = nowhere.start_session(1, &four(), WINDOW);
     assert!(matches!(started, Err(DamonError::Absent(_))));
 
     let fake = FakeDamon::new();
@@ -131,7 +131,12 @@ fn kdamonds_of_other_programs_stay() {
     fake.set("kdamonds/0/state", "on\n");
     let started = start(&fake);
     assert!(matches!(started, Err(DamonError::InUse { count: 2, .. })));
-    assert!(!fake.damon().stop_leftover().expect("the state can be read"));
+    assert!(
+        !fake
+            .damon()
+            .stop_leftover_session()
+            .expect("the state can be read")
+    );
     assert_eq!(fake.get("kdamonds/nr_kdamonds"), "2");
     assert_eq!(fake.get("kdamonds/0/state"), "on");
 }
@@ -182,7 +187,7 @@ fn a_dropped_session_removes_its_kdamond() {
 fn a_failed_start_names_the_file_and_removes_its_kdamond() {
     let fake = FakeDamon::new();
     let five = [1, 2, 3, 4, 5].map(region_at_index);
-    let started = fake.damon().start(1, &five, WINDOW);
+    let started = fake.damon().start_session(1, &five, WINDOW);
     let words = started
         .expect_err("the fifth folder cannot be written")
         .to_string();
@@ -195,7 +200,9 @@ fn a_failed_start_names_the_file_and_removes_its_kdamond() {
 fn a_window_without_results_is_an_error() {
     let fake = FakeDamon::new();
     let shorter_than_the_shortest = Duration::from_millis(5);
-    let session = fake.damon().start(123, &four(), shorter_than_the_shortest);
+    let session = fake
+        .damon()
+        .start_session(123, &four(), shorter_than_the_shortest);
     let finished = session.expect("the session starts").finish();
     let Err(DamonError::TooSlow { window, regions }) = finished else {
         panic!("it must be too slow");
@@ -207,7 +214,11 @@ fn a_window_without_results_is_an_error() {
 #[test]
 fn only_a_dead_managers_kdamond_is_stopped() {
     let fake = FakeDamon::new();
-    let stopped = || fake.damon().stop_leftover().expect("the state can be read");
+    let stopped = || {
+        fake.damon()
+            .stop_leftover_session()
+            .expect("the state can be read")
+    };
     let mark = format!("kdamonds/{MARKED_FILE}");
     let session = start(&fake).expect("the session starts");
     assert!(!stopped(), "the session of a live manager stays");

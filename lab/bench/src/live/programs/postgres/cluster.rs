@@ -99,7 +99,7 @@ impl PostgresCluster {
     fn initialize_cluster(&self) -> BenchResult<()> {
         let folder = self.folder.path();
         if let Some(user) = &self.user {
-            chown(folder, Some(user.uid), Some(user.gid)).map_err(LinuxError::call(
+            chown(folder, Some(user.uid), Some(user.gid)).map_err(LinuxError::wrap_errno(
                 "changing the owner of PostgreSQL's folder",
             ))?;
         }

@@ -1,0 +1,142 @@
+//! Finds the processes that hold a lock, from what the kernel shows of their descriptors.
+//!
+//! Nothing here opens or examines another process's file, which may be on a file system with a
+//! server that never answers. Reading links and `fdinfo` does not need that server.
+
+use crate::processes::process;
+use procfs::process::Process;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+/// The name of every manager's lock file, in any folder.
+pub(super) const LOCK: &str = "manager.lock";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LockHolder {
+    pub(super) pid: u32,
+    /// Its real user id.
+    pub(super) uid: u32,
+    command: String,
+}
+
+impl LockHolder {
+    fn of_pid(pid: u32) -> Option<Self> {
+        let status = process::read_proc_entry(pid, Process::status).ok()?;
+        Some(Self {
+            pid,
+            uid: status.ruid,
+            command: status.name,
+        })
+    }
+}
+
+impl std::fmt::Display for LockHolder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { pid, uid, command } = self;
+        write!(
+            f,
+            "process {pid} ({command}, user {uid}), which is not a manager"
+        )
+    }
+}
+
+/// Processes that hold a lock on the manager's lock file with this inode.
+pub(super) fn lock_holders_of_inode(inode: u64) -> Vec<LockHolder> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| holds_manager_lock_on_inode(*pid, |of| of == inode))
+        .filter_map(LockHolder::of_pid)
+        .collect()
+}
+
+/// The pid of another manager of root's in this pid namespace, in a container with its own `/run`
+/// for example. Excludes this process, its ancestors and the holders of `own` inodes.
+/// Only root's processes match: the real user, the program and the lock's name are checked.
+pub(super) fn find_other_manager_pid(own: &[u64]) -> Option<u32> {
+    let locks = fs::read_to_string("/proc/locks").ok()?;
+    let holders: BTreeSet<u32> = locks.lines().filter_map(parse_flock_holder_pid).collect();
+    let family = pids_of_process_and_ancestors(std::process::id());
+    holders
+        .into_iter()
+        .filter(|pid| !family.contains(pid))
+        .filter(|pid| LockHolder::of_pid(*pid).is_some_and(|holder| holder.uid == 0))
+        .filter(|pid| is_hawkeye_process(*pid))
+        .find(|pid| holds_manager_lock_on_inode(*pid, |inode| !own.contains(&inode)))
+}
+
+/// The pid in a line of `/proc/locks` such as `1: FLOCK  ADVISORY  WRITE 812 08:01:9978 0 EOF`.
+fn parse_flock_holder_pid(line: &str) -> Option<u32> {
+    let mut words = line.split_whitespace().skip(1);
+    (words.next() == Some("FLOCK")).then_some(())?;
+    words.nth(2)?.parse().ok()
+}
+
+fn is_hawkeye_process(pid: u32) -> bool {
+    let program = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("hawkeye")
+}
+
+/// Whether a process has a manager's lock file open and holds a lock on it.
+fn holds_manager_lock_on_inode(pid: u32, wanted: impl Fn(u64) -> bool) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
+    descriptors.into_iter().flatten().flatten().any(|entry| {
+        let names_lock = fs::read_link(entry.path()).is_ok_and(|file| has_manager_lock_name(&file));
+        names_lock && {
+            let number = entry.file_name();
+            let info = format!("/proc/{pid}/fdinfo/{}", number.to_string_lossy());
+            let info = fs::read_to_string(info).unwrap_or_default();
+            info.lines().filter_map(parse_locked_inode).any(&wanted)
+        }
+    })
+}
+
+fn has_manager_lock_name(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    name.strip_suffix(" (deleted)").unwrap_or(&name) == LOCK
+}
+
+/// The inode in a line of `fdinfo` such as `lock: 1: FLOCK  ADVISORY  WRITE 812 08:01:9978 0 EOF`.
+fn parse_locked_inode(line: &str) -> Option<u64> {
+    let lock = line.strip_prefix("lock:")?;
+    let mut words = lock.split_whitespace().skip(1);
+    (words.next() == Some("FLOCK")).then_some(())?;
+    words.nth(3)?.rsplit(':').next()?.parse().ok()
+}
+
+/// A process, its parent, and all further ancestors.
+pub(super) fn pids_of_process_and_ancestors(pid: u32) -> BTreeSet<u32> {
+    let parent = |pid: &u32| {
+        let parent = process::read_proc_entry(*pid, Process::stat).ok()?.ppid;
+        u32::try_from(parent).ok().filter(|parent| *parent != 0)
+    };
+    std::iter::successors(Some(pid), parent).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_kernel_are_understood() {
+        let line = "1: FLOCK  ADVISORY  WRITE 21372 fe:00:9978002 0 EOF";
+        assert_eq!(parse_flock_holder_pid(line), Some(21372));
+        assert_eq!(
+            parse_locked_inode(&format!("lock:\t{line}")),
+            Some(9_978_002)
+        );
+        let posix = "2: POSIX  ADVISORY  READ 5 08:01:7 0 EOF";
+        assert_eq!(parse_flock_holder_pid(posix), None);
+        assert_eq!(parse_locked_inode(&format!("lock:\t{posix}")), None);
+        assert_eq!(parse_locked_inode("ino:\t7"), None);
+    }
+
+    #[test]
+    fn a_process_descends_from_its_parent() {
+        let family = pids_of_process_and_ancestors(std::process::id());
+        assert!(family.contains(&std::os::unix::process::parent_id()));
+        assert!(!family.contains(&0));
+    }
+}

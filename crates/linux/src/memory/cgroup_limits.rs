@@ -1,0 +1,381 @@
+//! Memory limits of cgroups, version 2 and version 1: use against limit, and pressure.
+
+use crate::processes::process::{self, process_age};
+use hawkeye_policy::{CgroupMemory, MemoryUse, ProcessId};
+use procfs::process::Process;
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+/// The cgroup hierarchy that controls memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CgroupVersion {
+    /// The unified hierarchy.
+    V2,
+    /// The `memory` controller's own hierarchy.
+    V1,
+}
+
+/// The hierarchy with the memory controller on this machine, and its mount point.
+pub fn find_memory_hierarchy() -> Option<(CgroupVersion, PathBuf)> {
+    let root = Path::new("/sys/fs/cgroup");
+    let unified = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+    if unified.split_whitespace().any(|name| name == "memory") {
+        return Some((CgroupVersion::V2, root.to_path_buf()));
+    }
+    let legacy = root.join("memory");
+    let is_there = legacy.join("memory.usage_in_bytes").exists();
+    is_there.then_some((CgroupVersion::V1, legacy))
+}
+
+/// The cgroups of managed processes that limit memory.
+#[derive(Debug, Default)]
+pub struct CgroupLimits {
+    hierarchy: Option<(CgroupVersion, PathBuf)>,
+    /// The cgroup of each process, and the time until which that is assumed.
+    homes: HashMap<ProcessId, (PathBuf, Duration)>,
+}
+
+/// Time after which a move of a process to another cgroup is noticed, or its age where that is
+/// less: most processes are moved right after their start.
+const HOME_AGE: Duration = Duration::from_secs(5);
+
+impl CgroupLimits {
+    /// The cgroups of this machine.
+    pub fn of_this_machine() -> Self {
+        Self {
+            hierarchy: find_memory_hierarchy(),
+            homes: HashMap::new(),
+        }
+    }
+
+    /// Every limited cgroup above one of `processes`, each read once. A cgroup is left
+    /// out if it vanishes or its process ends meanwhile. `now` is the time on any monotonic clock.
+    pub fn read_limited_cgroups(
+        &mut self,
+        now: Duration,
+        processes: &[ProcessId],
+    ) -> Vec<CgroupMemory> {
+        let Some((version, root)) = self.hierarchy.clone() else {
+            return Vec::new();
+        };
+        let home = |pid| memory_cgroup_of_pid(version, pid);
+        self.update_cgroups_of_processes(now, processes, process_age, home);
+        let mut seen: HashMap<&Path, Option<CgroupMemory>> = HashMap::new();
+        for process in processes {
+            let Some((home, _)) = self.homes.get(process) else {
+                continue;
+            };
+            for path in home.ancestors() {
+                let group = seen.entry(path).or_insert_with(|| {
+                    let folder = cgroup_folder(&root, path);
+                    Some(CgroupMemory {
+                        name: path.display().to_string(),
+                        usage: cgroup_memory_use(version, &folder)?,
+                        pressure_percent: cgroup_memory_pressure_percent(&folder),
+                        members: Vec::new(),
+                    })
+                });
+                if let Some(group) = group {
+                    group.members.push(*process);
+                }
+            }
+        }
+        let mut groups: Vec<_> = seen.into_values().flatten().collect();
+        groups.sort_by(|a, b| a.name.cmp(&b.name));
+        groups
+    }
+
+    /// Use against limit of the cgroup at `path`; `None` if it has no limit or is gone.
+    pub fn memory_use_of_cgroup(&self, path: &Path) -> Option<MemoryUse> {
+        let (version, root) = self.hierarchy.as_ref()?;
+        cgroup_memory_use(*version, &cgroup_folder(root, path))
+    }
+
+    /// Bytes that this process may still allocate within the limits of its cgroups; `None` if there
+    /// is no limit.
+    pub fn own_remaining_memory_bytes(&self) -> Option<u64> {
+        let (version, _) = self.hierarchy.as_ref()?;
+        let home = memory_cgroup_of_pid(*version, std::process::id())?;
+        let usages = home
+            .ancestors()
+            .filter_map(|it| self.memory_use_of_cgroup(it));
+        let rooms = usages.map(|usage| usage.total_bytes.saturating_sub(usage.used_bytes));
+        rooms.min()
+    }
+
+    /// Finds the cgroup of each process, unless it was found a moment ago.
+    fn update_cgroups_of_processes(
+        &mut self,
+        now: Duration,
+        processes: &[ProcessId],
+        age: impl Fn(ProcessId) -> Duration,
+        home: impl Fn(u32) -> Option<PathBuf>,
+    ) {
+        let mut before = std::mem::take(&mut self.homes);
+        for process in processes {
+            let known = before.remove(process).filter(|(_, until)| now < *until);
+            let until = || now + HOME_AGE.min(age(*process));
+            if let Some(found) = known.or_else(|| Some((home(process.pid)?, until()))) {
+                self.homes.insert(*process, found);
+            }
+        }
+    }
+}
+
+fn cgroup_folder(root: &Path, cgroup: &Path) -> PathBuf {
+    root.join(cgroup.strip_prefix("/").unwrap_or(cgroup))
+}
+
+/// The cgroup of a process; `None` if the process has ended, or its cgroup is not visible here.
+fn memory_cgroup_of_pid(version: CgroupVersion, pid: u32) -> Option<PathBuf> {
+    let cgroups = process::read_proc_entry(pid, Process::cgroups).ok()?;
+    let own = cgroups.into_iter().find(|group| match version {
+        CgroupVersion::V2 => group.hierarchy == 0,
+        CgroupVersion::V1 => group.controllers.iter().any(|c| c == "memory"),
+    });
+    cgroup_path_if_visible(own?.pathname.into())
+}
+
+/// Paths start at the root of the reader's cgroup namespace. A path that leads out of it (`/../x`,
+/// of another container) is not below that root. The root's limit does not apply to its process.
+fn cgroup_path_if_visible(path: PathBuf) -> Option<PathBuf> {
+    let leads_out = path.components().any(|part| part == Component::ParentDir);
+    (!leads_out).then_some(path)
+}
+
+/// Bytes that the cgroup of a process still allows to be paged out; `None` if nothing limits them.
+/// Version 1 limits memory and swap together, and paging out does not change their sum.
+pub(crate) fn remaining_cgroup_swap_bytes(pid: u32) -> Option<u64> {
+    match find_memory_hierarchy()? {
+        (CgroupVersion::V2, root) => {
+            least_remaining_swap_of_ancestors(&root, &memory_cgroup_of_pid(CgroupVersion::V2, pid)?)
+        }
+        (CgroupVersion::V1, _) => None,
+    }
+}
+
+/// The least value of a cgroup and its ancestors.
+fn least_remaining_swap_of_ancestors(root: &Path, home: &Path) -> Option<u64> {
+    let left = |group: &Path| {
+        let folder = cgroup_folder(root, group);
+        let most = read_number_from_file(&folder, "memory.swap.max")?;
+        let used = read_number_from_file(&folder, "memory.swap.current").unwrap_or(0);
+        Some(most.saturating_sub(used))
+    };
+    home.ancestors().filter_map(left).min()
+}
+
+fn read_number_from_file(folder: &Path, file: &str) -> Option<u64> {
+    let text = fs::read_to_string(folder.join(file)).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Use against limit of one cgroup; `None` if it has no limit.
+///
+/// Swap does not count as room: swapped-out memory slows its program down, which recovery is to
+/// prevent. Version 1 can limit memory and swap together, and kills at that limit as well. There
+/// the fuller of the two counts.
+fn cgroup_memory_use(version: CgroupVersion, folder: &Path) -> Option<MemoryUse> {
+    let number = |file: &str| read_number_from_file(folder, file);
+    let (inactive, limits) = match version {
+        CgroupVersion::V2 => {
+            // memory.high throttles before memory.max kills: the lower of the two counts.
+            let limits = [number("memory.max"), number("memory.high")];
+            let limit = limits.into_iter().flatten().min()?;
+            let memory = (number("memory.current")?, limit);
+            ("inactive_file ", vec![memory])
+        }
+        CgroupVersion::V1 => {
+            // "No limit" is written as the largest multiple of the page size.
+            let limited = |file: &str| number(file).filter(|limit| *limit < 1 << 62);
+            let usage = |kind: &str| {
+                let limit = limited(&format!("{kind}.limit_in_bytes"))?;
+                Some((number(&format!("{kind}.usage_in_bytes"))?, limit))
+            };
+            let limits = ["memory", "memory.memsw"].into_iter().filter_map(usage);
+            ("total_inactive_file ", limits.collect())
+        }
+    };
+    if limits.is_empty() {
+        return None;
+    }
+    let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+    let droppable = stat
+        .lines()
+        .find_map(|line| line.strip_prefix(inactive)?.trim().parse::<u64>().ok())
+        .unwrap_or(0);
+    limits
+        .into_iter()
+        .map(|(current, limit)| MemoryUse {
+            used_bytes: current.saturating_sub(droppable),
+            total_bytes: limit,
+        })
+        .max_by(|a, b| a.used_percent().total_cmp(&b.used_percent()))
+}
+
+/// PSI "some avg10" of one cgroup, in per cent; `None` if there is none (version 1).
+fn cgroup_memory_pressure_percent(folder: &Path) -> Option<f64> {
+    let text = fs::read_to_string(folder.join("memory.pressure")).ok()?;
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    some.split_whitespace()
+        .find_map(|field| field.strip_prefix("avg10=")?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine_lease::thp_settings::testing::TestFolder;
+    use hawkeye_test_support::event_constructors::process_with_pid;
+
+    fn use_of(used_bytes: u64, total_bytes: u64) -> Option<MemoryUse> {
+        Some(MemoryUse {
+            used_bytes,
+            total_bytes,
+        })
+    }
+
+    #[test]
+    fn version_2_counts_the_lowest_limit_and_not_what_reclaim_can_drop() {
+        let tree = TestFolder::new("v2");
+        tree.file("app/memory.max", "max\n");
+        tree.file("app/memory.high", "1000\n");
+        tree.file("app/memory.current", "900\n");
+        tree.file("app/memory.swap.max", "max\n");
+        let stat = "anon 500\ninactive_file 300\nactive_file 100\n";
+        tree.file("app/memory.stat", stat);
+        tree.file(
+            "app/memory.pressure",
+            "some avg10=12.50 avg60=1.00 avg300=0.00 total=9\nfull avg10=3.00 avg60=0.00 avg300=0.00 total=4\n",
+        );
+        let folder = tree.0.join("app");
+        assert_eq!(
+            cgroup_memory_use(CgroupVersion::V2, &folder),
+            use_of(600, 1000)
+        );
+        assert_eq!(cgroup_memory_pressure_percent(&folder), Some(12.5));
+        tree.file("app/memory.max", "800\n");
+        assert_eq!(
+            cgroup_memory_use(CgroupVersion::V2, &folder),
+            use_of(600, 800)
+        );
+        tree.file("app/memory.pressure", "\n");
+        assert_eq!(cgroup_memory_pressure_percent(&folder), None);
+    }
+
+    #[test]
+    fn version_1_kills_at_the_limit_of_memory_and_swap_too() {
+        let tree = TestFolder::new("v1-swap");
+        let unlimited = "9223372036854771712\n";
+        tree.file("a/memory.limit_in_bytes", "5000\n");
+        tree.file("a/memory.usage_in_bytes", "2000\n");
+        tree.file("a/memory.memsw.limit_in_bytes", unlimited);
+        tree.file("a/memory.memsw.usage_in_bytes", "4000\n");
+        let folder = tree.0.join("a");
+        assert_eq!(
+            cgroup_memory_use(CgroupVersion::V1, &folder),
+            use_of(2000, 5000)
+        );
+        tree.file("a/memory.memsw.limit_in_bytes", "6000\n");
+        assert_eq!(
+            cgroup_memory_use(CgroupVersion::V1, &folder),
+            use_of(4000, 6000)
+        );
+    }
+
+    #[test]
+    fn swap_that_is_left_is_the_least_of_all_groups_above() {
+        let tree = TestFolder::new("swap");
+        tree.file("a/memory.swap.max", "max\n");
+        tree.file("a/b/memory.swap.max", "5000\n");
+        tree.file("a/b/memory.swap.current", "2000\n");
+        tree.file("a/b/c/memory.swap.max", "9000\n");
+        let left = |home: &str| least_remaining_swap_of_ancestors(&tree.0, Path::new(home));
+        assert_eq!(left("/a"), None);
+        assert_eq!(left("/a/b"), Some(3000));
+        assert_eq!(left("/a/b/c"), Some(3000));
+        tree.file("a/b/memory.swap.max", "0\n");
+        assert_eq!(left("/a/b/c"), Some(0));
+    }
+
+    #[test]
+    fn limits_of_ancestors_apply_and_each_group_is_one() {
+        let tree = TestFolder::new("v1");
+        for (group, limit) in [("a", "5000"), ("a/b", "9223372036854771712"), ("c", "7")] {
+            tree.file(&format!("{group}/memory.limit_in_bytes"), limit);
+            tree.file(&format!("{group}/memory.usage_in_bytes"), "2000");
+            tree.file(&format!("{group}/memory.stat"), "total_inactive_file 500\n");
+        }
+        let mut groups = CgroupLimits {
+            hierarchy: Some((CgroupVersion::V1, tree.0.clone())),
+            homes: HashMap::new(),
+        };
+        for (pid, home) in [(1, "/a/b"), (2, "/a"), (3, "/"), (4, "/gone/x")] {
+            let home = (PathBuf::from(home), Duration::from_secs(10));
+            groups.homes.insert(process_with_pid(pid), home);
+        }
+        let all = [1, 2, 3, 4].map(process_with_pid);
+        let found = groups.read_limited_cgroups(Duration::from_secs(1), &all);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].name, "/a");
+        assert_eq!(Some(found[0].usage), use_of(1500, 5000));
+        assert_eq!(found[0].members, [process_with_pid(1), process_with_pid(2)]);
+        assert_eq!(groups.memory_use_of_cgroup(Path::new("/a")), use_of(1500, 5000));
+        assert_eq!(groups.memory_use_of_cgroup(Path::new("/a/b")), None);
+        let _ = fs::remove_dir_all(tree.0.join("a"));
+        assert_eq!(groups.memory_use_of_cgroup(Path::new("/a")), None);
+        assert_eq!(
+            groups.read_limited_cgroups(Duration::from_secs(2), &all),
+            []
+        );
+    }
+
+    #[test]
+    fn a_process_in_another_container_is_not_in_ours() {
+        let seen = |path: &str| cgroup_path_if_visible(path.into());
+        assert_eq!(seen("/../../kubepods/pod1/redis"), None);
+        assert_eq!(seen("/.."), None);
+        assert_eq!(seen("/"), Some("/".into()));
+        assert_eq!(seen("/..app/x"), Some("/..app/x".into()));
+    }
+
+    #[test]
+    fn a_process_that_moved_is_found_again_and_one_that_ended_forgotten() {
+        let mut groups = CgroupLimits::default();
+        let at = Duration::from_secs;
+        let old = |_| at(60);
+        let path =
+            |groups: &CgroupLimits, pid| Some(groups.homes.get(&process_with_pid(pid))?.0.clone());
+        groups.update_cgroups_of_processes(at(0), &[process_with_pid(1)], old, |_| Some("/a".into()));
+        let moved = |_| Some("/b".into());
+        groups.update_cgroups_of_processes(
+            at(4),
+            &[process_with_pid(1), process_with_pid(2)],
+            old,
+            moved,
+        );
+        assert_eq!(path(&groups, 1), Some("/a".into()));
+        assert_eq!(path(&groups, 2), Some("/b".into()));
+        groups.update_cgroups_of_processes(at(5), &[process_with_pid(1)], old, moved);
+        assert_eq!(path(&groups, 1), Some("/b".into()));
+        assert_eq!(path(&groups, 2), None);
+        groups.update_cgroups_of_processes(at(20), &[process_with_pid(1)], old, |_| None);
+        assert_eq!(path(&groups, 1), None);
+    }
+
+    #[test]
+    fn a_process_that_has_just_started_is_looked_for_again_soon() {
+        let mut groups = CgroupLimits::default();
+        let ms = Duration::from_millis;
+        for (now, age, seen, home) in [(0, 2, "/", "/"), (1, 3, "/a", "/"), (2, 4, "/a", "/a")] {
+            groups.update_cgroups_of_processes(
+                ms(now),
+                &[process_with_pid(1)],
+                |_| ms(age),
+                |_| Some(seen.into()),
+            );
+            assert_eq!(groups.homes[&process_with_pid(1)].0, PathBuf::from(home));
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Gives the zero pages of a huge page back.
+
+use crate::error::LinuxError;
+use crate::memory::cgroup_limits::remaining_cgroup_swap_bytes;
+use crate::processes::process::ProcessHandle;
+use crate::promote::target_call::TargetCalls;
+use hawkeye_manager::MachineError;
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample,
+};
+use serde::Serialize;
+use std::time::Duration;
+
+/// How zero pages are given back; the probe chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RecoveryMethod {
+    /// The split itself maps zero pages to the shared zero page (6.12 and later).
+    SplitRemaps,
+    /// Split, then page the zero pages out into swap or zram.
+    SplitAndPageOut,
+    /// Neither works here.
+    None,
+}
+
+impl RecoveryMethod {
+    /// Whether it can give memory of this process back now: paging out needs swap, of which the
+    /// process's cgroup may have none left.
+    pub fn is_possible_for_pid(self, pid: u32) -> bool {
+        match self {
+            Self::SplitRemaps => true,
+            Self::SplitAndPageOut => {
+                remaining_cgroup_swap_bytes(pid).is_none_or(|bytes| bytes >= HUGE_PAGE_BYTES)
+            }
+            Self::None => false,
+        }
+    }
+
+    /// Whether a region looks as if [`Self::split`] had not been called. The kernel silently skips
+    /// a huge page to which something else holds a reference (mm/huge_memory.c, `__folio_split`).
+    /// If it notices the reference late, base pages map the page and it is still whole.
+    pub(crate) fn split_was_skipped(self, left: &RegionSample) -> bool {
+        left.is_huge() || self == Self::SplitRemaps && left.present >= PAGES_PER_REGION
+    }
+
+    /// Splits a huge page and gives its zero pages back; returns the duration of the longest call.
+    pub(crate) fn split_and_give_back_zero_pages(
+        self,
+        process: &ProcessHandle,
+        region: RegionAddr,
+        calls: &mut TargetCalls,
+    ) -> Result<Duration, MachineError> {
+        let failed = |error: LinuxError| error.into_machine_error(process.id);
+        let zero = match self {
+            Self::SplitRemaps => Vec::new(),
+            // A useless split would leave the process as large as before, and slower.
+            Self::SplitAndPageOut if !self.is_possible_for_pid(process.id.pid) => {
+                return Err(MachineError::Other(format!(
+                    "zero pages of process {} cannot be freed: this kernel can only swap them out, and the process's cgroup has \
+                     no swap left",
+                    process.id.pid
+                )));
+            }
+            // Zero pages must be found before the split.
+            Self::SplitAndPageOut => calls
+                .find_zero_pages_by_copying(process, region, PAGES_PER_REGION)
+                .map_err(failed)?,
+            Self::None => {
+                return Err(MachineError::Other(
+                    "zero pages cannot be freed on this kernel; see `hawkeye doctor`".into(),
+                ));
+            }
+        };
+        let mut longest_call = calls.split_huge_page(process, region).map_err(failed)?;
+        for (first, pages) in consecutive_runs(&zero) {
+            let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
+            let bytes = pages as u64 * BASE_PAGE_BYTES;
+            let took = calls.page_out_range(process, start..start + bytes);
+            longest_call = longest_call.max(took.map_err(failed)?);
+        }
+        Ok(longest_call)
+    }
+}
+
+/// Runs of consecutive numbers: (first, length).
+fn consecutive_runs(sorted: &[u16]) -> Vec<(u16, usize)> {
+    let runs = sorted.chunk_by(|one, next| one + 1 == *next);
+    runs.map(|run| (run[0], run.len())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::consecutive_runs;
+
+    #[test]
+    fn runs_join_neighbours() {
+        let runs = consecutive_runs(&[0, 1, 2, 5, 9, 10]);
+        assert_eq!(runs, [(0, 3), (5, 1), (9, 2)]);
+        assert_eq!(consecutive_runs(&[]), []);
+    }
+}

@@ -1,0 +1,106 @@
+//! Facts that are read, not tried: privileges, lockdown, containers, settings.
+
+use crate::machine_lease::thp_settings::{enabled_file, read_setting};
+use crate::memory::cgroup_limits::{self, CgroupVersion};
+use crate::memory::system_memory;
+use procfs::process::Process;
+use procfs::{Current, Meminfo};
+use serde::Serialize;
+use std::fs;
+use std::path::Path;
+
+/// Kernel lockdown (`man 7 kernel_lockdown`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KernelLockdown {
+    /// Off, or not compiled in.
+    None,
+    /// Allows everything that the manager does.
+    Integrity,
+    /// Forbids BPF to read kernel memory.
+    Confidentiality,
+    /// `/sys/kernel/security` cannot be read.
+    Unknown,
+}
+
+/// The machine and the environment of this process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HostFacts {
+    /// `uname -r`.
+    pub kernel: String,
+    /// Names of the capabilities that managing other processes needs and this process lacks.
+    pub missing_capabilities: Vec<String>,
+    /// Kind of the container in which this process runs, if any.
+    pub container: Option<String>,
+    /// Kernel lockdown.
+    pub lockdown: KernelLockdown,
+    /// `enabled` of transparent huge pages of 2 MiB; `None`: the kernel has none.
+    pub thp_enabled: Option<String>,
+    /// Whether `PR_SET_THP_DISABLE` is set for this process, and so for every program that it
+    /// starts.
+    pub own_thp_disabled: bool,
+    /// The cgroup hierarchy that limits memory.
+    pub cgroup: Option<String>,
+    /// Whether the kernel reports how long tasks wait for memory.
+    pub psi: bool,
+    /// Swap (zram included), in bytes.
+    pub swap_bytes: u64,
+}
+
+/// CAP_* numbers, include/uapi/linux/capability.h.
+const NEEDED_CAPABILITIES: [(&str, u32); 4] = [
+    ("CAP_SYS_PTRACE", 19),
+    ("CAP_SYS_NICE", 23),
+    ("CAP_PERFMON", 38),
+    ("CAP_BPF", 39),
+];
+
+/// Reads all facts about the host.
+pub fn read_host_facts() -> HostFacts {
+    let status = Process::myself().and_then(|process| process.status()).ok();
+    let effective = status.as_ref().map_or(0, |status| status.capeff);
+    // CAP_SYS_ADMIN includes the two newer ones.
+    let admin = effective & (1 << 21) != 0;
+    let missing = NEEDED_CAPABILITIES
+        .iter()
+        .filter(|(_, bit)| effective & (1 << bit) == 0 && !(admin && *bit >= 38))
+        .map(|(name, _)| (*name).to_owned())
+        .collect();
+    HostFacts {
+        kernel: fs::read_to_string("/proc/sys/kernel/osrelease")
+            .map_or_else(|_| "unknown".into(), |release| release.trim().to_owned()),
+        missing_capabilities: missing,
+        container: detect_container_kind(),
+        lockdown: read_kernel_lockdown(),
+        thp_enabled: read_setting(&enabled_file()).ok(),
+        own_thp_disabled: status.is_some_and(|status| status.thp_enabled == Some(false)),
+        cgroup: cgroup_limits::find_memory_hierarchy().map(|(version, _)| match version {
+            CgroupVersion::V1 => "version 1".into(),
+            CgroupVersion::V2 => "version 2".into(),
+        }),
+        psi: system_memory::memory_pressure_percent().is_some(),
+        swap_bytes: Meminfo::current().map_or(0, |memory| memory.swap_total),
+    }
+}
+
+fn read_kernel_lockdown() -> KernelLockdown {
+    match fs::read_to_string("/sys/kernel/security/lockdown") {
+        Ok(text) if text.contains("[confidentiality]") => KernelLockdown::Confidentiality,
+        Ok(text) if text.contains("[integrity]") => KernelLockdown::Integrity,
+        Ok(_) => KernelLockdown::None,
+        // Without securityfs the lockdown is unknown; what it would forbid is tried anyway.
+        Err(_) => KernelLockdown::Unknown,
+    }
+}
+
+fn detect_container_kind() -> Option<String> {
+    let by_init = fs::read_to_string("/run/systemd/container").unwrap_or_default();
+    if !by_init.trim().is_empty() {
+        return Some(by_init.trim().to_owned());
+    }
+    let marks = [("/.dockerenv", "docker"), ("/run/.containerenv", "podman")];
+    if let Some((_, kind)) = marks.iter().find(|(file, _)| Path::new(file).exists()) {
+        return Some((*kind).into());
+    }
+    std::env::var_os("KUBERNETES_SERVICE_HOST").map(|_| "kubernetes".into())
+}

@@ -1,0 +1,184 @@
+//! Messages between the manager and a helper: a request is one packet, an answer one or several.
+
+use crate::processes::process::ProcessHandle;
+use crate::ring_buffer::decode_u64s;
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// Most address ranges in one request.
+pub(super) const MAX_RANGES: usize = 64;
+/// Most bytes of data in one packet of an answer.
+pub(super) const MAX_DATA: usize = 64 << 10;
+/// Most bytes of a path, including its final zero.
+pub(super) const MAX_PATH: usize = 64;
+
+/// A call to make: the bytes to send, and the descriptor on which the call works.
+#[derive(Clone, Copy)]
+pub struct TargetRequest<'a> {
+    pub(super) raw: RawRequest,
+    pub(super) passed: Option<BorrowedFd<'a>>,
+}
+
+impl<'a> TargetRequest<'a> {
+    /// `process_madvise` with `MADV_*` on the first 64 ranges. `unpreempted`: the helper runs the
+    /// call with `SCHED_FIFO`, so that it does not lose its processor meanwhile.
+    pub fn for_advice(
+        process: &'a ProcessHandle,
+        advice: i32,
+        ranges: &[Range<u64>],
+        unpreempted: bool,
+    ) -> Self {
+        let mut raw = RawRequest {
+            kind: ADVISE,
+            advice,
+            unpreempted: u32::from(unpreempted),
+            ..RawRequest::EMPTY
+        };
+        for (slot, range) in raw.range.iter_mut().zip(ranges) {
+            *slot = [range.start, range.end.saturating_sub(range.start)];
+            raw.ranges += 1;
+        }
+        let passed = Some(process.fd());
+        Self { raw, passed }
+    }
+
+    /// Makes the call on this CPU, which got a huge page back right before.
+    #[must_use]
+    pub fn on_cpu(mut self, cpu: Option<u32>) -> Self {
+        self.raw.cpu = cpu.map_or(0, |cpu| u64::from(cpu) + 1);
+        self
+    }
+
+    /// Lists mappings by the BPF iterator of a link; the answer has the records that its program
+    /// wrote.
+    pub fn for_listing_mappings(link: BorrowedFd<'a>) -> Self {
+        let raw = RawRequest {
+            kind: LIST,
+            ..RawRequest::EMPTY
+        };
+        let passed = Some(link);
+        Self { raw, passed }
+    }
+
+    /// Reads up to 64 KiB of a file of `/proc`, from `offset` on. The answer is `ENAMETOOLONG` if
+    /// the path has more than 63 bytes.
+    pub fn for_reading_file(path: &str, offset: u64, length: usize) -> Self {
+        let mut raw = RawRequest {
+            kind: READ_FILE,
+            offset,
+            length: length as u64,
+            ..RawRequest::EMPTY
+        };
+        // The last byte of a path that fits stays zero and ends it.
+        for (slot, byte) in raw.path.iter_mut().zip(path.bytes()) {
+            *slot = byte;
+        }
+        Self { raw, passed: None }
+    }
+
+    /// Reads up to 64 KiB of a process's memory through `/proc/PID/mem`, which faults it in. It
+    /// never reaches another process that has got the same pid meanwhile.
+    pub fn for_reading_memory(process: &'a ProcessHandle, address: u64, length: usize) -> Self {
+        let path = format!("/proc/{}/mem", process.id.pid);
+        let mut request = Self::for_reading_file(&path, address, length);
+        request.raw.kind = READ_MEMORY;
+        request.passed = Some(process.fd());
+        request
+    }
+}
+
+/// Outcome of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallResult {
+    /// The return value of the call, or the kernel's error.
+    pub result: Result<u64, Errno>,
+    /// Start of the call, on CLOCK_MONOTONIC.
+    pub began: Duration,
+    /// Duration of the call.
+    pub took: Duration,
+    /// CPU time of the call.
+    pub cpu: Duration,
+    /// Data that was read.
+    pub data: Vec<u8>,
+}
+
+pub(super) const ADVISE: u32 = 1;
+pub(super) const LIST: u32 = 2;
+pub(super) const READ_FILE: u32 = 3;
+pub(super) const READ_MEMORY: u32 = 4;
+
+/// A request as it is sent. Both sides are one program, so the layout is private to it.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct RawRequest {
+    pub kind: u32,
+    pub advice: i32,
+    pub unpreempted: u32,
+    pub ranges: u32,
+    /// 1 plus the CPU that makes the call; 0: any.
+    pub cpu: u64,
+    pub offset: u64,
+    pub length: u64,
+    pub path: [u8; MAX_PATH],
+    pub range: [[u64; 2]; MAX_RANGES],
+}
+
+/// The head of an answer; the data follows it.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub(super) struct RawResult {
+    /// Return value of the call, or minus its error.
+    pub result: i64,
+    pub began_ns: u64,
+    pub took_ns: u64,
+    pub cpu_ns: u64,
+    /// 1 where another packet of the same answer follows.
+    pub more: u64,
+}
+
+impl RawRequest {
+    pub(super) const EMPTY: Self = Self {
+        kind: 0,
+        advice: 0,
+        unpreempted: 0,
+        ranges: 0,
+        cpu: 0,
+        offset: 0,
+        length: 0,
+        path: [0; MAX_PATH],
+        range: [[0; 2]; MAX_RANGES],
+    };
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        // SAFETY: the struct has no padding, so all its bytes are initialised.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
+    }
+}
+
+/// Receives a packet of an answer that has arrived; also returns whether it is the last one.
+pub(super) fn receive_result_packet(socket: BorrowedFd<'_>) -> Result<(CallResult, bool), Errno> {
+    const HEAD: usize = size_of::<RawResult>();
+    let mut packet = vec![0u8; HEAD + MAX_DATA];
+    let length = recv(socket.as_raw_fd(), &mut packet, MsgFlags::empty())?;
+    if length < HEAD {
+        // The helper has died, which closed its end.
+        return Err(Errno::ECONNRESET);
+    }
+    packet.truncate(length);
+    let data = packet.split_off(HEAD);
+    let mut words = decode_u64s(&packet);
+    let [result, began, took, cpu, more] = std::array::from_fn(|_| words.next().unwrap_or(0));
+    let result = i64::from_ne_bytes(result.to_ne_bytes());
+    let answer = CallResult {
+        result: u64::try_from(result)
+            .map_err(|_| Errno::from_raw(i32::try_from(-result).unwrap_or(libc::EIO))),
+        began: Duration::from_nanos(began),
+        took: Duration::from_nanos(took),
+        cpu: Duration::from_nanos(cpu),
+        data,
+    };
+    Ok((answer, more == 0))
+}

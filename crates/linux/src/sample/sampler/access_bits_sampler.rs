@@ -1,0 +1,431 @@
+//! Clears access bits: of a whole process for its coverage, of a sample of it for its overhead.
+
+use super::walk_probing::{ProcessWindowProbing, RegionWalkRates, first_touches_of_region};
+use super::{ProcessWorkSlice, SampledProcess, Sampler, SliceResult, sum_huge_bytes};
+use crate::error::{LinuxError, Result};
+use crate::processes::mapping_records::parse_mapping_records;
+use crate::processes::mappings::{self, Mapping};
+use crate::processes::process::ProcessHandle;
+use crate::promote::target_call::TargetCalls;
+use crate::sample::counters::{ProcessCounters, WalkCounters};
+use crate::sample::page_table_reader::{PageTableReader, ProcessBpfLinks, RegionWalk, WalkDetail};
+use crate::sample::walk_costs::CurrentWalkCosts;
+use hawkeye_manager::SliceProgress;
+use hawkeye_policy::walk_rate::{OverheadEstimate, RegionProbeSettings};
+use hawkeye_policy::{
+    CoverageSource, ProcessId, ProcessIdentity, ProcessSample, ProcessSettings, RegionAddr,
+    RegionSample, SampleKinds,
+};
+use nix::errno::Errno;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// What sampling by access bits needs.
+pub struct AccessBitBackend {
+    /// The BPF programs.
+    pub tables: PageTableReader,
+    /// Costs of page walks on this machine; `None`: overhead is not needed.
+    pub walk_costs: Option<CurrentWalkCosts>,
+    /// Hardware counters, where there are any; they take precedence over walk-rate sampling.
+    pub counters: Option<WalkCounters>,
+    /// Cost to the program of a base page's first access after a clear.
+    pub first_touch_cost: Duration,
+}
+
+pub(super) struct AccessBitsSampler {
+    pub(super) bits: AccessBitBackend,
+    pub(super) watched: HashMap<ProcessId, ProcessSamplingState>,
+}
+
+/// State of one process.
+pub(super) struct ProcessSamplingState {
+    target: ProcessBpfLinks,
+    /// Whether its access bits were ever cleared; before that they show nothing.
+    cleared: bool,
+    /// Whether all of them were cleared, and not only those of a sample of its regions.
+    all_cleared: bool,
+    counters: Option<ProcessCounters>,
+    walks: RegionWalkRates,
+    /// The start of a window under way.
+    starting: Option<UnfinishedWindowStart>,
+    /// The read of a sample under way.
+    reading: Option<RegionWalk>,
+    /// The listing and the counting of its huge pages under way.
+    listing: Option<RegionWalk>,
+    measuring: Option<RegionWalk>,
+}
+
+#[derive(Debug)]
+struct UnfinishedWindowStart {
+    walk: RegionWalk,
+    read: bool,
+    cleared: usize,
+}
+
+impl UnfinishedWindowStart {
+    /// Clears access bits until the slice ends; returns whether all are cleared.
+    ///
+    /// It uses `MADV_COLD` in small slices, which holds `mmap_lock` for reading. `clear_refs` would
+    /// hold it for writing while it walks all anonymous memory of the process, including memory
+    /// that can never be huge. Every page fault would wait for that (fs/proc/task_mmu.c,
+    /// `clear_refs_write`).
+    fn clear_until_deadline(&mut self, slice: &mut ProcessWorkSlice) -> Result<bool> {
+        let regions: Vec<RegionAddr> = self.walk.found.iter().map(|r| r.region).collect();
+        while let Some(rest) = regions.get(self.cleared..).filter(|rest| !rest.is_empty()) {
+            if Instant::now() >= slice.deadline {
+                return Ok(false);
+            }
+            let result = slice.calls.clear_access_bits(&slice.member.handle, rest)?;
+            self.cleared += result.passed;
+        }
+        Ok(true)
+    }
+}
+
+/// When coverage is measured, overhead is probed in few regions only. Their coverage is then that
+/// of the rest of the window.
+const BESIDE_COVERAGE: RegionProbeSettings = RegionProbeSettings {
+    ranking_rounds: 0,
+    rate_rounds: 12,
+    rate_regions: 8,
+    ranking_regions: 0,
+};
+
+fn sampling_state_of<'a>(
+    all: &'a mut HashMap<ProcessId, ProcessSamplingState>,
+    member: &SampledProcess,
+) -> Result<&'a mut ProcessSamplingState> {
+    let process = member.handle.id;
+    let gone = LinuxError::NoSuchProcess(process.pid);
+    all.get_mut(&process).ok_or(gone)
+}
+
+fn list_mappings(
+    member: &SampledProcess,
+    target: &ProcessBpfLinks,
+    calls: &mut TargetCalls,
+) -> Result<Vec<Mapping>> {
+    let records = calls.list_mapping_records(member.handle.id, target.mapping_list_link())?;
+    Ok(parse_mapping_records(&records))
+}
+
+/// Starts a walk over what is eligible now.
+fn start_eligible_walk(
+    slice: &mut ProcessWorkSlice,
+    target: &ProcessBpfLinks,
+    detail: WalkDetail,
+) -> Result<RegionWalk> {
+    let member = &mut *slice.member;
+    // The process has huge pages disabled, so it cannot gain.
+    if !member.thp_disabled {
+        member.eligible =
+            mappings::collect_eligible_ranges(&list_mappings(member, target, slice.calls)?);
+    }
+    Ok(RegionWalk::new(member.eligible.ranges.clone(), detail))
+}
+
+/// Continues a walk; returns what it found when it is done. Until then `under_way` keeps it.
+fn continue_walk_or_keep(
+    tables: &mut PageTableReader,
+    target: &ProcessBpfLinks,
+    mut walk: RegionWalk,
+    under_way: &mut Option<RegionWalk>,
+    slice: &mut ProcessWorkSlice,
+) -> SliceResult<Vec<RegionSample>> {
+    let timed = |took| slice.calls.record_call_duration(took);
+    if tables.continue_walk_until(target, &mut walk, Some(slice.deadline), timed)? {
+        return Ok(SliceProgress::Done(walk.found));
+    }
+    *under_way = Some(walk);
+    Ok(SliceProgress::Unfinished(Duration::ZERO))
+}
+
+impl AccessBitBackend {
+    /// See [`RegionWalkRates::has_run_enough_to_probe`].
+    fn has_run_enough_to_probe(&self, pid: u32, walks: &mut RegionWalkRates) -> Result<bool> {
+        Ok(self.walk_costs.is_some() && walks.has_run_enough_to_probe(pid)?)
+    }
+
+    fn start_probing(
+        &self,
+        pid: u32,
+        watched: &mut ProcessSamplingState,
+        needs: SampleKinds,
+        regions: &[RegionSample],
+    ) {
+        let alone = RegionProbeSettings::for_first_touch_cost(self.first_touch_cost);
+        let settings = match watched.walks.windows {
+            _ if needs.includes_coverage() => BESIDE_COVERAGE,
+            0 => alone.for_first_window(),
+            _ => alone,
+        };
+        if let (Some(counters), None) = (&self.counters, &watched.counters) {
+            // A process that cannot be counted is estimated, as on machines without counters.
+            watched.counters = counters.bind(pid).ok();
+        }
+        let walks = &watched.walks;
+        let seen = |region| walks.last_window_that_showed(region);
+        let seed = walks.next_window_seed();
+        let probing =
+            ProcessWindowProbing::new(regions, settings, self.first_touch_cost, seed, seen);
+        watched.walks.probing = Some(probing);
+    }
+
+    /// Ends the window and puts the estimate of the process's overhead into its `walks`.
+    fn end_window_and_estimate(&mut self, watched: &mut ProcessSamplingState) -> Result<()> {
+        let costs = self.walk_costs.as_mut().map(CurrentWalkCosts::measured_or_typical);
+        if costs.is_some_and(|costs| watched.walks.end_window(costs)) {
+            if let Some(counters) = &mut watched.counters {
+                let counted = counters.overhead_since_last_call()?;
+                watched.walks.overhead = counted.or(watched.walks.overhead);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sampler for AccessBitsSampler {
+    fn descriptors_per_process(&self) -> usize {
+        let counters = self.bits.counters.as_ref();
+        let counters = counters.map_or(0, WalkCounters::descriptors_per_thread);
+        ProcessHandle::DESCRIPTORS + ProcessBpfLinks::DESCRIPTORS + counters
+    }
+
+    fn bind(&mut self, process: ProcessId) -> Result<()> {
+        let watched = ProcessSamplingState {
+            target: self.bits.tables.bind_to_process(process.pid)?,
+            cleared: false,
+            all_cleared: false,
+            counters: None,
+            walks: RegionWalkRates::default(),
+            starting: None,
+            reading: None,
+            listing: None,
+            measuring: None,
+        };
+        self.watched.insert(process, watched);
+        Ok(())
+    }
+
+    fn retain_processes(&mut self, there: &dyn Fn(ProcessId) -> bool) {
+        self.watched.retain(|process, _| there(*process));
+    }
+
+    fn list_mappings(
+        &mut self,
+        member: &SampledProcess,
+        calls: &mut TargetCalls,
+    ) -> Result<Vec<Mapping>> {
+        let target = &sampling_state_of(&mut self.watched, member)?.target;
+        list_mappings(member, target, calls)
+    }
+
+    fn start_window(
+        &mut self,
+        slice: &mut ProcessWorkSlice,
+        needs: SampleKinds,
+    ) -> SliceResult<()> {
+        let Self { bits, watched } = self;
+        if slice.member.thp_disabled {
+            return Ok(SliceProgress::Done(()));
+        }
+        let watched = sampling_state_of(watched, slice.member)?;
+        let pid = slice.member.handle.id.pid;
+        let mut start = match watched.starting.take() {
+            Some(start) => start,
+            None => {
+                let idle = !needs.includes_coverage()
+                    && !bits.has_run_enough_to_probe(pid, &mut watched.walks)?;
+                if idle {
+                    watched.cleared = true;
+                    return Ok(SliceProgress::Done(()));
+                }
+                UnfinishedWindowStart {
+                    walk: start_eligible_walk(slice, &watched.target, WalkDetail::Regions)?,
+                    read: false,
+                    cleared: 0,
+                }
+            }
+        };
+        if !start.read {
+            let timed = |took| slice.calls.record_call_duration(took);
+            let (tables, target, walk) = (&mut bits.tables, &watched.target, &mut start.walk);
+            start.read = tables.continue_walk_until(target, walk, Some(slice.deadline), timed)?;
+            if start.read {
+                let eligible = &slice.member.eligible;
+                walk.found.retain(|r| !eligible.is_region_locked(r.region));
+            }
+        }
+        if !start.read || needs.includes_coverage() && !start.clear_until_deadline(slice)? {
+            watched.starting = Some(start);
+            return Ok(SliceProgress::Unfinished(Duration::ZERO));
+        }
+        watched.cleared = true;
+        watched.all_cleared |= needs.includes_coverage();
+        let walks = &mut watched.walks;
+        if needs.includes_overhead()
+            && (!needs.includes_coverage() || bits.has_run_enough_to_probe(pid, walks)?)
+        {
+            bits.start_probing(pid, watched, needs, &start.walk.found);
+        }
+        Ok(SliceProgress::Done(()))
+    }
+
+    fn abandon_window(&mut self) {
+        for watched in self.watched.values_mut() {
+            watched.starting = None;
+            watched.reading = None;
+        }
+    }
+
+    fn continue_probing(&mut self, slice: &mut ProcessWorkSlice) -> Result<Option<Duration>> {
+        let ProcessSamplingState { target, walks, .. } =
+            sampling_state_of(&mut self.watched, slice.member)?;
+        let Some(probing) = &mut walks.probing else {
+            return Ok(None);
+        };
+        probing.continue_until_wait(&mut self.bits.tables, target, slice)
+    }
+
+    fn read_sample(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<ProcessSample> {
+        let Self { bits, watched } = self;
+        let watched = sampling_state_of(watched, slice.member)?;
+        let walk = match watched.reading.take() {
+            Some(walk) => walk,
+            None => {
+                let walk = start_eligible_walk(slice, &watched.target, WalkDetail::Regions)?;
+                bits.end_window_and_estimate(watched)?;
+                walk
+            }
+        };
+        let (target, reading) = (&watched.target, &mut watched.reading);
+        let found = continue_walk_or_keep(&mut bits.tables, target, walk, reading, slice)?;
+        let member = &*slice.member;
+        Ok(found.map(|regions| {
+            let mut sample = member.sample_with_population_only(regions);
+            member
+                .eligible
+                .clear_accesses_of_locked_regions(&mut sample.regions);
+            if watched.cleared {
+                sample.source = CoverageSource::AccessBits;
+                sample.first_touches = sample.regions.iter().map(first_touches_of_region).sum();
+            }
+            if bits.walk_costs.is_some() {
+                let known = watched.walks.apply_to_regions(&mut sample.regions);
+                sample.walks_seen = known.seen;
+                // Only the probed regions were ever cleared.
+                if !watched.all_cleared {
+                    sample.first_touches = known.first_touches;
+                }
+            }
+            sample.overhead = watched.walks.overhead;
+            sample.cpu_cores = watched.walks.cpu_cores.unwrap_or(1.0);
+            sample
+        }))
+    }
+
+    fn read_region(
+        &mut self,
+        member: &SampledProcess,
+        region: RegionAddr,
+    ) -> Result<Option<RegionSample>> {
+        let target = &sampling_state_of(&mut self.watched, member)?.target;
+        self.bits.tables.read_region(target, region)
+    }
+
+    fn is_region_still_eligible(
+        &mut self,
+        member: &SampledProcess,
+        region: RegionAddr,
+        calls: &mut TargetCalls,
+    ) -> Result<bool> {
+        let target = &sampling_state_of(&mut self.watched, member)?.target;
+        let start = region.start();
+        let found = match self.bits.tables.mapping_at_address(target, start) {
+            Err(error) if error.errno() == Some(Errno::EBUSY) => {
+                let mappings = list_mappings(member, target, calls)?;
+                mappings.into_iter().find(|m| m.range.contains(&start))
+            }
+            found => found?,
+        };
+        Ok(found.is_some_and(|m| mappings::check_region_eligible(&[m], region).is_ok()))
+    }
+
+    fn count_huge_bytes(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<u64> {
+        let watched = sampling_state_of(&mut self.watched, slice.member)?;
+        let new = || RegionWalk::new(slice.member.eligible.ranges.clone(), WalkDetail::HugeOnly);
+        let mut walk = watched.measuring.take().unwrap_or_else(new);
+        let (tables, deadline) = (&mut self.bits.tables, Some(slice.deadline));
+        if tables.continue_walk_until(&watched.target, &mut walk, deadline, |_| {})? {
+            return Ok(SliceProgress::Done(sum_huge_bytes(&walk.found)));
+        }
+        watched.measuring = Some(walk);
+        Ok(SliceProgress::Unfinished(Duration::ZERO))
+    }
+
+    fn list_huge_pages(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<Vec<RegionSample>> {
+        let watched = sampling_state_of(&mut self.watched, slice.member)?;
+        let walk = match watched.listing.take() {
+            Some(walk) => walk,
+            None => start_eligible_walk(slice, &watched.target, WalkDetail::HugeOnly)?,
+        };
+        let (target, listing) = (&watched.target, &mut watched.listing);
+        let found = continue_walk_or_keep(&mut self.bits.tables, target, walk, listing, slice)?;
+        Ok(found.map(|found| slice.member.keep_unlocked_huge_pages(found)))
+    }
+
+    fn count_zero_pages(
+        &mut self,
+        member: &SampledProcess,
+        region: RegionAddr,
+        enough: u16,
+        calls: &mut TargetCalls,
+    ) -> Result<Option<u16>> {
+        let target = &sampling_state_of(&mut self.watched, member)?.target;
+        let scan = || self.bits.tables.count_zero_pages(target, region, enough);
+        calls.time_own_call(scan)
+    }
+}
+
+/// Probes a process for one window, and waits for it. `seed` decides the order of its regions.
+/// Fails if the cost of page walks was never measured.
+pub fn estimate_overhead_of_pid(
+    bits: &mut AccessBitBackend,
+    pid: u32,
+    seed: u64,
+) -> Result<OverheadEstimate> {
+    let (identity, rules) = (ProcessIdentity::default(), ProcessSettings::default());
+    let mut member = SampledProcess::open(pid, identity, rules)?;
+    let target = bits.tables.bind_to_process(pid)?;
+    let ranges = mappings::collect_eligible_ranges(&bits.tables.list_mappings(&target)?).ranges;
+    let mut regions = Vec::new();
+    let tables = &mut bits.tables;
+    tables.walk_ranges(&target, &ranges, WalkDetail::Regions, &mut regions, |_| {})?;
+    probe_one_window(bits, &mut member, &target, &regions, seed)
+}
+
+/// Probes these regions of a process for one window, and waits for it. Fails like
+/// [`estimate_overhead_of_pid`].
+pub fn probe_one_window(
+    bits: &mut AccessBitBackend,
+    member: &mut SampledProcess,
+    target: &ProcessBpfLinks,
+    regions: &[RegionSample],
+    seed: u64,
+) -> Result<OverheadEstimate> {
+    let settings = RegionProbeSettings::for_first_touch_cost(bits.first_touch_cost);
+    let mut probing = ProcessWindowProbing::new(regions, settings, bits.first_touch_cost, seed, |_| 0);
+    let mut slice = ProcessWorkSlice {
+        member,
+        calls: &mut TargetCalls::default(),
+        // Probing ends long before.
+        deadline: Instant::now() + Duration::from_secs(3600),
+    };
+    while let Some(wait) = probing.continue_until_wait(&mut bits.tables, target, &mut slice)? {
+        std::thread::sleep(wait);
+    }
+    let unknown = "the cost of page walks on this machine was not measured";
+    let costs = bits.walk_costs.as_mut();
+    let costs = costs.ok_or_else(|| LinuxError::Bpf(unknown.into()))?;
+    Ok(probing.finish_estimate(costs.measured_or_typical()))
+}

@@ -1,0 +1,510 @@
+//! Probes how fast a process touches its memory. It clears a few regions, reads their access bits
+//! several times within milliseconds, and continues with the next few.
+
+use super::{ProcessWorkSlice, SampledProcess};
+use crate::error::Result;
+use crate::processes::process;
+use crate::promote::sched_fifo::run_with_sched_fifo;
+use crate::promote::target_call::TargetCalls;
+use crate::sample::page_table_reader::{AccessBitSnapshot, PageTableReader, ProcessBpfLinks};
+use hawkeye_policy::walk_rate::region_probe_plan::READS_AFTER;
+use hawkeye_policy::walk_rate::{
+    OverheadEstimate, OverheadEstimator, PageBitmap, ProbeRoundPlan, RegionAccessBits,
+    RegionProbePlan, RegionProbeSettings, WORTH_CORES, WalkCosts,
+};
+use hawkeye_policy::{MAX_SHARED_PAGES, ProcessId, RegionAddr, RegionSample, TranslationOverhead};
+use nix::time::{ClockId, clock_gettime};
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+/// Shorter waits are slept through; during longer ones the manager does something else.
+const MAX_SLEEP: Duration = Duration::from_millis(2);
+
+/// The probing of one process in one window.
+pub struct ProcessWindowProbing {
+    probe: RegionProbePlan,
+    estimator: OverheadEstimator,
+    round: Option<RunningProbeRound>,
+    /// Regions to probe, in as many windows as that takes.
+    regions: usize,
+    /// Regions that were found to be shared, and how many were found not to be.
+    shared: HashSet<RegionAddr>,
+    shared_base: SharedRegionCount,
+    shared_huge: SharedRegionCount,
+}
+
+/// Regions of one kind that were checked for sharing.
+#[derive(Clone, Copy, Debug, Default)]
+struct SharedRegionCount {
+    all: u64,
+    shared: u64,
+}
+
+impl SharedRegionCount {
+    fn count_region(&mut self, shared: bool) {
+        self.all += 1;
+        self.shared += u64::from(shared);
+    }
+
+    fn shared_fraction(self) -> f64 {
+        self.shared as f64 / self.all.max(1) as f64
+    }
+}
+
+/// What probing has shown of a process, window by window.
+#[derive(Default)]
+pub struct RegionWalkRates {
+    /// The probing of the open window.
+    pub probing: Option<ProcessWindowProbing>,
+    /// The last estimate.
+    pub overhead: Option<TranslationOverhead>,
+    /// CPU in use at the last look, in cores.
+    pub cpu_cores: Option<f64>,
+    /// Page walks per second by region, and the window that showed them. One window does not cover
+    /// all of a large process.
+    regions: HashMap<RegionAddr, (u32, u64)>,
+    /// Regions that other processes share, and the window that showed it. Their walks are unknown.
+    shared: HashMap<RegionAddr, u64>,
+    /// Windows that have ended.
+    pub windows: u64,
+    /// Number of regions that could be probed in the last window.
+    probed_of: usize,
+    /// When CPU time was last read, and its value.
+    cpu: Option<(Duration, Duration)>,
+}
+
+/// What is known of a sample's regions.
+pub struct FirstTouchesAndSeenShare {
+    /// First touches since the last clear, in the regions that were cleared in the last window.
+    pub first_touches: u64,
+    /// Share of base-page regions that were seen lately; 1 where nothing is known of any region.
+    pub seen: f64,
+}
+
+/// Windows after which what was seen of a region is forgotten. It is forgotten earlier if all
+/// regions could have been seen twice since.
+const REMEMBERED_WINDOWS: u64 = 16;
+/// A process has grown if it has more regions than before by one part in this many.
+const GROWN: usize = 8;
+
+impl RegionWalkRates {
+    /// Seed for the order of the next window's regions: another one each time.
+    pub fn next_window_seed(&self) -> u64 {
+        (self.windows + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// Whether the process has used enough CPU to probe it since the last call (true the first
+    /// time).
+    pub fn has_run_enough_to_probe(&mut self, pid: u32) -> Result<bool> {
+        let (now, used) = (monotonic_now(), process::cpu_time(pid)?);
+        let Some((then, before)) = self.cpu.replace((now, used)) else {
+            return Ok(true);
+        };
+        let elapsed_s = now.saturating_sub(then).as_secs_f64().max(1e-3);
+        let cores = used.saturating_sub(before).as_secs_f64() / elapsed_s;
+        if cores < WORTH_CORES {
+            self.overhead = None;
+            self.cpu_cores = Some(cores);
+        }
+        Ok(cores >= WORTH_CORES)
+    }
+
+    /// Ends the window; returns whether one was open.
+    pub fn end_window(&mut self, costs: &WalkCosts) -> bool {
+        let Some(probing) = self.probing.take() else {
+            return false;
+        };
+        let (all, shared) = (probing.regions, probing.shared.clone());
+        let estimate = probing.finish_estimate(costs);
+        self.windows += 1;
+        let window = self.windows;
+        let looked_at = estimate.walks.len() + shared.len();
+        let whole = all.div_ceil(looked_at.max(1)) as u64;
+        let remembered = REMEMBERED_WINDOWS.max(2 * whole);
+        self.overhead = estimate.overhead;
+        self.cpu_cores = Some(estimate.cpu_cores);
+        // A program that fills new memory does not use the rest as it will later.
+        if all > self.probed_of + self.probed_of / GROWN {
+            self.regions.retain(|_, (walks, _)| *walks > 0);
+        }
+        self.probed_of = all;
+        let is_recent = |seen: u64| seen + remembered > window;
+        self.regions
+            .retain(|region, (_, seen)| is_recent(*seen) && !shared.contains(region));
+        self.shared.retain(|_, seen| is_recent(*seen));
+        self.shared
+            .extend(shared.iter().map(|region| (*region, window)));
+        for walks in estimate.walks {
+            self.shared.remove(&walks.region);
+            self.regions
+                .insert(walks.region, (walks.expected_per_s, window));
+        }
+        true
+    }
+
+    /// The window that last showed a region; 0 for none.
+    pub fn last_window_that_showed(&self, region: RegionAddr) -> u64 {
+        let walks = self.regions.get(&region).map_or(0, |(_, window)| *window);
+        let shared = self.shared.get(&region).copied().unwrap_or(0);
+        walks.max(shared)
+    }
+
+    /// Puts what is known into a sample's regions. A region that has not been touched until now,
+    /// long after it was seen, has no walks, whatever regions like it have.
+    pub fn apply_to_regions(&mut self, regions: &mut [RegionSample]) -> FirstTouchesAndSeenShare {
+        let (mut first_touches, mut base, mut seen) = (0, 0, 0);
+        let shared = &self.shared;
+        let private = |sample: &&mut RegionSample| !shared.contains_key(&sample.region);
+        let present = regions.iter_mut().filter(|sample| sample.present > 0);
+        for sample in present.filter(private) {
+            base += u64::from(!sample.is_huge());
+            let Some((walks, window)) = self.regions.get_mut(&sample.region) else {
+                continue;
+            };
+            seen += u64::from(!sample.is_huge());
+            if *window == self.windows {
+                if sample.accessed == 0 {
+                    *walks = 0;
+                }
+                first_touches += first_touches_of_region(sample);
+            }
+            sample.walks_per_s = *walks;
+        }
+        FirstTouchesAndSeenShare {
+            first_touches,
+            seen: if seen == 0 {
+                1.0
+            } else {
+                seen as f64 / base as f64
+            },
+        }
+    }
+}
+
+/// Touches that set an access bit: one for each base page, one for a huge page.
+pub fn first_touches_of_region(sample: &RegionSample) -> u64 {
+    match sample.is_huge() {
+        true => u64::from(sample.accessed > 0),
+        false => u64::from(sample.accessed),
+    }
+}
+
+/// Regions that were cleared and are being read.
+struct RunningProbeRound {
+    /// Each with the time of its clear, on CLOCK_MONOTONIC.
+    regions: Vec<(RegionAddr, Duration)>,
+    /// Start of the clear, and the process's CPU time then.
+    begun: Duration,
+    cpu_before: Duration,
+    /// Time from which reads are counted.
+    cleared: Duration,
+    reads: usize,
+    for_rate: bool,
+    /// Pages of these regions that other processes map too: their bits could not be cleared.
+    shared: HashMap<RegionAddr, PageBitmap>,
+}
+
+impl RunningProbeRound {
+    /// Finds the pages that were shared at the clear, after the first read.
+    ///
+    /// `MADV_COLD` skips them (mm/madvise.c, `madvise_cold_or_pageout_pte_range`), so they would
+    /// seem to be touched at once. Regions with many of them are dropped. `looked` receives each
+    /// region that was checked, with whether it was dropped.
+    fn find_pages_shared_at_clear(
+        &mut self,
+        process: ProcessId,
+        calls: &mut TargetCalls,
+        found: &mut Vec<Option<AccessBitSnapshot>>,
+        mut looked: impl FnMut(RegionAddr, &AccessBitSnapshot, bool),
+    ) {
+        let mut kept = Vec::with_capacity(self.regions.len());
+        let regions = std::mem::take(&mut self.regions);
+        for ((region, cleared), marks) in regions.into_iter().zip(std::mem::take(found)) {
+            if let Some(it) = &marks {
+                let shared = match it.write_protected {
+                    0 => Some(PageBitmap::default()),
+                    _ => calls.find_shared_pages_of_region(process, region).ok(),
+                };
+                // Where the sharing cannot be read, all write-protected pages count as shared.
+                let pages = shared.map_or(it.write_protected, |pages| pages.count());
+                let many = pages > MAX_SHARED_PAGES;
+                looked(region, it, many);
+                if many {
+                    continue;
+                }
+                if let Some(pages) = shared.filter(|pages| pages.count() > 0) {
+                    self.shared.insert(region, pages);
+                }
+            }
+            kept.push((region, cleared));
+            found.push(marks);
+        }
+        self.regions = kept;
+    }
+
+    /// Touched pages without those that could not be cleared.
+    fn touched_pages(&self, region: RegionAddr, marks: &AccessBitSnapshot) -> PageBitmap {
+        let mut touched = marks.accessed;
+        if let Some(shared) = self.shared.get(&region) {
+            for (word, shared) in touched.0.iter_mut().zip(shared.0) {
+                *word &= !shared;
+            }
+        }
+        touched
+    }
+}
+
+impl ProcessWindowProbing {
+    /// Prepares to probe `regions`, as they were last read; `seen` returns the window that last
+    /// showed a region (0: none).
+    pub fn new(
+        regions: &[RegionSample],
+        settings: RegionProbeSettings,
+        first_touch: Duration,
+        seed: u64,
+        seen: impl Fn(RegionAddr) -> u64,
+    ) -> Self {
+        let present = regions.iter().filter(|r| r.present > 0);
+        let huge = present.clone().filter(|r| r.is_huge());
+        let huge: HashSet<RegionAddr> = huge.map(|r| r.region).collect();
+        let all: Vec<RegionAddr> = present.map(|r| r.region).collect();
+        // Huge regions need no choice between them, so they come last.
+        let seen = |region| match huge.contains(&region) {
+            true => u64::MAX,
+            false => seen(region),
+        };
+        let (base_regions, huge_regions) = ((all.len() - huge.len()) as u64, huge.len() as u64);
+        Self {
+            estimator: OverheadEstimator::new(base_regions, huge_regions, first_touch),
+            regions: all.len(),
+            probe: RegionProbePlan::new(all, settings, seed, seen),
+            round: None,
+            shared: HashSet::new(),
+            shared_base: SharedRegionCount::default(),
+            shared_huge: SharedRegionCount::default(),
+        }
+    }
+
+    /// Does what is due, until the slice ends. Returns the time until the next call, or `None` when
+    /// the window's probing is over.
+    pub(crate) fn continue_until_wait(
+        &mut self,
+        tables: &mut PageTableReader,
+        target: &ProcessBpfLinks,
+        slice: &mut ProcessWorkSlice,
+    ) -> Result<Option<Duration>> {
+        let calls = &mut *slice.calls;
+        loop {
+            // A round that has begun is read when it is due; a later read would show too much.
+            if Instant::now() >= slice.deadline && self.round.is_none() {
+                return Ok(Some(Duration::ZERO));
+            }
+            let Some(round) = &mut self.round else {
+                let Some(plan) = self.probe.next_round() else {
+                    return Ok(None);
+                };
+                // The cost would outweigh the possible gain.
+                if !plan.for_rate && self.estimator.uses_little_cpu() {
+                    return Ok(None);
+                }
+                self.round = clear_regions(&plan, slice.member, calls)?;
+                continue;
+            };
+            let due = round.cleared + READS_AFTER[round.reads];
+            let wait = due.saturating_sub(monotonic_now());
+            if wait > MAX_SLEEP {
+                return Ok(Some(wait));
+            }
+            std::thread::sleep(wait);
+            let addresses: Vec<RegionAddr> = round.regions.iter().map(|r| r.0).collect();
+            let mut found = calls.time_own_call(|| tables.read_access_bits(target, &addresses))?;
+            let id = slice.member.handle.id;
+            let (at, cpu) = read_time_and_cpu_time(id.pid)?;
+            let wall = at.saturating_sub(round.begun);
+            let cpu = cpu.saturating_sub(round.cpu_before);
+            if round.reads == 0 {
+                round.find_pages_shared_at_clear(id, calls, &mut found, |region, marks, shared| {
+                    if shared {
+                        self.shared.insert(region);
+                    }
+                    match marks.huge {
+                        true => self.shared_huge.count_region(shared),
+                        false => self.shared_base.count_region(shared),
+                    }
+                });
+            }
+            let marks = round
+                .regions
+                .iter()
+                .zip(found)
+                .filter_map(|(region, marks)| {
+                    let ((region, cleared), marks) = (*region, marks?);
+                    Some(RegionAccessBits {
+                        region,
+                        huge: marks.huge,
+                        exposed: marks.at.saturating_sub(cleared),
+                        touched: round.touched_pages(region, &marks),
+                    })
+                });
+            let marks: Vec<RegionAccessBits> = marks.collect();
+            let touched = self.estimator.record_probe_read(&marks, cpu, wall);
+            let probed = round.regions.len();
+            if !RegionProbePlan::round_has_enough_touches(round.reads, touched, probed) {
+                round.reads += 1;
+                continue;
+            }
+            let for_rate = round.for_rate;
+            let regions: Vec<_> = round.regions.iter().map(|r| r.0).collect();
+            if !self.estimator.end_probe_round(for_rate) && !regions.is_empty() {
+                self.probe
+                    .repeat_round_later(ProbeRoundPlan { regions, for_rate });
+            }
+            self.round = None;
+        }
+    }
+
+    pub fn finish_estimate(mut self, costs: &WalkCosts) -> OverheadEstimate {
+        let base = self.shared_base.shared_fraction();
+        let huge = self.shared_huge.shared_fraction();
+        self.estimator.leave_out_unprobed_regions(base, huge);
+        self.estimator.finish_estimate(costs)
+    }
+}
+
+/// Clears the regions, except those that cannot be cleared. `None` if none could be.
+fn clear_regions(
+    plan: &ProbeRoundPlan,
+    member: &SampledProcess,
+    calls: &mut TargetCalls,
+) -> Result<Option<RunningProbeRound>> {
+    let (begun, cpu_before) = read_time_and_cpu_time(member.handle.id.pid)?;
+    let mut cleared = Vec::with_capacity(plan.regions.len());
+    let mut rest = plan.regions.as_slice();
+    while !rest.is_empty() {
+        let found = run_with_sched_fifo(|| calls.clear_access_bits(&member.handle, rest))?;
+        if let Some(answer) = found.answer {
+            for (n, region) in rest.iter().take(found.done).enumerate() {
+                let part = (n as f64 + 0.5) / found.done.max(1) as f64;
+                cleared.push((*region, answer.began + answer.took.mul_f64(part)));
+            }
+        }
+        rest = rest.get(found.passed..).unwrap_or(&[]);
+    }
+    if cleared.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(RunningProbeRound {
+        regions: cleared,
+        begun,
+        cpu_before,
+        cleared: monotonic_now(),
+        reads: 0,
+        for_rate: plan.for_rate,
+        shared: HashMap::new(),
+    }))
+}
+
+/// The time, and the CPU time of a process at this time. Where this thread lost the processor
+/// between both, it reads them again.
+fn read_time_and_cpu_time(pid: u32) -> Result<(Duration, Duration)> {
+    /// Far more than both take, and far less than a time slice.
+    const MAX_APART: Duration = Duration::from_micros(100);
+    const TRIES: usize = 4;
+    for _ in 1..TRIES {
+        let before = monotonic_now();
+        let cpu = process::cpu_time(pid)?;
+        if monotonic_now().saturating_sub(before) <= MAX_APART {
+            return Ok((before, cpu));
+        }
+    }
+    Ok((monotonic_now(), process::cpu_time(pid)?))
+}
+
+/// The clock that BPF reads too.
+fn monotonic_now() -> Duration {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_test_support::event_constructors::region_at_index;
+
+    fn sample(n: u64, accessed: u16) -> RegionSample {
+        RegionSample {
+            accessed,
+            ..RegionSample::new_full_and_untouched(region_at_index(n))
+        }
+    }
+
+    #[test]
+    fn a_region_untouched_since_its_last_look_has_no_walks() {
+        // Two regions of this window, one of the last.
+        let regions = [(1, 3), (2, 3), (3, 2)];
+        let mut walks = RegionWalkRates {
+            windows: 3,
+            regions: regions
+                .map(|(n, window)| (region_at_index(n), (7, window)))
+                .into(),
+            ..RegionWalkRates::default()
+        };
+        let of = |walks: &mut RegionWalkRates, touched: [u16; 4]| {
+            let samples = (1..5).zip(touched);
+            let mut samples: Vec<_> = samples.map(|(n, it)| sample(n, it)).collect();
+            let applied = walks.apply_to_regions(&mut samples);
+            let known: Vec<u32> = samples.iter().map(|sample| sample.walks_per_s).collect();
+            (known, applied)
+        };
+        let (known, applied) = of(&mut walks, [0, 20, 0, 0]);
+        assert_eq!(known, [0, 7, 7, 0]);
+        assert_eq!((applied.first_touches, applied.seen), (20, 0.75));
+        // The value holds until the region is seen again.
+        walks.windows += 1;
+        assert_eq!(of(&mut walks, [9; 4]).0, [0, 7, 7, 0]);
+    }
+
+    #[test]
+    fn shared_regions_are_neither_seen_nor_missing() {
+        let mut walks = RegionWalkRates {
+            windows: 3,
+            regions: [(region_at_index(1), (7, 3))].into(),
+            shared: [(region_at_index(2), 3)].into(),
+            ..RegionWalkRates::default()
+        };
+        let mut samples = [1, 2, 3].map(|n| sample(n, 20));
+        let applied = walks.apply_to_regions(&mut samples);
+        assert_eq!(samples.map(|sample| sample.walks_per_s), [7, 0, 0]);
+        assert_eq!((applied.first_touches, applied.seen), (20, 0.5));
+        assert_eq!(
+            [1, 2, 3].map(|n| walks.last_window_that_showed(region_at_index(n))),
+            [3, 3, 0]
+        );
+    }
+
+    #[test]
+    fn pages_that_could_not_be_cleared_are_not_touched() {
+        let shared = PageBitmap([0b101, 0, 0, 0, 0, 0, 0, 1 << 63]);
+        let round = RunningProbeRound {
+            regions: Vec::new(),
+            begun: Duration::ZERO,
+            cpu_before: Duration::ZERO,
+            cleared: Duration::ZERO,
+            reads: 0,
+            for_rate: true,
+            shared: [(region_at_index(1), shared)].into(),
+        };
+        let marks = AccessBitSnapshot {
+            at: Duration::ZERO,
+            accessed: PageBitmap([0b111, 0, 0, 0, 0, 0, 0, u64::MAX]),
+            present: 512,
+            write_protected: 3,
+            huge: false,
+        };
+        let touched = PageBitmap([0b010, 0, 0, 0, 0, 0, 0, u64::MAX >> 1]);
+        assert_eq!(round.touched_pages(region_at_index(1), &marks), touched);
+        assert_eq!(
+            round.touched_pages(region_at_index(2), &marks),
+            marks.accessed
+        );
+    }
+}
