@@ -19,7 +19,7 @@ use crate::promote::target_call::TargetCalls;
 use crate::sample::counters::{CounterEventCodes, WalkCounters};
 use crate::sample::sampler::{ProcessWorkSlice, Sampler, SamplerBackend};
 use crate::sample::shared_pages;
-use crate::sample::walk_costs::CurrentWalkCostsmeasuring_cpu_time;
+use crate::sample::walk_costs::CurrentWalkCosts;
 use crate::stop_signals::{StopSignals, WaitResult};
 use crate::test_costs;
 use hawkeye_manager::machine::{CallResult, PartialCallResult};
@@ -532,7 +532,7 @@ impl Machine for LinuxMachine {
         let filler = self.prefault_statistics().unwrap_or_default();
         let own = process::own_cpu_time() + self.calls.statistics.helper_cpu + filler.helper_cpu;
         ManagementCosts {
-            cpu: own.saturating_sub(filler.cpumeasuring_cpu_time),
+            cpu: own.saturating_sub(filler.cpu),
             longest_call: self.calls.statistics.longest,
         }
     }
@@ -606,7 +606,8 @@ impl HugePageReserve for LinuxMachine {
     fn reserve_state(&self) -> ReserveState {
         let state = RESERVE.state();
         let filled = u32_from_f64(state.filled as f64);
-        let fill_cpu = test_costs::configured_fill_cost().map_or(state.fill_cpu, |cost| cost * filled);
+        let fill_cpu =
+            test_costs::configured_fill_cost().map_or(state.fill_cpu, |cost| cost * filled);
         ReserveState { fill_cpu, ..state }
     }
 

@@ -315,7 +315,7 @@ fn costs_measured_meanwhile() -> Result<CurrentWalkCosts> {
 
 /// Costs of page walks for a manager that can wait. It might manage a process that measures.
 fn measured_costs() -> Result<CurrentWalkCosts> {
-    Ok(walk_costs::load_or_measure(&state_dir())?.into())
+    Ok(walk_costs::load_or_measure_costs(&state_dir())?.into())
 }
 
 /// Opens the records of learned programs. Managing does not depend on them.

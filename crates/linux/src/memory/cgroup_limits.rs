@@ -321,7 +321,10 @@ mod tests {
         assert_eq!(found[0].name, "/a");
         assert_eq!(Some(found[0].usage), use_of(1500, 5000));
         assert_eq!(found[0].members, [process_with_pid(1), process_with_pid(2)]);
-        assert_eq!(groups.memory_use_of_cgroup(Path::new("/a")), use_of(1500, 5000));
+        assert_eq!(
+            groups.memory_use_of_cgroup(Path::new("/a")),
+            use_of(1500, 5000)
+        );
         assert_eq!(groups.memory_use_of_cgroup(Path::new("/a/b")), None);
         let _ = fs::remove_dir_all(tree.0.join("a"));
         assert_eq!(groups.memory_use_of_cgroup(Path::new("/a")), None);
@@ -347,7 +350,8 @@ mod tests {
         let old = |_| at(60);
         let path =
             |groups: &CgroupLimits, pid| Some(groups.homes.get(&process_with_pid(pid))?.0.clone());
-        groups.update_cgroups_of_processes(at(0), &[process_with_pid(1)], old, |_| Some("/a".into()));
+        groups
+            .update_cgroups_of_processes(at(0), &[process_with_pid(1)], old, |_| Some("/a".into()));
         let moved = |_| Some("/b".into());
         groups.update_cgroups_of_processes(
             at(4),

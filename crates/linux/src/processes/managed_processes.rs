@@ -44,7 +44,6 @@ impl ManagedTarget {
     pub fn whole_machine_with_waker(
         rules: Rules,
         selection: ProcessSelectionSettings,
-    ,
     ) -> Result<(Self, Waker)> {
         let waker = Waker::new()?;
         let target = Self::Machine {

@@ -6,7 +6,7 @@
 
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::own_files::{self, UnusableFileReason};
-use crate::memory::cgroup::CgroupLimits;
+use crate::memory::cgroup_limits::CgroupLimits;
 use crate::own_memory::OwnMemory;
 use crate::processes::process::{calling_thread_cpu_time, own_huge_bytes};
 use crate::sample::random::{dependent_work_step, map_random_below, next_random};
@@ -85,7 +85,7 @@ struct WalkCostMeasurement {
 impl CurrentWalkCosts {
     /// The costs that were measured since the machine started. If there are none, `measurer` is
     /// started when costs are first used, and typical ones are used until it ends: a program should
-    /// not wait for that. It has to call [`measuring_cpu_time`].
+    /// not wait for that. It has to call [`measure_at_lowest_priority`].
     pub fn load_or_measure_meanwhile(state_dir: &Path, measurer: Command) -> Result<Self> {
         let file = state_dir.join(FILE);
         if let Some(known) = load_known_costs(&file)? {
@@ -99,15 +99,15 @@ impl CurrentWalkCosts {
         };
         Ok(Self {
             costs: WalkCosts::typical(),
-            measurement: Some(measure_and_save_costs),
-        }calling_thread_cpu_time)
+            measurement: Some(measurement),
+        })
     }
 
     /// The costs to use now.
     pub fn measured_or_typical(&mut self) -> &WalkCosts {
         if let Some(measurement) = &mut self.measurement {
             if measurement.has_ended() {
-                if let Ok(Some(costs)) = read_costs(&measurement.file) {
+                if let Ok(Some(costs)) = read_costs_file(&measurement.file) {
                     self.costs = costs;
                 }
                 self.measurement = None;
@@ -157,13 +157,13 @@ impl Drop for WalkCostMeasurement {
 /// ends with its parent, it is the first to end where memory is short, and programs have most of a
 /// CPU that they need.
 pub fn measure_at_lowest_priority(state_dir: &Path) -> Result<()> {
-    set_pdeathsig(Signal::SIGKILL).map_err(LinuxError::call("following the parent's end"))?;
+    set_pdeathsig(Signal::SIGKILL).map_err(LinuxError::wrap_errno("following the parent's end"))?;
     let score = Path::new("/proc/self/oom_score_adj");
-    std::fs::write(score, "1000").map_err(LinuxError::file("writing", score))?;
+    std::fs::write(score, "1000").map_err(LinuxError::wrap_io_error("writing", score))?;
     // SAFETY: the call changes the scheduling of this thread alone. At idle priority it might never
     // end.
-    measuring_cpu_time{ libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
-    measure_and_keep(&state_dir.join(FILE)).map(drop)
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
+    measure_and_save_costs(&state_dir.join(FILE)).map(drop)
 }
 
 /// Costs that were measured since the machine started. If there are none, measures them, which
@@ -229,7 +229,7 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
     let largest = FOOTPRINTS_BYTES[FOOTPRINTS_BYTES.len() - 1];
     let memory = crate::memory::system_memory::machine_memory_use()?;
     let available = memory.total_bytes.saturating_sub(memory.used_bytes);
-    let in_group = CgroupLimits::of_this_machine().own_remaining_bytes();
+    let in_group = CgroupLimits::of_this_machine().own_remaining_memory_bytes();
     let available = available.min(in_group.unwrap_or(u64::MAX));
     if available < FAR_SHARE * NEAR_BYTES {
         return Err(LinuxError::NotMeasured(
@@ -317,7 +317,6 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
 fn measure_costs_by_distance<L: Copy>(
     loops: &[L],
     cost: impl Fn(L) -> WalkCostAtDistance,
-,
 ) -> Vec<WalkCostAtDistance> {
     let mut costs: Vec<WalkCostAtDistance> = loops.iter().map(|one| cost(*one)).collect();
     costs.sort_by(|a, b| a.apart_ns.total_cmp(&b.apart_ns));

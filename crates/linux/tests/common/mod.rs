@@ -63,7 +63,8 @@ pub fn wait_joined(machine: &mut LinuxMachine, action: RuleAction, pid: u32) {
 
 pub fn machine(rules: Rules) -> (LinuxMachine, Waker) {
     let (scope, waker) =
-        ManagedTarget::whole_machine_with_waker(rules, ProcessSelectionSettings::default()).unwrap();
+        ManagedTarget::whole_machine_with_waker(rules, ProcessSelectionSettings::default())
+            .unwrap();
     let means = ChosenKernelMethods {
         sampler: SamplerBackend::Population,
         recovery: RecoveryMethod::None,

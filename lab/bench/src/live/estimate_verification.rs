@@ -143,7 +143,9 @@ impl CounterReadings {
         let [before, after] = self.counts.clone();
         meter.overhead_since_last_counts(before, events);
         let none = || impossible!("the counters show no cycles: the program did not run");
-        let of_user_time = meter.overhead_since_last_counts(after, events).ok_or_else(none)?;
+        let of_user_time = meter
+            .overhead_since_last_counts(after, events)
+            .ok_or_else(none)?;
         let share = self.user_time_share();
         Ok(TranslationOverhead {
             percent: of_user_time.percent * share,

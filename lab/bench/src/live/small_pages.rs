@@ -6,7 +6,8 @@ use super::programs::start_reader_workload;
 use crate::calibrate;
 use crate::simulated::block_layout::{BlockLayout, simulate_block_reads};
 use hawkeye_linux::page_sizes::tlb_page_sizes;
-use hawkeye_linux::page_sizes::{available_mthp_sizes, page_size_enabled_file, read_mapped_page_sizes,
+use hawkeye_linux::page_sizes::{
+    available_mthp_sizes, page_size_enabled_file, read_mapped_page_sizes,
 };
 use hawkeye_linux::probe::mthp_sizes::FirstTouchCosts;
 use hawkeye_linux::processes::process;

@@ -106,7 +106,11 @@ impl HeldPages {
     }
 
     /// To those needed for this FMFI after the others are given back.
-    pub(super) fn keep_pages_for_fmfi(&mut self, free: FreeMemorySummary, filled: usize, fmfi: f64,
+    pub(super) fn keep_pages_for_fmfi(
+        &mut self,
+        free: FreeMemorySummary,
+        filled: usize,
+        fmfi: f64,
     ) {
         let needed = count_blocks_to_hold(self.whole.len(), free, filled, fmfi);
         self.whole.truncate(needed);

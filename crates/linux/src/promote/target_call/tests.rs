@@ -105,7 +105,11 @@ fn one_helper_is_enough_for_targets_that_answer() {
     let own = own();
     let easy = word(&own);
     for _ in 0..100 {
-        assert!(calls.call_target(process_with_pid(7), "reading", &easy).is_ok());
+        assert!(
+            calls
+                .call_target(process_with_pid(7), "reading", &easy)
+                .is_ok()
+        );
     }
     assert_eq!(calls.idle.len(), 1);
     assert!(calls.statistics.helper_cpu > Duration::ZERO);
@@ -119,7 +123,11 @@ fn a_killed_helper_is_replaced() {
     calls.start_idle_helper().expect("a helper starts");
     let helper = calls.idle[0].helper;
     kill(helper, Signal::SIGKILL).expect("the helper runs");
-    assert!(calls.call_target(process_with_pid(7), "reading", &easy).is_ok());
+    assert!(
+        calls
+            .call_target(process_with_pid(7), "reading", &easy)
+            .is_ok()
+    );
     assert_ne!(calls.idle[0].helper, helper);
 }
 

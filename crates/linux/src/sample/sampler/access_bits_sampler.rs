@@ -173,7 +173,10 @@ impl AccessBitBackend {
 
     /// Ends the window and puts the estimate of the process's overhead into its `walks`.
     fn end_window_and_estimate(&mut self, watched: &mut ProcessSamplingState) -> Result<()> {
-        let costs = self.walk_costs.as_mut().map(CurrentWalkCosts::measured_or_typical);
+        let costs = self
+            .walk_costs
+            .as_mut()
+            .map(CurrentWalkCosts::measured_or_typical);
         if costs.is_some_and(|costs| watched.walks.end_window(costs)) {
             if let Some(counters) = &mut watched.counters {
                 let counted = counters.overhead_since_last_call()?;
@@ -414,7 +417,8 @@ pub fn probe_one_window(
     seed: u64,
 ) -> Result<OverheadEstimate> {
     let settings = RegionProbeSettings::for_first_touch_cost(bits.first_touch_cost);
-    let mut probing = ProcessWindowProbing::new(regions, settings, bits.first_touch_cost, seed, |_| 0);
+    let mut probing =
+        ProcessWindowProbing::new(regions, settings, bits.first_touch_cost, seed, |_| 0);
     let mut slice = ProcessWorkSlice {
         member,
         calls: &mut TargetCalls::default(),

@@ -109,7 +109,8 @@ impl RunningDaemon {
     fn start() -> BenchResult<Self> {
         let folder = create_temporary_folder()?;
         let config = folder.path().join("hawkeye.toml");
-        std::fs::write(&config, DAEMON_CONFIG).map_err(LinuxError::wrap_io_error("writing", &config))?;
+        std::fs::write(&config, DAEMON_CONFIG)
+            .map_err(LinuxError::wrap_io_error("writing", &config))?;
         let product = find_hawkeye_program()?;
         let mut command = Command::new(&product);
         command.args(["daemon".as_ref(), "--config".as_ref(), config.as_os_str()]);
