@@ -62,7 +62,7 @@ mod zeroing_neighbour;
 pub use error::EngineError;
 pub use figures::{
     EngineFigures, GuestFigures, PhaseFigures, ProgramFigures, ProgramMoment, ProgramOutcome,
-    SizeFigures,
+    PageSizeFigures,
 };
 pub use guests::{MachineView, SharedEngine};
 pub use machine::Engine;
