@@ -61,8 +61,8 @@ mod zeroing_neighbour;
 
 pub use error::EngineError;
 pub use figures::{
-    EngineFigures, GuestFigures, PhaseFigures, ProgramFigures, ProgramMoment, ProgramOutcome,
-    SizeFigures,
+    EngineFigures, GuestFigures, PageSizeFigures, PhaseFigures, ProgramFigures, ProgramMoment,
+    ProgramOutcome,
 };
 pub use guests::{MachineView, SharedEngine};
 pub use machine::Engine;

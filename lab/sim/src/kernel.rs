@@ -1,7 +1,7 @@
 //! A kernel's memory manager: address spaces, faults, and all that gives and takes pages.
 //!
 //! [`SimulatedKernel`] has no clock and no thread of its own. Each operation returns its time and
-//! charges it to a program or to a thread of the kernel. [`SimulatedKernel::step_kernel_threads`]
+//! charges it to a program or to a thread of the kernel. [`SimulatedKernel::run_kernel_threads_for_step`]
 //! runs these threads. Systems differ at a page fault by their
 //! [`FaultPolicy`](fault_policies::FaultPolicy). A manager's work between faults is called from
 //! outside ([`SimulatedKernel::promote`], [`SimulatedKernel::recover_bloat`], ...). That includes
@@ -32,12 +32,12 @@ mod figures;
 mod first_touch_watch;
 mod folios;
 mod frame_supply;
+mod frames_swapped_by_host;
 mod free;
-mod host_swap;
 mod invariants;
 mod kernel_costs;
 mod kernel_threads;
-mod mapped_by_size;
+mod mapped_bytes_by_size;
 mod page_cache;
 mod page_moves;
 mod promotion;
@@ -61,9 +61,9 @@ pub use faults::{PageAccess, TouchedPages};
 pub use figures::{MemoryFigures, SpaceFigures};
 pub use kernel_costs::{FaultCostCalibration, KernelCosts};
 pub use kernel_threads::{KernelThreadTimes, KernelThreadWork, SamePageMergingSpec, ZeroingSpec};
-pub use mapped_by_size::MappedBySize;
+pub use mapped_bytes_by_size::MappedBytesBySize;
 pub use promotion::CompletedPromotion;
-pub(crate) use reclaim::regions_around;
+pub(crate) use reclaim::regions_of_same_page;
 pub(crate) use region_mapping::{RegionMapping, RegionPiece};
 pub use simulated_kernel::SimulatedKernel;
 pub use swap::SwapSpec;

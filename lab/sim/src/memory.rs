@@ -28,19 +28,19 @@ mod prezeroing;
 mod run_length_map;
 mod zone_watermarks;
 
-pub use allocation_replay::{AllocationReplay, ReplayedAllocation};
+pub use allocation_replay::{AllocatedFrameCounts, AllocationReplay};
 pub use buddy::PhysicalMemory;
 pub use frame_content::FrameContent;
 pub use frame_run::FrameRun;
-pub use frame_touches::FrameTouch;
-pub use prezeroing::ZeroingResult;
+pub use frame_touches::FrameContentChange;
+pub use prezeroing::PrezeroingResult;
 pub use zone_watermarks::ZoneWatermarks;
 
 pub(crate) use buddy::AllocatedFrames;
 pub(crate) use compaction::ScanCount;
 pub(crate) use contiguous::PageblockUse;
 pub(crate) use frame_owner::FrameOwner;
-pub(crate) use frame_run::pageblock_of;
+pub(crate) use frame_run::pageblock_of_frame;
 pub(crate) use run_length_map::{RunLengthMap, ValueRun};
 
 /// Orders of free blocks: 0 to 10, that is 4 KiB to 4 MiB (`MAX_PAGE_ORDER` of x86).

@@ -89,6 +89,6 @@ pub use presets::{
     HASWELL, ICE_LAKE, NEOVERSE_V2, PROCESSORS, SAPPHIRE_RAPIDS, SKYLAKE, XIANGSHAN, ZEN_4, ZEN_5,
 };
 pub use processor_spec::ProcessorSpec;
-pub use read_latency::LatencyShape;
+pub use read_latency::ReadLatencyShape;
 pub use tlb_page_groups::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
 pub use two_level_tlb::{GiantPages, L1TlbSpec, L2TlbSpec};

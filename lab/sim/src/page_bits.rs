@@ -177,7 +177,7 @@ impl PageBits {
     }
 
     /// Pages of the aligned blocks of 2^`order` pages (`order`: 0-9) that are fully in this set.
-    pub(crate) fn whole_blocks(self, order: u32) -> Self {
+    pub(crate) fn fully_covered_blocks(self, order: u32) -> Self {
         Self::FULL.minus(Self::FULL.minus(self).widened_to_blocks(order))
     }
 
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(PageBits::evenly_spread(512), PageBits::FULL);
         assert_eq!(PageBits::evenly_spread(256).count_runs(), 256);
         let runs = PageBits::scattered_runs(64, 16, 7);
-        assert_eq!((runs.count(), runs.whole_blocks(4)), (64, runs));
+        assert_eq!((runs.count(), runs.fully_covered_blocks(4)), (64, runs));
         assert_eq!(runs, PageBits::scattered_runs(64, 16, 7));
         assert_ne!(runs, PageBits::scattered_runs(64, 16, 8));
         assert_eq!(PageBits::scattered_runs(512, 16, 7), PageBits::FULL);
@@ -304,7 +304,10 @@ mod tests {
             .into_iter()
             .flat_map(|set| (0..10).map(move |o| (set, o)))
         {
-            let (wide, whole) = (set.widened_to_blocks(order), set.whole_blocks(order));
+            let (wide, whole) = (
+                set.widened_to_blocks(order),
+                set.fully_covered_blocks(order),
+            );
             for page in 0..PAGES_PER_REGION {
                 let block = PageBits::range(page >> order << order, 1 << order);
                 assert_eq!(

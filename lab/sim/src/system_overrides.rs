@@ -76,7 +76,7 @@ impl SystemOverrides {
         Ok((settings, told))
     }
 
-    pub(crate) fn overridden_zeroing(&self, own: Option<ZeroingSpec>) -> Option<ZeroingSpec> {
+    pub(crate) fn override_zeroing_spec(&self, own: Option<ZeroingSpec>) -> Option<ZeroingSpec> {
         own.map(|own| ZeroingSpec {
             pages_per_s: self.zeroed_pages_per_s.unwrap_or(own.pages_per_s),
             non_temporal: self.zeroing_non_temporal.unwrap_or(own.non_temporal),

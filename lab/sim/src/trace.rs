@@ -16,10 +16,10 @@
 //! traces are not read either, because their records are longer.
 //!
 //! ```
-//! use hawkeye_sim::trace::{AccessKind, BadRecords, TraceReader, TraceFormat};
+//! use hawkeye_sim::trace::{AccessKind, BadRecordHandling, TraceReader, TraceFormat};
 //!
 //! let text = "I  0023c790,2\n S 1ffefffb8,8\n M 0421f000,4\n";
-//! let trace = TraceReader::new(TraceFormat::Lackey, text.as_bytes(), BadRecords::Fail);
+//! let trace = TraceReader::new(TraceFormat::Lackey, text.as_bytes(), BadRecordHandling::Fail);
 //! let accesses = trace.collect::<Result<Vec<_>, _>>()?;
 //! assert_eq!((accesses[1].kind, accesses[1].address), (AccessKind::Store, 0x1_ffef_ffb8));
 //! # Ok::<(), hawkeye_sim::trace::TraceError>(())
@@ -42,4 +42,4 @@ pub use coverage_row_reader::CoverageRowReader;
 pub use error::{TraceError, TracePosition};
 pub use trace_access::{AccessKind, TraceAccess};
 pub use trace_format::TraceFormat;
-pub use trace_reader::{BadRecords, TraceReader};
+pub use trace_reader::{BadRecordHandling, TraceReader};

@@ -2,8 +2,8 @@
 
 use hawkeye_sim::mmu::translation::LeafSize;
 use hawkeye_sim::mmu::{
-    AccessPattern, CoreCounters, HugePageGain, L1TlbSpec, LatencyShape, MmuError, NEOVERSE_V2,
-    PROCESSORS, PatternRun, ProcessorSpec, SKYLAKE, SetShape, ZEN_4,
+    AccessPattern, CoreCounters, HugePageGain, L1TlbSpec, MmuError, NEOVERSE_V2, PROCESSORS,
+    PatternRun, ProcessorSpec, ReadLatencyShape, SKYLAKE, SetShape, ZEN_4,
 };
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn base(pattern: AccessPattern, bytes: u64) -> TestResult<PatternRun> {
 /// Counters of `accesses` accesses under base pages, after as many to warm up.
 fn counted(pattern: AccessPattern, bytes: u64, accesses: u64) -> TestResult<CoreCounters> {
     let mut run = base(pattern, bytes)?;
-    run.advance_accesses(accesses);
+    run.run_accesses(accesses);
     Ok(run.count_accesses(accesses))
 }
 
@@ -113,9 +113,9 @@ fn the_same_run_twice_is_the_same() -> TestResult {
     for (name, pattern) in AccessPattern::ALL {
         let mut runs = [base(pattern, 64 * MIB)?, base(pattern, 64 * MIB)?];
         for run in &mut runs {
-            run.advance_accesses(10_000);
+            run.run_accesses(10_000);
             clear_all(run, false);
-            run.advance(Duration::from_micros(100));
+            run.run_for_duration(Duration::from_micros(100));
         }
         let [one, two] = runs;
         assert_eq!(one.counters(), two.counters(), "{name}");
@@ -133,7 +133,7 @@ fn the_same_run_twice_is_the_same() -> TestResult {
 fn time_goes_on_as_asked_for() -> TestResult {
     let mut run = base(AccessPattern::CHASE, 64 * MIB)?;
     for step in 1..=1000u32 {
-        run.advance(Duration::from_nanos(1234));
+        run.run_for_duration(Duration::from_nanos(1234));
         let late = run.counters().cpu_time.as_secs_f64() - f64::from(step) * 1234e-9;
         assert!((-1e-9..1e-6).contains(&late), "step {step}: {late} s");
     }
@@ -146,7 +146,7 @@ fn pages_start_as_accessed_and_are_marked_again_by_walks() -> TestResult {
     assert!(run.regions().all(|region| run.access_bits(region) == FULL));
     clear_all(&mut run, false);
     assert_eq!(marked(&run), 0);
-    run.advance_accesses(700);
+    run.run_accesses(700);
     let bits: Vec<_> = run
         .regions()
         .map(|region| run.access_bits(region))
@@ -162,9 +162,9 @@ fn a_page_that_a_tlb_has_is_marked_only_after_a_flush() -> TestResult {
     // Two regions of huge pages, and 512 base pages: the TLBs hold all of them.
     for (size, bytes) in [(LeafSize::Huge, 4 * MIB), (LeafSize::Base, 2 * MIB)] {
         let mut run = PatternRun::new(&SKYLAKE, AccessPattern::RANDOM, bytes, size, 1)?;
-        run.advance_accesses(20_000);
+        run.run_accesses(20_000);
         clear_all(&mut run, false);
-        run.advance_accesses(20_000);
+        run.run_accesses(20_000);
         assert_eq!(marked(&run), 0, "{size:?}: TLB hits set no bits");
         clear_all(&mut run, true);
         let walks = run.count_accesses(20_000).walks;
@@ -177,7 +177,7 @@ fn a_page_that_a_tlb_has_is_marked_only_after_a_flush() -> TestResult {
 #[test]
 fn only_what_is_named_is_cleared_and_flushed() -> TestResult {
     let mut run = base(AccessPattern::RANDOM, 4 * MIB)?;
-    run.advance_accesses(20_000);
+    run.run_accesses(20_000);
     let regions: Vec<_> = run.regions().collect();
     let elsewhere = base(AccessPattern::RANDOM, 8 * MIB)?.regions().last();
     run.clear_access_bits(&[regions[1]], true);
@@ -263,7 +263,7 @@ fn neighbours_make_walks_dearer_for_those_who_walk_seldom() -> TestResult {
 fn where_latency_varies_reads_overlap_less() -> TestResult {
     let mut varied = SKYLAKE;
     let latencies = (0..1000).map(|n| if n % 10 == 0 { 5.0 } else { 1.0 });
-    varied.memory.latency_shape = LatencyShape::from_latencies(latencies.collect());
+    varied.memory.latency_shape = ReadLatencyShape::from_latencies(latencies.collect());
     let slower = |pattern| -> TestResult<f64> {
         let read_ns = |processor| -> TestResult<f64> {
             let huge = HugePageGain::measure(processor, pattern, GIB, 200_000, 1)?.huge;
@@ -286,7 +286,10 @@ fn where_latency_varies_reads_overlap_less() -> TestResult {
 fn slow_programs_gain_less() -> TestResult {
     let gain = |pace| -> TestResult<f64> {
         let new = |size| {
-            Ok(PatternRun::new(&SKYLAKE, AccessPattern::ZIPF, GIB, size, 1)?.with_pace(pace))
+            Ok(
+                PatternRun::new(&SKYLAKE, AccessPattern::ZIPF, GIB, size, 1)?
+                    .with_instruction_rate(pace),
+            )
         };
         Ok(HugePageGain::measure_runs(new, 200_000)?.gain_percent())
     };
@@ -368,7 +371,7 @@ fn walks(
     if in_groups {
         run = run.in_groups(processor);
     }
-    run.advance_accesses(100_000);
+    run.run_accesses(100_000);
     let counters = run.count_accesses(100_000);
     Ok(counters.walks as f64 / counters.accesses as f64)
 }

@@ -9,7 +9,7 @@ use hawkeye_recording::{
 use hawkeye_sim::engine::{Engine, ProgramOutcome};
 use hawkeye_sim::simulate::{SimulationSetup, simulate, simulate_observed};
 use hawkeye_sim::systems;
-use hawkeye_sim::trace::{BadRecords, CoverageRowReader, TraceError, TraceReader};
+use hawkeye_sim::trace::{BadRecordHandling, CoverageRowReader, TraceError, TraceReader};
 use hawkeye_sim::workloads::{Phase, RecordingReplay, WorkloadSpec};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -87,7 +87,7 @@ fn recording_of_a_manager_is_read_and_replayed() {
     assert!(rows > 64, "{rows}");
     let mut replay = RecordingReplay::default();
     let mut read = 0;
-    for row in CoverageRowReader::open(&path, BadRecords::Fail).unwrap() {
+    for row in CoverageRowReader::open(&path, BadRecordHandling::Fail).unwrap() {
         replay.add_row(&row.unwrap());
         read += 1;
     }
@@ -124,12 +124,12 @@ fn recording_of_a_manager_is_read_and_replayed() {
 #[test]
 fn a_bad_row_is_an_error_or_left_out_and_counted() {
     let (path, rows) = record("spoilt.parquet", true);
-    let strict = CoverageRowReader::open(&path, BadRecords::Fail).unwrap();
+    let strict = CoverageRowReader::open(&path, BadRecordHandling::Fail).unwrap();
     let strict: Vec<_> = strict.collect();
     assert_eq!(strict.len(), 4, "nothing after the error");
     let error = strict[3].as_ref().expect_err("refused").to_string();
     assert_eq!(error, "row 3: present_pages must be 0 to 512, not 513");
-    let mut lenient = CoverageRowReader::open(&path, BadRecords::Skip).unwrap();
+    let mut lenient = CoverageRowReader::open(&path, BadRecordHandling::Skip).unwrap();
     assert_eq!(lenient.by_ref().filter(Result::is_ok).count(), rows - 1);
     assert_eq!(lenient.skipped_rows(), 1);
 }
@@ -137,13 +137,13 @@ fn a_bad_row_is_an_error_or_left_out_and_counted() {
 #[test]
 fn a_recording_is_no_trace_of_accesses() {
     let (path, _) = record("trace.parquet", false);
-    match TraceReader::open(&path, BadRecords::Fail) {
+    match TraceReader::open(&path, BadRecordHandling::Fail) {
         Err(error @ TraceError::Unsupported { .. }) => {
             assert!(error.to_string().contains("--recording"), "{error}");
         }
         other => panic!("{other:?}"),
     }
-    let none = CoverageRowReader::open(&file("none.parquet"), BadRecords::Fail).map(drop);
+    let none = CoverageRowReader::open(&file("none.parquet"), BadRecordHandling::Fail).map(drop);
     let told = none.expect_err("refused").to_string();
     assert!(
         told.starts_with("can't open") && told.contains("none.parquet"),

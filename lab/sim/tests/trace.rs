@@ -1,7 +1,7 @@
 //! Readers of traces: realistic files, every kind of damage, and arbitrary bytes.
 
 use hawkeye_sim::trace::{
-    AccessKind, BadRecords, TraceAccess, TraceError, TraceFormat, TracePosition, TraceReader,
+    AccessKind, BadRecordHandling, TraceAccess, TraceError, TraceFormat, TracePosition, TraceReader,
 };
 use lzma_rust2::{XzOptions, XzWriter};
 use proptest::prelude::*;
@@ -58,7 +58,7 @@ Web Content 7318/7320  123456.789013: cpu/mem-stores/P: 7f0010
 fn read(
     format: TraceFormat,
     text: &[u8],
-    bad: BadRecords,
+    bad: BadRecordHandling,
 ) -> (Vec<TraceAccess>, Option<TraceError>, u64) {
     let mut trace = TraceReader::new(format, text, bad);
     let mut accesses = Vec::new();
@@ -100,7 +100,11 @@ fn xz(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
 
 #[test]
 fn lackey() {
-    let (accesses, error, _) = read(TraceFormat::Lackey, LACKEY.as_bytes(), BadRecords::Fail);
+    let (accesses, error, _) = read(
+        TraceFormat::Lackey,
+        LACKEY.as_bytes(),
+        BadRecordHandling::Fail,
+    );
     assert!(error.is_none(), "{error:?}");
     let expected = [
         (AccessKind::Fetch, 0x401_ab70),
@@ -115,7 +119,11 @@ fn lackey() {
 
 #[test]
 fn drmemtrace() {
-    let (accesses, error, _) = read(TraceFormat::Drmemtrace, VIEW.as_bytes(), BadRecords::Fail);
+    let (accesses, error, _) = read(
+        TraceFormat::Drmemtrace,
+        VIEW.as_bytes(),
+        BadRecordHandling::Fail,
+    );
     assert!(error.is_none(), "{error:?}");
     let expected = [
         (AccessKind::Fetch, 0x7f2c_8b4b_2090),
@@ -132,7 +140,11 @@ fn drmemtrace() {
 
 #[test]
 fn perf_script() {
-    let (accesses, error, _) = read(TraceFormat::PerfScript, PERF.as_bytes(), BadRecords::Fail);
+    let (accesses, error, _) = read(
+        TraceFormat::PerfScript,
+        PERF.as_bytes(),
+        BadRecordHandling::Fail,
+    );
     assert!(error.is_none(), "{error:?}");
     let expected = [
         (AccessKind::Load, 0x7ffd_5c3a_1000),
@@ -150,7 +162,7 @@ fn perf_script() {
 fn champsim() {
     let mut bytes = record(0x40_0000, [0x1000, 0, 0x2000, 0], [0, 0x3000]);
     bytes.extend(record(0x40_0004, [0; 4], [0; 2]));
-    let (accesses, error, _) = read(TraceFormat::ChampSim, &bytes, BadRecords::Fail);
+    let (accesses, error, _) = read(TraceFormat::ChampSim, &bytes, BadRecordHandling::Fail);
     assert!(error.is_none(), "{error:?}");
     let expected = [
         (AccessKind::Fetch, 0x40_0000),
@@ -165,7 +177,7 @@ fn champsim() {
 #[test]
 fn errors_name_their_line() {
     let message = |format, text: &[u8]| {
-        let (accesses, error, _) = read(format, text, BadRecords::Fail);
+        let (accesses, error, _) = read(format, text, BadRecordHandling::Fail);
         (
             accesses.len(),
             error.map(|error| error.to_string()).unwrap_or_default(),
@@ -206,7 +218,7 @@ fn errors_name_their_line() {
 #[test]
 fn bad_records_are_skipped_on_request() {
     let text = b" L 10,8\nrubbish\n\xff\xfe\n S 20,8\n L 30,";
-    let (accesses, error, skipped) = read(TraceFormat::Lackey, text, BadRecords::Skip);
+    let (accesses, error, skipped) = read(TraceFormat::Lackey, text, BadRecordHandling::Skip);
     assert!(error.is_none(), "{error:?}");
     assert_eq!(
         places(&accesses),
@@ -217,7 +229,7 @@ fn bad_records_are_skipped_on_request() {
     bytes.extend([9; 64]);
     bytes.extend(record(2, [0; 4], [0; 2]));
     bytes.extend([1; 10]);
-    let (accesses, error, skipped) = read(TraceFormat::ChampSim, &bytes, BadRecords::Skip);
+    let (accesses, error, skipped) = read(TraceFormat::ChampSim, &bytes, BadRecordHandling::Skip);
     assert!(error.is_none(), "{error:?}");
     assert_eq!(
         places(&accesses),
@@ -249,12 +261,12 @@ fn formats_are_told_by_content_and_name() -> TestResult {
             (name.to_owned(), bytes.to_vec()),
             (format!("{name}.xz"), xz(bytes)?),
         ] {
-            let trace = TraceReader::detect(&name, Cursor::new(bytes), BadRecords::Fail)?;
+            let trace = TraceReader::detect(&name, Cursor::new(bytes), BadRecordHandling::Fail)?;
             assert_eq!(trace.collect::<Result<Vec<_>, _>>()?.len(), count, "{name}");
         }
     }
     let refused = |bytes: &'static [u8]| {
-        let trace = TraceReader::detect("x", Cursor::new(bytes), BadRecords::Skip);
+        let trace = TraceReader::detect("x", Cursor::new(bytes), BadRecordHandling::Skip);
         trace
             .err()
             .map(|error| error.to_string())
@@ -275,10 +287,10 @@ fn formats_are_told_by_content_and_name() -> TestResult {
 fn files_are_opened() -> TestResult {
     let path = std::env::temp_dir().join(format!("hawkeye-trace-{}.xz", std::process::id()));
     std::fs::write(&path, xz(LACKEY.as_bytes())?)?;
-    let trace = TraceReader::open(&path, BadRecords::Fail).map(Iterator::count);
+    let trace = TraceReader::open(&path, BadRecordHandling::Fail).map(Iterator::count);
     std::fs::remove_file(&path)?;
     assert_eq!(trace?, 5);
-    let missing = TraceReader::open(&path, BadRecords::Fail);
+    let missing = TraceReader::open(&path, BadRecordHandling::Fail);
     assert!(matches!(missing, Err(TraceError::Open { .. })));
     Ok(())
 }
@@ -298,7 +310,7 @@ fn truncated_compressed_input_is_reported() -> TestResult {
     let whole = xz(&records)?;
     for length in [whole.len() / 4, whole.len() - 40] {
         let cut = Cursor::new(whole[..length].to_vec());
-        let trace = TraceReader::detect("a.champsimtrace.xz", cut, BadRecords::Fail);
+        let trace = TraceReader::detect("a.champsimtrace.xz", cut, BadRecordHandling::Fail);
         // The decompression buffer may be larger than the data.
         let last = trace.map_or_else(|error| Some(Err(error)), Iterator::last);
         let truncated = matches!(last, Some(Err(TraceError::Truncated { .. })));
@@ -365,14 +377,14 @@ proptest! {
     #[test]
     fn arbitrary_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..2000), name in ".{0,8}") {
         for format in FORMATS {
-            let (_, error, _) = read(format, &bytes, BadRecords::Fail);
+            let (_, error, _) = read(format, &bytes, BadRecordHandling::Fail);
             if let Some(error) = error {
                 prop_assert!(error.to_string().contains(&position(&error)?), "{}", error);
             }
-            let (_, error, _) = read(format, &bytes, BadRecords::Skip);
+            let (_, error, _) = read(format, &bytes, BadRecordHandling::Skip);
             prop_assert!(error.is_none());
         }
-        let _ = TraceReader::detect(&name, Cursor::new(bytes), BadRecords::Skip).map(Iterator::count);
+        let _ = TraceReader::detect(&name, Cursor::new(bytes), BadRecordHandling::Skip).map(Iterator::count);
     }
 
     #[test]
@@ -392,9 +404,9 @@ proptest! {
                 let at = at.index(bytes.len());
                 bytes[at] = *byte;
             }
-            let (_, error, _) = read(format, &bytes, BadRecords::Skip);
+            let (_, error, _) = read(format, &bytes, BadRecordHandling::Skip);
             prop_assert!(error.is_none());
-            if let Ok(trace) = TraceReader::detect("x", Cursor::new(bytes), BadRecords::Fail) {
+            if let Ok(trace) = TraceReader::detect("x", Cursor::new(bytes), BadRecordHandling::Fail) {
                 for error in trace.filter_map(Result::err) {
                     prop_assert!(error.to_string().contains(&position(&error)?));
                 }
@@ -425,7 +437,7 @@ proptest! {
                 }
             }
             let input = in_pieces(text.into_bytes());
-            let mut trace = TraceReader::new(format, input, BadRecords::Skip);
+            let mut trace = TraceReader::new(format, input, BadRecordHandling::Skip);
             let accesses = (&mut trace).collect::<Result<Vec<_>, _>>();
             prop_assert!(accesses.is_ok());
             let rubbish_lines = if rubbish.trim().is_empty() { 0 } else { expected.len() as u64 };
@@ -445,7 +457,7 @@ proptest! {
             expected.extend(loads.iter().filter(|a| **a != 0).map(|a| (AccessKind::Load, *a)));
             expected.extend(stores.iter().filter(|a| **a != 0).map(|a| (AccessKind::Store, *a)));
         }
-        let trace = TraceReader::new(TraceFormat::ChampSim, in_pieces(bytes), BadRecords::Fail);
+        let trace = TraceReader::new(TraceFormat::ChampSim, in_pieces(bytes), BadRecordHandling::Fail);
         let accesses = trace.collect::<Result<Vec<_>, _>>();
         prop_assert!(accesses.is_ok());
         prop_assert_eq!(places(&accesses.unwrap_or_default()), expected);

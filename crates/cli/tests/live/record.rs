@@ -5,7 +5,7 @@ use crate::common::{TestMachine, figure, machine, or_skip, time_limit_factor, wo
 use crate::settings;
 use hawkeye_sim::simulate::{SimulationSetup, simulate};
 use hawkeye_sim::systems;
-use hawkeye_sim::trace::{BadRecords, CoverageRowReader};
+use hawkeye_sim::trace::{BadRecordHandling, CoverageRowReader};
 use hawkeye_sim::workloads::{RecordingReplay, WorkloadSpec};
 use hawkeye_test_support::this_test;
 use serde_json::Value;
@@ -13,7 +13,8 @@ use std::path::Path;
 
 fn recorded(file: &Path) -> WorkloadSpec {
     let mut replay = RecordingReplay::default();
-    for row in CoverageRowReader::open(file, BadRecords::Fail).expect("the recording can be opened")
+    for row in
+        CoverageRowReader::open(file, BadRecordHandling::Fail).expect("the recording can be opened")
     {
         replay.add_row(&row.expect("the row is valid"));
     }

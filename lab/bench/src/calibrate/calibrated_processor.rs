@@ -9,8 +9,8 @@ use hawkeye_policy::walk_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
 use hawkeye_sim::mmu::translation::LeafSize;
 use hawkeye_sim::mmu::{
-    AccessPattern, CacheLevelSpec, CacheReplacement, L2TlbSpec, LatencyShape, MemorySpec, MmuError,
-    PatternRun, ProcessorSpec, SetShape, presets,
+    AccessPattern, CacheLevelSpec, CacheReplacement, L2TlbSpec, MemorySpec, MmuError, PatternRun,
+    ProcessorSpec, ReadLatencyShape, SetShape, presets,
 };
 
 const MOST_BUFFERS: f64 = 64.0;
@@ -52,7 +52,7 @@ impl CalibratedProcessor {
         pages: LeafSize,
         pace: f64,
     ) -> Result<PatternRun, MmuError> {
-        let run = PatternRun::new(processor, pattern, bytes, pages, 1)?.with_pace(pace);
+        let run = PatternRun::new(processor, pattern, bytes, pages, 1)?.with_instruction_rate(pace);
         Ok(match self.hosted_by {
             Some(pages) => run.in_guest(processor, pages),
             None => run,
@@ -194,7 +194,7 @@ fn set_caches_and_memory(made: &mut ProcessorSpec, core: &CoreMeasurements, tran
         latency_cycles: cycles(near_ns),
     };
     memory.caches = [own(l1, 1), own(l2, 2), l3];
-    memory.latency_shape = LatencyShape::from_latencies(core.overlap.singles.clone());
+    memory.latency_shape = ReadLatencyShape::from_latencies(core.overlap.singles.clone());
     let buffers = core.overlap.at_once.median.round();
     memory.fill_buffers = buffers.clamp(1.0, MOST_BUFFERS) as u32;
     apply_shared_cache_retention(memory, &core.sharing);

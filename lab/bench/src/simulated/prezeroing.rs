@@ -127,7 +127,7 @@ fn model_with_free_memory(free: u64) -> AllocationReplay {
     let region = u64::from(PAGES_PER_REGION);
     let regions = free.div_ceil(region);
     let mut model = AllocationReplay::new(PhysicalMemory::new(regions * region * BASE_PAGE_BYTES));
-    model.leave_free(free);
+    model.allocate_all_but(free);
     model
 }
 

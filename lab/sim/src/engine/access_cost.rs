@@ -18,19 +18,19 @@ pub(super) struct AccessCost {
     pub(super) cycles: f64,
     pub(super) walk_cycles: f64,
     /// For each stream: walks per access, by the size of the TLB entry.
-    pub(super) walks: Vec<WalksBySize>,
+    pub(super) walks: Vec<WalksByEntrySize>,
 }
 
 /// Page walks, or walks per access or per page, by
 /// [`EntrySize`](crate::mmu::translation::EntrySize).
-pub(super) type WalksBySize = [f64; 5];
+pub(super) type WalksByEntrySize = [f64; 5];
 
 impl AccessCost {
     pub(super) fn overhead_percent(&self) -> f64 {
-        self.tally_accesses(1.0).overhead_percent()
+        self.tally_of_accesses(1.0).overhead_percent()
     }
 
-    pub(super) fn tally_accesses(&self, accesses: f64) -> AccessTally {
+    pub(super) fn tally_of_accesses(&self, accesses: f64) -> AccessTally {
         AccessTally {
             accesses,
             cycles: accesses * self.cycles,
@@ -114,7 +114,7 @@ impl Program {
             if counted.accesses == 0 {
                 // Every access drawn for it went to swap.
                 pace.cycles += share * own;
-                pace.walks.push(WalksBySize::default());
+                pace.walks.push(WalksByEntrySize::default());
                 continue;
             }
             let made = counted.accesses as f64;
@@ -189,7 +189,7 @@ impl Program {
             let page = access.address() / BASE_PAGE_BYTES % u64::from(PAGES_PER_REGION);
             let pages = PageBits::range(page as u16, 1);
             if !kernel
-                .swapped_pages(self.space, region)
+                .swapped_page_bits(self.space, region)
                 .and(pages)
                 .is_empty()
             {
@@ -197,7 +197,7 @@ impl Program {
                 left = left.get(1..).unwrap_or_default();
                 continue;
             }
-            let touched = kernel.touch_pages(self.space, region, pages, touch)?;
+            let touched = kernel.touch_pages_of_region(self.space, region, pages, touch)?;
             self.owed_ns += touched.time.as_nanos() as f64;
             self.update_mappings(kernel, region)?;
         }

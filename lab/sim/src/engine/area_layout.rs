@@ -54,7 +54,7 @@ impl AreaLayout {
                 .flat_map(|number| {
                     let region = self.region_address(number);
                     self.pieces_in_region(number)
-                        .map(move |piece| address_range(region, piece))
+                        .map(move |piece| byte_range_of_pages(region, piece))
                 })
                 .collect(),
         }
@@ -93,18 +93,20 @@ impl AreaLayout {
     }
 
     /// Returns the pieces of a region that were given back, for a new mapping.
-    pub(super) fn take_unmapped_pieces(&mut self, number: usize) -> Vec<Range<u64>> {
+    pub(super) fn take_unmapped_byte_ranges(&mut self, number: usize) -> Vec<Range<u64>> {
         let gone = self.gone.get_mut(number).map(std::mem::take);
         let gone = gone.unwrap_or_default();
         let region = self.region_address(number);
         let pieces = self
             .pieces_in_region(number)
             .filter(|piece| !piece.and(gone).is_empty());
-        pieces.map(|piece| address_range(region, piece)).collect()
+        pieces
+            .map(|piece| byte_range_of_pages(region, piece))
+            .collect()
     }
 
     /// Regions of a part, by number; at least one.
-    pub(super) fn regions_of_part(&self, [from, to]: [f64; 2]) -> Range<usize> {
+    pub(super) fn region_numbers_of_part(&self, [from, to]: [f64; 2]) -> Range<usize> {
         let count = self.used.len();
         let at = |share: f64| (share * count as f64).round() as usize;
         let first = at(from).min(count.saturating_sub(1));
@@ -152,7 +154,7 @@ impl AreaLayout {
     }
 }
 
-pub(super) fn address_range(region: RegionAddr, pages: PageBits) -> Range<u64> {
+pub(super) fn byte_range_of_pages(region: RegionAddr, pages: PageBits) -> Range<u64> {
     let (first, count) = pages.next_run(0).unwrap_or_default();
     let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
     start..start + u64::from(count) * BASE_PAGE_BYTES

@@ -6,7 +6,7 @@ use super::figures::ProgramOutcome;
 use super::guests::GuestMachine;
 use super::program::{PhaseProgress, Program, ProgramStatus};
 use super::program_run::ProgramStep;
-use super::zeroing_neighbour::MemoryTraffic;
+use super::zeroing_neighbour::ZeroingTrafficRates;
 use super::{Engine, simulated_prefaulter};
 use crate::kernel::SpaceId;
 use std::time::Duration;
@@ -33,16 +33,16 @@ impl Engine {
                 self.run_program(index, step, *share);
             }
             self.prefault_for_step(step);
-            self.run_guests(step, guests);
-            let done = self.kernel.step_kernel_threads(step);
+            self.run_guests_for_step(step, guests);
+            let done = self.kernel.run_kernel_threads_for_step(step);
             let neighbour = &mut self.measuring.neighbour;
-            neighbour.record_step(&done, step, MemoryTraffic::default());
+            neighbour.record_step(&done, step, ZeroingTrafficRates::default());
             self.now += step;
-            self.report_accessed_to_reclaim();
+            self.report_accessed_pages_to_reclaim();
             self.apply_kernel_remaps();
         }
         // Managers of guests may have worked since the last step.
-        self.apply_guests_at_host();
+        self.apply_all_guest_effects_at_host();
         self.apply_kernel_remaps();
         self.start_due_programs();
         self.debug_check();
@@ -53,7 +53,7 @@ impl Engine {
     pub(super) fn thread_core_shares(&self, beside: &[CpuDemand]) -> Vec<f64> {
         let own = self.programs.iter().map(Program::cpu_demand);
         let demands: Vec<_> = own.chain(beside.iter().copied()).collect();
-        core_shares::share_cores(self.cores, &demands)
+        core_shares::core_shares_by_demand(self.cores, &demands)
     }
 
     pub(super) fn count_busy_threads(&self) -> u32 {
@@ -104,7 +104,7 @@ impl Engine {
                     None => FILLING_STEP,
                 });
             }
-            if machine.has_swap_accesses() {
+            if machine.may_access_swapped_pages() {
                 longest = longest.min(SWAPPING_STEP);
             }
             let arrivals = machine
@@ -155,8 +155,8 @@ impl Engine {
     }
 
     pub(super) fn kill_space_owner(&mut self, victim: Option<SpaceId>, now: Duration) -> bool {
-        if let Some(guest) = self.guest_of_space(victim) {
-            self.end_guest(guest, now);
+        if let Some(guest) = self.guest_index_of_space(victim) {
+            self.kill_guest(guest, now);
             return true;
         }
         let alive = |p: &Program| p.is_alive() && Some(p.space) == victim;
@@ -173,7 +173,7 @@ impl Engine {
         };
         program.record_peaks(&self.kernel);
         program.useful_end_bytes = self.kernel.useful_bytes(program.space).unwrap_or(0);
-        program.record_sizes(&self.kernel, at);
+        program.record_page_sizes(&self.kernel, at);
         program.life = ProgramStatus::Ended(outcome, at);
         // Freeing all of its memory is paid after its end.
         if let Err(error) = self.kernel.exit(program.space) {

@@ -10,7 +10,7 @@ pub(super) struct CpuDemand {
 /// The share of a core that each thread gets (0-1), by demand. Shares are in proportion to weights,
 /// and no thread gets more than a core. What some threads can't use goes to the others. A fair
 /// scheduler divides time so among running threads (Linux, `kernel/sched/fair.c`).
-pub(super) fn share_cores(cores: u32, demands: &[CpuDemand]) -> Vec<f64> {
+pub(super) fn core_shares_by_demand(cores: u32, demands: &[CpuDemand]) -> Vec<f64> {
     let mut shares = vec![1.0; demands.len()];
     let mut limited = vec![true; demands.len()];
     loop {
@@ -48,7 +48,7 @@ mod tests {
             .iter()
             .map(|&(threads, weight)| CpuDemand { threads, weight })
             .collect();
-        share_cores(cores, &demands)
+        core_shares_by_demand(cores, &demands)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Sampling's view of a program: access bits as all accesses of the window set them.
 
-use super::access_cost::WalksBySize;
+use super::access_cost::WalksByEntrySize;
 use super::figures::AccessTally;
 use super::program::{Program, SamplingWindow, WindowObserver};
 use super::stream_sampler::{TouchedShare, touch_probability};
@@ -25,7 +25,7 @@ pub(super) struct StreamTouchedShare {
     /// Average number of accesses to each page in use.
     times: f64,
     /// Walks for each page in use, per second of CPU time, by the TLB entry's size.
-    walks_per_page: WalksBySize,
+    walks_per_page: WalksByEntrySize,
 }
 
 pub(super) struct RegionAccesses {
@@ -55,7 +55,7 @@ impl RegionAccesses {
 }
 
 impl Program {
-    pub(super) fn observe_window(
+    pub(super) fn sample_of_manager_window(
         &mut self,
         kernel: &SimulatedKernel,
         now: Duration,
@@ -71,7 +71,7 @@ impl Program {
             .map_or_else(Vec::new, |w| self.stream_touched_shares(w));
         for sample in &mut regions {
             if kernel.faults.counts_faulted && !sample.is_huge() {
-                sample.present = self.faulted_pages(kernel, sample.region).count();
+                sample.present = self.faulted_page_bits(kernel, sample.region).count();
             }
             match &window {
                 Some(window) => {
@@ -102,7 +102,7 @@ impl Program {
         sample
     }
 
-    fn faulted_pages(&self, kernel: &SimulatedKernel, region: RegionAddr) -> PageBits {
+    fn faulted_page_bits(&self, kernel: &SimulatedKernel, region: RegionAddr) -> PageBits {
         let lots = self.lots.iter();
         let mut used = lots.filter_map(|lot| Some(lot.used_pages(lot.region_number(region)?)));
         let used = used.next().unwrap_or(PageBits::EMPTY);
@@ -110,7 +110,7 @@ impl Program {
     }
 
     pub(super) fn stream_touched_shares(&self, window: &SamplingWindow) -> Vec<StreamTouchedShare> {
-        let cpu_s = window_cpu_s(window);
+        let cpu_s = cpu_seconds_in_window(window);
         let exposed = window.accesses.values().filter(|e| e.accesses > 0.0);
         let parts = exposed.filter_map(|exposed| {
             let source = &exposed.source;
@@ -157,7 +157,7 @@ impl Program {
         };
         let grouped = match whole {
             Some(_) => PageBits::EMPTY,
-            None => self.pages_in_tlb_groups(region).and(pages),
+            None => self.page_bits_in_tlb_groups(region).and(pages),
         };
         let mut add = |size: EntrySize, pages: u16| {
             if let Some(sum) = entries.get_mut(size.min(host) as usize) {
@@ -195,7 +195,9 @@ impl Program {
             if part.lot != lot || !part.regions.contains(&number) {
                 continue;
             }
-            let chance = part.exposure.chance_in_region(number - part.regions.start);
+            let chance = part
+                .exposure
+                .touch_chance_in_region(number - part.regions.start);
             missed *= 1.0 - chance;
             swept |= matches!(part.exposure, TouchedShare::Swept { .. });
             times += if chance > 0.0 { part.times } else { 0.0 };
@@ -211,7 +213,7 @@ impl Program {
             times,
             walks_per_s: per_single * single
                 + per_grouped * grouped
-                + traced / window_cpu_s(window),
+                + traced / cpu_seconds_in_window(window),
             large_walks_per_s: large_walks,
             swept,
             used,
@@ -238,11 +240,11 @@ impl Program {
             sample.walks_per_s = 0;
             return marked.large_walks_per_s;
         }
-        let there = self.faulted_pages(kernel, sample.region);
-        let together = self.pages_sharing_access_bits(sample.region);
+        let there = self.faulted_page_bits(kernel, sample.region);
+        let together = self.page_bits_sharing_access_bits(sample.region);
         let alone = together.map_or(there, |(pages, _)| there.minus(pages));
         let left = alone.minus(known).count();
-        let mut drawn = draw_binomial(left, marked.chance, &mut self.rng);
+        let mut drawn = draw_page_count(left, marked.chance, &mut self.rng);
         let mut scattered = f64::from(drawn);
         sample.accessed = known.and(alone).count() + drawn;
         if let Some((pages, order)) = together {
@@ -263,11 +265,11 @@ impl Program {
         marked.large_walks_per_s
     }
 
-    fn pages_in_tlb_groups(&self, region: RegionAddr) -> PageBits {
+    fn page_bits_in_tlb_groups(&self, region: RegionAddr) -> PageBits {
         let Some(group) = self.seen.groups().base else {
             return PageBits::EMPTY;
         };
-        let groups = self.seen.base_groups(region);
+        let groups = self.seen.base_page_group_bits(region);
         let size = 1 << group.order;
         let all = (0..PAGES_PER_REGION >> group.order).filter(|number| groups >> number & 1 == 1);
         all.fold(PageBits::EMPTY, |pages, number| {
@@ -276,10 +278,10 @@ impl Program {
     }
 
     /// Pages in groups that have one access bit for all their pages, and the order of these groups.
-    fn pages_sharing_access_bits(&self, region: RegionAddr) -> Option<(PageBits, u32)> {
+    fn page_bits_sharing_access_bits(&self, region: RegionAddr) -> Option<(PageBits, u32)> {
         let group = self.seen.groups().base?;
         let marked = group.condition == TlbGroupCondition::Marked;
-        let pages = marked.then(|| self.pages_in_tlb_groups(region))?;
+        let pages = marked.then(|| self.page_bits_in_tlb_groups(region))?;
         (!pages.is_empty()).then_some((pages, group.order))
     }
 
@@ -337,11 +339,11 @@ pub(super) fn build_process_sample(
     }
 }
 
-fn window_cpu_s(window: &SamplingWindow) -> f64 {
+fn cpu_seconds_in_window(window: &SamplingWindow) -> f64 {
     (window.busy_ns / 1e9).max(1e-9)
 }
 
-pub(super) fn draw_binomial(pages: u16, chance: f64, rng: &mut SimulationRng) -> u16 {
+pub(super) fn draw_page_count(pages: u16, chance: f64, rng: &mut SimulationRng) -> u16 {
     let law = Binomial::new(pages.into(), chance.clamp(0.0, 1.0));
     law.map_or(0, |law| law.sample(rng) as u16)
 }

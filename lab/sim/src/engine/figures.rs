@@ -48,7 +48,7 @@ pub struct ProgramMoment {
 
 /// Pages of one size in a program's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct SizeFigures {
+pub struct PageSizeFigures {
     /// The size, in bytes.
     pub page_bytes: u64,
     /// First touches that mapped a page of this size.
@@ -77,7 +77,7 @@ pub struct ProgramFigures {
     /// Page faults.
     pub faults: u64,
     /// Its pages by size, the smallest first. Lists sizes that it ever had or should have had.
-    pub sizes: Vec<SizeFigures>,
+    pub sizes: Vec<PageSizeFigures>,
     /// Time in page faults while it filled memory, in seconds.
     pub fault_s: f64,
     /// Time for which it waited for the kernel, in seconds.

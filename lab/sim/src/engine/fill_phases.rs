@@ -1,7 +1,7 @@
 //! Phases that fill memory or give it back, region by region.
 
 use super::access_cost::Result;
-use super::area_layout::address_range;
+use super::area_layout::byte_range_of_pages;
 use super::program::{PhaseProgress, Program};
 use crate::kernel::{PageAccess, SimulatedKernel};
 use crate::page_bits::PageBits;
@@ -9,7 +9,10 @@ use crate::workloads::{FillContent, Phase};
 use hawkeye_policy::PAGES_PER_REGION;
 
 impl Program {
-    pub(super) fn process_next_region(&mut self, kernel: &mut SimulatedKernel) -> Result<bool> {
+    pub(super) fn fill_or_free_next_region(
+        &mut self,
+        kernel: &mut SimulatedKernel,
+    ) -> Result<bool> {
         let PhaseProgress::Regions {
             lot,
             next,
@@ -71,7 +74,7 @@ impl Program {
             return Ok(());
         };
         let region = held.region_address(number);
-        for mapping in held.take_unmapped_pieces(number) {
+        for mapping in held.take_unmapped_byte_ranges(number) {
             kernel.map(self.space, mapping)?;
         }
         let pages = match pages_per_run {
@@ -84,7 +87,7 @@ impl Program {
             FillContent::Data => PageAccess::Write,
             FillContent::Zeros => PageAccess::WriteZeros,
         };
-        let touched = kernel.touch_pages(self.space, region, pages, access);
+        let touched = kernel.touch_pages_of_region(self.space, region, pages, access);
         held.mark_pages_used(number, pages);
         self.update_mappings(kernel, region)?;
         let touched = touched?;
@@ -155,7 +158,7 @@ impl Program {
             }
             let used = held.used_pages(number).and(piece).count();
             held.record_unmapped_piece(number, piece);
-            let paid = kernel.unmap(self.space, address_range(region, piece))?;
+            let paid = kernel.unmap(self.space, byte_range_of_pages(region, piece))?;
             self.owed_ns += paid.as_nanos() as f64 + page_ns * f64::from(used);
         }
         self.update_mappings(kernel, region)?;

@@ -4,7 +4,7 @@ use super::EngineError;
 use super::figures::EngineFigures;
 use super::guests::{GuestMachine, ManagerSchedule};
 use super::program::{Program, ProgramStatus};
-use super::program_run::SampleSettings;
+use super::program_run::MeasurementSettings;
 use super::simulated_prefaulter::SimulatedPrefaulter;
 use super::zeroing_neighbour::ZeroingNeighbour;
 use crate::kernel::SimulatedKernel;
@@ -23,7 +23,7 @@ pub struct Engine {
     /// Sizes that a TLB entry can have beside that of a base page.
     pub(super) entries: PageOrderSet,
     pub(super) promotable: PageOrderSet,
-    pub(super) measuring: SampleSettings,
+    pub(super) measuring: MeasurementSettings,
     pub(super) now: Duration,
     pub(super) programs: Vec<Program>,
     pub(super) guests: Vec<GuestMachine>,
@@ -54,7 +54,7 @@ impl Engine {
                 engine.add_guest(setup, inside, guest)?;
             }
         }
-        engine.apply_guests_at_host();
+        engine.apply_all_guest_effects_at_host();
         Ok(engine)
     }
 
@@ -84,14 +84,14 @@ impl Engine {
         let zeroing = system.background_zeroing_spec().filter(|_| !fault_ahead);
         let mut kernel = SimulatedKernel::new(setup.memory_bytes, system.faults, setup.costs)?;
         kernel.set_swap(setup.swap);
-        kernel.set_zeroing(setup.tuning.overridden_zeroing(zeroing));
+        kernel.set_zeroing(setup.tuning.override_zeroing_spec(zeroing));
         if setup.zeroed_before && zeroing.is_some() {
-            kernel.zero_free_memory();
+            kernel.zero_all_free_memory();
         }
         if hosted {
             // Recording starts here: frames that a guest zeroed before are ones that its host never
             // gave it.
-            kernel.start_recording_frame_touches();
+            kernel.start_recording_frame_content_changes();
         }
         if setup.fragmented > 0.0 {
             kernel.fragment_free_memory(setup.fragmented, setup.seed);
@@ -126,7 +126,7 @@ impl Engine {
             cores: setup.cores,
             entries: setup.processor.entry_orders(),
             promotable: system.promotable_sizes(&setup.processor),
-            measuring: SampleSettings {
+            measuring: MeasurementSettings {
                 accesses: setup.sample,
                 ghz: setup.processor.ghz,
                 neighbour: ZeroingNeighbour::new(&setup.processor),
@@ -177,7 +177,7 @@ impl Engine {
             ProgramStatus::ToCome | ProgramStatus::Alive => self.now,
         });
         let filler = self.filler.as_ref();
-        let threads = self.kernel.thread_times();
+        let threads = self.kernel.kernel_thread_times();
         EngineFigures {
             wall_s: ends.max().unwrap_or_default().as_secs_f64(),
             programs: self.programs.iter().map(|p| p.figures(self.now)).collect(),

@@ -32,7 +32,7 @@ impl Engine {
         found.ok_or(MachineError::Gone(id))
     }
 
-    fn space_of(&mut self, id: ProcessId) -> Result<SpaceId> {
+    fn space_of_process(&mut self, id: ProcessId) -> Result<SpaceId> {
         let guest = self.living_guest(id).and_then(|guest| guest.space);
         guest.map_or_else(|| Ok(self.living_program(id)?.space), Ok)
     }
@@ -45,7 +45,7 @@ impl Engine {
 
     /// The kernel remapped memory of a process, one page of size `order` around a region. The
     /// processor learns of it, and the program waits for `locked`.
-    fn apply_remapping(
+    fn apply_remap_to_owner(
         &mut self,
         id: ProcessId,
         region: RegionAddr,
@@ -146,7 +146,7 @@ impl Machine for Engine {
         if !self.promotable.contains(order) {
             return Err(MachineError::PageSize(order));
         }
-        let space = self.space_of(process)?;
+        let space = self.space_of_process(process)?;
         let there = self.kernel.region_sample(space, region);
         if there.is_none_or(|there| there.is_huge() && there.order >= order) {
             return Ok(PromotionResult::NotCandidate);
@@ -156,7 +156,7 @@ impl Machine for Engine {
         }
         match self.kernel.promote(space, region, order) {
             Ok(done) => {
-                self.apply_remapping(process, region, order, done.locked)?;
+                self.apply_remap_to_owner(process, region, order, done.locked)?;
                 self.charge_manager_call(done.time);
                 Ok(PromotionResult::Done(done.time))
             }
@@ -180,7 +180,7 @@ impl Machine for Engine {
         region: RegionAddr,
         enough: u16,
     ) -> Result<ZeroScanResult> {
-        let space = self.space_of(process)?;
+        let space = self.space_of_process(process)?;
         let scanned = self.kernel.scan_zeros(space, region, enough);
         // An error: it is no huge page any more, so there is nothing to find.
         let scanned = scanned.unwrap_or(ZeroScanResult {
@@ -192,7 +192,7 @@ impl Machine for Engine {
     }
 
     fn recover_bloat(&mut self, process: ProcessId, region: RegionAddr) -> Result<RecoveryResult> {
-        let space = self.space_of(process)?;
+        let space = self.space_of_process(process)?;
         let done = self.kernel.recover_bloat(space, region);
         let done = done.map_err(|_| MachineError::Refused {
             call: "split",
@@ -200,7 +200,7 @@ impl Machine for Engine {
             errno: Errno::EINVAL,
         })?;
         // The page table is locked while pages are read and remapped.
-        self.apply_remapping(process, region, PageOrder::HUGE, done.took)?;
+        self.apply_remap_to_owner(process, region, PageOrder::HUGE, done.took)?;
         self.charge_manager_call(done.took);
         Ok(done)
     }
@@ -210,7 +210,7 @@ impl Machine for Engine {
         process: ProcessId,
         _until: Duration,
     ) -> Result<SliceProgress<ProcessFootprint>> {
-        let space = self.space_of(process)?;
+        let space = self.space_of_process(process)?;
         let figures = self.kernel.space_figures(space);
         let figures = figures.map_err(|_| MachineError::Gone(process))?;
         Ok(SliceProgress::Done(ProcessFootprint {
@@ -234,7 +234,7 @@ impl Sampling for Engine {
         _needs: SampleKinds,
         _until: Duration,
     ) -> Result<SliceProgress<()>> {
-        let space = self.space_of(process)?;
+        let space = self.space_of_process(process)?;
         let (clear, _) = self.sampling_time(space)?;
         self.charge_manager_call(clear);
         let now = self.now;
@@ -268,18 +268,18 @@ impl Sampling for Engine {
         process: ProcessId,
         _until: Duration,
     ) -> Result<SliceProgress<ProcessSample>> {
-        let space = self.space_of(process)?;
+        let space = self.space_of_process(process)?;
         let (_, read) = self.sampling_time(space)?;
         let now = self.now;
         let kernel = &self.kernel;
         let mut guests = self.guests.iter_mut();
         let mut programs = self.programs.iter_mut();
         let sample = match guests.find(|guest| guest.id == process) {
-            Some(guest) => guest.observe_guest_window(kernel, now),
+            Some(guest) => guest.sample_of_host_window(kernel, now),
             None => {
                 let program = programs.find(|p| p.id == process);
                 let program = program.ok_or(MachineError::Gone(process))?;
-                program.observe_window(kernel, now, self.promotable)
+                program.sample_of_manager_window(kernel, now, self.promotable)
             }
         };
         // A live manager reads in short slices, so this is not one long call.
@@ -292,7 +292,7 @@ impl Sampling for Engine {
         process: ProcessId,
         _until: Duration,
     ) -> Result<SliceProgress<Vec<RegionSample>>> {
-        let space = self.space_of(process)?;
+        let space = self.space_of_process(process)?;
         let mut huge = self.kernel.region_samples(space).unwrap_or_default();
         huge.retain(RegionSample::is_huge);
         for sample in &mut huge {
@@ -312,7 +312,7 @@ impl Sampling for Engine {
 
 impl FaultPageSizes for Engine {
     fn set_fault_sizes(&mut self, process: ProcessId, orders: PageOrderSet) -> Result<()> {
-        let space = self.space_of(process)?;
+        let space = self.space_of_process(process)?;
         let set = self.kernel.set_fault_sizes(space, orders);
         set.map_err(other_machine_error)
     }

@@ -1,7 +1,7 @@
 //! The page sizes by which a program's memory is mapped, over time.
 
-use super::figures::SizeFigures;
-use crate::kernel::{FaultCounts, MappedBySize};
+use super::figures::PageSizeFigures;
+use crate::kernel::{FaultCounts, MappedBytesBySize};
 use hawkeye_policy::PageOrder;
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use std::time::Duration;
 pub(super) struct PageSizeHistory {
     began: Duration,
     at: Duration,
-    mapped: MappedBySize,
+    mapped: MappedBytesBySize,
     /// Bytes times seconds, by order.
-    sums: [f64; MappedBySize::ORDERS],
+    sums: [f64; MappedBytesBySize::ORDERS],
 }
 
 impl PageSizeHistory {
@@ -20,13 +20,13 @@ impl PageSizeHistory {
         Self {
             began,
             at: began,
-            mapped: MappedBySize::default(),
-            sums: [0.0; MappedBySize::ORDERS],
+            mapped: MappedBytesBySize::default(),
+            sums: [0.0; MappedBytesBySize::ORDERS],
         }
     }
 
     /// Records what is mapped now. What was recorded before counts until now.
-    pub(super) fn record(&mut self, now: Duration, mapped: MappedBySize) {
+    pub(super) fn record(&mut self, now: Duration, mapped: MappedBytesBySize) {
         let lasted_s = now.saturating_sub(self.at).as_secs_f64();
         for (sum, (_, bytes)) in self.sums.iter_mut().zip(self.mapped.iter()) {
             *sum += bytes as f64 * lasted_s;
@@ -34,19 +34,21 @@ impl PageSizeHistory {
         (self.at, self.mapped) = (now, mapped);
     }
 
-    pub(super) fn figures(&self, faults: &FaultCounts, now: Duration) -> Vec<SizeFigures> {
+    pub(super) fn figures(&self, faults: &FaultCounts, now: Duration) -> Vec<PageSizeFigures> {
         let mut all = self.clone();
         all.record(now, self.mapped);
         let lasted_s = now.saturating_sub(self.began).as_secs_f64().max(1e-9);
         let sizes = all.mapped.iter().zip(&all.sums);
-        let sizes = sizes.map(|((order, bytes), sum): ((PageOrder, u64), _)| SizeFigures {
-            page_bytes: order.bytes(),
-            faults: faults.first_touches_of(order),
-            fallbacks: faults.size_fallbacks(order),
-            mapped_end_bytes: bytes,
-            mapped_mean_bytes: (sum / lasted_s).round() as u64,
-        });
-        let nothing = |size: &SizeFigures| {
+        let sizes = sizes.map(
+            |((order, bytes), sum): ((PageOrder, u64), _)| PageSizeFigures {
+                page_bytes: order.bytes(),
+                faults: faults.count_first_touches_of_order(order),
+                fallbacks: faults.count_fallbacks_of_order(order),
+                mapped_end_bytes: bytes,
+                mapped_mean_bytes: (sum / lasted_s).round() as u64,
+            },
+        );
+        let nothing = |size: &PageSizeFigures| {
             let counts = [size.faults, size.fallbacks, size.mapped_end_bytes];
             counts == [0; 3] && size.mapped_mean_bytes == 0
         };

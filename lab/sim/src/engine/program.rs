@@ -1,7 +1,7 @@
 //! A program: its address space, as the kernel and as the processor see it, and its progress.
 
 use super::EngineError;
-use super::access_cost::{AccessCost, WalksBySize};
+use super::access_cost::{AccessCost, WalksByEntrySize};
 use super::area_layout::{AreaLayout, lay_out_areas};
 use super::core_shares::CpuDemand;
 use super::figures::{AccessTally, PhaseFigures, ProgramFigures, ProgramMoment, ProgramOutcome};
@@ -83,7 +83,7 @@ impl SamplingWindow {
 pub(super) struct StreamAccesses {
     pub(super) source: StreamSampler,
     pub(super) accesses: f64,
-    pub(super) walks: WalksBySize,
+    pub(super) walks: WalksByEntrySize,
 }
 
 #[derive(Debug)]
@@ -235,7 +235,7 @@ impl Program {
         }
     }
 
-    pub(super) fn is_hosted(&self) -> bool {
+    pub(super) fn runs_in_guest(&self) -> bool {
         matches!(self.core_spec.tables, PageTableSetup::Nested { .. })
     }
 
@@ -263,7 +263,7 @@ impl Program {
 
     pub(super) fn record_moment(&mut self, kernel: &SimulatedKernel, now: Duration) {
         if self.course.is_due(now.as_secs_f64()) {
-            self.record_sizes(kernel, now);
+            self.record_page_sizes(kernel, now);
             self.course.push(ProgramMoment {
                 at_s: now.as_secs_f64(),
                 overhead_percent: self.pace.as_ref().map(AccessCost::overhead_percent),
@@ -273,8 +273,8 @@ impl Program {
         }
     }
 
-    pub(super) fn record_sizes(&mut self, kernel: &SimulatedKernel, now: Duration) {
-        if let Ok(mapped) = kernel.mapped_by_size(self.space) {
+    pub(super) fn record_page_sizes(&mut self, kernel: &SimulatedKernel, now: Duration) {
+        if let Ok(mapped) = kernel.mapped_bytes_by_size(self.space) {
             self.sizes.record(now, mapped);
         }
     }

@@ -1,7 +1,7 @@
 //! Runs a program phase after phase, while it has the processor.
 
 use super::EngineError;
-use super::access_cost::{Result, WalksBySize};
+use super::access_cost::{Result, WalksByEntrySize};
 use super::program::{PhaseProgress, Program, StreamAccesses};
 use super::stream_sampler::StreamSampler;
 use super::trace_player::TracePlayer;
@@ -11,7 +11,7 @@ use crate::workloads::Phase;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SampleSettings {
+pub(super) struct MeasurementSettings {
     pub(super) accesses: u32,
     pub(super) ghz: f64,
     pub(super) neighbour: ZeroingNeighbour,
@@ -54,7 +54,7 @@ impl Program {
         &mut self,
         kernel: &mut SimulatedKernel,
         turn: ProgramStep,
-        measuring: SampleSettings,
+        measuring: MeasurementSettings,
     ) -> Result<f64> {
         let mut left_ns = turn.budget_ns();
         while left_ns > NOTHING_NS {
@@ -80,7 +80,7 @@ impl Program {
             }
             let (spent, over) = match self.work {
                 PhaseProgress::Begin => (0.0, false),
-                PhaseProgress::Regions { .. } => (0.0, self.process_next_region(kernel)?),
+                PhaseProgress::Regions { .. } => (0.0, self.fill_or_free_next_region(kernel)?),
                 PhaseProgress::Accesses { .. } => {
                     self.make_accesses(kernel, at, left_ns, measuring)?
                 }
@@ -110,12 +110,16 @@ impl Program {
         let Some(pace) = &self.pace else {
             return true;
         };
-        let much = !self.is_hosted() || self.changed_share >= CHANGED_SHARE;
+        let much = !self.runs_in_guest() || self.changed_share >= CHANGED_SHARE;
         let pause = if much { MEASURE_EVERY } else { MEASURE_AFTER };
         self.changed && now >= pace.at + pause
     }
 
-    fn begin_phase(&mut self, phase: &Phase, measuring: SampleSettings) -> Result<(), EngineError> {
+    fn begin_phase(
+        &mut self,
+        phase: &Phase,
+        measuring: MeasurementSettings,
+    ) -> Result<(), EngineError> {
         self.work = match phase {
             Phase::Fill { area, .. } | Phase::Free { area, .. } => {
                 let part = match phase {
@@ -125,7 +129,7 @@ impl Program {
                 let mut lots = self.lots.iter().enumerate();
                 let found = lots.find(|(_, lot)| lot.name == *area);
                 found.map_or(PhaseProgress::Waiting(0.0), |(lot, held)| {
-                    let regions = held.regions_of_part(part);
+                    let regions = held.region_numbers_of_part(part);
                     PhaseProgress::Regions {
                         lot,
                         next: regions.start,
@@ -177,7 +181,7 @@ impl Program {
         kernel: &mut SimulatedKernel,
         now: Duration,
         left_ns: f64,
-        measuring: SampleSettings,
+        measuring: MeasurementSettings,
     ) -> Result<(f64, bool)> {
         if self.is_measurement_due(now) {
             if std::mem::take(&mut self.cold) {
@@ -192,7 +196,7 @@ impl Program {
                 return Ok((0.0, false));
             }
         }
-        let waits_ns = self.settle_swap_waits(kernel, now, false)?;
+        let waits_ns = self.fetch_and_estimate_swap_waits(kernel, now, false)?;
         let (
             Some(pace),
             PhaseProgress::Accesses {
@@ -214,7 +218,7 @@ impl Program {
         *left -= made;
         for (stream, source) in sources.iter_mut().enumerate() {
             let of_stream = made * source.share;
-            source.advance_stride(of_stream);
+            source.skip_stride_accesses(of_stream);
             for window in self.windows.values_mut() {
                 let walks = pace.walks.get(stream).copied().unwrap_or_default();
                 let exposed = window
@@ -223,7 +227,7 @@ impl Program {
                     .or_insert_with(|| StreamAccesses {
                         source: source.clone(),
                         accesses: 0.0,
-                        walks: WalksBySize::default(),
+                        walks: WalksByEntrySize::default(),
                     });
                 exposed.accesses += of_stream;
                 for (sum, walks) in exposed.walks.iter_mut().zip(walks) {
@@ -234,7 +238,7 @@ impl Program {
         }
         // Less than half an access is left: a fraction from rounding.
         let over = *left < 0.5;
-        let mut tally = pace.tally_accesses(made);
+        let mut tally = pace.tally_of_accesses(made);
         tally.cycles += made * slowed.by;
         self.add_access_tally(tally);
         let spent = made * (spent_ns + waits_ns);
@@ -242,7 +246,7 @@ impl Program {
         self.swapping.made += made;
         self.swapping.waited_ns += made * self.swapping.waits_ns;
         if over {
-            self.settle_swap_waits(kernel, now, true)?;
+            self.fetch_and_estimate_swap_waits(kernel, now, true)?;
         }
         Ok((spent, over))
     }

@@ -4,11 +4,11 @@
 //! the number of accesses in it, whatever the size of the sample. A page that one access goes to
 //! with chance `c` was accessed in `n` of them with probability `1 - exp(-n c)`.
 
+mod page_touch_probability;
 mod touched_lines;
-mod touched_pages;
 mod zipf;
 
-pub(super) use touched_pages::TouchedShare;
+pub(super) use page_touch_probability::TouchedShare;
 
 use super::area_layout::AreaLayout;
 use crate::mmu::permutation::Permutation;
@@ -66,7 +66,7 @@ impl StreamSampler {
     ) -> Option<Self> {
         let lot = lots.iter().position(|lot| lot.name == stream.area)?;
         let held = lots.get(lot)?;
-        let regions = held.regions_of_part(stream.part);
+        let regions = held.region_numbers_of_part(stream.part);
         let pages = regions.len() as u64 * PER_REGION;
         let shape = match stream.pattern {
             StreamPattern::Random => StreamShape::Random,
@@ -156,7 +156,7 @@ impl StreamSampler {
     }
 
     /// Advances a stride by accesses that are not drawn.
-    pub(super) fn advance_stride(&mut self, accesses: f64) {
+    pub(super) fn skip_stride_accesses(&mut self, accesses: f64) {
         let length = self.count_pages() * BASE_PAGE_BYTES;
         if let StreamShape::Stride { bytes, at } = &mut self.shape {
             let far = accesses.round() as u128 * u128::from(*bytes);

@@ -29,7 +29,7 @@ const EVERY: Duration = Duration::from_millis(100);
 impl Program {
     /// Brings in what was accessed since the last call, if that was at least `EVERY` ago or if
     /// `must` is set. Returns the average wait of an access from now on, in nanoseconds.
-    pub(super) fn settle_swap_waits(
+    pub(super) fn fetch_and_estimate_swap_waits(
         &mut self,
         kernel: &mut SimulatedKernel,
         now: Duration,
@@ -40,8 +40,8 @@ impl Program {
             return Ok(self.swapping.waits_ns);
         }
         let made = std::mem::take(&mut self.swapping.made);
-        if made > 0.0 && kernel.has_swapped_pages(self.space) {
-            self.fetch_accessed_swap_pages(kernel, made)?;
+        if made > 0.0 && kernel.may_have_swapped_pages(self.space) {
+            self.draw_and_fetch_swapped_pages(kernel, made)?;
         }
         self.swapping.at = Some(now).filter(|_| !must);
         self.swapping.waits_ns = self.estimate_swap_wait_ns(kernel);
@@ -52,12 +52,12 @@ impl Program {
         let PhaseProgress::Accesses { sources, .. } = &self.work else {
             return 0.0;
         };
-        if !kernel.has_swapped_pages(self.space) {
+        if !kernel.may_have_swapped_pages(self.space) {
             return 0.0;
         }
-        let each = kernel.swapped_access_time().as_nanos() as f64;
+        let each = kernel.expected_swapped_access_time().as_nanos() as f64;
         let waits = sources.iter().map(|source| {
-            let regions = self.swapped_regions_of(source, kernel);
+            let regions = self.swapped_regions_of_stream(source, kernel);
             let visits =
                 regions.map(|(number, _, away)| source.page_visits_per_access(number, away));
             source.share * visits.sum::<f64>()
@@ -65,7 +65,11 @@ impl Program {
         waits.sum::<f64>() * each
     }
 
-    fn fetch_accessed_swap_pages(&mut self, kernel: &mut SimulatedKernel, made: f64) -> Result<()> {
+    fn draw_and_fetch_swapped_pages(
+        &mut self,
+        kernel: &mut SimulatedKernel,
+        made: f64,
+    ) -> Result<()> {
         // Put back below: drawing needs the rest of the program too.
         let work = std::mem::replace(&mut self.work, PhaseProgress::Begin);
         let sources = match &work {
@@ -74,7 +78,7 @@ impl Program {
         };
         let mut wanted = Vec::new();
         for source in sources {
-            let away: Vec<_> = self.swapped_regions_of(source, kernel).collect();
+            let away: Vec<_> = self.swapped_regions_of_stream(source, kernel).collect();
             for (number, region, away) in away {
                 let accesses = made * source.share;
                 let visited = source.draw_visited_pages(accesses, number, away, &mut self.rng);
@@ -85,7 +89,7 @@ impl Program {
         }
         self.work = work;
         for (region, pages) in wanted {
-            let time = kernel.fetch_swapped_pages(self.space, region, pages);
+            let time = kernel.access_swapped_pages(self.space, region, pages);
             self.update_mappings(kernel, region)?;
             self.charge_swap_wait(time?);
         }
@@ -101,7 +105,7 @@ impl Program {
     }
 
     /// Regions of a source with pages in swap that it uses.
-    fn swapped_regions_of<'a>(
+    fn swapped_regions_of_stream<'a>(
         &'a self,
         source: &'a StreamSampler,
         kernel: &'a SimulatedKernel,
@@ -111,14 +115,14 @@ impl Program {
             source.regions.clone().filter_map(move |number| {
                 let region = lot.region_address(number);
                 let away = kernel
-                    .swapped_pages(self.space, region)
+                    .swapped_page_bits(self.space, region)
                     .and(lot.used_pages(number));
                 (!away.is_empty()).then_some((number, region, away))
             })
         })
     }
 
-    pub(super) fn draw_accessed_pages(
+    pub(super) fn draw_accessed_pages_for_reclaim(
         &mut self,
         kernel: &SimulatedKernel,
         now: Duration,

@@ -2,7 +2,7 @@
 
 use super::EngineError;
 use super::program::Program;
-use crate::kernel::{RegionId, RegionMapping, SimulatedKernel, regions_around};
+use crate::kernel::{RegionId, RegionMapping, SimulatedKernel, regions_of_same_page};
 use crate::mmu::translation::LeafSize;
 use crate::mmu::{TlbGroupCondition, TlbPageGroup};
 use crate::page_bits::PageBits;
@@ -77,7 +77,7 @@ impl Program {
         let found = kernel.region(RegionId::new(self.space, region));
         let before = self.seen.size(region);
         let huge = found.is_some_and(|found| found.huge.is_some());
-        if self.is_hosted() {
+        if self.runs_in_guest() {
             self.changed_share += self.access_share_of_region(region);
             self.moved.insert(region);
             if before.is_none() && found.is_some() {
@@ -101,7 +101,7 @@ impl Program {
             self.seen.map_pages(region, present.words())?;
         }
         if !zeros.is_empty() {
-            self.seen.map_protected(region, zeros.words())?;
+            self.seen.map_pages_read_only(region, zeros.words())?;
         }
         let groups = self.tlb_groups_of_region(found);
         self.seen.set_groups(region, groups);
@@ -113,7 +113,7 @@ impl Program {
         let (Some(group), Some(found)) = (self.seen.groups().base, found) else {
             return 0;
         };
-        let pages = pages_in_groups(found, group);
+        let pages = page_bits_in_groups(found, group);
         let count = PAGES_PER_REGION >> group.order;
         let member = |number: &u16| pages.contains(number << group.order);
         (0..count)
@@ -153,7 +153,7 @@ impl Program {
             let there = u32::from(sample.present) + u32::from(sample.zero_mapped);
             assert_eq!(pages, there, "{region} of {}", self.id);
             let found = kernel.region(RegionId::new(self.space, region));
-            let groups = self.seen.base_groups(region);
+            let groups = self.seen.base_page_group_bits(region);
             assert_eq!(
                 groups,
                 self.tlb_groups_of_region(found),
@@ -165,7 +165,7 @@ impl Program {
 }
 
 fn regions_of_page(region: RegionAddr, order: PageOrder) -> impl Iterator<Item = RegionAddr> {
-    let all = regions_around(region.start() / HUGE_PAGE_BYTES, order);
+    let all = regions_of_same_page(region.start() / HUGE_PAGE_BYTES, order);
     all.map(|number| RegionAddr::containing(number * HUGE_PAGE_BYTES))
 }
 
@@ -175,9 +175,9 @@ fn regions_of_page(region: RegionAddr, order: PageOrder) -> impl Iterator<Item =
 /// more on Arm since 6.9 (`arch/arm64/mm/contpte.c`), as they are mapped. On RISC-V it marks only
 /// hugetlb pages. Svnapot for anonymous memory is a series of patches (linux-riscv, April 2026),
 /// which work as on Arm; so does this.
-pub(super) fn pages_in_groups(found: &RegionMapping, group: TlbPageGroup) -> PageBits {
+pub(super) fn page_bits_in_groups(found: &RegionMapping, group: TlbPageGroup) -> PageBits {
     match group.condition {
-        TlbGroupCondition::Contiguous => found.pages_in_contiguous_blocks(group.order),
+        TlbGroupCondition::Contiguous => found.page_bits_in_contiguous_blocks(group.order),
         TlbGroupCondition::Marked => {
             let order = PageOrder::new(group.order as u8).unwrap_or_default();
             found.folios.pages_of_at_least(order)

@@ -160,7 +160,7 @@ impl Program {
     ) -> Result<()> {
         let walks = |program: &Self| {
             let counters = program.core.counters();
-            counters.walks_of(EntrySize::Base) + counters.walks_of(EntrySize::BaseGroup)
+            counters.walks_of_size(EntrySize::Base) + counters.walks_of_size(EntrySize::BaseGroup)
         };
         let before = walks(self);
         self.translate_accesses(kernel, access, work)?;
@@ -190,16 +190,16 @@ impl Program {
             });
             let new = self.mark_trace_pages_used(region, pages);
             if !new.is_empty() {
-                let touched = kernel.touch_pages(self.space, region, new, Touch::Write);
+                let touched = kernel.touch_pages_of_region(self.space, region, new, Touch::Write);
                 self.update_mappings(kernel, region)?;
                 let ns = touched?.time.as_nanos() as f64;
                 self.fault_ns += ns;
                 self.owed_ns += ns;
             }
             self.record_touched_pages(region, pages);
-            let away = kernel.swapped_pages(self.space, region).and(pages);
+            let away = kernel.swapped_page_bits(self.space, region).and(pages);
             if !away.is_empty() {
-                let time = kernel.fetch_swapped_pages(self.space, region, away);
+                let time = kernel.access_swapped_pages(self.space, region, away);
                 self.update_mappings(kernel, region)?;
                 self.owed_ns += time?.as_nanos() as f64;
             }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// The thread's traffic, in lines per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct MemoryTraffic {
+pub(super) struct ZeroingTrafficRates {
     written: f64,
     /// The part of it that goes through the caches.
     cached: f64,
@@ -30,7 +30,7 @@ pub(super) struct MemoryTraffic {
 
 /// Traffic since it was last averaged: pages are zeroed one at a time, and steps can be short.
 #[derive(Clone, Copy, Debug, Default)]
-struct RecentTraffic {
+struct RecentZeroingTraffic {
     written_bytes: u64,
     cached_bytes: u64,
     time: Duration,
@@ -43,13 +43,13 @@ const RECKONED_OVER: Duration = Duration::from_millis(5);
 pub(super) struct ZeroingNeighbour {
     pub(super) memory: MemorySpec,
     pub(super) ghz: f64,
-    pub(super) traffic: MemoryTraffic,
-    recent: RecentTraffic,
+    pub(super) traffic: ZeroingTrafficRates,
+    recent: RecentZeroingTraffic,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EstimatedSlowdown {
-    traffic: MemoryTraffic,
+    traffic: ZeroingTrafficRates,
     cycles: f64,
     /// Additional cycles per access.
     pub(super) by: f64,
@@ -59,7 +59,7 @@ pub(super) struct EstimatedSlowdown {
 const SAME: f64 = 0.02;
 
 impl EstimatedSlowdown {
-    fn still_holds(&self, traffic: MemoryTraffic, cycles: f64) -> bool {
+    fn still_holds(&self, traffic: ZeroingTrafficRates, cycles: f64) -> bool {
         let same = |a: f64, b: f64| (a - b).abs() <= SAME * a.max(b);
         let rates = (self.traffic, traffic);
         same(rates.0.written, rates.1.written)
@@ -83,8 +83,8 @@ impl ZeroingNeighbour {
         Self {
             memory: processor.memory,
             ghz: processor.ghz,
-            traffic: MemoryTraffic::default(),
-            recent: RecentTraffic::default(),
+            traffic: ZeroingTrafficRates::default(),
+            recent: RecentZeroingTraffic::default(),
         }
     }
 
@@ -93,7 +93,7 @@ impl ZeroingNeighbour {
         &mut self,
         done: &KernelThreadWork,
         step: Duration,
-        other: MemoryTraffic,
+        other: ZeroingTrafficRates,
     ) {
         let recent = &mut self.recent;
         recent.written_bytes += done.written_bytes;
@@ -104,11 +104,11 @@ impl ZeroingNeighbour {
         }
         let time_s = recent.time.as_secs_f64();
         let per_s = |bytes: u64| bytes as f64 / CACHE_LINE_BYTES as f64 / time_s;
-        self.traffic = MemoryTraffic {
+        self.traffic = ZeroingTrafficRates {
             written: per_s(recent.written_bytes) + other.written,
             cached: per_s(recent.cached_bytes) + other.cached,
         };
-        *recent = RecentTraffic::default();
+        *recent = RecentZeroingTraffic::default();
     }
 
     /// The additional time of an average access of a program with `threads` threads, where an
@@ -143,8 +143,8 @@ impl ZeroingNeighbour {
 
     fn extra_cycles(&self, sources: &[StreamSampler], per_s: f64) -> f64 {
         let [_, _, last] = self.memory.caches;
-        let alone = self.line_lifetime_s(sources, per_s, 0.0);
-        let beside = self.line_lifetime_s(sources, per_s, self.traffic.cached);
+        let alone = self.cache_line_lifetime_s(sources, per_s, 0.0);
+        let beside = self.cache_line_lifetime_s(sources, per_s, self.traffic.cached);
         let memory = self.memory.latency_ns * self.ghz;
         let longer = memory - f64::from(last.latency_cycles);
         let waits = self.memory_wait_ns() * self.ghz;
@@ -159,13 +159,13 @@ impl ZeroingNeighbour {
     }
 
     /// How long a line stays in the cache, in seconds, if `others` lines come in per second.
-    fn line_lifetime_s(&self, sources: &[StreamSampler], per_s: f64, others: f64) -> f64 {
+    fn cache_line_lifetime_s(&self, sources: &[StreamSampler], per_s: f64, others: f64) -> f64 {
         let [_, _, last] = self.memory.caches;
         let lines = last.bytes as f64 / CACHE_LINE_BYTES as f64;
         let brought = |stays_s: f64| {
             let own = sources
                 .iter()
-                .map(|s| s.count_touched_lines(per_s * s.share, stays_s));
+                .map(|s| s.expected_touched_lines(per_s * s.share, stays_s));
             own.sum::<f64>() + others * stays_s
         };
         // A day stands for ever.
@@ -208,7 +208,7 @@ mod tests {
 
     fn slowed(source: StreamSampler, written: f64, cached: f64) -> f64 {
         let neighbour = ZeroingNeighbour {
-            traffic: MemoryTraffic { written, cached },
+            traffic: ZeroingTrafficRates { written, cached },
             ..ZeroingNeighbour::new(&HASWELL)
         };
         neighbour.slowdown_cycles(&[source], 1, 60.0)
@@ -248,9 +248,10 @@ mod tests {
     fn lines_stay_until_the_cache_is_full() {
         let neighbour = ZeroingNeighbour::new(&HASWELL);
         let lines = (30 << 20) as f64 / 64.0;
-        let stays = neighbour.line_lifetime_s(&[source(4096, StreamPattern::Stride(64))], 1e7, 0.0);
+        let stays =
+            neighbour.cache_line_lifetime_s(&[source(4096, StreamPattern::Stride(64))], 1e7, 0.0);
         assert!((stays - lines / 1e7).abs() < 1e-6, "{stays}");
-        let stays = neighbour.line_lifetime_s(&[source(20, StreamPattern::Random)], 1e7, 0.0);
+        let stays = neighbour.cache_line_lifetime_s(&[source(20, StreamPattern::Random)], 1e7, 0.0);
         assert_eq!(stays, 86_400.0);
     }
 }

@@ -46,7 +46,7 @@ pub struct FaultCounts {
 
 impl FaultCounts {
     /// First touches that mapped a page of this order.
-    pub fn first_touches_of(&self, order: PageOrder) -> u64 {
+    pub fn count_first_touches_of_order(&self, order: PageOrder) -> u64 {
         match order {
             PageOrder::BASE => self.base,
             PageOrder::HUGE => self.huge,
@@ -59,12 +59,12 @@ impl FaultCounts {
     }
 
     /// First touches that should have mapped a page of this order, but didn't.
-    pub fn size_fallbacks(&self, order: PageOrder) -> u64 {
+    pub fn count_fallbacks_of_order(&self, order: PageOrder) -> u64 {
         let found = self.fallbacks.get(order.log2_pages() as usize);
         found.copied().unwrap_or(0)
     }
 
-    pub(crate) fn count_size_fallback(&mut self, order: PageOrder) {
+    pub(crate) fn record_size_fallback(&mut self, order: PageOrder) {
         if let Some(count) = self.fallbacks.get_mut(order.log2_pages() as usize) {
             *count += 1;
         }
@@ -131,7 +131,9 @@ pub(crate) fn page_range_of_bytes(bytes: &Range<u64>) -> Result<Range<u64>> {
 }
 
 /// Cuts a range of pages at region boundaries: region number, first page in it, page count.
-pub(crate) fn cut_at_regions(pages: Range<u64>) -> impl Iterator<Item = (u64, u16, u16)> {
+pub(crate) fn split_at_region_boundaries(
+    pages: Range<u64>,
+) -> impl Iterator<Item = (u64, u16, u16)> {
     let per_region = u64::from(PAGES_PER_REGION);
     let mut from = pages.start;
     std::iter::from_fn(move || {

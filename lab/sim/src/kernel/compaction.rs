@@ -1,7 +1,7 @@
 //! Compaction: moves pages together, so that a huge page becomes free.
 
 use super::SimulatedKernel;
-use super::kernel_costs::total_time;
+use super::kernel_costs::time_of_operations;
 use super::page_moves::PagesToMoveTogether;
 use crate::memory::{PhysicalMemory, ScanCount, ValueRun};
 use std::time::Duration;
@@ -38,8 +38,8 @@ impl SimulatedKernel {
                 break;
             }
         }
-        *time += total_time(scanned.blocks, self.costs.scan_block_ns);
-        *time += total_time(moved, self.costs.migrate_base_ns + self.costs.copy_base_ns);
+        *time += time_of_operations(scanned.blocks, self.costs.scan_block_ns);
+        *time += time_of_operations(moved, self.costs.migrate_base_ns + self.costs.copy_base_ns);
         if made {
             self.huge_frames.deferral = CompactionDeferral::default();
         } else {
@@ -53,12 +53,12 @@ impl SimulatedKernel {
     /// time as find room side by side, and whole folios where there is room for one.
     fn evacuate_run(&mut self, block: u32, run: ValueRun, scanned: &mut ScanCount) -> u64 {
         let allocate = |memory: &mut PhysicalMemory, (count, order): PagesToMoveTogether, owner| {
-            let room = order.and_then(|order| memory.free_target_block(order));
+            let room = order.and_then(|order| memory.highest_free_target_block(order));
             let room = room.map(|frame| (frame, count));
-            let (target, room) = room.or_else(|| memory.next_target_frames(scanned))?;
+            let (target, room) = room.or_else(|| memory.next_target_frame_run(scanned))?;
             memory.allocate_at(target, room.min(count), owner)
         };
-        let moved = self.move_run(block, run, allocate, PhysicalMemory::free);
+        let moved = self.move_page_run(block, run, allocate, PhysicalMemory::free);
         moved.into()
     }
 }

@@ -3,7 +3,7 @@
 //! out.
 
 use super::address_space::RegionId;
-use super::kernel_costs::total_time;
+use super::kernel_costs::time_of_operations;
 use super::page_moves::PagesToMoveTogether;
 use super::{SimulatedKernel, SpaceId};
 use crate::memory::{
@@ -16,12 +16,12 @@ use std::time::Duration;
 impl SimulatedKernel {
     /// Takes `count` pageblocks (a power of two), naturally aligned; returns the first. The kernel
     /// owns all of them until they are handed over. Adds the time that it took to `time`.
-    pub(super) fn allocate_contiguous_blocks(
+    pub(super) fn allocate_contiguous_pageblocks(
         &mut self,
         count: u32,
         time: &mut Duration,
     ) -> Option<u32> {
-        let (range, pages) = self.cheapest_range_to_empty(count, time)?;
+        let (range, pages) = self.cheapest_pageblocks_to_empty(count, time)?;
         let inside = u64::from(count) * u64::from(PAGES_PER_REGION) - pages;
         let outside = self.memory.free_frames().saturating_sub(inside);
         if outside < pages + self.reclaim_state.watermarks.low {
@@ -32,19 +32,19 @@ impl SimulatedKernel {
         }
         let mut moved = 0;
         let emptied = range.clone().all(|block| {
-            let runs: Vec<ValueRun> = self.memory.owners_in_pageblock(block).collect();
-            let others = runs.into_iter().filter(|run| !is_isolated(*run));
+            let runs: Vec<ValueRun> = self.memory.owner_runs_in_pageblock(block).collect();
+            let others = runs.into_iter().filter(|run| !is_kernel_owned_run(*run));
             others
                 .into_iter()
                 .all(|run| self.move_run_anywhere(block, run, &mut moved))
         });
-        *time += total_time(moved, self.costs.migrate_base_ns + self.costs.copy_base_ns);
+        *time += time_of_operations(moved, self.costs.migrate_base_ns + self.costs.copy_base_ns);
         if emptied {
             return Some(range.start);
         }
         for block in range {
-            let runs: Vec<ValueRun> = self.memory.owners_in_pageblock(block).collect();
-            for run in runs.into_iter().filter(|run| is_isolated(*run)) {
+            let runs: Vec<ValueRun> = self.memory.owner_runs_in_pageblock(block).collect();
+            for run in runs.into_iter().filter(|run| is_kernel_owned_run(*run)) {
                 self.memory
                     .free(FrameRun::within_pageblock(block, run.first, run.count));
             }
@@ -54,7 +54,7 @@ impl SimulatedKernel {
 
     /// The range from which the fewest pages have to move, and the number of these pages. Of equal
     /// ranges it is the lowest. Linux takes the first range that may do.
-    fn cheapest_range_to_empty(
+    fn cheapest_pageblocks_to_empty(
         &self,
         count: u32,
         time: &mut Duration,
@@ -70,7 +70,7 @@ impl SimulatedKernel {
             let mut pages = 0;
             let fits = range.clone().all(|block| {
                 looked += 1;
-                let held = self.count_movable_pages(block);
+                let held = self.count_pages_if_all_movable(block);
                 pages += held.unwrap_or(0);
                 held.is_some() && pages < most
             });
@@ -78,12 +78,12 @@ impl SimulatedKernel {
                 best = Some((range, pages));
             }
         }
-        *time += total_time(looked, self.costs.scan_block_ns);
+        *time += time_of_operations(looked, self.costs.scan_block_ns);
         best
     }
 
     /// Pages of a pageblock in use, if all of them can move. Pages larger than it stay.
-    fn count_movable_pages(&self, block: u32) -> Option<u64> {
+    fn count_pages_if_all_movable(&self, block: u32) -> Option<u64> {
         match self.memory.pageblock_use(block)? {
             PageblockUse::Pages(pages) => Some(pages.into()),
             PageblockUse::Whole(FrameOwner::Anonymous { space, page }) => {
@@ -108,14 +108,14 @@ impl SimulatedKernel {
                 None => (count == PAGES_PER_REGION).then_some(HUGE_ORDER),
             };
             let whole = order.and_then(|order| memory.allocate(order, FrameContent::Dirty, owner));
-            whole.or_else(|| memory.allocate_run(count, FrameContent::Dirty, owner))
+            whole.or_else(|| memory.allocate_frame_run(count, FrameContent::Dirty, owner))
         };
-        let done = self.move_run(block, run, allocate, PhysicalMemory::keep_isolated);
+        let done = self.move_page_run(block, run, allocate, PhysicalMemory::isolate_emptied_frames);
         *moved += u64::from(done);
         done == run.count
     }
 }
 
-fn is_isolated(run: ValueRun) -> bool {
+fn is_kernel_owned_run(run: ValueRun) -> bool {
     matches!(FrameOwner::unpack(run.value), FrameOwner::Kernel { .. })
 }

@@ -2,17 +2,20 @@
 
 use super::address_space::RegionId;
 use super::fault_policies::{FirstTouchPolicy, ZeroingPolicy};
-use super::kernel_costs::total_time;
+use super::kernel_costs::time_of_operations;
 use super::region_mapping::Reservation;
 use super::{Result, SimulatedKernel, TouchedPages};
-use crate::memory::{AllocatedFrames, FrameContent, FrameOwner, FrameRun, pageblock_of};
+use crate::memory::{AllocatedFrames, FrameContent, FrameOwner, FrameRun, pageblock_of_frame};
 use crate::page_bits::PageBits;
 use hawkeye_policy::PageOrder;
 use std::time::Duration;
 
 impl SimulatedKernel {
     /// How to map a region: the policy's choice while it is empty, and base pages after that.
-    pub(super) fn first_touch_policy_of(&mut self, at: RegionId) -> Result<FirstTouchPolicy> {
+    pub(super) fn first_touch_policy_of_region(
+        &mut self,
+        at: RegionId,
+    ) -> Result<FirstTouchPolicy> {
         let first_touch = self.faults.first_touch;
         let space = self.space_mut(at.space)?;
         let untouched = space.table.get_or_create(at.region).untouched;
@@ -24,7 +27,7 @@ impl SimulatedKernel {
         })
     }
 
-    pub(super) fn map_zero_page(
+    pub(super) fn map_shared_zero_pages(
         &mut self,
         at: RegionId,
         (first, count): (u16, u16),
@@ -37,30 +40,30 @@ impl SimulatedKernel {
             found.zero_mapped = PageBits::FULL;
             found.huge_zero = true;
             sum.faults.zero_page += 1;
-            sum.time += total_time(1, fault_ns);
+            sum.time += time_of_operations(1, fault_ns);
         } else {
             found.zero_mapped = found.zero_mapped.or(PageBits::range(first, count));
             found.untouched = false;
             sum.faults.zero_page += u64::from(count);
-            sum.time += total_time(count.into(), fault_ns);
+            sum.time += time_of_operations(count.into(), fault_ns);
         }
         Ok(count)
     }
 
     pub(super) fn map_huge_page(&mut self, at: RegionId, sum: &mut TouchedPages) -> Result<bool> {
-        let FirstTouchPolicy::Huge { compact } = self.first_touch_policy_of(at)? else {
+        let FirstTouchPolicy::Huge { compact } = self.first_touch_policy_of_region(at)? else {
             return Ok(false);
         };
         let owner = self.frame_owner(at, 0)?;
         let got = self.allocate_huge_frame(FrameContent::Zeroed, owner, compact, &mut sum.time);
         let Some(got) = got else {
-            sum.faults.count_size_fallback(PageOrder::HUGE);
+            sum.faults.record_size_fallback(PageOrder::HUGE);
             return Ok(false);
         };
-        sum.time += total_time(1, self.costs.huge_fault_ns);
-        let cold = self.zero_in_fault(&got, true, sum);
+        sum.time += time_of_operations(1, self.costs.huge_fault_ns);
+        let cold = self.charge_zeroing_in_fault(&got, true, sum);
         sum.faults.huge += 1;
-        self.map_region_huge(at, pageblock_of(got.frames.first), cold)?;
+        self.map_region_huge(at, pageblock_of_frame(got.frames.first), cold)?;
         Ok(true)
     }
 
@@ -89,19 +92,19 @@ impl SimulatedKernel {
             )?,
         };
         let frames = got.frames;
-        sum.time += total_time(frames.count.into(), self.costs.base_fault_ns);
-        let cold = self.zero_in_fault(&got, false, sum);
+        sum.time += time_of_operations(frames.count.into(), self.costs.base_fault_ns);
+        let cold = self.charge_zeroing_in_fault(&got, false, sum);
         let owned = self.space_mut(at.space)?;
         owned.resident += u64::from(frames.count);
         let found = owned.table.get_or_create(at.region);
         found.map_pages(first, frames);
         found.cold = cold;
-        self.on_pages_mapped(at, &mut sum.time);
+        self.update_reservation_of_region(at, &mut sum.time);
         Ok(frames.count as u16)
     }
 
     /// Zeroes what a fault has to zero. Returns whether the mapped memory is in no cache.
-    pub(super) fn zero_in_fault(
+    pub(super) fn charge_zeroing_in_fault(
         &self,
         got: &AllocatedFrames,
         huge: bool,
@@ -127,7 +130,7 @@ impl SimulatedKernel {
         let got =
             self.allocate_base_frames(at.space, count, FrameContent::Dirty, owner, &mut sum.time)?;
         let pages = u64::from(got.frames.count);
-        sum.time += total_time(pages, self.costs.base_fault_ns + self.costs.swap_base_ns);
+        sum.time += time_of_operations(pages, self.costs.base_fault_ns + self.costs.swap_base_ns);
         sum.time += self.reclaim_state.swap.read_time(pages);
         sum.faults.swapped_in += pages;
         self.reclaim_state.swap.used -= pages;
@@ -147,14 +150,14 @@ impl SimulatedKernel {
     }
 
     /// Makes a reservation for a region that has none, if a huge frame is free.
-    pub(super) fn reserve_region_frames(&mut self, at: RegionId) {
+    pub(super) fn reserve_huge_frame_for_region(&mut self, at: RegionId) {
         let (space, page) = (at.space.0, at.page_number(0));
         let owner = FrameOwner::Reserved { space, page };
         let mut nothing = Duration::ZERO;
         let got = self.allocate_huge_frame(FrameContent::Zeroed, owner, false, &mut nothing);
         if let (Some(got), Ok(found)) = (got, self.get_or_create_region(at)) {
             found.reservation = Some(Reservation {
-                block: pageblock_of(got.frames.first),
+                block: pageblock_of_frame(got.frames.first),
                 zeroed: got.dirty == 0,
                 used: 0,
             });

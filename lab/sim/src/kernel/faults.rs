@@ -1,6 +1,8 @@
 //! Page faults: a program accesses memory.
 
-use super::address_space::{FaultCounts, RegionId, cut_at_regions, page_range_of_bytes};
+use super::address_space::{
+    FaultCounts, RegionId, page_range_of_bytes, split_at_region_boundaries,
+};
 use super::fault_policies::FirstTouchPolicy;
 use super::region_mapping::RegionMapping;
 use super::{KernelError, Result, SimulatedKernel, SpaceId};
@@ -47,7 +49,7 @@ pub struct TouchedPages {
 }
 
 /// The result of a first touch that maps no huge page.
-pub(super) enum SizedTouchResult {
+pub(super) enum NonHugeTouchResult {
     /// A page of some size was mapped; the number of touched pages in it.
     Mapped(u16),
     /// At most this many touched pages get base pages; later ones may get larger pages.
@@ -78,16 +80,16 @@ impl SimulatedKernel {
             return Err(KernelError::NotMapped(space, bytes));
         }
         let mut sum = TouchedPages::default();
-        let outcome = cut_at_regions(pages).try_for_each(|(region, first, count)| {
+        let outcome = split_at_region_boundaries(pages).try_for_each(|(region, first, count)| {
             let pages = PageBits::range(first, count);
             self.touch_in_region(RegionId { space, region }, pages, access, &mut sum)
         });
-        self.finish_touch(space, &sum);
+        self.account_for_touch(space, &sum);
         outcome.map(|()| sum)
     }
 
     /// The same for some pages of one region, all of which must be mapped.
-    pub fn touch_pages(
+    pub fn touch_pages_of_region(
         &mut self,
         space: SpaceId,
         region: RegionAddr,
@@ -104,11 +106,11 @@ impl SimulatedKernel {
         }
         let mut sum = TouchedPages::default();
         let outcome = self.touch_in_region(at, pages, access, &mut sum);
-        self.finish_touch(space, &sum);
+        self.account_for_touch(space, &sum);
         outcome.map(|()| sum)
     }
 
-    fn finish_touch(&mut self, space: SpaceId, sum: &TouchedPages) {
+    fn account_for_touch(&mut self, space: SpaceId, sum: &TouchedPages) {
         if let Some(space) = self.spaces.get_mut(&space) {
             space.faults.add(&sum.faults);
         }
@@ -127,7 +129,7 @@ impl SimulatedKernel {
         while from < PAGES_PER_REGION {
             let found = self.get_or_create_region(at)?;
             let ahead = pages.and(PageBits::range(from, PAGES_PER_REGION));
-            let faulting = ahead.minus(found.pages_without_fault(access));
+            let faulting = ahead.minus(found.page_bits_without_fault(access));
             let next = faulting.next_run(0);
             // Accessed before the next fault: reclaim in that fault may take them.
             let until = next.map_or(PAGES_PER_REGION, |(first, _)| first);
@@ -137,7 +139,7 @@ impl SimulatedKernel {
                 break;
             };
             let (cause, count) = found.fault_cause(first, count);
-            from = first + self.handle_faults(at, (first, count), cause, access, sum)?;
+            from = first + self.handle_faults_of_cause(at, (first, count), cause, access, sum)?;
             let done = pages.and(PageBits::range(first, from - first));
             sum.cold += u64::from(
                 self.get_or_create_region(at)?
@@ -148,7 +150,7 @@ impl SimulatedKernel {
     }
 
     /// Handles faults on neighbouring pages of one cause; returns how many of them, at least one.
-    fn handle_faults(
+    fn handle_faults_of_cause(
         &mut self,
         at: RegionId,
         pages: (u16, u16),
@@ -186,9 +188,9 @@ impl SimulatedKernel {
         access: PageAccess,
         sum: &mut TouchedPages,
     ) -> Result<u16> {
-        let choice = self.first_touch_policy_of(at)?;
+        let choice = self.first_touch_policy_of_region(at)?;
         if access == PageAccess::Read && self.faults.shares_zero_page {
-            return self.map_zero_page(at, (first, count), choice, sum);
+            return self.map_shared_zero_pages(at, (first, count), choice, sum);
         }
         match choice {
             FirstTouchPolicy::Huge { .. } => {
@@ -197,15 +199,15 @@ impl SimulatedKernel {
                     return Ok(count);
                 }
             }
-            FirstTouchPolicy::Reserve => self.reserve_region_frames(at),
+            FirstTouchPolicy::Reserve => self.reserve_huge_frame_for_region(at),
             FirstTouchPolicy::Base => {}
         }
-        let most = match self.map_sized_page(at, (first, count), sum)? {
-            SizedTouchResult::Mapped(got) => {
+        let most = match self.try_map_sized_page(at, (first, count), sum)? {
+            NonHugeTouchResult::Mapped(got) => {
                 self.reports.frontier.record_first_touches(at, 1);
                 return Ok(got);
             }
-            SizedTouchResult::Base(most) => most,
+            NonHugeTouchResult::Base(most) => most,
         };
         let got = self.map_base_pages(at, (first, most), sum)?;
         sum.faults.base += u64::from(got);
@@ -215,7 +217,7 @@ impl SimulatedKernel {
 }
 
 impl RegionMapping {
-    fn pages_without_fault(&self, access: PageAccess) -> PageBits {
+    fn page_bits_without_fault(&self, access: PageAccess) -> PageBits {
         if access.writes() {
             self.present
         } else {

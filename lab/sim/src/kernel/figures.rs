@@ -94,7 +94,7 @@ impl SimulatedKernel {
     }
 
     /// CPU time of the kernel's threads.
-    pub fn thread_times(&self) -> KernelThreadTimes {
+    pub fn kernel_thread_times(&self) -> KernelThreadTimes {
         self.threads.times
     }
 
@@ -124,7 +124,7 @@ impl SimulatedKernel {
     }
 
     /// Base pages of a region that hold something other than zeros, in memory or in swap.
-    pub fn nonzero_pages(&self, space: SpaceId, region: RegionAddr) -> PageBits {
+    pub fn nonzero_page_bits(&self, space: SpaceId, region: RegionAddr) -> PageBits {
         let found = self.region(RegionId::new(space, region));
         found.map_or(PageBits::EMPTY, |found| found.nonzero)
     }

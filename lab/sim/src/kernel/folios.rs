@@ -52,7 +52,7 @@ impl Folios {
 
     /// Ends the folios that contain any of these pages. The largest remaining blocks of at least
     /// [`LEAST`] pages that contain none become folios of their own.
-    pub(crate) fn end_folios_at(&mut self, pages: PageBits) {
+    pub(crate) fn break_up_folios_with_pages(&mut self, pages: PageBits) {
         let mut smaller = Vec::new();
         for (order, of) in &mut self.0 {
             let ended = of.and(pages).widened_to_blocks(order.log2_pages()).and(*of);
@@ -62,7 +62,7 @@ impl Folios {
             *of = of.minus(ended);
             let mut left = ended.minus(pages);
             for number in (LEAST..order.log2_pages()).rev() {
-                let whole = left.whole_blocks(number);
+                let whole = left.fully_covered_blocks(number);
                 left = left.minus(whole);
                 let order = PageOrder::new(number as u8).unwrap_or_default();
                 smaller.push((order, whole));
@@ -92,7 +92,7 @@ mod tests {
         folios.insert(four, PageBits::range(64, 8));
         assert_eq!(folios.order_at(47), Some(sixteen));
         assert_eq!(folios.order_at(48), None);
-        folios.end_folios_at(PageBits::range(33, 1).or(PageBits::range(71, 100)));
+        folios.break_up_folios_with_pages(PageBits::range(33, 1).or(PageBits::range(71, 100)));
         let eight = PageOrder::new(3).unwrap_or_default();
         // What is left of the second one of 16 pages, except pages 32 to 35.
         let left = PageBits::range(36, 4).or(PageBits::range(64, 4));
@@ -104,7 +104,7 @@ mod tests {
             assert!(folios.0.contains(&(order, pages)), "{order:?}: {folios:?}");
         }
         assert_eq!(folios.pages_of_at_least(sixteen), PageBits::range(16, 16));
-        folios.end_folios_at(folios.all_pages());
+        folios.break_up_folios_with_pages(folios.all_pages());
         assert!(folios.is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! Allocation of frames: from free memory, or else from reclaim and compaction.
 
-use super::kernel_costs::total_time;
+use super::kernel_costs::time_of_operations;
 use super::{KernelError, Result, SimulatedKernel, SpaceId};
 use crate::memory::{AllocatedFrames, FrameContent, FrameOwner, HUGE_ORDER};
 use hawkeye_policy::PAGES_PER_REGION;
@@ -28,7 +28,7 @@ impl SimulatedKernel {
                 .saturating_sub(self.reclaim_state.watermarks.min);
             let most = u64::from(most).min(spare) as u16;
             if most > 0 {
-                let got = self.memory.allocate_run(most, prefer, owner);
+                let got = self.memory.allocate_frame_run(most, prefer, owner);
                 return got.ok_or(KernelError::OutOfMemory(space));
             }
             if self.reclaim(RECLAIM_BATCH, time) == 0 {
@@ -62,9 +62,9 @@ impl SimulatedKernel {
         let dirty = u64::from(dirty);
         if huge {
             // A part of a huge page is zeroed at a huge page's speed.
-            total_time(dirty, self.costs.zero_huge_ns) / u32::from(PAGES_PER_REGION)
+            time_of_operations(dirty, self.costs.zero_huge_ns) / u32::from(PAGES_PER_REGION)
         } else {
-            total_time(dirty, self.costs.zero_base_ns)
+            time_of_operations(dirty, self.costs.zero_base_ns)
         }
     }
 }

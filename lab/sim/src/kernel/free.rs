@@ -1,8 +1,8 @@
 //! Freeing: a program gives memory back.
 
-use super::address_space::{RegionId, cut_at_regions, first_page, page_range_of_bytes};
-use super::kernel_costs::total_time;
-use super::region_mapping::huge_page_run;
+use super::address_space::{RegionId, first_page, page_range_of_bytes, split_at_region_boundaries};
+use super::kernel_costs::time_of_operations;
+use super::region_mapping::frame_run_of_huge_page;
 use super::{Result, SimulatedKernel, SpaceId};
 use crate::page_bits::PageBits;
 use hawkeye_policy::RegionAddr;
@@ -15,7 +15,7 @@ impl SimulatedKernel {
     /// Linux frees the part only when memory is short.
     pub fn free(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
         let time = self.free_page_range(space, page_range_of_bytes(&bytes)?)?;
-        Ok(self.charge_freeing(space, time))
+        Ok(self.charge_freeing_time(space, time))
     }
 
     /// The same for some pages of one region.
@@ -26,16 +26,16 @@ impl SimulatedKernel {
         pages: PageBits,
     ) -> Result<Duration> {
         let time = self.free_in_region(RegionId::new(space, region), pages)?;
-        Ok(self.charge_freeing(space, time))
+        Ok(self.charge_freeing_time(space, time))
     }
 
     /// Frees the memory in a range and unmaps the range (`munmap`).
     pub fn unmap(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
         let time = self.unmap_page_range(space, page_range_of_bytes(&bytes)?)?;
-        Ok(self.charge_freeing(space, time))
+        Ok(self.charge_freeing_time(space, time))
     }
 
-    fn charge_freeing(&mut self, space: SpaceId, time: Duration) -> Duration {
+    fn charge_freeing_time(&mut self, space: SpaceId, time: Duration) -> Duration {
         self.charge_kernel_time(space, time);
         self.debug_check();
         time
@@ -50,7 +50,7 @@ impl SimulatedKernel {
         let owned = self.space_mut(space)?;
         owned.unmap(&pages);
         // A page table is freed when nothing is mapped by it any more.
-        for (region, _, _) in cut_at_regions(pages) {
+        for (region, _, _) in split_at_region_boundaries(pages) {
             let all = first_page(region)..first_page(region + 1);
             let mapped = owned.mappings.range(..all.end).next_back();
             if mapped.is_none_or(|(_, end)| *end <= all.start) {
@@ -62,7 +62,7 @@ impl SimulatedKernel {
 
     fn free_page_range(&mut self, space: SpaceId, pages: Range<u64>) -> Result<Duration> {
         let mut time = Duration::ZERO;
-        for (region, first, count) in cut_at_regions(pages) {
+        for (region, first, count) in split_at_region_boundaries(pages) {
             let pages = PageBits::range(first, count);
             time += self.free_in_region(RegionId { space, region }, pages)?;
         }
@@ -81,10 +81,10 @@ impl SimulatedKernel {
             owned.table.remove(at.region);
             owned.huge -= 1;
             owned.resident -= 512;
-            self.release_unmapped_frames(huge_page_run(block));
-            return Ok(self.freeing_time(0, 1) + total_time(larger, each));
+            self.release_unmapped_frames(frame_run_of_huge_page(block));
+            return Ok(self.freeing_time(0, 1) + time_of_operations(larger, each));
         }
-        let time = total_time(self.split_huge(at)?, each);
+        let time = time_of_operations(self.split_huge(at)?, each);
         let owned = self.space_mut(at.space)?;
         let found = owned.table.get_or_create(at.region);
         let gone = found.present.and(pages);

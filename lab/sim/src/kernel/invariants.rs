@@ -49,7 +49,7 @@ impl SimulatedKernel {
                 mapped += u64::from(region.present.count());
                 if let Some(reservation) = region.reservation {
                     reservations += 1;
-                    let unused = self.memory.reserved_frames(reservation.block);
+                    let unused = self.memory.reserved_frame_bits(reservation.block);
                     reserved += u64::from(unused.count());
                 }
             }
@@ -135,6 +135,6 @@ impl SimulatedKernel {
         ];
         let broken = rules.into_iter().find(|(_, holds)| !holds);
         let broken = broken.map(|(rule, _)| rule);
-        broken.or_else(|| sizes::broken_size_rule(space, number, region))
+        broken.or_else(|| sizes::broken_page_size_rule(space, number, region))
     }
 }

@@ -197,6 +197,6 @@ impl KernelCosts {
     }
 }
 
-pub(crate) fn total_time(count: u64, ns: u64) -> Duration {
+pub(crate) fn time_of_operations(count: u64, ns: u64) -> Duration {
     Duration::from_nanos(count.saturating_mul(ns))
 }

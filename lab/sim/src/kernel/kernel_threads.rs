@@ -2,7 +2,7 @@
 
 use super::SimulatedKernel;
 use super::address_space::RegionId;
-use super::kernel_costs::total_time;
+use super::kernel_costs::time_of_operations;
 use crate::kernel::frame_supply::RECLAIM_BATCH;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ pub struct SamePageMergingSpec {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KernelThreads {
+pub(crate) struct KernelThreadState {
     zeroing: Option<ZeroingSpec>,
     merging: Option<SamePageMergingSpec>,
     pub(crate) merging_at: RegionId,
@@ -97,7 +97,7 @@ impl SimulatedKernel {
     }
 
     /// Zeroes all free memory, as the thread does on a long-idle machine. Charges no thread.
-    pub fn zero_free_memory(&mut self) {
+    pub fn zero_all_free_memory(&mut self) {
         self.memory.zero_free_frames(u64::MAX);
         self.debug_check();
     }
@@ -108,18 +108,18 @@ impl SimulatedKernel {
     }
 
     /// Runs the kernel's threads for `step`, each on a core of its own.
-    pub fn step_kernel_threads(&mut self, step: Duration) -> KernelThreadWork {
+    pub fn run_kernel_threads_for_step(&mut self, step: Duration) -> KernelThreadWork {
         let mut done = KernelThreadWork::default();
         self.enlist_touched_regions();
         self.reclaim_state.swap.advance_time(step);
-        self.step_kswapd(step, &mut done);
-        self.step_zeroing(step, &mut done);
-        self.step_merging(step, &mut done);
+        self.run_kswapd_for_step(step, &mut done);
+        self.run_zeroing_for_step(step, &mut done);
+        self.run_merging_for_step(step, &mut done);
         self.debug_check();
         done
     }
 
-    fn step_kswapd(&mut self, step: Duration, done: &mut KernelThreadWork) {
+    fn run_kswapd_for_step(&mut self, step: Duration, done: &mut KernelThreadWork) {
         let marks = self.reclaim_state.watermarks;
         if self.memory.free_frames() >= marks.low {
             return;
@@ -134,7 +134,7 @@ impl SimulatedKernel {
         self.threads.times.kswapd += done.reclaiming;
     }
 
-    fn step_zeroing(&mut self, step: Duration, done: &mut KernelThreadWork) {
+    fn run_zeroing_for_step(&mut self, step: Duration, done: &mut KernelThreadWork) {
         let Some(spec) = self.threads.zeroing else {
             return;
         };
@@ -148,7 +148,7 @@ impl SimulatedKernel {
         let core = step.as_nanos() / u128::from(each.max(1));
         let most = rate.min(u64::try_from(core).unwrap_or(u64::MAX));
         done.zeroed = self.memory.zero_free_frames(most).frames;
-        done.zeroing = total_time(done.zeroed, each);
+        done.zeroing = time_of_operations(done.zeroed, each);
         done.written_bytes = done.zeroed * BASE_PAGE_BYTES;
         done.cached_bytes = if spec.non_temporal {
             0
@@ -158,12 +158,12 @@ impl SimulatedKernel {
         self.threads.times.zeroing += done.zeroing;
     }
 
-    fn step_merging(&mut self, step: Duration, done: &mut KernelThreadWork) {
+    fn run_merging_for_step(&mut self, step: Duration, done: &mut KernelThreadWork) {
         let Some(spec) = self.threads.merging else {
             return;
         };
         let most = take_pages_by_rate(&mut self.threads.merging_credit, spec.pages_per_s, step);
-        (done.merge_scanned, done.merged) = self.merge_same_pages(most, &mut done.merging);
+        (done.merge_scanned, done.merged) = self.merge_zero_pages(most, &mut done.merging);
         self.threads.times.merging += done.merging;
     }
 }

@@ -1,7 +1,7 @@
 //! The page cache: pages of files, which the kernel frees when a program needs memory.
 
 use super::SimulatedKernel;
-use super::kernel_costs::total_time;
+use super::kernel_costs::time_of_operations;
 use crate::memory::{FrameOwner, FrameRun};
 use crate::rng::SimulationRng;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ impl PageCache {
 
 impl SimulatedKernel {
     /// Drops up to `want` of the oldest cached pages; returns how many.
-    pub(crate) fn drop_cached_pages(&mut self, want: u64, time: &mut Duration) -> u64 {
+    pub(crate) fn drop_oldest_cached_pages(&mut self, want: u64, time: &mut Duration) -> u64 {
         let cache = &mut self.reclaim_state.cache;
         let oldest = std::iter::from_fn(|| cache.frames.pop_first());
         let mut pages = 0;
@@ -30,7 +30,7 @@ impl SimulatedKernel {
             self.memory.free(FrameRun::new(frame, 1));
             pages += 1;
         }
-        *time += total_time(pages, self.costs.drop_cache_ns);
+        *time += time_of_operations(pages, self.costs.drop_cache_ns);
         pages
     }
 
@@ -42,7 +42,7 @@ impl SimulatedKernel {
         let mut rng = SimulationRng::new(seed, 0);
         let mut taken = 0;
         while self.memory.fmfi() < fmfi {
-            let Some(frame) = self.memory.random_frame_in_free_block(&mut rng) else {
+            let Some(frame) = self.memory.random_frame_in_free_pageblock(&mut rng) else {
                 break;
             };
             let cache = &mut self.reclaim_state.cache;

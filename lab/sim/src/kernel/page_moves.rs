@@ -1,9 +1,9 @@
 //! Moves pages to other frames, and updates their owners.
 
-use super::address_space::{RegionId, cut_at_regions, first_page};
+use super::address_space::{RegionId, first_page, split_at_region_boundaries};
 use super::{SimulatedKernel, SpaceId};
 use crate::memory::{
-    AllocatedFrames, FrameOwner, FrameRun, PhysicalMemory, ValueRun, pageblock_of,
+    AllocatedFrames, FrameOwner, FrameRun, PhysicalMemory, ValueRun, pageblock_of_frame,
 };
 use crate::page_bits::PageBits;
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
@@ -14,7 +14,7 @@ pub(super) type PagesToMoveTogether = (u16, Option<PageOrder>);
 impl SimulatedKernel {
     /// Moves a run of pages (with their packed owner) out of a pageblock, until `allocate` has no
     /// room for the next. `leave` gets their old frames. Returns the number of pages.
-    pub(super) fn move_run(
+    pub(super) fn move_page_run(
         &mut self,
         block: u32,
         run: ValueRun,
@@ -27,7 +27,7 @@ impl SimulatedKernel {
     ) -> u16 {
         let mut moved = 0;
         while moved < run.count {
-            let rest = run.skip_places(moved);
+            let rest = run.without_first_places(moved);
             let owner = FrameOwner::unpack(rest.value);
             let together = self.next_unit_to_move(block, rest);
             let Some(got) = allocate(&mut self.memory, together, owner) else {
@@ -48,7 +48,7 @@ impl SimulatedKernel {
             return (run.count, None);
         };
         let frame = FrameRun::within_pageblock(block, run.first, run.count).first;
-        match self.next_folio(SpaceId(space), page, frame, run.count) {
+        match self.next_folio_in_frames(SpaceId(space), page, frame, run.count) {
             None => (run.count, None),
             Some((0, order)) => {
                 let whole = u64::from(run.count) >= order.pages();
@@ -60,7 +60,7 @@ impl SimulatedKernel {
     }
 
     /// The next folio of a space that starts in these frames: the pages before it, and its order.
-    fn next_folio(
+    fn next_folio_in_frames(
         &self,
         space: SpaceId,
         page: u64,
@@ -68,16 +68,18 @@ impl SimulatedKernel {
         count: u16,
     ) -> Option<(u16, PageOrder)> {
         let table = &self.spaces.get(&space)?.table;
-        cut_at_regions(page..page + u64::from(count)).find_map(|(region, first, count)| {
-            let found = table.get(region).filter(|r| !r.folios.is_empty())?;
-            let passed = first_page(region) + u64::from(first) - page;
-            let had = |place: u16| frame + passed as u32 + u32::from(place - first);
-            let here = found.folios.all_pages().and(PageBits::range(first, count));
-            let mut there = (first..first + count).filter(|place| here.contains(*place));
-            let place = there.find(|place| found.frame_of_page(*place) == Some(had(*place)))?;
-            let order = found.folios.order_at(place)?;
-            Some((passed as u16 + place - first, order))
-        })
+        split_at_region_boundaries(page..page + u64::from(count)).find_map(
+            |(region, first, count)| {
+                let found = table.get(region).filter(|r| !r.folios.is_empty())?;
+                let passed = first_page(region) + u64::from(first) - page;
+                let had = |place: u16| frame + passed as u32 + u32::from(place - first);
+                let here = found.folios.all_pages().and(PageBits::range(first, count));
+                let mut there = (first..first + count).filter(|place| here.contains(*place));
+                let place = there.find(|place| found.frame_of_page(*place) == Some(had(*place)))?;
+                let order = found.folios.order_at(place)?;
+                Some((passed as u16 + place - first, order))
+            },
+        )
     }
 
     /// Updates the owner after its pages moved from some frames to others, from `to` on.
@@ -97,7 +99,8 @@ impl SimulatedKernel {
 
     /// Updates the page table: pages from `page` on moved from these frames to those from `to` on.
     fn remap_moved_pages(&mut self, space: SpaceId, page: u64, from: FrameRun, to: u32) {
-        for (region, first, count) in cut_at_regions(page..page + u64::from(from.count)) {
+        for (region, first, count) in split_at_region_boundaries(page..page + u64::from(from.count))
+        {
             let at = RegionId { space, region };
             let passed = (at.page_number(first) - page) as u32;
             let piece = FrameRun::new(from.first + passed, count.into());
@@ -119,7 +122,7 @@ impl SimulatedKernel {
             return;
         };
         if huge && from.count == u32::from(PAGES_PER_REGION) && to % from.count == 0 {
-            found.huge = Some(pageblock_of(to));
+            found.huge = Some(pageblock_of_frame(to));
             return;
         }
         if huge {
@@ -137,7 +140,7 @@ impl SimulatedKernel {
                 ..*run
             });
         }
-        found.end_scattered_folios();
+        found.break_up_scattered_folios();
         if !same.is_empty() && self.reports.remapped.moves {
             self.reports.remapped.record(at);
         }

@@ -4,11 +4,11 @@ mod multi_region;
 mod sub_region;
 
 use super::address_space::RegionId;
-use super::kernel_costs::total_time;
+use super::kernel_costs::time_of_operations;
 use super::region_mapping::RegionMapping;
-use super::region_mapping::huge_page_run;
+use super::region_mapping::frame_run_of_huge_page;
 use super::{KernelError, Result, SimulatedKernel, SpaceId};
-use crate::memory::{FrameContent, ValueRun, pageblock_of};
+use crate::memory::{FrameContent, ValueRun, pageblock_of_frame};
 use crate::page_bits::PageBits;
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr};
 use std::time::Duration;
@@ -66,17 +66,17 @@ impl SimulatedKernel {
     ) -> Result<CompletedPromotion> {
         match order {
             PageOrder::BASE => Err(KernelError::NotCandidate(space, region)),
-            PageOrder::HUGE => self.collapse_region(RegionId::new(space, region)),
+            PageOrder::HUGE => self.collapse_to_huge_page(RegionId::new(space, region)),
             small if small < PageOrder::HUGE => {
-                self.collapse_blocks(RegionId::new(space, region), small)
+                self.collapse_blocks_to_folios(RegionId::new(space, region), small)
             }
-            large => self.collapse_regions(RegionId::new(space, region), large),
+            large => self.collapse_to_multi_region_page(RegionId::new(space, region), large),
         }
     }
 
-    fn collapse_region(&mut self, at: RegionId) -> Result<CompletedPromotion> {
-        let fits = |found: &RegionMapping| found.huge.is_none() && found.can_be_copied();
-        if !self.one_mapping_holds_region(at, fits)? {
+    fn collapse_to_huge_page(&mut self, at: RegionId) -> Result<CompletedPromotion> {
+        let fits = |found: &RegionMapping| found.huge.is_none() && found.can_move_to_larger_page();
+        if !self.is_fitting_region_in_mapping(at, fits)? {
             return Err(at.not_candidate_error());
         }
         let mut time = Duration::ZERO;
@@ -89,9 +89,9 @@ impl SimulatedKernel {
             looked: 1,
             ..PromotionWork::default()
         };
-        let block = pageblock_of(got.frames.first);
+        let block = pageblock_of_frame(got.frames.first);
         self.copy_region_to(at, block, got.dirty > 0, &mut work)?;
-        Ok(self.completed_promotion(time, &work))
+        Ok(self.result_of_promotion_work(time, &work))
     }
 
     /// Copies a region into a pageblock. What was not present there is zeroed if it is `dirty`.
@@ -124,7 +124,7 @@ impl SimulatedKernel {
         let old = found
             .frames
             .iter()
-            .chain(found.huge.map(huge_page_run))
+            .chain(found.huge.map(frame_run_of_huge_page))
             .collect();
         owned.huge += u64::from(found.huge.is_none());
         owned.resident += u64::from(added);
@@ -134,7 +134,7 @@ impl SimulatedKernel {
     }
 
     /// Whether one mapping holds all of a region that fits.
-    fn one_mapping_holds_region(
+    fn is_fitting_region_in_mapping(
         &self,
         at: RegionId,
         fits: impl Fn(&RegionMapping) -> bool,
@@ -143,15 +143,15 @@ impl SimulatedKernel {
         Ok(space.table.get(at.region).is_some_and(fits) && space.holds_region(at.region))
     }
 
-    fn completed_promotion(
+    fn result_of_promotion_work(
         &mut self,
         search: Duration,
         work: &PromotionWork,
     ) -> CompletedPromotion {
-        let locked = total_time(work.copied, self.costs.copy_base_ns)
-            + total_time(work.zeroed, self.costs.zero_base_ns)
-            + total_time(work.flushed, self.costs.shoot_down_ns);
-        let time = search + locked + total_time(work.looked, self.costs.collapse_ns);
+        let locked = time_of_operations(work.copied, self.costs.copy_base_ns)
+            + time_of_operations(work.zeroed, self.costs.zero_base_ns)
+            + time_of_operations(work.flushed, self.costs.shoot_down_ns);
+        let time = search + locked + time_of_operations(work.looked, self.costs.collapse_ns);
         self.debug_check();
         CompletedPromotion {
             time,
@@ -163,7 +163,7 @@ impl SimulatedKernel {
 
     /// A program had to wait for a collapse.
     pub fn charge_lock_wait(&mut self, space: SpaceId) -> Duration {
-        let time = total_time(1, self.costs.lock_wait_ns);
+        let time = time_of_operations(1, self.costs.lock_wait_ns);
         self.charge_kernel_time(space, time);
         time
     }
@@ -182,9 +182,10 @@ impl SimulatedKernel {
         let owner = self.frame_owner(at, 0)?;
         let got = self.allocate_huge_frame(FrameContent::Zeroed, owner, false, &mut time);
         let got = got.ok_or(at.no_frames_error(PageOrder::HUGE))?;
-        time += total_time(1, self.costs.huge_fault_ns) + self.zeroing_time(got.dirty, true);
+        time +=
+            time_of_operations(1, self.costs.huge_fault_ns) + self.zeroing_time(got.dirty, true);
         // Another core zeroed it.
-        self.map_region_huge(at, pageblock_of(got.frames.first), true)?;
+        self.map_region_huge(at, pageblock_of_frame(got.frames.first), true)?;
         self.debug_check();
         Ok(time)
     }

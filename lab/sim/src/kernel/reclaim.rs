@@ -10,9 +10,9 @@ use std::time::Duration;
 impl SimulatedKernel {
     /// Frees about `want` frames at most; returns their number, and adds its time to `time`.
     pub(crate) fn reclaim(&mut self, want: u64, time: &mut Duration) -> u64 {
-        let mut freed = self.break_reservations(want);
+        let mut freed = self.break_oldest_reservations(want);
         if freed < want {
-            freed += self.drop_cached_pages(want - freed, time);
+            freed += self.drop_oldest_cached_pages(want - freed, time);
         }
         if freed < want {
             freed += self.swap_out(want - freed, time);
@@ -52,7 +52,7 @@ impl SimulatedKernel {
         let Some(order) = self.region(at).and_then(|found| found.multi_region) else {
             return false;
         };
-        for region in regions_around(at.region, order) {
+        for region in regions_of_same_page(at.region, order) {
             if let Some(found) = self.region_mut(RegionId { region, ..at }) {
                 found.multi_region = None;
             }
@@ -62,7 +62,7 @@ impl SimulatedKernel {
 }
 
 /// The regions that one page of this size maps, including this one.
-pub(crate) fn regions_around(region: u64, order: PageOrder) -> Range<u64> {
+pub(crate) fn regions_of_same_page(region: u64, order: PageOrder) -> Range<u64> {
     let first = region & !(order.regions_per_page() - 1);
     first..first + order.regions_per_page()
 }

@@ -1,7 +1,7 @@
 //! Finds base pages of zeros, and gives their memory back.
 
 use super::address_space::RegionId;
-use super::kernel_costs::total_time;
+use super::kernel_costs::time_of_operations;
 use super::{KernelError, Result, SimulatedKernel, SpaceId};
 use crate::page_bits::PageBits;
 use hawkeye_manager::{RecoveryResult, ZeroScanResult};
@@ -34,8 +34,8 @@ impl SimulatedKernel {
             }
             seen += count;
         }
-        let took = total_time(seen.into(), self.costs.scan_zero_ns)
-            + total_time(u64::from(end - seen), self.costs.scan_used_ns);
+        let took = time_of_operations(seen.into(), self.costs.scan_zero_ns)
+            + time_of_operations(u64::from(end - seen), self.costs.scan_used_ns);
         Ok(ZeroScanResult {
             zero_pages: seen,
             took,
@@ -52,8 +52,8 @@ impl SimulatedKernel {
         if splits == 0 {
             return Err(KernelError::NotHuge(space, region));
         }
-        let mut time = total_time(splits, self.costs.split_ns + self.costs.shoot_down_ns);
-        let freed = self.unmap_zero_pages(at, &mut time)?;
+        let mut time = time_of_operations(splits, self.costs.split_ns + self.costs.shoot_down_ns);
+        let freed = self.remap_to_shared_zero_page(at, &mut time)?;
         self.debug_check();
         Ok(RecoveryResult {
             bytes: u64::from(freed) * BASE_PAGE_BYTES,
@@ -64,7 +64,11 @@ impl SimulatedKernel {
     }
 
     /// Maps a region's present base pages of zeros to the shared zero page; returns their number.
-    pub(crate) fn unmap_zero_pages(&mut self, at: RegionId, time: &mut Duration) -> Result<u16> {
+    pub(crate) fn remap_to_shared_zero_page(
+        &mut self,
+        at: RegionId,
+        time: &mut Duration,
+    ) -> Result<u16> {
         let owned = self.space_mut(at.space)?;
         let Some(found) = owned.table.get_mut(at.region) else {
             return Ok(0);
@@ -82,8 +86,8 @@ impl SimulatedKernel {
         }
         let zeros = zeros.count();
         let costs = &self.costs;
-        *time += total_time(used, costs.scan_used_ns)
-            + total_time(zeros.into(), costs.scan_zero_ns + costs.remap_zero_ns);
+        *time += time_of_operations(used, costs.scan_used_ns)
+            + time_of_operations(zeros.into(), costs.scan_zero_ns + costs.remap_zero_ns);
         Ok(zeros)
     }
 }

@@ -54,7 +54,7 @@ pub(crate) struct RegionMapping {
     pub(crate) listed: Option<u64>,
 }
 
-pub(crate) fn huge_page_run(block: u32) -> ValueRun {
+pub(crate) fn frame_run_of_huge_page(block: u32) -> ValueRun {
     let frames = FrameRun::of_pageblock(block);
     ValueRun::new(0, frames.count as u16, frames.first.into())
 }
@@ -76,7 +76,7 @@ impl RegionMapping {
     }
 
     /// Whether a larger page can replace it: something is present, and nothing in swap.
-    pub(crate) fn can_be_copied(&self) -> bool {
+    pub(crate) fn can_move_to_larger_page(&self) -> bool {
         !self.present.is_empty() && self.swapped.is_empty()
     }
 
@@ -88,7 +88,10 @@ impl RegionMapping {
     }
 
     pub(crate) fn pieces(&self) -> impl Iterator<Item = RegionPiece> {
-        let runs = self.frames.iter().chain(self.huge.map(huge_page_run));
+        let runs = self
+            .frames
+            .iter()
+            .chain(self.huge.map(frame_run_of_huge_page));
         runs.flat_map(|run| {
             let start = run.value as u32;
             let frames = FrameRun::new(start, run.count.into());
@@ -129,7 +132,7 @@ impl RegionMapping {
         for set in [&mut self.present, &mut self.written, &mut self.accessed] {
             *set = set.minus(pages);
         }
-        self.folios.end_folios_at(pages);
+        self.folios.break_up_folios_with_pages(pages);
         self.frames.remove(first, count);
     }
 
@@ -199,22 +202,22 @@ impl RegionMapping {
     }
 
     /// Pages in aligned blocks of 2^`order` pages with contiguous, equally aligned frames.
-    pub(crate) fn pages_in_contiguous_blocks(&self, order: u32) -> PageBits {
+    pub(crate) fn page_bits_in_contiguous_blocks(&self, order: u32) -> PageBits {
         let size = 1u64 << order;
         let mut pages = PageBits::EMPTY;
         for run in self.frames.iter() {
             if run.value % size == u64::from(run.first) % size {
-                pages = pages.or(PageBits::range(run.first, run.count).whole_blocks(order));
+                pages = pages.or(PageBits::range(run.first, run.count).fully_covered_blocks(order));
             }
         }
         pages
     }
 
-    pub(crate) fn end_scattered_folios(&mut self) {
+    pub(crate) fn break_up_scattered_folios(&mut self) {
         let folios: Vec<_> = self.folios.iter().collect();
         for (order, pages) in folios {
-            let lying = self.pages_in_contiguous_blocks(order.log2_pages());
-            self.folios.end_folios_at(pages.minus(lying));
+            let lying = self.page_bits_in_contiguous_blocks(order.log2_pages());
+            self.folios.break_up_folios_with_pages(pages.minus(lying));
         }
     }
 

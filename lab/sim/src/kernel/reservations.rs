@@ -2,7 +2,7 @@
 
 use super::SimulatedKernel;
 use super::address_space::RegionId;
-use super::kernel_costs::total_time;
+use super::kernel_costs::time_of_operations;
 use crate::memory::{FrameOwner, FrameRun, ValueRun};
 use crate::page_bits::PageBits;
 use hawkeye_policy::PAGES_PER_REGION;
@@ -27,7 +27,7 @@ impl Reservations {
 impl SimulatedKernel {
     /// Pages of a region were mapped: its reservation moves to the end of the queue, and becomes a
     /// huge page when it is fully populated.
-    pub(crate) fn on_pages_mapped(&mut self, at: RegionId, time: &mut Duration) {
+    pub(crate) fn update_reservation_of_region(&mut self, at: RegionId, time: &mut Duration) {
         let Some(owned) = self.spaces.get_mut(&at.space) else {
             return;
         };
@@ -50,7 +50,7 @@ impl SimulatedKernel {
             self.memory
                 .change_frame_owner(frames, FrameOwner::Anonymous { space, page });
             // The page table is scanned once.
-            *time += total_time(1, self.costs.read_region_ns);
+            *time += time_of_operations(1, self.costs.read_region_ns);
         } else {
             *clock += 1;
             reservation.used = *clock;
@@ -59,7 +59,7 @@ impl SimulatedKernel {
     }
 
     /// Frees unused frames, least recently used first, until `want` are free; returns their number.
-    pub(crate) fn break_reservations(&mut self, want: u64) -> u64 {
+    pub(crate) fn break_oldest_reservations(&mut self, want: u64) -> u64 {
         let mut freed = 0;
         while freed < want {
             let Some((_, at)) = self.huge_frames.reservations.queue.first_key_value() else {
@@ -81,7 +81,7 @@ impl SimulatedKernel {
         };
         let queue = &mut self.huge_frames.reservations.queue;
         queue.remove(&reservation.used);
-        let unused = self.memory.reserved_frames(reservation.block);
+        let unused = self.memory.reserved_frame_bits(reservation.block);
         for (first, count) in unused.runs() {
             let frames = FrameRun::within_pageblock(reservation.block, first, count);
             self.memory.free(frames);
@@ -91,7 +91,7 @@ impl SimulatedKernel {
 }
 
 impl crate::memory::PhysicalMemory {
-    pub(super) fn reserved_frames(&self, block: u32) -> PageBits {
+    pub(super) fn reserved_frame_bits(&self, block: u32) -> PageBits {
         let start = FrameRun::of_pageblock(block).first;
         let mut reserved = PageBits::EMPTY;
         for place in 0..PAGES_PER_REGION {

@@ -5,21 +5,21 @@
 //! scan first reaches it; KSM waits until it has not changed from one scan to the next.
 
 use super::address_space::RegionId;
-use super::kernel_costs::total_time;
+use super::kernel_costs::time_of_operations;
 use super::{Result, SimulatedKernel, SpaceId};
-use crate::memory::FrameTouch;
+use crate::memory::FrameContentChange;
 use std::time::Duration;
 
 impl SimulatedKernel {
     /// For a guest: starts to record which of its frames are handed out and zeroed.
-    pub fn start_recording_frame_touches(&mut self) {
-        self.memory.start_recording_touches();
+    pub fn start_recording_frame_content_changes(&mut self) {
+        self.memory.start_recording_content_changes();
     }
 
     /// For a guest: what happened to its frames since the last call. Its host treats that as
     /// accesses to the address space that holds the guest's memory, frame by page.
-    pub fn take_frame_touches(&mut self) -> Vec<FrameTouch> {
-        self.memory.take_touches()
+    pub fn take_frame_content_changes(&mut self) -> Vec<FrameContentChange> {
+        self.memory.take_content_changes()
     }
 
     /// Enables or disables same-page merging for an address space (`MADV_MERGEABLE` on all of it).
@@ -32,7 +32,7 @@ impl SimulatedKernel {
     }
 
     /// Scans at least `pages` present pages, by whole regions; returns pages scanned and merged.
-    pub(crate) fn merge_same_pages(&mut self, pages: u64, time: &mut Duration) -> (u64, u64) {
+    pub(crate) fn merge_zero_pages(&mut self, pages: u64, time: &mut Duration) -> (u64, u64) {
         let (mut scanned, mut merged) = (0, 0);
         let mut wrapped = false;
         while scanned < pages {
@@ -56,14 +56,14 @@ impl SimulatedKernel {
             let zeros = !found.present.minus(found.nonzero).is_empty();
             scanned += present;
             if !zeros {
-                *time += total_time(present, self.costs.scan_used_ns);
+                *time += time_of_operations(present, self.costs.scan_used_ns);
                 continue;
             }
             // KSM splits a huge page to merge a part of it.
             let splits = self.split_huge(at).unwrap_or(0);
-            *time += total_time(splits, self.costs.split_ns + self.costs.shoot_down_ns);
+            *time += time_of_operations(splits, self.costs.split_ns + self.costs.shoot_down_ns);
             self.reports.remapped.record(at);
-            merged += u64::from(self.unmap_zero_pages(at, time).unwrap_or(0));
+            merged += u64::from(self.remap_to_shared_zero_page(at, time).unwrap_or(0));
         }
         (scanned, merged)
     }

@@ -4,9 +4,9 @@ use super::address_space::{AddressSpace, RegionId, page_range_of_bytes};
 use super::compaction::CompactionDeferral;
 use super::fault_policies::FaultPolicy;
 use super::first_touch_watch::FirstTouchWatch;
-use super::host_swap::HostSwap;
-use super::kernel_costs::total_time;
-use super::kernel_threads::KernelThreads;
+use super::frames_swapped_by_host::FramesSwappedByHost;
+use super::kernel_costs::time_of_operations;
+use super::kernel_threads::KernelThreadState;
 use super::page_cache::PageCache;
 use super::reclaim_lists::ReclaimLists;
 use super::region_mapping::RegionMapping;
@@ -33,7 +33,7 @@ pub struct SimulatedKernel {
     created_spaces: u32,
     pub(super) reclaim_state: ReclaimState,
     pub(super) huge_frames: HugePageSupply,
-    pub(super) threads: KernelThreads,
+    pub(super) threads: KernelThreadState,
     pub(super) reports: KernelReports,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct HugePageSupply {
 pub(super) struct KernelReports {
     pub(super) frontier: FirstTouchWatch,
     pub(super) remapped: RemappedRegions,
-    pub(super) hosted: HostSwap,
+    pub(super) hosted: FramesSwappedByHost,
 }
 
 impl SimulatedKernel {
@@ -84,7 +84,7 @@ impl SimulatedKernel {
             spaces: BTreeMap::new(),
             created_spaces: 0,
             huge_frames: HugePageSupply::default(),
-            threads: KernelThreads::default(),
+            threads: KernelThreadState::default(),
             reports: KernelReports::default(),
         })
     }
@@ -151,7 +151,7 @@ impl SimulatedKernel {
     }
 
     pub(crate) fn freeing_time(&self, base_pages: u64, huge_pages: u64) -> Duration {
-        total_time(base_pages, self.costs.free_base_ns)
-            + total_time(huge_pages, self.costs.free_huge_ns)
+        time_of_operations(base_pages, self.costs.free_base_ns)
+            + time_of_operations(huge_pages, self.costs.free_huge_ns)
     }
 }

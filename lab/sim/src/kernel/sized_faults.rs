@@ -2,8 +2,8 @@
 //! `mm/memory.c`).
 
 use super::address_space::RegionId;
-use super::faults::SizedTouchResult;
-use super::kernel_costs::total_time;
+use super::faults::NonHugeTouchResult;
+use super::kernel_costs::time_of_operations;
 use super::{KernelError, Result, SimulatedKernel, SpaceId, TouchedPages};
 use crate::memory::{AllocatedFrames, FrameContent};
 use crate::page_bits::PageBits;
@@ -25,12 +25,12 @@ impl SimulatedKernel {
 
     /// Maps the largest page that is allowed and fits around `first`, for which memory is free.
     /// `first` is a page in empty memory of a region, and `count` pages from there on are touched.
-    pub(super) fn map_sized_page(
+    pub(super) fn try_map_sized_page(
         &mut self,
         at: RegionId,
         (first, count): (u16, u16),
         sum: &mut TouchedPages,
-    ) -> Result<SizedTouchResult> {
+    ) -> Result<NonHugeTouchResult> {
         let page = at.page_number(first);
         let space = self.space(at.space)?;
         let mapping = space.mapping_of_page(page);
@@ -39,29 +39,29 @@ impl SimulatedKernel {
         let Some(smallest) = allowed.iter().next() else {
             // Another mapping may allow other sizes.
             let here = mapping.map_or(1, |mapping| mapping.end - page);
-            return Ok(SizedTouchResult::Base(u64::from(count).min(here) as u16));
+            return Ok(NonHugeTouchResult::Base(u64::from(count).min(here) as u16));
         };
         let found = self.get_or_create_region(at)?;
         if found.reservation.is_some() {
-            return Ok(SizedTouchResult::Base(count));
+            return Ok(NonHugeTouchResult::Base(count));
         }
         let taken = found.present.or(found.zero_mapped).or(found.swapped);
         for order in allowed.iter().rev() {
-            let block = pages_of_block_around(first, order);
+            let block = page_bits_of_block_around(first, order);
             if !self.mapping_holds_block(at, first, order)? || !block.and(taken).is_empty() {
                 continue;
             }
-            let Some(got) = self.allocate_sized_frames(at, first, order)? else {
-                sum.faults.count_size_fallback(order);
+            let Some(got) = self.allocate_folio_frames(at, first, order)? else {
+                sum.faults.record_size_fallback(order);
                 continue;
             };
             self.map_folio(at, (first, order), got, sum)?;
             let end = (first | (order.pages() as u16 - 1)) + 1;
-            return Ok(SizedTouchResult::Mapped(count.min(end - first)));
+            return Ok(NonHugeTouchResult::Mapped(count.min(end - first)));
         }
         // In the smallest block around the first page, something is mapped now, or soon will be.
         let end = (first | (smallest.pages() as u16 - 1)) + 1;
-        Ok(SizedTouchResult::Base(count.min(end - first)))
+        Ok(NonHugeTouchResult::Base(count.min(end - first)))
     }
 
     /// Whether one mapping holds the block of this size around a page (`thp_vma_suitable_order`).
@@ -78,7 +78,7 @@ impl SimulatedKernel {
 
     /// Frames for a page of this size, if more than the low watermark then remains free. It neither
     /// reclaims nor compacts memory (`vma_thp_gfp_mask` under `defrag`'s default).
-    pub(super) fn allocate_sized_frames(
+    pub(super) fn allocate_folio_frames(
         &mut self,
         at: RegionId,
         page: u16,
@@ -103,8 +103,8 @@ impl SimulatedKernel {
         // `struct page` of a folio is written (`prep_compound_page`). Here there are fewer.
         let (base, huge) = (self.costs.base_fault_ns, self.costs.huge_fault_ns);
         let more = huge.saturating_sub(base) * (order.pages() - 1);
-        sum.time += total_time(1, base + more / (u64::from(PAGES_PER_REGION) - 1));
-        let cold = self.zero_in_fault(&got, false, sum);
+        sum.time += time_of_operations(1, base + more / (u64::from(PAGES_PER_REGION) - 1));
+        let cold = self.charge_zeroing_in_fault(&got, false, sum);
         if let Some(count) = sum.faults.sized.get_mut(order.log2_pages() as usize) {
             *count += 1;
         }
@@ -118,7 +118,7 @@ impl SimulatedKernel {
     }
 }
 
-pub(super) fn pages_of_block_around(page: u16, order: PageOrder) -> PageBits {
+pub(super) fn page_bits_of_block_around(page: u16, order: PageOrder) -> PageBits {
     let pages = order.pages() as u16;
     PageBits::range(page & !(pages - 1), pages)
 }

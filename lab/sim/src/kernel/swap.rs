@@ -2,7 +2,7 @@
 
 use super::SimulatedKernel;
 use super::address_space::RegionId;
-use super::kernel_costs::total_time;
+use super::kernel_costs::time_of_operations;
 use super::simulated_kernel::ReclaimState;
 use crate::page_bits::PageBits;
 use hawkeye_policy::BASE_PAGE_BYTES;
@@ -73,18 +73,18 @@ impl SwapDevice {
         self.spec.is_some()
     }
 
-    pub(crate) fn free_swap_pages(&self) -> u64 {
+    pub(crate) fn count_free_swap_pages(&self) -> u64 {
         let pages = self.spec.map_or(0, |spec| spec.bytes / BASE_PAGE_BYTES);
         pages.saturating_sub(self.used)
     }
 
     pub(crate) fn read_time(&self, pages: u64) -> Duration {
-        total_time(pages, self.spec.map_or(0, |spec| spec.read_ns))
+        time_of_operations(pages, self.spec.map_or(0, |spec| spec.read_ns))
     }
 
     /// Writes pages; returns how long the writer waits for the device.
     fn write_wait(&mut self, pages: u64) -> Duration {
-        let own = total_time(pages, self.spec.map_or(0, |spec| spec.write_ns));
+        let own = time_of_operations(pages, self.spec.map_or(0, |spec| spec.write_ns));
         self.given += own;
         own.mul_f64(self.crowd)
     }
@@ -126,7 +126,7 @@ impl SimulatedKernel {
 
     /// Swaps out pages not accessed lately; returns their number. Splits huge pages first.
     pub(crate) fn swap_out(&mut self, want: u64, time: &mut Duration) -> u64 {
-        let want = want.min(self.reclaim_state.swap.free_swap_pages());
+        let want = want.min(self.reclaim_state.swap.count_free_swap_pages());
         self.enlist_touched_regions();
         let mut done = 0;
         let mut looks = MOST_LOOKS * self.reclaim_state.recency.len();
@@ -163,7 +163,7 @@ impl SimulatedKernel {
             found.accessed = accessed;
         }
         let splits = self.split_huge(at).unwrap_or(0);
-        *time += total_time(splits, self.costs.split_ns);
+        *time += time_of_operations(splits, self.costs.split_ns);
         let mut left = want;
         for (first, count) in old.runs() {
             let count = u64::from(count).min(left) as u16;
@@ -175,8 +175,8 @@ impl SimulatedKernel {
         }
         let pages = want - left;
         self.reports.remapped.record(at);
-        *time +=
-            total_time(pages, self.costs.swap_base_ns) + self.reclaim_state.swap.write_wait(pages);
+        *time += time_of_operations(pages, self.costs.swap_base_ns)
+            + self.reclaim_state.swap.write_wait(pages);
         (pages, u64::from(old.count()) > pages)
     }
 

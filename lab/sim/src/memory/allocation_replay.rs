@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 /// The result of an allocation of several blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReplayedAllocation {
+pub struct AllocatedFrameCounts {
     /// Frames allocated; fewer than asked for where memory was full.
     pub frames: u64,
     /// The number of these that were zeroed in advance.
@@ -48,8 +48,8 @@ impl AllocationReplay {
         count: u64,
         order: u8,
         prefer: FrameContent,
-    ) -> ReplayedAllocation {
-        let mut got = ReplayedAllocation::default();
+    ) -> AllocatedFrameCounts {
+        let mut got = AllocatedFrameCounts::default();
         let held = self.held.entry(name.to_owned()).or_default();
         for _ in 0..count {
             let owner = FrameOwner::Cache { page: self.next };
@@ -91,7 +91,7 @@ impl AllocationReplay {
     }
 
     /// Allocates until `frames` are free, from where allocations of any content are served first.
-    pub fn leave_free(&mut self, frames: u64) {
+    pub fn allocate_all_but(&mut self, frames: u64) {
         let more = self.memory.free_frames().saturating_sub(frames);
         let region = u64::from(PAGES_PER_REGION);
         self.allocate("kernel", more / region, HUGE_ORDER, FrameContent::Dirty);
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn part_of_it_can_be_given_back() {
         let mut replay = replay(4);
-        replay.leave_free(1024 + 10);
+        replay.allocate_all_but(1024 + 10);
         assert_eq!(replay.memory().free_frames(), 1034);
         replay.allocate("a", 1034, 0, FrameContent::Zeroed);
         replay.free("a", 2);

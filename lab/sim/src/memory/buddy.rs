@@ -2,10 +2,12 @@
 
 mod free_lists;
 
-use super::frame_run::{FrameRun, first_frame_of, offset_in_pageblock, pageblock_of};
+use super::frame_run::{
+    FrameRun, first_frame_of_pageblock, offset_in_pageblock, pageblock_of_frame,
+};
 use super::partial_pageblock::{FreeBlock, PartialPageblock, aligned_blocks};
 use super::run_length_map::ValueRun;
-use super::{FrameContent, FrameOwner, FrameTouch, HUGE_ORDER, ORDERS, PART_ORDERS};
+use super::{FrameContent, FrameContentChange, FrameOwner, HUGE_ORDER, ORDERS, PART_ORDERS};
 use crate::page_bits::PageBits;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 use std::collections::BTreeSet;
@@ -23,7 +25,7 @@ pub(super) enum PageblockState {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct FreeList {
+pub(super) struct FreeBlockList {
     /// Pageblocks that hold (or, from order 9 on, begin) such a block.
     pub(super) blocks: BTreeSet<u32>,
     pub(super) count: u64,
@@ -33,13 +35,13 @@ pub(super) struct FreeList {
 #[derive(Clone, Debug)]
 pub struct PhysicalMemory {
     pub(super) blocks: Vec<PageblockState>,
-    pub(super) lists: [Vec<FreeList>; 2],
+    pub(super) lists: [Vec<FreeBlockList>; 2],
     free: u64,
     pub(super) zeroed: u64,
     /// Positions of compaction's scanners, in pageblocks.
     pub(super) scanners: (u32, u32),
     /// What happened to frames, if it is recorded.
-    pub(super) touches: Option<Vec<FrameTouch>>,
+    pub(super) touches: Option<Vec<FrameContentChange>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +64,7 @@ impl PhysicalMemory {
     pub fn new(bytes: u64) -> Self {
         let most = u64::from(u32::MAX / 4 / u32::from(PAGES_PER_REGION));
         let blocks = (bytes / HUGE_PAGE_BYTES).clamp(1, most) as u32;
-        let orders = vec![FreeList::default(); usize::from(ORDERS)];
+        let orders = vec![FreeBlockList::default(); usize::from(ORDERS)];
         let frames = u64::from(blocks) * u64::from(PAGES_PER_REGION);
         let mut memory = Self {
             blocks: vec![PageblockState::Owned(0); blocks as usize],
@@ -127,21 +129,21 @@ impl PhysicalMemory {
         }
         let mut dirty = 0;
         for block in pick.block..pick.block + blocks {
-            let zero = u32::from(self.zeroed_frames_in(block).count());
+            let zero = u32::from(self.zeroed_frame_bits_in(block).count());
             dirty += u32::from(PAGES_PER_REGION) - zero;
             self.zeroed -= u64::from(zero);
-            let owner = owner.pack() + u64::from(first_frame_of(block - pick.block));
+            let owner = owner.pack() + u64::from(first_frame_of_pageblock(block - pick.block));
             self.blocks[block as usize] = PageblockState::Owned(owner);
         }
-        let frames = FrameRun::new(first_frame_of(pick.block), 1 << order);
+        let frames = FrameRun::new(first_frame_of_pageblock(pick.block), 1 << order);
         self.free -= u64::from(frames.count);
-        self.record_touch(frames, FrameContent::Dirty);
+        self.record_content_change(frames, FrameContent::Dirty);
         Some(AllocatedFrames { frames, dirty })
     }
 
     /// Neighbouring single frames, as many as successive single allocations would get, at most
     /// `most` (1-512), all of one content.
-    pub(crate) fn allocate_run(
+    pub(crate) fn allocate_frame_run(
         &mut self,
         most: u16,
         prefer: FrameContent,
@@ -151,8 +153,8 @@ impl PhysicalMemory {
         // Single allocations would not use up pieces of different content one after the other.
         let pair_differs = pick.order > HUGE_ORDER && pick.content == FrameContent::Dirty && {
             let zeroes = self
-                .zeroed_frames_in(pick.block)
-                .or(self.zeroed_frames_in(pick.block + 1));
+                .zeroed_frame_bits_in(pick.block)
+                .or(self.zeroed_frame_bits_in(pick.block + 1));
             !zeroes.is_empty()
         };
         let part = self.break_up(pick)?;
@@ -170,7 +172,7 @@ impl PhysicalMemory {
         most: u16,
         owner: FrameOwner,
     ) -> Option<AllocatedFrames> {
-        let (block, offset) = (pageblock_of(frame), offset_in_pageblock(frame));
+        let (block, offset) = (pageblock_of_frame(frame), offset_in_pageblock(frame));
         let part = match self.blocks.get(block as usize)? {
             PageblockState::Free { order, .. } => self.break_up(PickedFreeBlock {
                 block,
@@ -193,7 +195,7 @@ impl PhysicalMemory {
                 continue;
             }
             self.parts_in_block_mut(block)
-                .clear_frame_owner(first, count);
+                .free_owned_frames(first, count);
             for (offset, order) in aligned_blocks(first, count) {
                 self.merge_free_frames(block, offset, order);
             }
@@ -203,7 +205,7 @@ impl PhysicalMemory {
     /// The owner of a frame; `None` for a free one.
     pub(crate) fn owner(&self, frame: u32) -> Option<FrameOwner> {
         let offset = offset_in_pageblock(frame);
-        let packed = match self.blocks.get(pageblock_of(frame) as usize)? {
+        let packed = match self.blocks.get(pageblock_of_frame(frame) as usize)? {
             PageblockState::Free { .. } => return None,
             PageblockState::Owned(owner) => owner + u64::from(offset),
             PageblockState::Parts(parts) => parts.owners.get(offset)?,
@@ -212,7 +214,7 @@ impl PhysicalMemory {
     }
 
     /// The owners of a pageblock's frames: runs of frames with their (packed) owners.
-    pub(crate) fn owners_in_pageblock(&self, block: u32) -> impl Iterator<Item = ValueRun> {
+    pub(crate) fn owner_runs_in_pageblock(&self, block: u32) -> impl Iterator<Item = ValueRun> {
         let (whole, parts) = match self.blocks.get(block as usize) {
             Some(PageblockState::Owned(owner)) => (Some(*owner), None),
             Some(PageblockState::Parts(parts)) => (None, Some(parts.owners.iter())),
@@ -261,7 +263,7 @@ impl PhysicalMemory {
         if pick.order > HUGE_ORDER {
             self.add_free_pageblock(pick.block ^ 1, HUGE_ORDER);
         }
-        let zero = self.zeroed_frames_in(pick.block);
+        let zero = self.zeroed_frame_bits_in(pick.block);
         let parts = PartialPageblock::all_free(zero);
         self.blocks[pick.block as usize] = PageblockState::Parts(Box::new(parts));
         Some(FreeBlock {
@@ -285,7 +287,7 @@ impl PhysicalMemory {
         }
         let parts = self.parts_in_block_mut(block);
         let zero = PageBits::range(first, count).and(parts.zero).count();
-        parts.set_frame_owner(first, count, owner.pack());
+        parts.assign_free_frames(first, count, owner.pack());
         let end = part.offset + (1 << part.order);
         let rest = [
             (part.offset, first - part.offset),
@@ -298,8 +300,11 @@ impl PhysicalMemory {
         }
         self.free -= u64::from(count);
         self.zeroed -= u64::from(zero);
-        let frames = FrameRun::new(first_frame_of(block) + u32::from(first), count.into());
-        self.record_touch(frames, FrameContent::Dirty);
+        let frames = FrameRun::new(
+            first_frame_of_pageblock(block) + u32::from(first),
+            count.into(),
+        );
+        self.record_content_change(frames, FrameContent::Dirty);
         AllocatedFrames {
             frames,
             dirty: u32::from(count - zero),
@@ -330,11 +335,9 @@ impl PhysicalMemory {
     /// Makes a pageblock without heads free as a whole.
     fn set_free(&mut self, block: u32, zero: PageBits) {
         if let PageblockState::Parts(parts) = &self.blocks[block as usize] {
-            debug_assert!(
-                FrameContent::BOTH
-                    .iter()
-                    .all(|c| (0..PART_ORDERS).all(|o| parts.free_block_heads(o, *c).is_empty()))
-            );
+            debug_assert!(FrameContent::BOTH.iter().all(|c| {
+                (0..PART_ORDERS).all(|o| parts.head_bits_of_free_blocks(o, *c).is_empty())
+            }));
         }
         self.blocks[block as usize] = PageblockState::Free {
             order: HUGE_ORDER,

@@ -1,14 +1,14 @@
 //! Compaction's two scanners (`mm/compaction.c` in outline). One looks upwards for pageblocks that
 //! can be emptied, the other downwards for free frames to move their pages to.
 
-use super::frame_run::first_frame_of;
+use super::frame_run::first_frame_of_pageblock;
 use super::partial_pageblock::PartialPageblock;
 use super::run_length_map::ValueRun;
 use super::{FrameContent, FrameOwner, PhysicalMemory};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 
 #[derive(Clone, Debug)]
-pub(crate) struct Evacuation {
+pub(crate) struct PageblockEvacuation {
     pub(crate) block: u32,
     /// Runs of pages with their (packed) owners.
     pub(crate) pages: Vec<ValueRun>,
@@ -26,23 +26,26 @@ impl PhysicalMemory {
     /// Linux tries to empty any movable pageblock that it reaches. Here a pageblock is skipped if
     /// it holds something that can't be moved, or more than there is room for. No move is therefore
     /// in vain.
-    pub(crate) fn next_evacuation(&mut self, scanned: &mut ScanCount) -> Option<Evacuation> {
+    pub(crate) fn next_evacuation(
+        &mut self,
+        scanned: &mut ScanCount,
+    ) -> Option<PageblockEvacuation> {
         // The room above a pageblock is never more than the room above an earlier one.
         let mut most = u64::MAX;
         while self.scanners.0 < self.scanners.1 {
             let block = self.scanners.0;
             self.scanners.0 += 1;
             scanned.blocks += 1;
-            let Some(pages) = self.pages_if_movable(block) else {
+            let Some(pages) = self.page_runs_if_all_movable(block) else {
                 continue;
             };
             let needed: u64 = pages.iter().map(|run| u64::from(run.count)).sum();
             if needed > most {
                 continue;
             }
-            let room = self.free_frames_above(block, needed);
+            let room = self.count_free_frames_above(block, needed);
             if room >= needed {
-                return Some(Evacuation { block, pages });
+                return Some(PageblockEvacuation { block, pages });
             }
             most = room;
         }
@@ -52,12 +55,12 @@ impl PhysicalMemory {
 
     /// Free frames in the highest pageblocks that are neither free as a whole nor under the other
     /// scanner. A single page of an evacuated block may move there.
-    pub(crate) fn next_target_frames(&mut self, scanned: &mut ScanCount) -> Option<(u32, u16)> {
+    pub(crate) fn next_target_frame_run(&mut self, scanned: &mut ScanCount) -> Option<(u32, u16)> {
         while self.scanners.1 > self.scanners.0 {
             let block = self.scanners.1 - 1;
             if let Some(free) = self.target_frames(block) {
                 let (first, count) = free.free.next_run(0)?;
-                return Some((first_frame_of(block) + u32::from(first), count));
+                return Some((first_frame_of_pageblock(block) + u32::from(first), count));
             }
             scanned.blocks += 1;
             self.scanners.1 = block;
@@ -66,13 +69,13 @@ impl PhysicalMemory {
     }
 
     /// The aligned free block of this size in the highest pageblock that
-    /// [`next_target_frames`](Self::next_target_frames) may reach. A whole folio may move there.
-    pub(crate) fn free_target_block(&self, order: PageOrder) -> Option<u32> {
+    /// [`next_target_frame_run`](Self::next_target_frame_run) may reach. A whole folio may move there.
+    pub(crate) fn highest_free_target_block(&self, order: PageOrder) -> Option<u32> {
         let targets = (self.scanners.0..self.scanners.1).rev();
         targets.into_iter().find_map(|block| {
             let free = self.target_frames(block)?.free;
-            let first = free.whole_blocks(order.log2_pages()).next_page(0)?;
-            Some(first_frame_of(block) + u32::from(first))
+            let first = free.fully_covered_blocks(order.log2_pages()).next_page(0)?;
+            Some(first_frame_of_pageblock(block) + u32::from(first))
         })
     }
 
@@ -82,7 +85,7 @@ impl PhysicalMemory {
     }
 
     /// All that a pageblock holds, if all of it can move and there are free frames in it.
-    fn pages_if_movable(&self, block: u32) -> Option<Vec<ValueRun>> {
+    fn page_runs_if_all_movable(&self, block: u32) -> Option<Vec<ValueRun>> {
         let parts = self.target_frames(block)?;
         let moves = |run: ValueRun| FrameOwner::unpack(run.value).is_movable();
         let all_move = parts.owners.iter().all(moves);
@@ -90,7 +93,7 @@ impl PhysicalMemory {
     }
 
     /// Free frames above a pageblock to which pages can be moved; counted up to `enough`.
-    fn free_frames_above(&self, block: u32, enough: u64) -> u64 {
+    fn count_free_frames_above(&self, block: u32, enough: u64) -> u64 {
         let mut room = 0;
         for target in (block + 1..self.scanners.1).rev() {
             let free = self.target_frames(target).map(|parts| parts.free.count());
@@ -108,7 +111,7 @@ impl PhysicalMemory {
     }
 
     /// Free frames outside of free huge pages, from which compaction could make a huge page.
-    pub(crate) fn scattered_frames(&self) -> u64 {
+    pub(crate) fn count_scattered_free_frames(&self) -> u64 {
         let huge: u64 = FrameContent::BOTH
             .map(|c| self.free_huge_frames(c))
             .iter()

@@ -1,7 +1,7 @@
 //! Empties pageblocks, so that many of them in a row become one allocation.
 
 use super::buddy::PageblockState;
-use super::frame_run::first_frame_of;
+use super::frame_run::first_frame_of_pageblock;
 use super::{FrameOwner, FrameRun, PhysicalMemory};
 use hawkeye_policy::PAGES_PER_REGION;
 
@@ -39,7 +39,7 @@ impl PhysicalMemory {
     /// Takes the free frames of a pageblock for the kernel, so that no other allocation gets them
     /// (`MIGRATE_ISOLATE`).
     pub(crate) fn isolate_pageblock(&mut self, block: u32) {
-        let start = first_frame_of(block);
+        let start = first_frame_of_pageblock(block);
         loop {
             let free = match self.blocks.get(block as usize) {
                 Some(PageblockState::Free { .. }) => Some((0, PAGES_PER_REGION)),
@@ -50,7 +50,7 @@ impl PhysicalMemory {
                 return;
             };
             let frame = start + u32::from(first);
-            let owner = isolated_owner(frame);
+            let owner = kernel_owner_of_frame(frame);
             if self.allocate_at(frame, count, owner).is_none() {
                 return;
             }
@@ -58,12 +58,12 @@ impl PhysicalMemory {
     }
 
     /// Keeps frames of an isolated pageblock for the kernel after their page was moved out.
-    pub(crate) fn keep_isolated(&mut self, frames: FrameRun) {
-        self.change_frame_owner(frames, isolated_owner(frames.first));
+    pub(crate) fn isolate_emptied_frames(&mut self, frames: FrameRun) {
+        self.change_frame_owner(frames, kernel_owner_of_frame(frames.first));
     }
 }
 
-fn isolated_owner(frame: u32) -> FrameOwner {
+fn kernel_owner_of_frame(frame: u32) -> FrameOwner {
     FrameOwner::Kernel {
         frame: frame.into(),
     }

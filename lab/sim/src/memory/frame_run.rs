@@ -11,7 +11,7 @@ pub struct FrameRun {
     pub count: u32,
 }
 
-pub(crate) fn pageblock_of(frame: u32) -> u32 {
+pub(crate) fn pageblock_of_frame(frame: u32) -> u32 {
     frame / u32::from(PAGES_PER_REGION)
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn offset_in_pageblock(frame: u32) -> u16 {
     (frame % u32::from(PAGES_PER_REGION)) as u16
 }
 
-pub(crate) fn first_frame_of(block: u32) -> u32 {
+pub(crate) fn first_frame_of_pageblock(block: u32) -> u32 {
     block * u32::from(PAGES_PER_REGION)
 }
 
@@ -29,7 +29,10 @@ impl FrameRun {
     }
 
     pub(crate) fn within_pageblock(block: u32, first: u16, count: u16) -> Self {
-        Self::new(first_frame_of(block) + u32::from(first), count.into())
+        Self::new(
+            first_frame_of_pageblock(block) + u32::from(first),
+            count.into(),
+        )
     }
 
     pub(crate) fn of_pageblock(block: u32) -> Self {
@@ -44,8 +47,8 @@ impl FrameRun {
             if from >= end {
                 return None;
             }
-            let block = pageblock_of(from);
-            let to = end.min(first_frame_of(block + 1));
+            let block = pageblock_of_frame(from);
+            let to = end.min(first_frame_of_pageblock(block + 1));
             let piece = (block, offset_in_pageblock(from), (to - from) as u16);
             from = to;
             Some(piece)

@@ -6,7 +6,7 @@ use crate::page_bits::PageBits;
 
 /// Frames that got new contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameTouch {
+pub struct FrameContentChange {
     /// The frames.
     pub frames: FrameRun,
     /// [`FrameContent::Zeroed`]: zeroed while free. [`FrameContent::Dirty`]: handed out, and the
@@ -15,19 +15,19 @@ pub struct FrameTouch {
 }
 
 impl PhysicalMemory {
-    pub(crate) fn start_recording_touches(&mut self) {
+    pub(crate) fn start_recording_content_changes(&mut self) {
         self.touches.get_or_insert_default();
     }
 
     /// Returns the records since the last call, in order.
-    pub(crate) fn take_touches(&mut self) -> Vec<FrameTouch> {
+    pub(crate) fn take_content_changes(&mut self) -> Vec<FrameContentChange> {
         self.touches
             .as_mut()
             .map(std::mem::take)
             .unwrap_or_default()
     }
 
-    pub(super) fn record_touch(&mut self, frames: FrameRun, content: FrameContent) {
+    pub(super) fn record_content_change(&mut self, frames: FrameRun, content: FrameContent) {
         let Some(touches) = &mut self.touches else {
             return;
         };
@@ -38,7 +38,7 @@ impl PhysicalMemory {
             {
                 last.frames.count += frames.count;
             }
-            _ => touches.push(FrameTouch { frames, content }),
+            _ => touches.push(FrameContentChange { frames, content }),
         }
     }
 
@@ -47,7 +47,7 @@ impl PhysicalMemory {
             return;
         }
         for (first, count) in frames.runs() {
-            self.record_touch(
+            self.record_content_change(
                 FrameRun::within_pageblock(block, first, count),
                 FrameContent::Zeroed,
             );

@@ -23,19 +23,20 @@ impl PhysicalMemory {
                     if *order == HUGE_ORDER || index % 2 == 0 {
                         let content = self.free_block_content(index, *order);
                         counts[content.index()][usize::from(*order)] += 1;
-                        self.check_listed(index, content, *order, true)?;
+                        self.check_free_list_entry(index, content, *order, true)?;
                     }
                     self.check_buddies_merged(index, *order)?;
                 }
                 PageblockState::Parts(parts) => {
                     free += u64::from(parts.free.count());
                     zeroed += u64::from(parts.zero.count());
-                    check_parts(parts)?;
+                    check_partial_pageblock(parts)?;
                     for content in FrameContent::BOTH {
                         for order in 0..PART_ORDERS {
-                            let there = u64::from(parts.free_block_heads(order, content).count());
+                            let there =
+                                u64::from(parts.head_bits_of_free_blocks(order, content).count());
                             counts[content.index()][usize::from(order)] += there;
-                            self.check_listed(index as u32, content, order, there > 0)?;
+                            self.check_free_list_entry(index as u32, content, order, there > 0)?;
                         }
                     }
                 }
@@ -70,7 +71,7 @@ impl PhysicalMemory {
         self.blocks.iter().map(of).sum()
     }
 
-    fn check_listed(
+    fn check_free_list_entry(
         &self,
         block: u32,
         content: FrameContent,
@@ -99,7 +100,7 @@ impl PhysicalMemory {
     }
 }
 
-fn check_parts(parts: &PartialPageblock) -> Result<(), &'static str> {
+fn check_partial_pageblock(parts: &PartialPageblock) -> Result<(), &'static str> {
     let mut covered = PageBits::EMPTY;
     let mut from = 0;
     while let Some(frame) = parts.free.next_page(from) {

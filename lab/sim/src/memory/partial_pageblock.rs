@@ -57,13 +57,13 @@ impl PartialPageblock {
     }
 
     /// First frames of the free blocks of this order and content.
-    pub(crate) fn free_block_heads(&self, order: u8, content: FrameContent) -> PageBits {
+    pub(crate) fn head_bits_of_free_blocks(&self, order: u8, content: FrameContent) -> PageBits {
         let heads = self.heads[usize::from(order)];
         // Of most orders there are no blocks, and mostly they have one content.
         if heads.is_empty() || self.zero.is_empty() && content == FrameContent::Dirty {
             return heads;
         }
-        let zeroed = heads.and(self.zero.whole_blocks(order.into()));
+        let zeroed = heads.and(self.zero.fully_covered_blocks(order.into()));
         match content {
             FrameContent::Zeroed => zeroed,
             FrameContent::Dirty => heads.minus(zeroed),
@@ -71,7 +71,7 @@ impl PartialPageblock {
     }
 
     pub(crate) fn first_free_block(&self, order: u8, content: FrameContent) -> Option<FreeBlock> {
-        let offset = self.free_block_heads(order, content).next_page(0)?;
+        let offset = self.head_bits_of_free_blocks(order, content).next_page(0)?;
         Some(FreeBlock {
             offset,
             order,
@@ -107,7 +107,7 @@ impl PartialPageblock {
         }
     }
 
-    pub(crate) fn set_frame_owner(&mut self, first: u16, count: u16, owner: u64) {
+    pub(crate) fn assign_free_frames(&mut self, first: u16, count: u16, owner: u64) {
         let frames = PageBits::range(first, count);
         debug_assert!(frames.is_subset_of(self.free));
         self.free = self.free.minus(frames);
@@ -120,7 +120,7 @@ impl PartialPageblock {
         self.owners.insert(ValueRun::new(first, count, owner));
     }
 
-    pub(crate) fn clear_frame_owner(&mut self, first: u16, count: u16) {
+    pub(crate) fn free_owned_frames(&mut self, first: u16, count: u16) {
         let frames = PageBits::range(first, count);
         debug_assert!(frames.and(self.free).is_empty());
         self.free = self.free.or(frames);

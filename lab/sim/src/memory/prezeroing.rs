@@ -7,7 +7,7 @@ use crate::page_bits::PageBits;
 
 /// The result of a round of zeroing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ZeroingResult {
+pub struct PrezeroingResult {
     /// Frames that were zeroed.
     pub frames: u64,
     /// Whether no dirty free frame is left.
@@ -17,11 +17,11 @@ pub struct ZeroingResult {
 impl PhysicalMemory {
     /// Zeroes up to `most` free frames. The largest free blocks come first, because they make huge
     /// pages. A block moves to the zeroed lists when all of it is zero.
-    pub fn zero_free_frames(&mut self, most: u64) -> ZeroingResult {
+    pub fn zero_free_frames(&mut self, most: u64) -> PrezeroingResult {
         let mut left = most;
         while left > 0 {
-            let Some((block, order)) = self.largest_dirty_block() else {
-                return ZeroingResult {
+            let Some((block, order)) = self.largest_dirty_free_block() else {
+                return PrezeroingResult {
                     frames: most - left,
                     all_done: true,
                 };
@@ -29,16 +29,16 @@ impl PhysicalMemory {
             left -= if order >= HUGE_ORDER {
                 self.zero_free_pageblock(block, order, left)
             } else {
-                self.zero_free_part(block, order, left)
+                self.zero_free_block_in_pageblock(block, order, left)
             };
         }
-        ZeroingResult {
+        PrezeroingResult {
             frames: most,
-            all_done: self.largest_dirty_block().is_none(),
+            all_done: self.largest_dirty_free_block().is_none(),
         }
     }
 
-    fn largest_dirty_block(&self) -> Option<(u32, u8)> {
+    fn largest_dirty_free_block(&self) -> Option<(u32, u8)> {
         let lists = &self.lists[FrameContent::Dirty.index()];
         let orders = (0..ORDERS).rev();
         orders
@@ -50,9 +50,9 @@ impl PhysicalMemory {
         self.remove_free_pageblock(block);
         let mut left = most;
         for member in block..=block + u32::from(order > HUGE_ORDER) {
-            let before = self.zeroed_frames_in(member);
+            let before = self.zeroed_frame_bits_in(member);
             let dirty = PageBits::FULL.minus(before);
-            let now = lowest_frames(dirty, left);
+            let now = lowest_pages_of_set(dirty, left);
             left -= u64::from(now.count());
             if let PageblockState::Free { zeroes, .. } = &mut self.blocks[member as usize] {
                 *zeroes = before.or(now);
@@ -64,7 +64,7 @@ impl PhysicalMemory {
         most - left
     }
 
-    fn zero_free_part(&mut self, block: u32, order: u8, most: u64) -> u64 {
+    fn zero_free_block_in_pageblock(&mut self, block: u32, order: u8, most: u64) -> u64 {
         let Some(part) = self
             .parts_in_block(block)
             .and_then(|p| p.first_free_block(order, FrameContent::Dirty))
@@ -75,7 +75,7 @@ impl PhysicalMemory {
         self.remove_free_part(block, part);
         let parts = self.parts_in_block_mut(block);
         let dirty = PageBits::range(offset, 1 << order).minus(parts.zero);
-        let now = lowest_frames(dirty, most);
+        let now = lowest_pages_of_set(dirty, most);
         parts.mark_zeroed(now);
         self.add_free_part(block, offset, order);
         self.record_zeroed_frames(block, now);
@@ -85,7 +85,7 @@ impl PhysicalMemory {
     }
 }
 
-fn lowest_frames(pages: PageBits, most: u64) -> PageBits {
+fn lowest_pages_of_set(pages: PageBits, most: u64) -> PageBits {
     let mut left = most;
     let mut found = PageBits::EMPTY;
     for (first, count) in pages.runs() {

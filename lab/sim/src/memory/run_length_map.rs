@@ -17,7 +17,7 @@ impl ValueRun {
         }
     }
 
-    pub(crate) fn skip_places(self, places: u16) -> Self {
+    pub(crate) fn without_first_places(self, places: u16) -> Self {
         let value = self.value + u64::from(places);
         Self::new(self.first + places, self.count - places, value)
     }
@@ -31,7 +31,7 @@ impl ValueRun {
         let to = self.end().min(end);
         (from < to).then(|| Self {
             count: to - from,
-            ..self.skip_places(from - self.first)
+            ..self.without_first_places(from - self.first)
         })
     }
 }

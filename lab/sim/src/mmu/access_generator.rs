@@ -77,13 +77,13 @@ impl AccessGenerator {
         let order = self.order.as_ref();
         match self.pattern {
             AccessPattern::Random { instructions } => {
-                independent_access(draw_item(rng, 0, bytes, WORD_BYTES), instructions)
+                independent_access(draw_item_offset(rng, 0, bytes, WORD_BYTES), instructions)
             }
             AccessPattern::Zipf { instructions, .. } => {
                 let rank = self.ranks.map_or(0, |ranks| ranks.sample(rng) as u64 - 1);
                 let page = order.map_or(rank, |pages| pages.permuted(rank)) * BASE_PAGE_BYTES;
                 independent_access(
-                    draw_item(rng, page, BASE_PAGE_BYTES, WORD_BYTES),
+                    draw_item_offset(rng, page, BASE_PAGE_BYTES, WORD_BYTES),
                     instructions,
                 )
             }
@@ -115,7 +115,10 @@ impl AccessGenerator {
                 } else {
                     (hot_bytes, cold_bytes)
                 };
-                independent_access(draw_item(rng, begin, length, WORD_BYTES), instructions)
+                independent_access(
+                    draw_item_offset(rng, begin, length, WORD_BYTES),
+                    instructions,
+                )
             }
             AccessPattern::Blocks {
                 block_bytes,
@@ -131,7 +134,7 @@ impl AccessGenerator {
                     }
                     _ => {
                         let begin = blocks * HANDLE_BYTES + *at * block_bytes.min(most);
-                        let word = draw_item(rng, begin, used_bytes.min(most), WORD_BYTES);
+                        let word = draw_item_offset(rng, begin, used_bytes.min(most), WORD_BYTES);
                         dependent_access(word, instructions / 4)
                     }
                 }
@@ -143,15 +146,18 @@ impl AccessGenerator {
                 let (table, entries) = (bytes / TABLE_PART, bytes / ENTRIES_PART);
                 let value_lines = value_bytes.div_ceil(CACHE_LINE_BYTES as u32);
                 match next_request_step(&mut self.done, 2 + value_lines) {
-                    0 => independent_access(draw_item(rng, 0, table, WORD_BYTES), instructions),
+                    0 => independent_access(
+                        draw_item_offset(rng, 0, table, WORD_BYTES),
+                        instructions,
+                    ),
                     1 => dependent_access(
-                        draw_item(rng, table, entries, ENTRY_BYTES),
+                        draw_item_offset(rng, table, entries, ENTRY_BYTES),
                         STEP_INSTRUCTIONS,
                     ),
                     2 => {
                         let begin = table + entries;
                         let value_bytes = u64::from(value_lines) * CACHE_LINE_BYTES;
-                        *at = draw_item(rng, begin, bytes - begin, value_bytes);
+                        *at = draw_item_offset(rng, begin, bytes - begin, value_bytes);
                         dependent_access(*at, STEP_INSTRUCTIONS)
                     }
                     _ => {
@@ -163,9 +169,12 @@ impl AccessGenerator {
             AccessPattern::HashMap { instructions } => {
                 let buckets = bytes / BUCKETS_PART;
                 match next_request_step(&mut self.done, 3) {
-                    0 => independent_access(draw_item(rng, 0, buckets, WORD_BYTES), instructions),
+                    0 => independent_access(
+                        draw_item_offset(rng, 0, buckets, WORD_BYTES),
+                        instructions,
+                    ),
                     _ => {
-                        let object = draw_item(rng, buckets, bytes - buckets, ENTRY_BYTES);
+                        let object = draw_item_offset(rng, buckets, bytes - buckets, ENTRY_BYTES);
                         dependent_access(object, STEP_INSTRUCTIONS)
                     }
                 }
@@ -199,7 +208,7 @@ fn dependent_access(offset: u64, instructions: u32) -> PatternAccess {
 
 /// A random item of `item_bytes` (at most `bytes`) in `bytes` from `begin` on, all equally likely.
 #[inline]
-fn draw_item(rng: &mut SimulationRng, begin: u64, bytes: u64, item_bytes: u64) -> u64 {
+fn draw_item_offset(rng: &mut SimulationRng, begin: u64, bytes: u64, item_bytes: u64) -> u64 {
     begin + rng.draw_below(bytes / item_bytes) * item_bytes
 }
 

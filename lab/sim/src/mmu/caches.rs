@@ -54,7 +54,7 @@ pub(crate) struct DataCacheHierarchy {
     l1: LruSets,
     l2: LruSets,
     l3: LastLevelCache,
-    neighbours: Option<CacheNeighbours>,
+    neighbours: Option<NeighbourCacheTraffic>,
 }
 
 /// The last level, which other cores use too.
@@ -125,7 +125,7 @@ impl DataCacheHierarchy {
         let sets = 1usize << self.l3.set_bits();
         let lines_per_cycle = bytes_per_cycle / CACHE_LINE_BYTES as f64 / sets as f64;
         self.neighbours =
-            (lines_per_cycle > 0.0).then(|| CacheNeighbours::new(sets, lines_per_cycle));
+            (lines_per_cycle > 0.0).then(|| NeighbourCacheTraffic::new(sets, lines_per_cycle));
         self
     }
 
@@ -154,7 +154,7 @@ impl DataCacheHierarchy {
         }
         let (set, tag) = set_and_tag_of_line(self.l3.set_bits(), line, within_frame & WITHIN_SLICE);
         if let Some(neighbours) = &mut self.neighbours {
-            neighbours.load_until(now, set, &mut self.l3);
+            neighbours.add_neighbour_lines_until(now, set, &mut self.l3);
         }
         if self.l3.access(set, tag) {
             return MemoryLevel::L3;
@@ -166,7 +166,7 @@ impl DataCacheHierarchy {
 /// Other users of the last level. Each of its sets gets one of their lines at equal intervals; they
 /// never reuse a line. A set is updated when it is next used, since nothing observes it before.
 #[derive(Clone, Debug)]
-struct CacheNeighbours {
+struct NeighbourCacheTraffic {
     lines_per_cycle: f64,
     /// Number of the neighbours' lines that each set has received.
     reported: Vec<u32>,
@@ -175,7 +175,7 @@ struct CacheNeighbours {
 /// Marks a neighbour's tag; tags of the simulated program have 31 bits.
 const NEIGHBOURS: u32 = 1 << 31;
 
-impl CacheNeighbours {
+impl NeighbourCacheTraffic {
     fn new(sets: usize, lines_per_cycle: f64) -> Self {
         Self {
             lines_per_cycle,
@@ -184,7 +184,7 @@ impl CacheNeighbours {
     }
 
     #[inline]
-    fn load_until(&mut self, now: f64, set: usize, level: &mut LastLevelCache) {
+    fn add_neighbour_lines_until(&mut self, now: f64, set: usize, level: &mut LastLevelCache) {
         // Spreads the sets' updates over time.
         let phase = set as f64 / self.reported.len() as f64;
         let lines = (now * self.lines_per_cycle + phase) as u32;

@@ -43,7 +43,7 @@ impl HugePageGain {
     ) -> Result<Self, MmuError> {
         let count = |size| {
             let mut run = new(size)?;
-            run.advance_accesses(accesses);
+            run.run_accesses(accesses);
             Ok(run.count_accesses(accesses))
         };
         Ok(Self {

@@ -86,18 +86,18 @@ impl LruSets {
     #[inline]
     pub(crate) fn touch(&mut self, set: usize, tag: u32) -> bool {
         match self.ways {
-            4 => self.touch_vectors::<1>(set, tag),
-            8 => self.touch_vectors::<2>(set, tag),
-            12 => self.touch_vectors::<3>(set, tag),
-            16 => self.touch_vectors::<4>(set, tag),
-            24 => self.touch_vectors::<6>(set, tag),
+            4 => self.access_or_insert_in_vectors::<1>(set, tag),
+            8 => self.access_or_insert_in_vectors::<2>(set, tag),
+            12 => self.access_or_insert_in_vectors::<3>(set, tag),
+            16 => self.access_or_insert_in_vectors::<4>(set, tag),
+            24 => self.access_or_insert_in_vectors::<6>(set, tag),
             _ => self.access(set, tag).is_none(),
         }
     }
 
     /// As [`touch`](Self::touch), with the number of vectors known at compile time.
     #[inline(always)]
-    fn touch_vectors<const VECTORS: usize>(&mut self, set: usize, tag: u32) -> bool {
+    fn access_or_insert_in_vectors<const VECTORS: usize>(&mut self, set: usize, tag: u32) -> bool {
         let first = set * VECTORS;
         let ways = self.tags.get_mut(first..first + VECTORS);
         match ways.and_then(|ways| <&mut [u32x4; VECTORS]>::try_from(ways).ok()) {
@@ -126,7 +126,12 @@ impl LruSets {
     }
 
     /// After a miss: evicts the oldest tag that `choose` accepts, if any, instead of `evicted`.
-    pub(crate) fn evict_instead(&mut self, set: usize, evicted: u32, choose: impl Fn(u32) -> bool) {
+    pub(crate) fn evict_chosen_instead(
+        &mut self,
+        set: usize,
+        evicted: u32,
+        choose: impl Fn(u32) -> bool,
+    ) {
         let ways = self.set_tags(set);
         if let Some(way) = ways.iter().rposition(|tag| *tag != EMPTY && choose(*tag)) {
             ways.copy_within(way + 1.., way);
@@ -136,7 +141,7 @@ impl LruSets {
         }
     }
 
-    pub(crate) fn count_tags(&self, set: usize, choose: impl Fn(u32) -> bool) -> usize {
+    pub(crate) fn count_chosen_tags(&self, set: usize, choose: impl Fn(u32) -> bool) -> usize {
         let ways = &flat_lanes(&self.tags[set * self.vectors..][..self.vectors])[..self.ways];
         let chosen = ways.iter().filter(|tag| **tag != EMPTY && choose(**tag));
         chosen.count()

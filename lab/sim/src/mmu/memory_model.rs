@@ -3,7 +3,7 @@
 use super::caches::{
     CACHE_LINE_BYTES, CacheLevelSpec, CacheReplacement, DataCacheHierarchy, MemoryLevel,
 };
-use super::read_latency::{LatencyShape, ReadLatencyDraws};
+use super::read_latency::{ReadLatencySampler, ReadLatencyShape};
 use super::resource_slots::ResourceSlots;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub struct MemorySpec {
     pub latency_ns: f64,
     /// Distribution of that latency. The fast model uses only the mean.
     #[serde(default)]
-    pub latency_shape: LatencyShape,
+    pub latency_shape: ReadLatencyShape,
     /// Streaming read bandwidth of one core, in gigabytes (1e9) per second.
     pub bandwidth_gb_per_s: f64,
     /// L1 misses that can be outstanding ("line-fill buffers").
@@ -54,7 +54,7 @@ pub(crate) struct MemoryModel {
     frame_bytes: u64,
     /// Latency of each level, and mean latency of memory.
     latency: [f64; 4],
-    latencies: ReadLatencyDraws,
+    latencies: ReadLatencySampler,
     /// Time of one line on the channel.
     line_cycles: f64,
     /// When the channel has transferred all requests, if they had been made at once.
@@ -83,7 +83,7 @@ impl MemoryModel {
                 .with_neighbour_traffic(spec.neighbours_gb_per_s / ghz),
             frame_bytes,
             latency: [l1, l2, l3, spec.latency_ns * ghz],
-            latencies: ReadLatencyDraws::new(spec.latency_ns * ghz, spec.latency_shape),
+            latencies: ReadLatencySampler::new(spec.latency_ns * ghz, spec.latency_shape),
             line_cycles: CACHE_LINE_BYTES as f64 / spec.bandwidth_gb_per_s * ghz,
             channel_free: 0.0,
             entered: 0.0,
@@ -104,7 +104,7 @@ impl MemoryModel {
 
     /// Sets the time at which the next loads' access entered the core; it never decreases.
     #[inline]
-    pub(crate) fn set_entry_time(&mut self, entered: f64) {
+    pub(crate) fn set_core_entry_time(&mut self, entered: f64) {
         self.entered = entered;
     }
 
@@ -208,7 +208,7 @@ mod tests {
     const SPEC: MemorySpec = MemorySpec {
         caches: [level(4, 5), level(8, 14), level(16, 50)],
         latency_ns: 100.0,
-        latency_shape: LatencyShape::SAME,
+        latency_shape: ReadLatencyShape::SAME,
         bandwidth_gb_per_s: 6.4,
         fill_buffers: 2,
         channels: 1,
@@ -242,7 +242,7 @@ mod tests {
         let mut memory = memory();
         assert_eq!(memory.load_for_walk(1000, 500.0).1, 600.0);
         assert_eq!(memory.load(2000, 0.0), 110.0, "a line's time behind it");
-        memory.set_entry_time(1000.0);
+        memory.set_core_entry_time(1000.0);
         assert_eq!(memory.load(3000, 1000.0), 1100.0, "idle since");
     }
 
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn a_stream_is_as_fast_as_the_channel() {
         let mut memory = memory();
-        memory.set_entry_time(200.0);
+        memory.set_core_entry_time(200.0);
         let ready: Vec<f64> = (1..64).map(|line| memory.load(line, 200.0)).collect();
         let last = ready.last().copied().unwrap_or_default();
         assert!((750.0..=850.0).contains(&last), "{last}");

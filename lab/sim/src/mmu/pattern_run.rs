@@ -75,14 +75,14 @@ impl PatternRun {
 
     /// Limits the program to `instructions_per_cycle` (over 0, at most the core's width) where
     /// memory doesn't delay it: dependences between instructions, mispredicted branches.
-    pub fn with_pace(mut self, instructions_per_cycle: f64) -> Self {
-        self.pipeline.set_pace(instructions_per_cycle);
+    pub fn with_instruction_rate(mut self, instructions_per_cycle: f64) -> Self {
+        self.pipeline.set_instruction_rate(instructions_per_cycle);
         self
     }
 
     /// Runs for `time`, up to the end of the access then under way. The next call is shorter by
     /// what this one ran too long.
-    pub fn advance(&mut self, time: Duration) {
+    pub fn run_for_duration(&mut self, time: Duration) {
         self.until += time.as_secs_f64() * 1e9 * self.ghz;
         while self.pipeline.cycles() < self.until {
             self.pipeline
@@ -91,7 +91,7 @@ impl PatternRun {
     }
 
     /// Runs for `count` accesses.
-    pub fn advance_accesses(&mut self, count: u64) {
+    pub fn run_accesses(&mut self, count: u64) {
         for _ in 0..count {
             self.pipeline
                 .run_access(self.accesses.next(), &mut self.bits);
@@ -102,7 +102,7 @@ impl PatternRun {
     /// Runs for `count` accesses, and returns their counts.
     pub fn count_accesses(&mut self, count: u64) -> CoreCounters {
         let before = self.counters();
-        self.advance_accesses(count);
+        self.run_accesses(count);
         self.counters().since(&before)
     }
 

@@ -98,7 +98,7 @@ impl Pipeline {
     }
 
     /// Sets the instructions per cycle that enter undelayed, instead of the core's width.
-    pub(crate) fn set_pace(&mut self, instructions_per_cycle: f64) {
+    pub(crate) fn set_instruction_rate(&mut self, instructions_per_cycle: f64) {
         self.order.cycles_per_instruction = instructions_per_cycle.recip();
     }
 
@@ -128,7 +128,7 @@ impl Pipeline {
         self.counters.accesses += 1;
         self.counters.instructions += u64::from(access.instructions);
         let entered = self.order.enter_instructions(access.instructions);
-        self.memory.set_entry_time(entered);
+        self.memory.set_core_entry_time(entered);
         let start = if access.after_previous {
             entered.max(self.last_ready)
         } else {
@@ -137,7 +137,7 @@ impl Pipeline {
         let start = self.translate(access.offset, entered, start, bits);
         let ready = self.memory.load(access.offset / CACHE_LINE_BYTES, start);
         self.last_ready = ready;
-        self.order.leave_when_ready(ready);
+        self.order.record_ready_time(ready);
     }
 
     /// Looks up an address in the TLBs; also returns the entry that holds it afterwards.
@@ -145,7 +145,7 @@ impl Pipeline {
     fn look_up(&mut self, offset: u64, bits: &AccessBits) -> (TlbLookup, EntrySize) {
         let mut size = self.entry_size();
         if let (Some(group), EntrySize::BaseGroup) = (self.seen_if_accessed, size) {
-            let (all, others) = bits.block_is_set(offset, 1 << group.order);
+            let (all, others) = bits.are_block_bits_set(offset, 1 << group.order);
             if !all {
                 // It may have been one entry before. A walk sets this page's bit.
                 let sizes = [EntrySize::BaseGroup, EntrySize::Base];
@@ -241,7 +241,7 @@ impl ReorderBuffer {
 
     /// The access that entered last has its data at `ready`.
     #[inline]
-    fn leave_when_ready(&mut self, ready: f64) {
+    fn record_ready_time(&mut self, ready: f64) {
         self.done = self.done.max(ready);
         self.under_way.push_back((self.entered, self.done));
     }
@@ -256,15 +256,15 @@ mod tests {
         // 20 instructions, two per cycle.
         let mut order = ReorderBuffer::new(20, 2);
         assert_eq!(order.enter_instructions(10), 5.0);
-        order.leave_when_ready(105.0);
+        order.record_ready_time(105.0);
         assert_eq!(order.enter_instructions(10), 10.0);
-        order.leave_when_ready(50.0);
+        order.record_ready_time(50.0);
         // The first one is 20 instructions away, so this one waits for it.
         assert_eq!(order.enter_instructions(10), 105.0);
-        order.leave_when_ready(110.0);
+        order.record_ready_time(110.0);
         // 40 away, of which the last 20 have to enter after the second has left with the first.
         assert_eq!(order.enter_instructions(30), 120.0);
-        order.leave_when_ready(121.0);
+        order.record_ready_time(121.0);
         assert_eq!(order.done, 121.0);
     }
 }

@@ -13,7 +13,7 @@ use super::lru_sets::SetShape;
 use super::memory_model::MemorySpec;
 use super::page_tables::{NestedCaches, WalkCacheSizes};
 use super::processor_spec::ProcessorSpec;
-use super::read_latency::LatencyShape;
+use super::read_latency::ReadLatencyShape;
 use super::tlb_page_groups::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
 use super::two_level_tlb::{GiantPages, L1TlbSpec, L2TlbSpec};
 
@@ -99,7 +99,7 @@ pub const HASWELL: ProcessorSpec = ProcessorSpec {
     memory: MemorySpec {
         caches: cache_levels([32 * KIB, 256 * KIB, 30 * MIB], [8, 8, 15], [5, 12, 50]),
         latency_ns: 90.0,
-        latency_shape: LatencyShape::SAME,
+        latency_shape: ReadLatencyShape::SAME,
         bandwidth_gb_per_s: 11.0,
         fill_buffers: 10,
         // DDR4-2133.

@@ -17,9 +17,9 @@ const PARTS: usize = 16;
 /// Read latencies: means of sixteen equal parts, shortest first, in per cent of the mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct LatencyShape([u16; PARTS]);
+pub struct ReadLatencyShape([u16; PARTS]);
 
-impl LatencyShape {
+impl ReadLatencyShape {
     /// Every read takes equally long.
     pub const SAME: Self = Self([100; PARTS]);
 
@@ -44,23 +44,23 @@ impl LatencyShape {
     }
 }
 
-impl Default for LatencyShape {
+impl Default for ReadLatencyShape {
     fn default() -> Self {
         Self::SAME
     }
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct ReadLatencyDraws {
+pub(crate) struct ReadLatencySampler {
     /// Equally likely, in cycles.
     cycles: [f64; PARTS],
     /// `None` if all are equal.
     random: Option<SimulationRng>,
 }
 
-impl ReadLatencyDraws {
-    pub(crate) fn new(mean_cycles: f64, shape: LatencyShape) -> Self {
-        let varies = shape != LatencyShape::SAME;
+impl ReadLatencySampler {
+    pub(crate) fn new(mean_cycles: f64, shape: ReadLatencyShape) -> Self {
+        let varies = shape != ReadLatencyShape::SAME;
         // After rounding, the mean may differ from 100 %.
         let percents = shape.0.map(f64::from);
         let mean_percent = percents.iter().sum::<f64>() / PARTS as f64;
@@ -88,8 +88,8 @@ mod tests {
         let measured: Vec<f64> = (0..1600)
             .map(|n| if n % 16 == 0 { 310.0 } else { 110.0 })
             .collect();
-        let shape = LatencyShape::from_latencies(measured);
-        let mut latencies = ReadLatencyDraws::new(200.0, shape);
+        let shape = ReadLatencyShape::from_latencies(measured);
+        let mut latencies = ReadLatencySampler::new(200.0, shape);
         let drawn: Vec<f64> = (0..100_000).map(|_| latencies.draw()).collect();
         let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
         assert!((mean - 200.0).abs() < 1.0, "{mean}");
@@ -105,9 +105,12 @@ mod tests {
     #[test]
     fn without_a_shape_they_are_all_the_same() {
         for latencies in [vec![1.0; 15], vec![0.0; 160], vec![7.0; 160]] {
-            assert_eq!(LatencyShape::from_latencies(latencies), LatencyShape::SAME);
+            assert_eq!(
+                ReadLatencyShape::from_latencies(latencies),
+                ReadLatencyShape::SAME
+            );
         }
-        let mut same = ReadLatencyDraws::new(300.0, LatencyShape::SAME);
+        let mut same = ReadLatencySampler::new(300.0, ReadLatencyShape::SAME);
         assert!((0..100).all(|_| same.draw() == 300.0));
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn touch<const VECTORS: usize>(ways: &mut [u32x4; VECTORS], tag: u32)
 /// The same for one vector, where the next use depends on this one: it avoids a path through
 /// memory. Nothing changes unless it `counts`. Returns nonzero if it does and the tag was there.
 #[inline(always)]
-pub(super) fn touch_in_turn(ways: &mut u32x4, tag: u32, counts: bool) -> u8 {
+pub(super) fn access_or_insert_if_counted(ways: &mut u32x4, tag: u32, counts: bool) -> u8 {
     let before = *ways;
     let same = before.cmp_eq(u32x4::splat(tag));
     let uncounted = u32::from(counts).wrapping_sub(1);

@@ -92,20 +92,20 @@ impl SweepParameter {
             ("machine", [key]) => self.apply_to_machine(&mut setup, key, value)?,
             ("processor", []) => setup.processor = self.processor_by_name(value)?,
             ("processor", path) => {
-                let changed: ProcessorSpec = self.with_value_put(&setup.processor, path, value)?;
+                let changed: ProcessorSpec = self.data_with_value(&setup.processor, path, value)?;
                 setup.processor = ProcessorSpec {
                     name: setup.processor.name,
                     source: setup.processor.source,
                     ..changed
                 };
             }
-            ("costs", path) => setup.costs = self.with_value_put(&setup.costs, path, value)?,
+            ("costs", path) => setup.costs = self.data_with_value(&setup.costs, path, value)?,
             ("system", ["rate_per_s"]) => {
                 let rate: f64 = self.parse_value(value, "a number")?;
                 let rate = RatePerSecond::new(rate);
                 setup.rate = Some(rate.map_err(|e| self.refused_value_error(value, e))?);
             }
-            ("system", path) => setup.tuning = self.with_value_put(&setup.tuning, path, value)?,
+            ("system", path) => setup.tuning = self.data_with_value(&setup.tuning, path, value)?,
             ("workload", path) => return Ok((setup, self.workload_with_value(base, path, value)?)),
             _ => return Err(SweepError::Part(self.key.clone())),
         }
@@ -160,27 +160,27 @@ impl SweepParameter {
         WorkloadSpec::parse(&base.name, &base.text)?;
         let table: Result<Table, _> = base.text.parse();
         let mut whole = Value::Table(table.map_err(|e| self.refused_value_error(value, e))?);
-        self.put_at_path(&mut whole, path, value)?;
+        self.put_value_at_path(&mut whole, path, value)?;
         let text = toml::to_string(&whole).map_err(|e| self.refused_value_error(value, e))?;
         let workload = WorkloadSpec::parse(&base.name, &text);
         workload.map_err(|error| self.refused_value_error(value, last_line(&error.to_string())))
     }
 
-    fn with_value_put<T: Serialize + DeserializeOwned>(
+    fn data_with_value<T: Serialize + DeserializeOwned>(
         &self,
         data: &T,
         path: &[&str],
         value: &str,
     ) -> Result<T> {
         let mut whole = Value::try_from(data).map_err(|e| self.refused_value_error(value, e))?;
-        self.put_at_path(&mut whole, path, value)?;
+        self.put_value_at_path(&mut whole, path, value)?;
         let changed = whole.try_into();
         changed
             .map_err(|e: toml::de::Error| self.refused_value_error(value, last_line(e.message())))
     }
 
     /// Puts the value at the end of the path. The last key may be one that is not set yet.
-    fn put_at_path(&self, whole: &mut Value, path: &[&str], value: &str) -> Result<()> {
+    fn put_value_at_path(&self, whole: &mut Value, path: &[&str], value: &str) -> Result<()> {
         let mut place = whole;
         for (depth, key) in path.iter().enumerate() {
             let known = known_keys(place);

@@ -1,7 +1,7 @@
 //! This project's recordings: coverage over time, as the manager saw it. Other tables are ignored.
 
 use super::error::Result;
-use super::trace_reader::BadRecords;
+use super::trace_reader::BadRecordHandling;
 use hawkeye_recording::{CoverageRow, RecordingError, RecordingRow, RecordingRows};
 use std::path::Path;
 
@@ -9,18 +9,18 @@ use std::path::Path;
 /// far as it was written. The iterator ends after an error.
 pub struct CoverageRowReader {
     rows: RecordingRows,
-    bad: BadRecords,
+    bad: BadRecordHandling,
     skipped: u64,
     ended: bool,
 }
 
 impl CoverageRowReader {
-    /// Opens a file. With [`BadRecords::Skip`], rows with impossible values are left out and
+    /// Opens a file. With [`BadRecordHandling::Skip`], rows with impossible values are left out and
     /// counted. Data that can't be decoded is an error nevertheless.
     ///
     /// # Errors
     /// The file can't be opened, or is no recording that this version can read.
-    pub fn open(path: &Path, bad: BadRecords) -> Result<Self> {
+    pub fn open(path: &Path, bad: BadRecordHandling) -> Result<Self> {
         Ok(Self {
             rows: RecordingRows::open(path)?,
             bad,
@@ -41,7 +41,7 @@ impl Iterator for CoverageRowReader {
     fn next(&mut self) -> Option<Self::Item> {
         while !self.ended {
             match self.rows.next()? {
-                Err(RecordingError::Value { .. }) if self.bad == BadRecords::Skip => {
+                Err(RecordingError::Value { .. }) if self.bad == BadRecordHandling::Skip => {
                     self.skipped += 1;
                 }
                 Err(error) => {

@@ -11,7 +11,7 @@ pub(super) const EXPECTED: &str =
 pub(super) fn parse_line(line: &str) -> ParsedLine {
     match parse_access(line) {
         Some(access) => ParsedLine::Access(access),
-        None if is_message(line) => ParsedLine::Other,
+        None if is_valgrind_message(line) => ParsedLine::Other,
         None => ParsedLine::Bad,
     }
 }
@@ -31,7 +31,7 @@ fn parse_access(line: &str) -> Option<TraceAccess> {
 }
 
 /// Valgrind's own messages, `==PID== text` and `--PID-- text`, superblocks, and empty lines.
-fn is_message(line: &str) -> bool {
+fn is_valgrind_message(line: &str) -> bool {
     let framed = |mark: &str| {
         let rest = line
             .strip_prefix(mark)

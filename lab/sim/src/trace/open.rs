@@ -3,7 +3,7 @@
 use super::error::{Result, TraceError, TracePosition};
 use super::trace_format::TraceFormat;
 use super::trace_line_reader::trace_read_error;
-use super::trace_reader::{BadRecords, TraceReader};
+use super::trace_reader::{BadRecordHandling, TraceReader};
 use lzma_rust2::XzReader;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -40,7 +40,7 @@ impl TraceReader<Box<dyn BufRead>> {
     ///
     /// # Errors
     /// The file can't be opened or read, or its format is not supported: see [`TraceError`].
-    pub fn open(path: &Path, bad: BadRecords) -> Result<Self> {
+    pub fn open(path: &Path, bad: BadRecordHandling) -> Result<Self> {
         let file = File::open(path).map_err(|source| TraceError::Open {
             path: path.to_owned(),
             source,
@@ -53,21 +53,25 @@ impl TraceReader<Box<dyn BufRead>> {
     ///
     /// # Errors
     /// The same as [`open`](Self::open).
-    pub fn detect(name: &str, input: impl BufRead + 'static, bad: BadRecords) -> Result<Self> {
+    pub fn detect(
+        name: &str,
+        input: impl BufRead + 'static,
+        bad: BadRecordHandling,
+    ) -> Result<Self> {
         let (begin, input) = read_beginning(input)?;
         if !begin.starts_with(XZ) {
-            return open_detected(name, &begin, input, bad);
+            return open_unless_unsupported(name, &begin, input, bad);
         }
         let (begin, input) = read_beginning(XzReader::new_mem_limit(input, true, MOST_XZ_KIB))?;
-        open_detected(name, &begin, input, bad)
+        open_unless_unsupported(name, &begin, input, bad)
     }
 }
 
-fn open_detected(
+fn open_unless_unsupported(
     name: &str,
     begin: &[u8],
     input: impl BufRead + 'static,
-    bad: BadRecords,
+    bad: BadRecordHandling,
 ) -> Result<TraceReader<Box<dyn BufRead>>, TraceError> {
     if let Some((_, what, instead)) = OTHERS.iter().find(|(magic, ..)| begin.starts_with(magic)) {
         return Err(TraceError::Unsupported {

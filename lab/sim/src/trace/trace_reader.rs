@@ -12,7 +12,7 @@ use std::io::BufRead;
 
 /// How to handle lines and records that are not of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BadRecords {
+pub enum BadRecordHandling {
     /// The first one is an error and ends the trace.
     Fail,
     /// They are left out and counted; so is an end within a line or record. A failure to read the
@@ -25,7 +25,7 @@ pub struct TraceReader<R> {
     input: TraceInput<R>,
     /// Accesses of the instruction that was read last.
     waiting: VecDeque<TraceAccess>,
-    bad: BadRecords,
+    bad: BadRecordHandling,
     skipped: u64,
     ended: bool,
 }
@@ -50,7 +50,7 @@ impl<R> fmt::Debug for TraceReader<R> {
 
 impl<R: BufRead> TraceReader<R> {
     /// A trace of this format, not compressed.
-    pub fn new(format: TraceFormat, input: R, bad: BadRecords) -> Self {
+    pub fn new(format: TraceFormat, input: R, bad: BadRecordHandling) -> Self {
         let input = match TEXTS.into_iter().find(|(of, ..)| *of == format) {
             None => TraceInput::Records(ChampSimReader::new(input)),
             Some((_, parse, expected)) => TraceInput::Text {
@@ -82,7 +82,9 @@ impl<R: BufRead> TraceReader<R> {
                     parse,
                     expected,
                 } => read_line(lines, *parse, expected, &mut self.waiting),
-                TraceInput::Records(records) => read_instruction(records, &mut self.waiting),
+                TraceInput::Records(records) => {
+                    read_instruction_accesses(records, &mut self.waiting)
+                }
             };
             match found {
                 Ok(true) => {}
@@ -93,10 +95,10 @@ impl<R: BufRead> TraceReader<R> {
         Ok(true)
     }
 
-    /// Skips and counts an error if [`BadRecords::Skip`] is set; else returns it.
+    /// Skips and counts an error if [`BadRecordHandling::Skip`] is set; else returns it.
     fn skip_or_fail(&mut self, error: TraceError) -> Result<()> {
         let of_input = matches!(error, TraceError::Read { .. });
-        if of_input || self.bad == BadRecords::Fail {
+        if of_input || self.bad == BadRecordHandling::Fail {
             return Err(error);
         }
         self.skipped += 1;
@@ -161,7 +163,7 @@ fn read_line<R: BufRead>(
     })
 }
 
-fn read_instruction<R: BufRead>(
+fn read_instruction_accesses<R: BufRead>(
     records: &mut ChampSimReader<R>,
     waiting: &mut VecDeque<TraceAccess>,
 ) -> Result<bool> {

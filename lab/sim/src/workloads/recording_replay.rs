@@ -231,7 +231,7 @@ impl RecordedProcess {
     }
 }
 
-fn part_of_area(area: &Range<u64>, range: &Range<u64>) -> [f64; 2] {
+fn share_range_of_area(area: &Range<u64>, range: &Range<u64>) -> [f64; 2] {
     let share = |number: u64| (number - area.start) as f64 / (area.end - area.start) as f64;
     [share(range.start), share(range.end)]
 }
@@ -248,7 +248,7 @@ fn fill_phase(
     let pages = present.sum::<u64>() / (range.end - range.start).max(1);
     Phase::Fill {
         area: area.to_string(),
-        part: part_of_area(held, &range),
+        part: share_range_of_area(held, &range),
         pages_per_region: pages.clamp(1, PAGES_PER_REGION.into()) as u16,
         pages_per_run: 1,
         page_ns: PAGE_NS,
@@ -272,7 +272,7 @@ fn access_phases(slot: &TimeSlot, areas: &[Range<u64>], stretch: u64, span_s: f6
             // Accesses, not pages: in-order access makes 64 accesses to a page.
             streams.push(AccessStream {
                 area: area.to_string(),
-                part: part_of_area(held, &range),
+                part: share_range_of_area(held, &range),
                 pattern: if in_order {
                     StreamPattern::Stride(64)
                 } else {

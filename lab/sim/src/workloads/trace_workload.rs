@@ -6,7 +6,7 @@
 
 use super::workload_spec::{Area, Phase, Process, WorkloadSpec};
 use super::{ByteSize, WorkloadSpecError};
-use crate::trace::{AccessKind, BadRecords, TraceAccess, TraceError, TraceReader};
+use crate::trace::{AccessKind, BadRecordHandling, TraceAccess, TraceError, TraceReader};
 use hawkeye_policy::HUGE_PAGE_BYTES;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub struct TraceReplay {
     /// The file.
     pub path: PathBuf,
     /// How to handle records that are not of its format.
-    pub bad: BadRecords,
+    pub bad: BadRecordHandling,
     /// The program's own work for each instruction, in cycles (0.01-1e6), if the trace has any.
     pub cycles_per_instruction: f64,
     /// The program's own work for each access, in cycles, if the trace has no instructions.
@@ -40,7 +40,7 @@ impl TraceReplay {
     pub fn new(path: PathBuf) -> Self {
         Self {
             path,
-            bad: BadRecords::Fail,
+            bad: BadRecordHandling::Fail,
             cycles_per_instruction: 1.0,
             cycles_per_access: 4.0,
             waited_percent: 100.0,

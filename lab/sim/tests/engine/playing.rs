@@ -3,7 +3,7 @@
 use crate::common::{fragmented, ran, run, small};
 use hawkeye_sim::engine::ProgramOutcome;
 use hawkeye_sim::simulate::SimulationSetup;
-use hawkeye_sim::trace::BadRecords;
+use hawkeye_sim::trace::BadRecordHandling;
 use hawkeye_sim::workloads::{TraceReplay, WorkloadSpec, workload_of_trace};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -138,7 +138,7 @@ fn invalid_workloads_are_reported() {
     let told = refused(TraceReplay::new(path.clone()), 1);
     assert!(told.contains("line 2"), "{told}");
     let lenient = TraceReplay {
-        bad: BadRecords::Skip,
+        bad: BadRecordHandling::Skip,
         ..TraceReplay::new(path)
     };
     let (workload, skipped) = workload_of_trace(lenient.clone(), 1).unwrap();

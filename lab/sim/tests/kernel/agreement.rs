@@ -108,7 +108,7 @@ fn apply(kernel: &mut SimulatedKernel, space: SpaceId, step: &KernelStep) -> Str
             }));
             format!(
                 "{:?}",
-                kernel.step_kernel_threads(Duration::from_millis(100))
+                kernel.run_kernel_threads_for_step(Duration::from_millis(100))
             )
         }
     }
@@ -150,7 +150,7 @@ proptest! {
             }
             prop_assert_eq!(kernel.check(), Ok(()));
             for number in 0..REGIONS {
-                let found = kernel.nonzero_pages(space, region(number));
+                let found = kernel.nonzero_page_bits(space, region(number));
                 let alike = (0..512u16).all(|p| {
                     found.contains(p) == (contents.get(&(number * 512 + u64::from(p))) == Some(&true))
                 });

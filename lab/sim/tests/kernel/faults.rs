@@ -54,14 +54,14 @@ fn memory_zeroed_in_advance_is_not_zeroed_again() -> TestResult {
     let late = kernel.touch(space, bytes_at(0, HUGE), PageAccess::Write)?;
     assert_eq!(late.zeroed, 512);
     kernel.set_zeroing(Some(ZeroingSpec::default()));
-    kernel.step_kernel_threads(Duration::from_secs(10));
+    kernel.run_kernel_threads_for_step(Duration::from_secs(10));
     assert_eq!(kernel.figures().zeroed_huge_frames, 31);
     let early = kernel.touch(space, bytes_at(HUGE, HUGE), PageAccess::Write)?;
     assert_eq!((early.zeroed, early.faults.huge, early.cold), (0, 1, 512));
 
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HAWKEYE_BASE)?;
     kernel.set_zeroing(Some(ZeroingSpec::default()));
-    kernel.step_kernel_threads(Duration::from_secs(10));
+    kernel.run_kernel_threads_for_step(Duration::from_secs(10));
     let early = kernel.touch(space, bytes_at(0, HUGE), PageAccess::Write)?;
     assert_eq!((early.zeroed, early.faults.base), (0, 512));
     // Memory that a program frees is dirty.

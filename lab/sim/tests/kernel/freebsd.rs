@@ -35,13 +35,13 @@ fn pressure_breaks_the_reservation_that_was_used_least_recently() -> TestResult 
     let figures = kernel.figures();
     assert!(figures.broken_reservations > 0, "{figures:?}");
     assert_eq!(kernel.check(), Ok(()));
-    kernel.touch_pages(space, region(0), PageBits::FULL, PageAccess::Write)?;
+    kernel.touch_pages_of_region(space, region(0), PageBits::FULL, PageAccess::Write)?;
     let is_huge = |kernel: &SimulatedKernel, index| {
         let sample = kernel.region_sample(space, region(index));
         sample.is_some_and(|sample| sample.is_huge())
     };
     let first = is_huge(&kernel, 0);
-    kernel.touch_pages(space, region(1), PageBits::FULL, PageAccess::Write)?;
+    kernel.touch_pages_of_region(space, region(1), PageBits::FULL, PageAccess::Write)?;
     assert!(first && !is_huge(&kernel, 1));
     Ok(())
 }
@@ -51,7 +51,7 @@ fn pressure_breaks_the_reservation_that_was_used_least_recently() -> TestResult 
 fn sparse_memory_stays_sparse() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, FREEBSD)?;
     for index in 0..8 {
-        kernel.touch_pages(
+        kernel.touch_pages_of_region(
             space,
             region(index),
             PageBits::evenly_spread(100),

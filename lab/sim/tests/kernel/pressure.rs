@@ -60,7 +60,7 @@ fn the_oldest_memory_goes_first_unless_it_is_accessed() -> TestResult {
     let old = kernel.create_space();
     kernel.map(old, bytes_at(0, 128 * MIB))?;
     kernel.touch(old, bytes_at(0, 32 * MIB), PageAccess::Write)?;
-    kernel.step_kernel_threads(Duration::from_secs(1));
+    kernel.run_kernel_threads_for_step(Duration::from_secs(1));
     kernel.touch(young, bytes_at(0, 64 * MIB), PageAccess::Write)?;
     // The start of the old program's memory is gone; its end is inactive by now.
     let gone = |kernel: &SimulatedKernel, index| {
@@ -82,12 +82,14 @@ fn kswapd_keeps_memory_free_ahead_of_programs() -> TestResult {
     let (mut kernel, space) = swapping(64 * MIB, 128 * MIB, LINUX_BASE)?;
     kernel.touch(space, bytes_at(0, 80 * MIB), PageAccess::Write)?;
     let before = kernel.figures().free_bytes;
-    let done = kernel.step_kernel_threads(Duration::from_secs(1));
+    let done = kernel.run_kernel_threads_for_step(Duration::from_secs(1));
     assert!(done.reclaimed > 0);
     assert_eq!(kernel.figures().free_bytes, before + done.reclaimed * PAGE);
-    assert_eq!(kernel.thread_times().kswapd, done.reclaiming);
+    assert_eq!(kernel.kernel_thread_times().kswapd, done.reclaiming);
     assert_eq!(
-        kernel.step_kernel_threads(Duration::from_secs(1)).reclaimed,
+        kernel
+            .run_kernel_threads_for_step(Duration::from_secs(1))
+            .reclaimed,
         0
     );
     Ok(())

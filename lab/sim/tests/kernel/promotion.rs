@@ -9,7 +9,7 @@ use hawkeye_sim::kernel::{KernelError, PageAccess};
 #[test]
 fn promotion_copies_what_is_there_and_zeroes_the_rest() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, LINUX_BASE)?;
-    kernel.touch_pages(
+    kernel.touch_pages_of_region(
         space,
         region(1),
         PageBits::evenly_spread(100),
@@ -31,8 +31,8 @@ fn promotion_copies_what_is_there_and_zeroes_the_rest() -> TestResult {
 fn recovery_gives_exactly_the_zeros_back() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HAWKEYE_HUGE)?;
     let used = PageBits::evenly_spread(100);
-    kernel.touch_pages(space, region(0), used, PageAccess::Write)?;
-    kernel.touch_pages(
+    kernel.touch_pages_of_region(space, region(0), used, PageAccess::Write)?;
+    kernel.touch_pages_of_region(
         space,
         region(0),
         PageBits::range(7, 1),
@@ -47,9 +47,10 @@ fn recovery_gives_exactly_the_zeros_back() -> TestResult {
     let done = kernel.recover_bloat(space, region(0))?;
     assert_eq!(done.bytes, u64::from(512 - nonzero) * PAGE);
     assert_eq!(rss(&kernel, space), u64::from(nonzero) * PAGE);
-    let read = kernel.touch_pages(space, region(0), PageBits::FULL, PageAccess::Read)?;
+    let read = kernel.touch_pages_of_region(space, region(0), PageBits::FULL, PageAccess::Read)?;
     assert_eq!(read.faults.total(), 0);
-    let write = kernel.touch_pages(space, region(0), PageBits::FULL, PageAccess::Write)?;
+    let write =
+        kernel.touch_pages_of_region(space, region(0), PageBits::FULL, PageAccess::Write)?;
     assert_eq!(write.faults.zero_page_writes, u64::from(512 - nonzero));
     assert_eq!(
         kernel.recover_bloat(space, region(0)),

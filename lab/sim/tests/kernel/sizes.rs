@@ -25,7 +25,7 @@ fn with_sizes(sizes: PageOrderSet) -> FaultPolicy {
 }
 
 fn kib(kernel: &SimulatedKernel, space: SpaceId, order: PageOrder) -> u64 {
-    let mapped = kernel.mapped_by_size(space);
+    let mapped = kernel.mapped_bytes_by_size(space);
     mapped.map_or(0, |mapped| mapped.bytes_of_order(order) / KIB)
 }
 
@@ -36,7 +36,7 @@ fn the_largest_page_that_fits_is_given() -> TestResult {
     // of three pages.
     let all = kernel.touch(space, bytes_at(0, 1020 * KIB), PageAccess::Write)?;
     let by_order: Vec<u64> = (0..9)
-        .map(|number| all.faults.first_touches_of(order(number)))
+        .map(|number| all.faults.count_first_touches_of_order(order(number)))
         .collect();
     assert_eq!(by_order, [3, 0, 1, 1, 1, 1, 1, 1, 0]);
     assert_eq!((all.faults.total(), all.zeroed), (9, 255));
@@ -54,9 +54,12 @@ fn nothing_may_be_in_the_block_of_a_page() -> TestResult {
     let first = kernel.touch(space, bytes_at(4 * KIB, 4 * KIB), PageAccess::Write)?;
     assert_eq!((first.faults.base, rss(&kernel, space)), (1, 4 * KIB));
     let next = kernel.touch(space, bytes_at(16 * KIB, 4 * KIB), PageAccess::Write)?;
-    assert_eq!(next.faults.first_touches_of(order(2)), 1);
+    assert_eq!(next.faults.count_first_touches_of_order(order(2)), 1);
     let far = kernel.touch(space, bytes_at(100 * KIB, 4 * KIB), PageAccess::Write)?;
-    assert_eq!((far.faults.first_touches_of(K64), far.zeroed), (1, 16));
+    assert_eq!(
+        (far.faults.count_first_touches_of_order(K64), far.zeroed),
+        (1, 16)
+    );
     assert_eq!(rss(&kernel, space), (4 + 16 + 64) * KIB);
     let rest = kernel.touch(space, bytes_at(64 * KIB, 64 * KIB), PageAccess::Write)?;
     assert_eq!(rest.faults.total(), 0);
@@ -87,8 +90,8 @@ fn fragmented_memory_gives_smaller_folios() -> TestResult {
     let mut fallbacks = 0;
     for number in 0..16 {
         let touched = kernel.touch(space, bytes_at(number * MIB, MIB), PageAccess::Write)?;
-        faults += touched.faults.first_touches_of(order(8));
-        fallbacks += touched.faults.size_fallbacks(order(8));
+        faults += touched.faults.count_first_touches_of_order(order(8));
+        fallbacks += touched.faults.count_fallbacks_of_order(order(8));
     }
     assert_eq!((faults, fallbacks), (16, 0));
     let (mut kernel, space) = machine(16 * MIB, 16 * MIB, sizes)?;
@@ -96,12 +99,15 @@ fn fragmented_memory_gives_smaller_folios() -> TestResult {
     let touched = kernel.touch(space, bytes_at(0, 12 * MIB), PageAccess::Write)?;
     let faults = touched.faults;
     assert!(
-        faults.first_touches_of(order(8)) < 9 && faults.size_fallbacks(order(8)) > 0,
+        faults.count_first_touches_of_order(order(8)) < 9
+            && faults.count_fallbacks_of_order(order(8)) > 0,
         "{faults:?}"
     );
     assert!(
-        faults.first_touches_of(K64) > 0
-            && faults.first_touches_of(order(8)) + faults.size_fallbacks(order(8)) >= 12
+        faults.count_first_touches_of_order(K64) > 0
+            && faults.count_first_touches_of_order(order(8))
+                + faults.count_fallbacks_of_order(order(8))
+                >= 12
     );
     Ok(())
 }
@@ -152,7 +158,7 @@ fn swapped_folios_become_base_pages() -> TestResult {
     kernel.touch(space, bytes_at(0, 20 * MIB), PageAccess::Write)?;
     let figures = kernel.space_figures(space)?;
     assert!(figures.swapped_bytes > 0);
-    let mapped = kernel.mapped_by_size(space)?;
+    let mapped = kernel.mapped_bytes_by_size(space)?;
     let sum: u64 = mapped.iter().map(|(_, bytes)| bytes).sum();
     assert_eq!(sum, figures.rss_bytes);
     assert!(mapped.bytes_of_order(K64) > 4 * MIB, "{mapped:?}");
@@ -163,7 +169,7 @@ fn swapped_folios_become_base_pages() -> TestResult {
 fn blocks_with_anything_in_them_are_promoted() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 4 * MIB, LINUX_BASE)?;
     let pages = PageBits::range(0, 17).or(PageBits::range(100, 1));
-    kernel.touch_pages(space, region(0), pages, PageAccess::Write)?;
+    kernel.touch_pages_of_region(space, region(0), pages, PageAccess::Write)?;
     let done = kernel.promote(space, region(0), K64)?;
     // Three blocks: one is full, two have one page each.
     assert_eq!((done.copied, done.added), (18, 30));

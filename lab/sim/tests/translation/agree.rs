@@ -230,7 +230,7 @@ impl ModelPair {
             MappingChange::MapPages(pages, protect) => {
                 plain.map_pages(begin, *pages, *protect);
                 let mapped = match protect {
-                    true => fast.map_protected(region, *pages),
+                    true => fast.map_pages_read_only(region, *pages),
                     false => fast.map_pages(region, *pages),
                 };
                 (mapped.is_ok(), true)
@@ -304,7 +304,7 @@ impl ModelPair {
             let accessed = self.plain.accessed_bits(begin);
             prop_assert_eq!(self.mappings.accessed(region), accessed);
             let groups = (
-                self.mappings.base_groups(region),
+                self.mappings.base_page_group_bits(region),
                 self.mappings.is_in_huge_group(region),
             );
             prop_assert_eq!(groups, self.plain.groups_of(begin));

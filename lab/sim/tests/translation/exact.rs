@@ -75,7 +75,7 @@ fn count_both(
     }
     let lap = (0..bytes).step_by(stride as usize);
     let lap: Vec<_> = lap.map(|at| Access::load(BEGIN + at)).collect();
-    exact.advance_accesses(laps * lap.len() as u64);
+    exact.run_accesses(laps * lap.len() as u64);
     let exact = exact.counters();
 
     let mut mappings = mapped(processor, bytes, size, in_groups, backed_by)?;
@@ -125,7 +125,7 @@ fn count_random(processor: &ProcessorSpec, gib: u64, in_groups: bool) -> TestRes
     if in_groups {
         exact = exact.in_groups(processor);
     }
-    exact.advance_accesses(accesses);
+    exact.run_accesses(accesses);
     let exact = exact.count_accesses(accesses);
 
     let mut mappings = mapped(processor, gib << 30, LeafSize::Base, in_groups, None)?;

@@ -49,7 +49,7 @@ fn native(spec: &TranslatorSpec) -> TestResult<Machine> {
 
 fn loads(spec: &TranslatorSpec, size: LeafSize, host: LeafSize) -> TestResult<u64> {
     let counters = mapped(spec, size, host)?.load(&[0]);
-    assert_eq!(counters.walks_of(size.min(host)), 1);
+    assert_eq!(counters.walks_of_size(size.min(host)), 1);
     Ok(counters.walk_loads.iter().sum())
 }
 

@@ -15,7 +15,7 @@ fn native(processor: &ProcessorSpec) -> TranslatorSpec {
 fn marked_neighbours_are_one_entry_and_have_one_access_bit() -> TestResult {
     let mut arm = Machine::grouped(&native(&NEOVERSE_V2))?;
     let counted = arm.load(&[3, 15, 0, 16]);
-    assert_eq!(counted.walks_of(EntrySize::BaseGroup), 2);
+    assert_eq!(counted.walks_of_size(EntrySize::BaseGroup), 2);
     assert_eq!((counted.l1_misses, counted.first_touches), (2, 2));
     assert_eq!(arm.accessed(), 0xffff_ffff);
     // In the TLB, without setting bits, until a member is invalidated.
@@ -47,10 +47,10 @@ fn a_walk_reads_the_entry_of_the_page_that_was_missed() -> TestResult {
 fn contiguous_neighbours_are_one_entry_once_all_were_accessed() -> TestResult {
     let mut amd = Machine::grouped(&native(&ZEN_4))?;
     let counted = amd.load(&[4, 5, 6]);
-    assert_eq!(counted.walks_of(EntrySize::Base), 3);
+    assert_eq!(counted.walks_of_size(EntrySize::Base), 3);
     assert_eq!((counted.first_touches, amd.accessed()), (3, 0b0111_0000));
     let counted = amd.load(&[4, 7, 4, 5, 6, 7]);
-    assert_eq!(counted.walks_of(EntrySize::BaseGroup), 1);
+    assert_eq!(counted.walks_of_size(EntrySize::BaseGroup), 1);
     assert_eq!(counted.l1_misses, 1);
     // Bits are cleared without a flush, so the TLB still has the group; what has to be walked for
     // is single pages again.
@@ -58,9 +58,9 @@ fn contiguous_neighbours_are_one_entry_once_all_were_accessed() -> TestResult {
     assert_eq!(amd.load(&[5]).l1_misses, 0);
     amd.invalidate(4);
     // Page 5 is in the TLB from before they became one entry.
-    assert_eq!(amd.load(&[5, 4]).walks_of(EntrySize::Base), 1);
+    assert_eq!(amd.load(&[5, 4]).walks_of_size(EntrySize::Base), 1);
     amd.core.invalidate_all();
-    assert_eq!(amd.load(&[5, 4]).walks_of(EntrySize::Base), 2);
+    assert_eq!(amd.load(&[5, 4]).walks_of_size(EntrySize::Base), 2);
     Ok(())
 }
 
@@ -70,7 +70,7 @@ fn pages_that_a_fault_maps_are_seen_as_one_at_once() -> TestResult {
     amd.map([0xff, 0, 0, 0, 0, 0, 0, 0])?;
     // The second of these groups has pages that are not present.
     amd.group(0b101);
-    assert_eq!(amd.mappings.base_groups(region(0)), 0b1);
+    assert_eq!(amd.mappings.base_page_group_bits(region(0)), 0b1);
     let counted = amd.load(&[0, 3, 4, 5]);
     assert_eq!(counted.walks_by_size, [2, 1, 0, 0, 0]);
     Ok(())
@@ -83,21 +83,21 @@ fn what_changes_a_page_ends_its_group() -> TestResult {
     let only = |page: u32| [1u64 << page, 0, 0, 0, 0, 0, 0, 0];
     arm.mappings.unmap_pages(region(0), only(1))?;
     assert_eq!(arm.accessed(), 0xfffd, "each has the bit that all had");
-    arm.mappings.map_protected(region(0), only(20))?;
+    arm.mappings.map_pages_read_only(region(0), only(20))?;
     assert_eq!(
-        arm.mappings.base_groups(region(0)),
+        arm.mappings.base_page_group_bits(region(0)),
         u128::from(u32::MAX - 3)
     );
     arm.invalidate(0);
-    assert_eq!(arm.load(&[0, 2, 16]).walks_of(EntrySize::Base), 3);
+    assert_eq!(arm.load(&[0, 2, 16]).walks_of_size(EntrySize::Base), 3);
     // A group with all pages protected stays a group (`contpte_wrprotect_ptes`).
     let third = [0xffff << 32, 0, 0, 0, 0, 0, 0, 0];
-    arm.mappings.map_protected(region(0), third)?;
-    assert_eq!(arm.load(&[33]).walks_of(EntrySize::BaseGroup), 1);
+    arm.mappings.map_pages_read_only(region(0), third)?;
+    assert_eq!(arm.load(&[33]).walks_of_size(EntrySize::BaseGroup), 1);
     // A huge page has no groups, nor have its pages after a split.
     arm.mappings.map_huge(region(0))?;
     arm.mappings.split_huge_page(region(0));
-    assert_eq!(arm.mappings.base_groups(region(0)), 0);
+    assert_eq!(arm.mappings.base_page_group_bits(region(0)), 0);
     Ok(())
 }
 
@@ -133,14 +133,14 @@ fn host_limits_the_size_of_tlb_entries() -> TestResult {
         let counted = guest.load(&[1, 2]);
         let entry = host.min(EntrySize::BaseGroup);
         let walks = if entry == EntrySize::Base { 2 } else { 1 };
-        assert_eq!(counted.walks_of(entry), walks, "{host:?}");
+        assert_eq!(counted.walks_of_size(entry), walks, "{host:?}");
         // The guest has one access bit in any case.
         assert_eq!((counted.first_touches, guest.accessed()), (1, 0xffff));
         // The guest maps a page of 1 GiB over it.
         guest.mappings.unmap_pages(region(0), FULL)?;
         guest.mappings.map_giant(BEGIN)?;
         guest.core.invalidate_all();
-        assert_eq!(guest.load(&[1]).walks_of(host), 1);
+        assert_eq!(guest.load(&[1]).walks_of_size(host), 1);
     }
     Ok(())
 }
@@ -148,8 +148,8 @@ fn host_limits_the_size_of_tlb_entries() -> TestResult {
 #[test]
 fn where_a_processor_knows_none_there_are_none() -> TestResult {
     let mut intel = Machine::grouped(&native(&SKYLAKE))?;
-    assert_eq!(intel.mappings.base_groups(region(0)), 0);
-    assert_eq!(intel.load(&[0, 1]).walks_of(EntrySize::Base), 2);
+    assert_eq!(intel.mappings.base_page_group_bits(region(0)), 0);
+    assert_eq!(intel.load(&[0, 1]).walks_of_size(EntrySize::Base), 2);
     intel.mappings.map_huge_group(region(0))?;
     assert!(!intel.mappings.is_in_huge_group(region(0)));
     assert_eq!(intel.mappings.size(region(1)), None);
@@ -186,7 +186,7 @@ fn pages_of_a_gibibyte_are_reached_all_the_way() -> TestResult {
         machine.mappings.clear_accessed(region(7));
         let counted = machine.load(&[0, 511 * 512, 5, 100_000]);
         let what = processor.name;
-        assert_eq!(counted.walks_of(LeafSize::Giant), 1, "{what}");
+        assert_eq!(counted.walks_of_size(LeafSize::Giant), 1, "{what}");
         assert_eq!((counted.walks(), counted.first_touches), (1, 1), "{what}");
         assert_eq!(counted.walk_loads.iter().sum::<u64>(), 2, "{what}");
         assert_eq!(machine.mappings.accessed(region(9)), FULL);

@@ -302,7 +302,7 @@ fn faults_name_the_missing_mapping() -> TestResult {
     let mut mappings = Mappings::new();
     let region = RegionAddr::containing(BEGIN);
     mappings.map_pages(region, [0b001, 0, 0, 0, 0, 0, 0, 0])?;
-    mappings.map_protected(region, [0b010, 0, 0, 0, 0, 0, 0, 0])?;
+    mappings.map_pages_read_only(region, [0b010, 0, 0, 0, 0, 0, 0, 0])?;
     let mut core = Translator::new(&TranslatorSpec::native(&SKYLAKE))?;
     let batch = [
         Access::store(BEGIN),

@@ -10,7 +10,7 @@ use clap::Args;
 use hawkeye_recording::{ManagerRowExtractor, Recorder, RecordingOrigin};
 use hawkeye_sim::simulate::{SimulationResult, SimulationSetup, simulate, simulate_observed};
 use hawkeye_sim::systems::{self, SimulatedSystem};
-use hawkeye_sim::trace::{self, BadRecords};
+use hawkeye_sim::trace::{self, BadRecordHandling};
 use hawkeye_sim::workloads::{RecordingReplay, WorkloadSpec};
 use std::path::{Path, PathBuf};
 
@@ -89,7 +89,7 @@ impl RunCommand {
 fn workload_of_recording(path: &Path) -> Result<WorkloadSpec> {
     let named = || path.display().to_string();
     let mut replay = RecordingReplay::default();
-    for row in trace::CoverageRowReader::open(path, BadRecords::Fail).with_context(named)? {
+    for row in trace::CoverageRowReader::open(path, BadRecordHandling::Fail).with_context(named)? {
         replay.add_row(&row.with_context(named)?);
     }
     let name = path.file_name().unwrap_or(path.as_os_str());

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use hawkeye_sim::trace::BadRecords;
+use hawkeye_sim::trace::BadRecordHandling;
 use hawkeye_sim::workloads::{TraceReplay, WorkloadSpec, workload_of_trace};
 use std::path::Path;
 
@@ -55,9 +55,9 @@ impl TraceOptions {
     pub fn workload_of_trace_file(&self, path: &Path) -> Result<WorkloadSpec> {
         let tape = TraceReplay {
             bad: if self.trace_skip_bad {
-                BadRecords::Skip
+                BadRecordHandling::Skip
             } else {
-                BadRecords::Fail
+                BadRecordHandling::Fail
             },
             cycles_per_instruction: self.trace_cycles,
             cycles_per_access: self.trace_access_cycles,

@@ -1,8 +1,8 @@
 //! A guest's accesses as its host sees them: what its programs do to the guest's memory.
 
-use super::guest_machine::{GuestMachine, block_of_region, region_of_block};
+use super::guest_machine::{GuestMachine, host_region_of_pageblock, pageblock_of_host_region};
 use crate::engine::Engine;
-use crate::engine::coverage::{build_process_sample, draw_binomial};
+use crate::engine::coverage::{build_process_sample, draw_page_count};
 use crate::engine::figures::AccessTally;
 use crate::engine::program::{SamplingWindow, WindowObserver};
 use crate::engine::stream_sampler::touch_probability;
@@ -36,7 +36,7 @@ impl GuestMachine {
         }
     }
 
-    pub(in crate::engine) fn observe_guest_window(
+    pub(in crate::engine) fn sample_of_host_window(
         &mut self,
         host: &SimulatedKernel,
         now: Duration,
@@ -61,12 +61,12 @@ impl GuestMachine {
                 };
                 let used = f64::from(marked.used.count().max(1));
                 let rng = &mut program.rng;
-                for piece in inside.mapped_frame_pieces(program.space, sample.region) {
+                for piece in inside.region_pieces_by_pageblock(program.space, sample.region) {
                     let RegionPiece { page, count, .. } = piece;
                     let here = PageBits::range(page, count);
                     let known = marked.touched.and(here).count();
                     let others = marked.used.and(here).minus(marked.touched).count();
-                    let drawn = draw_binomial(others, marked.chance, rng);
+                    let drawn = draw_page_count(others, marked.chance, rng);
                     let share = f64::from(marked.used.and(here).count());
                     let Some(at) = accessed.get_mut(piece.block as usize) else {
                         continue;
@@ -85,7 +85,7 @@ impl GuestMachine {
         let rng = self.machine.programs.first_mut().map(|p| &mut p.rng);
         if let (Some(_), Some(rng)) = (self.window, rng) {
             for sample in &mut regions {
-                let at = accessed.get(block_of_region(sample.region) as usize);
+                let at = accessed.get(pageblock_of_host_region(sample.region) as usize);
                 let at = at.copied().unwrap_or_default();
                 if sample.is_huge() {
                     let any = rng.chance(touch_probability(at.times));
@@ -105,7 +105,7 @@ impl GuestMachine {
 
 impl Engine {
     /// Reports accessed pages to reclaim, where memory is so short that it may look for old ones.
-    pub(in crate::engine) fn report_accessed_to_reclaim(&mut self) {
+    pub(in crate::engine) fn report_accessed_pages_to_reclaim(&mut self) {
         if !self.kernel.has_swap() || self.now < self.marked + MARK_EVERY {
             return;
         }
@@ -123,7 +123,7 @@ impl Engine {
             return;
         }
         for program in self.programs.iter_mut().filter(|p| p.is_alive()) {
-            for (region, pages) in program.draw_accessed_pages(&self.kernel, now) {
+            for (region, pages) in program.draw_accessed_pages_for_reclaim(&self.kernel, now) {
                 self.kernel
                     .record_accessed_pages(program.space, region, pages);
             }
@@ -134,10 +134,10 @@ impl Engine {
             };
             let inside = &guest.machine.kernel;
             for program in guest.machine.programs.iter_mut().filter(|p| p.is_alive()) {
-                for (region, pages) in program.draw_accessed_pages(inside, now) {
-                    for piece in inside.mapped_frame_pieces(program.space, region) {
+                for (region, pages) in program.draw_accessed_pages_for_reclaim(inside, now) {
+                    for piece in inside.region_pieces_by_pageblock(program.space, region) {
                         let moved = pages.moved_run(piece.page, piece.count, piece.first);
-                        let region = region_of_block(piece.block);
+                        let region = host_region_of_pageblock(piece.block);
                         self.kernel.record_accessed_pages(space, region, moved);
                     }
                 }

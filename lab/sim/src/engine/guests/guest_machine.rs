@@ -83,12 +83,12 @@ impl Engine {
         Ok(())
     }
 
-    pub(in crate::engine) fn guest_of_space(&self, space: Option<SpaceId>) -> Option<usize> {
+    pub(in crate::engine) fn guest_index_of_space(&self, space: Option<SpaceId>) -> Option<usize> {
         let mut guests = self.guests.iter();
         guests.position(|guest| guest.space.is_some() && guest.space == space)
     }
 
-    pub(in crate::engine) fn end_guest(&mut self, guest: usize, now: Duration) {
+    pub(in crate::engine) fn kill_guest(&mut self, guest: usize, now: Duration) {
         let Some(guest) = self.guests.get_mut(guest) else {
             return;
         };
@@ -122,7 +122,7 @@ impl GuestMachine {
     /// Its host remapped a region of its own, which is a pageblock of the guest's memory.
     pub(in crate::engine) fn record_host_remap(&mut self, region: RegionAddr) {
         self.stale = true;
-        self.moved.insert(block_of_region(region));
+        self.moved.insert(pageblock_of_host_region(region));
     }
 
     pub(in crate::engine) fn cpu_demand(&self) -> CpuDemand {
@@ -143,10 +143,10 @@ impl GuestMachine {
     }
 }
 
-pub(super) fn region_of_block(block: u32) -> RegionAddr {
+pub(super) fn host_region_of_pageblock(block: u32) -> RegionAddr {
     RegionAddr::containing(BEGIN + u64::from(block) * HUGE_PAGE_BYTES)
 }
 
-pub(super) fn block_of_region(region: RegionAddr) -> u32 {
+pub(super) fn pageblock_of_host_region(region: RegionAddr) -> u32 {
     ((region.start().saturating_sub(BEGIN)) / HUGE_PAGE_BYTES) as u32
 }

@@ -1,6 +1,6 @@
 //! What a guest does to its frames happens to the memory of its process at the host.
 
-use super::guest_machine::{block_of_region, region_of_block};
+use super::guest_machine::{host_region_of_pageblock, pageblock_of_host_region};
 use crate::engine::Engine;
 use crate::engine::program::PhaseProgress;
 use crate::kernel::{KernelError, PageAccess};
@@ -15,7 +15,7 @@ const EXIT: Duration = Duration::from_nanos(1_500);
 
 impl Engine {
     /// Runs all guests for a step; each of their cores has this share of a host's core.
-    pub(in crate::engine) fn run_guests(&mut self, step: Duration, shares: &[f64]) {
+    pub(in crate::engine) fn run_guests_for_step(&mut self, step: Duration, shares: &[f64]) {
         for (number, share) in shares.iter().enumerate() {
             let alive = self.guests.get(number).filter(|guest| guest.is_alive());
             let programs = alive.map_or(Vec::new(), |guest| guest.machine.thread_core_shares(&[]));
@@ -27,7 +27,7 @@ impl Engine {
             }
             let guest = self.guests.get_mut(number);
             if let Some(guest) = guest.filter(|guest| guest.is_alive()) {
-                let done = guest.machine.kernel.step_kernel_threads(step);
+                let done = guest.machine.kernel.run_kernel_threads_for_step(step);
                 // The host's zeroing thread uses the same caches.
                 let hosts = self.measuring.neighbour.traffic;
                 guest
@@ -45,7 +45,7 @@ impl Engine {
     }
 
     /// Applies at the host what guests have done until now. No program waits for it.
-    pub(in crate::engine) fn apply_guests_at_host(&mut self) {
+    pub(in crate::engine) fn apply_all_guest_effects_at_host(&mut self) {
         for number in 0..self.guests.len() {
             self.apply_guest_effects_at_host(number, None);
         }
@@ -57,20 +57,23 @@ impl Engine {
             return;
         };
         let inside = &mut guest.machine.kernel;
-        let touched = inside.take_frame_touches().into_iter().map(|touch| {
-            let access = match touch.content {
-                FrameContent::Dirty => PageAccess::Write,
-                FrameContent::Zeroed => PageAccess::WriteZeros,
-            };
-            (touch.frames, access)
-        });
-        let wanted = inside.take_accessed_host_swap().into_iter();
+        let touched = inside
+            .take_frame_content_changes()
+            .into_iter()
+            .map(|touch| {
+                let access = match touch.content {
+                    FrameContent::Dirty => PageAccess::Write,
+                    FrameContent::Zeroed => PageAccess::WriteZeros,
+                };
+                (touch.frames, access)
+            });
+        let wanted = inside.take_accessed_host_swapped_frames().into_iter();
         let wanted = wanted.map(|frames| (frames, PageAccess::Read));
         let all: Vec<_> = touched.chain(wanted).collect();
         guest.stale |= !all.is_empty();
         let (mut time, mut swapped_in) = (Duration::ZERO, Duration::ZERO);
         for (frames, access) in all {
-            let Some(took) = self.access_host_frames(number, frames, access) else {
+            let Some(took) = self.access_guest_frames_at_host(number, frames, access) else {
                 return;
             };
             if access == PageAccess::Read {
@@ -90,7 +93,7 @@ impl Engine {
     }
 
     /// A guest accesses frames; `None` if the host kills it during that.
-    fn access_host_frames(
+    fn access_guest_frames_at_host(
         &mut self,
         number: usize,
         frames: FrameRun,
@@ -101,8 +104,11 @@ impl Engine {
             let pages = PageBits::range(first, count);
             loop {
                 let space = self.guests.get(number)?.space?;
-                let region = region_of_block(block);
-                match self.kernel.touch_pages(space, region, pages, access) {
+                let region = host_region_of_pageblock(block);
+                match self
+                    .kernel
+                    .touch_pages_of_region(space, region, pages, access)
+                {
                     Ok(touched) => {
                         let exits = touched.faults.total().min(u64::from(u32::MAX)) as u32;
                         time += touched.time + EXIT * exits;
@@ -127,14 +133,16 @@ impl Engine {
     }
 
     fn report_swapped_frames_to_guest(&mut self, number: usize, block: u32) {
-        let each = self.kernel.swapped_access_time() + EXIT;
+        let each = self.kernel.expected_swapped_access_time() + EXIT;
         let Some(guest) = self.guests.get_mut(number) else {
             return;
         };
         let Some(space) = guest.space else {
             return;
         };
-        let away = self.kernel.swapped_pages(space, region_of_block(block));
+        let away = self
+            .kernel
+            .swapped_page_bits(space, host_region_of_pageblock(block));
         guest
             .machine
             .kernel
@@ -144,8 +152,8 @@ impl Engine {
     /// Processors and guests learn what the kernel remapped by itself.
     pub(in crate::engine) fn apply_kernel_remaps(&mut self) {
         for (space, region) in self.kernel.take_remapped_regions() {
-            if let Some(number) = self.guest_of_space(Some(space)) {
-                self.report_swapped_frames_to_guest(number, block_of_region(region));
+            if let Some(number) = self.guest_index_of_space(Some(space)) {
+                self.report_swapped_frames_to_guest(number, pageblock_of_host_region(region));
                 if let Some(guest) = self.guests.get_mut(number) {
                     guest.record_host_remap(region);
                 }
@@ -159,7 +167,7 @@ impl Engine {
         }
         let now = self.now;
         for guest in &mut self.guests {
-            let looked = guest.update_host_sizes(&self.kernel, now);
+            let looked = guest.update_host_page_sizes(&self.kernel, now);
             if let Err(error) = looked {
                 self.broken = Some(error);
             }
@@ -167,11 +175,11 @@ impl Engine {
     }
 
     /// Whether pages are in swap, the host's included, and a program accesses memory.
-    pub(in crate::engine) fn has_swap_accesses(&self) -> bool {
+    pub(in crate::engine) fn may_access_swapped_pages(&self) -> bool {
         let mut programs = self.programs.iter();
         programs.any(|program| {
             let accesses = matches!(program.work, PhaseProgress::Accesses { .. });
-            accesses && program.is_alive() && self.kernel.has_swapped_pages(program.space)
+            accesses && program.is_alive() && self.kernel.may_have_swapped_pages(program.space)
         })
     }
 }

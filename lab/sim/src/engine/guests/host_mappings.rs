@@ -1,6 +1,6 @@
 //! The page sizes by which the host maps the memory behind a guest's pages.
 
-use super::guest_machine::{GuestMachine, region_of_block};
+use super::guest_machine::{GuestMachine, host_region_of_pageblock};
 use crate::engine::EngineError;
 use crate::kernel::{RegionId, SimulatedKernel, SpaceId};
 use crate::memory::FrameRun;
@@ -17,7 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const SMALL: u64 = 1 << 17;
 
 /// The page size by which the host maps most of the memory behind a region.
-fn host_page_size(
+fn most_common_host_page_size(
     inside: &SimulatedKernel,
     own: SpaceId,
     region: RegionAddr,
@@ -25,10 +25,10 @@ fn host_page_size(
     space: SpaceId,
 ) -> LeafSize {
     let (mut all, mut huge) = (0, 0);
-    for piece in inside.mapped_frame_pieces(own, region) {
+    for piece in inside.region_pieces_by_pageblock(own, region) {
         let pages = u32::from(piece.count);
         all += pages;
-        let at_host = host.region(RegionId::new(space, region_of_block(piece.block)));
+        let at_host = host.region(RegionId::new(space, host_region_of_pageblock(piece.block)));
         if at_host.is_some_and(|found| found.huge.is_some()) {
             huge += pages;
         }
@@ -43,7 +43,7 @@ fn host_page_size(
 impl GuestMachine {
     /// Updates the cores of all programs where the page size behind their memory has changed. That
     /// is where their pages moved in the guest's memory, or where this memory moved in the host's.
-    pub(super) fn update_host_sizes(
+    pub(super) fn update_host_page_sizes(
         &mut self,
         host: &SimulatedKernel,
         now: Duration,
@@ -65,7 +65,7 @@ impl GuestMachine {
         let moved = std::mem::take(&mut self.moved);
         let behind_moved: BTreeSet<(SpaceId, RegionAddr)> = moved
             .into_iter()
-            .flat_map(|block| inside.regions_in_pageblock(block))
+            .flat_map(|block| inside.anonymous_regions_in_pageblock(block))
             .collect();
         for program in self.machine.programs.iter_mut().filter(|p| p.is_alive()) {
             let mut changed = false;
@@ -76,7 +76,7 @@ impl GuestMachine {
                 if program.seen.size(region).is_none() {
                     continue;
                 }
-                let behind = host_page_size(inside, program.space, region, host, space);
+                let behind = most_common_host_page_size(inside, program.space, region, host, space);
                 if program.seen.host_size(region) != behind.into() {
                     program.seen.set_host_page_size(region, behind)?;
                     program.changed_share += program.access_share_of_region(region);
@@ -118,11 +118,11 @@ impl GuestMachine {
         }
         let blocks = (inside.memory().frames() / u64::from(PAGES_PER_REGION)) as u32;
         for block in 0..blocks {
-            let region = region_of_block(block);
-            let away = host.swapped_pages(space, region);
+            let region = host_region_of_pageblock(block);
+            let away = host.swapped_page_bits(space, region);
             assert_eq!(
                 away,
-                inside.host_swapped_frames(block),
+                inside.host_swapped_frame_bits(block),
                 "{region} of {}",
                 self.id
             );
@@ -145,7 +145,8 @@ impl GuestMachine {
             for sample in inside.region_samples(program.space).unwrap_or_default() {
                 let region = sample.region;
                 if !program.moved.contains(&region) && program.seen.size(region).is_some() {
-                    let behind = host_page_size(inside, program.space, region, host, space);
+                    let behind =
+                        most_common_host_page_size(inside, program.space, region, host, space);
                     let known = program.seen.host_size(region);
                     assert_eq!(known, behind.into(), "{region} of {}", program.id);
                 }

@@ -50,7 +50,10 @@ fn the_coverage_reckoned_is_that_of_accesses_made() {
                 seen.insert(source.draw_access(&lots[0], &mut rng).address() >> 12);
             }
             let exposure = source.touched_share(accesses as f64);
-            let mean = (0..16).map(|n| exposure.chance_in_region(n)).sum::<f64>() / 16.0;
+            let mean = (0..16)
+                .map(|n| exposure.touch_chance_in_region(n))
+                .sum::<f64>()
+                / 16.0;
             let reckoned = mean * 16.0 * f64::from(pages);
             let made = seen.len() as f64;
             assert!(

@@ -8,7 +8,7 @@ use hawkeye_policy::BASE_PAGE_BYTES;
 const LINES_PER_PAGE: f64 = (BASE_PAGE_BYTES / CACHE_LINE_BYTES) as f64;
 
 impl StreamSampler {
-    pub(in crate::engine) fn count_touched_lines(&self, per_s: f64, time_s: f64) -> f64 {
+    pub(in crate::engine) fn expected_touched_lines(&self, per_s: f64, time_s: f64) -> f64 {
         let used = self.used as f64 * LINES_PER_PAGE;
         match &self.shape {
             StreamShape::Random => used * touch_probability(per_s * time_s / used.max(1.0)),

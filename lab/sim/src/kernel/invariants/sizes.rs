@@ -1,11 +1,11 @@
 //! Invariants of pages that are neither base nor huge pages.
 
 use crate::kernel::address_space::AddressSpace;
-use crate::kernel::reclaim::regions_around;
+use crate::kernel::reclaim::regions_of_same_page;
 use crate::kernel::region_mapping::RegionMapping;
 use crate::page_bits::PageBits;
 
-pub(super) fn broken_size_rule(
+pub(super) fn broken_page_size_rule(
     space: &AddressSpace,
     number: u64,
     region: &RegionMapping,
@@ -30,7 +30,7 @@ fn broken_folio_rule(region: &RegionMapping) -> Option<&'static str> {
             return Some("a page is in one folio only");
         }
         seen = seen.or(pages);
-        if pages.whole_blocks(order.log2_pages()) != pages {
+        if pages.fully_covered_blocks(order.log2_pages()) != pages {
             return Some("folios are whole");
         }
         if !pages.is_subset_of(region.present) {
@@ -59,7 +59,7 @@ fn broken_multi_region_rule(
     let Some(block) = region.huge else {
         return Some("what is part of a larger page is huge");
     };
-    let around = regions_around(number, order);
+    let around = regions_of_same_page(number, order);
     let place = number - around.start;
     let Some(first) = u64::from(block).checked_sub(place) else {
         return Some("a larger page lies in a row");

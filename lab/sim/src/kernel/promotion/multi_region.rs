@@ -2,7 +2,7 @@
 
 use super::{CompletedPromotion, PromotionWork};
 use crate::kernel::address_space::RegionId;
-use crate::kernel::reclaim::regions_around;
+use crate::kernel::reclaim::regions_of_same_page;
 use crate::kernel::region_mapping::RegionMapping;
 use crate::kernel::{Result, SimulatedKernel};
 use crate::memory::FrameRun;
@@ -11,20 +11,20 @@ use std::time::Duration;
 
 impl SimulatedKernel {
     /// Makes one page of the regions around this; doesn't copy huge pages that lie as needed.
-    pub(super) fn collapse_regions(
+    pub(super) fn collapse_to_multi_region_page(
         &mut self,
         at: RegionId,
         order: PageOrder,
     ) -> Result<CompletedPromotion> {
-        let around = regions_around(at.region, order);
+        let around = regions_of_same_page(at.region, order);
         let regions = around.map(|region| RegionId { region, ..at });
         let regions: Vec<RegionId> = regions.collect();
         for part in &regions {
             let smaller = |of: PageOrder| of < order;
             let fits = |found: &RegionMapping| {
-                found.can_be_copied() && found.multi_region.is_none_or(smaller)
+                found.can_move_to_larger_page() && found.multi_region.is_none_or(smaller)
             };
-            if !self.one_mapping_holds_region(*part, fits)? {
+            if !self.is_fitting_region_in_mapping(*part, fits)? {
                 return Err(at.not_candidate_error());
             }
         }
@@ -36,7 +36,7 @@ impl SimulatedKernel {
             ..PromotionWork::default()
         };
         if !self.are_contiguous_huge_pages(&regions) {
-            let block = self.allocate_contiguous_blocks(each as u32, &mut time);
+            let block = self.allocate_contiguous_pageblocks(each as u32, &mut time);
             let block = block.ok_or(at.no_frames_error(order))?;
             for (at, block) in regions.iter().zip(block..) {
                 let owner = self.frame_owner(*at, 0)?;
@@ -51,7 +51,7 @@ impl SimulatedKernel {
             self.space_mut(at.space)?.many_sizes = true;
             self.get_or_create_region(part)?.multi_region = Some(order);
         }
-        Ok(self.completed_promotion(time, &work))
+        Ok(self.result_of_promotion_work(time, &work))
     }
 
     /// Whether these regions are huge pages in neighbouring frames, aligned as one page must be.

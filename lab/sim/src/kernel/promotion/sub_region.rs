@@ -2,7 +2,7 @@
 
 use super::{CompletedPromotion, PromotionWork};
 use crate::kernel::address_space::RegionId;
-use crate::kernel::sized_faults::pages_of_block_around;
+use crate::kernel::sized_faults::page_bits_of_block_around;
 use crate::kernel::{Result, SimulatedKernel};
 use crate::page_bits::PageBits;
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
@@ -12,7 +12,7 @@ impl SimulatedKernel {
     /// Maps each suitable block of a region by one page. A block is suitable if it is naturally
     /// aligned, has something present and lies in one mapping. It must not be in a page of this
     /// size or a larger one. As in khugepaged, it must have nothing in swap.
-    pub(super) fn collapse_blocks(
+    pub(super) fn collapse_blocks_to_folios(
         &mut self,
         at: RegionId,
         order: PageOrder,
@@ -28,7 +28,7 @@ impl SimulatedKernel {
             ..PromotionWork::default()
         };
         for first in &blocks {
-            if !self.collapse_block(at, *first, order, &mut work)? {
+            if !self.collapse_block_to_folio(at, *first, order, &mut work)? {
                 break;
             }
             // Each block is locked, emptied and flushed by itself; the region is scanned once.
@@ -40,7 +40,7 @@ impl SimulatedKernel {
                 _ => at.no_frames_error(order),
             });
         }
-        Ok(self.completed_promotion(Duration::ZERO, &work))
+        Ok(self.result_of_promotion_work(Duration::ZERO, &work))
     }
 
     fn is_collapsible_block(&self, at: RegionId, first: u16, order: PageOrder) -> Result<bool> {
@@ -48,7 +48,7 @@ impl SimulatedKernel {
         let Some(found) = found.filter(|found| found.huge.is_none()) else {
             return Ok(false);
         };
-        let pages = pages_of_block_around(first, order);
+        let pages = page_bits_of_block_around(first, order);
         let has = |set: PageBits| !pages.and(set).is_empty();
         Ok(has(found.present)
             && !has(found.swapped)
@@ -57,21 +57,21 @@ impl SimulatedKernel {
     }
 
     /// Returns whether there was memory for it.
-    fn collapse_block(
+    fn collapse_block_to_folio(
         &mut self,
         at: RegionId,
         first: u16,
         order: PageOrder,
         work: &mut PromotionWork,
     ) -> Result<bool> {
-        let Some(got) = self.allocate_sized_frames(at, first, order)? else {
+        let Some(got) = self.allocate_folio_frames(at, first, order)? else {
             return Ok(false);
         };
         let pages = order.pages() as u16;
         let owned = self.space_mut(at.space)?;
         owned.many_sizes = true;
         let found = owned.table.get_or_create(at.region);
-        let block = pages_of_block_around(first, order);
+        let block = page_bits_of_block_around(first, order);
         let old: Vec<_> = found.frames.runs_within(first, pages).collect();
         let (there, written) = (found.present.and(block), found.written.and(block));
         let accessed = found.accessed.and(block);

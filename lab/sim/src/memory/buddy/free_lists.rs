@@ -6,7 +6,7 @@ use crate::memory::{FrameContent, HUGE_ORDER};
 use crate::page_bits::PageBits;
 
 impl PhysicalMemory {
-    pub(in crate::memory) fn zeroed_frames_in(&self, block: u32) -> PageBits {
+    pub(in crate::memory) fn zeroed_frame_bits_in(&self, block: u32) -> PageBits {
         match self.blocks.get(block as usize) {
             Some(PageblockState::Free { zeroes, .. }) => *zeroes,
             Some(PageblockState::Parts(parts)) => parts.zero,
@@ -15,9 +15,9 @@ impl PhysicalMemory {
     }
 
     pub(in crate::memory) fn free_block_content(&self, block: u32, order: u8) -> FrameContent {
-        let zeroed = self.zeroed_frames_in(block).is_full();
+        let zeroed = self.zeroed_frame_bits_in(block).is_full();
         FrameContent::zeroed_if(
-            zeroed && (order == HUGE_ORDER || self.zeroed_frames_in(block + 1).is_full()),
+            zeroed && (order == HUGE_ORDER || self.zeroed_frame_bits_in(block + 1).is_full()),
         )
     }
 
@@ -53,7 +53,7 @@ impl PhysicalMemory {
             content,
         };
         // The tree is slow beside the rest: it changes with a pageblock's first and last part.
-        let first = parts.free_block_heads(order, content).is_empty();
+        let first = parts.head_bits_of_free_blocks(order, content).is_empty();
         parts.set_free_block(part, true);
         let list = &mut self.lists[content.index()][usize::from(order)];
         list.count += 1;
@@ -65,7 +65,9 @@ impl PhysicalMemory {
     pub(in crate::memory) fn remove_free_part(&mut self, block: u32, part: FreeBlock) {
         let parts = self.parts_in_block_mut(block);
         parts.set_free_block(part, false);
-        let last = parts.free_block_heads(part.order, part.content).is_empty();
+        let last = parts
+            .head_bits_of_free_blocks(part.order, part.content)
+            .is_empty();
         let list = &mut self.lists[part.content.index()][usize::from(part.order)];
         list.count -= 1;
         if last {

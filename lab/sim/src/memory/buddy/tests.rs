@@ -73,9 +73,13 @@ fn one_tebibyte_is_cheap_and_a_very_small_machine_works() {
     assert!(large.allocate(0, FrameContent::Zeroed, OWNER).is_some());
     let mut small = PhysicalMemory::new(0);
     assert!(small.allocate(10, FrameContent::Dirty, OWNER).is_none());
-    let run = small.allocate_run(512, FrameContent::Dirty, OWNER);
+    let run = small.allocate_frame_run(512, FrameContent::Dirty, OWNER);
     assert_eq!(run.map(|a| a.frames.count), Some(512));
-    assert!(small.allocate_run(1, FrameContent::Dirty, OWNER).is_none());
+    assert!(
+        small
+            .allocate_frame_run(1, FrameContent::Dirty, OWNER)
+            .is_none()
+    );
     assert_eq!(small.check(), Ok(()));
 }
 
@@ -123,7 +127,7 @@ impl MemoryPair {
                 let prefer = FrameContent::zeroed_if(zeroed);
                 let mut left = most;
                 while left > 0 {
-                    let Some(run) = self.memory.allocate_run(left, prefer, OWNER) else {
+                    let Some(run) = self.memory.allocate_frame_run(left, prefer, OWNER) else {
                         let other = self.single.allocate(0, prefer, OWNER);
                         prop_assert!(other.is_none());
                         break;

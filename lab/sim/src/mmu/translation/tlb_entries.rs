@@ -41,7 +41,7 @@ impl TlbEntries {
         let known = match self {
             Self::Sets(sets) => {
                 let (set, tag) = set_and_tag(sets, number, size);
-                sets.count_tags(set, |other| other == tag) > 0
+                sets.count_chosen_tags(set, |other| other == tag) > 0
             }
             Self::Associative(all) => all.contains(entry_key(number, size)),
         };
@@ -86,8 +86,8 @@ impl TlbEntries {
             return true;
         };
         let same = |tag: u32| size_in_tag(tag).leaf() == size.leaf();
-        if sets.count_tags(set, same) > ways {
-            sets.evict_instead(set, evicted, same);
+        if sets.count_chosen_tags(set, same) > ways {
+            sets.evict_chosen_instead(set, evicted, same);
         }
         false
     }

@@ -25,7 +25,7 @@ impl FirstLevelTlb {
 
     /// Uses pages, moves those that missed to the front, and returns their number.
     #[inline(never)]
-    pub(super) fn retain_l1_misses(
+    pub(super) fn access_and_retain_l1_misses(
         &mut self,
         pages: &mut [MissedPage],
         kind: UniformKind,
@@ -110,7 +110,7 @@ impl SecondLevelTlb {
 
     /// Uses the pages of misses, moves those that missed to the front, and returns their number.
     #[inline(never)]
-    pub(super) fn retain_l2_misses(
+    pub(super) fn access_and_retain_l2_misses(
         &mut self,
         misses: &mut [MissedPage],
         kind: UniformKind,

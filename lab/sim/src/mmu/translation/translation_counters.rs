@@ -35,7 +35,7 @@ impl TranslationCounters {
     }
 
     /// Page walks that ended in a TLB entry of this size.
-    pub fn walks_of(&self, size: impl Into<EntrySize>) -> u64 {
+    pub fn walks_of_size(&self, size: impl Into<EntrySize>) -> u64 {
         self.walks_by_size[size.into() as usize]
     }
 

@@ -4,7 +4,7 @@ use super::chunk_tables::{ChunkTables, chunk_of_page};
 use super::key_cache::KeyCache;
 use super::missed_pages::{MAX_LEVELS, MissedPage, WalkKind};
 use crate::mmu::WalkCacheSizes;
-use crate::mmu::tag_vectors::touch_in_turn;
+use crate::mmu::tag_vectors::access_or_insert_if_counted;
 use wide::u32x4;
 
 /// Pairs of walks that are compared to decide whether walks repeat.
@@ -28,11 +28,11 @@ impl UpperEntryCaches {
         levels: usize,
     ) -> usize {
         let [pde, pdpte, pml4e] = &mut self.0;
-        if leaf < 1 && use_entry(pde, entries[1]) {
+        if leaf < 1 && access_entry_if_cached(pde, entries[1]) {
             1
-        } else if leaf < 2 && use_entry(pdpte, entries[2]) {
+        } else if leaf < 2 && access_entry_if_cached(pdpte, entries[2]) {
             2
-        } else if use_entry(pml4e, entries[3]) {
+        } else if access_entry_if_cached(pml4e, entries[3]) {
             3
         } else {
             levels
@@ -40,9 +40,9 @@ impl UpperEntryCaches {
     }
 
     /// The same for many walks, level by level: which walks access a cache depends only on the
-    /// caches below it. Skips what [`serial_keys`](Self::serial_keys) covers.
+    /// caches below it. Skips what [`few_pdpte_keys`](Self::few_pdpte_keys) covers.
     #[inline(never)]
-    pub(super) fn first_levels(
+    pub(super) fn find_walk_starts(
         &mut self,
         kind: &impl WalkKind,
         walks: &[MissedPage],
@@ -52,7 +52,7 @@ impl UpperEntryCaches {
     ) {
         asked.first.clear();
         asked.first.resize(walks.len(), levels);
-        let in_turn = self.serial_keys().is_some();
+        let in_turn = self.few_pdpte_keys().is_some();
         let [pde, pdpte, pml4e] = &mut self.0;
         asked.look_up_level::<1>(kind, pde, walks, |walk| walk.page() >> 9);
         if in_turn {
@@ -67,7 +67,7 @@ impl UpperEntryCaches {
 
     /// The PDPTEs, if they are few and no later cache exists. Each use waits for the one before, so
     /// it takes no time beside the loads of the walk, but much time on its own.
-    pub(super) fn serial_keys(&mut self) -> Option<SerialKeys<'_>> {
+    pub(super) fn few_pdpte_keys(&mut self) -> Option<SerialKeys<'_>> {
         match &mut self.0 {
             [_, Some(KeyCache::Four([keys])), None] => Some(SerialKeys { now: *keys, keys }),
             _ => None,
@@ -97,7 +97,8 @@ impl SerialKeys<'_> {
         levels: usize,
     ) -> usize {
         let asks = (first > 2) & (leaf < 2);
-        let here = touch_in_turn(&mut self.now, chunk_of_page(walk.page()) as u32, asks);
+        let here =
+            access_or_insert_if_counted(&mut self.now, chunk_of_page(walk.page()) as u32, asks);
         // Without a branch: the result is unpredictable.
         first - usize::from(here != 0) * (levels - 2)
     }
@@ -109,7 +110,7 @@ impl SerialKeys<'_> {
 
 /// Uses an entry, if its level has a cache; true if it was there.
 #[inline(always)]
-fn use_entry(cache: &mut Option<KeyCache>, entry: u32) -> bool {
+fn access_entry_if_cached(cache: &mut Option<KeyCache>, entry: u32) -> bool {
     cache.as_mut().is_some_and(|cache| cache.access(entry))
 }
 
@@ -146,7 +147,7 @@ impl WalkStarts {
                 let mut now = *keys;
                 for ((walk, first), found) in walks.iter().zip(&*first).zip(&mut *found) {
                     let asks = asks(*walk, *first);
-                    *found = touch_in_turn(&mut now, key(*walk), asks);
+                    *found = access_or_insert_if_counted(&mut now, key(*walk), asks);
                 }
                 *keys = now;
                 // In its own loop, because compilers turn it into a branch in the loop above.

@@ -73,7 +73,7 @@ impl Walker {
                 for walk in walks {
                     mappings.prefetch_access_bit(walk.page(), MixedWalks.leaf(*walk));
                     let place = &places[chunk_of_page(walk.page())];
-                    load_nested(loader, upper, host, *walk, place, levels);
+                    load_nested_walk(loader, upper, host, *walk, place, levels);
                 }
             }),
         }
@@ -101,8 +101,8 @@ impl Walker {
     ) -> WalkLoadCounts {
         let (levels, places, asked) = (LEVELS, &mappings.places[..], &mut self.asked);
         self.upper
-            .first_levels(kind, walks, places, levels as u8, asked);
-        let mut in_turn = self.upper.serial_keys();
+            .find_walk_starts(kind, walks, places, levels as u8, asked);
+        let mut in_turn = self.upper.few_pdpte_keys();
         let walks = walks.iter().zip(&asked.first);
         let loads = self.lines.load_all(kind, |loader| {
             let mut loads = 0;
@@ -175,7 +175,7 @@ fn load(
 }
 
 #[inline(always)]
-fn load_nested(
+fn load_nested_walk(
     loader: &mut WalkLoader<'_>,
     upper: &mut UpperEntryCaches,
     host: &mut HostWalker,

@@ -18,12 +18,12 @@ impl Mappings {
 
     /// Maps base pages of a region read-only: the zero page, or copy-on-write. Within a larger
     /// page, all of it becomes read-only until it is mapped anew.
-    pub fn map_protected(&mut self, region: RegionAddr, pages: [u64; WORDS]) -> Result<()> {
+    pub fn map_pages_read_only(&mut self, region: RegionAddr, pages: [u64; WORDS]) -> Result<()> {
         self.add_pages(region, pages, true)
     }
 
     fn add_pages(&mut self, region: RegionAddr, pages: [u64; WORDS], protect: bool) -> Result<()> {
-        let index = self.ensure_region(region.start())?;
+        let index = self.ensure_region_index(region.start())?;
         match self.states[index].size() {
             Some(LeafSize::Base) => {}
             Some(_) if !protect => return Ok(()),
@@ -31,7 +31,7 @@ impl Mappings {
                 self.end_huge_group(index);
                 // A page of 1 GiB has one entry, as a huge page has.
                 let regions = match size {
-                    LeafSize::Giant => self.chunk_regions(region.start())?,
+                    LeafSize::Giant => self.ensure_chunk_regions(region.start())?,
                     _ => index..index + 1,
                 };
                 for state in &mut self.states[regions] {
@@ -59,7 +59,7 @@ impl Mappings {
     /// # Errors
     /// The region is in a page of 1 GiB.
     pub fn unmap_pages(&mut self, region: RegionAddr, pages: [u64; WORDS]) -> Result<()> {
-        let Some(index) = self.known_region(region.start()) else {
+        let Some(index) = self.known_region_index(region.start()) else {
             return Ok(());
         };
         match self.states[index].size() {
@@ -79,7 +79,7 @@ impl Mappings {
 
     /// Maps a region by a writable, accessed huge page, in place of base pages.
     pub fn map_huge(&mut self, region: RegionAddr) -> Result<()> {
-        let index = self.ensure_region(region.start())?;
+        let index = self.ensure_region_index(region.start())?;
         let state = self.states[index];
         if state.size() == Some(LeafSize::Giant) {
             return Err(giant_page_error(region));
@@ -92,7 +92,7 @@ impl Mappings {
 
     /// Splits a huge page, if there is one, into 512 base pages, each with its access bit.
     pub fn split_huge_page(&mut self, region: RegionAddr) {
-        if let Some(index) = self.known_region(region.start()) {
+        if let Some(index) = self.known_region_index(region.start()) {
             if self.states[index].size() == Some(LeafSize::Huge) {
                 self.split_huge_region(index);
             }
@@ -104,7 +104,7 @@ impl Mappings {
     /// # Errors
     /// Something is mapped there; see [`MappingError`].
     pub fn map_giant(&mut self, address: u64) -> Result<()> {
-        let regions = self.chunk_regions(address)?;
+        let regions = self.ensure_chunk_regions(address)?;
         if self.states[regions.clone()]
             .iter()
             .any(|state| state.size().is_some())
@@ -120,7 +120,7 @@ impl Mappings {
 
     /// Unmaps everything in the 1 GiB that holds `address`.
     pub fn unmap_giant(&mut self, address: u64) -> Result<()> {
-        let regions = self.chunk_regions(address)?;
+        let regions = self.ensure_chunk_regions(address)?;
         for state in &mut self.states[regions] {
             *state = RegionTranslation::new(None, state.host(), false);
         }
@@ -139,7 +139,7 @@ impl Mappings {
         host: impl Into<EntrySize>,
     ) -> Result<()> {
         let host = host.into();
-        let index = self.ensure_region(region.start())?;
+        let index = self.ensure_region_index(region.start())?;
         let before = self.states[index].host();
         let old = self.regions_of_entry(index, before);
         if old.len() > 1 {
@@ -168,8 +168,8 @@ impl Mappings {
         first..first + regions
     }
 
-    fn chunk_regions(&mut self, address: u64) -> Result<Range<usize>> {
-        let first = self.ensure_region(address & !(CHUNK_BYTES - 1))?;
+    fn ensure_chunk_regions(&mut self, address: u64) -> Result<Range<usize>> {
+        let first = self.ensure_region_index(address & !(CHUNK_BYTES - 1))?;
         Ok(first..first + REGIONS_PER_CHUNK)
     }
 

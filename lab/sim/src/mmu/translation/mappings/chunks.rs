@@ -7,17 +7,17 @@ use crate::mmu::translation::region_translation::RegionTranslation;
 
 impl Mappings {
     /// Index of a region, if its piece exists.
-    pub(super) fn known_region(&self, address: u64) -> Option<usize> {
+    pub(super) fn known_region_index(&self, address: u64) -> Option<usize> {
         let index = self.region_index(address);
         (index >= REGIONS_PER_CHUNK).then_some(index)
     }
 
     /// Index of a region; creates its piece if needed.
-    pub(super) fn ensure_region(&mut self, address: u64) -> Result<usize> {
+    pub(super) fn ensure_region_index(&mut self, address: u64) -> Result<usize> {
         if address >> ADDRESS_BITS != 0 {
             return Err(MappingError::Address(address));
         }
-        if let Some(index) = self.known_region(address) {
+        if let Some(index) = self.known_region_index(address) {
             return Ok(index);
         }
         if self.places.len() >= MAX_CHUNKS {
@@ -31,7 +31,10 @@ impl Mappings {
         let block = *number;
         let upper = [
             entry_number(u32::from(block), address >> 30),
-            entry_number(self.top_table_number(address >> 48), address >> BLOCK_SHIFT),
+            entry_number(
+                self.get_or_create_top_table(address >> 48),
+                address >> BLOCK_SHIFT,
+            ),
             entry_number(0, address >> 48),
         ];
         let chunk = self.push_chunk(ChunkTables::new(upper, (address >> 30) as u32));
@@ -56,7 +59,7 @@ impl Mappings {
     }
 
     /// Number of the table under the topmost of five levels.
-    fn top_table_number(&mut self, high: u64) -> u32 {
+    fn get_or_create_top_table(&mut self, high: u64) -> u32 {
         let known = self.tops.iter().position(|top| *top == high);
         let index = known.unwrap_or_else(|| {
             self.tops.push(high);

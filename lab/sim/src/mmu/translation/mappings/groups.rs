@@ -79,10 +79,10 @@ impl Mappings {
     /// applies to access bits. Nothing happens if base pages have no groups, or if the region is
     /// not mapped by base pages.
     pub fn set_groups(&mut self, region: RegionAddr, groups: u128) {
-        let Some(index) = self.known_region(region.start()) else {
+        let Some(index) = self.known_region_index(region.start()) else {
             return;
         };
-        let (Some(group), true) = (self.groups.base, self.has_base_pages(index)) else {
+        let (Some(group), true) = (self.groups.base, self.is_mapped_by_base_pages(index)) else {
             return;
         };
         let before = self.grouped[index];
@@ -102,9 +102,9 @@ impl Mappings {
 
     /// The groups of base pages that were [set](Self::set_groups) and have not ended, including
     /// those that the processor does not see as one because access bits differ.
-    pub fn base_groups(&self, region: RegionAddr) -> u128 {
+    pub fn base_page_group_bits(&self, region: RegionAddr) -> u128 {
         let index = self.region_index(region.start());
-        match self.has_base_pages(index) {
+        match self.is_mapped_by_base_pages(index) {
             true => self.grouped.get(index).copied().unwrap_or_default(),
             false => 0,
         }
@@ -121,7 +121,7 @@ impl Mappings {
             let region = RegionAddr::containing(first + number * HUGE_PAGE_BYTES);
             self.map_huge(region)?;
         }
-        let index = self.ensure_region(first)?;
+        let index = self.ensure_region_index(first)?;
         if self.groups.huge.is_some() {
             let neighbours = self.regions_of_entry(index, EntrySize::HugeGroup);
             for state in &mut self.states[neighbours] {
@@ -148,13 +148,13 @@ impl Mappings {
         }
     }
 
-    fn has_base_pages(&self, index: usize) -> bool {
+    fn is_mapped_by_base_pages(&self, index: usize) -> bool {
         let state = self.states[index];
         state.size().is_some() && state.leaf() == EntrySize::Base.leaf()
     }
 
     pub(super) fn update_groups(&mut self, index: usize) {
-        let (Some(group), true) = (self.groups.base, self.has_base_pages(index)) else {
+        let (Some(group), true) = (self.groups.base, self.is_mapped_by_base_pages(index)) else {
             return;
         };
         let host = self.states[index].host();

@@ -24,7 +24,7 @@ impl Translator {
         let entered = &mut self.misses[..pages];
         let missed = self
             .first
-            .retain_l1_misses(entered, kind, mappings.l1_orders);
+            .access_and_retain_l1_misses(entered, kind, mappings.l1_orders);
         counters.l1_misses += missed as u64;
         let kind = kind.or_else(|| uniform_kind(&self.misses[..missed]));
         let (walks, kind) = if self.prefetches {
@@ -41,9 +41,9 @@ impl Translator {
             }
             (&self.walks[..], uniform_kind(&self.walks))
         } else {
-            let missed = self
-                .second
-                .retain_l2_misses(&mut self.misses[..missed], kind, orders);
+            let missed =
+                self.second
+                    .access_and_retain_l2_misses(&mut self.misses[..missed], kind, orders);
             let walks = &self.misses[..missed];
             (walks, kind.or_else(|| uniform_kind(walks)))
         };

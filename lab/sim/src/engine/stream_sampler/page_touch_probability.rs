@@ -37,7 +37,7 @@ impl StreamSampler {
         }
         let chance = match self.touched_share(accesses) {
             TouchedShare::Chance(chance) => chance,
-            swept => swept.chance_in_region(number - self.regions.start),
+            swept => swept.touch_chance_in_region(number - self.regions.start),
         };
         rng.keep_pages_with_probability(&mut pages, chance);
         pages
@@ -149,7 +149,7 @@ pub(in crate::engine) enum TouchedShare {
 
 impl TouchedShare {
     /// The mean probability that a page of a region of the part (by number) was touched.
-    pub(in crate::engine) fn chance_in_region(self, number: usize) -> f64 {
+    pub(in crate::engine) fn touch_chance_in_region(self, number: usize) -> f64 {
         match self {
             Self::Chance(chance) => chance,
             Self::Swept {

@@ -1,10 +1,10 @@
 //! Frames of a virtual machine in its host's swap. The guest's kernel can't see that, but its
 //! programs wait. The host reports the frames
 //! ([`SimulatedKernel::set_host_swapped_frames`]), asks which are accessed
-//! ([`SimulatedKernel::take_accessed_host_swap`]), and reports the time.
+//! ([`SimulatedKernel::take_accessed_host_swapped_frames`]), and reports the time.
 
-use super::address_space::{RegionId, cut_at_regions};
-use super::kernel_costs::total_time;
+use super::address_space::{RegionId, split_at_region_boundaries};
+use super::kernel_costs::time_of_operations;
 use super::{PageAccess, RegionMapping, RegionPiece, Result, SimulatedKernel, SpaceId};
 use crate::memory::{FrameOwner, FrameRun};
 use crate::page_bits::PageBits;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct HostSwap {
+pub(crate) struct FramesSwappedByHost {
     /// Frames in the host's swap, by pageblock.
     away: BTreeMap<u32, PageBits>,
     /// The guest's wait for each of them.
@@ -34,28 +34,31 @@ impl SimulatedKernel {
     }
 
     /// For a guest: frames in its host's swap that were accessed since the last call.
-    pub fn take_accessed_host_swap(&mut self) -> Vec<FrameRun> {
+    pub fn take_accessed_host_swapped_frames(&mut self) -> Vec<FrameRun> {
         std::mem::take(&mut self.reports.hosted.wanted)
     }
 
     /// For a guest: the regions with pages in a pageblock of its memory, some repeatedly.
-    pub(crate) fn regions_in_pageblock(
+    pub(crate) fn anonymous_regions_in_pageblock(
         &self,
         block: u32,
     ) -> impl Iterator<Item = (SpaceId, RegionAddr)> {
-        let anonymous = self.memory.owners_in_pageblock(block).filter_map(|run| {
-            let FrameOwner::Anonymous { space, page } = FrameOwner::unpack(run.value) else {
-                return None;
-            };
-            Some((SpaceId(space), page..page + u64::from(run.count)))
-        });
+        let anonymous = self
+            .memory
+            .owner_runs_in_pageblock(block)
+            .filter_map(|run| {
+                let FrameOwner::Anonymous { space, page } = FrameOwner::unpack(run.value) else {
+                    return None;
+                };
+                Some((SpaceId(space), page..page + u64::from(run.count)))
+            });
         anonymous.flat_map(|(space, pages)| {
-            cut_at_regions(pages)
+            split_at_region_boundaries(pages)
                 .map(move |(region, ..)| (space, RegionId { space, region }.address()))
         })
     }
 
-    pub(crate) fn mapped_frame_pieces(
+    pub(crate) fn region_pieces_by_pageblock(
         &self,
         space: SpaceId,
         region: RegionAddr,
@@ -65,12 +68,12 @@ impl SimulatedKernel {
     }
 
     /// Whether anything of an address space may be in swap, the host's included.
-    pub(crate) fn has_swapped_pages(&self, space: SpaceId) -> bool {
+    pub(crate) fn may_have_swapped_pages(&self, space: SpaceId) -> bool {
         let own = self.spaces.get(&space).is_some_and(|s| s.swapped > 0);
         own || !self.reports.hosted.away.is_empty()
     }
 
-    pub(crate) fn swapped_pages(&self, space: SpaceId, region: RegionAddr) -> PageBits {
+    pub(crate) fn swapped_page_bits(&self, space: SpaceId, region: RegionAddr) -> PageBits {
         let Some(found) = self.region(RegionId::new(space, region)) else {
             return PageBits::EMPTY;
         };
@@ -79,16 +82,16 @@ impl SimulatedKernel {
             return away;
         }
         for piece in found.pieces() {
-            let there = self.host_swapped_frames(piece.block);
+            let there = self.host_swapped_frame_bits(piece.block);
             away = away.or(there.moved_run(piece.first, piece.count, piece.page));
         }
         away
     }
 
     /// Expected time of an access to a page in swap, of this kernel's and of its host's.
-    pub(crate) fn swapped_access_time(&self) -> Duration {
+    pub(crate) fn expected_swapped_access_time(&self) -> Duration {
         let costs = &self.costs;
-        let own = total_time(1, costs.base_fault_ns + costs.swap_base_ns)
+        let own = time_of_operations(1, costs.base_fault_ns + costs.swap_base_ns)
             + self.reclaim_state.swap.read_time(1);
         if self.reports.hosted.away.is_empty() {
             own
@@ -98,7 +101,7 @@ impl SimulatedKernel {
     }
 
     /// A program accesses swapped pages of a region. The host reports the time for its part.
-    pub(crate) fn fetch_swapped_pages(
+    pub(crate) fn access_swapped_pages(
         &mut self,
         space: SpaceId,
         region: RegionAddr,
@@ -113,25 +116,25 @@ impl SimulatedKernel {
         let pieces: Vec<_> = found.pieces().collect();
         for piece in pieces {
             let frames = others.moved_run(piece.page, piece.count, piece.first);
-            self.record_swapped_access(piece.block, frames);
+            self.record_host_swapped_access(piece.block, frames);
         }
-        let touched = self.touch_pages(space, region, own, PageAccess::Read)?;
+        let touched = self.touch_pages_of_region(space, region, own, PageAccess::Read)?;
         Ok(touched.time)
     }
 
     /// For a guest: frames of a pageblock that are in its host's swap.
-    pub(crate) fn host_swapped_frames(&self, block: u32) -> PageBits {
+    pub(crate) fn host_swapped_frame_bits(&self, block: u32) -> PageBits {
         let away = self.reports.hosted.away.get(&block).copied();
         away.unwrap_or(PageBits::EMPTY)
     }
 
-    fn record_swapped_access(&mut self, block: u32, frames: PageBits) {
-        let wanted = self.host_swapped_frames(block).and(frames);
+    fn record_host_swapped_access(&mut self, block: u32, frames: PageBits) {
+        let wanted = self.host_swapped_frame_bits(block).and(frames);
         for (first, count) in wanted.runs() {
             let run = FrameRun::within_pageblock(block, first, count);
             self.reports.hosted.wanted.push(run);
         }
-        let away = self.host_swapped_frames(block).minus(wanted);
+        let away = self.host_swapped_frame_bits(block).minus(wanted);
         self.set_host_swapped_frames(block, away, self.reports.hosted.each);
     }
 }

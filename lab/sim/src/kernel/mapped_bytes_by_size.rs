@@ -1,6 +1,6 @@
 //! The page sizes that map an address space, and mappings too small for a huge page.
 
-use super::address_space::{RegionId, cut_at_regions, first_page};
+use super::address_space::{RegionId, first_page, split_at_region_boundaries};
 use super::{Result, SimulatedKernel, SpaceId};
 use crate::page_bits::PageBits;
 use hawkeye_policy::{
@@ -10,9 +10,9 @@ use std::ops::Range;
 
 /// Memory in bytes by the order of the pages that map it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MappedBySize([u64; Self::ORDERS]);
+pub struct MappedBytesBySize([u64; Self::ORDERS]);
 
-impl MappedBySize {
+impl MappedBytesBySize {
     /// Orders that pages can have: 0 to this, exclusive.
     pub const ORDERS: usize = PageOrder::GIANT.log2_pages() as usize + 1;
 
@@ -42,9 +42,9 @@ impl SimulatedKernel {
     ///
     /// # Errors
     /// No such address space.
-    pub fn mapped_by_size(&self, space: SpaceId) -> Result<MappedBySize> {
+    pub fn mapped_bytes_by_size(&self, space: SpaceId) -> Result<MappedBytesBySize> {
         let space = self.space(space)?;
-        let mut mapped = MappedBySize::default();
+        let mut mapped = MappedBytesBySize::default();
         if space.many_sizes {
             let sizes = space
                 .table
@@ -75,10 +75,11 @@ impl SimulatedKernel {
                         *bytes += pages * BASE_PAGE_BYTES;
                     }
                 }
-                let pieces = cut_at_regions(end).filter_map(|(region, first, count)| {
-                    let found = owned.table.get(region)?;
-                    Some(found.present.and(PageBits::range(first, count)).count())
-                });
+                let pieces =
+                    split_at_region_boundaries(end).filter_map(|(region, first, count)| {
+                        let found = owned.table.get(region)?;
+                        Some(found.present.and(PageBits::range(first, count)).count())
+                    });
                 let pages: u64 = pieces.map(u64::from).sum();
                 outside.resident_bytes += pages * BASE_PAGE_BYTES;
             }
