@@ -97,7 +97,7 @@ pub fn frequent_sampling_settings() -> Settings {
     }
 }
 
-/// [`frequent_sampling`] with at most this many promotions.
+/// [`frequent_sampling_settings`] with at most this many promotions.
 pub fn settings_with_max_promotions(promotions: u64) -> Settings {
     Settings {
         max_promotions: Some(promotions),
@@ -105,7 +105,7 @@ pub fn settings_with_max_promotions(promotions: u64) -> Settings {
     }
 }
 
-/// [`frequent_sampling`] with at most this many promotions per second.
+/// [`frequent_sampling_settings`] with at most this many promotions per second.
 ///
 /// # Panics
 /// The rate is not over 0.
@@ -116,7 +116,7 @@ pub fn settings_with_promotion_rate(rate: f64) -> Settings {
     }
 }
 
-/// [`frequent_sampling`] with this share of one core for the manager, in per cent.
+/// [`frequent_sampling_settings`] with this share of one core for the manager, in per cent.
 ///
 /// # Panics
 /// It is not over 0 and at most 100.
@@ -157,7 +157,7 @@ pub fn run_manager_until(manager: &mut ScriptedManager, end: Duration) -> LoopWa
     run_manager_watching(manager, end, |_| {})
 }
 
-/// The same as [`run`], and calls `look` after each step.
+/// The same as [`run_manager_until`], and calls `look` after each step.
 pub fn run_manager_watching(
     manager: &mut ScriptedManager,
     end: Duration,

@@ -22,7 +22,7 @@
 //! - Access bits over a window are not those of the sample: a smaller sample would see fewer pages.
 //!   Instead each page's bit is set with the probability that one of *all* accesses of the window
 //!   went to it. That probability follows from the distribution that the sample is drawn from
-//!   (`accesses.rs`).
+//!   (`stream_sampler.rs`).
 //! - Overhead in a window comes from the samples' counters, weighted by the time that each held.
 //! - A trace is no distribution: all of its accesses are made, in their order (`trace_player.rs`).
 //! - A program waits for each page in swap that it accesses (`swap_waits.rs`). The zeroing thread

@@ -1,9 +1,9 @@
 //! A kernel's memory manager: address spaces, faults, and all that gives and takes pages.
 //!
 //! [`SimulatedKernel`] has no clock and no thread of its own. Each operation returns its time and
-//! charges it to a program or to a thread of the kernel. [`SimulatedKernel::run_kernel_threads_for_step`]
-//! runs these threads. Systems differ at a page fault by their
-//! [`FaultPolicy`](fault_policies::FaultPolicy). A manager's work between faults is called from
+//! charges it to a program or to a thread of the kernel.
+//! [`SimulatedKernel::run_kernel_threads_for_step`] runs these threads. Systems differ at a page
+//! fault by their [`FaultPolicy`](fault_policies::FaultPolicy). A manager's work between faults is called from
 //! outside ([`SimulatedKernel::promote`], [`SimulatedKernel::recover_bloat`], ...). That includes
 //! khugepaged: it is the policy `linux`.
 //!

@@ -18,7 +18,7 @@
 //!   the program's. Those above are arbitrary, because programs don't choose their frames; so is
 //!   the slice of the last level. Strided lines therefore share few sets, fewer under huge pages.
 //! - The last level of a measured processor prefers lines that were reused to lines that were used
-//!   once (`rrip.rs`). In presets all levels are LRU.
+//!   once (`rrip_sets.rs`). In presets all levels are LRU.
 //! - In a virtual machine ([`PatternRun::in_guest`]) walks go through the host's tables too, with
 //!   nested TLB and walk caches. A TLB entry holds the smaller of the guest's and the host's page.
 //! - A walk sets a page's access bit; a TLB hit never does.

@@ -33,7 +33,7 @@ pub enum CacheReplacement {
     /// The least recently used one.
     #[default]
     LeastRecentlyUsed,
-    /// One that was not reused for long, before lines that were reused (`rrip.rs`).
+    /// One that was not reused for long, before lines that were reused (`rrip_sets.rs`).
     ReReference {
         /// Share of new lines that are inserted, in per cent; the others bypass the cache.
         taken_percent: u32,

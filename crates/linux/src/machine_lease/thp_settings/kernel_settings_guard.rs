@@ -84,7 +84,7 @@ impl KernelSettingsGuard {
         Self::restore_and_start_for_files(state_dir, WritableSettingFiles::of_kernel())
     }
 
-    /// As [`Self::start`], for the files in `allowed`.
+    /// As [`Self::restore_leftovers_and_start`], for the files in `allowed`.
     pub fn restore_and_start_for_files(
         state_dir: &Path,
         allowed: WritableSettingFiles,
