@@ -5,8 +5,7 @@ use crate::daemon::protocol::{DaemonReply, DaemonRequest, DaemonStatus};
 use crate::view::{AddressStrip, Explanation};
 use anyhow::Result;
 use serde::Serialize;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 pub struct TopData {
@@ -47,38 +46,46 @@ fn fetch_process_details(
     }
 }
 
-/// Asks the daemon, one request at a time.
+/// The process that is open, and the columns of its strip.
+type TopQuery = (Option<u32>, u16);
+
+/// A thread that asks the daemon, one request at a time; it ends when this is dropped.
 pub struct DaemonPoller {
-    options: Arc<ClientOptions>,
-    /// Receives the outstanding answer.
-    answer: Option<Receiver<Result<TopData>>>,
+    queries: Sender<TopQuery>,
+    answers: Receiver<Result<TopData>>,
+    waiting: bool,
 }
 
 impl DaemonPoller {
-    pub fn new(options: ClientOptions) -> Self {
-        Self {
-            options: Arc::new(options),
-            answer: None,
-        }
+    pub fn start(options: ClientOptions) -> Result<Self> {
+        let (queries, asked) = channel::<TopQuery>();
+        let (answer, answers) = channel();
+        let thread = thread::Builder::new().name("hawkeye-asker".into());
+        thread.spawn(move || {
+            for (pid, columns) in asked {
+                // The screen may be gone before the answer arrives.
+                if answer.send(fetch_top_data(&options, pid, columns)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self {
+            queries,
+            answers,
+            waiting: false,
+        })
     }
 
     /// Asks about the process that is open, unless an answer is still outstanding.
-    pub fn ask_unless_waiting(&mut self, pid: Option<u32>, columns: u16) -> Result<()> {
-        if self.answer.is_none() {
-            let (sender, answer) = channel();
-            let options = Arc::clone(&self.options);
-            let thread = thread::Builder::new().name("hawkeye-asker".into());
-            // The screen may be gone before the answer arrives.
-            let ask = move || drop(sender.send(fetch_top_data(&options, pid, columns)));
-            thread.spawn(ask)?;
-            self.answer = Some(answer);
+    pub fn ask_unless_waiting(&mut self, query: TopQuery) {
+        if !self.waiting {
+            self.waiting = self.queries.send(query).is_ok();
         }
-        Ok(())
     }
 
     pub fn take_arrived_answer(&mut self) -> Option<Result<TopData>> {
-        let answer = self.answer.as_ref()?.try_recv().ok()?;
-        self.answer = None;
+        let answer = self.answers.try_recv().ok()?;
+        self.waiting = false;
         Some(answer)
     }
 }

@@ -38,7 +38,7 @@ impl Drop for TerminalGuard {
 pub fn run_top_screen(mut model: TopModel, options: ClientOptions) -> Result<()> {
     // Before the first thread starts, because threads inherit the mask of blocked signals.
     let signals = StopSignals::take_over_with_reload()?;
-    let mut poller = DaemonPoller::new(options);
+    let mut poller = DaemonPoller::start(options)?;
     let mut terminal = ratatui::try_init().context("can't set up the terminal")?;
     let _taken = TerminalGuard;
     let mut due = Instant::now() + REQUEST_INTERVAL;
@@ -62,7 +62,7 @@ pub fn run_top_screen(mut model: TopModel, options: ClientOptions) -> Result<()>
         }
         if ask {
             let pid = model.open.as_ref().map(|open| open.pid);
-            poller.ask_unless_waiting(pid, terminal.size()?.width)?;
+            poller.ask_unless_waiting((pid, terminal.size()?.width));
             due = Instant::now() + REQUEST_INTERVAL;
         }
         if let Some(answer) = poller.take_arrived_answer() {
