@@ -2,9 +2,7 @@
 
 use super::reader_size::ReaderSize;
 use anyhow::{Context, Result, bail};
-use hawkeye_linux::machine_lease::thp_settings::{
-    enabled_file, limit_khugepaged_and_enable_shrinker, read_setting,
-};
+use hawkeye_linux::machine_lease::thp_settings::start_programs_on_base_pages;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::probe;
 use hawkeye_linux::processes::process::{self, ProcessHandle, own_cpu_time};
@@ -13,9 +11,7 @@ use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{Event, Journal, LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies;
 use hawkeye_policy::saturating_cast::usize_from_u64;
-use hawkeye_policy::{
-    BASE_PAGE_BYTES, BloatThreshold, CpuBudget, HUGE_PAGE_BYTES, RatePerSecond, Watermarks,
-};
+use hawkeye_policy::{BASE_PAGE_BYTES, CpuBudget, HUGE_PAGE_BYTES, RatePerSecond, Watermarks};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -68,15 +64,7 @@ impl DemoMachine {
         if !lease.decision().can_manage {
             return Ok(Err(lease.decision().verdict.clone()));
         }
-        // Under `always` all memory would be huge from the start.
-        let enabled = enabled_file();
-        if read_setting(&enabled)? != "madvise" {
-            lease.settings().set(&enabled, "madvise")?;
-        }
-        limit_khugepaged_and_enable_shrinker(
-            lease.settings(),
-            BloatThreshold::default().zero_pages(),
-        )?;
+        start_programs_on_base_pages(lease.settings())?;
         Ok(Ok(Self(lease)))
     }
 

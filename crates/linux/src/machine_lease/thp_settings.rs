@@ -17,6 +17,7 @@ pub use kernel_settings_guard::{
 pub use saved_settings::WritableSettingFiles;
 
 use crate::error::{LinuxError, Result};
+use hawkeye_policy::BloatThreshold;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -93,7 +94,7 @@ pub fn pause_khugepaged(guard: &mut KernelSettingsGuard) -> Result<()> {
 ///
 /// The kernel also does that in a cgroup at its limit, before it kills (since 6.12;
 /// `deferred_split_scan` in mm/huge_memory.c). With its default limit of 511 it splits nothing.
-pub fn limit_khugepaged_and_enable_shrinker(
+fn limit_khugepaged_and_enable_shrinker(
     guard: &mut KernelSettingsGuard,
     zero_pages: u16,
 ) -> Result<()> {
@@ -102,6 +103,17 @@ pub fn limit_khugepaged_and_enable_shrinker(
         guard.set(&shrinker, "1")?;
     }
     limit_max_ptes_none(guard, zero_pages)
+}
+
+/// Makes new memory come as base pages, until the guard is dropped, so that managed and unmanaged
+/// programs can be compared: under `always` all of it would be huge from the start. khugepaged
+/// refills nothing that counts as bloat by default.
+pub fn start_programs_on_base_pages(guard: &mut KernelSettingsGuard) -> Result<()> {
+    let enabled = enabled_file();
+    if read_setting(&enabled)? != "madvise" {
+        guard.set(&enabled, "madvise")?;
+    }
+    limit_khugepaged_and_enable_shrinker(guard, BloatThreshold::default().zero_pages())
 }
 
 /// Prevents khugepaged from filling again what recovery has taken back, without a change of the

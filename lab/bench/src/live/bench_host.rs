@@ -4,8 +4,8 @@ use super::Scale;
 use crate::error::{BenchError, BenchResult, bail, impossible};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{
-    KernelSettingsGuard, THP_DIR, enabled_file, limit_khugepaged_and_enable_shrinker, read_setting,
-    restore_leftover_settings,
+    KernelSettingsGuard, THP_DIR, enabled_file, restore_leftover_settings,
+    start_programs_on_base_pages,
 };
 use hawkeye_linux::probe;
 use hawkeye_linux::probe::mthp_sizes::{FirstTouchCosts, derive_first_touch_costs, try_mthp_sizes};
@@ -13,7 +13,6 @@ use hawkeye_linux::sample::counters::CounterEventCodes;
 use hawkeye_linux::sample::walk_costs;
 use hawkeye_linux::stop_signals::{StopSignals, WaitResult, unblock_signals_in_child};
 use hawkeye_linux::{ChosenKernelMethods, MachineLease};
-use hawkeye_policy::BloatThreshold;
 use hawkeye_workload::WorkloadProcess;
 use hawkeye_workload::core_set::CoreSet;
 use std::path::{Path, PathBuf};
@@ -50,15 +49,7 @@ impl BenchHost {
         if !lease.decision().can_manage {
             return Err(BenchError::Impossible(lease.decision().verdict.clone()));
         }
-        // Base pages must be possible: with `always` everything would be huge from the start.
-        let enabled = enabled_file();
-        if read_setting(&enabled)? != "madvise" {
-            lease.settings().set(&enabled, "madvise")?;
-        }
-        limit_khugepaged_and_enable_shrinker(
-            lease.settings(),
-            BloatThreshold::default().zero_pages(),
-        )?;
+        start_programs_on_base_pages(lease.settings())?;
         // Otherwise free memory would go back to the hypervisor after two seconds, and the
         // experiment would measure how it is obtained again.
         let reporting = Path::new(FREE_PAGE_REPORTING_ORDER);
