@@ -318,7 +318,18 @@ mod tests {
     /// Workers are counted over the whole process, so tests that start some take turns.
     fn alone() -> MutexGuard<'static, ()> {
         static TURN: Mutex<()> = Mutex::new(());
-        TURN.lock().unwrap_or_else(PoisonError::into_inner)
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        wait_until_no_worker();
+        turn
+    }
+
+    /// A joined thread is still listed for a moment.
+    fn wait_until_no_worker() {
+        let begun = Instant::now();
+        while workers() > 0 && begun.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(workers(), 0);
     }
 
     fn workers() -> usize {
@@ -364,11 +375,7 @@ mod tests {
             let begun = Instant::now();
             drop(pool);
             assert!(begun.elapsed() < Duration::from_secs(10));
-            // A joined thread is still listed for a moment.
-            while workers() > 0 && begun.elapsed() < Duration::from_secs(10) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            assert_eq!(workers(), 0);
+            wait_until_no_worker();
         }
         assert_eq!(Arc::strong_count(&process), 1, "no thread holds it");
     }
