@@ -302,7 +302,7 @@ impl PreparedSession {
     }
 }
 
-/// Costs of page walks for a manager whose programs should not wait for them.
+/// Costs of page walks where a program has to start, or to be managed, at once.
 fn costs_measured_meanwhile() -> Result<CurrentWalkCosts> {
     let mut measurer = Command::new(std::env::current_exe()?);
     measurer.arg("measure-page-walks");

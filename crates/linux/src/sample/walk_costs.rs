@@ -84,8 +84,8 @@ struct WalkCostMeasurement {
 
 impl CurrentWalkCosts {
     /// The costs that were measured since the machine started. If there are none, `measurer` is
-    /// started when costs are first used, and typical ones are used until it ends: a program should
-    /// not wait for that. It has to call [`measure_at_lowest_priority`].
+    /// started when costs are first used, and typical ones are used until it ends, so that programs
+    /// start at once. It has to call [`measure_at_lowest_priority`].
     pub fn load_or_measure_meanwhile(state_dir: &Path, measurer: Command) -> Result<Self> {
         let file = state_dir.join(FILE);
         if let Some(known) = load_known_costs(&file)? {
@@ -106,7 +106,7 @@ impl CurrentWalkCosts {
     /// The costs to use now.
     pub fn measured_or_typical(&mut self) -> &WalkCosts {
         if let Some(measurement) = &mut self.measurement {
-            if measurement.has_ended() {
+            if measurement.start_or_has_ended() {
                 if let Ok(Some(costs)) = read_costs_file(&measurement.file) {
                     self.costs = costs;
                 }
@@ -127,8 +127,8 @@ impl From<WalkCosts> for CurrentWalkCosts {
 }
 
 impl WalkCostMeasurement {
-    /// Starts it if need be; returns whether it has ended.
-    fn has_ended(&mut self) -> bool {
+    /// Starts it at the first call; returns whether it has ended, or cannot start.
+    fn start_or_has_ended(&mut self) -> bool {
         let under_way = match &mut self.running {
             Some(child) => child.try_wait().map(|status| status.is_none()),
             None => self.command.spawn().map(|child| {
@@ -201,7 +201,8 @@ fn measure_and_save_costs(file: &Path) -> Result<WalkCosts> {
         }
         measured => measured?,
     };
-    // Costs that cannot be kept are measured again; nothing else depends on them.
+    // Costs that cannot be kept are measured again. A manager that waits has them; one that reads
+    // the file goes on with typical ones.
     let kept = serde_json::to_vec(&costs).map_err(std::io::Error::other);
     if let Err(error) = kept.and_then(|text| own_files::replace_file_atomically(file, &text)) {
         tracing::debug!("{} cannot be written: {error}", file.display());
