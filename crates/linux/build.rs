@@ -15,13 +15,7 @@ fn main() {
         let source = format!("src/bpf/{program}.bpf.c");
         if let Err(error) = SkeletonBuilder::new()
             .source(&source)
-            .clang_args([
-                "-Isrc/bpf",
-                include.as_str(),
-                "-mcpu=v3",
-                "-Wall",
-                "-Werror",
-            ])
+            .clang_args(["-Isrc/bpf", include.as_str(), "-mcpu=v3", "-Wall", "-Werror"])
             .build_and_generate(out.join(format!("{program}.skel.rs")))
         {
             panic!(

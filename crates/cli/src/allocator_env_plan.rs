@@ -181,11 +181,7 @@ fn choose_env_variable(
         (Some(set), Some(separator)) => format!("{set}{separator}{}", switch.option),
         _ => switch.option.to_owned(),
     };
-    Ok(HugePageEnvVariable {
-        value,
-        requests: switch.requests,
-        name: switch.variable,
-    })
+    Ok(HugePageEnvVariable { value, requests: switch.requests, name: switch.variable })
 }
 
 /// What to set from the next start of a process's program on; nothing if it has just ended.
@@ -210,10 +206,8 @@ mod tests {
     use super::*;
     use ProgramAllocator::{Glibc, Go, Java, Jemalloc, Mimalloc, Php, Tcmalloc, Unknown};
 
-    const EMPTY_POOL: HugePageSources<'_> = HugePageSources {
-        thp_enabled: Some("madvise"),
-        hugetlb_pool: false,
-    };
+    const EMPTY_POOL: HugePageSources<'_> =
+        HugePageSources { thp_enabled: Some("madvise"), hugetlb_pool: false };
     const GLIBC: ProgramAllocator = Glibc { has_hugetlb: true };
 
     /// The variable to set as `NAME=VALUE`, or why there is none. `set` is one variable that the
@@ -224,9 +218,7 @@ mod tests {
             (user_set == name).then(|| value.to_owned())
         };
         let arguments: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
-        text(&env_plan_for_allocator(
-            allocator, variable, &arguments, EMPTY_POOL,
-        ))
+        text(&env_plan_for_allocator(allocator, variable, &arguments, EMPTY_POOL))
     }
 
     fn text(plan: &AllocatorEnvPlan) -> String {
@@ -239,12 +231,8 @@ mod tests {
 
     #[test]
     fn each_allocator_has_its_switch_or_a_reason() {
-        let jemalloc = Jemalloc {
-            variable: "_RJEM_MALLOC_CONF".into(),
-        };
-        let mimalloc = Mimalloc {
-            variable: "MIMALLOC_ALLOW_LARGE_OS_PAGES",
-        };
+        let jemalloc = Jemalloc { variable: "_RJEM_MALLOC_CONF".into() };
+        let mimalloc = Mimalloc { variable: "MIMALLOC_ALLOW_LARGE_OS_PAGES" };
         let java = Java { version: Some(17) };
         for (allocator, expected) in [
             (&GLIBC, "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"),
@@ -276,9 +264,7 @@ mod tests {
         assert_eq!(planned(&GLIBC, own, &[]), "GLIBC_TUNABLES is set already");
         let php = planned(&Php, "USE_ZEND_ALLOC_HUGE_PAGES=0", &[]);
         assert_eq!(php, "USE_ZEND_ALLOC_HUGE_PAGES is set already");
-        let jemalloc = Jemalloc {
-            variable: "MALLOC_CONF".into(),
-        };
+        let jemalloc = Jemalloc { variable: "MALLOC_CONF".into() };
         let own = planned(&jemalloc, "MALLOC_CONF=narenas:2,thp:never", &[]);
         assert_eq!(own, "MALLOC_CONF is set already");
         // That is about jemalloc's own data.
@@ -289,20 +275,14 @@ mod tests {
         let both = "JDK_JAVA_OPTIONS=-Xmx4g -XX:+UseTransparentHugePages";
         assert_eq!(heap, both);
         let decided = "its options decide on huge pages already";
-        assert_eq!(
-            planned(&java, "", &["-XX:-UseTransparentHugePages"]),
-            decided
-        );
+        assert_eq!(planned(&java, "", &["-XX:-UseTransparentHugePages"]), decided);
         let elsewhere = "JAVA_TOOL_OPTIONS=-XX:+UseLargePages";
         assert_eq!(planned(&java, elsewhere, &[]), decided);
     }
 
     #[test]
     fn the_hugetlb_pool_is_left_to_those_who_reserved_it() {
-        let machine = HugePageSources {
-            hugetlb_pool: true,
-            ..EMPTY_POOL
-        };
+        let machine = HugePageSources { hugetlb_pool: true, ..EMPTY_POOL };
         let planned = |allocator: &ProgramAllocator| {
             text(&env_plan_for_allocator(allocator, |_| None, &[], machine))
         };
@@ -318,15 +298,10 @@ mod tests {
 
     #[test]
     fn where_the_kernel_decides_nothing_is_set() {
-        for (setting, why) in [
-            (Some("always"), "every program"),
-            (Some("never"), "never"),
-            (None, "never"),
-        ] {
-            let machine = HugePageSources {
-                thp_enabled: setting,
-                ..EMPTY_POOL
-            };
+        for (setting, why) in
+            [(Some("always"), "every program"), (Some("never"), "never"), (None, "never")]
+        {
+            let machine = HugePageSources { thp_enabled: setting, ..EMPTY_POOL };
             let left = text(&env_plan_for_allocator(&GLIBC, |_| None, &[], machine));
             assert!(left.contains(why), "{left}");
         }

@@ -44,12 +44,7 @@ impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
         let shared = state.clone();
         let thread = thread::Builder::new().name(name.into());
         thread.spawn(move || drop(ended.send(write(waiting, &shared))))?;
-        Ok(Self {
-            state,
-            batches: Some(batches),
-            result,
-            reported_trouble: None,
-        })
+        Ok(Self { state, batches: Some(batches), result, reported_trouble: None })
     }
 
     /// Hands a batch over. Its entries are lost if too many batches wait.

@@ -110,11 +110,7 @@ pub struct PrezeroingSettings {
 
 impl Default for PrezeroingSettings {
     fn default() -> Self {
-        Self {
-            paced: true,
-            bounds: ZeroingRateBounds::default(),
-            idle_only: true,
-        }
+        Self { paced: true, bounds: ZeroingRateBounds::default(), idle_only: true }
     }
 }
 
@@ -142,10 +138,7 @@ impl Config {
     /// # Errors
     /// The file can't be read, or it has mistakes. All mistakes are reported, with line and key.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let failed = |source| ConfigError::Read {
-            path: path.to_owned(),
-            source,
-        };
+        let failed = |source| ConfigError::Read { path: path.to_owned(), source };
         let mut text = String::new();
         let file = File::open(path).map_err(failed)?;
         let mut file = file.take(LONGEST_FILE_BYTES + 1);
@@ -216,11 +209,7 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     Config {
         profile,
         policy,
-        policy_settings: PolicySettings {
-            average: settings.average,
-            ingens,
-            linux,
-        },
+        policy_settings: PolicySettings { average: settings.average, ingens, linux },
         settings,
         group_watermarks,
         selection,
@@ -282,8 +271,7 @@ fn read_watermarks(s: &mut ConfigTable<'_, '_>) -> Watermarks {
     let usual = Watermarks::default();
     let high = s.read_or_default("high_percent", usual.high_percent());
     let low = s.read_or_default("low_percent", usual.low_percent());
-    s.value_or_report(Watermarks::new(high, low))
-        .unwrap_or_default()
+    s.value_or_report(Watermarks::new(high, low)).unwrap_or_default()
 }
 
 fn read_ingens_settings(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
@@ -309,14 +297,8 @@ fn read_linux_settings(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> Linu
     if scan_sleep < Duration::from_millis(1) {
         s.report_invalid_value("scan_sleep", "at least \"1 ms\"");
     }
-    let own = PromotionPace::Khugepaged {
-        pages_to_scan,
-        scan_sleep,
-    };
-    LinuxSettings {
-        max_ptes_none,
-        pace: settings.rate.map_or(own, PromotionPace::PerSecond),
-    }
+    let own = PromotionPace::Khugepaged { pages_to_scan, scan_sleep };
+    LinuxSettings { max_ptes_none, pace: settings.rate.map_or(own, PromotionPace::PerSecond) }
 }
 
 fn read_process_selection(

@@ -125,10 +125,7 @@ pub fn command() -> clap::Command {
 /// Runs the command that the arguments name.
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
-    let messages = fmt::layer()
-        .with_writer(std::io::stderr)
-        .without_time()
-        .with_target(false);
+    let messages = fmt::layer().with_writer(std::io::stderr).without_time().with_target(false);
     tracing_subscriber::registry()
         .with(messages)
         .with(log_filter::filter_from_environment())
@@ -150,9 +147,9 @@ pub fn run() -> ExitCode {
         }
         Command::Advise(command) => command.execute(),
         Command::Restore => commands::restore::execute(),
-        Command::MeasurePageWalks => measure_at_lowest_priority(&state_dir())
-            .map(|()| ExitCode::SUCCESS)
-            .map_err(Into::into),
+        Command::MeasurePageWalks => {
+            measure_at_lowest_priority(&state_dir()).map(|()| ExitCode::SUCCESS).map_err(Into::into)
+        }
         Command::DemoProgram(program) => program.execute().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

@@ -26,9 +26,7 @@ pub fn filter_from_environment() -> Targets {
 
 /// The default: warnings, and the answer to a user's request to reload the configuration.
 fn default_filter() -> Targets {
-    Targets::new()
-        .with_default(USUAL)
-        .with_target(RELOAD_LOG_TARGET, LevelFilter::INFO)
+    Targets::new().with_default(USUAL).with_target(RELOAD_LOG_TARGET, LevelFilter::INFO)
 }
 
 fn parse_filter(text: &str) -> Result<Targets, String> {

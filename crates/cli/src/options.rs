@@ -273,14 +273,10 @@ mod tests {
         for bad in ["0", "-1", "nan", "1e400", "soon"] {
             assert!(parse_seconds(bad).is_err(), "{bad}");
         }
-        let (cpu, average) = (
-            checked_number_parser(CpuBudget::new),
-            checked_number_parser(CoverageAveraging::new),
-        );
-        let (rate, bloat) = (
-            checked_number_parser(RatePerSecond::new),
-            checked_number_parser(BloatThreshold::new),
-        );
+        let (cpu, average) =
+            (checked_number_parser(CpuBudget::new), checked_number_parser(CoverageAveraging::new));
+        let (rate, bloat) =
+            (checked_number_parser(RatePerSecond::new), checked_number_parser(BloatThreshold::new));
         let fill_threads = checked_number_parser(PrefaultThreadCount::new);
         assert!(cpu("0").is_err() && cpu("101").is_err() && cpu("2.5").is_ok());
         assert!(average("0").is_err() && average("1.1").is_err() && average("1").is_ok());

@@ -38,9 +38,7 @@ impl ProgramResourceMeter {
     pub fn new(pids: &[u32]) -> Self {
         let used = |pid: &u32| Some((*pid, process::cpu_time_and_faults(*pid).ok()?));
         let processes = pids.iter().filter_map(used);
-        Self {
-            processes: processes.map(|(pid, used)| (pid, (used, used))).collect(),
-        }
+        Self { processes: processes.map(|(pid, used)| (pid, (used, used))).collect() }
     }
 
     /// Reads the counters again. A process that has ended keeps its last ones.

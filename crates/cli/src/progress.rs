@@ -31,10 +31,7 @@ impl ManagerProgress {
             return;
         }
         self.next = now + Duration::from_secs(1);
-        let (latest, totals) = (
-            manager.journal().latest_footprint,
-            manager.journal().totals(),
-        );
+        let (latest, totals) = (manager.journal().latest_footprint, manager.journal().totals());
         let wait = manager.promotion_pacing().waits.current_wait(now);
         let held = match (manager.promotion_held_by(), wait) {
             (Some(hold), _) => format!("; promotion held: {hold}"),

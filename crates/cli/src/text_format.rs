@@ -34,11 +34,7 @@ pub fn format_duration(seconds: f64) -> String {
 
 /// A wait: tenths of a second below ten seconds, `0.3 s`.
 pub fn format_short_duration(seconds: f64) -> String {
-    if seconds < 10.0 {
-        format!("{seconds:.1} s")
-    } else {
-        format_duration(seconds)
-    }
+    if seconds < 10.0 { format!("{seconds:.1} s") } else { format_duration(seconds) }
 }
 
 /// Wraps a text at spaces into lines of at most `width` characters; all except the first line are

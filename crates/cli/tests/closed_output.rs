@@ -20,10 +20,7 @@ fn hawkeye_without_reader(words: &[&str]) -> Output {
 fn a_command_without_a_reader_ends_quietly() {
     let config = tempfile::NamedTempFile::new().expect("a temporary file");
     let path = config.path().to_str().expect("the path is UTF-8");
-    for words in [
-        &["daemon", "--check", "--config", path][..],
-        &["doctor", "--help"],
-    ] {
+    for words in [&["daemon", "--check", "--config", path][..], &["doctor", "--help"]] {
         let output = hawkeye_without_reader(words);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.is_empty(), "{words:?}: {said}");

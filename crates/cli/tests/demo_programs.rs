@@ -59,10 +59,7 @@ fn the_bloated_program_finds_its_memory_unchanged() {
 
 #[test]
 fn an_unknown_command_ends_the_demo_programs() {
-    for words in [
-        "reader --mib 2 --hot-mib 1 --hot-percent 50",
-        "bloated --mib 2 --used-pages 1",
-    ] {
+    for words in ["reader --mib 2 --hot-mib 1 --hot-percent 50", "bloated --mib 2 --used-pages 1"] {
         assert!(!run(words, &["jump"]).0);
     }
 }

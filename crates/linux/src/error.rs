@@ -131,11 +131,7 @@ impl LinuxError {
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| Self::File {
-            doing,
-            path,
-            source,
-        }
+        move |source| Self::File { doing, path, source }
     }
 
     /// Wraps the `errno` of a system call.
@@ -162,11 +158,9 @@ impl LinuxError {
         match (self.errno(), self) {
             (Some(Errno::ESRCH), _) | (_, Self::NoSuchProcess(_)) => MachineError::Gone(process),
             (_, Self::NotAnswering(_)) => MachineError::NotAnswering(process),
-            (Some(errno), Self::Call { call, .. }) => MachineError::Refused {
-                call,
-                process,
-                errno: to_policy_errno(errno),
-            },
+            (Some(errno), Self::Call { call, .. }) => {
+                MachineError::Refused { call, process, errno: to_policy_errno(errno) }
+            }
             (_, other) => MachineError::Other(other.to_string()),
         }
     }

@@ -18,11 +18,7 @@
 
 #![cfg_attr(
     not(test),
-    warn(
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_sign_loss
-    )
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
 )]
 
 mod bpf;

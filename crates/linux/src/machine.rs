@@ -233,9 +233,7 @@ impl LinuxMachine {
                 }
             }
         }
-        let eligible = self
-            .sampler
-            .is_region_still_eligible(member, region, &mut self.calls);
+        let eligible = self.sampler.is_region_still_eligible(member, region, &mut self.calls);
         if !eligible.map_err(|error| error.into_machine_error(process))? {
             return Ok(Some(PromotionResult::NotCandidate));
         }
@@ -288,16 +286,10 @@ impl Machine for LinuxMachine {
         let each = self.sampler.descriptors_per_process()
             + prefaulter.map_or(0, |_| Prefaulter::DESCRIPTORS);
         let updated =
-            self.members
-                .update(&mut self.target, &mut *self.sampler, each, now, deadline);
+            self.members.update(&mut self.target, &mut *self.sampler, each, now, deadline);
         let started = self.members.take_warm_started_processes();
         if let Some(recorder) = &mut self.profile_recorder {
-            let sizes = || {
-                self.sizing
-                    .observed_page_sizes(now)
-                    .unwrap_or_default()
-                    .sizes
-            };
+            let sizes = || self.sizing.observed_page_sizes(now).unwrap_or_default().sizes;
             recorder.update_managed_processes(self.members.processes_in_join_order(), now, sizes);
         }
         if let Some(prefaulter) = &self.prefaulter {
@@ -308,8 +300,7 @@ impl Machine for LinuxMachine {
             );
         }
         let members = &self.members;
-        self.sizing
-            .retain_processes(|process| members.get(process).is_some());
+        self.sizing.retain_processes(|process| members.get(process).is_some());
         updated.map(|()| self.members.processes_in_join_order().to_vec())
     }
 
@@ -317,9 +308,7 @@ impl Machine for LinuxMachine {
         let now = self.now();
         Ok(MemoryState {
             machine: self.read_memory_use(&MemoryScope::Machine)?,
-            groups: self
-                .groups
-                .read_limited_cgroups(now, self.members.processes_in_join_order()),
+            groups: self.groups.read_limited_cgroups(now, self.members.processes_in_join_order()),
             pressure_percent: system_memory::memory_pressure_percent(),
             fmfi: fragmentation::fmfi(),
         })
@@ -329,12 +318,11 @@ impl Machine for LinuxMachine {
         match scope {
             MemoryScope::Machine => system_memory::machine_memory_use()
                 .map_err(|error| MachineError::Other(error.to_string())),
-            MemoryScope::Group(path) => self
-                .groups
-                .memory_use_of_cgroup(Path::new(path))
-                .ok_or_else(|| {
+            MemoryScope::Group(path) => {
+                self.groups.memory_use_of_cgroup(Path::new(path)).ok_or_else(|| {
                     MachineError::Other(format!("cgroup {path} no longer has a memory limit"))
-                }),
+                })
+            }
         }
     }
 
@@ -357,19 +345,11 @@ impl Machine for LinuxMachine {
             if outcome.is_ok() {
                 self.update_profile(process, |seen| seen.promoted += 1);
             }
-            ended.push(TimedOutPromotionResult {
-                process,
-                region,
-                outcome,
-                took,
-            });
+            ended.push(TimedOutPromotionResult { process, region, outcome, took });
         }
         let waiting = self.calls.unresponsive_processes();
         let waiting = waiting.filter(|found| found.waited >= NOT_ANSWERING_AFTER);
-        TimedOutCallResults {
-            ended,
-            waiting: waiting.collect(),
-        }
+        TimedOutCallResults { ended, waiting: waiting.collect() }
     }
 
     fn page_properties(&self) -> MachinePageProperties {
@@ -441,13 +421,9 @@ impl Machine for LinuxMachine {
     ) -> CallResult<ZeroScanResult> {
         let member = self.members.get_mut(process)?;
         let begun = Instant::now();
-        let found = self
-            .sampler
-            .count_zero_pages(member, region, enough, &mut self.calls);
+        let found = self.sampler.count_zero_pages(member, region, enough, &mut self.calls);
         let took = begun.elapsed();
-        let zero_pages = found
-            .map_err(|error| error.into_machine_error(process))?
-            .unwrap_or(0);
+        let zero_pages = found.map_err(|error| error.into_machine_error(process))?.unwrap_or(0);
         Ok(ZeroScanResult { zero_pages, took })
     }
 
@@ -458,18 +434,12 @@ impl Machine for LinuxMachine {
     ) -> CallResult<RecoveryResult> {
         let member = self.members.get_mut(process)?;
         let failed = |error: LinuxError| error.into_machine_error(process);
-        let refused = |call, errno| MachineError::Refused {
-            call,
-            process,
-            errno,
-        };
+        let refused = |call, errno| MachineError::Refused { call, process, errno };
         let begun = Instant::now();
         let mut longest_call = Duration::ZERO;
         let mut tries = 0;
         let left = loop {
-            let eligible = self
-                .sampler
-                .is_region_still_eligible(member, region, &mut self.calls);
+            let eligible = self.sampler.is_region_still_eligible(member, region, &mut self.calls);
             if !eligible.map_err(failed)? {
                 let call = "splitting a huge page that is no longer eligible";
                 return Err(refused(call, Errno::EPERM));
@@ -506,9 +476,8 @@ impl Machine for LinuxMachine {
         process: ProcessId,
         until: Duration,
     ) -> PartialCallResult<ProcessFootprint> {
-        let counted = self.run_sampler_slice(process, until, |sampler, slice| {
-            sampler.count_huge_bytes(slice)
-        })?;
+        let counted = self
+            .run_sampler_slice(process, until, |sampler, slice| sampler.count_huge_bytes(slice))?;
         let huge_bytes = match counted {
             SliceProgress::Done(bytes) => bytes,
             SliceProgress::Unfinished(wait) => return Ok(SliceProgress::Unfinished(wait)),
@@ -521,10 +490,7 @@ impl Machine for LinuxMachine {
         self.update_profile(process, |seen| {
             seen.resident_bytes = seen.resident_bytes.max(rss_bytes);
         });
-        Ok(SliceProgress::Done(ProcessFootprint {
-            rss_bytes,
-            huge_bytes,
-        }))
+        Ok(SliceProgress::Done(ProcessFootprint { rss_bytes, huge_bytes }))
     }
 
     fn management_costs(&self) -> ManagementCosts {
@@ -545,18 +511,14 @@ impl Sampling for LinuxMachine {
         needs: SampleKinds,
         until: Duration,
     ) -> PartialCallResult<()> {
-        self.run_sampler_slice(process, until, |sampler, slice| {
-            match slice.member.terms.promotes {
-                true => sampler.start_window(slice, needs),
-                false => Ok(SliceProgress::Done(())),
-            }
+        self.run_sampler_slice(process, until, |sampler, slice| match slice.member.terms.promotes {
+            true => sampler.start_window(slice, needs),
+            false => Ok(SliceProgress::Done(())),
         })
     }
 
     fn probe(&mut self, process: ProcessId, until: Duration) -> CallResult<Option<Duration>> {
-        self.run_sampler_slice(process, until, |sampler, slice| {
-            sampler.continue_probing(slice)
-        })
+        self.run_sampler_slice(process, until, |sampler, slice| sampler.continue_probing(slice))
     }
 
     fn sample(&mut self, process: ProcessId, until: Duration) -> PartialCallResult<ProcessSample> {
@@ -572,14 +534,11 @@ impl Sampling for LinuxMachine {
             // Recovery needs its huge pages.
             sample.regions.retain(RegionSample::is_huge);
         }
-        self.sizing
-            .add_page_sizes_to_sample(&mut sample, &member.eligible);
+        self.sizing.add_page_sizes_to_sample(&mut sample, &member.eligible);
         if let Some(recorder) = &mut self.profile_recorder {
             recorder.record_sample(&sample);
         }
-        self.peak_excluded_bytes = self
-            .peak_excluded_bytes
-            .max(self.members.nohugepage_bytes());
+        self.peak_excluded_bytes = self.peak_excluded_bytes.max(self.members.nohugepage_bytes());
         Ok(SliceProgress::Done(sample))
     }
 
@@ -588,9 +547,7 @@ impl Sampling for LinuxMachine {
         process: ProcessId,
         until: Duration,
     ) -> PartialCallResult<Vec<RegionSample>> {
-        self.run_sampler_slice(process, until, |sampler, slice| {
-            sampler.list_huge_pages(slice)
-        })
+        self.run_sampler_slice(process, until, |sampler, slice| sampler.list_huge_pages(slice))
     }
 
     fn abandon_window(&mut self) {
@@ -617,9 +574,7 @@ impl HugePageReserve for LinuxMachine {
             // be left there without it.
             Some(room_bytes) if target.pages > 0 => {
                 let room = u32_from_f64((room_bytes / HUGE_PAGE_BYTES) as f64);
-                target
-                    .pages
-                    .min(RESERVE.state().held.saturating_add(room) / 4)
+                target.pages.min(RESERVE.state().held.saturating_add(room) / 4)
             }
             _ => target.pages,
         };

@@ -35,11 +35,7 @@ impl MachineLease {
             ProbeExtent::ForManaging,
             None,
         )?)?;
-        Ok(Self {
-            settings,
-            _instance: instance,
-            decision,
-        })
+        Ok(Self { settings, _instance: instance, decision })
     }
 
     /// The methods that the probe chose.

@@ -152,10 +152,7 @@ pub fn read_page_size_setting(thp: &Path, order: PageOrder) -> Option<PageSizeSe
 /// The states of all sizes.
 pub fn read_page_size_settings(thp: &Path) -> Vec<PageSizeSetting> {
     let orders = available_mthp_sizes(thp);
-    orders
-        .iter()
-        .filter_map(|order| read_page_size_setting(thp, order))
-        .collect()
+    orders.iter().filter_map(|order| read_page_size_setting(thp, order)).collect()
 }
 
 /// Sizes below that of a huge page.

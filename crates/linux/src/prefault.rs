@@ -150,10 +150,7 @@ impl Prefaulter {
             })
             .map_err(|error| LinuxError::Bpf(format!("starting the filler's thread: {error}")))?;
         let thread = Some(thread);
-        Ok(StartingPrefaulter {
-            thread: PrefaultThread { shared, thread },
-            watchlists: told,
-        })
+        Ok(StartingPrefaulter { thread: PrefaultThread { shared, thread }, watchlists: told })
     }
 
     /// Follows a process from now on. Nothing may be filled for it until
@@ -174,20 +171,12 @@ impl Prefaulter {
 
     /// The followed processes.
     pub fn followed_processes(&self) -> Vec<ProcessId> {
-        self.thread
-            .shared
-            .lock_followed_processes()
-            .keys()
-            .copied()
-            .collect()
+        self.thread.shared.lock_followed_processes().keys().copied().collect()
     }
 
     fn unfollow_process(&self, process: ProcessId) {
         self.watchlist.remove_process(process.pid);
-        self.thread
-            .shared
-            .lock_followed_processes()
-            .remove(&process);
+        self.thread.shared.lock_followed_processes().remove(&process);
     }
 
     /// Follows the processes that are managed now, may have huge pages, and have rules that allow
@@ -232,12 +221,7 @@ impl Prefaulter {
 
     /// Sets how many bytes may be filled ahead of a process from now on.
     pub fn set_prefault_room(&self, process: ProcessId, room_bytes: u64) {
-        if let Some(followed) = self
-            .thread
-            .shared
-            .lock_followed_processes()
-            .get_mut(&process)
-        {
+        if let Some(followed) = self.thread.shared.lock_followed_processes().get_mut(&process) {
             followed.room_regions = room_bytes / HUGE_PAGE_BYTES;
         }
     }

@@ -63,10 +63,7 @@ impl TestCosts {
         let invalid = |why| io::Error::new(io::ErrorKind::InvalidData, why);
         fs::read_to_string(path)
             .and_then(|text| Self::parse(&text).map_err(invalid))
-            .map_err(LinuxError::wrap_io_error(
-                "reading the test's costs from",
-                path,
-            ))
+            .map_err(LinuxError::wrap_io_error("reading the test's costs from", path))
     }
 }
 
@@ -106,16 +103,11 @@ pub(crate) fn configured_fill_cost() -> Option<Duration> {
 /// How long a promotion took: `took`, or the cost that a test sets. In the second case this uses
 /// that much CPU time before it returns. `served`: the reserve gave the huge page.
 pub(crate) fn spend_promotion_cost(took: Duration, served: bool) -> Duration {
-    let given = configured_test_costs()
-        .ok()
-        .flatten()
-        .and_then(|costs| costs.promotion_us);
+    let given = configured_test_costs().ok().flatten().and_then(|costs| costs.promotion_us);
     let Some(ready) = given.map(Duration::from_micros) else {
         return took;
     };
-    let fill = configured_fill_cost()
-        .filter(|_| !served)
-        .unwrap_or_default();
+    let fill = configured_fill_cost().filter(|_| !served).unwrap_or_default();
     let cost = ready + fill;
     // Budgets count CPU time too. On a busy machine, that can be any share of the time that passes.
     let before = calling_thread_cpu_time();

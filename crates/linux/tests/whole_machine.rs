@@ -61,10 +61,7 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     assert!(member(&mut machine, std::process::id()).is_none());
     drop(own);
 
-    let heavy = ProcessSettings {
-        weight: 3.0,
-        ..ProcessSettings::default()
-    };
+    let heavy = ProcessSettings { weight: 3.0, ..ProcessSettings::default() };
     let same = under(&mut machine, RuleAction::Include(heavy), large.pid()).expect("it stays");
     assert_eq!(same.terms.weight, 3.0);
     let sampled = sample(&mut machine, same.process).unwrap();
@@ -72,20 +69,14 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     let first = sampled.regions.first().expect("it has memory").region;
 
     let guarded = ProcessSettings::default().with_profile(BehaviourProfile::Guard);
-    machine.set_rules(
-        workloads(RuleAction::Include(guarded)),
-        ProcessSelectionSettings::default(),
-    );
+    machine.set_rules(workloads(RuleAction::Include(guarded)), ProcessSelectionSettings::default());
     let sampled = sample(&mut machine, same.process).unwrap();
     assert_eq!((sampled.terms.promotes, sampled.regions.len()), (false, 0));
     let refused = machine.promote(same.process, first, PageOrder::HUGE, 512);
     assert_eq!(refused, Ok(PromotionResult::NotCandidate));
 
     assert!(under(&mut machine, RuleAction::Exclude, large.pid()).is_none());
-    assert!(
-        under(&mut machine, usual, large.pid()).is_some(),
-        "and back"
-    );
+    assert!(under(&mut machine, usual, large.pid()).is_some(), "and back");
 
     let process = same.process;
     drop(large);
@@ -130,18 +121,12 @@ fn at_most_max_processes_are_managed() {
     for pid in [larger.pid(), large.pid()] {
         wait_joined(&mut machine, usual, pid);
     }
-    machine.set_rules(
-        workloads(RuleAction::Exclude),
-        ProcessSelectionSettings::default(),
-    );
+    machine.set_rules(workloads(RuleAction::Exclude), ProcessSelectionSettings::default());
     assert!(managed_processes(&mut machine).is_empty());
     let usual = ProcessSelectionSettings::default();
     let one =
         ProcessSelectionSettings::new(usual.min_bytes_to_join(), usual.scan_interval(), 1).unwrap();
-    machine.set_rules(
-        workloads(RuleAction::Include(ProcessSettings::default())),
-        one,
-    );
+    machine.set_rules(workloads(RuleAction::Include(ProcessSettings::default())), one);
     assert_eq!(managed_processes(&mut machine).len(), 1);
     let pids = [larger.pid(), large.pid()];
     let mut found = managed_processes(&mut machine).into_iter();

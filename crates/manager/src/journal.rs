@@ -178,10 +178,7 @@ impl Journal {
         const APART_S: f64 = 0.9;
         self.latest_footprint = point;
         self.peak_rss_bytes = self.peak_rss_bytes.max(point.rss_bytes);
-        if self
-            .footprint_at_s
-            .is_some_and(|last| point.at_s < last + APART_S)
-        {
+        if self.footprint_at_s.is_some_and(|last| point.at_s < last + APART_S) {
             return;
         }
         self.footprint_at_s = Some(point.at_s);
@@ -208,9 +205,7 @@ impl Journal {
     /// kept.
     pub fn entries_after_count(&self, seen: u64) -> impl Iterator<Item = &JournalEntry> {
         let new = usize_from_u64(self.written_entries.saturating_sub(seen));
-        self.entries
-            .iter()
-            .skip(self.entries.len().saturating_sub(new))
+        self.entries.iter().skip(self.entries.len().saturating_sub(new))
     }
 
     /// Promotion and recovery rates over the last [`PromotionAndRecoveryRates::OVER`], in total and
@@ -218,10 +213,7 @@ impl Journal {
     pub fn recent_rates(
         &self,
         now: Duration,
-    ) -> (
-        PromotionAndRecoveryRates,
-        HashMap<ProcessId, PromotionAndRecoveryRates>,
-    ) {
+    ) -> (PromotionAndRecoveryRates, HashMap<ProcessId, PromotionAndRecoveryRates>) {
         let then = now.saturating_sub(PromotionAndRecoveryRates::OVER);
         let mut all = PromotionAndRecoveryRates::default();
         let mut each: HashMap<ProcessId, PromotionAndRecoveryRates> = HashMap::new();
@@ -294,10 +286,7 @@ mod tests {
     fn footprints_stay_bounded_and_cover_the_whole_time() {
         let mut journal = Journal::default();
         for second in 0..100_000u64 {
-            journal.add_footprint(FootprintAtTime {
-                at_s: second as f64,
-                ..Default::default()
-            });
+            journal.add_footprint(FootprintAtTime { at_s: second as f64, ..Default::default() });
         }
         let kept = &journal.footprints;
         assert!(kept.len() <= MAX_FOOTPRINTS);
@@ -315,14 +304,9 @@ mod tests {
         assert_eq!(journal.entries().count(), MAX_ENTRIES);
         let oldest = journal.entries().next().map(|entry| entry.at);
         assert_eq!(oldest, Some(Duration::from_secs(10)));
-        assert_eq!(
-            journal.entries_after_count(journal.written_entries).count(),
-            0
-        );
-        let last: Vec<_> = journal
-            .entries_after_count(journal.written_entries - 2)
-            .map(|e| e.at)
-            .collect();
+        assert_eq!(journal.entries_after_count(journal.written_entries).count(), 0);
+        let last: Vec<_> =
+            journal.entries_after_count(journal.written_entries - 2).map(|e| e.at).collect();
         let end = MAX_ENTRIES as u64 + 10;
         assert_eq!(last, [end - 2, end - 1].map(Duration::from_secs));
         assert_eq!(
@@ -337,16 +321,10 @@ mod tests {
         let mut journal = Journal::default();
         for (second, pid) in [(5, 1), (6, 2), (7, 1)] {
             let at = Duration::from_secs(second);
-            journal.record(
-                at,
-                promoted_event(process_with_pid(pid), region_at_index(0), 0),
-            );
+            journal.record(at, promoted_event(process_with_pid(pid), region_at_index(0), 0));
         }
         assert_eq!(journal.first_promotion, Some(Duration::from_secs(5)));
-        let one = journal
-            .process_totals(process_with_pid(1))
-            .cloned()
-            .unwrap_or_default();
+        let one = journal.process_totals(process_with_pid(1)).cloned().unwrap_or_default();
         assert_eq!(one.promoted, 2);
         assert_eq!(one.last_reason, Some(Reason::new("a test")));
         journal.retain_processes(|it| it == process_with_pid(2));
@@ -368,25 +346,12 @@ mod tests {
 
     #[test]
     fn the_last_ten_seconds_count() {
-        let at = |second, event| JournalEntry {
-            at: Duration::from_secs(second),
-            event,
-        };
-        let promoted = |second, pid| {
-            at(
-                second,
-                promoted_event(process_with_pid(pid), region_at_index(0), 0),
-            )
-        };
-        let recovered = at(
-            99,
-            recovered_event(process_with_pid(2), region_at_index(0), 1000),
-        );
+        let at = |second, event| JournalEntry { at: Duration::from_secs(second), event };
+        let promoted =
+            |second, pid| at(second, promoted_event(process_with_pid(pid), region_at_index(0), 0));
+        let recovered = at(99, recovered_event(process_with_pid(2), region_at_index(0), 1000));
         let rates = |entries: Vec<JournalEntry>, second| {
-            let journal = Journal {
-                entries: entries.into(),
-                ..Journal::default()
-            };
+            let journal = Journal { entries: entries.into(), ..Journal::default() };
             journal.recent_rates(Duration::from_secs(second))
         };
         let entries = vec![promoted(89, 1), promoted(90, 1), promoted(95, 2), recovered];

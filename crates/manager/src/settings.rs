@@ -99,12 +99,7 @@ impl Settings {
 
     /// Settings of khugepaged's order. A rate that the user sets replaces its own pace.
     pub fn linux_policy_settings(&self) -> LinuxSettings {
-        let pace = self
-            .rate
-            .map_or(LinuxSettings::default().pace, PromotionPace::PerSecond);
-        LinuxSettings {
-            pace,
-            ..LinuxSettings::default()
-        }
+        let pace = self.rate.map_or(LinuxSettings::default().pace, PromotionPace::PerSecond);
+        LinuxSettings { pace, ..LinuxSettings::default() }
     }
 }

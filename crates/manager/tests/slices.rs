@@ -100,9 +100,7 @@ fn a_thousand_processes_that_join_at_once_hold_no_look_up() {
 #[test]
 fn a_window_in_which_nobody_answered_is_made_up_for() {
     let mut manager = managing(1, 2 * MS);
-    manager
-        .machine_mut()
-        .schedule_change(seconds(0.0), ScriptedChange::LateSamples(1));
+    manager.machine_mut().schedule_change(seconds(0.0), ScriptedChange::LateSamples(1));
     // Long before the period of 5 s is over.
     while manager.machine().now() < seconds(2.0) {
         manager.run_due_work_and_wait();

@@ -70,10 +70,7 @@ pub struct AccessMap {
 impl AccessMap {
     /// An empty map that averages with `average`.
     pub fn new(average: CoverageAveraging) -> Self {
-        Self {
-            average,
-            ..Self::default()
-        }
+        Self { average, ..Self::default() }
     }
 
     /// Takes in one sample of the whole process. Regions that are huge or missing from it are
@@ -88,9 +85,8 @@ impl AccessMap {
                 continue;
             };
             let before = known.remove(&region);
-            let average = self
-                .average
-                .average_after_window(before.map(|e| e.average), sample.accessed);
+            let average =
+                self.average.average_after_window(before.map(|e| e.average), sample.accessed);
             let coverage = CoverageAveraging::round_to_pages(average);
             let bucket = (coverage > 0).then(|| bucket_of_coverage(coverage));
             let mut entry = MapEntry {
@@ -133,17 +129,13 @@ impl AccessMap {
 
     /// The highest bucket in which a region waits (0-9).
     pub fn highest_bucket(&self) -> Option<u8> {
-        (0..BUCKET_COUNT)
-            .rev()
-            .find(|b| self.count_waiting_in_bucket(*b) > 0)
+        (0..BUCKET_COUNT).rev().find(|b| self.count_waiting_in_bucket(*b) > 0)
     }
 
     /// Takes the head of the highest bucket in which a region waits. The region waits again only
     /// after a sample that still shows it.
     pub fn pop_from_highest_bucket(&mut self) -> Option<WaitingMapRegion> {
-        let taken = self
-            .waiting_regions_in_bucket(self.highest_bucket()?)
-            .next()?;
+        let taken = self.waiting_regions_in_bucket(self.highest_bucket()?).next()?;
         let entry = self.entries.get_mut(&taken.region)?;
         entry.waiting = false;
         self.buckets[usize::from(taken.bucket)].remove(&entry.position);

@@ -53,10 +53,7 @@ mod tests {
                 policies::make_policy_by_name(profile.policy_name(), &PolicySettings::default());
             let kinds = policy.expect("an existing policy").sample_kinds();
             assert_eq!(kinds.includes_overhead(), profile.promotes(), "{profile}");
-            assert!(
-                profile.promotes() || !profile.wants_huge_first_touch(),
-                "{profile}"
-            );
+            assert!(profile.promotes() || !profile.wants_huge_first_touch(), "{profile}");
         }
     }
 }

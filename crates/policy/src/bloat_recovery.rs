@@ -60,13 +60,7 @@ struct BloatSplitReason {
 
 impl fmt::Display for BloatSplitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            zero_pages,
-            threshold,
-            used_percent,
-            start_percent,
-            growth_bytes_per_s,
-        } = self;
+        let Self { zero_pages, threshold, used_percent, start_percent, growth_bytes_per_s } = self;
         write!(
             f,
             "{zero_pages} zero base pages (threshold {threshold}) with {used_percent:.0} % of memory in use, growing by {} MB/s (recovery starts at {start_percent:.0} %)",
@@ -91,17 +85,13 @@ pub struct RecoveryPlanner {
 impl RecoveryPlanner {
     /// A planner with this threshold that knows no huge page yet.
     pub fn new(threshold: BloatThreshold) -> Self {
-        Self {
-            threshold,
-            owners: ProcessStates::default(),
-        }
+        Self { threshold, owners: ProcessStates::default() }
     }
 
     /// Takes in one round of samples: which huge pages exist, and which were accessed. Processes
     /// and huge pages that are missing from it are forgotten.
     pub fn observe(&mut self, observation: &Observation) {
-        self.owners
-            .observe(observation, ZeroScanQueue::from_sample_and_previous);
+        self.owners.observe(observation, ZeroScanQueue::from_sample_and_previous);
     }
 
     /// Sets the share of its cycles that a process spends in page walks, in per cent (0-100).
@@ -116,12 +106,7 @@ impl RecoveryPlanner {
     pub fn apply_event(&mut self, event: &Event) {
         match *event {
             // Smaller pages are no bloat to split, and larger ones were huge before.
-            Event::Promoted {
-                process,
-                region,
-                order: PageOrder::HUGE,
-                ..
-            } => {
+            Event::Promoted { process, region, order: PageOrder::HUGE, .. } => {
                 // It counts as accessed, because that is why it was promoted.
                 if let Some(owner) = self.owners.get_mut(process) {
                     owner.add_or_update_page(region, true);
@@ -133,10 +118,7 @@ impl RecoveryPlanner {
             }
             // A page that the kernel did not split is held elsewhere for a short time. It does not
             // rest like a page that is not worth a split, but waits for the next listing.
-            Event::Recovered {
-                process, region, ..
-            }
-            | Event::NotSplit { process, region } => {
+            Event::Recovered { process, region, .. } | Event::NotSplit { process, region } => {
                 if let Some(owner) = self.owners.get_mut(process) {
                     owner.remove_page(region);
                 }

@@ -46,11 +46,7 @@ impl CallBatchBackoff {
     /// Takes in how long a call took; returns whether the batch goes on.
     pub fn record_call_duration(&mut self, took: Duration) -> BatchDecision {
         self.longest = self.longest.max(Some(took));
-        if took > TOO_LONG {
-            BatchDecision::StopBatch
-        } else {
-            BatchDecision::Continue
-        }
+        if took > TOO_LONG { BatchDecision::StopBatch } else { BatchDecision::Continue }
     }
 
     /// A call failed because memory is short.

@@ -17,10 +17,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
-#[expect(
-    missing_docs,
-    reason = "processes, regions, reasons and errors need no words"
-)]
+#[expect(missing_docs, reason = "processes, regions, reasons and errors need no words")]
 pub enum Event {
     /// A process was sampled.
     Sampled {
@@ -61,10 +58,7 @@ pub enum Event {
         again_soon: bool,
     },
     /// A candidate was passed over because its process has freed some of it.
-    Freed {
-        process: ProcessId,
-        region: RegionAddr,
-    },
+    Freed { process: ProcessId, region: RegionAddr },
     /// A candidate was passed over because other processes also map too many of its pages.
     Shared {
         process: ProcessId,
@@ -80,10 +74,7 @@ pub enum Event {
         zero_pages: u16,
     },
     /// The kernel refused to split a huge page.
-    NotSplit {
-        process: ProcessId,
-        region: RegionAddr,
-    },
+    NotSplit { process: ProcessId, region: RegionAddr },
     /// The kernel refused a call other than a promotion.
     CallRefused { errno: Errno },
     /// The memory of a process was measured.
@@ -218,12 +209,7 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |took: &Duration| took.as_secs_f64() * 1e3;
         match self {
-            Self::Sampled {
-                regions,
-                huge,
-                accessed_pages,
-                ..
-            } => write!(
+            Self::Sampled { regions, huge, accessed_pages, .. } => write!(
                 f,
                 "sampled: {regions} regions, {huge} huge, {accessed_pages} base pages accessed"
             ),
@@ -237,22 +223,12 @@ impl fmt::Display for Event {
                 f,
                 "not promoted: other processes share {pages} of its base pages, which a promotion would copy"
             ),
-            Self::Recovered {
-                reason,
-                bytes,
-                took,
-                ..
-            } => write!(
-                f,
-                "split, {} KiB recovered in {:.1} ms: {reason}",
-                bytes >> 10,
-                ms(took)
-            ),
-            Self::FaultSizes {
-                orders,
-                reason: Some(reason),
-                ..
-            } => write!(f, "page sizes at first touches: {orders}: {reason}"),
+            Self::Recovered { reason, bytes, took, .. } => {
+                write!(f, "split, {} KiB recovered in {:.1} ms: {reason}", bytes >> 10, ms(took))
+            }
+            Self::FaultSizes { orders, reason: Some(reason), .. } => {
+                write!(f, "page sizes at first touches: {orders}: {reason}")
+            }
             Self::FaultSizes { orders, .. } => write!(f, "page sizes at first touches: {orders}"),
             Self::Held { hold: Some(hold) } => write!(f, "promotion held: {hold}"),
             Self::Held { hold: None } => f.write_str("promotion resumed"),
@@ -260,19 +236,14 @@ impl fmt::Display for Event {
                 f,
                 "does not answer: {call} waits for a lock that the process holds; left alone until it answers"
             ),
-            Self::Answering { waited, .. } => write!(
-                f,
-                "answers again after {:.1} s, or has ended",
-                waited.as_secs_f64()
-            ),
+            Self::Answering { waited, .. } => {
+                write!(f, "answers again after {:.1} s, or has ended", waited.as_secs_f64())
+            }
             Self::Paused => f.write_str("paused"),
             Self::Resumed => f.write_str("resumed"),
             Self::Reloaded { refused: None } => f.write_str("configuration reloaded"),
             Self::Reloaded { refused: Some(why) } => {
-                write!(
-                    f,
-                    "new configuration rejected, the old one stays in force: {why}"
-                )
+                write!(f, "new configuration rejected, the old one stays in force: {why}")
             }
             Self::Trouble { message } => f.write_str(message),
             // The journal counts these and does not show them.

@@ -80,10 +80,7 @@ mod tests {
             region.order = PageOrder::HUGE;
         }
         assert_eq!(gain_percent_if_all_huge(&huge, |_| true), Some(0.0));
-        let unknown = ProcessSample {
-            overhead: None,
-            ..sample(&[5])
-        };
+        let unknown = ProcessSample { overhead: None, ..sample(&[5]) };
         assert_eq!(gain_percent_if_all_huge(&unknown, |_| true), None);
     }
 }

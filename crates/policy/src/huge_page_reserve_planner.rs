@@ -332,18 +332,12 @@ mod tests {
     fn a_shortage_empties_it_at_once_and_for_a_while() {
         let mut planner = planner();
         assert_eq!(pages(&mut planner, 0, filled(1, 1, 4600)), 128);
-        let blocked = ReserveInput {
-            blocked: true,
-            ..input(100, filled(100, 100, 4600))
-        };
+        let blocked = ReserveInput { blocked: true, ..input(100, filled(100, 100, 4600)) };
         assert_eq!(planner.decide_target(&blocked).pages, 0);
         planner.record_demand(at(10_000));
         assert_eq!(pages(&mut planner, 10_000, filled(0, 100, 4600)), 0);
         assert_eq!(pages(&mut planner, 10_100, filled(0, 100, 4600)), 128);
-        let failed = ReserveState {
-            failed: 1,
-            ..filled(0, 100, 4600)
-        };
+        let failed = ReserveState { failed: 1, ..filled(0, 100, 4600) };
         // What it holds is needed most then.
         let kept = planner.decide_target(&input(10_200, failed));
         assert_eq!((kept.pages, kept.fill), (128, false));

@@ -27,11 +27,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
-    warn(
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_sign_loss
-    )
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
 )]
 
 pub mod access_map;

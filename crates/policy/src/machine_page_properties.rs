@@ -69,10 +69,7 @@ mod tests {
         assert_eq!(by(5), Some(PageOrder::CONTIGUOUS));
         assert_eq!(by(18), Some(PageOrder::HUGE));
         let intel = MachinePageProperties::default();
-        assert_eq!(
-            intel.tlb_entry_order(PageOrder::CONTIGUOUS),
-            PageOrder::BASE
-        );
+        assert_eq!(intel.tlb_entry_order(PageOrder::CONTIGUOUS), PageOrder::BASE);
     }
 
     #[test]

@@ -38,9 +38,7 @@ impl ManagementSlotCandidate {
         let by_importance = other.importance().total_cmp(&self.importance());
         let by_slot = other.managed.cmp(&self.managed);
         let age = |it: &Self| (it.process.start_ticks, it.process.pid);
-        by_importance
-            .then(by_slot)
-            .then_with(|| age(self).cmp(&age(other)))
+        by_importance.then(by_slot).then_with(|| age(self).cmp(&age(other)))
     }
 }
 
@@ -126,8 +124,7 @@ impl CpuUseAverages {
             None => cores(used, age),
         };
         let at = now;
-        self.0
-            .insert(process, ProcessCpuAverage { at, used, cores });
+        self.0.insert(process, ProcessCpuAverage { at, used, cores });
         cores
     }
 
@@ -152,10 +149,7 @@ mod tests {
         managed: bool,
     ) -> ManagementSlotCandidate {
         ManagementSlotCandidate {
-            process: ProcessId {
-                pid,
-                start_ticks: u64::from(pid),
-            },
+            process: ProcessId { pid, start_ticks: u64::from(pid) },
             user,
             own_bytes: mib * MIB,
             cores,
@@ -169,9 +163,8 @@ mod tests {
 
     #[test]
     fn a_database_displaces_one_of_a_thousand_idle_forks() {
-        let mut all: Vec<ManagementSlotCandidate> = (1..=1000)
-            .map(|pid| contender(pid, 65_534, 1, 0.0, true))
-            .collect();
+        let mut all: Vec<ManagementSlotCandidate> =
+            (1..=1000).map(|pid| contender(pid, 65_534, 1, 0.0, true)).collect();
         all.push(contender(5000, 106, 4096, 0.2, false));
         let chosen = pids(&choose_managed_processes(&all, 1000));
         assert_eq!(chosen.len(), 1000);
@@ -184,22 +177,13 @@ mod tests {
     fn a_little_more_is_not_enough_to_displace_and_half_as_much_again_is() {
         let managed = contender(1, 0, 100, 0.0, true);
         let rival = |mib| contender(2, 0, mib, 0.0, false);
-        assert_eq!(
-            pids(&choose_managed_processes(&[managed, rival(149)], 1)),
-            [1]
-        );
-        assert_eq!(
-            pids(&choose_managed_processes(&[managed, rival(151)], 1)),
-            [2]
-        );
+        assert_eq!(pids(&choose_managed_processes(&[managed, rival(149)], 1)), [1]);
+        assert_eq!(pids(&choose_managed_processes(&[managed, rival(151)], 1)), [2]);
     }
 
     #[test]
     fn a_busy_process_comes_before_an_idle_one_of_the_same_size() {
-        let (idle, busy) = (
-            contender(1, 0, 100, 0.0, true),
-            contender(2, 0, 100, 1.0, false),
-        );
+        let (idle, busy) = (contender(1, 0, 100, 0.0, true), contender(2, 0, 100, 1.0, false));
         assert_eq!(pids(&choose_managed_processes(&[idle, busy], 1)), [2]);
     }
 
@@ -207,10 +191,7 @@ mod tests {
     fn memory_shared_by_forks_counts_for_the_oldest() {
         let forks = estimate_unshared_bytes_of_family(&[64 * MIB; 64]);
         assert_eq!((forks[0], forks[1], forks[63]), (64 * MIB, MIB, MIB));
-        assert_eq!(
-            estimate_unshared_bytes_of_family(&[500, 530, 500, 500]),
-            [500, 155, 125, 125]
-        );
+        assert_eq!(estimate_unshared_bytes_of_family(&[500, 530, 500, 500]), [500, 155, 125, 125]);
         assert_eq!(estimate_unshared_bytes_of_family(&[7]), [7]);
         assert!(estimate_unshared_bytes_of_family(&[]).is_empty());
     }
@@ -223,10 +204,7 @@ mod tests {
         assert_eq!(usage.record_and_average(process, s(0), s(100), s(50)), 0.5);
         let after_a_minute = usage.record_and_average(process, s(60), s(160), s(50));
         assert!((after_a_minute - 0.5 / std::f64::consts::E).abs() < 1e-9);
-        assert_eq!(
-            usage.record_and_average(process, s(60), s(160), s(50)),
-            after_a_minute
-        );
+        assert_eq!(usage.record_and_average(process, s(60), s(160), s(50)), after_a_minute);
         usage.retain_processes(&HashSet::new());
         assert_eq!(usage.record_and_average(process, s(61), s(0), s(0)), 0.0);
     }

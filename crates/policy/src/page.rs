@@ -32,11 +32,7 @@ impl PageOrder {
 
     /// The size of 2^`order` base pages (`order`: 0-18).
     pub const fn new(order: u8) -> Option<Self> {
-        if order <= Self::GIANT.0 {
-            Some(Self(order))
-        } else {
-            None
-        }
+        if order <= Self::GIANT.0 { Some(Self(order)) } else { None }
     }
 
     /// The size of a page of `bytes` bytes; `None` if there is none.
@@ -71,11 +67,7 @@ impl PageOrder {
 
     /// Regions that a page of this size maps: one for sizes up to 2 MiB.
     pub const fn regions_per_page(self) -> u64 {
-        if self.0 > Self::HUGE.0 {
-            1 << (self.0 - Self::HUGE.0)
-        } else {
-            1
-        }
+        if self.0 > Self::HUGE.0 { 1 << (self.0 - Self::HUGE.0) } else { 1 }
     }
 }
 
@@ -144,9 +136,7 @@ impl PageOrderSet {
 
     /// The sizes in the set, the smallest first.
     pub fn iter(self) -> impl DoubleEndedIterator<Item = PageOrder> {
-        (0..=PageOrder::GIANT.0)
-            .map(PageOrder)
-            .filter(move |order| self.contains(*order))
+        (0..=PageOrder::GIANT.0).map(PageOrder).filter(move |order| self.contains(*order))
     }
 
     /// The largest size in the set.
@@ -204,13 +194,9 @@ mod tests {
 
     #[test]
     fn sizes_are_shown_in_the_usual_units() {
-        for (order, name) in [
-            (0, "4 KiB"),
-            (2, "16 KiB"),
-            (9, "2 MiB"),
-            (13, "32 MiB"),
-            (18, "1 GiB"),
-        ] {
+        for (order, name) in
+            [(0, "4 KiB"), (2, "16 KiB"), (9, "2 MiB"), (13, "32 MiB"), (18, "1 GiB")]
+        {
             let shown = PageOrder::new(order).map(|order| order.to_string());
             assert_eq!(shown.as_deref(), Some(name));
         }
@@ -222,9 +208,7 @@ mod tests {
 
     #[test]
     fn sets_are_in_ascending_order_and_cut_at_a_size() {
-        let set: PageOrderSet = [PageOrder::HUGE, PageOrder::CONTIGUOUS]
-            .into_iter()
-            .collect();
+        let set: PageOrderSet = [PageOrder::HUGE, PageOrder::CONTIGUOUS].into_iter().collect();
         assert_eq!(set.to_string(), "64 KiB, 2 MiB");
         assert_eq!(set.largest(), Some(PageOrder::HUGE));
         assert_eq!(set.up_to(PageOrder::HUGE), set);

@@ -90,8 +90,7 @@ pub(crate) fn most_valuable_order(
     let best = larger.map(|order| (order, worth(order)));
     // Of equal ones the smaller.
     let best = best.reduce(|best, next| if next.1 > best.1 { next } else { best });
-    best.filter(|(_, worth)| *worth > 0.0)
-        .map(|(order, _)| order)
+    best.filter(|(_, worth)| *worth > 0.0).map(|(order, _)| order)
 }
 
 #[cfg(test)]
@@ -126,10 +125,7 @@ mod tests {
         assert!(saved_walk_share(&dense, K64, &arm()) > 0.9);
         assert_eq!(most_valuable_order(&dense, 0.001, &arm()), Some(K64));
         // Enough page walks to pay for all of it.
-        assert_eq!(
-            most_valuable_order(&dense, 0.1, &arm()),
-            Some(PageOrder::HUGE)
-        );
+        assert_eq!(most_valuable_order(&dense, 0.1, &arm()), Some(PageOrder::HUGE));
         // With little to gain, nothing pays for isolated pages.
         assert_eq!(most_valuable_order(&in_use(64), 0.00002, &arm()), None);
     }
@@ -137,49 +133,29 @@ mod tests {
     #[test]
     fn a_full_region_gets_the_size_that_spares_most() {
         let full = sample(0, 512);
-        assert_eq!(
-            most_valuable_order(&full, 0.000_001, &arm()),
-            Some(PageOrder::HUGE)
-        );
+        assert_eq!(most_valuable_order(&full, 0.000_001, &arm()), Some(PageOrder::HUGE));
     }
 
     #[test]
     fn without_a_tlb_for_it_a_size_saves_nothing() {
         let both = PageOrderSet::HUGE.with(K64);
-        let intel = MachinePageProperties {
-            promotable: both,
-            ..MachinePageProperties::default()
-        };
+        let intel = MachinePageProperties { promotable: both, ..MachinePageProperties::default() };
         let dense = in_use(2);
         assert!(saved_walk_share(&dense, K64, &intel).abs() < 1e-9);
-        assert_eq!(
-            most_valuable_order(&dense, 0.001, &intel),
-            Some(PageOrder::HUGE)
-        );
+        assert_eq!(most_valuable_order(&dense, 0.001, &intel), Some(PageOrder::HUGE));
     }
 
     #[test]
     fn the_only_size_is_not_weighed() {
-        let only = MachinePageProperties {
-            memory_bytes: 1 << 30,
-            ..MachinePageProperties::default()
-        };
-        assert_eq!(
-            most_valuable_order(&in_use(64), 0.0, &only),
-            Some(PageOrder::HUGE)
-        );
+        let only =
+            MachinePageProperties { memory_bytes: 1 << 30, ..MachinePageProperties::default() };
+        assert_eq!(most_valuable_order(&in_use(64), 0.0, &only), Some(PageOrder::HUGE));
     }
 
     #[test]
     fn a_region_of_the_size_gets_a_larger_one_or_none() {
-        let mapped = RegionSample {
-            order: K64,
-            ..in_use(2)
-        };
-        assert_eq!(
-            most_valuable_order(&mapped, 0.1, &arm()),
-            Some(PageOrder::HUGE)
-        );
+        let mapped = RegionSample { order: K64, ..in_use(2) };
+        assert_eq!(most_valuable_order(&mapped, 0.1, &arm()), Some(PageOrder::HUGE));
         assert_eq!(most_valuable_order(&mapped, 0.0001, &arm()), None);
     }
 

@@ -61,9 +61,7 @@ pub struct UnknownPolicy {
 
 /// The names of all policies.
 pub fn policy_names() -> impl Iterator<Item = &'static str> {
-    POLICIES
-        .iter()
-        .map(|make| make(&PolicySettings::default()).name())
+    POLICIES.iter().map(|make| make(&PolicySettings::default()).name())
 }
 
 /// Makes the policy with this name.
@@ -75,9 +73,7 @@ pub fn make_policy_by_name(
         .iter()
         .map(|make| make(settings))
         .find(|policy| policy.name() == name)
-        .ok_or_else(|| UnknownPolicy {
-            name: name.to_owned(),
-        })
+        .ok_or_else(|| UnknownPolicy { name: name.to_owned() })
 }
 
 #[cfg(test)]

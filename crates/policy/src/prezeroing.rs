@@ -65,10 +65,7 @@ impl ZeroingRateBounds {
 impl Default for ZeroingRateBounds {
     /// 10,000 as in the paper, and up to five times that, 200 MB/s.
     fn default() -> Self {
-        Self {
-            usual: 10_000,
-            most: 50_000,
-        }
+        Self { usual: 10_000, most: 50_000 }
     }
 }
 
@@ -150,11 +147,7 @@ mod tests {
     const GIB: u64 = 1 << 18;
 
     fn idle(idle: f64) -> ZeroingConditions {
-        ZeroingConditions {
-            free: 64 * GIB,
-            idle: Some(idle),
-            ..ZeroingConditions::default()
-        }
+        ZeroingConditions { free: 64 * GIB, idle: Some(idle), ..ZeroingConditions::default() }
     }
 
     fn first(seen: ZeroingConditions) -> ZeroingRate {
@@ -167,48 +160,33 @@ mod tests {
         assert_eq!(first(idle(0.5)), ZeroingRate::PagesPerS(10_000));
         assert_eq!(first(idle(0.75)), ZeroingRate::PagesPerS(30_000));
         assert_eq!(first(idle(1.0)), ZeroingRate::PagesPerS(50_000));
-        let unknown = ZeroingConditions {
-            idle: None,
-            ..idle(1.0)
-        };
+        let unknown = ZeroingConditions { idle: None, ..idle(1.0) };
         assert_eq!(first(unknown), ZeroingRate::PagesPerS(10_000));
     }
 
     #[test]
     fn no_zeroing_while_memory_is_short_or_no_processor_is_idle() {
-        let short = ZeroingConditions {
-            short: true,
-            ..idle(1.0)
-        };
+        let short = ZeroingConditions { short: true, ..idle(1.0) };
         assert_eq!(first(short), ZeroingRate::Short);
         assert_eq!(first(idle(0.09)), ZeroingRate::Busy);
     }
 
     #[test]
     fn zeroing_slows_as_less_is_left_to_zero() {
-        let left = |pages| ZeroingConditions {
-            zeroed: 64 * GIB - pages,
-            ..idle(1.0)
-        };
+        let left = |pages| ZeroingConditions { zeroed: 64 * GIB - pages, ..idle(1.0) };
         assert_eq!(first(left(2 * GIB)), ZeroingRate::PagesPerS(50_000));
         assert_eq!(first(left(GIB)), ZeroingRate::PagesPerS(26_214));
         assert_eq!(first(left(GIB / 8)), ZeroingRate::PagesPerS(3_276));
         assert_eq!(first(left(0)), ZeroingRate::PagesPerS(512));
         // The figures come from two different moments.
-        let more = ZeroingConditions {
-            zeroed: 65 * GIB,
-            ..idle(1.0)
-        };
+        let more = ZeroingConditions { zeroed: 65 * GIB, ..idle(1.0) };
         assert_eq!(first(more), ZeroingRate::PagesPerS(512));
     }
 
     #[test]
     fn small_changes_keep_the_rate() {
         let mut pace = ZeroingRateControl::new(ZeroingRateBounds::default());
-        assert_eq!(
-            pace.decide_rate(&idle(0.75)),
-            ZeroingRate::PagesPerS(30_000)
-        );
+        assert_eq!(pace.decide_rate(&idle(0.75)), ZeroingRate::PagesPerS(30_000));
         assert_eq!(pace.decide_rate(&idle(0.8)), ZeroingRate::PagesPerS(30_000));
         assert_eq!(pace.decide_rate(&idle(0.9)), ZeroingRate::PagesPerS(42_000));
         assert_eq!(pace.decide_rate(&idle(0.0)), ZeroingRate::Busy);

@@ -42,11 +42,7 @@ impl ProcessSelectionSettings {
         let some = (1..=100_000).contains(&max_processes);
         let allowed = "at least 1 and at most 100000";
         SettingError::error_unless_valid(some, Self::MAX_PROCESSES, max_processes, allowed)?;
-        Ok(Self {
-            min_resident_bytes,
-            look_every,
-            max_processes,
-        })
+        Ok(Self { min_resident_bytes, look_every, max_processes })
     }
 
     /// Anonymous memory at which a process joins, in bytes.
@@ -111,21 +107,9 @@ mod tests {
             made.map_err(|error| error.setting)
         };
         let usual = 64 << 20;
-        assert_eq!(
-            made(usual, S(5), 1000),
-            Ok(ProcessSelectionSettings::default())
-        );
-        assert_eq!(
-            made(4096, S(5), 1000),
-            Err(ProcessSelectionSettings::MIN_RESIDENT)
-        );
-        assert_eq!(
-            made(usual, S(0), 1000),
-            Err(ProcessSelectionSettings::LOOK_EVERY)
-        );
-        assert_eq!(
-            made(usual, S(5), 0),
-            Err(ProcessSelectionSettings::MAX_PROCESSES)
-        );
+        assert_eq!(made(usual, S(5), 1000), Ok(ProcessSelectionSettings::default()));
+        assert_eq!(made(4096, S(5), 1000), Err(ProcessSelectionSettings::MIN_RESIDENT));
+        assert_eq!(made(usual, S(0), 1000), Err(ProcessSelectionSettings::LOOK_EVERY));
+        assert_eq!(made(usual, S(5), 0), Err(ProcessSelectionSettings::MAX_PROCESSES));
     }
 }

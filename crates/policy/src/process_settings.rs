@@ -57,10 +57,7 @@ impl ProcessSettings {
         if let Some(percent) = self.min_gain_percent {
             check_positive_percent(percent, Self::MIN_GAIN)?;
         }
-        let sizes = [
-            (Self::MAX_HUGE, self.max_huge_bytes),
-            (Self::WARM, self.warm_bytes),
-        ];
+        let sizes = [(Self::MAX_HUGE, self.max_huge_bytes), (Self::WARM, self.warm_bytes)];
         for (name, size) in sizes {
             if let Some(bytes) = size {
                 let allowed = "at least one huge page (2 MiB)";
@@ -112,37 +109,22 @@ mod tests {
         let usual = ProcessSettings::default();
         assert_eq!(usual.check(), Ok(usual));
         for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert_eq!(
-                refused(ProcessSettings { weight, ..usual }),
-                Some(ProcessSettings::WEIGHT)
-            );
+            assert_eq!(refused(ProcessSettings { weight, ..usual }), Some(ProcessSettings::WEIGHT));
         }
-        let gain = |percent| ProcessSettings {
-            min_gain_percent: Some(percent),
-            ..usual
-        };
+        let gain = |percent| ProcessSettings { min_gain_percent: Some(percent), ..usual };
         assert_eq!(refused(gain(100.0)), None);
         assert_eq!(refused(gain(101.0)), Some(ProcessSettings::MIN_GAIN));
-        let limit = |bytes| ProcessSettings {
-            max_huge_bytes: Some(bytes),
-            ..usual
-        };
+        let limit = |bytes| ProcessSettings { max_huge_bytes: Some(bytes), ..usual };
         assert_eq!(refused(limit(HUGE_PAGE_BYTES)), None);
         assert_eq!(refused(limit(4096)), Some(ProcessSettings::MAX_HUGE));
-        let warm = ProcessSettings {
-            warm_bytes: Some(4096),
-            ..usual
-        };
+        let warm = ProcessSettings { warm_bytes: Some(4096), ..usual };
         assert_eq!(refused(warm), Some(ProcessSettings::WARM));
     }
 
     #[test]
     fn a_profile_decides_unless_the_rule_has_a_warm_start() {
         let usual = ProcessSettings::default();
-        let warm = ProcessSettings {
-            warm_bytes: Some(HUGE_PAGE_BYTES),
-            ..usual
-        };
+        let warm = ProcessSettings { warm_bytes: Some(HUGE_PAGE_BYTES), ..usual };
         for (rules, profile, expected) in [
             (usual, BehaviourProfile::Guard, (false, false)),
             (usual, BehaviourProfile::Balanced, (true, false)),

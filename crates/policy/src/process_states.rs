@@ -22,8 +22,7 @@ impl<T> ProcessStates<T> {
             self.all.push((sample.process, update(sample, before)));
         }
         let unread = observation.unread.iter();
-        self.all
-            .extend(unread.filter_map(|process| known.remove_entry(process)));
+        self.all.extend(unread.filter_map(|process| known.remove_entry(process)));
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
@@ -31,9 +30,7 @@ impl<T> ProcessStates<T> {
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (ProcessId, &mut T)> {
-        self.all
-            .iter_mut()
-            .map(|(process, member)| (*process, member))
+        self.all.iter_mut().map(|(process, member)| (*process, member))
     }
 
     pub(crate) fn get(&self, process: ProcessId) -> Option<&T> {

@@ -18,18 +18,12 @@ pub struct RecoveredRegions {
 impl RecoveredRegions {
     /// Uses recovery's `threshold`: a promotion must add fewer zero base pages than that.
     pub fn new(threshold: BloatThreshold) -> Self {
-        Self {
-            threshold,
-            regions: HashMap::new(),
-        }
+        Self { threshold, regions: HashMap::new() }
     }
 
     /// Takes in what happened.
     pub fn apply_event(&mut self, event: &Event) {
-        if let Event::Recovered {
-            process, region, ..
-        } = *event
-        {
+        if let Event::Recovered { process, region, .. } = *event {
             self.regions.entry(process).or_default().insert(region);
         }
     }
@@ -40,8 +34,7 @@ impl RecoveredRegions {
     pub fn observe(&mut self, observation: &Observation) {
         let (sampled, unread) = (&observation.processes, &observation.unread);
         let there: HashSet<ProcessId> = sampled.iter().map(|s| s.process).collect();
-        self.regions
-            .retain(|process, _| there.contains(process) || unread.contains(process));
+        self.regions.retain(|process, _| there.contains(process) || unread.contains(process));
         for sampled in sampled {
             if let Some(regions) = self.regions.get_mut(&sampled.process) {
                 let again = |s: &&RegionSample| s.is_huge() || may_promote_again(self.threshold, s);
@@ -56,9 +49,7 @@ impl RecoveredRegions {
     /// Whether this region may be promoted, by the last observation. Always true if recovery did
     /// not split it.
     pub fn may_promote(&self, process: ProcessId, region: RegionAddr) -> bool {
-        self.regions
-            .get(&process)
-            .is_none_or(|regions| !regions.contains(&region))
+        self.regions.get(&process).is_none_or(|regions| !regions.contains(&region))
     }
 }
 
@@ -83,18 +74,12 @@ mod tests {
         assert!(recovered.may_promote(process(2), region(1)));
         // A region 64 pages short would be split again, and 49 accessed pages are too few.
         for (present, accessed) in [(448, 300), (449, 49), (0, 0)] {
-            let seen = RegionSample {
-                present,
-                ..sample(1, accessed)
-            };
+            let seen = RegionSample { present, ..sample(1, accessed) };
             recovered.observe(&observation(&[(1, vec![seen])]));
             let again = recovered.may_promote(process(1), region(1));
             assert!(!again, "{present}, {accessed}");
         }
-        let seen = RegionSample {
-            present: 449,
-            ..sample(1, 50)
-        };
+        let seen = RegionSample { present: 449, ..sample(1, 50) };
         recovered.observe(&observation(&[(1, vec![seen])]));
         assert!(recovered.may_promote(process(1), region(1)));
         assert!(recovered.regions.is_empty());

@@ -28,24 +28,16 @@ impl RefusalCooldown {
 
     /// A first refusal lasts `first`.
     pub fn new(first: Duration) -> Self {
-        Self {
-            first,
-            refused: HashMap::new(),
-        }
+        Self { first, refused: HashMap::new() }
     }
 
     /// Takes in what happened.
     pub fn apply_event(&mut self, now: Duration, event: &Event) {
         match *event {
-            Event::Refused {
-                process,
-                region,
-                again_soon: false,
-                ..
-            } => self.record_refusal(process, region, now),
-            Event::Promoted {
-                process, region, ..
-            } => self.forget_refusals(process, region),
+            Event::Refused { process, region, again_soon: false, .. } => {
+                self.record_refusal(process, region, now)
+            }
+            Event::Promoted { process, region, .. } => self.forget_refusals(process, region),
             _ => {}
         }
     }
@@ -55,10 +47,7 @@ impl RefusalCooldown {
         let refused = self
             .refused
             .entry((process, region))
-            .or_insert(RefusalState {
-                until: now,
-                next: self.first,
-            });
+            .or_insert(RefusalState { until: now, next: self.first });
         refused.until = now.saturating_add(refused.next);
         refused.next = refused.next.saturating_mul(2).min(longest);
     }
@@ -93,8 +82,7 @@ impl RefusalCooldown {
     /// Otherwise memory would grow with regions that no policy proposes any more.
     pub fn forget_expired(&mut self, now: Duration) {
         let longest = self.longest_cooldown();
-        self.refused
-            .retain(|_, refused| now < refused.until.saturating_add(longest));
+        self.refused.retain(|_, refused| now < refused.until.saturating_add(longest));
     }
 
     fn longest_cooldown(&self) -> Duration {

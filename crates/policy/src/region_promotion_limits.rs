@@ -28,10 +28,7 @@ pub struct RegionPromotionLimits {
 impl RegionPromotionLimits {
     /// Uses `bloat` as the threshold of recovery.
     pub fn with_recovery_threshold(bloat: BloatThreshold) -> Self {
-        Self {
-            recovered: RecoveredRegions::new(bloat),
-            ..Self::default()
-        }
+        Self { recovered: RecoveredRegions::new(bloat), ..Self::default() }
     }
 
     /// Takes in what happened.
@@ -62,9 +59,7 @@ impl RegionPromotionLimits {
 
     /// Whether the region may be promoted.
     pub fn may_promote_within_limits(&self, promotion: &Promotion, now: Duration) -> bool {
-        let Promotion {
-            process, region, ..
-        } = *promotion;
+        let Promotion { process, region, .. } = *promotion;
         self.cooldown.allows(process, region, now)
             && self.shared.may_promote(process, region, now)
             && self.recovered.may_promote(process, region)
@@ -74,9 +69,7 @@ impl RegionPromotionLimits {
     /// Upper limit of the memory that a promotion takes, in bytes, including copies of shared
     /// pages.
     pub fn max_bytes_taken_by_promotion(&self, promotion: &Promotion) -> u64 {
-        let copied = self
-            .shared
-            .max_copied_pages(promotion.process, promotion.region);
+        let copied = self.shared.max_copied_pages(promotion.process, promotion.region);
         (u64::from(max_added_pages(promotion)) + u64::from(copied)) * BASE_PAGE_BYTES
     }
 }

@@ -33,17 +33,11 @@ impl RuleHugeMemoryLimits {
     /// Takes in what happened.
     pub fn apply_event(&mut self, event: &Event) {
         match *event {
-            Event::Measured {
-                process,
-                huge_bytes,
-                ..
-            } => self.change_huge_bytes_of_process(process, |_| huge_bytes),
+            Event::Measured { process, huge_bytes, .. } => {
+                self.change_huge_bytes_of_process(process, |_| huge_bytes)
+            }
             // Smaller pages do not count, and larger ones were huge before.
-            Event::Promoted {
-                process,
-                order: PageOrder::HUGE,
-                ..
-            } => self
+            Event::Promoted { process, order: PageOrder::HUGE, .. } => self
                 .change_huge_bytes_of_process(process, |had| had.saturating_add(HUGE_PAGE_BYTES)),
             Event::Recovered { process, .. } => {
                 self.change_huge_bytes_of_process(process, |had| {
@@ -70,9 +64,7 @@ impl RuleHugeMemoryLimits {
         let holding = self.processes.get(&process);
         let limit = holding.and_then(|it| it.rule.zip(it.limit_bytes));
         limit.is_none_or(|(rule, limit)| {
-            let more = self
-                .huge_bytes_under_rule(rule)
-                .saturating_add(HUGE_PAGE_BYTES);
+            let more = self.huge_bytes_under_rule(rule).saturating_add(HUGE_PAGE_BYTES);
             more <= limit
         })
     }

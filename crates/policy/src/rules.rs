@@ -58,9 +58,7 @@ impl FromStr for GlobPattern {
             })
         };
         let alternatives = expand_braces(text)?.into_iter().map(parse);
-        Ok(Self {
-            alternatives: alternatives.collect::<Result<_, _>>()?,
-        })
+        Ok(Self { alternatives: alternatives.collect::<Result<_, _>>()? })
     }
 }
 
@@ -78,20 +76,14 @@ fn expand_braces(text: &str) -> Result<Vec<String>, PatternError> {
         }
         expanded = expanded
             .iter()
-            .flat_map(|start| {
-                choices
-                    .iter()
-                    .map(move |it| format!("{start}{literal}{it}"))
-            })
+            .flat_map(|start| choices.iter().map(move |it| format!("{start}{literal}{it}")))
             .collect();
         rest = after;
     }
     if rest.contains('}') {
         return Err(PatternError::Braces);
     }
-    expanded
-        .iter_mut()
-        .for_each(|pattern| pattern.push_str(rest));
+    expanded.iter_mut().for_each(|pattern| pattern.push_str(rest));
     Ok(expanded)
 }
 
@@ -141,9 +133,7 @@ impl RuleConditions {
             && pattern(&self.cgroup, &[Some(&identity.cgroup)])
             && pattern(&self.unit, &[identity.unit.as_deref()])
             && pattern(&self.pod, &[pod.map(|pod| pod.uid.as_str())])
-            && self
-                .qos
-                .is_none_or(|class| pod.is_some_and(|pod| pod.qos == class));
+            && self.qos.is_none_or(|class| pod.is_some_and(|pod| pod.qos == class));
         if !all_but_user {
             return Some(false);
         }
@@ -225,37 +215,27 @@ pub struct Rules {
 impl Rules {
     /// The first rule that applies decides; `unmatched` where none does.
     pub fn new(rules: Vec<Rule>, unmatched: UnmatchedAction) -> Self {
-        Self {
-            rules,
-            unmatched,
-            default_rules: ProcessSettings::default(),
-        }
+        Self { rules, unmatched, default_rules: ProcessSettings::default() }
     }
 
     /// The same, with these rules for processes that no rule matches.
     pub fn with_default_settings(self, default_rules: ProcessSettings) -> Self {
-        Self {
-            default_rules,
-            ..self
-        }
+        Self { default_rules, ..self }
     }
 
     /// Whether a process is managed, and under which rules.
     pub fn evaluate_process(&self, identity: &ProcessIdentity) -> RuleVerdict {
         let rules = self.rules.iter();
         let decisions = rules.map(|rule| rule.conditions.matches_identity(identity));
-        let decisive = decisions
-            .enumerate()
-            .find(|(_, holds)| *holds != Some(false));
+        let decisive = decisions.enumerate().find(|(_, holds)| *holds != Some(false));
         if let Some((rule, None)) = decisive {
             return RuleVerdict::Undecided { rule };
         }
         let first = decisive.map(|(rule, _)| rule);
         match (first.map(|at| self.rules[at].action), self.unmatched) {
-            (Some(RuleAction::Include(terms)), _) => RuleVerdict::Include(ProcessSettings {
-                rule: first,
-                ..terms
-            }),
+            (Some(RuleAction::Include(terms)), _) => {
+                RuleVerdict::Include(ProcessSettings { rule: first, ..terms })
+            }
             (Some(RuleAction::Exclude), _) => RuleVerdict::Exclude { rule: first },
             (None, UnmatchedAction::Include) => RuleVerdict::Include(self.default_rules),
             (None, UnmatchedAction::Exclude) => RuleVerdict::Exclude { rule: None },
@@ -352,22 +332,12 @@ mod tests {
     }
 
     fn include(name: &str, conditions: RuleConditions, weight: f64) -> Rule {
-        let terms = ProcessSettings {
-            weight,
-            ..ProcessSettings::default()
-        };
-        Rule {
-            name: name.into(),
-            conditions,
-            action: RuleAction::Include(terms),
-        }
+        let terms = ProcessSettings { weight, ..ProcessSettings::default() };
+        Rule { name: name.into(), conditions, action: RuleAction::Include(terms) }
     }
 
     fn exclude(name: &str, conditions: RuleConditions) -> Rule {
-        Rule {
-            action: RuleAction::Exclude,
-            ..include(name, conditions, 1.0)
-        }
+        Rule { action: RuleAction::Exclude, ..include(name, conditions, 1.0) }
     }
 
     #[test]
@@ -447,18 +417,12 @@ mod tests {
 
     #[test]
     fn rules_match_pods_by_uid_and_class() {
-        let class = |qos| RuleConditions {
-            qos: Some(qos),
-            ..RuleConditions::default()
-        };
+        let class = |qos| RuleConditions { qos: Some(qos), ..RuleConditions::default() };
         assert!(class(QosClass::Burstable).match_fully(&in_pod()));
         assert!(!class(QosClass::Guaranteed).match_fully(&in_pod()));
         assert!(!class(QosClass::Burstable).match_fully(&redis()));
         let pod = pattern("*");
-        let any_pod = RuleConditions {
-            pod,
-            ..RuleConditions::default()
-        };
+        let any_pod = RuleConditions { pod, ..RuleConditions::default() };
         assert!(any_pod.match_fully(&in_pod()));
         assert!(!any_pod.match_fully(&redis()), "the process is in no pod");
     }
@@ -471,28 +435,14 @@ mod tests {
             exclude("no pods", RuleConditions::default()),
         ];
         let rules = Rules::new(rules, UnmatchedAction::Include);
-        let terms = ProcessSettings {
-            weight: 4.0,
-            rule: Some(0),
-            ..ProcessSettings::default()
-        };
-        assert_eq!(
-            rules.evaluate_process(&redis()),
-            RuleVerdict::Include(terms)
-        );
-        assert_eq!(
-            rules.evaluate_process(&in_pod()),
-            RuleVerdict::Exclude { rule: Some(2) }
-        );
+        let terms = ProcessSettings { weight: 4.0, rule: Some(0), ..ProcessSettings::default() };
+        assert_eq!(rules.evaluate_process(&redis()), RuleVerdict::Include(terms));
+        assert_eq!(rules.evaluate_process(&in_pod()), RuleVerdict::Exclude { rule: Some(2) });
     }
 
     #[test]
     fn a_rule_on_an_unknown_user_name_stops_the_decision() {
-        let unnamed = ProcessIdentity {
-            user: "106".into(),
-            user_pending: true,
-            ..redis()
-        };
+        let unnamed = ProcessIdentity { user: "106".into(), user_pending: true, ..redis() };
         let judge = |conditions| {
             let rules = vec![exclude("first", conditions)];
             Rules::new(rules, UnmatchedAction::Include).evaluate_process(&unnamed)
@@ -511,19 +461,10 @@ mod tests {
     fn possible_warm_starts_are_recognised_by_command() {
         let named = |name: &str, warm_bytes| {
             let command = pattern(name);
-            let conditions = RuleConditions {
-                command,
-                ..RuleConditions::default()
-            };
-            let terms = ProcessSettings {
-                warm_bytes,
-                ..ProcessSettings::default()
-            };
+            let conditions = RuleConditions { command, ..RuleConditions::default() };
+            let terms = ProcessSettings { warm_bytes, ..ProcessSettings::default() };
             let action = RuleAction::Include(terms);
-            Rule {
-                action,
-                ..include(name, conditions, 1.0)
-            }
+            Rule { action, ..include(name, conditions, 1.0) }
         };
         let rules = |rules| Rules::new(rules, UnmatchedAction::Include);
         let none = rules(vec![named("java", None)]);
@@ -542,19 +483,9 @@ mod tests {
         let redis_only = include("redis", by("redis", "redis-server"), 2.0);
         let rules = Rules::new(vec![redis_only], UnmatchedAction::Include);
         let rules = rules.with_default_settings(guarded);
-        let other = ProcessIdentity {
-            command: "java".into(),
-            executable: None,
-            ..redis()
-        };
-        assert_eq!(
-            rules.evaluate_process(&other),
-            RuleVerdict::Include(guarded)
-        );
-        let promotes: Vec<bool> = rules
-            .process_settings()
-            .map(|rules| rules.promotes)
-            .collect();
+        let other = ProcessIdentity { command: "java".into(), executable: None, ..redis() };
+        assert_eq!(rules.evaluate_process(&other), RuleVerdict::Include(guarded));
+        let promotes: Vec<bool> = rules.process_settings().map(|rules| rules.promotes).collect();
         assert_eq!(promotes, [true, false]);
     }
 
@@ -563,10 +494,7 @@ mod tests {
         let judge = |unmatched| Rules::new(Vec::new(), unmatched).evaluate_process(&redis());
         let default = RuleVerdict::Include(ProcessSettings::default());
         assert_eq!(judge(UnmatchedAction::Include), default);
-        assert_eq!(
-            judge(UnmatchedAction::Exclude),
-            RuleVerdict::Exclude { rule: None }
-        );
+        assert_eq!(judge(UnmatchedAction::Exclude), RuleVerdict::Exclude { rule: None });
     }
 
     proptest! {

@@ -67,10 +67,7 @@ impl SamplingCostLimits {
 impl Default for SamplingCostLimits {
     /// 1 % of a program's time, half of the manager's CPU budget.
     fn default() -> Self {
-        Self {
-            slowdown_percent: 1.0,
-            cpu_share_percent: 50.0,
-        }
+        Self { slowdown_percent: 1.0, cpu_share_percent: 50.0 }
     }
 }
 
@@ -117,8 +114,7 @@ impl SamplingSlowdownBudget {
     /// When bits may be cleared again: `now`, or when the cost of the touches since the last clear
     /// has flowed in again.
     pub fn may_clear_again_at(&self, now: Duration) -> Duration {
-        self.left
-            .time_when_level_reached(now, self.drawn_s.min(self.left.capacity()))
+        self.left.time_when_level_reached(now, self.drawn_s.min(self.left.capacity()))
     }
 
     /// Bits were cleared: touches count from 0.
@@ -182,10 +178,7 @@ mod tests {
         let period = pace.min_period_within_cpu_budget(Duration::from_millis(500), 2.0);
         assert!((period.as_secs_f64() - 50.0).abs() < 1e-6);
         assert_eq!(pace.min_period_within_cpu_budget(EACH, 0.0), Duration::MAX);
-        assert_eq!(
-            pace.min_period_within_cpu_budget(Duration::ZERO, 0.0),
-            Duration::ZERO
-        );
+        assert_eq!(pace.min_period_within_cpu_budget(Duration::ZERO, 0.0), Duration::ZERO);
         assert!(SamplingCostLimits::new(0.0, 50.0).is_err());
         assert!(SamplingCostLimits::new(1.0, 101.0).is_err());
     }

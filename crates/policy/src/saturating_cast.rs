@@ -54,19 +54,9 @@ mod tests {
 
     #[test]
     fn values_out_of_range_become_the_limit() {
-        assert_eq!(
-            [
-                u16_from_f64(-1.0),
-                u16_from_f64(f64::NAN),
-                u16_from_f64(511.9)
-            ],
-            [0, 0, 511]
-        );
+        assert_eq!([u16_from_f64(-1.0), u16_from_f64(f64::NAN), u16_from_f64(511.9)], [0, 0, 511]);
         assert_eq!([u32_from_f64(1e99), u32_from_f64(7.0)], [u32::MAX, 7]);
-        assert_eq!(
-            [u64_from_f64(f64::INFINITY), u64_from_f64(0.9)],
-            [u64::MAX, 0]
-        );
+        assert_eq!([u64_from_f64(f64::INFINITY), u64_from_f64(0.9)], [u64::MAX, 0]);
         assert_eq!([i32_from_f64(-1e99), i32_from_f64(-2.9)], [i32::MIN, -2]);
         assert_eq!([i64_from_u64(u64::MAX), i64_from_u64(3)], [i64::MAX, 3]);
         assert_eq!(usize_from_u64(9), 9);

@@ -18,11 +18,7 @@ pub struct SettingError {
 impl SettingError {
     /// `setting` can't be `value`; it must be `allowed` (worded to follow "must be").
     pub fn new(setting: &'static str, value: impl fmt::Display, allowed: &'static str) -> Self {
-        Self {
-            setting,
-            value: value.to_string(),
-            allowed,
-        }
+        Self { setting, value: value.to_string(), allowed }
     }
 
     /// An error unless the value is valid.

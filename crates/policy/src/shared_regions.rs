@@ -31,17 +31,11 @@ impl SharedRegions {
     /// Takes in what happened.
     pub fn apply_event(&mut self, now: Duration, event: &Event) {
         match *event {
-            Event::Shared {
-                process,
-                region,
-                pages,
-            } => {
+            Event::Shared { process, region, pages } => {
                 self.cooldown.record_refusal(process, region, now);
                 self.found.insert((process, region), pages);
             }
-            Event::Promoted {
-                process, region, ..
-            } => {
+            Event::Promoted { process, region, .. } => {
                 self.cooldown.forget_refusals(process, region);
                 self.found.remove(&(process, region));
             }
@@ -52,8 +46,7 @@ impl SharedRegions {
     /// Takes in one round of samples. The state of processes that were not read stays.
     pub fn observe(&mut self, observation: &Observation) {
         let unread = &observation.unread;
-        self.maybe_shared
-            .retain(|process, _| unread.contains(process));
+        self.maybe_shared.retain(|process, _| unread.contains(process));
         for sampled in &observation.processes {
             let shared = |sample: &&RegionSample| sample.maybe_shared > 0 && !sample.is_huge();
             let shared = sampled.regions.iter().filter(shared);
@@ -98,8 +91,7 @@ impl SharedRegions {
     pub fn forget_expired(&mut self, now: Duration) {
         self.cooldown.forget_expired(now);
         let cooldown = &self.cooldown;
-        self.found
-            .retain(|(process, region), _| !cooldown.allows(*process, *region, now));
+        self.found.retain(|(process, region), _| !cooldown.allows(*process, *region, now));
     }
 }
 
@@ -121,19 +113,13 @@ mod tests {
     };
 
     fn shared(index: u64, maybe_shared: u16) -> RegionSample {
-        RegionSample {
-            maybe_shared,
-            ..sample(index, 1)
-        }
+        RegionSample { maybe_shared, ..sample(index, 1) }
     }
 
     #[test]
     fn copies_of_shared_pages_count_and_stay_within_the_limit() {
         let mut regions = SharedRegions::default();
-        let whole_huge = RegionSample {
-            maybe_shared: 512,
-            ..huge_sample(4, true)
-        };
+        let whole_huge = RegionSample { maybe_shared: 512, ..huge_sample(4, true) };
         let seen = vec![shared(1, 0), shared(2, 3), shared(3, 512), whole_huge];
         regions.observe(&observation(&[(1, seen)]));
         let copied =
@@ -156,29 +142,19 @@ mod tests {
         let mut regions = SharedRegions::default();
         let (p, r) = (process(1), region(1));
         let mut now = at_second(100);
-        let shared = |pages| Event::Shared {
-            process: p,
-            region: r,
-            pages,
-        };
+        let shared = |pages| Event::Shared { process: p, region: r, pages };
         for seconds in [10, 20, 40, 80, 160, 160] {
             assert!(regions.may_promote(p, r, now));
             regions.apply_event(now, &shared(400));
             let before = now;
             now += at_second(seconds);
-            assert_eq!(
-                regions.shared_pages_and_pause_end(p, r, before),
-                Some((400, now))
-            );
+            assert_eq!(regions.shared_pages_and_pause_end(p, r, before), Some((400, now)));
             assert!(!regions.may_promote(p, r, now - Duration::from_nanos(1)));
         }
         assert_eq!(regions.shared_pages_and_pause_end(p, r, now), None);
         regions.apply_event(now, &promoted_event(p, r));
         regions.apply_event(now, &shared(6));
-        assert!(
-            regions.may_promote(p, r, now + at_second(10)),
-            "the pauses start over"
-        );
+        assert!(regions.may_promote(p, r, now + at_second(10)), "the pauses start over");
         regions.forget_expired(now + at_second(1));
         assert_eq!(regions.found.len(), 1);
         regions.forget_expired(now + at_second(11));

@@ -30,27 +30,17 @@ pub fn sample(index: u64, accessed: u16) -> RegionSample {
 
 /// `pages` base pages of a region, all accessed, in `runs` runs; nothing else is present.
 pub fn sample_in_runs(pages: u16, runs: u16) -> RegionSample {
-    RegionSample {
-        present: pages,
-        runs,
-        ..sample(0, pages)
-    }
+    RegionSample { present: pages, runs, ..sample(0, pages) }
 }
 
 /// A huge region, accessed or not.
 pub fn huge_sample(index: u64, accessed: bool) -> RegionSample {
-    RegionSample {
-        order: PageOrder::HUGE,
-        ..sample(index, if accessed { 512 } else { 0 })
-    }
+    RegionSample { order: PageOrder::HUGE, ..sample(index, if accessed { 512 } else { 0 }) }
 }
 
 /// A process with this pid.
 pub fn process(pid: u32) -> ProcessId {
-    ProcessId {
-        pid,
-        start_ticks: 1,
-    }
+    ProcessId { pid, start_ticks: 1 }
 }
 
 /// One round of samples.
@@ -59,10 +49,7 @@ pub fn observation(processes: &[(u32, Vec<RegionSample>)]) -> Observation {
         source: CoverageSource::AccessBits,
         ..ProcessSample::from_present_pages(process(*pid), regions.clone())
     };
-    Observation {
-        processes: processes.iter().map(sampled).collect(),
-        ..Observation::default()
-    }
+    Observation { processes: processes.iter().map(sampled).collect(), ..Observation::default() }
 }
 
 /// One round of processes, numbered from 1, with their overheads in per cent.
@@ -70,10 +57,8 @@ pub fn observation_with_overheads(
     processes: &[(Option<f64>, Vec<RegionSample>)],
     source: TranslationOverheadSource,
 ) -> Observation {
-    let numbered: Vec<_> = (1u32..)
-        .zip(processes)
-        .map(|(pid, (_, regions))| (pid, regions.clone()))
-        .collect();
+    let numbered: Vec<_> =
+        (1u32..).zip(processes).map(|(pid, (_, regions))| (pid, regions.clone())).collect();
     let mut observation = observation(&numbered);
     for (sample, (percent, _)) in observation.processes.iter_mut().zip(processes) {
         sample.overhead =
@@ -135,10 +120,7 @@ pub fn recovered_event(process: ProcessId, region: RegionAddr) -> Event {
 /// Checks a reason's text for users, and its JSON.
 pub fn assert_reason_reads(reason: &Reason, text: &str, json: &str) {
     assert_eq!(reason.to_string(), text);
-    assert_eq!(
-        serde_json::to_string(reason).expect("a reason serializes"),
-        json
-    );
+    assert_eq!(serde_json::to_string(reason).expect("a reason serializes"), json);
 }
 
 /// The largest of these minus the smallest.

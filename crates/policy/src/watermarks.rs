@@ -31,10 +31,7 @@ impl Watermarks {
         let fits = low_percent > 0.0 && low_percent < high_percent;
         let allowed = "over 0 and under the high watermark";
         SettingError::error_unless_valid(fits, "low watermark (%)", low_percent, allowed)?;
-        Ok(Self {
-            high_percent,
-            low_percent,
-        })
+        Ok(Self { high_percent, low_percent })
     }
 
     /// Above it recovery has started and nothing is promoted, in per cent of memory.
@@ -51,10 +48,7 @@ impl Watermarks {
 impl Default for Watermarks {
     /// The paper's 85 and 70 %.
     fn default() -> Self {
-        Self {
-            high_percent: 85.0,
-            low_percent: 70.0,
-        }
+        Self { high_percent: 85.0, low_percent: 70.0 }
     }
 }
 
@@ -85,11 +79,7 @@ impl WatermarkTable {
 impl From<Watermarks> for WatermarkTable {
     /// The same watermarks for the machine and every cgroup.
     fn from(marks: Watermarks) -> Self {
-        Self {
-            machine: marks,
-            groups: marks,
-            by_group: HashMap::new(),
-        }
+        Self { machine: marks, groups: marks, by_group: HashMap::new() }
     }
 }
 
@@ -108,21 +98,14 @@ pub enum MemoryScope {
 /// Why promotion waits.
 #[derive(Clone, Debug, PartialEq, Error, Serialize)]
 #[serde(tag = "hold", rename_all = "kebab-case")]
-#[expect(
-    missing_docs,
-    reason = "the messages and the units in the names say it"
-)]
+#[expect(missing_docs, reason = "the messages and the units in the names say it")]
 pub enum PromotionBlockReason {
     #[error("the state of memory is not known")]
     Unknown,
     #[error(
         "{scope} uses {used_percent:.1} % of its memory, over the high watermark of {high_percent} %"
     )]
-    AboveHigh {
-        scope: MemoryScope,
-        used_percent: f64,
-        high_percent: f64,
-    },
+    AboveHigh { scope: MemoryScope, used_percent: f64, high_percent: f64 },
     /// Memory is under the high watermark, but would be full before recovery could finish.
     #[error(
         "{scope} uses {used_percent:.1} % of its memory and grows by {} MB/s; at this growth, recovery starts at {start_percent:.1} %",
@@ -152,11 +135,7 @@ pub enum PromotionBlockReason {
     #[error(
         "{scope} uses {used_percent:.1} % of its memory; recovery goes on until it uses less than {low_percent} %"
     )]
-    Recovering {
-        scope: MemoryScope,
-        used_percent: f64,
-        low_percent: f64,
-    },
+    Recovering { scope: MemoryScope, used_percent: f64, low_percent: f64 },
     #[error(
         "tasks of {scope} waited for memory {pressure_percent:.1} % of the last 10 s, more than {limit_percent} %"
     )]
@@ -186,13 +165,8 @@ mod tests {
 
     #[test]
     fn watermarks_are_in_order() {
-        for (high, low) in [
-            (70.0, 85.0),
-            (85.0, 85.0),
-            (101.0, 70.0),
-            (85.0, 0.0),
-            (f64::NAN, 1.0),
-        ] {
+        for (high, low) in [(70.0, 85.0), (85.0, 85.0), (101.0, 70.0), (85.0, 0.0), (f64::NAN, 1.0)]
+        {
             assert!(Watermarks::new(high, low).is_err(), "{high}, {low}");
         }
         assert!(Watermarks::new(85.0, f64::NAN).is_err());
@@ -209,11 +183,8 @@ mod tests {
             ]),
             ..WatermarkTable::default()
         };
-        let high = |path: &str| {
-            table
-                .for_scope(&MemoryScope::Group(path.to_owned()))
-                .high_percent()
-        };
+        let high =
+            |path: &str| table.for_scope(&MemoryScope::Group(path.to_owned())).high_percent();
         assert_eq!(table.for_scope(&MemoryScope::Machine).high_percent(), 85.0);
         assert_eq!(high("/web"), 80.0);
         assert_eq!(high("/dbx"), 80.0);

@@ -52,13 +52,11 @@ impl ManagerRowExtractor {
         process: ProcessId,
         machine: &M,
     ) -> &mut LastProcessFigures {
-        self.known
-            .entry(process)
-            .or_insert_with(|| LastProcessFigures {
-                command: machine.describe(process).name.into(),
-                cpu_cores: None,
-                overhead_percent: None,
-            })
+        self.known.entry(process).or_insert_with(|| LastProcessFigures {
+            command: machine.describe(process).name.into(),
+            cpu_cores: None,
+            overhead_percent: None,
+        })
     }
 
     fn add_sample_rows<M: Machine>(&mut self, manager: &Manager<M>, rows: &mut Vec<RecordingRow>) {
@@ -116,15 +114,10 @@ impl ManagerRowExtractor {
         let footprints = manager.last_samples().footprints();
         let there = footprints.len() as u32;
         self.next_figures = now + FIGURES_EVERY * there.div_ceil(PROCESSES_A_SECOND).max(1);
-        self.known.retain(|process, _| {
-            footprints
-                .binary_search_by_key(process, |(id, _)| *id)
-                .is_ok()
-        });
+        self.known
+            .retain(|process, _| footprints.binary_search_by_key(process, |(id, _)| *id).is_ok());
         for (process, footprint) in footprints {
-            let known = self
-                .get_or_create_process(process, manager.machine())
-                .clone();
+            let known = self.get_or_create_process(process, manager.machine()).clone();
             rows.push(RecordingRow::Process(ProcessRow {
                 at: now,
                 process,
@@ -144,9 +137,7 @@ impl ManagerRowExtractor {
                 pressure_percent: memory.pressure_percent,
                 fmfi: memory.fmfi,
                 manager_cpu_percent: Some(
-                    manager
-                        .cpu_budget()
-                        .percent_of_core_used_in_minute(manager.machine().now()),
+                    manager.cpu_budget().percent_of_core_used_in_minute(manager.machine().now()),
                 ),
             })
         });

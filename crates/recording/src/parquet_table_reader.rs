@@ -142,10 +142,7 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
     }
 
     fn error_at_current_row(&self, message: impl ToString) -> RecordingError {
-        RecordingError::Read {
-            row: self.row,
-            message: message.to_string(),
-        }
+        RecordingError::Read { row: self.row, message: message.to_string() }
     }
 
     fn open_next_row_group(&mut self) -> Result<bool> {

@@ -58,10 +58,7 @@ impl ColumnValues {
 
 impl PendingColumn {
     fn new(column: &ColumnSchema) -> Self {
-        Self {
-            values: ColumnValues::new(column.kind),
-            levels: column.optional.then(Vec::new),
-        }
+        Self { values: ColumnValues::new(column.kind), levels: column.optional.then(Vec::new) }
     }
 
     fn push_cell(&mut self, value: CellValue) {
@@ -183,9 +180,7 @@ impl<W: Write + Send> ParquetTableWriter<W> {
             column.write_to_row_group(&mut group)?;
         }
         group.close()?;
-        self.file
-            .flush()
-            .map_err(|e| ParquetError::External(Box::new(e)))
+        self.file.flush().map_err(|e| ParquetError::External(Box::new(e)))
     }
 
     /// Writes the rest and the file's directory, without which nothing can be read.

@@ -24,10 +24,7 @@ pub(crate) fn part_folder_of_recording(path: &Path) -> PathBuf {
 
 /// The finished parts in a folder, in order of time.
 pub(crate) fn list_finished_parts(folder: &Path) -> Result<Vec<PathBuf>, RecordingError> {
-    let open = |error| RecordingError::Open {
-        path: folder.to_owned(),
-        error,
-    };
+    let open = |error| RecordingError::Open { path: folder.to_owned(), error };
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).map_err(open)? {
         let path = entry.map_err(open)?.path();
@@ -53,15 +50,9 @@ pub(crate) fn create_or_replace_private_file(path: &Path) -> io::Result<File> {
 /// Creates a folder for this user alone. Its parents are created passable for all users.
 pub(crate) fn create_private_folder(path: &Path, with_parents: bool) -> io::Result<()> {
     if let (true, Some(parent)) = (with_parents, path.parent()) {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(parent)?;
+        DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
     }
-    DirBuilder::new()
-        .recursive(with_parents)
-        .mode(0o700)
-        .create(path)
+    DirBuilder::new().recursive(with_parents).mode(0o700).create(path)
 }
 
 /// Whether this is a folder and not a link, and only root and this user can change its contents.
@@ -82,10 +73,7 @@ pub(crate) fn set_damaged_aside(
         .find(|aside| fs::symlink_metadata(aside).is_err());
     let aside = free.unwrap_or_else(|| path_with_suffix(path, ".damaged-1"));
     let renamed = fs::rename(path, &aside);
-    renamed.map_err(|error| RecordingError::Create {
-        path: aside.clone(),
-        error,
-    })?;
+    renamed.map_err(|error| RecordingError::Create { path: aside.clone(), error })?;
     let (path, aside) = (path.display(), aside.display());
     tracing::warn!("{path} can't be used ({why}); it is kept as {aside}");
     Ok(())

@@ -90,10 +90,7 @@ impl Recorder {
         let folder = part_folder_of_recording(path);
         if fs::symlink_metadata(&folder).is_ok() {
             if !is_folder_of_user_or_root(&folder) {
-                set_damaged_aside(
-                    &folder,
-                    &"it is not a folder that only this user can change",
-                )?;
+                set_damaged_aside(&folder, &"it is not a folder that only this user can change")?;
             } else if list_finished_parts(&folder)?.is_empty() {
                 fs::remove_dir_all(&folder).map_err(file_error_at_path(&folder))?;
             } else if let Err(error) = finish_killed_recording(&folder, path) {

@@ -17,10 +17,7 @@ pub enum RecordingError {
     #[error("can't write {}: {error}", path.display())]
     Create { path: PathBuf, error: io::Error },
     #[error("{}: {error}", path.display())]
-    Part {
-        path: PathBuf,
-        error: Box<RecordingError>,
-    },
+    Part { path: PathBuf, error: Box<RecordingError> },
     #[error("{} is empty: the recording was killed within its first minute", .0.display())]
     NoParts(PathBuf),
     #[error("can't write the Parquet file: {0}")]
@@ -48,11 +45,7 @@ pub enum RecordingError {
         known: u32,
     },
     #[error("the column {column:?} of the table {table:?} {problem}")]
-    Column {
-        table: &'static str,
-        column: &'static str,
-        problem: &'static str,
-    },
+    Column { table: &'static str, column: &'static str, problem: &'static str },
     /// Data that cannot be decoded.
     #[error("row {row} and those after it can't be read: {message}")]
     Read {

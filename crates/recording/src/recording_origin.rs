@@ -29,10 +29,7 @@ impl RecordingOrigin {
     /// The description of a recording without its first `time`.
     pub(crate) fn starting_later(self, time: Duration) -> Self {
         let began = self.began.map(|began| began.saturating_add(time));
-        Self {
-            began: began.filter(is_before_year_10000),
-            ..self
-        }
+        Self { began: began.filter(is_before_year_10000), ..self }
     }
 
     pub(crate) fn to_metadata_pairs(&self) -> Vec<(&'static str, String)> {
@@ -41,10 +38,7 @@ impl RecordingOrigin {
             (KERNEL, self.kernel.clone()),
             (POLICY, self.policy.clone()),
         ];
-        pairs.extend(
-            self.began
-                .map(|began| (BEGAN, began.as_micros().to_string())),
-        );
+        pairs.extend(self.began.map(|began| (BEGAN, began.as_micros().to_string())));
         pairs
     }
 
@@ -52,16 +46,12 @@ impl RecordingOrigin {
         table: &ParquetTableReader<R>,
     ) -> Self {
         let text = |key| table.metadata_value(key).unwrap_or("").to_owned();
-        let began = table
-            .metadata_value(BEGAN)
-            .and_then(|text| text.parse().ok());
+        let began = table.metadata_value(BEGAN).and_then(|text| text.parse().ok());
         Self {
             host: text(HOST),
             kernel: text(KERNEL),
             policy: text(POLICY),
-            began: began
-                .map(Duration::from_micros)
-                .filter(is_before_year_10000),
+            began: began.map(Duration::from_micros).filter(is_before_year_10000),
         }
     }
 }

@@ -34,10 +34,8 @@ impl RecordingReader<File> {
     ///
     /// It cannot be opened, or is no recording that this version knows.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|error| RecordingError::Open {
-            path: path.to_owned(),
-            error,
-        })?;
+        let file = File::open(path)
+            .map_err(|error| RecordingError::Open { path: path.to_owned(), error })?;
         Self::new(file)
     }
 }
@@ -69,9 +67,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
     }
 
     fn read_time(&self, column: usize) -> Result<Duration> {
-        self.table
-            .read_int(column, MOST, TIME)
-            .map(Duration::from_micros)
+        self.table.read_int(column, MOST, TIME).map(Duration::from_micros)
     }
 
     fn read_byte_count(&self, column: usize) -> Result<u64> {
@@ -96,9 +92,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         if at < self.last {
             let found = at.as_micros().to_string();
             let allowed = "no earlier than in the row before";
-            return Err(self
-                .table
-                .invalid_value_error(column!("time_us"), allowed, found));
+            return Err(self.table.invalid_value_error(column!("time_us"), allowed, found));
         }
         let command = self.table.read_text(column!("command"))?;
         if *command != *self.command {
@@ -131,9 +125,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         if region.start() == address {
             return Ok(region);
         }
-        Err(self
-            .table
-            .invalid_value_error(column, allowed, address.to_string()))
+        Err(self.table.invalid_value_error(column, allowed, address.to_string()))
     }
 
     fn read_region_row(&self, at: Duration) -> Result<CoverageRow> {

@@ -42,16 +42,8 @@ impl RecordingRows {
         }
         let reader = RecordingReader::open(path)?;
         let about = reader.origin().clone();
-        let open = OpenPartReader {
-            path: path.to_owned(),
-            reader,
-            later: Duration::ZERO,
-        };
-        Ok(Self {
-            unfinished: false,
-            reader: Some(open),
-            ..Self::of_part_files(about, Vec::new())
-        })
+        let open = OpenPartReader { path: path.to_owned(), reader, later: Duration::ZERO };
+        Ok(Self { unfinished: false, reader: Some(open), ..Self::of_part_files(about, Vec::new()) })
     }
 
     fn open_parts_timed_from_first_row(folder: &Path) -> Result<Self, RecordingError> {
@@ -59,21 +51,15 @@ impl RecordingRows {
         let first_at = Self::of_part_folder(folder)?.find_map(Result::ok);
         let first_at = first_at.map_or(Duration::ZERO, |row| row.time_since_start());
         let rows = Self::of_part_folder(folder)?;
-        Ok(Self {
-            about: rows.about.clone().starting_later(first_at),
-            first_at,
-            ..rows
-        })
+        Ok(Self { about: rows.about.clone().starting_later(first_at), first_at, ..rows })
     }
 
     pub(crate) fn of_part_folder(folder: &Path) -> Result<Self, RecordingError> {
         let parts = list_finished_parts(folder)?;
         let first = parts.first();
         let first = first.ok_or_else(|| RecordingError::NoParts(folder.to_owned()))?;
-        let about = RecordingReader::open(first)
-            .map_err(error_naming_part(first))?
-            .origin()
-            .clone();
+        let about =
+            RecordingReader::open(first).map_err(error_naming_part(first))?.origin().clone();
         Ok(Self::of_part_files(about, parts))
     }
 
@@ -101,10 +87,7 @@ impl RecordingRows {
 
 fn error_naming_part(path: &Path) -> impl FnOnce(RecordingError) -> RecordingError {
     let path = path.to_owned();
-    |error| RecordingError::Part {
-        path,
-        error: Box::new(error),
-    }
+    |error| RecordingError::Part { path, error: Box::new(error) }
 }
 
 impl Iterator for RecordingRows {
@@ -112,12 +95,7 @@ impl Iterator for RecordingRows {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(OpenPartReader {
-                path,
-                reader,
-                later,
-            }) = &mut self.reader
-            {
+            if let Some(OpenPartReader { path, reader, later }) = &mut self.reader {
                 match reader.next() {
                     Some(Ok(mut row)) => {
                         row.set_time_since_start(
@@ -141,11 +119,8 @@ impl Iterator for RecordingRows {
                 Ok(reader) => {
                     let began = reader.origin().began.zip(self.first_began);
                     let later = began.map(|(own, first)| own.saturating_sub(first));
-                    self.reader = Some(OpenPartReader {
-                        path,
-                        reader,
-                        later: later.unwrap_or_default(),
-                    });
+                    self.reader =
+                        Some(OpenPartReader { path, reader, later: later.unwrap_or_default() });
                 }
                 Err(error) => {
                     self.rest = Vec::new().into_iter();

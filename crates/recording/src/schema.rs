@@ -53,18 +53,11 @@ pub struct TableSchema {
 
 impl ColumnSchema {
     const fn required_column(name: &'static str, kind: ColumnType) -> Self {
-        Self {
-            name,
-            kind,
-            optional: false,
-        }
+        Self { name, kind, optional: false }
     }
 
     const fn optional_column(name: &'static str, kind: ColumnType) -> Self {
-        Self {
-            optional: true,
-            ..Self::required_column(name, kind)
-        }
+        Self { optional: true, ..Self::required_column(name, kind) }
     }
 }
 
@@ -162,14 +155,9 @@ impl TableSchema {
 
     /// A file's metadata; `more` are further pairs.
     pub(crate) fn key_value_metadata(&self, more: Vec<(&str, String)>) -> Vec<KeyValue> {
-        let own = [
-            (TABLE_KEY, self.name.to_owned()),
-            (VERSION_KEY, self.version.to_string()),
-        ];
+        let own = [(TABLE_KEY, self.name.to_owned()), (VERSION_KEY, self.version.to_string())];
         let pairs = own.into_iter().chain(more);
-        pairs
-            .map(|(key, value)| KeyValue::new(key.to_owned(), value))
-            .collect()
+        pairs.map(|(key, value)| KeyValue::new(key.to_owned(), value)).collect()
     }
 
     /// Positions of the columns in a file; an error if the file is no readable file of this table.
@@ -178,10 +166,7 @@ impl TableSchema {
         file: &FileMetaData,
     ) -> Result<Vec<usize>, RecordingError> {
         let value = |key: &str| metadata_value(file, key);
-        let other = |found: String| RecordingError::OtherTable {
-            found,
-            wanted: self.name,
-        };
+        let other = |found: String| RecordingError::OtherTable { found, wanted: self.name };
         let table = value(TABLE_KEY).ok_or_else(|| other("none of HawkEye's tables".to_owned()))?;
         if table != self.name {
             return Err(other(format!("the table {table:?}")));
@@ -198,11 +183,8 @@ impl TableSchema {
         }
         let there = file.schema_descr();
         let places = self.columns.iter().map(|column| {
-            let wrong = |problem| RecordingError::Column {
-                table: self.name,
-                column: column.name,
-                problem,
-            };
+            let wrong =
+                |problem| RecordingError::Column { table: self.name, column: column.name, problem };
             let mut places = there.columns().iter();
             let place = places.position(|found| found.path().string() == column.name);
             let place = place.ok_or_else(|| wrong("is missing"))?;

@@ -61,10 +61,7 @@ fn about() -> RecordingOrigin {
 }
 
 fn later(seconds: u64) -> RecordingOrigin {
-    RecordingOrigin {
-        began: about().began.map(|t| t + Duration::from_secs(seconds)),
-        ..about()
-    }
+    RecordingOrigin { began: about().began.map(|t| t + Duration::from_secs(seconds)), ..about() }
 }
 
 fn rows_of(at: Duration, command: &str, sample: &ProcessSample) -> Vec<RecordingRow> {
@@ -230,10 +227,7 @@ fn a_killed_recording_lacks_only_its_last_minute() {
     assert!(rows.is_unfinished() && rows.origin() == &about());
     let rows = rows_at(&path);
     assert_eq!(rows.len(), 2 * 6 * 3);
-    assert_eq!(
-        rows.last().map(RecordingRow::time_since_start),
-        Some(Duration::from_secs(110))
-    );
+    assert_eq!(rows.last().map(RecordingRow::time_since_start), Some(Duration::from_secs(110)));
     // The next recording keeps it.
     ended(Recorder::begin_file_recording(&path, about()), 1);
     assert_eq!(rows_at(&path.with_extension("parquet.1")), rows);
@@ -276,24 +270,15 @@ fn a_folder_continues_after_a_restart_and_keeps_the_newest_parts() {
     let bytes = second.finished_part_bytes();
     second.finish().expect("the recording can be finished");
     let rows = rows_at(&folder);
-    let times: Vec<u64> = rows
-        .iter()
-        .map(|row| row.time_since_start().as_secs())
-        .collect();
+    let times: Vec<u64> = rows.iter().map(|row| row.time_since_start().as_secs()).collect();
     assert_eq!((times[0], times.len()), (0, 3 * 6 * 3));
     assert_eq!(times.last(), Some(&(9 * 60 + 50)));
     assert!(times.is_sorted());
     // Room for the previous parts, and not for one more.
     ended(Recorder::continue_in_folder(&folder, bytes, began(20)), 2);
     let kept = rows_at(&folder);
-    assert_eq!(
-        kept.first().map(|row| row.time_since_start().as_secs()),
-        Some(0)
-    );
-    assert_eq!(
-        kept.last().map(|row| row.time_since_start().as_secs()),
-        Some(110)
-    );
+    assert_eq!(kept.first().map(|row| row.time_since_start().as_secs()), Some(0));
+    assert_eq!(kept.last().map(|row| row.time_since_start().as_secs()), Some(110));
     assert_eq!(kept.len(), 2 * 6 * 3);
 }
 
@@ -304,17 +289,11 @@ fn time_starts_with_the_oldest_row_that_is_kept() {
     for rotated in ["00000000.parquet", "00000001.parquet"] {
         std::fs::remove_file(folder.join(rotated)).expect("the part exists");
     }
-    ended(
-        Recorder::continue_in_folder(&folder, u64::MAX, later(600)),
-        1,
-    );
+    ended(Recorder::continue_in_folder(&folder, u64::MAX, later(600)), 1);
     let rows = rows_at(&folder);
     let first_and_last = rows.first().zip(rows.last());
     let seconds = first_and_last.map(|(first, last)| {
-        (
-            first.time_since_start().as_secs(),
-            last.time_since_start().as_secs(),
-        )
+        (first.time_since_start().as_secs(), last.time_since_start().as_secs())
     });
     // From the second minute on to the end of the first after the restart.
     assert_eq!(seconds, Some((0, 600 + 50 - 120)));
@@ -325,10 +304,7 @@ fn time_starts_with_the_oldest_row_that_is_kept() {
 #[test]
 fn an_impossible_start_time_is_ignored() {
     for (began_s, is_kept) in [(253_402_300_799, true), (253_402_300_800, false)] {
-        let about = RecordingOrigin {
-            began: Some(Duration::from_secs(began_s)),
-            ..about()
-        };
+        let about = RecordingOrigin { began: Some(Duration::from_secs(began_s)), ..about() };
         let writer = RecordingWriter::new(Vec::new(), &about).expect("writing to memory succeeds");
         let bytes = writer.finish().expect("the recording can be finished");
         assert_eq!(reader(&bytes).origin().began.is_some(), is_kept);
@@ -401,10 +377,7 @@ fn open_to_others(path: &Path) -> Vec<PathBuf> {
         open.push(path.to_owned());
     }
     if found.is_dir() {
-        for entry in std::fs::read_dir(path)
-            .expect("the folder can be read")
-            .flatten()
-        {
+        for entry in std::fs::read_dir(path).expect("the folder can be read").flatten() {
             open.extend(open_to_others(&entry.path()));
         }
     }
@@ -456,10 +429,7 @@ fn foreign_files_in_a_folder_do_not_stop_a_recording() {
     std::os::unix::fs::symlink(&largest, parts.join("00000002.parquet.tmp"))
         .expect("the link can be created");
     ended(Recorder::continue_in_folder(&parts, u64::MAX, about()), 2);
-    assert_eq!(
-        std::fs::read(&largest).expect("the file can be read"),
-        b"not of ours"
-    );
+    assert_eq!(std::fs::read(&largest).expect("the file can be read"), b"not of ours");
     std::fs::remove_dir(parts.join("00000009.parquet")).expect("the folder is empty");
     std::fs::remove_file(&largest).expect("the removal succeeds");
     assert_eq!(open_to_others(&parts), Vec::<PathBuf>::new());
@@ -504,10 +474,7 @@ fn a_file_that_is_not_a_recording_is_refused_with_the_reason() {
     let stranger = error_text(&replaced(&whole, b"hawkeye.table", b"hawkeye.other"));
     assert!(stranger.contains("none of HawkEye's tables"), "{stranger}");
     let missing = error_text(&replaced(&whole, b"accessed_runs", b"accessed_ruin"));
-    assert_eq!(
-        missing,
-        "the column \"accessed_runs\" of the table \"recording\" is missing"
-    );
+    assert_eq!(missing, "the column \"accessed_runs\" of the table \"recording\" is missing");
 }
 
 #[test]
@@ -515,9 +482,8 @@ fn an_invalid_value_is_reported_with_its_row_and_reading_continues() {
     let mut bad = sample(1, 4, 0);
     bad.regions[2].accessed = 600;
     let bytes = recorded(&[(Duration::ZERO, "redis", bad)]);
-    let errors: Vec<_> = reader(&bytes)
-        .map(|row| row.err().map_or_else(String::new, |e| e.to_string()))
-        .collect();
+    let errors: Vec<_> =
+        reader(&bytes).map(|row| row.err().map_or_else(String::new, |e| e.to_string())).collect();
     let bad = "row 2: accessed_pages must be 0 to 512, not 600";
     assert_eq!(errors, ["", "", bad, ""]);
 }

@@ -39,70 +39,42 @@ pub fn machine_running_parts(total_bytes: u64, parts: &[ProgramPart]) -> Scripte
 
 /// Fully used regions under base pages.
 pub fn base_page_part(first: u32, regions: u32, weight: f64) -> ProgramPart {
-    ProgramPart {
-        start: region_at_index(first),
-        regions,
-        weight,
-        ..ProgramPart::default()
-    }
+    ProgramPart { start: region_at_index(first), regions, weight, ..ProgramPart::default() }
 }
 
 /// Huge pages with 100 of 512 base pages in use.
 pub fn bloated_part(first: u32, regions: u32, weight: f64) -> ProgramPart {
-    ProgramPart {
-        used_pages: 100,
-        huge: true,
-        ..base_page_part(first, regions, weight)
-    }
+    ProgramPart { used_pages: 100, huge: true, ..base_page_part(first, regions, weight) }
 }
 
 /// A program with these parts that runs from the start.
 pub fn program_of_parts(parts: &[ProgramPart]) -> ProgramSpec {
-    ProgramSpec {
-        parts: parts.to_vec(),
-        ..ProgramSpec::default()
-    }
+    ProgramSpec { parts: parts.to_vec(), ..ProgramSpec::default() }
 }
 
 /// The same in a cgroup.
 pub fn program_in_group(name: &str, parts: &[ProgramPart]) -> ProgramSpec {
-    ProgramSpec {
-        group: Some(name.to_owned()),
-        ..program_of_parts(parts)
-    }
+    ProgramSpec { group: Some(name.to_owned()), ..program_of_parts(parts) }
 }
 
 /// A program with these parts that ends at this time.
 pub fn program_ending_at(at: Duration, parts: &[ProgramPart]) -> ProgramSpec {
-    ProgramSpec {
-        ends_at: Some(at),
-        ..program_of_parts(parts)
-    }
+    ProgramSpec { ends_at: Some(at), ..program_of_parts(parts) }
 }
 
 /// A program of this many regions in which only this share of accesses to base pages needs a walk.
 pub fn program_with_walk_share(regions: u32, walk_share: f64) -> ProgramSpec {
-    ProgramSpec {
-        walk_share,
-        ..program_of_parts(&[base_page_part(0, regions, 1.0)])
-    }
+    ProgramSpec { walk_share, ..program_of_parts(&[base_page_part(0, regions, 1.0)]) }
 }
 
 /// Settings with a window of 0.1 s every 5 s.
 pub fn frequent_sampling_settings() -> Settings {
-    Settings {
-        period: seconds(5.0),
-        window: seconds(0.1),
-        ..Settings::default()
-    }
+    Settings { period: seconds(5.0), window: seconds(0.1), ..Settings::default() }
 }
 
 /// [`frequent_sampling_settings`] with at most this many promotions.
 pub fn settings_with_max_promotions(promotions: u64) -> Settings {
-    Settings {
-        max_promotions: Some(promotions),
-        ..frequent_sampling_settings()
-    }
+    Settings { max_promotions: Some(promotions), ..frequent_sampling_settings() }
 }
 
 /// [`frequent_sampling_settings`] with at most this many promotions per second.
@@ -208,10 +180,7 @@ pub fn count_promotions_of(manager: &ScriptedManager, process: ProcessId) -> usi
 
 /// The promoted regions, in order.
 pub fn promoted_regions(manager: &ScriptedManager) -> Vec<RegionAddr> {
-    promotions(manager)
-        .iter()
-        .map(|(_, _, region)| *region)
-        .collect()
+    promotions(manager).iter().map(|(_, _, region)| *region).collect()
 }
 
 /// Time and region of each refusal.
@@ -239,7 +208,5 @@ pub fn huge_bytes_of(manager: &ScriptedManager, process: ProcessId) -> u64 {
 
 /// Accesses per second of a process with its current mapping.
 pub fn accesses_per_s_of(machine: &ScriptedMachine, process: ProcessId) -> f64 {
-    machine
-        .program_of_process(process)
-        .map_or(0.0, ScriptedProgram::accesses_per_s)
+    machine.program_of_process(process).map_or(0.0, ScriptedProgram::accesses_per_s)
 }

@@ -24,11 +24,7 @@ fn all_subcommands<A: Parser>() -> Vec<(String, Command)> {
 }
 
 fn help_text(command: &Command) -> String {
-    command
-        .clone()
-        .term_width(COLUMNS)
-        .render_help()
-        .to_string()
+    command.clone().term_width(COLUMNS).render_help().to_string()
 }
 
 /// The words of each example in a help text, as a shell would pass them.
@@ -66,17 +62,11 @@ pub fn assert_help_is_short_with_examples<A: Parser>() {
             );
         }
         let examples = example_command_lines(&help);
-        assert!(
-            !examples.is_empty(),
-            "the help of {name} has no example:\n{help}"
-        );
+        assert!(!examples.is_empty(), "the help of {name} has no example:\n{help}");
         for words in examples {
             let example = words.join(" ");
             // Options and subcommands have their own examples.
-            assert!(
-                example.starts_with(&name),
-                "{example:?} is not an example of {name}"
-            );
+            assert!(example.starts_with(&name), "{example:?} is not an example of {name}");
             let refused = A::try_parse_from(&words).err().map(|e| e.to_string());
             assert_eq!(refused, None, "{example}");
         }

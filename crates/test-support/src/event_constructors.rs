@@ -5,10 +5,7 @@ use std::time::Duration;
 
 /// A process with this pid.
 pub fn process_with_pid(pid: u32) -> ProcessId {
-    ProcessId {
-        pid,
-        start_ticks: 1,
-    }
+    ProcessId { pid, start_ticks: 1 }
 }
 
 /// The `index`th region of an address space.
@@ -24,10 +21,7 @@ pub fn promoted_event(process: ProcessId, region: RegionAddr, added_pages: u16) 
         order: PageOrder::HUGE,
         reason: Reason::new("a test"),
         took: Duration::ZERO,
-        effect: PromotionEffect {
-            added_pages,
-            ..PromotionEffect::default()
-        },
+        effect: PromotionEffect { added_pages, ..PromotionEffect::default() },
     }
 }
 

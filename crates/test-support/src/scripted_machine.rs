@@ -134,11 +134,7 @@ const FIRST_PID: u32 = 1000;
 impl ScriptedMachine {
     /// A machine without programs, other memory in use, or pressure.
     pub fn new(total_bytes: u64) -> Self {
-        Self {
-            total_bytes,
-            fmfi: Some(0.0),
-            ..Self::default()
-        }
+        Self { total_bytes, fmfi: Some(0.0), ..Self::default() }
     }
 
     /// Adds a program, which starts at its time of arrival.
@@ -241,8 +237,7 @@ impl ScriptedMachine {
 
     /// Number of accesses that a program has done.
     pub fn accesses_done(&self, id: ProcessId) -> f64 {
-        self.program_of_process(id)
-            .map_or(0.0, |program| program.accesses)
+        self.program_of_process(id).map_or(0.0, |program| program.accesses)
     }
 
     /// Memory in use, in bytes.

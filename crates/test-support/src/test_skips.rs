@@ -64,8 +64,7 @@ impl TestName {
         if let Some(path) = std::env::var_os(VARIABLE) {
             let file = OpenOptions::new().create(true).append(true).open(path);
             let mut file = file.expect("the file of skipped tests opens");
-            file.write_all(format!("{line}\n").as_bytes())
-                .expect("the skipped test is recorded");
+            file.write_all(format!("{line}\n").as_bytes()).expect("the skipped test is recorded");
         }
     }
 }
@@ -113,10 +112,7 @@ mod tests {
 
     #[test]
     fn the_name_is_the_path_without_program_and_item() {
-        assert_eq!(
-            test_name_in_path("live::attach::it_ends::here"),
-            "attach::it_ends"
-        );
+        assert_eq!(test_name_in_path("live::attach::it_ends::here"), "attach::it_ends");
         let closure = "live::attach::it_ends::{{closure}}::{{closure}}::here";
         assert_eq!(test_name_in_path(closure), "attach::it_ends");
         assert_eq!(test_name_in_path("page::it_opens::here"), "it_opens");

@@ -149,12 +149,7 @@ impl CalibratedMachine {
 
 impl std::fmt::Display for MeasuredCost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let MedianAndRange {
-            median,
-            low,
-            high,
-            turns,
-        } = self.spread;
+        let MedianAndRange { median, low, high, turns } = self.spread;
         let decimals = if median >= 1000.0 { 0 } else { 2 };
         write!(
             f,

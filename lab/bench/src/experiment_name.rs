@@ -44,10 +44,6 @@ impl fmt::Display for ExperimentName {
 /// The alias if there is one, because earlier JSON had only that.
 impl Serialize for ExperimentName {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(if self.alias.is_empty() {
-            self.name
-        } else {
-            self.alias
-        })
+        serializer.serialize_str(if self.alias.is_empty() { self.name } else { self.alias })
     }
 }

@@ -31,10 +31,7 @@ impl ExperimentEntry {
 
     /// Each of its sides as an experiment of its own, the live one first.
     pub fn split_into_sides(self) -> impl Iterator<Item = Self> {
-        let live = self.live.map(|_| Self {
-            simulated: None,
-            ..self
-        });
+        let live = self.live.map(|_| Self { simulated: None, ..self });
         let simulated = self.simulated.map(|_| Self { live: None, ..self });
         live.into_iter().chain(simulated)
     }
@@ -82,10 +79,6 @@ mod tests {
         }
         let sides = all.into_iter().flat_map(ExperimentEntry::split_into_sides);
         let titles: Vec<_> = sides.map(|side| side.first_side_title()).collect();
-        assert_eq!(
-            titles.len(),
-            BTreeSet::from_iter(&titles).len(),
-            "{titles:?}"
-        );
+        assert_eq!(titles.len(), BTreeSet::from_iter(&titles).len(), "{titles:?}");
     }
 }

@@ -72,10 +72,7 @@ mod tests {
     #[test]
     fn the_spread_is_from_the_least_to_the_greatest() {
         let spread = MedianAndRange::from_figures(vec![3.0, 1.0, 2.0]);
-        assert_eq!(
-            (spread.median, spread.low, spread.high, spread.turns),
-            (2.0, 1.0, 3.0, 3)
-        );
+        assert_eq!((spread.median, spread.low, spread.high, spread.turns), (2.0, 1.0, 3.0, 3));
         assert_eq!(MedianAndRange::from_figures(Vec::new()).turns, 0);
     }
 

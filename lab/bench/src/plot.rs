@@ -85,10 +85,7 @@ impl PlotPanel {
         Self {
             title: title.into(),
             y_label: y_label.to_owned(),
-            content: PlotContent::Lines {
-                x_label: "time (s)".to_owned(),
-                lines,
-            },
+            content: PlotContent::Lines { x_label: "time (s)".to_owned(), lines },
         }
     }
 }
@@ -119,10 +116,7 @@ mod tests {
     }
 
     fn line(name: &str, points: &[(f64, f64)]) -> PlotLine {
-        PlotLine {
-            name: name.to_owned(),
-            points: points.to_vec(),
-        }
+        PlotLine { name: name.to_owned(), points: points.to_vec() }
     }
 
     #[test]
@@ -134,10 +128,7 @@ mod tests {
         for text in ["linux", "hawkeye", "time (s)", "12.0", "9.50", "random"] {
             assert!(svg.contains(text), "{text}");
         }
-        let lines = vec![
-            line("linux", &[(0.0, 1.0), (1.0, 3.0)]),
-            line("hawkeye", &[(0.0, 1.0)]),
-        ];
+        let lines = vec![line("linux", &[(0.0, 1.0), (1.0, 3.0)]), line("hawkeye", &[(0.0, 1.0)])];
         let steps = PlotContent::Steps {
             x_label: "machine.memory".to_owned(),
             names: vec!["4GiB".to_owned(), "8GiB".to_owned()],
@@ -153,18 +144,12 @@ mod tests {
     #[test]
     fn figures_have_no_colour() {
         let lines = (0..9).map(|n| line(&n.to_string(), &[(0.0, f64::from(n)), (5.0, 1.0)]));
-        let content = PlotContent::Lines {
-            x_label: "time (s)".to_owned(),
-            lines: lines.collect(),
-        };
+        let content = PlotContent::Lines { x_label: "time (s)".to_owned(), lines: lines.collect() };
         let svg = figure(content).to_svg().expect("drawn");
         let colours = svg.split('#').skip(1).filter_map(|rest| rest.get(..6));
         let colours = colours.filter(|c| c.chars().all(|c| c.is_ascii_hexdigit()));
         for colour in colours {
-            assert!(
-                colour[..2] == colour[2..4] && colour[2..4] == colour[4..],
-                "{colour}"
-            );
+            assert!(colour[..2] == colour[2..4] && colour[2..4] == colour[4..], "{colour}");
         }
     }
 

@@ -62,14 +62,8 @@ pub fn clap_command() -> clap::Command {
 /// Runs the command that this process's arguments request.
 pub fn run_command_line() -> ExitCode {
     let arguments = LabArguments::parse();
-    let messages = fmt::layer()
-        .with_writer(std::io::stderr)
-        .without_time()
-        .with_target(false);
-    tracing_subscriber::registry()
-        .with(messages)
-        .with(log_filter_from_environment())
-        .init();
+    let messages = fmt::layer().with_writer(std::io::stderr).without_time().with_target(false);
+    tracing_subscriber::registry().with(messages).with(log_filter_from_environment()).init();
     let succeed = |()| ExitCode::SUCCESS;
     let result = match arguments.command {
         Command::Sim(command) => command.execute().map(succeed),
@@ -79,9 +73,9 @@ pub fn run_command_line() -> ExitCode {
         Command::Demo(command) => command.execute().map(succeed),
         Command::Bench(command) => command.execute(),
         Command::Verify(command) => command.execute().map(succeed),
-        Command::Workload(command) => hawkeye_workload::run_workload(&command)
-            .map_err(anyhow::Error::from)
-            .map(succeed),
+        Command::Workload(command) => {
+            hawkeye_workload::run_workload(&command).map_err(anyhow::Error::from).map(succeed)
+        }
     };
     result.unwrap_or_else(|error| {
         eprintln!("hawkeye-lab: {error:#}");

@@ -73,11 +73,7 @@ fn what_was_measured_stays_when_the_same_is_simulated() {
     let output = bench(&format!("--sim table-8 --out {}", folder.display()));
     assert!(output.status.success(), "{}", printed(&output));
     let results = std::fs::read_to_string(folder.join("results.md")).expect("written");
-    let at = |part| {
-        results
-            .find(part)
-            .unwrap_or_else(|| panic!("{part}: {results}"))
-    };
+    let at = |part| results.find(part).unwrap_or_else(|| panic!("{part}: {results}"));
     assert!(at("[first-touch-programs]") < at("[first-touch-programs-simulated]"));
     let figure = folder.join("results/first-touch-programs-simulated.svg");
     assert!(figure.exists());

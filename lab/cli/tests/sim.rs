@@ -88,28 +88,14 @@ fn a_run_is_printed_written_and_drawn() {
     let json: serde_json::Value =
         serde_json::from_str(&folder.read_text("run.json")).expect("JSON");
     assert_eq!(json["workload"], "tiny");
-    assert!(
-        json["programs"][0]["course"]
-            .as_array()
-            .is_some_and(|points| points.len() > 100)
-    );
+    assert!(json["programs"][0]["course"].as_array().is_some_and(|points| points.len() > 100));
     let svg = folder.read_text("run.svg");
-    let shown = [
-        "share (%)",
-        "overhead (%)",
-        "RSS (GiB)",
-        "time (s)",
-        "reader",
-    ];
+    let shown = ["share (%)", "overhead (%)", "RSS (GiB)", "time (s)", "reader"];
     assert_has_all(&svg, &shown);
     assert!(folder.read("run.parquet").ends_with(b"PAR1"));
-    let printed = folder.stdout_of_success(&format!(
-        "run --system linux --workload tiny.toml {SMALL} --json"
-    ));
-    assert!(
-        serde_json::from_str::<serde_json::Value>(&printed).is_ok(),
-        "{printed}"
-    );
+    let printed = folder
+        .stdout_of_success(&format!("run --system linux --workload tiny.toml {SMALL} --json"));
+    assert!(serde_json::from_str::<serde_json::Value>(&printed).is_ok(), "{printed}");
 }
 
 #[test]
@@ -143,14 +129,8 @@ fn a_sweep_has_a_line_for_each_value_and_system() {
     ));
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(lines.len(), 5, "{table}");
-    assert!(
-        lines[0].starts_with("workload.process.reader.area.heap.size"),
-        "{table}"
-    );
-    assert!(
-        lines[1].starts_with("32MiB") && lines[3].starts_with("64MiB"),
-        "{table}"
-    );
+    assert!(lines[0].starts_with("workload.process.reader.area.heap.size"), "{table}");
+    assert!(lines[1].starts_with("32MiB") && lines[3].starts_with("64MiB"), "{table}");
 }
 
 #[test]
@@ -162,9 +142,8 @@ fn a_recording_is_made_and_replayed() {
     ));
     let kept = std::fs::read_to_string(folder.0.join("seen.parquet.1")).expect("it is kept");
     assert_eq!(kept, "an older one");
-    let table = folder.stdout_of_success(&format!(
-        "run --system linux --recording seen.parquet {SMALL}"
-    ));
+    let table =
+        folder.stdout_of_success(&format!("run --system linux --recording seen.parquet {SMALL}"));
     assert_has_all(&table, &["reader", "seen.parquet"]);
     let other = folder.stdout_of_success(&format!(
         "run --system hawkeye --recording seen.parquet {SMALL} --fragment 1"
@@ -186,14 +165,8 @@ fn mistakes_are_reported_in_a_sentence() {
         (format!("{sweep} machine.cores=1..2"), "is not a range"),
         (format!("{run} --costs bad.toml"), "bad.toml"),
         (format!("{run} --costs none.toml"), "reading none.toml"),
-        (
-            format!("{replay} bad.parquet"),
-            "not a complete Parquet file",
-        ),
-        (
-            format!("{run} --svg /no/where.svg"),
-            "writing /no/where.svg",
-        ),
+        (format!("{replay} bad.parquet"), "not a complete Parquet file"),
+        (format!("{run} --svg /no/where.svg"), "writing /no/where.svg"),
     ] {
         let error = folder.stderr_of_failure(&words);
         assert!(error.contains(told), "{words}: {error}");
@@ -205,10 +178,7 @@ fn mistakes_are_reported_in_a_sentence() {
 fn a_trace_is_a_workload() {
     let folder = Folder::new("trace");
     let put = |file: &str, text: &str| std::fs::write(folder.0.join(file), text).expect("a file");
-    put(
-        "good.lackey",
-        "I  401000,4\n S 555555600000,8\n L 7ffffffe0008,8\n",
-    );
+    put("good.lackey", "I  401000,4\n S 555555600000,8\n L 7ffffffe0008,8\n");
     put("bad.lackey", " S 555555600000,8\n S here,8\n");
     let table = folder.stdout_of_success(&format!(
         "compare --workloads good.lackey,tiny.toml --systems linux-4k,linux {SMALL}"
@@ -220,10 +190,7 @@ fn a_trace_is_a_workload() {
     let lenient = format!("run --workload bad.lackey --system linux --trace-skip-bad {SMALL}");
     let output = folder.sim(&lenient);
     let told = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success() && told.contains("lines or records: 1"),
-        "{told}"
-    );
+    assert!(output.status.success() && told.contains("lines or records: 1"), "{told}");
 }
 
 #[test]

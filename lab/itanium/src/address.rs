@@ -163,10 +163,7 @@ mod tests {
             |base| (0..32).filter(move |o| PageOrderSet::all_processor_orders(base).contains(*o));
         let of = |base| orders(base).collect::<Vec<_>>();
         assert_eq!(of(BasePageSize::Kib16), [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
-        assert_eq!(
-            of(BasePageSize::Kib4),
-            [0, 1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20]
-        );
+        assert_eq!(of(BasePageSize::Kib4), [0, 1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20]);
         assert_eq!(of(BasePageSize::Kib64), [0, 2, 4, 6, 8, 10, 12, 14, 16]);
         assert!(
             !PageOrderSet::BASE.has_large_orders()

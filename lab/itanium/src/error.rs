@@ -55,11 +55,7 @@ impl ItaniumError {
         what: &'static str,
         allowed: &'static str,
     ) -> Result {
-        if valid {
-            Ok(())
-        } else {
-            Err(Self::Setup { what, allowed })
-        }
+        if valid { Ok(()) } else { Err(Self::Setup { what, allowed }) }
     }
 }
 
@@ -80,10 +76,6 @@ impl ModelContradiction {
         page: impl Into<u64>,
     ) -> Result<(), Self> {
         let page = page.into();
-        if right {
-            Ok(())
-        } else {
-            Err(Self { what, page })
-        }
+        if right { Ok(()) } else { Err(Self { what, page }) }
     }
 }

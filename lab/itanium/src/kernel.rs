@@ -183,9 +183,7 @@ impl ItaniumMachine {
         ItaniumError::require_setting(fits, "memory", "1 to 2^31 pages")?;
         let rules = kernel.policy;
         rules.check_against_kernel(&kernel)?;
-        let pool = rules
-            .pool_settings()
-            .map(|pool| HugePagePool::new(pool, frames as u32));
+        let pool = rules.pool_settings().map(|pool| HugePagePool::new(pool, frames as u32));
         let pool = pool.transpose()?;
         let rest = pool.as_ref().map_or(frames as u32, |pool| pool.first);
         let mut machine = Self {
@@ -244,18 +242,14 @@ impl ItaniumMachine {
     }
 
     fn process_space_mut(&mut self, process: u32) -> Result<&mut ProcessSpace> {
-        let space = self
-            .spaces
-            .get_mut(process as usize)
-            .and_then(Option::as_mut);
+        let space = self.spaces.get_mut(process as usize).and_then(Option::as_mut);
         space.ok_or(ItaniumError::Process(process))
     }
 
     /// Starts a process with nothing mapped and returns its number.
     pub fn spawn_process(&mut self) -> Result<u32> {
         let registers = self.allocate_region_registers()?;
-        self.spaces
-            .push(Some(ProcessSpace::new(self.base_page_size(), registers)));
+        self.spaces.push(Some(ProcessSpace::new(self.base_page_size(), registers)));
         Ok(self.count_started_processes() - 1)
     }
 
@@ -292,18 +286,9 @@ impl ItaniumMachine {
     }
 
     fn ensure_leaf_table(&mut self, process: u32, page: u64) -> Result {
-        if self
-            .process_space(process)?
-            .table
-            .leaf_frame_of_page(page)
-            .is_none()
-        {
-            let frame = self
-                .allocate_frames(0)
-                .ok_or(ItaniumError::OutOfMemory(process))?;
-            self.process_space_mut(process)?
-                .table
-                .add_leaf_of_page(page, frame);
+        if self.process_space(process)?.table.leaf_frame_of_page(page).is_none() {
+            let frame = self.allocate_frames(0).ok_or(ItaniumError::OutOfMemory(process))?;
+            self.process_space_mut(process)?.table.add_leaf_of_page(page, frame);
         }
         Ok(())
     }

@@ -104,9 +104,7 @@ impl Mmu {
             }
             WalkerMode::LongFormat { .. } => {
                 let page = self.base.page_of_address(offset >> preferred);
-                self.hash
-                    .as_ref()
-                    .and_then(|hash| hash.find_translation(rid, page))
+                self.hash.as_ref().and_then(|hash| hash.find_translation(rid, page))
             }
         };
         let entry = found.ok_or(SoftwareFilledMiss::Entry)?;

@@ -66,13 +66,7 @@ pub fn simulate_workload(
     let mut before = ItaniumCounters::default();
     workload.emit_events(seed, &mut |event| {
         match event {
-            ProgramEvent::Map {
-                process,
-                mapping,
-                bytes,
-                at,
-                backing,
-            } => {
+            ProgramEvent::Map { process, mapping, bytes, at, backing } => {
                 while machine.count_started_processes() <= process {
                     machine.spawn_process()?;
                 }
@@ -98,11 +92,7 @@ pub fn simulate_workload(
         Ok(())
     })?;
     // Large runs are checked once, in debug builds.
-    debug_assert_eq!(
-        machine.check_invariants(),
-        Ok(()),
-        "the machine contradicts the model"
-    );
+    debug_assert_eq!(machine.check_invariants(), Ok(()), "the machine contradicts the model");
     let all = machine.counters();
     let counters = all.since(before);
     let costs = &setup.processor.costs;

@@ -67,14 +67,8 @@ pub struct MemoryTouch {
 
 impl MemoryTouch {
     /// One store to the beginning of the first mapping of the first process, without other work.
-    const STORE: Self = Self {
-        process: 0,
-        mapping: 0,
-        offset: 0,
-        write: true,
-        references: 1,
-        useful_cycles: 0,
-    };
+    const STORE: Self =
+        Self { process: 0, mapping: 0, offset: 0, write: true, references: 1, useful_cycles: 0 };
 }
 
 /// Receives events.
@@ -127,24 +121,13 @@ fn emit_map(
     at: Option<u64>,
     sink: ProgramEventSink<'_>,
 ) -> Result {
-    sink(ProgramEvent::Map {
-        process,
-        mapping,
-        bytes,
-        at,
-        backing: MappingBacking::Anonymous,
-    })
+    sink(ProgramEvent::Map { process, mapping, bytes, at, backing: MappingBacking::Anonymous })
 }
 
 /// The step is 4 KiB, the smallest page size.
 fn emit_fill_touches(process: u32, mapping: u32, bytes: u64, sink: ProgramEventSink<'_>) -> Result {
     for offset in (0..bytes).step_by(4096) {
-        sink(ProgramEvent::Touch(MemoryTouch {
-            process,
-            mapping,
-            offset,
-            ..MemoryTouch::STORE
-        }))?;
+        sink(ProgramEvent::Touch(MemoryTouch { process, mapping, offset, ..MemoryTouch::STORE }))?;
     }
     Ok(())
 }

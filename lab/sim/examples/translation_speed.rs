@@ -35,9 +35,8 @@ const TURNS: usize = 9;
 const SAMPLED_EVERY_S: f64 = 30.0;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let (processors, cases): (Vec<String>, Vec<String>) = std::env::args()
-        .skip(1)
-        .partition(|name| PROCESSORS.iter().any(|p| p.name == *name));
+    let (processors, cases): (Vec<String>, Vec<String>) =
+        std::env::args().skip(1).partition(|name| PROCESSORS.iter().any(|p| p.name == *name));
     let chosen = |case: &str| cases.is_empty() || cases.iter().any(|name| case.starts_with(name));
     let processor = PROCESSORS
         .iter()
@@ -52,11 +51,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         processor.name
     );
     for gib in [16u64, 1024] {
-        for (size, pages) in [
-            (EntrySize::Base, "base"),
-            (EntrySize::BaseGroup, "groups"),
-            (EntrySize::Huge, "huge"),
-        ] {
+        for (size, pages) in
+            [(EntrySize::Base, "base"), (EntrySize::BaseGroup, "groups"), (EntrySize::Huge, "huge")]
+        {
             if size == EntrySize::BaseGroup && processor.groups.base.is_none() {
                 continue;
             }
@@ -198,10 +195,7 @@ fn sequential(spec: &TranslatorSpec) -> Result<(), Box<dyn std::error::Error>> {
             }
         });
         let rate = |seconds: f64| lines as f64 / seconds / 1e6;
-        println!(
-            "sequential, {gib} GiB, {pages} pages: {:.0}",
-            rate(by_access),
-        );
+        println!("sequential, {gib} GiB, {pages} pages: {:.0}", rate(by_access),);
     }
     Ok(())
 }

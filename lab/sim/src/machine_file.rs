@@ -53,10 +53,7 @@ impl MachineFile {
         parsed.processor.name = FROM_FILE;
         parsed.processor.source = "hawkeye-lab calibrate";
         let checked = parsed.processor.check();
-        checked.map_err(|source| MachineFileError::Processor {
-            name: name.to_owned(),
-            source,
-        })?;
+        checked.map_err(|source| MachineFileError::Processor { name: name.to_owned(), source })?;
         Ok(parsed)
     }
 

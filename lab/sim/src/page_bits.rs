@@ -221,9 +221,7 @@ impl SimulationRng {
             let count = u64::from(count);
             while skip < count {
                 pages.insert(first + skip as u16);
-                skip = skip
-                    .saturating_add(1)
-                    .saturating_add(self.draw_gap_length(log));
+                skip = skip.saturating_add(1).saturating_add(self.draw_gap_length(log));
             }
             skip -= count;
         }
@@ -269,15 +267,7 @@ mod tests {
 
     #[test]
     fn ranges_and_their_runs() {
-        for (first, count) in [
-            (0, 512),
-            (0, 1),
-            (63, 2),
-            (64, 64),
-            (5, 300),
-            (511, 1),
-            (0, 64),
-        ] {
+        for (first, count) in [(0, 512), (0, 1), (63, 2), (64, 64), (5, 300), (511, 1), (0, 64)] {
             let bits = PageBits::range(first, count);
             assert_eq!(bits.count(), count);
             assert_eq!(bits.runs().collect::<Vec<_>>(), [(first, count)]);
@@ -300,26 +290,12 @@ mod tests {
             PageBits::range(64, 321),
             PageBits::range(511, 1),
         ];
-        for (set, order) in sets
-            .into_iter()
-            .flat_map(|set| (0..10).map(move |o| (set, o)))
-        {
-            let (wide, whole) = (
-                set.widened_to_blocks(order),
-                set.fully_covered_blocks(order),
-            );
+        for (set, order) in sets.into_iter().flat_map(|set| (0..10).map(move |o| (set, o))) {
+            let (wide, whole) = (set.widened_to_blocks(order), set.fully_covered_blocks(order));
             for page in 0..PAGES_PER_REGION {
                 let block = PageBits::range(page >> order << order, 1 << order);
-                assert_eq!(
-                    wide.contains(page),
-                    !block.and(set).is_empty(),
-                    "{page} {order}"
-                );
-                assert_eq!(
-                    whole.contains(page),
-                    block.is_subset_of(set),
-                    "{page} {order}"
-                );
+                assert_eq!(wide.contains(page), !block.and(set).is_empty(), "{page} {order}");
+                assert_eq!(whole.contains(page), block.is_subset_of(set), "{page} {order}");
             }
         }
     }

@@ -66,13 +66,7 @@ mod tests {
 
     #[test]
     fn streams_differ() {
-        assert_ne!(
-            SimulationRng::new(1, 1).next(),
-            SimulationRng::new(1, 2).next()
-        );
-        assert_ne!(
-            SimulationRng::new(1, 1).next(),
-            SimulationRng::new(2, 1).next()
-        );
+        assert_ne!(SimulationRng::new(1, 1).next(), SimulationRng::new(1, 2).next());
+        assert_ne!(SimulationRng::new(1, 1).next(), SimulationRng::new(2, 1).next());
     }
 }

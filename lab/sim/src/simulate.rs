@@ -62,11 +62,7 @@ impl SimulateError {
         workload: &WorkloadSpec,
         source: EngineError,
     ) -> Self {
-        Self::Engine {
-            workload: workload.name.clone(),
-            system: system.name,
-            source,
-        }
+        Self::Engine { workload: workload.name.clone(), system: system.name, source }
     }
 }
 
@@ -153,10 +149,7 @@ fn run_with_guests(
     let managers = machine.manager_views().zip(systems);
     let managers = managers.map(|(seat, system)| attach_manager(system, seat, setup));
     let mut managers = managers.collect::<Result<Vec<_>, _>>()?;
-    while let Some(next) = managers
-        .iter_mut()
-        .min_by_key(|m| m.machine().manager_due_time())
-    {
+    while let Some(next) = managers.iter_mut().min_by_key(|m| m.machine().manager_due_time()) {
         let at = next.machine().manager_due_time();
         if at >= setup.longest || !machine.advance_to(at) {
             break;

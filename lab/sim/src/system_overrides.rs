@@ -66,10 +66,7 @@ impl SystemOverrides {
         if let Some(weight) = self.weight_new {
             settings.average = CoverageAveraging::new(weight)?;
         }
-        let mut told = PolicySettings {
-            average: settings.average,
-            ..told
-        };
+        let mut told = PolicySettings { average: settings.average, ..told };
         if let Some(percent) = self.utilisation_percent {
             told.ingens = IngensSettings::new(percent, 0.0)?;
         }

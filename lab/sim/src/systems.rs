@@ -55,12 +55,8 @@ const PLAIN: SimulatedSystem = SimulatedSystem {
     window: Duration::from_secs(1),
 };
 
-const HAWKEYE: SimulatedSystem = SimulatedSystem {
-    faults: HAWKEYE_HUGE,
-    zeroes_ahead: true,
-    recovers: true,
-    ..PLAIN
-};
+const HAWKEYE: SimulatedSystem =
+    SimulatedSystem { faults: HAWKEYE_HUGE, zeroes_ahead: true, recovers: true, ..PLAIN };
 
 /// Faults wake Ingens' thread, which otherwise scans every 4 s; here it scans every second. Nothing
 /// is promoted during a window, so windows are short.
@@ -74,10 +70,8 @@ const INGENS: SimulatedSystem = SimulatedSystem {
 
 /// The default of `defrag` since Linux 4.6. In the paper's fragmented runs programs start under
 /// base pages too.
-const NO_COMPACTION: FaultPolicy = FaultPolicy {
-    first_touch: FirstTouchPolicy::Huge { compact: false },
-    ..LINUX_BASE
-};
+const NO_COMPACTION: FaultPolicy =
+    FaultPolicy { first_touch: FirstTouchPolicy::Huge { compact: false }, ..LINUX_BASE };
 
 /// All systems.
 pub const SYSTEMS: [SimulatedSystem; 16] = [
@@ -98,19 +92,13 @@ pub const SYSTEMS: [SimulatedSystem; 16] = [
     SimulatedSystem {
         name: "linux-mthp-64kb",
         about: "Linux with pages of 64 KiB at faults, and no others but base pages",
-        faults: FaultPolicy {
-            sizes: PageOrderSet::NONE.with(PageOrder::CONTIGUOUS),
-            ..LINUX_BASE
-        },
+        faults: FaultPolicy { sizes: PageOrderSet::NONE.with(PageOrder::CONTIGUOUS), ..LINUX_BASE },
         ..PLAIN
     },
     SimulatedSystem {
         name: "linux-mthp",
         about: "Linux as `linux`, with pages of 16 KiB to 1 MiB at faults where a huge page doesn't fit",
-        faults: FaultPolicy {
-            sizes: MTHP_SIZES,
-            ..NO_COMPACTION
-        },
+        faults: FaultPolicy { sizes: MTHP_SIZES, ..NO_COMPACTION },
         policy: "linux",
         ..PLAIN
     },
@@ -176,19 +164,13 @@ pub const SYSTEMS: [SimulatedSystem; 16] = [
     SimulatedSystem {
         name: "unzeroed-4k",
         about: "cost of zeroing: base pages that are never zeroed (no real system does this)",
-        faults: FaultPolicy {
-            zeroing: ZeroingPolicy::Never,
-            ..LINUX_BASE
-        },
+        faults: FaultPolicy { zeroing: ZeroingPolicy::Never, ..LINUX_BASE },
         ..PLAIN
     },
     SimulatedSystem {
         name: "unzeroed",
         about: "cost of zeroing: huge pages that are never zeroed (no real system does this)",
-        faults: FaultPolicy {
-            zeroing: ZeroingPolicy::Never,
-            ..LINUX_THP
-        },
+        faults: FaultPolicy { zeroing: ZeroingPolicy::Never, ..LINUX_THP },
         ..PLAIN
     },
 ];
@@ -220,11 +202,7 @@ impl SimulatedSystem {
 
     /// Sizes that promotions can have on a processor.
     pub fn promotable_sizes(&self, processor: &ProcessorSpec) -> PageOrderSet {
-        if self.many_sizes {
-            processor.entry_orders()
-        } else {
-            PageOrderSet::HUGE
-        }
+        if self.many_sizes { processor.entry_orders() } else { PageOrderSet::HUGE }
     }
 
     /// Settings of the manager and of its policy. `rate` is the rate of promotions for every
@@ -233,12 +211,8 @@ impl SimulatedSystem {
         &self,
         rate: Option<RatePerSecond>,
     ) -> Result<(Settings, PolicySettings), SettingError> {
-        let mut settings = Settings {
-            rate,
-            period: self.period,
-            window: self.window,
-            ..Settings::default()
-        };
+        let mut settings =
+            Settings { rate, period: self.period, window: self.window, ..Settings::default() };
         if !self.budgeted {
             settings.cpu = CpuBudget::new(100.0)?;
             settings.promotion_return = SavingsShare::new(0.0)?;
@@ -255,10 +229,7 @@ impl SimulatedSystem {
             Some(percent) => IngensSettings::new(percent, 0.0)?,
             None => IngensSettings::default(),
         };
-        let told = PolicySettings {
-            ingens,
-            ..settings.policy_settings()
-        };
+        let told = PolicySettings { ingens, ..settings.policy_settings() };
         Ok((settings, told))
     }
 }

@@ -30,10 +30,7 @@ fn what_cant_be_is_refused_with_its_place() {
     };
     assert!(told("").contains("missing field"));
     let misspelt = told(&text.replace("split_ns", "splitt_ns"));
-    assert!(
-        misspelt.contains("here.toml") && misspelt.contains("splitt_ns"),
-        "{misspelt}"
-    );
+    assert!(misspelt.contains("here.toml") && misspelt.contains("splitt_ns"), "{misspelt}");
     let slow = told(&text.replace("ghz = 2.6", "ghz = 0.0"));
     assert!(slow.contains("clock"), "{slow}");
     let odd = told(&text.replace("entries = 1024", "entries = 1000"));

@@ -62,12 +62,9 @@ fn memory_within_tlb_reach_has_no_walks() -> TestResult {
 
 #[test]
 fn more_memory_means_more_and_dearer_walks() -> TestResult {
-    for pattern in [
-        AccessPattern::RANDOM,
-        AccessPattern::ZIPF,
-        AccessPattern::CHASE,
-        AccessPattern::HASH_MAP,
-    ] {
+    for pattern in
+        [AccessPattern::RANDOM, AccessPattern::ZIPF, AccessPattern::CHASE, AccessPattern::HASH_MAP]
+    {
         let mut before = CoreCounters::default();
         for bytes in [8 * MIB, 64 * MIB, 512 * MIB, 4 * GIB] {
             let counters = counted(pattern, bytes, 100_000)?;
@@ -119,11 +116,7 @@ fn the_same_run_twice_is_the_same() -> TestResult {
         }
         let [one, two] = runs;
         assert_eq!(one.counters(), two.counters(), "{name}");
-        let bits = |run: &PatternRun| {
-            run.regions()
-                .map(|r| run.access_bits(r))
-                .collect::<Vec<_>>()
-        };
+        let bits = |run: &PatternRun| run.regions().map(|r| run.access_bits(r)).collect::<Vec<_>>();
         assert_eq!(bits(&one), bits(&two), "{name}");
     }
     Ok(())
@@ -147,10 +140,7 @@ fn pages_start_as_accessed_and_are_marked_again_by_walks() -> TestResult {
     clear_all(&mut run, false);
     assert_eq!(marked(&run), 0);
     run.run_accesses(700);
-    let bits: Vec<_> = run
-        .regions()
-        .map(|region| run.access_bits(region))
-        .collect();
+    let bits: Vec<_> = run.regions().map(|region| run.access_bits(region)).collect();
     assert_eq!(bits[0], FULL);
     assert_eq!(bits[1], [u64::MAX, u64::MAX, (1 << 60) - 1, 0, 0, 0, 0, 0]);
     assert_eq!(run.counters().first_touches, 700);
@@ -182,10 +172,7 @@ fn only_what_is_named_is_cleared_and_flushed() -> TestResult {
     let elsewhere = base(AccessPattern::RANDOM, 8 * MIB)?.regions().last();
     run.clear_access_bits(&[regions[1]], true);
     run.clear_access_bits(&elsewhere.into_iter().collect::<Vec<_>>(), true);
-    assert_eq!(
-        elsewhere.map(|region| run.access_bits(region)),
-        Some([0; 8])
-    );
+    assert_eq!(elsewhere.map(|region| run.access_bits(region)), Some([0; 8]));
     assert_eq!(run.access_bits(regions[0]), FULL);
     assert_eq!(run.access_bits(regions[1]), [0; 8]);
     assert_eq!(run.count_accesses(20_000).walks, 512);
@@ -249,10 +236,7 @@ fn neighbours_make_walks_dearer_for_those_who_walk_seldom() -> TestResult {
         };
         Ok(walk_ns(&shared)? / walk_ns(&SKYLAKE)?)
     };
-    let (often, seldom) = (
-        dearer(AccessPattern::RANDOM)?,
-        dearer(AccessPattern::CHASE)?,
-    );
+    let (often, seldom) = (dearer(AccessPattern::RANDOM)?, dearer(AccessPattern::CHASE)?);
     assert!(often < 1.1 && seldom > 1.1, "{often}, {seldom}");
     Ok(())
 }
@@ -271,14 +255,8 @@ fn where_latency_varies_reads_overlap_less() -> TestResult {
         };
         Ok(read_ns(&varied)? / read_ns(&SKYLAKE)?)
     };
-    let (alone, together) = (
-        slower(AccessPattern::CHASE)?,
-        slower(AccessPattern::RANDOM)?,
-    );
-    assert!(
-        (alone - 1.0).abs() < 0.02 && together > 1.2,
-        "{alone}, {together}"
-    );
+    let (alone, together) = (slower(AccessPattern::CHASE)?, slower(AccessPattern::RANDOM)?);
+    assert!((alone - 1.0).abs() < 0.02 && together > 1.2, "{alone}, {together}");
     Ok(())
 }
 
@@ -286,10 +264,8 @@ fn where_latency_varies_reads_overlap_less() -> TestResult {
 fn slow_programs_gain_less() -> TestResult {
     let gain = |pace| -> TestResult<f64> {
         let new = |size| {
-            Ok(
-                PatternRun::new(&SKYLAKE, AccessPattern::ZIPF, GIB, size, 1)?
-                    .with_instruction_rate(pace),
-            )
+            Ok(PatternRun::new(&SKYLAKE, AccessPattern::ZIPF, GIB, size, 1)?
+                .with_instruction_rate(pace))
         };
         Ok(HugePageGain::measure_runs(new, 200_000)?.gain_percent())
     };
@@ -303,10 +279,7 @@ fn nothing_is_gained_where_nothing_is_missed() -> TestResult {
     let truth = HugePageGain::measure(&SKYLAKE, AccessPattern::RANDOM, 2 * MIB, 50_000, 1)?;
     assert_eq!((truth.base.walks, truth.saved_walk_ns()), (0, None));
     let gain = truth.gain_percent();
-    assert!(
-        (0.0..30.0).contains(&gain),
-        "hits in the second level: {gain}"
-    );
+    assert!((0.0..30.0).contains(&gain), "hits in the second level: {gain}");
     Ok(())
 }
 
@@ -315,21 +288,14 @@ fn a_walk_costs_most_where_the_program_waits_for_it() -> TestResult {
     let mut before = [0.0; 3];
     for bytes in [64 * MIB, 512 * MIB] {
         let mut costs = [0.0; 3];
-        let patterns = [
-            AccessPattern::STRIDE_4K,
-            AccessPattern::RANDOM,
-            AccessPattern::CHASE,
-        ];
+        let patterns = [AccessPattern::STRIDE_4K, AccessPattern::RANDOM, AccessPattern::CHASE];
         for (cost, pattern) in costs.iter_mut().zip(patterns) {
             let truth = HugePageGain::measure(&SKYLAKE, pattern, bytes, 1 << 17, 1)?;
             *cost = truth.saved_walk_ns().unwrap_or_default();
         }
         let [streamed, independent, dependent] = costs;
         assert!(dependent > 2.0 * independent.max(streamed), "{costs:?}");
-        assert!(
-            dependent > before[2] && independent > before[1],
-            "{costs:?}"
-        );
+        assert!(dependent > before[2] && independent > before[1], "{costs:?}");
         before = costs;
     }
     Ok(())
@@ -348,10 +314,7 @@ fn what_cant_be_simulated_is_refused() {
     let refused = new(&SKYLAKE, lame, 2 * MIB).map_err(|e| e.to_string());
     let sentence = "pattern: instructions must be 1 or more, not 0";
     assert_eq!(refused, Err(sentence.to_owned()));
-    let odd = ProcessorSpec {
-        l1_tlb: L1TlbSpec::Shared(SetShape::new(7, 2)),
-        ..SKYLAKE
-    };
+    let odd = ProcessorSpec { l1_tlb: L1TlbSpec::Shared(SetShape::new(7, 2)), ..SKYLAKE };
     let refused = new(&odd, AccessPattern::RANDOM, 2 * MIB).map_err(|e| e.to_string());
     let sentence = "processor skylake: the first-level TLB must be a power of two of whole sets";
     assert_eq!(refused, Err(sentence.to_owned()));
@@ -416,13 +379,7 @@ fn where_a_processor_knows_no_groups_nothing_changes() -> TestResult {
 #[test]
 fn cleared_access_bits_undo_groups_that_processors_see_by_them() -> TestResult {
     let new = |processor: &ProcessorSpec| -> TestResult<PatternRun> {
-        let run = PatternRun::new(
-            processor,
-            AccessPattern::STRIDE_4K,
-            8 * MIB,
-            LeafSize::Base,
-            1,
-        )?;
+        let run = PatternRun::new(processor, AccessPattern::STRIDE_4K, 8 * MIB, LeafSize::Base, 1)?;
         Ok(run.in_groups(processor))
     };
     let pages = 8 * MIB / 4096;
@@ -440,10 +397,7 @@ fn cleared_access_bits_undo_groups_that_processors_see_by_them() -> TestResult {
     assert_eq!(lap(&mut arm).walks, pages / 16);
     clear_all(&mut arm, true);
     let cleared = lap(&mut arm);
-    assert_eq!(
-        (cleared.walks, cleared.first_touches),
-        (pages / 16, pages / 16)
-    );
+    assert_eq!((cleared.walks, cleared.first_touches), (pages / 16, pages / 16));
     assert_eq!(marked(&arm), pages as u32, "one bit for all of a group");
     Ok(())
 }

@@ -95,17 +95,11 @@ fn recording_of_a_manager_is_read_and_replayed() {
     let workload = replay.finish("whole").unwrap();
     let process = &workload.processes[0];
     assert_eq!(process.name, "reader");
-    assert_eq!(
-        process.areas.iter().map(|area| area.size.0).sum::<u64>(),
-        64 << 20
-    );
+    assert_eq!(process.areas.iter().map(|area| area.size.0).sum::<u64>(), 64 << 20);
     let hot = process.phases.iter().filter_map(|phase| match phase {
         Phase::Access { streams, .. } => {
             let all: f64 = streams.iter().map(|s| s.weight).sum();
-            let top = streams
-                .iter()
-                .filter(|s| s.part[0] >= 0.75)
-                .map(|s| s.weight);
+            let top = streams.iter().filter(|s| s.part[0] >= 0.75).map(|s| s.weight);
             Some(top.sum::<f64>() / all)
         }
         _ => None,
@@ -145,8 +139,5 @@ fn a_recording_is_no_trace_of_accesses() {
     }
     let none = CoverageRowReader::open(&file("none.parquet"), BadRecordHandling::Fail).map(drop);
     let told = none.expect_err("refused").to_string();
-    assert!(
-        told.starts_with("can't open") && told.contains("none.parquet"),
-        "{told}"
-    );
+    assert!(told.starts_with("can't open") && told.contains("none.parquet"), "{told}");
 }

@@ -9,12 +9,8 @@ use std::io::{BufReader, Cursor, Write};
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
 
-const FORMATS: [TraceFormat; 4] = [
-    TraceFormat::Lackey,
-    TraceFormat::ChampSim,
-    TraceFormat::Drmemtrace,
-    TraceFormat::PerfScript,
-];
+const FORMATS: [TraceFormat; 4] =
+    [TraceFormat::Lackey, TraceFormat::ChampSim, TraceFormat::Drmemtrace, TraceFormat::PerfScript];
 
 /// As Valgrind 3.19 writes it for `/bin/true`, shortened.
 const LACKEY: &str = "\
@@ -74,21 +70,13 @@ fn read(
 }
 
 fn places(accesses: &[TraceAccess]) -> Vec<(AccessKind, u64)> {
-    accesses
-        .iter()
-        .map(|access| (access.kind, access.address))
-        .collect()
+    accesses.iter().map(|access| (access.kind, access.address)).collect()
 }
 
 fn record(ip: u64, loads: [u64; 4], stores: [u64; 2]) -> Vec<u8> {
     let mut bytes = ip.to_le_bytes().to_vec();
     bytes.extend([1, 0, 6, 25, 6, 0, 26, 0]);
-    bytes.extend(
-        stores
-            .iter()
-            .chain(&loads)
-            .flat_map(|address| address.to_le_bytes()),
-    );
+    bytes.extend(stores.iter().chain(&loads).flat_map(|address| address.to_le_bytes()));
     bytes
 }
 
@@ -100,11 +88,8 @@ fn xz(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
 
 #[test]
 fn lackey() {
-    let (accesses, error, _) = read(
-        TraceFormat::Lackey,
-        LACKEY.as_bytes(),
-        BadRecordHandling::Fail,
-    );
+    let (accesses, error, _) =
+        read(TraceFormat::Lackey, LACKEY.as_bytes(), BadRecordHandling::Fail);
     assert!(error.is_none(), "{error:?}");
     let expected = [
         (AccessKind::Fetch, 0x401_ab70),
@@ -119,11 +104,8 @@ fn lackey() {
 
 #[test]
 fn drmemtrace() {
-    let (accesses, error, _) = read(
-        TraceFormat::Drmemtrace,
-        VIEW.as_bytes(),
-        BadRecordHandling::Fail,
-    );
+    let (accesses, error, _) =
+        read(TraceFormat::Drmemtrace, VIEW.as_bytes(), BadRecordHandling::Fail);
     assert!(error.is_none(), "{error:?}");
     let expected = [
         (AccessKind::Fetch, 0x7f2c_8b4b_2090),
@@ -132,19 +114,13 @@ fn drmemtrace() {
         (AccessKind::Load, 0x7ffd_0fa3_a9b0),
     ];
     assert_eq!(places(&accesses), expected);
-    assert_eq!(
-        (accesses[3].bytes, accesses[3].thread),
-        (Some(32), Some(342_625))
-    );
+    assert_eq!((accesses[3].bytes, accesses[3].thread), (Some(32), Some(342_625)));
 }
 
 #[test]
 fn perf_script() {
-    let (accesses, error, _) = read(
-        TraceFormat::PerfScript,
-        PERF.as_bytes(),
-        BadRecordHandling::Fail,
-    );
+    let (accesses, error, _) =
+        read(TraceFormat::PerfScript, PERF.as_bytes(), BadRecordHandling::Fail);
     assert!(error.is_none(), "{error:?}");
     let expected = [
         (AccessKind::Load, 0x7ffd_5c3a_1000),
@@ -178,10 +154,7 @@ fn champsim() {
 fn errors_name_their_line() {
     let message = |format, text: &[u8]| {
         let (accesses, error, _) = read(format, text, BadRecordHandling::Fail);
-        (
-            accesses.len(),
-            error.map(|error| error.to_string()).unwrap_or_default(),
-        )
+        (accesses.len(), error.map(|error| error.to_string()).unwrap_or_default())
     };
     let (before, said) = message(TraceFormat::Lackey, b" L 10,8\n L 1g,8\n L 20,8\n");
     assert_eq!(before, 1);
@@ -195,22 +168,13 @@ fn errors_name_their_line() {
     bytes.extend([7; 63]);
     let (before, said) = message(TraceFormat::ChampSim, &bytes);
     assert_eq!(before, 1);
-    assert!(
-        said.starts_with("byte 64: the trace ends within a record"),
-        "{said}"
-    );
+    assert!(said.starts_with("byte 64: the trace ends within a record"), "{said}");
     bytes.push(7);
     let (_, said) = message(TraceFormat::ChampSim, &bytes);
-    assert!(
-        said.starts_with("byte 64: ") && said.contains("0 or 1"),
-        "{said}"
-    );
+    assert!(said.starts_with("byte 64: ") && said.contains("0 or 1"), "{said}");
     let long = [b'x'; 100_000];
     let (_, said) = message(TraceFormat::PerfScript, &long);
-    assert!(
-        said.starts_with("line 1: \"xxx") && said.len() < 400,
-        "{said}"
-    );
+    assert!(said.starts_with("line 1: \"xxx") && said.len() < 400, "{said}");
     let (_, said) = message(TraceFormat::Drmemtrace, b"1 1: 5 write x byte(s) @ 0x10\n");
     assert!(said.starts_with("line 1: "), "{said}");
 }
@@ -220,10 +184,7 @@ fn bad_records_are_skipped_on_request() {
     let text = b" L 10,8\nrubbish\n\xff\xfe\n S 20,8\n L 30,";
     let (accesses, error, skipped) = read(TraceFormat::Lackey, text, BadRecordHandling::Skip);
     assert!(error.is_none(), "{error:?}");
-    assert_eq!(
-        places(&accesses),
-        [(AccessKind::Load, 0x10), (AccessKind::Store, 0x20)]
-    );
+    assert_eq!(places(&accesses), [(AccessKind::Load, 0x10), (AccessKind::Store, 0x20)]);
     assert_eq!(skipped, 3);
     let mut bytes = record(1, [0; 4], [0; 2]);
     bytes.extend([9; 64]);
@@ -231,52 +192,34 @@ fn bad_records_are_skipped_on_request() {
     bytes.extend([1; 10]);
     let (accesses, error, skipped) = read(TraceFormat::ChampSim, &bytes, BadRecordHandling::Skip);
     assert!(error.is_none(), "{error:?}");
-    assert_eq!(
-        places(&accesses),
-        [(AccessKind::Fetch, 1), (AccessKind::Fetch, 2)]
-    );
+    assert_eq!(places(&accesses), [(AccessKind::Fetch, 1), (AccessKind::Fetch, 2)]);
     assert_eq!(skipped, 2);
 }
 
 #[test]
 fn formats_are_told_by_content_and_name() -> TestResult {
-    let records: Vec<u8> = (0..3)
-        .flat_map(|n| record(0x40_0000 + n, [n; 4], [0; 2]))
-        .collect();
+    let records: Vec<u8> = (0..3).flat_map(|n| record(0x40_0000 + n, [n; 4], [0; 2])).collect();
     let known: [(&str, &[u8], TraceFormat, usize); 5] = [
         ("a", LACKEY.as_bytes(), TraceFormat::Lackey, 5),
         ("b", VIEW.as_bytes(), TraceFormat::Drmemtrace, 4),
         ("c.txt", PERF.as_bytes(), TraceFormat::PerfScript, 3),
         ("d", &records, TraceFormat::ChampSim, 11),
-        (
-            "600.perlbench_s-210B.champsimtrace",
-            &records[..64],
-            TraceFormat::ChampSim,
-            1,
-        ),
+        ("600.perlbench_s-210B.champsimtrace", &records[..64], TraceFormat::ChampSim, 1),
     ];
     for (name, bytes, format, count) in known {
         assert_eq!(TraceFormat::detect(name, bytes), Some(format), "{name}");
-        for (name, bytes) in [
-            (name.to_owned(), bytes.to_vec()),
-            (format!("{name}.xz"), xz(bytes)?),
-        ] {
+        for (name, bytes) in [(name.to_owned(), bytes.to_vec()), (format!("{name}.xz"), xz(bytes)?)]
+        {
             let trace = TraceReader::detect(&name, Cursor::new(bytes), BadRecordHandling::Fail)?;
             assert_eq!(trace.collect::<Result<Vec<_>, _>>()?.len(), count, "{name}");
         }
     }
     let refused = |bytes: &'static [u8]| {
         let trace = TraceReader::detect("x", Cursor::new(bytes), BadRecordHandling::Skip);
-        trace
-            .err()
-            .map(|error| error.to_string())
-            .unwrap_or_default()
+        trace.err().map(|error| error.to_string()).unwrap_or_default()
     };
     for bytes in [&b""[..], b"hello\n", b"\x01\x02\x03", &[0xff; 200]] {
-        assert!(
-            refused(bytes).contains("not a trace in a known format"),
-            "{bytes:?}"
-        );
+        assert!(refused(bytes).contains("not a trace in a known format"), "{bytes:?}");
     }
     assert!(refused(b"PK\x03\x04rest").contains("-tool view"));
     assert!(refused(b"\x1f\x8b\x08").contains("gzip -d"));
@@ -301,9 +244,7 @@ fn truncated_compressed_input_is_reported() -> TestResult {
     let mut random = 1u64;
     let records: Vec<u8> = (0..4000)
         .flat_map(|_| {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             record(random, [random >> 7; 4], [random >> 9; 2])
         })
         .collect();
@@ -356,11 +297,7 @@ fn written(format: TraceFormat, access: &TraceAccess) -> Option<String> {
             ))
         }
         (TraceFormat::PerfScript, kind) => {
-            let event = if kind == AccessKind::Load {
-                "mem-loads,ldlat=30"
-            } else {
-                "mem-stores"
-            };
+            let event = if kind == AccessKind::Load { "mem-loads,ldlat=30" } else { "mem-stores" };
             let (seconds, rest) = (time / 1_000_000_000, time % 1_000_000_000);
             Some(format!(
                 "{:>16} {thread:>7} {seconds:>5}.{rest:09}: cpu/{event}/P: {address:>16x} \n",

@@ -108,10 +108,7 @@ fn map_and_fill(
     hot_mib: u64,
 ) -> WorkloadResult<(WorkloadMemory, HotColdLayout)> {
     if hot_mib > args.mib {
-        let message = format!(
-            "the hot part ({hot_mib} MiB) is larger than --mib {}",
-            args.mib
-        );
+        let message = format!("the hot part ({hot_mib} MiB) is larger than --mib {}", args.mib);
         return Err(WorkloadError::Usage(message));
     }
     let (all, hot) = ((args.mib * MIB) as usize, (hot_mib * MIB) as usize);

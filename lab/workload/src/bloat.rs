@@ -42,12 +42,8 @@ pub(super) fn run_bloat(args: &BloatArgs, console: &mut Console) -> WorkloadResu
 }
 
 pub(super) fn run_burner(args: &BurnerArgs, console: &mut Console) -> WorkloadResult<()> {
-    let memory = PatternedMemory::new(
-        region_count_for_mib(args.mib),
-        REGION_PAGES,
-        false,
-        args.pages,
-    )?;
+    let memory =
+        PatternedMemory::new(region_count_for_mib(args.mib), REGION_PAGES, false, args.pages)?;
     serve_memory_requests(memory, args.seconds, console)
 }
 
@@ -82,9 +78,7 @@ fn serve_memory_requests(
             ConsoleInput::Bad(bad) => Err(WorkloadError::Usage(bad.to_string())),
             ConsoleInput::Request(request) => answer_request(&mut memory, request),
         };
-        let failed = |error: WorkloadError| WorkloadEvent::Error {
-            message: error.to_string(),
-        };
+        let failed = |error: WorkloadError| WorkloadEvent::Error { message: error.to_string() };
         console.emit_event(&answer.unwrap_or_else(failed))?;
     }
 }
@@ -104,9 +98,7 @@ fn answer_request(
         WorkloadRequest::DontNeed(percent) => memory.discard_percent_per_region(percent).map(freed),
         WorkloadRequest::Free(regions) => memory.discard_last_regions(regions).map(freed),
         WorkloadRequest::Unmap(regions) => memory.unmap_last_regions(regions).map(freed),
-        _ => Err(WorkloadError::Usage(format!(
-            "this workload cannot {request}"
-        ))),
+        _ => Err(WorkloadError::Usage(format!("this workload cannot {request}"))),
     }
 }
 
@@ -117,12 +109,7 @@ fn verification_event_and_result(memory: &PatternedMemory) -> (WorkloadEvent, Wo
         bad_bytes: verdict.bad_bytes,
         first_bad: verdict.first.as_ref().map(|wrong| wrong.address),
     };
-    (
-        event,
-        verdict
-            .first
-            .map_or(Ok(()), |wrong| Err(WorkloadError::Wrong(wrong))),
-    )
+    (event, verdict.first.map_or(Ok(()), |wrong| Err(WorkloadError::Wrong(wrong))))
 }
 
 pub(super) fn verify_and_report(

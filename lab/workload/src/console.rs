@@ -30,9 +30,7 @@ impl Console {
             .map_err(|error| WorkloadError::Output(io::Error::other(error)))?;
         line.push('\n');
         let mut out = io::stdout().lock();
-        out.write_all(line.as_bytes())
-            .and_then(|()| out.flush())
-            .map_err(WorkloadError::Output)
+        out.write_all(line.as_bytes()).and_then(|()| out.flush()).map_err(WorkloadError::Output)
     }
 
     /// Answers a request that this workload does not carry out, or an invalid line.

@@ -82,13 +82,8 @@ mod tests {
     use super::*;
 
     fn last_core() -> (usize, CoreSet) {
-        let last = *CoreSet::allowed_cores_of_thread()
-            .last()
-            .expect("it runs somewhere");
-        (
-            last,
-            CoreSet::from_core_numbers(&[last]).expect("there is one"),
-        )
+        let last = *CoreSet::allowed_cores_of_thread().last().expect("it runs somewhere");
+        (last, CoreSet::from_core_numbers(&[last]).expect("there is one"))
     }
 
     #[test]

@@ -18,11 +18,7 @@ pub struct MemoryCallError {
 impl MemoryCallError {
     /// The error of the system call that has just failed.
     pub(crate) fn last_os_error(call: &'static str, bytes: usize) -> Self {
-        Self {
-            call,
-            bytes,
-            source: io::Error::last_os_error(),
-        }
+        Self { call, bytes, source: io::Error::last_os_error() }
     }
 }
 
@@ -41,10 +37,7 @@ pub enum WorkloadError {
     Linux(#[from] LinuxError),
     /// A process or a thread could not be started, or `/proc` could not be read.
     #[error("{what}: {source}")]
-    System {
-        what: &'static str,
-        source: io::Error,
-    },
+    System { what: &'static str, source: io::Error },
     /// A forked child ended with an unexpected status.
     #[error("a forked child ended with wait status {0:#x}")]
     Child(i32),

@@ -66,11 +66,8 @@ pub(super) fn run_key_value_client(
     let mut client = KeyValueClient::connect_and_store_keys(args)?;
     console.emit_event(&WorkloadEvent::Ready(ready_report(0, 0, 0)))?;
     loop {
-        let input = if client.asking {
-            console.poll_input()
-        } else {
-            Some(console.wait_for_next_input())
-        };
+        let input =
+            if client.asking { console.poll_input() } else { Some(console.wait_for_next_input()) };
         match input {
             None => client.run_request_round(console)?,
             Some(ConsoleInput::Request(WorkloadRequest::Go)) => client.resume_requests(),
@@ -112,9 +109,8 @@ impl KeyValueClient {
                 questions_percent: args.hot_questions_percent,
             },
         };
-        let connections: WorkloadResult<Vec<_>, _> = (0..CONNECTIONS)
-            .map(|_| ServerConnection::open(&args.socket, questions))
-            .collect();
+        let connections: WorkloadResult<Vec<_>, _> =
+            (0..CONNECTIONS).map(|_| ServerConnection::open(&args.socket, questions)).collect();
         let mut connections = connections?;
         connections[0].store_all_keys()?;
         let now = Instant::now();

@@ -138,9 +138,7 @@ pub fn run_workload(command: &WorkloadCommand) -> WorkloadResult<()> {
     if let Err(error) = &result {
         if !matches!(error, WorkloadError::Output(_)) {
             // The error itself is the answer; if no process reads it, nothing changes.
-            let _ = console.emit_event(&WorkloadEvent::Error {
-                message: error.to_string(),
-            });
+            let _ = console.emit_event(&WorkloadEvent::Error { message: error.to_string() });
         }
     }
     result

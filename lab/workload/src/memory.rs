@@ -116,10 +116,7 @@ impl WorkloadMemory {
     ) -> Result<Self, MemoryCallError> {
         let wide = map_anonymous(bytes + REGION + shift, protection, libc::MAP_PRIVATE)?;
         let head = wide.start.as_ptr().align_offset(REGION) + shift;
-        let wanted = wide
-            .split_at(head)
-            .1
-            .and_then(|rest| rest.split_at(bytes).0);
+        let wanted = wide.split_at(head).1.and_then(|rest| rest.split_at(bytes).0);
         Ok(wanted.unwrap_or_else(|| unreachable!("the mapping is longer than its head")))
     }
 
@@ -173,10 +170,7 @@ impl WorkloadMemory {
 
     #[inline]
     fn word_pointer(&self, offset: usize) -> *mut u64 {
-        assert!(
-            offset < self.bytes && offset % 8 == 0,
-            "word outside the mapping"
-        );
+        assert!(offset < self.bytes && offset % 8 == 0, "word outside the mapping");
         // SAFETY: the offset is inside the mapping; as it is a multiple of eight and the mapping
         // one of pages, so is the whole word.
         unsafe { self.start.as_ptr().add(offset).cast() }
@@ -207,10 +201,7 @@ impl WorkloadMemory {
         bytes: usize,
         pipe: BorrowedFd<'_>,
     ) -> Result<(), MemoryCallError> {
-        let range = libc::iovec {
-            iov_base: self.range_pointer(offset, bytes),
-            iov_len: bytes,
-        };
+        let range = libc::iovec { iov_base: self.range_pointer(offset, bytes), iov_len: bytes };
         // SAFETY: the range is ours. The call only reads the page table. The pages may change while
         // they are in the pipe, because nothing reads the pipe.
         let done = unsafe { libc::vmsplice(pipe.as_raw_fd(), &raw const range, 1, 0) };
@@ -230,11 +221,7 @@ impl WorkloadMemory {
         let at = self.range_pointer(offset, bytes);
         // SAFETY: the range is ours; the advice used here at most zeroes it, and no reference
         // into it exists.
-        check_memory_call(
-            unsafe { libc::madvise(at, bytes, advice) },
-            "madvise",
-            bytes,
-        )
+        check_memory_call(unsafe { libc::madvise(at, bytes, advice) }, "madvise", bytes)
     }
 
     /// Sets the accesses that a range allows. Any other access ends the process.
@@ -251,11 +238,7 @@ impl WorkloadMemory {
             MemoryProtection::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
         };
         // SAFETY: the range is ours and no reference into it exists.
-        check_memory_call(
-            unsafe { libc::mprotect(at, bytes, bits) },
-            "mprotect",
-            bytes,
-        )
+        check_memory_call(unsafe { libc::mprotect(at, bytes, bits) }, "mprotect", bytes)
     }
 
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), MemoryCallError> {
@@ -284,10 +267,7 @@ impl WorkloadMemory {
 
     /// Cuts the mapping in two at a byte offset (whole pages), without a system call.
     pub(crate) fn split_at(self, at: usize) -> (Option<Self>, Option<Self>) {
-        assert!(
-            at <= self.bytes && at % PAGE == 0,
-            "a cut is at a page of the mapping"
-        );
+        assert!(at <= self.bytes && at % PAGE == 0, "a cut is at a page of the mapping");
         let this = std::mem::ManuallyDrop::new(self);
         // An empty part must not exist, not even to be dropped.
         let part = |start, bytes| (bytes > 0).then(|| Self { start, bytes });
@@ -297,9 +277,7 @@ impl WorkloadMemory {
     }
 
     fn range_pointer(&self, offset: usize, bytes: usize) -> *mut libc::c_void {
-        let inside = offset
-            .checked_add(bytes)
-            .is_some_and(|end| end <= self.bytes);
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         assert!(inside && offset % PAGE == 0, "range outside the mapping");
         // SAFETY: the offset is inside the mapping or just at its end.
         unsafe { self.start.as_ptr().add(offset).cast() }

@@ -13,16 +13,10 @@ fn contents_survive_moves_and_discarded_pages_are_zero() {
     memory.relocate(3 * PAGE).unwrap();
     assert_eq!(memory.start_address() % REGION as u64, 3 * PAGE as u64);
     memory.resize(4 * REGION).unwrap();
-    assert_eq!(
-        (memory.read_word(PAGE), memory.read_word(2 * REGION - 8)),
-        (11, 22)
-    );
+    assert_eq!((memory.read_word(PAGE), memory.read_word(2 * REGION - 8)), (11, 22));
     assert_eq!(memory.read_word(4 * REGION - 8), 0);
     memory.discard_range(PAGE, PAGE).unwrap();
-    assert_eq!(
-        (memory.read_word(PAGE), memory.read_word(2 * REGION - 8)),
-        (0, 22)
-    );
+    assert_eq!((memory.read_word(PAGE), memory.read_word(2 * REGION - 8)), (0, 22));
     let (head, tail) = memory.split_at(REGION);
     drop(head);
     assert_eq!(tail.unwrap().read_word(REGION - 8), 22);

@@ -81,10 +81,7 @@ struct PageFaultRecorder {
 
 impl PageFaultRecorder {
     fn new() -> WorkloadResult<Self> {
-        Ok(Self {
-            nanoseconds: new_nanosecond_histogram()?,
-            times: PageFaultTimes::default(),
-        })
+        Ok(Self { nanoseconds: new_nanosecond_histogram()?, times: PageFaultTimes::default() })
     }
 
     fn record_fault_time(&mut self, took: Duration, distance: Duration) -> WorkloadResult<()> {
@@ -102,10 +99,7 @@ impl PageFaultRecorder {
             .iter_recorded()
             .map(|step| (step.value_iterated_to(), step.count_at_value()))
             .collect();
-        let times = PageFaultTimes {
-            counts,
-            ..std::mem::take(&mut self.times)
-        };
+        let times = PageFaultTimes { counts, ..std::mem::take(&mut self.times) };
         self.nanoseconds.reset();
         times
     }
@@ -134,10 +128,7 @@ pub(super) fn run_page_fault_stalls(
         unreachable!("neither part is empty")
     };
     report_ready(console, own.start_address(), bytes as u64)?;
-    let (recorder, over) = (
-        &Mutex::new(PageFaultRecorder::new()?),
-        &AtomicBool::new(false),
-    );
+    let (recorder, over) = (&Mutex::new(PageFaultRecorder::new()?), &AtomicBool::new(false));
     let locked = || recorder.lock().unwrap_or_else(PoisonError::into_inner);
     let answer = |request| {
         (request == WorkloadRequest::Faults).then(|| WorkloadEvent::Faults(locked().take_times()))
@@ -213,9 +204,7 @@ mod tests {
     fn times(took_us: &[u64]) -> PageFaultTimes {
         let mut recorder = PageFaultRecorder::new().unwrap();
         for us in took_us {
-            recorder
-                .record_fault_time(Duration::from_micros(*us), DISTANCE)
-                .unwrap();
+            recorder.record_fault_time(Duration::from_micros(*us), DISTANCE).unwrap();
         }
         recorder.take_times()
     }

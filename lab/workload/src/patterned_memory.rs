@@ -30,11 +30,8 @@ impl PatternedMemory {
         tail_bytes: bool,
         pages: RequestedPageKind,
     ) -> WorkloadResult<Self> {
-        let mut pattern = PagePattern {
-            start: 0,
-            written: vec![false; regions * REGION_PAGES],
-            tail_bytes,
-        };
+        let mut pattern =
+            PagePattern { start: 0, written: vec![false; regions * REGION_PAGES], tail_bytes };
         let memory = WorkloadMemory::map_private_and_touch(regions * REGION, pages, |memory| {
             pattern.start = memory.start_address();
             pattern.write(memory, used);
@@ -138,10 +135,7 @@ impl PatternedMemory {
     ) {
         let wrong = (expected ^ found).to_ne_bytes();
         verdict.bad_bytes += wrong.iter().filter(|byte| **byte != 0).count() as u64;
-        let wrong = || {
-            self.memory
-                .wrong_word_report(offset, expected, found, "verify")
-        };
+        let wrong = || self.memory.wrong_word_report(offset, expected, found, "verify");
         verdict.first.get_or_insert_with(wrong);
     }
 
@@ -198,9 +192,7 @@ type PatternWords = [(usize, u64); 3];
 #[inline]
 fn expected_word(contents: &PatternWords, word: usize) -> u64 {
     let mut found = contents.iter().filter(|(_, value)| *value != 0);
-    found
-        .find(|(at, _)| *at == word)
-        .map_or(0, |(_, value)| *value)
+    found.find(|(at, _)| *at == word).map_or(0, |(_, value)| *value)
 }
 
 fn page_at_spread_rank(rank: usize) -> usize {

@@ -19,11 +19,7 @@ pub(crate) fn ready_report(start: u64, bytes: u64, hot_start: u64) -> WorkloadRe
 
 /// Reports that memory is present, none of it hot.
 pub(crate) fn report_ready(console: &mut Console, start: u64, bytes: u64) -> WorkloadResult<()> {
-    console.emit_event(&WorkloadEvent::Ready(ready_report(
-        start,
-        bytes,
-        start + bytes,
-    )))
+    console.emit_event(&WorkloadEvent::Ready(ready_report(start, bytes, start + bytes)))
 }
 
 pub(crate) fn resident_memory_event() -> WorkloadResult<WorkloadEvent> {
@@ -75,11 +71,9 @@ pub(crate) fn run_workers_until_first_ends<'a, const N: usize>(
     std::thread::scope(|scope| {
         let workers = workers.map(|work| scope.spawn(move || end(work())));
         let answered = end(console.serve_while_working(over, answer));
-        let joined = workers.into_iter().map(|worker| {
-            worker
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        });
+        let joined = workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         joined.chain([answered]).collect()
     })
 }
@@ -128,9 +122,7 @@ impl ForkedWorker {
         // SAFETY: the child runs only what the caller vouches for, makes async-signal-safe calls,
         // and never returns.
         match unsafe { libc::fork() } {
-            -1 => Err(WorkloadError::wrap_system_error("fork")(
-                io::Error::last_os_error(),
-            )),
+            -1 => Err(WorkloadError::wrap_system_error("fork")(io::Error::last_os_error())),
             0 => {
                 // SAFETY: async-signal-safe; if the parent is killed, its children end with it.
                 unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };

@@ -82,14 +82,11 @@ pub(super) fn run_thread_storm(
 ) -> WorkloadResult<()> {
     let memory = map_and_fill_mib(args.hold.mib, args.hold.pages)?;
     run_storm_rounds(memory, &args.hold, console, |_, _| {
-        let started: WorkloadResult<Vec<_>, _> = (0..args.threads)
-            .map(|_| thread::Builder::new().spawn(map_and_write_pages))
-            .collect();
+        let started: WorkloadResult<Vec<_>, _> =
+            (0..args.threads).map(|_| thread::Builder::new().spawn(map_and_write_pages)).collect();
         let threads = started.map_err(WorkloadError::wrap_system_error("starting a thread"))?;
         for thread in threads {
-            thread
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
         Ok(args.threads.into())
     })
@@ -115,9 +112,7 @@ pub(super) fn run_fork_storm(args: &ForkStormArgs, console: &mut Console) -> Wor
             children.push(child.map_err(WorkloadError::wrap_system_error("fork"))?);
         }
         for child in children {
-            let status = child
-                .wait()
-                .map_err(WorkloadError::wrap_system_error("waitpid"))?;
+            let status = child.wait().map_err(WorkloadError::wrap_system_error("waitpid"))?;
             if exit_code_of_wait_status(status) != Some(0) {
                 return Err(WorkloadError::Child(status));
             }
@@ -136,9 +131,7 @@ fn write_and_check_pages(memory: &mut WorkloadMemory, first: usize) -> u8 {
 }
 
 pub(super) fn run_exec_self(args: &ExecSelfArgs, console: &mut Console) -> WorkloadResult<()> {
-    let count = std::env::var(EXECS_VARIABLE)
-        .ok()
-        .and_then(|count| count.parse().ok());
+    let count = std::env::var(EXECS_VARIABLE).ok().and_then(|count| count.parse().ok());
     let execs = count.unwrap_or(0);
     let memory = map_and_fill_mib(args.hold.mib, args.hold.pages)?;
     if execs < args.times {
@@ -236,8 +229,7 @@ impl EndCondition {
     }
 
     pub(super) fn is_time_over(&self) -> bool {
-        self.period
-            .is_some_and(|period| self.begin.elapsed() >= period)
+        self.period.is_some_and(|period| self.begin.elapsed() >= period)
     }
 
     /// Waits for input at most `wait`. The end of input does not count where the time is limited.

@@ -157,11 +157,7 @@ impl fmt::Display for WrongWord {
             self.expected,
             self.thread,
             self.during,
-            if self.in_child {
-                ", in a forked child"
-            } else {
-                ""
-            }
+            if self.in_child { ", in a forked child" } else { "" }
         )
     }
 }

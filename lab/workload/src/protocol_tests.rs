@@ -16,11 +16,7 @@ fn requests_read_as_they_are_written() {
             writes_percent: 20,
         }),
     ];
-    for request in WORDS
-        .map(|(_, request)| request)
-        .into_iter()
-        .chain(with_numbers)
-    {
+    for request in WORDS.map(|(_, request)| request).into_iter().chain(with_numbers) {
         assert_eq!(request.to_string().parse(), Ok(request));
     }
     assert_eq!("  refill   7 ".parse(), Ok(WorkloadRequest::Refill(7)));
@@ -62,11 +58,7 @@ fn events_are_flat_json_objects() {
         r#"{"event":"ready","pid":1,"start":4096,"bytes":8192,"hot_start":12288,"huge_bytes":0,"execs":0}"#
     );
     assert_eq!(serde_json::from_str::<WorkloadEvent>(&text).unwrap(), ready);
-    let verified = WorkloadEvent::Verified {
-        checked_bytes: 4096,
-        bad_bytes: 0,
-        first_bad: None,
-    };
+    let verified = WorkloadEvent::Verified { checked_bytes: 4096, bad_bytes: 0, first_bad: None };
     let text = serde_json::to_string(&verified).unwrap();
     assert!(text.starts_with(r#"{"event":"verified","#) && text.contains(r#""bad_bytes":0"#));
 }

@@ -74,11 +74,7 @@ pub(super) fn run_shared(args: &SharedArgs, console: &mut Console) -> WorkloadRe
             |_| {},
         )?),
     };
-    let mut family = SharingProcesses {
-        memory,
-        private,
-        workers: Vec::new(),
-    };
+    let mut family = SharingProcesses { memory, private, workers: Vec::new() };
     if !args.wait {
         family.fork_workers(args)?;
     }
@@ -144,10 +140,7 @@ fn fill_and_read_in_worker(family: &mut SharingProcesses, args: &SharedArgs, num
             private.write_word(page * PAGE, rng.next_bits());
         }
     }
-    let pause = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: i64::from(args.pause_ms % 1000) * 1_000_000,
-    };
+    let pause = libc::timespec { tv_sec: 0, tv_nsec: i64::from(args.pause_ms % 1000) * 1_000_000 };
     if args.asleep {
         return;
     }

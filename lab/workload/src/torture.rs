@@ -48,10 +48,7 @@ type TortureResult = WorkloadResult<OperationTotals>;
 pub(super) fn run_torture(args: &TortureArgs, console: &mut Console) -> WorkloadResult<()> {
     let each_mib = args.mib / u64::from(args.threads);
     if each_mib < LEAST_MIB {
-        let message = format!(
-            "--mib {} is less than {LEAST_MIB} for each thread",
-            args.mib
-        );
+        let message = format!("--mib {} is less than {LEAST_MIB} for each thread", args.mib);
         return Err(WorkloadError::Usage(message));
     }
     let pages = each_mib as usize / 2 * REGION_PAGES;
@@ -76,9 +73,7 @@ pub(super) fn run_torture(args: &TortureArgs, console: &mut Console) -> Workload
             };
             if let Err(source) = thread::Builder::new().spawn_scoped(scope, body) {
                 stop.store(true, Ordering::Relaxed);
-                return Err(WorkloadError::wrap_system_error("starting a thread")(
-                    source,
-                ));
+                return Err(WorkloadError::wrap_system_error("starting a thread")(source));
             }
         }
         drop(sender);
@@ -87,10 +82,7 @@ pub(super) fn run_torture(args: &TortureArgs, console: &mut Console) -> Workload
         totals
     });
     let elapsed_s = begin.elapsed().as_secs_f64();
-    console.emit_event(&WorkloadEvent::Done(OperationTotals {
-        elapsed_s,
-        ..totals?
-    }))
+    console.emit_event(&WorkloadEvent::Done(OperationTotals { elapsed_s, ..totals? }))
 }
 
 fn run_torture_thread(
@@ -142,10 +134,7 @@ fn collect_totals(
             reported = Instant::now();
             let operations = operations.load(Ordering::Relaxed);
             let elapsed_s = begin.elapsed().as_secs_f64();
-            console.emit_event(&WorkloadEvent::Progress {
-                elapsed_s,
-                operations,
-            })?;
+            console.emit_event(&WorkloadEvent::Progress { elapsed_s, operations })?;
         }
     }
 }

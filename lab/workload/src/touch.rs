@@ -63,9 +63,8 @@ pub(super) fn run_touch(args: &TouchArgs, console: &mut Console) -> WorkloadResu
         return Ok(());
     }
     let (touched, _untouched) = memory.split_at(bytes);
-    let mut parts = touched.map_or_else(Vec::new, |memory| {
-        split_for_threads(memory, usize::from(args.threads))
-    });
+    let mut parts = touched
+        .map_or_else(Vec::new, |memory| split_for_threads(memory, usize::from(args.threads)));
     for _ in 0..args.rounds {
         let begun = Instant::now();
         let all = thread::scope(|scope| {
@@ -176,11 +175,7 @@ fn find_wrong_word(args: &TouchArgs, memory: &WorkloadMemory) -> Option<WrongWor
         (0..words).map(move |word| page + word * 8)
     });
     offsets.into_iter().find_map(|offset| {
-        let expected = if touched(offset) {
-            expected_word(memory, offset)
-        } else {
-            0
-        };
+        let expected = if touched(offset) { expected_word(memory, offset) } else { 0 };
         let found = memory.read_word(offset);
         (found != expected).then(|| memory.wrong_word_report(offset, expected, found, "touching"))
     })

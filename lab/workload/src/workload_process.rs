@@ -86,12 +86,7 @@ impl WorkloadProcess {
             || mpsc::channel().1,
             |output| spawn_line_receiver(output, |line| Some(line.to_owned())),
         );
-        Ok(Self {
-            child,
-            input,
-            lines,
-            pending: VecDeque::new(),
-        })
+        Ok(Self { child, input, lines, pending: VecDeque::new() })
     }
 
     /// Process id of the child. That of the workload itself is in [`WorkloadReady`].
@@ -169,8 +164,7 @@ impl WorkloadProcess {
         period: Duration,
         mark: &mut dyn FnMut(),
     ) -> Result<f64, WorkloadProcessError> {
-        self.pending
-            .retain(|event| !matches!(event, WorkloadEvent::Rate { .. }));
+        self.pending.retain(|event| !matches!(event, WorkloadEvent::Rate { .. }));
         while let Ok(line) = self.lines.try_recv() {
             self.rate_or_keep(parse_event(&line)?)?;
         }
@@ -196,12 +190,7 @@ impl WorkloadProcess {
         &mut self,
         event: WorkloadEvent,
     ) -> Result<Option<(f64, u64)>, WorkloadProcessError> {
-        if let WorkloadEvent::Rate {
-            elapsed_s,
-            accesses,
-            ..
-        } = event
-        {
+        if let WorkloadEvent::Rate { elapsed_s, accesses, .. } = event {
             return Ok(Some((elapsed_s, accesses)));
         }
         let failed = reported_failure(&event);
@@ -239,10 +228,7 @@ impl WorkloadProcess {
             if let Some(chosen) = choose(&event) {
                 return Ok(chosen);
             }
-            if !matches!(
-                event,
-                WorkloadEvent::Rate { .. } | WorkloadEvent::Progress { .. }
-            ) {
+            if !matches!(event, WorkloadEvent::Rate { .. } | WorkloadEvent::Progress { .. }) {
                 self.pending.push_back(event);
             }
         }

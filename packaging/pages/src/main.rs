@@ -50,10 +50,7 @@ fn made(folder: PathBuf) -> Result<PathBuf> {
 
 /// The program without its hidden commands, which completions would otherwise offer.
 fn as_shown(name: &'static str, program: &Command) -> Command {
-    let shown = program
-        .get_subcommands()
-        .filter(|command| !command.is_hide_set())
-        .cloned();
+    let shown = program.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
     Command::new(name)
         .version(env!("CARGO_PKG_VERSION"))
         .propagate_version(true)
@@ -69,8 +66,7 @@ fn write_pages(command: &Command, date: &str, folder: &Path) -> Result<()> {
         .source(concat!("HawkEye ", env!("CARGO_PKG_VERSION")))
         .manual("HawkEye");
     let name = page.get_filename();
-    page.generate_to(folder)
-        .with_context(|| format!("can't write the manual page {name}"))?;
+    page.generate_to(folder).with_context(|| format!("can't write the manual page {name}"))?;
     command
         .get_subcommands()
         .filter(|command| !command.is_hide_set())
@@ -118,11 +114,9 @@ mod tests {
         expected.sort();
         assert_eq!(pages, expected);
 
-        for (file, offered) in [
-            ("tool.bash", "tool,"),
-            ("_tool", "_tool__subcmd__"),
-            ("tool.fish", "-a \""),
-        ] {
+        for (file, offered) in
+            [("tool.bash", "tool,"), ("_tool", "_tool__subcmd__"), ("tool.fish", "-a \"")]
+        {
             let text = fs::read_to_string(written.join("completions").join(file)).expect("reads");
             assert!(text.contains(&format!("{offered}show")), "{file}");
             assert!(!text.contains(&format!("{offered}secret")), "{file}");

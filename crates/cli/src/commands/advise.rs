@@ -79,11 +79,7 @@ impl AdviseOptions {
         let advice = findings::recommendation_from_facts(&facts);
         let report = AdviceReport {
             advice: &advice,
-            sentences: advice
-                .findings
-                .iter()
-                .map(advice_text::finding_sentence)
-                .collect(),
+            sentences: advice.findings.iter().map(advice_text::finding_sentence).collect(),
             facts: &facts,
         };
         client_options::print_text_or_json(self.json, &report, |_| {

@@ -63,12 +63,8 @@ impl DaemonOptions {
             ManagedTarget::whole_machine_with_waker(config.rules.clone(), config.selection)?;
         // The guard that restores settings must be dropped after all managing has ended. What is
         // declared first here is dropped last.
-        let ActiveSession {
-            mut lease,
-            mut recording,
-            mut prefault,
-            mut manager,
-        } = session.into_active_session(scope)?;
+        let ActiveSession { mut lease, mut recording, mut prefault, mut manager } =
+            session.into_active_session(scope)?;
         manager.set_watermarks(watermark_table(&config));
         let mut zeroing =
             PrezeroingController::begin(PrezeroingFiles::default(), config.prezeroing);
@@ -180,10 +176,7 @@ fn watermark_table(config: &Config) -> WatermarkTable {
 
 fn reload_message(file: Option<&Path>, rules: usize) -> String {
     match file {
-        Some(file) => format!(
-            "configuration reloaded file={} rules={rules}",
-            file.display()
-        ),
+        Some(file) => format!("configuration reloaded file={} rules={rules}", file.display()),
         None => format!(
             "configuration reloaded: {DEFAULT_CONFIG_FILE} does not exist, every key has its default"
         ),
@@ -203,10 +196,7 @@ fn apply_changeable_settings(
         metrics: new.metrics,
         journal: new.journal.clone(),
         socket: new.socket.clone(),
-        settings: Settings {
-            watermarks: new.settings.watermarks,
-            ..current.settings
-        },
+        settings: Settings { watermarks: new.settings.watermarks, ..current.settings },
         group_watermarks: new.group_watermarks,
         ..current.clone()
     };

@@ -27,11 +27,8 @@ pub struct DemoOptions {
 const EXIT_CANNOT_MANAGE: u8 = 3;
 
 /// Each system's name in the output, and the policy that makes the reader's memory huge.
-const SYSTEMS: [(&str, Option<&str>); 3] = [
-    ("base pages", None),
-    ("linux order", Some("linux")),
-    ("hawkeye-g", Some("hawkeye-g")),
-];
+const SYSTEMS: [(&str, Option<&str>); 3] =
+    [("base pages", None), ("linux order", Some("linux")), ("hawkeye-g", Some("hawkeye-g"))];
 const BLOATED_MIB: u64 = 512;
 const USED_PAGES: u64 = 100;
 
@@ -88,10 +85,7 @@ fn show_hot_memory_promotion(machine: &DemoMachine) -> Result<Vec<Value>> {
         }
         say!("\n");
         // Without a promotion there are no shares over 0, which bars draw as spaces.
-        drawings.push((
-            name,
-            bar_chart_line(&speed.huge_shares, speed.huge_shares.len()),
-        ));
+        drawings.push((name, bar_chart_line(&speed.huge_shares, speed.huge_shares.len())));
         systems.push(json!({
             "system": name,
             "promotions_allowed": budget,

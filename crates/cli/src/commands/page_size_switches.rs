@@ -29,8 +29,5 @@ pub fn probe_page_size_switches(
     }
     let switches = PageSizeSwitches::new(THP_DIR.into(), settings.handle(), consent, available);
     let given = test_costs::configured_test_costs()?.and_then(|costs| costs.touches);
-    Ok(Some((
-        switches,
-        given.or_else(|| derive_first_touch_costs(&facts)),
-    )))
+    Ok(Some((switches, given.or_else(|| derive_first_touch_costs(&facts)))))
 }

@@ -81,10 +81,7 @@ impl PrefaultSession {
         warm_bytes: u64,
         settings: &mut KernelSettingsGuard,
     ) -> Result<Self> {
-        let mut filling = Self {
-            warm_bytes,
-            ..Self::default()
-        };
+        let mut filling = Self { warm_bytes, ..Self::default() };
         if wanted.huge_faults {
             let huge_faults = filling.huge_faults.insert(HugePageFaultSwitch::default());
             let allowed = huge_faults.set_allowed(true, settings);
@@ -162,18 +159,12 @@ mod tests {
 
     #[test]
     fn auto_needs_a_second_cpu_and_memory_that_the_kernel_does_not_make_huge_itself() {
-        for (cpus, huge_at_every_fault, why) in [
-            (1, false, Some("one CPU")),
-            (2, false, None),
-            (64, true, Some("at page faults")),
-        ] {
+        for (cpus, huge_at_every_fault, why) in
+            [(1, false, Some("one CPU")), (2, false, None), (64, true, Some("at page faults"))]
+        {
             let obstacle = auto_mode_obstacle(cpus, huge_at_every_fault);
             assert_eq!(obstacle.is_some(), why.is_some(), "{cpus}");
-            assert!(
-                obstacle
-                    .unwrap_or_default()
-                    .contains(why.unwrap_or_default())
-            );
+            assert!(obstacle.unwrap_or_default().contains(why.unwrap_or_default()));
         }
     }
 
@@ -184,11 +175,7 @@ mod tests {
             (PrefaultMode::On, false, true),
             (PrefaultMode::Auto, true, true),
         ] {
-            let wanted = PrefaultSettings {
-                mode,
-                huge_faults,
-                ..PrefaultSettings::default()
-            };
+            let wanted = PrefaultSettings { mode, huge_faults, ..PrefaultSettings::default() };
             assert_eq!(may_avoid_huge_zero_page(&wanted), avoids, "{mode:?}");
         }
     }

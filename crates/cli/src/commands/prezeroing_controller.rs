@@ -196,10 +196,7 @@ mod tests {
         }
 
         fn zeroing(&self, paced: bool) -> PrezeroingController {
-            let settings = PrezeroingSettings {
-                paced,
-                ..PrezeroingSettings::default()
-            };
+            let settings = PrezeroingSettings { paced, ..PrezeroingSettings::default() };
             PrezeroingController::begin(PrezeroingFiles::under(self.0.path()), settings)
                 .expect("the module is loaded")
         }
@@ -215,11 +212,7 @@ mod tests {
     }
 
     fn at(seconds: u64, short: bool, paused: bool) -> ManagerStateForZeroing {
-        ManagerStateForZeroing {
-            now: Duration::from_secs(seconds),
-            short,
-            paused,
-        }
+        ManagerStateForZeroing { now: Duration::from_secs(seconds), short, paused }
     }
 
     #[test]
@@ -301,9 +294,7 @@ mod tests {
         let mut zeroing = kernel.zeroing(true);
         zeroing.adjust_if_due(at(0, false, false), &mut guard);
         kernel.set("kernel/mm/prezero/active", "many");
-        let status = zeroing
-            .adjust_if_due(at(1, false, false), &mut guard)
-            .expect("was read once");
+        let status = zeroing.adjust_if_due(at(1, false, false), &mut guard).expect("was read once");
         assert!(status.pace.contains("contains \"many\""), "{status:?}");
     }
 }

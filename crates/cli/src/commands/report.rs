@@ -117,11 +117,7 @@ mod tests {
             let found = std::fs::read_to_string(&path).expect("the file can be read");
             assert_eq!(found, text);
         }
-        let mode = path
-            .metadata()
-            .expect("the file exists")
-            .permissions()
-            .mode();
+        let mode = path.metadata().expect("the file exists").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 }

@@ -120,9 +120,7 @@ impl RunOptions {
         let enabled = thp_settings::read_setting(&thp_settings::enabled_file()).ok();
         let sources = HugePageSources::of_machine(enabled.as_deref());
         let allocator = &program.allocator;
-        Ok(allocator_env_plan::env_plan_for_allocator(
-            allocator, variable, &arguments, sources,
-        ))
+        Ok(allocator_env_plan::env_plan_for_allocator(allocator, variable, &arguments, sources))
     }
 
     fn dry_run_text(&self, first_touch: &AllocatorEnvPlan) -> String {

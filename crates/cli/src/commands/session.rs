@@ -69,27 +69,13 @@ impl PreparedSession {
             ..Config::default()
         };
         let warm = (fill.mode == PrefaultMode::On, warm_bytes);
-        Self::take_over_machine(
-            signals,
-            policy,
-            &config,
-            warm,
-            costs_measured_meanwhile,
-            purpose,
-        )
+        Self::take_over_machine(signals, policy, &config, warm, costs_measured_meanwhile, purpose)
     }
 
     pub fn for_daemon(config: &Config) -> Result<Self> {
         let policy = policies::make_policy_by_name(&config.policy, &config.policy_settings)?;
         let signals = StopSignals::take_over_with_reload()?;
-        Self::take_over_machine(
-            signals,
-            policy,
-            config,
-            (false, 0),
-            measured_costs,
-            "daemon",
-        )
+        Self::take_over_machine(signals, policy, config, (false, 0), measured_costs, "daemon")
     }
 
     /// Takes the machine over to measure some processes. No process is changed.
@@ -107,14 +93,7 @@ impl PreparedSession {
             ..Config::default()
         };
         let policy = Box::new(NoPromotion::WATCHING);
-        Self::take_over_machine(
-            signals,
-            policy,
-            &config,
-            (false, 0),
-            measured_costs,
-            purpose,
-        )
+        Self::take_over_machine(signals, policy, &config, (false, 0), measured_costs, purpose)
     }
 
     /// Uses `policy` instead of the one of `config`. `fill_required`: fails without prefault.
@@ -220,12 +199,8 @@ impl PreparedSession {
         };
         let profile = self.profile;
         let cpu_before = hawkeye_linux::processes::process::own_cpu_time();
-        let ActiveSession {
-            mut manager,
-            mut prefault,
-            mut recording,
-            mut lease,
-        } = self.into_active_session(scope)?;
+        let ActiveSession { mut manager, mut prefault, mut recording, mut lease } =
+            self.into_active_session(scope)?;
         let mut progress = ManagerProgress::default();
         while manager.run_due_work_and_wait() != LoopWakeReason::Stop
             && step(manager.machine().now())
@@ -294,11 +269,7 @@ impl PreparedSession {
             footprints: journal.footprints,
             notes,
         };
-        Ok(FinishedSession {
-            summary,
-            recording,
-            _lease: lease,
-        })
+        Ok(FinishedSession { summary, recording, _lease: lease })
     }
 }
 
@@ -308,9 +279,7 @@ fn costs_measured_meanwhile() -> Result<CurrentWalkCosts> {
     measurer.arg("measure-page-walks");
     measurer.stdin(Stdio::null()).stdout(Stdio::null());
     let state = state_dir();
-    Ok(CurrentWalkCosts::load_or_measure_meanwhile(
-        &state, measurer,
-    )?)
+    Ok(CurrentWalkCosts::load_or_measure_meanwhile(&state, measurer)?)
 }
 
 /// Costs of page walks for a manager that can wait. It might manage a process that measures.

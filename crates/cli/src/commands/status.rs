@@ -225,11 +225,8 @@ mod tests {
             pages: 99_999_999,
             given_on_machine: Some(999_999_999),
         };
-        status.page_sizes = Some(ObservedPageSizes {
-            age_s: 1e6,
-            complete: false,
-            sizes: vec![size; 8],
-        });
+        status.page_sizes =
+            Some(ObservedPageSizes { age_s: 1e6, complete: false, sizes: vec![size; 8] });
         status.metrics = "127.0.0.1:9500".parse().ok();
         if let Some(journal) = &mut status.journal {
             journal.path = "/var/log/hawkeye/journal.jsonl".into();

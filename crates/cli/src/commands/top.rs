@@ -110,11 +110,7 @@ fn overview_text(status: &DaemonStatus) -> String {
     lines.push(String::new());
     lines.push(process_table::header_line(order));
     let processes = sort_order::sorted_processes(&status.manager.processes, order);
-    lines.extend(
-        processes
-            .iter()
-            .map(|process| process_table::process_row_line(process)),
-    );
+    lines.extend(processes.iter().map(|process| process_table::process_row_line(process)));
     lines.extend(process_table::unlisted_processes_note(&status.manager));
     lines.push(String::new());
     lines.push("Latest decisions:".to_owned());

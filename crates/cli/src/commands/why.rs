@@ -110,10 +110,7 @@ fn push_region_explanation(out: &mut WrappedText, it: &RegionExplanation) {
         out.push_sentence(format!("{turn}: {waiting}."));
     }
     // A region that is huge, or can't be, does not wait for anything.
-    if !matches!(
-        it.state,
-        RegionPromotionState::Huge | RegionPromotionState::Excluded { .. }
-    ) {
+    if !matches!(it.state, RegionPromotionState::Huge | RegionPromotionState::Excluded { .. }) {
         push_obstacles(out, &it.kept_by);
     }
     push_region_history(out, it);
@@ -209,18 +206,9 @@ fn region_counts_text(sample: &LastSampleSummary) -> String {
         (sample.huge, "huge"),
         (sample.candidates, "to be promoted"),
         (sample.not_accessed, "not accessed"),
-        (
-            sample.cooling_down,
-            "refused by the kernel and left alone for a while",
-        ),
-        (
-            sample.shared,
-            "left alone because other processes share their pages",
-        ),
-        (
-            sample.recovered,
-            "split by recovery and left so until they are used",
-        ),
+        (sample.cooling_down, "refused by the kernel and left alone for a while"),
+        (sample.shared, "left alone because other processes share their pages"),
+        (sample.recovered, "split by recovery and left so until they are used"),
     ];
     let (age, regions) = (sample.age_s.round(), sample.regions);
     let mut text = format!("{age} s ago it had {regions} regions of 2 MiB with memory");

@@ -16,10 +16,7 @@ const SETTING_KEYS: [(&str, &str); 19] = [
     ("window (s)", "window"),
     ("period (s)", "period"),
     ("slowdown by sampling (%)", "slowdown_percent"),
-    (
-        "sampling's share of the CPU budget (%)",
-        "cpu_share_percent",
-    ),
+    ("sampling's share of the CPU budget (%)", "cpu_share_percent"),
     ("reserve (bytes)", "reserve"),
     ("memory pressure limit (%)", "pressure_limit_percent"),
     ("high watermark (%)", "high_percent"),
@@ -63,12 +60,7 @@ pub(super) fn parse_config_text<'t, R>(
     text: &'t str,
     read: impl FnOnce(&mut ConfigTable<'_, '_>) -> R,
 ) -> (R, Vec<String>, Result<(), ConfigProblems>) {
-    let mut log = ProblemLog {
-        name,
-        text,
-        problems: Vec::new(),
-        keys: Vec::new(),
-    };
+    let mut log = ProblemLog { name, text, problems: Vec::new(), keys: Vec::new() };
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         let line = line_text_at(text, at);
@@ -114,13 +106,7 @@ impl<'l, 't> ConfigTable<'l, 't> {
         table: Option<&'l DeTable<'t>>,
         read: impl FnOnce(&mut Self) -> R,
     ) -> R {
-        let mut whole = Self {
-            path,
-            at,
-            table,
-            requested_keys: Vec::new(),
-            log,
-        };
+        let mut whole = Self { path, at, table, requested_keys: Vec::new(), log };
         let result = read(&mut whole);
         whole.report_unknown_keys();
         result
@@ -159,8 +145,7 @@ impl<'l, 't> ConfigTable<'l, 't> {
 
     /// Reports a mistake in this table: at `key` where that is set.
     pub(super) fn report_problem(&mut self, key: &'static str, message: String) {
-        self.log
-            .add_problem(self.value_span(key).start, &self.full_key(key), &message);
+        self.log.add_problem(self.value_span(key).start, &self.full_key(key), &message);
     }
 
     /// Position of a key's value; that of this table where the key is missing.
@@ -243,8 +228,7 @@ impl<'l, 't> ConfigTable<'l, 't> {
             let name: &str = key.get_ref();
             if !self.requested_keys.contains(&name) {
                 let message = unknown_key_message(name, &self.requested_keys);
-                self.log
-                    .add_problem(key.span().start, &self.full_key(name), &message);
+                self.log.add_problem(key.span().start, &self.full_key(name), &message);
             }
         }
     }

@@ -162,13 +162,7 @@ mod tests {
         assert_eq!(read(r#""64 MiB""#), Some(MemorySize(64 << 20)));
         assert_eq!(read(r#""1.5GiB""#), Some(MemorySize(3 << 29)));
         assert_eq!(read(r#""64 MB""#), Some(MemorySize(64_000_000)));
-        for bad in [
-            r#""64""#,
-            "64",
-            r#""-1 MiB""#,
-            r#""many GiB""#,
-            r#""4 QiB""#,
-        ] {
+        for bad in [r#""64""#, "64", r#""-1 MiB""#, r#""many GiB""#, r#""4 QiB""#] {
             assert_eq!(read::<MemorySize>(bad), None, "{bad}");
         }
     }

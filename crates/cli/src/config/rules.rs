@@ -55,10 +55,9 @@ fn read_rule_action(s: &mut ConfigTable<'_, '_>, usual: ProcessSettings) -> Rule
     };
     let terms = match s.read_optional::<BehaviourProfile>("profile") {
         Some(profile) => terms.with_profile(profile),
-        None => ProcessSettings {
-            prefaults: terms.prefaults || terms.warm_bytes.is_some(),
-            ..terms
-        },
+        None => {
+            ProcessSettings { prefaults: terms.prefaults || terms.warm_bytes.is_some(), ..terms }
+        }
     };
     let terms = s.value_or_report(terms.check()).unwrap_or_default();
     if effect == UnmatchedAction::Include {

@@ -102,10 +102,7 @@ fn values_in_the_file_override_the_defaults() {
     assert_eq!(config.settings.watermarks.high_percent(), 90.0);
     assert_eq!(config.group_watermarks.low_percent(), 75.0);
     let rate = RatePerSecond::new(20.0).expect("a valid rate");
-    assert_eq!(
-        config.policy_settings.linux.pace,
-        PromotionPace::PerSecond(rate)
-    );
+    assert_eq!(config.policy_settings.linux.pace, PromotionPace::PerSecond(rate));
     assert_eq!(config.selection.min_bytes_to_join(), 1 << 30);
     assert!(!config.prezeroing.paced);
     assert_eq!(config.prezeroing.bounds.half_busy_rate(), 2000);
@@ -126,27 +123,9 @@ fn values_in_the_file_override_the_defaults() {
 #[test]
 fn a_profile_decides_unless_a_key_overrides_it() {
     for (text, policy, mode, other, rule) in [
-        (
-            "",
-            "hawkeye",
-            PrefaultMode::Off,
-            (true, false),
-            (true, false),
-        ),
-        (
-            "profile = 'speed'",
-            "hawkeye",
-            PrefaultMode::Auto,
-            (true, true),
-            (true, true),
-        ),
-        (
-            "profile = 'guard'",
-            "none",
-            PrefaultMode::Off,
-            (false, false),
-            (false, false),
-        ),
+        ("", "hawkeye", PrefaultMode::Off, (true, false), (true, false)),
+        ("profile = 'speed'", "hawkeye", PrefaultMode::Auto, (true, true), (true, true)),
+        ("profile = 'guard'", "none", PrefaultMode::Off, (false, false), (false, false)),
         // Individual keys.
         (
             "profile = 'guard'\npolicy = 'hawkeye-g'",
@@ -162,28 +141,10 @@ fn a_profile_decides_unless_a_key_overrides_it() {
             (true, true),
             (true, true),
         ),
-        (
-            "fault_ahead.mode = 'on'",
-            "hawkeye",
-            PrefaultMode::On,
-            (true, true),
-            (true, true),
-        ),
+        ("fault_ahead.mode = 'on'", "hawkeye", PrefaultMode::On, (true, true), (true, true)),
         // Profiles of rules.
-        (
-            "RULE = 'speed'",
-            "hawkeye",
-            PrefaultMode::Auto,
-            (true, false),
-            (true, true),
-        ),
-        (
-            "RULE = 'guard'",
-            "hawkeye",
-            PrefaultMode::Off,
-            (true, false),
-            (false, false),
-        ),
+        ("RULE = 'speed'", "hawkeye", PrefaultMode::Auto, (true, false), (true, true)),
+        ("RULE = 'guard'", "hawkeye", PrefaultMode::Off, (true, false), (false, false)),
         (
             "profile = 'guard'\nRULE = 'balanced'",
             "hawkeye",
@@ -206,16 +167,9 @@ fn a_profile_decides_unless_a_key_overrides_it() {
         };
         let file = format!("{top}\n[[rule]]\nname = 'a'\nmatch.command = 'a'\n{profile}");
         let config = parse(&file).expect("a valid configuration");
-        assert_eq!(
-            (config.policy.as_str(), config.fill.mode),
-            (policy, mode),
-            "{text}"
-        );
-        let all: Vec<(bool, bool)> = config
-            .rules
-            .process_settings()
-            .map(|r| (r.promotes, r.prefaults))
-            .collect();
+        assert_eq!((config.policy.as_str(), config.fill.mode), (policy, mode), "{text}");
+        let all: Vec<(bool, bool)> =
+            config.rules.process_settings().map(|r| (r.promotes, r.prefaults)).collect();
         assert_eq!(all, [rule, other], "{text}");
     }
     let warm = parse("[[rule]]\nname = 'a'\nprofile = 'balanced'\nwarm = '1 GiB'");
@@ -323,16 +277,8 @@ fn invalid_toml_is_reported_with_its_position() {
             "1:10",
             "string values must be quoted, expected literal string, in policy = hawkeye",
         ),
-        (
-            "policy = \"linux\"\npolicy = \"none\"",
-            "2:1",
-            "duplicate key, in policy = \"none\"",
-        ),
-        (
-            "[sampling\nperiod = \"1 s\"",
-            "1:10",
-            "unclosed table, expected `]`, in [sampling",
-        ),
+        ("policy = \"linux\"\npolicy = \"none\"", "2:1", "duplicate key, in policy = \"none\""),
+        ("[sampling\nperiod = \"1 s\"", "1:10", "unclosed table, expected `]`, in [sampling"),
     ] {
         let expected = format!("hawkeye.toml:{place}: this is not valid TOML: {why}");
         assert_eq!(parse(text), Err(expected), "{text}");

@@ -26,8 +26,7 @@ impl Peer {
 
     /// Whether it may change things: it is root, or the user that the daemon runs as.
     pub fn is_root_or_daemon_user(self) -> bool {
-        self.uid()
-            .is_some_and(|uid| uid == 0 || uid == geteuid().as_raw())
+        self.uid().is_some_and(|uid| uid == 0 || uid == geteuid().as_raw())
     }
 }
 
@@ -49,10 +48,7 @@ impl Acceptor {
         let second = listener.as_fd().try_clone_to_owned()?;
         let thread = thread::Builder::new().name("hawkeye-accept".into());
         let thread = thread.spawn(move || accept_loop(|| accept(&listener), &Arc::new(serve)))?;
-        Ok(Self {
-            listener: second,
-            thread: Some(thread),
-        })
+        Ok(Self { listener: second, thread: Some(thread) })
     }
 }
 

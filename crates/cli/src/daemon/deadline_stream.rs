@@ -14,10 +14,7 @@ pub struct DeadlineStream<S> {
 
 impl<S: AsFd> DeadlineStream<S> {
     pub fn new(stream: S, limit: Duration) -> Self {
-        Self {
-            stream,
-            deadline: Instant::now() + limit,
-        }
+        Self { stream, deadline: Instant::now() + limit }
     }
 
     pub fn restart_deadline(&mut self, limit: Duration) {
@@ -64,10 +61,8 @@ pub(super) mod tests {
     /// stream or waits.
     pub fn exchange(request: &[u8], ends: bool, serve: impl FnOnce(UnixStream)) -> Vec<u8> {
         let (mut client, server) = UnixStream::pair().expect("a socket pair");
-        let (mut sender, request) = (
-            client.try_clone().expect("a second handle"),
-            request.to_vec(),
-        );
+        let (mut sender, request) =
+            (client.try_clone().expect("a second handle"), request.to_vec());
         let sender = thread::spawn(move || {
             // The server may close the connection before the end.
             let _ = sender.write_all(&request);

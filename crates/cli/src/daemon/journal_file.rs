@@ -35,10 +35,7 @@ struct LostEntries {
 
 fn push_json_line<T: Serialize>(text: &mut Vec<u8>, time: SystemTime, what: T) -> io::Result<()> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
-    let line = TimedLine {
-        time_unix_s: since.unwrap_or_default().as_secs_f64(),
-        what,
-    };
+    let line = TimedLine { time_unix_s: since.unwrap_or_default().as_secs_f64(), what };
     serde_json::to_writer(&mut *text, &line)?;
     text.push(b'\n');
     Ok(())
@@ -87,12 +84,7 @@ struct OpenJournalFile {
 
 impl JournalFile {
     pub fn new(path: &Path, most_bytes: u64) -> Self {
-        Self {
-            path: path.to_owned(),
-            most_bytes,
-            open: None,
-            lost: 0,
-        }
+        Self { path: path.to_owned(), most_bytes, open: None, lost: 0 }
     }
 
     /// Appends lines. If entries were lost before, a line that says so comes first.

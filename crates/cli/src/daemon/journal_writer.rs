@@ -57,14 +57,13 @@ impl JournalWriter {
     /// Takes new entries from the manager's journal.
     pub fn write_new_entries<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let path = self.settings.path.display();
-        self.writer
-            .report_if_trouble_changed(manager, |state| match &state.trouble {
-                Some(why) => format!("the journal can't be written to {path}: {why}"),
-                None => {
-                    let lost = state.lost;
-                    format!("the journal is written to {path} again; {lost} entries were lost")
-                }
-            });
+        self.writer.report_if_trouble_changed(manager, |state| match &state.trouble {
+            Some(why) => format!("the journal can't be written to {path}: {why}"),
+            None => {
+                let lost = state.lost;
+                format!("the journal is written to {path} again; {lost} entries were lost")
+            }
+        });
         let journal = manager.journal();
         let written = journal.written_entries;
         if written == self.seen {

@@ -186,9 +186,7 @@ mod tests {
         let connect = || std::net::TcpStream::connect(address).expect("the connection succeeds");
         let idle: Vec<_> = (0..64).map(|_| connect()).collect();
         let mut scraper = connect();
-        scraper
-            .write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
-            .expect("the request is sent");
+        scraper.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("the request is sent");
         let mut answer = String::new();
         scraper.read_to_string(&mut answer).expect("an answer");
         assert!(answer.contains("the daemon is shutting down"), "{answer}");

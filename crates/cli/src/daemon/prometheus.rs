@@ -34,11 +34,7 @@ struct StatusCollector(DaemonStatus);
 impl Collector for StatusCollector {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
         let out = &mut MetricEncoder(encoder);
-        let DaemonStatus {
-            manager,
-            slow_calls,
-            ..
-        } = &self.0;
+        let DaemonStatus { manager, slow_calls, .. } = &self.0;
         let labels = [("version", &*manager.version), ("policy", &*manager.policy)];
         let help = "Version and policy of the daemon.";
         let encoder = &mut out.0;
@@ -263,9 +259,7 @@ impl MetricEncoder<'_> {
         rows: impl Iterator<Item = ([(&'l str, &'l str); N], M)>,
     ) -> fmt::Result {
         let (name, unit) = split_unit_suffix(name);
-        let mut family = self
-            .0
-            .encode_descriptor(name, help, unit.as_ref(), M::TYPE)?;
+        let mut family = self.0.encode_descriptor(name, help, unit.as_ref(), M::TYPE)?;
         for (labels, metric) in rows {
             metric.encode(family.encode_family(&labels)?)?;
         }

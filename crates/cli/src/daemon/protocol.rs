@@ -200,13 +200,8 @@ mod tests {
         }));
         round_trip(DaemonReply::refused_because("no"));
         let (pid, why) = (1, "gone".into());
-        round_trip(DaemonReply::Explanation(Explanation::NotManaged {
-            pid,
-            why,
-        }));
-        round_trip(DaemonReply::Explanation(Explanation::Process(
-            Box::default(),
-        )));
+        round_trip(DaemonReply::Explanation(Explanation::NotManaged { pid, why }));
+        round_trip(DaemonReply::Explanation(Explanation::Process(Box::default())));
         let region = RegionExplanation {
             uptime_s: 9.0,
             start: 1 << 46,
@@ -222,9 +217,7 @@ mod tests {
             remembered_since_s: 1.0,
             ..RegionExplanation::default()
         };
-        round_trip(DaemonReply::Explanation(Explanation::Region(Box::new(
-            region,
-        ))));
+        round_trip(DaemonReply::Explanation(Explanation::Region(Box::new(region))));
     }
 
     #[test]

@@ -50,11 +50,7 @@ pub fn request_channel(wake: WakeCallback) -> (RequestSender, RequestReceiver) {
         patience: PATIENCE,
         last: LastStatus::default(),
     };
-    let calls = RequestReceiver {
-        waiting,
-        wake,
-        last: Arc::clone(&requests.last),
-    };
+    let calls = RequestReceiver { waiting, wake, last: Arc::clone(&requests.last) };
     (requests, calls)
 }
 
@@ -119,10 +115,7 @@ mod tests {
     use super::*;
 
     fn quick(requests: &RequestSender) -> RequestSender {
-        RequestSender {
-            patience: Duration::from_millis(50),
-            ..requests.clone()
-        }
+        RequestSender { patience: Duration::from_millis(50), ..requests.clone() }
     }
 
     fn why(reply: DaemonReply) -> String {

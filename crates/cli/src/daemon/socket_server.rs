@@ -129,8 +129,7 @@ impl RequestHandler {
             began: Instant::now(),
             others: Mutex::new(UserRateLimits::new()?),
             may_see_addresses: |peer, pid| {
-                peer.credentials
-                    .is_some_and(|it| it.may_see_addresses_of(pid))
+                peer.credentials.is_some_and(|it| it.may_see_addresses_of(pid))
             },
         })
     }

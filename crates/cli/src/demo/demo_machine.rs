@@ -202,10 +202,7 @@ impl DemoMachine {
             }
         }
         let (machine, journal) = manager.into_machine_and_journal();
-        Ok((
-            journal,
-            machine.management_costs().cpu.saturating_sub(before),
-        ))
+        Ok((journal, machine.management_costs().cpu.saturating_sub(before)))
     }
 }
 
@@ -221,9 +218,7 @@ const COLUMNS: usize = 48;
 fn huge_share_per_column(huge_regions: &[bool]) -> Vec<f64> {
     let columns = huge_regions.chunks(huge_regions.len().div_ceil(COLUMNS).max(1));
     let huge = |column: &[bool]| column.iter().filter(|huge| **huge).count() as f64;
-    columns
-        .map(|column| huge(column) / column.len() as f64)
-        .collect()
+    columns.map(|column| huge(column) / column.len() as f64).collect()
 }
 
 /// The median of an odd number of values.
@@ -251,12 +246,7 @@ impl RunningDemoProgram {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             bail!("the demo program has no pipe for input or output");
         };
-        let mut running = Self {
-            child,
-            input,
-            output: BufReader::new(output),
-            start: 0,
-        };
+        let mut running = Self { child, input, output: BufReader::new(output), start: 0 };
         let start = running.read_line()?;
         let address = u64::from_str_radix(start.trim_start_matches("0x"), 16);
         let wrong = || format!("the demo program reported {start:?} instead of an address");

@@ -48,12 +48,9 @@ impl DemoProgram {
     /// Runs the program until its standard input ends.
     pub fn execute(self) -> Result<()> {
         match self {
-            Self::Reader {
-                mib,
-                hot_mib,
-                hot_percent,
-                huge,
-            } => run_reader_program(DemoMemory::new(mib, huge)?, hot_mib, hot_percent),
+            Self::Reader { mib, hot_mib, hot_percent, huge } => {
+                run_reader_program(DemoMemory::new(mib, huge)?, hot_mib, hot_percent)
+            }
             Self::Bloated { mib, used_pages } => {
                 run_bloated_program(DemoMemory::new(mib, true)?, used_pages)
             }
@@ -180,11 +177,7 @@ impl DemoMemory {
             let advised = mapped.advise(MmapAdvise::MADV_HUGEPAGE);
             advised.context("can't request huge pages")?;
         }
-        Ok(Self {
-            _mapped: mapped,
-            start: start.cast(),
-            words: bytes / 8,
-        })
+        Ok(Self { _mapped: mapped, start: start.cast(), words: bytes / 8 })
     }
 
     fn words(&self) -> &[AtomicU64] {

@@ -52,10 +52,9 @@ impl ActiveRecording {
         let about = recording_origin_now(policy);
         let (recorder, tries_again) = match &place {
             RecordingTarget::File(path) => (Recorder::begin_file_recording(path, about), false),
-            RecordingTarget::Folder { folder, most_bytes } => (
-                Recorder::continue_in_folder(folder, *most_bytes, about),
-                true,
-            ),
+            RecordingTarget::Folder { folder, most_bytes } => {
+                (Recorder::continue_in_folder(folder, *most_bytes, about), true)
+            }
         };
         let mut recorder = recorder.context("can't start the recording")?;
         let wanted = Arc::new(AtomicBool::new(false));
@@ -81,11 +80,10 @@ impl ActiveRecording {
     /// Takes new rows from the manager; called between steps.
     pub fn write_new_rows<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let path = self.place.path().display();
-        self.writer
-            .report_if_trouble_changed(manager, |state| match &state.trouble {
-                Some(why) => format!("the recording {path} has a gap: {why}"),
-                None => format!("the recording {path} continues"),
-            });
+        self.writer.report_if_trouble_changed(manager, |state| match &state.trouble {
+            Some(why) => format!("the recording {path} has a gap: {why}"),
+            None => format!("the recording {path} continues"),
+        });
         self.bloat.scan_huge_pages_of_new_samples(manager);
         let bloat = |process| self.bloat.estimated_zero_bytes(process);
         let rows = self.tap.take_new_rows(manager, bloat);

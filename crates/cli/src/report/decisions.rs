@@ -72,10 +72,7 @@ fn mask_numbers(reason: &str) -> String {
 
 impl DecisionCollector {
     pub fn for_recording_length(length_s: f64) -> Self {
-        Self {
-            length_s: length_s.max(f64::MIN_POSITIVE),
-            ..Self::default()
-        }
+        Self { length_s: length_s.max(f64::MIN_POSITIVE), ..Self::default() }
     }
 
     /// Adds a decision. `place` is its row in the map of its process, if it has one.
@@ -84,10 +81,8 @@ impl DecisionCollector {
         let key = (row.event.clone(), mask_numbers(&row.reason));
         if self.kinds.len() < MOST_KINDS || self.kinds.contains_key(&key) {
             let event = row.event.to_string();
-            let kind = self.kinds.entry(key).or_insert(DecisionKind {
-                event,
-                ..DecisionKind::default()
-            });
+            let kind =
+                self.kinds.entry(key).or_insert(DecisionKind { event, ..DecisionKind::default() });
             kind.count += 1;
             kind.last_reason = row.reason.to_string();
         }
@@ -126,12 +121,7 @@ impl DecisionCollector {
             process: process.and_then(|process| places.get(&process).copied()),
             ..mark
         });
-        Decisions {
-            total: self.total,
-            kinds,
-            marks: marks.collect(),
-            latest: self.latest.into(),
-        }
+        Decisions { total: self.total, kinds, marks: marks.collect(), latest: self.latest.into() }
     }
 }
 

@@ -14,9 +14,7 @@ pub fn html_page(report: &RecordingReport) -> serde_json::Result<String> {
     let title = title.replace('&', "&amp;").replace('<', "&lt;");
     // The data come last, so that nothing in them is taken for a placeholder.
     let page = PAGE.replace("{{style}}", STYLE);
-    let page = page
-        .replace("{{script}}", SCRIPT)
-        .replace("{{title}}", &title);
+    let page = page.replace("{{script}}", SCRIPT).replace("{{title}}", &title);
     let (head, tail) = page.split_once("{{data}}").unwrap_or((&page, ""));
     Ok([head, &json, tail].concat())
 }

@@ -41,8 +41,7 @@ pub struct AddressBlocks {
 
 impl AddressBlocks {
     fn add_address(&mut self, address: u64) {
-        self.blocks
-            .insert((address / HUGE_PAGE_BYTES) >> self.shift);
+        self.blocks.insert((address / HUGE_PAGE_BYTES) >> self.shift);
         while self.blocks.len() > MOST_BLOCKS {
             self.shift += 1;
             self.blocks = self.blocks.iter().map(|block| block >> 1).collect();

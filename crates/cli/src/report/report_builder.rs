@@ -153,9 +153,7 @@ impl ReportBuilder {
         let machine = &mut self.machine;
         machine.total_bytes = row.total_bytes;
         machine.used_bytes.add_value(row.at, row.used_bytes as f64);
-        machine
-            .pressure_percent
-            .add_value(row.at, row.pressure_percent);
+        machine.pressure_percent.add_value(row.at, row.pressure_percent);
         machine.fmfi.add_value(row.at, row.fmfi);
         let manager_cpu = &mut machine.manager_cpu_percent;
         manager_cpu.add_value(row.at, row.manager_cpu_percent);
@@ -164,9 +162,7 @@ impl ReportBuilder {
     fn add_decision(&mut self, row: &DecisionRow) {
         let mut place = None;
         if let Some((id, command)) = &row.process {
-            let process = &mut self
-                .get_or_create_process_builder(*id, command, row.at)
-                .figures;
+            let process = &mut self.get_or_create_process_builder(*id, command, row.at).figures;
             match &*row.event {
                 "promoted" => process.promoted += 1,
                 "recovered" => process.recovered += 1,

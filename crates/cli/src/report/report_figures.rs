@@ -46,11 +46,7 @@ fn line_panel(
         points: series.mean_points().map(point).collect(),
     });
     let lines = lines.filter(|line| !line.points.is_empty()).collect();
-    SvgPanel {
-        title,
-        y_label,
-        content: PanelContent::Lines(lines),
-    }
+    SvgPanel { title, y_label, content: PanelContent::Lines(lines) }
 }
 
 fn process_figure(process: &ProcessFigures) -> SvgFigure {
@@ -70,10 +66,7 @@ fn process_figure(process: &ProcessFigures) -> SvgFigure {
         ("bloat", &process.bloat_bytes),
     ];
     panels.push(line_panel("memory", "memory (MiB)", MIB, &memory));
-    SvgFigure {
-        title: format!("{} ({})", printable_name(&process.command), process.pid),
-        panels,
-    }
+    SvgFigure { title: format!("{} ({})", printable_name(&process.command), process.pid), panels }
 }
 
 fn machine_figure(report: &RecordingReport) -> SvgFigure {

@@ -30,11 +30,7 @@ pub fn report_text(report: &RecordingReport) -> String {
 
 fn report_heading(report: &RecordingReport) -> String {
     let name = |text: &str| clip_printable(text, MOST_NAME);
-    let mut text = format!(
-        "{} of {}",
-        format_duration(report.length_s),
-        name(&report.host)
-    );
+    let mut text = format!("{} of {}", format_duration(report.length_s), name(&report.host));
     if !report.kernel.is_empty() {
         text += &format!(", Linux {}", name(&report.kernel));
     }
@@ -83,17 +79,7 @@ fn push_process_table(out: &mut String, report: &RecordingReport) {
     let rows = report.processes.iter().take(MOST_PROCESSES).map(cells);
     for row in std::iter::once(head.map(str::to_owned)).chain(rows) {
         let [pid, command, rest @ ..] = row;
-        let [
-            rss,
-            peak,
-            huge,
-            bloat,
-            overhead,
-            coverage,
-            windows,
-            promoted,
-            split,
-        ] = rest;
+        let [rss, peak, huge, bloat, overhead, coverage, windows, promoted, split] = rest;
         *out += &format!("{pid:>8} {command:<15} {rss:>9} {peak:>9} {huge:>9} {bloat:>9} ");
         *out += &format!("{overhead:>8} {coverage:>8} {windows:>8} {promoted:>8} {split:>6}\n");
     }
@@ -112,10 +98,7 @@ fn push_process_maps(out: &mut String, process: &ProcessFigures, map: &HeatMap) 
     let name = format!("{} {}", process.pid, clip_printable(&process.command, 15));
     let most_walks = map.walks_per_s.iter().copied().max().unwrap_or(0);
     if has_counted_accesses(process) {
-        let pages = format!(
-            "base pages accessed in a sampling window ({})",
-            process.source
-        );
+        let pages = format!("base pages accessed in a sampling window ({})", process.source);
         *out += &format!("\nCoverage of {name}: {pages}\n");
         push_shaded_map(out, map, &map.coverage_percent);
     } else if most_walks > 0 {

@@ -13,12 +13,8 @@ const BOTTOM: f64 = 46.0;
 const HEADROOM: f64 = 1.12;
 const TIME: &str = "time (s)";
 /// Style of each line: its shade, and the lengths of its dashes and gaps.
-const LINE_STYLES: [(&str, &str); 4] = [
-    ("#000000", ""),
-    ("#606060", "8 4"),
-    ("#909090", "2 3"),
-    ("#404040", "12 3 2 3"),
-];
+const LINE_STYLES: [(&str, &str); 4] =
+    [("#000000", ""), ("#606060", "8 4"), ("#909090", "2 3"), ("#404040", "12 3 2 3")];
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct SvgFigure {
@@ -179,10 +175,7 @@ impl SvgPanel {
                 let Some(share) = share.filter(|share| share.is_finite()) else {
                     continue;
                 };
-                let (low, high) = (
-                    plot.y_at_value(row as f64),
-                    plot.y_at_value(row as f64 + 1.0),
-                );
+                let (low, high) = (plot.y_at_value(row as f64), plot.y_at_value(row as f64 + 1.0));
                 let (width, height, shade) = (right - left, low - high, grey_shade(share));
                 *svg += &format!(
                     r#"<rect x="{left:.1}" y="{high:.1}" width="{width:.1}" height="{height:.1}" fill="{shade}" shape-rendering="crispEdges"/>"#
@@ -197,13 +190,7 @@ impl SvgPanel {
                 r##"<rect x="{x}" y="{y}" width="24" height="14" fill="{shade}" stroke="#000000"/>"##
             );
             svg.push('\n');
-            add_text(
-                svg,
-                (x + 32.0, y + 11.0),
-                12,
-                "start",
-                &format!("{percent} %"),
-            );
+            add_text(svg, (x + 32.0, y + 11.0), 12, "start", &format!("{percent} %"));
         }
     }
 }
@@ -258,25 +245,16 @@ mod tests {
     fn figure(content: PanelContent) -> String {
         let figure = SvgFigure {
             title: "a <program> & more".to_owned(),
-            panels: vec![SvgPanel {
-                title: "memory",
-                y_label: "memory (MiB)",
-                content,
-            }],
+            panels: vec![SvgPanel { title: "memory", y_label: "memory (MiB)", content }],
         };
         figure.to_svg()
     }
 
     #[test]
     fn every_name_and_unit_is_in_the_picture() {
-        let line = |name: &'static str| SvgLineSeries {
-            name,
-            points: vec![(0.0, 1.0), (10.0, 400.0)],
-        };
-        let svg = figure(PanelContent::Lines(vec![
-            line("resident"),
-            line("huge pages"),
-        ]));
+        let line =
+            |name: &'static str| SvgLineSeries { name, points: vec![(0.0, 1.0), (10.0, 400.0)] };
+        let svg = figure(PanelContent::Lines(vec![line("resident"), line("huge pages")]));
         for text in ["resident", "huge pages", "memory (MiB)", TIME, ">400<"] {
             assert!(svg.contains(text), "{text} is missing");
         }
@@ -302,14 +280,8 @@ mod tests {
     #[test]
     fn points_are_drawn_at_their_values() {
         let plot = PlotArea::new(0.0, [0.0, 10.0].into_iter(), 50.0);
-        assert_eq!(
-            (plot.x_at_seconds(0.0), plot.x_at_seconds(10.0)),
-            (LEFT, PlotArea::RIGHT_END)
-        );
-        assert_eq!(
-            (plot.y_at_value(50.0), plot.y_at_value(0.0)),
-            (TOP, TOP + PlotArea::HEIGHT)
-        );
+        assert_eq!((plot.x_at_seconds(0.0), plot.x_at_seconds(10.0)), (LEFT, PlotArea::RIGHT_END));
+        assert_eq!((plot.y_at_value(50.0), plot.y_at_value(0.0)), (TOP, TOP + PlotArea::HEIGHT));
     }
 
     #[test]
@@ -322,24 +294,14 @@ mod tests {
             }]));
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         }
-        let nothing = HeatPlot {
-            edges: Vec::new(),
-            labels: Vec::new(),
-            cells: Vec::new(),
-        };
+        let nothing = HeatPlot { edges: Vec::new(), labels: Vec::new(), cells: Vec::new() };
         assert!(!figure(PanelContent::Heat(nothing)).contains("NaN"));
     }
 
     #[test]
     fn ticks_are_round() {
         assert_eq!(tick_values(0.0, 10.0, 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
-        assert_eq!(
-            tick_values(0.0, 0.7, 6),
-            [0.0, 0.2, 0.4, 0.6000000000000001]
-        );
-        assert_eq!(
-            [number_text(0.25), number_text(40.0), number_text(0.0)],
-            ["0.25", "40", "0"]
-        );
+        assert_eq!(tick_values(0.0, 0.7, 6), [0.0, 0.2, 0.4, 0.6000000000000001]);
+        assert_eq!([number_text(0.25), number_text(40.0), number_text(0.0)], ["0.25", "40", "0"]);
     }
 }

@@ -12,10 +12,7 @@ const HEAP: u64 = 0x5600_0000_0000;
 const MAPPED: u64 = 0x7f00_0000_0000;
 
 fn id(pid: u32) -> ProcessId {
-    ProcessId {
-        pid,
-        start_ticks: 9,
-    }
+    ProcessId { pid, start_ticks: 9 }
 }
 
 fn region(
@@ -156,36 +153,20 @@ fn hostile_names_do_no_harm_to_the_page() {
     rename(&mut rows, &evil);
     let report = summed(&rows);
     let page = html_page(&report).expect("the page renders");
-    assert_eq!(
-        page.matches("</script>").count(),
-        2,
-        "only the page's own scripts end"
-    );
-    let data = page
-        .split_once(r#"id="data">"#)
-        .expect("the page has data")
-        .1;
-    let data = data
-        .split_once("</script>")
-        .expect("the data end with a tag")
-        .0;
+    assert_eq!(page.matches("</script>").count(), 2, "only the page's own scripts end");
+    let data = page.split_once(r#"id="data">"#).expect("the page has data").1;
+    let data = data.split_once("</script>").expect("the data end with a tag").0;
     let data: serde_json::Value = serde_json::from_str(data).expect("the data are JSON");
     assert_eq!(data["processes"][0]["command"], *evil);
     for outside in ["src=", "href=", "url(", "import "] {
-        assert!(
-            !page.contains(outside),
-            "the page refers to something outside: {outside}"
-        );
+        assert!(!page.contains(outside), "the page refers to something outside: {outside}");
     }
 }
 
 #[test]
 fn a_reused_process_id_gives_two_processes() {
     let mut rows = rows(4);
-    let later = ProcessId {
-        start_ticks: 10,
-        ..id(7)
-    };
+    let later = ProcessId { start_ticks: 10, ..id(7) };
     let mut reused = rows.clone();
     for row in &mut reused {
         match row {
@@ -206,10 +187,7 @@ fn a_reused_process_id_gives_two_processes() {
         let first = usize::from(mark.first.at_s < 300.0);
         assert_eq!(mark.process, Some(first), "{mark:?}");
     }
-    let names: Vec<_> = report_figures(&report)
-        .into_iter()
-        .map(|(name, _)| name)
-        .collect();
+    let names: Vec<_> = report_figures(&report).into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["process-7", "process-7-2", "machine"]);
 }
 
@@ -253,12 +231,7 @@ fn the_size_of_a_report_is_bounded() {
     assert_eq!(report.decisions.total, 50_004);
     assert!(report.decisions.marks.len() < 1_000);
     assert_eq!(report.decisions.kinds[0].count, 50_000);
-    assert!(
-        serde_json::to_string(&report)
-            .expect("the report serializes")
-            .len()
-            < 400_000
-    );
+    assert!(serde_json::to_string(&report).expect("the report serializes").len() < 400_000);
 }
 
 #[test]

@@ -124,11 +124,7 @@ mod tests {
     }
 
     fn state(region: &RegionSample) -> RegionPromotionState {
-        if region.is_huge() {
-            RegionPromotionState::Huge
-        } else {
-            RegionPromotionState::Candidate
-        }
+        if region.is_huge() { RegionPromotionState::Huge } else { RegionPromotionState::Candidate }
     }
 
     #[test]

@@ -190,18 +190,11 @@ pub(super) fn region_promotion_state(
     } else if !limits.recovered.may_promote(process, region) {
         RegionPromotionState::Recovered
     } else if let Some(until) = limits.cooldown.cooling_until(process, region, now) {
-        RegionPromotionState::CoolingDown {
-            remaining_s: (until - now).as_secs_f64(),
-            errno: None,
-        }
-    } else if let Some((pages, until)) = limits
-        .shared
-        .shared_pages_and_pause_end(process, region, now)
+        RegionPromotionState::CoolingDown { remaining_s: (until - now).as_secs_f64(), errno: None }
+    } else if let Some((pages, until)) =
+        limits.shared.shared_pages_and_pause_end(process, region, now)
     {
-        RegionPromotionState::Shared {
-            pages,
-            remaining_s: (until - now).as_secs_f64(),
-        }
+        RegionPromotionState::Shared { pages, remaining_s: (until - now).as_secs_f64() }
     } else if sample.accessed > 0 {
         RegionPromotionState::Candidate
     } else {

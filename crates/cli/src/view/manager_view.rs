@@ -58,12 +58,7 @@ impl ManagerView {
             budget_waits: waits.collect(),
             memory: memory_status(manager),
             manager_cpu_percent: manager.cpu_budget().percent_of_core_used_in_minute(now),
-            longest_call_ms: manager
-                .machine()
-                .management_costs()
-                .longest_call
-                .as_secs_f64()
-                * 1e3,
+            longest_call_ms: manager.machine().management_costs().longest_call.as_secs_f64() * 1e3,
             totals: manager.journal().totals().clone(),
             reserve: reserve_status(manager),
             pace,
@@ -133,11 +128,7 @@ impl ManagerView {
         };
         let percent = gain_percent_if_all_huge(&seen.sample, promotable);
         let (reckoned_at, sampled_at) = (now, seen.at);
-        let gain = CachedPromotionGain {
-            reckoned_at,
-            sampled_at,
-            percent,
-        };
+        let gain = CachedPromotionGain { reckoned_at, sampled_at, percent };
         self.gains.insert(process, gain);
         percent
     }
@@ -167,12 +158,7 @@ fn latest_decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
             text: entry.event.to_string(),
         }
     };
-    latest_entries(
-        manager.journal(),
-        ManagerStatus::MOST_DECISIONS,
-        decided,
-        view,
-    )
+    latest_entries(manager.journal(), ManagerStatus::MOST_DECISIONS, decided, view)
 }
 
 fn memory_status<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
@@ -204,11 +190,8 @@ mod tests {
     #[test]
     fn the_gain_is_computed_every_few_seconds_and_again_for_a_new_sample() {
         let at = Duration::from_secs;
-        let gain = CachedPromotionGain {
-            reckoned_at: at(2),
-            sampled_at: at(1),
-            percent: Some(10.0),
-        };
+        let gain =
+            CachedPromotionGain { reckoned_at: at(2), sampled_at: at(1), percent: Some(10.0) };
         assert!(gain.is_valid(at(1), at(11)));
         assert!(!gain.is_valid(at(1), at(12)));
         assert!(!gain.is_valid(at(3), at(3)), "a new sample");

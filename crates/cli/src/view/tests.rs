@@ -61,10 +61,8 @@ fn a_status_adds_up() {
 #[test]
 fn rates_decisions_and_columns_come_from_the_last_sample_and_the_journal() {
     let mut machine = machine_with_bytes(4 * GIB);
-    let it = machine.add_program(program_of_parts(&[
-        base_page_part(0, 40, 1.0),
-        base_page_part(100, 10, 0.0),
-    ]));
+    let it = machine
+        .add_program(program_of_parts(&[base_page_part(0, 40, 1.0), base_page_part(100, 10, 0.0)]));
     let mut manager = manager_of(machine, "hawkeye-g", settings_with_promotion_rate(2.0));
     let early = address_strip_of_process(&manager, it.pid, 80);
     assert_eq!(early, None, "no process has been looked for yet");
@@ -91,20 +89,13 @@ fn rates_decisions_and_columns_come_from_the_last_sample_and_the_journal() {
 #[test]
 fn the_state_of_a_region_follows_from_its_sample_and_history() {
     let mut machine = machine_with_bytes(4 * GIB);
-    let it = machine.add_program(program_of_parts(&[
-        base_page_part(0, 4, 1.0),
-        base_page_part(8, 4, 0.0),
-    ]));
+    let it = machine
+        .add_program(program_of_parts(&[base_page_part(0, 4, 1.0), base_page_part(8, 4, 0.0)]));
     let mut manager = manager_of(machine, "hawkeye-g", settings_with_max_promotions(2));
     run_manager_until(&mut manager, seconds(2.0));
     let young = process(&mut manager, it.pid);
     assert_eq!(young.sample, None);
-    assert!(
-        young
-            .kept_by
-            .iter()
-            .any(|why| why.contains("not been sampled"))
-    );
+    assert!(young.kept_by.iter().any(|why| why.contains("not been sampled")));
 
     run_manager_until(&mut manager, seconds(20.0));
     let why = process(&mut manager, it.pid);
@@ -113,26 +104,16 @@ fn the_state_of_a_region_follows_from_its_sample_and_history() {
     assert_eq!((sample.candidates, sample.not_accessed), (2, 4));
     let spent = |why: &String| why.contains("promotions in all is reached");
     assert!(why.kept_by.iter().any(spent));
-    assert_eq!(
-        why.latest.len(),
-        2,
-        "samples are not among the latest actions"
-    );
+    assert_eq!(why.latest.len(), 2, "samples are not among the latest actions");
 
     let huge = region_at_index(&mut manager, it.pid, start(0) + 12_345);
-    assert_eq!(
-        (huge.start, huge.state),
-        (start(0), RegionPromotionState::Huge)
-    );
+    assert_eq!((huge.start, huge.state), (start(0), RegionPromotionState::Huge));
     assert_eq!(huge.latest.len(), 1);
     let waiting = region_at_index(&mut manager, it.pid, start(3));
     assert_eq!(waiting.state, RegionPromotionState::Candidate);
     assert!(waiting.waiting.is_some_and(|why| why.contains("bucket")));
     let idle = region_at_index(&mut manager, it.pid, start(9));
-    assert_eq!(
-        (idle.state, idle.waiting),
-        (RegionPromotionState::NotAccessed, None)
-    );
+    assert_eq!((idle.state, idle.waiting), (RegionPromotionState::NotAccessed, None));
     let nothing = region_at_index(&mut manager, it.pid, 0);
     let not_sampled = (RegionPromotionState::NotSampled, None);
     assert_eq!((nothing.state, nothing.sample), not_sampled);
@@ -144,10 +125,8 @@ fn the_state_of_a_region_follows_from_its_sample_and_history() {
 #[test]
 fn recovery_and_the_reason_for_held_promotion_are_shown() {
     let mut machine = machine_with_bytes(100 * MIB);
-    let it = machine.add_program(program_of_parts(&[
-        bloated_part(0, 20, 1.0),
-        base_page_part(30, 2, 1.0),
-    ]));
+    let it = machine
+        .add_program(program_of_parts(&[bloated_part(0, 20, 1.0), base_page_part(30, 2, 1.0)]));
     let mut settings = frequent_sampling_settings();
     settings.watermarks = Watermarks::new(30.0, 11.0).expect("the watermarks are in order");
     let mut manager = manager_of(machine, "none", settings);
@@ -205,10 +184,7 @@ fn while_paused_processes_are_observed_and_not_changed() {
     run_manager_until(&mut manager, seconds(60.0));
     let after = status(&manager);
     assert_eq!(after.totals, before.totals);
-    assert!(
-        after.uptime_s >= 60.0 && after.managed == 1,
-        "processes are still observed"
-    );
+    assert!(after.uptime_s >= 60.0 && after.managed == 1, "processes are still observed");
     let why = process(&mut manager, it.pid);
     assert!(why.kept_by.iter().any(|why| why.contains("paused")));
 
@@ -224,11 +200,7 @@ fn while_paused_processes_are_observed_and_not_changed() {
 fn a_window_that_is_open_at_the_pause_is_read_and_no_other_opens() {
     let mut machine = machine_with_bytes(4 * GIB);
     machine.add_program(program_of_parts(&[base_page_part(0, 4, 1.0)]));
-    let settings = Settings {
-        period: seconds(5.0),
-        window: seconds(3.0),
-        ..Settings::default()
-    };
+    let settings = Settings { period: seconds(5.0), window: seconds(3.0), ..Settings::default() };
     let mut manager = manager_of(machine, "hawkeye-g", settings);
     run_manager_until(&mut manager, seconds(6.0));
     manager.pause();
@@ -242,15 +214,8 @@ fn a_region_shared_with_other_processes_is_explained() {
     let mut machine = machine_with_bytes(16 * GIB);
     let it = machine.add_program(program_of_parts(&[base_page_part(0, 8, 1.0)]));
     let (maybe_shared, shared) = (512, 300);
-    let pages = SharedPageCounts {
-        maybe_shared,
-        shared,
-    };
-    machine.share_pages(
-        it,
-        hawkeye_test_support::builders::region_at_index(3),
-        pages,
-    );
+    let pages = SharedPageCounts { maybe_shared, shared };
+    machine.share_pages(it, hawkeye_test_support::builders::region_at_index(3), pages);
     let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
     run_manager_until(&mut manager, seconds(8.0));
     let why = region_at_index(&mut manager, it.pid, start(3));
@@ -260,11 +225,7 @@ fn a_region_shared_with_other_processes_is_explained() {
         "{state:?}"
     );
     assert!(state.to_string().contains("share 300 of its base pages"));
-    assert!(
-        why.latest
-            .iter()
-            .any(|it| it.text.contains("not promoted: other processes share"))
-    );
+    assert!(why.latest.iter().any(|it| it.text.contains("not promoted: other processes share")));
     assert_eq!(why.sample.map(|sample| sample.maybe_shared), Some(512));
     let process = process(&mut manager, it.pid);
     assert_eq!(process.sample.map(|sample| sample.shared), Some(1));

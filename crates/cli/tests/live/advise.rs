@@ -94,9 +94,7 @@ fn advice_changes_nothing() {
     assert_eq!(huge_after, huge_bytes);
     assert!(rss_after.abs_diff(rss_bytes) < 1 << 20, "{rss_after} bytes");
     assert_unharmed(&mut program);
-    let left = fs::read_dir(&machine.state)
-        .expect("the folder can be read")
-        .flatten();
+    let left = fs::read_dir(&machine.state).expect("the folder can be read").flatten();
     let left: Vec<OsString> = left.map(|entry| entry.file_name()).collect();
     assert!(left.is_empty(), "{left:?}");
 }

@@ -70,26 +70,16 @@ fn a_process_without_worthwhile_promotions_is_sampled_once_a_period() {
     // If there were anything to gain, the next window would open three window lengths after the
     // first one.
     let mut first = None;
-    let journal = manage_process_until(
-        means,
-        pid,
-        "hawkeye",
-        rare_sampling(),
-        DEADLINE,
-        |journal| {
+    let journal =
+        manage_process_until(means, pid, "hawkeye", rare_sampling(), DEADLINE, |journal| {
             let sampled = journal.totals().samples >= 1;
             let since = *first.get_or_insert_with(Instant::now);
             if !sampled {
                 first = None;
             }
             sampled && since.elapsed() > Duration::from_secs(4)
-        },
-    );
-    let totals = journal
-        .expect("the process can be managed")
-        .journal
-        .totals()
-        .clone();
+        });
+    let totals = journal.expect("the process can be managed").journal.totals().clone();
     assert_eq!((totals.samples, totals.promoted), (1, 0), "{totals:?}");
     let _ = program.send_request(WorkloadRequest::Quit);
 }
@@ -100,11 +90,7 @@ fn attach_ends_when_the_process_ends() {
     let (program, pid) = workload("exit-after --ms 2500");
     let mut attached = machine.attach("", pid);
     // The process is not gone before its parent has waited for it.
-    assert!(
-        program
-            .close_input_and_wait()
-            .is_ok_and(|status| status.success())
-    );
+    assert!(program.close_input_and_wait().is_ok_and(|status| status.success()));
     let summary = attached.finish();
     assert_eq!(summary["subject"], format!("process {pid}"));
 }

@@ -52,10 +52,7 @@ fn manages(status: &Value, pid: u32) -> bool {
 }
 
 fn with_slots(slots: usize) -> String {
-    CONFIG.replace(
-        "unmatched =",
-        &format!("max_processes = {slots}\nunmatched ="),
-    )
+    CONFIG.replace("unmatched =", &format!("max_processes = {slots}\nunmatched ="))
 }
 
 #[test]
@@ -129,11 +126,7 @@ fn user_may_ask(machine: &TestMachine, daemon: &RunningDaemon<'_>, pid: u32, add
     // The kernel itself decides.
     let mut cat = Command::new("cat");
     cat.arg(format!("/proc/{pid}/maps")).uid(NOBODY).gid(NOBODY);
-    assert_eq!(
-        CommandOutput::of(&mut cat).code == Some(0),
-        !refused,
-        "{said}"
-    );
+    assert_eq!(CommandOutput::of(&mut cat).code == Some(0), !refused, "{said}");
     !refused
 }
 
@@ -147,11 +140,7 @@ fn addresses_are_shown_only_to_users_that_may_read_the_maps_of_the_process() {
     let own = AttackHelper::start(&program, "hold 32", NOBODY);
     assert!(asked(&own), "its owner may ask");
     assert!(!asked(&AttackHelper::start(&program, "hold 32", OTHER)));
-    assert!(!asked(&AttackHelper::start(
-        &program,
-        "hold 32 nodump",
-        NOBODY
-    )));
+    assert!(!asked(&AttackHelper::start(&program, "hold 32 nodump", NOBODY)));
     // The first was root until a moment ago, and the second can become root again.
     assert!(!asked(&AttackHelper::start(&program, "hold 32 drop", 0)));
     assert!(!asked(&AttackHelper::start(&program, "hold 32 seteuid", 0)));
@@ -176,10 +165,7 @@ fn a_managed_process_that_becomes_an_excluded_program_is_no_longer_managed() {
     // An older verdict would hold for a minute.
     daemon.wait_for_status(SOON, |status| !manages(status, process.pid()));
     let resident = hawkeye_linux::processes::process::rss_bytes(process.pid());
-    assert!(
-        resident.is_ok_and(|bytes| bytes >= 64 << 20),
-        "the process still runs"
-    );
+    assert!(resident.is_ok_and(|bytes| bytes >= 64 << 20), "the process still runs");
     daemon.end();
 }
 

@@ -84,10 +84,7 @@ fn a_lock_from_before_an_upgrade_is_replaced() {
     fs::write(&lock, "process 4194000 (daemon)\n").expect("the file can be written");
     fs::set_permissions(&lock, Permissions::from_mode(0o644)).expect("the mode can be changed");
     let mut locker = LockProcess::start(&lock, NOBODY);
-    assert!(
-        locker.wait_for_lock(),
-        "another user could take the old lock"
-    );
+    assert!(locker.wait_for_lock(), "another user could take the old lock");
     let said = runs(&machine);
     assert!(said.contains(&format!("user {NOBODY}")), "{said}");
     assert_eq!(mode(&lock), 0o600);
@@ -134,10 +131,7 @@ fn one_manager_per_machine_whatever_its_state_folder() {
 fn all_paths(path: &Path) -> Vec<PathBuf> {
     let mut all = vec![path.to_owned()];
     if fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
-        for entry in fs::read_dir(path)
-            .expect("the folder can be read")
-            .flatten()
-        {
+        for entry in fs::read_dir(path).expect("the folder can be read").flatten() {
             all.extend(all_paths(&entry.path()));
         }
     }
@@ -248,8 +242,5 @@ fn a_damaged_settings_file_does_not_prevent_the_start() {
     fs::write(&file, &hostile).expect("the file can be written");
     std::os::unix::fs::chown(&file, Some(NOBODY), None).expect("root can change the owner");
     set_aside("another user's");
-    assert_eq!(
-        fs::read_to_string(&victim).expect("the file can be read"),
-        "untouched"
-    );
+    assert_eq!(fs::read_to_string(&victim).expect("the file can be read"), "untouched");
 }

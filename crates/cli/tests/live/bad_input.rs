@@ -11,9 +11,7 @@ fn a_kernel_thread_is_refused() {
         this_test!().skip("no kernel thread can be seen from here");
         return;
     }
-    machine
-        .output("attach 2")
-        .assert_refused(1, "process 2 is a kernel thread");
+    machine.output("attach 2").assert_refused(1, "process 2 is a kernel thread");
 }
 
 #[test]

@@ -63,11 +63,7 @@ impl Spoken {
         let mut out = BufReader::new(child.stdout.take().expect("the stream is a pipe"));
         let mut line = String::new();
         out.read_line(&mut line).expect("a line of output");
-        let it = Self {
-            child,
-            tell,
-            _out: out,
-        };
+        let it = Self { child, tell, _out: out };
         (it, line)
     }
 }
@@ -76,12 +72,7 @@ impl StartedProcess {
     /// Starts a command without standard input and output.
     pub fn quietly(command: &mut Command) -> Self {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null());
-        Self(
-            command
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("the program starts"),
-        )
+        Self(command.stderr(Stdio::null()).spawn().expect("the program starts"))
     }
 }
 
@@ -116,16 +107,9 @@ pub struct CommandOutput {
 impl CommandOutput {
     /// Runs a command without standard input to its end.
     pub fn of(command: &mut Command) -> Self {
-        let output = command
-            .stdin(Stdio::null())
-            .output()
-            .expect("the program starts");
+        let output = command.stdin(Stdio::null()).output().expect("the program starts");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Self {
-            code: output.status.code(),
-            out: text(output.stdout),
-            err: text(output.stderr),
-        }
+        Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
 
     pub fn assert_success(self) -> Self {
@@ -410,9 +394,7 @@ pub fn machine_of(means: ChosenKernelMethods, pid: u32) -> (LinuxMachine, Proces
     ]);
     let signals = StopSignals::take_over().expect("the signals can be blocked");
     let mut machine = LinuxMachine::new(means, scope, signals);
-    let joined = machine
-        .admit_and_list_processes(Duration::from_secs(3600))
-        .done();
+    let joined = machine.admit_and_list_processes(Duration::from_secs(3600)).done();
     let process = joined.expect("the process is managed")[0];
     (machine, process)
 }
@@ -430,12 +412,8 @@ pub fn compile(machine: &TestMachine, source: &str, name: &str, options: &[&str]
     let c = folder.join(format!("{name}.c"));
     std::fs::write(&c, source).expect("the file can be written");
     let made = folder.join(name);
-    let status = Command::new("cc")
-        .args(["-O1", "-Wall", "-o"])
-        .arg(&made)
-        .args(options)
-        .arg(&c)
-        .status();
+    let status =
+        Command::new("cc").args(["-O1", "-Wall", "-o"]).arg(&made).args(options).arg(&c).status();
     assert!(status.expect("cc starts").success(), "{name} compiles");
     made
 }
@@ -451,9 +429,7 @@ pub fn read_regions(
     tables: &mut PageTableReader,
     pid: u32,
 ) -> (Vec<Range<u64>>, Vec<RegionSample>) {
-    let target = tables
-        .bind_to_process(pid)
-        .expect("the target can be bound");
+    let target = tables.bind_to_process(pid).expect("the target can be bound");
     let ranges = eligible(tables, &target);
     let mut found = Vec::new();
     let walked = tables.walk_ranges(&target, &ranges, WalkDetail::Regions, &mut found, |_| {});
@@ -548,10 +524,7 @@ pub fn workload_without_thp(words: &str) -> (WorkloadProcess, u32) {
 pub fn memory(workload: &mut WorkloadProcess) -> (u64, u64) {
     let request = hawkeye_workload::WorkloadRequest::Rss;
     match workload.request_and_wait(request, Duration::from_secs(30) * time_limit_factor()) {
-        Ok(WorkloadEvent::Rss {
-            rss_bytes,
-            huge_bytes,
-        }) => (rss_bytes, huge_bytes),
+        Ok(WorkloadEvent::Rss { rss_bytes, huge_bytes }) => (rss_bytes, huge_bytes),
         other => panic!("expected memory figures, not {other:?}"),
     }
 }
@@ -559,9 +532,7 @@ pub fn memory(workload: &mut WorkloadProcess) -> (u64, u64) {
 /// A line of `smaps_rollup`, in KiB; 0 for a process that has ended.
 pub fn rollup_kib(pid: u32, line: &str) -> u64 {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-    let rest = rollup
-        .lines()
-        .find_map(|text| text.strip_prefix(line)?.strip_prefix(':'));
+    let rest = rollup.lines().find_map(|text| text.strip_prefix(line)?.strip_prefix(':'));
     let kib = rest.and_then(|rest| rest.trim().strip_suffix(" kB"));
     kib.map_or(0, |kib| kib.parse().expect("a number"))
 }
@@ -575,19 +546,15 @@ pub fn huge_bytes(pid: u32) -> u64 {
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
 pub fn figure(of: &Value, name: &str) -> u64 {
-    of[name]
-        .as_u64()
-        .unwrap_or_else(|| panic!("no figure {name} in {of}"))
+    of[name].as_u64().unwrap_or_else(|| panic!("no figure {name} in {of}"))
 }
 
 pub fn assert_unharmed(workload: &mut WorkloadProcess) {
     let request = hawkeye_workload::WorkloadRequest::Verify;
     match workload.request_and_wait(request, Duration::from_secs(60) * time_limit_factor()) {
-        Ok(WorkloadEvent::Verified {
-            bad_bytes: 0,
-            checked_bytes,
-            ..
-        }) => assert!(checked_bytes > 0),
+        Ok(WorkloadEvent::Verified { bad_bytes: 0, checked_bytes, .. }) => {
+            assert!(checked_bytes > 0)
+        }
         other => panic!("contents changed: {other:?}"),
     }
 }

@@ -62,10 +62,7 @@ impl<'a> RunningDaemon<'a> {
             machine.output("status").code == Some(0)
                 || daemon.child.try_wait().is_ok_and(|ended| ended.is_some())
         });
-        let ended = daemon
-            .child
-            .try_wait()
-            .expect("the child can be waited for");
+        let ended = daemon.child.try_wait().expect("the child can be waited for");
         assert!(ready && ended.is_none(), "the daemon answers");
         daemon
     }
@@ -114,9 +111,7 @@ impl DiscoveredProgram {
         // method estimates them.
         let words = "workload hot-spot --mib 192 --hot-mib 128 --quiet --seconds 1200";
         let mut program = Command::new(name);
-        Self(StartedProcess::quietly(
-            program.args(words.split_whitespace()),
-        ))
+        Self(StartedProcess::quietly(program.args(words.split_whitespace())))
     }
 
     pub fn pid(&self) -> u32 {
@@ -160,11 +155,7 @@ fn the_daemon_finds_and_promotes_a_process_and_explains_why() {
     let program = DiscoveredProgram::start(&machine);
     // On an emulated processor page walks are so cheap that no promotion pays.
     let by_coverage = "policy = \"hawkeye-g\"\n";
-    let policy = if time_limit_factor() > 1 {
-        by_coverage
-    } else {
-        ""
-    };
+    let policy = if time_limit_factor() > 1 { by_coverage } else { "" };
     let daemon = RunningDaemon::start_by(&machine, &format!("{policy}{CONFIG}"));
     daemon.wait_for_status(DEADLINE, |it| figure(&it["totals"], "promoted") > 0);
     let status = daemon.status();
@@ -196,14 +187,9 @@ fn only_root_may_pause_and_other_users_may_read() {
     assert_eq!(daemon.status()["paused"], true);
 
     machine.output_as(NOBODY, "status").assert_success();
-    let said = machine
-        .output_as(NOBODY, &format!("why {}", program.pid()))
-        .out;
+    let said = machine.output_as(NOBODY, &format!("why {}", program.pid())).out;
     assert!(said.contains("is paused") && !said.contains("0x"), "{said}");
-    for words in [
-        "resume".to_owned(),
-        format!("why {} {:#x}", program.pid(), program.address()),
-    ] {
+    for words in ["resume".to_owned(), format!("why {} {:#x}", program.pid(), program.address())] {
         let refused = machine.output_as(NOBODY, &words);
         refused.assert_refused(1, "only root");
     }
@@ -237,11 +223,7 @@ fn metrics_and_journal_follow_the_configuration_and_a_full_disk_stops_nothing() 
     signal(daemon.child.id(), libc::SIGHUP);
     let written = || fs::read_to_string(&journal).unwrap_or_default();
     assert!(until(DEADLINE, || written().contains("\"reloaded\"")));
-    assert_eq!(
-        daemon.status()["paused"],
-        true,
-        "the pause outlasts a reload"
-    );
+    assert_eq!(daemon.status()["paused"], true, "the pause outlasts a reload");
 
     fs::write(&config, "policy = 7").expect("the file can be written");
     signal(daemon.child.id(), libc::SIGHUP);
@@ -263,14 +245,7 @@ fn metrics_and_journal_follow_the_configuration_and_a_full_disk_stops_nothing() 
 #[test]
 fn a_missing_daemon_is_reported_and_a_stale_socket_is_replaced() {
     let machine = or_skip!(machine(this_test!()));
-    for words in [
-        "status",
-        "why 1",
-        "pause",
-        "resume --json",
-        "top --once",
-        "top --json",
-    ] {
+    for words in ["status", "why 1", "pause", "resume --json", "top --once", "top --json"] {
         machine.output(words).assert_refused(1, "no daemon runs");
     }
     let mut killed = RunningDaemon::start(&machine, "");

@@ -24,9 +24,7 @@ fn free_memory_has_the_requested_fragmentation_until_it_is_released() {
     let mut workload = WorkloadProcess::spawn(WORKLOADS, words).expect("the workload starts");
     let (before, reached) = loop {
         match workload.next_event(FILLED).expect("the next event arrives") {
-            WorkloadEvent::Fragmented {
-                fmfi_before, fmfi, ..
-            } => break (fmfi_before, fmfi),
+            WorkloadEvent::Fragmented { fmfi_before, fmfi, .. } => break (fmfi_before, fmfi),
             WorkloadEvent::Error { message } => panic!("{message}"),
             _ => {}
         }
@@ -35,9 +33,7 @@ fn free_memory_has_the_requested_fragmentation_until_it_is_released() {
     compact();
     let compacted = fmfi().expect("the fragmentation can be read");
     assert!(compacted > reached - 0.15, "{reached}, then {compacted}");
-    workload
-        .close_input_and_wait()
-        .expect("the workload ends on request");
+    workload.close_input_and_wait().expect("the workload ends on request");
     let _short = Changed::to([(LIMIT.into(), "1000000")]).expect("the limit can be set");
     let half_way = f64::midpoint(before, reached);
     let mut left = reached;
@@ -79,23 +75,13 @@ fn in_fragmented_memory_promotions_from_the_reserve_do_not_compact() {
     let (_program, ready) = started("bloat --mib 256 --used 512 --pages base");
     let (mut machine, process) = machine_of(kernel_backend(), ready.pid);
     let regions = sampled(&mut machine, process).regions;
-    let fill = ReserveTarget {
-        pages: RESERVE,
-        fill: true,
-    };
-    machine
-        .set_reserve_target(fill, RESERVE)
-        .expect("its process starts");
+    let fill = ReserveTarget { pages: RESERVE, fill: true };
+    machine.set_reserve_target(fill, RESERVE).expect("its process starts");
     let filled = until(FILLED, || machine.reserve_state().held == RESERVE);
     assert!(filled, "{:?}", machine.reserve_state());
     // Fills would compact too.
-    let keep = ReserveTarget {
-        fill: false,
-        ..fill
-    };
-    machine
-        .set_reserve_target(keep, RESERVE)
-        .expect("its process runs");
+    let keep = ReserveTarget { fill: false, ..fill };
+    machine.set_reserve_target(keep, RESERVE).expect("its process runs");
     let words = ["workload", "fragment", "--fmfi", "0.9", "--unmovable"];
     let mut workload = WorkloadProcess::spawn(WORKLOADS, words).expect("the workload starts");
     loop {
@@ -117,9 +103,7 @@ fn in_fragmented_memory_promotions_from_the_reserve_do_not_compact() {
     assert_eq!(promoted, RESERVE);
     assert_eq!((reserve.held, reserve.served), (0, u64::from(RESERVE)));
     assert_eq!(compaction_stalls(), stalls, "no promotion waited");
-    workload
-        .close_input_and_wait()
-        .expect("the workload ends on request");
+    workload.close_input_and_wait().expect("the workload ends on request");
 }
 
 /// How often a task has waited for compaction of its own.

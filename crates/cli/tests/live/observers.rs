@@ -35,11 +35,7 @@ impl MappedRegions {
     fn new(regions: u64) -> Self {
         let bytes = ((regions + 1) * HUGE_PAGE_BYTES) as usize;
         let mapped = OwnMemory::map(bytes).expect("memory can be mapped");
-        Self {
-            start: mapped.address().next_multiple_of(HUGE_PAGE_BYTES),
-            _mapped: mapped,
-            regions,
-        }
+        Self { start: mapped.address().next_multiple_of(HUGE_PAGE_BYTES), _mapped: mapped, regions }
     }
 
     fn region(&self, index: u64) -> RegionAddr {
@@ -89,9 +85,7 @@ fn pages(range: Range<u64>) -> impl Iterator<Item = u64> {
 }
 
 fn register(watcher: &Userfaultfd, range: Range<u64>, mode: WatchMode) {
-    watcher
-        .register(range, mode)
-        .expect("the range can be registered");
+    watcher.register(range, mode).expect("the range can be registered");
 }
 
 fn own() -> ProcessHandle {
@@ -106,9 +100,7 @@ fn written_under_protection(
     range: Range<u64>,
     value: u8,
 ) -> BTreeSet<u64> {
-    watcher
-        .write_protect(range.clone(), true)
-        .expect("the range can be protected");
+    watcher.write_protect(range.clone(), true).expect("the range can be protected");
     let written = AtomicBool::new(false);
     let mut heard = BTreeSet::new();
     std::thread::scope(|scope| {
@@ -117,17 +109,12 @@ fn written_under_protection(
             written.store(true, Ordering::Release);
         });
         while !written.load(Ordering::Acquire) {
-            match watcher
-                .next_fault_address()
-                .expect("the monitor can be read")
-            {
+            match watcher.next_fault_address().expect("the monitor can be read") {
                 Some(address) => {
                     let page = address & !(BASE_PAGE_BYTES - 1);
                     heard.insert(page);
                     let whole = page..page + BASE_PAGE_BYTES;
-                    watcher
-                        .write_protect(whole, false)
-                        .expect("the page can be unprotected");
+                    watcher.write_protect(whole, false).expect("the page can be unprotected");
                 }
                 None => std::thread::yield_now(),
             }
@@ -164,9 +151,7 @@ fn every_write_to_a_protected_page_is_reported_under_the_manager() {
         assert_all_reported(&heard, watched.clone());
         let right = pages(watched.clone()).all(|page| memory.read(page) == value as u8);
         assert!(right, "round {value}");
-        watcher
-            .unregister(watched.clone())
-            .expect("the range can be unregistered");
+        watcher.unregister(watched.clone()).expect("the range can be unregistered");
     }
     // Registered for longer than a period: the range stays as it is.
     memory.advise(watched.clone(), libc::MADV_DONTNEED);
@@ -221,9 +206,7 @@ fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_spl
             heard
         });
         assert_all_reported(&heard, all.clone());
-        watcher
-            .unregister(all.clone())
-            .expect("the range can be unregistered");
+        watcher.unregister(all.clone()).expect("the range can be unregistered");
     }
     let done = (promoted.into_inner(), split.into_inner());
     assert!(done.0 > 0 && done.1 > 0, "{done:?}");
@@ -271,11 +254,7 @@ fn why_names_userfaultfd_and_real_time_threads() {
         said(&all, "", "has real-time threads");
         said(&by_rule, &address, "userfaultfd watches it");
         over.store(true, Ordering::Relaxed);
-        assert_eq!(
-            real_time.join().expect("the thread ends"),
-            0,
-            "it was real-time"
-        );
+        assert_eq!(real_time.join().expect("the thread ends"), 0, "it was real-time");
     });
 }
 
@@ -323,18 +302,14 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
     let test = this_test!();
     let _machine = or_skip!(machine(test));
     let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
-    let target = tables
-        .bind_to_process(std::process::id())
-        .expect("the target can be bound");
+    let target = tables.bind_to_process(std::process::id()).expect("the target can be bound");
     let memory = MappedRegions::new(8);
     let mut eligible = |index: u64| {
         let region = memory.region(index);
         let found = tables
             .mapping_at_address(&target, region.start())
             .expect("the mapping can be looked up");
-        let listed = tables
-            .list_mappings(&target)
-            .expect("the mappings can be listed");
+        let listed = tables.list_mappings(&target).expect("the mappings can be listed");
         let here: Vec<_> = found.into_iter().collect();
         let now = mappings::check_region_eligible(&here, region);
         assert_eq!(now, mappings::check_region_eligible(&listed, region));
@@ -351,9 +326,7 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
     }
     // Nothing is mapped at the start.
     assert_eq!(
-        tables
-            .mapping_at_address(&target, 4096)
-            .expect("the mapping can be looked up"),
+        tables.mapping_at_address(&target, 4096).expect("the mapping can be looked up"),
         None
     );
 }
@@ -391,8 +364,6 @@ fn a_prefault_blocked_by_userfaultfd_does_not_block_others() {
     });
     let summary = attached.interrupt();
     assert!(filled, "{summary}");
-    let asked = watcher
-        .next_fault_address()
-        .expect("the monitor can be read");
+    let asked = watcher.next_fault_address().expect("the monitor can be read");
     assert_eq!(asked, None, "no fill waits for the monitor");
 }

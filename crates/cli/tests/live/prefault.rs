@@ -31,9 +31,7 @@ fn filled(machine: &TestMachine, options: &str, workload: &str) -> u64 {
 }
 
 fn touches_and_ends(mut program: WorkloadProcess) {
-    program
-        .send_request(WorkloadRequest::Go)
-        .expect("the workload can be started");
+    program.send_request(WorkloadRequest::Go).expect("the workload can be started");
     let verified =
         |event: WorkloadEvent| matches!(event, WorkloadEvent::Verified { bad_bytes: 0, .. });
     let mut events = std::iter::repeat_with(|| program.next_event(DEADLINE));
@@ -68,11 +66,9 @@ fn prefault_works_with_huge_faults_and_these_are_switched_off_again() {
 fn scattered_touches_are_hardly_prefaulted() {
     let machine = or_skip!(machine(this_test!()));
     let sparse = "touch --mib 4096 --now --pages-per-region 1 --work-us 500";
-    for (options, workload) in [
-        ("", "touch --mib 1024 --now --order random"),
-        ("", sparse),
-        ("--huge-faults", sparse),
-    ] {
+    for (options, workload) in
+        [("", "touch --mib 1024 --now --order random"), ("", sparse), ("--huge-faults", sparse)]
+    {
         let filled = filled(&machine, options, workload);
         assert!(filled <= 64 * MIB, "{workload}: {filled}");
     }
@@ -136,9 +132,8 @@ fn a_warm_start_stops_below_the_high_watermark_of_a_cgroup() {
 fn unused_prefaulted_memory_is_at_most_one_window_and_is_recovered() {
     let machine = or_skip!(machine_at_speed(this_test!()));
     const WINDOW: u64 = 128 * MIB;
-    let (mut program, pid) = workload(&format!(
-        "touch --mib 512 --mapped-mib 2048 --work-us {WORK_US} --stay"
-    ));
+    let (mut program, pid) =
+        workload(&format!("touch --mib 512 --mapped-mib 2048 --work-us {WORK_US} --stay"));
     let resident = || {
         hawkeye_linux::processes::process::rss_bytes(pid).expect("the resident memory can be read")
     };
@@ -152,9 +147,7 @@ fn unused_prefaulted_memory_is_at_most_one_window_and_is_recovered() {
     let listens = || settings::read("use_zero_page") == "0";
     assert!(until(DEADLINE, listens), "the filler has begun");
     std::thread::sleep(Duration::from_secs(2) * time_limit_factor());
-    program
-        .send_request(WorkloadRequest::Go)
-        .expect("the workload can be started");
+    program.send_request(WorkloadRequest::Go).expect("the workload can be started");
     let mut events = std::iter::repeat_with(|| program.next_event(DEADLINE));
     assert!(events.any(|event| matches!(
         event.expect("the next event arrives"),

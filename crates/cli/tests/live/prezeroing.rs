@@ -29,10 +29,7 @@ fn with_module(test: TestName) -> Option<(TestMachine, Changed)> {
     let machine = machine_with(test, CAPABILITY)?;
     let values = NAMES.into_iter().zip(AS_LOADED.split(' '));
     let values = values.map(|(name, value)| (Path::new(PARAMETERS).join(name), value));
-    Some((
-        machine,
-        Changed::to(values).expect("root can change the settings"),
-    ))
+    Some((machine, Changed::to(values).expect("root can change the settings")))
 }
 
 #[test]
@@ -62,35 +59,20 @@ fn the_daemon_sets_the_rate_of_zeroing_and_restores_it() {
     let bounds = "\n[prezeroing]\npages_per_s = 2000\nmost_pages_per_s = 3000\n";
     let daemon = RunningDaemon::start(&machine, bounds);
     let paced = || {
-        let rate = module_settings()
-            .split(' ')
-            .next()
-            .and_then(|rate| rate.parse().ok());
+        let rate = module_settings().split(' ').next().and_then(|rate| rate.parse().ok());
         rate.is_some_and(|rate: u32| (512..=3000).contains(&rate))
             && module_settings().ends_with(" Y")
     };
-    assert!(
-        until(Duration::from_secs(10), paced),
-        "{}",
-        module_settings()
-    );
+    assert!(until(Duration::from_secs(10), paced), "{}", module_settings());
     let status = daemon.status();
     let zeroing = &status["prezeroing"];
     assert_eq!(zeroing["active"], true, "{zeroing}");
     assert!(zeroing["free_bytes"].as_u64() > Some(0), "{zeroing}");
     machine.output("pause");
     let as_loaded = || module_settings() == AS_LOADED;
-    assert!(
-        until(Duration::from_secs(10), as_loaded),
-        "{}",
-        module_settings()
-    );
+    assert!(until(Duration::from_secs(10), as_loaded), "{}", module_settings());
     machine.output("resume");
-    assert!(
-        until(Duration::from_secs(10), paced),
-        "{}",
-        module_settings()
-    );
+    assert!(until(Duration::from_secs(10), paced), "{}", module_settings());
     daemon.end();
     assert_eq!(module_settings(), AS_LOADED);
 }

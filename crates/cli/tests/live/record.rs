@@ -18,9 +18,7 @@ fn recorded(file: &Path) -> WorkloadSpec {
     {
         replay.add_row(&row.expect("the row is valid"));
     }
-    replay
-        .finish("live")
-        .expect("the recording can be replayed")
+    replay.finish("live").expect("the recording can be replayed")
 }
 
 fn report(machine: &TestMachine, file: &Path) -> Value {
@@ -66,10 +64,7 @@ fn a_live_program_is_recorded_unchanged_and_replayed_under_two_systems() {
     assert_eq!(figures["policy"], "none");
     // A quarter of the memory is hot.
     let cells = process["map"]["coverage_percent"].as_array();
-    let cells = cells
-        .expect("the report has a map")
-        .iter()
-        .filter_map(Value::as_u64);
+    let cells = cells.expect("the report has a map").iter().filter_map(Value::as_u64);
     let hot = cells.clone().filter(|c| *c > 90).count();
     let cold = cells.filter(|c| *c < 10).count();
     assert!(hot > 0 && cold > hot, "{hot} cells hot, {cold} cold");

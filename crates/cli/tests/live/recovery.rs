@@ -19,9 +19,8 @@ use std::time::Duration;
 
 /// Options for recovery only: watermarks below the memory in use, as if memory were short.
 fn short_of_memory() -> String {
-    let used = system_memory::machine_memory_use()
-        .expect("the memory use can be read")
-        .used_percent();
+    let used =
+        system_memory::machine_memory_use().expect("the memory use can be read").used_percent();
     let (high, low) = (used / 2.0, used / 4.0);
     format!("--policy none --cpu 100 --watermarks {high:.3},{low:.3}")
 }
@@ -92,10 +91,7 @@ fn referenced_pages_are_recovered_or_reported_as_refused() {
     for (region, outcome) in outcomes {
         match outcome {
             Ok(recovered) => assert_eq!(recovered.bytes, 412 * 4096, "{region}"),
-            Err(MachineError::Refused {
-                errno: Errno::EBUSY,
-                ..
-            }) => refused.push(region),
+            Err(MachineError::Refused { errno: Errno::EBUSY, .. }) => refused.push(region),
             Err(error) => panic!("{region}: {error}"),
         }
     }
@@ -112,9 +108,8 @@ fn referenced_pages_are_recovered_or_reported_as_refused() {
 fn a_full_huge_page_is_not_split() {
     let _machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload("bloat --mib 32 --used 512 --pages huge");
-    let used = system_memory::machine_memory_use()
-        .expect("the memory use can be read")
-        .used_percent();
+    let used =
+        system_memory::machine_memory_use().expect("the memory use can be read").used_percent();
     let settings = Settings {
         cpu: CpuBudget::new(100.0).expect("in range"),
         watermarks: Watermarks::new(used / 2.0, used / 4.0).expect("in range"),
@@ -202,26 +197,16 @@ fn recovered_regions_are_not_promoted_until_they_are_used() {
     };
     // Three windows see the reads of its memory after all of it was split.
     let mut split_after = None;
-    let managed = manage_process_until(
-        kernel_backend(),
-        pid,
-        "hawkeye-g",
-        settings,
-        DEADLINE,
-        |journal| {
+    let managed =
+        manage_process_until(kernel_backend(), pid, "hawkeye-g", settings, DEADLINE, |journal| {
             let totals = journal.totals();
             if totals.split < 128 {
                 return false;
             }
             let _ = program.send_request(WorkloadRequest::Verify);
             totals.samples >= *split_after.get_or_insert(totals.samples) + 3
-        },
-    );
-    let totals = managed
-        .expect("the process can be managed")
-        .journal
-        .totals()
-        .clone();
+        });
+    let totals = managed.expect("the process can be managed").journal.totals().clone();
     assert_eq!((totals.split, totals.promoted), (128, 0), "{totals:?}");
     let windows = split_after.map(|before| totals.samples - before);
     assert!(windows >= Some(3), "{totals:?}");

@@ -13,10 +13,8 @@ use std::process::Stdio;
 #[test]
 fn the_exit_status_is_passed_on_and_the_summary_has_every_documented_field() {
     let machine = or_skip!(machine(this_test!()));
-    let (code, summary) = machine.run_workload(
-        "--profile balanced",
-        "exit-after --ms 1500 --mib 64 --status 7",
-    );
+    let (code, summary) =
+        machine.run_workload("--profile balanced", "exit-after --ms 1500 --mib 64 --status 7");
     assert_eq!(code, 7);
     assert_eq!(summary["exit_status"], 7);
     let promised = "profile policy wall_s exit_status promoted split recovered_bytes \
@@ -46,25 +44,15 @@ fn the_profile_decides_unless_an_option_overrides_it() {
         let before = settings::read("use_zero_page");
         let workload = "touch --mib 64 --now --work-us 20000";
         let (code, summary) = machine.run_workload(options, workload);
-        assert_eq!(
-            (code, &summary["profile"]),
-            (0, &profile.into()),
-            "{options}"
-        );
+        assert_eq!((code, &summary["profile"]), (0, &profile.into()), "{options}");
         assert_eq!(summary["policy"], policy, "{options}");
         let choice = &summary["prefault"];
         assert_eq!(choice.is_object(), prefault, "{options}: {choice}");
         if prefault {
-            assert!(
-                choice["on"].is_boolean() && choice["reason"].is_string(),
-                "{choice}"
-            );
+            assert!(choice["on"].is_boolean() && choice["reason"].is_string(), "{choice}");
         }
         if profile == "guard" && policy == "none" {
-            assert_eq!(
-                (&summary["promoted"], &summary["samples"]),
-                (&0.into(), &0.into())
-            );
+            assert_eq!((&summary["promoted"], &summary["samples"]), (&0.into(), &0.into()));
         }
         assert_eq!(settings::read("use_zero_page"), before);
     }
@@ -165,10 +153,7 @@ fn a_dry_run_shows_what_would_be_set_and_starts_nothing() {
     let shown = shown.assert_success();
     let text = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1: the C library's malloc requests huge pages";
     let left = "first touch  nothing is set:";
-    assert!(
-        shown.out.contains(text) || shown.out.contains(left),
-        "{shown:?}"
-    );
+    assert!(shown.out.contains(text) || shown.out.contains(left), "{shown:?}");
     assert!(!mark.exists());
     let missing = machine.output("run --dry-run -- /nowhere/program");
     missing.assert_refused(1, "can't start /nowhere/program");

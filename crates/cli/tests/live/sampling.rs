@@ -46,9 +46,7 @@ fn cleared_bits_stay_clear_until_memory_is_used() {
     let idle = of_memory(&mut tables, &ready);
     assert_eq!(idle.iter().map(|r| u64::from(r.accessed)).sum::<u64>(), 0);
     assert_eq!(idle.len(), 32);
-    program
-        .send_request(WorkloadRequest::Go)
-        .expect("the workload can be started");
+    program.send_request(WorkloadRequest::Go).expect("the workload can be started");
     let mut busy = Vec::new();
     // In order, so in long runs; a few translations may have stayed in the TLB.
     let touched = until(DEADLINE, || {
@@ -72,9 +70,7 @@ fn hot_regions_have_higher_coverage() {
         std::thread::sleep(Duration::from_millis(exposed_ms));
         let found = of_memory(&mut tables, &ready);
         let mean = |hot: bool| {
-            let side = found
-                .iter()
-                .filter(|r| (r.region.start() >= ready.hot_start) == hot);
+            let side = found.iter().filter(|r| (r.region.start() >= ready.hot_start) == hot);
             let side: Vec<u64> = side.map(|r| u64::from(r.accessed)).collect();
             side.iter().sum::<u64>() / side.len() as u64
         };
@@ -108,11 +104,7 @@ fn huge_split_and_unmapped_regions_are_sampled_correctly() {
     let found = of_memory(&mut tables, &ready);
     assert_eq!(found.len(), 28);
     assert_eq!(found.iter().filter(|r| !r.is_huge()).count(), 1);
-    assert!(
-        are(false)(&found[3]),
-        "the split region keeps all pages: {:?}",
-        found[3]
-    );
+    assert!(are(false)(&found[3]), "the split region keeps all pages: {:?}", found[3]);
 }
 
 #[test]
@@ -139,9 +131,7 @@ fn a_walk_of_an_ended_process_returns_an_error() {
     let _machine = or_skip!(machine(this_test!()));
     let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let (program, pid) = workload("burner --mib 4");
-    let target = tables
-        .bind_to_process(pid)
-        .expect("the target can be bound");
+    let target = tables.bind_to_process(pid).expect("the target can be bound");
     let ranges = eligible(&tables, &target);
     drop(program);
     let mut found = Vec::new();

@@ -21,9 +21,7 @@ pub fn file(name: &str) -> PathBuf {
 
 /// The switches of all page sizes; none on kernels before 6.8.
 pub fn sizes() -> Vec<String> {
-    let entries = fs::read_dir(FOLDER)
-        .expect("the folder can be read")
-        .flatten();
+    let entries = fs::read_dir(FOLDER).expect("the folder can be read").flatten();
     let mut names: Vec<String> = entries
         .filter_map(|entry| entry.file_name().into_string().ok())
         .map(|name| format!("{name}/enabled"))

@@ -18,9 +18,7 @@ const OPTIONS: &str = "--policy hawkeye-g --kernel-split --huge-faults";
 
 fn enabled() -> String {
     let path = enabled_file();
-    let name = path
-        .strip_prefix(THP_DIR)
-        .expect("the setting is in the folder");
+    let name = path.strip_prefix(THP_DIR).expect("the setting is in the folder");
     name.to_str().expect("the name is UTF-8").to_owned()
 }
 
@@ -47,10 +45,7 @@ fn all_settings() -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     let mut folders = vec![PathBuf::from(THP_DIR)];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder)
-            .expect("the folder can be read")
-            .flatten()
-        {
+        for entry in fs::read_dir(folder).expect("the folder can be read").flatten() {
             let path = entry.path();
             let counts = ["stats", "full_scans", "pages_collapsed"];
             if counts.iter().any(|name| path.ends_with(name)) {
@@ -97,10 +92,7 @@ const ENDS: [(&str, ManageAndEnd); 4] = [
     }),
     ("kill, next start", |machine, meanwhile| {
         kill(machine, meanwhile);
-        machine
-            .output("run --policy hawkeye-g -- true")
-            .assert_success()
-            .err
+        machine.output("run --policy hawkeye-g -- true").assert_success().err
     }),
 ];
 
@@ -131,11 +123,7 @@ fn settings_changed_by_another_program_are_kept_and_all_others_restored() {
     let before = all_settings();
     for (end, manage) in ENDS {
         for parity in [0, 1] {
-            let theirs: Vec<_> = unusual_settings()
-                .into_iter()
-                .skip(parity)
-                .step_by(2)
-                .collect();
+            let theirs: Vec<_> = unusual_settings().into_iter().skip(parity).step_by(2).collect();
             let said = manage(&machine, &mut || {
                 for (name, value) in &theirs {
                     set(name, value);

@@ -45,8 +45,7 @@ fn children(pid: u32) -> Vec<u32> {
     let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
     let listed = listed.unwrap_or_default();
     let pids = listed.split_whitespace().map(str::parse);
-    pids.collect::<Result<_, _>>()
-        .expect("the pids are numbers")
+    pids.collect::<Result<_, _>>().expect("the pids are numbers")
 }
 
 fn sum_kib(family: &[u32], line: &str) -> u64 {
@@ -187,9 +186,7 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
     let done = promote(&mut machine, &alone[0]);
     assert!(matches!(done, Ok(PromotionResult::Done(_))), "{done:?}");
     // The program forks between the sample and the promotion.
-    program
-        .send_request(WorkloadRequest::Go)
-        .expect("the workload can be started");
+    program.send_request(WorkloadRequest::Go).expect("the workload can be started");
     assert!(until(Duration::from_secs(10), || children(pid).len() == 1));
     for r in &alone[1..] {
         let shared = promote(&mut machine, r);
@@ -198,9 +195,7 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
     let forked = sample(&mut machine);
     assert!(forked[1..].iter().all(|r| r.maybe_shared == 512));
     // Its child ends. The pages are still write-protected, and no other process maps them.
-    program
-        .send_request(WorkloadRequest::Stop)
-        .expect("the workload can be stopped");
+    program.send_request(WorkloadRequest::Stop).expect("the workload can be stopped");
     assert!(until(Duration::from_secs(10), || children(pid).is_empty()));
     let again = sample(&mut machine);
     for r in &again[1..] {
@@ -216,9 +211,7 @@ fn shared_pages_are_counted_exactly_by_both_samplers() {
     let _machine = or_skip!(machine(this_test!()));
     let (_program, pid) = workload("shared --mib 16 --workers 1 --asleep --private-mib 8");
     let child = children(pid)[0];
-    assert!(until(Duration::from_secs(10), || {
-        rollup_kib(child, "Private_Dirty") >= 8 << 10
-    }));
+    assert!(until(Duration::from_secs(10), || { rollup_kib(child, "Private_Dirty") >= 8 << 10 }));
     let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let (ranges, found) = read_regions(&mut tables, child);
     let full = |found: &[RegionSample]| {
@@ -231,9 +224,7 @@ fn shared_pages_are_counted_exactly_by_both_samplers() {
     assert_eq!(by_tables, by_pagemap);
     let count = |shared: u16| by_tables.iter().filter(|(_, n)| *n == shared).count();
     assert_eq!((count(512), count(0)), (8, 4), "{by_tables:?}");
-    let process = ProcessHandle::open(child)
-        .expect("the process can be opened")
-        .id;
+    let process = ProcessHandle::open(child).expect("the process can be opened").id;
     let mut calls = TargetCalls::default();
     for (region, shared) in by_tables {
         let pages = calls

@@ -99,10 +99,7 @@ fn after_kill_9_restore_switches_small_pages_off() {
     assert!(until(DEADLINE, || set_to("always") > 0));
     signal(child.id(), libc::SIGKILL);
     let _ = child.wait();
-    assert!(
-        set_to("always") > 0,
-        "the killed manager has not restored it"
-    );
+    assert!(set_to("always") > 0, "the killed manager has not restored it");
     machine.output("restore");
     assert_eq!(set_to("never"), small().len());
 }

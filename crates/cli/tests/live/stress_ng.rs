@@ -120,9 +120,7 @@ fn stress_ng_finds_no_error_and_the_daemon_leaks_nothing() {
     // Threads that answered requests end a moment later.
     let settled =
         |end: &HeldResources| end.descriptors <= idle.descriptors && end.threads <= idle.threads;
-    until(Duration::from_secs(20), || {
-        settled(&HeldResources::by(daemon.pid()))
-    });
+    until(Duration::from_secs(20), || settled(&HeldResources::by(daemon.pid())));
     let end = HeldResources::by(daemon.pid());
     eprintln!("the daemon held: idle {idle:?}, warm {warm:?}, at the end {end:?}");
     assert!(settled(&end), "{idle:?} {end:?}");
@@ -161,12 +159,8 @@ impl StressNg {
         }
         command.args(words.split_whitespace());
         command.arg("--temp-path").arg(&machine.state);
-        command
-            .stdin(Stdio::null())
-            .stderr(log.try_clone().expect("a descriptor"));
-        Self(StartedProcess(
-            command.stdout(log).spawn().expect("stress-ng starts"),
-        ))
+        command.stdin(Stdio::null()).stderr(log.try_clone().expect("a descriptor"));
+        Self(StartedProcess(command.stdout(log).spawn().expect("stress-ng starts")))
     }
 }
 
@@ -228,8 +222,7 @@ impl KernelLog {
         options.read(true).custom_flags(libc::O_NONBLOCK);
         let file = options.open("/dev/kmsg");
         let mut file = file.expect("the kernel log can be opened");
-        file.seek(SeekFrom::End(0))
-            .expect("the end of the kernel log can be reached");
+        file.seek(SeekFrom::End(0)).expect("the end of the kernel log can be reached");
         Self(file)
     }
 

@@ -71,10 +71,7 @@ fn a_process_that_never_releases_its_lock_delays_neither_other_processes_nor_the
     let config = crate::daemon::CONFIG.replace("[limits]\ncpu_percent = 100\n", slow);
     let mut options = "policy = \"hawkeye-g\"\n".to_owned();
     // With such page sizes, the daemon also counts the pages of each process.
-    if crate::settings::sizes()
-        .iter()
-        .any(|name| !name.contains("2048kB"))
-    {
+    if crate::settings::sizes().iter().any(|name| !name.contains("2048kB")) {
         options += "small_pages = \"all\"\n";
     }
     let daemon = RunningDaemon::start_by(&machine, &(options + &config));
@@ -105,9 +102,6 @@ fn a_process_that_never_releases_its_lock_delays_neither_other_processes_nor_the
     assert!(!Path::new(&format!("/proc/{daemon_pid}")).exists());
 
     drop(files);
-    assert!(
-        until(DEADLINE, || !stuck.is_stuck()),
-        "the lock is released"
-    );
+    assert!(until(DEADLINE, || !stuck.is_stuck()), "the lock is released");
     signal(stuck.pid(), libc::SIGKILL);
 }

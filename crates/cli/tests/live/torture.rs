@@ -44,18 +44,12 @@ fn no_byte_changes_while_regions_are_promoted_and_split_as_fast_as_possible() {
     let least = 100 / u64::from(time_limit_factor());
     let enough = promoted > least && split > least;
     assert!(enough, "{promoted} promoted, {split} split");
-    assert!(
-        program
-            .close_input_and_wait()
-            .is_ok_and(|status| status.success())
-    );
+    assert!(program.close_input_and_wait().is_ok_and(|status| status.success()));
 }
 
 fn hammer(process: &ProcessHandle, huge: bool, done: &AtomicU64, over: &AtomicBool) {
     let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
-    let target = tables
-        .bind_to_process(process.id.pid)
-        .expect("the target can be bound");
+    let target = tables.bind_to_process(process.id.pid).expect("the target can be bound");
     while !over.load(Ordering::Relaxed) {
         let ranges = eligible(&tables, &target);
         let mut found = Vec::new();

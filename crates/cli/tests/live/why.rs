@@ -10,9 +10,7 @@ use serde_json::Value;
 fn starts(top: &Value, which: impl Fn(&Value) -> bool) -> Vec<u64> {
     let columns = top["strip"]["columns"].as_array();
     let wanted = columns.into_iter().flatten().filter(|column| which(column));
-    wanted
-        .filter_map(|column| column["start"].as_u64())
-        .collect()
+    wanted.filter_map(|column| column["start"].as_u64()).collect()
 }
 
 #[test]
@@ -46,10 +44,8 @@ fn why_explains_huge_waiting_and_excluded_regions() {
         starts(&top, |column| column["candidates"].as_u64() > Some(0))
     };
     assert!(until(DEADLINE, || waits().len() > 3));
-    let whys: Vec<Value> = waits()
-        .iter()
-        .map(|start| daemon.json(&format!("why {pid} {start:#x}")))
-        .collect();
+    let whys: Vec<Value> =
+        waits().iter().map(|start| daemon.json(&format!("why {pid} {start:#x}"))).collect();
     let waiting = whys.iter().find(|why| why["ahead"].is_number());
     let waiting = waiting.unwrap_or_else(|| panic!("no region waits, for example {}", whys[0]));
     assert!(waiting["bucket"].is_number(), "{waiting}");

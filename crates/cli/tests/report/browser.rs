@@ -58,8 +58,7 @@ impl Browser {
         // SAFETY: this test opened it, and nothing else uses it.
         unsafe { libc::close(end) };
         let child = child.ok()?;
-        ours.set_read_timeout(Some(PATIENCE))
-            .expect("the timeout can be set");
+        ours.set_read_timeout(Some(PATIENCE)).expect("the timeout can be set");
         let mut browser = Self {
             child,
             from: BufReader::new(ours.try_clone().expect("a second handle")),
@@ -89,9 +88,7 @@ impl Browser {
         }
         let mut bytes = message.to_string().into_bytes();
         bytes.push(0);
-        self.to
-            .write_all(&bytes)
-            .expect("the message can be sent to Chromium");
+        self.to.write_all(&bytes).expect("the message can be sent to Chromium");
         loop {
             let answer = self.receive();
             if answer["id"] == self.next {

@@ -26,10 +26,7 @@ fn unreadable_recordings_are_reported() {
     // The version is the text "1" under its key. A text of the same length keeps the lengths in the
     // file valid.
     let key = b"hawkeye.version\x18\x01";
-    let at = bytes
-        .windows(key.len())
-        .position(|b| b == key)
-        .expect("the key is in the file");
+    let at = bytes.windows(key.len()).position(|b| b == key).expect("the key is in the file");
     let mut newer = bytes.clone();
     newer[at + key.len()] = b'7';
     let cut = &bytes[..bytes.len() / 2];
@@ -78,12 +75,7 @@ fn missing_processes_are_reported_before_anything_is_written() {
     // Above the largest possible pid (PID_MAX_LIMIT).
     let said = error_line(&["record", "4194305", "-o", text(&path)]);
     assert!(said.contains("there is no process 4194305"), "{said}");
-    assert_eq!(
-        std::fs::read_dir(&folder)
-            .expect("the folder can be read")
-            .count(),
-        0
-    );
+    assert_eq!(std::fs::read_dir(&folder).expect("the folder can be read").count(), 0);
 }
 
 #[test]

@@ -48,10 +48,7 @@ fn rows(window: u64) -> Vec<RecordingRow> {
     let mut rows = Vec::new();
     for (pid, command, regions) in [(7, "redis-server", 128), (8, "java", 32)] {
         let command: Arc<str> = command.into();
-        let process = ProcessId {
-            pid,
-            start_ticks: 9,
-        };
+        let process = ProcessId { pid, start_ticks: 9 };
         let is_huge = |n: u64| pid == 7 && n >= 96 && n - 96 < window;
         for n in 0..regions {
             let accessed = (n * 4) as u16;

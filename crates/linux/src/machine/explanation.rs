@@ -10,10 +10,7 @@ impl Explain for LinuxMachine {
     fn describe(&self, process: ProcessId) -> ProcessDescription {
         let uid = process::effective_uid(process.pid);
         let Some(member) = self.members.get(process) else {
-            return ProcessDescription {
-                uid,
-                ..ProcessDescription::default()
-            };
+            return ProcessDescription { uid, ..ProcessDescription::default() };
         };
         let identity = &member.identity;
         let rule_name = member.terms.rule.and_then(|rule| {

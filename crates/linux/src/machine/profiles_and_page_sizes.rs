@@ -12,10 +12,7 @@ use hawkeye_policy::{PageOrderSet, ProcessId};
 impl LinuxMachine {
     /// Keeps records of programs from now on, and uses those that exist.
     pub fn enable_program_profiles(&mut self, learned: ProfileStore) {
-        self.profile_recorder = Some(ProfileRecorder::new(
-            learned,
-            ExecutableIdentity::of_process,
-        ));
+        self.profile_recorder = Some(ProfileRecorder::new(learned, ExecutableIdentity::of_process));
     }
 
     /// Writes the records of the processes that are still managed. Call it when management ends.
@@ -54,9 +51,7 @@ impl LinuxMachine {
 impl FaultPageSizes for LinuxMachine {
     fn set_fault_sizes(&mut self, process: ProcessId, orders: PageOrderSet) -> CallResult<()> {
         let failed = |error: LinuxError| error.into_machine_error(process);
-        self.sizing
-            .request_fault_sizes(process, orders)
-            .map_err(failed)?;
+        self.sizing.request_fault_sizes(process, orders).map_err(failed)?;
         let now = self.now();
         // An empty set can mean that memory is short, which says nothing about the program.
         if let (Some(recorder), false) = (&mut self.profile_recorder, orders.is_empty()) {
@@ -67,9 +62,6 @@ impl FaultPageSizes for LinuxMachine {
 
     fn learned_fault_sizes(&self, process: ProcessId) -> Option<LearnedFaultSizes> {
         let known = self.profile_recorder.as_ref()?.stored_profile(process)?;
-        Some(LearnedFaultSizes {
-            orders: known.best_fault_sizes()?,
-            starts: known.confirmed,
-        })
+        Some(LearnedFaultSizes { orders: known.best_fault_sizes()?, starts: known.confirmed })
     }
 }

@@ -142,10 +142,7 @@ impl ForeignManagerLock {
                 self.inode
             ),
         };
-        LinuxError::LockHeld {
-            path: self.path,
-            holder,
-        }
+        LinuxError::LockHeld { path: self.path, holder }
     }
 }
 
@@ -216,9 +213,7 @@ fn take_lock_in_folder(
 fn open_or_create_lock_file(path: &Path) -> std::io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).mode(0o600);
-    options
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path)
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)
 }
 
 /// The text that the holder has written into its lock file.
@@ -282,19 +277,13 @@ mod tests {
     fn the_manager_is_found_without_disturbing_it() {
         let folder = TestFolder::new("instance");
         let state = folder.0.join("state");
-        assert_eq!(
-            describe_holder_in_folder(&state).expect("the lock can be read"),
-            None
-        );
+        assert_eq!(describe_holder_in_folder(&state).expect("the lock can be read"), None);
         assert!(!state.exists(), "a look creates no folder");
         let instance = claim(&folder, "state").expect("no other manager runs");
         let holder = describe_holder_in_folder(&state).expect("the lock can be read");
         assert!(holder.is_some_and(|holder| holder.ends_with("(a test)")));
         drop(instance);
-        assert_eq!(
-            describe_holder_in_folder(&state).expect("the lock can be read"),
-            None
-        );
+        assert_eq!(describe_holder_in_folder(&state).expect("the lock can be read"), None);
         assert!(claim(&folder, "state").is_ok());
     }
 
@@ -331,9 +320,8 @@ mod tests {
         set_mode(&path, 0o600);
         let file = File::open(&path).expect("the file can be opened");
         let _stranger = Flock::lock(file, FlockArg::LockExclusive).expect("the file can be locked");
-        let refused = claim(&folder, "state")
-            .expect_err("a lock that is held is refused")
-            .to_string();
+        let refused =
+            claim(&folder, "state").expect_err("a lock that is held is refused").to_string();
         let us = format!("process {} (", std::process::id());
         assert!(refused.contains(&us), "{refused}");
         assert!(refused.contains("not a manager"), "{refused}");
@@ -346,9 +334,7 @@ mod tests {
         let state = folder.0.join("state");
         fs::create_dir(&state).expect("the folder can be created");
         set_mode(&state, 0o777);
-        let refused = claim(&folder, "state")
-            .expect_err("an unsafe folder is refused")
-            .to_string();
+        let refused = claim(&folder, "state").expect_err("an unsafe folder is refused").to_string();
         assert!(refused.contains("mode 777"), "{refused}");
     }
 }

@@ -103,11 +103,7 @@ pub(crate) fn create_private_file(path: &Path) -> io::Result<File> {
         }
     }
     let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(PRIVATE);
+    options.read(true).write(true).create_new(true).mode(PRIVATE);
     options.custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
@@ -138,10 +134,9 @@ pub fn set_damaged_file_aside(path: &Path) -> io::Result<PathBuf> {
 pub fn set_file_aside_and_log(what: &str, path: &Path, why: &dyn std::fmt::Display) {
     let path_shown = path.display();
     match set_damaged_file_aside(path) {
-        Ok(aside) => tracing::warn!(
-            "{what} not used: {path_shown} {why}; it is kept as {}",
-            aside.display()
-        ),
+        Ok(aside) => {
+            tracing::warn!("{what} not used: {path_shown} {why}; it is kept as {}", aside.display())
+        }
         Err(error) => {
             tracing::warn!("{what} not used: {path_shown} {why}; it cannot be renamed ({error})");
         }
@@ -154,10 +149,8 @@ pub(crate) fn create_trusted_folder(path: &Path, mode: u32) -> crate::error::Res
     let made = DirBuilder::new().recursive(true).mode(mode).create(path);
     let made = made.and_then(|()| fs::metadata(path));
     let found = made.map_err(LinuxError::wrap_io_error("creating", path))?;
-    check_only_trusted_users_can_write(&found).map_err(|why| LinuxError::UnsafeFolder {
-        path: path.to_owned(),
-        why: why.to_string(),
-    })
+    check_only_trusted_users_can_write(&found)
+        .map_err(|why| LinuxError::UnsafeFolder { path: path.to_owned(), why: why.to_string() })
 }
 
 fn path_with_suffix(path: &Path, suffix: &str) -> PathBuf {
@@ -183,10 +176,7 @@ mod tests {
         let path = folder.file("a", "text");
         let found = read_trusted_file(&path, 4).expect("the file can be read");
         assert_eq!(found.as_deref(), Some(&b"text"[..]));
-        assert!(matches!(
-            read_trusted_file(&path, 3),
-            Err(UnusableFileReason::TooLong(3))
-        ));
+        assert!(matches!(read_trusted_file(&path, 3), Err(UnusableFileReason::TooLong(3))));
         let missing = read_trusted_file(&folder.0.join("none"), 9);
         assert!(missing.is_ok_and(|text| text.is_none()));
         set_mode(&path, 0o666);

@@ -238,9 +238,7 @@ pub fn uses_huge_zero_page() -> bool {
 /// The value in force. Among choices such as `always [madvise] never`, it is the one in brackets.
 pub fn read_setting(path: &Path) -> Result<String> {
     let text = fs::read_to_string(path).map_err(LinuxError::wrap_io_error("reading", path))?;
-    let chosen = text
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    let chosen = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
     Ok(chosen.unwrap_or(text.trim()).to_owned())
 }
 

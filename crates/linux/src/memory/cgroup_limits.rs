@@ -44,10 +44,7 @@ const HOME_AGE: Duration = Duration::from_secs(5);
 impl CgroupLimits {
     /// The cgroups of this machine.
     pub fn of_this_machine() -> Self {
-        Self {
-            hierarchy: find_memory_hierarchy(),
-            homes: HashMap::new(),
-        }
+        Self { hierarchy: find_memory_hierarchy(), homes: HashMap::new() }
     }
 
     /// Every limited cgroup above one of `processes`, each read once. A cgroup is left
@@ -98,9 +95,7 @@ impl CgroupLimits {
     pub fn own_remaining_memory_bytes(&self) -> Option<u64> {
         let (version, _) = self.hierarchy.as_ref()?;
         let home = memory_cgroup_of_pid(*version, std::process::id())?;
-        let usages = home
-            .ancestors()
-            .filter_map(|it| self.memory_use_of_cgroup(it));
+        let usages = home.ancestors().filter_map(|it| self.memory_use_of_cgroup(it));
         let rooms = usages.map(|usage| usage.total_bytes.saturating_sub(usage.used_bytes));
         rooms.min()
     }
@@ -219,8 +214,7 @@ fn cgroup_memory_use(version: CgroupVersion, folder: &Path) -> Option<MemoryUse>
 fn cgroup_memory_pressure_percent(folder: &Path) -> Option<f64> {
     let text = fs::read_to_string(folder.join("memory.pressure")).ok()?;
     let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
-    some.split_whitespace()
-        .find_map(|field| field.strip_prefix("avg10=")?.parse().ok())
+    some.split_whitespace().find_map(|field| field.strip_prefix("avg10=")?.parse().ok())
 }
 
 #[cfg(test)]
@@ -230,10 +224,7 @@ mod tests {
     use hawkeye_test_support::event_constructors::process_with_pid;
 
     fn use_of(used_bytes: u64, total_bytes: u64) -> Option<MemoryUse> {
-        Some(MemoryUse {
-            used_bytes,
-            total_bytes,
-        })
+        Some(MemoryUse { used_bytes, total_bytes })
     }
 
     #[test]
@@ -250,16 +241,10 @@ mod tests {
             "some avg10=12.50 avg60=1.00 avg300=0.00 total=9\nfull avg10=3.00 avg60=0.00 avg300=0.00 total=4\n",
         );
         let folder = tree.0.join("app");
-        assert_eq!(
-            cgroup_memory_use(CgroupVersion::V2, &folder),
-            use_of(600, 1000)
-        );
+        assert_eq!(cgroup_memory_use(CgroupVersion::V2, &folder), use_of(600, 1000));
         assert_eq!(cgroup_memory_pressure_percent(&folder), Some(12.5));
         tree.file("app/memory.max", "800\n");
-        assert_eq!(
-            cgroup_memory_use(CgroupVersion::V2, &folder),
-            use_of(600, 800)
-        );
+        assert_eq!(cgroup_memory_use(CgroupVersion::V2, &folder), use_of(600, 800));
         tree.file("app/memory.pressure", "\n");
         assert_eq!(cgroup_memory_pressure_percent(&folder), None);
     }
@@ -273,15 +258,9 @@ mod tests {
         tree.file("a/memory.memsw.limit_in_bytes", unlimited);
         tree.file("a/memory.memsw.usage_in_bytes", "4000\n");
         let folder = tree.0.join("a");
-        assert_eq!(
-            cgroup_memory_use(CgroupVersion::V1, &folder),
-            use_of(2000, 5000)
-        );
+        assert_eq!(cgroup_memory_use(CgroupVersion::V1, &folder), use_of(2000, 5000));
         tree.file("a/memory.memsw.limit_in_bytes", "6000\n");
-        assert_eq!(
-            cgroup_memory_use(CgroupVersion::V1, &folder),
-            use_of(4000, 6000)
-        );
+        assert_eq!(cgroup_memory_use(CgroupVersion::V1, &folder), use_of(4000, 6000));
     }
 
     #[test]
@@ -321,17 +300,11 @@ mod tests {
         assert_eq!(found[0].name, "/a");
         assert_eq!(Some(found[0].usage), use_of(1500, 5000));
         assert_eq!(found[0].members, [process_with_pid(1), process_with_pid(2)]);
-        assert_eq!(
-            groups.memory_use_of_cgroup(Path::new("/a")),
-            use_of(1500, 5000)
-        );
+        assert_eq!(groups.memory_use_of_cgroup(Path::new("/a")), use_of(1500, 5000));
         assert_eq!(groups.memory_use_of_cgroup(Path::new("/a/b")), None);
         let _ = fs::remove_dir_all(tree.0.join("a"));
         assert_eq!(groups.memory_use_of_cgroup(Path::new("/a")), None);
-        assert_eq!(
-            groups.read_limited_cgroups(Duration::from_secs(2), &all),
-            []
-        );
+        assert_eq!(groups.read_limited_cgroups(Duration::from_secs(2), &all), []);
     }
 
     #[test]

@@ -114,17 +114,10 @@ Node 1, zone  Movable  0  0  0  0  0  0  0  0  0  1  0
             ("Node 0", None),
             ("Node 0, zone Normal 1 2 x", None),
             ("Node 0, zone Normal -1", None),
-            (
-                "Node 0, zone Normal 18446744073709551615 18446744073709551615",
-                None,
-            ),
+            ("Node 0, zone Normal 18446744073709551615 18446744073709551615", None),
             (&too_many, None),
         ] {
-            assert_eq!(
-                parse_buddyinfo(text).map(FreeMemorySummary::fmfi),
-                expected,
-                "{text:?}"
-            );
+            assert_eq!(parse_buddyinfo(text).map(FreeMemorySummary::fmfi), expected, "{text:?}");
         }
     }
 }

@@ -170,10 +170,7 @@ impl PrezeroingFiles {
             "N" | "0" => false,
             _ => return Err(unexpected_value_error(path, word, "Y or N")),
         };
-        Ok(Some(ZeroingModuleSettings {
-            pages_per_second,
-            idle_only,
-        }))
+        Ok(Some(ZeroingModuleSettings { pages_per_second, idle_only }))
     }
 
     /// Limits zeroing to this number of base pages per second (1 and up); `None` is the lowest
@@ -211,10 +208,7 @@ fn set_module_parameter(path: &Path, value: &str, guard: &mut KernelSettingsGuar
 }
 
 fn unreadable_error(path: &Path) -> impl FnOnce(io::Error) -> PrezeroingError {
-    move |source| PrezeroingError::Unreadable {
-        path: path.to_owned(),
-        source,
-    }
+    move |source| PrezeroingError::Unreadable { path: path.to_owned(), source }
 }
 
 fn read_trimmed_text(path: &Path) -> Result<String, PrezeroingError> {
@@ -229,11 +223,7 @@ fn read_number_from_file<T: FromStr>(path: &Path) -> Result<T, PrezeroingError> 
 }
 
 fn unexpected_value_error(path: &Path, found: String, expected: &'static str) -> PrezeroingError {
-    PrezeroingError::NotUnderstood {
-        path: path.to_owned(),
-        found,
-        expected,
-    }
+    PrezeroingError::NotUnderstood { path: path.to_owned(), found, expected }
 }
 
 #[cfg(test)]
@@ -272,8 +262,7 @@ mod tests {
     }
 
     fn set_rate(sys: &PrezeroingFiles, rate: Option<u32>, guard: &mut KernelSettingsGuard) {
-        sys.set_rate(rate, guard)
-            .expect("the setting can be changed");
+        sys.set_rate(rate, guard).expect("the setting can be changed");
     }
 
     #[test]
@@ -292,13 +281,8 @@ mod tests {
         assert_eq!(found.module, None);
         let zones: Vec<_> = found.zones.iter().map(|zone| zone.zone.as_str()).collect();
         assert_eq!(zones, ["node0-DMA32", "node0-Normal"]);
-        let all = ZeroedPageCounts {
-            zeroed: 101,
-            served: 103,
-            passed_over: 105,
-            lost: 107,
-            free: 109,
-        };
+        let all =
+            ZeroedPageCounts { zeroed: 101, served: 103, passed_over: 105, lost: 107, free: 109 };
         assert_eq!(found.total_page_counts(), all);
         load(&folder);
         let found = state(&sys);
@@ -315,14 +299,12 @@ mod tests {
         let set = || files.each_ref().map(read).join(" ");
         let mut guard = folder.guard();
         set_rate(&sys, Some(20_000), &mut guard);
-        sys.set_idle_only(true, &mut guard)
-            .expect("the setting can be changed");
+        sys.set_idle_only(true, &mut guard).expect("the setting can be changed");
         assert_eq!(set(), "20000 Y");
         set_rate(&sys, None, &mut guard);
         // 0 would mean no limit.
         assert_eq!(set(), "1 Y");
-        sys.restore_module_settings(&mut guard)
-            .expect("the setting can be restored");
+        sys.restore_module_settings(&mut guard).expect("the setting can be restored");
         assert_eq!(set(), "10000 N");
         set_rate(&sys, Some(5), &mut guard);
         // The manager is killed.
@@ -338,12 +320,9 @@ mod tests {
         let mut guard = folder.guard();
         set_rate(&sys, Some(20_000), &mut guard);
         fs::remove_dir_all(folder.0.join("module")).expect("the folder can be removed");
-        sys.restore_module_settings(&mut guard)
-            .expect("a missing module needs no restoring");
+        sys.restore_module_settings(&mut guard).expect("a missing module needs no restoring");
         let refused = sys.set_rate(Some(20_000), &mut guard);
-        let said = refused
-            .expect_err("a missing module is refused")
-            .to_string();
+        let said = refused.expect_err("a missing module is refused").to_string();
         assert!(said.contains("run `modprobe prezero`"), "{said}");
         // The module that is loaded next has its own settings.
         let [rate, _] = load(&folder);

@@ -27,7 +27,5 @@ fn read_meminfo() -> Result<Meminfo> {
 
 /// PSI "some avg10" of memory, in per cent; `None` if the kernel has no PSI.
 pub fn memory_pressure_percent() -> Option<f64> {
-    MemoryPressure::current()
-        .ok()
-        .map(|pressure| f64::from(pressure.some.avg10))
+    MemoryPressure::current().ok().map(|pressure| f64::from(pressure.some.avg10))
 }

@@ -69,10 +69,7 @@ impl MappedPageSizeSampler {
     pub(crate) fn new(thp: PathBuf) -> Self {
         Self::with_reader(thp, |pid| {
             let before = calling_thread_cpu_time();
-            (
-                read_mapped_page_sizes(pid),
-                calling_thread_cpu_time().saturating_sub(before),
-            )
+            (read_mapped_page_sizes(pid), calling_thread_cpu_time().saturating_sub(before))
         })
     }
 
@@ -112,8 +109,7 @@ impl MappedPageSizeSampler {
                     let others = u32::try_from(self.processes.len()).unwrap_or(u32::MAX);
                     let pause = cpu * PAUSE_PER_CPU_TIME.saturating_mul(others.max(1));
                     let next = now + pause.max(MIN_INTERVAL);
-                    self.processes
-                        .insert(process, LastSizeReading { found, next });
+                    self.processes.insert(process, LastSizeReading { found, next });
                     let mut sum = MappedPageSizes::empty();
                     for look in self.processes.values() {
                         sum.add_page_counts(&look.found);

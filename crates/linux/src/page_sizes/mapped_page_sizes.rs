@@ -36,11 +36,7 @@ pub struct MappedPageSizes {
 
 impl MappedPageSizes {
     pub(super) fn empty() -> Self {
-        Self {
-            pages: BTreeMap::new(),
-            regions: BTreeMap::new(),
-            complete: true,
-        }
+        Self { pages: BTreeMap::new(), regions: BTreeMap::new(), complete: true }
     }
 
     /// Adds the sizes of another process.
@@ -158,10 +154,7 @@ fn count_compound_pages(
             continue;
         };
         let expected = (first..).map(Some);
-        let same = rest
-            .iter()
-            .zip(expected)
-            .take_while(|(frame, next)| *frame == next);
+        let same = rest.iter().zip(expected).take_while(|(frame, next)| *frame == next);
         let run = same.count();
         if run >= MIN_PAGES {
             let flags = read_flags(first, run + 1)?;

@@ -56,8 +56,7 @@ impl PageSizeControl {
             self.shape.base_fault = Duration::from_secs_f64(costs.fault_ns * 1e-9);
             self.shape.zero_base = Duration::from_secs_f64(costs.zero_base_ns * 1e-9);
         }
-        self.mapped_sizes
-            .get_or_insert_with(|| MappedPageSizeSampler::new(THP_DIR.into()));
+        self.mapped_sizes.get_or_insert_with(|| MappedPageSizeSampler::new(THP_DIR.into()));
         self.switches = Some(switches);
     }
 

@@ -57,8 +57,7 @@ impl PageSizeSwitches {
     /// Fails if a setting cannot be changed. The request is kept, and tried again with the next
     /// change.
     pub fn request_fault_sizes(&mut self, process: ProcessId, orders: PageOrderSet) -> Result<()> {
-        self.wanted
-            .insert(process, orders.intersection(self.available));
+        self.wanted.insert(process, orders.intersection(self.available));
         self.apply_requests()
     }
 
@@ -83,8 +82,7 @@ impl PageSizeSwitches {
                     Err(error) => return Err(error),
                 },
                 (false, true) => {
-                    self.settings
-                        .put_back(&page_size_enabled_file(&self.thp, order))?;
+                    self.settings.put_back(&page_size_enabled_file(&self.thp, order))?;
                     self.on = self.on.iter().filter(|on| *on != order).collect();
                 }
                 _ => {}
@@ -169,10 +167,7 @@ mod tests {
 
     #[test]
     fn wider_settings_stay_and_narrower_inherited_ones_are_set() -> Result<()> {
-        let found = [
-            ["always", "inherit", "never"],
-            ["never", "inherit", "madvise"],
-        ];
+        let found = [["always", "inherit", "never"], ["never", "inherit", "madvise"]];
         for (given_to, found, set) in [
             (ThpMode::Madvise, found[0], ["always", "inherit", "madvise"]),
             (ThpMode::Always, found[1], ["always"; 3]),

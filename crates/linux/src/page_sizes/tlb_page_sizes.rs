@@ -61,12 +61,7 @@ mod tests {
     fn sizes_are_those_of_the_kind() {
         for (vendor, family, flags, sizes) in [
             // Zen merges four neighbours into one entry, Bulldozer does not.
-            (
-                "AuthenticAMD",
-                25,
-                "fpu pdpe1gb sse",
-                "16 KiB, 2 MiB, 1 GiB",
-            ),
+            ("AuthenticAMD", 25, "fpu pdpe1gb sse", "16 KiB, 2 MiB, 1 GiB"),
             ("AuthenticAMD", 21, "fpu pdpe1gb", "2 MiB, 1 GiB"),
             ("GenuineIntel", 6, "fpu pdpe1gb", "2 MiB, 1 GiB"),
             ("GenuineIntel", 6, "fpu", "2 MiB"),
@@ -77,9 +72,6 @@ mod tests {
             assert_eq!(x86_tlb_page_sizes(&cpu).to_string(), sizes, "{cpu}");
         }
         assert_eq!(x86_tlb_page_sizes("").to_string(), "2 MiB");
-        assert_eq!(
-            arm_tlb_page_sizes().to_string(),
-            "64 KiB, 2 MiB, 32 MiB, 1 GiB"
-        );
+        assert_eq!(arm_tlb_page_sizes().to_string(), "64 KiB, 2 MiB, 32 MiB, 1 GiB");
     }
 }

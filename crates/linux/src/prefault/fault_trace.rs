@@ -46,11 +46,7 @@ impl FaultTrace {
         let reports = RingBufferReader::for_map(&skel.maps.advances, parse_report)
             .map_err(fault_trace_error)?;
         let watched = MapHandle::try_from(&skel.maps.watched).map_err(fault_trace_error)?;
-        let mut trace = Self {
-            links: Vec::new(),
-            reports,
-            skel,
-        };
+        let mut trace = Self { links: Vec::new(), reports, skel };
         trace.resume_tracing()?;
         Ok((trace, FaultTraceWatchlist(watched)))
     }

@@ -109,10 +109,7 @@ impl PrefaultLoop {
     fn pause_or_resume_tracing(&mut self) {
         let touches = self.fault_trace.first_touch_counts();
         let was_tracing = self.trace_backoff.is_tracing();
-        match (
-            was_tracing,
-            self.trace_backoff.should_trace(self.now(), touches),
-        ) {
+        match (was_tracing, self.trace_backoff.should_trace(self.now(), touches)) {
             (true, false) => self.fault_trace.links.clear(),
             (false, true) => {
                 if let Err(error) = self.fault_trace.resume_tracing() {
@@ -140,11 +137,7 @@ impl PrefaultLoop {
         // `PrefaultThreadPool::wait_for_outcome_or_fd` returns at once for less; such a loop would use a
         // worker's core.
         let fills = self.predictor.count_prefaults_under_way() > 0;
-        if fills {
-            pause.max(MAX_FILL_TIME)
-        } else {
-            pause
-        }
+        if fills { pause.max(MAX_FILL_TIME) } else { pause }
     }
 
     fn wait_and_process_reports(&mut self, wait: Duration) {
@@ -284,10 +277,7 @@ impl PrefaultLoop {
             }
             let known = get_or_refresh_mappings(known, tables, calls, process, Some(head), now)?;
             let (range, _) = known.find_mapping_of_region(head)?;
-            Some(PrefaultLimits {
-                mapped: range.clone(),
-                room_regions: followed.room_regions,
-            })
+            Some(PrefaultLimits { mapped: range.clone(), room_regions: followed.room_regions })
         });
         let Some(task) = task else {
             self.rate_limit.give_back_prefault();
@@ -306,11 +296,7 @@ impl PrefaultLoop {
         task: PrefaultTask,
     ) -> Result<PrefaultJob, PrefaultResult> {
         const REFUSED: PrefaultResult = PrefaultResult::Refused;
-        let followed = self
-            .shared
-            .lock_followed_processes()
-            .get(&task.process)
-            .cloned();
+        let followed = self.shared.lock_followed_processes().get(&task.process).cloned();
         let handle = followed.ok_or(REFUSED)?.handle;
         let known = self.mappings.get(&task.process).ok_or(REFUSED)?;
         let method = known.find_mapping_of_region(task.region).ok_or(REFUSED)?.1;
@@ -321,10 +307,7 @@ impl PrefaultLoop {
             return Err(PrefaultResult::Occupied);
         }
         // The known mappings are older; userfaultfd may watch one since.
-        match self
-            .tables
-            .mapping_at_address(&known.target, task.region.start())
-        {
+        match self.tables.mapping_at_address(&known.target, task.region.start()) {
             Ok(Some(now))
                 if check_region_eligible(std::slice::from_ref(&now), task.region).is_ok() => {}
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
@@ -332,11 +315,7 @@ impl PrefaultLoop {
             }
             _ => return Err(REFUSED),
         }
-        Ok(PrefaultJob {
-            task,
-            handle,
-            method,
-        })
+        Ok(PrefaultJob { task, handle, method })
     }
 
     fn handle_outcomes(&mut self) {

@@ -26,11 +26,7 @@ impl PrefaultRateLimit {
             TokenBucket::new(rate, burst)
                 .unwrap_or_else(|_| TokenBucket::with_one_second_burst(rate))
         };
-        Self {
-            bucket: rate.map(spread),
-            until_look: 0,
-            enough_free: true,
-        }
+        Self { bucket: rate.map(spread), until_look: 0, enough_free: true }
     }
 
     /// Whether one more fill is allowed beside the `under_way` that have not ended.

@@ -42,12 +42,9 @@ impl PrefaultJob {
         let begun = Instant::now();
         let (task, handle) = (self.task, self.handle);
         let result = match handle.is_alive() {
-            true => prefault_region(
-                calls.prepare_target_calls(),
-                &handle,
-                task.region,
-                self.method,
-            ),
+            true => {
+                prefault_region(calls.prepare_target_calls(), &handle, task.region, self.method)
+            }
             false => Err(LinuxError::NoSuchProcess(handle.id.pid)),
         };
         let took = begun.elapsed();
@@ -208,8 +205,7 @@ impl PrefaultThreadPool {
         }
         if let Some(scheduled) = report.scheduled {
             let now = self.began.elapsed();
-            self.spare_cores
-                .update_pauses_from_stat(report.worker, now, scheduled);
+            self.spare_cores.update_pauses_from_stat(report.worker, now, scheduled);
         }
         Some(report.outcome)
     }
@@ -273,10 +269,7 @@ mod tests {
         let mut predictor = PrefaultPredictor::default();
         predictor.request_warm_start(process.id, REGIONS);
         predictor.on_new_mapping(Duration::ZERO, process.id, RegionAddr::containing(end - 1));
-        let around = PrefaultLimits {
-            mapped: first.start()..end,
-            room_regions: REGIONS,
-        };
+        let around = PrefaultLimits { mapped: first.start()..end, room_regions: REGIONS };
         let next = || predictor.hand_out_next_prefault(Duration::ZERO, |_, _| Some(around.clone()));
         let mut tasks: Vec<PrefaultTask> = std::iter::from_fn(next).collect();
         tasks.sort_by_key(|task| task.region);
@@ -288,11 +281,8 @@ mod tests {
         tasks: &[PrefaultTask],
         method: PrefaultMethod,
     ) -> Vec<PrefaultJob> {
-        let job = |task: &PrefaultTask| PrefaultJob {
-            task: *task,
-            handle: Arc::clone(handle),
-            method,
-        };
+        let job =
+            |task: &PrefaultTask| PrefaultJob { task: *task, handle: Arc::clone(handle), method };
         tasks.iter().map(job).collect()
     }
 
@@ -364,10 +354,7 @@ mod tests {
             assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
             let expected = if count == 1 { 0 } else { count as usize };
             assert_eq!(workers(), expected);
-            assert_eq!(
-                pool.worker_and_helper_cpu_times().0.is_zero(),
-                expected == 0
-            );
+            assert_eq!(pool.worker_and_helper_cpu_times().0.is_zero(), expected == 0);
             // Dropping the pool must leave these jobs undone.
             for job in jobs(&process, &tasks, PrefaultMethod::Read) {
                 pool.assign_or_run_job(job, &mut PrefaultCalls::default());

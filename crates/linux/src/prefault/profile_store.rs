@@ -74,8 +74,7 @@ impl ProfileStore {
     }
 
     fn profile_path(&self, executable: &ExecutableIdentity) -> PathBuf {
-        self.dir
-            .join(format!("{}.json", executable.profile_file_stem()))
+        self.dir.join(format!("{}.json", executable.profile_file_stem()))
     }
 
     /// A file that cannot be removed stays until the next call. Counts records set aside too.
@@ -125,9 +124,7 @@ mod tests {
         record.pages.insert(65_536, 3);
         record.overhead_percent = Some(12.5);
         assert_eq!(learned.load_profile(&record.executable), None);
-        learned
-            .save_profile(&record)
-            .expect("the record can be written");
+        learned.save_profile(&record).expect("the record can be written");
         assert_eq!(learned.load_profile(&record.executable), Some(record));
         let mut upgraded = program("redis-server");
         upgraded.build = BuildIdentity::Note("0100".into());
@@ -147,9 +144,7 @@ mod tests {
         let records = [of(100, true, 2), of(1000, true, 9), of(100, false, 5)];
         for record in &records {
             assert_eq!(learned.load_profile(&record.executable), None);
-            learned
-                .save_profile(record)
-                .expect("the record can be written");
+            learned.save_profile(record).expect("the record can be written");
         }
         for record in records {
             assert_eq!(learned.load_profile(&record.executable), Some(record));
@@ -170,9 +165,7 @@ mod tests {
         }
         fs::create_dir(&path).expect("the folder can be created");
         assert_eq!(learned.load_profile(&record.executable), None);
-        learned
-            .save_profile(&record)
-            .expect("the record can be written");
+        learned.save_profile(&record).expect("the record can be written");
         assert!(learned.load_profile(&record.executable).is_some());
         assert_eq!(count(&learned), 7 + 1, "no file is lost");
     }
@@ -182,15 +175,10 @@ mod tests {
         let (_folder, learned) = learned("learned-many");
         for n in 0..MAX_RECORDS + 3 {
             let record = ProgramProfile::new(program(&n.to_string()));
-            learned
-                .save_profile(&record)
-                .expect("the record can be written");
+            learned.save_profile(&record).expect("the record can be written");
         }
         assert_eq!(count(&learned), MAX_RECORDS);
         let last = program(&(MAX_RECORDS + 2).to_string());
-        assert!(
-            learned.load_profile(&last).is_some(),
-            "the newest record stays"
-        );
+        assert!(learned.load_profile(&last).is_some(), "the newest record stays");
     }
 }

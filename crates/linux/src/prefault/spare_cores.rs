@@ -50,10 +50,7 @@ impl ThreadCoreState {
 
 impl SpareCores {
     pub(super) fn for_threads(threads: usize) -> Self {
-        Self {
-            threads: vec![ThreadCoreState::default(); threads],
-            pauses: 0,
-        }
+        Self { threads: vec![ThreadCoreState::default(); threads], pauses: 0 }
     }
 
     pub(super) fn pause_count(&self) -> u64 {
@@ -105,10 +102,7 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn scheduled(ran_ms: u32, waited_ms: u32) -> SchedStat {
-        SchedStat {
-            ran: MS * ran_ms,
-            waited: MS * waited_ms,
-        }
+        SchedStat { ran: MS * ran_ms, waited: MS * waited_ms }
     }
 
     #[test]

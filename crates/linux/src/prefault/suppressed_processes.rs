@@ -25,11 +25,7 @@ impl SuppressedProcesses {
     pub(super) fn suppress(&mut self, now: Duration, process: ProcessId) {
         let before = self.0.get(&process).map(|silence| silence.pause * 2);
         let pause = before.unwrap_or(FIRST_SILENCE).min(LONGEST_SILENCE);
-        let silence = FaultReportSuppression {
-            until: now + pause,
-            pause,
-            silent: true,
-        };
+        let silence = FaultReportSuppression { until: now + pause, pause, silent: true };
         self.0.insert(process, silence);
     }
 

@@ -30,12 +30,7 @@ pub(super) struct WarmStart {
 impl WarmStart {
     /// A process that is watched from now on, with `bytes` to fill.
     pub(super) fn new(now: Duration, bytes: u64) -> Self {
-        Self {
-            began: now,
-            next_look: now,
-            least_bytes: bytes / MIN_MAPPING_PART,
-            seen: Vec::new(),
-        }
+        Self { began: now, next_look: now, least_bytes: bytes / MIN_MAPPING_PART, seen: Vec::new() }
     }
 
     /// Whether new mappings are no longer waited for.
@@ -56,9 +51,7 @@ impl WarmStart {
     ) -> Vec<RegionAddr> {
         let age = now.saturating_sub(self.began);
         self.next_look = now + (age / PAUSE_SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-        let pieces = mapped
-            .iter()
-            .flat_map(|range| self.unseen_parts_of_mapping(range));
+        let pieces = mapped.iter().flat_map(|range| self.unseen_parts_of_mapping(range));
         let mut new: Vec<Range<u64>> = pieces.collect();
         new.retain(|range| range.end - range.start >= self.least_bytes);
         new.sort_by_key(|range| std::cmp::Reverse(range.end - range.start));

@@ -48,12 +48,8 @@ pub struct HostFacts {
 }
 
 /// CAP_* numbers, include/uapi/linux/capability.h.
-const NEEDED_CAPABILITIES: [(&str, u32); 4] = [
-    ("CAP_SYS_PTRACE", 19),
-    ("CAP_SYS_NICE", 23),
-    ("CAP_PERFMON", 38),
-    ("CAP_BPF", 39),
-];
+const NEEDED_CAPABILITIES: [(&str, u32); 4] =
+    [("CAP_SYS_PTRACE", 19), ("CAP_SYS_NICE", 23), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
 
 /// Reads all facts about the host.
 pub fn read_host_facts() -> HostFacts {

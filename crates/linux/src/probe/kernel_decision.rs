@@ -141,9 +141,7 @@ fn why_nothing_managed(facts: &KernelFacts) -> Option<String> {
     let KernelCheckResult::Fails(why) = &facts.collapse else {
         return Some("Promotion could not be tested: nothing can be managed.".into());
     };
-    Some(format!(
-        "Promotion failed in a test on a child process ({why}): nothing can be managed."
-    ))
+    Some(format!("Promotion failed in a test on a child process ({why}): nothing can be managed."))
 }
 
 fn manageable_verdict_sentence(sampler: SamplerKind, recovery: RecoveryMethod) -> String {

@@ -114,10 +114,7 @@ pub fn gather_kernel_facts(
     let split = check_if_prerequisite_works(&collapse, "promotion", || try_split(false))?;
     let zero_page_remap = check_if_prerequisite_works(&split, "the split", || try_split(true))?;
     let (soft_dirty, write_protection) = if zero_page_remap.works() {
-        (
-            try_split_with_soft_dirty()?,
-            try_split_with_write_protection()?,
-        )
+        (try_split_with_soft_dirty()?, try_split_with_write_protection()?)
     } else {
         let unused = || PageMarkAfterSplit::NotTried("the split remaps no zero pages".into());
         (unused(), unused())
@@ -149,11 +146,7 @@ pub fn gather_kernel_facts(
         page_out,
         prezeroing: PrezeroingFacts::read(&PrezeroingFiles::default()),
         fault_ahead_collapse: check_if_wanted(everything, try_prefault_collapse)?,
-        small_pages: if everything {
-            try_mthp_sizes(settings.as_deref_mut())?
-        } else {
-            Vec::new()
-        },
+        small_pages: if everything { try_mthp_sizes(settings.as_deref_mut())? } else { Vec::new() },
         fault_ahead_read: check_if_wanted(everything, || try_prefault_read(settings))?,
         first_touches: check_if_wanted(everything, try_first_touch_reports)?,
         counters: check_if_wanted(everything, try_hardware_counters)?,
@@ -200,15 +193,11 @@ fn into_check_result(tried: TryResult) -> Result<KernelCheckResult> {
 }
 
 fn failed_try<T>(why: impl ToString) -> TryResult<T> {
-    Err(TryFailure::Checked(KernelCheckResult::Fails(
-        why.to_string(),
-    )))
+    Err(TryFailure::Checked(KernelCheckResult::Fails(why.to_string())))
 }
 
 fn skipped_try<T>(why: impl ToString) -> TryResult<T> {
-    Err(TryFailure::Checked(KernelCheckResult::NotTried(
-        why.to_string(),
-    )))
+    Err(TryFailure::Checked(KernelCheckResult::NotTried(why.to_string())))
 }
 
 fn fail_unless_holds(holds: bool, why: &str) -> TryResult {
@@ -256,9 +245,7 @@ fn spawn_child_with_huge_page() -> Result<ProbeChild> {
 fn verify_child_memory(child: &ProbeChild) -> TryResult {
     match child.send_command_and_wait(ChildCommand::Verify)? {
         0 => Ok(()),
-        wrong => failed_try(format!(
-            "{wrong} bytes of the child's memory had changed afterwards"
-        )),
+        wrong => failed_try(format!("{wrong} bytes of the child's memory had changed afterwards")),
     }
 }
 
@@ -275,9 +262,7 @@ fn try_access_bits(tables: Option<&mut PageTableReader>, first_touch: &mut Durat
     let done = process_madvise::clear_access_bits(&child.handle, &touched).or_else(failed_try)?;
     if done != touched.len() {
         let all = touched.len();
-        return failed_try(format!(
-            "only {done} of {all} regions had their access bits cleared"
-        ));
+        return failed_try(format!("only {done} of {all} regions had their access bits cleared"));
     }
     let mut accessed = || -> Result<u16> {
         Ok(read_region_by_bpf(tables, &child.handle, region)?.map_or(0, |r| r.accessed))
@@ -318,10 +303,7 @@ fn try_collapse(tables: Option<&mut PageTableReader>) -> TryResult {
         // Without page tables the call's own result counts.
         None => true,
     };
-    fail_unless_holds(
-        huge,
-        "the call succeeded, but the region is not a huge page",
-    )?;
+    fail_unless_holds(huge, "the call succeeded, but the region is not a huge page")?;
     verify_child_memory(&child)
 }
 
@@ -436,9 +418,7 @@ fn try_prefault_collapse() -> TryResult {
     let before = child_rss_bytes(&child)?;
     read_page_remotely(&child, region)?;
     process_madvise::collapse(&child.handle, region).or_else(|error| {
-        failed_try(format!(
-            "{error} (Linux 6.18 collapses a region that only has its zero page)"
-        ))
+        failed_try(format!("{error} (Linux 6.18 collapses a region that only has its zero page)"))
     })?;
     // Where THP is `always` the read has mapped the region, and it counts as collapsed.
     fail_unless_holds(
@@ -453,9 +433,7 @@ fn try_first_touch_reports() -> TryResult {
     let pid = child.handle.id.pid;
     watchlist.add_process(pid)?;
     child.send_command_and_wait(ChildCommand::Touch)?;
-    let heard = fault_trace
-        .reports
-        .wait_for_reports(Duration::from_millis(100));
+    let heard = fault_trace.reports.wait_for_reports(Duration::from_millis(100));
     fail_unless_holds(
         heard.iter().any(|one| one.pid == pid),
         "a child touched memory, but no page fault was reported",
@@ -477,19 +455,13 @@ fn try_prefault_read(settings: Option<&mut KernelSettingsGuard>) -> TryResult {
     let grown = child_rss_bytes(&child)?.saturating_sub(before);
     settings.put_back(&knob)?;
     touched?;
-    fail_unless_holds(
-        grown >= LEAST_CHANGE_BYTES,
-        "a read of untouched memory mapped no huge page",
-    )
+    fail_unless_holds(grown >= LEAST_CHANGE_BYTES, "a read of untouched memory mapped no huge page")
 }
 
 fn try_hardware_counters() -> TryResult {
     let counters = WalkCounters::find(CounterEventCodes::default()).or_else(failed_try)?;
     let child = ProbeChild::spawn()?;
-    counters
-        .bind(child.handle.id.pid)
-        .map(drop)
-        .or_else(failed_try)
+    counters.bind(child.handle.id.pid).map(drop).or_else(failed_try)
 }
 
 /// Touches half of the child's regions in a session on all of them.

@@ -37,9 +37,8 @@ pub fn try_mthp_sizes(
     let thp = Path::new(THP_DIR);
     let child = ProbeChild::spawn()?;
     let mut facts = Vec::new();
-    for found in mthp_sizes_below_huge(thp)
-        .iter()
-        .filter_map(|order| read_page_size_setting(thp, order))
+    for found in
+        mthp_sizes_below_huge(thp).iter().filter_map(|order| read_page_size_setting(thp, order))
     {
         let order = found.order;
         let switched = match (&mut settings, found.given_to) {
@@ -47,9 +46,10 @@ pub fn try_mthp_sizes(
             (Some(settings), _) => settings
                 .set(&page_size_enabled_file(thp, order), ThpMode::Madvise.into())
                 .map_err(|error| error.to_string()),
-            (None, _) => Err(
-                "the check changes a system-wide setting, and another manager is running".into(),
-            ),
+            (None, _) => {
+                Err("the check changes a system-wide setting, and another manager is running"
+                    .into())
+            }
         };
         let mut size = PageSizeFacts {
             found,
@@ -197,11 +197,7 @@ pub(super) mod tests {
     #[test]
     fn one_touch_must_map_all_of_it() {
         let touched = |by_one_touch| {
-            Some(BlockTouchResult {
-                by_one_touch,
-                first: Duration::ZERO,
-                all: Duration::ZERO,
-            })
+            Some(BlockTouchResult { by_one_touch, first: Duration::ZERO, all: Duration::ZERO })
         };
         assert!(check_one_touch_maps_page(PageOrder::CONTIGUOUS, touched(16)).works());
         let why = "one touch mapped 1 of 16 base pages".into();

@@ -26,9 +26,7 @@ impl PrezeroingFacts {
         match sys.read_state() {
             Ok(None) => Self::Absent,
             Ok(Some(found)) => Self::There(found),
-            Err(error) => Self::Unknown {
-                why: error.to_string(),
-            },
+            Err(error) => Self::Unknown { why: error.to_string() },
         }
     }
 
@@ -55,11 +53,7 @@ impl PrezeroingFacts {
         let rate = match &found.module {
             None => "by a module other than HawkEye's".into(),
             Some(module) => {
-                let idle = if module.idle_only {
-                    ", only on idle processors"
-                } else {
-                    ""
-                };
+                let idle = if module.idle_only { ", only on idle processors" } else { "" };
                 match module.pages_per_second {
                     0 => format!("without a rate limit{idle}"),
                     pages => format!("at most {pages} pages/s{idle}"),
@@ -78,21 +72,12 @@ mod tests {
     };
 
     fn there(active: bool, pages_per_second: Option<u32>, idle_only: bool) -> PrezeroingFacts {
-        let module = pages_per_second.map(|pages_per_second| ZeroingModuleSettings {
-            pages_per_second,
-            idle_only,
-        });
-        let pages = ZeroedPageCounts {
-            free: 512,
-            ..ZeroedPageCounts::default()
-        };
+        let module = pages_per_second
+            .map(|pages_per_second| ZeroingModuleSettings { pages_per_second, idle_only });
+        let pages = ZeroedPageCounts { free: 512, ..ZeroedPageCounts::default() };
         let zone = "node0-Normal".into();
         let zones = vec![ZoneZeroedPageCounts { zone, pages }; 2];
-        PrezeroingFacts::There(PrezeroingState {
-            active,
-            module,
-            zones,
-        })
+        PrezeroingFacts::There(PrezeroingState { active, module, zones })
     }
 
     #[test]

@@ -111,13 +111,7 @@ impl ProbeChild {
                         return Err(error);
                     }
                 };
-                let mut throw_away = Self {
-                    child,
-                    handle,
-                    orders,
-                    answers,
-                    start: 0,
-                };
+                let mut throw_away = Self { child, handle, orders, answers, start: 0 };
                 throw_away.start = throw_away.read_answer()?;
                 if throw_away.start == 0 {
                     let failed = LinuxError::wrap_errno("mapping memory in a child process");
@@ -134,9 +128,7 @@ impl ProbeChild {
     }
 
     pub fn touched_regions(&self) -> Vec<RegionAddr> {
-        (0..TOUCHED_REGIONS)
-            .map(|index| self.region(index))
-            .collect()
+        (0..TOUCHED_REGIONS).map(|index| self.region(index)).collect()
     }
 
     pub fn first_untouched_region(&self) -> RegionAddr {
@@ -145,8 +137,7 @@ impl ProbeChild {
 
     /// Makes the child read every base page of the first half; returns how long that took.
     pub fn time_reading_touched_pages(&self) -> Result<Duration> {
-        self.send_command_and_wait(ChildCommand::Read)
-            .map(Duration::from_nanos)
+        self.send_command_and_wait(ChildCommand::Read).map(Duration::from_nanos)
     }
 
     pub fn touched_page_count() -> u64 {
@@ -181,9 +172,7 @@ impl ProbeChild {
         match read(&self.answers, &mut bytes) {
             Ok(8) => Ok(u64::from_ne_bytes(bytes)),
             Ok(_) => Err(LinuxError::NoSuchProcess(self.child.as_raw() as u32)),
-            Err(errno) => Err(LinuxError::wrap_errno("reading from a child process")(
-                errno,
-            )),
+            Err(errno) => Err(LinuxError::wrap_errno("reading from a child process")(errno)),
         }
     }
 }
@@ -264,11 +253,7 @@ unsafe fn execute_command(order: u8, memory: *mut u8) -> u64 {
                 for offset in 0..usize_from_u64(BASE_PAGE_BYTES) {
                     // SAFETY: as above.
                     let found = unsafe { page(index).wrapping_add(offset).read_volatile() };
-                    let marked = if offset == 0 {
-                        marker_byte_of_page(index)
-                    } else {
-                        0
-                    };
+                    let marked = if offset == 0 { marker_byte_of_page(index) } else { 0 };
                     wrong += u64::from(found != 0 && found != marked);
                 }
             }

@@ -32,9 +32,7 @@ impl ClientCredentials {
     pub fn of_socket_peer(socket: BorrowedFd<'_>) -> Result<Self> {
         let failed = LinuxError::wrap_errno("getsockopt(SO_PEERCRED)");
         let peer = getsockopt(&socket, PeerCredentials).map_err(failed)?;
-        let namespace = u32::try_from(peer.pid())
-            .ok()
-            .and_then(user_namespace_of_pid);
+        let namespace = u32::try_from(peer.pid()).ok().and_then(user_namespace_of_pid);
         Ok(Self {
             uid: peer.uid(),
             gid: peer.gid(),
@@ -113,11 +111,8 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     const OWN: Option<Namespace> = Some((4, 1));
-    const CLIENT: ClientCredentials = ClientCredentials {
-        uid: 1000,
-        gid: 100,
-        user_namespace: OWN,
-    };
+    const CLIENT: ClientCredentials =
+        ClientCredentials { uid: 1000, gid: 100, user_namespace: OWN };
     const TARGET: TargetCredentials = TargetCredentials {
         users: [1000; 3],
         groups: [100; 3],
@@ -153,10 +148,7 @@ mod tests {
         let (one, _other) = UnixStream::pair().expect("a socket pair can be created");
         let peer = ClientCredentials::of_socket_peer(one.as_fd()).expect("the socket has a peer");
         assert_eq!(peer.uid, nix::unistd::geteuid().as_raw());
-        assert_eq!(
-            peer.user_namespace,
-            user_namespace_of_pid(std::process::id())
-        );
+        assert_eq!(peer.user_namespace, user_namespace_of_pid(std::process::id()));
         assert!(peer.user_namespace.is_some());
         let of_ended = peer.may_see_addresses_of(u32::MAX / 2);
         assert!(!of_ended, "an ended process shows no addresses");

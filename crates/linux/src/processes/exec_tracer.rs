@@ -30,9 +30,7 @@ impl ExecTracer {
         };
         // Never freed; this happens only as often as the rules change.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = ExecTracerSkelBuilder::default()
-            .open(storage)
-            .map_err(failed)?;
+        let mut open = ExecTracerSkelBuilder::default().open(storage).map_err(failed)?;
         if let (Some(own), Some(rodata)) =
             (PidNamespace::own_if_not_first(), &mut open.maps.rodata_data)
         {
@@ -53,10 +51,7 @@ impl ExecTracer {
 fn parse_started_program(bytes: &[u8]) -> Option<StartedProgram> {
     let pid = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?);
     let command = bytes.get(4..)?.split(|byte| *byte == 0).next()?;
-    Some(StartedProgram {
-        pid,
-        command: String::from_utf8_lossy(command).into_owned(),
-    })
+    Some(StartedProgram { pid, command: String::from_utf8_lossy(command).into_owned() })
 }
 
 #[cfg(test)]
@@ -67,10 +62,7 @@ mod tests {
     fn a_report_is_read() {
         let mut bytes = 7u32.to_ne_bytes().to_vec();
         bytes.extend(b"java\0rubbish\0\0\0\0");
-        let java = StartedProgram {
-            pid: 7,
-            command: "java".into(),
-        };
+        let java = StartedProgram { pid: 7, command: "java".into() };
         assert_eq!(parse_started_program(&bytes), Some(java));
         assert_eq!(parse_started_program(b"abc"), None);
     }

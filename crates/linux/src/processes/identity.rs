@@ -25,9 +25,7 @@ pub fn read_process_identity(pid: u32, users: &UserNames) -> Result<ProcessIdent
         user: user.text,
         user_pending: user.pending,
         uid: status.euid,
-        ..identity_from_cgroup(&most_specific_cgroup_path(&String::from_utf8_lossy(
-            &cgroups,
-        )))
+        ..identity_from_cgroup(&most_specific_cgroup_path(&String::from_utf8_lossy(&cgroups)))
     })
 }
 
@@ -77,10 +75,7 @@ fn identity_from_cgroup(cgroup: &str) -> ProcessIdentity {
     ProcessIdentity {
         unit: systemd_unit_of_cgroup(&parts),
         pod: kubernetes_pod_of_cgroup(&parts),
-        container: parts
-            .iter()
-            .rev()
-            .find_map(|part| container_id_from_cgroup_part(part)),
+        container: parts.iter().rev().find_map(|part| container_id_from_cgroup_part(part)),
         cgroup: cgroup.to_owned(),
         ..ProcessIdentity::default()
     }
@@ -131,9 +126,7 @@ fn kubernetes_pod_of_cgroup(parts: &[&str]) -> Option<Pod> {
 /// A UUID, or the hash of a static pod.
 fn is_pod_uid(uid: &str) -> bool {
     let digits = uid.bytes().filter(u8::is_ascii_hexdigit).count();
-    let others = uid
-        .bytes()
-        .all(|b| b.is_ascii_hexdigit() || b == b'-' || b == b'_');
+    let others = uid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-' || b == b'_');
     digits == 32 && others
 }
 

@@ -59,9 +59,9 @@ impl ManagedTarget {
         match self {
             Self::Family(root) => vec![root.fd()],
             Self::Processes(handles) => alive_handles(handles).map(ProcessHandle::fd).collect(),
-            Self::Machine { waker, selector } => iter::once(waker.fd())
-                .chain(selector.exec_report_fd())
-                .collect(),
+            Self::Machine { waker, selector } => {
+                iter::once(waker.fd()).chain(selector.exec_report_fd()).collect()
+            }
         }
     }
 
@@ -158,8 +158,7 @@ impl ManagedProcesses {
         now: Duration,
         deadline: Instant,
     ) -> SliceProgress<()> {
-        self.members
-            .retain(|_, joined| joined.member.handle.is_alive());
+        self.members.retain(|_, joined| joined.member.handle.is_alive());
         let slice = match target {
             ManagedTarget::Processes(handles) => {
                 let pids: Vec<u32> = alive_handles(handles).map(|it| it.id.pid).collect();
@@ -292,20 +291,15 @@ impl ManagedProcesses {
         if !self.order.contains(&process) {
             self.order.push(process);
         }
-        let joined = ManagedProcess {
-            evaluated_at,
-            program: None,
-            starts_until: Duration::ZERO,
-            member,
-        };
+        let joined =
+            ManagedProcess { evaluated_at, program: None, starts_until: Duration::ZERO, member };
         self.members.remove(&process.pid);
         Ok(self.members.entry(process.pid).or_insert(joined))
     }
 
     /// Judges all managed processes again by changed rules.
     pub(crate) fn reapply_rules(&mut self, selector: &ProcessSelector) {
-        self.members
-            .retain(|_, joined| joined.apply_rules(selector));
+        self.members.retain(|_, joined| joined.apply_rules(selector));
         // Its admissible processes were judged by the rules before.
         self.slot_allocation = None;
         self.remove_left_from_join_order();
@@ -320,9 +314,7 @@ impl ManagedProcesses {
     pub(crate) fn warm_start_bytes_of(&self, process: ProcessId) -> u64 {
         let joined = self.members.get(&process.pid);
         let starting = joined.filter(|joined| !joined.starts_until.is_zero());
-        starting
-            .and_then(|j| j.member.terms.warm_bytes)
-            .unwrap_or(0)
+        starting.and_then(|j| j.member.terms.warm_bytes).unwrap_or(0)
     }
 
     pub(crate) fn processes_in_join_order(&self) -> &[ProcessId] {

@@ -78,21 +78,14 @@ mod tests {
         let found = parse_mapping_records(&second[..kept]);
         let ranges: Vec<_> = found.into_iter().map(|m| m.range).collect();
         assert_eq!(ranges, [8..9, 10..11]);
-        assert_eq!(
-            keep_new_records(&mut records(&[(6, 9), (10, 11)]), &mut end),
-            0
-        );
+        assert_eq!(keep_new_records(&mut records(&[(6, 9), (10, 11)]), &mut end), 0);
         assert_eq!(keep_new_records(&mut [], &mut end), 0);
     }
 
     #[test]
     fn a_record_describes_its_mapping() {
         let found = parse_mapping_records(&records(&[(4096, 8192)]));
-        let expected = Mapping {
-            range: 4096..8192,
-            flags: 7,
-            file_backed: true,
-        };
+        let expected = Mapping { range: 4096..8192, flags: 7, file_backed: true };
         assert_eq!(found, [expected]);
     }
 }

@@ -110,10 +110,7 @@ impl Mapping {
             (has(vm::HUGETLB), IneligibleReason::HugeTlb),
             (no_memory, IneligibleReason::NotAnonymous),
             (has(vm::GROWSDOWN), IneligibleReason::Stack),
-            (
-                has(vm::UFFD_MISSING | vm::UFFD_WP),
-                IneligibleReason::Userfaultfd,
-            ),
+            (has(vm::UFFD_MISSING | vm::UFFD_WP), IneligibleReason::Userfaultfd),
             (has(vm::NOHUGEPAGE), IneligibleReason::NoHugePage),
             (has(vm::MERGEABLE), IneligibleReason::Merging),
             (!has(vm::WRITE), IneligibleReason::ReadOnly),
@@ -143,12 +140,8 @@ impl EligibleRanges {
     /// Whether a region is locked in memory (`mlock`). `MADV_COLD` refuses such memory. So its
     /// access bits are not cleared, and its huge pages are not split.
     pub fn is_region_locked(&self, region: RegionAddr) -> bool {
-        let after = self
-            .locked
-            .partition_point(|range| range.start <= region.start());
-        after
-            .checked_sub(1)
-            .is_some_and(|at| self.locked[at].contains(&region.start()))
+        let after = self.locked.partition_point(|range| range.start <= region.start());
+        after.checked_sub(1).is_some_and(|at| self.locked[at].contains(&region.start()))
     }
 
     /// Removes the access counts of locked memory. Its access bits are never cleared, so all of it
@@ -201,12 +194,8 @@ pub fn collect_eligible_ranges(mappings: &[Mapping]) -> EligibleRanges {
         let all = &mapping.range;
         match mapping.eligible_range() {
             Ok(range) => {
-                found
-                    .outside
-                    .add_blocks_of_range(all.start..range.start, advised);
-                found
-                    .outside
-                    .add_blocks_of_range(range.end..all.end, advised);
+                found.outside.add_blocks_of_range(all.start..range.start, advised);
+                found.outside.add_blocks_of_range(range.end..all.end, advised);
                 if mapping.flags & vm::LOCKED != 0 {
                     found.locked.push(range.clone());
                 }
@@ -231,10 +220,7 @@ pub fn check_region_eligible(
     region: RegionAddr,
 ) -> Result<(), IneligibleReason> {
     let overlaps = |m: &&Mapping| m.range.start < region.end() && m.range.end > region.start();
-    let mapping = mappings
-        .iter()
-        .find(overlaps)
-        .ok_or(IneligibleReason::Unmapped)?;
+    let mapping = mappings.iter().find(overlaps).ok_or(IneligibleReason::Unmapped)?;
     let eligible = mapping.eligible_range()?;
     if eligible.start <= region.start() && region.end() <= eligible.end {
         Ok(())
@@ -254,63 +240,29 @@ mod tests {
     }
 
     fn with(flags: u64, range: Range<u64>) -> Mapping {
-        Mapping {
-            range,
-            flags: 0x73 | flags,
-            file_backed: false,
-        }
+        Mapping { range, flags: 0x73 | flags, file_backed: false }
     }
 
     fn file(range: Range<u64>) -> Mapping {
-        Mapping {
-            file_backed: true,
-            ..heap(range)
-        }
+        Mapping { file_backed: true, ..heap(range) }
     }
 
     #[test]
     fn only_whole_regions_of_the_right_kind_count() {
-        let constant = Mapping {
-            flags: 0x71,
-            ..heap(0..4 * HUGE)
-        };
+        let constant = Mapping { flags: 0x71, ..heap(0..4 * HUGE) };
         let all = 0..4 * HUGE;
         for (mapping, expected) in [
             (heap(HUGE + 4096..4 * HUGE - 4096), Ok(2 * HUGE..3 * HUGE)),
             (heap(4096..2 * HUGE - 4096), Err(IneligibleReason::TooSmall)),
             (heap(HUGE..2 * HUGE), Ok(HUGE..2 * HUGE)),
-            (
-                with(vm::NOHUGEPAGE, all.clone()),
-                Err(IneligibleReason::NoHugePage),
-            ),
-            (
-                with(vm::UFFD_MISSING, all.clone()),
-                Err(IneligibleReason::Userfaultfd),
-            ),
-            (
-                with(vm::UFFD_WP | vm::NOHUGEPAGE, all.clone()),
-                Err(IneligibleReason::Userfaultfd),
-            ),
-            (
-                with(vm::HUGETLB, all.clone()),
-                Err(IneligibleReason::HugeTlb),
-            ),
-            (
-                with(vm::MERGEABLE, all.clone()),
-                Err(IneligibleReason::Merging),
-            ),
-            (
-                with(vm::SHARED, all.clone()),
-                Err(IneligibleReason::NotAnonymous),
-            ),
-            (
-                with(vm::PFNMAP, all.clone()),
-                Err(IneligibleReason::NotAnonymous),
-            ),
-            (
-                with(vm::GROWSDOWN, all.clone()),
-                Err(IneligibleReason::Stack),
-            ),
+            (with(vm::NOHUGEPAGE, all.clone()), Err(IneligibleReason::NoHugePage)),
+            (with(vm::UFFD_MISSING, all.clone()), Err(IneligibleReason::Userfaultfd)),
+            (with(vm::UFFD_WP | vm::NOHUGEPAGE, all.clone()), Err(IneligibleReason::Userfaultfd)),
+            (with(vm::HUGETLB, all.clone()), Err(IneligibleReason::HugeTlb)),
+            (with(vm::MERGEABLE, all.clone()), Err(IneligibleReason::Merging)),
+            (with(vm::SHARED, all.clone()), Err(IneligibleReason::NotAnonymous)),
+            (with(vm::PFNMAP, all.clone()), Err(IneligibleReason::NotAnonymous)),
+            (with(vm::GROWSDOWN, all.clone()), Err(IneligibleReason::Stack)),
             (file(all), Err(IneligibleReason::NotAnonymous)),
             (constant, Err(IneligibleReason::ReadOnly)),
         ] {
@@ -340,10 +292,7 @@ mod tests {
         assert_eq!(kib(found.advised_bytes), [4, 16, 16, 32, 64, 0, 0, 0, 0]);
         assert_eq!(kib(found.mapped_bytes), [8, 24, 16, 32, 64, 128, 0, 0, 0]);
         let file = file(4 * K..8 * K);
-        assert_eq!(
-            collect_eligible_ranges(&[file]).outside,
-            BlockBytesOutsideRegions::default()
-        );
+        assert_eq!(collect_eligible_ranges(&[file]).outside, BlockBytesOutsideRegions::default());
     }
 
     #[test]

@@ -37,10 +37,7 @@ mod tests {
     #[test]
     fn only_a_nested_pid_namespace_is_reported() {
         assert_eq!(PidNamespace::from_device_and_inode(4, FIRST), None);
-        let own = PidNamespace {
-            dev: 4,
-            ino: 4_026_532_000,
-        };
+        let own = PidNamespace { dev: 4, ino: 4_026_532_000 };
         assert_eq!(PidNamespace::from_device_and_inode(4, own.ino), Some(own));
     }
 

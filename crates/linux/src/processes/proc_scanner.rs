@@ -172,10 +172,7 @@ impl ProcScanner {
             family.sort_by_key(|entry| (entry.process.start_ticks, entry.process.pid));
             let count = family.len();
             let bytes: Vec<u64> = family.iter().map(|it| it.anonymous_bytes).collect();
-            for (entry, own) in family
-                .into_iter()
-                .zip(estimate_unshared_bytes_of_family(&bytes))
-            {
+            for (entry, own) in family.into_iter().zip(estimate_unshared_bytes_of_family(&bytes)) {
                 (entry.own_bytes, entry.family) = (own, count);
             }
         }
@@ -188,10 +185,7 @@ impl ProcScanner {
         let parents: HashSet<u32> = large.iter().map(|(_, parent)| *parent).collect();
         let unknown = parents.difference(&known).filter(|pid| **pid != 0);
         // A parent that cannot be read counts as another program.
-        let read = |pid: &u32| {
-            self.read_entry(*pid, self.read_anonymous_bytes(*pid).ok()?)
-                .ok()
-        };
+        let read = |pid: &u32| self.read_entry(*pid, self.read_anonymous_bytes(*pid).ok()?).ok();
         unknown.filter_map(read).collect()
     }
 
@@ -260,10 +254,7 @@ fn parse_stat(
     };
     let cpu_s = stat.utime.saturating_add(stat.stime) as f64 / ticks_per_s;
     let entry = ScannedProcess {
-        process: ProcessId {
-            pid: stat.pid.unsigned_abs(),
-            start_ticks: stat.starttime,
-        },
+        process: ProcessId { pid: stat.pid.unsigned_abs(), start_ticks: stat.starttime },
         anonymous_bytes,
         own_bytes: anonymous_bytes,
         family: 1,
@@ -339,20 +330,15 @@ mod tests {
     fn full_scan(scanner: &mut ProcScanner, least_bytes: u64) -> ProcScanResult {
         let deadline = Instant::now() + Duration::from_secs(60);
         let found = scanner.scan_large_processes(least_bytes, deadline);
-        found
-            .expect("/proc can be read")
-            .expect("a scan ends within a minute")
+        found.expect("/proc can be read").expect("a scan ends within a minute")
     }
 
     #[test]
     fn a_scan_without_time_looks_at_one_process_a_call() {
         let _memory = vec![1u8; 16 << 20];
         let mut scanner = ProcScanner::open().expect("/proc can be opened");
-        let mut scan = || {
-            scanner
-                .scan_large_processes(8 << 20, Instant::now())
-                .expect("/proc can be read")
-        };
+        let mut scan =
+            || scanner.scan_large_processes(8 << 20, Instant::now()).expect("/proc can be read");
         let found = (1..).find_map(|calls| Some((calls, scan()?)));
         let (calls, scan) = found.expect("the scan ends");
         assert_eq!(calls, scan.processes + 1);
@@ -361,21 +347,14 @@ mod tests {
     }
 
     fn test_entry(pid: u32, parent: u32, layout: u64, bytes: u64) -> (ScannedProcess, u32) {
-        let layout = ExecAddressLayout {
-            start_code: 1,
-            start_stack: layout,
-            start_brk: 1,
-        };
+        let layout = ExecAddressLayout { start_code: 1, start_stack: layout, start_brk: 1 };
         let entry = ScannedProcess {
             process: hawkeye_test_support::event_constructors::process_with_pid(pid),
             anonymous_bytes: bytes,
             own_bytes: bytes,
             family: 1,
             cpu: Duration::ZERO,
-            program: ProgramIdentity {
-                layout: Some(layout),
-                ..ProgramIdentity::default()
-            },
+            program: ProgramIdentity { layout: Some(layout), ..ProgramIdentity::default() },
         };
         (entry, parent)
     }
@@ -383,11 +362,8 @@ mod tests {
     #[test]
     fn forks_count_what_they_share_once_and_other_programs_keep_theirs() {
         let scanner = ProcScanner::open().expect("/proc can be opened");
-        let large = vec![
-            test_entry(10, 0, 1, 100),
-            test_entry(11, 10, 1, 160),
-            test_entry(12, 0, 2, 70),
-        ];
+        let large =
+            vec![test_entry(10, 0, 1, 100), test_entry(11, 10, 1, 160), test_entry(12, 0, 2, 70)];
         let found = scanner.attribute_shared_memory_once(large);
         let own: Vec<_> = found.iter().map(|it| (it.own_bytes, it.family)).collect();
         assert_eq!(own, [(100, 2), (110, 2), (70, 1)]);

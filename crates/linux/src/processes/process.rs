@@ -35,9 +35,7 @@ impl ProcessHandle {
         match std::fs::File::open(format!("/proc/{pid}/pagemap")) {
             Ok(_) => Ok(handle),
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                let owner = open_proc_entry(pid)
-                    .and_then(|p| p.uid())
-                    .unwrap_or(u32::MAX);
+                let owner = open_proc_entry(pid).and_then(|p| p.uid()).unwrap_or(u32::MAX);
                 Err(LinuxError::NotPermitted { pid, owner })
             }
             Err(_) => Err(LinuxError::NoSuchProcess(pid)),
@@ -56,10 +54,7 @@ impl ProcessHandle {
             return Err(LinuxError::KernelThread(pid));
         }
         let start_ticks = stat.starttime;
-        Ok(Self {
-            id: ProcessId { pid, start_ticks },
-            fd,
-        })
+        Ok(Self { id: ProcessId { pid, start_ticks }, fd })
     }
 
     /// The pidfd.
@@ -173,17 +168,12 @@ pub fn process_age(process: ProcessId) -> Duration {
 /// A real-time thread of the process (`SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`), if it has one.
 pub fn find_real_time_thread(pid: u32) -> Option<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let threads = tasks
-        .flatten()
-        .filter_map(|task| task.file_name().to_str()?.parse().ok());
+    let threads = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
     let mut real_time = threads.filter(|tid: &u32| {
         // SAFETY: a plain system call without pointers.
         let policy = unsafe { libc::sched_getscheduler(pid_t(*tid)) };
         let policy = policy & !libc::SCHED_RESET_ON_FORK;
-        matches!(
-            policy,
-            libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE
-        )
+        matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE)
     });
     real_time.next()
 }
@@ -240,10 +230,7 @@ pub(crate) fn pid_t(number: u32) -> i32 {
 }
 
 /// A file descriptor, from the result of a system call.
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "descriptors are of 32 bits"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "descriptors are of 32 bits")]
 pub(crate) const fn descriptor_from_result(result: i64) -> i32 {
     result as i32
 }
@@ -266,10 +253,7 @@ mod tests {
             let _ = ended.recv();
         });
         let (is_real_time, thread_id) = told.recv().expect("the thread starts");
-        let with_rule = ProcessSettings {
-            rule: Some(0),
-            ..ProcessSettings::default()
-        };
+        let with_rule = ProcessSettings { rule: Some(0), ..ProcessSettings::default() };
         let found = check_real_time_threads_allowed(own, &ProcessSettings::default());
         let allowed = check_real_time_threads_allowed(own, &with_rule);
         drop(end);
@@ -277,9 +261,7 @@ mod tests {
         assert!(allowed.is_ok());
         // It requires CAP_SYS_NICE.
         if is_real_time {
-            let said = found
-                .expect_err("a real-time process needs a rule")
-                .to_string();
+            let said = found.expect_err("a real-time process needs a rule").to_string();
             assert!(said.contains(&format!("thread {thread_id}")), "{said}");
         }
     }

@@ -32,11 +32,7 @@ impl<T: Send + 'static> ProcessReaderThread<T> {
         if let Err(error) = &thread {
             tracing::warn!("the thread {name} could not be started, so it reads nothing: {error}");
         }
-        Self {
-            ask: thread.is_ok().then_some(ask),
-            answers,
-            waiting: BTreeSet::new(),
-        }
+        Self { ask: thread.is_ok().then_some(ask), answers, waiting: BTreeSet::new() }
     }
 
     pub(crate) fn is_idle(&self) -> bool {

@@ -132,17 +132,13 @@ impl ProcessSelector {
 
     /// Reads the reports of started programs. Returns whether some of them may get a warm start.
     pub fn read_exec_reports(&mut self) -> bool {
-        let heard = self
-            .execs
-            .as_ref()
-            .map(|execs| execs.reports.take_reports());
+        let heard = self.execs.as_ref().map(|execs| execs.reports.take_reports());
         let heard = heard.unwrap_or_default();
         let room = MOST_EXECUTED.saturating_sub(self.executed.len());
         let executed = heard.iter().map(|program| program.pid);
         self.executed.extend(executed.take(room));
-        let wanted = heard
-            .into_iter()
-            .filter(|program| self.rules.may_want_warm_start(&program.command));
+        let wanted =
+            heard.into_iter().filter(|program| self.rules.may_want_warm_start(&program.command));
         self.started.extend(wanted.map(|program| program.pid));
         !self.started.is_empty()
     }
@@ -193,19 +189,14 @@ impl ProcessSelector {
             return SliceProgress::Done(None);
         }
         let begun = calling_thread_cpu_time();
-        let found = self
-            .scanner
-            .scan_large_processes(self.selection.min_bytes_to_stay(), deadline);
+        let found = self.scanner.scan_large_processes(self.selection.min_bytes_to_stay(), deadline);
         self.scan_cpu += calling_thread_cpu_time().saturating_sub(begun);
         let Some(found) = found.transpose() else {
             return SliceProgress::Unfinished(Duration::ZERO);
         };
         let took = std::mem::take(&mut self.scan_cpu);
         self.next_scan = now.saturating_add(self.selection.pause_after_scan(took));
-        let ProcScanResult {
-            processes,
-            mut large,
-        } = match found {
+        let ProcScanResult { processes, mut large } = match found {
             Ok(scan) => scan,
             Err(error) => {
                 tracing::warn!("the scan for processes failed; the next one tries again: {error}");
@@ -379,9 +370,7 @@ fn attach_exec_tracer_if_wanted(rules: &Rules) -> Option<ExecTracer> {
         return None;
     }
     let execs = ExecTracer::attach();
-    execs
-        .inspect_err(|error| tracing::warn!("processes get no warm start: {error}"))
-        .ok()
+    execs.inspect_err(|error| tracing::warn!("processes get no warm start: {error}")).ok()
 }
 
 /// Raises the limit of open files to its hard limit. Returns the limit then.
@@ -496,12 +485,8 @@ mod tests {
     fn an_idle_fork_with_little_of_its_own_does_not_join_and_a_busy_one_does() {
         let mut selector = selector();
         // No process has this number, so its age is that of the machine.
-        let fork = |pid, cpu| ScannedProcess {
-            own_bytes: MIB,
-            family: 100,
-            cpu,
-            ..test_entry(pid, 100)
-        };
+        let fork =
+            |pid, cpu| ScannedProcess { own_bytes: MIB, family: 100, cpu, ..test_entry(pid, 100) };
         let forks = [fork(7, Duration::ZERO), fork(8, Duration::MAX)];
         assert_eq!(joining_pids(&mut selector, &forks, S(0)), [8]);
         let why = selector.without_slot.get(&7);

@@ -129,16 +129,10 @@ fn find_program_file(
 /// folder, and reading them could wait for ever.
 fn open_regular_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    let file = options
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)?;
+    let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is no regular file",
-        )),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
     }
 }
 
@@ -172,9 +166,7 @@ fn detect_allocator(
     }
     let is_launcher = path.file_name().is_some_and(|name| name == "java");
     if is_launcher && libraries.has_library_with_prefix("libjli.so") {
-        return ProgramAllocator::Java {
-            version: jdk_version_of_launcher(path),
-        };
+        return ProgramAllocator::Java { version: jdk_version_of_launcher(path) };
     }
     if rodata.contains(b"USE_ZEND_ALLOC_HUGE_PAGES\0") {
         return ProgramAllocator::Php;
@@ -218,9 +210,7 @@ fn jdk_version_of_launcher(launcher: &Path) -> Option<u32> {
     let homes = [Some(home), home.parent()];
     let mut releases = homes.into_iter().flatten().map(|home| home.join("release"));
     let release = releases.find_map(|file| fs::read_to_string(file).ok())?;
-    let line = release
-        .lines()
-        .find_map(|line| line.strip_prefix("JAVA_VERSION="))?;
+    let line = release.lines().find_map(|line| line.strip_prefix("JAVA_VERSION="))?;
     let version = line.trim_matches('"');
     // 1.8.0_402 is version 8.
     let version = version.strip_prefix("1.").unwrap_or(version);
@@ -249,10 +239,7 @@ impl ProgramLibraries {
             }
             let path = match name.contains('/') {
                 true => Some(PathBuf::from(&name)),
-                false => folders
-                    .iter()
-                    .map(|it| it.join(&name))
-                    .find(|it| it.exists()),
+                false => folders.iter().map(|it| it.join(&name)).find(|it| it.exists()),
             };
             let read = path.as_deref().and_then(ElfFacts::read);
             to_read.extend(read.into_iter().flat_map(|library| library.needed));
@@ -328,14 +315,10 @@ impl ElfFacts {
                 return Vec::new();
             };
             let is_wanted = |tag| tags.contains(&tag);
-            let wanted = entries
-                .iter()
-                .filter(|it| it.tag32(endian).is_some_and(is_wanted));
+            let wanted = entries.iter().filter(|it| it.tag32(endian).is_some_and(is_wanted));
             let offsets = wanted.filter_map(|entry| u32::try_from(entry.d_val(endian)).ok());
             let texts = offsets.filter_map(|offset| strings.get(offset).ok());
-            texts
-                .map(|text| String::from_utf8_lossy(text).into_owned())
-                .collect()
+            texts.map(|text| String::from_utf8_lossy(text).into_owned()).collect()
         };
         Some(Self {
             interpreter,
@@ -434,10 +417,7 @@ mod tests {
         let error = inspect_program(Path::new("sh"), path).expect_err("there is none");
         assert!(error.to_string().contains("PATH"), "{error}");
         let missing = inspect_program(Path::new("/nowhere/sh"), path);
-        assert_eq!(
-            missing.map_err(|error| error.kind()),
-            Err(io::ErrorKind::NotFound)
-        );
+        assert_eq!(missing.map_err(|error| error.kind()), Err(io::ErrorKind::NotFound));
     }
 
     #[test]
@@ -467,9 +447,7 @@ mod tests {
     fn a_running_process_is_recognised_by_what_it_has_mapped() {
         let own = allocator_of_process(std::process::id()).expect("this process exists");
         let exe = Path::new("/proc/self/exe");
-        let file = inspect_program(exe, own_variable)
-            .expect("its file")
-            .allocator;
+        let file = inspect_program(exe, own_variable).expect("its file").allocator;
         assert_eq!(own, file);
         assert!(allocator_of_process(u32::MAX >> 1).is_err());
     }

@@ -30,10 +30,7 @@ impl SchedStat {
     pub fn parse(line: &str) -> Option<Self> {
         let mut numbers = line.split_whitespace().map(str::parse);
         let mut next = || numbers.next()?.ok().map(Duration::from_nanos);
-        Some(Self {
-            ran: next()?,
-            waited: next()?,
-        })
+        Some(Self { ran: next()?, waited: next()? })
     }
 }
 
@@ -41,10 +38,7 @@ impl Add for SchedStat {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self {
-            ran: self.ran + other.ran,
-            waited: self.waited + other.waited,
-        }
+        Self { ran: self.ran + other.ran, waited: self.waited + other.waited }
     }
 }
 

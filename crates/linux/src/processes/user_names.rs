@@ -67,11 +67,7 @@ impl Default for UserNames {
 
 impl UserNames {
     fn with_lookup(look_up: NameLookup) -> Self {
-        Self(Arc::new(NameCache {
-            state: Mutex::default(),
-            answered: Condvar::new(),
-            look_up,
-        }))
+        Self(Arc::new(NameCache { state: Mutex::default(), answered: Condvar::new(), look_up }))
     }
 
     /// The user's name, without waiting for the name service.
@@ -96,20 +92,14 @@ impl UserNames {
 
     fn cached_name_and_start_lookup(&self, state: &mut NameCacheState, uid: u32) -> UserName {
         if let Some(name) = state.local.name(uid) {
-            return UserName {
-                text: name.to_owned(),
-                pending: false,
-            };
+            return UserName { text: name.to_owned(), pending: false };
         }
         let known = state.known.get(&uid);
         let name = known.map(|known| known.name.clone());
         if known.is_none_or(|known| known.at.elapsed() > MOST_AGE) {
             self.start_or_queue_lookup(state, uid);
         }
-        UserName {
-            pending: name.is_none(),
-            text: name.unwrap_or_else(|| uid.to_string()),
-        }
+        UserName { pending: name.is_none(), text: name.unwrap_or_else(|| uid.to_string()) }
     }
 
     fn start_or_queue_lookup(&self, state: &mut NameCacheState, uid: u32) {
@@ -229,10 +219,7 @@ mod tests {
     fn local_users_are_known_at_once() {
         let names =
             UserNames::with_lookup(Box::new(|_| panic!("the name service must not be asked")));
-        let root = UserName {
-            text: "root".into(),
-            pending: false,
-        };
+        let root = UserName { text: "root".into(), pending: false };
         assert_eq!(names.name(0), root);
     }
 

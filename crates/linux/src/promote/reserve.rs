@@ -45,10 +45,7 @@ struct ReserveProcess {
 
 impl Reserve {
     pub(crate) const fn new() -> Self {
-        Self {
-            running: Mutex::new(None),
-            pid: AtomicU32::new(0),
-        }
+        Self { running: Mutex::new(None), pid: AtomicU32::new(0) }
     }
 
     fn lock_process(&self) -> MutexGuard<'_, Option<ReserveProcess>> {
@@ -60,10 +57,7 @@ impl Reserve {
     }
 
     pub(crate) fn state(&self) -> ReserveState {
-        let state = self
-            .lock_process()
-            .as_ref()
-            .map(|running| running.shared.state());
+        let state = self.lock_process().as_ref().map(|running| running.shared.state());
         state.unwrap_or_default()
     }
 
@@ -76,8 +70,7 @@ impl Reserve {
             None if target.pages == 0 => return Ok(()),
             empty => {
                 let started = ReserveProcess::start(most)?;
-                self.pid
-                    .store(started.pid.as_raw().unsigned_abs(), Ordering::Relaxed);
+                self.pid.store(started.pid.as_raw().unsigned_abs(), Ordering::Relaxed);
                 empty.insert(started)
             }
         };
@@ -132,12 +125,7 @@ impl ReserveProcess {
         let serve = |socket, manager| process::serve_manager(socket, manager, shared, most);
         // SAFETY: `process.rs` keeps to the contract.
         let (pid, socket) = unsafe { fork_helper_process(serve) }.map_err(failed)?;
-        Ok(Self {
-            pid,
-            socket,
-            shared,
-            request: 0,
-        })
+        Ok(Self { pid, socket, shared, request: 0 })
     }
 
     fn send_request(&mut self, call: u32) -> Result<()> {

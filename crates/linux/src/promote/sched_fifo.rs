@@ -36,10 +36,7 @@ pub(crate) struct ThreadScheduling {
 
 impl ThreadScheduling {
     /// Ahead of all ordinary threads.
-    pub(crate) const FIFO: Self = Self {
-        policy: libc::SCHED_FIFO,
-        priority: 1,
-    };
+    pub(crate) const FIFO: Self = Self { policy: libc::SCHED_FIFO, priority: 1 };
 
     pub(crate) fn of_this_thread() -> Self {
         let mut priority = libc::sched_param { sched_priority: 0 };
@@ -48,17 +45,12 @@ impl ThreadScheduling {
             libc::sched_getparam(0, &raw mut priority);
             libc::sched_getscheduler(0)
         };
-        Self {
-            policy: policy.max(libc::SCHED_OTHER),
-            priority: priority.sched_priority,
-        }
+        Self { policy: policy.max(libc::SCHED_OTHER), priority: priority.sched_priority }
     }
 
     /// Sets it for this thread; returns whether that was allowed. If not, nothing changes.
     pub(crate) fn set_for_this_thread(self) -> bool {
-        let priority = libc::sched_param {
-            sched_priority: self.priority,
-        };
+        let priority = libc::sched_param { sched_priority: self.priority };
         // SAFETY: `priority` is ours and lives through the call.
         unsafe { libc::sched_setscheduler(0, self.policy, &raw const priority) == 0 }
     }

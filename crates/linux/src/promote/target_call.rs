@@ -59,11 +59,7 @@ impl CallHelper {
         let started =
             unsafe { fork_helper_process(|socket, manager| serve_requests(socket, manager)) };
         let (helper, socket) = started.map_err(failed)?;
-        Ok(Self {
-            socket,
-            helper,
-            received: Vec::new(),
-        })
+        Ok(Self { socket, helper, received: Vec::new() })
     }
 
     /// The helper's process id.

@@ -103,13 +103,7 @@ pub(crate) struct RegionWalk {
 impl RegionWalk {
     /// Walks over all regions in `ranges` (2 MiB-aligned, ascending).
     pub(crate) fn new(ranges: Vec<Range<u64>>, detail: WalkDetail) -> Self {
-        Self {
-            ranges,
-            detail,
-            next: 0,
-            from: None,
-            found: Vec::new(),
-        }
+        Self { ranges, detail, next: 0, from: None, found: Vec::new() }
     }
 }
 
@@ -271,8 +265,7 @@ impl PageTableReader {
                     return Err(LinuxError::NoSuchProcess(target.pid));
                 }
                 let records = &bss.records[..bss.result.records as usize];
-                walk.found
-                    .extend(records.iter().map(region_sample_from_record));
+                walk.found.extend(records.iter().map(region_sample_from_record));
                 if bss.result.done != 0 {
                     walk.next += chunk.len();
                     walk.from = None;

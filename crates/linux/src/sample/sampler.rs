@@ -101,9 +101,7 @@ fn is_huge_page_with_memory(region: &RegionSample) -> bool {
 
 /// Bytes of the huge pages with memory of their own.
 fn sum_huge_bytes(regions: &[RegionSample]) -> u64 {
-    let huge = regions
-        .iter()
-        .filter(|region| is_huge_page_with_memory(region));
+    let huge = regions.iter().filter(|region| is_huge_page_with_memory(region));
     huge.count() as u64 * HUGE_PAGE_BYTES
 }
 
@@ -121,10 +119,9 @@ impl SamplerBackend {
     /// A sampler that is bound to no process yet.
     pub fn into_sampler(self) -> Box<dyn Sampler> {
         match self {
-            Self::AccessBits(bits) => Box::new(AccessBitsSampler {
-                bits: *bits,
-                watched: HashMap::new(),
-            }),
+            Self::AccessBits(bits) => {
+                Box::new(AccessBitsSampler { bits: *bits, watched: HashMap::new() })
+            }
             Self::Damon => Box::new(PopulationSampler {
                 damon: Some(DamonSessions::default()),
                 ..PopulationSampler::default()

@@ -48,18 +48,12 @@ const READS_WORKING: u64 = 100_000;
 const ORDERED_PAGES: u64 = 50_000;
 /// Loops over pages in order: one that reads a word of each page, one that reads several, and one
 /// that reads all of their cache lines.
-const STREAMS: [OrderedPageLoop; 3] = [
-    ordered_page_loop(1, 1, 0),
-    ordered_page_loop(1, 8, 0),
-    ordered_page_loop(1, 64, 0),
-];
+const STREAMS: [OrderedPageLoop; 3] =
+    [ordered_page_loop(1, 1, 0), ordered_page_loop(1, 8, 0), ordered_page_loop(1, 64, 0)];
 /// Loops over every sixteenth page (64 KiB): none of its page-table entries shares a cache line
 /// with another. With more and more work between the reads.
-const STRIDES: [OrderedPageLoop; 3] = [
-    ordered_page_loop(16, 1, 0),
-    ordered_page_loop(16, 1, 16),
-    ordered_page_loop(16, 1, 64),
-];
+const STRIDES: [OrderedPageLoop; 3] =
+    [ordered_page_loop(16, 1, 0), ordered_page_loop(16, 1, 16), ordered_page_loop(16, 1, 64)];
 /// Steps of work between reads. A step is two instructions in four cycles, about the half
 /// instruction per cycle of programs that miss TLBs and caches.
 const WORK_STEPS: [u32; 6] = [0, 8, 16, 32, 64, 128];
@@ -92,15 +86,8 @@ impl CurrentWalkCosts {
             return Ok(known.into());
         }
         tracing::info!("page walks will be measured; until then their typical costs are used");
-        let measurement = WalkCostMeasurement {
-            command: measurer,
-            running: None,
-            file,
-        };
-        Ok(Self {
-            costs: WalkCosts::typical(),
-            measurement: Some(measurement),
-        })
+        let measurement = WalkCostMeasurement { command: measurer, running: None, file };
+        Ok(Self { costs: WalkCosts::typical(), measurement: Some(measurement) })
     }
 
     /// The costs to use now.
@@ -119,10 +106,7 @@ impl CurrentWalkCosts {
 
 impl From<WalkCosts> for CurrentWalkCosts {
     fn from(costs: WalkCosts) -> Self {
-        Self {
-            costs,
-            measurement: None,
-        }
+        Self { costs, measurement: None }
     }
 }
 
@@ -308,10 +292,7 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
         // Base and huge pages share the second level, since Haswell and Zen.
         tlb_huge_pages: reach,
     };
-    Ok(WalkCosts {
-        scattered_error: costs.scattered_error_from_loops(&random),
-        ..costs
-    })
+    Ok(WalkCosts { scattered_error: costs.scattered_error_from_loops(&random), ..costs })
 }
 
 /// The costs of similar loops, by the distance between their pages.
@@ -376,11 +357,7 @@ fn standard_error_of_median(sorted: &[f64]) -> f64 {
 fn cpu_ns_per_step<T>(steps: u64, work: impl FnOnce() -> T) -> f64 {
     let before = calling_thread_cpu_time();
     std::hint::black_box(work());
-    calling_thread_cpu_time()
-        .saturating_sub(before)
-        .as_secs_f64()
-        * 1e9
-        / steps as f64
+    calling_thread_cpu_time().saturating_sub(before).as_secs_f64() * 1e9 / steps as f64
 }
 
 /// A loop over pages in ascending order, again and again.
@@ -447,11 +424,7 @@ impl MeasuredMemory {
             // SAFETY: `offset` lies within the mapping.
             unsafe { memory.start().cast::<u8>().add(offset).write_volatile(0) };
         }
-        Ok(Self {
-            memory,
-            distinct_bytes: bytes,
-            lines: CacheLinesRead::All,
-        })
+        Ok(Self { memory, distinct_bytes: bytes, lines: CacheLinesRead::All })
     }
 
     /// Base pages that map the same `file_bytes` of memory side by side until `bytes` are full.
@@ -474,11 +447,7 @@ impl MeasuredMemory {
             // SAFETY: `offset` lies within the mapping.
             unsafe { memory.start().cast::<u8>().add(offset).read_volatile() };
         }
-        Ok(Self {
-            memory,
-            distinct_bytes: file_bytes,
-            lines,
-        })
+        Ok(Self { memory, distinct_bytes: file_bytes, lines })
     }
 
     /// Nanoseconds per dependent read. Between two reads a page of `other` is read in full, as by a
@@ -631,11 +600,7 @@ mod tests {
 
     #[test]
     fn costs_are_in_the_order_of_their_distances() {
-        let cost = |apart_ns| WalkCostAtDistance {
-            apart_ns,
-            walk_ns: 1.0,
-            error_ns: 0.0,
-        };
+        let cost = |apart_ns| WalkCostAtDistance { apart_ns, walk_ns: 1.0, error_ns: 0.0 };
         let found = measure_costs_by_distance(&[9.0, 3.0, 9.0, 4.0], cost);
         let apart: Vec<f64> = found.iter().map(|cost| cost.apart_ns).collect();
         assert_eq!(apart, [3.0, 4.0, 9.0]);
@@ -652,10 +617,7 @@ mod tests {
         ] {
             let mut costs = costs.clone();
             *costs.pointer_mut(place).expect("the JSON has this field") = value;
-            assert!(
-                parse_costs(costs.to_string().as_bytes()).is_err(),
-                "{place}"
-            );
+            assert!(parse_costs(costs.to_string().as_bytes()).is_err(), "{place}");
         }
         assert!(parse_costs(b"{").is_err());
         assert!(parse_costs("[".repeat(60_000).as_bytes()).is_err());

@@ -11,12 +11,8 @@ use hawkeye_policy::{
 use hawkeye_workload::WorkloadProcess;
 use std::time::{Duration, Instant};
 
-const WORKLOADS: &str = concat!(
-    env!("CARGO_TARGET_TMPDIR"),
-    "/",
-    env!("CARGO_CRATE_NAME"),
-    "/hawkeye-workload"
-);
+const WORKLOADS: &str =
+    concat!(env!("CARGO_TARGET_TMPDIR"), "/", env!("CARGO_CRATE_NAME"), "/hawkeye-workload");
 
 #[ctor::ctor]
 fn workloads_are_this_program() {
@@ -35,10 +31,7 @@ pub fn workloads(action: RuleAction) -> Rules {
     let command = "hawkeye-workload".parse().unwrap();
     let rule = Rule {
         name: "workloads".into(),
-        conditions: RuleConditions {
-            command: Some(command),
-            ..RuleConditions::default()
-        },
+        conditions: RuleConditions { command: Some(command), ..RuleConditions::default() },
         action,
     };
     Rules::new(vec![rule], UnmatchedAction::Exclude)

@@ -15,11 +15,7 @@ pub enum MachineError {
     #[error("process {0} does not answer: an earlier call into it has not returned yet")]
     NotAnswering(ProcessId),
     #[error("{call} in process {process} failed: {errno}")]
-    Refused {
-        call: &'static str,
-        process: ProcessId,
-        errno: Errno,
-    },
+    Refused { call: &'static str, process: ProcessId, errno: Errno },
     #[error("this machine has no pages of {0}")]
     PageSize(PageOrder),
     /// An operation around the call failed (for example the read of a file in `/proc`).

@@ -72,9 +72,7 @@ impl BudgetWaits {
 
     /// The time spent in waits, and the budget that was the last reason.
     pub fn total_wait_and_last_budget(&self, now: Duration) -> Option<(Duration, ExhaustedBudget)> {
-        let current = self
-            .current
-            .map(|(wait, since)| wait.until.min(now).saturating_sub(since));
+        let current = self.current.map(|(wait, since)| wait.until.min(now).saturating_sub(since));
         Some((self.waited + current.unwrap_or_default(), self.last?))
     }
 
@@ -101,16 +99,10 @@ mod tests {
     #[test]
     fn waits_are_summed_and_the_current_one_ends_at_its_time() {
         let at = Duration::from_secs;
-        let wait = |until| BudgetWait {
-            budget: ExhaustedBudget::PromotionRate,
-            until: at(until),
-        };
+        let wait = |until| BudgetWait { budget: ExhaustedBudget::PromotionRate, until: at(until) };
         let mut waits = BudgetWaits::default();
         assert_eq!(
-            (
-                waits.current_wait(at(1)),
-                waits.total_wait_and_last_budget(at(1))
-            ),
+            (waits.current_wait(at(1)), waits.total_wait_and_last_budget(at(1))),
             (None, None)
         );
         waits.begin_wait(at(1), wait(4));

@@ -207,11 +207,7 @@ mod tests {
             (9000, false, false),
         ] {
             looks.record_resident_bytes(ms(at), process_with_pid(1), 1000 * MIB);
-            assert_eq!(
-                !looks.programs_due_for_sample(ms(at)).is_empty(),
-                wanted,
-                "{at}"
-            );
+            assert_eq!(!looks.programs_due_for_sample(ms(at)).is_empty(), wanted, "{at}");
             if wanted {
                 looks.on_sampled(ms(at), process_with_pid(1), partly);
             }

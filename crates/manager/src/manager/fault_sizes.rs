@@ -17,10 +17,7 @@ struct LearnedFaultSizesReason {
 impl fmt::Display for LearnedFaultSizesReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let starts = self.starts;
-        write!(
-            f,
-            "best page sizes in the last {starts} starts of this program"
-        )
+        write!(f, "best page sizes in the last {starts} starts of this program")
     }
 }
 
@@ -55,9 +52,7 @@ impl<M: Machine> Manager<M> {
         let learned = self.machine.learned_fault_sizes(process)?;
         Some(FaultSizes {
             orders: learned.orders,
-            reason: Reason::new(LearnedFaultSizesReason {
-                starts: learned.starts,
-            }),
+            reason: Reason::new(LearnedFaultSizesReason { starts: learned.starts }),
         })
     }
 
@@ -71,11 +66,7 @@ impl<M: Machine> Manager<M> {
         match self.machine.set_fault_sizes(process, orders) {
             Ok(()) => {
                 self.fault_sizes.insert(process, orders);
-                let event = Event::FaultSizes {
-                    process,
-                    orders,
-                    reason,
-                };
+                let event = Event::FaultSizes { process, orders, reason };
                 self.dispatch_event(now, event);
             }
             Err(error) => self.record_error(now, &error),

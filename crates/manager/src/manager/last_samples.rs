@@ -65,36 +65,19 @@ impl LastSamples {
 
     pub(super) fn apply_event(&mut self, event: &Event) {
         match *event {
-            Event::Promoted {
-                process,
-                region,
-                order,
-                effect,
-                ..
-            } if order >= PageOrder::HUGE => {
+            Event::Promoted { process, region, order, effect, .. } if order >= PageOrder::HUGE => {
                 self.record_hugeness_change(process, region, true);
                 self.set_zero_pages(process, region, effect.added_pages);
             }
-            Event::Recovered {
-                process, region, ..
-            } => {
+            Event::Recovered { process, region, .. } => {
                 self.record_hugeness_change(process, region, false);
                 self.set_zero_pages(process, region, 0);
             }
-            Event::Searched {
-                process,
-                region,
-                zero_pages,
-            } => self.set_zero_pages(process, region, zero_pages),
-            Event::Measured {
-                process,
-                rss_bytes,
-                huge_bytes,
-            } => {
-                let footprint = ProcessFootprint {
-                    rss_bytes,
-                    huge_bytes,
-                };
+            Event::Searched { process, region, zero_pages } => {
+                self.set_zero_pages(process, region, zero_pages)
+            }
+            Event::Measured { process, rss_bytes, huge_bytes } => {
+                let footprint = ProcessFootprint { rss_bytes, huge_bytes };
                 self.footprints.insert(process, footprint);
             }
             _ => {}
@@ -161,11 +144,7 @@ impl LastSamples {
         let at = observation.at;
         for sample in observation.processes {
             let process = sample.process;
-            let seen = LastSample {
-                at,
-                sample,
-                changed: HashMap::new(),
-            };
+            let seen = LastSample { at, sample, changed: HashMap::new() };
             if let Some(empty) = self.empty.get_mut(&process) {
                 // The program itself and the kernel split huge pages too.
                 empty.retain(|region, _| seen.region(*region).is_some_and(RegionSample::is_huge));

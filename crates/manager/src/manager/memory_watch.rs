@@ -18,26 +18,16 @@ pub(super) struct MemoryWatch {
 
 impl MemoryWatch {
     pub(super) fn new(guard: MemoryGuard) -> Self {
-        Self {
-            guard,
-            state: None,
-            held: None,
-        }
+        Self { guard, state: None, held: None }
     }
 
     /// Takes in an event: hundreds of regions are promoted or split between two looks.
     pub(super) fn apply_event(&mut self, event: &Event) {
         match *event {
-            Event::Promoted {
-                process, effect, ..
-            } => self.add_used_bytes(process, i64_from_u64(effect.taken_bytes)),
-            Event::Recovered {
-                process,
-                bytes,
-                took,
-                searched_for,
-                ..
-            } => {
+            Event::Promoted { process, effect, .. } => {
+                self.add_used_bytes(process, i64_from_u64(effect.taken_bytes))
+            }
+            Event::Recovered { process, bytes, took, searched_for, .. } => {
                 self.add_used_bytes(process, -i64_from_u64(bytes));
                 self.guard.record_recovery_speed(bytes, searched_for + took);
             }
@@ -82,11 +72,8 @@ impl<M: Machine> Manager<M> {
     /// Sets how much memory may be prefaulted from now on: up to the nearest high watermark.
     pub(super) fn allow_prefault(&mut self) {
         for &process in &self.processes {
-            let room = if self.paused {
-                0
-            } else {
-                self.memory.guard.room_bytes_for_process(process)
-            };
+            let room =
+                if self.paused { 0 } else { self.memory.guard.room_bytes_for_process(process) };
             self.machine.allow_prefault(process, room);
         }
     }
@@ -131,8 +118,7 @@ impl<M: Machine> Manager<M> {
             if filled_bytes > 0 {
                 self.reserve.record_demand(now);
             }
-            self.memory
-                .add_used_bytes(process, i64_from_u64(filled_bytes));
+            self.memory.add_used_bytes(process, i64_from_u64(filled_bytes));
         }
         self.allow_prefault();
         self.update_reserve_target(now);

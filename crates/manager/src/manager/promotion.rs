@@ -173,16 +173,12 @@ impl<M: Machine> Manager<M> {
         let again = self.promotion.postponed.take();
         let next = again.or_else(|| {
             let promotion = self.policy.next_promotion(now, supply)?;
-            Some(PromotionAttempt {
-                promotion,
-                shortages: 0,
-            })
+            Some(PromotionAttempt { promotion, shortages: 0 })
         });
         // Policies that don't estimate what a promotion saves are sampled once a period.
         let best = next.as_ref().map(|next| next.promotion.saved_us_per_s);
         if let Some(saved_us_per_s) = best.unwrap_or(Some(0.0)) {
-            self.sampling
-                .reschedule_by_best_saving(now, saved_us_per_s, &self.settings);
+            self.sampling.reschedule_by_best_saving(now, saved_us_per_s, &self.settings);
         }
         next
     }
@@ -224,11 +220,7 @@ impl<M: Machine> Manager<M> {
         let cpu_before = self.machine.management_costs().cpu;
         let served_before = self.machine.reserve_state().served;
         let outcome = self.machine.promote(process, region, order, present);
-        let cost = self
-            .machine
-            .management_costs()
-            .cpu
-            .saturating_sub(cpu_before);
+        let cost = self.machine.management_costs().cpu.saturating_sub(cpu_before);
         let took = match outcome {
             Ok(PromotionResult::Done(took)) => took,
             // A refused call may have waited for memory too.
@@ -253,12 +245,7 @@ impl<M: Machine> Manager<M> {
             under_way.insert((process, region), (next.promotion, supply));
         } else if shortage && shortages < TRIES {
             self.promotion.budget.give_back_promotion();
-            let event = Event::Refused {
-                process,
-                region,
-                errno: Errno::ENOMEM,
-                again_soon: true,
-            };
+            let event = Event::Refused { process, region, errno: Errno::ENOMEM, again_soon: true };
             self.dispatch_event(now, event);
             self.promotion.postponed = Some(PromotionAttempt { shortages, ..next });
         } else {
@@ -284,41 +271,22 @@ impl<M: Machine> Manager<M> {
             added_pages: max_added_pages(&promotion),
             saved_us_per_s: promotion.saved_us_per_s,
         };
-        let Promotion {
-            process,
-            region,
-            order,
-            reason,
-            ..
-        } = promotion;
+        let Promotion { process, region, order, reason, .. } = promotion;
         let done = matches!(outcome, Ok(PromotionResult::Done(_)));
-        self.policy
-            .on_promotion_result(process, region, done.then_some(cost));
+        self.policy.on_promotion_result(process, region, done.then_some(cost));
         if !done {
             self.promotion.budget.give_back_promotion();
         }
         let event = match outcome {
-            Ok(PromotionResult::Done(took)) => Event::Promoted {
-                process,
-                region,
-                order,
-                reason,
-                took,
-                effect,
-            },
+            Ok(PromotionResult::Done(took)) => {
+                Event::Promoted { process, region, order, reason, took, effect }
+            }
             Ok(PromotionResult::Freed) => Event::Freed { process, region },
             Ok(PromotionResult::NotCandidate | PromotionResult::Pending) => return,
-            Ok(PromotionResult::Shared { pages }) => Event::Shared {
-                process,
-                region,
-                pages,
-            },
-            Err(MachineError::Refused { errno, .. }) => Event::Refused {
-                process,
-                region,
-                errno,
-                again_soon: false,
-            },
+            Ok(PromotionResult::Shared { pages }) => Event::Shared { process, region, pages },
+            Err(MachineError::Refused { errno, .. }) => {
+                Event::Refused { process, region, errno, again_soon: false }
+            }
             Err(error) => return self.record_error(now, &error),
         };
         self.dispatch_event(now, event);

@@ -67,11 +67,7 @@ impl<M: Machine> Manager<M> {
             }
             let guard = &self.memory.guard;
             let short = |process| guard.shortage_for_process(process).is_some();
-            let Some(target) = self
-                .recovery
-                .planner
-                .take_next_huge_page_to_scan(now, short)
-            else {
+            let Some(target) = self.recovery.planner.take_next_huge_page_to_scan(now, short) else {
                 self.memory.guard.on_search_exhausted(now);
                 // Processes with huge pages still to be listed are searched after the listing.
                 break self.memory.guard.is_recovering().then_some(now + RELIST);
@@ -98,18 +94,11 @@ impl<M: Machine> Manager<M> {
             return BatchDecision::Continue;
         };
         let enough = self.recovery.planner.threshold().zero_pages();
-        let scan = match self
-            .machine
-            .count_zero_pages_in_huge_page(process, region, enough)
-        {
+        let scan = match self.machine.count_zero_pages_in_huge_page(process, region, enough) {
             Ok(scan) => scan,
             Err(error) => return self.record_recovery_error(now, &error),
         };
-        let event = Event::Searched {
-            process,
-            region,
-            zero_pages: scan.zero_pages,
-        };
+        let event = Event::Searched { process, region, zero_pages: scan.zero_pages };
         self.dispatch_event(now, event);
         let planner = &self.recovery.planner;
         match planner.split_reason(scan.zero_pages, shortage) {
@@ -136,9 +125,7 @@ impl<M: Machine> Manager<M> {
                     searched_for: searched,
                 };
                 self.dispatch_event(now, event);
-                self.recovery
-                    .backoff
-                    .record_call_duration(done.longest_call)
+                self.recovery.backoff.record_call_duration(done.longest_call)
             }
             Err(error) => {
                 if matches!(error, MachineError::Refused { .. }) {
@@ -187,10 +174,7 @@ impl<M: Machine> Manager<M> {
             return;
         };
         let until = self.slice_end();
-        let mut observation = Observation {
-            at: now,
-            ..Observation::default()
-        };
+        let mut observation = Observation { at: now, ..Observation::default() };
         let mut read = HashSet::new();
         let list = |machine: &mut M, process| machine.huge_pages(process, until);
         while let Some((process, listed)) = listing.run_next(&mut self.machine, now, until, list) {

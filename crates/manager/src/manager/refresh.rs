@@ -111,10 +111,7 @@ impl<M: Machine> Manager<M> {
         self.refresh.under_way.get_or_insert_with(|| FootprintRead {
             slices: SlicedProcessQueue::new(self.processes.iter().copied(), now),
             cpu_before,
-            sum: FootprintAtTime {
-                at_s: now.as_secs_f64(),
-                ..Default::default()
-            },
+            sum: FootprintAtTime { at_s: now.as_secs_f64(), ..Default::default() },
         });
         self.read_and_assess_memory(now);
         // The memory state just read includes what was filled until now.
@@ -147,23 +144,13 @@ impl<M: Machine> Manager<M> {
             (look.slices).run_next(&mut self.machine, now, until, measure)
         {
             // A process that just ended counts no more.
-            let Ok(ProcessFootprint {
-                rss_bytes,
-                huge_bytes,
-            }) = measured
-            else {
+            let Ok(ProcessFootprint { rss_bytes, huge_bytes }) = measured else {
                 continue;
             };
             look.sum.rss_bytes += rss_bytes;
             look.sum.huge_bytes += huge_bytes;
-            self.sampling
-                .early
-                .record_resident_bytes(now, process, rss_bytes);
-            let event = Event::Measured {
-                process,
-                rss_bytes,
-                huge_bytes,
-            };
+            self.sampling.early.record_resident_bytes(now, process, rss_bytes);
+            let event = Event::Measured { process, rss_bytes, huge_bytes };
             self.dispatch_event(now, event);
         }
         if !look.slices.is_done() {
@@ -176,16 +163,9 @@ impl<M: Machine> Manager<M> {
             // Coverage in growth shows what is being filled; probed page walks do not.
             let coverage = self.policy.sample_kinds().includes_coverage();
             let again = if self.settings.early_samples && !coverage {
-                let rested = self
-                    .cpu
-                    .time_when_above_reserve(now, KEPT_FROM_EARLY_SAMPLES)
-                    <= now;
+                let rested = self.cpu.time_when_above_reserve(now, KEPT_FROM_EARLY_SAMPLES) <= now;
                 self.sampling.plan_early_window(now, rested);
-                let cost = self
-                    .machine
-                    .management_costs()
-                    .cpu
-                    .saturating_sub(look.cpu_before);
+                let cost = self.machine.management_costs().cpu.saturating_sub(look.cpu_before);
                 let next = self.sampling.early.next_size_check(now, cost);
                 next.filter(|_| rested)
             } else {

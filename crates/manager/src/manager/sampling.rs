@@ -99,9 +99,7 @@ impl SamplingSchedule {
     /// The first window opens a period from now, or when the programs have settled.
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
-            state: WindowState::Idle {
-                next: settings.period,
-            },
+            state: WindowState::Idle { next: settings.period },
             slowdown: SamplingSlowdownBudgets::new(settings.pace),
             not_before: Duration::ZERO,
             all_memory: ResidentGrowth::default(),
@@ -134,10 +132,7 @@ impl SamplingSchedule {
             return None;
         };
         let budget = ExhaustedBudget::Sampling(self.delayed?);
-        (next > now).then_some(BudgetWait {
-            budget,
-            until: next,
-        })
+        (next > now).then_some(BudgetWait { budget, until: next })
     }
 
     /// Whether a window is open, which our own calls must not disturb.
@@ -169,10 +164,7 @@ impl SamplingSchedule {
         settings: &Settings,
     ) -> Option<Duration> {
         self.all_memory.record_resident_bytes(now, rss_bytes);
-        let (phase, grown) = (
-            self.all_memory.phase,
-            self.all_memory.has_grown_since_sample(),
-        );
+        let (phase, grown) = (self.all_memory.phase, self.all_memory.has_grown_since_sample());
         let rest = settings.window * REST;
         let rested = self.last_window.is_none_or(|last| now >= last + rest);
         if let WindowState::Idle { next } = &mut self.state {
@@ -224,9 +216,7 @@ impl SamplingSchedule {
         let (WindowState::Idle { next }, Some(last)) = (&mut self.state, self.last_window) else {
             return;
         };
-        let soonest = now
-            .max(self.not_before)
-            .max(last + settings.window * MORE_AFTER);
+        let soonest = now.max(self.not_before).max(last + settings.window * MORE_AFTER);
         let found = self.saved;
         let poorer = saved_us_per_s * f64::from(found.promotions) < found.sum_us_per_s * POORER;
         let earlier_us = next.saturating_sub(soonest).as_secs_f64() * found.sum_us_per_s;
@@ -352,21 +342,13 @@ impl<M: Machine> Manager<M> {
     }
 
     fn on_window_opened(&mut self, now: Duration, opening: WindowOpening) {
-        let WindowOpening {
-            open, cpu_before, ..
-        } = opening;
+        let WindowOpening { open, cpu_before, .. } = opening;
         let needs = self.policy.sample_kinds();
         if needs == SampleKinds::NOTHING || open.is_empty() {
-            self.sampling.state = WindowState::Idle {
-                next: now + self.settings.period,
-            };
+            self.sampling.state = WindowState::Idle { next: now + self.settings.period };
             return;
         }
-        let window = if needs.reads_access_bits() {
-            self.settings.window
-        } else {
-            Duration::ZERO
-        };
+        let window = if needs.reads_access_bits() { self.settings.window } else { Duration::ZERO };
         let probed_alone = needs.includes_overhead() && !needs.includes_coverage();
         let lasts = if probed_alone {
             // The window ends when all processes were probed, whatever its set length.
@@ -387,12 +369,7 @@ impl<M: Machine> Manager<M> {
         } else {
             Vec::new()
         };
-        let opened = OpenWindow {
-            until,
-            cpu_before,
-            open,
-            probing,
-        };
+        let opened = OpenWindow { until, cpu_before, open, probing };
         if window.is_zero() {
             self.close_window(now, opened);
         } else {
@@ -430,10 +407,7 @@ impl<M: Machine> Manager<M> {
     }
 
     fn close_window(&mut self, now: Duration, window: OpenWindow) {
-        let purpose = ReadPurpose::CloseWindow {
-            at: now,
-            cpu_before: window.cpu_before,
-        };
+        let purpose = ReadPurpose::CloseWindow { at: now, cpu_before: window.cpu_before };
         self.begin_reading_samples(now, window.open, purpose);
     }
 
@@ -452,11 +426,8 @@ impl<M: Machine> Manager<M> {
             unread: unread.copied().collect(),
             ..Observation::default()
         };
-        let reading = SampleReading {
-            slices: SlicedProcessQueue::new(processes, now),
-            observation,
-            purpose,
-        };
+        let reading =
+            SampleReading { slices: SlicedProcessQueue::new(processes, now), observation, purpose };
         self.continue_reading_samples(now, reading);
     }
 
@@ -484,17 +455,11 @@ impl<M: Machine> Manager<M> {
             self.sampling.state = WindowState::Reading(reading);
             return;
         }
-        let SampleReading {
-            observation,
-            purpose,
-            ..
-        } = reading;
+        let SampleReading { observation, purpose, .. } = reading;
         match purpose {
             ReadPurpose::CountTouches => {
                 let each = self.machine.first_touch_cost();
-                self.sampling
-                    .slowdown
-                    .record_touches(now, &observation.processes, each);
+                self.sampling.slowdown.record_touches(now, &observation.processes, each);
                 self.open_window_when_ready(now);
             }
             ReadPurpose::CloseWindow { at, cpu_before } => {
@@ -507,11 +472,7 @@ impl<M: Machine> Manager<M> {
         // Avoids losing a whole period because no call was answered in time.
         let nothing_seen = observation.processes.is_empty() && !self.processes.is_empty();
         let (more_to_see, programs_cost) = self.distribute_observation(now, observation);
-        let cost = self
-            .machine
-            .management_costs()
-            .cpu
-            .saturating_sub(cpu_before);
+        let cost = self.machine.management_costs().cpu.saturating_sub(cpu_before);
         let needs = self.policy.sample_kinds();
         let base = if !needs.reads_access_bits() {
             self.settings.period.min(POPULATION_PERIOD)
@@ -532,9 +493,7 @@ impl<M: Machine> Manager<M> {
         self.sampling.not_before = opened + own;
         let next = opened + base.max(own);
         let regular = regular.map_or(next, |(_, at)| at.max(opened + own));
-        self.sampling.state = WindowState::Idle {
-            next: next.min(regular),
-        };
+        self.sampling.state = WindowState::Idle { next: next.min(regular) };
         self.sampling.all_memory.on_sampled(now, false);
         self.sampling.last_window = Some(now);
         self.sampling.look_cost = cost + programs_cost;
@@ -562,9 +521,7 @@ impl<M: Machine> Manager<M> {
         }
         let each = self.machine.first_touch_cost();
         let touches: u64 = observation.processes.iter().map(|s| s.first_touches).sum();
-        self.sampling
-            .slowdown
-            .record_touches(now, &observation.processes, each);
+        self.sampling.slowdown.record_touches(now, &observation.processes, each);
         self.drop_postponed_promotion();
         self.policy.observe(&observation);
         self.recovery.observe(&observation);

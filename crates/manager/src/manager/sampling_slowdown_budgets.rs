@@ -13,10 +13,7 @@ pub(super) struct SamplingSlowdownBudgets {
 impl SamplingSlowdownBudgets {
     /// Budgets from which nothing has been drawn yet.
     pub(super) fn new(pace: SamplingCostLimits) -> Self {
-        Self {
-            pace,
-            budgets: HashMap::new(),
-        }
+        Self { pace, budgets: HashMap::new() }
     }
 
     /// Takes in the touches of these processes since their bits were last cleared, each first touch
@@ -38,20 +35,16 @@ impl SamplingSlowdownBudgets {
     }
 
     pub(super) fn record_clear(&mut self, process: ProcessId) {
-        self.get_or_create_budget(process)
-            .record_access_bits_cleared();
+        self.get_or_create_budget(process).record_access_bits_cleared();
     }
 
     /// When a process's bits may be cleared again, not before `now`.
     pub(super) fn may_clear_again_at(&self, now: Duration, process: ProcessId) -> Duration {
-        self.budgets
-            .get(&process)
-            .map_or(now, |budget| budget.may_clear_again_at(now))
+        self.budgets.get(&process).map_or(now, |budget| budget.may_clear_again_at(now))
     }
 
     pub(super) fn retain_processes(&mut self, processes: &[ProcessId]) {
-        self.budgets
-            .retain(|process, _| processes.contains(process));
+        self.budgets.retain(|process, _| processes.contains(process));
     }
 
     fn get_or_create_budget(&mut self, process: ProcessId) -> &mut SamplingSlowdownBudget {

@@ -13,10 +13,7 @@ pub(super) struct SlicedProcessQueue {
 
 impl SlicedProcessQueue {
     pub(super) fn new(processes: impl IntoIterator<Item = ProcessId>, now: Duration) -> Self {
-        Self {
-            rest: processes.into_iter().collect(),
-            again_at: now,
-        }
+        Self { rest: processes.into_iter().collect(), again_at: now }
     }
 
     pub(super) fn is_done(&self) -> bool {

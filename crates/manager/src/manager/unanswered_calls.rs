@@ -18,12 +18,7 @@ impl<M: Machine> Manager<M> {
     pub(super) fn handle_late_call_results(&mut self, now: Duration) {
         let unanswered = self.machine.take_timed_out_call_results();
         for late in unanswered.ended {
-            let TimedOutPromotionResult {
-                process,
-                region,
-                outcome,
-                took,
-            } = late;
+            let TimedOutPromotionResult { process, region, outcome, took } = late;
             if let Some((promotion, supply)) = self.unanswered.promotions.remove(&(process, region))
             {
                 let cost = PromotionCost { took, supply };

@@ -10,12 +10,8 @@ fn the_budget_of_promotions_is_spent_exactly_and_only_on_successes() {
     for policy in ["hawkeye-g", "hawkeye-pmu", "ingens", "linux"] {
         let mut machine = machine_running_parts(16 * GIB, &[base_page_part(0, 64, 1.0)]);
         machine.fail_next_promotions(5, Errno::EAGAIN);
-        let manager = run_manager_of(
-            machine,
-            policy,
-            settings_with_max_promotions(13),
-            seconds(120.0),
-        );
+        let manager =
+            run_manager_of(machine, policy, settings_with_max_promotions(13), seconds(120.0));
         assert_eq!(promotions(&manager).len(), 13, "{policy}");
         let totals = manager.journal().totals();
         let refused = totals.errors.get(&Errno::EAGAIN);
@@ -28,12 +24,8 @@ fn the_rate_holds_over_any_ten_seconds() {
     const RATE: f64 = 2.0;
     for policy in ["hawkeye-g", "hawkeye-pmu", "ingens", "linux"] {
         let machine = machine_running_parts(16 * GIB, &[base_page_part(0, 200, 1.0)]);
-        let manager = run_manager_of(
-            machine,
-            policy,
-            settings_with_promotion_rate(RATE),
-            seconds(60.0),
-        );
+        let manager =
+            run_manager_of(machine, policy, settings_with_promotion_rate(RATE), seconds(60.0));
         let times: Vec<Duration> = promotions(&manager).iter().map(|(at, ..)| *at).collect();
         for from in &times {
             let within = *from..*from + seconds(10.0);
@@ -71,12 +63,8 @@ fn windows_move_apart_where_first_touches_would_cost_too_much() {
     let (machine, process) =
         machine_with_program(16 * GIB, program_of_parts(&[base_page_part(0, 512, 1.0)]));
     let alone = accesses_per_s_of(&machine, process);
-    let manager = run_manager_of(
-        machine,
-        "hawkeye-g",
-        settings_with_max_promotions(0),
-        seconds(200.0),
-    );
+    let manager =
+        run_manager_of(machine, "hawkeye-g", settings_with_max_promotions(0), seconds(200.0));
     let done = manager.machine().accesses_done(process) / 200.0;
     assert!(manager.journal().totals().samples > 3);
     let most = done < alone && done > 0.98 * alone;

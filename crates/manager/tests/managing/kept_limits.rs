@@ -31,12 +31,8 @@ fn a_full_group_does_not_hold_up_others() {
     machine.set_group_limit("/full", 100 * MIB);
     machine.add_program(program_in_group("/full", &[base_page_part(0, 45, 1.0)]));
     let other = machine.add_program(program_of_parts(&[base_page_part(0, 32, 1.0)]));
-    let manager = run_manager_of(
-        machine,
-        "hawkeye-g",
-        settings_with_promotion_rate(1.0),
-        seconds(60.0),
-    );
+    let manager =
+        run_manager_of(machine, "hawkeye-g", settings_with_promotion_rate(1.0), seconds(60.0));
     assert_eq!(huge_bytes_of(&manager, other), 64 * MIB);
 }
 
@@ -59,12 +55,8 @@ fn recovered_regions_are_remembered_over_a_failed_sample() {
 #[test]
 fn the_cpu_budget_holds_over_the_first_minute() {
     let machine = machine_running_parts(16 * GIB, &[base_page_part(0, 400, 1.0)]);
-    let manager = run_manager_of(
-        machine,
-        "hawkeye-g",
-        settings_with_cpu_percent(0.1),
-        seconds(60.0),
-    );
+    let manager =
+        run_manager_of(machine, "hawkeye-g", settings_with_cpu_percent(0.1), seconds(60.0));
     let used = manager.machine().management_costs().cpu;
     assert!(used <= Duration::from_millis(60 + 6), "{used:?} of 60 ms");
 }
@@ -73,16 +65,8 @@ fn the_cpu_budget_holds_over_the_first_minute() {
 fn a_hold_for_want_of_sight_is_shown() {
     let mut machine = machine_running_parts(16 * GIB, &[base_page_part(0, 8, 1.0)]);
     machine.schedule_change(seconds(3.5), ScriptedChange::FailMemory(u32::MAX));
-    let manager = run_manager_of(
-        machine,
-        "hawkeye-g",
-        frequent_sampling_settings(),
-        seconds(10.0),
-    );
-    assert_eq!(
-        manager.promotion_held_by(),
-        Some(&PromotionBlockReason::Unknown)
-    );
+    let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(10.0));
+    assert_eq!(manager.promotion_held_by(), Some(&PromotionBlockReason::Unknown));
 }
 
 /// While promotion is held, each batch takes every proposal from the policy and drops it. The
@@ -93,17 +77,9 @@ fn promotion_goes_on_soon_after_a_short_hold() {
     let mut dry = manager_of(machine.clone(), "hawkeye-g", Settings::default());
     run_manager_until(&mut dry, seconds(60.0));
     let first = first_promotion_time(&dry);
-    machine.schedule_change(
-        first.saturating_sub(seconds(1.5)),
-        ScriptedChange::Pressure(50.0),
-    );
+    machine.schedule_change(first.saturating_sub(seconds(1.5)), ScriptedChange::Pressure(50.0));
     machine.schedule_change(first + seconds(1.5), ScriptedChange::Pressure(0.0));
-    let manager = run_manager_of(
-        machine,
-        "hawkeye-g",
-        Settings::default(),
-        first + seconds(6.0),
-    );
+    let manager = run_manager_of(machine, "hawkeye-g", Settings::default(), first + seconds(6.0));
     assert_eq!(promotions(&manager).len(), 32);
 }
 
@@ -114,12 +90,7 @@ fn recovery_stops_just_under_the_low_watermark() {
     machine.set_group_limit("/full", 290 * MIB);
     // 256 of 290 MiB are in use.
     machine.add_program(program_in_group("/full", &[bloated_part(0, 128, 1.0)]));
-    let manager = run_manager_of(
-        machine,
-        "hawkeye-g",
-        frequent_sampling_settings(),
-        seconds(60.0),
-    );
+    let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(60.0));
     let percent = manager.machine().group_used_bytes("/full") * 100 / (290 * MIB);
     assert!((68..70).contains(&percent), "{percent} %");
 }

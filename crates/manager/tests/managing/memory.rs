@@ -101,12 +101,7 @@ fn well_used_huge_pages_are_not_split() {
     let mut full = bloated_part(0, 45, 1.0);
     full.used_pages = 449;
     let process = machine.add_program(program_of_parts(&[full]));
-    let manager = run_manager_of(
-        machine,
-        "hawkeye-g",
-        frequent_sampling_settings(),
-        seconds(90.0),
-    );
+    let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(90.0));
     assert_eq!(recoveries(&manager), []);
     assert_eq!(huge_bytes_of(&manager, process), 90 * MIB);
     assert!(manager.journal().totals().scanned >= 45);
@@ -119,10 +114,7 @@ fn what_somebody_held_on_to_is_recovered_soon_after() {
         240 * MIB,
         &[bloated_part(0, 10, 10.0), base_page_part(300, 100, 90.0)],
     );
-    machine.schedule_change(
-        seconds(0.0),
-        ScriptedChange::FailRecoveries(3, Errno::EBUSY),
-    );
+    machine.schedule_change(seconds(0.0), ScriptedChange::FailRecoveries(3, Errno::EBUSY));
     let mut manager = manager_of(machine, "none", frequent_sampling_settings());
     // A huge page that is not worth a split rests for a minute.
     run_manager_until(&mut manager, seconds(20.0));
@@ -156,12 +148,7 @@ fn a_full_group_gives_back_only_its_own_members_memory() {
     let members = [0, 1].map(|_| machine.add_program(program_in_group("/full", alike)));
     let others = [program_in_group("/roomy", alike), program_of_parts(alike)]
         .map(|it| machine.add_program(it));
-    let manager = run_manager_of(
-        machine,
-        "hawkeye-g",
-        frequent_sampling_settings(),
-        seconds(60.0),
-    );
+    let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(60.0));
     assert!(!recoveries(&manager).is_empty());
     let of_members = |(_, process, _): &(_, _, _)| members.contains(process);
     assert!(recoveries(&manager).iter().all(of_members));
@@ -198,12 +185,7 @@ fn every_full_group_is_recovered_whatever_becomes_of_the_others() {
     full.used_pages = 512;
     let used = machine.add_program(program_in_group("/used", &[full]));
     let bloated = machine.add_program(program_in_group("/bloated", &[bloated_part(0, 64, 1.0)]));
-    let manager = run_manager_of(
-        machine,
-        "hawkeye-g",
-        frequent_sampling_settings(),
-        seconds(20.0),
-    );
+    let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(20.0));
     assert!(recoveries(&manager).iter().all(|(_, p, _)| *p == bloated));
     assert_eq!(huge_bytes_of(&manager, used), 128 * MIB);
     let left = manager.machine().group_used_bytes("/bloated");
@@ -219,17 +201,10 @@ fn promotion_leaves_cpu_time_for_recovery() {
     // From 82 % to 88 %, slowly, so that memory is in no danger.
     for second in 1..=12u32 {
         let bytes = u64::from(second) * 6 * MIB;
-        machine.schedule_change(
-            seconds(f64::from(8 + second)),
-            ScriptedChange::OtherMemory(bytes),
-        );
+        machine.schedule_change(seconds(f64::from(8 + second)), ScriptedChange::OtherMemory(bytes));
     }
-    let manager = run_manager_of(
-        machine,
-        "hawkeye-g",
-        settings_with_cpu_percent(0.1),
-        seconds(25.0),
-    );
+    let manager =
+        run_manager_of(machine, "hawkeye-g", settings_with_cpu_percent(0.1), seconds(25.0));
     assert!(!promotions(&manager).is_empty());
     let recovered = recoveries(&manager);
     assert!(recovered.len() >= 20, "{}", recovered.len());

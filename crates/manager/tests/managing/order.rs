@@ -12,12 +12,8 @@ fn hawkeye_g_promotes_the_hot_regions_first() {
         program_of_parts(&[base_page_part(0, 56, 10.0), base_page_part(56, 8, 90.0)]),
     );
     let slow = accesses_per_s_of(&machine, process);
-    let manager = run_manager_of(
-        machine,
-        "hawkeye-g",
-        settings_with_max_promotions(8),
-        seconds(40.0),
-    );
+    let manager =
+        run_manager_of(machine, "hawkeye-g", settings_with_max_promotions(8), seconds(40.0));
     let hot: Vec<RegionAddr> = (56..64).map(region_at_index).collect();
     assert_eq!(promoted_regions(&manager), hot);
     let fast = accesses_per_s_of(manager.machine(), process);
@@ -30,12 +26,7 @@ fn processes_with_equally_hot_regions_take_turns() {
     let (mut machine, first) =
         machine_with_program(16 * GIB, program_of_parts(&[base_page_part(0, 8, 1.0)]));
     let second = machine.add_program(program_of_parts(&[base_page_part(0, 8, 1.0)]));
-    let manager = run_manager_of(
-        machine,
-        "hawkeye-g",
-        frequent_sampling_settings(),
-        seconds(40.0),
-    );
+    let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(40.0));
     let turns: Vec<_> = promotions(&manager).iter().map(|(_, p, _)| *p).collect();
     assert_eq!(turns, [first, second].repeat(8));
 }
@@ -46,12 +37,7 @@ fn windows_begin_with_everybody_in_turn() {
     let mut machine = machine_with_bytes(16 * GIB);
     let processes =
         [(); 3].map(|()| machine.add_program(program_of_parts(&[base_page_part(0, 8, 1.0)])));
-    let manager = run_manager_of(
-        machine,
-        "hawkeye-g",
-        frequent_sampling_settings(),
-        seconds(40.0),
-    );
+    let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(40.0));
     let entries = manager.journal().entries();
     let sampled = entries.filter_map(|entry| match entry.event {
         Event::Sampled { process, .. } => Some(process),
@@ -73,12 +59,7 @@ fn linux_goes_in_address_order_eight_every_ten_seconds() {
         program_of_parts(&[base_page_part(0, 20, 1.0), base_page_part(20, 12, 90.0)]),
     );
     let second = machine.add_program(program_of_parts(&[base_page_part(0, 8, 99.0)]));
-    let manager = run_manager_of(
-        machine,
-        "linux",
-        frequent_sampling_settings(),
-        seconds(60.0),
-    );
+    let manager = run_manager_of(machine, "linux", frequent_sampling_settings(), seconds(60.0));
     let promoted = promotions(&manager);
     let of = |process, count| (0..count).map(move |index| (process, region_at_index(index)));
     let order = promoted.iter().map(|(_, p, r)| (*p, *r));
@@ -104,16 +85,9 @@ fn none_does_nothing() {
 
 #[test]
 fn what_is_never_accessed_is_left_alone_by_hawkeye_g() {
-    let machine = machine_running_parts(
-        16 * GIB,
-        &[base_page_part(0, 32, 0.0), base_page_part(40, 4, 1.0)],
-    );
-    let manager = run_manager_of(
-        machine,
-        "hawkeye-g",
-        frequent_sampling_settings(),
-        seconds(60.0),
-    );
+    let machine =
+        machine_running_parts(16 * GIB, &[base_page_part(0, 32, 0.0), base_page_part(40, 4, 1.0)]);
+    let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(60.0));
     let hot: Vec<RegionAddr> = (40..44).map(region_at_index).collect();
     assert_eq!(promoted_regions(&manager), hot);
 }

@@ -17,12 +17,8 @@ fn the_budget_goes_to_the_program_that_gains() {
         let (mut machine, sequential) =
             machine_with_program(16 * GIB, program_with_walk_share(64, 0.02));
         machine.add_program(program_with_walk_share(64, 1.0));
-        let manager = run_manager_of(
-            machine,
-            policy,
-            settings_with_max_promotions(64),
-            seconds(100.0),
-        );
+        let manager =
+            run_manager_of(machine, policy, settings_with_max_promotions(64), seconds(100.0));
         assert_eq!(promotions(&manager).len(), 64, "{policy}");
         count_promotions_of(&manager, sequential)
     };
@@ -37,12 +33,8 @@ fn the_budget_goes_to_the_program_that_gains() {
 #[test]
 fn promotion_stops_under_two_per_cent() {
     let (machine, process) = machine_with_program(16 * GIB, program_with_walk_share(400, 1.0));
-    let manager = run_manager_of(
-        machine,
-        "hawkeye-pmu",
-        settings_with_promotion_rate(1.0),
-        seconds(600.0),
-    );
+    let manager =
+        run_manager_of(machine, "hawkeye-pmu", settings_with_promotion_rate(1.0), seconds(600.0));
     let percent = overhead(&manager, process);
     assert!(percent > 0.0 && percent < 2.0, "{percent} %");
     let left = 400 - promotions(&manager).len();

@@ -7,15 +7,10 @@ use hawkeye_test_support::scripted_machine::{ProgramSpec, ScriptedChange, Script
 
 fn busy() -> (ScriptedMachine, ProcessId) {
     let mut machine = machine_with_bytes(GIB);
-    let parts = [
-        bloated_part(0, 100, 20.0),
-        base_page_part(200, 100, 5.0),
-        base_page_part(400, 50, 75.0),
-    ];
-    let first = machine.add_program(ProgramSpec {
-        ends_after: Some(300_000_000),
-        ..program_of_parts(&parts)
-    });
+    let parts =
+        [bloated_part(0, 100, 20.0), base_page_part(200, 100, 5.0), base_page_part(400, 50, 75.0)];
+    let first = machine
+        .add_program(ProgramSpec { ends_after: Some(300_000_000), ..program_of_parts(&parts) });
     let process = machine.add_program(ProgramSpec {
         arrives: seconds(17.0),
         ends_at: Some(seconds(70.0)),
@@ -30,10 +25,7 @@ fn busy() -> (ScriptedMachine, ProcessId) {
 fn entries(policy: &str) -> Vec<JournalEntry> {
     let (machine, first) = busy();
     let mut manager = manager_of(machine, policy, frequent_sampling_settings());
-    assert_eq!(
-        run_manager_until(&mut manager, seconds(1000.0)),
-        LoopWakeReason::Stop
-    );
+    assert_eq!(run_manager_until(&mut manager, seconds(1000.0)), LoopWakeReason::Stop);
     let done = manager.machine().accesses_done(first);
     assert_eq!(done.round(), 300_000_000.0);
     manager.journal().entries().cloned().collect()
@@ -49,15 +41,8 @@ fn the_same_machine_gives_the_same_journal() {
 #[test]
 fn with_nobody_to_manage_the_loop_ends() {
     for policy in policies::policy_names() {
-        let mut manager = manager_of(
-            machine_with_bytes(GIB),
-            policy,
-            frequent_sampling_settings(),
-        );
-        assert_eq!(
-            run_manager_until(&mut manager, seconds(10.0)),
-            LoopWakeReason::Stop
-        );
+        let mut manager = manager_of(machine_with_bytes(GIB), policy, frequent_sampling_settings());
+        assert_eq!(run_manager_until(&mut manager, seconds(10.0)), LoopWakeReason::Stop);
         assert_eq!(manager.machine().now(), seconds(0.0));
     }
 }
@@ -73,10 +58,7 @@ fn promotions_let_a_program_finish_its_work_earlier() {
             },
         );
         let mut manager = manager_of(machine, policy, frequent_sampling_settings());
-        assert_eq!(
-            run_manager_until(&mut manager, seconds(1000.0)),
-            LoopWakeReason::Stop
-        );
+        assert_eq!(run_manager_until(&mut manager, seconds(1000.0)), LoopWakeReason::Stop);
         manager.machine().now().as_secs_f64()
     };
     // 500 million accesses of 302 ns each.

@@ -53,27 +53,16 @@ fn where_huge_pages_are_expensive_promotions_take_them_from_the_reserve() {
 fn without_use_it_is_emptied() {
     let machine = machine_with_fill_cost(EXPENSIVE);
     let mut manager = manager_of(machine, "none", frequent_sampling_settings());
-    run_manager_until(
-        &mut manager,
-        HugePageReservePlanner::UNUSED_AFTER - seconds(1.0),
-    );
+    run_manager_until(&mut manager, HugePageReservePlanner::UNUSED_AFTER - seconds(1.0));
     assert_eq!(reserve_of(&manager).held, 128);
-    run_manager_until(
-        &mut manager,
-        HugePageReservePlanner::UNUSED_AFTER + seconds(2.0),
-    );
+    run_manager_until(&mut manager, HugePageReservePlanner::UNUSED_AFTER + seconds(2.0));
     assert_eq!(reserve_of(&manager).held, 0);
 }
 
 #[test]
 fn where_huge_pages_cost_little_it_stays_empty() {
     let machine = machine_with_fill_cost(CHEAP);
-    let manager = run_manager_of(
-        machine,
-        "hawkeye-g",
-        frequent_sampling_settings(),
-        seconds(30.0),
-    );
+    let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(30.0));
     assert_eq!(manager.is_reserve_worthwhile(), Some(false));
     let state = reserve_of(&manager);
     assert_eq!(state.held, 0);

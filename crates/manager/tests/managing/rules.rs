@@ -38,10 +38,7 @@ fn who_ends_leaves_room_for_the_others_of_its_rule() {
     machine.schedule_change(seconds(30.0), ScriptedChange::Exit(first));
     let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
     run_manager_until(&mut manager, seconds(29.0));
-    assert_eq!(
-        huge_bytes_of(&manager, first) + huge_bytes_of(&manager, second),
-        40 * MIB
-    );
+    assert_eq!(huge_bytes_of(&manager, first) + huge_bytes_of(&manager, second), 40 * MIB);
     run_manager_until(&mut manager, seconds(60.0));
     assert_eq!(huge_bytes_of(&manager, second), 40 * MIB);
 }

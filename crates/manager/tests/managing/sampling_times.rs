@@ -14,11 +14,7 @@ fn sampling_times(manager: &ScriptedManager) -> Vec<Duration> {
 /// Manages a program in which only this share of accesses to base pages needs a walk.
 fn looking(walk_share: f64, end: Duration) -> ScriptedManager {
     let (machine, _) = machine_with_program(16 * GIB, program_with_walk_share(64, walk_share));
-    let settings = Settings {
-        period: seconds(30.0),
-        window: seconds(0.5),
-        ..Settings::default()
-    };
+    let settings = Settings { period: seconds(30.0), window: seconds(0.5), ..Settings::default() };
     run_manager_of(machine, "hawkeye", settings, end)
 }
 
@@ -37,11 +33,7 @@ fn where_promotions_pay_for_the_next_look_it_is_not_put_off() {
     let soon = looked.windows(2).map(|pair| {
         let between = pair[0]..pair[1];
         let found = promoted.iter().any(|(at, ..)| between.contains(at));
-        assert_eq!(
-            pair[1] - pair[0] < seconds(4.0),
-            found,
-            "{looked:?} {promoted:?}"
-        );
+        assert_eq!(pair[1] - pair[0] < seconds(4.0), found, "{looked:?} {promoted:?}");
         found
     });
     let soon: Vec<bool> = soon.collect();
@@ -78,10 +70,7 @@ fn a_program_that_grows_is_sampled_and_promoted_while_it_grows() {
             let change = ScriptedChange::Use(process, 0, 2 + second * 8);
             machine.schedule_change(seconds(second.into()), change);
         }
-        let settings = Settings {
-            early_samples,
-            ..Settings::default()
-        };
+        let settings = Settings { early_samples, ..Settings::default() };
         run_manager_of(machine, "hawkeye", settings, seconds(60.0))
     };
     let (early, late) = (manager_of_growing(true), manager_of_growing(false));
@@ -97,17 +86,8 @@ fn a_program_that_grows_is_sampled_and_promoted_while_it_grows() {
 fn a_program_that_does_not_grow_is_sampled_no_more_often() {
     let count = |early_samples| {
         let (machine, _) = machine_with_program(16 * GIB, program_with_walk_share(64, 0.0));
-        let settings = Settings {
-            early_samples,
-            ..Settings::default()
-        };
-        sampling_times(&run_manager_of(
-            machine,
-            "hawkeye",
-            settings,
-            seconds(300.0),
-        ))
-        .len()
+        let settings = Settings { early_samples, ..Settings::default() };
+        sampling_times(&run_manager_of(machine, "hawkeye", settings, seconds(300.0))).len()
     };
     assert_eq!(count(true), count(false));
 }

@@ -8,10 +8,7 @@ use std::collections::{HashMap, HashSet};
 
 /// All pages are write-protected, and this many are shared.
 fn protected(shared: u16) -> SharedPageCounts {
-    SharedPageCounts {
-        maybe_shared: 512,
-        shared,
-    }
+    SharedPageCounts { maybe_shared: 512, shared }
 }
 
 fn passed_over(manager: &Manager<ScriptedMachine>) -> HashMap<RegionAddr, usize> {

@@ -10,29 +10,16 @@ fn newest_window_only() -> AccessMap {
 }
 
 fn waiting_in_all(map: &AccessMap) -> usize {
-    (0..BUCKET_COUNT)
-        .map(|bucket| map.count_waiting_in_bucket(bucket))
-        .sum()
+    (0..BUCKET_COUNT).map(|bucket| map.count_waiting_in_bucket(bucket)).sum()
 }
 
 fn order(map: &AccessMap, bucket: u8) -> Vec<RegionAddr> {
-    map.waiting_regions_in_bucket(bucket)
-        .map(|c| c.region)
-        .collect()
+    map.waiting_regions_in_bucket(bucket).map(|c| c.region).collect()
 }
 
 #[test]
 fn buckets_are_linear() {
-    let edges = [
-        (0, 0),
-        (49, 0),
-        (50, 1),
-        (99, 1),
-        (449, 8),
-        (450, 9),
-        (512, 9),
-        (u16::MAX, 9),
-    ];
+    let edges = [(0, 0), (49, 0), (50, 1), (99, 1), (449, 8), (450, 9), (512, 9), (u16::MAX, 9)];
     for (coverage, bucket) in edges {
         assert_eq!(bucket_of_coverage(coverage), bucket, "{coverage}");
     }
@@ -43,9 +30,7 @@ fn the_average_decides_not_the_newest_window() -> Result<(), crate::SettingError
     let mut map = AccessMap::new(CoverageAveraging::new(0.4)?);
     map.observe(&[sample(1, 500)]);
     map.observe(&[sample(1, 0)]);
-    let highest = map
-        .pop_from_highest_bucket()
-        .map(|c| (c.bucket, c.coverage));
+    let highest = map.pop_from_highest_bucket().map(|c| (c.bucket, c.coverage));
     assert_eq!(highest, Some((6, 300)));
     Ok(())
 }
@@ -55,14 +40,8 @@ fn taken_regions_return_to_their_place() {
     let mut map = newest_window_only();
     let samples = [sample(1, 100), sample(2, 100), sample(3, 500)];
     map.observe(&samples);
-    assert_eq!(
-        map.pop_from_highest_bucket().map(|c| c.region),
-        Some(region(3))
-    );
-    assert_eq!(
-        map.pop_from_highest_bucket().map(|c| c.region),
-        Some(region(1))
-    );
+    assert_eq!(map.pop_from_highest_bucket().map(|c| c.region), Some(region(3)));
+    assert_eq!(map.pop_from_highest_bucket().map(|c| c.region), Some(region(1)));
     assert_eq!(waiting_in_all(&map), 1);
     map.observe(&samples);
     assert_eq!(order(&map, 2), [region(1), region(2)]);
@@ -89,11 +68,7 @@ fn unsorted_and_duplicate_samples_do_no_harm() {
 }
 
 fn region_of(index: u64, accessed: u16, is_huge: bool) -> RegionSample {
-    if is_huge {
-        huge_sample(index, accessed > 0)
-    } else {
-        sample(index, accessed)
-    }
+    if is_huge { huge_sample(index, accessed > 0) } else { sample(index, accessed) }
 }
 
 fn any_sample() -> impl Strategy<Value = BTreeMap<u64, (u16, bool)>> {
@@ -111,11 +86,8 @@ struct ReferenceMap {
 
 impl ReferenceMap {
     fn observe(&mut self, samples: &[RegionSample]) {
-        let there: BTreeMap<_, _> = samples
-            .iter()
-            .filter(|s| !s.is_huge())
-            .map(|s| (s.region, s.accessed))
-            .collect();
+        let there: BTreeMap<_, _> =
+            samples.iter().filter(|s| !s.is_huge()).map(|s| (s.region, s.accessed)).collect();
         self.of.retain(|region, _| there.contains_key(region));
         let mut risen = Vec::new();
         for (region, accessed) in &there {
@@ -212,9 +184,7 @@ proptest! {
 fn an_access_map_holds_half_a_million_regions() -> Result<(), crate::SettingError> {
     let mut map = AccessMap::new(CoverageAveraging::new(1.0)?);
     let round = |by: u64| -> Vec<RegionSample> {
-        (0..500_000)
-            .map(|i| sample(i, ((i * by) % 513) as u16))
-            .collect()
+        (0..500_000).map(|i| sample(i, ((i * by) % 513) as u16)).collect()
     };
     map.observe(&round(7));
     map.observe(&round(11));

@@ -11,9 +11,7 @@ fn planner() -> RecoveryPlanner {
 }
 
 fn next(planner: &mut RecoveryPlanner, now: Duration) -> Option<RegionAddr> {
-    planner
-        .take_next_huge_page_to_scan(now, |_| true)
-        .map(|(_, region)| region)
+    planner.take_next_huge_page_to_scan(now, |_| true).map(|(_, region)| region)
 }
 
 fn scan_all(planner: &mut RecoveryPlanner, now: Duration) -> Vec<(u32, u64)> {
@@ -25,28 +23,19 @@ fn scan_all(planner: &mut RecoveryPlanner, now: Duration) -> Vec<(u32, u64)> {
 #[test]
 fn lowest_overhead_first() {
     let mut planner = planner();
-    let round: Vec<_> = (1..=3)
-        .map(|pid| (pid, vec![huge_sample(1, pid == 1)]))
-        .collect();
+    let round: Vec<_> = (1..=3).map(|pid| (pid, vec![huge_sample(1, pid == 1)])).collect();
     planner.observe(&observation(&round));
     planner.set_process_overhead(process(1), Some(1.0));
     planner.set_process_overhead(process(2), Some(9.0));
     // 3 is unknown and counts as 5 %. Overhead goes before access.
-    assert_eq!(
-        scan_all(&mut planner, at_second(0)),
-        [(1, 1), (3, 1), (2, 1)]
-    );
+    assert_eq!(scan_all(&mut planner, at_second(0)), [(1, 1), (3, 1), (2, 1)]);
 }
 
 #[test]
 fn without_overheads_unaccessed_pages_of_all_processes_come_first() {
     let mut planner = planner();
-    let samples = vec![
-        huge_sample(1, true),
-        huge_sample(2, false),
-        sample(3, 0),
-        huge_sample(4, false),
-    ];
+    let samples =
+        vec![huge_sample(1, true), huge_sample(2, false), sample(3, 0), huge_sample(4, false)];
     planner.observe(&observation(&[(1, samples.clone()), (2, samples)]));
     planner.set_process_overhead(process(1), Some(f64::NAN));
     let order = scan_all(&mut planner, at_second(0));
@@ -62,14 +51,10 @@ fn only_from_the_processes_allowed() {
         (2, vec![huge_sample(1, true)]),
     ]));
     let only_2 = |p: ProcessId| p == process(2);
-    let first = planner
-        .take_next_huge_page_to_scan(at_second(0), only_2)
-        .map(|(process, _)| process);
+    let first =
+        planner.take_next_huge_page_to_scan(at_second(0), only_2).map(|(process, _)| process);
     assert_eq!(first, Some(process(2)));
-    assert_eq!(
-        planner.take_next_huge_page_to_scan(at_second(0), only_2),
-        None
-    );
+    assert_eq!(planner.take_next_huge_page_to_scan(at_second(0), only_2), None);
 }
 
 #[test]
@@ -108,11 +93,7 @@ fn promotions_and_splits_update_the_list() {
 #[test]
 fn split_at_or_above_the_threshold() {
     let planner = planner();
-    let short = MemoryShortage {
-        used_percent: 90.0,
-        start_percent: 85.0,
-        growth_bytes_per_s: 7,
-    };
+    let short = MemoryShortage { used_percent: 90.0, start_percent: 85.0, growth_bytes_per_s: 7 };
     assert_eq!(planner.split_reason(63, short), None);
     let bloat = Reason::new(BloatSplitReason {
         zero_pages: 64,

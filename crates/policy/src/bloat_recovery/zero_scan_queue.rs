@@ -41,10 +41,7 @@ impl ZeroScanQueue {
                 (CoverageSource::Population, Some(page)) => page.accessed,
                 _ => sample.accessed > 0,
             };
-            let page = QueuedHugePage {
-                accessed,
-                resting_since,
-            };
+            let page = QueuedHugePage { accessed, resting_since };
             owner.pages.insert(sample.region, page);
             if resting_since.is_none() {
                 owner.waiting.insert((accessed, sample.region));
@@ -58,10 +55,8 @@ impl ZeroScanQueue {
     }
 
     pub(super) fn add_or_update_page(&mut self, region: RegionAddr, accessed: bool) {
-        let page = self.pages.entry(region).or_insert(QueuedHugePage {
-            accessed,
-            resting_since: None,
-        });
+        let page =
+            self.pages.entry(region).or_insert(QueuedHugePage { accessed, resting_since: None });
         self.waiting.remove(&(page.accessed, region));
         page.accessed = accessed;
         if page.resting_since.is_none() {

@@ -24,12 +24,7 @@ impl CpuBudget {
     }
 
     fn with_percent(percent: f64) -> Self {
-        Self {
-            percent,
-            used: [0.0; SECONDS],
-            second: 0,
-            used_total: None,
-        }
+        Self { percent, used: [0.0; SECONDS], second: 0, used_total: None }
     }
 
     /// Share of one core, in per cent.
@@ -133,10 +128,7 @@ mod tests {
         assert!(budget.time_when_above_reserve(at_second(1), 1.0 / 3.0) > at_second(1));
         assert!(!budget.is_exhausted(at_second(1)));
         assert_eq!(budget.ready_at(at_second(1)), at_second(1));
-        assert_eq!(
-            budget.time_when_above_reserve(at_second(1), 1.0 / 3.0),
-            at_second(61)
-        );
+        assert_eq!(budget.time_when_above_reserve(at_second(1), 1.0 / 3.0), at_second(61));
         Ok(())
     }
 

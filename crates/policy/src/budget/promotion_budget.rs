@@ -27,11 +27,7 @@ impl PromotionBudget {
     /// At most `max` in total and `rate` per second (with one second's worth at once); `None`: no
     /// limit.
     pub fn new(max: Option<u64>, rate: Option<RatePerSecond>) -> Self {
-        Self {
-            max,
-            spent: 0,
-            bucket: rate.map(TokenBucket::with_one_second_burst),
-        }
+        Self { max, spent: 0, bucket: rate.map(TokenBucket::with_one_second_burst) }
     }
 
     /// Takes one promotion from the budget, or returns why there is none.
@@ -41,9 +37,7 @@ impl PromotionBudget {
         }
         if let Some(bucket) = &mut self.bucket {
             if !bucket.try_take_tokens(now, 1) {
-                return Err(PromotionBudgetExhausted::Rate {
-                    ready_at: bucket.next_token_at(now),
-                });
+                return Err(PromotionBudgetExhausted::Rate { ready_at: bucket.next_token_at(now) });
             }
         }
         self.spent += 1;
@@ -81,16 +75,10 @@ mod tests {
         budget.give_back_promotion();
         assert_eq!(budget.take_promotion(at_second(0)), Ok(()));
         assert_eq!(budget.take_promotion(at_second(0)), Ok(()));
-        assert_eq!(
-            budget.take_promotion(at_second(1000)),
-            Err(PromotionBudgetExhausted::Total)
-        );
+        assert_eq!(budget.take_promotion(at_second(1000)), Err(PromotionBudgetExhausted::Total));
         assert_eq!(budget.promotions_spent(), 2);
         let mut none = PromotionBudget::new(Some(0), None);
-        assert_eq!(
-            none.take_promotion(at_second(0)),
-            Err(PromotionBudgetExhausted::Total)
-        );
+        assert_eq!(none.take_promotion(at_second(0)), Err(PromotionBudgetExhausted::Total));
     }
 
     #[test]

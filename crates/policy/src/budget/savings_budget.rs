@@ -137,9 +137,9 @@ impl SavingsBudget {
     /// Takes in promotions, and that a recovered region saves nothing any more.
     pub fn apply_event(&mut self, now: Duration, event: &Event) {
         match event {
-            Event::Promoted {
-                process, effect, ..
-            } => self.record_promotion_saving(now, *process, effect.saved_us_per_s.unwrap_or(0.0)),
+            Event::Promoted { process, effect, .. } => {
+                self.record_promotion_saving(now, *process, effect.saved_us_per_s.unwrap_or(0.0))
+            }
             Event::Recovered { process, .. } => self.record_recovery(now, *process),
             _ => {}
         }
@@ -241,18 +241,9 @@ mod tests {
         }
         // 5 ms at 100 us/s have paid back after 50 s, at 60 us/s after 83 s.
         let now = at_second(200);
-        assert_eq!(
-            budget.decide_whether_savings_pay(now, 100.0),
-            SavingsDecision::Pays
-        );
-        assert_eq!(
-            budget.decide_whether_savings_pay(now, 60.0),
-            SavingsDecision::TooLittle
-        );
-        assert_eq!(
-            budget.decide_whether_savings_pay(now, f64::NAN),
-            SavingsDecision::TooLittle
-        );
+        assert_eq!(budget.decide_whether_savings_pay(now, 100.0), SavingsDecision::Pays);
+        assert_eq!(budget.decide_whether_savings_pay(now, 60.0), SavingsDecision::TooLittle);
+        assert_eq!(budget.decide_whether_savings_pay(now, f64::NAN), SavingsDecision::TooLittle);
     }
 
     #[test]
@@ -301,10 +292,7 @@ mod tests {
     fn a_process_saves_no_more_than_it_uses() {
         let mut budget = SavingsBudget::new(SavingsShare::default());
         promoted(&mut budget, at_second(0), process(1), 500_000.0, MS(5));
-        assert_eq!(
-            budget.decide_whether_savings_pay(at_second(1), 0.0),
-            SavingsDecision::Pays
-        );
+        assert_eq!(budget.decide_whether_savings_pay(at_second(1), 0.0), SavingsDecision::Pays);
         budget.limit_process_saving_to_cpu_use(at_second(1), process(1), 0.0);
         let Some(left) = budget.saving.get(&process(1)) else {
             panic!("the process is known");
@@ -340,10 +328,7 @@ mod tests {
         for _ in 0..100 {
             budget.apply_event(at_second(0), &event);
         }
-        assert_eq!(
-            budget.decide_whether_savings_pay(at_second(1), 100.0),
-            SavingsDecision::Pays
-        );
+        assert_eq!(budget.decide_whether_savings_pay(at_second(1), 100.0), SavingsDecision::Pays);
     }
 
     proptest! {

@@ -45,12 +45,7 @@ impl TokenBucket {
     }
 
     pub(crate) fn new_full(per_second: f64, capacity: f64) -> Self {
-        Self {
-            per_second,
-            capacity,
-            level: capacity,
-            at: Duration::ZERO,
-        }
+        Self { per_second, capacity, level: capacity, at: Duration::ZERO }
     }
 
     pub(crate) fn capacity(&self) -> f64 {
@@ -96,8 +91,7 @@ impl TokenBucket {
         }
         let wait = Duration::try_from_secs_f64(missing / self.per_second).unwrap_or(Duration::MAX);
         // One nanosecond more, so that rounding doesn't leave it just short.
-        now.saturating_add(wait)
-            .saturating_add(Duration::from_nanos(1))
+        now.saturating_add(wait).saturating_add(Duration::from_nanos(1))
     }
 }
 
@@ -112,9 +106,7 @@ mod tests {
         for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(RatePerSecond::new(bad).is_err(), "{bad}");
         }
-        let error = RatePerSecond::new(-1.0)
-            .expect_err("it is under 0")
-            .to_string();
+        let error = RatePerSecond::new(-1.0).expect_err("it is under 0").to_string();
         let said = "rate (per second) must be a finite number over 0, not -1";
         assert_eq!(error, said);
     }
@@ -130,10 +122,7 @@ mod tests {
         assert!(bucket.next_token_at(at_second(5)) >= at_second(7));
         assert!(bucket.try_take_tokens(bucket.next_token_at(at_second(5)), 1));
         bucket.give_back_tokens(9);
-        assert!(
-            !bucket.try_take_tokens(at_second(8), 3),
-            "at most the burst is available"
-        );
+        assert!(!bucket.try_take_tokens(at_second(8), 3), "at most the burst is available");
         assert!(bucket.try_take_tokens(at_second(8), 2));
         Ok(())
     }

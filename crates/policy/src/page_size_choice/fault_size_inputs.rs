@@ -40,12 +40,7 @@ pub(crate) struct FaultSizeReason {
 
 impl fmt::Display for FaultSizeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            order,
-            faults_percent,
-            saved_us_per_s,
-            added_bytes,
-        } = self;
+        let Self { order, faults_percent, saved_us_per_s, added_bytes } = self;
         write!(
             f,
             "{order} at first touches avoids {faults_percent:.0} % of the page faults, saves {saved_us_per_s:.0} us/s of page walks, takes {} KiB more",
@@ -173,10 +168,7 @@ mod tests {
         let bytes = 100 << 20;
         let mut mapped_bytes = [0; 9];
         mapped_bytes[5] = bytes;
-        MemoryOutsideRegions {
-            mapped_bytes,
-            resident_bytes: bytes * resident_percent / 100,
-        }
+        MemoryOutsideRegions { mapped_bytes, resident_bytes: bytes * resident_percent / 100 }
     }
 
     fn chosen(
@@ -185,14 +177,8 @@ mod tests {
         faults_per_s: f64,
     ) -> Option<PageOrderSet> {
         let regions: Vec<_> = regions.iter().map(|r| (*r, 0.0)).collect();
-        let evidence = FaultSizeInputs {
-            regions: &regions,
-            outside,
-            faults_per_s,
-        };
-        evidence
-            .choose_fault_size(&machine(), MINUTE)
-            .map(|chosen| chosen.orders)
+        let evidence = FaultSizeInputs { regions: &regions, outside, faults_per_s };
+        evidence.choose_fault_size(&machine(), MINUTE).map(|chosen| chosen.orders)
     }
 
     #[test]
@@ -217,10 +203,7 @@ mod tests {
         // The same in runs of 16 pages: 64 KiB or less.
         let runs = sample_in_runs(160, 10);
         let orders = chosen(&outside, &[runs; 50], 50_000.0).unwrap_or_default();
-        assert!(
-            !orders.is_empty() && orders.largest() <= Some(K64),
-            "{orders}"
-        );
+        assert!(!orders.is_empty() && orders.largest() <= Some(K64), "{orders}");
     }
 
     #[test]
@@ -228,14 +211,8 @@ mod tests {
         let outside = blocks_of_128_kib(100);
         // Nothing is touched for the first time.
         assert_eq!(chosen(&outside, &[], 0.0), None);
-        let given = RegionSample {
-            order: K64,
-            ..sample(0, 512)
-        };
-        assert_eq!(
-            chosen(&MemoryOutsideRegions::default(), &[given], 1000.0),
-            None
-        );
+        let given = RegionSample { order: K64, ..sample(0, 512) };
+        assert_eq!(chosen(&MemoryOutsideRegions::default(), &[given], 1000.0), None);
     }
 
     #[test]
@@ -248,10 +225,7 @@ mod tests {
             faults_per_s: 100.0,
         };
         let intel = evidence.choose_fault_size(&machine(), MINUTE);
-        let arm = MachinePageProperties {
-            tlb: PageOrderSet::HUGE.with(K64),
-            ..machine()
-        };
+        let arm = MachinePageProperties { tlb: PageOrderSet::HUGE.with(K64), ..machine() };
         let arm = evidence.choose_fault_size(&arm, MINUTE);
         let largest = |chosen: Option<FaultSizes>| chosen.and_then(|c| c.orders.largest());
         assert!(intel.is_some() && largest(intel) < Some(K64));

@@ -135,12 +135,7 @@ impl AccessMapPolicy {
     }
 
     fn new(ranked_by: RankingCriterion, average: CoverageAveraging) -> Self {
-        Self {
-            ranked_by,
-            average,
-            members: ProcessStates::default(),
-            turns: 0,
-        }
+        Self { ranked_by, average, members: ProcessStates::default(), turns: 0 }
     }
 }
 
@@ -165,12 +160,7 @@ impl Policy for AccessMapPolicy {
             let (mut map, last_turn) =
                 before.map_or_else(|| (AccessMap::new(average), 0), |m| (m.map, m.last_turn));
             map.observe(&sample.regions);
-            AccessMapProcess {
-                map,
-                overhead: sample.overhead,
-                terms: sample.terms,
-                last_turn,
-            }
+            AccessMapProcess { map, overhead: sample.overhead, terms: sample.terms, last_turn }
         });
     }
 
@@ -192,9 +182,7 @@ impl Policy for AccessMapPolicy {
         self.turns += 1;
         member.last_turn = self.turns;
         let reason = by.promotion_reason(member.overhead, &candidate)?;
-        let WaitingMapRegion {
-            region, present, ..
-        } = candidate;
+        let WaitingMapRegion { region, present, .. } = candidate;
         Some(Promotion::to_huge_page(process, region, present, reason))
     }
 
@@ -222,9 +210,7 @@ impl ExplainPolicy for AccessMapPolicy {
         let member = self.members.get(process)?;
         let candidate = member.map.find_waiting_region(region)?;
         Some(WaitingRegion {
-            reason: self
-                .ranked_by
-                .promotion_reason(member.overhead, &candidate)?,
+            reason: self.ranked_by.promotion_reason(member.overhead, &candidate)?,
             ahead: member.map.count_regions_ahead_of(&candidate),
             passed_over: None,
         })

@@ -38,14 +38,7 @@ struct SavingReason {
 
 impl fmt::Display for SavingReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            overhead,
-            order,
-            walks_per_s,
-            saved_us_per_s,
-            cost_us,
-            pays_after_s,
-        } = self;
+        let Self { overhead, order, walks_per_s, saved_us_per_s, cost_us, pays_after_s } = self;
         write!(
             f,
             "overhead {overhead}, {walks_per_s} page walks/s here: {order} saves {saved_us_per_s:.0} us/s, costs {cost_us:.0} us, pays after {pays_after_s:.1} s"
@@ -154,9 +147,8 @@ impl Policy for Hawkeye {
             average: self.average,
             costs: &self.costs,
         };
-        self.members.observe(observation, |sample, before| {
-            seen.process_state_after_sample(sample, before)
-        });
+        self.members
+            .observe(observation, |sample, before| seen.process_state_after_sample(sample, before));
     }
 
     fn next_promotion(&mut self, _now: Duration, supply: HugePageSupply) -> Option<Promotion> {
@@ -204,9 +196,7 @@ impl Policy for Hawkeye {
         cost: Option<PromotionCost>,
     ) {
         let mut member = self.members.get_mut(process);
-        let proposed = member
-            .as_mut()
-            .and_then(|member| member.proposed.remove(&region));
+        let proposed = member.as_mut().and_then(|member| member.proposed.remove(&region));
         if let Some(PromotionCost { took, supply }) = cost {
             let order = proposed.map_or(PageOrder::HUGE, |candidate| candidate.order);
             self.costs.supply = supply;

@@ -37,10 +37,7 @@ impl IngensSettings {
         let fits = (0.0..=1.0).contains(&fmfi_switch);
         let allowed = "at least 0 and at most 1";
         SettingError::error_unless_valid(fits, "fragmentation index", fmfi_switch, allowed)?;
-        Ok(Self {
-            utilisation_percent,
-            fmfi_switch,
-        })
+        Ok(Self { utilisation_percent, fmfi_switch })
     }
 
     /// How many base pages of a region must be present (1-512).
@@ -109,8 +106,7 @@ impl IngensProcess {
         let waiting = sample.regions.iter().filter(may_be_promoted);
         self.waiting = waiting.map(|now| regions[&now.region]).collect();
         let scanned = self.scanned;
-        self.waiting
-            .sort_by_key(|seen| Reverse(seen.waiting_order_key(scanned)));
+        self.waiting.sort_by_key(|seen| Reverse(seen.waiting_order_key(scanned)));
         self.waiting.dedup_by_key(|seen| seen.region);
         self.regions = regions;
     }
@@ -120,9 +116,7 @@ impl IngensProcess {
     fn region_history(&self, now: &RegionSample, round: u64, min_present: u16) -> RegionHistory {
         let before = self.regions.get(&now.region);
         let faulted = before.is_none_or(|before| now.present > before.present);
-        let queued = before
-            .and_then(|before| before.queued)
-            .or(faulted.then_some(round));
+        let queued = before.and_then(|before| before.queued).or(faulted.then_some(round));
         RegionHistory {
             region: now.region,
             present: now.present,
@@ -213,12 +207,7 @@ impl Ingens {
 
     /// A policy that knows no process yet.
     pub fn new(settings: IngensSettings) -> Self {
-        Self {
-            settings,
-            members: ProcessStates::default(),
-            fmfi: None,
-            round: 0,
-        }
+        Self { settings, members: ProcessStates::default(), fmfi: None, round: 0 }
     }
 }
 
@@ -235,10 +224,7 @@ impl Policy for Ingens {
     fn observe(&mut self, observation: &Observation) {
         self.round += 1;
         self.fmfi = observation.fmfi;
-        let (round, min_present) = (
-            self.round,
-            self.settings.min_present_pages(observation.fmfi),
-        );
+        let (round, min_present) = (self.round, self.settings.min_present_pages(observation.fmfi));
         self.members.observe(observation, |sample, before| {
             let mut member = before.unwrap_or_default();
             member.observe(sample, round, min_present);
@@ -259,17 +245,9 @@ impl Policy for Ingens {
         if next.queued.is_none() {
             member.scanned = Some(next.region);
         }
-        let reason = Reason::new(UtilisationReason {
-            present: next.present,
-            fmfi: self.fmfi,
-            importance,
-        });
-        Some(Promotion::to_huge_page(
-            process,
-            next.region,
-            next.present,
-            reason,
-        ))
+        let reason =
+            Reason::new(UtilisationReason { present: next.present, fmfi: self.fmfi, importance });
+        Some(Promotion::to_huge_page(process, next.region, next.present, reason))
     }
 
     fn on_promotion_result(

@@ -24,10 +24,7 @@ pub struct LinuxSettings {
 
 impl Default for LinuxSettings {
     fn default() -> Self {
-        Self {
-            max_ptes_none: 511,
-            pace: PromotionPace::default(),
-        }
+        Self { max_ptes_none: 511, pace: PromotionPace::default() }
     }
 }
 
@@ -66,22 +63,14 @@ impl Default for PromotionPace {
 /// any number of proposals can be under way.
 #[derive(Debug)]
 enum PromotionPacer {
-    Batches {
-        size: u32,
-        every: Duration,
-        began: Option<Duration>,
-        spent: u32,
-    },
+    Batches { size: u32, every: Duration, began: Option<Duration>, spent: u32 },
     PerSecond(TokenBucket),
 }
 
 impl PromotionPacer {
     fn new(pace: PromotionPace) -> Self {
         match pace {
-            PromotionPace::Khugepaged {
-                pages_to_scan,
-                scan_sleep,
-            } => Self::Batches {
+            PromotionPace::Khugepaged { pages_to_scan, scan_sleep } => Self::Batches {
                 size: (pages_to_scan / u32::from(PAGES_PER_REGION)).max(1),
                 every: scan_sleep,
                 began: None,
@@ -95,12 +84,7 @@ impl PromotionPacer {
 
     fn take_promotion_token(&mut self, now: Duration) -> bool {
         match self {
-            Self::Batches {
-                size,
-                every,
-                began,
-                spent,
-            } => {
+            Self::Batches { size, every, began, spent } => {
                 if began.is_none_or(|began| now >= began.saturating_add(*every)) {
                     *began = Some(now);
                     *spent = 0;
@@ -173,9 +157,7 @@ impl LinuxPolicy {
     /// Starts at the first process and the lowest address.
     pub fn new(settings: LinuxSettings) -> Self {
         Self {
-            min_present: PAGES_PER_REGION
-                .saturating_sub(settings.max_ptes_none)
-                .max(1),
+            min_present: PAGES_PER_REGION.saturating_sub(settings.max_ptes_none).max(1),
             pacer: PromotionPacer::new(settings.pace),
             order: Vec::new(),
             cursor: None,
@@ -196,11 +178,7 @@ impl LinuxPolicy {
         let newcomers = processes.iter().filter(|p| !self.order.contains(p));
         let mut left = after.filter(|p| processes.contains(p)).chain(newcomers);
         let process = *left.next()?;
-        let address = if process == cursor.process {
-            cursor.address
-        } else {
-            0
-        };
+        let address = if process == cursor.process { cursor.address } else { 0 };
         Some(ScanCursor { process, address })
     }
 }
@@ -248,11 +226,7 @@ impl Policy for LinuxPolicy {
         if self.queue.is_empty() || !self.pacer.take_promotion_token(now) {
             return None;
         }
-        let QueuedRegion {
-            process,
-            region,
-            present,
-        } = self.queue.pop_front()?;
+        let QueuedRegion { process, region, present } = self.queue.pop_front()?;
         let address = region.end();
         self.cursor = Some(ScanCursor { process, address });
         self.proposed.insert((process, region));

@@ -15,14 +15,10 @@ pub struct NoPromotion {
 
 impl NoPromotion {
     /// Needs no samples either.
-    pub const BLIND: Self = Self {
-        needs: SampleKinds::NOTHING,
-    };
+    pub const BLIND: Self = Self { needs: SampleKinds::NOTHING };
 
     /// Needs coverage and overhead: for measuring without changing anything (`hawkeye record`).
-    pub const WATCHING: Self = Self {
-        needs: SampleKinds::COVERAGE.union(SampleKinds::OVERHEAD),
-    };
+    pub const WATCHING: Self = Self { needs: SampleKinds::COVERAGE.union(SampleKinds::OVERHEAD) };
 }
 
 impl Policy for NoPromotion {

@@ -77,11 +77,7 @@ impl FaultStream {
     /// A stream on request, down from the end of a mapping. Most programs come from the other side,
     /// so both work at once. `last` is the mapping's last whole region.
     pub fn from_mapping_end(now: Duration, last: RegionAddr) -> Self {
-        let advance = StreamAdvance {
-            region: last,
-            step: -1,
-            dense: true,
-        };
+        let advance = StreamAdvance { region: last, step: -1, dense: true };
         Self {
             next: 0,
             filled_from: 0,
@@ -172,11 +168,7 @@ impl FaultStream {
         if !outrun {
             self.double_window_if_proven();
         }
-        let left = if self.proven && outrun {
-            LEFT_TO_PROGRAM
-        } else {
-            0
-        };
+        let left = if self.proven && outrun { LEFT_TO_PROGRAM } else { 0 };
         let restart = self.head + 1 + left;
         // Where fills are under way beyond that, the program reaches those next.
         if restart >= self.next {

@@ -109,11 +109,7 @@ impl PrefaultPredictor {
     fn forget_streams_where(&mut self, ended: impl Fn(ProcessId, &FaultStream) -> bool) {
         self.streams.retain(|(process, _), stream| {
             let ended = ended(*process, stream);
-            self.unused += if ended {
-                stream.count_unreached_regions()
-            } else {
-                0
-            };
+            self.unused += if ended { stream.count_unreached_regions() } else { 0 };
             !ended
         });
     }
@@ -126,9 +122,7 @@ impl PrefaultPredictor {
             return;
         }
         if self.streams_of_process(process).count() >= STREAMS_PER_PROCESS {
-            let quietest = self
-                .streams_of_process(process)
-                .min_by_key(|(_, s)| s.heard_at);
+            let quietest = self.streams_of_process(process).min_by_key(|(_, s)| s.heard_at);
             if let Some(quietest) = quietest.map(|(key, _)| *key) {
                 let removed = self.streams.remove(&quietest);
                 self.unused += removed.map_or(0, |stream| stream.count_unreached_regions());
@@ -173,10 +167,7 @@ impl PrefaultPredictor {
         })?;
         let stream = self.stream_of_task_mut(task)?;
         stream.on_prefault_handed_out();
-        let fill = PrefaultUnderWay {
-            unproven: !stream.proven,
-            forgotten: false,
-        };
+        let fill = PrefaultUnderWay { unproven: !stream.proven, forgotten: false };
         self.under_way.insert((task.process, task.region), fill);
         Some(task)
     }
@@ -185,9 +176,7 @@ impl PrefaultPredictor {
         let noted = self.unproven.get(&process);
         let noted = noted.filter(|u| now < u.since + UNPROVEN_AGE);
         let noted = noted.map_or(0, |u| u.regions as usize);
-        let under_way = self
-            .prefaults_under_way_of_process(process)
-            .filter(|fill| fill.unproven);
+        let under_way = self.prefaults_under_way_of_process(process).filter(|fill| fill.unproven);
         noted + under_way.count() >= MOST_UNPROVEN
     }
 
@@ -201,10 +190,7 @@ impl PrefaultPredictor {
     }
 
     fn record_unproven_prefault(&mut self, now: Duration, process: ProcessId) {
-        let first = UnprovenPrefaults {
-            regions: 0,
-            since: now,
-        };
+        let first = UnprovenPrefaults { regions: 0, since: now };
         let unproven = self.unproven.entry(process).or_insert(first);
         if now >= unproven.since + UNPROVEN_AGE {
             *unproven = first;
@@ -226,9 +212,7 @@ impl PrefaultPredictor {
         // A region filled for a program that is gone counts for no process.
         if let Some(fill) = fill.filter(|fill| what == PrefaultResult::Done && !fill.forgotten) {
             self.count_down_warm_start(task.process);
-            let proven = self
-                .stream_of_task(task)
-                .is_some_and(|stream| stream.proven);
+            let proven = self.stream_of_task(task).is_some_and(|stream| stream.proven);
             if fill.unproven && !proven {
                 self.record_unproven_prefault(now, task.process);
             }
@@ -310,8 +294,7 @@ impl PrefaultPredictor {
     /// Ends the request to fill memory of a process, and the streams that stand for its mappings.
     pub fn cancel_warm_start(&mut self, process: ProcessId) {
         self.warm.remove(&process);
-        self.streams
-            .retain(|(owner, _), stream| *owner != process || !stream.asked_for);
+        self.streams.retain(|(owner, _), stream| *owner != process || !stream.asked_for);
     }
 
     /// A filled region is no huge page any more, or cannot be checked. Its stream is followed no
@@ -361,11 +344,7 @@ impl PrefaultPredictor {
 }
 
 fn task_for(&(process, stream): &StreamKey, region: RegionAddr) -> PrefaultTask {
-    PrefaultTask {
-        process,
-        region,
-        stream,
-    }
+    PrefaultTask { process, region, stream }
 }
 
 #[cfg(test)]

@@ -48,10 +48,7 @@ mod tests {
 
     #[test]
     fn zero_and_too_many_threads_are_refused() {
-        assert_eq!(
-            PrefaultThreadCount::new(64).map(PrefaultThreadCount::get),
-            Ok(64)
-        );
+        assert_eq!(PrefaultThreadCount::new(64).map(PrefaultThreadCount::get), Ok(64));
         for bad in [0, 65, 256 + 1] {
             let error = PrefaultThreadCount::new(bad).map_err(|error| error.to_string());
             let sentence = format!("prefault threads must be 1 to 64, not {bad}");

@@ -91,10 +91,7 @@ mod tests {
         let error = jackknife_standard_error(&all.iter().map(without).collect::<Vec<_>>());
         let wider = 1.860 / NINETY_PERCENT;
         let expected = (7.5f64 / 9.0).sqrt() * wider;
-        assert!(
-            error.is_some_and(|error| (error - expected).abs() < 0.01),
-            "{error:?}"
-        );
+        assert!(error.is_some_and(|error| (error - expected).abs() < 0.01), "{error:?}");
         assert_eq!(jackknife_standard_error(&[1.0]), None);
         assert_eq!(jackknife_standard_error(&[]), None);
     }
@@ -111,17 +108,10 @@ mod tests {
     fn an_added_error_is_symmetric_and_a_factor_s_in_the_logarithm() {
         let interval = |added_error, factor_error| {
             let percent = 10.0;
-            ninety_percent_interval(CpuShareEstimate {
-                percent,
-                added_error,
-                factor_error,
-            })
+            ninety_percent_interval(CpuShareEstimate { percent, added_error, factor_error })
         };
         let close = |found: (f64, f64), low: f64, high: f64| {
-            assert!(
-                (found.0 - low).abs() < 0.01 && (found.1 - high).abs() < 0.01,
-                "{found:?}"
-            );
+            assert!((found.0 - low).abs() < 0.01 && (found.1 - high).abs() < 0.01, "{found:?}");
         };
         close(interval(2.0, 0.0), 6.71, 13.29);
         close(interval(0.0, 2.0), 7.20, 13.90);

@@ -144,10 +144,7 @@ mod tests {
     fn counts(rates: impl Iterator<Item = f64>, over_s: f64) -> Vec<TouchCount> {
         let mut chance = Chance::default();
         rates
-            .map(|rate| TouchCount {
-                touches: chance.poisson(rate * over_s) as f64,
-                over_s,
-            })
+            .map(|rate| TouchCount { touches: chance.poisson(rate * over_s) as f64, over_s })
             .collect()
     }
 
@@ -184,10 +181,7 @@ mod tests {
 
     #[test]
     fn an_untouched_region_has_an_expected_rate_near_zero() {
-        let count = |touches| TouchCount {
-            touches,
-            over_s: 0.015,
-        };
+        let count = |touches| TouchCount { touches, over_s: 0.015 };
         let hot = std::iter::repeat_n(count(12.0), 100);
         // Where reads divide the time, counts have fractions.
         let idle = std::iter::repeat_n(count(0.0), 3000).chain(std::iter::once(count(0.01)));
@@ -203,10 +197,7 @@ mod tests {
 
     #[test]
     fn many_touches_outweigh_the_prior() {
-        let of = |touches| TouchCount {
-            touches,
-            over_s: 0.01,
-        };
+        let of = |touches| TouchCount { touches, over_s: 0.01 };
         let expected = expected_touch_rates(&[of(0.0), of(0.0), of(400.0)]);
         assert_eq!(expected, [0.0, 0.0, 40_000.0]);
         assert!(expected_touch_rates(&[]).is_empty());

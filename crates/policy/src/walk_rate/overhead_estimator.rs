@@ -352,12 +352,7 @@ impl OverheadEstimator {
                 source: TranslationOverheadSource::WalkRate,
             }
         });
-        OverheadEstimate {
-            overhead,
-            huge_percent: huge.percent,
-            cpu_cores,
-            walks,
-        }
+        OverheadEstimate { overhead, huge_percent: huge.percent, cpu_cores, walks }
     }
 
     fn cpu_cores_without_probing(&self, pool: &ProbeReadTotals) -> f64 {
@@ -373,9 +368,7 @@ impl OverheadEstimator {
         let mut sums = ReadsOfRounds::default();
         for (n, round) in self.rate_rounds.iter().enumerate() {
             if Some(n) != left_out {
-                sums.iter_mut()
-                    .zip(round)
-                    .for_each(|(sum, read)| sum.add(read));
+                sums.iter_mut().zip(round).for_each(|(sum, read)| sum.add(read));
             }
         }
         sums
@@ -405,10 +398,7 @@ impl OverheadEstimator {
     }
 
     fn share_beyond_tlb(&self, reads: &ReadsOfRounds, costs: &WalkCosts) -> f64 {
-        share_not_held_by_tlb(
-            f64::from(costs.tlb_pages),
-            self.estimate_pages_in_use(reads),
-        )
+        share_not_held_by_tlb(f64::from(costs.tlb_pages), self.estimate_pages_in_use(reads))
     }
 
     fn base_page_walk_rates(
@@ -420,11 +410,7 @@ impl OverheadEstimator {
         let beyond_tlb = self.share_beyond_tlb(reads, costs);
         let [streamed_per_s, strided_per_s, scattered_per_s] =
             from.map(|from| self.walk_rate_of_kind(from, reads, beyond_tlb));
-        WalkRates {
-            streamed_per_s,
-            strided_per_s,
-            scattered_per_s,
-        }
+        WalkRates { streamed_per_s, strided_per_s, scattered_per_s }
     }
 
     /// The shares that base pages cost. Where pages are touched faster than reads can follow, the
@@ -437,9 +423,7 @@ impl OverheadEstimator {
         costs: &WalkCosts,
     ) -> [CpuShareEstimate; 3] {
         let beyond_tlb = self.share_beyond_tlb(reads, costs);
-        let mut shares = self
-            .base_page_walk_rates(reads, from, costs)
-            .cpu_shares(at, costs);
+        let mut shares = self.base_page_walk_rates(reads, from, costs).cpu_shares(at, costs);
         let tight = [&costs.streamed, &costs.strided];
         for ((share, from), tight) in shares.iter_mut().zip(from).zip(tight) {
             if from.is_all_touched_at_first_read(reads) {
@@ -478,9 +462,7 @@ impl OverheadEstimator {
         let of_huge = self.huge_page_cpu_share(&reads, costs).percent
             / (last_read(&reads).huge_touched.max(1) as f64).sqrt();
         let poisson = of_touches.fold(of_huge, f64::hypot);
-        jackknife_standard_error(&without_one)
-            .unwrap_or(0.0)
-            .max(poisson)
+        jackknife_standard_error(&without_one).unwrap_or(0.0).max(poisson)
     }
 
     /// What touches may cost that no read has shown, in per cent: with 95 % confidence, the rate
@@ -522,11 +504,7 @@ impl OverheadEstimator {
         });
         // Only where the TLB could explain most of the marks, because this figure is the noisier
         // one.
-        if beyond_tlb < 0.5 {
-            all.max(between)
-        } else {
-            all
-        }
+        if beyond_tlb < 0.5 { all.max(between) } else { all }
     }
 
     /// How long a translation stays in an LRU TLB of `held` entries, in seconds of CPU time. It is
@@ -573,10 +551,7 @@ impl OverheadEstimator {
     ) -> Vec<RegionWalksPerSecond> {
         let weight =
             |cost: WalkCostAtDistance| ratio_or_zero(cost.walk_ns, at.dependent_ns).min(1.0);
-        let [strided, streamed] = [
-            rates.strided_walk_cost(costs),
-            rates.streamed_walk_cost(costs),
-        ];
+        let [strided, streamed] = [rates.strided_walk_cost(costs), rates.streamed_walk_cost(costs)];
         let cost = |shape: &TouchedPagesByPattern| {
             f64::from(shape.scattered)
                 + f64::from(shape.strided) * weight(strided)
@@ -590,21 +565,15 @@ impl OverheadEstimator {
         let touched = |shape: &TouchedPagesByPattern| f64::from(shape.count_touched_pages());
         let per_touch = |shape: &TouchedPagesByPattern| ratio_or_zero(cost(shape), touched(shape));
         // Regions in which nothing was touched resemble each other, so each counts once.
-        let others = || {
-            seen.iter()
-                .filter(|(_, _, shape)| shape.count_touched_pages() > 0)
-        };
+        let others = || seen.iter().filter(|(_, _, shape)| shape.count_touched_pages() > 0);
         let all: f64 = others().map(|(_, _, shape)| per_touch(shape)).sum();
         let of_others = ratio_or_zero(all, others().count() as f64);
         let counts: Vec<TouchCount> = seen.iter().map(|(_, count, _)| *count).collect();
         let expected = seen.iter().zip(expected_touch_rates(&counts));
         let mut walks: Vec<_> = expected
             .map(|((region, count, shape), rate)| {
-                let cost = if shape.count_touched_pages() > 0 {
-                    per_touch(shape)
-                } else {
-                    of_others
-                };
+                let cost =
+                    if shape.count_touched_pages() > 0 { per_touch(shape) } else { of_others };
                 RegionWalksPerSecond {
                     region: *region,
                     expected_per_s: u32_from_f64(rate * cost),
@@ -636,10 +605,7 @@ fn count_newly_touched_pages(
     let tells =
         |to: &&RegionProbeRead| new(to) >= ENOUGH || to.shape.count_touched_pages() >= NEARLY_ALL;
     let to = later.iter().find(tells).unwrap_or(last);
-    let count = TouchCount {
-        touches: new(to).max(0.0),
-        over_s: to.cpu_s - from_s,
-    };
+    let count = TouchCount { touches: new(to).max(0.0), over_s: to.cpu_s - from_s };
     Some((count, to.shape))
 }
 

@@ -32,19 +32,9 @@ impl RegionProbeSettings {
     /// ranking, after 12 rounds of 8 for the rate.
     pub fn for_first_touch_cost(cost: Duration) -> Self {
         if cost >= INTERCEPTED {
-            Self {
-                rate_rounds: 12,
-                rate_regions: 8,
-                ranking_rounds: 20,
-                ranking_regions: 64,
-            }
+            Self { rate_rounds: 12, rate_regions: 8, ranking_rounds: 20, ranking_regions: 64 }
         } else {
-            Self {
-                rate_rounds: 10,
-                rate_regions: 64,
-                ranking_rounds: 10,
-                ranking_regions: 64,
-            }
+            Self { rate_rounds: 10, rate_regions: 64, ranking_rounds: 10, ranking_regions: 64 }
         }
     }
 
@@ -110,13 +100,7 @@ impl RegionProbePlan {
         let for_rate = settings.rate_rounds as usize * settings.rate_regions;
         let compared = regions.len().saturating_sub(for_rate);
         regions[..compared].sort_by_key(|region| Reverse(seen(*region)));
-        Self {
-            regions,
-            settings,
-            rounds: 0,
-            again: VecDeque::new(),
-            through: false,
-        }
+        Self { regions, settings, rounds: 0, again: VecDeque::new(), through: false }
     }
 
     /// The process paused in this round. The round is repeated at the end, if there is time. It is
@@ -135,11 +119,8 @@ impl RegionProbePlan {
             return self.again.pop_front();
         }
         let for_rate = self.rounds < self.settings.rate_rounds;
-        let most = if for_rate {
-            self.settings.rate_regions
-        } else {
-            self.settings.ranking_regions
-        };
+        let most =
+            if for_rate { self.settings.rate_regions } else { self.settings.ranking_regions };
         self.rounds += 1;
         let rest = self.regions.len().saturating_sub(most.max(1));
         let mut regions = self.regions.split_off(rest);
@@ -226,11 +207,7 @@ mod tests {
     fn a_round_ends_when_a_tenth_is_touched_or_time_is_up() {
         assert!(!RegionProbePlan::round_has_enough_touches(0, 100, 16));
         assert!(RegionProbePlan::round_has_enough_touches(0, 820, 16));
-        assert!(RegionProbePlan::round_has_enough_touches(
-            READS_AFTER.len() - 1,
-            0,
-            16
-        ));
+        assert!(RegionProbePlan::round_has_enough_touches(READS_AFTER.len() - 1, 0, 16));
     }
 
     proptest! {

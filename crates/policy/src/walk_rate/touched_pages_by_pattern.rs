@@ -69,10 +69,7 @@ impl TouchedPagesByPattern {
         let touched = touched.count();
         let by_chance = CHANCE_SHARE * expected_random_runs(touched);
         if !strided && runs.len() >= STRIDE_RUNS && runs.len() as f64 > by_chance {
-            return Self {
-                scattered: touched,
-                ..Self::default()
-            };
+            return Self { scattered: touched, ..Self::default() };
         }
         Self {
             streamed: touched - short,

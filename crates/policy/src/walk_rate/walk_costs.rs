@@ -113,11 +113,8 @@ impl WalkCosts {
             alone_ns: dependent_ns * 1.5,
         };
         let costs = |all: &[(f64, f64, f64)]| {
-            let cost = |&(apart_ns, walk_ns, error_ns)| WalkCostAtDistance {
-                apart_ns,
-                walk_ns,
-                error_ns,
-            };
+            let cost =
+                |&(apart_ns, walk_ns, error_ns)| WalkCostAtDistance { apart_ns, walk_ns, error_ns };
             all.iter().map(cost).collect()
         };
         Self {
@@ -139,11 +136,7 @@ impl WalkCosts {
         let ordered = [&self.streamed, &self.strided];
         let loops = || ordered.into_iter().chain([&self.by_distance]).flatten();
         let mut ns: Vec<f64> = vec![self.data_independent_ns, self.data_dependent_ns];
-        ns.extend(
-            footprints
-                .iter()
-                .flat_map(|c| [c.independent_ns, c.dependent_ns, c.alone_ns]),
-        );
+        ns.extend(footprints.iter().flat_map(|c| [c.independent_ns, c.dependent_ns, c.alone_ns]));
         ns.extend(loops().flat_map(|c| [c.apart_ns, c.walk_ns]));
         // Over 0 and at most one millisecond.
         ns.into_iter().all(|ns| ns > 0.0 && ns <= 1e6)
@@ -165,16 +158,10 @@ impl WalkCosts {
         let largest = self.at_footprint(u64::MAX);
         let costs = self.by_distance.iter().map(|c| c.walk_ns);
         // Cost of walks that overlap in full.
-        let least_ns = costs
-            .fold(f64::INFINITY, f64::min)
-            .max(largest.independent_ns);
+        let least_ns = costs.fold(f64::INFINITY, f64::min).max(largest.independent_ns);
         let span_ns = largest.dependent_ns - least_ns;
         let share = |cost: &WalkCostAtDistance| {
-            if span_ns > 0.0 {
-                ((cost.walk_ns - least_ns) / span_ns).clamp(0.0, 1.0)
-            } else {
-                1.0
-            }
+            if span_ns > 0.0 { ((cost.walk_ns - least_ns) / span_ns).clamp(0.0, 1.0) } else { 1.0 }
         };
         match self.by_distance.first() {
             Some(first) if first.apart_ns < apart_ns => {
@@ -257,10 +244,7 @@ pub(super) struct WalkRates {
 
 impl WalkRates {
     pub(super) fn only_scattered(scattered_per_s: f64) -> Self {
-        Self {
-            scattered_per_s,
-            ..Self::default()
-        }
+        Self { scattered_per_s, ..Self::default() }
     }
 
     /// The shares of the process's time that the walks of each kind take. Their errors contain
@@ -412,12 +396,7 @@ mod tests {
             // At the distances that were measured.
             (8.0, 10.0, [10.0, 20.0], [1.25, 2.0]),
             // The middle between two of them; a tight stream of 0.8 ns may be twice as slow.
-            (
-                24.0,
-                55.0,
-                [1.55 / 0.24, 4.0 / 0.55],
-                [error(0.2, 0.2) / 0.24, 0.6 / 0.55],
-            ),
+            (24.0, 55.0, [1.55 / 0.24, 4.0 / 0.55], [error(0.2, 0.2) / 0.24, 0.6 / 0.55]),
             // Closer together than any: several threads, or a faster loop.
             (4.0, 5.0, [10.0, 20.0], [1.25, 2.0]),
             // Farther apart than any: the loops of 2.5 and 6 ns may be twice as slow.
@@ -444,11 +423,7 @@ mod tests {
 
     #[test]
     fn a_loop_with_slower_reads_hides_no_more_than_a_tight_one() {
-        let cost = |apart_ns, walk_ns| WalkCostAtDistance {
-            apart_ns,
-            walk_ns,
-            error_ns: 0.0,
-        };
+        let cost = |apart_ns, walk_ns| WalkCostAtDistance { apart_ns, walk_ns, error_ns: 0.0 };
         let found = ordered_walk_cost(&[cost(10.0, 6.0), cost(30.0, 2.0), cost(90.0, 4.0)], 60.0);
         // Between 3 ns, as with work between the reads, and twice the 6 ns of the tightest loop.
         assert!((found.walk_ns - 9.75).abs() < 1e-9, "{found:?}");
@@ -461,11 +436,7 @@ mod tests {
         let costs = machine();
         let at = |apart_ns: f64, walk_ns: f64| {
             let error_ns = 0.0;
-            let cost = WalkCostAtDistance {
-                apart_ns,
-                walk_ns,
-                error_ns,
-            };
+            let cost = WalkCostAtDistance { apart_ns, walk_ns, error_ns };
             (4 << 30, cost)
         };
         // The model's own figures, and one that is lost in noise.

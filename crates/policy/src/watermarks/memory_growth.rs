@@ -35,11 +35,7 @@ impl MemoryGrowth {
             return;
         }
         let newest = (used - before) / seconds;
-        let constant_s = if newest > self.bytes_per_s {
-            RISE_S
-        } else {
-            FALL_S
-        };
+        let constant_s = if newest > self.bytes_per_s { RISE_S } else { FALL_S };
         let weight = 1.0 - (-seconds / constant_s).exp();
         self.bytes_per_s += weight * (newest - self.bytes_per_s);
         self.total_bytes += (used - before).max(0.0);
@@ -54,11 +50,7 @@ impl MemoryGrowth {
 
     /// Growth in bytes per second; 0 where use stands still or shrinks.
     pub(super) fn bytes_per_s(&self) -> f64 {
-        if self.bytes_per_s > STILL {
-            self.bytes_per_s
-        } else {
-            0.0
-        }
+        if self.bytes_per_s > STILL { self.bytes_per_s } else { 0.0 }
     }
 
     pub(super) fn total_growth_bytes(&self) -> f64 {
@@ -80,9 +72,7 @@ const NEWEST: f64 = 0.05;
 
 impl Default for RecoverySpeed {
     fn default() -> Self {
-        Self {
-            bytes_per_s: DEFAULT_SPEED,
-        }
+        Self { bytes_per_s: DEFAULT_SPEED }
     }
 }
 
@@ -243,10 +233,7 @@ mod tests {
     }
 
     fn usage(used_mib: u64, total_mib: u64) -> MemoryUse {
-        MemoryUse {
-            used_bytes: used_mib << 20,
-            total_bytes: total_mib << 20,
-        }
+        MemoryUse { used_bytes: used_mib << 20, total_bytes: total_mib << 20 }
     }
 
     #[test]

@@ -92,9 +92,7 @@ impl MemoryScopeState {
     fn promotion_block(&self, pressure_limit_percent: f64) -> Option<PromotionBlockReason> {
         let scope = self.scope.clone();
         if !self.recovering {
-            let pressure_percent = self
-                .pressure_percent
-                .filter(|p| *p > pressure_limit_percent)?;
+            let pressure_percent = self.pressure_percent.filter(|p| *p > pressure_limit_percent)?;
             return Some(PromotionBlockReason::Pressure {
                 scope,
                 pressure_percent,
@@ -104,11 +102,7 @@ impl MemoryScopeState {
         let (used_percent, start_percent) = (self.usage.used_percent(), self.start_percent);
         let high_percent = self.marks.high_percent();
         Some(if used_percent > high_percent {
-            PromotionBlockReason::AboveHigh {
-                scope,
-                used_percent,
-                high_percent,
-            }
+            PromotionBlockReason::AboveHigh { scope, used_percent, high_percent }
         } else if used_percent > start_percent {
             PromotionBlockReason::FillingUp {
                 scope,
@@ -127,10 +121,8 @@ impl MemoryScopeState {
 
     /// Why `bytes` more would be too much, if so.
     fn promotion_block_after_adding(&self, bytes: u64) -> Option<PromotionBlockReason> {
-        let with = MemoryUse {
-            used_bytes: self.usage.used_bytes.saturating_add(bytes),
-            ..self.usage
-        };
+        let with =
+            MemoryUse { used_bytes: self.usage.used_bytes.saturating_add(bytes), ..self.usage };
         (with.used_percent() > self.start_percent).then(|| PromotionBlockReason::WouldCross {
             scope: self.scope.clone(),
             used_percent: self.usage.used_percent(),
@@ -322,9 +314,7 @@ impl MemoryGuard {
 
     /// The huge pages of all processes were just listed.
     pub fn record_huge_pages_listed(&mut self, now: Duration) {
-        self.watched
-            .iter_mut()
-            .for_each(|w| w.mark_huge_pages_listed(now));
+        self.watched.iter_mut().for_each(|w| w.mark_huge_pages_listed(now));
     }
 
     /// Why nothing at all is promoted now, if so.
@@ -342,9 +332,7 @@ impl MemoryGuard {
             let by_recovery = a.recovering.cmp(&b.recovering);
             by_recovery.then(a.usage.used_percent().total_cmp(&b.usage.used_percent()))
         });
-        let mut groups = fullest
-            .into_iter()
-            .chain(self.group_states_of_process(process));
+        let mut groups = fullest.into_iter().chain(self.group_states_of_process(process));
         let mut scopes = self.scope_states_of_process(process);
         self.all_promotion_blocked_by()
             .or_else(|| groups.find_map(|w| w.promotion_block(self.pressure_limit_percent)))
@@ -370,9 +358,7 @@ impl MemoryGuard {
     /// Whether the machine or a group would be out of memory within seconds at its present growth.
     /// Recovery then comes before all else.
     pub fn will_be_full_within_seconds(&self) -> bool {
-        self.watched
-            .iter()
-            .any(MemoryScopeState::will_be_full_within_seconds)
+        self.watched.iter().any(MemoryScopeState::will_be_full_within_seconds)
     }
 
     /// The machine and groups to read by `now`, between assessments.
@@ -393,9 +379,7 @@ impl MemoryGuard {
 
     fn next_read_at(&self, watched: &MemoryScopeState) -> Duration {
         let wanted = wanted_read_interval(watched.usage, watched.growth.bytes_per_s());
-        watched
-            .read_at
-            .saturating_add(self.pace.affordable_read_interval(wanted))
+        watched.read_at.saturating_add(self.pace.affordable_read_interval(wanted))
     }
 
     fn group_states_of_process(
@@ -411,10 +395,7 @@ impl MemoryGuard {
         &self,
         process: ProcessId,
     ) -> impl Iterator<Item = &MemoryScopeState> {
-        self.watched
-            .iter()
-            .take(1)
-            .chain(self.group_states_of_process(process))
+        self.watched.iter().take(1).chain(self.group_states_of_process(process))
     }
 }
 

@@ -18,24 +18,16 @@ use std::time::Duration;
 
 impl ScriptedMachine {
     fn alive_program(&self, id: ProcessId) -> CallResult<&ScriptedProgram> {
-        let program = self
-            .program_of_process(id)
-            .filter(|program| program.is_alive());
+        let program = self.program_of_process(id).filter(|program| program.is_alive());
         program.ok_or(MachineError::Gone(id))
     }
 
     fn machine_memory_use(&self) -> MemoryUse {
-        MemoryUse {
-            used_bytes: self.used_bytes(),
-            total_bytes: self.total_bytes,
-        }
+        MemoryUse { used_bytes: self.used_bytes(), total_bytes: self.total_bytes }
     }
 
     fn group_memory_use(&self, name: &str, limit: u64) -> MemoryUse {
-        MemoryUse {
-            used_bytes: self.group_used_bytes(name),
-            total_bytes: limit,
-        }
+        MemoryUse { used_bytes: self.group_used_bytes(name), total_bytes: limit }
     }
 
     fn alive_processes_where(&self, which: impl Fn(&ScriptedProgram) -> bool) -> Vec<ProcessId> {
@@ -70,9 +62,7 @@ impl ScriptedMachine {
 
     /// Whether there is memory for a huge page, or the error of its promotion.
     fn check_memory_for_huge_page(&self, id: ProcessId) -> Result<(), Errno> {
-        let group = self
-            .program_of_process(id)
-            .and_then(|p| p.spec.group.as_deref());
+        let group = self.program_of_process(id).and_then(|p| p.spec.group.as_deref());
         if self.memory_left_bytes(None) < HUGE_PAGE_BYTES {
             Err(Errno::ENOMEM)
         } else if self.memory_left_bytes(group) < HUGE_PAGE_BYTES {
@@ -168,11 +158,7 @@ impl Machine for ScriptedMachine {
         if order != PageOrder::HUGE {
             return Err(MachineError::PageSize(order));
         }
-        let refused = |errno| MachineError::Refused {
-            call: "collapse",
-            process,
-            errno,
-        };
+        let refused = |errno| MachineError::Refused { call: "collapse", process, errno };
         let waiting = match take_one_failure(&mut self.failures.slow) {
             true => self.failures.slow_by,
             false => Duration::ZERO,
@@ -180,9 +166,7 @@ impl Machine for ScriptedMachine {
         self.alive_program(process)?;
         if take_one_failure(&mut self.failures.promotions) {
             self.spend_manager_time(costs::READ, waiting);
-            return Err(refused(
-                self.failures.promotion_errno.unwrap_or(Errno::Other),
-            ));
+            return Err(refused(self.failures.promotion_errno.unwrap_or(Errno::Other)));
         }
         self.fill_reserve_until_now();
         let fill = if self.reserve.held > 0 {
@@ -196,9 +180,7 @@ impl Machine for ScriptedMachine {
         let took = self.spend_manager_time(costs::PROMOTE + fill, waiting);
         // The state at the time of the work counts, not that at the time of the call.
         let program = self.alive_program_mut(process)?;
-        let Some((found, _)) = program
-            .region_and_used_pages_mut(region)
-            .filter(|(r, _)| !r.huge)
+        let Some((found, _)) = program.region_and_used_pages_mut(region).filter(|(r, _)| !r.huge)
         else {
             return Ok(PromotionResult::NotCandidate);
         };
@@ -210,9 +192,7 @@ impl Machine for ScriptedMachine {
             return Ok(PromotionResult::Shared { pages });
         }
         self.check_memory_for_huge_page(process).map_err(refused)?;
-        if let Some((found, _)) = self
-            .alive_program_mut(process)?
-            .region_and_used_pages_mut(region)
+        if let Some((found, _)) = self.alive_program_mut(process)?.region_and_used_pages_mut(region)
         {
             found.collapse();
         }
@@ -227,9 +207,7 @@ impl Machine for ScriptedMachine {
     ) -> CallResult<ZeroScanResult> {
         let took = self.spend_manager_time(costs::SCAN, Duration::ZERO);
         let program = self.alive_program_mut(process)?;
-        let huge = program
-            .region_and_used_pages_mut(region)
-            .filter(|(r, _)| r.huge);
+        let huge = program.region_and_used_pages_mut(region).filter(|(r, _)| r.huge);
         let zero_pages = huge.map_or(0, |(_, used)| (PAGES_PER_REGION - used).min(enough));
         Ok(ZeroScanResult { zero_pages, took })
     }
@@ -252,9 +230,7 @@ impl Machine for ScriptedMachine {
         let split = |(region, used): (&mut ScriptedRegion, u16)| {
             (region.split_and_free_unused(used), region.present)
         };
-        let (freed, left_present) = program
-            .region_and_used_pages_mut(region)
-            .map_or((0, 0), split);
+        let (freed, left_present) = program.region_and_used_pages_mut(region).map_or((0, 0), split);
         Ok(RecoveryResult {
             bytes: pages_to_bytes(u64::from(freed)),
             left_present,
@@ -264,10 +240,7 @@ impl Machine for ScriptedMachine {
     }
 
     fn management_costs(&self) -> ManagementCosts {
-        ManagementCosts {
-            cpu: self.manager_cpu,
-            longest_call: self.longest_call,
-        }
+        ManagementCosts { cpu: self.manager_cpu, longest_call: self.longest_call }
     }
 }
 
@@ -283,11 +256,7 @@ impl Sampling for ScriptedMachine {
         }
         let program = self.alive_program_mut(process)?;
         program.clear_access_bits();
-        let base = program
-            .region_samples()
-            .iter()
-            .filter(|r| !r.is_huge())
-            .count();
+        let base = program.region_samples().iter().filter(|r| !r.is_huge()).count();
         self.spend_manager_time(cost_times(costs::CLEAR, base), Duration::ZERO);
         Ok(SliceProgress::Done(()))
     }

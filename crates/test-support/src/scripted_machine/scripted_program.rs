@@ -243,8 +243,7 @@ impl ScriptedProgram {
             let regions = part.regions.iter().zip(0u64..);
             regions.map(|(region, index)| part.region_sample(region, index, self.cleared))
         });
-        all.filter(|sample| sample.present > 0 || sample.zero_mapped > 0)
-            .collect()
+        all.filter(|sample| sample.present > 0 || sample.zero_mapped > 0).collect()
     }
 
     fn regions(&self) -> impl Iterator<Item = (&PartState, &ScriptedRegion)> {
@@ -286,30 +285,18 @@ impl PartState {
     fn new(spec: ProgramPart) -> Self {
         let huge = spec.huge;
         let region = ScriptedRegion {
-            present: if huge {
-                PAGES_PER_REGION
-            } else {
-                spec.used_pages
-            },
+            present: if huge { PAGES_PER_REGION } else { spec.used_pages },
             zero_mapped: 0,
             huge,
             accessed: false,
         };
-        Self {
-            spec,
-            regions: vec![region; spec.regions as usize],
-            exposure: 0.0,
-        }
+        Self { spec, regions: vec![region; spec.regions as usize], exposure: 0.0 }
     }
 
     /// Expected number of a region's base pages that the accesses so far have reached.
     fn expected_reached_pages(&self) -> f64 {
         let used = f64::from(self.spec.used_pages);
-        if used == 0.0 {
-            0.0
-        } else {
-            used * (1.0 - (-self.exposure / used).exp())
-        }
+        if used == 0.0 { 0.0 } else { used * (1.0 - (-self.exposure / used).exp()) }
     }
 
     /// First touches since bits were cleared: one for each base page, one for a huge page.

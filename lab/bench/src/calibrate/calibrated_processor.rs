@@ -74,11 +74,7 @@ pub(super) fn processor_from_measurements(
 ) -> CalibratedProcessor {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let like = nearest_preset(&cpuinfo, &core.caches);
-    let mut made = ProcessorSpec {
-        name: FROM_FILE,
-        source: "hawkeye-lab calibrate",
-        ..like
-    };
+    let mut made = ProcessorSpec { name: FROM_FILE, source: "hawkeye-lab calibrate", ..like };
     made.ghz = notes.add_measured_cost("clock", "GHz", core.ghz);
     for ReadNsAtSize { bytes, ns } in &core.latencies {
         notes.add_cost_in_ns(read_measurement_name("dependent read", *bytes), *ns);
@@ -105,12 +101,7 @@ pub(super) fn processor_from_measurements(
     let singles = &core.overlap.singles;
     let part = |per_mille| quantile_of_sorted(singles, per_mille);
     if let (Some(low), Some(median), Some(high)) = (part(100), part(500), part(900)) {
-        let spread = MedianAndRange {
-            median,
-            low,
-            high,
-            turns: singles.len(),
-        };
+        let spread = MedianAndRange { median, low, high, turns: singles.len() };
         let what = "single reads of memory, middle 80 %";
         notes.add_cost_in_ns(what, spread);
     }
@@ -145,9 +136,8 @@ fn nearest_preset(cpuinfo: &str, caches: &[DataCacheLevel]) -> ProcessorSpec {
         });
         apart.sum::<f64>()
     };
-    let nearest = presets::presets_of_vendor(maker)
-        .iter()
-        .min_by(|a, b| distance(a).total_cmp(&distance(b)));
+    let nearest =
+        presets::presets_of_vendor(maker).iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
     nearest.copied().unwrap_or(hawkeye_sim::mmu::SKYLAKE)
 }
 
@@ -186,11 +176,7 @@ fn set_caches_and_memory(made: &mut ProcessorSpec, core: &CoreMeasurements, tran
     let bytes = shared_cache_bytes_for_one_core(&core.independent).unwrap_or(l3.bytes);
     let l3 = CacheLevelSpec {
         bytes,
-        ways: if bytes.is_power_of_two() {
-            SHARED_WAYS
-        } else {
-            SHARED_WAYS_OF_THREE
-        },
+        ways: if bytes.is_power_of_two() { SHARED_WAYS } else { SHARED_WAYS_OF_THREE },
         latency_cycles: cycles(near_ns),
     };
     memory.caches = [own(l1, 1), own(l2, 2), l3];
@@ -203,9 +189,8 @@ fn set_caches_and_memory(made: &mut ProcessorSpec, core: &CoreMeasurements, tran
 fn apply_shared_cache_retention(memory: &mut MemorySpec, sharing: &SharedCacheRetention) {
     // Our own lines are read again and again, and took their part of it.
     let others = memory.caches[2].bytes.saturating_sub(sharing.bytes as u64) as f64;
-    memory.neighbours_gb_per_s = sharing
-        .line_half_life_ms()
-        .map_or(0.0, |ms| FILLS * others / (ms * 1e6));
+    memory.neighbours_gb_per_s =
+        sharing.line_half_life_ms().map_or(0.0, |ms| FILLS * others / (ms * 1e6));
     if let Some(taken) = sharing.inserted_share_of_misses() {
         memory.last_level = CacheReplacement::ReReference {
             taken_percent: ((taken * 100.0).round() as u32).max(LEAST_TAKEN_PERCENT),
@@ -247,17 +232,10 @@ mod tests {
     #[test]
     fn a_processor_is_like_one_of_its_makers() {
         // Zen 5's caches; by these alone it would be taken for an Ice Lake.
-        let cache = |level, kib: u64, ways| DataCacheLevel {
-            level,
-            bytes: kib << 10,
-            ways,
-        };
+        let cache = |level, kib: u64, ways| DataCacheLevel { level, bytes: kib << 10, ways };
         let caches = [cache(1, 48, 12), cache(2, 1024, 16)];
         let like = |cpuinfo| nearest_preset(cpuinfo, &caches).name;
-        assert_eq!(
-            like("processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel\t\t: 2\n"),
-            "zen-5"
-        );
+        assert_eq!(like("processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel\t\t: 2\n"), "zen-5");
         assert_eq!(like("vendor_id\t: GenuineIntel\n"), "ice-lake");
     }
 

@@ -18,15 +18,11 @@ pub(super) fn measure_kernel_costs(
     memory_ns: f64,
     notes: &mut CostRecorder,
 ) -> BenchResult<KernelCosts> {
-    let (faults, copying) = (
-        fault_costs::measure_fault_costs()?,
-        page_contents::measure_page_content_costs()?,
-    );
+    let (faults, copying) =
+        (fault_costs::measure_fault_costs()?, page_contents::measure_page_content_costs()?);
     let [collapse, split_used, split_zero] = collapse_split::measure_collapse_and_split_costs();
-    let (sampling, shoot_down) = (
-        access_bits::measure_access_bit_costs(),
-        tlb_shoot_down::measure_shoot_down_cost(),
-    );
+    let (sampling, shoot_down) =
+        (access_bits::measure_access_bit_costs(), tlb_shoot_down::measure_shoot_down_cost());
     let mut costs = KernelCosts::this_machine();
     let pages = f64::from(PAGES_PER_REGION);
 
@@ -102,18 +98,9 @@ pub(super) fn measure_kernel_costs(
     }
     costs.cold_touch_ns = round_to_whole_ns(memory_ns);
     for (what, why) in [
-        (
-            "moving a page for compaction",
-            "no page can be moved without a second memory node",
-        ),
-        (
-            "scanning a pageblock for compaction",
-            "it is not visible outside the kernel",
-        ),
-        (
-            "dropping a page of the page cache",
-            "it would remove this machine's files from memory",
-        ),
+        ("moving a page for compaction", "no page can be moved without a second memory node"),
+        ("scanning a pageblock for compaction", "it is not visible outside the kernel"),
+        ("dropping a page of the page cache", "it would remove this machine's files from memory"),
         ("swapping a page", "it needs swap, and a device's time"),
     ] {
         notes.add_unmeasured_cost(what, why);

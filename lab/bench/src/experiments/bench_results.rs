@@ -160,17 +160,10 @@ mod tests {
             title: "one".to_owned(),
             shows: "what it is",
             text: "# one\n\nOn 2026-11-25: here.\n\n```\none: what it is\n```\n".to_owned(),
-            managing: ManagerCpuUse {
-                cpu_s,
-                wall_s: 100.0,
-                worst_percent,
-            },
+            managing: ManagerCpuUse { cpu_s, wall_s: 100.0, worst_percent },
         };
         let text = results_index_markdown(&[written(1.0, 1.5), written(3.0, 4.5)]);
-        assert!(
-            text.contains("| [one](results/one.md) | what it is | 2026-11-25 |"),
-            "{text}"
-        );
+        assert!(text.contains("| [one](results/one.md) | what it is | 2026-11-25 |"), "{text}");
         let line = "2.00 % of a core on average over 200 s, and at most 4.50 % in one run";
         assert!(text.contains(line), "{text}");
         assert!(!results_index_markdown(&[]).contains("All experiments"));

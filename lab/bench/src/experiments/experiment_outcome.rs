@@ -44,10 +44,7 @@ impl ExperimentOutcome {
     /// Its title among the results of all experiments: the experiment's name, and the side if it is
     /// the second one.
     pub fn title(&self) -> String {
-        result_title(
-            self.name,
-            matches!(self.side, LiveOrSimulatedReport::Live(_)),
-        )
+        result_title(self.name, matches!(self.side, LiveOrSimulatedReport::Live(_)))
     }
 
     /// CPU time that its managers took.
@@ -76,10 +73,7 @@ impl ExperimentOutcome {
             }
         }
         panels.append(&mut bars.0);
-        (!panels.is_empty()).then(|| PlotFigure {
-            title: self.title(),
-            panels,
-        })
+        (!panels.is_empty()).then(|| PlotFigure { title: self.title(), panels })
     }
 }
 
@@ -97,17 +91,9 @@ impl BarPanelsByUnit {
         if !value.is_finite() {
             return;
         }
-        let title = if unit.is_empty() {
-            side.to_owned()
-        } else {
-            format!("{side}, {unit}")
-        };
+        let title = if unit.is_empty() { side.to_owned() } else { format!("{side}, {unit}") };
         let panel = self.0.iter_mut().find(|panel| panel.title == title);
-        if let Some(PlotPanel {
-            content: PlotContent::Bars(bars),
-            ..
-        }) = panel
-        {
+        if let Some(PlotPanel { content: PlotContent::Bars(bars), .. }) = panel {
             bars.push((name, value));
             return;
         }
@@ -144,11 +130,7 @@ mod tests {
         live.add_row("linux", 10.0, "s", "");
         live.add_row("hawkeye", 8.0, "s", "");
         live.add_row("promoted", 100.0, "", "");
-        ExperimentOutcome {
-            name: FAIRNESS,
-            side: LiveOrSimulatedReport::Live(live),
-            took_s: 12.4,
-        }
+        ExperimentOutcome { name: FAIRNESS, side: LiveOrSimulatedReport::Live(live), took_s: 12.4 }
     }
 
     fn simulated(name: ExperimentName) -> ExperimentOutcome {
@@ -178,10 +160,7 @@ mod tests {
         assert!(text.starts_with("fairness (table-5)\n"), "{text}");
         assert!(text.ends_with("\n  took 12 s\n"), "{text}");
         let text = simulated(FAIRNESS).to_string();
-        assert!(
-            text.starts_with("fairness (table-5): equal shares\n"),
-            "{text}"
-        );
+        assert!(text.starts_with("fairness (table-5): equal shares\n"), "{text}");
         assert!(text.ends_with("\n  took 3 s\n"), "{text}");
     }
 
@@ -192,10 +171,7 @@ mod tests {
             (&json["name"], &json["simulated"]["name"]),
             (&"table-5".into(), &"table-5".into())
         );
-        assert_eq!(
-            serde_json::to_value(ExperimentName::from("bloat")).expect("JSON"),
-            "bloat"
-        );
+        assert_eq!(serde_json::to_value(ExperimentName::from("bloat")).expect("JSON"), "bloat");
     }
 
     #[test]
@@ -209,10 +185,7 @@ mod tests {
     fn a_panel_for_each_unit() {
         let titles = |outcome: ExperimentOutcome| {
             let panels = outcome.to_plot().expect("has figures").panels;
-            panels
-                .into_iter()
-                .map(|panel| panel.title)
-                .collect::<Vec<_>>()
+            panels.into_iter().map(|panel| panel.title).collect::<Vec<_>>()
         };
         assert_eq!(titles(live()), ["measured, s", "measured"]);
         assert_eq!(titles(simulated(FAIRNESS)), ["simulated, s"]);

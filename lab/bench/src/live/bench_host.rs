@@ -79,8 +79,7 @@ impl BenchHost {
     /// should not be measured later.
     pub fn touch_memory_once(&self, bytes: u64) -> BenchResult<()> {
         let mib = bytes.min(available_memory_bytes() / 10 * 9) >> 20;
-        self.start_workload(&format!("burner --mib {mib} --pages huge"))?
-            .wait_ready()?;
+        self.start_workload(&format!("burner --mib {mib} --pages huge"))?.wait_ready()?;
         Ok(())
     }
 
@@ -145,9 +144,7 @@ impl BenchHost {
 
     /// Starts a workload, given as on the command line.
     pub(crate) fn start_workload(&self, words: &str) -> BenchResult<WorkloadProcess> {
-        Ok(WorkloadProcess::spawn_command(
-            self.workload_command(words),
-        )?)
+        Ok(WorkloadProcess::spawn_command(self.workload_command(words))?)
     }
 
     /// Starts a workload that stays on one core.
@@ -187,9 +184,8 @@ fn restore_settings_on_stop_signals() -> BenchResult<()> {
 
 /// Memory available without swapping or evicting anything, in bytes.
 pub fn available_memory_bytes() -> u64 {
-    hawkeye_linux::memory::system_memory::machine_memory_use().map_or(0, |memory| {
-        memory.total_bytes.saturating_sub(memory.used_bytes)
-    })
+    hawkeye_linux::memory::system_memory::machine_memory_use()
+        .map_or(0, |memory| memory.total_bytes.saturating_sub(memory.used_bytes))
 }
 
 /// Fails if an experiment would run the machine out of memory.

@@ -96,10 +96,7 @@ impl CounterReadings {
         let (counts, cpu) = reader()?;
         work();
         let (counts_after, cpu_after) = reader()?;
-        Ok(Self {
-            counts: [counts, counts_after],
-            cpu: [cpu, cpu_after],
-        })
+        Ok(Self { counts: [counts, counts_after], cpu: [cpu, cpu_after] })
     }
 
     /// What was counted between the readings. Threads that began since count from their start.
@@ -119,15 +116,9 @@ impl CounterReadings {
 
     /// Share of the CPU time in between that was in user mode, from 0 to 1.
     fn user_time_share(&self) -> f64 {
-        let [user, system] = [
-            self.cpu[1].user_s - self.cpu[0].user_s,
-            self.cpu[1].system_s - self.cpu[0].system_s,
-        ];
-        if user + system > 0.0 {
-            user / (user + system)
-        } else {
-            1.0
-        }
+        let [user, system] =
+            [self.cpu[1].user_s - self.cpu[0].user_s, self.cpu[1].system_s - self.cpu[0].system_s];
+        if user + system > 0.0 { user / (user + system) } else { 1.0 }
     }
 
     /// Walk cycles of user mode over cycles of all modes. Estimates, too, are shares of all CPU
@@ -143,9 +134,7 @@ impl CounterReadings {
         let [before, after] = self.counts.clone();
         meter.overhead_since_last_counts(before, events);
         let none = || impossible!("the counters show no cycles: the program did not run");
-        let of_user_time = meter
-            .overhead_since_last_counts(after, events)
-            .ok_or_else(none)?;
+        let of_user_time = meter.overhead_since_last_counts(after, events).ok_or_else(none)?;
         let share = self.user_time_share();
         Ok(TranslationOverhead {
             percent: of_user_time.percent * share,
@@ -187,9 +176,7 @@ impl EstimateVerification {
         Self {
             hawkeye: env!("CARGO_PKG_VERSION"),
             cpu: CpuModel::from_cpuinfo(cpuinfo).to_string(),
-            cpu_name: find_value_by_name(cpuinfo, "model name")
-                .unwrap_or_default()
-                .to_owned(),
+            cpu_name: find_value_by_name(cpuinfo, "model name").unwrap_or_default().to_owned(),
             kernel: version.into_iter().next().unwrap_or_default().to_owned(),
             events: CountedEvents {
                 name: events.name,
@@ -220,11 +207,7 @@ impl fmt::Display for EstimateVerification {
             writeln!(f, "{name:14} not measured")?;
         }
         let agree = self.programs.iter().filter(|one| one.agrees).count();
-        write!(
-            f,
-            "The class agrees for {agree} of {}.",
-            self.programs.len()
-        )?;
+        write!(f, "The class agrees for {agree} of {}.", self.programs.len())?;
         if self.events.cycles_per_count != 1.0 {
             write!(
                 f,

@@ -92,10 +92,7 @@ fn measure_policy_at_budgets(
         let promoted = journal.totals().promoted;
         // A promotion just happened, so no window is open: nothing is sampled while the other
         // programs run.
-        if BUDGETS
-            .get(points.len() - 1)
-            .is_some_and(|budget| promoted >= *budget)
-        {
+        if BUDGETS.get(points.len() - 1).is_some_and(|budget| promoted >= *budget) {
             let looked = measure_speeds_at_budget(promoted, &mut managed, huge, sizes);
             match looked.and_then(|point| start_all_work(&mut managed).map(|()| point)) {
                 Ok(point) => points.push(point),
@@ -138,14 +135,10 @@ fn add_rows_to_report(policy: &str, points: &[RelativeSpeedsAtBudget], report: &
             ),
         );
     }
-    let spreads = later
-        .iter()
-        .map(RelativeSpeedsAtBudget::overhead_spread_points);
+    let spreads = later.iter().map(RelativeSpeedsAtBudget::overhead_spread_points);
     if let Some(widest) = spreads.reduce(f64::max) {
-        let (points, each) = (
-            begin.overhead_spread_points(),
-            format_percent_list(begin.overheads_percent()),
-        );
+        let (points, each) =
+            (begin.overhead_spread_points(), format_percent_list(begin.overheads_percent()));
         let beside = format!("goal for hawkeye: at most 2; under base pages {points:.1} ({each})");
         let what = format!("{policy}: widest spread of overheads");
         report.add_row(what, widest, "points", beside);
@@ -159,9 +152,7 @@ fn add_rows_to_report(policy: &str, points: &[RelativeSpeedsAtBudget], report: &
 }
 
 fn largest_reached_budget(point: &RelativeSpeedsAtBudget) -> u64 {
-    let reached = BUDGETS
-        .into_iter()
-        .take_while(|budget| *budget <= point.promoted);
+    let reached = BUDGETS.into_iter().take_while(|budget| *budget <= point.promoted);
     reached.last().unwrap_or(0)
 }
 

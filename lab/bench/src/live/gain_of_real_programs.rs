@@ -38,9 +38,7 @@ fn add_rows_to_report(
     huge_percent: [f64; 2],
     report: &mut LiveReport,
 ) {
-    let ratios = rounds
-        .iter()
-        .map(|[base, huge]| huge.per_cpu_s / base.per_cpu_s);
+    let ratios = rounds.iter().map(|[base, huge]| huge.per_cpu_s / base.per_cpu_s);
     let ratios = sorted(ratios.collect());
     let [base, huge] =
         [0, 1].map(|n: usize| with_metric_prefix(median_of_mapped(rounds, |round| round[n].per_s)));
@@ -74,23 +72,14 @@ mod tests {
     use super::*;
 
     fn speed(per_cpu_s: f64) -> ProgramSpeed {
-        ProgramSpeed {
-            per_s: per_cpu_s / 2.0,
-            per_cpu_s,
-        }
+        ProgramSpeed { per_s: per_cpu_s / 2.0, per_cpu_s }
     }
 
     #[test]
     fn pairs_of_turns_are_compared_by_cpu_time() {
         let rounds = [[1e6, 2e6], [2e6, 2e6], [4e6, 6e6]].map(|round| round.map(speed));
         let mut report = LiveReport::new("programs");
-        add_rows_to_report(
-            ProgramKind::Sparsehash,
-            &rounds,
-            300 << 20,
-            [0.0, 99.6],
-            &mut report,
-        );
+        add_rows_to_report(ProgramKind::Sparsehash, &rounds, 300 << 20, [0.0, 99.6], &mut report);
         let row = &report.rows[0];
         assert_eq!((row.what.as_str(), row.value), ("sparsehash", 1.5));
         let beside = "1.00-2.00; 1.0 M / 1.0 M look-ups per s; 300 MiB; 0 / 100 % huge";

@@ -30,9 +30,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         // Each round runs all systems, so that a drift of the machine affects all of them.
         for _ in 0..sizes.turns {
             for (system, all) in SYSTEMS.iter().zip(&mut all) {
-                all.push(measure_latencies(
-                    host, kind, *system, per_s, sizes, report,
-                )?);
+                all.push(measure_latencies(host, kind, *system, per_s, sizes, report)?);
             }
         }
         add_rows_to_report(kind, &all, report);
@@ -90,10 +88,8 @@ fn measure_latencies(
 }
 
 fn add_rows_to_report(kind: ProgramKind, all: &[Vec<AnswerLatencies>], report: &mut LiveReport) {
-    let tail = |l: &AnswerLatencies| {
-        l.with_cores
-            .map_or(l.p999_us, |with_cores| with_cores.p999_us)
-    };
+    let tail =
+        |l: &AnswerLatencies| l.with_cores.map_or(l.p999_us, |with_cores| with_cores.p999_us);
     let base = all.first().map(|base| median_of_mapped(base, tail));
     for (system, rounds) in SYSTEMS.iter().zip(all) {
         let p999 = median_of_mapped(rounds, tail);

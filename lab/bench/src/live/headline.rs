@@ -135,9 +135,9 @@ fn start_and_measure_under_arm(
     let mut program = kind.start(host, sizes.mib)?;
     let figures = measure_started_program(host, program.as_mut(), kind, sizes);
     let ended = match headline_arm::find_launching_manager(program.pid()) {
-        Some(manager) => program
-            .prepare_to_end()
-            .and_then(|()| headline_arm::terminate_hawkeye_run(manager)),
+        Some(manager) => {
+            program.prepare_to_end().and_then(|()| headline_arm::terminate_hawkeye_run(manager))
+        }
         None => Ok(()),
     };
     let figures = figures?;

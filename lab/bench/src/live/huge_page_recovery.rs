@@ -123,11 +123,8 @@ fn measure_and_report_at_pace(
         PromoterPace::Own => "own pace".to_owned(),
     };
     for system in systems {
-        let RecoveryRun {
-            huge_at_start,
-            shares,
-            promoting,
-        } = measure_recovery(host, subject, *system, pace, sizes)?;
+        let RecoveryRun { huge_at_start, shares, promoting } =
+            measure_recovery(host, subject, *system, pace, sizes)?;
         let nearly_all = seconds_until_share(&shares, NEARLY_ALL_PERCENT);
         let nearly_all = nearly_all.map_or("never".to_owned(), |at_s| format!("after {at_s:.1} s"));
         report.add_row(
@@ -150,10 +147,7 @@ fn measure_and_report_at_pace(
         if pace == PromoterPace::Own && system.manager_policy().is_some() {
             report.managing.add_promoter_run(&promoting);
         }
-        lines.push(PlotLine {
-            name: system.name().to_owned(),
-            points: shares,
-        });
+        lines.push(PlotLine { name: system.name().to_owned(), points: shares });
     }
     let title = format!("{}, {at_pace}", subject.kind.name());
     let panel = PlotPanel::lines_over_time(title, "memory in use that is huge (%)", lines);
@@ -194,10 +188,7 @@ fn measure_recovery(
             let (begun, mut shares) = (Instant::now(), Vec::new());
             while !over.load(Ordering::Relaxed) {
                 measure_turn(program.as_mut(), TURN)?;
-                shares.push((
-                    begun.elapsed().as_secs_f64(),
-                    in_use.huge_percent_of_used()?,
-                ));
+                shares.push((begun.elapsed().as_secs_f64(), in_use.huge_percent_of_used()?));
             }
             Ok(shares)
         });
@@ -209,11 +200,7 @@ fn measure_recovery(
     if let Some(fragmented) = fragmented {
         fragmented.end(host)?;
     }
-    Ok(RecoveryRun {
-        huge_at_start,
-        shares: shares?,
-        promoting: promoting?,
-    })
+    Ok(RecoveryRun { huge_at_start, shares: shares?, promoting: promoting? })
 }
 
 /// When this share in per cent was first reached, in seconds from the start.

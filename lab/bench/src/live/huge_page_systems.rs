@@ -89,11 +89,7 @@ impl HugePageSystem {
             Some(policy) => Some((policy, host.new_kernel_backend()?)),
             None => None,
         };
-        Ok(Promoter {
-            system: self,
-            host,
-            manager,
-        })
+        Ok(Promoter { system: self, host, manager })
     }
 }
 
@@ -176,9 +172,7 @@ impl Promoter<'_> {
 
 /// The result of a thread, or its panic.
 pub(super) fn join_or_resume_panic<T>(thread: ScopedJoinHandle<'_, T>) -> T {
-    thread
-        .join()
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn manager_settings(pace: PromoterPace) -> BenchResult<Settings> {
@@ -200,11 +194,8 @@ mod tests {
 
     #[test]
     fn managers_have_policies_that_there_are() {
-        let managed = [
-            HugePageSystem::HawkeyeG,
-            HugePageSystem::Hawkeye,
-            HugePageSystem::HawkeyeHuge,
-        ];
+        let managed =
+            [HugePageSystem::HawkeyeG, HugePageSystem::Hawkeye, HugePageSystem::HawkeyeHuge];
         let of_systems = managed.iter().filter_map(|system| system.manager_policy());
         for policy in of_systems.chain(POLICIES) {
             assert!(policy_names().any(|known| known == policy), "{policy}");

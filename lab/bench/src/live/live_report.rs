@@ -89,10 +89,7 @@ impl ManagerCpuUse {
 
 impl LiveReport {
     pub(crate) fn new(name: impl Into<ExperimentName>) -> Self {
-        Self {
-            name: name.into(),
-            ..Self::default()
-        }
+        Self { name: name.into(), ..Self::default() }
     }
 
     pub(crate) fn add_row(
@@ -102,19 +99,11 @@ impl LiveReport {
         unit: &'static str,
         beside: impl Into<String>,
     ) {
-        self.rows.push(ReportRow {
-            what: what.into(),
-            value,
-            unit,
-            beside: beside.into(),
-        });
+        self.rows.push(ReportRow { what: what.into(), value, unit, beside: beside.into() });
     }
 
     pub(crate) fn prefixed_row_writer(&mut self, name: impl Into<String>) -> PrefixedRowWriter<'_> {
-        PrefixedRowWriter {
-            report: self,
-            name: name.into(),
-        }
+        PrefixedRowWriter { report: self, name: name.into() }
     }
 
     /// Prints the latest figure to standard error, for experiments that take long.
@@ -155,19 +144,10 @@ impl PrefixedRowWriter<'_> {
 impl fmt::Display for LiveReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.name)?;
-        let width = self
-            .rows
-            .iter()
-            .map(|row| row.what.chars().count())
-            .max()
-            .unwrap_or(0);
+        let width = self.rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0);
         for row in &self.rows {
             let value = row.value_text();
-            writeln!(
-                f,
-                "  {:width$}  {value:>9} {:<10} {}",
-                row.what, row.unit, row.beside
-            )?;
+            writeln!(f, "  {:width$}  {value:>9} {:<10} {}", row.what, row.unit, row.beside)?;
         }
         for note in &self.notes {
             writeln!(f, "  {note}")?;
@@ -187,10 +167,7 @@ mod tests {
         report.add_row("regions", 2048.0, "", "");
         report.add_note("Two cores.");
         let text = report.to_string();
-        assert!(
-            text.contains("per region       1.03 us         goal 1.2"),
-            "{text}"
-        );
+        assert!(text.contains("per region       1.03 us         goal 1.2"), "{text}");
         assert!(text.ends_with("  Two cores.\n"), "{text}");
     }
 }

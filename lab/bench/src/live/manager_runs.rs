@@ -61,15 +61,11 @@ pub(super) fn promote_half_the_regions<'a>(
         ..Settings::default()
     };
     let means = host.new_kernel_backend()?;
-    programs
-        .iter_mut()
-        .try_for_each(|program| program.start_work())?;
+    programs.iter_mut().try_for_each(|program| program.start_work())?;
     let done = manage_processes_until(means, &pids, policy, settings, sizes.at_most, |journal| {
         journal.totals().promoted >= budget
     });
-    programs
-        .iter_mut()
-        .try_for_each(|program| program.pause_work())?;
+    programs.iter_mut().try_for_each(|program| program.pause_work())?;
     done
 }
 

@@ -20,9 +20,8 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     require_available_memory(2 << 30)?;
     let per_s = small / 10;
     let words = format!("crowd --processes {small} --per-s {per_s} --mib 4");
-    let rows = report.prefixed_row_writer(format!(
-        "{small} small processes, {per_s} replaced a second"
-    ));
+    let rows =
+        report.prefixed_row_writer(format!("{small} small processes, {per_s} replaced a second"));
     let goal = "goal: at most 2";
     let selection = ProcessSelectionSettings::default();
     let interval = selection.scan_interval();
@@ -46,10 +45,7 @@ fn rules_for_crowd_only(host: &BenchHost) -> BenchResult<Rules> {
         .map_err(|error| impossible!("this program's name is not a valid pattern: {error}"))?;
     let rule = Rule {
         name: "crowd".into(),
-        conditions: RuleConditions {
-            command: Some(command),
-            ..RuleConditions::default()
-        },
+        conditions: RuleConditions { command: Some(command), ..RuleConditions::default() },
         action: RuleAction::Include(ProcessSettings::default()),
     };
     Ok(Rules::new(vec![rule], UnmatchedAction::Exclude))

@@ -26,11 +26,9 @@ impl MemoryCgroup {
         let (limit, swap, most_swap) = match version {
             CgroupVersion::V2 => ("memory.max", "memory.swap.max", 0),
             // This limit is on memory and swap together.
-            CgroupVersion::V1 => (
-                "memory.limit_in_bytes",
-                "memory.memsw.limit_in_bytes",
-                limit_bytes,
-            ),
+            CgroupVersion::V1 => {
+                ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", limit_bytes)
+            }
         };
         let write = |file: &str, bytes: u64| fs::write(group.path.join(file), bytes.to_string());
         write(limit, limit_bytes).map_err(failed)?;

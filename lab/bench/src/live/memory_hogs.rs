@@ -23,10 +23,7 @@ impl MemoryHogs {
             let machine = system_memory::machine_memory_use()?;
             let used_percent = machine.used_percent();
             if used_percent >= percent - NEARLY_PERCENT {
-                return Ok(Self {
-                    _neighbours: neighbours,
-                    used_percent,
-                });
+                return Ok(Self { _neighbours: neighbours, used_percent });
             }
             if neighbours.len() == MOST_NEIGHBOURS {
                 bail!(
@@ -37,9 +34,7 @@ impl MemoryHogs {
             // gigabyte on this machine. So one neighbour may not be enough.
             let wanted = (machine.total_bytes as f64 * percent / 100.0) as u64;
             let missing = wanted.saturating_sub(machine.used_bytes);
-            let mib = (missing.min(available_memory_bytes()) >> 20)
-                .max(1)
-                .to_string();
+            let mib = (missing.min(available_memory_bytes()) >> 20).max(1).to_string();
             let words = ["workload", "burner", "--pages", "huge", "--mib", &mib];
             let mut neighbour = WorkloadProcess::spawn(program, words)?;
             neighbour.wait_ready()?;

@@ -21,9 +21,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let mut huge = start_random_and_sequential(host, sizes.mib)?;
     for program in &huge {
         let percent = promote_whole_process(program.pid())?;
-        report.add_note(format!(
-            "{percent:.1} % of an all-huge program's memory is huge."
-        ));
+        report.add_note(format!("{percent:.1} % of an all-huge program's memory is huge."));
     }
     for policy in [None].into_iter().chain(POLICIES.map(Some)) {
         let name = policy.unwrap_or("base pages");

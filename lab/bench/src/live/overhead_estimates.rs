@@ -66,9 +66,7 @@ impl EstimateAndGain {
     }
 
     fn interval_widths(&self) -> impl Iterator<Item = f64> {
-        self.windows
-            .iter()
-            .map(|one| one.high_percent - one.low_percent)
+        self.windows.iter().map(|one| one.high_percent - one.low_percent)
     }
 }
 
@@ -104,19 +102,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let goal = format!("of {}; goal: all 9", compared.len());
         report.add_row("correct classes", right, "programs", goal);
         let windows: usize = compared.iter().map(|one| one.windows.len()).sum();
-        let held: usize = compared
-            .iter()
-            .map(EstimateAndGain::count_intervals_that_hold)
-            .sum();
-        let goal = format!(
-            "of {windows}; goal: nine of ten, or {}",
-            (windows * 9).div_ceil(10)
-        );
+        let held: usize = compared.iter().map(EstimateAndGain::count_intervals_that_hold).sum();
+        let goal = format!("of {windows}; goal: nine of ten, or {}", (windows * 9).div_ceil(10));
         report.add_row("intervals that hold", held as f64, "windows", goal);
-        let widths: Vec<f64> = compared
-            .iter()
-            .flat_map(EstimateAndGain::interval_widths)
-            .collect();
+        let widths: Vec<f64> = compared.iter().flat_map(EstimateAndGain::interval_widths).collect();
         let goal = "goal: at most 12";
         report.add_row("median width of intervals", median(&widths), "points", goal);
     }
@@ -170,9 +159,7 @@ fn estimate_overhead_of_windows(
 
 fn gain_from_rounds(rounds: &[[ProgramSpeed; 2]]) -> MeasuredGain {
     let of = |n: usize| median_of_mapped(rounds, |round| round[n].per_cpu_s);
-    let gains = rounds
-        .iter()
-        .map(|[base, huge]| gain_percent(base.per_cpu_s, huge.per_cpu_s));
+    let gains = rounds.iter().map(|[base, huge]| gain_percent(base.per_cpu_s, huge.per_cpu_s));
     MeasuredGain {
         percent: gain_percent(of(0), of(1)),
         error_percent: median_standard_error(&gains.collect::<Vec<_>>()),
@@ -195,11 +182,7 @@ fn add_rows_to_report(
         Ok(one) => {
             let estimate = one.median_estimate();
             let class = OVERHEAD_CLASSES[overhead_class_index(estimate.percent)];
-            let verdict = if one.has_right_class() {
-                "correct"
-            } else {
-                "WRONG"
-            };
+            let verdict = if one.has_right_class() { "correct" } else { "WRONG" };
             let (held, windows) = (one.count_intervals_that_hold(), one.windows.len());
             let width = median(&one.interval_widths().collect::<Vec<_>>());
             format!(
@@ -254,10 +237,7 @@ mod tests {
             TranslationOverheadSource::WalkRate,
         );
         EstimateAndGain {
-            gain: MeasuredGain {
-                percent: gain_percent,
-                error_percent: 0.0,
-            },
+            gain: MeasuredGain { percent: gain_percent, error_percent: 0.0 },
             windows: vec![TranslationOverhead { at_least, ..exact }],
         }
     }
@@ -274,18 +254,11 @@ mod tests {
             )
         };
         let held = |percent, error_percent, windows: &[TranslationOverhead]| {
-            let gain = MeasuredGain {
-                percent,
-                error_percent,
-            };
+            let gain = MeasuredGain { percent, error_percent };
             let windows = windows.to_vec();
             EstimateAndGain { gain, windows }.count_intervals_that_hold()
         };
-        let windows = [
-            window(8.0, 12.0, false),
-            window(11.0, 15.0, false),
-            window(3.0, 5.0, true),
-        ];
+        let windows = [window(8.0, 12.0, false), window(11.0, 15.0, false), window(3.0, 5.0, true)];
         assert_eq!(held(10.0, 0.0, &windows), 2);
         // The gain lies between 8.4 and 11.6 %.
         assert_eq!(held(10.0, 1.0, &windows), 3);
@@ -296,23 +269,15 @@ mod tests {
 
     #[test]
     fn the_gain_has_the_error_of_its_rounds() {
-        let speed = |per_cpu_s| ProgramSpeed {
-            per_cpu_s,
-            ..ProgramSpeed::default()
-        };
+        let speed = |per_cpu_s| ProgramSpeed { per_cpu_s, ..ProgramSpeed::default() };
         let rounds = |base: &[f64]| -> Vec<_> {
-            base.iter()
-                .map(|base| [speed(*base), speed(100.0)])
-                .collect()
+            base.iter().map(|base| [speed(*base), speed(100.0)]).collect()
         };
         let same = gain_from_rounds(&rounds(&[80.0; 7]));
         assert!((same.percent - 20.0).abs() < 1e-9 && same.error_percent == 0.0);
         let different = gain_from_rounds(&rounds(&[70.0, 75.0, 80.0, 80.0, 85.0, 85.0, 90.0]));
         assert!((different.percent - 20.0).abs() < 1e-9);
-        assert!(
-            (1.0..10.0).contains(&different.error_percent),
-            "{different:?}"
-        );
+        assert!((1.0..10.0).contains(&different.error_percent), "{different:?}");
     }
 
     #[test]

@@ -36,10 +36,9 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     // sides alike.
     let turn = Duration::from_millis(scale.short_or_long(400, 1000));
     require_available_memory((own_mib + beside_mib + TOUCHED_MIB) << 20)?;
-    for (beside_mib, rounds) in [
-        (0, scale.short_or_long(1, 4)),
-        (beside_mib, scale.short_or_long(2, 100)),
-    ] {
+    for (beside_mib, rounds) in
+        [(0, scale.short_or_long(1, 4)), (beside_mib, scale.short_or_long(2, 100))]
+    {
         let sides = measure_policy_sides(host, own_mib, beside_mib, rounds, turn, scale)?;
         add_rows_to_report(beside_mib, &sides, report);
     }
@@ -108,21 +107,16 @@ fn measure_policy_sides(
         side.rounds.push(take_fault_times(&mut program)?);
     }
     if let Some(side) = sides.iter().find(|side| side.managed && side.windows == 0) {
-        bail!(
-            "policy {} took no sample, so its stalls were not measured",
-            side.name
-        );
+        bail!("policy {} took no sample, so its stalls were not measured", side.name);
     }
     Ok(sides)
 }
 
 fn take_fault_times(program: &mut WorkloadProcess) -> BenchResult<PageFaultTimes> {
-    Ok(
-        program.request_value(WorkloadRequest::Faults, ANSWER, |event| match event {
-            WorkloadEvent::Faults(times) => Some(times),
-            _ => None,
-        })?,
-    )
+    Ok(program.request_value(WorkloadRequest::Faults, ANSWER, |event| match event {
+        WorkloadEvent::Faults(times) => Some(times),
+        _ => None,
+    })?)
 }
 
 fn add_rows_to_report(beside_mib: u64, sides: &[ComparedPolicySide], report: &mut LiveReport) {
@@ -181,13 +175,7 @@ mod tests {
             };
             (0..8).map(round).collect()
         };
-        assert_eq!(
-            p999_ratio_and_error(&rounds(15_000), &rounds(10_000)),
-            (1.5, 0.0)
-        );
-        assert_eq!(
-            p999_ratio_and_error(&rounds(10_000), &rounds(10_000)),
-            (1.0, 0.0)
-        );
+        assert_eq!(p999_ratio_and_error(&rounds(15_000), &rounds(10_000)), (1.5, 0.0));
+        assert_eq!(p999_ratio_and_error(&rounds(10_000), &rounds(10_000)), (1.0, 0.0));
     }
 }

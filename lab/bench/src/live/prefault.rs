@@ -19,14 +19,8 @@ const ALWAYS: usize = 1;
 
 const PROGRAMS: [(&str, &str); 7] = [
     ("in order", ""),
-    (
-        "200 us of work per region",
-        "--work-us 200 --latencies --rounds 2",
-    ),
-    (
-        "1 ms of work per region",
-        "--work-us 1000 --latencies --rounds 2",
-    ),
+    ("200 us of work per region", "--work-us 200 --latencies --rounds 2"),
+    ("1 ms of work per region", "--work-us 1000 --latencies --rounds 2"),
     ("descending", "--order descending"),
     ("4 threads", "--threads 4"),
     ("at random", "--order random"),
@@ -52,9 +46,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         // Each turn runs all ways one after the other, so that it is compared with itself.
         let turns = (0..turns)
             .map(|_| {
-                WAYS.iter()
-                    .map(|way| measure_first_touches(host, mib, options, *way))
-                    .collect()
+                WAYS.iter().map(|way| measure_first_touches(host, mib, options, *way)).collect()
             })
             .collect::<BenchResult<Vec<Vec<FirstTouchTimes>>, _>>()?;
         for (way, (name, _, without)) in WAYS.into_iter().enumerate() {
@@ -130,12 +122,9 @@ fn measure_first_touches(
     let mut touched = Vec::new();
     loop {
         match program.next_event(limit)? {
-            WorkloadEvent::Touched {
-                elapsed_s,
-                mean_ns,
-                p99_ns,
-                ..
-            } => touched.push([elapsed_s, mean_ns, p99_ns]),
+            WorkloadEvent::Touched { elapsed_s, mean_ns, p99_ns, .. } => {
+                touched.push([elapsed_s, mean_ns, p99_ns])
+            }
             WorkloadEvent::Verified { bad_bytes: 0, .. } => break,
             other => bail!("unexpected event of the workload: {other:?}"),
         }

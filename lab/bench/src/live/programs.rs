@@ -197,12 +197,9 @@ impl ProgramKind {
     ) -> BenchResult<Box<dyn MeasuredProgram>> {
         let client = host.workload_command("ask");
         Ok(match self {
-            Self::Redis => Box::new(kv_servers::start_redis_with_client(
-                client,
-                mib,
-                hot,
-                Duration::ZERO,
-            )?),
+            Self::Redis => {
+                Box::new(kv_servers::start_redis_with_client(client, mib, hot, Duration::ZERO)?)
+            }
             Self::Memcached => Box::new(kv_servers::start_memcached_with_client(client, mib, hot)?),
             Self::JavaHashMap => Box::new(hash_maps::start_java_hash_map(mib, hot)?),
             Self::Sparsehash => Box::new(hash_maps::start_sparsehash_map(mib, hot)?),
@@ -238,15 +235,11 @@ impl ProgramKind {
 pub fn start_reader_workload(program: &Path, words: &str) -> BenchResult<Box<dyn MeasuredProgram>> {
     let words = format!("workload {words} {}", protocol_program::COUNTING);
     let workload = WorkloadProcess::spawn(program, words.split_whitespace())?;
-    Ok(Box::new(
-        protocol_program::ProtocolProgram::from_workload_when_ready(workload)?,
-    ))
+    Ok(Box::new(protocol_program::ProtocolProgram::from_workload_when_ready(workload)?))
 }
 
 pub(super) fn wrap_ready_reader(workload: WorkloadProcess, pid: u32) -> Box<dyn MeasuredProgram> {
-    Box::new(protocol_program::ProtocolProgram::from_ready_workload(
-        workload, pid,
-    ))
+    Box::new(protocol_program::ProtocolProgram::from_ready_workload(workload, pid))
 }
 
 /// Starts Redis with `mib` MiB of data and almost no load.

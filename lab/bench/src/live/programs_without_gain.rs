@@ -9,16 +9,8 @@ use crate::statistics::median_standard_error;
 /// Redis answers a batch each 50 ms, and the next one may take twice as long. Only more and shorter
 /// turns bring the error under 1 %.
 const SUBJECTS: [(&str, Option<ProgramKind>, [u64; 3]); 3] = [
-    (
-        "sequential reads",
-        Some(reader_kind("sequential", "sequential")),
-        [500, 15_000, 45_000],
-    ),
-    (
-        "random reads in a hot 2 MiB",
-        Some(IN_2_MIB),
-        [500, 15_000, 45_000],
-    ),
+    ("sequential reads", Some(reader_kind("sequential", "sequential")), [500, 15_000, 45_000]),
+    ("random reads in a hot 2 MiB", Some(IN_2_MIB), [500, 15_000, 45_000]),
     ("idle Redis", None, [200, 120_000, 180_000]),
 ];
 const IN_2_MIB: ProgramKind = reader_kind("small", "hot-spot --hot-mib 2 --hot-percent 100");
@@ -30,10 +22,8 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     for (name, reader, times) in SUBJECTS {
         let times = scale.short_or_long([200, 800, 1200], times);
         let start = || {
-            reader.map_or_else(
-                || start_lightly_loaded_redis(host, mib),
-                |kind| kind.start(host, mib),
-            )
+            reader
+                .map_or_else(|| start_lightly_loaded_redis(host, mib), |kind| kind.start(host, mib))
         };
         let instances = [start()?, start()?, start()?];
         let times = times.map(Duration::from_millis);
@@ -58,10 +48,7 @@ fn compare_managed_with_unmanaged(
         let begun = Instant::now();
         let goes_on = |rounds| rounds == 0 || begun.elapsed() < all;
         let rounds = measure_rounds(instances.each_mut(), turn, goes_on)?;
-        Ok(rounds
-            .into_iter()
-            .map(|round| round.map(|speed| speed.per_cpu_s))
-            .collect())
+        Ok(rounds.into_iter().map(|round| round.map(|speed| speed.per_cpu_s)).collect())
     };
     let before = speeds(before)?;
     let promoter = HugePageSystem::Hawkeye.set_up_promoter(host)?;

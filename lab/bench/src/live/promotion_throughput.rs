@@ -72,8 +72,5 @@ fn measure_promotion_by_manager(host: &BenchHost, mib: u64) -> BenchResult<(f64,
     let span = last.0 + last.1 - first.0;
     let bytes = calls.len() as f64 * HUGE_PAGE_BYTES as f64;
     let in_calls: Duration = calls.iter().map(|(_, took)| *took).sum();
-    Ok((
-        bytes / GB / span.as_secs_f64(),
-        in_calls.as_secs_f64() * 1e6 / calls.len() as f64,
-    ))
+    Ok((bytes / GB / span.as_secs_f64(), in_calls.as_secs_f64() * 1e6 / calls.len() as f64))
 }

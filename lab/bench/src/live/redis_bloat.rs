@@ -6,11 +6,8 @@ use super::prelude::*;
 use super::redis_server::RedisServer;
 
 /// In order of start: a program that starts while faults give huge pages would get them too.
-const SYSTEMS: [HugePageSystem; 3] = [
-    HugePageSystem::Base,
-    HugePageSystem::Hawkeye,
-    HugePageSystem::ThpShipped,
-];
+const SYSTEMS: [HugePageSystem; 3] =
+    [HugePageSystem::Base, HugePageSystem::Hawkeye, HugePageSystem::ThpShipped];
 const DELETED_PERCENT: u32 = 60;
 /// Above the watermark from which memory is recovered, by default 85 %.
 const SHORT_PERCENT: f64 = 88.0;
@@ -99,9 +96,7 @@ fn promote_under_load(
         }
         Ok(())
     };
-    promoter
-        .promote_during(server.pid(), sizes.settle, report, load)?
-        .0
+    promoter.promote_during(server.pid(), sizes.settle, report, load)?.0
 }
 
 fn measure_and_report_speed_and_memory(
@@ -116,14 +111,12 @@ fn measure_and_report_speed_and_memory(
             rates.push(server.measure_gets_per_s(sizes.keys, sizes.requests)?);
         }
     }
-    let always = servers
-        .iter()
-        .zip(&rates)
-        .find(|((system, _), _)| *system == HugePageSystem::ThpShipped);
+    let always =
+        servers.iter().zip(&rates).find(|((system, _), _)| *system == HugePageSystem::ThpShipped);
     let always = always.map_or(f64::NAN, |(_, rates)| median(rates));
-    let base_bytes = servers.first().map_or(Ok(0), |(_, base)| {
-        base.measure_memory_use().map(|memory| memory.rss_bytes)
-    })?;
+    let base_bytes = servers
+        .first()
+        .map_or(Ok(0), |(_, base)| base.measure_memory_use().map(|memory| memory.rss_bytes))?;
     for ((system, server), rates) in servers.iter().zip(&rates) {
         let rate = median(rates);
         let memory = server.measure_memory_use()?;

@@ -52,10 +52,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         add_rows_to_report(system, &story, report);
         let rss = story.points.iter();
         let rss = rss.map(|(at_s, memory)| (*at_s, bytes_to_gib(memory.rss_bytes)));
-        lines.push(PlotLine {
-            name: system.name().to_owned(),
-            points: rss.collect(),
-        });
+        lines.push(PlotLine { name: system.name().to_owned(), points: rss.collect() });
     }
     HugePageSystem::Base.prepare_kernel(host)?;
     let title = format!("Redis with a limit of {} MiB", sizes.limit_mib);
@@ -181,10 +178,7 @@ mod tests {
     use super::*;
 
     fn point(used_gib: u64, rss_gib: u64) -> (f64, RedisMemoryUse) {
-        let memory = RedisMemoryUse {
-            used_bytes: used_gib << 30,
-            rss_bytes: rss_gib << 30,
-        };
+        let memory = RedisMemoryUse { used_bytes: used_gib << 30, rss_bytes: rss_gib << 30 };
         (0.0, memory)
     }
 

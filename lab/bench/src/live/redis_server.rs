@@ -142,10 +142,7 @@ impl RedisServer {
 
     /// Whether the server has ended, for example because the kernel killed it.
     pub fn has_ended(&mut self) -> bool {
-        self.server
-            .child
-            .try_wait()
-            .is_ok_and(|status| status.is_some())
+        self.server.child.try_wait().is_ok_and(|status| status.is_some())
     }
 
     fn run_redis_cli(&self, words: &[&str]) -> BenchResult<String> {

@@ -28,11 +28,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let words = format!("one-tib --mapped-gib 1024 --populated-gib {populated_gib} --mib {mib}");
     let mut workload = host.start_workload(&words)?;
     let pid = workload.wait_ready()?.pid;
-    let settings = Settings {
-        max_promotions: Some(0),
-        period: PERIOD,
-        ..Settings::default()
-    };
+    let settings = Settings { max_promotions: Some(0), period: PERIOD, ..Settings::default() };
     let (mut left_alone, mut sampled) = (Vec::new(), Vec::new());
     let (mut windows, mut longest_call, mut cores) = (0, Duration::ZERO, Vec::new());
     for _ in 0..sizes.turns {
@@ -82,14 +78,9 @@ fn add_rows_to_report(name: &str, turns: &[LongestCallsMs], goal: &str, report: 
         let ms = turns.iter().map(|turn| turn[n]).fold(0.0, f64::max);
         report.add_row(format!("{name}: longest {what}"), ms, "ms", goal);
     }
-    let each: Vec<String> = turns
-        .iter()
-        .map(|turn| format!("{:.2}", longest_call_ms(turn)))
-        .collect();
-    report.add_note(format!(
-        "{name}: longest call of each turn: {} ms.",
-        each.join(", ")
-    ));
+    let each: Vec<String> =
+        turns.iter().map(|turn| format!("{:.2}", longest_call_ms(turn))).collect();
+    report.add_note(format!("{name}: longest call of each turn: {} ms.", each.join(", ")));
 }
 
 /// The longest calls of the process while `work` runs in this process.
@@ -105,12 +96,9 @@ fn longest_calls_during(
 fn request_and_reset_longest_calls(workload: &mut WorkloadProcess) -> BenchResult<LongestCallsMs> {
     let (longest, half_a_minute) = (WorkloadRequest::Longest, Duration::from_secs(30));
     let longest = workload.request_value(longest, half_a_minute, |event| match event {
-        WorkloadEvent::Longest {
-            map_us,
-            unmap_us,
-            fault_us,
-            ..
-        } => Some([map_us, unmap_us, fault_us]),
+        WorkloadEvent::Longest { map_us, unmap_us, fault_us, .. } => {
+            Some([map_us, unmap_us, fault_us])
+        }
         _ => None,
     })?;
     Ok(longest.map(|us| us / 1e3))

@@ -30,12 +30,7 @@ struct AllocationCase {
 }
 
 const CASES: [AllocationCase; 2] = [
-    AllocationCase {
-        name: "one mapping",
-        words: "--fill-late",
-        apart: false,
-        free_percent: 0,
-    },
+    AllocationCase { name: "one mapping", words: "--fill-late", apart: false, free_percent: 0 },
     AllocationCase {
         name: "mappings apart",
         words: "--guards --free-percent 20",
@@ -86,10 +81,8 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             apart: case.apart,
         };
         let (live, own_ns) = measure_page_sizes(host, case, mib, rounds, turns)?;
-        let left = BlockLayout {
-            blocks: layout.blocks * (100 - case.free_percent) / 100,
-            ..layout
-        };
+        let left =
+            BlockLayout { blocks: layout.blocks * (100 - case.free_percent) / 100, ..layout };
         let truth = simulate_block_reads(&here, &left, INSTRUCTIONS, own_ns, ACCESSES)?;
         // Separate blocks give all of their memory back.
         let kept = left.blocks as f64 / layout.blocks as f64;
@@ -168,11 +161,7 @@ fn predicted_figures(
 }
 
 fn rounded_text(value: f64) -> String {
-    if value >= 100.0 {
-        format!("{value:.0}")
-    } else {
-        format!("{value:.1}")
-    }
+    if value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
 
 /// Measures each size, and the time of a read that nothing slows down.
@@ -237,10 +226,7 @@ fn set_fault_page_sizes(host: &mut BenchHost, sizes: PageOrderSet) -> BenchResul
     let or = |on: bool, otherwise| if on { "always" } else { otherwise };
     host.set_thp_enabled(or(sizes == PageOrderSet::HUGE, "madvise"))?;
     let thp = Path::new(THP_DIR);
-    for order in available_mthp_sizes(thp)
-        .iter()
-        .filter(|order| *order < PageOrder::HUGE)
-    {
+    for order in available_mthp_sizes(thp).iter().filter(|order| *order < PageOrder::HUGE) {
         let on = sizes.contains(order);
         host.set_kernel_setting(&page_size_enabled_file(thp, order), or(on, "never"))?;
     }

@@ -21,10 +21,9 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let ranges = mappings::collect_eligible_ranges(&tables.list_mappings(&target)?).ranges;
         let mut regions = Vec::new();
         tables.walk_ranges(&target, &ranges, WalkDetail::HugeOnly, &mut regions, |_| {})?;
-        for (limit, what) in [
-            (enough, "up to the bloat threshold"),
-            (PAGES_PER_REGION, "to the end"),
-        ] {
+        for (limit, what) in
+            [(enough, "up to the bloat threshold"), (PAGES_PER_REGION, "to the end")]
+        {
             let mut times = Vec::new();
             let mut zero = 0u64;
             for region in &regions {

@@ -10,10 +10,7 @@ const NEIGHBOURS: [(&str, &str); 4] = [
     ("random reads of 8 MiB", "random --mib 8 --pages huge"),
     ("random reads of 32 MiB", "random --mib 32 --pages huge"),
     ("random reads of 2 GiB", "random --mib 2048 --pages huge"),
-    (
-        "reads in order of 2 GiB",
-        "sequential --mib 2048 --pages huge",
-    ),
+    ("reads in order of 2 GiB", "sequential --mib 2048 --pages huge"),
 ];
 /// Regions filled per second; the last is unlimited.
 const RATES: [Option<f64>; 4] = [Some(128.0), Some(512.0), Some(2048.0), None];

@@ -42,18 +42,10 @@ fn measure_bit_reading(pages: PageAdvice) -> CostResult {
     median_figure_over_turns(|| {
         let mut regions = Vec::new();
         let begun = Instant::now();
-        tables.walk_ranges(
-            &target,
-            from_ref(&range),
-            WalkDetail::Regions,
-            &mut regions,
-            |_| {},
-        )?;
+        tables.walk_ranges(&target, from_ref(&range), WalkDetail::Regions, &mut regions, |_| {})?;
         let took = nanoseconds_since(begun);
         if regions.len() < REGIONS / 2 {
-            return Err(not_measured_error(
-                "the walk of page tables found too few regions",
-            ));
+            return Err(not_measured_error("the walk of page tables found too few regions"));
         }
         Ok(took / regions.len() as f64)
     })

@@ -12,11 +12,7 @@ const TRIES: usize = 5;
 /// used, and splitting one with a single used base page. In the last case the other base pages
 /// become the shared zero page.
 pub fn measure_collapse_and_split_costs() -> [CostResult; 3] {
-    [
-        measure_collapses(),
-        measure_splits(PAGE),
-        measure_splits(REGION),
-    ]
+    [measure_collapses(), measure_splits(PAGE), measure_splits(REGION)]
 }
 
 fn measure_collapses() -> CostResult {
@@ -35,9 +31,7 @@ fn measure_collapses() -> CostResult {
         }
     }
     if took.len() < REGIONS / 2 {
-        return Err(not_measured_error(
-            "MADV_COLLAPSE fails for most regions here",
-        ));
+        return Err(not_measured_error("MADV_COLLAPSE fails for most regions here"));
     }
     Ok(MedianAndRange::from_figures(took))
 }
@@ -49,9 +43,7 @@ fn measure_splits(step: usize) -> CostResult {
     memory.time_strided_writes(step, 1);
     let huge = own_huge_bytes()?.saturating_sub(before);
     if huge < (REGIONS / 2 * REGION) as u64 {
-        return Err(not_measured_error(
-            "page faults give no huge pages that could be split",
-        ));
+        return Err(not_measured_error("page faults give no huge pages that could be split"));
     }
     let mut took = Vec::new();
     for region in 0..REGIONS {

@@ -305,10 +305,7 @@ mod tests {
         let memory = ScratchMemory::map(REGION, PageAdvice::Base).expect("2 MiB");
         let pages = REGION / PAGE;
         let lines = lap(&memory, &shuffled_line_of_each_page(pages));
-        let mut on: Vec<usize> = lines
-            .iter()
-            .map(|line| *line as usize * LINE / PAGE)
-            .collect();
+        let mut on: Vec<usize> = lines.iter().map(|line| *line as usize * LINE / PAGE).collect();
         on.sort_unstable();
         assert!(on.into_iter().eq(0..pages));
     }

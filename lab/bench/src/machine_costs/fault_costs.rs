@@ -25,10 +25,7 @@ pub fn measure_fault_costs() -> Result<FaultCosts, LinuxError> {
     let [base, free_base] = median_figures_over_turns(|| {
         let memory = ScratchMemory::map(BYTES, PageAdvice::Base)?;
         let pages = (BYTES / PAGE) as f64;
-        Ok([
-            memory.time_strided_writes(PAGE, 1) / pages,
-            memory.time_unmap() / pages,
-        ])
+        Ok([memory.time_strided_writes(PAGE, 1) / pages, memory.time_unmap() / pages])
     })?;
     // Whether huge pages are available at all.
     let had = ScratchMemory::map_and_write(REGION * 8, PageAdvice::Huge).map(drop);
@@ -36,10 +33,7 @@ pub fn measure_fault_costs() -> Result<FaultCosts, LinuxError> {
         median_figures_over_turns(|| {
             let memory = ScratchMemory::map(BYTES, PageAdvice::Huge)?;
             let regions = memory.region_count() as f64;
-            Ok([
-                memory.time_strided_writes(REGION, 1) / regions,
-                memory.time_unmap() / regions,
-            ])
+            Ok([memory.time_strided_writes(REGION, 1) / regions, memory.time_unmap() / regions])
         })
     });
     let (huge, free_huge) = match huge {
@@ -59,19 +53,9 @@ pub fn measure_fault_costs() -> Result<FaultCosts, LinuxError> {
         let shared = memory.time_strided_writes(PAGE, 2) / pages;
         // The same writes without faults.
         let own = memory.time_strided_writes(PAGE, 3) / pages;
-        Ok([
-            ((together - alone) / regions).max(0.0),
-            (shared - own).max(0.0),
-        ])
+        Ok([((together - alone) / regions).max(0.0), (shared - own).max(0.0)])
     })?;
-    Ok(FaultCosts {
-        base,
-        free_base,
-        huge,
-        free_huge,
-        fork_region,
-        reuse,
-    })
+    Ok(FaultCosts { base, free_base, huge, free_huge, fork_region, reuse })
 }
 
 /// The child ends at once. Returns the duration of the fork, in nanoseconds.

@@ -33,10 +33,7 @@ pub fn measure_page_content_costs() -> Result<[MedianAndRange; 6], LinuxError> {
     let copy_base = median_figure_over_turns(|| {
         Ok(each(&from, PAGE, &|offset| {
             // SAFETY: each of the pages lies within its own mapping.
-            unsafe {
-                from.pointer_at(offset)
-                    .copy_to_nonoverlapping(to.pointer_at(offset), PAGE)
-            };
+            unsafe { from.pointer_at(offset).copy_to_nonoverlapping(to.pointer_at(offset), PAGE) };
         }))
     })?;
     let zero = |piece: usize| {
@@ -47,23 +44,14 @@ pub fn measure_page_content_costs() -> Result<[MedianAndRange; 6], LinuxError> {
     };
     let [zero_base, zero_huge] = median_figures_over_turns(|| Ok([zero(PAGE), zero(REGION)]))?;
     let zero_base_non_temporal = median_figure_over_turns(|| {
-        Ok(each(&to, PAGE, &|offset| {
-            zero_page_past_caches(to.pointer_at(offset))
-        }))
+        Ok(each(&to, PAGE, &|offset| zero_page_past_caches(to.pointer_at(offset))))
     })?;
     let scan_zero = median_figure_over_turns(|| {
         Ok(each(&to, PAGE, &|offset| {
             std::hint::black_box(count_leading_zero_words(&to, offset));
         }))
     })?;
-    Ok([
-        zero_base,
-        zero_base_non_temporal,
-        zero_huge,
-        copy_base,
-        scan_used,
-        scan_zero,
-    ])
+    Ok([zero_base, zero_base_non_temporal, zero_huge, copy_base, scan_used, scan_zero])
 }
 
 /// Words of the page before the first group of eight that are not all zero.
@@ -72,9 +60,7 @@ fn count_leading_zero_words(memory: &ScratchMemory, page: usize) -> usize {
     // SAFETY: the page lies within the mapping, starts at a multiple of its size, and nothing
     // writes to it meanwhile.
     let groups = unsafe { std::slice::from_raw_parts(words.as_ptr(), PAGE / 64) };
-    let zero = groups
-        .iter()
-        .take_while(|group| group.iter().fold(0, |all, word| all | word) == 0);
+    let zero = groups.iter().take_while(|group| group.iter().fold(0, |all, word| all | word) == 0);
     zero.count() * 8
 }
 

@@ -47,19 +47,13 @@ pub(super) fn measure_read_overlap(
     let at_once =
         median_figure_over_turns(|| Ok(read_ns / chase_chains_ns_per_read(memory, &mut at)))?;
     let reach = median_figure_over_turns(|| Ok(measure_instructions_ahead(memory, read_ns)))?;
-    Ok(ReadOverlap {
-        singles,
-        at_once,
-        reach,
-    })
+    Ok(ReadOverlap { singles, at_once, reach })
 }
 
 /// Times reads by the clock. On x86 reading the clock waits for earlier reads (`rdtsc_ordered`,
 /// arch/x86/include/asm/msr.h).
 fn measure_single_reads_ns(memory: &ScratchMemory, mut at: usize) -> Vec<f64> {
-    let clock: Vec<f64> = (0..1000)
-        .map(|_| nanoseconds_since(Instant::now()))
-        .collect();
+    let clock: Vec<f64> = (0..1000).map(|_| nanoseconds_since(Instant::now())).collect();
     let clock_ns = MedianAndRange::from_figures(clock).median;
     let singles = (0..SINGLES)
         .map(|_| {

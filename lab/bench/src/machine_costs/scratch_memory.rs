@@ -41,12 +41,7 @@ impl ScratchMemory {
         let head = mapping.cast::<u8>().align_offset(REGION);
         // SAFETY: the mapping is longer by a region, and the head is shorter than that.
         let start = unsafe { mapping.cast::<u8>().add(head) };
-        let memory = Self {
-            mapping,
-            mapped,
-            start,
-            bytes,
-        };
+        let memory = Self { mapping, mapped, start, bytes };
         let advice = match pages {
             PageAdvice::Base => libc::MADV_NOHUGEPAGE,
             PageAdvice::Huge => libc::MADV_HUGEPAGE,
@@ -125,11 +120,7 @@ impl ScratchMemory {
 
     /// Allows or forbids writes to its first page.
     pub(super) fn set_first_page_writable(&self, writable: bool) -> Result<(), LinuxError> {
-        let write = if writable {
-            ProtFlags::PROT_WRITE
-        } else {
-            ProtFlags::empty()
-        };
+        let write = if writable { ProtFlags::PROT_WRITE } else { ProtFlags::empty() };
         // SAFETY: the page is ours, and is only read while it is protected.
         let done = unsafe { mprotect(self.start.cast(), PAGE, ProtFlags::PROT_READ | write) };
         done.map_err(LinuxError::wrap_errno("protecting memory of our own"))

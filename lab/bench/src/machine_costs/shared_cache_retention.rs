@@ -139,23 +139,10 @@ mod tests {
 
     #[test]
     fn the_measured_memory_fits_the_shared_cache_alone() {
-        let cache = |level, mib: u64| DataCacheLevel {
-            level,
-            bytes: mib << 20,
-            ways: 16,
-        };
-        assert_eq!(
-            bytes_held_by_shared_cache_only(&[cache(2, 1), cache(3, 32)]),
-            8 << 20
-        );
-        assert_eq!(
-            bytes_held_by_shared_cache_only(&[cache(2, 1), cache(3, 8)]),
-            4 << 20
-        );
-        assert_eq!(
-            bytes_held_by_shared_cache_only(&[cache(2, 2), cache(3, 105)]),
-            16 << 20
-        );
+        let cache = |level, mib: u64| DataCacheLevel { level, bytes: mib << 20, ways: 16 };
+        assert_eq!(bytes_held_by_shared_cache_only(&[cache(2, 1), cache(3, 32)]), 8 << 20);
+        assert_eq!(bytes_held_by_shared_cache_only(&[cache(2, 1), cache(3, 8)]), 4 << 20);
+        assert_eq!(bytes_held_by_shared_cache_only(&[cache(2, 2), cache(3, 105)]), 16 << 20);
         assert_eq!(bytes_held_by_shared_cache_only(&[cache(2, 1)]), 4 << 20);
         assert_eq!(bytes_held_by_shared_cache_only(&[]), UNTOLD_BYTES);
     }
@@ -165,10 +152,7 @@ mod tests {
         assert_eq!(sharing(118.0, &[]).inserted_share_of_misses(), Some(0.3));
         assert_eq!(sharing(18.0, &[]).inserted_share_of_misses(), Some(1.0));
         assert_eq!(sharing(165.0, &[]).inserted_share_of_misses(), Some(0.0));
-        let all_the_same = SharedCacheRetention {
-            kept: spread(160.0),
-            ..sharing(160.0, &[])
-        };
+        let all_the_same = SharedCacheRetention { kept: spread(160.0), ..sharing(160.0, &[]) };
         assert_eq!(all_the_same.inserted_share_of_misses(), None);
     }
 

@@ -62,14 +62,8 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_within_the_axis() {
-        assert_eq!(
-            round_tick_values(0.0, 10.0, 5),
-            [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
-        );
-        assert_eq!(
-            round_tick_values(0.0, 0.7, 4),
-            [0.0, 0.2, 0.4, 0.6000000000000001]
-        );
+        assert_eq!(round_tick_values(0.0, 10.0, 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+        assert_eq!(round_tick_values(0.0, 0.7, 4), [0.0, 0.2, 0.4, 0.6000000000000001]);
         assert_eq!(round_tick_values(3.0, 3.0, 4), [3.0]);
         assert_eq!(round_tick_values(0.0, 1234.0, 3), [0.0, 500.0, 1000.0]);
     }

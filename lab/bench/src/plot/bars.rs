@@ -29,8 +29,7 @@ pub(super) fn draw_bar_panel(
     let width = area.dim_in_pixel().0 as i32;
     let text = |text: &str, at, size, horizontal| {
         let style = TextStyle::from((FONT, size)).pos(Pos::new(horizontal, VPos::Center));
-        area.draw(&Text::new(text.to_owned(), at, style))
-            .map_err(drawing_error)
+        area.draw(&Text::new(text.to_owned(), at, style)).map_err(drawing_error)
     };
     text(&panel.title, (width / 2, 16), 15, HPos::Center)?;
     let letters = bars.iter().map(|(name, _)| name.chars().count()).max();
@@ -53,8 +52,7 @@ pub(super) fn draw_bar_panel(
             (at(value.max(0.0)), middle + BAR_HEIGHT / 2),
         ];
         for style in [RGBColor(150, 150, 150).filled(), BLACK.stroke_width(1)] {
-            area.draw(&Rectangle::new(corners, style))
-                .map_err(drawing_error)?;
+            area.draw(&Rectangle::new(corners, style)).map_err(drawing_error)?;
         }
         let (beside, side) = match *value < 0.0 {
             true => (at(*value) - 4, HPos::Right),
@@ -62,10 +60,6 @@ pub(super) fn draw_bar_panel(
         };
         text(&format_three_digits(*value), (beside, middle), 12, side)?;
     }
-    let zero = [
-        (at(0.0), ABOVE),
-        (at(0.0), ABOVE + ROW_HEIGHT * bars.len() as i32),
-    ];
-    area.draw(&PathElement::new(zero, BLACK))
-        .map_err(drawing_error)
+    let zero = [(at(0.0), ABOVE), (at(0.0), ABOVE + ROW_HEIGHT * bars.len() as i32)];
+    area.draw(&PathElement::new(zero, BLACK)).map_err(drawing_error)
 }

@@ -19,13 +19,8 @@ pub(super) struct LineStyle {
     pub(super) dash: (i32, i32),
 }
 
-const MARKS: [MarkShape; 5] = [
-    MarkShape::Disc,
-    MarkShape::Triangle,
-    MarkShape::Ring,
-    MarkShape::Cross,
-    MarkShape::Square,
-];
+const MARKS: [MarkShape; 5] =
+    [MarkShape::Disc, MarkShape::Triangle, MarkShape::Ring, MarkShape::Cross, MarkShape::Square];
 const DASHES: [(i32, i32); 3] = [(1, 0), (8, 4), (2, 3)];
 const GREYS: [u8; 2] = [0, 110];
 

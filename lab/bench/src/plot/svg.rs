@@ -36,9 +36,7 @@ pub(super) fn draw_figure_as_svg(figure: &PlotFigure) -> Result<String, PlotErro
         root.fill(&WHITE).map_err(drawing_error)?;
         // Pixel positions are relative to the whole picture.
         let canvas = root.clone();
-        let mut rest = root
-            .titled(&figure.title, (FONT, 20))
-            .map_err(drawing_error)?;
+        let mut rest = root.titled(&figure.title, (FONT, 20)).map_err(drawing_error)?;
         for (panel, height) in figure.panels.iter().zip(heights) {
             let (area, below) = rest.split_vertically(height);
             rest = below;
@@ -50,11 +48,9 @@ pub(super) fn draw_figure_as_svg(figure: &PlotFigure) -> Result<String, PlotErro
                 PlotContent::Lines { x_label, lines } => {
                     (x_label, HorizontalAxis::from_line_points(lines), lines)
                 }
-                PlotContent::Steps {
-                    x_label,
-                    names,
-                    lines,
-                } => (x_label, HorizontalAxis::from_names(names), lines),
+                PlotContent::Steps { x_label, names, lines } => {
+                    (x_label, HorizontalAxis::from_names(names), lines)
+                }
             };
             draw_line_panel(panel, (x_label, &across), lines, (&canvas, &area))?;
         }
@@ -96,29 +92,17 @@ struct HorizontalAxis {
 
 impl HorizontalAxis {
     fn from_line_points(lines: &[PlotLine]) -> Self {
-        let places = || {
-            lines
-                .iter()
-                .flat_map(|line| line.points.iter().map(|(x, _)| *x))
-        };
+        let places = || lines.iter().flat_map(|line| line.points.iter().map(|(x, _)| *x));
         let from = places().fold(0.0, f64::min);
         let to = places().fold(from, f64::max);
         let to = if to > from { to } else { from + 1.0 };
-        let labels = round_tick_values(from, to, 8)
-            .into_iter()
-            .map(|x| (x, format_three_digits(x)));
-        Self {
-            from,
-            to,
-            labels: labels.collect(),
-        }
+        let labels =
+            round_tick_values(from, to, 8).into_iter().map(|x| (x, format_three_digits(x)));
+        Self { from, to, labels: labels.collect() }
     }
 
     fn from_names(names: &[String]) -> Self {
-        let labels = names
-            .iter()
-            .enumerate()
-            .map(|(n, name)| (n as f64, name.clone()));
+        let labels = names.iter().enumerate().map(|(n, name)| (n as f64, name.clone()));
         Self {
             from: -0.2,
             to: names.len().saturating_sub(1) as f64 + 0.2,
@@ -138,21 +122,13 @@ fn draw_line_panel(
     lines: &[PlotLine],
     (canvas, area): (&SvgArea, &SvgArea),
 ) -> Result<(), PlotError> {
-    let top = axis_top(
-        lines
-            .iter()
-            .flat_map(|line| line.points.iter().map(|(_, y)| *y)),
-    );
+    let top = axis_top(lines.iter().flat_map(|line| line.points.iter().map(|(_, y)| *y)));
     let horizontal = Axis {
         from: across.from,
         to: across.to,
         labelled: across.labels.iter().map(|(x, _)| *x).collect(),
     };
-    let vertical = Axis {
-        from: 0.0,
-        to: top,
-        labelled: round_tick_values(0.0, top, 6),
-    };
+    let vertical = Axis { from: 0.0, to: top, labelled: round_tick_values(0.0, top, 6) };
     let mut chart = ChartBuilder::on(area)
         .caption(&panel.title, (FONT, 15))
         .margin(8)
@@ -181,9 +157,7 @@ fn draw_line_panel(
             let dashed = DashedLineSeries::new(points(), look.dash.0, look.dash.1, style);
             chart.draw_series(dashed).map_err(drawing_error)?;
         } else {
-            chart
-                .draw_series(LineSeries::new(points(), style))
-                .map_err(drawing_error)?;
+            chart.draw_series(LineSeries::new(points(), style)).map_err(drawing_error)?;
         }
         let every = line.points.len().div_ceil(MARKS).max(1);
         for point in points().step_by(every) {
@@ -191,10 +165,7 @@ fn draw_line_panel(
             draw_mark(canvas, place, look)?;
         }
         let (_, corner) = area.get_pixel_range();
-        let at = (
-            WIDTH as i32 - LEGEND_WIDTH,
-            corner.start + 40 + 18 * number as i32,
-        );
+        let at = (WIDTH as i32 - LEGEND_WIDTH, corner.start + 40 + 18 * number as i32);
         draw_legend_entry(canvas, at, &line.name, look)?;
     }
     Ok(())
@@ -205,9 +176,9 @@ fn draw_mark(canvas: &SvgArea, (x, y): (i32, i32), look: LineStyle) -> Result<()
     let (r, hollow) = (MARK_SIZE, [WHITE.filled(), edge]);
     match look.mark {
         MarkShape::Disc => canvas.draw(&Circle::new((x, y), r, full)),
-        MarkShape::Ring => hollow
-            .into_iter()
-            .try_for_each(|style| canvas.draw(&Circle::new((x, y), r, style))),
+        MarkShape::Ring => {
+            hollow.into_iter().try_for_each(|style| canvas.draw(&Circle::new((x, y), r, style)))
+        }
         MarkShape::Square => hollow.into_iter().try_for_each(|style| {
             canvas.draw(&Rectangle::new([(x - r, y - r), (x + r, y + r)], style))
         }),
@@ -229,9 +200,7 @@ fn draw_legend_entry(
         let line = DashedPathElement::new(ends, look.dash.0, look.dash.1, style);
         canvas.draw(&line).map_err(drawing_error)?;
     } else {
-        canvas
-            .draw(&PathElement::new(ends, style))
-            .map_err(drawing_error)?;
+        canvas.draw(&PathElement::new(ends, style)).map_err(drawing_error)?;
     }
     draw_mark(canvas, (x + 18, y), look)?;
     let label = Text::new(name.to_owned(), (x + 44, y - 6), (FONT, 12));

@@ -66,11 +66,8 @@ impl BlockLayout {
         let mut filled = FilledBlocks::default();
         for block in (0..self.blocks).rev() {
             let begin = bottom + block * self.spacing_pages();
-            let mapping = if self.apart {
-                begin..begin + self.block_pages
-            } else {
-                bottom..bottom + all
-            };
+            let mapping =
+                if self.apart { begin..begin + self.block_pages } else { bottom..bottom + all };
             for page in begin..begin + self.used_pages {
                 let (order, given) = page_given_at_touch(page, &mapping, sizes, &there);
                 if let Some(pages) = there.get_mut(given.start as usize..given.end as usize) {
@@ -162,12 +159,7 @@ mod tests {
     const K64: PageOrderSet = PageOrderSet::NONE.with(PageOrder::CONTIGUOUS);
 
     fn layout(apart: bool) -> BlockLayout {
-        BlockLayout {
-            blocks: 1000,
-            block_pages: 33,
-            used_pages: 10,
-            apart,
-        }
+        BlockLayout { blocks: 1000, block_pages: 33, used_pages: 10, apart }
     }
 
     #[test]
@@ -184,10 +176,7 @@ mod tests {
         // (10 + 15) / 16 blocks of 16 pages.
         let filled = layout(false).simulate_filling(K64);
         let expected = 1000.0 * 25.0;
-        assert!(
-            (filled.resident_pages / expected - 1.0).abs() < 0.01,
-            "{filled:?}"
-        );
+        assert!((filled.resident_pages / expected - 1.0).abs() < 0.01, "{filled:?}");
     }
 
     #[test]
@@ -211,11 +200,7 @@ mod tests {
             faults: BTreeMap::from([(PageOrder::CONTIGUOUS, 10.0)]),
             resident_pages: 160.0,
         };
-        let costs = FirstTouchCosts {
-            fault_ns: 1000.0,
-            zero_base_ns: 200.0,
-            touch_ns: 50.0,
-        };
+        let costs = FirstTouchCosts { fault_ns: 1000.0, zero_base_ns: 200.0, touch_ns: 50.0 };
         let seconds = filled.fill_seconds(100, &costs);
         assert!((seconds - (10_000.0 + 32_000.0 + 4_500.0) * 1e-9).abs() < 1e-12);
     }

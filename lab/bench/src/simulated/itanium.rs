@@ -81,10 +81,7 @@ pub fn simulate_table(table: &ThesisTable, threads: usize) -> Result<ItaniumRepo
         name: table.name,
         shows: table.shows,
         layout: table.layout,
-        rows: rows
-            .iter()
-            .map(|row| ThesisAndModelValue::from_value_and_runs(row, &runs))
-            .collect(),
+        rows: rows.iter().map(|row| ThesisAndModelValue::from_value_and_runs(row, &runs)).collect(),
         notes: table.notes,
     })
 }

@@ -110,20 +110,13 @@ pub fn simulate_table(table: &PaperTable, threads: usize) -> Result<PaperReport,
     }
     let jobs: Vec<SimulationJob> = made
         .iter()
-        .map(|(workload, system, setup)| SimulationJob {
-            system: *system,
-            workload,
-            setup: *setup,
-        })
+        .map(|(workload, system, setup)| SimulationJob { system: *system, workload, setup: *setup })
         .collect();
     let results = simulate_all(&jobs, threads, &|_| {}).map_err(|e| e.to_string())?;
     Ok(PaperReport {
         name: table.name,
         shows: table.shows,
-        figures: figures
-            .iter()
-            .map(|f| f.compare_with_simulated(&results))
-            .collect(),
+        figures: figures.iter().map(|f| f.compare_with_simulated(&results)).collect(),
         notes: table.notes,
     })
 }
@@ -179,11 +172,9 @@ impl fmt::Display for PublishedValue {
         match *self {
             Self::Value(value) => f.pad(&format_short_decimal(value)),
             Self::AtLeast(value) => f.pad(&format!("> {}", format_short_decimal(value))),
-            Self::Range(from, to) => f.pad(&format!(
-                "{}-{}",
-                format_short_decimal(from),
-                format_short_decimal(to)
-            )),
+            Self::Range(from, to) => {
+                f.pad(&format!("{}-{}", format_short_decimal(from), format_short_decimal(to)))
+            }
         }
     }
 }
@@ -207,17 +198,8 @@ mod tests {
         assert_eq!(Value(0.0).simulated_error_percent(Some(5.0)), None);
         assert_eq!(AtLeast(4.0).simulated_error_percent(Some(5.0)), None);
         assert_eq!(AtLeast(4.0).simulated_error_percent(Some(3.0)), Some(-25.0));
-        assert_eq!(
-            Range(2.0, 4.0).simulated_error_percent(Some(3.0)),
-            Some(0.0)
-        );
-        assert_eq!(
-            Range(2.0, 4.0).simulated_error_percent(Some(1.0)),
-            Some(-50.0)
-        );
-        assert_eq!(
-            Range(2.0, 4.0).simulated_error_percent(Some(5.0)),
-            Some(25.0)
-        );
+        assert_eq!(Range(2.0, 4.0).simulated_error_percent(Some(3.0)), Some(0.0));
+        assert_eq!(Range(2.0, 4.0).simulated_error_percent(Some(1.0)), Some(-50.0));
+        assert_eq!(Range(2.0, 4.0).simulated_error_percent(Some(5.0)), Some(25.0));
     }
 }

@@ -57,10 +57,7 @@ const CASES: [PredictedProgram; 5] = [
         name: "zipf",
         words: "zipf",
         little: "zipf",
-        pattern: |instructions| AccessPattern::Zipf {
-            theta: 0.99,
-            instructions,
-        },
+        pattern: |instructions| AccessPattern::Zipf { theta: 0.99, instructions },
         instructions: 509,
         registers: 509,
         accesses: 2_000_000,
@@ -69,10 +66,7 @@ const CASES: [PredictedProgram; 5] = [
         name: "sequential",
         words: "sequential",
         little: "sequential",
-        pattern: |instructions| AccessPattern::Stride {
-            bytes: 8,
-            instructions,
-        },
+        pattern: |instructions| AccessPattern::Stride { bytes: 8, instructions },
         instructions: 11,
         registers: 5,
         accesses: 8_000_000,
@@ -81,10 +75,7 @@ const CASES: [PredictedProgram; 5] = [
         name: "stride 64 KiB",
         words: "stride --stride-bytes 65536",
         little: "sequential",
-        pattern: |instructions| AccessPattern::Stride {
-            bytes: 64 << 10,
-            instructions,
-        },
+        pattern: |instructions| AccessPattern::Stride { bytes: 64 << 10, instructions },
         instructions: 11,
         registers: 5,
         accesses: 2_000_000,
@@ -147,15 +138,12 @@ pub fn measure_and_predict_speed_ups(program: &Path) -> BenchResult<LiveReport> 
         if live.huge_percent < 95.0 {
             let percent = live.huge_percent;
             let name = case.name;
-            report.add_note(format!(
-                "{name}: only {percent:.0} % of its memory was huge."
-            ));
+            report.add_note(format!("{name}: only {percent:.0} % of its memory was huge."));
         }
     }
     report.add_note("Goal: a prediction within 15 % of the measurement.");
-    let rates = shared
-        .iter()
-        .map(|here| format!("{:.1}", here.processor.memory.neighbours_gb_per_s));
+    let rates =
+        shared.iter().map(|here| format!("{:.1}", here.processor.memory.neighbours_gb_per_s));
     report.add_note(format!(
         "Neighbours bring {:.1} GB/s into the last-level cache, of which this machine uses {} MiB: the median of measurements before, between and after the programs ({}).",
         here.processor.memory.neighbours_gb_per_s,
@@ -193,9 +181,7 @@ fn measure_program_reads(program: &Path, case: &PredictedProgram) -> BenchResult
         let rounds = measure_rounds(programs, TURN, |rounds| rounds <= TURNS)?;
         let now = [0, 1, 2].map(|n: usize| {
             let rounds = rounds[1..].iter();
-            rounds
-                .map(|round| 1e9 / round[n].per_cpu_s)
-                .collect::<Vec<f64>>()
+            rounds.map(|round| 1e9 / round[n].per_cpu_s).collect::<Vec<f64>>()
         });
         speed_ups.push(median(&now[0]) / median(&now[1]));
         for (reads, now) in reads.iter_mut().zip(now) {
@@ -203,13 +189,7 @@ fn measure_program_reads(program: &Path, case: &PredictedProgram) -> BenchResult
         }
     }
     let [base, huge, own] = reads.map(|reads| median(&reads));
-    Ok(MeasuredReadNs {
-        base,
-        huge,
-        own,
-        huge_percent: least_huge,
-        speed_ups: sorted(speed_ups),
-    })
+    Ok(MeasuredReadNs { base, huge, own, huge_percent: least_huge, speed_ups: sorted(speed_ups) })
 }
 
 /// Single measurements differ by more than the neighbours' changes.
@@ -226,9 +206,8 @@ fn with_median_cache_retention(
     let taken: Vec<f64> = taken.collect();
     here.processor.memory.neighbours_gb_per_s = median(&rates.collect::<Vec<f64>>());
     if !taken.is_empty() {
-        here.processor.memory.last_level = CacheReplacement::ReReference {
-            taken_percent: median(&taken).round() as u32,
-        };
+        here.processor.memory.last_level =
+            CacheReplacement::ReReference { taken_percent: median(&taken).round() as u32 };
     }
     here
 }

@@ -91,10 +91,7 @@ impl BenchCommand {
         }
         let mut results = BenchResults::empty_for_this_machine(self.quick);
         let mut failed = false;
-        for side in chosen
-            .into_iter()
-            .flat_map(ExperimentEntry::split_into_sides)
-        {
+        for side in chosen.into_iter().flat_map(ExperimentEntry::split_into_sides) {
             match self.run_experiment_side(&side, host.as_mut()) {
                 Ok(outcome) => {
                     if !self.json {
@@ -144,19 +141,13 @@ impl BenchCommand {
             }
             _ => bail!("this experiment has no side that was requested"),
         };
-        Ok(ExperimentOutcome {
-            name: experiment.name,
-            side,
-            took_s: begun.elapsed().as_secs_f64(),
-        })
+        Ok(ExperimentOutcome { name: experiment.name, side, took_s: begun.elapsed().as_secs_f64() })
     }
 
     fn chosen_experiments(&self) -> Result<Vec<ExperimentEntry>> {
         let all = experiments::all_experiments();
         for name in &self.names {
-            let Some(found) = all
-                .iter()
-                .find(|known| known.name.matches_name_or_alias(name))
+            let Some(found) = all.iter().find(|known| known.name.matches_name_or_alias(name))
             else {
                 bail!("no experiment {name:?}: `hawkeye-lab bench --list` shows all experiments");
             };
@@ -169,22 +160,15 @@ impl BenchCommand {
         }
         let named = |known: &ExperimentEntry| {
             self.names.is_empty()
-                || self
-                    .names
-                    .iter()
-                    .any(|name| known.name.matches_name_or_alias(name))
+                || self.names.iter().any(|name| known.name.matches_name_or_alias(name))
         };
         let skips_long = self.quick && self.names.is_empty();
         let wanted = all.into_iter().filter(named).map(|known| ExperimentEntry {
             live: known.live.filter(|_| !self.sim),
-            simulated: known
-                .simulated
-                .filter(|table| !(self.live || skips_long && table.long)),
+            simulated: known.simulated.filter(|table| !(self.live || skips_long && table.long)),
             ..known
         });
-        Ok(wanted
-            .filter(|left| left.live.is_some() || left.simulated.is_some())
-            .collect())
+        Ok(wanted.filter(|left| left.live.is_some() || left.simulated.is_some()).collect())
     }
 }
 
@@ -200,9 +184,8 @@ fn write_outcome_files(folder: &Path, outcome: &ExperimentOutcome, section: &str
 
 fn write_results_index(folder: &Path) -> Result<()> {
     let mut written = Vec::new();
-    for side in experiments::all_experiments()
-        .into_iter()
-        .flat_map(ExperimentEntry::split_into_sides)
+    for side in
+        experiments::all_experiments().into_iter().flat_map(ExperimentEntry::split_into_sides)
     {
         let title = side.first_side_title();
         let read = |kind| {
@@ -220,15 +203,7 @@ fn write_results_index(folder: &Path) -> Result<()> {
                 managing = ManagerCpuUse::deserialize(found)?;
             }
         }
-        written.push(ResultFile {
-            title,
-            shows: side.summary_line(),
-            text,
-            managing,
-        });
+        written.push(ResultFile { title, shows: side.summary_line(), text, managing });
     }
-    write_text_file(
-        &folder.join("results.md"),
-        &experiments::results_index_markdown(&written),
-    )
+    write_text_file(&folder.join("results.md"), &experiments::results_index_markdown(&written))
 }

@@ -40,10 +40,7 @@ impl CalibrateCommand {
         for missing in &done.missing {
             println!("not measured: {}: {}", missing.what, missing.why);
         }
-        println!(
-            "Data of the processor that cannot be measured is that of {}.",
-            done.like
-        );
+        println!("Data of the processor that cannot be measured is that of {}.", done.like);
         Ok(())
     }
 }

@@ -53,20 +53,13 @@ impl DemoCommand {
     pub fn execute(self) -> Result<()> {
         let systems = measure_policies_on_hot_workload()?;
         // The first policy does nothing.
-        let base = systems
-            .first()
-            .map_or(f64::NAN, |none| none.million_reads_per_s);
+        let base = systems.first().map_or(f64::NAN, |none| none.million_reads_per_s);
         println!("1. Hot memory at high addresses (simulated)");
         println!(
             "A program reads 4 GiB at random, 90 % of it in the top 512 MiB; at most {HOT_REGIONS} promotions each:\n"
         );
         for figures in &systems {
-            let SystemFigures {
-                system,
-                promoted,
-                promoted_hot,
-                million_reads_per_s,
-            } = figures;
+            let SystemFigures { system, promoted, promoted_hot, million_reads_per_s } = figures;
             let times = million_reads_per_s / base;
             print!("  {system:12} {million_reads_per_s:6.2} M reads/s  {times:.2} times");
             if *promoted > 0 {
@@ -76,10 +69,7 @@ impl DemoCommand {
         }
         let bloat = simulate_bloat_recovery()?;
         println!("\n2. Bloat (simulated)\n");
-        println!(
-            "  before       {} resident",
-            format_as_mib(bloat.before_bytes)
-        );
+        println!("  before       {} resident", format_as_mib(bloat.before_bytes));
         println!(
             "  after        {} resident, {} in use",
             format_as_mib(bloat.after_bytes),
@@ -88,11 +78,7 @@ impl DemoCommand {
         if let Some(path) = &self.json {
             let file = File::create(path);
             let file = file.with_context(|| format!("creating {}", path.display()))?;
-            let figures = DemoFigures {
-                machine: "simulator",
-                systems,
-                bloat,
-            };
+            let figures = DemoFigures { machine: "simulator", systems, bloat };
             serde_json::to_writer_pretty(file, &figures)?;
         }
         Ok(())
@@ -110,10 +96,7 @@ const POLICIES: [&str; 3] = ["none", "linux", "hawkeye-g"];
 /// The same program under each policy, with base pages at faults and with huge pages.
 fn measure_policies_on_hot_workload() -> Result<Vec<SystemFigures>> {
     let workload = WorkloadSpec::parse("hot", include_str!("demo/hot.toml"))?;
-    let setup = SimulationSetup {
-        memory_bytes: 16 << 30,
-        ..SimulationSetup::default()
-    };
+    let setup = SimulationSetup { memory_bytes: 16 << 30, ..SimulationSetup::default() };
     let settings = Settings {
         max_promotions: Some(HOT_REGIONS as u64),
         // In a longer window the program reads all of its pages.
@@ -202,11 +185,7 @@ impl DemoRun {
             Event::Promoted { region, .. } => Some(region),
             _ => None,
         });
-        Ok(Self {
-            figures: engine.figures(),
-            promoted: promoted.collect(),
-            regions,
-        })
+        Ok(Self { figures: engine.figures(), promoted: promoted.collect(), regions })
     }
 
     fn first_program_figures(&self) -> Result<&hawkeye_sim::engine::ProgramFigures> {
@@ -225,9 +204,7 @@ impl DemoRun {
     fn million_reads_per_s(&self) -> f64 {
         let program = self.figures.programs.first();
         let last = program.and_then(|program| program.phases.last());
-        last.map_or(f64::NAN, |phase| {
-            phase.accesses / (phase.end_s - phase.start_s) / 1e6
-        })
+        last.map_or(f64::NAN, |phase| phase.accesses / (phase.end_s - phase.start_s) / 1e6)
     }
 }
 
@@ -253,11 +230,7 @@ mod tests {
         };
         assert!(gain(hawkeye) > 0.5, "{systems:?}");
         assert!(gain(linux) < 0.1, "{systems:?}");
-        assert_eq!(
-            measure_policies_on_hot_workload()?,
-            systems,
-            "the same again"
-        );
+        assert_eq!(measure_policies_on_hot_workload()?, systems, "the same again");
         Ok(())
     }
 

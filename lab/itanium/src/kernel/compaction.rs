@@ -62,11 +62,7 @@ impl ItaniumMachine {
                 }
             }
         }
-        owners.extend(
-            self.movable
-                .iter()
-                .map(|frame| (*frame, MovableFrameOwner::Other)),
-        );
+        owners.extend(self.movable.iter().map(|frame| (*frame, MovableFrameOwner::Other)));
         owners
     }
 
@@ -113,8 +109,7 @@ impl ItaniumMachine {
         let room: usize = small.map(|(_, size)| 1usize << size).sum();
         let moved = used.iter().map_while(|frame| {
             let owner = *owners.get(frame)?;
-            self.is_still_owned(*frame, owner)
-                .then_some((*frame, owner))
+            self.is_still_owned(*frame, owner).then_some((*frame, owner))
         });
         let moved: Vec<(u32, MovableFrameOwner)> = moved.collect();
         if room < used.len() || moved.len() < used.len() {

@@ -27,11 +27,7 @@ impl HugePagePool {
         let what = "memory set aside for large pages";
         ItaniumError::require_setting(fits, what, "at most half of all memory")?;
         let first = (frames - size as u32) & !((1 << settings.order) - 1);
-        Ok(Self {
-            settings,
-            first,
-            buddy: BuddyAllocator::new(frames - first),
-        })
+        Ok(Self { settings, first, buddy: BuddyAllocator::new(frames - first) })
     }
 
     pub(super) fn allocate_page(&mut self) -> Option<u32> {
@@ -61,9 +57,7 @@ impl HugePagePool {
 impl ItaniumMachine {
     /// Number of free frames, including those of the pool.
     pub fn count_free_frames(&self) -> u32 {
-        self.buddy_allocators()
-            .map(|(buddy, _)| buddy.count_free_frames())
-            .sum()
+        self.buddy_allocators().map(|(buddy, _)| buddy.count_free_frames()).sum()
     }
 
     /// Number of frames outside of the pool that can be allocated one by one.
@@ -115,9 +109,7 @@ impl ItaniumMachine {
     }
 
     pub(super) fn count_all_frames(&self) -> u32 {
-        self.buddy_allocators()
-            .map(|(buddy, _)| buddy.count_frames())
-            .sum()
+        self.buddy_allocators().map(|(buddy, _)| buddy.count_frames()).sum()
     }
 
     /// Free memory outside of the pool, in per cent.
@@ -163,11 +155,7 @@ pub struct InitialFragmentation {
 impl InitialFragmentation {
     /// No page of this order or more is available, and moving pages does not help.
     pub const fn with_all_blocks_broken(order: u8) -> Self {
-        Self {
-            order,
-            broken_percent: 100,
-            movable_percent: 0,
-        }
+        Self { order, broken_percent: 100, movable_percent: 0 }
     }
 }
 
@@ -210,11 +198,7 @@ pub(super) struct BuddyAllocator {
 
 impl BuddyAllocator {
     pub(super) fn new(frames: u32) -> Self {
-        let mut buddy = Self {
-            free: vec![BTreeSet::new(); ORDERS.into()],
-            frames,
-            free_frames: 0,
-        };
+        let mut buddy = Self { free: vec![BTreeSet::new(); ORDERS.into()], frames, free_frames: 0 };
         buddy.free_range(0, frames);
         buddy
     }
@@ -310,11 +294,7 @@ impl BuddyAllocator {
             end = block + size;
             total += size;
         }
-        must(
-            total == self.free_frames,
-            "free frames are counted wrong",
-            0u32,
-        )
+        must(total == self.free_frames, "free frames are counted wrong", 0u32)
     }
 }
 

@@ -41,25 +41,14 @@ impl ItaniumMachine {
         }
         for (frame, count) in &owners {
             let counted = self.shared.get(frame).map_or(1, |more| more + 1);
-            must(
-                counted == *count,
-                "the number of owners of a frame is wrong",
-                *frame,
-            )?;
+            must(counted == *count, "the number of owners of a frame is wrong", *frame)?;
         }
         for frame in self.shared.keys() {
             let owned = owners.contains_key(frame);
             must(owned, "a frame without owners is counted as shared", *frame)?;
         }
-        let tables = self
-            .spaces
-            .iter()
-            .flatten()
-            .flat_map(|it| it.table.leaf_frames());
-        let others = self
-            .reservations
-            .reserved_frames_left()
-            .chain(self.movable.iter().copied());
+        let tables = self.spaces.iter().flatten().flat_map(|it| it.table.leaf_frames());
+        let others = self.reservations.reserved_frames_left().chain(self.movable.iter().copied());
         for frame in tables.chain(others) {
             let before = owners.insert(frame, 1);
             must(before.is_none(), "a frame is used for two purposes", frame)?;
@@ -115,11 +104,7 @@ impl ItaniumMachine {
             let rids = space.registers.rids.iter().zip(0u64..);
             regions.extend(rids.map(|(rid, region)| (*rid, (space, region))));
         }
-        let in_tlb = self
-            .mmu
-            .tlb
-            .entries_with_pinned_flag()
-            .filter(|(_, pinned)| !pinned);
+        let in_tlb = self.mmu.tlb.entries_with_pinned_flag().filter(|(_, pinned)| !pinned);
         let in_tlb = in_tlb.map(|(entry, _)| entry);
         let in_hash = self.mmu.hash.iter().flat_map(|hash| hash.translations());
         let sub_blocks = self.setup.processor.sub_block_order;
@@ -146,15 +131,10 @@ impl ItaniumMachine {
         if entry.shift == base.shift() && entry.page >= tables {
             let page = (entry.page - tables) << base.table_entries_shift();
             let leaf = space.table.leaf_frame_of_page(region_page + page);
-            return must(
-                leaf == Some(entry.frame),
-                "a page table has a wrong translation",
-            );
+            return must(leaf == Some(entry.frame), "a page table has a wrong translation");
         }
         let order = entry.shift.saturating_sub(base.shift());
-        let pte = space
-            .table
-            .entry_or_empty(region_page + (entry.page << order));
+        let pte = space.table.entry_or_empty(region_page + (entry.page << order));
         must(pte.present, "a page without memory has a translation")?;
         let same = u32::from(pte.order) == order && pte.frame == entry.frame;
         must(same, "a page has a wrong translation")?;

@@ -41,8 +41,7 @@ impl ItaniumMachine {
                 if address <= u64::MAX - base.bytes()
                     && !self.is_address_in_pool_region(address) =>
             {
-                self.pages_of_byte_range(address.next_multiple_of(base.bytes()), bytes)?
-                    .0
+                self.pages_of_byte_range(address.next_multiple_of(base.bytes()), bytes)?.0
             }
             Some(address) => return Err(ItaniumError::Range { address, bytes }),
             None => {
@@ -58,13 +57,8 @@ impl ItaniumMachine {
         }
         // Memory for page tables may be short: then nothing is mapped.
         self.set_page_sizes_in_entries(process, first, pages, backing)?;
-        let mapping = MemoryMapping {
-            backing,
-            ..MemoryMapping::new_anonymous(pages, preferred)
-        };
-        self.process_space_mut(process)?
-            .mappings
-            .insert(first, mapping);
+        let mapping = MemoryMapping { backing, ..MemoryMapping::new_anonymous(pages, preferred) };
+        self.process_space_mut(process)?.mappings.insert(first, mapping);
         Ok(address)
     }
 
@@ -86,10 +80,7 @@ impl ItaniumMachine {
         for page in first..first + pages {
             self.ensure_leaf_table(process, page)?;
         }
-        for (start, order) in self
-            .allowed_orders()
-            .largest_pages_covering(first, pages, u8::MAX)
-        {
+        for (start, order) in self.allowed_orders().largest_pages_covering(first, pages, u8::MAX) {
             let table = &mut self.process_space_mut(process)?.table;
             for page in start..start + (1 << order) {
                 table.set_entry(page, Some(Pte::new_without_memory(order)));
@@ -121,9 +112,7 @@ impl ItaniumMachine {
         for page in first..first + pages {
             space.table.set_entry(page, None);
         }
-        space
-            .mappings
-            .retain(|start, _| !(first..first + pages).contains(start));
+        space.mappings.retain(|start, _| !(first..first + pages).contains(start));
         space.reset_heap_if_surplus_overlaps(first, pages);
         self.purge_translations(purge)
     }
@@ -211,14 +200,10 @@ impl ItaniumMachine {
         bytes: u64,
     ) -> Result<(u64, u64)> {
         let (first, pages) = self.pages_of_byte_range(address, bytes)?;
-        match self
-            .process_space(process)?
-            .first_unmapped_page(first, pages)
-        {
-            Some(page) => Err(ItaniumError::NotMapped(
-                process,
-                self.base_page_size().address_of_page(page),
-            )),
+        match self.process_space(process)?.first_unmapped_page(first, pages) {
+            Some(page) => {
+                Err(ItaniumError::NotMapped(process, self.base_page_size().address_of_page(page)))
+            }
             None => Ok((first, pages)),
         }
     }
@@ -232,10 +217,7 @@ impl ItaniumMachine {
         preferred: u8,
     ) -> Result<Option<u64>> {
         let base = self.base_page_size();
-        let pool = self
-            .pool
-            .as_ref()
-            .filter(|pool| pool.settings.order == preferred);
+        let pool = self.pool.as_ref().filter(|pool| pool.settings.order == preferred);
         let Some(start) = pool.and_then(HugePagePool::own_region_start) else {
             return Ok(None);
         };
@@ -243,9 +225,7 @@ impl ItaniumMachine {
         let space = self.process_space_mut(process)?;
         let placed = space.find_free_range_from(base, start, pages, 1 << preferred);
         let first = placed.ok_or(ItaniumError::NoRoom(process))?;
-        space
-            .mappings
-            .insert(first, MemoryMapping::new_anonymous(pages, preferred));
+        space.mappings.insert(first, MemoryMapping::new_anonymous(pages, preferred));
         Ok(Some(first))
     }
 
@@ -301,20 +281,15 @@ impl ItaniumMachine {
         if end == start + mapping.pages && in_region && space.is_range_unmapped(end, more) {
             self.set_page_sizes_in_entries(process, end, more, mapping.backing)?;
             let longer = of(mapping.pages + more);
-            self.process_space_mut(process)?
-                .mappings
-                .insert(start, longer);
+            self.process_space_mut(process)?.mappings.insert(start, longer);
             return Ok(address);
         }
         let align = base.pages_for_bytes(self.setup.kernel.vm_align_bytes);
         let to = space.find_free_range(base, new_pages, align);
         let to = to.ok_or(ItaniumError::NoRoom(process))?;
         // Memory first: without it, the call must change nothing.
-        let entries = if self.are_pages_sized_at_mmap(mapping.backing) {
-            new_pages
-        } else {
-            old_pages
-        };
+        let entries =
+            if self.are_pages_sized_at_mmap(mapping.backing) { new_pages } else { old_pages };
         self.ensure_leaf_tables(process, to, entries)?;
         let purge = self.purge_range_covering(process, first, old_pages, true)?;
         self.release_reservations_in_range(process, first, old_pages);
@@ -342,18 +317,13 @@ impl ItaniumMachine {
             let mut at = 0;
             while at < pages {
                 let place = to + done + at;
-                let alignment = if entry.present {
-                    place | (u64::from(entry.frame) + at)
-                } else {
-                    place
-                };
+                let alignment =
+                    if entry.present { place | (u64::from(entry.frame) + at) } else { place };
                 let order = orders.largest_fitting_order(alignment, pages - at, entry.order);
                 for page in done + at..done + at + (1 << order) {
                     self.ensure_leaf_table(process, to + page)?;
                     let table = &mut self.process_space_mut(process)?.table;
-                    let kept = table
-                        .get_entry(from + page)
-                        .map(|kept| Pte { order, ..kept });
+                    let kept = table.get_entry(from + page).map(|kept| Pte { order, ..kept });
                     table.set_entry(to + page, kept);
                     table.set_entry(from + page, None);
                 }
@@ -390,19 +360,12 @@ impl ItaniumMachine {
         copy.heap = heap;
         for (page, entry) in entries {
             self.ensure_leaf_table(child, page)?;
-            let both = Pte {
-                writable: false,
-                ..entry
-            };
+            let both = Pte { writable: false, ..entry };
             if entry.present {
                 *self.shared.entry(entry.frame).or_default() += 1;
             }
-            self.process_space_mut(parent)?
-                .table
-                .set_entry(page, Some(both));
-            self.process_space_mut(child)?
-                .table
-                .set_entry(page, Some(both));
+            self.process_space_mut(parent)?.table.set_entry(page, Some(both));
+            self.process_space_mut(child)?.table.set_entry(page, Some(both));
         }
         self.update_peak_memory();
         Ok(child)

@@ -163,14 +163,11 @@ impl ItaniumMachine {
         if mapping.backing == MappingBacking::File {
             return FrameSource::AsSized;
         }
-        self.page_size_policy()
-            .first_touch_frame_source(&FirstTouchRequest {
-                preferred: mapping.preferred,
-                largest: self
-                    .allowed_orders()
-                    .largest_fitting_order(0, u64::MAX, u8::MAX),
-                free_percent: self.free_memory_percent(),
-            })
+        self.page_size_policy().first_touch_frame_source(&FirstTouchRequest {
+            preferred: mapping.preferred,
+            largest: self.allowed_orders().largest_fitting_order(0, u64::MAX, u8::MAX),
+            free_percent: self.free_memory_percent(),
+        })
     }
 
     /// Allocates from a source, or a base page where the source has nothing.
@@ -190,17 +187,9 @@ impl ItaniumMachine {
                 (_, _, None) if !or_base => return Err(out_of_memory),
                 found => found,
             },
-            FrameSource::Reserve {
-                order,
-                within,
-                preempt,
-            } => {
+            FrameSource::Reserve { order, within, preempt } => {
                 let (_, order) = self.largest_empty_page_around(process, page, order, within)?;
-                (
-                    page,
-                    0,
-                    self.take_or_reserve_frame(process, page, order, preempt),
-                )
+                (page, 0, self.take_or_reserve_frame(process, page, order, preempt))
             }
         };
         let (first, order, frame) = match frame {
@@ -259,18 +248,16 @@ impl ItaniumMachine {
     ) -> Result<(u64, u8)> {
         let space = self.process_space(process)?;
         let limits = match within {
-            ExtentLimit::Mapping => space
-                .mapping_around_page(page)
-                .map(|(first, it)| first..first + it.pages),
+            ExtentLimit::Mapping => {
+                space.mapping_around_page(page).map(|(first, it)| first..first + it.pages)
+            }
             ExtentLimit::Neighbours => space.range_of_like_mappings(page),
             ExtentLimit::Anything => Some(0..u64::MAX),
         };
         let limits = limits.unwrap_or(page..page + 1);
         let mut order = match within {
             ExtentLimit::Anything => wanted,
-            _ => self
-                .allowed_orders()
-                .largest_fitting_order(0, u64::MAX, wanted),
+            _ => self.allowed_orders().largest_fitting_order(0, u64::MAX, wanted),
         };
         while order > 0 {
             let count = 1 << order;
@@ -278,9 +265,7 @@ impl ItaniumMachine {
             let mut pages = first..first + count;
             if limits.start <= first
                 && first + count <= limits.end
-                && !self
-                    .reservations
-                    .overlaps_reservation(process, first, count)
+                && !self.reservations.overlaps_reservation(process, first, count)
                 && pages.all(|page| space.table.get_entry(page).is_none())
             {
                 return Ok((first, order));

@@ -168,11 +168,7 @@ pub(super) enum FrameSource {
     Pool { or_base: bool },
     /// This page only. Memory for the pages around it is reserved. With `preempt`, the kernel gives
     /// up another reservation if that makes room.
-    Reserve {
-        order: u8,
-        within: ExtentLimit,
-        preempt: bool,
-    },
+    Reserve { order: u8, within: ExtentLimit, preempt: bool },
 }
 
 /// What the kernel does with base pages when all of a larger page has memory.
@@ -220,21 +216,13 @@ pub struct CompactionDaemonSettings {
 impl CompactionDaemonSettings {
     /// The thesis describes IRIX's daemon only by "varying levels of aggression depending on the
     /// current contiguity requirements"; its numbers are chosen.
-    pub const IRIX: Self = Self {
-        every_faults: 64,
-        mild_failures: 8,
-        mild_percent: 13,
-        strong_percent: 50,
-    };
+    pub const IRIX: Self =
+        Self { every_faults: 64, mild_failures: 8, mild_percent: 13, strong_percent: 50 };
 
     /// The largest number of frames that it moves to free a block of `frames` frames.
     pub(super) fn most_moves_per_block(&self, failures: u64, frames: u64) -> u64 {
         let mild = failures <= u64::from(self.mild_failures);
-        let percent = if mild {
-            self.mild_percent
-        } else {
-            self.strong_percent
-        };
+        let percent = if mild { self.mild_percent } else { self.strong_percent };
         frames * u64::from(percent) / 100
     }
 
@@ -250,11 +238,7 @@ impl CompactionDaemonSettings {
 impl PageSizePolicy {
     /// HP-UX with at most four base pages (HP-UX 11 tunables, docs.hp.com: 16 KiB with 4 KiB
     /// pages).
-    pub const HP_UX: Self = Self::HpUx {
-        ceiling: 2,
-        growths: 4,
-        short_percent: 5,
-    };
+    pub const HP_UX: Self = Self::HpUx { ceiling: 2, growths: 4, short_percent: 5 };
 
     /// [`ApproxOnline`](Self::ApproxOnline) with the threshold at which the misses have cost as
     /// much as the promotion, or `percent` per cent of that. At 100 per cent the total is at most
@@ -299,10 +283,7 @@ impl PageSizePolicy {
             Self::Winwood { order, .. } if touch.preferred == order => {
                 FrameSource::Pool { or_base: true }
             }
-            Self::Solaris | Self::Irix(_) => FrameSource::Page {
-                order: touch.preferred,
-                within,
-            },
+            Self::Solaris | Self::Irix(_) => FrameSource::Page { order: touch.preferred, within },
             Self::HpUx { short_percent, .. } => {
                 let short = touch.free_percent < u64::from(short_percent);
                 FrameSource::Page {
@@ -315,11 +296,9 @@ impl PageSizePolicy {
                 within,
                 preempt: true,
             },
-            Self::PageReservation { order } => FrameSource::Reserve {
-                order,
-                within: ExtentLimit::Anything,
-                preempt: false,
-            },
+            Self::PageReservation { order } => {
+                FrameSource::Reserve { order, within: ExtentLimit::Anything, preempt: false }
+            }
             _ => FrameSource::AsSized,
         }
     }
@@ -330,20 +309,13 @@ impl PageSizePolicy {
             Self::Winwood { order, pages } => (order, pages, false),
             _ => return None,
         };
-        Some(HugePagePoolSettings {
-            order,
-            pages,
-            own_region,
-        })
+        Some(HugePagePoolSettings { order, pages, own_region })
     }
 
     /// The order of a heap after it grew by a mapping; `None` if the policy has no heaps. The
     /// kernel maps more than requested, up to a whole page of that order.
     pub(super) fn order_of_grown_heap(&self, heap: &HeapGrowth) -> Option<u8> {
-        let Self::HpUx {
-            ceiling, growths, ..
-        } = *self
-        else {
+        let Self::HpUx { ceiling, growths, .. } = *self else {
             return None;
         };
         let earned = u64::from(heap.growths / growths.max(1)).min(u8::MAX.into()) as u8;
@@ -409,11 +381,7 @@ impl PageSizePolicy {
                 large(order, "the page size of the zone")?;
                 some(pages.into(), "the number of pages in the zone")
             }
-            Self::HpUx {
-                ceiling,
-                growths,
-                short_percent,
-            } => {
+            Self::HpUx { ceiling, growths, short_percent } => {
                 large(ceiling, "the largest page size of heaps")?;
                 let what = "the growths before a larger page size of a heap";
                 some(growths.into(), what)?;
@@ -443,11 +411,7 @@ mod tests {
     use super::*;
 
     fn touch(preferred: u8, free_percent: u64) -> FirstTouchRequest {
-        FirstTouchRequest {
-            preferred,
-            largest: 14,
-            free_percent,
-        }
+        FirstTouchRequest { preferred, largest: 14, free_percent }
     }
 
     #[test]
@@ -458,11 +422,7 @@ mod tests {
             let touch = touch(preferred, 50);
             let pool = |or_base| FrameSource::Pool { or_base };
             let supply = |or_base| {
-                if asked {
-                    pool(or_base)
-                } else {
-                    FrameSource::AsSized
-                }
+                if asked { pool(or_base) } else { FrameSource::AsSized }
             };
             assert_eq!(huge.first_touch_frame_source(&touch), supply(false));
             assert_eq!(zone.first_touch_frame_source(&touch), supply(true));
@@ -495,10 +455,7 @@ mod tests {
     #[test]
     fn navarro_reserves_up_to_the_limit() {
         let order = |limit| {
-            let navarro = PageSizePolicy::Navarro {
-                limit,
-                daemon: None,
-            };
+            let navarro = PageSizePolicy::Navarro { limit, daemon: None };
             match navarro.first_touch_frame_source(&touch(2, 50)) {
                 FrameSource::Reserve { order, .. } => order,
                 other => panic!("{other:?}"),
@@ -509,10 +466,7 @@ mod tests {
 
     #[test]
     fn a_page_with_half_referenced_is_large() {
-        let rule = PageSizePolicy::HalfReferenced {
-            order: 2,
-            references: 1,
-        };
+        let rule = PageSizePolicy::HalfReferenced { order: 2, references: 1 };
         let large = [0, 1, 2, 3, 4].map(|referred| rule.should_be_large(referred, 4));
         assert_eq!(large, [false, false, true, true, true]);
     }

@@ -37,12 +37,7 @@ pub struct MemoryMapping {
 
 impl MemoryMapping {
     pub(super) fn new_anonymous(pages: u64, preferred: u8) -> Self {
-        Self {
-            backing: MappingBacking::Anonymous,
-            pages,
-            writable: true,
-            preferred,
-        }
+        Self { backing: MappingBacking::Anonymous, pages, writable: true, preferred }
     }
 }
 
@@ -122,9 +117,8 @@ impl ProcessSpace {
 
     /// Cuts the mapping around a page, so that one mapping begins at the page.
     pub fn split_mapping_at(&mut self, page: u64) {
-        if let Some((first, mapping)) = self
-            .mapping_around_page(page)
-            .filter(|(first, _)| *first < page)
+        if let Some((first, mapping)) =
+            self.mapping_around_page(page).filter(|(first, _)| *first < page)
         {
             let of = |pages| MemoryMapping { pages, ..mapping };
             self.mappings.insert(page, of(first + mapping.pages - page));
@@ -150,10 +144,7 @@ pub struct PageTable {
 impl PageTable {
     /// An empty table for pages of this size.
     pub fn new(base: BasePageSize) -> Self {
-        Self {
-            shift: base.table_entries_shift(),
-            leaves: BTreeMap::new(),
-        }
+        Self { shift: base.table_entries_shift(), leaves: BTreeMap::new() }
     }
 
     /// The entry of a page, if it was ever set.
@@ -185,10 +176,7 @@ impl PageTable {
     pub fn set_entry(&mut self, page: u64, entry: Option<Pte>) {
         let place = self.place_in_leaf(page);
         let leaf = self.leaves.get_mut(&(page >> self.shift));
-        debug_assert!(
-            leaf.is_some() || entry.is_none(),
-            "no leaf for page {page:#x}"
-        );
+        debug_assert!(leaf.is_some() || entry.is_none(), "no leaf for page {page:#x}");
         if let Some(slot) = leaf.and_then(|leaf| leaf.entries.get_mut(place)) {
             *slot = entry;
         }
@@ -312,9 +300,7 @@ impl ItaniumMachine {
         let Some(wanted) = self.page_size_policy().order_of_grown_heap(&growth) else {
             return Ok(None);
         };
-        let order = self
-            .allowed_orders()
-            .largest_fitting_order(0, u64::MAX, wanted);
+        let order = self.allowed_orders().largest_fitting_order(0, u64::MAX, wanted);
         growth.preferred = order;
         let space = self.process_space_mut(process)?;
         let Some((first, end)) = space.find_heap_range(base, pages, order, align) else {

@@ -22,11 +22,7 @@ impl ItaniumMachine {
         if when_full == FullBlockAction::Stay {
             return Ok(false);
         }
-        let order = self
-            .process_space(process)?
-            .table
-            .entry_or_empty(page)
-            .order;
+        let order = self.process_space(process)?.table.entry_or_empty(page).order;
         let larger = (order + 1..u32::BITS as u8).find(|o| self.allowed_orders().contains(*o));
         let Some(larger) = larger else {
             return Ok(false);
@@ -63,9 +59,7 @@ impl ItaniumMachine {
     pub(super) fn promote_in_place(&mut self, process: u32, first: u64, order: u8) -> Result<bool> {
         let parts = self.constituent_pages(process, first, order)?;
         let page = parts.and_then(|it| Some(Pte::new_present(it.joined?, order, it.writable)));
-        page.map_or(Ok(false), |page| {
-            self.map_promoted_page(process, first, page)
-        })
+        page.map_or(Ok(false), |page| self.map_promoted_page(process, first, page))
     }
 
     /// Makes one page of smaller ones by copying them to neighbouring frames. Parts without memory
@@ -94,11 +88,7 @@ impl ItaniumMachine {
         let base = self.base_page_size().bytes();
         self.counters.copied_bytes += parts.present * base;
         self.counters.zeroed_bytes += (pages - parts.present) * base;
-        self.map_promoted_page(
-            process,
-            first,
-            Pte::new_present(frame, order, parts.writable),
-        )
+        self.map_promoted_page(process, first, Pte::new_present(frame, order, parts.writable))
     }
 
     fn map_promoted_page(&mut self, process: u32, first: u64, page: Pte) -> Result<bool> {
@@ -131,9 +121,7 @@ impl ItaniumMachine {
                 continue;
             };
             let size = 1 << entry.order;
-            let shared = (entry.frame..)
-                .take(size)
-                .any(|f| self.shared.contains_key(&f));
+            let shared = (entry.frame..).take(size).any(|f| self.shared.contains_key(&f));
             let alike = known.is_none_or(|known| known.writable == entry.writable);
             if entry.order >= order || shared || !alike || self.is_pool_frame(entry.frame) {
                 return Ok(None);

@@ -80,9 +80,7 @@ impl FrameReservations {
 
     /// All frames that are reserved and not handed out.
     pub(super) fn reserved_frames_left(&self) -> impl Iterator<Item = u32> {
-        self.all
-            .values()
-            .flat_map(FrameReservation::unused_reserved_frames)
+        self.all.values().flat_map(FrameReservation::unused_reserved_frames)
     }
 }
 
@@ -137,9 +135,7 @@ impl ItaniumMachine {
 
     /// False if there is none.
     pub(super) fn release_oldest_reservation(&mut self) -> bool {
-        let oldest = self
-            .reservations
-            .oldest_reservation_where(|known| known.unused > 0);
+        let oldest = self.reservations.oldest_reservation_where(|known| known.unused > 0);
         oldest.is_some_and(|(process, first)| {
             self.release_reservation(process, first);
             true

@@ -47,8 +47,7 @@ impl ItaniumMachine {
             match self.mmu.translate(registers, address, counters, entry_of) {
                 Ok(entry) if entry.writable || !write => {
                     let missed = counters.misses > misses;
-                    self.mmu
-                        .access_first_level_tlb(registers, address, missed, counters);
+                    self.mmu.access_first_level_tlb(registers, address, missed, counters);
                     return Ok(());
                 }
                 Ok(_) => self.handle_page_fault(process, address, write)?,
@@ -103,9 +102,7 @@ impl ItaniumMachine {
             self.mmu.tlb.insert(table);
         }
         let entry_of = |address| space.table.entry_or_empty(base.page_of_address(address));
-        let translation = self
-            .mmu
-            .translation_from_pte(rid, address, entry, &entry_of);
+        let translation = self.mmu.translation_from_pte(rid, address, entry, &entry_of);
         if let WalkerMode::LongFormat { fill, .. } = self.setup.walker {
             // Where the preferred size is larger, the table is indexed by that size.
             let order = entry.order.saturating_sub(preferred);
@@ -163,12 +160,7 @@ impl ItaniumMachine {
         };
         let (start, _) = around(first);
         let (last, after) = around(first + pages - 1);
-        Ok(TlbPurgeRange {
-            process,
-            first: start,
-            pages: last + after - start,
-            tables,
-        })
+        Ok(TlbPurgeRange { process, first: start, pages: last + after - start, tables })
     }
 
     /// Drops translations, and entries of the hash table, one for each base page.
@@ -176,10 +168,7 @@ impl ItaniumMachine {
         let base = self.base_page_size();
         let first = base.address_of_page(purge.first);
         let registers = &self.process_space(purge.process)?.registers;
-        let (rid, preferred) = (
-            registers.region_id_at(first),
-            registers.preferred_order_at(first),
-        );
+        let (rid, preferred) = (registers.region_id_at(first), registers.preferred_order_at(first));
         let start = offset_in_region(first);
         let end = start + base.address_of_page(purge.pages);
         self.mmu.purge_range(rid, start, end);
@@ -191,10 +180,8 @@ impl ItaniumMachine {
             }
             self.counters.hash_entries += purge.pages >> preferred;
         } else if purge.tables {
-            let (first, last) = (
-                base.linear_table_entry_offset(start),
-                base.linear_table_entry_offset(end - 1),
-            );
+            let (first, last) =
+                (base.linear_table_entry_offset(start), base.linear_table_entry_offset(end - 1));
             self.mmu.purge_range(rid, first, last + 1);
         }
         Ok(())

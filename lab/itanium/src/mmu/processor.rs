@@ -49,10 +49,8 @@ pub enum WalkerMode {
 
 impl WalkerMode {
     /// The long format as tested in the thesis: 4 MiB of table, entries of the first base page.
-    pub const LONG: Self = Self::LongFormat {
-        entries: (4 << 20) / 32,
-        fill: LargePageHashFill::First,
-    };
+    pub const LONG: Self =
+        Self::LongFormat { entries: (4 << 20) / 32, fill: LargePageHashFill::First };
 
     /// Number of entries that the kernel pins. They are for its own text and data, those of the
     /// processor, its stack (`asm-ia64/kregs.h`), and the hash table where there is one. (The
@@ -108,11 +106,7 @@ impl ItaniumProcessorSpec {
         let second = (8..=255).contains(&self.l2_entries);
         must(second, "the number of second-level TLB entries", "8 to 255")?;
         let few = self.sub_block_order <= TlbEntry::MOST_SUB_BLOCKS;
-        must(
-            few,
-            "the order of sub-blocks of a TLB entry",
-            "at most 4 (16 sub-blocks)",
-        )?;
+        must(few, "the order of sub-blocks of a TLB entry", "at most 4 (16 sub-blocks)")?;
         let fits = match walker {
             WalkerMode::LongFormat { entries, .. } => {
                 entries.is_power_of_two() && entries <= 1 << 26

@@ -30,10 +30,7 @@ impl RegionRegisters {
         for (rid, region) in rids.iter_mut().zip(0..) {
             *rid = redistribute_rid(context << 3 | region);
         }
-        Self {
-            rids,
-            preferred: [0; 8],
-        }
+        Self { rids, preferred: [0; 8] }
     }
 
     /// The same registers with another preferred page size for a region (0 to 7).
@@ -77,22 +74,12 @@ pub struct Pte {
 impl Pte {
     /// An entry for a page of this size without memory.
     pub const fn new_without_memory(order: u8) -> Self {
-        Self {
-            frame: 0,
-            order,
-            present: false,
-            writable: false,
-        }
+        Self { frame: 0, order, present: false, writable: false }
     }
 
     /// The entry of the first page of a page with memory.
     pub const fn new_present(frame: u32, order: u8, writable: bool) -> Self {
-        Self {
-            frame,
-            order,
-            present: true,
-            writable,
-        }
+        Self { frame, order, present: true, writable }
     }
 
     /// Whether the short format's walker takes the entry in a region of this preferred page size.
@@ -111,9 +98,8 @@ mod tests {
     #[test]
     fn no_two_regions_have_the_same_id() {
         let contexts = (0..1 << 14).chain([RegionRegisters::CONTEXTS - 1]);
-        let all: Vec<u32> = contexts
-            .flat_map(|context| RegionRegisters::from_context(context).rids)
-            .collect();
+        let all: Vec<u32> =
+            contexts.flat_map(|context| RegionRegisters::from_context(context).rids).collect();
         let different: BTreeSet<u32> = all.iter().copied().collect();
         assert_eq!(all.len(), different.len());
         assert!(all.iter().all(|rid| *rid < 1 << 24));

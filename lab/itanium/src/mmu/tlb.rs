@@ -32,14 +32,7 @@ impl TlbEntry {
         frame: u32,
         writable: bool,
     ) -> Self {
-        Self {
-            rid,
-            page,
-            shift,
-            frame,
-            writable,
-            parts: Self::WHOLE,
-        }
+        Self { rid, page, shift, frame, writable, parts: Self::WHOLE }
     }
 
     /// log2 of the largest number of sub-blocks.
@@ -66,10 +59,7 @@ impl TlbEntry {
     pub fn with_only_part_at(self, offset: u64, order: u8) -> Self {
         match self.parts {
             Self::WHOLE => self,
-            parts => Self {
-                parts: parts & 1 << self.part_index_of_offset(offset, order),
-                ..self
-            },
+            parts => Self { parts: parts & 1 << self.part_index_of_offset(offset, order), ..self },
         }
     }
 
@@ -134,10 +124,7 @@ impl Tlb {
     /// The same TLB with 2^order sub-blocks in entries that are made for them.
     #[must_use]
     pub fn with_sub_blocks(self, order: u8) -> Self {
-        Self {
-            sub_block_order: order,
-            ..self
-        }
+        Self { sub_block_order: order, ..self }
     }
 
     /// Looks up the entry of an address; this counts as a use of the entry.
@@ -184,10 +171,7 @@ impl Tlb {
         let order = self.sub_block_order;
         for page in entry.present_parts_as_entries(order) {
             let start = page.page << page.shift;
-            if self
-                .find_place(page.rid, page.page, page.shift, |_| true)
-                .is_some()
-            {
+            if self.find_place(page.rid, page.page, page.shift, |_| true).is_some() {
                 entry.parts &= !(1 << entry.part_index_of_offset(start, order));
             }
         }
@@ -199,10 +183,8 @@ impl Tlb {
         if (block.frame, block.writable) == (entry.frame, entry.writable) {
             block.parts |= entry.parts;
             self.mark_entry_used(place);
-        } else if let Some(part) = entry
-            .with_only_part_at(offset, order)
-            .present_parts_as_entries(order)
-            .first()
+        } else if let Some(part) =
+            entry.with_only_part_at(offset, order).present_parts_as_entries(order).first()
         {
             self.insert(*part);
         }
@@ -242,16 +224,12 @@ impl Tlb {
             other.overlaps_range(entry.rid, start, start + (1 << entry.shift))
         });
         around.any(|(other, _)| {
-            let (own, others) = (
-                entry.present_parts_as_entries(order),
-                other.present_parts_as_entries(order),
-            );
+            let (own, others) =
+                (entry.present_parts_as_entries(order), other.present_parts_as_entries(order));
             own.iter().any(|own| {
                 let start = own.page << own.shift;
                 let end = start + (1 << own.shift);
-                others
-                    .iter()
-                    .any(|other| other.overlaps_range(own.rid, start, end))
+                others.iter().any(|other| other.overlaps_range(own.rid, start, end))
             })
         })
     }
@@ -325,8 +303,7 @@ impl Tlb {
 
     fn insert_at(&mut self, place: usize, entry: TlbEntry) {
         self.clock += 1;
-        self.index
-            .add(entry.rid, entry.page, entry.shift, place as u8);
+        self.index.add(entry.rid, entry.page, entry.shift, place as u8);
         let size = &mut self.sizes[entry.shift as usize];
         *size += 1;
         self.present |= 1 << entry.shift;
@@ -339,8 +316,7 @@ impl Tlb {
         let Some(entry) = self.entries[place].take() else {
             return;
         };
-        self.index
-            .remove(entry.rid, entry.page, entry.shift, place as u8);
+        self.index.remove(entry.rid, entry.page, entry.shift, place as u8);
         let size = &mut self.sizes[entry.shift as usize];
         *size -= 1;
         if *size == 0 {
@@ -363,10 +339,7 @@ struct TlbSlotIndex {
 
 impl TlbSlotIndex {
     fn new() -> Self {
-        Self {
-            first: [END; BUCKETS],
-            next: [END; SLOTS],
-        }
+        Self { first: [END; BUCKETS], next: [END; SLOTS] }
     }
 
     #[inline]
@@ -416,9 +389,7 @@ pub struct HashedPageTable {
 impl HashedPageTable {
     /// An empty table. The number of entries is a power of two.
     pub fn new(entries: u32) -> Self {
-        Self {
-            entries: vec![None; entries as usize],
-        }
+        Self { entries: vec![None; entries as usize] }
     }
 
     /// Index of the entry for a base page of a region (thesis, section 3.4).
@@ -449,10 +420,7 @@ impl HashedPageTable {
 
     /// All translations in the table.
     pub fn translations(&self) -> impl Iterator<Item = TlbEntry> {
-        self.entries
-            .iter()
-            .flatten()
-            .map(|(_, translation)| *translation)
+        self.entries.iter().flatten().map(|(_, translation)| *translation)
     }
 }
 
@@ -474,10 +442,7 @@ mod tests {
             assert!(tlb.lookup(1, page << 14).is_some());
         }
         tlb.insert(entry(4, 14));
-        let here: Vec<u64> = tlb
-            .entries_with_pinned_flag()
-            .map(|(entry, _)| entry.page)
-            .collect();
+        let here: Vec<u64> = tlb.entries_with_pinned_flag().map(|(entry, _)| entry.page).collect();
         (0..4).find(|page| !here.contains(page)).unwrap()
     }
 

@@ -16,26 +16,16 @@ pub struct LinearWorkload {
 
 impl LinearWorkload {
     /// A GiB, a touch for each 16 KiB.
-    pub const THESIS: Self = Self {
-        bytes: 1 << 30,
-        stride_bytes: 16384,
-    };
+    pub const THESIS: Self = Self { bytes: 1 << 30, stride_bytes: 16384 };
     /// Chosen: begins a page of the linear table, as the thesis' sum assumes (32 nested faults).
     const ADDRESS: u64 = (1 << REGION_BITS) + (1 << 30);
 
     pub(super) fn emit_events(&self, sink: ProgramEventSink<'_>) -> Result {
         emit_map(0, 0, self.bytes, Some(Self::ADDRESS), sink)?;
-        sink(ProgramEvent::Lock {
-            process: 0,
-            mapping: 0,
-        })?;
+        sink(ProgramEvent::Lock { process: 0, mapping: 0 })?;
         sink(ProgramEvent::Measure)?;
         for offset in (0..self.bytes).step_by(self.stride_bytes.max(1) as usize) {
-            sink(ProgramEvent::Touch(MemoryTouch {
-                offset,
-                write: false,
-                ..MemoryTouch::STORE
-            }))?;
+            sink(ProgramEvent::Touch(MemoryTouch { offset, write: false, ..MemoryTouch::STORE }))?;
         }
         Ok(())
     }
@@ -61,11 +51,7 @@ pub struct SparseWorkload {
 
 impl SparseWorkload {
     /// As in figure 4.1.
-    pub const THESIS: Self = Self {
-        loops: 3,
-        areas: 512,
-        perturbed: true,
-    };
+    pub const THESIS: Self = Self { loops: 3, areas: 512, perturbed: true };
 
     pub(super) fn emit_events(&self, sink: ProgramEventSink<'_>) -> Result {
         for area in 0..self.areas {
@@ -77,10 +63,7 @@ impl SparseWorkload {
         }
         for _ in 0..self.loops {
             for area in 0..self.areas {
-                sink(ProgramEvent::Touch(MemoryTouch {
-                    mapping: area,
-                    ..MemoryTouch::STORE
-                }))?;
+                sink(ProgramEvent::Touch(MemoryTouch { mapping: area, ..MemoryTouch::STORE }))?;
             }
         }
         Ok(())
@@ -108,11 +91,7 @@ impl TlbcoverWorkload {
     /// The largest run's times (114 and 104 s) and 19.23 cycles for a miss give 219 cycles from
     /// miss to miss on 16 KiB pages. 200 of them are the program's.
     pub const fn for_thesis_run(number: u32) -> Self {
-        Self {
-            bytes: (1 << 18) << number,
-            accesses: 1_000_000,
-            useful_cycles: 200,
-        }
+        Self { bytes: (1 << 18) << number, accesses: 1_000_000, useful_cycles: 200 }
     }
 
     pub(super) fn emit_events(&self, seed: u64, sink: ProgramEventSink<'_>) -> Result {
@@ -168,10 +147,7 @@ impl TransposeWorkload {
                 }
             }
             for mapping in [0, 1] {
-                sink(ProgramEvent::Unmap {
-                    process: 0,
-                    mapping,
-                })?;
+                sink(ProgramEvent::Unmap { process: 0, mapping })?;
             }
         }
         Ok(())
@@ -199,12 +175,7 @@ pub struct ContentionWorkload {
 impl ContentionWorkload {
     /// `processes` processes over 160 KiB each.
     pub const fn with_processes(processes: u32) -> Self {
-        Self {
-            processes,
-            pages: 10,
-            rounds: 10,
-            turns: 100,
-        }
+        Self { processes, pages: 10, rounds: 10, turns: 100 }
     }
 
     pub(super) fn emit_events(&self, sink: ProgramEventSink<'_>) -> Result {

@@ -10,12 +10,8 @@ const KIB: u64 = 1 << 10;
 
 /// Lengths of blocks, and how many of a thousand have each, chosen to give the shares of table 6.6.
 /// 132 KiB is the step by which C's `malloc` grows when a request is smaller.
-const BLOCKS: [(u64, u64); 4] = [
-    (64 * KIB, 110),
-    (132 * KIB, 370),
-    (272 * KIB, 360),
-    (640 * KIB, 160),
-];
+const BLOCKS: [(u64, u64); 4] =
+    [(64 * KIB, 110), (132 * KIB, 370), (272 * KIB, 360), (640 * KIB, 160)];
 
 /// Small blocks in 25 MiB of addresses with references all over them. Now and then the program
 /// frees a block and allocates another one.
@@ -93,10 +89,7 @@ impl VortexWorkload {
             }))?;
             if rng.chance(self.reallocated_per_million * 1e-6) {
                 let block = rng.draw_below(blocks.len() as u64) as u32;
-                sink(ProgramEvent::Unmap {
-                    process: 0,
-                    mapping: 1 + block,
-                })?;
+                sink(ProgramEvent::Unmap { process: 0, mapping: 1 + block })?;
                 let bytes = random_block_length(&mut rng);
                 if let Some(known) = blocks.get_mut(block as usize) {
                     allocated = allocated - *known + bytes;

@@ -78,23 +78,18 @@ pub fn make(
     let done = match *call {
         Call::Spawn => machine.spawn_process().map(u64::from),
         Call::Map(pages, at) => machine
-            .mmap(
-                process,
-                bytes(pages),
-                at.map(address),
-                MappingBacking::Anonymous,
-            )
+            .mmap(process, bytes(pages), at.map(address), MappingBacking::Anonymous)
             .map(|address| base.page_of_address(address)),
         Call::Unmap(at, pages) => machine.munmap(process, address(at), bytes(pages)).map(zero),
-        Call::Protect(at, pages, write) => machine
-            .mprotect(process, address(at), bytes(pages), write)
-            .map(zero),
+        Call::Protect(at, pages, write) => {
+            machine.mprotect(process, address(at), bytes(pages), write).map(zero)
+        }
         Call::Remap(at, old, new) => machine
             .mremap(process, address(at), bytes(old), bytes(new))
             .map(|address| base.page_of_address(address)),
-        Call::Populate(at, pages) => machine
-            .populate_range(process, address(at), bytes(pages))
-            .map(zero),
+        Call::Populate(at, pages) => {
+            machine.populate_range(process, address(at), bytes(pages)).map(zero)
+        }
         Call::Fork => machine.fork(process).map(u64::from),
         Call::Exit => machine.exit(process).map(zero),
         Call::Access(at, pages, write, times) => {

@@ -25,15 +25,9 @@ fn one_fault_fills_a_large_page() {
     machine.access_memory(P, AT + 200 * MIB, true, 1).unwrap();
     let counters = machine.counters();
     // The second is in the TLB.
-    assert_eq!(
-        (counters.page_faults, counters.zeroed_bytes),
-        (1, 256 * MIB)
-    );
+    assert_eq!((counters.page_faults, counters.zeroed_bytes), (1, 256 * MIB));
     assert_eq!((counters.sized_entries, counters.misses), (16384, 2));
-    assert_eq!(
-        machine.large_page_statistics().faulted.count_of_order(14),
-        1
-    );
+    assert_eq!(machine.large_page_statistics().faulted.count_of_order(14), 1);
     machine.check_invariants().unwrap();
 }
 
@@ -44,20 +38,8 @@ fn without_contiguous_memory_a_page_gets_the_next_smaller_size() {
     map(&mut machine, Some(AT), 4 * MIB);
     machine.access_memory(P, AT + 3 * MIB, true, 1).unwrap();
     let statistics = machine.large_page_statistics();
-    assert_eq!(
-        (
-            statistics.failed.count_of_order(8),
-            statistics.failed.count_of_order(6)
-        ),
-        (1, 1)
-    );
-    assert_eq!(
-        (
-            statistics.failed.count_of_order(4),
-            statistics.faulted.count_of_order(4)
-        ),
-        (0, 1)
-    );
+    assert_eq!((statistics.failed.count_of_order(8), statistics.failed.count_of_order(6)), (1, 1));
+    assert_eq!((statistics.failed.count_of_order(4), statistics.faulted.count_of_order(4)), (0, 1));
     // The page of order 8 was split to 6, and one of those to 4.
     assert_eq!(sized(&machine, P, 0), Some(6));
     assert_eq!(sized(&machine, P, 3 * MIB), Some(4));
@@ -74,13 +56,7 @@ fn a_cut_page_is_covered_again_on_both_sides() {
         let hole = AT + 2 * MIB + (16 << 10);
         machine.mprotect(P, hole, 64 << 10, false).unwrap();
         machine.check_invariants().unwrap();
-        let orders = [
-            0,
-            2 * MIB,
-            2 * MIB + (16 << 10),
-            2 * MIB + (80 << 10),
-            3 * MIB,
-        ];
+        let orders = [0, 2 * MIB, 2 * MIB + (16 << 10), 2 * MIB + (80 << 10), 3 * MIB];
         let found = orders.map(|offset| sized(&machine, P, offset).unwrap());
         assert_eq!(found, [6, 0, 0, 0, 6]);
         let denied = machine.access_memory(P, hole, true, 1);
@@ -98,10 +74,9 @@ fn a_cut_page_is_covered_again_on_both_sides() {
 
 #[test]
 fn a_write_after_a_fork_splits_or_copies_all() {
-    for (how, copied, kept) in [
-        (LargePageCopyOnWrite::Demote, 16 << 10, 0),
-        (LargePageCopyOnWrite::CopyLarge, 4 * MIB, 8),
-    ] {
+    for (how, copied, kept) in
+        [(LargePageCopyOnWrite::Demote, 16 << 10, 0), (LargePageCopyOnWrite::CopyLarge, 4 * MIB, 8)]
+    {
         let mut machine = thesis(|setup| setup.kernel.copy_on_write = how);
         map(&mut machine, Some(AT), 4 * MIB);
         machine.access_memory(P, AT, true, 1).unwrap();
@@ -144,9 +119,7 @@ fn moved_pages_keep_their_size_where_the_new_place_is_aligned() {
 #[test]
 fn files_have_no_large_pages() {
     let mut machine = thesis(|_| ());
-    machine
-        .mmap(P, MIB, Some(AT), MappingBacking::File)
-        .unwrap();
+    machine.mmap(P, MIB, Some(AT), MappingBacking::File).unwrap();
     machine.access_memory(P, AT, true, 1).unwrap();
     assert_eq!(sized(&machine, P, 0), Some(0));
     machine.check_invariants().unwrap();
@@ -159,34 +132,19 @@ fn bad_calls_are_refused() {
     let mut map = |at, bytes| machine.mmap(P, bytes, Some(at), MappingBacking::Anonymous);
     assert!(matches!(map(AT, MIB), Err(ItaniumError::Occupied(..))));
     for (at, bytes) in [(AT, 0), (AT, u64::MAX), (AT - MIB, MIB), (u64::MAX, MIB)] {
-        assert!(
-            matches!(map(at, bytes), Err(ItaniumError::Range { .. })),
-            "{at:#x}"
-        );
+        assert!(matches!(map(at, bytes), Err(ItaniumError::Range { .. })), "{at:#x}");
     }
-    assert!(matches!(
-        machine.munmap(P, AT + 1, MIB),
-        Err(ItaniumError::Range { .. })
-    ));
-    assert!(matches!(
-        machine.mprotect(P, AT, 2 * MIB, false),
-        Err(ItaniumError::NotMapped(..))
-    ));
+    assert!(matches!(machine.munmap(P, AT + 1, MIB), Err(ItaniumError::Range { .. })));
+    assert!(matches!(machine.mprotect(P, AT, 2 * MIB, false), Err(ItaniumError::NotMapped(..))));
     assert_eq!(machine.exit(7), Err(ItaniumError::Process(7)));
-    assert!(refused(MachineSettings {
-        fake_pinned: 200,
-        ..MachineSettings::default()
-    }));
+    assert!(refused(MachineSettings { fake_pinned: 200, ..MachineSettings::default() }));
 }
 
 #[test]
 fn a_mapping_without_memory_for_its_page_tables_is_not_made() {
     let mut machine = thesis(|setup| setup.kernel.memory_bytes = 2 * MIB);
     map(&mut machine, Some(AT), 2 * MIB - 2 * PAGE);
-    write(
-        &mut machine,
-        [AT, AT + MIB, AT + MIB + MIB / 2, AT + MIB + 3 * (MIB / 4)],
-    );
+    write(&mut machine, [AT, AT + MIB, AT + MIB + MIB / 2, AT + MIB + 3 * (MIB / 4)]);
     machine.populate_range(P, AT, 2 * MIB - 2 * PAGE).unwrap();
     // One frame is left, for one of the two tables.
     let reach = 32 * MIB;
@@ -194,11 +152,6 @@ fn a_mapping_without_memory_for_its_page_tables_is_not_made() {
     let refused = machine.mmap(P, 2 * PAGE, at, MappingBacking::Anonymous);
     assert_eq!(refused, Err(ItaniumError::OutOfMemory(P)));
     let first_page = BasePageSize::Kib16.page_of_address(AT + reach);
-    assert!(
-        machine
-            .process_space(P)
-            .unwrap()
-            .is_range_unmapped(first_page, 4096)
-    );
+    assert!(machine.process_space(P).unwrap().is_range_unmapped(first_page, 4096));
     machine.check_invariants().unwrap();
 }

@@ -44,16 +44,11 @@ pub fn setup(policy: PageSizePolicy) -> MachineSettings {
 }
 
 fn advice(from_bytes: u64, page_bytes: u64) -> Option<PageSizeAdvice> {
-    Some(PageSizeAdvice {
-        from_bytes,
-        page_bytes,
-    })
+    Some(PageSizeAdvice { from_bytes, page_bytes })
 }
 
 pub fn map(machine: &mut ItaniumMachine, at: Option<u64>, bytes: u64) -> u64 {
-    machine
-        .mmap(P, bytes, at, MappingBacking::Anonymous)
-        .unwrap()
+    machine.mmap(P, bytes, at, MappingBacking::Anonymous).unwrap()
 }
 
 pub fn write(machine: &mut ItaniumMachine, addresses: impl IntoIterator<Item = u64>) {
@@ -89,8 +84,5 @@ fn frame(machine: &ItaniumMachine, address: u64) -> u32 {
 }
 
 pub fn refused(setup: MachineSettings) -> bool {
-    matches!(
-        ItaniumMachine::new(setup, 1),
-        Err(ItaniumError::Setup { .. })
-    )
+    matches!(ItaniumMachine::new(setup, 1), Err(ItaniumError::Setup { .. }))
 }

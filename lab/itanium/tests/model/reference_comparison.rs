@@ -25,22 +25,15 @@ fn setups() -> impl Strategy<Value = MachineSettings> {
     let base = prop_oneof![Just(BasePageSize::Kib4), Just(BasePageSize::Kib16)];
     let bitmap = prop_oneof![Just(0u32), Just(u32::MAX), any::<u32>()];
     let align = prop_oneof![Just(0u64), Just(1 << 16)];
-    let copy = prop_oneof![
-        Just(LargePageCopyOnWrite::Demote),
-        Just(LargePageCopyOnWrite::CopyLarge)
-    ];
+    let copy =
+        prop_oneof![Just(LargePageCopyOnWrite::Demote), Just(LargePageCopyOnWrite::CopyLarge)];
     let kernel = (base, bitmap, align, copy);
     let fragmented = proptest::option::of(1u8..7);
     (walkers(), tlbs, kernel, fragmented).prop_map(|(walker, tlbs, kernel, fragmented)| {
         let (base, bitmap, vm_align_bytes, copy_on_write) = kernel;
         let (l2_entries, fake_pinned, l1_entries, replacement) = tlbs;
         MachineSettings {
-            processor: ItaniumProcessorSpec {
-                l1_entries,
-                l2_entries,
-                replacement,
-                ..MADISON
-            },
+            processor: ItaniumProcessorSpec { l1_entries, l2_entries, replacement, ..MADISON },
             walker,
             kernel: KernelSettings {
                 orders: PageOrderSet::from_bitmap(bitmap, base),
@@ -75,41 +68,37 @@ proptest! {
 
 #[test]
 fn the_random_calls_cause_every_kind_of_event() {
-    let events = events(
-        200,
-        &setups(),
-        |setup: MachineSettings, steps: Vec<Step>| {
-            let mut machine = ItaniumMachine::new(setup, 1).unwrap();
-            machine.spawn_process().unwrap();
-            let mut done = [0; 3];
-            for step in &steps {
-                let at = |place| page(setup.kernel.base, place);
-                let worked = make(&mut machine, step, at).is_some();
-                let kind = match step.1 {
-                    Call::Remap(..) => 0,
-                    Call::Protect(..) => 1,
-                    Call::Fork => 2,
-                    _ => continue,
-                };
-                done[kind] += u64::from(worked);
-            }
-            let counters = machine.counters();
-            let statistics = machine.large_page_statistics();
-            [
-                // At least 50 of each call are enough.
-                2 * done[0],
-                2 * done[1],
-                2 * done[2],
-                counters.walker,
-                counters.software,
-                counters.nested,
-                counters.copied_bytes,
-                counters.hash_collisions,
-                large(&statistics.faulted),
-                large(&statistics.failed),
-                large(&statistics.demoted),
-            ]
-        },
-    );
+    let events = events(200, &setups(), |setup: MachineSettings, steps: Vec<Step>| {
+        let mut machine = ItaniumMachine::new(setup, 1).unwrap();
+        machine.spawn_process().unwrap();
+        let mut done = [0; 3];
+        for step in &steps {
+            let at = |place| page(setup.kernel.base, place);
+            let worked = make(&mut machine, step, at).is_some();
+            let kind = match step.1 {
+                Call::Remap(..) => 0,
+                Call::Protect(..) => 1,
+                Call::Fork => 2,
+                _ => continue,
+            };
+            done[kind] += u64::from(worked);
+        }
+        let counters = machine.counters();
+        let statistics = machine.large_page_statistics();
+        [
+            // At least 50 of each call are enough.
+            2 * done[0],
+            2 * done[1],
+            2 * done[2],
+            counters.walker,
+            counters.software,
+            counters.nested,
+            counters.copied_bytes,
+            counters.hash_collisions,
+            large(&statistics.faulted),
+            large(&statistics.failed),
+            large(&statistics.demoted),
+        ]
+    });
     assert!(events.iter().all(|events| *events > 100), "{events:?}");
 }

@@ -61,11 +61,7 @@ impl ReferenceMachine {
         let base = setup.kernel.base;
         let orders = (0..32).filter(|order| setup.kernel.orders.contains(*order));
         assert!(base == BasePageSize::Kib4 || base == BasePageSize::Kib16);
-        Self {
-            orders: orders.collect(),
-            setup,
-            ..Self::default()
-        }
+        Self { orders: orders.collect(), setup, ..Self::default() }
     }
 
     fn page_bytes(&self) -> u64 {
@@ -83,10 +79,7 @@ impl ReferenceMachine {
     }
 
     fn process(&self, process: u32) -> ReferenceResult<&ReferenceProcess> {
-        self.processes
-            .get(process as usize)
-            .and_then(Option::as_ref)
-            .ok_or(())
+        self.processes.get(process as usize).and_then(Option::as_ref).ok_or(())
     }
 
     fn pages(&mut self, process: u32) -> &mut BTreeMap<u64, ReferencePage> {
@@ -123,10 +116,7 @@ impl ReferenceMachine {
 
     pub fn spawn(&mut self) -> u32 {
         let context = self.context();
-        self.processes.push(Some(ReferenceProcess {
-            context,
-            pages: BTreeMap::new(),
-        }));
+        self.processes.push(Some(ReferenceProcess { context, pages: BTreeMap::new() }));
         self.processes.len() as u32 - 1
     }
 

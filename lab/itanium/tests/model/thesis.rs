@@ -13,11 +13,7 @@ fn counted(
     kernel: KernelSettings,
     workload: ThesisWorkload,
 ) -> ItaniumCounters {
-    let setup = MachineSettings {
-        walker,
-        kernel,
-        ..MachineSettings::default()
-    };
+    let setup = MachineSettings { walker, kernel, ..MachineSettings::default() };
     simulate_workload(&setup, &workload, 1).unwrap().counters
 }
 
@@ -38,10 +34,7 @@ fn sparse_accesses_are_all_nested_with_the_short_format_and_found_again_with_the
 /// Section 4.3.1: "the only caveat".
 #[test]
 fn areas_gib_apart_collide_in_the_hash_table_if_they_are_not_perturbed() {
-    let sparse = SparseWorkload {
-        perturbed: false,
-        ..SparseWorkload::THESIS
-    };
+    let sparse = SparseWorkload { perturbed: false, ..SparseWorkload::THESIS };
     let long = counted(WalkerMode::LONG, PLAIN, ThesisWorkload::Sparse(sparse));
     assert!(long.walker < 10 && long.hash_collisions > 1000, "{long:?}");
 }
@@ -51,15 +44,9 @@ fn areas_gib_apart_collide_in_the_hash_table_if_they_are_not_perturbed() {
 fn a_linear_walk_is_the_short_formats_best_case_and_the_long_formats_worst() {
     let linear = ThesisWorkload::Linear(LinearWorkload::THESIS);
     let short = counted(WalkerMode::ShortFormat, PLAIN, linear);
-    assert_eq!(
-        (short.misses, short.walker, short.nested),
-        (65_536, 65_504, 32)
-    );
+    assert_eq!((short.misses, short.walker, short.nested), (65_536, 65_504, 32));
     let long = counted(WalkerMode::LONG, PLAIN, linear);
-    assert_eq!(
-        (long.misses, long.walker, long.software),
-        (65_536, 0, 65_536)
-    );
+    assert_eq!((long.misses, long.walker, long.software), (65_536, 0, 65_536));
     let none = counted(WalkerMode::None, PLAIN, linear);
     assert_eq!((none.misses, none.software), (65_536, 65_536));
     // One page of a GiB.
@@ -71,11 +58,8 @@ fn a_linear_walk_is_the_short_formats_best_case_and_the_long_formats_worst() {
 #[test]
 fn sparse_accesses_share_tables_on_pages_of_64_kib() {
     let plain = KernelSettings::with_base_pages_only(BasePageSize::Kib64);
-    let short = counted(
-        WalkerMode::ShortFormat,
-        plain,
-        ThesisWorkload::Sparse(SparseWorkload::THESIS),
-    );
+    let short =
+        counted(WalkerMode::ShortFormat, plain, ThesisWorkload::Sparse(SparseWorkload::THESIS));
     assert!(short.walker > short.nested, "{short:?}");
 }
 
@@ -87,10 +71,7 @@ fn contention_begins_earlier_with_the_short_format() {
         counted(walker, PLAIN, workload).misses
     };
     let long = WalkerMode::LONG;
-    assert_eq!(
-        (misses(WalkerMode::ShortFormat, 11), misses(long, 11)),
-        (0, 0)
-    );
+    assert_eq!((misses(WalkerMode::ShortFormat, 11), misses(long, 11)), (0, 0));
     assert!(misses(WalkerMode::ShortFormat, 12) > 0);
     assert_eq!(misses(long, 12), 0);
     assert!(misses(long, 13) > 0);

@@ -86,29 +86,15 @@ impl Program {
         accesses: u32,
     ) -> Result<AccessCost> {
         // Put back below: drawing needs the rest of the program too.
-        let PhaseProgress::Accesses {
-            left,
-            idle_ns,
-            mut sources,
-        } = std::mem::replace(&mut self.work, PhaseProgress::Begin)
+        let PhaseProgress::Accesses { left, idle_ns, mut sources } =
+            std::mem::replace(&mut self.work, PhaseProgress::Begin)
         else {
-            return Ok(AccessCost {
-                at: now,
-                cycles: 1.0,
-                ..AccessCost::default()
-            });
+            return Ok(AccessCost { at: now, cycles: 1.0, ..AccessCost::default() });
         };
         let sampled = self.simulate_access_sample(kernel, &mut sources, accesses);
         let shares: Vec<(f64, f64)> = sources.iter().map(|s| (s.share, s.cycles)).collect();
-        self.work = PhaseProgress::Accesses {
-            left,
-            idle_ns,
-            sources,
-        };
-        let mut pace = AccessCost {
-            at: now,
-            ..AccessCost::default()
-        };
+        self.work = PhaseProgress::Accesses { left, idle_ns, sources };
+        let mut pace = AccessCost { at: now, ..AccessCost::default() };
         // Weighted by shares, not by the accesses that the turns happened to add up to.
         for (counted, (share, own)) in sampled?.iter().zip(shares) {
             if counted.accesses == 0 {
@@ -120,8 +106,7 @@ impl Program {
             let made = counted.accesses as f64;
             pace.cycles += share * counted.millicycles as f64 / 1000.0 / made;
             pace.walk_cycles += share * counted.walk_cycles() as f64 / made;
-            pace.walks
-                .push(counted.walks_by_size.map(|walks| walks as f64 / made));
+            pace.walks.push(counted.walks_by_size.map(|walks| walks as f64 / made));
         }
         Ok(pace)
     }
@@ -180,19 +165,11 @@ impl Program {
             else {
                 continue;
             };
-            let touch = if access.is_store() {
-                Touch::Write
-            } else {
-                Touch::Read
-            };
+            let touch = if access.is_store() { Touch::Write } else { Touch::Read };
             let region = RegionAddr::containing(access.address());
             let page = access.address() / BASE_PAGE_BYTES % u64::from(PAGES_PER_REGION);
             let pages = PageBits::range(page as u16, 1);
-            if !kernel
-                .swapped_page_bits(self.space, region)
-                .and(pages)
-                .is_empty()
-            {
+            if !kernel.swapped_page_bits(self.space, region).and(pages).is_empty() {
                 // `swap_waits.rs` accounts for all waits; a sample's would count twice.
                 left = left.get(1..).unwrap_or_default();
                 continue;

@@ -67,9 +67,9 @@ impl AreaLayout {
     /// The mappings in a region: all of it, or pieces.
     pub(super) fn pieces_in_region(&self, number: usize) -> impl Iterator<Item = PageBits> + use<> {
         let region = HUGE_PAGE_BYTES;
-        let (size, every) = self.pieces.map_or((region, region), |pieces| {
-            (pieces.size.0, pieces.size.0 + pieces.hole.0)
-        });
+        let (size, every) = self
+            .pieces
+            .map_or((region, region), |pieces| (pieces.size.0, pieces.size.0 + pieces.hole.0));
         let there = number < self.used.len();
         let starts = (0..region).step_by(every as usize).filter(move |_| there);
         starts.map(move |start| {
@@ -79,9 +79,7 @@ impl AreaLayout {
     }
 
     pub(super) fn mapped_pages(&self, number: usize) -> PageBits {
-        let all = self
-            .pieces_in_region(number)
-            .fold(PageBits::EMPTY, PageBits::or);
+        let all = self.pieces_in_region(number).fold(PageBits::EMPTY, PageBits::or);
         all.minus(self.gone.get(number).copied().unwrap_or(PageBits::EMPTY))
     }
 
@@ -97,12 +95,8 @@ impl AreaLayout {
         let gone = self.gone.get_mut(number).map(std::mem::take);
         let gone = gone.unwrap_or_default();
         let region = self.region_address(number);
-        let pieces = self
-            .pieces_in_region(number)
-            .filter(|piece| !piece.and(gone).is_empty());
-        pieces
-            .map(|piece| byte_range_of_pages(region, piece))
-            .collect()
+        let pieces = self.pieces_in_region(number).filter(|piece| !piece.and(gone).is_empty());
+        pieces.map(|piece| byte_range_of_pages(region, piece)).collect()
     }
 
     /// Regions of a part, by number; at least one.

@@ -107,14 +107,10 @@ impl Engine {
             if machine.may_access_swapped_pages() {
                 longest = longest.min(SWAPPING_STEP);
             }
-            let arrivals = machine
-                .programs
-                .iter()
-                .filter(|p| p.life == ProgramStatus::ToCome);
+            let arrivals = machine.programs.iter().filter(|p| p.life == ProgramStatus::ToCome);
             next = arrivals.map(|p| p.arrives - self.now).chain(next).min();
         }
-        next.map_or(longest, |next| next.min(longest))
-            .max(Duration::from_nanos(1))
+        next.map_or(longest, |next| next.min(longest)).max(Duration::from_nanos(1))
     }
 
     /// Runs one program for a step, in which each of its threads has this share of a core.
@@ -122,11 +118,7 @@ impl Engine {
         let (now, measuring) = (self.now, self.measuring);
         // What it owes after a kill of another program is paid in the next round.
         while let Some(program) = self.programs.get_mut(index).filter(|p| p.is_alive()) {
-            let turn = ProgramStep {
-                now,
-                step,
-                speed: share * f64::from(program.spec.threads),
-            };
+            let turn = ProgramStep { now, step, speed: share * f64::from(program.spec.threads) };
             match program.run(&mut self.kernel, turn, measuring) {
                 Ok(left_ns) => {
                     program.record_peaks(&self.kernel);

@@ -22,11 +22,7 @@ pub(super) fn core_shares_by_demand(cores: u32, demands: &[CpuDemand]) -> Vec<f6
         let mut settled = true;
         for ((demand, limited), share) in demands.iter().zip(&mut limited).zip(&mut shares) {
             if *limited {
-                *share = if wanted > 0.0 {
-                    left * demand.weight / wanted
-                } else {
-                    1.0
-                };
+                *share = if wanted > 0.0 { left * demand.weight / wanted } else { 1.0 };
                 if *share >= 1.0 {
                     (*limited, *share, settled) = (false, 1.0, false);
                 }
@@ -44,10 +40,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn of(cores: u32, demands: &[(u32, f64)]) -> Vec<f64> {
-        let demands: Vec<_> = demands
-            .iter()
-            .map(|&(threads, weight)| CpuDemand { threads, weight })
-            .collect();
+        let demands: Vec<_> =
+            demands.iter().map(|&(threads, weight)| CpuDemand { threads, weight }).collect();
         core_shares_by_demand(cores, &demands)
     }
 

@@ -46,11 +46,7 @@ pub(super) struct RegionAccesses {
 impl RegionAccesses {
     /// Runs of accessed pages, given the number that lie scattered. A swept region is one run.
     pub(super) fn count_accessed_runs(&self, scattered: u16) -> u16 {
-        if self.swept {
-            1
-        } else {
-            scattered + self.touched.count_runs()
-        }
+        if self.swept { 1 } else { scattered + self.touched.count_runs() }
     }
 }
 
@@ -66,9 +62,7 @@ impl Program {
         regions.retain(|sample| kernel.holds_region(self.space, sample.region));
         let beyond_huge = promotable.largest() > Some(PageOrder::HUGE);
         let window = self.windows.remove(&WindowObserver::Manager);
-        let parts = window
-            .as_ref()
-            .map_or_else(Vec::new, |w| self.stream_touched_shares(w));
+        let parts = window.as_ref().map_or_else(Vec::new, |w| self.stream_touched_shares(w));
         for sample in &mut regions {
             if kernel.faults.counts_faulted && !sample.is_huge() {
                 sample.present = self.faulted_page_bits(kernel, sample.region).count();
@@ -89,16 +83,13 @@ impl Program {
         let seen = window.as_ref().map(|w| (w.opened, w.tally, w.busy_ns));
         let figures = kernel.space_figures(self.space).ok();
         let sample = ProcessSample {
-            outside: kernel
-                .memory_outside_regions(self.space)
-                .unwrap_or_default(),
+            outside: kernel.memory_outside_regions(self.space).unwrap_or_default(),
             faults: figures.map(|figures| figures.faults.total()),
             age: now.saturating_sub(self.arrives),
             ..build_process_sample(self.id, regions, seen, now)
         };
         // Coverage counts from the *start* of the window, so another read continues it.
-        self.windows
-            .extend(window.map(|window| (WindowObserver::Manager, window)));
+        self.windows.extend(window.map(|window| (WindowObserver::Manager, window)));
         sample
     }
 
@@ -165,10 +156,7 @@ impl Program {
             }
         };
         add(EntrySize::BaseGroup, grouped.count());
-        add(
-            whole.unwrap_or(EntrySize::Base),
-            pages.minus(grouped).count(),
-        );
+        add(whole.unwrap_or(EntrySize::Base), pages.minus(grouped).count());
         entries
     }
 
@@ -195,9 +183,7 @@ impl Program {
             if part.lot != lot || !part.regions.contains(&number) {
                 continue;
             }
-            let chance = part
-                .exposure
-                .touch_chance_in_region(number - part.regions.start);
+            let chance = part.exposure.touch_chance_in_region(number - part.regions.start);
             missed *= 1.0 - chance;
             swept |= matches!(part.exposure, TouchedShare::Swept { .. });
             times += if chance > 0.0 { part.times } else { 0.0 };
@@ -272,9 +258,7 @@ impl Program {
         let groups = self.seen.base_page_group_bits(region);
         let size = 1 << group.order;
         let all = (0..PAGES_PER_REGION >> group.order).filter(|number| groups >> number & 1 == 1);
-        all.fold(PageBits::EMPTY, |pages, number| {
-            pages.or(PageBits::range(number * size, size))
-        })
+        all.fold(PageBits::EMPTY, |pages, number| pages.or(PageBits::range(number * size, size)))
     }
 
     /// Pages in groups that have one access bit for all their pages, and the order of these groups.
@@ -331,9 +315,7 @@ pub(super) fn build_process_sample(
             )
         }),
         walks_seen: 1.0,
-        cpu_cores: window.map_or(1.0, |(opened, _, busy_ns)| {
-            busy_ns / lasted_ns(opened).max(1.0)
-        }),
+        cpu_cores: window.map_or(1.0, |(opened, _, busy_ns)| busy_ns / lasted_ns(opened).max(1.0)),
         age: now,
         terms: ProcessSettings::default(),
     }

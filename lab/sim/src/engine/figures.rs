@@ -142,10 +142,7 @@ impl EngineFigures {
     /// Share of cycles in page walks over all programs, weighted by their accesses, in per cent.
     pub fn overhead_percent(&self) -> f64 {
         let accesses: f64 = self.all_programs().map(|p| p.accesses).sum();
-        let sum: f64 = self
-            .all_programs()
-            .map(|p| p.accesses * p.overhead_percent)
-            .sum();
+        let sum: f64 = self.all_programs().map(|p| p.accesses * p.overhead_percent).sum();
         if accesses > 0.0 { sum / accesses } else { 0.0 }
     }
 }
@@ -159,11 +156,7 @@ pub(super) struct AccessTally {
 
 impl AccessTally {
     pub(super) fn overhead_percent(&self) -> f64 {
-        if self.cycles > 0.0 {
-            (self.walk_cycles / self.cycles * 100.0).min(100.0)
-        } else {
-            0.0
-        }
+        if self.cycles > 0.0 { (self.walk_cycles / self.cycles * 100.0).min(100.0) } else { 0.0 }
     }
 
     pub(super) fn add(&mut self, more: Self) {

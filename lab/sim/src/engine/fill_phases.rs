@@ -13,13 +13,7 @@ impl Program {
         &mut self,
         kernel: &mut SimulatedKernel,
     ) -> Result<bool> {
-        let PhaseProgress::Regions {
-            lot,
-            next,
-            end,
-            round,
-        } = self.work
-        else {
+        let PhaseProgress::Regions { lot, next, end, round } = self.work else {
             return Ok(true);
         };
         if next >= end {
@@ -28,12 +22,7 @@ impl Program {
         let mut rounds = 1;
         match self.current_phase().cloned() {
             Some(phase @ Phase::Fill { .. }) => self.fill_region(kernel, (lot, next), &phase)?,
-            Some(Phase::Free {
-                share,
-                rounds: all,
-                page_ns,
-                ..
-            }) => {
+            Some(Phase::Free { share, rounds: all, page_ns, .. }) => {
                 rounds = all;
                 // A share of what earlier rounds have left.
                 let each = share / f64::from(all);
@@ -61,12 +50,7 @@ impl Program {
     ) -> Result<()> {
         let (
             Phase::Fill {
-                pages_per_region,
-                pages_per_run,
-                page_ns,
-                content,
-                waited_percent,
-                ..
+                pages_per_region, pages_per_run, page_ns, content, waited_percent, ..
             },
             Some(held),
         ) = (phase, self.lots.get_mut(lot))
@@ -149,10 +133,7 @@ impl Program {
         };
         let region = held.region_address(number);
         let mapped = held.mapped_pages(number);
-        for piece in held
-            .pieces_in_region(number)
-            .filter(|piece| piece.is_subset_of(mapped))
-        {
+        for piece in held.pieces_in_region(number).filter(|piece| piece.is_subset_of(mapped)) {
             if !self.rng.chance(share) {
                 continue;
             }

@@ -66,11 +66,7 @@ impl Engine {
         hosted: bool,
     ) -> Result<Self, EngineError> {
         let require = |holds: bool, what, allowed, value: String| {
-            let refused = EngineError::Value {
-                what,
-                allowed,
-                value,
-            };
+            let refused = EngineError::Value { what, allowed, value };
             holds.then_some(()).ok_or(refused)
         };
         require(setup.cores > 0, "cores", "1 or more", "0".to_owned())?;

@@ -68,9 +68,7 @@ impl Engine {
             let woken = self.kernel.charge_lock_wait(program.space);
             program.stall_for(locked + woken);
         }
-        program
-            .update_mappings(&self.kernel, region)
-            .map_err(other_machine_error)
+        program.update_mappings(&self.kernel, region).map_err(other_machine_error)
     }
 }
 
@@ -164,11 +162,7 @@ impl Machine for Engine {
                 call: "collapse",
                 process,
                 // A refusal of another size says nothing about huge pages.
-                errno: if order == PageOrder::HUGE {
-                    Errno::ENOMEM
-                } else {
-                    Errno::EBUSY
-                },
+                errno: if order == PageOrder::HUGE { Errno::ENOMEM } else { Errno::EBUSY },
             }),
             Err(_) => Ok(PromotionResult::NotCandidate),
         }
@@ -183,10 +177,7 @@ impl Machine for Engine {
         let space = self.space_of_process(process)?;
         let scanned = self.kernel.scan_zeros(space, region, enough);
         // An error: it is no huge page any more, so there is nothing to find.
-        let scanned = scanned.unwrap_or(ZeroScanResult {
-            zero_pages: 0,
-            took: Duration::ZERO,
-        });
+        let scanned = scanned.unwrap_or(ZeroScanResult { zero_pages: 0, took: Duration::ZERO });
         self.charge_manager_time(scanned.took);
         Ok(scanned)
     }
@@ -220,10 +211,7 @@ impl Machine for Engine {
     }
 
     fn management_costs(&self) -> ManagementCosts {
-        ManagementCosts {
-            cpu: self.manager_cpu,
-            longest_call: self.longest_call,
-        }
+        ManagementCosts { cpu: self.manager_cpu, longest_call: self.longest_call }
     }
 }
 
@@ -254,9 +242,7 @@ impl Sampling for Engine {
             Some(guest) => guest.window,
             None => {
                 let windows = &self.living_program(process)?.windows;
-                windows
-                    .get(&WindowObserver::Manager)
-                    .map(|window| window.opened)
+                windows.get(&WindowObserver::Manager).map(|window| window.opened)
             }
         };
         let seen = opened.map_or(PROBED, |opened| now.saturating_sub(opened));
@@ -348,8 +334,6 @@ impl Explain for Engine {
 
 impl Engine {
     fn sampling_time(&self, space: SpaceId) -> Result<(Duration, Duration)> {
-        self.kernel
-            .sampling_times(space)
-            .map_err(other_machine_error)
+        self.kernel.sampling_times(space).map_err(other_machine_error)
     }
 }

@@ -39,15 +39,13 @@ impl PageSizeHistory {
         all.record(now, self.mapped);
         let lasted_s = now.saturating_sub(self.began).as_secs_f64().max(1e-9);
         let sizes = all.mapped.iter().zip(&all.sums);
-        let sizes = sizes.map(
-            |((order, bytes), sum): ((PageOrder, u64), _)| PageSizeFigures {
-                page_bytes: order.bytes(),
-                faults: faults.count_first_touches_of_order(order),
-                fallbacks: faults.count_fallbacks_of_order(order),
-                mapped_end_bytes: bytes,
-                mapped_mean_bytes: (sum / lasted_s).round() as u64,
-            },
-        );
+        let sizes = sizes.map(|((order, bytes), sum): ((PageOrder, u64), _)| PageSizeFigures {
+            page_bytes: order.bytes(),
+            faults: faults.count_first_touches_of_order(order),
+            fallbacks: faults.count_fallbacks_of_order(order),
+            mapped_end_bytes: bytes,
+            mapped_mean_bytes: (sum / lasted_s).round() as u64,
+        });
         let nothing = |size: &PageSizeFigures| {
             let counts = [size.faults, size.fallbacks, size.mapped_end_bytes];
             counts == [0; 3] && size.mapped_mean_bytes == 0

@@ -72,10 +72,7 @@ pub(super) struct SamplingWindow {
 
 impl SamplingWindow {
     pub(super) fn open(now: Duration) -> Self {
-        Self {
-            opened: now,
-            ..Self::default()
-        }
+        Self { opened: now, ..Self::default() }
     }
 }
 
@@ -142,11 +139,7 @@ impl Program {
         let lots = lay_out_areas(&spec.areas);
         let levels = setup.page_table_levels;
         let tables = if hosted {
-            PageTableSetup::Nested {
-                guest: levels,
-                host: levels,
-                tables_backed_by: LeafSize::Base,
-            }
+            PageTableSetup::Nested { guest: levels, host: levels, tables_backed_by: LeafSize::Base }
         } else {
             PageTableSetup::Native(levels)
         };

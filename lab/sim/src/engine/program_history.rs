@@ -15,10 +15,7 @@ pub(super) struct ProgramHistory {
 
 impl ProgramHistory {
     pub(super) fn new() -> Self {
-        Self {
-            moments: Vec::new(),
-            every_s: FIRST_EVERY_S,
-        }
+        Self { moments: Vec::new(), every_s: FIRST_EVERY_S }
     }
 
     pub(super) fn is_due(&self, now_s: f64) -> bool {

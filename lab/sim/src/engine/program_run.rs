@@ -130,24 +130,14 @@ impl Program {
                 let found = lots.find(|(_, lot)| lot.name == *area);
                 found.map_or(PhaseProgress::Waiting(0.0), |(lot, held)| {
                     let regions = held.region_numbers_of_part(part);
-                    PhaseProgress::Regions {
-                        lot,
-                        next: regions.start,
-                        end: regions.end,
-                        round: 0,
-                    }
+                    PhaseProgress::Regions { lot, next: regions.start, end: regions.end, round: 0 }
                 })
             }
             Phase::Wait { seconds } => PhaseProgress::Waiting(seconds * 1e9),
             Phase::Play(tape) => {
                 PhaseProgress::Playing(Box::new(TracePlayer::open(&self.spec.name, tape)?))
             }
-            Phase::Access {
-                ideal_s,
-                accesses,
-                idle_ns,
-                streams,
-            } => {
+            Phase::Access { ideal_s, accesses, idle_ns, streams } => {
                 let total: f64 = streams.iter().map(|stream| stream.weight).sum();
                 let mut sources = Vec::new();
                 for stream in streams {
@@ -161,11 +151,7 @@ impl Program {
                 let cycles: f64 = sources.iter().map(|s| s.share * s.cycles).sum();
                 let by_time = |s: f64| s * 1e9 * measuring.ghz / cycles;
                 let left = accesses.or(ideal_s.map(by_time)).unwrap_or(0.0);
-                PhaseProgress::Accesses {
-                    left,
-                    idle_ns: *idle_ns,
-                    sources,
-                }
+                PhaseProgress::Accesses { left, idle_ns: *idle_ns, sources }
             }
         };
         if matches!(self.work, PhaseProgress::Accesses { .. }) {
@@ -197,14 +183,8 @@ impl Program {
             }
         }
         let waits_ns = self.fetch_and_estimate_swap_waits(kernel, now, false)?;
-        let (
-            Some(pace),
-            PhaseProgress::Accesses {
-                left,
-                idle_ns,
-                sources,
-            },
-        ) = (&self.pace, &mut self.work)
+        let (Some(pace), PhaseProgress::Accesses { left, idle_ns, sources }) =
+            (&self.pace, &mut self.work)
         else {
             return Ok((0.0, true));
         };
@@ -221,10 +201,8 @@ impl Program {
             source.skip_stride_accesses(of_stream);
             for window in self.windows.values_mut() {
                 let walks = pace.walks.get(stream).copied().unwrap_or_default();
-                let exposed = window
-                    .accesses
-                    .entry((self.phase, stream))
-                    .or_insert_with(|| StreamAccesses {
+                let exposed =
+                    window.accesses.entry((self.phase, stream)).or_insert_with(|| StreamAccesses {
                         source: source.clone(),
                         accesses: 0.0,
                         walks: WalksByEntrySize::default(),

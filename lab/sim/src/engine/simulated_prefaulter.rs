@@ -77,11 +77,7 @@ impl SimulatedPrefaulter {
             }
             return Some(took);
         }
-        if let Some((_, task)) = self
-            .predictor
-            .next_progress_check()
-            .filter(|(at, _)| *at <= now)
-        {
+        if let Some((_, task)) = self.predictor.next_progress_check().filter(|(at, _)| *at <= now) {
             let (in_use, took) = check_region_in_use(kernel, programs, task, PAGES_PER_REGION);
             match in_use {
                 Some(in_use) => self.predictor.on_progress_check_result(now, task, in_use),
@@ -94,18 +90,13 @@ impl SimulatedPrefaulter {
             return None;
         }
         let room = &self.room;
-        let task = self
-            .predictor
-            .hand_out_next_prefault(now, |process, head| {
-                let room_regions = room.get(&process).copied().filter(|room| *room > 0)?;
-                let program = programs.iter().find(|p| p.id == process)?;
-                let mut lots = program.lots.iter();
-                let lot = lots.find(|lot| lot.region_number(head).is_some())?;
-                Some(PrefaultLimits {
-                    mapped: lot.byte_range(),
-                    room_regions,
-                })
-            })?;
+        let task = self.predictor.hand_out_next_prefault(now, |process, head| {
+            let room_regions = room.get(&process).copied().filter(|room| *room > 0)?;
+            let program = programs.iter().find(|p| p.id == process)?;
+            let mut lots = program.lots.iter();
+            let lot = lots.find(|lot| lot.region_number(head).is_some())?;
+            Some(PrefaultLimits { mapped: lot.byte_range(), room_regions })
+        })?;
         let program = programs.iter_mut().find(|p| p.id == task.process)?;
         let (what, took) = match kernel.prefault_region(program.space, task.region) {
             Ok(paid) => (PrefaultResult::Done, paid),

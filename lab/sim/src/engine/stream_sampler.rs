@@ -144,9 +144,7 @@ impl StreamSampler {
         }
         // Hardly any page is in use: the next one that is.
         let end = first + pages;
-        let next = (page..end)
-            .chain(first..page)
-            .find(|page| lot.is_page_used(*page));
+        let next = (page..end).chain(first..page).find(|page| lot.is_page_used(*page));
         let address = lot.page_address(next.unwrap_or(page)) + offset;
         if self.stores > 0.0 && rng.chance(self.stores) {
             Access::store(address)

@@ -114,9 +114,7 @@ impl Program {
         lot.flat_map(move |lot| {
             source.regions.clone().filter_map(move |number| {
                 let region = lot.region_address(number);
-                let away = kernel
-                    .swapped_page_bits(self.space, region)
-                    .and(lot.used_pages(number));
+                let away = kernel.swapped_page_bits(self.space, region).and(lot.used_pages(number));
                 (!away.is_empty()).then_some((number, region, away))
             })
         })
@@ -139,9 +137,7 @@ impl Program {
             };
             for number in source.regions.clone() {
                 let region = lot.region_address(number);
-                let there = kernel
-                    .present_pages(self.space, region)
-                    .and(lot.used_pages(number));
+                let there = kernel.present_pages(self.space, region).and(lot.used_pages(number));
                 let visited =
                     source.draw_visited_pages(exposed.accesses, number, there, &mut self.rng);
                 if !visited.is_empty() {

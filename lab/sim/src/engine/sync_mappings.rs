@@ -116,9 +116,7 @@ impl Program {
         let pages = page_bits_in_groups(found, group);
         let count = PAGES_PER_REGION >> group.order;
         let member = |number: &u16| pages.contains(number << group.order);
-        (0..count)
-            .filter(member)
-            .fold(0, |all, number| all | 1 << number)
+        (0..count).filter(member).fold(0, |all, number| all | 1 << number)
     }
 
     fn invalidate_tlb_page(&mut self, region: RegionAddr, order: PageOrder) {
@@ -154,12 +152,7 @@ impl Program {
             assert_eq!(pages, there, "{region} of {}", self.id);
             let found = kernel.region(RegionId::new(self.space, region));
             let groups = self.seen.base_page_group_bits(region);
-            assert_eq!(
-                groups,
-                self.tlb_groups_of_region(found),
-                "{region} of {}",
-                self.id
-            );
+            assert_eq!(groups, self.tlb_groups_of_region(found), "{region} of {}", self.id);
         }
     }
 }

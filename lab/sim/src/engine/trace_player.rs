@@ -70,10 +70,7 @@ impl TracePlayer {
 }
 
 fn trace_error(program: &str, error: &TraceError) -> EngineError {
-    EngineError::Trace {
-        program: program.to_owned(),
-        message: error.to_string(),
-    }
+    EngineError::Trace { program: program.to_owned(), message: error.to_string() }
 }
 
 impl Program {

@@ -163,9 +163,7 @@ impl ZeroingNeighbour {
         let [_, _, last] = self.memory.caches;
         let lines = last.bytes as f64 / CACHE_LINE_BYTES as f64;
         let brought = |stays_s: f64| {
-            let own = sources
-                .iter()
-                .map(|s| s.expected_touched_lines(per_s * s.share, stays_s));
+            let own = sources.iter().map(|s| s.expected_touched_lines(per_s * s.share, stays_s));
             own.sum::<f64>() + others * stays_s
         };
         // A day stands for ever.
@@ -219,10 +217,7 @@ mod tests {
         let lines = 16e6;
         let (small, large) = (20, 4096);
         assert_eq!(slowed(source(small, StreamPattern::Random), 0.0, 0.0), 0.0);
-        assert_eq!(
-            slowed(source(small, StreamPattern::Random), lines, 0.0),
-            0.0
-        );
+        assert_eq!(slowed(source(small, StreamPattern::Random), lines, 0.0), 0.0);
         let through = slowed(source(small, StreamPattern::Random), lines, lines);
         assert!(through > 5.0, "{through}");
         // A program that finds nothing in the cache anyway loses only time of the channels.
@@ -233,11 +228,8 @@ mod tests {
 
     #[test]
     fn more_traffic_takes_more() {
-        for pattern in [
-            StreamPattern::Random,
-            StreamPattern::Zipf(0.8),
-            StreamPattern::Stride(64),
-        ] {
+        for pattern in [StreamPattern::Random, StreamPattern::Zipf(0.8), StreamPattern::Stride(64)]
+        {
             let rates = [1e5, 1e6, 1e7, 1e8];
             let taken = rates.map(|rate| slowed(source(28, pattern), rate, rate));
             assert!(taken.is_sorted(), "{pattern:?}: {taken:?}");

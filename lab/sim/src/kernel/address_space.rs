@@ -50,11 +50,7 @@ impl FaultCounts {
         match order {
             PageOrder::BASE => self.base,
             PageOrder::HUGE => self.huge,
-            _ => self
-                .sized
-                .get(order.log2_pages() as usize)
-                .copied()
-                .unwrap_or(0),
+            _ => self.sized.get(order.log2_pages() as usize).copied().unwrap_or(0),
         }
     }
 
@@ -83,10 +79,7 @@ impl FaultCounts {
     pub(crate) fn add(&mut self, more: &Self) {
         self.base += more.base;
         self.huge += more.huge;
-        let arrays = [
-            (&mut self.sized, more.sized),
-            (&mut self.fallbacks, more.fallbacks),
-        ];
+        let arrays = [(&mut self.sized, more.sized), (&mut self.fallbacks, more.fallbacks)];
         for (sums, more) in arrays {
             for (sum, more) in sums.iter_mut().zip(more) {
                 *sum += more;

@@ -34,9 +34,7 @@ impl SimulatedKernel {
         let emptied = range.clone().all(|block| {
             let runs: Vec<ValueRun> = self.memory.owner_runs_in_pageblock(block).collect();
             let others = runs.into_iter().filter(|run| !is_kernel_owned_run(*run));
-            others
-                .into_iter()
-                .all(|run| self.move_run_anywhere(block, run, &mut moved))
+            others.into_iter().all(|run| self.move_run_anywhere(block, run, &mut moved))
         });
         *time += time_of_operations(moved, self.costs.migrate_base_ns + self.costs.copy_base_ns);
         if emptied {
@@ -45,8 +43,7 @@ impl SimulatedKernel {
         for block in range {
             let runs: Vec<ValueRun> = self.memory.owner_runs_in_pageblock(block).collect();
             for run in runs.into_iter().filter(|run| is_kernel_owned_run(*run)) {
-                self.memory
-                    .free(FrameRun::within_pageblock(block, run.first, run.count));
+                self.memory.free(FrameRun::within_pageblock(block, run.first, run.count));
             }
         }
         None
@@ -88,10 +85,7 @@ impl SimulatedKernel {
             PageblockUse::Pages(pages) => Some(pages.into()),
             PageblockUse::Whole(FrameOwner::Anonymous { space, page }) => {
                 let region = page / u64::from(PAGES_PER_REGION);
-                let found = self.region(RegionId {
-                    space: SpaceId(space),
-                    region,
-                });
+                let found = self.region(RegionId { space: SpaceId(space), region });
                 let is_part = found.is_some_and(|found| found.multi_region.is_some());
                 (!is_part).then_some(PAGES_PER_REGION.into())
             }

@@ -20,11 +20,7 @@ impl SimulatedKernel {
         let space = self.space_mut(at.space)?;
         let untouched = space.table.get_or_create(at.region).untouched;
         let chosen = untouched && space.holds_region(at.region);
-        Ok(if chosen {
-            first_touch
-        } else {
-            FirstTouchPolicy::Base
-        })
+        Ok(if chosen { first_touch } else { FirstTouchPolicy::Base })
     }
 
     pub(super) fn map_shared_zero_pages(
@@ -137,10 +133,7 @@ impl SimulatedKernel {
         let space = self.space_mut(at.space)?;
         space.resident += pages;
         space.swapped -= pages;
-        space
-            .table
-            .get_or_create(at.region)
-            .map_pages(first, got.frames);
+        space.table.get_or_create(at.region).map_pages(first, got.frames);
         Ok(got.frames.count as u16)
     }
 

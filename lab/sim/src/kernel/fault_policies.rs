@@ -59,10 +59,8 @@ pub const LINUX_BASE: FaultPolicy = FaultPolicy {
 
 /// Linux with transparent huge pages (`Documentation/admin-guide/mm/transhuge.rst`) and `defrag` at
 /// `always`, the default until Linux 4.6: the paper's Linux-2MB. khugepaged is the policy `linux`.
-pub const LINUX_THP: FaultPolicy = FaultPolicy {
-    first_touch: FirstTouchPolicy::Huge { compact: true },
-    ..LINUX_BASE
-};
+pub const LINUX_THP: FaultPolicy =
+    FaultPolicy { first_touch: FirstTouchPolicy::Huge { compact: true }, ..LINUX_BASE };
 
 /// 16 KiB to 1 MiB: all sizes below a huge page. Anonymous folios of two pages don't exist
 /// (`THP_ORDERS_ALL_ANON` of `include/linux/huge_mm.h`).
@@ -81,10 +79,7 @@ pub const MTHP_SIZES: PageOrderSet = {
 /// Ingens: base pages only (`__handle_mm_fault` in its deferred modes). Huge pages come later, by
 /// the policy `ingens`. `do_anonymous_page` sets bits in its `population_node`, and `munmap` and
 /// `MADV_DONTNEED` clear them.
-pub const INGENS: FaultPolicy = FaultPolicy {
-    counts_faulted: true,
-    ..LINUX_BASE
-};
+pub const INGENS: FaultPolicy = FaultPolicy { counts_faulted: true, ..LINUX_BASE };
 
 /// FreeBSD's reservations (`sys/vm/vm_reserv.c`; Navarro et al., OSDI'02).
 ///
@@ -92,26 +87,16 @@ pub const INGENS: FaultPolicy = FaultPolicy {
 /// they are touched. When all 512 are present it makes the frame a huge page. When memory is short
 /// it gives back the rest of the least recently used reservation. `vm_fault` zero-fills a page of
 /// its own for reads too.
-pub const FREEBSD: FaultPolicy = FaultPolicy {
-    first_touch: FirstTouchPolicy::Reserve,
-    shares_zero_page: false,
-    ..LINUX_BASE
-};
+pub const FREEBSD: FaultPolicy =
+    FaultPolicy { first_touch: FirstTouchPolicy::Reserve, shares_zero_page: false, ..LINUX_BASE };
 
 /// HawkEye-4KB: base pages, of memory that was zeroed in advance (paper, section 3.1).
-pub const HAWKEYE_BASE: FaultPolicy = FaultPolicy {
-    zeroing: ZeroingPolicy::InAdvance,
-    ..LINUX_BASE
-};
+pub const HAWKEYE_BASE: FaultPolicy =
+    FaultPolicy { zeroing: ZeroingPolicy::InAdvance, ..LINUX_BASE };
 
 /// HawkEye-2MB: a huge page at the first fault while any is free; no fault waits for compaction.
-pub const HAWKEYE_HUGE: FaultPolicy = FaultPolicy {
-    first_touch: FirstTouchPolicy::Huge { compact: false },
-    ..HAWKEYE_BASE
-};
+pub const HAWKEYE_HUGE: FaultPolicy =
+    FaultPolicy { first_touch: FirstTouchPolicy::Huge { compact: false }, ..HAWKEYE_BASE };
 
 /// HawkEye on a kernel with many sizes: first touches map base pages, or the manager's choice.
-pub const HAWKEYE_SIZES: FaultPolicy = FaultPolicy {
-    offered_sizes: MTHP_SIZES,
-    ..HAWKEYE_BASE
-};
+pub const HAWKEYE_SIZES: FaultPolicy = FaultPolicy { offered_sizes: MTHP_SIZES, ..HAWKEYE_BASE };

@@ -142,8 +142,7 @@ impl SimulatedKernel {
             from = first + self.handle_faults_of_cause(at, (first, count), cause, access, sum)?;
             let done = pages.and(PageBits::range(first, from - first));
             sum.cold += u64::from(
-                self.get_or_create_region(at)?
-                    .record_page_accesses(done, access.writes_nonzero()),
+                self.get_or_create_region(at)?.record_page_accesses(done, access.writes_nonzero()),
             );
         }
         Ok(())
@@ -218,19 +217,13 @@ impl SimulatedKernel {
 
 impl RegionMapping {
     fn page_bits_without_fault(&self, access: PageAccess) -> PageBits {
-        if access.writes() {
-            self.present
-        } else {
-            self.present.or(self.zero_mapped)
-        }
+        if access.writes() { self.present } else { self.present.or(self.zero_mapped) }
     }
 
     /// The cause of the first page's fault, and the number of pages that fault for the same cause.
     fn fault_cause(&self, first: u16, count: u16) -> (FaultCause, u16) {
-        let causes = [
-            (FaultCause::Swapped, self.swapped),
-            (FaultCause::ZeroPage, self.zero_mapped),
-        ];
+        let causes =
+            [(FaultCause::Swapped, self.swapped), (FaultCause::ZeroPage, self.zero_mapped)];
         let alike = |pages: PageBits| {
             let run = pages.next_run(first).filter(|(start, _)| *start == first);
             run.map_or(0, |(_, alike)| alike.min(count))

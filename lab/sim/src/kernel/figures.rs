@@ -119,8 +119,7 @@ impl SimulatedKernel {
 
     /// One region, if there is anything in it.
     pub fn region_sample(&self, space: SpaceId, region: RegionAddr) -> Option<RegionSample> {
-        self.region(RegionId::new(space, region))?
-            .region_sample(region)
+        self.region(RegionId::new(space, region))?.region_sample(region)
     }
 
     /// Base pages of a region that hold something other than zeros, in memory or in swap.

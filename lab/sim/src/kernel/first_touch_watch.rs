@@ -100,11 +100,7 @@ impl SpaceStreamWatch {
             (track.touches, track.advances) = (1, 1);
             return None;
         }
-        let track = StreamTrack {
-            region,
-            touches: 1,
-            ..StreamTrack::default()
-        };
+        let track = StreamTrack { region, touches: 1, ..StreamTrack::default() };
         if self.tracks.len() < TRACKS {
             self.tracks.push(track);
         } else if let Some(oldest) = self.tracks.get_mut(self.turn % TRACKS) {
@@ -128,8 +124,7 @@ impl FirstTouchWatch {
         };
         for _ in 0..pages {
             let advance = watched.record_first_touch(at.region as i64);
-            self.advances
-                .extend(advance.map(|advance| (at.space, advance)));
+            self.advances.extend(advance.map(|advance| (at.space, advance)));
         }
     }
 }

@@ -96,11 +96,9 @@ mod tests {
         let eight = PageOrder::new(3).unwrap_or_default();
         // What is left of the second one of 16 pages, except pages 32 to 35.
         let left = PageBits::range(36, 4).or(PageBits::range(64, 4));
-        for (order, pages) in [
-            (sixteen, PageBits::range(16, 16)),
-            (four, left),
-            (eight, PageBits::range(40, 8)),
-        ] {
+        for (order, pages) in
+            [(sixteen, PageBits::range(16, 16)), (four, left), (eight, PageBits::range(40, 8))]
+        {
             assert!(folios.0.contains(&(order, pages)), "{order:?}: {folios:?}");
         }
         assert_eq!(folios.pages_of_at_least(sixteen), PageBits::range(16, 16));

@@ -22,10 +22,7 @@ impl SimulatedKernel {
         time: &mut Duration,
     ) -> Result<AllocatedFrames> {
         loop {
-            let spare = self
-                .memory
-                .free_frames()
-                .saturating_sub(self.reclaim_state.watermarks.min);
+            let spare = self.memory.free_frames().saturating_sub(self.reclaim_state.watermarks.min);
             let most = u64::from(most).min(spare) as u16;
             if most > 0 {
                 let got = self.memory.allocate_frame_run(most, prefer, owner);

@@ -43,15 +43,12 @@ impl SimulatedKernel {
         &self,
         block: u32,
     ) -> impl Iterator<Item = (SpaceId, RegionAddr)> {
-        let anonymous = self
-            .memory
-            .owner_runs_in_pageblock(block)
-            .filter_map(|run| {
-                let FrameOwner::Anonymous { space, page } = FrameOwner::unpack(run.value) else {
-                    return None;
-                };
-                Some((SpaceId(space), page..page + u64::from(run.count)))
-            });
+        let anonymous = self.memory.owner_runs_in_pageblock(block).filter_map(|run| {
+            let FrameOwner::Anonymous { space, page } = FrameOwner::unpack(run.value) else {
+                return None;
+            };
+            Some((SpaceId(space), page..page + u64::from(run.count)))
+        });
         anonymous.flat_map(|(space, pages)| {
             split_at_region_boundaries(pages)
                 .map(move |(region, ..)| (space, RegionId { space, region }.address()))
@@ -93,11 +90,7 @@ impl SimulatedKernel {
         let costs = &self.costs;
         let own = time_of_operations(1, costs.base_fault_ns + costs.swap_base_ns)
             + self.reclaim_state.swap.read_time(1);
-        if self.reports.hosted.away.is_empty() {
-            own
-        } else {
-            self.reports.hosted.each
-        }
+        if self.reports.hosted.away.is_empty() { own } else { self.reports.hosted.each }
     }
 
     /// A program accesses swapped pages of a region. The host reports the time for its part.

@@ -16,11 +16,7 @@ fn check_count(what: &'static str, counted: u64, there: u64) -> Result<(), Invar
     if counted == there {
         return Ok(());
     }
-    Err(InvariantViolation::Count {
-        what,
-        counted,
-        there,
-    })
+    Err(InvariantViolation::Count { what, counted, there })
 }
 
 impl SimulatedKernel {
@@ -83,11 +79,7 @@ impl SimulatedKernel {
         let present = sum(|region| region.present.count().into());
         let swapped = sum(|region| region.swapped.count().into());
         check_count("resident pages", space.resident, present)?;
-        check_count(
-            "huge pages",
-            space.huge,
-            sum(|region| region.huge.is_some().into()),
-        )?;
+        check_count("huge pages", space.huge, sum(|region| region.huge.is_some().into()))?;
         check_count("swapped pages", space.swapped, swapped)
     }
 
@@ -123,10 +115,7 @@ impl SimulatedKernel {
                 "only present and swapped pages hold anything",
                 region.nonzero.is_subset_of(present.or(swapped)),
             ),
-            (
-                "all of a huge page is present",
-                region.huge.is_none() || whole,
-            ),
+            ("all of a huge page is present", region.huge.is_none() || whole),
             ("a present page has a frame of its own", backed),
             (
                 "only present pages have frames",

@@ -31,10 +31,7 @@ pub struct ZeroingSpec {
 
 impl Default for ZeroingSpec {
     fn default() -> Self {
-        Self {
-            pages_per_s: 10_000,
-            non_temporal: true,
-        }
+        Self { pages_per_s: 10_000, non_temporal: true }
     }
 }
 
@@ -150,11 +147,7 @@ impl SimulatedKernel {
         done.zeroed = self.memory.zero_free_frames(most).frames;
         done.zeroing = time_of_operations(done.zeroed, each);
         done.written_bytes = done.zeroed * BASE_PAGE_BYTES;
-        done.cached_bytes = if spec.non_temporal {
-            0
-        } else {
-            done.written_bytes
-        };
+        done.cached_bytes = if spec.non_temporal { 0 } else { done.written_bytes };
         self.threads.times.zeroing += done.zeroing;
     }
 

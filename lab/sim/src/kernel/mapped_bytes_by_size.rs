@@ -24,10 +24,7 @@ impl MappedBytesBySize {
 
     /// Memory that pages of one size map, in bytes.
     pub fn bytes_of_order(&self, order: PageOrder) -> u64 {
-        self.0
-            .get(order.log2_pages() as usize)
-            .copied()
-            .unwrap_or(0)
+        self.0.get(order.log2_pages() as usize).copied().unwrap_or(0)
     }
 
     fn add_pages(&mut self, order: PageOrder, pages: u64) {
@@ -46,10 +43,7 @@ impl SimulatedKernel {
         let space = self.space(space)?;
         let mut mapped = MappedBytesBySize::default();
         if space.many_sizes {
-            let sizes = space
-                .table
-                .iter()
-                .flat_map(|(_, region)| region.count_pages_by_size());
+            let sizes = space.table.iter().flat_map(|(_, region)| region.count_pages_by_size());
             for (order, pages) in sizes {
                 mapped.add_pages(order, pages.into());
             }
@@ -112,14 +106,8 @@ fn aligned_blocks(pages: Range<u64>) -> impl Iterator<Item = (u32, u64)> {
     let mut from = pages.start;
     std::iter::from_fn(move || {
         let left = pages.end.checked_sub(from).filter(|left| *left > 0)?;
-        let aligned = if from == 0 {
-            u32::MAX
-        } else {
-            from.trailing_zeros()
-        };
-        let order = aligned
-            .min(left.ilog2())
-            .min(PageOrder::HUGE.log2_pages() - 1);
+        let aligned = if from == 0 { u32::MAX } else { from.trailing_zeros() };
+        let order = aligned.min(left.ilog2()).min(PageOrder::HUGE.log2_pages() - 1);
         from += 1 << order;
         Some((order, 1 << order))
     })

@@ -84,11 +84,7 @@ impl SimulatedKernel {
         // The copy overwrites most of it, so it needs no zeroed frame.
         let got = self.allocate_huge_frame(FrameContent::Dirty, owner, true, &mut time);
         let got = got.ok_or(at.no_frames_error(PageOrder::HUGE))?;
-        let mut work = PromotionWork {
-            flushed: 1,
-            looked: 1,
-            ..PromotionWork::default()
-        };
+        let mut work = PromotionWork { flushed: 1, looked: 1, ..PromotionWork::default() };
         let block = pageblock_of_frame(got.frames.first);
         self.copy_region_to(at, block, got.dirty > 0, &mut work)?;
         Ok(self.result_of_promotion_work(time, &work))
@@ -121,11 +117,7 @@ impl SimulatedKernel {
         let owned = self.space_mut(at.space)?;
         let found = owned.table.get_or_create(at.region);
         let added = PAGES_PER_REGION - found.present.count();
-        let old = found
-            .frames
-            .iter()
-            .chain(found.huge.map(frame_run_of_huge_page))
-            .collect();
+        let old = found.frames.iter().chain(found.huge.map(frame_run_of_huge_page)).collect();
         owned.huge += u64::from(found.huge.is_none());
         owned.resident += u64::from(added);
         found.map_huge_page(block);
@@ -153,12 +145,7 @@ impl SimulatedKernel {
             + time_of_operations(work.flushed, self.costs.shoot_down_ns);
         let time = search + locked + time_of_operations(work.looked, self.costs.collapse_ns);
         self.debug_check();
-        CompletedPromotion {
-            time,
-            locked,
-            copied: work.copied,
-            added: work.added,
-        }
+        CompletedPromotion { time, locked, copied: work.copied, added: work.added }
     }
 
     /// A program had to wait for a collapse.

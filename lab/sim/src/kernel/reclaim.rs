@@ -22,8 +22,7 @@ impl SimulatedKernel {
 
     /// Frees the frames of pages that were unmapped; `run.value` is the first one.
     pub(crate) fn release_unmapped_frames(&mut self, run: ValueRun) {
-        self.memory
-            .free(FrameRun::new(run.value as u32, run.count.into()));
+        self.memory.free(FrameRun::new(run.value as u32, run.count.into()));
     }
 
     /// The largest address space. Linux would kill it when no memory is left (`oom_badness`).

@@ -49,9 +49,7 @@ impl SimulatedKernel {
                     found.listed = Some(recency.count);
                     let (space, number) = (space.id, recency.count);
                     let region = RegionId { space, region };
-                    recency
-                        .active
-                        .push_back(ReclaimListEntry { region, number });
+                    recency.active.push_back(ReclaimListEntry { region, number });
                 }
             }
         }
@@ -64,9 +62,7 @@ impl SimulatedKernel {
         // `mm/page_alloc.c`).
         let ratio = (10 * (memory_bytes >> 30)).isqrt().max(1) as usize;
         loop {
-            let ReclaimLists {
-                active, inactive, ..
-            } = &mut self.reclaim_state.recency;
+            let ReclaimLists { active, inactive, .. } = &mut self.reclaim_state.recency;
             let low = inactive.is_empty() || inactive.len() * ratio < active.len();
             let at = if low { active } else { inactive }.pop_front()?;
             let found = self.region_mut(at.region);

@@ -36,10 +36,7 @@ impl SimulatedKernel {
         }
         let took = time_of_operations(seen.into(), self.costs.scan_zero_ns)
             + time_of_operations(u64::from(end - seen), self.costs.scan_used_ns);
-        Ok(ZeroScanResult {
-            zero_pages: seen,
-            took,
-        })
+        Ok(ZeroScanResult { zero_pages: seen, took })
     }
 
     /// Splits a huge page and maps its base pages of zeros to the shared zero page.

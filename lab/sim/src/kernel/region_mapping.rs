@@ -61,10 +61,7 @@ pub(crate) fn frame_run_of_huge_page(block: u32) -> ValueRun {
 
 impl RegionMapping {
     pub(crate) fn new() -> Self {
-        Self {
-            untouched: true,
-            ..Self::default()
-        }
+        Self { untouched: true, ..Self::default() }
     }
 
     /// Whether nothing is in it, so that the first fault may choose how to map it.
@@ -88,22 +85,17 @@ impl RegionMapping {
     }
 
     pub(crate) fn pieces(&self) -> impl Iterator<Item = RegionPiece> {
-        let runs = self
-            .frames
-            .iter()
-            .chain(self.huge.map(frame_run_of_huge_page));
+        let runs = self.frames.iter().chain(self.huge.map(frame_run_of_huge_page));
         runs.flat_map(|run| {
             let start = run.value as u32;
             let frames = FrameRun::new(start, run.count.into());
-            frames
-                .split_by_pageblock()
-                .map(move |(block, first, count)| RegionPiece {
-                    page: run.first
-                        + (FrameRun::within_pageblock(block, first, count).first - start) as u16,
-                    block,
-                    first,
-                    count,
-                })
+            frames.split_by_pageblock().map(move |(block, first, count)| RegionPiece {
+                page: run.first
+                    + (FrameRun::within_pageblock(block, first, count).first - start) as u16,
+                block,
+                first,
+                count,
+            })
         })
     }
 
@@ -115,8 +107,7 @@ impl RegionMapping {
         self.zero_mapped = self.zero_mapped.minus(pages);
         self.swapped = self.swapped.minus(pages);
         self.untouched = false;
-        self.frames
-            .insert(ValueRun::new(first, count, frames.first.into()));
+        self.frames.insert(ValueRun::new(first, count, frames.first.into()));
     }
 
     /// Maps a page of this order; its first frame and first page must be aligned to its size.
@@ -172,17 +163,9 @@ impl RegionMapping {
         let Some(nonzero) = write else {
             return 0;
         };
-        let cold = if self.cold {
-            pages.minus(self.written).count()
-        } else {
-            0
-        };
+        let cold = if self.cold { pages.minus(self.written).count() } else { 0 };
         self.written = self.written.or(pages);
-        self.nonzero = if nonzero {
-            self.nonzero.or(pages)
-        } else {
-            self.nonzero.minus(pages)
-        };
+        self.nonzero = if nonzero { self.nonzero.or(pages) } else { self.nonzero.minus(pages) };
         cold
     }
 
@@ -228,10 +211,7 @@ impl RegionMapping {
             Some(_) => 0,
             None => self.present.minus(self.folios.all_pages()).count(),
         };
-        let folios = self
-            .folios
-            .iter()
-            .map(|(order, pages)| (order, pages.count()));
+        let folios = self.folios.iter().map(|(order, pages)| (order, pages.count()));
         let base = (base > 0).then_some((PageOrder::BASE, base));
         folios.chain(huge).chain(base)
     }

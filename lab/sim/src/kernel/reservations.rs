@@ -39,16 +39,12 @@ impl SimulatedKernel {
         queue.remove(&reservation.used);
         let block = reservation.block;
         let frames = FrameRun::of_pageblock(block);
-        if found
-            .frames
-            .is_exactly_run(ValueRun::new(0, PAGES_PER_REGION, frames.first.into()))
-        {
+        if found.frames.is_exactly_run(ValueRun::new(0, PAGES_PER_REGION, frames.first.into())) {
             found.reservation = None;
             found.map_huge_page(block);
             owned.huge += 1;
             let (space, page) = (at.space.0, at.page_number(0));
-            self.memory
-                .change_frame_owner(frames, FrameOwner::Anonymous { space, page });
+            self.memory.change_frame_owner(frames, FrameOwner::Anonymous { space, page });
             // The page table is scanned once.
             *time += time_of_operations(1, self.costs.read_region_ns);
         } else {

@@ -44,10 +44,7 @@ impl SimulatedKernel {
                 wrapped = true;
                 continue;
             };
-            self.threads.merging_at = RegionId {
-                space,
-                region: region + 1,
-            };
+            self.threads.merging_at = RegionId { space, region: region + 1 };
             let at = RegionId { space, region };
             let Some(found) = self.region(at) else {
                 continue;

@@ -65,10 +65,7 @@ impl SimulatedKernel {
     /// A machine after boot: no address spaces, no swap, all memory free and not known to be zero.
     pub fn new(memory_bytes: u64, faults: FaultPolicy, costs: KernelCosts) -> Result<Self> {
         if !(HUGE_PAGE_BYTES..=MOST_BYTES).contains(&memory_bytes) {
-            return Err(KernelError::Spec {
-                what: "memory",
-                allowed: "2 MiB to 1 TiB",
-            });
+            return Err(KernelError::Spec { what: "memory", allowed: "2 MiB to 1 TiB" });
         }
         let memory = PhysicalMemory::new(memory_bytes);
         Ok(Self {
@@ -104,9 +101,7 @@ impl SimulatedKernel {
     pub fn map(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<()> {
         let pages = page_range_of_bytes(&bytes)?;
         let mapped = self.space_mut(space)?.map(pages);
-        mapped
-            .then_some(())
-            .ok_or(KernelError::Occupied(space, bytes))
+        mapped.then_some(()).ok_or(KernelError::Occupied(space, bytes))
     }
 
     /// Ends an address space. Everything in it is freed, and its program waits for that.

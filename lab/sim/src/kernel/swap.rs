@@ -36,11 +36,7 @@ impl SwapSpec {
     /// them Linux reads only one page (`swapin_nr_pages` of `mm/swap_state.c`). Programs here don't
     /// access memory in swap in order.
     pub const fn ssd(bytes: u64) -> Self {
-        Self {
-            bytes,
-            read_ns: 100_000,
-            write_ns: 20_000,
-        }
+        Self { bytes, read_ns: 100_000, write_ns: 20_000 }
     }
 }
 
@@ -60,13 +56,7 @@ const SHARED_EVERY: Duration = Duration::from_millis(100);
 
 impl SwapDevice {
     pub(crate) fn new(spec: Option<SwapSpec>) -> Self {
-        Self {
-            spec,
-            used: 0,
-            given: Duration::ZERO,
-            over: Duration::ZERO,
-            crowd: 1.0,
-        }
+        Self { spec, used: 0, given: Duration::ZERO, over: Duration::ZERO, crowd: 1.0 }
     }
 
     pub(crate) fn is_configured(&self) -> bool {
@@ -109,9 +99,7 @@ impl SimulatedKernel {
     /// Whether memory is so short that reclaim may look for old pages. That is so if less than this
     /// many times the high watermark is free, or if pages are in swap.
     pub(crate) fn is_memory_short(&self, times_high: u64) -> bool {
-        let ReclaimState {
-            watermarks, swap, ..
-        } = &self.reclaim_state;
+        let ReclaimState { watermarks, swap, .. } = &self.reclaim_state;
         self.memory.free_frames() < times_high * watermarks.high || swap.used > 0
     }
 
@@ -227,10 +215,7 @@ mod tests {
         let can = 1_000_000_000 / SwapSpec::ssd(0).write_ns;
         for writers in 1..=4 {
             let pages = written_pages_per_s(writers);
-            assert!(
-                pages.abs_diff(can) < can / 50,
-                "{writers}: {pages} of {can}"
-            );
+            assert!(pages.abs_diff(can) < can / 50, "{writers}: {pages} of {can}");
         }
     }
 }

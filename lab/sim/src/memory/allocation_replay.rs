@@ -24,11 +24,7 @@ pub struct AllocationReplay {
 impl AllocationReplay {
     /// A replay with nothing allocated.
     pub fn new(memory: PhysicalMemory) -> Self {
-        Self {
-            memory,
-            held: HashMap::new(),
-            next: 0,
-        }
+        Self { memory, held: HashMap::new(), next: 0 }
     }
 
     /// The memory as it is now.

@@ -152,9 +152,8 @@ impl PhysicalMemory {
         let pick = self.pick_free_block(0, prefer)?;
         // Single allocations would not use up pieces of different content one after the other.
         let pair_differs = pick.order > HUGE_ORDER && pick.content == FrameContent::Dirty && {
-            let zeroes = self
-                .zeroed_frame_bits_in(pick.block)
-                .or(self.zeroed_frame_bits_in(pick.block + 1));
+            let zeroes =
+                self.zeroed_frame_bits_in(pick.block).or(self.zeroed_frame_bits_in(pick.block + 1));
             !zeroes.is_empty()
         };
         let part = self.break_up(pick)?;
@@ -194,8 +193,7 @@ impl PhysicalMemory {
                 self.set_free(block, PageBits::EMPTY);
                 continue;
             }
-            self.parts_in_block_mut(block)
-                .free_owned_frames(first, count);
+            self.parts_in_block_mut(block).free_owned_frames(first, count);
             for (offset, order) in aligned_blocks(first, count) {
                 self.merge_free_frames(block, offset, order);
             }
@@ -230,8 +228,7 @@ impl PhysicalMemory {
             if count == PAGES_PER_REGION {
                 self.blocks[block as usize] = PageblockState::Owned(owner);
             } else {
-                self.parts_in_block_mut(block)
-                    .change_frame_owner(first, count, owner);
+                self.parts_in_block_mut(block).change_frame_owner(first, count, owner);
             }
             owner += u64::from(count);
         }
@@ -242,20 +239,14 @@ impl PhysicalMemory {
             let lists = self.lists[content.index()].iter().zip(0..);
             let mut larger = lists.skip(order.into());
             let (list, order) = larger.find(|(list, _)| list.count > 0)?;
-            Some(PickedFreeBlock {
-                block: *list.blocks.first()?,
-                order,
-                content,
-            })
+            Some(PickedFreeBlock { block: *list.blocks.first()?, order, content })
         })
     }
 
     /// The picked free block. A whole pageblock is put in parts for it.
     fn break_up(&mut self, pick: PickedFreeBlock) -> Option<FreeBlock> {
         if pick.order < HUGE_ORDER {
-            return self
-                .parts_in_block(pick.block)?
-                .first_free_block(pick.order, pick.content);
+            return self.parts_in_block(pick.block)?.first_free_block(pick.order, pick.content);
         }
         // The pick may be either block of a pair.
         let first = pick.block & !u32::from(pick.order > HUGE_ORDER);
@@ -289,10 +280,7 @@ impl PhysicalMemory {
         let zero = PageBits::range(first, count).and(parts.zero).count();
         parts.assign_free_frames(first, count, owner.pack());
         let end = part.offset + (1 << part.order);
-        let rest = [
-            (part.offset, first - part.offset),
-            (first + count, end - first - count),
-        ];
+        let rest = [(part.offset, first - part.offset), (first + count, end - first - count)];
         for (from, frames) in rest {
             for (offset, order) in aligned_blocks(from, frames) {
                 self.add_free_part(block, offset, order);
@@ -300,23 +288,16 @@ impl PhysicalMemory {
         }
         self.free -= u64::from(count);
         self.zeroed -= u64::from(zero);
-        let frames = FrameRun::new(
-            first_frame_of_pageblock(block) + u32::from(first),
-            count.into(),
-        );
+        let frames =
+            FrameRun::new(first_frame_of_pageblock(block) + u32::from(first), count.into());
         self.record_content_change(frames, FrameContent::Dirty);
-        AllocatedFrames {
-            frames,
-            dirty: u32::from(count - zero),
-        }
+        AllocatedFrames { frames, dirty: u32::from(count - zero) }
     }
 
     /// Merges free frames with their buddies, as far as these are free.
     fn merge_free_frames(&mut self, block: u32, mut offset: u16, mut order: u8) {
         while order < HUGE_ORDER {
-            let buddy = self
-                .parts_in_block_mut(block)
-                .free_block_at(order, offset ^ (1 << order));
+            let buddy = self.parts_in_block_mut(block).free_block_at(order, offset ^ (1 << order));
             let Some(buddy) = buddy else {
                 break;
             };
@@ -339,10 +320,7 @@ impl PhysicalMemory {
                 (0..PART_ORDERS).all(|o| parts.head_bits_of_free_blocks(o, *c).is_empty())
             }));
         }
-        self.blocks[block as usize] = PageblockState::Free {
-            order: HUGE_ORDER,
-            zeroes: zero,
-        };
+        self.blocks[block as usize] = PageblockState::Free { order: HUGE_ORDER, zeroes: zero };
         let buddy = block ^ 1;
         let other = self.blocks.get(buddy as usize);
         if matches!(other, Some(PageblockState::Free { order, .. }) if *order == HUGE_ORDER) {

@@ -80,8 +80,7 @@ impl PhysicalMemory {
     }
 
     fn target_frames(&self, block: u32) -> Option<&PartialPageblock> {
-        self.parts_in_block(block)
-            .filter(|parts| !parts.free.is_empty())
+        self.parts_in_block(block).filter(|parts| !parts.free.is_empty())
     }
 
     /// All that a pageblock holds, if all of it can move and there are free frames in it.
@@ -112,10 +111,7 @@ impl PhysicalMemory {
 
     /// Free frames outside of free huge pages, from which compaction could make a huge page.
     pub(crate) fn count_scattered_free_frames(&self) -> u64 {
-        let huge: u64 = FrameContent::BOTH
-            .map(|c| self.free_huge_frames(c))
-            .iter()
-            .sum();
+        let huge: u64 = FrameContent::BOTH.map(|c| self.free_huge_frames(c)).iter().sum();
         self.free_frames() - huge * u64::from(PAGES_PER_REGION)
     }
 }

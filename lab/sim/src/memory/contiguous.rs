@@ -27,10 +27,8 @@ impl PhysicalMemory {
                 owner.is_movable().then_some(PageblockUse::Whole(owner))
             }
             PageblockState::Parts(parts) => {
-                let moves = parts
-                    .owners
-                    .iter()
-                    .all(|run| FrameOwner::unpack(run.value).is_movable());
+                let moves =
+                    parts.owners.iter().all(|run| FrameOwner::unpack(run.value).is_movable());
                 moves.then(|| PageblockUse::Pages(PAGES_PER_REGION - parts.free.count()))
             }
         }
@@ -64,7 +62,5 @@ impl PhysicalMemory {
 }
 
 fn kernel_owner_of_frame(frame: u32) -> FrameOwner {
-    FrameOwner::Kernel {
-        frame: frame.into(),
-    }
+    FrameOwner::Kernel { frame: frame.into() }
 }

@@ -54,16 +54,10 @@ mod tests {
     #[test]
     fn packing_keeps_everything() {
         for owner in [
-            FrameOwner::Anonymous {
-                space: 7,
-                page: PAGE_MASK,
-            },
+            FrameOwner::Anonymous { space: 7, page: PAGE_MASK },
             FrameOwner::Cache { page: 12 },
             FrameOwner::Kernel { frame: 1 << 28 },
-            FrameOwner::Reserved {
-                space: 0xff_ffff,
-                page: 0,
-            },
+            FrameOwner::Reserved { space: 0xff_ffff, page: 0 },
         ] {
             assert_eq!(FrameOwner::unpack(owner.pack()), owner);
         }

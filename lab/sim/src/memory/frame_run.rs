@@ -29,10 +29,7 @@ impl FrameRun {
     }
 
     pub(crate) fn within_pageblock(block: u32, first: u16, count: u16) -> Self {
-        Self::new(
-            first_frame_of_pageblock(block) + u32::from(first),
-            count.into(),
-        )
+        Self::new(first_frame_of_pageblock(block) + u32::from(first), count.into())
     }
 
     pub(crate) fn of_pageblock(block: u32) -> Self {

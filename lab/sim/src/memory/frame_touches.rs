@@ -21,10 +21,7 @@ impl PhysicalMemory {
 
     /// Returns the records since the last call, in order.
     pub(crate) fn take_content_changes(&mut self) -> Vec<FrameContentChange> {
-        self.touches
-            .as_mut()
-            .map(std::mem::take)
-            .unwrap_or_default()
+        self.touches.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     pub(super) fn record_content_change(&mut self, frames: FrameRun, content: FrameContent) {

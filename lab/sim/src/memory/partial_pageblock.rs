@@ -72,20 +72,12 @@ impl PartialPageblock {
 
     pub(crate) fn first_free_block(&self, order: u8, content: FrameContent) -> Option<FreeBlock> {
         let offset = self.head_bits_of_free_blocks(order, content).next_page(0)?;
-        Some(FreeBlock {
-            offset,
-            order,
-            content,
-        })
+        Some(FreeBlock { offset, order, content })
     }
 
     pub(crate) fn free_block_at(&self, order: u8, offset: u16) -> Option<FreeBlock> {
         let there = self.heads[usize::from(order)].contains(offset);
-        there.then(|| FreeBlock {
-            offset,
-            order,
-            content: self.content_of_block(offset, order),
-        })
+        there.then(|| FreeBlock { offset, order, content: self.content_of_block(offset, order) })
     }
 
     pub(crate) fn free_block_with_frame(&self, frame: u16) -> Option<FreeBlock> {

@@ -21,10 +21,7 @@ impl PhysicalMemory {
         let mut left = most;
         while left > 0 {
             let Some((block, order)) = self.largest_dirty_free_block() else {
-                return PrezeroingResult {
-                    frames: most - left,
-                    all_done: true,
-                };
+                return PrezeroingResult { frames: most - left, all_done: true };
             };
             left -= if order >= HUGE_ORDER {
                 self.zero_free_pageblock(block, order, left)
@@ -32,18 +29,13 @@ impl PhysicalMemory {
                 self.zero_free_block_in_pageblock(block, order, left)
             };
         }
-        PrezeroingResult {
-            frames: most,
-            all_done: self.largest_dirty_free_block().is_none(),
-        }
+        PrezeroingResult { frames: most, all_done: self.largest_dirty_free_block().is_none() }
     }
 
     fn largest_dirty_free_block(&self) -> Option<(u32, u8)> {
         let lists = &self.lists[FrameContent::Dirty.index()];
         let orders = (0..ORDERS).rev();
-        orders
-            .filter_map(|order| Some((*lists[usize::from(order)].blocks.first()?, order)))
-            .next()
+        orders.filter_map(|order| Some((*lists[usize::from(order)].blocks.first()?, order))).next()
     }
 
     fn zero_free_pageblock(&mut self, block: u32, order: u8, most: u64) -> u64 {
@@ -65,9 +57,8 @@ impl PhysicalMemory {
     }
 
     fn zero_free_block_in_pageblock(&mut self, block: u32, order: u8, most: u64) -> u64 {
-        let Some(part) = self
-            .parts_in_block(block)
-            .and_then(|p| p.first_free_block(order, FrameContent::Dirty))
+        let Some(part) =
+            self.parts_in_block(block).and_then(|p| p.first_free_block(order, FrameContent::Dirty))
         else {
             return most;
         };

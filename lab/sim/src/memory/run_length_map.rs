@@ -10,11 +10,7 @@ pub(crate) struct ValueRun {
 
 impl ValueRun {
     pub(crate) const fn new(first: u16, count: u16, value: u64) -> Self {
-        Self {
-            first,
-            count,
-            value,
-        }
+        Self { first, count, value }
     }
 
     pub(crate) fn without_first_places(self, places: u16) -> Self {
@@ -29,10 +25,8 @@ impl ValueRun {
     fn clipped(self, first: u16, end: u16) -> Option<Self> {
         let from = self.first.max(first);
         let to = self.end().min(end);
-        (from < to).then(|| Self {
-            count: to - from,
-            ..self.without_first_places(from - self.first)
-        })
+        (from < to)
+            .then(|| Self { count: to - from, ..self.without_first_places(from - self.first) })
     }
 }
 

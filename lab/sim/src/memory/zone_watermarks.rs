@@ -26,11 +26,7 @@ impl ZoneWatermarks {
         // A machine of a few MiB must still have memory to hand out.
         let min = min.min(frames / 8);
         let step = (min / 4).max(frames / 1000);
-        Self {
-            min,
-            low: min + step,
-            high: min + 2 * step,
-        }
+        Self { min, low: min + step, high: min + 2 * step }
     }
 }
 

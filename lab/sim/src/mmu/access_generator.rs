@@ -87,10 +87,7 @@ impl AccessGenerator {
                     instructions,
                 )
             }
-            AccessPattern::Stride {
-                bytes: distance,
-                instructions,
-            } => {
+            AccessPattern::Stride { bytes: distance, instructions } => {
                 let offset = *at;
                 *at = offset.saturating_add(distance);
                 if *at >= bytes {
@@ -103,11 +100,7 @@ impl AccessGenerator {
                 *at = (*at + 1) % (bytes / CACHE_LINE_BYTES);
                 dependent_access(line * CACHE_LINE_BYTES, instructions)
             }
-            AccessPattern::HotSpot {
-                hot_memory,
-                hot_reads,
-                instructions,
-            } => {
+            AccessPattern::HotSpot { hot_memory, hot_reads, instructions } => {
                 let hot_bytes = ((bytes as f64 * hot_memory) as u64).max(WORD_BYTES);
                 let cold_bytes = bytes - hot_bytes;
                 let (begin, length) = if cold_bytes < WORD_BYTES || rng.chance(hot_reads) {
@@ -115,16 +108,9 @@ impl AccessGenerator {
                 } else {
                     (hot_bytes, cold_bytes)
                 };
-                independent_access(
-                    draw_item_offset(rng, begin, length, WORD_BYTES),
-                    instructions,
-                )
+                independent_access(draw_item_offset(rng, begin, length, WORD_BYTES), instructions)
             }
-            AccessPattern::Blocks {
-                block_bytes,
-                used_bytes,
-                instructions,
-            } => {
+            AccessPattern::Blocks { block_bytes, used_bytes, instructions } => {
                 let blocks = (bytes / (block_bytes + HANDLE_BYTES)).max(1);
                 let most = bytes - HANDLE_BYTES;
                 match next_request_step(&mut self.done, 2) {
@@ -139,10 +125,7 @@ impl AccessGenerator {
                     }
                 }
             }
-            AccessPattern::KeyValue {
-                value_bytes,
-                instructions,
-            } => {
+            AccessPattern::KeyValue { value_bytes, instructions } => {
                 let (table, entries) = (bytes / TABLE_PART, bytes / ENTRIES_PART);
                 let value_lines = value_bytes.div_ceil(CACHE_LINE_BYTES as u32);
                 match next_request_step(&mut self.done, 2 + value_lines) {
@@ -191,19 +174,11 @@ fn next_request_step(done: &mut u32, reads: u32) -> u32 {
 }
 
 fn independent_access(offset: u64, instructions: u32) -> PatternAccess {
-    PatternAccess {
-        offset,
-        after_previous: false,
-        instructions,
-    }
+    PatternAccess { offset, after_previous: false, instructions }
 }
 
 fn dependent_access(offset: u64, instructions: u32) -> PatternAccess {
-    PatternAccess {
-        offset,
-        after_previous: true,
-        instructions,
-    }
+    PatternAccess { offset, after_previous: true, instructions }
 }
 
 /// A random item of `item_bytes` (at most `bytes`) in `bytes` from `begin` on, all equally likely.
@@ -225,11 +200,7 @@ mod tests {
 
     #[test]
     fn all_stay_in_memory_and_repeat_with_their_seed() {
-        let all_hot = AccessPattern::HotSpot {
-            hot_memory: 1.0,
-            hot_reads: 0.5,
-            instructions: 1,
-        };
+        let all_hot = AccessPattern::HotSpot { hot_memory: 1.0, hot_reads: 0.5, instructions: 1 };
         for (name, pattern) in AccessPattern::ALL.into_iter().chain([("all hot", all_hot)]) {
             let accesses = take(pattern, 1, 20_000);
             let possible = |a: &PatternAccess| a.instructions > 0 && a.offset < BYTES;
@@ -265,9 +236,7 @@ mod tests {
     fn popular_pages_get_their_share() {
         let mut counts = std::collections::HashMap::new();
         for access in take(AccessPattern::ZIPF, 1, 100_000) {
-            *counts
-                .entry(access.offset / BASE_PAGE_BYTES)
-                .or_insert(0u32) += 1;
+            *counts.entry(access.offset / BASE_PAGE_BYTES).or_insert(0u32) += 1;
         }
         let mut counts: Vec<u32> = counts.into_values().collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
@@ -286,11 +255,8 @@ mod tests {
 
     #[test]
     fn of_each_block_the_used_part_is_read() {
-        let pattern = AccessPattern::Blocks {
-            block_bytes: 132 << 10,
-            used_bytes: 40 << 10,
-            instructions: 9,
-        };
+        let pattern =
+            AccessPattern::Blocks { block_bytes: 132 << 10, used_bytes: 40 << 10, instructions: 9 };
         let block = 132 << 10;
         let blocks = BYTES / (block + 16);
         let accesses = take(pattern, 1, 50_000);

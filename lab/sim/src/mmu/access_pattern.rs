@@ -73,38 +73,19 @@ impl AccessPattern {
     /// Random reads, independent of each other.
     pub const RANDOM: Self = Self::Random { instructions: 15 };
     /// YCSB's distribution; drawing from it takes a logarithm and a power.
-    pub const ZIPF: Self = Self::Zipf {
-        theta: 0.99,
-        instructions: 120,
-    };
+    pub const ZIPF: Self = Self::Zipf { theta: 0.99, instructions: 120 };
     /// Every word in order, with little work for each.
-    pub const SEQUENTIAL: Self = Self::Stride {
-        bytes: 8,
-        instructions: 12,
-    };
+    pub const SEQUENTIAL: Self = Self::Stride { bytes: 8, instructions: 12 };
     /// One word of each base page, in order.
-    pub const STRIDE_4K: Self = Self::Stride {
-        bytes: 4 << 10,
-        instructions: 5,
-    };
+    pub const STRIDE_4K: Self = Self::Stride { bytes: 4 << 10, instructions: 5 };
     /// One word of every sixteenth base page.
-    pub const STRIDE_64K: Self = Self::Stride {
-        bytes: 64 << 10,
-        instructions: 5,
-    };
+    pub const STRIDE_64K: Self = Self::Stride { bytes: 64 << 10, instructions: 5 };
     /// A pointer chase.
     pub const CHASE: Self = Self::Chase { instructions: 3 };
     /// Nine of ten reads go to a tenth of the memory.
-    pub const HOT_SPOT: Self = Self::HotSpot {
-        hot_memory: 0.1,
-        hot_reads: 0.9,
-        instructions: 15,
-    };
+    pub const HOT_SPOT: Self = Self::HotSpot { hot_memory: 0.1, hot_reads: 0.9, instructions: 15 };
     /// Redis with values of 4 KiB and pipelined requests.
-    pub const REDIS: Self = Self::KeyValue {
-        value_bytes: 4096,
-        instructions: 2500,
-    };
+    pub const REDIS: Self = Self::KeyValue { value_bytes: 4096, instructions: 2500 };
     /// A hash map of a JVM.
     pub const HASH_MAP: Self = Self::HashMap { instructions: 60 };
 
@@ -122,13 +103,8 @@ impl AccessPattern {
     ];
 
     pub(crate) fn check(self) -> Result<(), MmuError> {
-        let refuse = |parameter, allowed, value: f64| {
-            Err(MmuError::Pattern {
-                parameter,
-                allowed,
-                value,
-            })
-        };
+        let refuse =
+            |parameter, allowed, value: f64| Err(MmuError::Pattern { parameter, allowed, value });
         match self {
             Self::Zipf { theta, .. } if !(theta.is_finite() && theta >= 0.0) => {
                 refuse("theta", "at least 0 and finite", theta)
@@ -140,18 +116,14 @@ impl AccessPattern {
             Self::HotSpot { hot_reads, .. } if !(0.0..=1.0).contains(&hot_reads) => {
                 refuse("hot_reads", "0 to 1", hot_reads)
             }
-            Self::Blocks {
-                block_bytes,
-                used_bytes,
-                ..
-            } if used_bytes < 8 || used_bytes > block_bytes => refuse(
-                "used_bytes",
-                "at least 8 and at most a block",
-                used_bytes as f64,
-            ),
-            Self::Blocks {
-                instructions: 0..4, ..
-            } => refuse("instructions", "4 or more", f64::from(self.instructions())),
+            Self::Blocks { block_bytes, used_bytes, .. }
+                if used_bytes < 8 || used_bytes > block_bytes =>
+            {
+                refuse("used_bytes", "at least 8 and at most a block", used_bytes as f64)
+            }
+            Self::Blocks { instructions: 0..4, .. } => {
+                refuse("instructions", "4 or more", f64::from(self.instructions()))
+            }
             Self::KeyValue { value_bytes, .. } if !(1..=1 << 20).contains(&value_bytes) => {
                 refuse("value_bytes", "1 byte to 1 MiB", f64::from(value_bytes))
             }
@@ -188,28 +160,15 @@ mod tests {
             hot_reads,
             instructions: 1,
         };
-        let zipf = |theta| AccessPattern::Zipf {
-            theta,
-            instructions: 1,
-        };
+        let zipf = |theta| AccessPattern::Zipf { theta, instructions: 1 };
         let bad = [
             (AccessPattern::Chase { instructions: 0 }, "instructions"),
-            (
-                AccessPattern::Stride {
-                    bytes: 0,
-                    instructions: 1,
-                },
-                "the distance",
-            ),
+            (AccessPattern::Stride { bytes: 0, instructions: 1 }, "the distance"),
             (hot(0.0, 0.5), "hot_memory"),
             (hot(0.5, 1.5), "hot_reads"),
             (hot(f64::NAN, 0.5), "hot_memory"),
             (
-                AccessPattern::Blocks {
-                    block_bytes: 4096,
-                    used_bytes: 8192,
-                    instructions: 1,
-                },
+                AccessPattern::Blocks { block_bytes: 4096, used_bytes: 8192, instructions: 1 },
                 "used_bytes",
             ),
             (zipf(-1.0), "theta"),

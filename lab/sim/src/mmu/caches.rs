@@ -177,10 +177,7 @@ const NEIGHBOURS: u32 = 1 << 31;
 
 impl NeighbourCacheTraffic {
     fn new(sets: usize, lines_per_cycle: f64) -> Self {
-        Self {
-            lines_per_cycle,
-            reported: vec![0; sets],
-        }
+        Self { lines_per_cycle, reported: vec![0; sets] }
     }
 
     #[inline]
@@ -224,11 +221,7 @@ mod tests {
     const RE_REFERENCE: CacheReplacement = CacheReplacement::ReReference { taken_percent: 100 };
 
     fn level(lines: u64, ways: u32) -> CacheLevelSpec {
-        CacheLevelSpec {
-            bytes: lines * CACHE_LINE_BYTES,
-            ways,
-            latency_cycles: 1,
-        }
+        CacheLevelSpec { bytes: lines * CACHE_LINE_BYTES, ways, latency_cycles: 1 }
     }
 
     fn caches() -> DataCacheHierarchy {
@@ -359,11 +352,7 @@ mod tests {
             |caches: &mut DataCacheHierarchy| caches.load_beyond_first(0, BASE_PAGE_BYTES, 0.0);
         assert_eq!(beyond(&mut caches), MemoryLevel::Memory);
         assert_eq!(beyond(&mut caches), MemoryLevel::L2);
-        assert_eq!(
-            load(&mut caches, 0),
-            MemoryLevel::L2,
-            "the first has it since"
-        );
+        assert_eq!(load(&mut caches, 0), MemoryLevel::L2, "the first has it since");
         assert_eq!(load(&mut caches, 0), MemoryLevel::L1);
     }
 

@@ -46,20 +46,13 @@ impl HugePageGain {
             run.run_accesses(accesses);
             Ok(run.count_accesses(accesses))
         };
-        Ok(Self {
-            base: count(LeafSize::Base)?,
-            huge: count(LeafSize::Huge)?,
-        })
+        Ok(Self { base: count(LeafSize::Base)?, huge: count(LeafSize::Huge)? })
     }
 
     /// Time that huge pages save, in per cent of that with base pages; may be negative.
     pub fn gain_percent(&self) -> f64 {
         let base = self.base.access_ns();
-        if base > 0.0 {
-            100.0 * (1.0 - self.huge.access_ns() / base)
-        } else {
-            0.0
-        }
+        if base > 0.0 { 100.0 * (1.0 - self.huge.access_ns() / base) } else { 0.0 }
     }
 
     /// Cost to the program of each walk that huge pages save, in nanoseconds; `None` without any.

@@ -183,8 +183,7 @@ impl MemoryModel {
     fn prefetched_load_time(&mut self, start: f64) -> f64 {
         let asked = start - self.latency[MemoryLevel::Memory as usize];
         self.channel_free = self.channel_free.max(asked) + self.line_cycles;
-        self.channel_free
-            .max(start + self.latency[MemoryLevel::L2 as usize])
+        self.channel_free.max(start + self.latency[MemoryLevel::L2 as usize])
     }
 }
 
@@ -193,11 +192,7 @@ mod tests {
     use super::*;
 
     const fn level(lines: u64, latency_cycles: u32) -> CacheLevelSpec {
-        CacheLevelSpec {
-            bytes: lines * CACHE_LINE_BYTES,
-            ways: lines as u32,
-            latency_cycles,
-        }
+        CacheLevelSpec { bytes: lines * CACHE_LINE_BYTES, ways: lines as u32, latency_cycles }
     }
 
     fn memory() -> MemoryModel {
@@ -248,10 +243,7 @@ mod tests {
 
     #[test]
     fn walks_that_pass_the_first_level_leave_its_buffers() {
-        let spec = MemorySpec {
-            walks_pass_first_level: true,
-            ..SPEC
-        };
+        let spec = MemorySpec { walks_pass_first_level: true, ..SPEC };
         let mut memory = MemoryModel::new(&spec, 1.0, BASE_PAGE_BYTES);
         for line in [1000, 2000, 3000] {
             memory.load_for_walk(line, 0.0);
@@ -269,10 +261,7 @@ mod tests {
         assert_eq!(memory.load(1000, 0.0), 100.0);
         assert_eq!(memory.load(1000, 2.0), 100.0);
         assert_eq!(memory.load(1000, 200.0), 205.0);
-        assert_eq!(
-            memory.load_for_walk(3000, 200.0),
-            (MemoryLevel::Memory, 300.0)
-        );
+        assert_eq!(memory.load_for_walk(3000, 200.0), (MemoryLevel::Memory, 300.0));
         assert_eq!(memory.load_for_walk(3000, 210.0), (MemoryLevel::L1, 300.0));
         assert_eq!(memory.load_for_walk(3000, 400.0), (MemoryLevel::L1, 405.0));
     }

@@ -51,10 +51,7 @@ pub(crate) struct PageTables {
 impl PageTables {
     /// Tables for `bytes` of memory, placed after it. Tables of one level are neighbours.
     pub(crate) fn new(sizes: WalkCacheSizes, bytes: u64) -> Self {
-        Self {
-            tables: FourLevelTables::new(sizes, bytes / CACHE_LINE_BYTES, bytes),
-            host: None,
-        }
+        Self { tables: FourLevelTables::new(sizes, bytes / CACHE_LINE_BYTES, bytes), host: None }
     }
 
     /// Makes them a guest's tables: the host maps its memory and tables by pages of this size.
@@ -106,11 +103,7 @@ impl FourLevelTables {
             end += (bytes >> shift) / ENTRIES_PER_LINE + 1;
             begin
         });
-        Self {
-            upper: UpperEntryCaches::new(sizes),
-            begins,
-            end,
-        }
+        Self { upper: UpperEntryCaches::new(sizes), begins, end }
     }
 
     /// Number of levels to load, including the leaf. Caches the missing entries.

@@ -75,10 +75,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn page(number: u32) -> TlbEntryId {
-        TlbEntryId {
-            number,
-            size: EntrySize::Base,
-        }
+        TlbEntryId { number, size: EntrySize::Base }
     }
 
     #[test]

@@ -85,16 +85,14 @@ impl PatternRun {
     pub fn run_for_duration(&mut self, time: Duration) {
         self.until += time.as_secs_f64() * 1e9 * self.ghz;
         while self.pipeline.cycles() < self.until {
-            self.pipeline
-                .run_access(self.accesses.next(), &mut self.bits);
+            self.pipeline.run_access(self.accesses.next(), &mut self.bits);
         }
     }
 
     /// Runs for `count` accesses.
     pub fn run_accesses(&mut self, count: u64) {
         for _ in 0..count {
-            self.pipeline
-                .run_access(self.accesses.next(), &mut self.bits);
+            self.pipeline.run_access(self.accesses.next(), &mut self.bits);
         }
         self.until = self.until.max(self.pipeline.cycles());
     }
@@ -135,9 +133,7 @@ impl PatternRun {
     /// Access bits of a region's 512 base pages, the first page lowest; of a huge page, all or
     /// none. None for a foreign region.
     pub fn access_bits(&self, region: RegionAddr) -> [u64; 8] {
-        let bits = self
-            .region_index(region)
-            .map(|index| self.bits.region_bits(index));
+        let bits = self.region_index(region).map(|index| self.bits.region_bits(index));
         bits.unwrap_or_default()
     }
 

@@ -68,8 +68,7 @@ impl Pipeline {
     pub(crate) fn in_guest(mut self, processor: &ProcessorSpec, backed_by: LeafSize) -> Self {
         self.host = backed_by.into();
         self.tables = self.tables.in_guest(processor.nested, backed_by);
-        self.memory
-            .set_frame_bytes(self.tlb.entry_bytes(self.entry_size()));
+        self.memory.set_frame_bytes(self.tlb.entry_bytes(self.entry_size()));
         self
     }
 
@@ -85,8 +84,7 @@ impl Pipeline {
             self.own = size;
             let seen = group.condition == TlbGroupCondition::Contiguous;
             self.seen_if_accessed = seen.then_some(group);
-            self.memory
-                .set_frame_bytes(self.tlb.entry_bytes(self.entry_size()));
+            self.memory.set_frame_bytes(self.tlb.entry_bytes(self.entry_size()));
         }
         let mark = AccessBitMask::by_entry_size(processor.groups)[self.own as usize];
         (self, mark)
@@ -129,11 +127,7 @@ impl Pipeline {
         self.counters.instructions += u64::from(access.instructions);
         let entered = self.order.enter_instructions(access.instructions);
         self.memory.set_core_entry_time(entered);
-        let start = if access.after_previous {
-            entered.max(self.last_ready)
-        } else {
-            entered
-        };
+        let start = if access.after_previous { entered.max(self.last_ready) } else { entered };
         let start = self.translate(access.offset, entered, start, bits);
         let ready = self.memory.load(access.offset / CACHE_LINE_BYTES, start);
         self.last_ready = ready;

@@ -23,11 +23,7 @@ const MIB: u64 = 1 << 20;
 /// Bytes, ways and latencies in cycles of the three levels.
 const fn cache_levels(bytes: [u64; 3], ways: [u32; 3], cycles: [u32; 3]) -> [CacheLevelSpec; 3] {
     const fn level(bytes: u64, ways: u32, latency_cycles: u32) -> CacheLevelSpec {
-        CacheLevelSpec {
-            bytes,
-            ways,
-            latency_cycles,
-        }
+        CacheLevelSpec { bytes, ways, latency_cycles }
     }
     [
         level(bytes[0], ways[0], cycles[0]),
@@ -40,10 +36,7 @@ const fn cache_levels(bytes: [u64; 3], ways: [u32; 3], cycles: [u32; 3]) -> [Cac
 /// native walk caches are what R. Bhargava, B. Serebrin, F. Spadini, S. Manne, "Accelerating
 /// two-dimensional page walks for virtualized systems" (ASPLOS 2008) found worthwhile.
 const fn nested_caches(walk_caches: WalkCacheSizes) -> NestedCaches {
-    NestedCaches {
-        tlb: 16,
-        walk_caches,
-    }
+    NestedCaches { tlb: 16, walk_caches }
 }
 
 const fn l2_tlb(
@@ -53,21 +46,11 @@ const fn l2_tlb(
     giant: GiantPages,
     hit_cycles: u32,
 ) -> L2TlbSpec {
-    L2TlbSpec {
-        shape: SetShape::new(entries, ways),
-        large: None,
-        huge_ways,
-        giant,
-        hit_cycles,
-    }
+    L2TlbSpec { shape: SetShape::new(entries, ways), large: None, huge_ways, giant, hit_cycles }
 }
 
 const fn page_group(order: u32, condition: TlbGroupCondition, in_l1: bool) -> Option<TlbPageGroup> {
-    Some(TlbPageGroup {
-        order,
-        condition,
-        in_l1,
-    })
+    Some(TlbPageGroup { order, condition, in_l1 })
 }
 
 // Intel. None of these holds neighbouring pages in one entry.
@@ -206,10 +189,7 @@ pub const ZEN_4: ProcessorSpec = ProcessorSpec {
     reorder_buffer: 320,
     l1_tlb: L1TlbSpec::Shared(SetShape::fully_associative(72)),
     l2_tlb: l2_tlb(3072, 24, 24, GiantPages::AsHuge, 7),
-    groups: TlbPageGroups {
-        base: page_group(2, TlbGroupCondition::Contiguous, true),
-        huge: None,
-    },
+    groups: TlbPageGroups { base: page_group(2, TlbGroupCondition::Contiguous, true), huge: None },
     walk_caches: AMD_WALK_CACHES,
     nested: nested_caches(AMD_WALK_CACHES),
     walkers: 6,
@@ -335,10 +315,7 @@ pub const XIANGSHAN: ProcessorSpec = ProcessorSpec {
         giant: GiantPages::AsHuge,
         hit_cycles: 10,
     },
-    groups: TlbPageGroups {
-        base: page_group(4, TlbGroupCondition::Marked, true),
-        huge: None,
-    },
+    groups: TlbPageGroups { base: page_group(4, TlbGroupCondition::Marked, true), huge: None },
     walk_caches: XIANGSHAN_WALK_CACHES,
     nested: nested_caches(XIANGSHAN_WALK_CACHES),
     walkers: 6,
@@ -355,16 +332,8 @@ pub const XIANGSHAN: ProcessorSpec = ProcessorSpec {
 };
 
 /// All presets, those of one maker in order of age, the oldest first.
-pub const PROCESSORS: [ProcessorSpec; 8] = [
-    HASWELL,
-    SKYLAKE,
-    ICE_LAKE,
-    SAPPHIRE_RAPIDS,
-    ZEN_4,
-    ZEN_5,
-    NEOVERSE_V2,
-    XIANGSHAN,
-];
+pub const PROCESSORS: [ProcessorSpec; 8] =
+    [HASWELL, SKYLAKE, ICE_LAKE, SAPPHIRE_RAPIDS, ZEN_4, ZEN_5, NEOVERSE_V2, XIANGSHAN];
 
 /// Presets of the maker `vendor` (`vendor_id` in `/proc/cpuinfo`); all for a maker without one.
 pub fn presets_of_vendor(vendor: &str) -> &'static [ProcessorSpec] {

@@ -87,11 +87,7 @@ impl ProcessorSpec {
         let mut few = counts.map(|count| (1..=1 << 16).contains(count));
         let require = |holds: bool, part, allowed| match holds {
             true => Ok(()),
-            false => Err(MmuError::Processor {
-                processor: self.name,
-                part,
-                allowed,
-            }),
+            false => Err(MmuError::Processor { processor: self.name, part, allowed }),
         };
         let large = self.l2_tlb.large.is_none_or(shape);
         let huge = huge_ways.contains(&self.l2_tlb.huge_ways);
@@ -112,11 +108,7 @@ impl ProcessorSpec {
         let fast = speeds.into_iter().all(positive);
         require(fast, "clock, latency and bandwidth", "over 0 and finite")?;
         let possible = memory.latency_shape.is_valid();
-        require(
-            possible,
-            "how its memory's latency varies",
-            "over 0 per cent each",
-        )?;
+        require(possible, "how its memory's latency varies", "over 0 per cent each")?;
         let part = "what its neighbours bring into the last level";
         require(brought, part, "at least 0 and finite")?;
         self.groups.check(self.name)

@@ -85,9 +85,8 @@ mod tests {
 
     #[test]
     fn latencies_are_those_that_were_measured() {
-        let measured: Vec<f64> = (0..1600)
-            .map(|n| if n % 16 == 0 { 310.0 } else { 110.0 })
-            .collect();
+        let measured: Vec<f64> =
+            (0..1600).map(|n| if n % 16 == 0 { 310.0 } else { 110.0 }).collect();
         let shape = ReadLatencyShape::from_latencies(measured);
         let mut latencies = ReadLatencySampler::new(200.0, shape);
         let drawn: Vec<f64> = (0..100_000).map(|_| latencies.draw()).collect();
@@ -95,20 +94,13 @@ mod tests {
         assert!((mean - 200.0).abs() < 1.0, "{mean}");
         let long = drawn.iter().filter(|cycles| **cycles > 500.0).count();
         assert!((6_000..6_500).contains(&long), "{long}");
-        assert!(
-            drawn
-                .iter()
-                .all(|cycles| *cycles > 500.0 || (170.0..190.0).contains(cycles))
-        );
+        assert!(drawn.iter().all(|cycles| *cycles > 500.0 || (170.0..190.0).contains(cycles)));
     }
 
     #[test]
     fn without_a_shape_they_are_all_the_same() {
         for latencies in [vec![1.0; 15], vec![0.0; 160], vec![7.0; 160]] {
-            assert_eq!(
-                ReadLatencyShape::from_latencies(latencies),
-                ReadLatencyShape::SAME
-            );
+            assert_eq!(ReadLatencyShape::from_latencies(latencies), ReadLatencyShape::SAME);
         }
         let mut same = ReadLatencySampler::new(300.0, ReadLatencyShape::SAME);
         assert!((0..100).all(|_| same.draw() == 300.0));

@@ -26,11 +26,7 @@ pub(crate) struct BusySpan<T> {
 impl<T: Copy + PartialEq> ResourceSlots<T> {
     /// `count` free slots, at least one.
     pub(crate) fn new(count: u32) -> Self {
-        Self {
-            count: count.max(1) as usize,
-            spans: Vec::new(),
-            full: (0.0, 0.0),
-        }
+        Self { count: count.max(1) as usize, spans: Vec::new(), full: (0.0, 0.0) }
     }
 
     /// Drops work that is over at `before`; nothing is requested before that time any more.

@@ -43,10 +43,7 @@ impl RripSets {
     pub(crate) fn new(shape: SetShape, taken_percent: u32) -> Self {
         let per_set = shape.ways.max(1);
         let set_bits = (shape.entries / per_set).max(1).ilog2();
-        let empty = CacheWay {
-            tag: EMPTY,
-            age: OLDEST,
-        };
+        let empty = CacheWay { tag: EMPTY, age: OLDEST };
         Self {
             ways: vec![empty; (per_set as usize) << set_bits],
             per_set: per_set as usize,

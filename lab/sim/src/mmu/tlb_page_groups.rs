@@ -42,10 +42,7 @@ pub struct TlbPageGroups {
 
 impl TlbPageGroups {
     /// No groups.
-    pub const NONE: Self = Self {
-        base: None,
-        huge: None,
-    };
+    pub const NONE: Self = Self { base: None, huge: None };
 
     /// Rejects orders out of range, and unmarked groups of huge pages; errors name `owner`.
     pub(crate) fn check(&self, owner: &'static str) -> Result<(), MmuError> {

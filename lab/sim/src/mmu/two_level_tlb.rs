@@ -93,10 +93,7 @@ impl TwoLevelTlb {
 
     #[inline]
     pub(crate) fn entry_id(&self, offset: u64, size: EntrySize) -> TlbEntryId {
-        TlbEntryId {
-            number: self.orders.entry_number(page_number(offset), size),
-            size,
-        }
+        TlbEntryId { number: self.orders.entry_number(page_number(offset), size), size }
     }
 
     pub(crate) fn entry_bytes(&self, size: EntrySize) -> u64 {
@@ -125,11 +122,7 @@ impl TwoLevelTlb {
         let (page, l1_orders) = (page_number(offset), self.l1_orders);
         let number = |size| l1_orders.entry_number(page, size);
         for size in sizes {
-            if self
-                .first
-                .entries_of_size(size)
-                .access_known(number(size), size)
-            {
+            if self.first.entries_of_size(size).access_known(number(size), size) {
                 return Some((TlbLookup::L1, size));
             }
         }
@@ -146,10 +139,8 @@ impl TwoLevelTlb {
             keep(bytes * u64::from(number), bytes * (u64::from(number) + 1))
         };
         let (l1_orders, orders) = (self.l1_orders, self.orders);
-        self.first
-            .retain(|number, size| keep(l1_orders, number, size));
-        self.second
-            .retain(|number, size| keep(orders, number, size));
+        self.first.retain(|number, size| keep(l1_orders, number, size));
+        self.second.retain(|number, size| keep(orders, number, size));
     }
 }
 

@@ -69,9 +69,7 @@ pub enum SweepError {
 impl SweepParameter {
     /// The parameter of this key. [`apply`](Self::apply) reports whether it exists.
     pub fn new(key: &str) -> Self {
-        Self {
-            key: key.to_owned(),
-        }
+        Self { key: key.to_owned() }
     }
 
     /// Its key.
@@ -206,11 +204,7 @@ impl SweepParameter {
 
     /// The key with `depth` dots after its first part.
     fn key_prefix(&self, depth: usize) -> String {
-        self.key
-            .split('.')
-            .take(depth + 1)
-            .collect::<Vec<_>>()
-            .join(".")
+        self.key.split('.').take(depth + 1).collect::<Vec<_>>().join(".")
     }
 
     fn parse_value<T: std::str::FromStr>(&self, value: &str, allowed: &'static str) -> Result<T> {
@@ -231,11 +225,7 @@ impl SweepParameter {
         SweepError::Key {
             key: self.key.clone(),
             part: part.to_owned(),
-            known: if known.is_empty() {
-                "nothing below it".to_owned()
-            } else {
-                known.join(", ")
-            },
+            known: if known.is_empty() { "nothing below it".to_owned() } else { known.join(", ") },
         }
     }
 }

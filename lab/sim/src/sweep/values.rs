@@ -52,11 +52,7 @@ fn push_range_values(item: &str, values: &mut Vec<String>) -> Result<(), ValuesE
     let multiplied = step.starts_with('*');
     let (by, by_unit) = parse_number_with_unit(by).ok_or_else(wrong)?;
     let units = to_unit == unit && by_unit == if multiplied { "" } else { unit };
-    let grows = if multiplied {
-        by > 1.0 && from > 0.0
-    } else {
-        by > 0.0
-    };
+    let grows = if multiplied { by > 1.0 && from > 0.0 } else { by > 0.0 };
     if !units || !grows || from > to {
         return Err(wrong());
     }
@@ -102,10 +98,7 @@ mod tests {
         assert_eq!(values("haswell, zen-4"), is("haswell zen-4"));
         assert_eq!(values("0..1+0.25"), is("0 0.25 0.5 0.75 1"));
         assert_eq!(values("0.1..0.5+0.1"), is("0.1 0.2 0.3 0.4 0.5"));
-        assert_eq!(
-            values("4GiB..64GiB*2,1TiB"),
-            is("4GiB 8GiB 16GiB 32GiB 64GiB 1TiB")
-        );
+        assert_eq!(values("4GiB..64GiB*2,1TiB"), is("4GiB 8GiB 16GiB 32GiB 64GiB 1TiB"));
         assert_eq!(values("1..10*3"), is("1 3 9"));
         assert_eq!(values("-2..2+2"), is("-2 0 2"));
         assert_eq!(values("8MiB..9MiB+1MiB"), is("8MiB 9MiB"));
@@ -126,15 +119,9 @@ mod tests {
             "1..2-1",
             "1GiB..4GiB+1",
         ] {
-            assert!(
-                matches!(parse_values(wrong), Err(ValuesError::Range(_))),
-                "{wrong}"
-            );
+            assert!(matches!(parse_values(wrong), Err(ValuesError::Range(_))), "{wrong}");
         }
         assert!(matches!(parse_values("1,,2"), Err(ValuesError::Empty(_))));
-        assert!(matches!(
-            parse_values("1..1000000+1"),
-            Err(ValuesError::Endless(_))
-        ));
+        assert!(matches!(parse_values("1..1000000+1"), Err(ValuesError::Endless(_))));
     }
 }

@@ -24,12 +24,7 @@ pub(super) struct ChampSimReader<R> {
 
 impl<R: Read> ChampSimReader<R> {
     pub(super) fn new(input: R) -> Self {
-        Self {
-            input,
-            record: Vec::new(),
-            begin: 0,
-            end: 0,
-        }
+        Self { input, record: Vec::new(), begin: 0, end: 0 }
     }
 
     pub(super) fn position(&self) -> TracePosition {
@@ -68,9 +63,7 @@ pub(super) fn instruction_accesses(record: &[u8]) -> impl Iterator<Item = TraceA
     let loads: [u64; 4] = std::array::from_fn(|n| word(READ + 8 * n));
     let stores: [u64; 2] = std::array::from_fn(|n| word(WRITTEN + 8 * n));
     let loads = loads.into_iter().map(|address| (AccessKind::Load, address));
-    let stores = stores
-        .into_iter()
-        .map(|address| (AccessKind::Store, address));
+    let stores = stores.into_iter().map(|address| (AccessKind::Store, address));
     let data = loads.chain(stores).filter(|(_, address)| *address != 0);
     let data = data.map(|(kind, address)| TraceAccess::new(kind, address));
     std::iter::once(fetch).chain(data)

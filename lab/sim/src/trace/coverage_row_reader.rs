@@ -21,12 +21,7 @@ impl CoverageRowReader {
     /// # Errors
     /// The file can't be opened, or is no recording that this version can read.
     pub fn open(path: &Path, bad: BadRecordHandling) -> Result<Self> {
-        Ok(Self {
-            rows: RecordingRows::open(path)?,
-            bad,
-            skipped: 0,
-            ended: false,
-        })
+        Ok(Self { rows: RecordingRows::open(path)?, bad, skipped: 0, ended: false })
     }
 
     /// Rows left out so far.

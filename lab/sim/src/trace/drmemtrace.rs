@@ -25,9 +25,7 @@ fn parse_record(line: &str) -> Option<ParsedLine> {
     }
     let (thread, details) = rest.trim_start().split_once(' ')?;
     // Older versions write T before it; newer ones may write the workload's number too: W0.T1.
-    let digits = thread
-        .rfind(|c: char| !c.is_ascii_digit())
-        .map_or(0, |at| at + 1);
+    let digits = thread.rfind(|c: char| !c.is_ascii_digit()).map_or(0, |at| at + 1);
     let thread = parse_decimal(thread.get(digits..)?).filter(|_| digits < thread.len())?;
     let details = details.trim();
     if details.starts_with('<') && details.ends_with('>') {

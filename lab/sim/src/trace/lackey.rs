@@ -33,9 +33,7 @@ fn parse_access(line: &str) -> Option<TraceAccess> {
 /// Valgrind's own messages, `==PID== text` and `--PID-- text`, superblocks, and empty lines.
 fn is_valgrind_message(line: &str) -> bool {
     let framed = |mark: &str| {
-        let rest = line
-            .strip_prefix(mark)
-            .and_then(|rest| rest.split_once(mark));
+        let rest = line.strip_prefix(mark).and_then(|rest| rest.split_once(mark));
         rest.is_some_and(|(pid, _)| parse_decimal(pid).is_some())
     };
     let superblock = line.strip_prefix("SB ").and_then(parse_hex);

@@ -28,11 +28,7 @@ const OTHERS: [(&[u8], &str, &str); 4] = [
         "have its text printed by drrun -t drmemtrace -indir DIRECTORY -tool view",
     ),
     (b"\x1f\x8b", "compressed by gzip", "unpack it with gzip -d"),
-    (
-        b"\x28\xb5\x2f\xfd",
-        "compressed by zstd",
-        "unpack it with zstd -d",
-    ),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "unpack it with zstd -d"),
 ];
 
 impl TraceReader<Box<dyn BufRead>> {
@@ -41,10 +37,8 @@ impl TraceReader<Box<dyn BufRead>> {
     /// # Errors
     /// The file can't be opened or read, or its format is not supported: see [`TraceError`].
     pub fn open(path: &Path, bad: BadRecordHandling) -> Result<Self> {
-        let file = File::open(path).map_err(|source| TraceError::Open {
-            path: path.to_owned(),
-            source,
-        })?;
+        let file = File::open(path)
+            .map_err(|source| TraceError::Open { path: path.to_owned(), source })?;
         let name = path.file_name().unwrap_or(path.as_os_str());
         Self::detect(&name.to_string_lossy(), BufReader::new(file), bad)
     }
@@ -74,11 +68,7 @@ fn open_unless_unsupported(
     bad: BadRecordHandling,
 ) -> Result<TraceReader<Box<dyn BufRead>>, TraceError> {
     if let Some((_, what, instead)) = OTHERS.iter().find(|(magic, ..)| begin.starts_with(magic)) {
-        return Err(TraceError::Unsupported {
-            name: name.to_owned(),
-            what,
-            instead,
-        });
+        return Err(TraceError::Unsupported { name: name.to_owned(), what, instead });
     }
     match TraceFormat::detect(name, begin) {
         Some(format) => Ok(TraceReader::new(format, Box::new(input), bad)),

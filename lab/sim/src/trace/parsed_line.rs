@@ -13,11 +13,7 @@ pub(super) type LineParser = fn(&str) -> ParsedLine;
 /// Digits of this base and nothing else. (The standard parser accepts a sign too.)
 pub(super) fn parse_digits(digits: &str, base: u32) -> Option<u64> {
     let all = digits.bytes().all(|digit| char::from(digit).is_digit(base));
-    if all {
-        u64::from_str_radix(digits, base).ok()
-    } else {
-        None
-    }
+    if all { u64::from_str_radix(digits, base).ok() } else { None }
 }
 
 pub(super) fn parse_hex(digits: &str) -> Option<u64> {

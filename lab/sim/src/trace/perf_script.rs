@@ -20,16 +20,10 @@ pub(super) fn parse_line(line: &str) -> ParsedLine {
 fn parse_sample(line: &str) -> Option<ParsedLine> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     // Commands can contain blanks; only times have their form.
-    let at = words
-        .iter()
-        .position(|word| parse_time_ns(word).is_some())?;
+    let at = words.iter().position(|word| parse_time_ns(word).is_some())?;
     let time = parse_time_ns(words.get(at)?)?;
     // A processor such as [000] may stand between.
-    let who = words
-        .get(..at)?
-        .iter()
-        .rev()
-        .find(|word| !word.starts_with('['))?;
+    let who = words.get(..at)?.iter().rev().find(|word| !word.starts_with('['))?;
     let thread = parse_decimal(who.rsplit_once('/').map_or(*who, |(_, thread)| thread))?;
     let rest = words.get(at + 1..)?;
     // The sample's period may stand before the event.
@@ -73,7 +67,5 @@ fn parse_time_ns(word: &str) -> Option<u64> {
     if seconds.is_empty() {
         return None;
     }
-    parse_decimal(seconds)?
-        .checked_mul(1_000_000_000)?
-        .checked_add(nanoseconds)
+    parse_decimal(seconds)?.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
 }

@@ -30,12 +30,6 @@ pub struct TraceAccess {
 
 impl TraceAccess {
     pub(super) const fn new(kind: AccessKind, address: u64) -> Self {
-        Self {
-            kind,
-            address,
-            bytes: None,
-            thread: None,
-            time_ns: None,
-        }
+        Self { kind, address, bytes: None, thread: None, time_ns: None }
     }
 }

@@ -19,16 +19,8 @@ pub enum TraceFormat {
 /// Text formats, each with its line parser and with what a valid line contains.
 pub(super) const TEXTS: [(TraceFormat, LineParser, &str); 3] = [
     (TraceFormat::Lackey, lackey::parse_line, lackey::EXPECTED),
-    (
-        TraceFormat::Drmemtrace,
-        drmemtrace::parse_line,
-        drmemtrace::EXPECTED,
-    ),
-    (
-        TraceFormat::PerfScript,
-        perf_script::parse_line,
-        perf_script::EXPECTED,
-    ),
+    (TraceFormat::Drmemtrace, drmemtrace::parse_line, drmemtrace::EXPECTED),
+    (TraceFormat::PerfScript, perf_script::parse_line, perf_script::EXPECTED),
 ];
 
 impl TraceFormat {
@@ -49,11 +41,7 @@ impl TraceFormat {
             return Self::detect_text_format(text);
         }
         let records = begin.chunks_exact(champsim::RECORD_BYTES);
-        let enough = if name.to_lowercase().contains("champsim") {
-            1
-        } else {
-            2
-        };
+        let enough = if name.to_lowercase().contains("champsim") { 1 } else { 2 };
         let possible = records.len() >= enough && records.clone().all(champsim::is_valid_record);
         possible.then_some(Self::ChampSim)
     }

@@ -24,11 +24,7 @@ pub(super) enum TraceLine<'a> {
 
 impl<R: BufRead> TraceLineReader<R> {
     pub(super) fn new(input: R) -> Self {
-        Self {
-            input,
-            line: Vec::new(),
-            number: 0,
-        }
+        Self { input, line: Vec::new(), number: 0 }
     }
 
     pub(super) fn position(&self) -> TracePosition {
@@ -62,10 +58,9 @@ impl<R: BufRead> TraceLineReader<R> {
 /// An error of reading. A compressed file that ends too early gives `Truncated`.
 pub(super) fn trace_read_error(position: TracePosition, source: std::io::Error) -> TraceError {
     match source.kind() {
-        std::io::ErrorKind::UnexpectedEof => TraceError::Truncated {
-            position,
-            within: "its compressed data",
-        },
+        std::io::ErrorKind::UnexpectedEof => {
+            TraceError::Truncated { position, within: "its compressed data" }
+        }
         _ => TraceError::Read { position, source },
     }
 }

@@ -31,11 +31,7 @@ pub struct TraceReader<R> {
 }
 
 enum TraceInput<R> {
-    Text {
-        lines: TraceLineReader<R>,
-        parse: LineParser,
-        expected: &'static str,
-    },
+    Text { lines: TraceLineReader<R>, parse: LineParser, expected: &'static str },
     Records(ChampSimReader<R>),
 }
 
@@ -53,19 +49,11 @@ impl<R: BufRead> TraceReader<R> {
     pub fn new(format: TraceFormat, input: R, bad: BadRecordHandling) -> Self {
         let input = match TEXTS.into_iter().find(|(of, ..)| *of == format) {
             None => TraceInput::Records(ChampSimReader::new(input)),
-            Some((_, parse, expected)) => TraceInput::Text {
-                lines: TraceLineReader::new(input),
-                parse,
-                expected,
-            },
+            Some((_, parse, expected)) => {
+                TraceInput::Text { lines: TraceLineReader::new(input), parse, expected }
+            }
         };
-        Self {
-            input,
-            waiting: VecDeque::new(),
-            bad,
-            skipped: 0,
-            ended: false,
-        }
+        Self { input, waiting: VecDeque::new(), bad, skipped: 0, ended: false }
     }
 
     /// Lines and records left out so far.
@@ -77,11 +65,9 @@ impl<R: BufRead> TraceReader<R> {
     fn read_until_access(&mut self) -> Result<bool> {
         while self.waiting.is_empty() {
             let found = match &mut self.input {
-                TraceInput::Text {
-                    lines,
-                    parse,
-                    expected,
-                } => read_line(lines, *parse, expected, &mut self.waiting),
+                TraceInput::Text { lines, parse, expected } => {
+                    read_line(lines, *parse, expected, &mut self.waiting)
+                }
                 TraceInput::Records(records) => {
                     read_instruction_accesses(records, &mut self.waiting)
                 }
@@ -141,10 +127,7 @@ fn read_line<R: BufRead>(
     let found = match lines.next()? {
         TraceLine::End => return Ok(false),
         TraceLine::Cut => {
-            return Err(TraceError::Truncated {
-                position: lines.position(),
-                within: "a line",
-            });
+            return Err(TraceError::Truncated { position: lines.position(), within: "a line" });
         }
         TraceLine::NoText(found) => found,
         TraceLine::Line(line) => match parse(line) {
@@ -156,11 +139,7 @@ fn read_line<R: BufRead>(
             ParsedLine::Bad => quoted_excerpt(line.as_bytes()),
         },
     };
-    Err(TraceError::Bad {
-        position: lines.position(),
-        found,
-        expected,
-    })
+    Err(TraceError::Bad { position: lines.position(), found, expected })
 }
 
 fn read_instruction_accesses<R: BufRead>(
@@ -175,9 +154,5 @@ fn read_instruction_accesses<R: BufRead>(
         }
         Some(record) => quoted_excerpt(record),
     };
-    Err(TraceError::Bad {
-        position: records.position(),
-        found,
-        expected: champsim::EXPECTED,
-    })
+    Err(TraceError::Bad { position: records.position(), found, expected: champsim::EXPECTED })
 }

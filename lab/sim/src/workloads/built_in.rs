@@ -62,9 +62,7 @@ mod tests {
         let parsed =
             WorkloadSpec::parse("w", &text("cg")).unwrap_or_else(|error| panic!("{error}"));
         let cg = by_name("cg").unwrap_or_else(|error| panic!("{error}"));
-        let [guest] = &parsed.guests[..] else {
-            panic!("{:?}", parsed.guests)
-        };
+        let [guest] = &parsed.guests[..] else { panic!("{:?}", parsed.guests) };
         assert_eq!(guest.processes[0].phases, cg.processes[0].phases);
         assert_eq!(guest.processes[0].start_s, 60.0);
         let error = WorkloadSpec::parse("w", &text("nobody")).map_err(|error| error.to_string());

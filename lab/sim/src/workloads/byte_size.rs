@@ -15,9 +15,8 @@ impl FromStr for ByteSize {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} is not a size: write it as 512MiB or 4GiB");
         let unit = UNITS.iter().find(|(unit, _)| text.ends_with(unit));
-        let (number, shift) = unit.map_or((text, 0), |(unit, shift)| {
-            (text.trim_end_matches(unit), *shift)
-        });
+        let (number, shift) =
+            unit.map_or((text, 0), |(unit, shift)| (text.trim_end_matches(unit), *shift));
         let number: f64 = number.trim().parse().map_err(|_| wrong())?;
         let bytes = number * (1u64 << shift) as f64;
         // 2^53: the largest integer up to which a float is exact.

@@ -151,10 +151,7 @@ impl RecordingReplay {
     /// Nothing was recorded, or more than a workload can be.
     pub fn finish(self, name: &str) -> Result<WorkloadSpec, WorkloadSpecError> {
         let every = self.every;
-        let processes = self
-            .processes
-            .into_values()
-            .map(|seen| seen.into_process(every));
+        let processes = self.processes.into_values().map(|seen| seen.into_process(every));
         let workload = WorkloadSpec {
             name: name.to_owned(),
             source: "a recording; own work for accesses is chosen".to_owned(),
@@ -242,9 +239,7 @@ fn fill_phase(
     range: Range<u64>,
     most: &BTreeMap<u64, u16>,
 ) -> Phase {
-    let present = most
-        .range(range.clone())
-        .map(|(_, present)| u64::from(*present));
+    let present = most.range(range.clone()).map(|(_, present)| u64::from(*present));
     let pages = present.sum::<u64>() / (range.end - range.start).max(1);
     Phase::Fill {
         area: area.to_string(),
@@ -273,11 +268,7 @@ fn access_phases(slot: &TimeSlot, areas: &[Range<u64>], stretch: u64, span_s: f6
             streams.push(AccessStream {
                 area: area.to_string(),
                 part: share_range_of_area(held, &range),
-                pattern: if in_order {
-                    StreamPattern::Stride(64)
-                } else {
-                    StreamPattern::Random
-                },
+                pattern: if in_order { StreamPattern::Stride(64) } else { StreamPattern::Random },
                 weight: accessed as f64 * if in_order { 64.0 } else { 1.0 },
                 stores_percent: 0.0,
                 cycles: if in_order { CYCLES_IN_ORDER } else { CYCLES },
@@ -312,10 +303,7 @@ mod tests {
             at: Duration::from_secs(at_s),
             window: Duration::from_secs(1),
             source: AccessSource::AccessBits,
-            process: ProcessId {
-                pid: 7,
-                start_ticks: 1,
-            },
+            process: ProcessId { pid: 7, start_ticks: 1 },
             command: "redis".into(),
             cpu_cores: 0.5,
             overhead_percent: Some(20.0),
@@ -331,31 +319,19 @@ mod tests {
     fn replay(rows: &[CoverageRow]) -> WorkloadSpec {
         let mut replay = RecordingReplay::default();
         rows.iter().for_each(|row| replay.add_row(row));
-        replay
-            .finish("test")
-            .unwrap_or_else(|error| panic!("{error}"))
+        replay.finish("test").unwrap_or_else(|error| panic!("{error}"))
     }
 
     #[test]
     fn memory_grows_and_is_hot_where_it_was_seen() {
-        let rows = [
-            row(0, 10, 300, 290),
-            row(0, 11, 10, 10),
-            row(9, 10, 0, 0),
-            row(9, 20, 400, 1),
-        ];
+        let rows = [row(0, 10, 300, 290), row(0, 11, 10, 10), row(9, 10, 0, 0), row(9, 20, 400, 1)];
         let workload = replay(&rows);
         let process = &workload.processes[0];
         assert_eq!((process.name.as_str(), process.start_s), ("redis", 0.0));
         let sizes: Vec<u64> = process.areas.iter().map(|area| area.size.0 >> 21).collect();
         assert_eq!(sizes, [2, 1]);
         let [
-            Phase::Fill {
-                part,
-                pages_per_region: 400,
-                pages_per_run: 1,
-                ..
-            },
+            Phase::Fill { part, pages_per_region: 400, pages_per_run: 1, .. },
             first,
             Phase::Wait { seconds: 4.5 },
             Phase::Fill { area, .. },
@@ -367,22 +343,14 @@ mod tests {
         };
         assert_eq!((part, area.as_str()), (&[0.0, 1.0], "1"));
         let streams = |phase: &Phase| match phase {
-            Phase::Access {
-                ideal_s, streams, ..
-            } => (*ideal_s, streams.clone()),
+            Phase::Access { ideal_s, streams, .. } => (*ideal_s, streams.clone()),
             other => panic!("{other:?}"),
         };
         let (ideal_s, hot) = streams(first);
-        assert_eq!(
-            (ideal_s, hot.len(), hot[0].weight, hot[1].weight),
-            (Some(3.6), 2, 300.0, 10.0)
-        );
+        assert_eq!((ideal_s, hot.len(), hot[0].weight, hot[1].weight), (Some(3.6), 2, 300.0, 10.0));
         assert_eq!(hot[0].pattern, StreamPattern::Random);
         let (_, in_order) = streams(second);
-        assert_eq!(
-            (in_order.len(), in_order[0].pattern),
-            (1, StreamPattern::Stride(64))
-        );
+        assert_eq!((in_order.len(), in_order[0].pattern), (1, StreamPattern::Stride(64)));
     }
 
     fn spent_s(workload: &WorkloadSpec) -> (f64, f64) {
@@ -397,8 +365,7 @@ mod tests {
     #[test]
     fn no_time_is_lost_between_windows_that_are_rare() {
         let mut rows: Vec<_> = (0..4).map(|n| row(n * 32, 10, 300, 290)).collect();
-        rows.iter_mut()
-            .for_each(|row| row.overhead_percent = Some(0.0));
+        rows.iter_mut().for_each(|row| row.overhead_percent = Some(0.0));
         assert_eq!(spent_s(&replay(&rows)), (64.0, 64.0));
         rows.iter_mut().for_each(|row| row.cpu_cores = 3.0);
         assert_eq!(spent_s(&replay(&rows)), (128.0, 0.0));
@@ -427,10 +394,7 @@ mod tests {
     fn history_of_any_length_is_summarised() {
         let rows: Vec<_> = (0..5000).map(|s| row(s, 10 + s % 200, 100, 100)).collect();
         let process = &replay(&rows).processes[0];
-        let accesses = process
-            .phases
-            .iter()
-            .filter(|p| matches!(p, Phase::Access { .. }));
+        let accesses = process.phases.iter().filter(|p| matches!(p, Phase::Access { .. }));
         assert!((SLOTS / 2..=SLOTS).contains(&accesses.count()));
         let most = process.phases.iter().map(|phase| match phase {
             Phase::Access { streams, .. } => streams.len(),
@@ -441,9 +405,7 @@ mod tests {
 
     #[test]
     fn an_empty_recording_is_no_workload() {
-        let error = RecordingReplay::default()
-            .finish("nothing.parquet")
-            .expect_err("refused");
+        let error = RecordingReplay::default().finish("nothing.parquet").expect_err("refused");
         assert!(error.to_string().contains("nothing.parquet"), "{error}");
     }
 }

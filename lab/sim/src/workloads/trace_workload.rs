@@ -121,8 +121,5 @@ fn areas_of_trace(tape: &TraceReplay) -> Result<(Vec<Area>, u64), TraceWorkloadE
         start: Some(from * HUGE_PAGE_BYTES),
         pieces: None,
     };
-    Ok((
-        spans.into_iter().map(area).collect(),
-        trace.skipped_records(),
-    ))
+    Ok((spans.into_iter().map(area).collect(), trace.skipped_records()))
 }

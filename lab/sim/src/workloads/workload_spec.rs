@@ -270,10 +270,7 @@ impl Process {
     }
 
     fn delayed_by(self, by_s: f64) -> Self {
-        Self {
-            start_s: self.start_s + by_s,
-            ..self
-        }
+        Self { start_s: self.start_s + by_s, ..self }
     }
 }
 
@@ -291,10 +288,7 @@ impl WorkloadSpec {
         for guest in &mut parsed.guests {
             for included in std::mem::take(&mut guest.workloads) {
                 let found = super::by_name(&included.name)?;
-                let later = found
-                    .processes
-                    .into_iter()
-                    .map(|p| p.delayed_by(included.start_s));
+                let later = found.processes.into_iter().map(|p| p.delayed_by(included.start_s));
                 guest.processes.extend(later);
             }
         }
@@ -314,11 +308,7 @@ impl WorkloadSpec {
             workloads: Vec::new(),
         };
         let guests = std::iter::once(guest).chain(self.guests).collect();
-        Self {
-            processes: Vec::new(),
-            guests,
-            ..self
-        }
+        Self { processes: Vec::new(), guests, ..self }
     }
 
     /// Adds the programs and virtual machines of another workload, `after_s` seconds later.
@@ -327,13 +317,11 @@ impl WorkloadSpec {
         let later = |process: Process| process.delayed_by(after_s);
         self.name = format!("{}, {}", self.name, other.name);
         self.source = format!("{}\n{}", self.source, other.source);
-        self.processes
-            .extend(other.processes.into_iter().map(later));
-        self.guests
-            .extend(other.guests.into_iter().map(|guest| GuestSpec {
-                processes: guest.processes.into_iter().map(later).collect(),
-                ..guest
-            }));
+        self.processes.extend(other.processes.into_iter().map(later));
+        self.guests.extend(other.guests.into_iter().map(|guest| GuestSpec {
+            processes: guest.processes.into_iter().map(later).collect(),
+            ..guest
+        }));
         self
     }
 }

@@ -20,11 +20,7 @@ pub fn small() -> SimulationSetup {
 
 /// The same without a free huge page at the start, and with `rate` promotions per second.
 pub fn fragmented(rate: f64) -> SimulationSetup {
-    SimulationSetup {
-        fragmented: 1.0,
-        rate: RatePerSecond::new(rate).ok(),
-        ..small()
-    }
+    SimulationSetup { fragmented: 1.0, rate: RatePerSecond::new(rate).ok(), ..small() }
 }
 
 pub fn parse(text: &str) -> WorkloadSpec {

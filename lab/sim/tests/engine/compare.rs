@@ -7,15 +7,8 @@ use hawkeye_sim::workloads::WorkloadSpec;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn compare(workload: &WorkloadSpec, threads: usize, seed: u64) -> Vec<SimulationResult> {
-    let setup = hawkeye_sim::simulate::SimulationSetup {
-        seed,
-        ..fragmented(2.0)
-    };
-    let jobs = SYSTEMS.map(|system| SimulationJob {
-        system,
-        workload,
-        setup,
-    });
+    let setup = hawkeye_sim::simulate::SimulationSetup { seed, ..fragmented(2.0) };
+    let jobs = SYSTEMS.map(|system| SimulationJob { system, workload, setup });
     let told = AtomicUsize::new(0);
     let done = simulate_all(&jobs, threads, &|_| {
         told.fetch_add(1, Ordering::Relaxed);

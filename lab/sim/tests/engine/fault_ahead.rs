@@ -55,13 +55,7 @@ fn nothing_is_filled_where_nobody_asked_or_every_core_is_busy() {
     for (system, setup) in [
         ("hawkeye", setup(false)),
         ("hawkeye-g", setup(true)),
-        (
-            "hawkeye",
-            SimulationSetup {
-                cores: 1,
-                ..setup(true)
-            },
-        ),
+        ("hawkeye", SimulationSetup { cores: 1, ..setup(true) }),
     ] {
         let done = run(system, &workload, &setup);
         assert_eq!(done.figures.filled_ahead_bytes, 0, "{system}");
@@ -70,10 +64,7 @@ fn nothing_is_filled_where_nobody_asked_or_every_core_is_busy() {
 
 #[test]
 fn what_is_filled_stays_under_the_watermark_and_is_the_same_every_time() {
-    let tight = SimulationSetup {
-        memory_bytes: 1100 * MIB,
-        ..setup(true)
-    };
+    let tight = SimulationSetup { memory_bytes: 1100 * MIB, ..setup(true) };
     let workload = filling(512, 2000.0);
     let done = run("hawkeye", &workload, &tight);
     assert!(done.figures.filled_ahead_bytes < 940 * MIB);

@@ -23,10 +23,7 @@ fn wall_s(done: &SimulationResult) -> f64 {
 
 fn with_guest(system: &str, setup: SimulationSetup) -> SimulationSetup {
     let found = systems::by_name(system).unwrap();
-    SimulationSetup {
-        guest_system: Some(found),
-        ..setup
-    }
+    SimulationSetup { guest_system: Some(found), ..setup }
 }
 
 #[test]
@@ -59,11 +56,7 @@ fn huge_pages_on_both_sides_bring_more_than_on_one() {
 #[test]
 fn each_side_is_managed_by_its_own_policy() {
     let workload = in_guest(accessing(60.0, RANDOM));
-    let setup = SimulationSetup {
-        guest_fragmented: 1.0,
-        sample: 1_000,
-        ..fragmented(20.0)
-    };
+    let setup = SimulationSetup { guest_fragmented: 1.0, sample: 1_000, ..fragmented(20.0) };
     let promoted = |host, guest| {
         let done = run(host, &workload, &with_guest(guest, setup));
         assert_eq!(done.system, format!("{host}/{guest}"));
@@ -135,9 +128,7 @@ fn what_a_guest_zeroes_is_merged_at_the_host_and_swapped_where_it_is_not() {
     let setup = SimulationSetup {
         memory_bytes: 256 * MIB,
         swap: Some(SwapSpec::ssd(1 << 30)),
-        merging: Some(SamePageMergingSpec {
-            pages_per_s: 50_000,
-        }),
+        merging: Some(SamePageMergingSpec { pages_per_s: 50_000 }),
         ..small()
     };
     let swapped = |guest| {
@@ -152,10 +143,7 @@ fn what_a_guest_zeroes_is_merged_at_the_host_and_swapped_where_it_is_not() {
 
 #[test]
 fn a_host_without_memory_or_swap_kills_a_guest() {
-    let setup = SimulationSetup {
-        memory_bytes: 256 * MIB,
-        ..small()
-    };
+    let setup = SimulationSetup { memory_bytes: 256 * MIB, ..small() };
     let done = run("linux-4k", &overcommitted(), &setup);
     let outcomes = done.figures.all_programs().map(|p| p.outcome);
     assert!(outcomes.eq([ProgramOutcome::Killed, ProgramOutcome::Done]));

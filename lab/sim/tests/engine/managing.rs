@@ -15,21 +15,14 @@ fn first_promoted(
     let system = systems::by_name(system).unwrap();
     let mut manager = build_manager(&system, workload, setup).unwrap();
     while manager.journal().totals().promoted < count {
-        assert_eq!(
-            manager.run_due_work_and_wait(),
-            LoopWakeReason::Deadline,
-            "it ended too soon"
-        );
+        assert_eq!(manager.run_due_work_and_wait(), LoopWakeReason::Deadline, "it ended too soon");
     }
     let engine = manager.machine();
     assert!(engine.now().as_secs() < 120);
     let space = engine.kernel().space_ids().next();
     let samples = space.map(|space| engine.kernel().region_samples(space).unwrap_or_default());
     let regions = samples.into_iter().flatten().enumerate();
-    regions
-        .filter(|(_, s)| s.is_huge())
-        .map(|(n, _)| n)
-        .collect()
+    regions.filter(|(_, s)| s.is_huge()).map(|(n, _)| n).collect()
 }
 
 #[test]
@@ -37,10 +30,7 @@ fn hawkeye_promotes_the_hot_part_first() {
     let workload = accessing(100.0, HOT_AT_THE_TOP);
     for system in ["hawkeye-g", "hawkeye-pmu", "hawkeye"] {
         let huge = first_promoted(system, &workload, &fragmented(4.0), 8);
-        assert!(
-            huge.iter().all(|number| *number >= 48),
-            "{system}: {huge:?}"
-        );
+        assert!(huge.iter().all(|number| *number >= 48), "{system}: {huge:?}");
     }
 }
 
@@ -68,8 +58,5 @@ fn promotions_are_paid_and_pay_off() {
 fn freebsd_promotes_full_reservations_itself() {
     let workload = accessing(1.0, RANDOM);
     let done = run("freebsd", &workload, &crate::common::small());
-    assert_eq!(
-        (done.promoted, done.figures.programs[0].huge_peak_bytes),
-        (0, 128 << 20)
-    );
+    assert_eq!((done.promoted, done.figures.programs[0].huge_peak_bytes), (0, 128 << 20));
 }

@@ -60,11 +60,8 @@ fn the_course_of_a_run_is_told() {
     assert_eq!(times[0], 0.0);
     assert!(times.windows(2).all(|t| t[0] < t[1]));
     assert!(times.last() > Some(&(program.wall_s - 2.0)), "{times:?}");
-    let overheads: Vec<f64> = program
-        .course
-        .iter()
-        .filter_map(|moment| moment.overhead_percent)
-        .collect();
+    let overheads: Vec<f64> =
+        program.course.iter().filter_map(|moment| moment.overhead_percent).collect();
     assert!(overheads.first() > Some(&30.0), "{overheads:?}");
     assert!(overheads.last() < Some(&10.0), "{overheads:?}");
     let huge = program.course.last().map(|moment| moment.huge_bytes);

@@ -31,14 +31,9 @@ fn loads(addresses: impl Iterator<Item = u64>) -> String {
 }
 
 fn scattered(regions: u64, count: u64) -> impl Iterator<Item = u64> {
-    let step = |n: &u64| {
-        n.wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407)
-    };
+    let step = |n: &u64| n.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     let numbers = std::iter::successors(Some(1_u64), move |n| Some(step(n)));
-    numbers
-        .take(count as usize)
-        .map(move |n| HEAP + (n >> 33) % (regions * 512) * PAGE)
+    numbers.take(count as usize).map(move |n| HEAP + (n >> 33) % (regions * 512) * PAGE)
 }
 
 #[test]
@@ -67,10 +62,7 @@ fn time_is_the_instructions_and_the_walks() {
     let walks_s = own_s * played.overhead_percent / (100.0 - played.overhead_percent);
     let rest_s = played.wall_s - own_s - walks_s;
     // The rest is the first touches.
-    assert!(
-        (rest_s / played.fault_s - 1.0).abs() < 0.05,
-        "{rest_s} {played:?}"
-    );
+    assert!((rest_s / played.fault_s - 1.0).abs() < 0.05, "{rest_s} {played:?}");
     // Pages of 2 MiB: the TLB holds all of them.
     let huge = ran("linux", &workload, &small());
     assert!(huge.overhead_percent < 20.0, "{huge:?}");
@@ -84,10 +76,7 @@ fn managers_see_what_a_trace_touches() {
     let hot = scattered(4, 200_000).map(|address| address + 12 * REGION);
     let stack = std::iter::once(STACK);
     let text = loads(cold.chain(stack).chain(hot));
-    let tape = TraceReplay {
-        scale: 100_000.0,
-        ..TraceReplay::new(file("hot.lackey", &text))
-    };
+    let tape = TraceReplay { scale: 100_000.0, ..TraceReplay::new(file("hot.lackey", &text)) };
     let workload = workload(tape, 1);
     for system in ["hawkeye-g", "hawkeye-pmu", "hawkeye"] {
         let played = run(system, &workload, &fragmented(1.0));
@@ -95,14 +84,8 @@ fn managers_see_what_a_trace_touches() {
         let base = ran("linux-4k", &workload, &fragmented(1.0));
         // Four regions of 17 are enough.
         let promoted = played.promoted;
-        assert!(
-            (4..13).contains(&promoted),
-            "{system}: {promoted} {program:?}"
-        );
-        assert!(
-            program.wall_s < 0.7 * base.wall_s,
-            "{system}: {program:?} {base:?}"
-        );
+        assert!((4..13).contains(&promoted), "{system}: {promoted} {program:?}");
+        assert!(program.wall_s < 0.7 * base.wall_s, "{system}: {program:?} {base:?}");
         assert_eq!(played, run(system, &workload, &fragmented(1.0)), "{system}");
     }
 }
@@ -120,10 +103,7 @@ fn swapped_pages_are_swapped_in_on_access() {
     assert_eq!(played.outcome, ProgramOutcome::Done, "{played:?}");
     let enough = ran("linux-4k", &workload, &small());
     assert!(played.wall_s > 2.0 * enough.wall_s, "{played:?} {enough:?}");
-    let setup = SimulationSetup {
-        swap: None,
-        ..setup
-    };
+    let setup = SimulationSetup { swap: None, ..setup };
     let killed = ran("linux-4k", &workload, &setup);
     assert_eq!(killed.outcome, ProgramOutcome::Killed);
 }
@@ -137,10 +117,7 @@ fn invalid_workloads_are_reported() {
     let path = file("bad.lackey", " L 1000,8\n L nothing\n L 2000,8\n");
     let told = refused(TraceReplay::new(path.clone()), 1);
     assert!(told.contains("line 2"), "{told}");
-    let lenient = TraceReplay {
-        bad: BadRecordHandling::Skip,
-        ..TraceReplay::new(path)
-    };
+    let lenient = TraceReplay { bad: BadRecordHandling::Skip, ..TraceReplay::new(path) };
     let (workload, skipped) = workload_of_trace(lenient.clone(), 1).unwrap();
     assert_eq!(skipped, 1);
     assert_eq!(ran("linux-4k", &workload, &small()).accesses, 2.0);
@@ -148,10 +125,7 @@ fn invalid_workloads_are_reported() {
     assert!(refused(TraceReplay::new(code), 1).contains("loads and stores"));
     assert!(refused(TraceReplay::new("/nowhere".into()), 1).contains("/nowhere"));
     assert!(refused(lenient.clone(), 0).contains("repeat must be 1 or more"));
-    let slow = TraceReplay {
-        scale: 0.0,
-        ..lenient
-    };
+    let slow = TraceReplay { scale: 0.0, ..lenient };
     assert!(refused(slow, 1).contains("scale must be 1 to 1e9"));
 }
 
@@ -164,8 +138,5 @@ fn a_trace_that_changes_is_an_error() {
     let system = hawkeye_sim::systems::by_name("linux").unwrap();
     let error = hawkeye_sim::simulate::simulate(&system, &workload, &small());
     let told = error.map_err(|error| error.to_string());
-    assert!(
-        told.as_ref().is_err_and(|e| e.contains("gone.lackey")),
-        "{told:?}"
-    );
+    assert!(told.as_ref().is_err_and(|e| e.contains("gone.lackey")), "{told:?}");
 }

@@ -39,10 +39,7 @@ fn the_largest_is_killed() {
         process(name, &format!("start_s = {start_s:?}"), &area, phases)
     };
     let both = [filling("large", 150, 0.0), filling("small", 80, 1.0)];
-    let setup = SimulationSetup {
-        memory_bytes: 200 << 20,
-        ..small()
-    };
+    let setup = SimulationSetup { memory_bytes: 200 << 20, ..small() };
     let done = run("linux-4k", &parse(&workload(&both)), &setup);
     let outcomes: Vec<ProgramOutcome> = done.figures.programs.iter().map(|p| p.outcome).collect();
     assert_eq!(outcomes, [ProgramOutcome::Killed, ProgramOutcome::Done]);

@@ -10,10 +10,7 @@ use std::time::Duration;
 const SLOW: &str = r#"stream = [{ area = "heap", pattern = "random", cycles = 20000.0 }]"#;
 
 fn window(of: u32, window: Duration) -> ProcessSample {
-    let setup = SimulationSetup {
-        sample: of,
-        ..small()
-    };
+    let setup = SimulationSetup { sample: of, ..small() };
     let mut engine = engine("linux-4k", &accessing(100.0, SLOW), &setup);
     let _ = engine.wait_until(Duration::from_secs(2));
     let process = only(&mut engine);
@@ -35,10 +32,7 @@ fn coverage_is_that_of_all_accesses_of_the_window() {
             // 2.6 GHz; walks add at most 1 %.
             let expected = pages * -(-lasted * 130_000.0 / pages).exp_m1();
             let ratio = f64::from(accessed) / expected;
-            assert!(
-                (0.97..1.02).contains(&ratio),
-                "{sample}, {lasted} s: {ratio}"
-            );
+            assert!((0.97..1.02).contains(&ratio), "{sample}, {lasted} s: {ratio}");
         }
     }
 }

@@ -61,10 +61,7 @@ fn threads_of_a_guest_have_its_cores() {
     let inside = |cores| {
         let workload = parse(&workload(&[program("four", "threads = 4", 80.0)]));
         let hosted = workload.in_guest("256MiB".parse().unwrap(), cores);
-        let setup = SimulationSetup {
-            memory_bytes: 1 << 30,
-            ..small()
-        };
+        let setup = SimulationSetup { memory_bytes: 1 << 30, ..small() };
         let figures = run("linux", &hosted, &setup).figures;
         figures.guests[0].inside.programs[0].wall_s
     };

@@ -15,10 +15,7 @@ const HUGE_BYTES: u64 = 2 << 20;
 const BEGIN: u64 = 0x1000_0000_0000;
 
 fn on(processor: ProcessorSpec) -> SimulationSetup {
-    SimulationSetup {
-        processor,
-        ..small()
-    }
+    SimulationSetup { processor, ..small() }
 }
 
 fn region(number: u64) -> RegionAddr {
@@ -37,9 +34,8 @@ fn gain_of_64_kib_pages_depends_on_the_processor() {
         let program = &ran.figures.programs[0];
         let mut sizes = program.sizes.iter();
         let mapped = sizes.find(|size| size.page_bytes == 64 << 10);
-        let share = mapped.map_or(0.0, |size| {
-            size.mapped_end_bytes as f64 / program.rss_peak_bytes as f64
-        });
+        let share =
+            mapped.map_or(0.0, |size| size.mapped_end_bytes as f64 / program.rss_peak_bytes as f64);
         (program.overhead_percent, share)
     };
     let systems = ["linux-4k", "linux-mthp-64kb"];
@@ -47,10 +43,7 @@ fn gain_of_64_kib_pages_depends_on_the_processor() {
     let [intel, intel_64] = systems.map(|system| overhead(ICE_LAKE, system));
     assert_eq!((arm.1, arm_64.1, intel.1, intel_64.1), (0.0, 1.0, 0.0, 1.0));
     assert!(arm_64.0 < arm.0 / 2.0, "{arm:?} {arm_64:?}");
-    assert!(
-        (intel_64.0 / intel.0 - 1.0).abs() < 0.02,
-        "{intel:?} {intel_64:?}"
-    );
+    assert!((intel_64.0 / intel.0 - 1.0).abs() < 0.02, "{intel:?} {intel_64:?}");
 }
 
 #[test]
@@ -78,25 +71,16 @@ fn the_machine_says_which_sizes_there_are() {
     assert_eq!(sizes(ICE_LAKE).tlb, of(&[9, 18]));
     assert_eq!(sizes(ZEN_4).tlb, of(&[2, 9, 18]));
     let arm = sizes(NEOVERSE_V2);
-    assert_eq!(
-        (arm.tlb, arm.promotable),
-        (of(&[4, 9, 13, 18]), of(&[4, 9, 13, 18]))
-    );
+    assert_eq!((arm.tlb, arm.promotable), (of(&[4, 9, 13, 18]), of(&[4, 9, 13, 18])));
     assert_eq!(arm.at_faults, of(&[2, 3, 4, 5, 6, 7, 8]));
     assert_eq!((arm.cores, arm.memory_bytes), (4.0, 512 << 20));
     let linux = engine("linux", &parse(&filled()), &on(NEOVERSE_V2)).page_properties();
-    assert_eq!(
-        (linux.promotable, linux.at_faults),
-        (PageOrderSet::HUGE, PageOrderSet::NONE)
-    );
+    assert_eq!((linux.promotable, linux.at_faults), (PageOrderSet::HUGE, PageOrderSet::NONE));
 }
 
 #[test]
 fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
-    let setup = SimulationSetup {
-        memory_bytes: 8 << 30,
-        ..on(NEOVERSE_V2)
-    };
+    let setup = SimulationSetup { memory_bytes: 8 << 30, ..on(NEOVERSE_V2) };
     let mut machine = engine("hawkeye-sizes", &parse(&filled()), &setup);
     machine.wait_until(Duration::from_secs(10));
     let process = only(&mut machine);
@@ -111,10 +95,7 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
     for size in [4, 9, 13, 18].map(order) {
         for number in (0..512).step_by(size.regions_per_page() as usize) {
             let done = machine.promote(process, region(number), size, 0)?;
-            assert!(
-                matches!(done, PromotionResult::Done(_)),
-                "{size} at {number}"
-            );
+            assert!(matches!(done, PromotionResult::Done(_)), "{size} at {number}");
         }
         let sample = sample(&mut machine, process)?;
         assert!(sample.regions.iter().all(|r| r.order == size));
@@ -138,9 +119,7 @@ fn pieces_are_no_regions_and_get_what_their_process_is_given() -> Result<(), Mac
     let pieces = r#""64MiB", pieces = { size = "128KiB", hole = "128KiB" }"#;
     let more = r#"{ kind = "free", area = "heap", share = 0.5 }, { kind = "wait", seconds = 60.0 },
         { kind = "fill", area = "heap", page_ns = 10.0 }, { kind = "access""#;
-    let text = filled()
-        .replace(r#""1024MiB""#, pieces)
-        .replace(r#"{ kind = "access""#, more);
+    let text = filled().replace(r#""1024MiB""#, pieces).replace(r#"{ kind = "access""#, more);
     let mut machine = engine("hawkeye-sizes", &parse(&text), &on(NEOVERSE_V2));
     machine.wait_until(Duration::from_secs(30));
     let process = only(&mut machine);
@@ -153,24 +132,13 @@ fn pieces_are_no_regions_and_get_what_their_process_is_given() -> Result<(), Mac
     machine.set_fault_sizes(process, PageOrderSet::NONE.with(K64))?;
     machine.wait_until(Duration::from_secs(90));
     let outside = crate::common::sample(&mut machine, process)?.outside;
-    assert_eq!(
-        (outside.mapped_bytes[5], outside.resident_bytes),
-        (32 << 20, 32 << 20)
-    );
+    assert_eq!((outside.mapped_bytes[5], outside.resident_bytes), (32 << 20, 32 << 20));
     let figures = machine.figures();
     let sizes = &figures.programs[0].sizes;
-    let mapped: Vec<_> = sizes
-        .iter()
-        .map(|s| (s.page_bytes, s.faults, s.mapped_end_bytes))
-        .collect();
+    let mapped: Vec<_> =
+        sizes.iter().map(|s| (s.page_bytes, s.faults, s.mapped_end_bytes)).collect();
     let new = (32 << 20) - left[5];
-    assert_eq!(
-        mapped,
-        [
-            (4 << 10, (32 << 20) / 4096, left[5]),
-            (64 << 10, new >> 16, new)
-        ]
-    );
+    assert_eq!(mapped, [(4 << 10, (32 << 20) / 4096, left[5]), (64 << 10, new >> 16, new)]);
     Ok(())
 }
 

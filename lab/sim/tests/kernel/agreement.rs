@@ -49,14 +49,8 @@ const POLICIES: [FaultPolicy; 7] = [
     HAWKEYE_HUGE,
     FREEBSD,
     HAWKEYE_SIZES,
-    FaultPolicy {
-        sizes: MTHP_SIZES,
-        ..LINUX_BASE
-    },
-    FaultPolicy {
-        sizes: MTHP_SIZES,
-        ..LINUX_THP
-    },
+    FaultPolicy { sizes: MTHP_SIZES, ..LINUX_BASE },
+    FaultPolicy { sizes: MTHP_SIZES, ..LINUX_THP },
 ];
 
 /// Huge pages twice as often as each other size.
@@ -67,10 +61,7 @@ fn order(index: u8) -> PageOrder {
 }
 
 fn orders(bits: u8) -> PageOrderSet {
-    MTHP_SIZES
-        .iter()
-        .filter(|order| bits >> (order.log2_pages() - 2) & 1 == 1)
-        .collect()
+    MTHP_SIZES.iter().filter(|order| bits >> (order.log2_pages() - 2) & 1 == 1).collect()
 }
 
 fn access(index: u8) -> PageAccess {
@@ -102,14 +93,8 @@ fn apply(kernel: &mut SimulatedKernel, space: SpaceId, step: &KernelStep) -> Str
         KernelStep::Recover(index) => format!("{:?}", kernel.recover_bloat(space, region(index))),
         KernelStep::Fill(index) => format!("{:?}", kernel.prefault_region(space, region(index))),
         KernelStep::Zero(pages) => {
-            kernel.set_zeroing(Some(ZeroingSpec {
-                pages_per_s: pages.into(),
-                non_temporal: true,
-            }));
-            format!(
-                "{:?}",
-                kernel.run_kernel_threads_for_step(Duration::from_millis(100))
-            )
+            kernel.set_zeroing(Some(ZeroingSpec { pages_per_s: pages.into(), non_temporal: true }));
+            format!("{:?}", kernel.run_kernel_threads_for_step(Duration::from_millis(100)))
         }
     }
 }

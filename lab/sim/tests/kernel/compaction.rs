@@ -30,10 +30,7 @@ fn fragmented_memory_gives_base_pages_unless_it_is_compacted() -> TestResult {
         kernel.fragment_free_memory(1.0, 1);
         let touched = kernel.touch(space, bytes_at(0, 8 * MIB), PageAccess::Write)?;
         assert_eq!(huge(&kernel, space), huge_pages, "{faults:?}");
-        assert_eq!(
-            touched.faults.total(),
-            if huge_pages > 0 { 4 } else { 2048 }
-        );
+        assert_eq!(touched.faults.total(), if huge_pages > 0 { 4 } else { 2048 });
         assert_eq!(kernel.figures().cached_bytes, 128 * PAGE);
     }
     Ok(())
@@ -49,11 +46,8 @@ fn programs_keep_their_pages_when_these_move() -> TestResult {
     kernel.touch(space, bytes_at(56 * MIB, 8 * MIB), PageAccess::Write)?;
     let fmfi = kernel.figures().fmfi;
     assert!(fmfi > 0.5, "{fmfi}");
-    let promoted = (0..4).filter(|index| {
-        kernel
-            .promote(space, region(*index), PageOrder::HUGE)
-            .is_ok()
-    });
+    let promoted =
+        (0..4).filter(|index| kernel.promote(space, region(*index), PageOrder::HUGE).is_ok());
     assert!(promoted.count() > 0);
     assert_eq!(kernel.check(), Ok(()));
     kernel.exit(space)?;

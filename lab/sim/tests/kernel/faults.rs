@@ -16,29 +16,18 @@ fn first_region(faults: FaultPolicy) -> Result<TouchedPages, KernelError> {
 fn base_pages_fault_one_by_one_and_a_huge_page_once() -> TestResult {
     let costs = hawkeye_sim::kernel::KernelCosts::paper();
     let base = first_region(LINUX_BASE)?;
-    assert_eq!(
-        (base.faults.base, base.faults.total(), base.zeroed),
-        (512, 512, 512)
-    );
+    assert_eq!((base.faults.base, base.faults.total(), base.zeroed), (512, 512, 512));
     let each = costs.base_fault_ns + costs.zero_base_ns;
     assert_eq!(base.time, Duration::from_nanos(512 * each));
     assert_eq!(first_region(INGENS)?, base);
 
     let huge = first_region(LINUX_THP)?;
-    assert_eq!(
-        (huge.faults.huge, huge.faults.total(), huge.zeroed),
-        (1, 1, 512)
-    );
+    assert_eq!((huge.faults.huge, huge.faults.total(), huge.zeroed), (1, 1, 512));
     let each = costs.huge_fault_ns + costs.zero_huge_ns;
     assert_eq!(huge.time, Duration::from_nanos(each));
     assert_eq!(huge.cold, 0);
 
-    let unzeroed = |faults| {
-        first_region(FaultPolicy {
-            zeroing: ZeroingPolicy::Never,
-            ..faults
-        })
-    };
+    let unzeroed = |faults| first_region(FaultPolicy { zeroing: ZeroingPolicy::Never, ..faults });
     let huge = unzeroed(LINUX_THP)?;
     assert_eq!(huge.time, Duration::from_nanos(costs.huge_fault_ns));
     assert_eq!((huge.zeroed, huge.cold), (0, 512));
@@ -79,10 +68,7 @@ fn reads_map_the_zero_page_and_writes_replace_it() -> TestResult {
     let again = kernel.touch(space, bytes_at(0, HUGE), PageAccess::Read)?;
     assert_eq!(again.faults.total(), 0);
     let write = kernel.touch(space, bytes_at(0, 4 * PAGE), PageAccess::Write)?;
-    assert_eq!(
-        (write.faults.zero_page_writes, rss(&kernel, space)),
-        (4, 4 * PAGE)
-    );
+    assert_eq!((write.faults.zero_page_writes, rss(&kernel, space)), (4, 4 * PAGE));
 
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, LINUX_THP)?;
     let read = kernel.touch(space, bytes_at(0, HUGE), PageAccess::Read)?;
@@ -106,10 +92,7 @@ fn a_region_that_had_base_pages_gets_no_huge_page_at_a_fault() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, LINUX_THP)?;
     kernel.touch(space, bytes_at(0, HUGE), PageAccess::Write)?;
     kernel.free(space, bytes_at(0, PAGE))?;
-    assert_eq!(
-        (huge(&kernel, space), rss(&kernel, space)),
-        (0, HUGE - PAGE)
-    );
+    assert_eq!((huge(&kernel, space), rss(&kernel, space)), (0, HUGE - PAGE));
     kernel.free(space, bytes_at(0, HUGE))?;
     assert_eq!(rss(&kernel, space), 0);
     let touched = kernel.touch(space, bytes_at(0, HUGE), PageAccess::Write)?;

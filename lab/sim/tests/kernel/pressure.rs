@@ -11,9 +11,7 @@ fn the_page_cache_makes_room() -> TestResult {
     assert_eq!(kernel.fragment_free_memory(1.0, 1), 32);
     assert_eq!(kernel.figures().cached_bytes, 32 * PAGE);
     assert_eq!(kernel.memory_use().used_bytes, 0);
-    kernel
-        .touch(space, bytes_at(0, 128 * MIB), PageAccess::Write)
-        .ok();
+    kernel.touch(space, bytes_at(0, 128 * MIB), PageAccess::Write).ok();
     assert_eq!(kernel.figures().cached_bytes, 0);
     Ok(())
 }
@@ -38,9 +36,7 @@ fn swap_takes_what_was_not_accessed_and_gives_it_back() -> TestResult {
     let figures = kernel.space_figures(space)?;
     assert_eq!(figures.rss_bytes + figures.swapped_bytes, 96 * MIB);
     assert!(figures.swapped_bytes >= 32 * MIB, "{figures:?}");
-    let first = kernel
-        .region_sample(space, region(0))
-        .map(|sample| sample.swapped);
+    let first = kernel.region_sample(space, region(0)).map(|sample| sample.swapped);
     assert_eq!(first, Some(512));
     let back = kernel.touch(space, bytes_at(0, HUGE), PageAccess::Read)?;
     assert_eq!(back.faults.swapped_in, 512);
@@ -86,11 +82,6 @@ fn kswapd_keeps_memory_free_ahead_of_programs() -> TestResult {
     assert!(done.reclaimed > 0);
     assert_eq!(kernel.figures().free_bytes, before + done.reclaimed * PAGE);
     assert_eq!(kernel.kernel_thread_times().kswapd, done.reclaiming);
-    assert_eq!(
-        kernel
-            .run_kernel_threads_for_step(Duration::from_secs(1))
-            .reclaimed,
-        0
-    );
+    assert_eq!(kernel.run_kernel_threads_for_step(Duration::from_secs(1)).reclaimed, 0);
     Ok(())
 }

@@ -52,10 +52,7 @@ fn recovery_gives_exactly_the_zeros_back() -> TestResult {
     let write =
         kernel.touch_pages_of_region(space, region(0), PageBits::FULL, PageAccess::Write)?;
     assert_eq!(write.faults.zero_page_writes, u64::from(512 - nonzero));
-    assert_eq!(
-        kernel.recover_bloat(space, region(0)),
-        Err(KernelError::NotHuge(space, region(0)))
-    );
+    assert_eq!(kernel.recover_bloat(space, region(0)), Err(KernelError::NotHuge(space, region(0))));
     Ok(())
 }
 
@@ -65,9 +62,7 @@ fn what_is_filled_ahead_is_not_faulted_in() -> TestResult {
     kernel.watch_first_touches(space);
     kernel.touch(space, bytes_at(0, 3 * HUGE), PageAccess::Write)?;
     let advances = kernel.take_stream_advances();
-    let last = advances
-        .last()
-        .map(|(_, advance)| (advance.region, advance.step, advance.dense));
+    let last = advances.last().map(|(_, advance)| (advance.region, advance.step, advance.dense));
     assert_eq!(last, Some((region(2), 1, true)));
     kernel.prefault_region(space, region(3))?;
     let touched = kernel.touch(space, bytes_at(3 * HUGE, HUGE), PageAccess::Write)?;

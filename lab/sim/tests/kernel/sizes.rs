@@ -18,10 +18,7 @@ fn order(number: u8) -> PageOrder {
 }
 
 fn with_sizes(sizes: PageOrderSet) -> FaultPolicy {
-    FaultPolicy {
-        sizes,
-        ..LINUX_BASE
-    }
+    FaultPolicy { sizes, ..LINUX_BASE }
 }
 
 fn kib(kernel: &SimulatedKernel, space: SpaceId, order: PageOrder) -> u64 {
@@ -35,9 +32,8 @@ fn the_largest_page_that_fits_is_given() -> TestResult {
     // 1,020 KiB from an address that is aligned for any size: 512 KiB, 256, ... 16 KiB, and a rest
     // of three pages.
     let all = kernel.touch(space, bytes_at(0, 1020 * KIB), PageAccess::Write)?;
-    let by_order: Vec<u64> = (0..9)
-        .map(|number| all.faults.count_first_touches_of_order(order(number)))
-        .collect();
+    let by_order: Vec<u64> =
+        (0..9).map(|number| all.faults.count_first_touches_of_order(order(number))).collect();
     assert_eq!(by_order, [3, 0, 1, 1, 1, 1, 1, 1, 0]);
     assert_eq!((all.faults.total(), all.zeroed), (9, 255));
     assert_eq!(kib(&kernel, space, order(7)), 512);
@@ -56,10 +52,7 @@ fn nothing_may_be_in_the_block_of_a_page() -> TestResult {
     let next = kernel.touch(space, bytes_at(16 * KIB, 4 * KIB), PageAccess::Write)?;
     assert_eq!(next.faults.count_first_touches_of_order(order(2)), 1);
     let far = kernel.touch(space, bytes_at(100 * KIB, 4 * KIB), PageAccess::Write)?;
-    assert_eq!(
-        (far.faults.count_first_touches_of_order(K64), far.zeroed),
-        (1, 16)
-    );
+    assert_eq!((far.faults.count_first_touches_of_order(K64), far.zeroed), (1, 16));
     assert_eq!(rss(&kernel, space), (4 + 16 + 64) * KIB);
     let rest = kernel.touch(space, bytes_at(64 * KIB, 64 * KIB), PageAccess::Write)?;
     assert_eq!(rest.faults.total(), 0);
@@ -129,23 +122,15 @@ fn processes_have_sizes_of_their_own_where_they_are_offered() -> TestResult {
 
 #[test]
 fn partly_freed_folio_splits_into_largest_blocks() -> TestResult {
-    let (mut kernel, space) = machine(
-        64 * MIB,
-        4 * MIB,
-        with_sizes(PageOrderSet::NONE.with(order(5))),
-    )?;
+    let (mut kernel, space) =
+        machine(64 * MIB, 4 * MIB, with_sizes(PageOrderSet::NONE.with(order(5))))?;
     kernel.touch(space, bytes_at(0, 128 * KIB), PageAccess::Write)?;
     let free = kernel.figures().free_bytes;
     kernel.free(space, bytes_at(4 * KIB, 4 * KIB))?;
     assert_eq!(kernel.figures().free_bytes, free + 4 * KIB);
     assert_eq!(kib(&kernel, space, order(5)), 0);
-    let left: Vec<u64> = (2..5)
-        .map(|number| kib(&kernel, space, order(number)))
-        .collect();
-    assert_eq!(
-        (left, kib(&kernel, space, PageOrder::BASE)),
-        (vec![16, 32, 64], 12)
-    );
+    let left: Vec<u64> = (2..5).map(|number| kib(&kernel, space, order(number))).collect();
+    assert_eq!((left, kib(&kernel, space, PageOrder::BASE)), (vec![16, 32, 64], 12));
     kernel.exit(space)?;
     assert_eq!(kernel.figures().free_bytes, 64 * MIB);
     Ok(())
@@ -184,19 +169,14 @@ fn blocks_with_anything_in_them_are_promoted() -> TestResult {
     assert_eq!(again, Err(KernelError::NotCandidate(space, region(0))));
     // Larger pages include the memory that is present.
     kernel.promote(space, region(0), order(6))?;
-    assert_eq!(
-        (kib(&kernel, space, order(6)), kib(&kernel, space, K64)),
-        (512, 0)
-    );
+    assert_eq!((kib(&kernel, space, order(6)), kib(&kernel, space, K64)), (512, 0));
     kernel.promote(space, region(0), PageOrder::HUGE)?;
     assert_eq!(huge(&kernel, space), 1);
     Ok(())
 }
 
 fn first_order(kernel: &SimulatedKernel, space: SpaceId) -> Option<PageOrder> {
-    kernel
-        .region_sample(space, region(0))
-        .map(|sample| sample.order)
+    kernel.region_sample(space, region(0)).map(|sample| sample.order)
 }
 
 #[test]
@@ -217,17 +197,11 @@ fn regions_become_one_page_and_huge_pages_again() -> TestResult {
     assert_eq!(again, Err(KernelError::NotCandidate(space, region(0))));
     // One of them is split; the others are huge pages.
     kernel.recover_bloat(space, region(3))?;
-    assert_eq!(
-        (first_order(&kernel, space), huge(&kernel, space)),
-        (Some(PageOrder::HUGE), 15)
-    );
+    assert_eq!((first_order(&kernel, space), huge(&kernel, space)), (Some(PageOrder::HUGE), 15));
     kernel.promote(space, region(3), PageOrder::HUGE)?;
     kernel.promote(space, region(0), MIB_32)?;
     kernel.free(space, bytes_at(2 * MIB, 2 * MIB))?;
-    assert_eq!(
-        (first_order(&kernel, space), huge(&kernel, space)),
-        (Some(PageOrder::HUGE), 15)
-    );
+    assert_eq!((first_order(&kernel, space), huge(&kernel, space)), (Some(PageOrder::HUGE), 15));
     kernel.exit(space)?;
     assert_eq!(kernel.figures().free_bytes, 256 * MIB);
     Ok(())
@@ -312,10 +286,7 @@ fn memory_outside_regions_is_reported() -> TestResult {
     let outside = kernel.memory_outside_regions(space)?;
     let mut expected = [0; 9];
     (expected[0], expected[5]) = (4 * KIB, 128 * KIB);
-    assert_eq!(
-        (outside.mapped_bytes, outside.resident_bytes),
-        (expected, 12 * KIB)
-    );
+    assert_eq!((outside.mapped_bytes, outside.resident_bytes), (expected, 12 * KIB));
     let of = |bytes| RegionAddr::containing(AT + bytes);
     assert!(kernel.holds_region(space, of(16 * MIB)) && !kernel.holds_region(space, of(8 * MIB)));
     Ok(())

@@ -30,10 +30,7 @@ const TINY: ProcessorSpec = ProcessorSpec {
         hit_cycles: 7,
     },
     walk_caches: WalkCacheSizes::new(3, 2, 1),
-    nested: NestedCaches {
-        tlb: 3,
-        walk_caches: WalkCacheSizes::new(2, 1, 0),
-    },
+    nested: NestedCaches { tlb: 3, walk_caches: WalkCacheSizes::new(2, 1, 0) },
     ..HASWELL
 };
 
@@ -44,13 +41,7 @@ fn with_groups(
     orders: [u32; 2],
     in_l1: bool,
 ) -> ProcessorSpec {
-    let group = |order, condition| {
-        Some(TlbPageGroup {
-            order,
-            condition,
-            in_l1,
-        })
-    };
+    let group = |order, condition| Some(TlbPageGroup { order, condition, in_l1 });
     ProcessorSpec {
         groups: TlbPageGroups {
             base: group(orders[0], base),
@@ -91,13 +82,7 @@ const REGIONS: [u64; 10] = [
     0x01fe_0000_4000_0000,
 ];
 const SIZES: [LeafSize; 3] = [LeafSize::Base, LeafSize::Huge, LeafSize::Giant];
-const GROUPS: [u128; 5] = [
-    u128::MAX,
-    0,
-    0b0111,
-    0xffff_0000_ffff_00ff,
-    1 << 127 | 1 << 31 | 1,
-];
+const GROUPS: [u128; 5] = [u128::MAX, 0, 0b0111, 0xffff_0000_ffff_00ff, 1 << 127 | 1 << 31 | 1];
 
 #[derive(Clone, Debug)]
 enum MappingStep {
@@ -148,12 +133,9 @@ fn step() -> impl Strategy<Value = MappingStep> {
 
 fn tables() -> impl Strategy<Value = PageTableSetup> {
     let levels = || prop_oneof![Just(PageTableLevels::Four), Just(PageTableLevels::Five)];
-    let nested =
-        (levels(), levels(), 0..3usize).prop_map(|(guest, host, size)| PageTableSetup::Nested {
-            guest,
-            host,
-            tables_backed_by: SIZES[size],
-        });
+    let nested = (levels(), levels(), 0..3usize).prop_map(|(guest, host, size)| {
+        PageTableSetup::Nested { guest, host, tables_backed_by: SIZES[size] }
+    });
     prop_oneof![levels().prop_map(PageTableSetup::Native), nested]
 }
 
@@ -165,19 +147,12 @@ struct ModelPair {
 
 type PropertyResult = Result<(), TestCaseError>;
 
-const WORK: ProgramWork = ProgramWork {
-    millicycles_per_access: 1700,
-    waited_permille: 400,
-};
+const WORK: ProgramWork = ProgramWork { millicycles_per_access: 1700, waited_permille: 400 };
 
 impl ModelPair {
     fn new(spec: &TranslatorSpec) -> Result<Self, Box<dyn std::error::Error>> {
         let mappings = Mappings::with_groups(spec.processor.groups)?;
-        Ok(Self {
-            fast: Translator::new(spec)?,
-            mappings,
-            plain: PlainTranslator::new(spec),
-        })
+        Ok(Self { fast: Translator::new(spec)?, mappings, plain: PlainTranslator::new(spec) })
     }
 
     fn step(&mut self, step: &MappingStep) -> PropertyResult {
@@ -248,18 +223,15 @@ impl ModelPair {
                 (true, true)
             }
             MappingChange::MapHuge => (fast.map_huge(region).is_ok(), plain.map_huge(begin)),
-            MappingChange::MapHugeGroup => (
-                fast.map_huge_group(region).is_ok(),
-                plain.map_huge_group(begin),
-            ),
-            MappingChange::MapGiant => (
-                fast.map_giant(begin + 12_345).is_ok(),
-                plain.map_giant(begin),
-            ),
-            MappingChange::UnmapPages(pages) => (
-                fast.unmap_pages(region, *pages).is_ok(),
-                plain.unmap_pages(begin, *pages),
-            ),
+            MappingChange::MapHugeGroup => {
+                (fast.map_huge_group(region).is_ok(), plain.map_huge_group(begin))
+            }
+            MappingChange::MapGiant => {
+                (fast.map_giant(begin + 12_345).is_ok(), plain.map_giant(begin))
+            }
+            MappingChange::UnmapPages(pages) => {
+                (fast.unmap_pages(region, *pages).is_ok(), plain.unmap_pages(begin, *pages))
+            }
             MappingChange::Split => {
                 fast.split_huge_page(region);
                 plain.split(begin);
@@ -267,11 +239,7 @@ impl ModelPair {
             }
             MappingChange::SetHost(size) => {
                 plain.set_host_page_size(begin, EntrySize::ALL[*size]);
-                (
-                    fast.set_host_page_size(region, EntrySize::ALL[*size])
-                        .is_ok(),
-                    true,
-                )
+                (fast.set_host_page_size(region, EntrySize::ALL[*size]).is_ok(), true)
             }
             MappingChange::ClearAccessed => {
                 fast.clear_accessed(region);

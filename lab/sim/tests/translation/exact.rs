@@ -60,10 +60,7 @@ fn count_both(
     stride: u64,
 ) -> TestResult {
     let (bytes, laps) = (64u64 << 20, 3);
-    let pattern = AccessPattern::Stride {
-        bytes: stride,
-        instructions: 4,
-    };
+    let pattern = AccessPattern::Stride { bytes: stride, instructions: 4 };
     let mut exact = PatternRun::new(processor, pattern, bytes, size, 1)?;
     if in_groups {
         exact = exact.in_groups(processor);
@@ -115,13 +112,7 @@ fn random_walks_are_as_long_as_in_the_exact_model() -> TestResult {
 /// Random reads over `gib` GiB of base pages in both models, in groups or not.
 fn count_random(processor: &ProcessorSpec, gib: u64, in_groups: bool) -> TestResult {
     let accesses = 400_000;
-    let mut exact = PatternRun::new(
-        processor,
-        AccessPattern::CHASE,
-        gib << 30,
-        LeafSize::Base,
-        1,
-    )?;
+    let mut exact = PatternRun::new(processor, AccessPattern::CHASE, gib << 30, LeafSize::Base, 1)?;
     if in_groups {
         exact = exact.in_groups(processor);
     }
@@ -140,16 +131,10 @@ fn count_random(processor: &ProcessorSpec, gib: u64, in_groups: bool) -> TestRes
 
     let what = format!("{}, {gib} GiB, in groups: {in_groups}", processor.name);
     let walks = counters.walks() as f64 / exact.walks as f64;
-    assert!(
-        (0.99..1.01).contains(&walks),
-        "{what}: {walks} times the walks"
-    );
+    assert!((0.99..1.01).contains(&walks), "{what}: {walks} times the walks");
     let exact_cycles = exact.walk_pending_cycles / exact.walks as f64;
     let cycles = counters.walk_cycles() as f64 / counters.walks() as f64;
     let length = cycles / exact_cycles;
-    assert!(
-        (0.8..1.2).contains(&length),
-        "{what}: {length} times as long"
-    );
+    assert!((0.8..1.2).contains(&length), "{what}: {length} times as long");
     Ok(())
 }

@@ -16,10 +16,7 @@ fn bare() -> ProcessorSpec {
     let none = WalkCacheSizes::new(0, 0, 0);
     let mut processor = SKYLAKE;
     processor.walk_caches = none;
-    processor.nested = NestedCaches {
-        tlb: 0,
-        walk_caches: none,
-    };
+    processor.nested = NestedCaches { tlb: 0, walk_caches: none };
     let [first, mut second, mut last] = processor.memory.caches;
     second.latency_cycles = 10;
     last.latency_cycles = 40;
@@ -56,15 +53,8 @@ fn loads(spec: &TranslatorSpec, size: LeafSize, host: LeafSize) -> TestResult<u6
 #[test]
 fn a_walk_loads_an_entry_a_level() -> TestResult {
     let four = TranslatorSpec::native(&bare());
-    let five = TranslatorSpec {
-        tables: PageTableSetup::Native(PageTableLevels::Five),
-        ..four
-    };
-    for (size, expected) in [
-        (LeafSize::Base, 4),
-        (LeafSize::Huge, 3),
-        (LeafSize::Giant, 2),
-    ] {
+    let five = TranslatorSpec { tables: PageTableSetup::Native(PageTableLevels::Five), ..four };
+    for (size, expected) in [(LeafSize::Base, 4), (LeafSize::Huge, 3), (LeafSize::Giant, 2)] {
         assert_eq!(loads(&four, size, LeafSize::Giant)?, expected);
         assert_eq!(loads(&five, size, LeafSize::Giant)?, expected + 1);
     }
@@ -96,21 +86,11 @@ fn a_nested_walk_loads_24() -> TestResult {
 
 #[test]
 fn cycles_are_those_of_where_lines_are() -> TestResult {
-    let Machine {
-        mut mappings,
-        mut core,
-    } = native(&TranslatorSpec::native(&bare()))?;
+    let Machine { mut mappings, mut core } = native(&TranslatorSpec::native(&bare()))?;
     // Four lines from memory; then the same four; then, eight pages on, three old ones and a new
     // one.
-    let batch = [
-        Access::load(BEGIN),
-        Access::store(BEGIN + PAGE),
-        Access::load(BEGIN + 8 * PAGE),
-    ];
-    let work = ProgramWork {
-        millicycles_per_access: 2500,
-        waited_permille: 500,
-    };
+    let batch = [Access::load(BEGIN), Access::store(BEGIN + PAGE), Access::load(BEGIN + 8 * PAGE)];
+    let work = ProgramWork { millicycles_per_access: 2500, waited_permille: 500 };
     core.translate(&mut mappings, &batch, work);
     let counters = core.counters();
     assert_eq!(counters.walk_loads, [7, 0, 5]);
@@ -126,15 +106,9 @@ fn cycles_are_those_of_where_lines_are() -> TestResult {
 fn lines_that_the_second_level_lost_are_in_the_last() -> TestResult {
     let mut processor = bare();
     // One set of four lines.
-    processor.memory.caches[1] = CacheLevelSpec {
-        bytes: 256,
-        ways: 1,
-        latency_cycles: 10,
-    };
-    let spec = TranslatorSpec {
-        page_table_share_percent: 100,
-        ..TranslatorSpec::native(&processor)
-    };
+    processor.memory.caches[1] = CacheLevelSpec { bytes: 256, ways: 1, latency_cycles: 10 };
+    let spec =
+        TranslatorSpec { page_table_share_percent: 100, ..TranslatorSpec::native(&processor) };
     // Lines 4321, then 432 again and a new one, which evicts line 1. Line 1 again evicts the one
     // before it.
     assert_eq!(native(&spec)?.load(&[0, 8, 1]).walk_loads, [6, 1, 5]);
@@ -160,10 +134,7 @@ fn hits_cost_nothing_or_the_second_levels_time() -> TestResult {
         ..bare()
     };
     let counters = native(&TranslatorSpec::native(&processor))?.load(&[0, 0, 4, 4, 0, 1]);
-    assert_eq!(
-        (counters.accesses, counters.l1_misses, counters.walks()),
-        (6, 4, 3)
-    );
+    assert_eq!((counters.accesses, counters.l1_misses, counters.walks()), (6, 4, 3));
     assert_eq!(counters.l2_hits(), 1);
     assert_eq!(counters.cycles(), 6 + 7 + counters.walk_cycles());
     Ok(())
@@ -195,18 +166,11 @@ fn giant_pages_are_where_the_processor_has_them() -> TestResult {
 #[test]
 fn a_stream_is_walked_for_ahead() -> TestResult {
     let count = |next_page_prefetch| -> TestResult<_> {
-        let spec = TranslatorSpec {
-            next_page_prefetch,
-            ..TranslatorSpec::native(&SKYLAKE)
-        };
+        let spec = TranslatorSpec { next_page_prefetch, ..TranslatorSpec::native(&SKYLAKE) };
         let mut machine = native(&spec)?;
         let counters = machine.load(&(0..512).collect::<Vec<u64>>());
         let marked = machine.mappings.accessed(region(0)).map(u64::count_ones);
-        Ok((
-            counters.walks(),
-            counters.prefetches,
-            marked.iter().sum::<u32>(),
-        ))
+        Ok((counters.walks(), counters.prefetches, marked.iter().sum::<u32>()))
     };
     assert_eq!(count(false)?, (512, 0, 512));
     // The first two miss; the last one's neighbour is not mapped. Prefetches set no access bits.
@@ -221,10 +185,7 @@ fn impossible_processors_are_refused() {
         other => panic!("{other:?}"),
     };
     let spec = TranslatorSpec::native(&SKYLAKE);
-    let share = TranslatorSpec {
-        page_table_share_percent: 0,
-        ..spec
-    };
+    let share = TranslatorSpec { page_table_share_percent: 0, ..spec };
     assert_eq!(refused(share), "the share of page tables in its caches");
     let mut two_sets = spec;
     two_sets.processor.l2_tlb.shape = SetShape::new(24, 12);

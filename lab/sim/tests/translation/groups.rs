@@ -84,10 +84,7 @@ fn what_changes_a_page_ends_its_group() -> TestResult {
     arm.mappings.unmap_pages(region(0), only(1))?;
     assert_eq!(arm.accessed(), 0xfffd, "each has the bit that all had");
     arm.mappings.map_pages_read_only(region(0), only(20))?;
-    assert_eq!(
-        arm.mappings.base_page_group_bits(region(0)),
-        u128::from(u32::MAX - 3)
-    );
+    assert_eq!(arm.mappings.base_page_group_bits(region(0)), u128::from(u32::MAX - 3));
     arm.invalidate(0);
     assert_eq!(arm.load(&[0, 2, 16]).walks_of_size(EntrySize::Base), 3);
     // A group with all pages protected stays a group (`contpte_wrprotect_ptes`).
@@ -199,15 +196,8 @@ fn pages_of_a_gibibyte_are_reached_all_the_way() -> TestResult {
 #[test]
 fn groups_that_cant_be_are_refused() {
     let refused = |order, condition, huge: bool| {
-        let group = Some(TlbPageGroup {
-            order,
-            condition,
-            in_l1: true,
-        });
-        let groups = TlbPageGroups {
-            base: group.filter(|_| !huge),
-            huge: group.filter(|_| huge),
-        };
+        let group = Some(TlbPageGroup { order, condition, in_l1: true });
+        let groups = TlbPageGroups { base: group.filter(|_| !huge), huge: group.filter(|_| huge) };
         let processor = ProcessorSpec { groups, ..SKYLAKE };
         let core = Translator::new(&native(&processor)).is_err();
         assert_eq!(core, Mappings::with_groups(groups).is_err());

@@ -66,10 +66,8 @@ impl Machine {
     }
 
     fn load(&mut self, pages: &[u64]) -> TranslationCounters {
-        let accesses: Vec<Access> = pages
-            .iter()
-            .map(|page| Access::load(BEGIN + page * 4096))
-            .collect();
+        let accesses: Vec<Access> =
+            pages.iter().map(|page| Access::load(BEGIN + page * 4096)).collect();
         let before = self.core.counters();
         let work = ProgramWork::default();
         let done = self.core.translate(&mut self.mappings, &accesses, work);

@@ -44,10 +44,8 @@ impl PlainTranslator {
         self.change_groups(begin, |plain, region| {
             let first = (begin >> 12) >> group.order;
             let count = 512 >> group.order;
-            region.groups = (0..count)
-                .filter(|n| groups >> n & 1 == 1)
-                .map(|n| first + n)
-                .collect();
+            region.groups =
+                (0..count).filter(|n| groups >> n & 1 == 1).map(|n| first + n).collect();
             plain.drop_unlike(region);
         });
     }
@@ -161,8 +159,7 @@ impl PlainTranslator {
             }
         }
         region.size = (!region.present.is_empty()).then_some(LeafSize::Base);
-        self.accessed
-            .extend(touched.into_iter().map(|page| (LeafSize::Base, page)));
+        self.accessed.extend(touched.into_iter().map(|page| (LeafSize::Base, page)));
     }
 
     pub fn map_huge(&mut self, begin: u64) -> bool {
@@ -274,17 +271,11 @@ impl PlainTranslator {
         let first = (begin >> 12) >> order;
         let base = region.size == Some(LeafSize::Base);
         let groups = region.groups.iter().filter(|_| base);
-        (
-            groups.fold(0, |all, number| all | 1 << (number - first)),
-            region.in_huge_group,
-        )
+        (groups.fold(0, |all, number| all | 1 << (number - first)), region.in_huge_group)
     }
 
     pub fn accessed_bits(&self, begin: u64) -> [u64; 8] {
-        let size = self
-            .regions
-            .get(&(begin >> 21))
-            .and_then(|region| region.size);
+        let size = self.regions.get(&(begin >> 21)).and_then(|region| region.size);
         let mut bits = [0; 8];
         for (n, page) in numbers(begin, FULL).enumerate() {
             let marked = match size {
@@ -314,15 +305,9 @@ fn faults_name_the_missing_mapping() -> TestResult {
         core.translate(&mut mappings, &batch[from..], ProgramWork::default())
     };
     let done = translate(&mut core, 0);
-    assert_eq!(
-        (done.accesses, done.fault),
-        (2, Some(AccessFault::Protected(batch[2])))
-    );
+    assert_eq!((done.accesses, done.fault), (2, Some(AccessFault::Protected(batch[2]))));
     let done = translate(&mut core, 3);
-    assert_eq!(
-        (done.accesses, done.fault),
-        (0, Some(AccessFault::Unmapped(batch[3])))
-    );
+    assert_eq!((done.accesses, done.fault), (0, Some(AccessFault::Unmapped(batch[3]))));
     let beyond = Access::load(1 << 60);
     let done = core.translate(&mut mappings, &[beyond], ProgramWork::default());
     assert_eq!(done.fault, Some(AccessFault::Unmapped(beyond)));
@@ -339,10 +324,7 @@ fn what_cant_be_mapped_is_refused() -> TestResult {
     let region = RegionAddr::containing(BEGIN);
     mappings.map_giant(BEGIN)?;
     assert_eq!(mappings.map_huge(region), Err(MappingError::Giant(BEGIN)));
-    assert_eq!(
-        mappings.map_giant(BEGIN),
-        Err(MappingError::Occupied(BEGIN))
-    );
+    assert_eq!(mappings.map_giant(BEGIN), Err(MappingError::Occupied(BEGIN)));
     mappings.unmap_giant(BEGIN)?;
     mappings.map_huge(region)?;
     let mut mappings = Mappings::new();

@@ -148,10 +148,8 @@ impl PlainTranslator {
             LeafSize::Base if self.is_seen(base_page) => vec![EntrySize::BaseGroup],
             LeafSize::Base => vec![EntrySize::BaseGroup, EntrySize::Base],
         };
-        let mut looked_for: Vec<EntrySize> = looked_for
-            .into_iter()
-            .map(|size| size.min(region.host))
-            .collect();
+        let mut looked_for: Vec<EntrySize> =
+            looked_for.into_iter().map(|size| size.min(region.host)).collect();
         looked_for.dedup();
         let waited = match looked_for[..] {
             [entry] => self.translate(address, (leaf, entry), store, &mut counters),
@@ -323,9 +321,7 @@ impl PlainTranslator {
             }
         };
         let set = self.l2.set(entry);
-        set.access_within(entry, ways as usize, |other| {
-            other.0.leaf() == entry.0.leaf()
-        })
+        set.access_within(entry, ways as usize, |other| other.0.leaf() == entry.0.leaf())
     }
 
     fn prefetch(&mut self, address: u64, counters: &mut Counters) {
@@ -353,10 +349,8 @@ impl PlainTranslator {
     }
 
     pub fn invalidate(&mut self, begin: u64, end: u64) {
-        let pieces: BTreeMap<u64, u64> = self.numbers[0]
-            .iter()
-            .map(|(gib, number)| (u64::from(*number), *gib))
-            .collect();
+        let pieces: BTreeMap<u64, u64> =
+            self.numbers[0].iter().map(|(gib, number)| (u64::from(*number), *gib)).collect();
         let [in_l2, in_l1] =
             [false, true].map(|in_l1| EntrySize::ALL.map(|size| self.bytes(size, in_l1)));
         let keep = |bytes: &[u64; 5], entry: &PlainEntry| {

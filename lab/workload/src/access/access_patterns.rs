@@ -26,11 +26,7 @@ impl HotColdLayout {
     /// The hot part follows the cold one.
     pub(super) fn new(cold_bytes: usize, hot_bytes: usize, hot_percent: u8) -> Self {
         let part = |offset, bytes| MemoryPart { offset, bytes };
-        Self {
-            cold: part(0, cold_bytes),
-            hot: part(cold_bytes, hot_bytes),
-            hot_percent,
-        }
+        Self { cold: part(0, cold_bytes), hot: part(cold_bytes, hot_bytes), hot_percent }
     }
 
     /// A draw of 32 bits below this goes to the hot part. An empty part is never drawn.
@@ -55,11 +51,7 @@ pub(super) struct RandomReads {
 
 impl RandomReads {
     pub(super) fn new(layout: HotColdLayout, seed: u64) -> Self {
-        Self {
-            layout,
-            threshold: layout.hot_draw_limit(),
-            rng: WorkloadRng::new(seed, 0),
-        }
+        Self { layout, threshold: layout.hot_draw_limit(), rng: WorkloadRng::new(seed, 0) }
     }
 }
 
@@ -69,11 +61,7 @@ impl AccessPattern for RandomReads {
         let mut rng = self.rng.clone();
         for _ in 0..count {
             let draw = rng.next_bits();
-            let area = if draw & 0xffff_ffff < self.threshold {
-                hot
-            } else {
-                cold
-            };
+            let area = if draw & 0xffff_ffff < self.threshold { hot } else { cold };
             // The low bits have selected the part; the high ones select the word.
             let word = scale_below(draw, area.bytes / 8);
             memory.read_word(area.offset + word * 8);
@@ -89,10 +77,7 @@ pub(super) struct HotColdChooser {
 
 impl HotColdChooser {
     pub(super) fn new(layout: HotColdLayout, seed: u64) -> Self {
-        Self {
-            threshold: layout.hot_draw_limit(),
-            rng: WorkloadRng::new(seed, 1),
-        }
+        Self { threshold: layout.hot_draw_limit(), rng: WorkloadRng::new(seed, 1) }
     }
 
     /// 1 for the hot part, 0 for the cold one.
@@ -112,11 +97,7 @@ pub(super) struct StridedReads {
 impl StridedReads {
     pub(super) fn new(layout: HotColdLayout, distance: usize, seed: u64) -> Self {
         let cursors = [(layout.cold, 0), (layout.hot, 0)];
-        Self {
-            chooser: HotColdChooser::new(layout, seed),
-            cursors,
-            distance,
-        }
+        Self { chooser: HotColdChooser::new(layout, seed), cursors, distance }
     }
 }
 

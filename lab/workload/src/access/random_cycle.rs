@@ -20,12 +20,7 @@ impl RandomCycle {
         let size = count.next_power_of_two() as u64;
         let bits = size.trailing_zeros();
         let increment = mix_bits(WorkloadRng::new(seed, 2).next_bits()) | 1;
-        Self {
-            count,
-            mask: size - 1,
-            fold: bits.div_ceil(2),
-            increment,
-        }
+        Self { count, mask: size - 1, fold: bits.div_ceil(2), increment }
     }
 
     #[inline]
@@ -33,9 +28,7 @@ impl RandomCycle {
         let fold = |x: u64| x ^ (x >> self.fold);
         let mut x = number as u64;
         loop {
-            let step = fold(x)
-                .wrapping_mul(0xd134_2543_de82_ef95)
-                .wrapping_add(self.increment);
+            let step = fold(x).wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(self.increment);
             x = fold(step & self.mask);
             if (x as usize) < self.count {
                 return x as usize;

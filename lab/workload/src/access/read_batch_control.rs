@@ -20,9 +20,7 @@ impl ReadBatchControl {
     pub(super) fn new(args: &ReadWorkloadArgs) -> Self {
         Self {
             report: (!args.quiet).then(|| Duration::from_millis(args.report_ms)),
-            end_after: args
-                .seconds
-                .map(|s| Duration::try_from_secs_f64(s).unwrap_or_default()),
+            end_after: args.seconds.map(|s| Duration::try_from_secs_f64(s).unwrap_or_default()),
             end_at: args.accesses,
             running: !args.wait,
             begun: None,
@@ -38,11 +36,9 @@ impl ReadBatchControl {
         console: &mut Console,
     ) -> WorkloadResult<Option<usize>> {
         let ends_by_itself = self.end_after.is_some() || self.end_at.is_some();
-        while let Some(input) = if self.running {
-            console.poll_input()
-        } else {
-            Some(console.wait_for_next_input())
-        } {
+        while let Some(input) =
+            if self.running { console.poll_input() } else { Some(console.wait_for_next_input()) }
+        {
             match input {
                 ConsoleInput::Request(WorkloadRequest::Go) if self.running => {}
                 ConsoleInput::Request(WorkloadRequest::Go) => {
@@ -60,9 +56,7 @@ impl ReadBatchControl {
         }
         let now = Instant::now();
         let elapsed = now - *self.begun.get_or_insert(now);
-        let left = self
-            .end_at
-            .map_or(u64::MAX, |end| end.saturating_sub(self.accesses));
+        let left = self.end_at.map_or(u64::MAX, |end| end.saturating_sub(self.accesses));
         if left == 0 || self.end_after.is_some_and(|end| elapsed >= end) {
             return self.report_finished(console);
         }
@@ -70,11 +64,7 @@ impl ReadBatchControl {
         if self.report.is_some_and(|report| interval >= report) {
             let accesses_per_s = (self.accesses - self.interval.1) as f64 / interval.as_secs_f64();
             let (elapsed_s, accesses) = (elapsed.as_secs_f64(), self.accesses);
-            console.emit_event(&WorkloadEvent::Rate {
-                elapsed_s,
-                accesses,
-                accesses_per_s,
-            })?;
+            console.emit_event(&WorkloadEvent::Rate { elapsed_s, accesses, accesses_per_s })?;
             self.interval = (now, self.accesses);
         }
         let count = left.min(BATCH as u64);
@@ -83,13 +73,8 @@ impl ReadBatchControl {
     }
 
     fn report_finished(&self, console: &mut Console) -> WorkloadResult<Option<usize>> {
-        let elapsed_s = self
-            .begun
-            .map_or(0.0, |begun| begun.elapsed().as_secs_f64());
-        console.emit_event(&WorkloadEvent::Finished {
-            elapsed_s,
-            accesses: self.accesses,
-        })?;
+        let elapsed_s = self.begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64());
+        console.emit_event(&WorkloadEvent::Finished { elapsed_s, accesses: self.accesses })?;
         Ok(None)
     }
 }

@@ -18,18 +18,10 @@ pub(super) fn read_frame_numbers(
     let failed = || WorkloadError::wrap_system_error("/proc/self/pagemap");
     let file = File::open("/proc/self/pagemap").map_err(failed())?;
     let mut bytes = vec![0; filled / PAGE * 8];
-    file.read_exact_at(&mut bytes, memory.start_address() / PAGE as u64 * 8)
-        .map_err(failed())?;
+    file.read_exact_at(&mut bytes, memory.start_address() / PAGE as u64 * 8).map_err(failed())?;
     let entries = bytes.chunks_exact(8).map(|entry| {
-        let entry = entry
-            .iter()
-            .rev()
-            .fold(0, |all, byte| all << 8 | u64::from(*byte));
-        if entry & PRESENT == 0 {
-            0
-        } else {
-            entry & FRAME
-        }
+        let entry = entry.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
+        if entry & PRESENT == 0 { 0 } else { entry & FRAME }
     });
     let frames: Vec<u64> = entries.collect();
     if frames.iter().all(|frame| *frame == 0) {
@@ -130,10 +122,7 @@ impl HeldPages {
 mod tests {
     use super::*;
 
-    const NOTHING_FREE: FreeMemorySummary = FreeMemorySummary {
-        bytes: 0,
-        huge_bytes: 0,
-    };
+    const NOTHING_FREE: FreeMemorySummary = FreeMemorySummary { bytes: 0, huge_bytes: 0 };
 
     #[test]
     fn one_page_of_each_block_is_held() {
@@ -146,10 +135,7 @@ mod tests {
         };
         let blocks = of(&holding);
         assert_eq!(blocks.len(), 3);
-        assert!(
-            [1, 2, 4].iter().all(|block| blocks.contains(block)),
-            "{blocks:?}"
-        );
+        assert!([1, 2, 4].iter().all(|block| blocks.contains(block)), "{blocks:?}");
         holding.keep_pages_for_fmfi(NOTHING_FREE, 2 * REGION, 0.5);
         let blocks = of(&holding);
         assert!(blocks == [1] || blocks == [2], "{blocks:?}");
@@ -168,18 +154,12 @@ mod tests {
 
     #[test]
     fn as_many_blocks_are_spoilt_as_the_index_needs() {
-        let free = FreeMemorySummary {
-            bytes: 10 * REGION as u64,
-            ..NOTHING_FREE
-        };
+        let free = FreeMemorySummary { bytes: 10 * REGION as u64, ..NOTHING_FREE };
         // Of 100 blocks of memory, ten are fragmented already.
         assert_eq!(count_blocks_to_hold(90, free, 90 * REGION, 0.9), 80);
         assert_eq!(count_blocks_to_hold(90, free, 90 * REGION, 0.1), 0);
         assert_eq!(count_blocks_to_hold(90, free, 90 * REGION, 0.0), 0);
-        let whole = FreeMemorySummary {
-            huge_bytes: free.bytes,
-            ..free
-        };
+        let whole = FreeMemorySummary { huge_bytes: free.bytes, ..free };
         assert_eq!(count_blocks_to_hold(90, whole, 90 * REGION, 0.9), 90);
     }
 }

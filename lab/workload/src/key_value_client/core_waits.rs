@@ -114,9 +114,7 @@ mod tests {
     /// Two threads that want the same core wait for it.
     #[test]
     fn a_wait_for_a_core_is_seen() {
-        let first = *CoreSet::allowed_cores_of_thread()
-            .first()
-            .expect("it runs somewhere");
+        let first = *CoreSet::allowed_cores_of_thread().first().expect("it runs somewhere");
         let one = CoreSet::from_core_numbers(&[first]).expect("there is one");
         let begun = Instant::now();
         let looking = std::thread::spawn(move || {

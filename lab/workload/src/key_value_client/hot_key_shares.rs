@@ -17,10 +17,7 @@ const STRETCHES: u64 = 10;
 
 impl HotKeyShares {
     /// All keys are equally likely.
-    pub const UNIFORM: Self = Self {
-        keys_percent: 100,
-        questions_percent: 100,
-    };
+    pub const UNIFORM: Self = Self { keys_percent: 100, questions_percent: 100 };
 
     /// Picks the next of `keys` keys to request. There must be at least one.
     pub(super) fn pick_key(self, keys: u64, rng: &mut WorkloadRng) -> u64 {
@@ -32,11 +29,7 @@ impl HotKeyShares {
         let hot = (stretch * u64::from(self.keys_percent.min(100)) / 100).max(1);
         let cold = stretch - hot;
         let is_hot = cold == 0 || below(100) < u64::from(self.questions_percent);
-        let key = if is_hot {
-            cold + below(hot)
-        } else {
-            below(cold)
-        };
+        let key = if is_hot { cold + below(hot) } else { below(cold) };
         below(STRETCHES) * stretch + key
     }
 
@@ -50,10 +43,7 @@ impl HotKeyShares {
 mod tests {
     use super::*;
 
-    const TENTH: HotKeyShares = HotKeyShares {
-        keys_percent: 10,
-        questions_percent: 90,
-    };
+    const TENTH: HotKeyShares = HotKeyShares { keys_percent: 10, questions_percent: 90 };
 
     /// The number of hot picks among 10,000: of 1,000 keys the last ten of each hundred are hot.
     fn hot_picks(hot: HotKeyShares) -> usize {
@@ -68,12 +58,7 @@ mod tests {
         let all: usize = places.iter().sum();
         // The places have equal shares.
         let shares = places.map(|picks| picks * 10);
-        assert!(
-            shares
-                .iter()
-                .all(|share| all.abs_diff(*share) <= all / 5 + 100),
-            "{places:?}"
-        );
+        assert!(shares.iter().all(|share| all.abs_diff(*share) <= all / 5 + 100), "{places:?}");
         all
     }
 
@@ -85,10 +70,7 @@ mod tests {
 
     #[test]
     fn the_ends_are_what_they_say() {
-        let only = |questions_percent| HotKeyShares {
-            keys_percent: 10,
-            questions_percent,
-        };
+        let only = |questions_percent| HotKeyShares { keys_percent: 10, questions_percent };
         assert_eq!(hot_picks(only(100)), 10_000);
         assert_eq!(hot_picks(only(0)), 0);
         let mut rng = WorkloadRng::new(1, 0);

@@ -41,9 +41,8 @@ impl LatencyClient {
         questions: KeyValueRequestSettings,
         pace: RequestSchedule,
     ) -> WorkloadResult<Self> {
-        let connections: WorkloadResult<Vec<_>, _> = (0..CONNECTIONS)
-            .map(|_| ServerConnection::open(socket, questions))
-            .collect();
+        let connections: WorkloadResult<Vec<_>, _> =
+            (0..CONNECTIONS).map(|_| ServerConnection::open(socket, questions)).collect();
         let connections = connections?;
         Ok(Self {
             questions,
@@ -115,10 +114,7 @@ impl LatencyClient {
             let message = format!("the server did not answer for {silence} s");
             return Err(WorkloadError::Server(message));
         }
-        let answered: Vec<bool> = polled
-            .iter()
-            .map(|one| one.any().unwrap_or(false))
-            .collect();
+        let answered: Vec<bool> = polled.iter().map(|one| one.any().unwrap_or(false)).collect();
         let mut waiting = Vec::with_capacity(self.busy.len());
         let mut longest = Duration::ZERO;
         for ((at, due), answered) in std::mem::take(&mut self.busy).into_iter().zip(answered) {
@@ -176,9 +172,7 @@ fn answer_time_histogram<'a>(
     let mut nanoseconds = new_nanosecond_histogram()?;
     for answer in answers {
         let took = (answer.end - answer.start).as_nanos() as u64;
-        nanoseconds
-            .record(took)
-            .map_err(WorkloadError::from_histogram_error)?;
+        nanoseconds.record(took).map_err(WorkloadError::from_histogram_error)?;
     }
     Ok(nanoseconds)
 }
@@ -201,10 +195,7 @@ mod tests {
         let latencies = summarize_latencies(&answers, 0, Some(&[waits])).unwrap();
         let with_cores = latencies.with_cores.unwrap();
         assert_eq!(with_cores.percent, 90.0);
-        assert!(
-            latencies.p999_us > 99e3 && with_cores.p999_us < 1.1e3,
-            "{latencies:?}"
-        );
+        assert!(latencies.p999_us > 99e3 && with_cores.p999_us < 1.1e3, "{latencies:?}");
         let unknown = summarize_latencies(&answers, 0, None).unwrap();
         assert_eq!(unknown.with_cores, None);
     }

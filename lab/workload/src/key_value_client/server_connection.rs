@@ -66,9 +66,7 @@ impl ServerConnection {
         count: usize,
         rng: &mut WorkloadRng,
     ) -> WorkloadResult<()> {
-        let KeyValueRequestSettings {
-            dialect, keys, hot, ..
-        } = self.questions;
+        let KeyValueRequestSettings { dialect, keys, hot, .. } = self.questions;
         for _ in 0..count {
             let key = hot.pick_key(keys, rng);
             dialect.append_get_request(key, &mut self.requests);
@@ -85,11 +83,7 @@ impl ServerConnection {
     }
 
     pub(super) fn read_pending_answers(&mut self) -> WorkloadResult<u64> {
-        let KeyValueRequestSettings {
-            dialect,
-            value_bytes,
-            ..
-        } = self.questions;
+        let KeyValueRequestSettings { dialect, value_bytes, .. } = self.questions;
         for asked in &self.asked {
             match *asked {
                 PendingRequest::Value(key) => {

@@ -88,10 +88,7 @@ const LONGEST_LINE: u64 = 256;
 
 fn expect_line(answer: &mut impl BufRead, expected: &str) -> WorkloadResult<()> {
     let mut line = Vec::new();
-    answer
-        .take(LONGEST_LINE)
-        .read_until(b'\n', &mut line)
-        .map_err(answer_read_error)?;
+    answer.take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(answer_read_error)?;
     if line.strip_suffix(b"\r\n") == Some(expected.as_bytes()) {
         return Ok(());
     }
@@ -103,11 +100,7 @@ fn expect_line(answer: &mut impl BufRead, expected: &str) -> WorkloadResult<()> 
 
 fn skip_bytes(answer: &mut impl BufRead, mut bytes: usize) -> WorkloadResult<()> {
     while bytes > 0 {
-        let there = answer
-            .fill_buf()
-            .map_err(answer_read_error)?
-            .len()
-            .min(bytes);
+        let there = answer.fill_buf().map_err(answer_read_error)?.len().min(bytes);
         if there == 0 {
             return Err(answer_read_error(std::io::ErrorKind::UnexpectedEof.into()));
         }

@@ -35,11 +35,8 @@ impl TortureThread {
         let contents = match self.during {
             TortureOperation::Zero => ExpectedPage::Zero,
             TortureOperation::Sparse => {
-                let byte = if self.rng.draw_one_in(4) {
-                    PAGE - 1
-                } else {
-                    self.rng.draw_below(PAGE)
-                };
+                let byte =
+                    if self.rng.draw_one_in(4) { PAGE - 1 } else { self.rng.draw_below(PAGE) };
                 ExpectedPage::Sparse(generation, byte as u16)
             }
             _ => ExpectedPage::Full(generation),
@@ -60,28 +57,16 @@ impl TortureThread {
         }
         self.pieces[at].discard(range.clone())?;
         self.totals.discards += 1;
-        if self.rng.draw_one_in(2) {
-            self.check_range(at, range)
-        } else {
-            Ok(())
-        }
+        if self.rng.draw_one_in(2) { self.check_range(at, range) } else { Ok(()) }
     }
 
     /// Forbids writes, or all accesses, for a moment.
     pub(super) fn protect_random_range(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick_mapping_and_range();
         let forbidden = self.during == TortureOperation::Forbid;
-        let protection = if forbidden {
-            MemoryProtection::Nothing
-        } else {
-            MemoryProtection::Read
-        };
+        let protection = if forbidden { MemoryProtection::Nothing } else { MemoryProtection::Read };
         self.pieces[at].protect(range.clone(), protection)?;
-        let seen = if forbidden {
-            Ok(())
-        } else {
-            self.check_range(at, range.clone())
-        };
+        let seen = if forbidden { Ok(()) } else { self.check_range(at, range.clone()) };
         // Nothing of this mapping can be written before this call has succeeded.
         let restored = self.pieces[at].protect(range.clone(), MemoryProtection::ReadWrite);
         restored.map_err(|error| WorkloadError::wrap_system_error(error.call)(error.source))?;
@@ -92,11 +77,7 @@ impl TortureThread {
 
     pub(super) fn relocate_random_mapping(&mut self) -> WorkloadResult<()> {
         let (at, range) = self.pick_mapping_and_range();
-        let shift = if self.rng.draw_one_in(2) {
-            0
-        } else {
-            self.rng.draw_below(REGION_PAGES)
-        };
+        let shift = if self.rng.draw_one_in(2) { 0 } else { self.rng.draw_below(REGION_PAGES) };
         self.pieces[at].relocate(shift)?;
         self.totals.remaps += 1;
         self.check_range(at, range)
@@ -125,11 +106,7 @@ impl TortureThread {
         let piece = self.pieces.swap_remove(at);
         self.pieces.extend(piece.unmap_and_split(range));
         self.totals.unmaps += 1;
-        if self.pieces.len() > MOST_PIECES {
-            self.unmap_smallest_mapping()
-        } else {
-            Ok(())
-        }
+        if self.pieces.len() > MOST_PIECES { self.unmap_smallest_mapping() } else { Ok(()) }
     }
 
     pub(super) fn unmap_random_mapping(&mut self) -> WorkloadResult<()> {
@@ -165,8 +142,7 @@ impl TortureThread {
         let memory =
             WorkloadMemory::map_private_and_touch(regions * REGION_PAGES * PAGE, kind, |_| ())?;
         self.mapped += memory.count_pages();
-        self.pieces
-            .push(ShadowedMapping::new(memory, self.next_tag));
+        self.pieces.push(ShadowedMapping::new(memory, self.next_tag));
         self.next_tag += 1;
         self.totals.maps += 1;
         Ok(())
@@ -179,10 +155,7 @@ impl TortureThread {
         let first = self.rng.draw_below(self.pieces[at].pages());
         let range = first..self.pieces[at].pages().min(first + most);
         let turn = SnapshotChecker::lock_child_turn();
-        let Some(child) = self
-            .snapshots
-            .fork_child(&mut self.pieces[at], range.clone())?
-        else {
+        let Some(child) = self.snapshots.fork_child(&mut self.pieces[at], range.clone())? else {
             self.totals.refused += 1;
             return Ok(());
         };

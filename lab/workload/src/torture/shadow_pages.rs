@@ -27,11 +27,7 @@ pub(super) struct ShadowPages {
 
 impl ShadowPages {
     pub(super) fn new(tag: u64, pages: usize) -> Self {
-        Self {
-            tag,
-            first: 0,
-            pages: vec![ExpectedPage::Zero; pages],
-        }
+        Self { tag, first: 0, pages: vec![ExpectedPage::Zero; pages] }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -49,11 +45,7 @@ impl ShadowPages {
 
     pub(super) fn split_off(&mut self, at: usize) -> Self {
         let pages = self.pages.split_off(at);
-        Self {
-            tag: self.tag,
-            first: self.first + at as u64,
-            pages,
-        }
+        Self { tag: self.tag, first: self.first + at as u64, pages }
     }
 
     #[inline]

@@ -23,8 +23,7 @@ impl ShadowedMapping {
     pub(super) fn wrong_word_of_mismatch(&self, mismatch: PageMismatch, during: &str) -> WrongWord {
         let [page, word, expected, found] = mismatch;
         let offset = page as usize * PAGE + word as usize * 8;
-        self.memory
-            .wrong_word_report(offset, expected, found, during)
+        self.memory.wrong_word_report(offset, expected, found, during)
     }
 
     /// Pages before the first one that starts a 2 MiB region.
@@ -40,13 +39,11 @@ impl ShadowedMapping {
         if matches!(contents, ExpectedPage::Sparse(..)) && before.is_zero() {
             // Only the one byte: the rest of a zero page stays zero.
             for word in (0..PAGE_WORDS).filter(|word| words.value_of_word(*word) != 0) {
-                self.memory
-                    .write_word(page * PAGE + word * 8, words.value_of_word(word));
+                self.memory.write_word(page * PAGE + word * 8, words.value_of_word(word));
             }
         } else {
             for word in 0..PAGE_WORDS {
-                self.memory
-                    .write_word(page * PAGE + word * 8, words.value_of_word(word));
+                self.memory.write_word(page * PAGE + word * 8, words.value_of_word(word));
             }
         }
     }
@@ -54,14 +51,12 @@ impl ShadowedMapping {
     /// Compares pages with their shadow. Allocates nothing, takes no lock.
     pub(super) fn check_pages(&self, mut pages: Range<usize>) -> WorkloadResult<(), PageMismatch> {
         pages.try_for_each(|page| {
-            self.model
-                .check_page(page, |word| self.memory.read_word(page * PAGE + word * 8))
+            self.model.check_page(page, |word| self.memory.read_word(page * PAGE + word * 8))
         })
     }
 
     pub(super) fn discard(&mut self, pages: Range<usize>) -> WorkloadResult<(), MemoryCallError> {
-        self.memory
-            .discard_range(pages.start * PAGE, pages.len() * PAGE)?;
+        self.memory.discard_range(pages.start * PAGE, pages.len() * PAGE)?;
         pages.for_each(|page| self.model.set_page(page, ExpectedPage::Zero));
         Ok(())
     }
@@ -71,8 +66,7 @@ impl ShadowedMapping {
         pages: Range<usize>,
         protection: MemoryProtection,
     ) -> WorkloadResult<(), MemoryCallError> {
-        self.memory
-            .protect_range(pages.start * PAGE, pages.len() * PAGE, protection)
+        self.memory.protect_range(pages.start * PAGE, pages.len() * PAGE, protection)
     }
 
     pub(super) fn resize(&mut self, pages: usize) -> WorkloadResult<(), MemoryCallError> {
@@ -87,29 +81,18 @@ impl ShadowedMapping {
     }
 
     pub(super) fn unmap_and_split(self, pages: Range<usize>) -> impl Iterator<Item = Self> {
-        let Self {
-            memory,
-            model: mut head,
-        } = self;
+        let Self { memory, model: mut head } = self;
         let tail = head.split_off(pages.end);
         head.resize(pages.start);
         let (rest, after) = memory.split_at(pages.end * PAGE);
         let before = rest.and_then(|rest| rest.split_at(pages.start * PAGE).0);
-        let whole = |(memory, model)| {
-            Some(Self {
-                memory: memory?,
-                model,
-            })
-        };
-        [(before, head), (after, tail)]
-            .into_iter()
-            .filter_map(whole)
+        let whole = |(memory, model)| Some(Self { memory: memory?, model });
+        [(before, head), (after, tail)].into_iter().filter_map(whole)
     }
 
     /// Changes one bit without a change of the shadow.
     pub(super) fn flip_bit_of_word(&mut self, page: usize, word: usize) {
         let offset = page * PAGE + word * 8;
-        self.memory
-            .write_word(offset, self.memory.read_word(offset) ^ 0x10);
+        self.memory.write_word(offset, self.memory.read_word(offset) ^ 0x10);
     }
 }

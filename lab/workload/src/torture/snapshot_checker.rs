@@ -24,9 +24,7 @@ pub(super) struct SnapshotChecker {
 
 impl SnapshotChecker {
     pub(super) fn new() -> WorkloadResult<Self> {
-        Ok(Self {
-            report: WorkloadMemory::map_shared(PAGE)?,
-        })
+        Ok(Self { report: WorkloadMemory::map_shared(PAGE)? })
     }
 
     /// Waits until no other thread has a child.
@@ -58,14 +56,10 @@ impl SnapshotChecker {
         &mut self,
         child: ForkedChild,
     ) -> WorkloadResult<WorkloadResult<(), PageMismatch>> {
-        let status = child
-            .wait()
-            .map_err(WorkloadError::wrap_system_error("waitpid"))?;
+        let status = child.wait().map_err(WorkloadError::wrap_system_error("waitpid"))?;
         match exit_code_of_wait_status(status).and_then(|code| u8::try_from(code).ok()) {
             Some(RIGHT) => Ok(Ok(())),
-            Some(WRONG) => Ok(Err(
-                [0, 8, 16, 24].map(|offset| self.report.read_word(offset))
-            )),
+            Some(WRONG) => Ok(Err([0, 8, 16, 24].map(|offset| self.report.read_word(offset)))),
             _ => Err(WorkloadError::Child(status)),
         }
     }
@@ -107,10 +101,7 @@ mod tests {
         piece.write_page(5, ExpectedPage::Full(1));
         let mut snapshots = SnapshotChecker::new().unwrap();
         let mut look = |piece: &mut ShadowedMapping| {
-            let child = snapshots
-                .fork_child(piece, 0..REGION_PAGES)
-                .unwrap()
-                .unwrap();
+            let child = snapshots.fork_child(piece, 0..REGION_PAGES).unwrap().unwrap();
             snapshots.wait_for_result(child).unwrap()
         };
         assert_eq!(look(&mut piece), Ok(()));

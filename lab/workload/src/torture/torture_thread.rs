@@ -147,11 +147,7 @@ impl TortureThread {
         if in_child {
             wrong.found_again = wrong.found;
         }
-        WorkloadError::Wrong(WrongWord {
-            thread: self.thread,
-            in_child,
-            ..wrong
-        })
+        WorkloadError::Wrong(WrongWord { thread: self.thread, in_child, ..wrong })
     }
 }
 

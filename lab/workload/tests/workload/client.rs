@@ -75,12 +75,7 @@ impl Drop for Asking {
 fn asking(name: &str, most: usize, stall_at: usize) -> Asking {
     let socket = std::env::temp_dir().join(format!("hawkeye-{}-{name}", std::process::id()));
     let listener = UnixListener::bind(&socket).unwrap();
-    let server = Arc::new(Mutex::new(Server {
-        most,
-        stall_at,
-        gets: 0,
-        stored: Vec::new(),
-    }));
+    let server = Arc::new(Mutex::new(Server { most, stall_at, gets: 0, stored: Vec::new() }));
     let shared = Arc::clone(&server);
     std::thread::spawn(move || {
         for stream in listener.incoming() {
@@ -93,11 +88,7 @@ fn asking(name: &str, most: usize, stall_at: usize) -> Asking {
         "ask --dialect memcached --keys {KEYS} --value-bytes 3 --socket {socket_path}"
     ));
     client.wait_ready().unwrap();
-    Asking {
-        client,
-        server,
-        socket,
-    }
+    Asking { client, server, socket }
 }
 
 impl Asking {
@@ -107,12 +98,10 @@ impl Asking {
             questions_per_s: per_s,
             writes_percent,
         });
-        let answered = self
-            .client
-            .request_value(request, SOON, |event| match event {
-                WorkloadEvent::Answered(latencies) => Some(latencies),
-                _ => None,
-            });
+        let answered = self.client.request_value(request, SOON, |event| match event {
+            WorkloadEvent::Answered(latencies) => Some(latencies),
+            _ => None,
+        });
         answered.unwrap()
     }
 }
@@ -144,16 +133,10 @@ fn answers_are_counted_while_it_is_told_to_ask() {
         // It is in at most one round, and then reports nothing.
         let silent = std::iter::repeat_with(|| client.next_event(10 * A_MOMENT));
         let last = silent.take(50).find(Result::is_err);
-        assert!(
-            matches!(last, Some(Err(WorkloadProcessError::Timeout(_)))),
-            "{last:?}"
-        );
+        assert!(matches!(last, Some(Err(WorkloadProcessError::Timeout(_)))), "{last:?}");
     }
     assert_eq!(asking.latencies(A_MOMENT, 100, 50).questions, 20);
-    let refused = asking
-        .client
-        .request_and_wait(WorkloadRequest::Verify, SOON)
-        .unwrap_err();
+    let refused = asking.client.request_and_wait(WorkloadRequest::Verify, SOON).unwrap_err();
     assert!(refused.to_string().contains("cannot verify"), "{refused}");
 }
 
@@ -169,10 +152,7 @@ fn a_lost_key_ends_it_with_what_was_answered() {
 fn a_socket_without_a_listener_is_an_error() {
     let mut client = start("ask --dialect redis --keys 1 --socket /nonexistent/socket");
     let error = client.wait_ready().unwrap_err().to_string();
-    assert!(
-        error.contains("connecting to /nonexistent/socket"),
-        "{error}"
-    );
+    assert!(error.contains("connecting to /nonexistent/socket"), "{error}");
 }
 
 #[test]

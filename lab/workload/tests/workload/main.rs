@@ -33,18 +33,13 @@ fn wait_for_event(
 
 fn refuses_to_go_and_ends(mut workload: WorkloadProcess) {
     let refused = workload.request_and_wait(WorkloadRequest::Go, SOON);
-    assert!(
-        matches!(refused, Err(WorkloadProcessError::Failed(_))),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(WorkloadProcessError::Failed(_))), "{refused:?}");
     assert!(workload.close_input_and_wait().unwrap().success());
 }
 
 /// The final event of `torture` and storms; passes over events of progress.
 fn final_event(workload: &mut WorkloadProcess) -> WorkloadEvent {
-    wait_for_event(workload, |event| {
-        !matches!(event, WorkloadEvent::Progress { .. })
-    })
+    wait_for_event(workload, |event| !matches!(event, WorkloadEvent::Progress { .. }))
 }
 
 #[test]
@@ -59,21 +54,11 @@ fn readers_report_a_rate_pause_and_end() {
     ] {
         let mut workload = start(&format!("{name} --mib 16 --report-ms 20 --wait"));
         let ready = workload.wait_ready().unwrap();
-        assert_eq!(
-            (ready.pid, ready.bytes),
-            (workload.pid(), 16 << 20),
-            "{name}"
-        );
+        assert_eq!((ready.pid, ready.bytes), (workload.pid(), 16 << 20), "{name}");
         let silent = workload.next_event(Duration::from_millis(100));
-        assert!(
-            matches!(silent, Err(WorkloadProcessError::Timeout(_))),
-            "{name}: {silent:?}"
-        );
+        assert!(matches!(silent, Err(WorkloadProcessError::Timeout(_))), "{name}: {silent:?}");
         workload.send_request(WorkloadRequest::Go).unwrap();
-        assert!(
-            workload.measure_rate(Duration::from_millis(60)).unwrap() > 0.0,
-            "{name}"
-        );
+        assert!(workload.measure_rate(Duration::from_millis(60)).unwrap() > 0.0, "{name}");
         workload.send_request(WorkloadRequest::Stop).unwrap();
         workload.send_request(WorkloadRequest::Quit).unwrap();
         wait_for_event(&mut workload, |event| {
@@ -88,9 +73,7 @@ fn a_reader_ends_after_its_reads_or_with_its_input() {
     let mut fixed = start("random --mib 4 --accesses 100001 --quiet");
     fixed.wait_ready().unwrap();
     let finished = fixed.next_event(SOON).unwrap();
-    let WorkloadEvent::Finished { accesses, .. } = finished else {
-        panic!("{finished:?}")
-    };
+    let WorkloadEvent::Finished { accesses, .. } = finished else { panic!("{finished:?}") };
     assert_eq!(accesses, 100_001);
     assert!(fixed.close_input_and_wait().unwrap().success());
 
@@ -102,23 +85,15 @@ fn a_reader_ends_after_its_reads_or_with_its_input() {
 #[test]
 fn bloat_frees_refills_and_verifies() {
     for pages in ["base", "huge"] {
-        let mut workload = start(&format!(
-            "bloat --mib 8 --used 100 --tail-byte --pages {pages}"
-        ));
+        let mut workload = start(&format!("bloat --mib 8 --used 100 --tail-byte --pages {pages}"));
         let ready = workload.wait_ready().unwrap();
         assert_eq!((ready.bytes, ready.start % (2 << 20)), (8 << 20, 0));
-        let right = WorkloadEvent::Verified {
-            checked_bytes: 8 << 20,
-            bad_bytes: 0,
-            first_bad: None,
-        };
+        let right =
+            WorkloadEvent::Verified { checked_bytes: 8 << 20, bad_bytes: 0, first_bad: None };
         let mut asked = |request| workload.request_and_wait(request, SOON).unwrap();
         assert_eq!(asked(WorkloadRequest::Verify), right);
         let freed_bytes = 4 * 410 * 4096;
-        assert_eq!(
-            asked(WorkloadRequest::DontNeed(80)),
-            WorkloadEvent::Freed { freed_bytes }
-        );
+        assert_eq!(asked(WorkloadRequest::DontNeed(80)), WorkloadEvent::Freed { freed_bytes });
         assert_eq!(asked(WorkloadRequest::Verify), right);
         let pages_per_region = 300;
         let refilled = WorkloadEvent::Refilled { pages_per_region };
@@ -137,17 +112,11 @@ fn bloat_frees_refills_and_verifies() {
 fn a_burner_gives_whole_regions_back() {
     let mut workload = start("burner --mib 8");
     workload.wait_ready().unwrap();
-    let two = WorkloadEvent::Freed {
-        freed_bytes: 4 << 20,
-    };
+    let two = WorkloadEvent::Freed { freed_bytes: 4 << 20 };
     let mut asked = |request| workload.request_and_wait(request, SOON).unwrap();
     assert_eq!(asked(WorkloadRequest::Free(2)), two);
     assert_eq!(asked(WorkloadRequest::Unmap(2)), two);
-    let right = WorkloadEvent::Verified {
-        checked_bytes: 4 << 20,
-        bad_bytes: 0,
-        first_bad: None,
-    };
+    let right = WorkloadEvent::Verified { checked_bytes: 4 << 20, bad_bytes: 0, first_bad: None };
     assert_eq!(asked(WorkloadRequest::Verify), right);
 }
 
@@ -161,12 +130,8 @@ fn a_huge_address_space_times_its_calls() {
     assert!(mapped_pages >= (1 << 40) / 4096, "{statm}");
     let (mut calls_seen, mut longest_us) = (0, 0.0);
     while calls_seen < 100 || longest_us <= 0.0 {
-        let longest = workload
-            .request_and_wait(WorkloadRequest::Longest, SOON)
-            .unwrap();
-        let WorkloadEvent::Longest { map_us, calls, .. } = longest else {
-            panic!("{longest:?}")
-        };
+        let longest = workload.request_and_wait(WorkloadRequest::Longest, SOON).unwrap();
+        let WorkloadEvent::Longest { map_us, calls, .. } = longest else { panic!("{longest:?}") };
         longest_us = map_us.max(longest_us);
         calls_seen += calls;
         std::thread::sleep(Duration::from_millis(10));
@@ -203,10 +168,7 @@ fn torture_finds_a_wrong_byte() {
     let WorkloadEvent::Wrong(wrong) = final_event(&mut workload) else {
         panic!("it found nothing")
     };
-    assert_eq!(
-        (wrong.expected ^ wrong.found, wrong.found_again),
-        (0x10, wrong.found)
-    );
+    assert_eq!((wrong.expected ^ wrong.found, wrong.found_again), (0x10, wrong.found));
     assert_eq!(workload.close_input_and_wait().unwrap().code(), Some(1));
 }
 
@@ -258,16 +220,9 @@ fn wrong_options_are_one_sentence() {
     ] {
         let mut workload = start(line);
         let error = workload.wait_ready().unwrap_err();
-        assert!(
-            matches!(error, WorkloadProcessError::Failed(_)),
-            "{line}: {error}"
-        );
+        assert!(matches!(error, WorkloadProcessError::Failed(_)), "{line}: {error}");
         let begin = Instant::now();
-        assert_eq!(
-            workload.close_input_and_wait().unwrap().code(),
-            Some(1),
-            "{line}"
-        );
+        assert_eq!(workload.close_input_and_wait().unwrap().code(), Some(1), "{line}");
         assert!(begin.elapsed() < SOON);
     }
 }
@@ -275,18 +230,14 @@ fn wrong_options_are_one_sentence() {
 #[test]
 fn page_faults_are_timed_until_asked_for() {
     for options in ["", "--beside-mib 4"] {
-        let mut workload = start(&format!(
-            "stalls --mib 4 --touched-mib 4 --every-us 200 {options}"
-        ));
+        let mut workload =
+            start(&format!("stalls --mib 4 --touched-mib 4 --every-us 200 {options}"));
         let ready = workload.wait_ready().unwrap();
         assert_eq!((ready.bytes, ready.pid), (4 << 20, workload.pid()));
         let mut all = PageFaultTimes::default();
         // More touches than pages: the memory was given back, and faults occurred again.
         while all.faults + all.present <= (4 << 20) / 4096 + 10 {
-            match workload
-                .request_and_wait(WorkloadRequest::Faults, SOON)
-                .unwrap()
-            {
+            match workload.request_and_wait(WorkloadRequest::Faults, SOON).unwrap() {
                 WorkloadEvent::Faults(times) => all.merge(&times),
                 other => panic!("{other:?}"),
             }

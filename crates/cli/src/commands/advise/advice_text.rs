@@ -208,12 +208,7 @@ mod tests {
         let facts = idle();
         let text = advice_text(&facts, &recommendation_from_facts(&facts));
         let words: Vec<&str> = text.split_whitespace().collect();
-        assert!(
-            words
-                .join(" ")
-                .contains("its gain from huge pages is unknown."),
-            "{text}"
-        );
+        assert!(words.join(" ").contains("its gain from huge pages is unknown."), "{text}");
         assert!(text.ends_with("Nothing was changed.\n"), "{text}");
     }
 

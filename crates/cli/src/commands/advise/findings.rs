@@ -18,11 +18,7 @@ pub fn recommendation_from_facts(facts: &AdviceFacts) -> Recommendation {
     if matches!(verdict, AdviceVerdict::Gains | AdviceVerdict::MayGain) {
         add_memory_shortage(facts, &mut findings);
     }
-    Recommendation {
-        remedies: remedies_for_findings(facts, verdict, &findings),
-        verdict,
-        findings,
-    }
+    Recommendation { remedies: remedies_for_findings(facts, verdict, &findings), verdict, findings }
 }
 
 fn judge_gain(facts: &AdviceFacts, findings: &mut Vec<Finding>) -> AdviceVerdict {
@@ -39,13 +35,7 @@ fn judge_gain(facts: &AdviceFacts, findings: &mut Vec<Finding>) -> AdviceVerdict
         }
     };
     findings.push(Finding::Costs { cost: cost.clone() });
-    let TranslationOverhead {
-        percent,
-        low_percent,
-        high_percent,
-        at_least,
-        ..
-    } = cost.overhead;
+    let TranslationOverhead { percent, low_percent, high_percent, at_least, .. } = cost.overhead;
     let saved = |percent: f64| (percent - cost.huge_percent).clamp(0.0, 99.0);
     let regions = facts.regions.len() as u64;
     if regions == 0 {
@@ -102,12 +92,7 @@ fn add_hottest_regions(all: &[BaseRegionFacts], findings: &mut Vec<Finding>) {
         findings.push(Finding::FirstRegions {
             regions: for_all(told as u64),
             share_percent: share * 100.0,
-            added_bytes: for_all(
-                first
-                    .iter()
-                    .map(|region| region.added_bytes_if_huge())
-                    .sum(),
-            ),
+            added_bytes: for_all(first.iter().map(|region| region.added_bytes_if_huge()).sum()),
         });
     }
 }
@@ -143,11 +128,7 @@ fn add_added_and_wasted_memory(
     verdict: AdviceVerdict,
     findings: &mut Vec<Finding>,
 ) {
-    let bytes = facts
-        .regions
-        .iter()
-        .map(BaseRegionFacts::added_bytes_if_huge)
-        .sum();
+    let bytes = facts.regions.iter().map(BaseRegionFacts::added_bytes_if_huge).sum();
     let present: u64 = facts.regions.iter().map(|r| u64::from(r.present)).sum();
     use AdviceVerdict::{GainsNothing, HasThem};
     let no_gain = matches!(verdict, GainsNothing | HasThem);
@@ -196,10 +177,7 @@ fn add_setting_conflicts(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     match around.settings.enabled.as_deref() {
         Some("never") | None => findings.push(Finding::KernelSaysNever),
         Some("madvise") if silent >= HUGE_PAGE_BYTES => {
-            findings.push(Finding::KernelSaysMadvise {
-                bytes: silent,
-                advised_bytes: advised,
-            });
+            findings.push(Finding::KernelSaysMadvise { bytes: silent, advised_bytes: advised });
         }
         Some("always") if silent + advised >= HUGE_PAGE_BYTES && !around.thp_disabled => {
             findings.push(Finding::KernelSaysAlways {
@@ -229,31 +207,20 @@ fn add_shared_memory(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     // Every program has a little of it.
     if bytes >= 64 << 20 && bytes * 10 >= all {
         let shmem_enabled = facts.surroundings.settings.shmem_enabled.clone();
-        findings.push(Finding::Shared {
-            bytes,
-            shmem_enabled,
-        });
+        findings.push(Finding::Shared { bytes, shmem_enabled });
     }
 }
 
 fn add_memory_shortage(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     let high_percent = Watermarks::default().high_percent();
-    let added: u64 = facts
-        .regions
-        .iter()
-        .map(BaseRegionFacts::added_bytes_if_huge)
-        .sum();
+    let added: u64 = facts.regions.iter().map(BaseRegionFacts::added_bytes_if_huge).sum();
     let group = facts.cgroup.as_ref();
     let group = group.map(|group| (Some(group.name.clone()), group.usage));
     for (cgroup, usage) in [Some((None, facts.memory)), group].into_iter().flatten() {
         let high_bytes = (usage.total_bytes as f64 * high_percent / 100.0) as u64;
         let room_bytes = high_bytes.saturating_sub(usage.used_bytes);
         if room_bytes == 0 {
-            findings.push(Finding::MemoryShort {
-                cgroup,
-                usage,
-                high_percent,
-            });
+            findings.push(Finding::MemoryShort { cgroup, usage, high_percent });
         } else if room_bytes < added {
             findings.push(Finding::LimitNear { cgroup, room_bytes });
         }

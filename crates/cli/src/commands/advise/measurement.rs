@@ -72,9 +72,8 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
     }
     let groups =
         CgroupLimits::of_this_machine().read_limited_cgroups(Duration::ZERO, &[process.id]);
-    let fullest = groups
-        .into_iter()
-        .max_by(|a, b| a.usage.used_percent().total_cmp(&b.usage.used_percent()));
+    let fullest =
+        groups.into_iter().max_by(|a, b| a.usage.used_percent().total_cmp(&b.usage.used_percent()));
     let surroundings = HugePageContext::of_process(pid)?;
     let cgroup = fullest.map(|group| (group.name, group.usage));
     let sources = HugePageSources::of_machine(surroundings.settings.enabled.as_deref());
@@ -244,10 +243,7 @@ mod tests {
         let cost = median_cost(&windows).expect("the process ran in some window");
         assert_eq!((cost.overhead.percent, cost.windows), (20.0, 3));
         assert_eq!(cost.windows_percent, [10.0, 30.0]);
-        assert_eq!(
-            super::median_cost(&[window(None, &[])]),
-            Err(TranslationNotMeasured::Idle)
-        );
+        assert_eq!(super::median_cost(&[window(None, &[])]), Err(TranslationNotMeasured::Idle));
     }
 
     #[test]

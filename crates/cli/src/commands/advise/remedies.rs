@@ -6,19 +6,11 @@ use crate::allocator_env_plan::HugePageEnvVariable;
 use hawkeye_policy::ProcessIdentity;
 
 fn remedy_at_once(does: &str, command: String) -> Remedy {
-    Remedy {
-        does: does.to_owned(),
-        takes: RemedyEffectTime::AtOnce,
-        command,
-    }
+    Remedy { does: does.to_owned(), takes: RemedyEffectTime::AtOnce, command }
 }
 
 fn remedy_at_next_start(does: impl Into<String>, command: impl Into<String>) -> Remedy {
-    Remedy {
-        does: does.into(),
-        takes: RemedyEffectTime::AtNextStart,
-        command: command.into(),
-    }
+    Remedy { does: does.into(), takes: RemedyEffectTime::AtNextStart, command: command.into() }
 }
 
 /// The remedies, the most direct one first.
@@ -208,10 +200,7 @@ mod tests {
         let session = "/user.slice/user-1000.slice/session-3.scope";
         assert_eq!(cat(session, "session-3.scope"), "");
         let own = "/user.slice/user-1000.slice/user@1000.service/app.slice/redis.service";
-        assert_eq!(
-            cat(own, "redis.service"),
-            "systemctl --user cat redis.service"
-        );
+        assert_eq!(cat(own, "redis.service"), "systemctl --user cat redis.service");
     }
 
     #[test]

@@ -97,16 +97,10 @@ mod tests {
 
     #[test]
     fn only_zero_is_drawn_as_empty_and_a_whole_share_as_full() {
-        let look = |unicode| Theme {
-            colour: false,
-            unicode,
-        };
+        let look = |unicode| Theme { colour: false, unicode };
         let shades = |unicode| -> String {
             let shares = [0.0, 0.001, 0.5, 1.0, 7.0, f64::NAN];
-            shares
-                .iter()
-                .map(|share| shade_char(*share, &look(unicode)))
-                .collect()
+            shares.iter().map(|share| shade_char(*share, &look(unicode))).collect()
         };
         assert_eq!(shades(true), " ▁▄██ ");
         assert_eq!(shades(false), " 0499 ");

@@ -38,10 +38,7 @@ fn fetch_process_details(
         return Ok(ProcessDetails { why, strip: None });
     }
     match options.send_request(DaemonRequest::Strip { pid, columns })? {
-        DaemonReply::Strip(strip) => Ok(ProcessDetails {
-            why,
-            strip: Some(strip),
-        }),
+        DaemonReply::Strip(strip) => Ok(ProcessDetails { why, strip: Some(strip) }),
         _ => Err(unexpected_reply_error()),
     }
 }
@@ -69,11 +66,7 @@ impl DaemonPoller {
                 }
             }
         })?;
-        Ok(Self {
-            queries,
-            answers,
-            waiting: false,
-        })
+        Ok(Self { queries, answers, waiting: false })
     }
 
     /// Asks about the process that is open, unless an answer is still outstanding.

@@ -98,9 +98,7 @@ fn draw_process_table(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let selected = model.selected_row_index();
     let first = (selected + 1).saturating_sub(room);
     for (n, row) in rows.iter().enumerate().skip(first).take(room) {
-        let mut text = model
-            .theme
-            .to_displayable(&process_table::process_row_line(row));
+        let mut text = model.theme.to_displayable(&process_table::process_row_line(row));
         let mut style = Style::new();
         if n == selected {
             // A terminal without reversed text needs a mark.

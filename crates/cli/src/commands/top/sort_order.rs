@@ -24,10 +24,7 @@ pub struct SortOrder {
 
 impl Default for SortOrder {
     fn default() -> Self {
-        Self {
-            by: SortColumn::Overhead,
-            descending: true,
-        }
+        Self { by: SortColumn::Overhead, descending: true }
     }
 }
 
@@ -45,8 +42,7 @@ pub fn sorted_processes(processes: &[ProcessStatus], order: SortOrder) -> Vec<&P
             by => sort_value(a, by).total_cmp(&sort_value(b, by)),
         };
         let by = if order.descending { by.reverse() } else { by };
-        by.then_with(|| b.rss_bytes.cmp(&a.rss_bytes))
-            .then_with(|| a.pid.cmp(&b.pid))
+        by.then_with(|| b.rss_bytes.cmp(&a.rss_bytes)).then_with(|| a.pid.cmp(&b.pid))
     });
     sorted
 }

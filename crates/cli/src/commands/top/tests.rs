@@ -18,10 +18,7 @@ use ratatui::buffer::Cell;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
 
-const PLAIN: Theme = Theme {
-    colour: false,
-    unicode: true,
-};
+const PLAIN: Theme = Theme { colour: false, unicode: true };
 
 fn redis() -> ProcessStatus {
     ProcessStatus {
@@ -162,9 +159,7 @@ fn press(model: &mut TopModel, code: KeyCode) -> KeyEffect {
 
 fn screen(model: &TopModel, columns: u16, rows: u16) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a terminal");
-    terminal
-        .draw(|frame| draw::draw_top_screen(frame, model))
-        .expect("the screen can be drawn");
+    terminal.draw(|frame| draw::draw_top_screen(frame, model)).expect("the screen can be drawn");
     terminal
 }
 
@@ -248,21 +243,13 @@ fn keys_select_sort_open_and_quit() {
     let chosen = model.selected;
     press(&mut model, KeyCode::Char('r'));
     assert_eq!(model.selected, chosen);
-    assert_eq!(
-        pids(&model)[model.selected_row_index()],
-        chosen.unwrap_or(0)
-    );
+    assert_eq!(pids(&model)[model.selected_row_index()], chosen.unwrap_or(0));
     press(&mut model, KeyCode::Enter);
     assert_eq!(model.open.as_ref().map(|open| open.pid), chosen);
     // A late answer about another process is ignored.
     model.open_process(1);
     model.apply_daemon_answer(answer(Some(opened())));
-    assert!(
-        model
-            .open
-            .as_ref()
-            .is_some_and(|open| open.details.is_none())
-    );
+    assert!(model.open.as_ref().is_some_and(|open| open.details.is_none()));
     press(&mut model, KeyCode::Esc);
     assert!(model.open.is_none());
     assert_eq!(press(&mut model, KeyCode::Char('q')), KeyEffect::Quit);

@@ -40,10 +40,7 @@ const ROWS_PER_PAGE_KEY: isize = 10;
 
 impl TopModel {
     pub fn new(look: Theme) -> Self {
-        Self {
-            theme: look,
-            ..Self::default()
-        }
+        Self { theme: look, ..Self::default() }
     }
 
     pub fn sorted_processes(&self) -> Vec<&ProcessStatus> {
@@ -58,11 +55,7 @@ impl TopModel {
     }
 
     pub fn open_process(&mut self, pid: u32) {
-        self.open = Some(OpenedProcess {
-            pid,
-            details: None,
-            column: 0,
-        });
+        self.open = Some(OpenedProcess { pid, details: None, column: 0 });
     }
 
     pub fn apply_daemon_answer(&mut self, answer: Result<TopData>) {
@@ -123,10 +116,7 @@ impl TopModel {
     fn move_selection(&mut self, by: isize) {
         let rows = self.sorted_processes();
         let last = rows.len().saturating_sub(1);
-        let row = self
-            .selected_row_index()
-            .saturating_add_signed(by)
-            .min(last);
+        let row = self.selected_row_index().saturating_add_signed(by).min(last);
         self.selected = rows.get(row).map(|row| row.pid);
     }
 

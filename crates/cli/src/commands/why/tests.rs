@@ -43,10 +43,7 @@ fn a_process_is_explained_in_sentences() {
         kept_by: vec!["the machine uses 90 % of its memory".into()],
         latest: vec![JournalEntryView {
             region: Some(0x7f2a_4000_0000),
-            ..entry(
-                75.0,
-                "promoted in 0.4 ms: bucket 9: 480 of 512 base pages accessed",
-            )
+            ..entry(75.0, "promoted in 0.4 ms: bucket 9: 480 of 512 base pages accessed")
         }],
     }));
     let expected = "\
@@ -85,18 +82,13 @@ fn region_only(region: RegionExplanation) -> String {
 }
 
 fn entry(at_s: f64, text: &str) -> JournalEntryView {
-    JournalEntryView {
-        at_s,
-        region: None,
-        text: text.into(),
-    }
+    JournalEntryView { at_s, region: None, text: text.into() }
 }
 
 #[test]
 fn the_reason_why_a_region_is_not_eligible_is_shown() {
-    let mut excluded = region(RegionPromotionState::Excluded {
-        why: "its owner said MADV_NOHUGEPAGE".into(),
-    });
+    let mut excluded =
+        region(RegionPromotionState::Excluded { why: "its owner said MADV_NOHUGEPAGE".into() });
     excluded.kept_by = vec!["management is paused".into()];
     let expected = "\
 Region 0x7f2a40000000-0x7f2a40200000: it is not managed: its owner said
@@ -123,10 +115,7 @@ fn a_waiting_region_shows_its_place_in_the_queue_and_its_history() {
         waiting: Some("bucket 9: 480 of 512 base pages accessed".into()),
         ahead: Some(1500),
         kept_by: vec!["the machine uses 90 % of its memory".into()],
-        latest: vec![
-            entry(10.0, "promoted in 0.4 ms: bucket 9"),
-            entry(95.0, split),
-        ],
+        latest: vec![entry(10.0, "promoted in 0.4 ms: bucket 9"), entry(95.0, split)],
         ..region(RegionPromotionState::Candidate)
     };
     let expected = "\
@@ -154,20 +143,15 @@ fn a_huge_region_shows_what_made_it_huge() {
     let made = region_only(made);
     assert!(made.contains("one huge page maps it.\n"), "{made}");
     assert!(made.ends_with("The last decision, 12 s ago: promoted in 0.4 ms: bucket 9.\n"));
-    assert!(
-        !made.contains("prevents") && !made.contains("because:"),
-        "{made}"
-    );
+    assert!(!made.contains("prevents") && !made.contains("because:"), "{made}");
     assert!(region_only(region(RegionPromotionState::Huge)).contains("khugepaged"));
     let refused = region(RegionPromotionState::CoolingDown {
         remaining_s: 20.0,
         errno: Some("EAGAIN".into()),
     });
     assert!(region_only(refused).contains("(EAGAIN): left alone for 20 s more"));
-    let shared = region_only(region(RegionPromotionState::Shared {
-        pages: 300,
-        remaining_s: 20.0,
-    }));
+    let shared =
+        region_only(region(RegionPromotionState::Shared { pages: 300, remaining_s: 20.0 }));
     let why = "other processes share 300 of its base pages, which a promotion would copy";
     let said = shared.split_whitespace().collect::<Vec<_>>().join(" ");
     let again = format!("{why}: checked again in 20 s.");
@@ -197,11 +181,7 @@ fn the_rule_that_includes_a_process_is_named_with_its_terms() {
     }));
     let line = "\nrule \"caches\": weight 2, at most 8 GiB huge, nothing promoted\n";
     for why in [of_process, of_region] {
-        assert!(
-            explanation_text(&why).contains(line),
-            "{}",
-            explanation_text(&why)
-        );
+        assert!(explanation_text(&why).contains(line), "{}", explanation_text(&why));
         let json = serde_json::to_value(&why).expect("it serializes");
         assert_eq!(json["rule_name"], "caches");
         assert_eq!(json["terms"]["rule"], 1);
@@ -210,21 +190,11 @@ fn the_rule_that_includes_a_process_is_named_with_its_terms() {
         process: redis(),
         ..ProcessExplanation::default()
     }));
-    assert!(
-        !explanation_text(&unmatched).contains("rule"),
-        "{}",
-        explanation_text(&unmatched)
-    );
+    assert!(!explanation_text(&unmatched).contains("rule"), "{}", explanation_text(&unmatched));
 }
 
 #[test]
 fn an_unmanaged_process_is_explained_in_a_sentence() {
-    let why = Explanation::NotManaged {
-        pid: 1,
-        why: "process 1 is not under management".into(),
-    };
-    assert_eq!(
-        explanation_text(&why),
-        "process 1 is not under management.\n"
-    );
+    let why = Explanation::NotManaged { pid: 1, why: "process 1 is not under management".into() };
+    assert_eq!(explanation_text(&why), "process 1 is not under management.\n");
 }

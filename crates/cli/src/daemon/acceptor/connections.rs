@@ -118,10 +118,7 @@ impl Connections {
         state.next += 1;
         state.threads += 1;
         state.open.push(OpenConnection { id, client, socket });
-        Some(ConnectionPermit {
-            connections: Arc::clone(this),
-            id,
-        })
+        Some(ConnectionPermit { connections: Arc::clone(this), id })
     }
 
     fn lock_table(&self) -> MutexGuard<'_, ConnectionTable> {
@@ -184,18 +181,11 @@ mod tests {
 
     fn client(user: impl Into<Option<u32>>) -> ConnectedClient {
         let user = user.into();
-        ConnectedClient {
-            user,
-            is_root: user == Some(0),
-            idle: true,
-        }
+        ConnectedClient { user, is_root: user == Some(0), idle: true }
     }
 
     fn answering(user: impl Into<Option<u32>>) -> ConnectedClient {
-        ConnectedClient {
-            idle: false,
-            ..client(user)
-        }
+        ConnectedClient { idle: false, ..client(user) }
     }
 
     #[test]
@@ -210,38 +200,22 @@ mod tests {
     fn many_users_together_cannot_lock_out_another_user() {
         let places = 0..MOST_OTHERS as u32;
         let crowd: Vec<ConnectedClient> = places.map(|place| client(1000 + place / 4)).collect();
-        assert_eq!(
-            decide_admission(&crowd, client(2000)),
-            Admission::Replaces(0)
-        );
+        assert_eq!(decide_admission(&crowd, client(2000)), Admission::Replaces(0));
         assert_eq!(decide_admission(&crowd, client(0)), Admission::Accepted);
         let mut busy = crowd.clone();
         busy[0] = answering(1000);
-        assert_eq!(
-            decide_admission(&busy, client(2000)),
-            Admission::Replaces(1)
-        );
+        assert_eq!(decide_admission(&busy, client(2000)), Admission::Replaces(1));
         let all_different: Vec<ConnectedClient> = (1000..1016).map(client).collect();
         let by_own = decide_admission(&all_different, client(1003));
-        assert_eq!(
-            by_own,
-            Admission::Replaces(3),
-            "no user has more connections than this one"
-        );
+        assert_eq!(by_own, Admission::Replaces(3), "no user has more connections than this one");
     }
 
     #[test]
     fn without_known_users_the_longest_idle_connection_is_closed() {
         let mut open = vec![client(None); MOST_OTHERS];
-        assert_eq!(
-            decide_admission(&open, client(None)),
-            Admission::Replaces(0)
-        );
+        assert_eq!(decide_admission(&open, client(None)), Admission::Replaces(0));
         open[0] = answering(None);
-        assert_eq!(
-            decide_admission(&open, client(None)),
-            Admission::Replaces(1)
-        );
+        assert_eq!(decide_admission(&open, client(None)), Admission::Replaces(1));
         let busy = vec![answering(None); MOST_OTHERS];
         assert_eq!(decide_admission(&busy, client(None)), Admission::Refused);
     }
@@ -253,9 +227,8 @@ mod tests {
         let connections = Arc::default();
         let peer = || Peer { credentials: None };
         let admit = || Connections::admit(&connections, socket.as_fd(), peer());
-        let mut permits: Vec<_> = (0..MOST_THREADS)
-            .map(|_| admit().expect("a free connection"))
-            .collect();
+        let mut permits: Vec<_> =
+            (0..MOST_THREADS).map(|_| admit().expect("a free connection")).collect();
         let ending = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(50));
             permits.remove(0);

@@ -17,11 +17,7 @@ impl TestFolder {
 }
 
 fn lines(text: &str) -> JournalLines {
-    JournalLines {
-        text: format!("{{\"event\":\"{text}\"}}\n").into_bytes(),
-        entries: 1,
-        missed: 0,
-    }
+    JournalLines { text: format!("{{\"event\":\"{text}\"}}\n").into_bytes(), entries: 1, missed: 0 }
 }
 
 fn events(path: &Path) -> Vec<String> {
@@ -58,8 +54,7 @@ fn at_its_size_limit_the_file_is_rotated() {
     // Two lines of 14 bytes fit.
     let mut file = JournalFile::new(&folder.file(), 30);
     for n in 0..5 {
-        file.append(&lines(&n.to_string()))
-            .expect("the append succeeds");
+        file.append(&lines(&n.to_string())).expect("the append succeeds");
     }
     assert_eq!(events(&folder.file()), ["4"]);
     assert_eq!(events(&rotated_path(&folder.file())), ["2", "3"]);
@@ -67,8 +62,7 @@ fn at_its_size_limit_the_file_is_rotated() {
     let mut file = JournalFile::new(&folder.file(), 30);
     file.append(&lines("5")).expect("the append succeeds");
     assert_eq!(events(&folder.file()), ["4", "5"]);
-    file.append(&lines(&"x".repeat(50)))
-        .expect("the append succeeds");
+    file.append(&lines(&"x".repeat(50))).expect("the append succeeds");
     assert_eq!(events(&rotated_path(&folder.file())), ["4", "5"]);
     let mode = fs::metadata(folder.file()).expect("the file exists").mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -79,8 +73,7 @@ fn a_full_disk_loses_entries_and_says_how_many() {
     let mut file = JournalFile::new(Path::new("/dev/full"), 1000);
     let error = file.append(&lines("a")).expect_err("the disk is full");
     assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
-    file.append(&lines("b"))
-        .expect_err("the disk is still full");
+    file.append(&lines("b")).expect_err("the disk is still full");
     assert_eq!(file.lost, 2);
     // The same journal on a disk with room.
     let folder = TestFolder::new();
@@ -169,16 +162,13 @@ fn nothing_is_written_to_a_file_of_another_user() {
         return;
     }
     let mut file = JournalFile::new(&theirs, u64::MAX);
-    let refused = file
-        .append(&lines("a"))
-        .expect_err("the file belongs to another user");
+    let refused = file.append(&lines("a")).expect_err("the file belongs to another user");
     assert!(refused.to_string().contains("user 65534"), "{refused}");
     assert_eq!(fs::read(&theirs).expect("the file can be read"), b"");
     fs::remove_file(&theirs).expect("the removal succeeds");
     symlink(&target, &theirs).expect("the link can be created");
     lchown(&theirs, Some(65534), None).expect("root can change the owner of a link");
-    file.append(&lines("b"))
-        .expect_err("the link belongs to another user");
+    file.append(&lines("b")).expect_err("the link belongs to another user");
     assert!(!target.exists());
     fs::remove_file(&theirs).expect("the removal succeeds");
     file.append(&lines("c")).expect("the file is our own now");

@@ -96,10 +96,7 @@ pub(crate) fn status() -> DaemonStatus {
             pace: "at most 10000 pages/s".into(),
         }),
         metrics: None,
-        journal: Some(JournalFileStatus {
-            lost_entries: 7,
-            ..JournalFileStatus::default()
-        }),
+        journal: Some(JournalFileStatus { lost_entries: 7, ..JournalFileStatus::default() }),
     }
 }
 

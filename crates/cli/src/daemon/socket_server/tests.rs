@@ -16,13 +16,7 @@ const OTHER: Peer = of_uid(65_533);
 const STRANGER: Peer = of_uid(65_532);
 
 const fn of_uid(uid: u32) -> Peer {
-    Peer {
-        credentials: Some(ClientCredentials {
-            uid,
-            gid: uid,
-            user_namespace: None,
-        }),
-    }
+    Peer { credentials: Some(ClientCredentials { uid, gid: uid, user_namespace: None }) }
 }
 
 /// A request handler for which every process belongs to [`OTHER`].
@@ -111,11 +105,7 @@ fn requests_of_other_users_are_limited_and_those_of_root_are_not() {
         let why = refusal(Some(ask(handler, OTHER, DaemonRequest::Status)));
         assert!(why.contains("too many"), "{why}");
         for peer in [STRANGER, ROOT] {
-            assert_eq!(
-                ask(handler, peer, DaemonRequest::Status),
-                DONE,
-                "{peer:?} may still ask"
-            );
+            assert_eq!(ask(handler, peer, DaemonRequest::Status), DONE, "{peer:?} may still ask");
         }
     });
 }
@@ -127,9 +117,7 @@ fn requests_about_whole_processes_count_twice() {
         let strip = DaemonRequest::Strip { pid, columns };
         let began = Instant::now();
         let answers = (0..20).map(|_| ask(handler, OTHER, strip));
-        let answered = answers
-            .filter(|it| !matches!(it, DaemonReply::Refused { .. }))
-            .count();
+        let answered = answers.filter(|it| !matches!(it, DaemonReply::Refused { .. })).count();
         // The allowance of one second, and what is regained while asking.
         let most = 11.0 + began.elapsed().as_secs_f64() * 10.0;
         assert!(answered >= 10 && (answered as f64) < most, "{answered}");
@@ -139,11 +127,8 @@ fn requests_about_whole_processes_count_twice() {
 fn of_user(uid: u32) -> ProcessExplanation {
     let mut why = ProcessExplanation::default();
     why.process.uid = Some(uid);
-    why.latest = vec![JournalEntryView {
-        at_s: 1.0,
-        region: Some(1 << 46),
-        text: "promoted".into(),
-    }];
+    why.latest =
+        vec![JournalEntryView { at_s: 1.0, region: Some(1 << 46), text: "promoted".into() }];
     why
 }
 
@@ -223,12 +208,7 @@ fn an_invalid_request_is_refused_with_the_reason() {
     with_manager(done, |handler| {
         let say = |bytes: &[u8]| answer_to(handler, OTHER, bytes, CLIENT_TIME);
         let deep = [vec![b'['; 4000], vec![b'\n']].concat();
-        for bytes in [
-            &b"GET / HTTP/1.1\n"[..],
-            b"\n",
-            &[0xff, 0, 0xfe, b'\n'],
-            &deep,
-        ] {
+        for bytes in [&b"GET / HTTP/1.1\n"[..], b"\n", &[0xff, 0, 0xfe, b'\n'], &deep] {
             assert!(refusal(say(bytes)).contains("protocol"));
         }
         assert!(refusal(say(b"{\"protocol\":1,\"request\":\"halt\"}\n")).contains("halt"));
@@ -260,13 +240,9 @@ fn a_stalling_client_is_dropped_without_an_answer() {
         });
         let stream = DeadlineStream::new(server, time);
         assert!(
-            handler
-                .serve_client(stream, OTHER, &ConnectionPermit::unlimited_permit())
-                .is_err()
+            handler.serve_client(stream, OTHER, &ConnectionPermit::unlimited_permit()).is_err()
         );
-        dripping
-            .join()
-            .expect("the client ends after it was dropped");
+        dripping.join().expect("the client ends after it was dropped");
     });
 }
 
@@ -277,16 +253,10 @@ fn a_client_that_leaves_before_the_answer_does_no_harm() {
         let line =
             protocol::encode_message_line(&DaemonRequest::Status).expect("the request serializes");
         client.write_all(&line).expect("the request is sent");
-        client
-            .shutdown(Shutdown::Both)
-            .expect("the connection can be shut down");
+        client.shutdown(Shutdown::Both).expect("the connection can be shut down");
         drop(client);
         let stream = DeadlineStream::new(server, CLIENT_TIME);
-        assert!(
-            handler
-                .serve_client(stream, ROOT, &ConnectionPermit::unlimited_permit())
-                .is_err()
-        );
+        assert!(handler.serve_client(stream, ROOT, &ConnectionPermit::unlimited_permit()).is_err());
         assert_eq!(ask(handler, ROOT, DaemonRequest::Status), DONE);
     });
 }
@@ -303,10 +273,7 @@ fn a_client_is_served_while_others_stall_or_send_garbage() {
     with_manager(done, |handler| {
         let server =
             SocketServer::start(&path, handler.requests.clone()).expect("the server starts");
-        let mode = fs::metadata(&path)
-            .expect("the socket exists")
-            .permissions()
-            .mode();
+        let mode = fs::metadata(&path).expect("the socket exists").permissions().mode();
         assert_eq!(mode & 0o777, 0o666);
         // The tests' user counts as root, so some of its connections stay free.
         let stalling = stalling(5, &path);

@@ -111,10 +111,7 @@ fn init() -> Vec<u8> {
     let version = [7u32.to_ne_bytes(), 31u32.to_ne_bytes()].concat();
     // max_background, congestion_threshold; max_write.
     let queue = [16u16.to_ne_bytes(), 12u16.to_ne_bytes()].concat();
-    structure(
-        64,
-        &[(0, &version), (16, &queue), (20, &4096u32.to_ne_bytes())],
-    )
+    structure(64, &[(0, &version), (16, &queue), (20, &4096u32.to_ne_bytes())])
 }
 
 /// struct fuse_entry_out: the file, whatever name was asked for.

@@ -23,21 +23,14 @@ pub(super) struct LockHolder {
 impl LockHolder {
     fn of_pid(pid: u32) -> Option<Self> {
         let status = process::read_proc_entry(pid, Process::status).ok()?;
-        Some(Self {
-            pid,
-            uid: status.ruid,
-            command: status.name,
-        })
+        Some(Self { pid, uid: status.ruid, command: status.name })
     }
 }
 
 impl std::fmt::Display for LockHolder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { pid, uid, command } = self;
-        write!(
-            f,
-            "process {pid} ({command}, user {uid}), which is not a manager"
-        )
+        write!(f, "process {pid} ({command}, user {uid}), which is not a manager")
     }
 }
 
@@ -123,10 +116,7 @@ mod tests {
     fn lines_of_the_kernel_are_understood() {
         let line = "1: FLOCK  ADVISORY  WRITE 21372 fe:00:9978002 0 EOF";
         assert_eq!(parse_flock_holder_pid(line), Some(21372));
-        assert_eq!(
-            parse_locked_inode(&format!("lock:\t{line}")),
-            Some(9_978_002)
-        );
+        assert_eq!(parse_locked_inode(&format!("lock:\t{line}")), Some(9_978_002));
         let posix = "2: POSIX  ADVISORY  READ 5 08:01:7 0 EOF";
         assert_eq!(parse_flock_holder_pid(posix), None);
         assert_eq!(parse_locked_inode(&format!("lock:\t{posix}")), None);

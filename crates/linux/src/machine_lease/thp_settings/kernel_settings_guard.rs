@@ -173,10 +173,8 @@ impl KernelSettingsGuardState {
             return Ok(());
         }
         let before = self.changes.get(path).cloned();
-        let mut change = before.clone().unwrap_or_else(|| SettingChange {
-            found: now,
-            set: Vec::new(),
-        });
+        let mut change =
+            before.clone().unwrap_or_else(|| SettingChange { found: now, set: Vec::new() });
         change.set.push(value.to_owned());
         // A change must be on disk before it is made.
         self.save_or_remove_change(path, Some(change.clone()))?;
@@ -209,10 +207,7 @@ impl KernelSettingsGuardState {
             self.changed_by_others.insert(path.to_owned());
             self.save_or_remove_change(path, None)?;
         }
-        Err(LinuxError::ChangedByOthers {
-            path: path.to_owned(),
-            now: now.to_owned(),
-        })
+        Err(LinuxError::ChangedByOthers { path: path.to_owned(), now: now.to_owned() })
     }
 
     /// Records on disk the change of a setting to put back. `None` removes it.
@@ -320,9 +315,7 @@ fn restore_setting(path: &Path, change: &SettingChange) -> Option<SettingRestore
         Ok(now) => match change.set.last().cloned() {
             Some(set) if !change.set.contains(&now) => SettingRestoreResult::Left { set, now },
             _ => write_existing_file(path, &change.found)
-                .map_or_else(SettingRestoreResult::Failed, |()| {
-                    SettingRestoreResult::PutBack
-                }),
+                .map_or_else(SettingRestoreResult::Failed, |()| SettingRestoreResult::PutBack),
         },
         Err(LinuxError::File { source, .. }) => SettingRestoreResult::Failed(source),
         Err(error) => SettingRestoreResult::Failed(io::Error::other(error)),
@@ -332,11 +325,7 @@ fn restore_setting(path: &Path, change: &SettingChange) -> Option<SettingRestore
     {
         return None;
     }
-    Some(SettingRestoreReport {
-        path: path.to_owned(),
-        found: change.found.clone(),
-        became,
-    })
+    Some(SettingRestoreReport { path: path.to_owned(), found: change.found.clone(), became })
 }
 
 /// Writes to an existing file. It never follows a link and never creates a file.

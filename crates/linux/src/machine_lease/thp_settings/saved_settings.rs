@@ -109,13 +109,9 @@ fn parse_saved_settings(
         None => {
             let old: BTreeMap<PathBuf, String> = serde_json::from_value(value)?;
             let set = Vec::new;
-            let changes = old
-                .into_iter()
-                .map(|(path, found)| (path, SettingChange { found, set: set() }));
-            SavedSettings {
-                changes: changes.collect(),
-                of_earlier_boot: false,
-            }
+            let changes =
+                old.into_iter().map(|(path, found)| (path, SettingChange { found, set: set() }));
+            SavedSettings { changes: changes.collect(), of_earlier_boot: false }
         }
         Some(version) if version.as_u64() == Some(VERSION) => {
             let parsed: SavedSettingsJson = serde_json::from_value(value)?;
@@ -126,10 +122,7 @@ fn parse_saved_settings(
             }
         }
         Some(version) => {
-            return Err(UnusableFileReason::Version {
-                found: version.to_string(),
-                known: VERSION,
-            });
+            return Err(UnusableFileReason::Version { found: version.to_string(), known: VERSION });
         }
     };
     let wrong = |(path, change): &(&PathBuf, &SettingChange)| {

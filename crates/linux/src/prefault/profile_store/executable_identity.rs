@@ -121,14 +121,8 @@ mod tests {
     fn our_own_executable_is_identified() {
         let own = ExecutableIdentity::of_process(std::process::id()).expect("this process exists");
         assert_eq!(Some(own.path.clone()), std::env::current_exe().ok());
-        assert_eq!(
-            ExecutableIdentity::of_process(std::process::id()),
-            Some(own.clone())
-        );
-        assert!(
-            own.profile_file_stem().starts_with("hawkeye_linux-"),
-            "{own:?}"
-        );
+        assert_eq!(ExecutableIdentity::of_process(std::process::id()), Some(own.clone()));
+        assert!(own.profile_file_stem().starts_with("hawkeye_linux-"), "{own:?}");
         assert_eq!(ExecutableIdentity::of_process(u32::MAX >> 1), None);
         assert_eq!(own.user, nix::unistd::getuid().as_raw());
         assert!(own.same_mounts);

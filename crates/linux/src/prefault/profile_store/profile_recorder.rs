@@ -79,11 +79,7 @@ impl ProfileRecorder {
                 self.reader.request_read(**process);
             }
         }
-        let wait = if was_idle {
-            EXECUTABLE_WAIT
-        } else {
-            Duration::ZERO
-        };
+        let wait = if was_idle { EXECUTABLE_WAIT } else { Duration::ZERO };
         for (process, executable) in self.reader.wait_for_results(Instant::now() + wait) {
             if !there.contains(&process) {
                 continue;
@@ -285,14 +281,8 @@ mod tests {
 
     #[test]
     fn old_and_short_lived_processes_leave_no_record() {
-        assert_eq!(
-            page(false).into_program_profile(Duration::from_secs(60), &[]),
-            None
-        );
-        assert_eq!(
-            page(true).into_program_profile(Duration::from_secs(1), &[]),
-            None
-        );
+        assert_eq!(page(false).into_program_profile(Duration::from_secs(60), &[]), None);
+        assert_eq!(page(true).into_program_profile(Duration::from_secs(1), &[]), None);
     }
 
     #[test]
@@ -306,9 +296,6 @@ mod tests {
             profile.filled_at_start_bytes = Some(bytes);
             record = profile.into_program_profile(Duration::from_secs(60), &[]);
         }
-        assert_eq!(
-            record.map(|record| record.warm_start_bytes()),
-            Some(3 << 30)
-        );
+        assert_eq!(record.map(|record| record.warm_start_bytes()), Some(3 << 30));
     }
 }

@@ -138,11 +138,7 @@ mod tests {
 
     fn record() -> ProgramProfile {
         let mut executable = ExecutableIdentity::at("/bin/a");
-        executable.build = BuildIdentity::File {
-            inode: 1,
-            changed_s: -1,
-            bytes: 9,
-        };
+        executable.build = BuildIdentity::File { inode: 1, changed_s: -1, bytes: 9 };
         ProgramProfile::new(executable)
     }
 

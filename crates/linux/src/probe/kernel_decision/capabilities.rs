@@ -185,14 +185,7 @@ fn capability(
     lost: &'static str,
     remedy: &'static str,
 ) -> ManagerCapability {
-    ManagerCapability {
-        name,
-        available,
-        how,
-        found,
-        lost,
-        remedy,
-    }
+    ManagerCapability { name, available, how, found, lost, remedy }
 }
 
 fn availability_by_check(checked: &KernelCheckResult) -> (bool, String) {

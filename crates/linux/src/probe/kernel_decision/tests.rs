@@ -55,10 +55,7 @@ fn a_sampler_that_does_not_work_is_refused_with_the_reason() {
 #[test]
 fn without_the_remap_recovery_takes_swap_and_without_both_there_is_none() {
     let mut facts = with(|facts| facts.zero_page_remap = fails());
-    assert_eq!(
-        decide_with_best_sampler(&facts).recovery,
-        RecoveryMethod::SplitAndPageOut
-    );
+    assert_eq!(decide_with_best_sampler(&facts).recovery, RecoveryMethod::SplitAndPageOut);
     facts.page_out = KernelCheckResult::NotTried("no swap".into());
     let decision = decide_with_best_sampler(&facts);
     assert_eq!(decision.recovery, RecoveryMethod::None);
@@ -88,17 +85,11 @@ fn no_page_is_split_where_a_split_loses_marks_of_other_programs() {
         assert!(missing.remedy.contains("6.18"), "{missing:?}");
     }
     let harmless = marked(absent(), absent());
-    assert_eq!(
-        decide_with_best_sampler(&harmless).recovery,
-        RecoveryMethod::SplitRemaps
-    );
+    assert_eq!(decide_with_best_sampler(&harmless).recovery, RecoveryMethod::SplitRemaps);
     // A kernel that remaps no pages loses no marks.
     let mut facts = marked(unknown(), unknown());
     facts.zero_page_remap = fails();
-    assert_eq!(
-        decide_with_best_sampler(&facts).recovery,
-        RecoveryMethod::SplitAndPageOut
-    );
+    assert_eq!(decide_with_best_sampler(&facts).recovery, RecoveryMethod::SplitAndPageOut);
 }
 
 #[test]
@@ -109,18 +100,10 @@ fn without_promotion_nothing_is_managed_and_the_cause_is_named() {
     assert!(decision.verdict.contains("EINVAL"), "{}", decision.verdict);
 
     facts.host.missing_capabilities = vec!["CAP_SYS_PTRACE".into()];
-    assert!(
-        decide_with_best_sampler(&facts)
-            .verdict
-            .contains("CAP_SYS_PTRACE")
-    );
+    assert!(decide_with_best_sampler(&facts).verdict.contains("CAP_SYS_PTRACE"));
 
     facts.host.thp_enabled = None;
-    assert!(
-        decide_with_best_sampler(&facts)
-            .verdict
-            .contains("no transparent huge pages")
-    );
+    assert!(decide_with_best_sampler(&facts).verdict.contains("no transparent huge pages"));
 }
 
 #[test]
@@ -129,10 +112,7 @@ fn methods_that_were_not_tried_are_not_used() {
     let facts = with(|facts| facts.collapse = unknown());
     assert!(!decide_with_best_sampler(&facts).can_manage);
     let facts = with(|facts| (facts.access_bits, facts.damon) = (unknown(), unknown()));
-    assert_eq!(
-        decide_with_best_sampler(&facts).sampler,
-        SamplerKind::Population
-    );
+    assert_eq!(decide_with_best_sampler(&facts).sampler, SamplerKind::Population);
 }
 
 #[test]
@@ -154,15 +134,10 @@ fn one_working_size_is_enough_and_none_is_reported() {
     let found = |small_pages| {
         let decision = decide_with_best_sampler(&with(|facts| facts.small_pages = small_pages));
         let mut all = decision.capabilities.into_iter();
-        let capability = all
-            .find(|c| c.name == "small pages")
-            .expect("small pages are listed");
+        let capability = all.find(|c| c.name == "small pages").expect("small pages are listed");
         (capability.available, capability.found)
     };
-    let some = vec![
-        size(2, fails(), [0; 3]),
-        size(4, KernelCheckResult::Works, [2, 3, 9]),
-    ];
+    let some = vec![size(2, fails(), [0; 3]), size(4, KernelCheckResult::Works, [2, 3, 9])];
     assert!(found(some).0);
     let none = vec![size(2, fails(), [0; 3])];
     assert_eq!(found(none), (false, "EINVAL".into()));

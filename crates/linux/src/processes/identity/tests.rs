@@ -28,10 +28,7 @@ fn the_most_specific_cgroup_path_is_taken() {
             "12:pids:/user.slice\n9:cpu,memory:/docker/abc\n1:name=systemd:/docker/xyz\n",
             "/docker/abc",
         ),
-        (
-            "4:memory:/\n1:name=systemd:/x/cron.service\n0::/\n",
-            "/x/cron.service",
-        ),
+        ("4:memory:/\n1:name=systemd:/x/cron.service\n0::/\n", "/x/cron.service"),
         (
             "4:memory:/docker/abc\n1:name=systemd:/docker/abc\n0::/x/containerd.service\n",
             "/x/containerd.service",
@@ -94,28 +91,12 @@ fn pods_are_recognised_under_both_drivers() {
             UID,
             QosClass::Guaranteed,
         ),
-        (
-            format!("{kind}{SLICE_UID}.slice/cri-containerd-{ID}.scope"),
-            UID,
-            QosClass::BestEffort,
-        ),
+        (format!("{kind}{SLICE_UID}.slice/cri-containerd-{ID}.scope"), UID, QosClass::BestEffort),
         (cgroupfs, UID, QosClass::Burstable),
-        (
-            format!("/kubepods/pod{UID}/{ID}"),
-            UID,
-            QosClass::Guaranteed,
-        ),
+        (format!("/kubepods/pod{UID}/{ID}"), UID, QosClass::Guaranteed),
         // A static pod.
-        (
-            format!("/kubepods/besteffort/pod{hash}/{ID}"),
-            &hash,
-            QosClass::BestEffort,
-        ),
-        (
-            format!("/docker/{ID}/kubepods/burstable/pod{UID}"),
-            UID,
-            QosClass::Burstable,
-        ),
+        (format!("/kubepods/besteffort/pod{hash}/{ID}"), &hash, QosClass::BestEffort),
+        (format!("/docker/{ID}/kubepods/burstable/pod{UID}"), UID, QosClass::Burstable),
     ] {
         assert_eq!(in_pod(&path), Some((uid.into(), qos)), "{path}");
     }
@@ -134,19 +115,12 @@ fn containers_of_every_runtime_have_an_id() {
     for (path, found) in [
         (format!("/system.slice/docker-{ID}.scope"), Some(ID)),
         (format!("/docker/{ID}"), Some(ID)),
-        (
-            format!("/machine.slice/libpod-{ID}.scope/container"),
-            Some(ID),
-        ),
+        (format!("/machine.slice/libpod-{ID}.scope/container"), Some(ID)),
         (format!("/docker/{ID}/init"), Some(ID)),
         (format!("/machine.slice/libpod-conmon-{ID}.scope"), None),
         ("/system.slice/ssh.service".into(), None),
     ] {
-        assert_eq!(
-            identity_from_cgroup(&path).container.as_deref(),
-            found,
-            "{path}"
-        );
+        assert_eq!(identity_from_cgroup(&path).container.as_deref(), found, "{path}");
     }
 }
 

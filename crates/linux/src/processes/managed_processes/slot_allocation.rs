@@ -42,10 +42,7 @@ impl ManagedProcesses {
         let seen: HashMap<u32, &ScannedProcess> =
             large.iter().map(|seen| (seen.process.pid, seen)).collect();
         self.members.retain(|pid, joined| {
-            let programs = seen
-                .get(pid)
-                .map(|seen| &seen.program)
-                .zip(joined.program.as_ref());
+            let programs = seen.get(pid).map(|seen| &seen.program).zip(joined.program.as_ref());
             let executed = programs.is_some_and(|(now, before)| now.executed_since(before));
             !executed && (seen.contains_key(pid) || now < joined.starts_until)
         });
@@ -56,11 +53,7 @@ impl ManagedProcesses {
             !(same && fresh) || joined.member.identity.user_pending
         });
         let to_renew = old.map(|(pid, _)| *pid).collect();
-        SlotAllocation {
-            large,
-            to_renew,
-            slots: None,
-        }
+        SlotAllocation { large, to_renew, slots: None }
     }
 
     /// Works until the deadline. Returns the allocation if it is not finished.
@@ -141,9 +134,7 @@ impl ManagedProcesses {
         let is_managed = |process| self.get(process).is_some();
         SlotRanking {
             most,
-            candidates: step
-                .selector
-                .collect_slot_candidates(&competing, is_managed, now),
+            candidates: step.selector.collect_slot_candidates(&competing, is_managed, now),
             evaluated: HashSet::new(),
             included: VecDeque::new(),
             chosen: None,
@@ -151,18 +142,12 @@ impl ManagedProcesses {
     }
 
     fn remove_outranked(&mut self, slots: &SlotRanking, selector: &mut ProcessSelector) {
-        let lost = slots
-            .candidates
-            .iter()
-            .filter(|it| !slots.has_slot(it.process));
+        let lost = slots.candidates.iter().filter(|it| !slots.has_slot(it.process));
         for it in lost {
             selector.record_outranked(it.process, slots.most);
             if self.get(it.process).is_some() {
                 self.members.remove(&it.process.pid);
-                tracing::debug!(
-                    "process {} has lost its slot to another process",
-                    it.process
-                );
+                tracing::debug!("process {} has lost its slot to another process", it.process);
             }
         }
     }
@@ -208,18 +193,13 @@ impl SlotRanking {
     /// they are. A candidate that the rules exclude is removed, and another one may get its slot.
     fn evaluate_chosen_candidates(&mut self, step: &mut ProcessUpdateStep) -> bool {
         loop {
-            let chosen: HashSet<ProcessId> = choose_managed_processes(&self.candidates, self.most)
-                .into_iter()
-                .collect();
+            let chosen: HashSet<ProcessId> =
+                choose_managed_processes(&self.candidates, self.most).into_iter().collect();
             let is_new = |it: &&ManagementSlotCandidate| {
                 !it.managed && chosen.contains(&it.process) && !self.evaluated.contains(&it.process)
             };
-            let new: Vec<ProcessId> = self
-                .candidates
-                .iter()
-                .filter(is_new)
-                .map(|it| it.process)
-                .collect();
+            let new: Vec<ProcessId> =
+                self.candidates.iter().filter(is_new).map(|it| it.process).collect();
             if new.is_empty() {
                 self.chosen = Some(chosen);
                 return true;

@@ -168,11 +168,7 @@ fn map_reserved_pages(shared: &'static ReserveSharedState, count: usize) -> Opti
         libc::madvise(start.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE);
         start.add(start.as_ptr().align_offset(HUGE))
     };
-    Some(ReservedPages {
-        shared,
-        start,
-        count,
-    })
+    Some(ReservedPages { shared, start, count })
 }
 
 /// Starts the thread that fills. It shares all of this process.

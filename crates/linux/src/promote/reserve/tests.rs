@@ -31,10 +31,7 @@ fn huge_bytes(reserve: &Reserve) -> u64 {
     let pid = reserve.pid.load(Ordering::Relaxed);
     let smaps = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("it runs");
     let line = smaps.lines().find_map(|l| l.strip_prefix("AnonHugePages:"));
-    let kib = line
-        .expect("the kernel has huge pages")
-        .trim()
-        .trim_end_matches(" kB");
+    let kib = line.expect("the kernel has huge pages").trim().trim_end_matches(" kB");
     kib.parse::<u64>().expect("it is a number") << 10
 }
 
@@ -43,11 +40,7 @@ fn it_is_filled_with_huge_pages_gives_them_back_and_is_emptied() {
     let reserve = Reserve::new();
     assert_eq!(reserve.give_back_page(), None);
     fill(&reserve, 0, 8);
-    assert_eq!(
-        reserve.pid.load(Ordering::Relaxed),
-        0,
-        "no process is needed"
-    );
+    assert_eq!(reserve.pid.load(Ordering::Relaxed), 0, "no process is needed");
     fill(&reserve, 4, 8);
     let full = wait_for(&reserve, |state| state.held == 4);
     assert_eq!((full.filled, full.served, full.failed), (4, 0, 0));
@@ -59,10 +52,7 @@ fn it_is_filled_with_huge_pages_gives_them_back_and_is_emptied() {
     fill(&reserve, 1, 8);
     wait_for(&reserve, |state| state.held == 1);
     let one_bytes = huge_bytes(&reserve);
-    let keep = ReserveTarget {
-        pages: 3,
-        fill: false,
-    };
+    let keep = ReserveTarget { pages: 3, fill: false };
     reserve.set_target(keep, 8).expect("it runs");
     assert!(reserve.give_back_page().is_some());
     let kept = reserve.state();

@@ -123,9 +123,7 @@ impl TargetCalls {
         link: BorrowedFd<'_>,
     ) -> Result<Vec<u8>> {
         let request = TargetRequest::for_listing_mappings(link);
-        Ok(self
-            .call_target(process, "listing mappings", &request)?
-            .data)
+        Ok(self.call_target(process, "listing mappings", &request)?.data)
     }
 
     /// Indices of the zero-filled base pages of a region, up to `enough` of them, from a copy of

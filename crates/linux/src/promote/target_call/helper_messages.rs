@@ -55,10 +55,7 @@ impl<'a> TargetRequest<'a> {
     /// Lists mappings by the BPF iterator of a link; the answer has the records that its program
     /// wrote.
     pub fn for_listing_mappings(link: BorrowedFd<'a>) -> Self {
-        let raw = RawRequest {
-            kind: LIST,
-            ..RawRequest::EMPTY
-        };
+        let raw = RawRequest { kind: LIST, ..RawRequest::EMPTY };
         let passed = Some(link);
         Self { raw, passed }
     }
@@ -66,12 +63,8 @@ impl<'a> TargetRequest<'a> {
     /// Reads up to 64 KiB of a file of `/proc`, from `offset` on. The answer is `ENAMETOOLONG` if
     /// the path has more than 63 bytes.
     pub fn for_reading_file(path: &str, offset: u64, length: usize) -> Self {
-        let mut raw = RawRequest {
-            kind: READ_FILE,
-            offset,
-            length: length as u64,
-            ..RawRequest::EMPTY
-        };
+        let mut raw =
+            RawRequest { kind: READ_FILE, offset, length: length as u64, ..RawRequest::EMPTY };
         // The last byte of a path that fits stays zero and ends it.
         for (slot, byte) in raw.path.iter_mut().zip(path.bytes()) {
             *slot = byte;

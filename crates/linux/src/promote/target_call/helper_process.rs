@@ -27,10 +27,7 @@ pub(super) fn serve_requests(socket: i32, manager: u32) -> ! {
     become_helper(c"hawkeye-call", socket, manager);
     let usual = ThreadScheduling::of_this_thread();
     let mut request = RawRequest::EMPTY;
-    let mut packet = ResultPacket {
-        head: RawResult::default(),
-        data: [0; MAX_DATA],
-    };
+    let mut packet = ResultPacket { head: RawResult::default(), data: [0; MAX_DATA] };
     loop {
         let Some(descriptor) = receive_request(&mut request) else {
             exit_process();
@@ -224,10 +221,7 @@ fn list_mappings(link: i32, packet: &mut ResultPacket) -> i64 {
     let (mut filled, mut end) = (0, 0);
     let result = loop {
         if filled == MAX_DATA {
-            packet.head = RawResult {
-                more: 1,
-                ..RawResult::default()
-            };
+            packet.head = RawResult { more: 1, ..RawResult::default() };
             send_result(packet, filled);
             filled = 0;
         }
@@ -280,11 +274,7 @@ fn read_file(request: &RawRequest, process: Option<i32>, data: &mut [u8; MAX_DAT
 }
 
 fn process_has_ended(process: i32) -> bool {
-    let mut ended = libc::pollfd {
-        fd: process,
-        events: libc::POLLIN,
-        revents: 0,
-    };
+    let mut ended = libc::pollfd { fd: process, events: libc::POLLIN, revents: 0 };
     // SAFETY: the one entry is ours and lives through the call.
     unsafe { libc::poll(&raw mut ended, 1, 0) != 0 }
 }

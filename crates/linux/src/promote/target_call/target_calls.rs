@@ -111,14 +111,7 @@ impl TargetCalls {
             }
         };
         let Some(answer) = answer else {
-            self.waiting.insert(
-                process,
-                UnansweredCall {
-                    caller,
-                    call,
-                    since,
-                },
-            );
+            self.waiting.insert(process, UnansweredCall { caller, call, since });
             return Err(LinuxError::NotAnswering(process.pid));
         };
         self.return_helper_to_pool(caller);

@@ -105,11 +105,7 @@ fn one_helper_is_enough_for_targets_that_answer() {
     let own = own();
     let easy = word(&own);
     for _ in 0..100 {
-        assert!(
-            calls
-                .call_target(process_with_pid(7), "reading", &easy)
-                .is_ok()
-        );
+        assert!(calls.call_target(process_with_pid(7), "reading", &easy).is_ok());
     }
     assert_eq!(calls.idle.len(), 1);
     assert!(calls.statistics.helper_cpu > Duration::ZERO);
@@ -123,19 +119,13 @@ fn a_killed_helper_is_replaced() {
     calls.start_idle_helper().expect("a helper starts");
     let helper = calls.idle[0].helper;
     kill(helper, Signal::SIGKILL).expect("the helper runs");
-    assert!(
-        calls
-            .call_target(process_with_pid(7), "reading", &easy)
-            .is_ok()
-    );
+    assert!(calls.call_target(process_with_pid(7), "reading", &easy).is_ok());
     assert_ne!(calls.idle[0].helper, helper);
 }
 
 #[test]
 fn a_process_that_has_ended_is_not_read() {
-    let mut child = std::process::Command::new("true")
-        .spawn()
-        .expect("the child starts");
+    let mut child = std::process::Command::new("true").spawn().expect("the child starts");
     let mut handle = ProcessHandle::open_child(child.id()).expect("the child can be opened");
     child.wait().expect("the child ends");
     // As if another process had got its pid.
@@ -154,19 +144,13 @@ fn an_abandoned_listing_disturbs_no_other() {
     let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
     let many = many_mappings(5000);
     let many_end = many.address() + many.bytes() as u64;
-    let bind = |pid| {
-        tables
-            .bind_to_process(pid)
-            .expect("the programs bind to the process")
-    };
+    let bind = |pid| tables.bind_to_process(pid).expect("the programs bind to the process");
     let (target, init) = (bind(std::process::id()), bind(1));
     let mut slow = new_helper();
     let helper = Pid::from_raw(slow.helper_pid() as i32);
     kill(helper, Signal::SIGSTOP).expect("the helper can be signalled");
-    slow.send_request(&TargetRequest::for_listing_mappings(
-        target.mapping_list_link(),
-    ))
-    .expect("the helper is there");
+    slow.send_request(&TargetRequest::for_listing_mappings(target.mapping_list_link()))
+        .expect("the helper is there");
     let given_up = slow.wait_for_result(Duration::from_millis(20));
     assert_eq!(given_up.expect("the helper was asked"), None);
     kill(helper, Signal::SIGCONT).expect("the helper can be signalled");
@@ -174,15 +158,10 @@ fn an_abandoned_listing_disturbs_no_other() {
     let of_init = TargetRequest::for_listing_mappings(init.mapping_list_link());
     for _ in 0..20 {
         let listed = answered(&mut other, &of_init);
-        let expected = tables
-            .list_mappings(&init)
-            .expect("the mappings can be listed");
+        let expected = tables.list_mappings(&init).expect("the mappings can be listed");
         assert_eq!(parse_mapping_records(&listed.data).len(), expected.len());
     }
-    let late = slow
-        .wait_for_result(LONG)
-        .expect("the helper runs")
-        .expect("the helper answers");
+    let late = slow.wait_for_result(LONG).expect("the helper runs").expect("the helper answers");
     assert!(late.result.is_ok());
     let late = parse_mapping_records(&late.data);
     let ours = many.address()..many_end;

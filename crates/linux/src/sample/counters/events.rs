@@ -102,12 +102,7 @@ impl WalkEventSet {
 const CYCLES_PER_WALK: f64 = 35.0;
 
 const fn event_set_of_cycles(name: &'static str, loads: u64, stores: u64) -> WalkEventSet {
-    WalkEventSet {
-        name,
-        walks: (loads, Some(stores)),
-        cycles_per_count: 1.0,
-        cycles: None,
-    }
+    WalkEventSet { name, walks: (loads, Some(stores)), cycles_per_count: 1.0, cycles: None }
 }
 
 const fn event_set_of_walks(name: &'static str, loads_and_stores: u64) -> WalkEventSet {
@@ -188,9 +183,7 @@ pub fn choose_walk_events(
             (0x17, 0x30..) | (0x19 | 0x1a, _) => ZEN,
             _ => return Err(unknown()),
         },
-        CpuModel::Arm {
-            part: 0xd0c | 0xd40 | 0xd49 | 0xd4f,
-        } => NEOVERSE,
+        CpuModel::Arm { part: 0xd0c | 0xd40 | 0xd49 | 0xd4f } => NEOVERSE,
         _ => return Err(unknown()),
     })
 }
@@ -217,11 +210,7 @@ mod tests {
             (CpuModel::Arm { part: 0xd49 }, Some(NEOVERSE)),
             (CpuModel::Other("RISC-V".into()), None),
         ] {
-            assert_eq!(
-                choose_walk_events(&cpu, CounterEventCodes::default()).ok(),
-                set,
-                "{cpu}"
-            );
+            assert_eq!(choose_walk_events(&cpu, CounterEventCodes::default()).ok(), set, "{cpu}");
         }
     }
 
@@ -229,33 +218,22 @@ mod tests {
     fn cpuinfo_is_read() {
         let intel = "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R)\n";
         let (family, model) = (6, 143);
-        assert_eq!(
-            CpuModel::from_cpuinfo(intel),
-            CpuModel::Intel { family, model }
-        );
+        assert_eq!(CpuModel::from_cpuinfo(intel), CpuModel::Intel { family, model });
         let arm =
             "processor\t: 0\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\n";
         assert_eq!(CpuModel::from_cpuinfo(arm), CpuModel::Arm { part: 0xd0c });
-        assert_eq!(
-            CpuModel::from_cpuinfo(""),
-            CpuModel::Other("unknown".into())
-        );
+        assert_eq!(CpuModel::from_cpuinfo(""), CpuModel::Other("unknown".into()));
     }
 
     #[test]
     fn the_configuration_takes_precedence_over_the_table() {
         let unknown = CpuModel::Other("new".into());
-        let overrides = CounterEventCodes {
-            load_walk_cycles: Some(0x1008),
-            ..CounterEventCodes::default()
-        };
+        let overrides =
+            CounterEventCodes { load_walk_cycles: Some(0x1008), ..CounterEventCodes::default() };
         let set =
             choose_walk_events(&unknown, overrides).expect("the configuration names the events");
         assert_eq!((set.walks, set.is_estimate()), ((0x1008, None), false));
-        let half = CounterEventCodes {
-            cycles: Some(0x3c),
-            ..CounterEventCodes::default()
-        };
+        let half = CounterEventCodes { cycles: Some(0x3c), ..CounterEventCodes::default() };
         let incomplete = Err(CountersUnavailable::IncompleteOverride);
         assert_eq!(choose_walk_events(&unknown, half), incomplete);
     }

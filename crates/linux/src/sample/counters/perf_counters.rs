@@ -52,11 +52,7 @@ impl PerfCounters {
     /// can be counted: the event does not exist here, a privilege is missing, or the process is
     /// gone.
     pub fn open(pid: u32, events: Vec<PerfEvent>) -> Result<Self> {
-        let mut source = Self {
-            pid,
-            events,
-            threads: BTreeMap::new(),
-        };
+        let mut source = Self { pid, events, threads: BTreeMap::new() };
         source.open_groups_of_new_threads()?;
         Ok(source)
     }
@@ -143,13 +139,7 @@ fn parse_group_read(read: &[u8]) -> Option<EventCounts> {
         [loads, stores, cycles] => (loads, stores, cycles),
         _ => return None,
     };
-    Some(EventCounts {
-        loads,
-        stores,
-        cycles,
-        enabled_ns,
-        running_ns,
-    })
+    Some(EventCounts { loads, stores, cycles, enabled_ns, running_ns })
 }
 
 #[cfg(test)]
@@ -160,10 +150,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     fn clocks(events: usize) -> Vec<PerfEvent> {
-        let clock = PerfEvent {
-            kind: PERF_TYPE_SOFTWARE,
-            config: u64::from(PERF_COUNT_SW_TASK_CLOCK),
-        };
+        let clock =
+            PerfEvent { kind: PERF_TYPE_SOFTWARE, config: u64::from(PERF_COUNT_SW_TASK_CLOCK) };
         vec![clock; events]
     }
 

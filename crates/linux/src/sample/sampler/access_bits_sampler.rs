@@ -84,12 +84,8 @@ impl UnfinishedWindowStart {
 
 /// When coverage is measured, overhead is probed in few regions only. Their coverage is then that
 /// of the rest of the window.
-const BESIDE_COVERAGE: RegionProbeSettings = RegionProbeSettings {
-    ranking_rounds: 0,
-    rate_rounds: 12,
-    rate_regions: 8,
-    ranking_regions: 0,
-};
+const BESIDE_COVERAGE: RegionProbeSettings =
+    RegionProbeSettings { ranking_rounds: 0, rate_rounds: 12, rate_regions: 8, ranking_regions: 0 };
 
 fn sampling_state_of<'a>(
     all: &'a mut HashMap<ProcessId, ProcessSamplingState>,
@@ -173,10 +169,7 @@ impl AccessBitBackend {
 
     /// Ends the window and puts the estimate of the process's overhead into its `walks`.
     fn end_window_and_estimate(&mut self, watched: &mut ProcessSamplingState) -> Result<()> {
-        let costs = self
-            .walk_costs
-            .as_mut()
-            .map(CurrentWalkCosts::measured_or_typical);
+        let costs = self.walk_costs.as_mut().map(CurrentWalkCosts::measured_or_typical);
         if costs.is_some_and(|costs| watched.walks.end_window(costs)) {
             if let Some(counters) = &mut watched.counters {
                 let counted = counters.overhead_since_last_call()?;
@@ -306,9 +299,7 @@ impl Sampler for AccessBitsSampler {
         let member = &*slice.member;
         Ok(found.map(|regions| {
             let mut sample = member.sample_with_population_only(regions);
-            member
-                .eligible
-                .clear_accesses_of_locked_regions(&mut sample.regions);
+            member.eligible.clear_accesses_of_locked_regions(&mut sample.regions);
             if watched.cleared {
                 sample.source = CoverageSource::AccessBits;
                 sample.first_touches = sample.regions.iter().map(first_touches_of_region).sum();

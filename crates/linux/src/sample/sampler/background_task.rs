@@ -22,10 +22,7 @@ impl<T: Send + 'static> BackgroundTask<T> {
             // The receiver may be gone by then.
             let _ = sender.send(work());
         });
-        Self {
-            answer,
-            requested_at: None,
-        }
+        Self { answer, requested_at: None }
     }
 
     /// The result; `None` while the work is under way. Fails once the loop has polled for

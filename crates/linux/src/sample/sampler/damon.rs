@@ -49,9 +49,7 @@ pub struct Damon {
 
 impl Default for Damon {
     fn default() -> Self {
-        Self {
-            admin: "/sys/kernel/mm/damon/admin".into(),
-        }
+        Self { admin: "/sys/kernel/mm/damon/admin".into() }
     }
 }
 
@@ -64,12 +62,7 @@ impl Damon {
         regions: &[RegionAddr],
         length: Duration,
     ) -> DamonResult<DamonSession> {
-        DamonSession::start(
-            Kdamond::claim_and_mark(&self.kdamonds_dir()?)?,
-            pid,
-            regions,
-            length,
-        )
+        DamonSession::start(Kdamond::claim_and_mark(&self.kdamonds_dir()?)?, pid, regions, length)
     }
 
     /// Stops the session that a killed manager left behind; returns whether there was one. Sessions

@@ -129,15 +129,12 @@ impl RegionWalkRates {
         }
         self.probed_of = all;
         let is_recent = |seen: u64| seen + remembered > window;
-        self.regions
-            .retain(|region, (_, seen)| is_recent(*seen) && !shared.contains(region));
+        self.regions.retain(|region, (_, seen)| is_recent(*seen) && !shared.contains(region));
         self.shared.retain(|_, seen| is_recent(*seen));
-        self.shared
-            .extend(shared.iter().map(|region| (*region, window)));
+        self.shared.extend(shared.iter().map(|region| (*region, window)));
         for walks in estimate.walks {
             self.shared.remove(&walks.region);
-            self.regions
-                .insert(walks.region, (walks.expected_per_s, window));
+            self.regions.insert(walks.region, (walks.expected_per_s, window));
         }
         true
     }
@@ -172,11 +169,7 @@ impl RegionWalkRates {
         }
         FirstTouchesAndSeenShare {
             first_touches,
-            seen: if seen == 0 {
-                1.0
-            } else {
-                seen as f64 / base as f64
-            },
+            seen: if seen == 0 { 1.0 } else { seen as f64 / base as f64 },
         }
     }
 }
@@ -333,19 +326,15 @@ impl ProcessWindowProbing {
                     }
                 });
             }
-            let marks = round
-                .regions
-                .iter()
-                .zip(found)
-                .filter_map(|(region, marks)| {
-                    let ((region, cleared), marks) = (*region, marks?);
-                    Some(RegionAccessBits {
-                        region,
-                        huge: marks.huge,
-                        exposed: marks.at.saturating_sub(cleared),
-                        touched: round.touched_pages(region, &marks),
-                    })
-                });
+            let marks = round.regions.iter().zip(found).filter_map(|(region, marks)| {
+                let ((region, cleared), marks) = (*region, marks?);
+                Some(RegionAccessBits {
+                    region,
+                    huge: marks.huge,
+                    exposed: marks.at.saturating_sub(cleared),
+                    touched: round.touched_pages(region, &marks),
+                })
+            });
             let marks: Vec<RegionAccessBits> = marks.collect();
             let touched = self.estimator.record_probe_read(&marks, cpu, wall);
             let probed = round.regions.len();
@@ -356,8 +345,7 @@ impl ProcessWindowProbing {
             let for_rate = round.for_rate;
             let regions: Vec<_> = round.regions.iter().map(|r| r.0).collect();
             if !self.estimator.end_probe_round(for_rate) && !regions.is_empty() {
-                self.probe
-                    .repeat_round_later(ProbeRoundPlan { regions, for_rate });
+                self.probe.repeat_round_later(ProbeRoundPlan { regions, for_rate });
             }
             self.round = None;
         }
@@ -431,10 +419,7 @@ mod tests {
     use hawkeye_test_support::event_constructors::region_at_index;
 
     fn sample(n: u64, accessed: u16) -> RegionSample {
-        RegionSample {
-            accessed,
-            ..RegionSample::new_full_and_untouched(region_at_index(n))
-        }
+        RegionSample { accessed, ..RegionSample::new_full_and_untouched(region_at_index(n)) }
     }
 
     #[test]
@@ -443,9 +428,7 @@ mod tests {
         let regions = [(1, 3), (2, 3), (3, 2)];
         let mut walks = RegionWalkRates {
             windows: 3,
-            regions: regions
-                .map(|(n, window)| (region_at_index(n), (7, window)))
-                .into(),
+            regions: regions.map(|(n, window)| (region_at_index(n), (7, window))).into(),
             ..RegionWalkRates::default()
         };
         let of = |walks: &mut RegionWalkRates, touched: [u16; 4]| {
@@ -475,10 +458,7 @@ mod tests {
         let applied = walks.apply_to_regions(&mut samples);
         assert_eq!(samples.map(|sample| sample.walks_per_s), [7, 0, 0]);
         assert_eq!((applied.first_touches, applied.seen), (20, 0.5));
-        assert_eq!(
-            [1, 2, 3].map(|n| walks.last_window_that_showed(region_at_index(n))),
-            [3, 3, 0]
-        );
+        assert_eq!([1, 2, 3].map(|n| walks.last_window_that_showed(region_at_index(n))), [3, 3, 0]);
     }
 
     #[test]
@@ -502,9 +482,6 @@ mod tests {
         };
         let touched = PageBitmap([0b010, 0, 0, 0, 0, 0, 0, u64::MAX >> 1]);
         assert_eq!(round.touched_pages(region_at_index(1), &marks), touched);
-        assert_eq!(
-            round.touched_pages(region_at_index(2), &marks),
-            marks.accessed
-        );
+        assert_eq!(round.touched_pages(region_at_index(2), &marks), marks.accessed);
     }
 }

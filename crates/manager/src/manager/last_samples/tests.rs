@@ -20,11 +20,7 @@ fn sampled(at_s: u64, sizes: &[(u32, usize)]) -> Observation {
 }
 
 fn searched(process: ProcessId, region: RegionAddr, zero_pages: u16) -> Event {
-    Event::Searched {
-        process,
-        region,
-        zero_pages,
-    }
+    Event::Searched { process, region, zero_pages }
 }
 
 /// Base pages of huge pages of a process that are known to be empty.

@@ -64,18 +64,9 @@ fn both_policies_give_a_reason_and_an_expectation() {
     let (bucket, coverage) = (6, 333);
     let overhead =
         TranslationOverhead::new_without_error(12.5, TranslationOverheadSource::Counters);
-    let by_coverage = AccessMapReason {
-        rule: "bucket",
-        overhead: None,
-        bucket,
-        coverage,
-    };
-    let by_both = AccessMapReason {
-        rule: "measured-overhead",
-        overhead: Some(overhead),
-        bucket,
-        coverage,
-    };
+    let by_coverage = AccessMapReason { rule: "bucket", overhead: None, bucket, coverage };
+    let by_both =
+        AccessMapReason { rule: "measured-overhead", overhead: Some(overhead), bucket, coverage };
     let cases = [
         (
             by_bucket(),
@@ -92,10 +83,7 @@ fn both_policies_give_a_reason_and_an_expectation() {
     ];
     for (mut policy, reason, json, text) in cases {
         let reason = Reason::new(reason);
-        let partly = RegionSample {
-            present: 400,
-            ..sample(3, 333)
-        };
+        let partly = RegionSample { present: 400, ..sample(3, 333) };
         policy.observe(&round(&[(Some(12.5), vec![partly, huge_sample(4, true)])]));
         assert_reason_reads(&reason, text, json);
         let expected = Promotion::to_huge_page(process(1), region(3), 400, reason);
@@ -118,10 +106,7 @@ fn a_waiting_region_is_explained_until_it_is_taken() {
         ahead: 2,
         passed_over: None,
     };
-    assert_eq!(
-        policy.explain_waiting_region(process(1), region(3)),
-        Some(waits)
-    );
+    assert_eq!(policy.explain_waiting_region(process(1), region(3)), Some(waits));
     assert_eq!(policy.explain_waiting_region(process(1), region(4)), None);
     assert_eq!(policy.explain_waiting_region(process(2), region(3)), None);
     all_proposals(&mut policy);
@@ -146,25 +131,14 @@ fn a_dropped_proposal_comes_back_and_a_gone_process_does_not() {
 #[test]
 fn similarity_is_measured_against_the_highest_only() {
     let mut policy = by_overhead();
-    policy.observe(&round(&[
-        (Some(27.0), hot(2)),
-        (Some(28.5), hot(3)),
-        (Some(30.0), hot(2)),
-    ]));
+    policy.observe(&round(&[(Some(27.0), hot(2)), (Some(28.5), hot(3)), (Some(30.0), hot(2))]));
     assert_eq!(pids(&all_proposals(&mut policy)), [2, 3, 2, 3, 1, 2, 1]);
 }
 
 #[test]
 fn overheads_under_the_limit_or_unknown_get_no_promotion() {
     let mut policy = by_overhead();
-    let percents = [
-        Some(1.99),
-        Some(2.0),
-        None,
-        Some(4.9),
-        Some(0.5),
-        Some(f64::NAN),
-    ];
+    let percents = [Some(1.99), Some(2.0), None, Some(4.9), Some(0.5), Some(f64::NAN)];
     let mut observation = round(&percents.map(|percent| (percent, hot(1))));
     observation.processes[3].terms.min_gain_percent = Some(5.0);
     observation.processes[4].terms.min_gain_percent = Some(0.0);
@@ -176,11 +150,7 @@ fn overheads_under_the_limit_or_unknown_get_no_promotion() {
 #[test]
 fn weight_counts_in_the_rank_and_not_against_the_limit() {
     let mut policy = by_overhead();
-    let mut observation = round(&[
-        (Some(9.0), hot(1)),
-        (Some(3.0), hot(2)),
-        (Some(1.0), hot(1)),
-    ]);
+    let mut observation = round(&[(Some(9.0), hot(1)), (Some(3.0), hot(2)), (Some(1.0), hot(1))]);
     observation.processes[1].terms.weight = 4.0;
     observation.processes[2].terms.weight = 50.0;
     policy.observe(&observation);

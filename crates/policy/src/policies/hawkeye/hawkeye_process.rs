@@ -90,9 +90,8 @@ impl HawkeyeProcess {
         if self.unsampled_regions == 0 {
             return BTreeMap::new();
         }
-        let mut weights: Vec<f64> = populated_base_page_regions(sample)
-            .map(|r| self.sampled_weight(r))
-            .collect();
+        let mut weights: Vec<f64> =
+            populated_base_page_regions(sample).map(|r| self.sampled_weight(r)).collect();
         weights.sort_by(|a, b| b.total_cmp(a));
         let sampled = weights.len().saturating_sub(self.unsampled_regions);
         let alike = usize_from_u64(u64_from_f64((sampled as f64 * ALIKE).ceil()));
@@ -102,9 +101,7 @@ impl HawkeyeProcess {
         };
         let full = populated_base_page_regions(sample)
             .filter(|r| r.present == PAGES_PER_REGION && self.sampled_weight(r) == 0.0);
-        full.take(self.unsampled_regions)
-            .map(|r| (r.region, least))
-            .collect()
+        full.take(self.unsampled_regions).map(|r| (r.region, least)).collect()
     }
 
     /// What the best waiting candidate would save for each second of its promotion's cost, times
@@ -137,11 +134,7 @@ impl ObservationContext<'_> {
     ) -> HawkeyeProcess {
         let walks = sample.regions.iter().any(|r| r.walks_per_s > 0);
         let weigh = |r: &RegionSample| {
-            if walks {
-                f64::from(r.walks_per_s)
-            } else {
-                f64::from(r.accessed)
-            }
+            if walks { f64::from(r.walks_per_s) } else { f64::from(r.accessed) }
         };
         let newest = self.average.newest_weight();
         let before = before.unwrap_or_default();
@@ -151,10 +144,7 @@ impl ObservationContext<'_> {
         for r in sample.regions.iter().filter(|r| Some(r.order) < largest) {
             let new = weigh(r);
             // A region without walks may be one that was not sampled yet.
-            let old = before
-                .weights
-                .get(&r.region)
-                .filter(|old| !walks || **old > 0.0);
+            let old = before.weights.get(&r.region).filter(|old| !walks || **old > 0.0);
             let weight = old.map_or(new, |old| old + (new - old) * newest);
             weights.insert(r.region, weight);
         }
@@ -201,16 +191,10 @@ impl ObservationContext<'_> {
             // While the process gets larger pages, all of each page is present, whatever was
             // touched. Their presence then says nothing.
             let larger = member.fault_sizes().is_some_and(|f| !f.orders.is_empty());
-            let chosen = if larger {
-                None
-            } else {
-                self.choose_fault_sizes(&member, sample, before.faults)
-            };
+            let chosen =
+                if larger { None } else { self.choose_fault_sizes(&member, sample, before.faults) };
             let decided = chosen.map(|chosen| (self.at, chosen));
-            let before = member
-                .decided
-                .take()
-                .map(|it| self.expire_fault_sizes_decision(it));
+            let before = member.decided.take().map(|it| self.expire_fault_sizes_decision(it));
             member.decided = decided.or(before);
         }
         member
@@ -261,9 +245,7 @@ impl ObservationContext<'_> {
     ) -> impl Iterator<Item = PromotionCandidate> + 's {
         let sizes = self.machine.promotable.intersection(self.machine.tlb);
         regions.iter().enumerate().filter_map(move |(at, first)| {
-            let order = sizes
-                .iter()
-                .find(|order| *order > first.order.max(PageOrder::HUGE))?;
+            let order = sizes.iter().find(|order| *order > first.order.max(PageOrder::HUGE))?;
             let aligned = first.region.start() % order.bytes() == 0;
             if !first.is_huge() || !aligned {
                 return None;
@@ -311,10 +293,8 @@ impl ObservationContext<'_> {
         let faults = sample.faults?.saturating_sub(faults_then);
         let time_s = self.at.saturating_sub(then).as_secs_f64();
         let waiting = member.waiting.iter();
-        let become_huge: HashSet<RegionAddr> = waiting
-            .filter(|c| c.order >= PageOrder::HUGE)
-            .map(|c| c.region)
-            .collect();
+        let become_huge: HashSet<RegionAddr> =
+            waiting.filter(|c| c.order >= PageOrder::HUGE).map(|c| c.region).collect();
         let small = sample.regions.iter().filter(|r| !r.is_huge());
         let regions: Vec<_> = small
             .map(|r| {

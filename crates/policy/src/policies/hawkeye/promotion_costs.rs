@@ -73,10 +73,7 @@ mod tests {
         let mut costs = PromotionCosts::default();
         let fill = Duration::from_micros(4600);
         costs.supply = HugePageSupply::NotReady { fill };
-        assert_eq!(
-            costs.expected_cost(PageOrder::HUGE),
-            PromotionCosts::FIRST + fill
-        );
+        assert_eq!(costs.expected_cost(PageOrder::HUGE), PromotionCosts::FIRST + fill);
         for _ in 0..200 {
             costs.record_promotion_cost(PageOrder::HUGE, Duration::from_micros(6000));
         }

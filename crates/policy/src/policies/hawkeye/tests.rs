@@ -11,10 +11,7 @@ use proptest::prelude::*;
 use std::collections::HashMap;
 
 fn walking(index: u64, walks_per_s: u32) -> RegionSample {
-    RegionSample {
-        walks_per_s,
-        ..sample(index, 512)
-    }
+    RegionSample { walks_per_s, ..sample(index, 512) }
 }
 
 fn round(processes: &[(Option<f64>, Vec<RegionSample>)]) -> Observation {
@@ -55,10 +52,7 @@ fn cost(policy: &mut Hawkeye, cost: Duration) {
 
 #[test]
 fn the_region_that_saves_most_comes_first() {
-    let mut regions: Vec<_> = (1..)
-        .zip([10, 3000, 200, 0])
-        .map(|(i, w)| walking(i, w))
-        .collect();
+    let mut regions: Vec<_> = (1..).zip([10, 3000, 200, 0]).map(|(i, w)| walking(i, w)).collect();
     regions.push(huge_sample(5, true));
     let mut policy = seen(30.0, regions);
     // 10 of 3210 walks are 0.09 % of a core: they pay within five minutes. But by then the
@@ -127,11 +121,7 @@ fn equal_programs_gain_alike() {
     let mut policy = policy();
     // Estimates differ slightly.
     let program = |percent, walks| (Some(percent), (0..8).map(|i| walking(i, walks)).collect());
-    policy.observe(&round(&[
-        program(40.0, 1000),
-        program(43.0, 1100),
-        program(38.0, 900),
-    ]));
+    policy.observe(&round(&[program(40.0, 1000), program(43.0, 1100), program(38.0, 900)]));
     let mut promoted = [0u32; 4];
     for _ in 0..18 {
         let next = next_proposal(&mut policy).expect("another promotion is due");
@@ -180,9 +170,7 @@ fn a_process_is_taken_to_go_on_for_half_as_long_as_it_has_been_there() {
         // pays almost at once.
         let mut regions: Vec<_> = (1..10_000).map(|i| walking(i, 100)).collect();
         regions.push(walking(10_000, weight));
-        see(&mut policy, 50.0, regions, |sample| {
-            sample.age = at_second(age_s)
-        });
+        see(&mut policy, 50.0, regions, |sample| sample.age = at_second(age_s));
         policy
     };
     let promoted = |age_s, weight| drain(&mut run(age_s, weight, 5)).len();
@@ -206,10 +194,7 @@ fn a_process_is_taken_to_go_on_for_half_as_long_as_it_has_been_there() {
 #[test]
 fn idle_programs_save_nothing() {
     let mut policy = policy();
-    let mut observed = round(&[
-        (Some(40.0), vec![walking(1, 50)]),
-        (None, vec![walking(1, 50)]),
-    ]);
+    let mut observed = round(&[(Some(40.0), vec![walking(1, 50)]), (None, vec![walking(1, 50)])]);
     observed.processes[0].cpu_cores = 0.000_002;
     policy.observe(&observed);
     assert_eq!(next_proposal(&mut policy), None);
@@ -239,10 +224,8 @@ fn a_refused_promotion_gives_back_its_expected_saving() {
 #[test]
 fn overhead_of_huge_memory_is_not_savable() {
     let mut policy = policy();
-    let mut seen = round(&[(
-        Some(40.0),
-        vec![huge_sample(0, true), walking(1, 300), walking(2, 100)],
-    )]);
+    let mut seen =
+        round(&[(Some(40.0), vec![huge_sample(0, true), walking(1, 300), walking(2, 100)])]);
     let mut with = |huge_percent| {
         for sample in &mut seen.processes {
             sample.overhead = Some(TranslationOverhead {
@@ -327,12 +310,8 @@ fn sizes_of(policy: &mut Hawkeye) -> Vec<(RegionAddr, PageOrder)> {
 #[test]
 fn each_region_gets_the_size_that_suits_it() {
     let mut policy = policy();
-    let sparse = |index, runs| RegionSample {
-        present: 64,
-        accessed: 64,
-        runs,
-        ..walking(index, 1000)
-    };
+    let sparse =
+        |index, runs| RegionSample { present: 64, accessed: 64, runs, ..walking(index, 1000) };
     let mut regions = vec![sparse(1, 2), walking(2, 100_000)];
     regions.extend((10..100).map(|i| walking(i, 100_000)));
     let mut observed = round(&[(Some(30.0), regions)]);
@@ -351,10 +330,7 @@ fn each_region_gets_the_size_that_suits_it() {
 #[test]
 fn huge_pages_side_by_side_become_one_larger_page() {
     let mut policy = policy();
-    let huge = |index| RegionSample {
-        order: PageOrder::HUGE,
-        ..walking(index, 5000)
-    };
+    let huge = |index| RegionSample { order: PageOrder::HUGE, ..walking(index, 5000) };
     // Regions 16 to 31 are one aligned block of 32 MiB; of the next block only fifteen are there.
     let regions = (16..47).map(huge).collect();
     let mut observed = round(&[(Some(30.0), regions)]);
@@ -375,10 +351,7 @@ fn sizes_at_first_touches_follow_the_observed_faults() {
     let mut mapped_bytes = [0; 9];
     mapped_bytes[5] = 64 << 20;
     let program = &mut observed.processes[0];
-    program.outside = MemoryOutsideRegions {
-        mapped_bytes,
-        resident_bytes: 64 << 20,
-    };
+    program.outside = MemoryOutsideRegions { mapped_bytes, resident_bytes: 64 << 20 };
     let mut seen = |time: Duration, faults| {
         observed.at = time;
         observed.processes[0].faults = Some(faults);
@@ -387,11 +360,7 @@ fn sizes_at_first_touches_follow_the_observed_faults() {
     };
     let orders = |sizes: Option<FaultSizes>| sizes.map(|sizes| sizes.orders);
     let (base, small) = (Some(PageOrderSet::NONE), Some(PageOrderSet::NONE.with(K64)));
-    assert_eq!(
-        seen(at_second(0), 1000),
-        None,
-        "one observation is not enough"
-    );
+    assert_eq!(seen(at_second(0), 1000), None, "one observation is not enough");
     let chosen = seen(at_second(10), 11_000);
     assert_eq!(orders(chosen.clone()), small);
     // Nothing new was touched, so the decision stays.

@@ -9,10 +9,7 @@ use proptest::prelude::*;
 use std::collections::HashSet;
 
 fn present(index: u64, present: u16) -> RegionSample {
-    RegionSample {
-        present,
-        ..sample(index, 0)
-    }
+    RegionSample { present, ..sample(index, 0) }
 }
 
 fn full(regions: std::ops::Range<u64>) -> Vec<RegionSample> {
@@ -20,10 +17,7 @@ fn full(regions: std::ops::Range<u64>) -> Vec<RegionSample> {
 }
 
 fn unfragmented(processes: &[(u32, Vec<RegionSample>)]) -> Observation {
-    Observation {
-        fmfi: Some(0.1),
-        ..observation(processes)
-    }
+    Observation { fmfi: Some(0.1), ..observation(processes) }
 }
 
 fn policy() -> Ingens {
@@ -31,9 +25,7 @@ fn policy() -> Ingens {
 }
 
 fn take(policy: &mut Ingens, n: usize) -> Vec<Promotion> {
-    std::iter::from_fn(|| next_proposal(policy))
-        .take(n)
-        .collect()
+    std::iter::from_fn(|| next_proposal(policy)).take(n).collect()
 }
 
 fn indices(policy: &mut Ingens) -> Vec<u64> {
@@ -55,14 +47,9 @@ fn count(promotions: &[Promotion]) -> HashMap<u32, u64> {
 
 #[test]
 fn ranges_of_the_settings() {
-    for (utilisation, switch) in [
-        (0.0, 0.5),
-        (100.1, 0.5),
-        (f64::NAN, 0.5),
-        (90.0, -0.1),
-        (90.0, 1.1),
-        (90.0, f64::NAN),
-    ] {
+    for (utilisation, switch) in
+        [(0.0, 0.5), (100.1, 0.5), (f64::NAN, 0.5), (90.0, -0.1), (90.0, 1.1), (90.0, f64::NAN)]
+    {
         let made = IngensSettings::new(utilisation, switch);
         assert!(made.is_err(), "{utilisation} {switch}");
     }
@@ -93,10 +80,7 @@ fn fragmentation_decides_how_much_must_be_present() -> Result<(), SettingError> 
     ];
     for (settings, fmfi, expected) in cases {
         let mut policy = Ingens::new(settings);
-        policy.observe(&Observation {
-            fmfi,
-            ..observation(&[(1, samples.clone())])
-        });
+        policy.observe(&Observation { fmfi, ..observation(&[(1, samples.clone())]) });
         assert_eq!(indices(&mut policy), expected, "{settings:?} {fmfi:?}");
     }
     Ok(())
@@ -178,10 +162,7 @@ fn idle_huge_pages_cost_four_times_as_much() {
     };
     let mut policy = policy();
     policy.observe(&unfragmented(&[(1, with(false)), (2, with(true))]));
-    let pids: Vec<u32> = take(&mut policy, 33)
-        .iter()
-        .map(|p| p.process.pid)
-        .collect();
+    let pids: Vec<u32> = take(&mut policy, 33).iter().map(|p| p.process.pid).collect();
     let mut expected = vec![2; 30];
     // 9.76 each, first come, first served; then 10 + 0.5 against 10.25.
     expected.extend([1, 2, 1]);
@@ -193,11 +174,7 @@ fn a_reason_and_an_expectation_are_given() {
     let mut policy = policy();
     policy.observe(&unfragmented(&[(1, vec![present(3, 384)])]));
     // 384 of 512 pages are 0.75 of a region: 0.75 / 0.25 = 3.
-    let reason = Reason::new(UtilisationReason {
-        present: 384,
-        fmfi: Some(0.1),
-        importance: 3.0,
-    });
+    let reason = Reason::new(UtilisationReason { present: 384, fmfi: Some(0.1), importance: 3.0 });
     let text = "384 of 512 base pages present with a fragmentation of 0.10, importance 3.00";
     let json = r#"{"rule":"utilisation","present":384,"fmfi":0.1,"importance":3.0}"#;
     assert_reason_reads(&reason, text, json);

@@ -6,10 +6,7 @@ use crate::test_support::{
 };
 
 fn paced(pace: PromotionPace) -> LinuxPolicy {
-    LinuxPolicy::new(LinuxSettings {
-        pace,
-        ..Default::default()
-    })
+    LinuxPolicy::new(LinuxSettings { pace, ..Default::default() })
 }
 
 /// Faster than any of these tests proposes.
@@ -99,23 +96,12 @@ fn a_given_rate_replaces_the_pace() -> Result<(), SettingError> {
 
 #[test]
 fn enough_pages_must_be_present() {
-    let present = |index, present| RegionSample {
-        present,
-        ..sample(index, 0)
-    };
-    let samples = vec![
-        present(0, 0),
-        present(1, 1),
-        present(2, 448),
-        huge_sample(3, true),
-    ];
+    let present = |index, present| RegionSample { present, ..sample(index, 0) };
+    let samples = vec![present(0, 0), present(1, 1), present(2, 448), huge_sample(3, true)];
     let mut policy = unlimited();
     policy.observe(&observation(&[(1, samples.clone())]));
     assert_eq!(take(&mut policy, at_second(0), 9), [(1, 1), (1, 2)]);
-    let settings = LinuxSettings {
-        max_ptes_none: 64,
-        pace: as_proposed(),
-    };
+    let settings = LinuxSettings { max_ptes_none: 64, pace: as_proposed() };
     let mut strict = LinuxPolicy::new(settings);
     strict.observe(&observation(&[(1, samples)]));
     let taken = next_proposal(&mut strict);
@@ -145,17 +131,9 @@ fn the_scan_goes_on_where_it_was_and_wraps() {
 #[test]
 fn the_scan_goes_on_after_a_process_that_is_gone() {
     let mut policy = unlimited();
-    policy.observe(&observation(&[
-        (1, regions(0..2)),
-        (2, regions(0..2)),
-        (3, regions(0..2)),
-    ]));
+    policy.observe(&observation(&[(1, regions(0..2)), (2, regions(0..2)), (3, regions(0..2))]));
     assert_eq!(take(&mut policy, at_second(0), 3), [(1, 0), (1, 1), (2, 0)]);
-    policy.observe(&observation(&[
-        (1, regions(0..2)),
-        (3, regions(0..2)),
-        (4, regions(0..1)),
-    ]));
+    policy.observe(&observation(&[(1, regions(0..2)), (3, regions(0..2)), (4, regions(0..1))]));
     assert_eq!(take(&mut policy, at_second(0), 3), [(3, 0), (3, 1), (4, 0)]);
     // The last process is gone and there is no new one: from the first again.
     policy.observe(&observation(&[(1, regions(0..2)), (3, regions(0..2))]));

@@ -27,11 +27,7 @@ const FIRST: u64 = 1000;
 
 fn advance(at: u64, step: i32, dense: bool) -> StreamAdvance {
     let region = region(at);
-    StreamAdvance {
-        region,
-        step,
-        dense,
-    }
+    StreamAdvance { region, step, dense }
 }
 
 impl SimulatedFills {
@@ -58,8 +54,7 @@ impl SimulatedFills {
         }
         self.faults += 1;
         let advance = advance(at, step, false);
-        self.predictor
-            .on_fault_report(self.now, process(1), advance);
+        self.predictor.on_fault_report(self.now, process(1), advance);
     }
 
     fn walk(&mut self, regions: Range<u64>, filled_for_each: usize) {
@@ -75,10 +70,8 @@ impl SimulatedFills {
     }
 
     fn next(&mut self) -> Option<PrefaultTask> {
-        let around = PrefaultLimits {
-            mapped: self.mapped.clone(),
-            room_regions: self.room_regions,
-        };
+        let around =
+            PrefaultLimits { mapped: self.mapped.clone(), room_regions: self.room_regions };
         let whole = |_, _| Some(around.clone());
         self.predictor.hand_out_next_prefault(self.now, whole)
     }
@@ -90,8 +83,7 @@ impl SimulatedFills {
             while let Some((_, task)) = self.predictor.next_progress_check().filter(due) {
                 let at = task.region.start() / HUGE_PAGE_BYTES;
                 let halfway = self.touched.contains(&at);
-                self.predictor
-                    .on_progress_check_result(self.now, task, halfway);
+                self.predictor.on_progress_check_result(self.now, task, halfway);
             }
             while let Some(task) = self.predictor.next_use_check() {
                 self.predictor.on_use_check_result(task, self.in_use);

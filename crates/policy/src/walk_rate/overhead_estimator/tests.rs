@@ -18,11 +18,7 @@ fn costs() -> WalkCosts {
             alone_ns: 120.0,
         }],
         by_distance: [(20.0, 8.0), (250.0, 80.0)]
-            .map(|(apart_ns, walk_ns)| WalkCostAtDistance {
-                apart_ns,
-                walk_ns,
-                error_ns: 1.0,
-            })
+            .map(|(apart_ns, walk_ns)| WalkCostAtDistance { apart_ns, walk_ns, error_ns: 1.0 })
             .to_vec(),
         ..WalkCosts::typical()
     }
@@ -33,12 +29,8 @@ fn marks(
     exposed: Duration,
     touched: impl Fn(u64) -> PageBitmap,
 ) -> Vec<RegionAccessBits> {
-    let mark = |r| RegionAccessBits {
-        region: region(r),
-        huge: false,
-        exposed,
-        touched: touched(r),
-    };
+    let mark =
+        |r| RegionAccessBits { region: region(r), huge: false, exposed, touched: touched(r) };
     regions.map(mark).collect()
 }
 
@@ -58,9 +50,7 @@ fn probe_round(
 ) -> bool {
     for after in READS_AFTER {
         let exposed = after + clear;
-        let marks = marks(regions.clone(), exposed, |r| {
-            touched(r, exposed.as_secs_f64())
-        });
+        let marks = marks(regions.clone(), exposed, |r| touched(r, exposed.as_secs_f64()));
         estimator.record_probe_read(&marks, cpu(exposed), exposed);
     }
     estimator.end_probe_round(true)
@@ -95,9 +85,7 @@ fn rates(estimator: &OverheadEstimator) -> WalkRates {
 }
 
 fn overhead(estimate: &OverheadEstimate) -> TranslationOverhead {
-    estimate
-        .overhead
-        .expect("the process ran, so it has an estimate")
+    estimate.overhead.expect("the process ran, so it has an estimate")
 }
 
 /// The first `count` pages of an order that is different in each region.
@@ -134,20 +122,14 @@ fn the_rate_of_random_touches_is_found() {
 fn with_pauses(pause_after: Duration) -> Vec<(RegionAddr, u32)> {
     let mut estimator = OverheadEstimator::new(REGIONS, 0, Duration::ZERO);
     for round in 0..4 {
-        let runs = if round % 2 == 1 {
-            pause_after
-        } else {
-            Duration::MAX
-        };
+        let runs = if round % 2 == 1 { pause_after } else { Duration::MAX };
         let touched = |r, t: f64| scattered(r, t.min(runs.as_secs_f64()) * 2000.0);
         let cpu = |time: Duration| time.min(runs);
         let ran = probe_round(&mut estimator, of_round(round), CLEAR, cpu, touched);
         assert_eq!(ran, runs > Duration::from_millis(5), "round {round}");
     }
     let walks = estimator.finish_estimate(&costs()).walks.into_iter();
-    walks
-        .map(|walks| (walks.region, walks.expected_per_s))
-        .collect()
+    walks.map(|walks| (walks.region, walks.expected_per_s)).collect()
 }
 
 #[test]
@@ -184,9 +166,7 @@ fn touches_that_hit_the_tlb_are_no_walks() {
 #[test]
 fn a_region_in_use_all_the_time_does_not_outweigh_one_that_walks() {
     // 20 pages are used over and over. In all other regions 2000 are touched per second, at random.
-    let estimate = probed(8, |r, t| {
-        scattered(r, if r == 5 { 20.0 } else { t * 2000.0 + 0.5 })
-    });
+    let estimate = probed(8, |r, t| scattered(r, if r == 5 { 20.0 } else { t * 2000.0 + 0.5 }));
     let all = || estimate.walks.iter();
     let of = |wanted| all().find(|walks| walks.region == region(wanted));
     assert_eq!(of(5).map(|walks| walks.expected_per_s), Some(0));
@@ -202,12 +182,8 @@ fn chance_touches_do_not_lift_rarely_touched_regions() {
         let cold = f64::from(u8::from(r % 4 == 1 && t > 0.02));
         scattered(r, if is_hot(r) { t * 2000.0 } else { cold })
     });
-    let walks = |hot| {
-        estimate
-            .walks
-            .iter()
-            .filter(move |walks| is_hot(walks.region.start() >> 21) == hot)
-    };
+    let walks =
+        |hot| estimate.walks.iter().filter(move |walks| is_hot(walks.region.start() >> 21) == hot);
     let most = walks(false).map(|walks| walks.expected_per_s).max();
     let counted = walks(false).map(|walks| walks.counted_per_s).max();
     assert!(counted > Some(60), "{counted:?}");
@@ -229,9 +205,8 @@ fn a_small_hot_part_touched_everywhere_still_walks() {
     let hot: Vec<_> = (0..8 * ROUND).filter(|r| is_hot(*r)).map(region).collect();
     let all = estimate.walks.iter();
     let seen = all.filter(|walks| hot.contains(&walks.region));
-    let shares: Vec<f64> = seen
-        .map(|walks| f64::from(walks.expected_per_s) / (512.0 * hot_per_s))
-        .collect();
+    let shares: Vec<f64> =
+        seen.map(|walks| f64::from(walks.expected_per_s) / (512.0 * hot_per_s)).collect();
     assert_eq!(shares.len(), hot.len());
     let right = |share: &f64| (0.5..0.9).contains(share);
     assert!(shares.iter().all(right), "{shares:?}");
@@ -257,12 +232,7 @@ fn touches_within_the_tlbs_residence_time_are_left_out() {
     let resident = [(50.0, 8.0), (450.0, 30.0), (2500.0, 30.0), (30_000.0, 30.0)];
     assert!(new_per_s(&resident, 440.0) < 500.0);
     // The same, plus another page every 100 us.
-    let walking = [
-        (50.0, 8.0),
-        (450.0, 34.0),
-        (2500.0, 55.0),
-        (30_000.0, 330.0),
-    ];
+    let walking = [(50.0, 8.0), (450.0, 34.0), (2500.0, 55.0), (30_000.0, 330.0)];
     let per_s = new_per_s(&walking, 440.0);
     assert!((per_s - 10_000.0).abs() < 1500.0, "{per_s}");
 }
@@ -385,20 +355,14 @@ fn tight_loops_lose_what_loops_like_them_lost_at_start() {
     // 8 ns a page of a stream and 10 ns a page of a stride cost a tenth and a fifth.
     for (step, apart_s, percent) in [(1, 8e-9, 10.0), (16, 10e-9, 20.0)] {
         let found = overhead(&loop_over_all(step, apart_s));
-        assert!(
-            found.low_percent < percent && percent < found.high_percent,
-            "{found}"
-        );
+        assert!(found.low_percent < percent && percent < found.high_percent, "{found}");
         assert!((found.percent / percent - 1.0).abs() < 0.35, "{found}");
         assert!(found.high_percent - found.low_percent < percent, "{found}");
     }
     // Each page is read in full, and few are seen.
     let found = overhead(&loop_over_all(1, 300e-9));
     let percent = 2.5 / 300.0 * 100.0;
-    assert!(
-        found.low_percent < percent && percent < found.high_percent,
-        "{found}"
-    );
+    assert!(found.low_percent < percent && percent < found.high_percent, "{found}");
     assert!(found.percent < 3.0, "{found}");
 }
 
@@ -426,13 +390,7 @@ fn with_rounds(rounds: u64) -> TranslationOverhead {
         // Its pace differs from round to round.
         let pace = 0.8 + 0.4 * (round % 3) as f64 / 2.0;
         let touched = |r, t: f64| scattered(r, t * pace * 4e6 / 1024.0 + 0.5);
-        probe_round(
-            &mut estimator,
-            round..round + 1,
-            CLEAR,
-            |time| time,
-            touched,
-        );
+        probe_round(&mut estimator, round..round + 1, CLEAR, |time| time, touched);
     }
     let mut exact = costs();
     exact.scattered_error = 0.01;

@@ -6,19 +6,11 @@ use crate::test_support::{at_second, process};
 use proptest::prelude::*;
 
 fn usage(percent: u64) -> MemoryUse {
-    MemoryUse {
-        used_bytes: percent * 10,
-        total_bytes: 1000,
-    }
+    MemoryUse { used_bytes: percent * 10, total_bytes: 1000 }
 }
 
 fn machine(percent: u64) -> MemoryState {
-    MemoryState {
-        machine: usage(percent),
-        groups: Vec::new(),
-        pressure_percent: None,
-        fmfi: None,
-    }
+    MemoryState { machine: usage(percent), groups: Vec::new(), pressure_percent: None, fmfi: None }
 }
 
 fn group(name: &str, percent: u64, members: &[u32]) -> CgroupMemory {
@@ -32,21 +24,12 @@ fn group(name: &str, percent: u64, members: &[u32]) -> CgroupMemory {
 
 /// Memory use out of 2 GiB.
 fn gib(used_mib: u64) -> MemoryUse {
-    MemoryUse {
-        used_bytes: used_mib << 20,
-        total_bytes: 2 << 30,
-    }
+    MemoryUse { used_bytes: used_mib << 20, total_bytes: 2 << 30 }
 }
 
 fn in_group(name: &str, usage: MemoryUse, members: &[u32]) -> MemoryState {
-    let group = CgroupMemory {
-        usage,
-        ..group(name, 0, members)
-    };
-    MemoryState {
-        groups: vec![group],
-        ..machine(10)
-    }
+    let group = CgroupMemory { usage, ..group(name, 0, members) };
+    MemoryState { groups: vec![group], ..machine(10) }
 }
 
 fn ms(time: u64) -> Duration {
@@ -82,11 +65,8 @@ fn a_group_holds_and_gives_back_only_its_own() {
     let mut state = machine(50);
     state.groups = vec![group("/db", 90, &[1, 2]), group("/web", 80, &[3])];
     assert_eq!(guard.assess(at_second(0), &state), Ok(()));
-    let shortage = MemoryShortage {
-        used_percent: 90.0,
-        start_percent: 85.0,
-        growth_bytes_per_s: 0,
-    };
+    let shortage =
+        MemoryShortage { used_percent: 90.0, start_percent: 85.0, growth_bytes_per_s: 0 };
     assert_eq!(guard.shortage_for_process(process(1)), Some(shortage));
     assert_held(
         guard.may_promote(process(2), 0),
@@ -97,10 +77,7 @@ fn a_group_holds_and_gives_back_only_its_own() {
 
     state.groups = vec![group("/db", 75, &[1, 2]), group("/web", 80, &[3])];
     assert_eq!(guard.assess(at_second(0), &state), Ok(()));
-    assert!(matches!(
-        held(&guard),
-        Err(PromotionBlockReason::Recovering { .. })
-    ));
+    assert!(matches!(held(&guard), Err(PromotionBlockReason::Recovering { .. })));
 
     // After it was gone and came back, it starts anew.
     state.groups.remove(0);
@@ -119,11 +96,7 @@ fn a_full_machine_holds_every_promotion() {
     state.groups = vec![group("/", 96, &[1]), group("/db", 99, &[1])];
     let _ = guard.assess(at_second(0), &state);
     assert!(guard.watched.iter().all(|watched| watched.recovering));
-    let percent = |p| {
-        guard
-            .shortage_for_process(process(p))
-            .map(|s| s.used_percent)
-    };
+    let percent = |p| guard.shortage_for_process(process(p)).map(|s| s.used_percent);
     assert_eq!(percent(1), Some(99.0));
     assert_eq!(percent(7), Some(95.0));
 }
@@ -131,10 +104,7 @@ fn a_full_machine_holds_every_promotion() {
 #[test]
 fn pressure_holds_promotion_but_recovers_nothing() {
     let mut guard = guard();
-    let pressed = |percent| MemoryState {
-        pressure_percent: percent,
-        ..machine(50)
-    };
+    let pressed = |percent| MemoryState { pressure_percent: percent, ..machine(50) };
     assert_eq!(guard.assess(at_second(0), &pressed(Some(10.0))), Ok(()));
     assert_held(
         guard.assess(at_second(0), &pressed(Some(12.34))),
@@ -151,10 +121,7 @@ fn pressure_in_a_cgroup_holds_its_promotions() {
     state.groups = vec![group("/a", 50, &[1]), group("/b", 60, &[1, 2])];
     state.groups[0].pressure_percent = Some(20.0);
     assert_eq!(guard.assess(at_second(0), &state), Ok(()));
-    assert!(matches!(
-        held(&guard),
-        Err(PromotionBlockReason::Pressure { .. })
-    ));
+    assert!(matches!(held(&guard), Err(PromotionBlockReason::Pressure { .. })));
     assert_eq!(guard.may_promote(process(2), 0), Ok(()));
 }
 
@@ -196,10 +163,7 @@ fn fast_growth_has_recovery_start_early_and_slow_growth_does_not() {
         fill(&mut guard, (600..1639).step_by(mib_per_look));
         assert_eq!(guard.is_recovering(), early, "{mib_per_look} MiB in 50 ms");
         assert_eq!(guard.will_be_full_within_seconds(), early);
-        assert_eq!(
-            matches!(held(&guard), Err(PromotionBlockReason::FillingUp { .. })),
-            early
-        );
+        assert_eq!(matches!(held(&guard), Err(PromotionBlockReason::FillingUp { .. })), early);
     }
 }
 
@@ -223,10 +187,7 @@ fn a_group_searched_through_does_not_end_the_recovery_of_another() {
     assert_eq!(listed(&mut guard, 0), [process(1)]);
     assert_eq!(listed(&mut guard, 50), []);
     // Another group runs short; its huge pages are not listed yet.
-    state.groups.push(CgroupMemory {
-        usage: gib(1900),
-        ..group("/b", 0, &[2])
-    });
+    state.groups.push(CgroupMemory { usage: gib(1900), ..group("/b", 0, &[2]) });
     let _ = guard.assess(ms(100), &state);
     guard.on_search_exhausted(ms(100));
     assert_eq!(guard.shortage_for_process(process(1)), None);
@@ -241,9 +202,7 @@ fn huge_pages_are_listed_again_when_there_can_be_new_ones() {
     let mut guard = guard();
     let listed = |guard: &mut MemoryGuard, time, used| {
         let _ = guard.assess(ms(time), &in_group("/a", gib(used), &[1]));
-        !guard
-            .begin_huge_page_listing(ms(time), &[process(1)])
-            .is_empty()
+        !guard.begin_huge_page_listing(ms(time), &[process(1)]).is_empty()
     };
     assert!(listed(&mut guard, 0, 1800));
     assert!(!listed(&mut guard, 100, 1800));
@@ -266,10 +225,7 @@ fn huge_pages_are_listed_again_when_there_can_be_new_ones() {
 fn nearly_full_memory_is_checked_between_looks() {
     let mut guard = guard();
     let mut state = in_group("/a", gib(1900), &[1]);
-    state.machine = MemoryUse {
-        used_bytes: 0,
-        total_bytes: 64 << 30,
-    };
+    state.machine = MemoryUse { used_bytes: 0, total_bytes: 64 << 30 };
     let _ = guard.assess(ms(0), &state);
     let scope = MemoryScope::Group("/a".to_owned());
     assert_eq!(guard.next_memory_read_at(), Some(ms(40)));

@@ -70,10 +70,7 @@ fn walk_cycles_are_a_share_of_all_cpu_time() {
     assert_eq!((whole.counts, whole.agrees), (expected, true));
     let half = compare(18.0, false, XEON, "intel", 0.5);
     assert!((half.counted.percent - 10.0).abs() < 1e-9, "{half:?}");
-    assert_eq!(
-        (half.counted_class, half.agrees),
-        (OVERHEAD_CLASSES[1], false)
-    );
+    assert_eq!((half.counted_class, half.agrees), (OVERHEAD_CLASSES[1], false));
 }
 
 #[test]
@@ -96,9 +93,7 @@ fn counted_walks_agree_within_their_assumed_cost() {
 #[test]
 fn counters_that_count_nothing_are_an_error() {
     let readings = readings("silent", 1.0);
-    let error = readings
-        .counted_overhead(&events(XEON))
-        .expect_err("no walks");
+    let error = readings.counted_overhead(&events(XEON)).expect_err("no walks");
     assert!(error.to_string().contains("no page walks"), "{error}");
 }
 
@@ -106,9 +101,7 @@ fn counters_that_count_nothing_are_an_error() {
 fn the_file_names_processor_and_events_but_not_the_machine() {
     let mut results =
         EstimateVerification::empty_for_machine(XEON, "6.12.3-alices-laptop+\n", &events(XEON));
-    results
-        .programs
-        .push(compare(18.0, false, XEON, "intel", 1.0));
+    results.programs.push(compare(18.0, false, XEON, "intel", 1.0));
     results.not_measured.push("Redis");
     let text = results.to_string();
     assert!(text.contains("20.0 %, over 15 %"), "{text}");
@@ -124,19 +117,13 @@ fn the_file_names_processor_and_events_but_not_the_machine() {
     assert!(!json.to_string().contains("alice"), "{json}");
     let amd = EstimateVerification::empty_for_machine(EPYC, "6.8.0", &events(EPYC));
     assert_eq!(amd.events.name, "ls_l1_d_tlb_miss.*_l2_miss");
-    assert_eq!(
-        (amd.events.loads.as_str(), amd.events.stores),
-        ("0xf045", None)
-    );
+    assert_eq!((amd.events.loads.as_str(), amd.events.stores), ("0xf045", None));
 }
 
 #[test]
 fn without_counters_the_error_says_what_to_do() {
     let unknown = missing_counters_advice(&CountersUnavailable::UnknownProcessor("new".into()));
-    assert!(
-        unknown.contains("(new)") && unknown.contains("events.rs"),
-        "{unknown}"
-    );
+    assert!(unknown.contains("(new)") && unknown.contains("events.rs"), "{unknown}");
     let none = missing_counters_advice(&CountersUnavailable::NotCounted("ENOENT".into()));
     assert!(none.contains("ENOENT") && none.contains("pmu=on"), "{none}");
 }

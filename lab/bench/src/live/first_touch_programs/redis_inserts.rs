@@ -21,10 +21,7 @@ pub(super) fn measure_redis_inserts(ahead: bool, gib: u64) -> BenchResult<[f64; 
         "redis-server",
     )?;
     let words = format!("redis-server --port {PORT} --save '' --appendonly no --disable-thp no");
-    let words: Vec<String> = words
-        .split(' ')
-        .map(|word| word.replace('\'', ""))
-        .collect();
+    let words: Vec<String> = words.split(' ').map(|word| word.replace('\'', "")).collect();
     let mut command = command_on_core(ahead, None, &words)?;
     command.stdout(std::process::Stdio::null());
     let server = start_with_sigterm_on_drop(command)?;
@@ -80,11 +77,7 @@ impl RedisInsertClient {
         value.write_all(&vec![b'x'; VALUE_BYTES as usize])?;
         value.write_all(b"\r\n")?;
         let answers = BufReader::new(stream.try_clone()?);
-        Ok(Self {
-            stream,
-            answers,
-            value,
-        })
+        Ok(Self { stream, answers, value })
     }
 
     fn send_set_and_wait(&mut self, key: u64) -> io::Result<()> {

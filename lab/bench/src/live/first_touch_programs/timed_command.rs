@@ -26,11 +26,7 @@ pub(super) const CORE: usize = 0;
 impl TimedCommand {
     pub(super) fn from_package(package: &'static str, words: &str, ready: ReadySign) -> Self {
         let words = words.split(' ').map(String::from).collect();
-        Self {
-            words,
-            ready,
-            package: Some(package),
-        }
+        Self { words, ready, package: Some(package) }
     }
 
     /// Starts the program once, with or without prefault; returns the seconds until it was ready.

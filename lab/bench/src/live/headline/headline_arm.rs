@@ -76,19 +76,13 @@ impl HeadlineArm {
                 work(host, Vec::new())
             }
             Self::Run => host.run_without_lease(|host| {
-                let words = [
-                    find_hawkeye_program()?.into_os_string(),
-                    "run".into(),
-                    "--".into(),
-                ];
+                let words = [find_hawkeye_program()?.into_os_string(), "run".into(), "--".into()];
                 work(host, words.to_vec())
             }),
             Self::Daemon => host.run_without_lease(|host| {
                 let daemon = RunningDaemon::start()?;
-                let (begun, before) = (
-                    Instant::now(),
-                    manager_family_cpu_time(daemon.process.child.id()),
-                );
+                let (begun, before) =
+                    (Instant::now(), manager_family_cpu_time(daemon.process.child.id()));
                 let mut outcome = work(host, Vec::new())?;
                 let cpu = manager_family_cpu_time(daemon.process.child.id()).saturating_sub(before);
                 outcome.manager_cores = Some(cpu.as_secs_f64() / begun.elapsed().as_secs_f64());
@@ -122,10 +116,7 @@ impl RunningDaemon {
             let asked = redirect_streams_to_null(status.arg("status")).status();
             asked.is_ok_and(|status| status.success())
         })?;
-        Ok(Self {
-            process,
-            _folder: folder,
-        })
+        Ok(Self { process, _folder: folder })
     }
 }
 
@@ -168,10 +159,7 @@ mod tests {
     fn a_program_without_manager_is_itself() {
         let own = std::process::id();
         assert_eq!(find_launching_manager(own), None);
-        assert_eq!(
-            crate::live::programs::program_launcher::managed_program_pid(own),
-            own
-        );
+        assert_eq!(crate::live::programs::program_launcher::managed_program_pid(own), own);
         assert_eq!(HeadlineArm::ALL.map(|arm| arm as usize), [0, 1, 2, 3]);
     }
 }

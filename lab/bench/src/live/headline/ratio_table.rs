@@ -32,21 +32,14 @@ const FIGURES: [ComparedFigure; 5] = [
         beside: HeadlineArm::Never,
         value: |outcome| outcome.rss_bytes_after_deletion,
     },
-    ComparedFigure {
-        name: "p99.9",
-        beside: HeadlineArm::Never,
-        value: |outcome| outcome.p999_us,
-    },
+    ComparedFigure { name: "p99.9", beside: HeadlineArm::Never, value: |outcome| outcome.p999_us },
 ];
 
 /// One row for each program, figure and arm with a manager: the ratio to the arm that is compared
 /// with, and that arm's own ratio where it says more.
 pub(super) fn add_ratio_rows(all: &[(ProgramKind, Vec<[ArmFigures; 4]>)], report: &mut LiveReport) {
     for figure in &FIGURES {
-        for arm in HeadlineArm::ALL
-            .into_iter()
-            .filter(|arm| *arm != figure.beside)
-        {
+        for arm in HeadlineArm::ALL.into_iter().filter(|arm| *arm != figure.beside) {
             let mut medians = Vec::new();
             for (kind, rounds) in all {
                 let ratios = sorted_ratios(rounds, arm, figure);
@@ -125,29 +118,15 @@ mod tests {
         };
         // never, always, run, daemon; the machine is twice as fast in the second round.
         let rounds = vec![
-            [
-                outcome(1.0, 10.0),
-                outcome(2.0, 15.0),
-                outcome(2.0, 10.0),
-                outcome(1.5, 10.0),
-            ],
-            [
-                outcome(2.0, 10.0),
-                outcome(4.0, 15.0),
-                outcome(4.4, 11.0),
-                outcome(3.0, 10.0),
-            ],
+            [outcome(1.0, 10.0), outcome(2.0, 15.0), outcome(2.0, 10.0), outcome(1.5, 10.0)],
+            [outcome(2.0, 10.0), outcome(4.0, 15.0), outcome(4.4, 11.0), outcome(3.0, 10.0)],
         ];
-        let all = [
-            (ProgramKind::Redis, rounds.clone()),
-            (ProgramKind::Sparsehash, rounds),
-        ];
+        let all = [(ProgramKind::Redis, rounds.clone()), (ProgramKind::Sparsehash, rounds)];
         let mut report = LiveReport::new("headline");
         add_ratio_rows(&all, &mut report);
         let row = |what: &str| {
             let mut rows = report.rows.iter();
-            rows.find(|row| row.what == what)
-                .unwrap_or_else(|| panic!("{what}: {:?}", report.rows))
+            rows.find(|row| row.what == what).unwrap_or_else(|| panic!("{what}: {:?}", report.rows))
         };
         let run = row("first minute, hawkeye run: Redis");
         assert!((run.value - 1.05).abs() < 1e-9, "{run:?}");

@@ -34,9 +34,7 @@ impl FragmentedMemory {
                         "fragmenting free memory reached an FMFI of {fmfi:.2} only, not {LEAST_FMFI}"
                     );
                 }
-                return Ok(Self {
-                    _workload: workload,
-                });
+                return Ok(Self { _workload: workload });
             }
         }
     }

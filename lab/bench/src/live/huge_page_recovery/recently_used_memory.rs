@@ -30,12 +30,7 @@ impl RecentlyUsedMemory {
         let tables = PageTableReader::load_bpf_programs()?;
         let target = tables.bind_to_process(program.pid())?;
         let ranges = mappings::collect_eligible_ranges(&tables.list_mappings(&target)?).ranges;
-        let mut in_use = Self {
-            tables,
-            target,
-            ranges,
-            touched: BTreeMap::new(),
-        };
+        let mut in_use = Self { tables, target, ranges, touched: BTreeMap::new() };
         for _ in 0..TURNS {
             clear_refs::clear_access_bits_of_process(program.pid())?;
             measure_turn(program, WITHIN)?;
@@ -45,10 +40,7 @@ impl RecentlyUsedMemory {
             }
         }
         if in_use.touched.values().all(|pages| *pages == 0) {
-            bail!(
-                "process {} touched no memory while it worked",
-                program.pid()
-            );
+            bail!("process {} touched no memory while it worked", program.pid());
         }
         let full = in_use.walk_regions(WalkDetail::Regions)?;
         let full = full.iter().filter(|r| r.present == PAGES_PER_REGION);
@@ -67,8 +59,7 @@ impl RecentlyUsedMemory {
     fn walk_regions(&mut self, detail: WalkDetail) -> BenchResult<Vec<RegionSample>> {
         let mut found = Vec::new();
         let (target, ranges) = (&self.target, &self.ranges);
-        self.tables
-            .walk_ranges(target, ranges, detail, &mut found, |_| {})?;
+        self.tables.walk_ranges(target, ranges, detail, &mut found, |_| {})?;
         if detail == WalkDetail::HugeOnly {
             found.retain(RegionSample::is_huge);
         }
@@ -82,12 +73,8 @@ fn read_byte_of_every_page(pid: u32, regions: impl Iterator<Item = RegionAddr>) 
     let mut bytes = [0; PAGES_PER_REGION as usize];
     for region in regions {
         let pages = (region.start()..region.end()).step_by(BASE_PAGE_BYTES as usize);
-        let pages: Vec<RemoteIoVec> = pages
-            .map(|page| RemoteIoVec {
-                base: page as usize,
-                len: 1,
-            })
-            .collect();
+        let pages: Vec<RemoteIoVec> =
+            pages.map(|page| RemoteIoVec { base: page as usize, len: 1 }).collect();
         let mut local = [IoSliceMut::new(&mut bytes)];
         process_vm_readv(Pid::from_raw(pid as i32), &mut local, &pages)
             .map_err(LinuxError::wrap_errno("process_vm_readv"))?;

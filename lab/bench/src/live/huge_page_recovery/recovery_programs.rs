@@ -10,10 +10,7 @@ pub(super) struct RecoveryProgram {
 
 /// Nearly all requests are for a tenth of the keys. With fewer of them, the page walks of the other
 /// keys would cost more than those of the hot part, because caches hold less of their page tables.
-const HOT: HotKeyShares = HotKeyShares {
-    keys_percent: 10,
-    questions_percent: 99,
-};
+const HOT: HotKeyShares = HotKeyShares { keys_percent: 10, questions_percent: 99 };
 
 /// One program of ours with its hot seventh at the highest addresses, and programs of others with
 /// their hot tenth in ten places of memory.

@@ -29,10 +29,7 @@ impl KhugepagedPace {
         };
         // Writing a pause wakes khugepaged, so the amount comes first.
         host.set_thp_setting("khugepaged/pages_to_scan", &format!("{pages:.0}"))?;
-        host.set_thp_setting(
-            "khugepaged/alloc_sleep_millisecs",
-            &alloc_pause_ms.to_string(),
-        )?;
+        host.set_thp_setting("khugepaged/alloc_sleep_millisecs", &alloc_pause_ms.to_string())?;
         host.set_thp_setting("khugepaged/scan_sleep_millisecs", &pause_ms.to_string())
     }
 }
@@ -44,11 +41,7 @@ pub(in crate::live) fn set_empty_page_limit_and_shrinker(
     limited: bool,
     shrinks: bool,
 ) -> BenchResult<()> {
-    let none = if limited {
-        BloatThreshold::default().zero_pages() - 1
-    } else {
-        511
-    };
+    let none = if limited { BloatThreshold::default().zero_pages() - 1 } else { 511 };
     host.set_thp_setting("khugepaged/max_ptes_none", &none.to_string())?;
     if Path::new(THP_DIR).join(SHRINK_UNDERUSED).exists() {
         host.set_thp_setting(SHRINK_UNDERUSED, if shrinks { "1" } else { "0" })?;

@@ -9,10 +9,9 @@ use std::process::Command;
 /// The first core for the client, all others for the server; `None` if there is only one.
 fn client_and_server_cores() -> Option<[CoreSet; 2]> {
     match CoreSet::allowed_cores_of_thread().split_first() {
-        Some((client, server @ [_, ..])) => Some([
-            CoreSet::from_core_numbers(&[*client])?,
-            CoreSet::from_core_numbers(server)?,
-        ]),
+        Some((client, server @ [_, ..])) => {
+            Some([CoreSet::from_core_numbers(&[*client])?, CoreSet::from_core_numbers(server)?])
+        }
         _ => None,
     }
 }

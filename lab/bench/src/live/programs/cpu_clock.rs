@@ -39,11 +39,7 @@ impl ProgramCpuClock {
             false => BTreeMap::new(),
         };
         Ok(CpuTimeReading {
-            all: self
-                .process
-                .now()
-                .map_err(LinuxError::wrap_errno(READING))?
-                .into(),
+            all: self.process.now().map_err(LinuxError::wrap_errno(READING))?.into(),
             threads,
         })
     }
@@ -56,10 +52,7 @@ impl CpuTimeReading {
     pub(super) fn work_cpu_time_since(&self, before: &Self) -> Duration {
         let works = self.threads.iter().max_by_key(|(_, ran)| **ran);
         let works = works.map(|(thread, _)| thread);
-        let others = self
-            .threads
-            .iter()
-            .filter(|(thread, _)| Some(*thread) != works);
+        let others = self.threads.iter().filter(|(thread, _)| Some(*thread) != works);
         let others: Duration = others
             .map(|(thread, now)| {
                 let before = before.threads.get(thread).copied().unwrap_or_default();
@@ -94,10 +87,7 @@ mod tests {
     fn reading(all_ms: u64, threads_ms: &[(&str, u64)]) -> CpuTimeReading {
         let ms = Duration::from_millis;
         let thread = |(thread, took): &(&str, u64)| ((*thread).to_owned(), ms(*took));
-        CpuTimeReading {
-            all: ms(all_ms),
-            threads: threads_ms.iter().map(thread).collect(),
-        }
+        CpuTimeReading { all: ms(all_ms), threads: threads_ms.iter().map(thread).collect() }
     }
 
     #[test]
@@ -106,10 +96,7 @@ mod tests {
         // started meanwhile; another one has ended.
         let before = reading(100, &[("1", 50), ("2", 10)]);
         let after = reading(200, &[("1", 77), ("2", 60), ("3", 10)]);
-        assert_eq!(
-            after.work_cpu_time_since(&before),
-            Duration::from_millis(40)
-        );
+        assert_eq!(after.work_cpu_time_since(&before), Duration::from_millis(40));
     }
 
     #[test]

@@ -16,9 +16,7 @@ const TRIES: usize = 3;
 pub fn promote_whole_process(pid: u32) -> BenchResult<f64> {
     let process = ProcessHandle::open(pid)?;
     for _ in 0..TRIES {
-        for region in eligible_present_regions(pid)?
-            .into_iter()
-            .filter(|region| !region.is_huge())
+        for region in eligible_present_regions(pid)?.into_iter().filter(|region| !region.is_huge())
         {
             // The result includes refusals; a process that is gone causes an error below.
             let mut insisting = CollapseRetry::default();
@@ -65,10 +63,7 @@ pub fn huge_memory_percent(pid: u32) -> BenchResult<f64> {
 fn eligible_present_regions(pid: u32) -> BenchResult<Vec<RegionSample>> {
     let eligible = mappings::collect_eligible_ranges(&pagemap::read_mappings_from_smaps(pid)?);
     let mut regions = pagemap::read_population(pid, &eligible.ranges)?;
-    regions.extend(pagemap::read_population(
-        pid,
-        &shared_anonymous_regions(pid)?,
-    )?);
+    regions.extend(pagemap::read_population(pid, &shared_anonymous_regions(pid)?)?);
     Ok(regions)
 }
 
@@ -77,10 +72,7 @@ fn shared_anonymous_regions(pid: u32) -> BenchResult<Vec<Range<u64>>> {
     let path = format!("/proc/{pid}/maps");
     let maps =
         std::fs::read_to_string(&path).map_err(LinuxError::wrap_io_error("reading", &path))?;
-    Ok(maps
-        .lines()
-        .filter_map(parse_shared_anonymous_regions)
-        .collect())
+    Ok(maps.lines().filter_map(parse_shared_anonymous_regions).collect())
 }
 
 fn parse_shared_anonymous_regions(line: &str) -> Option<Range<u64>> {
@@ -92,11 +84,8 @@ fn parse_shared_anonymous_regions(line: &str) -> Option<Range<u64>> {
         return None;
     }
     let address = |text| u64::from_str_radix(text, 16).ok();
-    let mapping = mappings::Mapping {
-        range: address(start)?..address(end)?,
-        flags: 0,
-        file_backed: true,
-    };
+    let mapping =
+        mappings::Mapping { range: address(start)?..address(end)?, flags: 0, file_backed: true };
     Some(mapping.range_of_whole_regions()).filter(|regions| !regions.is_empty())
 }
 

@@ -76,9 +76,7 @@ fn round_down_to_power_of_two(mib: u64) -> u64 {
 pub(super) fn start_sparsehash_map(mib: u64, hot: HotKeyShares) -> BenchResult<ProtocolProgram> {
     let program = CompiledProgram::compile_with_sparsehash(include_str!("sparsehash.cc"))?;
     let mut command = command_with_unblocked_signals(program.path());
-    command
-        .arg(round_down_to_power_of_two(mib).to_string())
-        .args(hot.to_option_values());
+    command.arg(round_down_to_power_of_two(mib).to_string()).args(hot.to_option_values());
     ProtocolProgram::from_workload_when_ready(WorkloadProcess::spawn_command(command)?)
 }
 

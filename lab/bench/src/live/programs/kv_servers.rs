@@ -123,10 +123,7 @@ mod tests {
             writes_percent: 50,
         };
         for _ in 0..2 {
-            let answers = server
-                .measure_answer_latencies(pace)
-                .expect("answers")
-                .expect("can");
+            let answers = server.measure_answer_latencies(pace).expect("answers").expect("can");
             assert_eq!(answers.questions, 40);
             assert!((1..40).contains(&answers.inserted), "{answers:?}");
         }

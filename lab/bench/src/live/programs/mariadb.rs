@@ -55,10 +55,7 @@ pub(super) fn start_under_sysbench(mib: u64) -> BenchResult<ReportingProgram<Mar
     let mut client = start_sysbench(folder.path(), rows)?;
     let reports = receive_parsed_lines(client.child.stdout.take(), parse_sysbench_report);
     let generator = client.child.id();
-    let server = MariaDbServer {
-        _server: server,
-        _folder: folder,
-    };
+    let server = MariaDbServer { _server: server, _folder: folder };
     ReportingProgram::new_paused(client, generator, reports, pid, server)
 }
 
@@ -111,11 +108,7 @@ fn start_sysbench(folder: &Path, rows: u64) -> BenchResult<RunningProcess> {
     let socket = socket.display();
     let mut command = Command::new("sysbench");
     command
-        .args([
-            "oltp_point_select",
-            "--db-driver=mysql",
-            "--mysql-user=root",
-        ])
+        .args(["oltp_point_select", "--db-driver=mysql", "--mysql-user=root"])
         .arg(format!("--mysql-socket={socket}"))
         .args(["--tables=1", &format!("--table-size={rows}")])
         .args(["--rand-type=uniform", "--threads=1", "--time=0"])

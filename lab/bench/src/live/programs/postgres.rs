@@ -127,10 +127,7 @@ mod tests {
     fn progress_is_read() {
         let line = "progress: 2.0 s, 13579.5 tps, lat 0.073 ms stddev 0.011, 0 failed";
         assert_eq!(parse_pgbench_progress(line), Some((13579.5, 2.0)));
-        assert_eq!(
-            parse_pgbench_progress("pgbench (15.18 (Debian 15.18-0+deb12u1))"),
-            None
-        );
+        assert_eq!(parse_pgbench_progress("pgbench (15.18 (Debian 15.18-0+deb12u1))"), None);
         assert_eq!(parse_pgbench_progress("progress: nan s, x tps"), None);
     }
 

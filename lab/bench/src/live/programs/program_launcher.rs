@@ -53,16 +53,14 @@ pub(super) fn end_signal(otherwise: Signal) -> Signal {
 /// A command that starts `program` now; its arguments follow.
 pub(super) fn command_through_launcher(program: impl AsRef<OsStr>) -> Command {
     LATEST_START.set(Some(Instant::now()));
-    LAUNCHER.with_borrow(
-        |launcher| match launcher.as_ref().and_then(|words| words.split_first()) {
-            Some((first, rest)) => {
-                let mut command = Command::new(first);
-                command.args(rest).arg(program.as_ref());
-                command
-            }
-            None => Command::new(program),
-        },
-    )
+    LAUNCHER.with_borrow(|launcher| match launcher.as_ref().and_then(|words| words.split_first()) {
+        Some((first, rest)) => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(program.as_ref());
+            command
+        }
+        None => Command::new(program),
+    })
 }
 
 pub(in crate::live) fn process_name(pid: u32) -> String {

@@ -67,11 +67,7 @@ impl BaseAndHugeRounds {
         let rounds = measure_rounds(both, sizes.turn, |n| n < sizes.turns)?;
         let huge_now = huge_memory_percent(huge.pid())?.min(promoted_percent);
         let huge_percent = [huge_memory_percent(base.pid())?, huge_now];
-        Ok(Self {
-            base,
-            rounds,
-            huge_percent,
-        })
+        Ok(Self { base, rounds, huge_percent })
     }
 }
 
@@ -111,15 +107,11 @@ pub fn measure_relative_speeds<const N: usize>(
 }
 
 pub fn start_all_work(programs: &mut [Box<dyn MeasuredProgram>]) -> BenchResult<()> {
-    programs
-        .iter_mut()
-        .try_for_each(|program| program.start_work())
+    programs.iter_mut().try_for_each(|program| program.start_work())
 }
 
 pub fn pause_all_work(programs: &mut [Box<dyn MeasuredProgram>]) -> BenchResult<()> {
-    programs
-        .iter_mut()
-        .try_for_each(|program| program.pause_work())
+    programs.iter_mut().try_for_each(|program| program.pause_work())
 }
 
 /// Measures a working program for `length`.
@@ -136,13 +128,7 @@ pub fn measure_working_program(
     };
     let cpu = after?.work_cpu_time_since(&before?);
     if cpu.is_zero() {
-        bail!(
-            "process {} did not run while it was measured",
-            program.pid()
-        );
+        bail!("process {} did not run while it was measured", program.pid());
     }
-    Ok(ProgramSpeed {
-        per_s,
-        per_cpu_s: per_s * (ended - begun).as_secs_f64() / cpu.as_secs_f64(),
-    })
+    Ok(ProgramSpeed { per_s, per_cpu_s: per_s * (ended - begun).as_secs_f64() / cpu.as_secs_f64() })
 }

@@ -50,12 +50,7 @@ impl ProtocolProgram {
 
     /// Wraps a program that is known to have its data.
     pub(super) fn from_ready_workload(workload: WorkloadProcess, pid: u32) -> Self {
-        Self {
-            workload,
-            pid,
-            last_piece: None,
-            server: None,
-        }
+        Self { workload, pid, last_piece: None, server: None }
     }
 
     pub(super) fn from_server_and_client(
@@ -84,8 +79,7 @@ impl MeasuredProgram for ProtocolProgram {
         self.workload.send_request(WorkloadRequest::Stop)?;
         if let Some(at_most) = self.last_piece {
             // The program answers as soon as it has paused.
-            self.workload
-                .request_and_wait(WorkloadRequest::Rss, at_most)?;
+            self.workload.request_and_wait(WorkloadRequest::Rss, at_most)?;
         }
         Ok(())
     }
@@ -121,10 +115,7 @@ impl MeasuredProgram for ProtocolProgram {
             return Ok(None);
         }
         let at_most = pace.answers_time_limit() + ANSWER;
-        match self
-            .workload
-            .request_and_wait(WorkloadRequest::Latencies(pace), at_most)?
-        {
+        match self.workload.request_and_wait(WorkloadRequest::Latencies(pace), at_most)? {
             WorkloadEvent::Answered(latencies) => Ok(Some(latencies)),
             other => Err(WorkloadProcessError::Protocol(format!("{other:?}")).into()),
         }

@@ -67,9 +67,7 @@ pub(super) fn start_script(script: PythonScript, mib: u64) -> BenchResult<Protoc
     write_file_in_folder(&folder, "console.py", CONSOLE)?;
     let program = write_file_in_folder(&folder, "program.py", script.source())?;
     let mut command = command_with_unblocked_signals(INTERPRETER);
-    command
-        .args(["-B".as_ref(), program.as_os_str()])
-        .arg(mib.to_string());
+    command.args(["-B".as_ref(), program.as_os_str()]).arg(mib.to_string());
     for threads in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"] {
         command.env(threads, "1");
     }

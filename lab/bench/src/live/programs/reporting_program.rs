@@ -46,13 +46,7 @@ impl<S> ReportingProgram<S> {
         pid: u32,
         server: S,
     ) -> BenchResult<Self> {
-        let program = Self {
-            _generator: generator,
-            generator_pid,
-            reports,
-            pid,
-            _server: server,
-        };
+        let program = Self { _generator: generator, generator_pid, reports, pid, _server: server };
         program.signal_generator(Signal::SIGSTOP)?;
         Ok(program)
     }
@@ -121,19 +115,13 @@ pub(super) fn receive_parsed_lines<T: Send + 'static>(
     output: Option<impl Read + Send + 'static>,
     parse: fn(&str) -> Option<T>,
 ) -> Receiver<T> {
-    output.map_or_else(
-        || mpsc::channel().1,
-        |output| spawn_line_receiver(output, parse),
-    )
+    output.map_or_else(|| mpsc::channel().1, |output| spawn_line_receiver(output, parse))
 }
 
 pub(super) fn wait_for_parsed_line<T>(lines: &Receiver<T>, at_most: Duration) -> BenchResult<T> {
     lines.recv_timeout(at_most).map_err(|error| match error {
         RecvTimeoutError::Timeout => {
-            impossible!(
-                "the load generator printed nothing for {} s",
-                at_most.as_secs()
-            )
+            impossible!("the load generator printed nothing for {} s", at_most.as_secs())
         }
         RecvTimeoutError::Disconnected => impossible!("the load generator has ended"),
     })

@@ -58,10 +58,7 @@ impl Drop for RunningProcess {
 }
 
 pub(in crate::live) fn redirect_streams_to_null(command: &mut Command) -> &mut Command {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())
 }
 
 pub(in crate::live) fn run_for_output(command: &mut Command) -> BenchResult<Output> {

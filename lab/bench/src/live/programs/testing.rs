@@ -5,10 +5,7 @@ use hawkeye_test_support::test_skips::TestName;
 use hawkeye_workload::HotKeyShares;
 use std::time::Duration;
 
-pub(super) const TENTH: HotKeyShares = HotKeyShares {
-    keys_percent: 10,
-    questions_percent: 90,
-};
+pub(super) const TENTH: HotKeyShares = HotKeyShares { keys_percent: 10, questions_percent: 90 };
 
 /// Skips a test because a program is not installed; `make test` installs the programs first.
 pub(super) fn skip_without(test: TestName, what: &str) {

@@ -129,10 +129,7 @@ impl ItaniumReport {
         }
         writeln!(f)?;
         let mut of = "";
-        for rows in self
-            .rows
-            .chunk_by(|a, b| (&a.of, &a.kernel) == (&b.of, &b.kernel))
-        {
+        for rows in self.rows.chunk_by(|a, b| (&a.of, &a.kernel) == (&b.of, &b.kernel)) {
             let Some(first) = rows.first() else {
                 continue;
             };

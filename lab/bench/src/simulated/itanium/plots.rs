@@ -19,10 +19,7 @@ pub fn plot_reports(reports: &[ItaniumReport]) -> PlotFigure {
             });
         }
     }
-    PlotFigure {
-        title: "Itanium Linux: thesis and model".to_owned(),
-        panels,
-    }
+    PlotFigure { title: "Itanium Linux: thesis and model".to_owned(), panels }
 }
 
 fn panel_content(rows: &[&ThesisAndModelValue]) -> PlotContent {
@@ -43,23 +40,13 @@ fn panel_content(rows: &[&ThesisAndModelValue]) -> PlotContent {
             let place = names.iter().position(|name| *name == row.of)?;
             Some((place as f64, value(row)?))
         });
-        PlotLine {
-            name: format!("{kernel} {source}"),
-            points: points.collect(),
-        }
+        PlotLine { name: format!("{kernel} {source}"), points: points.collect() }
     };
     let pairs = kernels.iter().flat_map(|kernel| {
-        [
-            line(kernel, "thesis", thesis_value),
-            line(kernel, "model", |row| row.model),
-        ]
+        [line(kernel, "thesis", thesis_value), line(kernel, "model", |row| row.model)]
     });
     let lines = pairs.filter(|line| !line.points.is_empty()).collect();
-    PlotContent::Steps {
-        x_label: "workload".to_owned(),
-        names,
-        lines,
-    }
+    PlotContent::Steps { x_label: "workload".to_owned(), names, lines }
 }
 
 fn thesis_value(row: &ThesisAndModelValue) -> Option<f64> {

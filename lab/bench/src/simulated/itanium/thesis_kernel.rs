@@ -38,13 +38,7 @@ impl ThesisKernel {
     pub const COMPARED: [Self; 5] = [Self::NONE, Self::SF, Self::LF, Self::SF_LP, Self::LF_LP];
 
     const fn from_walker_mode(walker: WalkerMode) -> Self {
-        Self {
-            base: BasePageSize::Kib16,
-            walker,
-            large: false,
-            system: None,
-            fragmented: None,
-        }
+        Self { base: BasePageSize::Kib16, walker, large: false, system: None, fragmented: None }
     }
 
     pub const fn with_large_pages(mut self) -> Self {

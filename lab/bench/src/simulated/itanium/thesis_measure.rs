@@ -92,10 +92,7 @@ impl ThesisMeasure {
                 vec![kernel.machine_settings(), other.machine_settings()]
             }
             Self::SpeedUp | Self::SpeedUpFromStart => {
-                vec![
-                    kernel.machine_settings(),
-                    kernel.without_large_pages().machine_settings(),
-                ]
+                vec![kernel.machine_settings(), kernel.without_large_pages().machine_settings()]
             }
             Self::CyclesPerFurtherMiss => machine_settings_with_pinned(kernel).collect(),
             _ => vec![kernel.machine_settings()],
@@ -136,9 +133,7 @@ impl ThesisMeasure {
             Self::CopiedMib => own.copied_bytes as f64 / MIB,
             Self::LargestKib => {
                 let (faulted, promoted) = (&own.statistics.faulted, &own.statistics.promoted);
-                let largest = faulted
-                    .largest_counted_order()
-                    .max(promoted.largest_counted_order());
+                let largest = faulted.largest_counted_order().max(promoted.largest_counted_order());
                 row.kernel.page_bytes(largest?) as f64 / 1024.0
             }
         };
@@ -156,10 +151,7 @@ fn machine_settings_with_pinned(kernel: ThesisKernel) -> impl Iterator<Item = Ma
 fn cycles_per_further_miss(figures: &[&ItaniumRunFigures]) -> f64 {
     let point = |figures: &&ItaniumRunFigures| (figures.counters.misses as f64, figures.cycles);
     let count = figures.len() as f64;
-    let sum = figures
-        .iter()
-        .map(point)
-        .fold((0.0, 0.0), |sum, (x, y)| (sum.0 + x, sum.1 + y));
+    let sum = figures.iter().map(point).fold((0.0, 0.0), |sum, (x, y)| (sum.0 + x, sum.1 + y));
     let mean = (sum.0 / count, sum.1 / count);
     let (mut both, mut squares) = (0.0, 0.0);
     for (x, y) in figures.iter().map(point) {

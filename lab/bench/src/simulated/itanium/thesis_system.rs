@@ -36,12 +36,7 @@ impl ThesisAdvice {
 
 impl ThesisSystem {
     const fn new_without_advice(name: &'static str, policy: PageSizePolicy) -> Self {
-        Self {
-            name,
-            policy,
-            advice: None,
-            sub_block_order: 0,
-        }
+        Self { name, policy, advice: None, sub_block_order: 0 }
     }
 
     const fn new_with_advice(
@@ -49,10 +44,7 @@ impl ThesisSystem {
         policy: PageSizePolicy,
         told: ThesisAdvice,
     ) -> Self {
-        Self {
-            advice: Some(told.advice),
-            ..Self::new_without_advice(name, policy)
-        }
+        Self { advice: Some(told.advice), ..Self::new_without_advice(name, policy) }
     }
 
     /// The thesis' own rule.
@@ -90,10 +82,7 @@ impl ThesisSystem {
 
     /// All systems that do not change the walker.
     pub fn all_with_unchanged_walker(told: ThesisAdvice) -> Vec<Self> {
-        let half = PageSizePolicy::HalfReferenced {
-            order: 2,
-            references: 1_000_000,
-        };
+        let half = PageSizePolicy::HalfReferenced { order: 2, references: 1_000_000 };
         vec![
             Self::huge_tlb(told),
             Self::winwood(told),

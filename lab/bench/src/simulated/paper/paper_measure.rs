@@ -168,9 +168,7 @@ fn mean_over_programs(
     let programs = (1..).zip(programs).filter(|(number, program)| {
         program.name == figure.program || format!("{}-{number}", program.name) == figure.program
     });
-    let values: Vec<f64> = programs
-        .map(|(_, program)| of(program, run))
-        .collect::<Option<_>>()?;
+    let values: Vec<f64> = programs.map(|(_, program)| of(program, run)).collect::<Option<_>>()?;
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
@@ -288,15 +286,9 @@ mod tests {
     #[test]
     fn comparisons_are_of_the_same_programs() {
         assert_eq!(value("hawkeye-g", "p-2", PaperMeasure::SpeedUp), Some(1.25));
-        assert_eq!(
-            value("hawkeye-g", "p-1", PaperMeasure::Over("linux")),
-            Some(1.5)
-        );
+        assert_eq!(value("hawkeye-g", "p-1", PaperMeasure::Over("linux")), Some(1.5));
         // 40 s saved by 10 promotions, compared with 10 s by 50.
-        assert_eq!(
-            value("hawkeye-g", "p", PaperMeasure::SavedOver("linux")),
-            Some(20.0)
-        );
+        assert_eq!(value("hawkeye-g", "p", PaperMeasure::SavedOver("linux")), Some(20.0));
     }
 
     #[test]

@@ -76,12 +76,7 @@ fn values_and_speed_ups(
             _ => (*system, value / base),
         };
         let faster: Vec<_> = others.iter().map(speed_up).collect();
-        rows.extend(paper_values_of_systems(
-            workload,
-            program,
-            PaperMeasure::SpeedUp,
-            &faster,
-        ));
+        rows.extend(paper_values_of_systems(workload, program, PaperMeasure::SpeedUp, &faster));
     }
     rows
 }
@@ -99,16 +94,10 @@ fn as_lower_bounds(figures: Vec<PaperValue>) -> Vec<PaperValue> {
 
 /// The paper's machine; every system promotes this many regions per second.
 fn setup_at_promotion_rate(regions_per_s: f64) -> SimulationSetup {
-    SimulationSetup {
-        rate: RatePerSecond::new(regions_per_s).ok(),
-        ..SimulationSetup::default()
-    }
+    SimulationSetup { rate: RatePerSecond::new(regions_per_s).ok(), ..SimulationSetup::default() }
 }
 
 /// The same machine, with file pages scattered over its memory.
 fn fragmented_setup_at_rate(regions_per_s: f64) -> SimulationSetup {
-    SimulationSetup {
-        fragmented: 1.0,
-        ..setup_at_promotion_rate(regions_per_s)
-    }
+    SimulationSetup { fragmented: 1.0, ..setup_at_promotion_rate(regions_per_s) }
 }

@@ -23,10 +23,7 @@ fn a_kernel_like_the_model_differs_nowhere() {
     let same = |percent: &str| format!("model {percent} %: +0.0 points");
     // One of four zeroed huge pages was left for twice as many base pages.
     for (what, expected) in [
-        (
-            "1.0 s idle: zeroed",
-            (2048.0, "model 2048; 2048 by the rate".into()),
-        ),
+        ("1.0 s idle: zeroed", (2048.0, "model 2048; 2048 by the rate".into())),
         ("3 huge pages: served zeroed", (100.0, same("100.0"))),
         ("700 pages of a file: took zeroed", (0.0, same("0.0"))),
         ("1024 base pages: served zeroed", (50.0, same("50.0"))),
@@ -39,11 +36,7 @@ fn a_kernel_like_the_model_differs_nowhere() {
 
 #[test]
 fn an_invalid_recording_is_refused_with_the_reason() {
-    let error = |text: &str| {
-        compare_with_recording(text)
-            .expect_err("is refused")
-            .to_string()
-    };
+    let error = |text: &str| compare_with_recording(text).expect_err("is refused").to_string();
     assert!(error("").contains("no line `kernel RELEASE`"));
     assert!(error("kernel 7\nstep idle - 1 us=1").contains("line 2 is not a valid step"));
     let headless = LIKE_THE_MODEL.replace("step start", "stop start");

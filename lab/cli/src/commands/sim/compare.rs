@@ -55,11 +55,8 @@ impl CompareCommand {
         let setup = self.machine.simulation_setup()?;
         let on_machine = workloads.iter().map(|workload| (workload, setup));
         let done = simulate_on_systems(on_machine, &systems, self.threads)?;
-        let entries = done
-            .into_iter()
-            .map(|run| RunResult::without_parameter(setup.seed, run));
+        let entries = done.into_iter().map(|run| RunResult::without_parameter(setup.seed, run));
         let entries: Vec<RunResult> = entries.collect();
-        self.output
-            .output_results(&entries, &entries, || run_plots::plot_comparison(&entries))
+        self.output.output_results(&entries, &entries, || run_plots::plot_comparison(&entries))
     }
 }

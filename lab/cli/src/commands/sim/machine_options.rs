@@ -69,12 +69,7 @@ pub struct MachineOptions {
     guest_system: Option<String>,
 
     /// FMFI of virtual machines at the start, 0-1.
-    #[arg(
-        long,
-        value_name = "FMFI",
-        default_value_t = 0.0,
-        hide_short_help = true
-    )]
+    #[arg(long, value_name = "FMFI", default_value_t = 0.0, hide_short_help = true)]
     guest_fragment: f64,
 
     /// Size of swap, on an SSD [default: none].
@@ -104,16 +99,10 @@ impl MachineOptions {
             seed: self.seed,
             fragmented: self.fragment,
             rate: self.rate.map(RatePerSecond::new).transpose()?,
-            guest_system: self
-                .guest_system
-                .as_deref()
-                .map(systems::by_name)
-                .transpose()?,
+            guest_system: self.guest_system.as_deref().map(systems::by_name).transpose()?,
             guest_fragmented: self.guest_fragment,
             swap: self.swap.map(|size| SwapSpec::ssd(size.0)),
-            merging: self
-                .merge
-                .map(|pages_per_s| SamePageMergingSpec { pages_per_s }),
+            merging: self.merge.map(|pages_per_s| SamePageMergingSpec { pages_per_s }),
             fault_ahead: self.fault_ahead,
             ..SimulationSetup::default()
         };
@@ -144,9 +133,7 @@ fn read_text_file(path: &Path) -> Result<String> {
 fn processor_by_name(name: &str) -> Result<ProcessorSpec> {
     let found = PROCESSORS.iter().find(|p| p.name == name);
     let known = || PROCESSORS.map(|p| p.name).join(", ");
-    found
-        .copied()
-        .ok_or_else(|| anyhow!("no processor {name:?}; known processors: {}", known()))
+    found.copied().ok_or_else(|| anyhow!("no processor {name:?}; known processors: {}", known()))
 }
 
 /// The text of a workload, by name or as a file.

@@ -83,40 +83,36 @@ fn write_parquet<R: TableRow>(path: &Path, rows: impl Iterator<Item = R>) -> Res
     let file = File::create(path);
     let file = file.with_context(|| format!("writing {}", path.display()))?;
     let written = write_parquet_table(rows, BufWriter::new(file));
-    written
-        .map(drop)
-        .with_context(|| path.display().to_string())
+    written.map(drop).with_context(|| path.display().to_string())
 }
 
 fn parquet_result_rows(entry: &RunResult) -> impl Iterator<Item = ProgramResultRow<'_>> {
     let run = &entry.run;
-    run.figures
-        .all_programs()
-        .map(move |program| ProgramResultRow {
-            workload: &run.workload,
-            system: &run.system,
-            parameter: &entry.parameter,
-            value: &entry.value,
-            seed: entry.seed,
-            program: &program.name,
-            outcome: match program.outcome {
-                ProgramOutcome::Done => "done",
-                ProgramOutcome::Killed => "killed",
-                ProgramOutcome::Unfinished => "unfinished",
-            },
-            wall_s: program.wall_s,
-            accesses: program.accesses,
-            overhead_percent: program.overhead_percent,
-            faults: program.faults,
-            system_s: program.system_s,
-            rss_peak_bytes: program.rss_peak_bytes,
-            huge_peak_bytes: program.huge_peak_bytes,
-            promoted: run.promoted,
-            split: run.split,
-            recovered_bytes: run.recovered_bytes,
-            manager_cpu_s: run.figures.manager_cpu_s,
-            zeroing_cpu_s: run.figures.zeroing_cpu_s,
-        })
+    run.figures.all_programs().map(move |program| ProgramResultRow {
+        workload: &run.workload,
+        system: &run.system,
+        parameter: &entry.parameter,
+        value: &entry.value,
+        seed: entry.seed,
+        program: &program.name,
+        outcome: match program.outcome {
+            ProgramOutcome::Done => "done",
+            ProgramOutcome::Killed => "killed",
+            ProgramOutcome::Unfinished => "unfinished",
+        },
+        wall_s: program.wall_s,
+        accesses: program.accesses,
+        overhead_percent: program.overhead_percent,
+        faults: program.faults,
+        system_s: program.system_s,
+        rss_peak_bytes: program.rss_peak_bytes,
+        huge_peak_bytes: program.huge_peak_bytes,
+        promoted: run.promoted,
+        split: run.split,
+        recovered_bytes: run.recovered_bytes,
+        manager_cpu_s: run.figures.manager_cpu_s,
+        zeroing_cpu_s: run.figures.zeroing_cpu_s,
+    })
 }
 
 fn parquet_page_size_rows(entry: &RunResult) -> impl Iterator<Item = PageSizeResultRow<'_>> {

@@ -41,9 +41,7 @@ impl PrezeroingCommand {
     fn simulate_reports(&self) -> Result<Vec<LiveReport>> {
         if self.files.is_empty() {
             let known = RECORDED.iter();
-            return known
-                .map(|(_, text)| Ok(compare_with_recording(text)?))
-                .collect();
+            return known.map(|(_, text)| Ok(compare_with_recording(text)?)).collect();
         }
         let read = |path: &PathBuf| {
             let text = fs::read_to_string(path);

@@ -16,10 +16,7 @@ pub fn simulate_named_tables<T, R: Display + Serialize>(
     run: impl Fn(&T) -> Result<R>,
 ) -> Result<Vec<R>> {
     for name in wanted {
-        if !tables
-            .iter()
-            .any(|table| name_of(table).matches_name_or_alias(name))
-        {
+        if !tables.iter().any(|table| name_of(table).matches_name_or_alias(name)) {
             let known: Vec<String> = tables.iter().map(|t| name_of(t).to_string()).collect();
             bail!("no table {name:?}; known tables: {}", known.join(", "));
         }
@@ -27,9 +24,7 @@ pub fn simulate_named_tables<T, R: Display + Serialize>(
     let mut reports = Vec::new();
     for table in tables {
         if !wanted.is_empty()
-            && !wanted
-                .iter()
-                .any(|name| name_of(table).matches_name_or_alias(name))
+            && !wanted.iter().any(|name| name_of(table).matches_name_or_alias(name))
         {
             continue;
         }

@@ -79,10 +79,9 @@ impl RunCommand {
         };
         bar.finish_and_clear();
         let entry = RunResult::without_parameter(setup.seed, done?);
-        self.output
-            .output_results(std::slice::from_ref(&entry), &entry, || {
-                run_plots::plot_run(&entry.run)
-            })
+        self.output.output_results(std::slice::from_ref(&entry), &entry, || {
+            run_plots::plot_run(&entry.run)
+        })
     }
 }
 

@@ -59,33 +59,23 @@ fn program_of_workload<'a>(
     number: usize,
 ) -> Option<&'a ProgramFigures> {
     let same = entry.run.workload == workload;
-    entry
-        .run
-        .figures
-        .all_programs()
-        .nth(number)
-        .filter(|_| same)
+    entry.run.figures.all_programs().nth(number).filter(|_| same)
 }
 
 /// Systems side by side: the time of each program, in a panel of its own.
 pub fn plot_comparison(entries: &[RunResult]) -> PlotFigure {
-    let panels = programs_with_titles(entries)
-        .into_iter()
-        .map(|(workload, number, name)| {
-            let bars = entries.iter().filter_map(|entry| {
-                let program = program_of_workload(entry, workload, number)?;
-                Some((entry.run.system.clone(), program.wall_s))
-            });
-            PlotPanel {
-                title: format!("{workload}: {name}"),
-                y_label: "time (s)".to_owned(),
-                content: PlotContent::Bars(bars.collect()),
-            }
+    let panels = programs_with_titles(entries).into_iter().map(|(workload, number, name)| {
+        let bars = entries.iter().filter_map(|entry| {
+            let program = program_of_workload(entry, workload, number)?;
+            Some((entry.run.system.clone(), program.wall_s))
         });
-    PlotFigure {
-        title: "Time by system".to_owned(),
-        panels: panels.collect(),
-    }
+        PlotPanel {
+            title: format!("{workload}: {name}"),
+            y_label: "time (s)".to_owned(),
+            content: PlotContent::Bars(bars.collect()),
+        }
+    });
+    PlotFigure { title: "Time by system".to_owned(), panels: panels.collect() }
 }
 
 /// Effect of a parameter: the time and the overhead of each program, a line for each system.
@@ -98,15 +88,9 @@ pub fn plot_sweep(entries: &[RunResult], parameter: &str, values: &[String]) -> 
                 let own = entries.iter().filter(|entry| entry.run.system == *system);
                 let points = own.filter_map(|entry| {
                     let place = values.iter().position(|value| *value == entry.value)?;
-                    Some((
-                        place as f64,
-                        value(program_of_workload(entry, workload, number)?),
-                    ))
+                    Some((place as f64, value(program_of_workload(entry, workload, number)?)))
                 });
-                PlotLine {
-                    name: (*system).to_owned(),
-                    points: points.collect(),
-                }
+                PlotLine { name: (*system).to_owned(), points: points.collect() }
             };
             PlotContent::Steps {
                 x_label: parameter.to_owned(),
@@ -125,8 +109,5 @@ pub fn plot_sweep(entries: &[RunResult], parameter: &str, values: &[String]) -> 
             content: content(|program| program.overhead_percent),
         });
     }
-    PlotFigure {
-        title: format!("By {parameter}"),
-        panels,
-    }
+    PlotFigure { title: format!("By {parameter}"), panels }
 }

@@ -28,12 +28,7 @@ pub struct RunResult {
 impl RunResult {
     /// A run without a varied parameter.
     pub fn without_parameter(seed: u64, run: SimulationResult) -> Self {
-        Self {
-            parameter: String::new(),
-            value: String::new(),
-            seed,
-            run,
-        }
+        Self { parameter: String::new(), value: String::new(), seed, run }
     }
 }
 
@@ -44,19 +39,12 @@ pub fn simulate_on_systems<'a>(
     at_a_time: Option<usize>,
 ) -> Result<Vec<SimulationResult>> {
     let jobs = workloads.into_iter().flat_map(|(workload, setup)| {
-        systems.iter().map(move |system| SimulationJob {
-            system: *system,
-            workload,
-            setup,
-        })
+        systems.iter().map(move |system| SimulationJob { system: *system, workload, setup })
     });
     let jobs: Vec<SimulationJob> = jobs.collect();
     let bar = start_progress_bar(jobs.len());
-    let done = simulate_all(
-        &jobs,
-        at_a_time.unwrap_or_else(count_available_cores),
-        &|_| bar.inc(1),
-    );
+    let done =
+        simulate_all(&jobs, at_a_time.unwrap_or_else(count_available_cores), &|_| bar.inc(1));
     bar.finish_and_clear();
     Ok(done?)
 }

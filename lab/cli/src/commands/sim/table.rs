@@ -69,9 +69,8 @@ fn print_program_rows(entries: &[RunResult]) {
             let base = base.and_then(|base| base.run.figures.all_programs().nth(index));
             let ended = figures.outcome == ProgramOutcome::Done;
             let base = base.filter(|base| base.outcome == figures.outcome && ended);
-            let speed_up = base.map_or("-".to_owned(), |base| {
-                format!("{:.2}", base.wall_s / figures.wall_s)
-            });
+            let speed_up =
+                base.map_or("-".to_owned(), |base| format!("{:.2}", base.wall_s / figures.wall_s));
             println!(
                 "{}{:<workload$} {:<system$} {:<program$} {:>9} {speed_up:>8} {:>6.1} % {:>10} {:>10} {:>10} {:>8} {:>7.2}{}",
                 before(&entry.value),

@@ -15,30 +15,15 @@ pub struct TraceOptions {
     trace_repeat: u32,
 
     /// Cycles of own work per instruction, without translation.
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_name = "CYCLES",
-        default_value_t = 1.0
-    )]
+    #[arg(long, hide_short_help = true, value_name = "CYCLES", default_value_t = 1.0)]
     trace_cycles: f64,
 
     /// Cycles of own work per access, for traces without instructions.
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_name = "CYCLES",
-        default_value_t = 4.0
-    )]
+    #[arg(long, hide_short_help = true, value_name = "CYCLES", default_value_t = 4.0)]
     trace_access_cycles: f64,
 
     /// Share of each page walk that the program waits for: under 100 where other work overlaps it.
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_name = "PERCENT",
-        default_value_t = 100.0
-    )]
+    #[arg(long, hide_short_help = true, value_name = "PERCENT", default_value_t = 100.0)]
     trace_waited: f64,
 
     /// Count each access N times: a short or sampled trace then stands for a long run.
@@ -67,10 +52,7 @@ impl TraceOptions {
         };
         let (workload, skipped) = workload_of_trace(tape, self.trace_repeat)?;
         if skipped > 0 {
-            eprintln!(
-                "{}: skipped invalid lines or records: {skipped}",
-                path.display()
-            );
+            eprintln!("{}: skipped invalid lines or records: {skipped}", path.display());
         }
         Ok(workload)
     }

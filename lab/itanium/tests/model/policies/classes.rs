@@ -9,28 +9,16 @@ use hawkeye_itanium::{ItaniumRunFigures, simulate_workload};
 pub fn all() -> Vec<PageSizePolicy> {
     let daemon = Some(CompactionDaemonSettings::IRIX);
     vec![
-        PageSizePolicy::HugeTlb {
-            order: 2,
-            pages: 640,
-        },
-        PageSizePolicy::Winwood {
-            order: 2,
-            pages: 640,
-        },
+        PageSizePolicy::HugeTlb { order: 2, pages: 640 },
+        PageSizePolicy::Winwood { order: 2, pages: 640 },
         PageSizePolicy::Solaris,
         PageSizePolicy::Cover,
         PageSizePolicy::HP_UX,
         PageSizePolicy::Irix(CompactionDaemonSettings::IRIX),
-        PageSizePolicy::Navarro {
-            limit: None,
-            daemon,
-        },
+        PageSizePolicy::Navarro { limit: None, daemon },
         PageSizePolicy::Asap,
         PageSizePolicy::ApproxOnline { misses_per_page: 1 },
-        PageSizePolicy::HalfReferenced {
-            order: 2,
-            references: 100_000,
-        },
+        PageSizePolicy::HalfReferenced { order: 2, references: 100_000 },
         PageSizePolicy::PageReservation { order: 4 },
     ]
 }

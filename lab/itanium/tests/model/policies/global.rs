@@ -102,10 +102,8 @@ fn invalid_pools_are_refused() {
     let zone = |order, pages| setup(PageSizePolicy::Winwood { order, pages });
     assert!(refused(zone(5, 1)) && refused(zone(6, 0)));
     for page_bytes in [0, 4 * KIB, 48 * KIB] {
-        let setup = MachineSettings {
-            advice: advice(0, page_bytes),
-            ..setup(PageSizePolicy::Solaris)
-        };
+        let setup =
+            MachineSettings { advice: advice(0, page_bytes), ..setup(PageSizePolicy::Solaris) };
         assert!(refused(setup), "{page_bytes}");
     }
 }
@@ -123,10 +121,7 @@ fn a_growing_heap_gets_larger_pages_and_surplus_memory() {
         write(&mut machine, pages(at, 2 * PAGE));
         touched.push(at);
     }
-    let orders: Vec<_> = touched
-        .iter()
-        .map(|at| order(&machine, *at).unwrap())
-        .collect();
+    let orders: Vec<_> = touched.iter().map(|at| order(&machine, *at).unwrap()).collect();
     assert_eq!(orders[0], 0);
     // Larger pages come later, in steps and no further than the ceiling.
     assert!(orders.is_sorted() && orders[39] == 2, "{orders:?}");
@@ -163,11 +158,7 @@ fn short_memory_makes_pages_smaller() {
 #[test]
 fn invalid_settings_are_refused() {
     let hp_ux = |ceiling, growths, short_percent| {
-        refused(setup(PageSizePolicy::HpUx {
-            ceiling,
-            growths,
-            short_percent,
-        }))
+        refused(setup(PageSizePolicy::HpUx { ceiling, growths, short_percent }))
     };
     assert!(!hp_ux(2, 4, 5) && hp_ux(1, 4, 5) && hp_ux(2, 0, 5) && hp_ux(2, 4, 101));
 }

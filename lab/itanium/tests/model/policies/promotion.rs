@@ -48,17 +48,11 @@ fn misses_that_a_larger_page_would_prevent_are_counted() {
     let counted = machine.counters().counted_misses - before.counted_misses;
     // 48 of 64 for order 2, 60 for order 4 (16 pages), 63 for order 6. With the
     // rest from the round before, its first page makes that 64.
-    assert!(
-        (48 + 60 + 63..=48 + 60 + 64).contains(&counted),
-        "{counted}"
-    );
+    assert!((48 + 60 + 63..=48 + 60 + 64).contains(&counted), "{counted}");
     assert_eq!(order(&machine, AT), Some(0));
     // 128 misses are enough for all 64 pages, before 8 are enough for four of them.
     write(&mut machine, pages(AT, 64 * PAGE));
-    assert_eq!(
-        machine.large_page_statistics().promoted.count_of_order(2),
-        0
-    );
+    assert_eq!(machine.large_page_statistics().promoted.count_of_order(2), 0);
     assert_eq!(order(&machine, AT), Some(6));
     assert_eq!(machine.counters().copied_bytes, 64 * PAGE);
 }
@@ -88,10 +82,7 @@ fn single_pages_are_not_promoted() {
         write(&mut machine, far.clone());
     }
     assert!(before.count_of_order(2) <= promoted(&machine).count_of_order(2));
-    assert_eq!(
-        before.count_of_order(4),
-        promoted(&machine).count_of_order(4)
-    );
+    assert_eq!(before.count_of_order(4), promoted(&machine).count_of_order(4));
 }
 
 #[test]
@@ -112,10 +103,7 @@ fn the_threshold_is_the_cost_of_a_copy_in_misses() {
 
 #[test]
 fn half_referenced_pages_become_large() {
-    let rule = PageSizePolicy::HalfReferenced {
-        order: 2,
-        references: 8,
-    };
+    let rule = PageSizePolicy::HalfReferenced { order: 2, references: 8 };
     let mut machine = machine(rule, |_| ());
     map(&mut machine, Some(AT), 16 * PAGE);
     // Half of the first chunk, and a quarter of the second.
@@ -124,10 +112,7 @@ fn half_referenced_pages_become_large() {
     assert_eq!(order(&machine, AT + 3 * PAGE), Some(2));
     assert_eq!(order(&machine, AT + 4 * PAGE), Some(0));
     let counters = machine.counters();
-    assert_eq!(
-        (counters.copied_bytes, counters.zeroed_bytes),
-        (2 * PAGE, 5 * PAGE)
-    );
+    assert_eq!((counters.copied_bytes, counters.zeroed_bytes), (2 * PAGE, 5 * PAGE));
     let window = [8; 8].map(|page| AT + page * PAGE);
     write(&mut machine, window);
     assert_eq!(order(&machine, AT), Some(0));
@@ -188,10 +173,7 @@ fn invalid_daemons_are_refused() {
     assert!(with(|d| d.strong_percent = 101) && with(|d| d.mild_percent = 99));
 }
 
-const NAVARRO: PageSizePolicy = PageSizePolicy::Navarro {
-    limit: None,
-    daemon: None,
-};
+const NAVARRO: PageSizePolicy = PageSizePolicy::Navarro { limit: None, daemon: None };
 
 #[test]
 fn reserved_pages_get_their_frames_and_grow_size_by_size() {
@@ -219,17 +201,11 @@ fn reservations_are_aligned_and_stay_in_the_mapping() {
     write(&mut machine, [AT + 17 * PAGE]);
     write(&mut machine, pages(AT + 16 * PAGE, 4 * PAGE));
     assert_eq!(order(&machine, AT + 16 * PAGE), Some(2));
-    let limited = PageSizePolicy::Navarro {
-        limit: Some(2),
-        daemon: None,
-    };
+    let limited = PageSizePolicy::Navarro { limit: Some(2), daemon: None };
     let mut machine = super::machine(limited, |_| ());
     map_and_write(&mut machine, AT, 16 * PAGE);
     // The pages lie one after the other in empty memory, but grow no larger than the reservation.
-    assert_eq!(
-        machine.large_page_statistics().promoted.count_of_order(2),
-        4
-    );
+    assert_eq!(machine.large_page_statistics().promoted.count_of_order(2), 4);
     assert_eq!(order(&machine, AT), Some(2));
 }
 

@@ -11,35 +11,27 @@ use proptest::prelude::*;
 
 /// Every policy, with settings for which a few calls are enough to act.
 fn policies() -> impl Strategy<Value = PageSizePolicy> {
-    let any = (
-        proptest::sample::select(all()),
-        1u8..5,
-        any::<bool>(),
-        1u64..60,
-    );
+    let any = (proptest::sample::select(all()), 1u8..5, any::<bool>(), 1u64..60);
     any.prop_map(|(policy, order, flag, references)| {
         let mut daemon = CompactionDaemonSettings::IRIX;
         daemon.every_faults = 3;
         match policy {
             PageSizePolicy::HugeTlb { .. } => PageSizePolicy::HugeTlb { order: 4, pages: 6 },
             PageSizePolicy::Winwood { .. } => PageSizePolicy::Winwood { order: 4, pages: 6 },
-            PageSizePolicy::HpUx { .. } => PageSizePolicy::HpUx {
-                ceiling: 4,
-                growths: 2,
-                short_percent: 20,
-            },
+            PageSizePolicy::HpUx { .. } => {
+                PageSizePolicy::HpUx { ceiling: 4, growths: 2, short_percent: 20 }
+            }
             PageSizePolicy::Irix(_) => PageSizePolicy::Irix(daemon),
             PageSizePolicy::Navarro { .. } => PageSizePolicy::Navarro {
                 limit: (references % 2 == 0).then_some(order),
                 daemon: flag.then_some(daemon),
             },
-            PageSizePolicy::ApproxOnline { .. } => PageSizePolicy::ApproxOnline {
-                misses_per_page: u32::from(order.min(3)),
-            },
-            PageSizePolicy::HalfReferenced { .. } => PageSizePolicy::HalfReferenced {
-                order: 2,
-                references,
-            },
+            PageSizePolicy::ApproxOnline { .. } => {
+                PageSizePolicy::ApproxOnline { misses_per_page: u32::from(order.min(3)) }
+            }
+            PageSizePolicy::HalfReferenced { .. } => {
+                PageSizePolicy::HalfReferenced { order: 2, references }
+            }
             PageSizePolicy::PageReservation { .. } => PageSizePolicy::PageReservation { order },
             PageSizePolicy::Cover | PageSizePolicy::Solaris | PageSizePolicy::Asap => policy,
         }
@@ -61,11 +53,7 @@ fn setups() -> impl Strategy<Value = MachineSettings> {
             let mut setup = setup(policy);
             setup.kernel.memory_bytes = memory * MIB;
             MachineSettings {
-                processor: ItaniumProcessorSpec {
-                    l2_entries,
-                    sub_block_order,
-                    ..MADISON
-                },
+                processor: ItaniumProcessorSpec { l2_entries, sub_block_order, ..MADISON },
                 walker,
                 fragmentation,
                 advice: advice(20 * PAGE, 16 * PAGE),
@@ -113,33 +101,29 @@ proptest! {
 
 #[test]
 fn the_random_calls_cause_every_kind_of_event() {
-    let events = events(
-        600,
-        &setups(),
-        |setup: MachineSettings, steps: Vec<Step>| {
-            let Ok(mut machine) = ItaniumMachine::new(setup, 7) else {
-                return [0; 6];
-            };
-            machine.spawn_process().unwrap();
-            machine.spawn_process().unwrap();
-            let mut maps = Vec::new();
-            for step in &steps {
-                call(&mut machine, &mut maps, step);
-            }
-            let statistics = machine.large_page_statistics();
-            let pool = matches!(
-                setup.kernel.policy,
-                PageSizePolicy::HugeTlb { .. } | PageSizePolicy::Winwood { .. }
-            );
-            [
-                large(&statistics.promoted),
-                statistics.given_up,
-                statistics.moved,
-                machine.counters().counted_misses,
-                large(&statistics.demoted),
-                if pool { large(&statistics.faulted) } else { 0 },
-            ]
-        },
-    );
+    let events = events(600, &setups(), |setup: MachineSettings, steps: Vec<Step>| {
+        let Ok(mut machine) = ItaniumMachine::new(setup, 7) else {
+            return [0; 6];
+        };
+        machine.spawn_process().unwrap();
+        machine.spawn_process().unwrap();
+        let mut maps = Vec::new();
+        for step in &steps {
+            call(&mut machine, &mut maps, step);
+        }
+        let statistics = machine.large_page_statistics();
+        let pool = matches!(
+            setup.kernel.policy,
+            PageSizePolicy::HugeTlb { .. } | PageSizePolicy::Winwood { .. }
+        );
+        [
+            large(&statistics.promoted),
+            statistics.given_up,
+            statistics.moved,
+            machine.counters().counted_misses,
+            large(&statistics.demoted),
+            if pool { large(&statistics.faulted) } else { 0 },
+        ]
+    });
     assert!(events.iter().all(|events| *events > 20), "{events:?}");
 }

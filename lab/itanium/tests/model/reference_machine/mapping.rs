@@ -18,13 +18,8 @@ impl ReferenceMachine {
         }
         for (start, order) in pieces {
             for page in start..start + (1 << order) {
-                let new = ReferencePage {
-                    mapping,
-                    may_write,
-                    order,
-                    memory: None,
-                    writable: false,
-                };
+                let new =
+                    ReferencePage { mapping, may_write, order, memory: None, writable: false };
                 self.pages(process).insert(page, new);
             }
         }
@@ -87,19 +82,14 @@ impl ReferenceMachine {
     pub(super) fn purge(&mut self, process: u32, pages: std::ops::Range<u64>, tables: bool) {
         let rid = self.rid(process, pages.start);
         let bytes = self.page_bytes();
-        let (start, end) = (
-            pages.start * bytes % REGION,
-            (pages.end - 1) * bytes % REGION + bytes,
-        );
+        let (start, end) = (pages.start * bytes % REGION, (pages.end - 1) * bytes % REGION + bytes);
         self.tlb.retain(|entry| {
             entry.table || entry.rid != rid || entry.end <= start || end <= entry.start
         });
-        self.l1
-            .retain(|(r, page)| *r != rid || page * 4096 < start || end <= page * 4096);
+        self.l1.retain(|(r, page)| *r != rid || page * 4096 < start || end <= page * 4096);
         if let WalkerMode::LongFormat { entries, .. } = self.setup.walker {
             for page in start / bytes..end / bytes {
-                self.hash
-                    .remove(&((page ^ u64::from(rid)) % u64::from(entries)));
+                self.hash.remove(&((page ^ u64::from(rid)) % u64::from(entries)));
                 self.counters.hash_entries += 1;
             }
         } else if tables {
@@ -118,19 +108,14 @@ impl ReferenceMachine {
         let hull = self.hull(process, first, pages);
         self.cut(process, first);
         self.cut(process, first + pages);
-        self.pages(process)
-            .retain(|page, _| !(first..first + pages).contains(page));
+        self.pages(process).retain(|page, _| !(first..first + pages).contains(page));
         self.purge(process, hull, true);
         Ok(())
     }
 
     pub(super) fn shared(&self, process: u32, page: u64) -> bool {
         let memory = self.process(process).unwrap().pages[&page].memory;
-        let all = self
-            .processes
-            .iter()
-            .flatten()
-            .flat_map(|p| p.pages.values());
+        let all = self.processes.iter().flatten().flat_map(|p| p.pages.values());
         memory.is_some() && all.filter(|page| page.memory == memory).count() > 1
     }
 
@@ -200,11 +185,7 @@ impl ReferenceMachine {
                 for page in part..part + (1 << order) {
                     let from = page - to + first;
                     let before = self.pages(process).remove(&from).unwrap();
-                    let moved = ReferencePage {
-                        mapping: number,
-                        order,
-                        ..before
-                    };
+                    let moved = ReferencePage { mapping: number, order, ..before };
                     self.pages(process).insert(page, moved);
                 }
             }

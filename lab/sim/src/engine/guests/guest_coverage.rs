@@ -30,9 +30,7 @@ impl GuestMachine {
     pub(in crate::engine) fn open_window(&mut self, now: Duration) {
         self.window = Some(now);
         for program in self.machine.programs.iter_mut().filter(|p| p.is_alive()) {
-            program
-                .windows
-                .insert(WindowObserver::Host, SamplingWindow::open(now));
+            program.windows.insert(WindowObserver::Host, SamplingWindow::open(now));
         }
     }
 
@@ -116,16 +114,13 @@ impl Engine {
         let inside = guests.flat_map(|guest| guest.machine.programs.iter_mut());
         if !short {
             for program in self.programs.iter_mut().chain(inside) {
-                program
-                    .windows
-                    .insert(WindowObserver::Reclaim, SamplingWindow::open(now));
+                program.windows.insert(WindowObserver::Reclaim, SamplingWindow::open(now));
             }
             return;
         }
         for program in self.programs.iter_mut().filter(|p| p.is_alive()) {
             for (region, pages) in program.draw_accessed_pages_for_reclaim(&self.kernel, now) {
-                self.kernel
-                    .record_accessed_pages(program.space, region, pages);
+                self.kernel.record_accessed_pages(program.space, region, pages);
             }
         }
         for guest in &mut self.guests {

@@ -54,21 +54,13 @@ impl Engine {
             seed: host.seed.wrapping_add(u64::from(number) << 32),
             ..*host
         };
-        let machine = Box::new(Self::new_without_guests(
-            &setup,
-            system,
-            &guest.processes,
-            true,
-        )?);
+        let machine = Box::new(Self::new_without_guests(&setup, system, &guest.processes, true)?);
         let space = self.kernel.create_space();
         let bytes = machine.kernel.figures().total_bytes;
         self.kernel.map(space, BEGIN..BEGIN + bytes)?;
         self.kernel.set_mergeable(space, true)?;
         self.guests.push(GuestMachine {
-            id: ProcessId {
-                pid: FIRST_PID + number,
-                start_ticks: 0,
-            },
+            id: ProcessId { pid: FIRST_PID + number, start_ticks: 0 },
             name: guest.name.clone(),
             machine,
             space: Some(space),

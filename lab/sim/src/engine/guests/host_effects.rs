@@ -30,11 +30,7 @@ impl Engine {
                 let done = guest.machine.kernel.run_kernel_threads_for_step(step);
                 // The host's zeroing thread uses the same caches.
                 let hosts = self.measuring.neighbour.traffic;
-                guest
-                    .machine
-                    .measuring
-                    .neighbour
-                    .record_step(&done, step, hosts);
+                guest.machine.measuring.neighbour.record_step(&done, step, hosts);
                 guest.machine.prefault_for_step(step);
                 if let Some(error) = guest.machine.broken.take() {
                     self.broken = Some(error);
@@ -57,16 +53,13 @@ impl Engine {
             return;
         };
         let inside = &mut guest.machine.kernel;
-        let touched = inside
-            .take_frame_content_changes()
-            .into_iter()
-            .map(|touch| {
-                let access = match touch.content {
-                    FrameContent::Dirty => PageAccess::Write,
-                    FrameContent::Zeroed => PageAccess::WriteZeros,
-                };
-                (touch.frames, access)
-            });
+        let touched = inside.take_frame_content_changes().into_iter().map(|touch| {
+            let access = match touch.content {
+                FrameContent::Dirty => PageAccess::Write,
+                FrameContent::Zeroed => PageAccess::WriteZeros,
+            };
+            (touch.frames, access)
+        });
         let wanted = inside.take_accessed_host_swapped_frames().into_iter();
         let wanted = wanted.map(|frames| (frames, PageAccess::Read));
         let all: Vec<_> = touched.chain(wanted).collect();
@@ -105,10 +98,7 @@ impl Engine {
             loop {
                 let space = self.guests.get(number)?.space?;
                 let region = host_region_of_pageblock(block);
-                match self
-                    .kernel
-                    .touch_pages_of_region(space, region, pages, access)
-                {
+                match self.kernel.touch_pages_of_region(space, region, pages, access) {
                     Ok(touched) => {
                         let exits = touched.faults.total().min(u64::from(u32::MAX)) as u32;
                         time += touched.time + EXIT * exits;
@@ -140,13 +130,8 @@ impl Engine {
         let Some(space) = guest.space else {
             return;
         };
-        let away = self
-            .kernel
-            .swapped_page_bits(space, host_region_of_pageblock(block));
-        guest
-            .machine
-            .kernel
-            .set_host_swapped_frames(block, away, each);
+        let away = self.kernel.swapped_page_bits(space, host_region_of_pageblock(block));
+        guest.machine.kernel.set_host_swapped_frames(block, away, each);
     }
 
     /// Processors and guests learn what the kernel remapped by itself.

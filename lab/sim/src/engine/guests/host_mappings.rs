@@ -33,11 +33,7 @@ fn most_common_host_page_size(
             huge += pages;
         }
     }
-    if 2 * huge > all {
-        LeafSize::Huge
-    } else {
-        LeafSize::Base
-    }
+    if 2 * huge > all { LeafSize::Huge } else { LeafSize::Base }
 }
 
 impl GuestMachine {
@@ -84,9 +80,8 @@ impl GuestMachine {
                 }
             }
             if mostly != self.mostly {
-                if let PageTableSetup::Nested {
-                    tables_backed_by, ..
-                } = &mut program.core_spec.tables
+                if let PageTableSetup::Nested { tables_backed_by, .. } =
+                    &mut program.core_spec.tables
                 {
                     *tables_backed_by = mostly;
                 }
@@ -120,22 +115,13 @@ impl GuestMachine {
         for block in 0..blocks {
             let region = host_region_of_pageblock(block);
             let away = host.swapped_page_bits(space, region);
-            assert_eq!(
-                away,
-                inside.host_swapped_frame_bits(block),
-                "{region} of {}",
-                self.id
-            );
+            assert_eq!(away, inside.host_swapped_frame_bits(block), "{region} of {}", self.id);
             let backed = host.present_pages(space, region).or(away);
             let first = FrameRun::of_pageblock(block).first;
             for page in 0..PAGES_PER_REGION {
                 let frame = first + u32::from(page);
                 let used = inside.memory().owner(frame).is_some();
-                assert!(
-                    !used || backed.contains(page),
-                    "frame {frame} of {}",
-                    self.id
-                );
+                assert!(!used || backed.contains(page), "frame {frame} of {}", self.id);
             }
         }
         if self.stale {

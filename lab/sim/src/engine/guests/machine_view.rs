@@ -46,19 +46,14 @@ impl SharedEngine {
         for guest in &mut host.guests {
             guest.machine.turn = Some(ManagerSchedule::default());
         }
-        Self {
-            host: Rc::new(RefCell::new(host)),
-        }
+        Self { host: Rc::new(RefCell::new(host)) }
     }
 
     /// The host's, and then those of its guests in order.
     pub fn manager_views(&self) -> impl Iterator<Item = MachineView> {
         let guests = (0..self.host.borrow().guests.len()).map(Some);
         let all = std::iter::once(None).chain(guests);
-        all.map(|guest| MachineView {
-            host: self.host.clone(),
-            guest,
-        })
+        all.map(|guest| MachineView { host: self.host.clone(), guest })
     }
 
     /// Runs the whole machine until `target`; returns whether it can go on.

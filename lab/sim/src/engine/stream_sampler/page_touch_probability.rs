@@ -139,12 +139,7 @@ pub(in crate::engine) enum TouchedShare {
     Chance(f64),
     /// A range that starts at `from` and wraps around a part of `length` bytes, and the share of
     /// its pages that is touched.
-    Swept {
-        from: u64,
-        bytes: u64,
-        length: u64,
-        dense: f64,
-    },
+    Swept { from: u64, bytes: u64, length: u64, dense: f64 },
 }
 
 impl TouchedShare {
@@ -152,12 +147,7 @@ impl TouchedShare {
     pub(in crate::engine) fn touch_chance_in_region(self, number: usize) -> f64 {
         match self {
             Self::Chance(chance) => chance,
-            Self::Swept {
-                from,
-                bytes,
-                length,
-                dense,
-            } => {
+            Self::Swept { from, bytes, length, dense } => {
                 let size = PER_REGION * BASE_PAGE_BYTES;
                 let (start, end) = (number as u64 * size, (number as u64 + 1) * size);
                 let over = |a: u64, b: u64| b.min(end).saturating_sub(a.max(start));

@@ -9,12 +9,8 @@ pub(in crate::engine) fn source(
     regions: u64,
     pages: u16,
 ) -> (StreamSampler, Vec<AreaLayout>) {
-    let area = Area {
-        name: "a".to_owned(),
-        size: ByteSize(regions << 21),
-        start: None,
-        pieces: None,
-    };
+    let area =
+        Area { name: "a".to_owned(), size: ByteSize(regions << 21), start: None, pieces: None };
     let mut lots = lay_out_areas(&[area]);
     for number in 0..regions as usize {
         lots[0].mark_pages_used(number, PageBits::evenly_spread(pages));
@@ -50,10 +46,7 @@ fn the_coverage_reckoned_is_that_of_accesses_made() {
                 seen.insert(source.draw_access(&lots[0], &mut rng).address() >> 12);
             }
             let exposure = source.touched_share(accesses as f64);
-            let mean = (0..16)
-                .map(|n| exposure.touch_chance_in_region(n))
-                .sum::<f64>()
-                / 16.0;
+            let mean = (0..16).map(|n| exposure.touch_chance_in_region(n)).sum::<f64>() / 16.0;
             let reckoned = mean * 16.0 * f64::from(pages);
             let made = seen.len() as f64;
             assert!(

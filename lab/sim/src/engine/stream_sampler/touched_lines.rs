@@ -36,11 +36,7 @@ impl StreamSampler {
             }
             StreamShape::Stride { bytes, .. } => {
                 let (all, each) = self.lines_of_stride(*bytes);
-                if per_s * stays_s * each < all {
-                    each
-                } else {
-                    0.0
-                }
+                if per_s * stays_s * each < all { each } else { 0.0 }
             }
             StreamShape::Zipf { theta, total, .. } => {
                 let pages = self.count_pages() as f64;
@@ -58,9 +54,6 @@ impl StreamSampler {
     fn lines_of_stride(&self, bytes: u64) -> (f64, f64) {
         let line = CACHE_LINE_BYTES as f64;
         let used = (self.used * BASE_PAGE_BYTES) as f64;
-        (
-            used / line.max(bytes as f64),
-            (bytes as f64 / line).min(1.0),
-        )
+        (used / line.max(bytes as f64), (bytes as f64 / line).min(1.0))
     }
 }

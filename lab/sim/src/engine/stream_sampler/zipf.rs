@@ -12,11 +12,7 @@ pub(super) fn zipf_rank_groups(pages: f64, theta: f64) -> impl Iterator<Item = (
         if rank > pages {
             return None;
         }
-        let width = if rank < EXACT {
-            1.0
-        } else {
-            (rank * STEP).floor()
-        };
+        let width = if rank < EXACT { 1.0 } else { (rank * STEP).floor() };
         let width = width.min(pages - rank + 1.0);
         let chance = (rank + (width - 1.0) / 2.0).powf(-theta);
         rank += width;

@@ -30,18 +30,13 @@ impl SimulatedKernel {
         }
         let mut time = Duration::ZERO;
         let each = order.regions_per_page();
-        let mut work = PromotionWork {
-            flushed: each,
-            looked: each,
-            ..PromotionWork::default()
-        };
+        let mut work = PromotionWork { flushed: each, looked: each, ..PromotionWork::default() };
         if !self.are_contiguous_huge_pages(&regions) {
             let block = self.allocate_contiguous_pageblocks(each as u32, &mut time);
             let block = block.ok_or(at.no_frames_error(order))?;
             for (at, block) in regions.iter().zip(block..) {
                 let owner = self.frame_owner(*at, 0)?;
-                self.memory
-                    .change_frame_owner(FrameRun::of_pageblock(block), owner);
+                self.memory.change_frame_owner(FrameRun::of_pageblock(block), owner);
                 self.split_multi_region_page(*at);
                 self.copy_region_to(*at, block, true, &mut work)?;
             }

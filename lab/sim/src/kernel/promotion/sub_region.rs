@@ -23,10 +23,7 @@ impl SimulatedKernel {
                 blocks.push(first);
             }
         }
-        let mut work = PromotionWork {
-            looked: 1,
-            ..PromotionWork::default()
-        };
+        let mut work = PromotionWork { looked: 1, ..PromotionWork::default() };
         for first in &blocks {
             if !self.collapse_block_to_folio(at, *first, order, &mut work)? {
                 break;

@@ -47,11 +47,7 @@ impl PhysicalMemory {
     pub(in crate::memory) fn add_free_part(&mut self, block: u32, offset: u16, order: u8) {
         let parts = self.parts_in_block_mut(block);
         let content = parts.content_of_block(offset, order);
-        let part = FreeBlock {
-            offset,
-            order,
-            content,
-        };
+        let part = FreeBlock { offset, order, content };
         // The tree is slow beside the rest: it changes with a pageblock's first and last part.
         let first = parts.head_bits_of_free_blocks(order, content).is_empty();
         parts.set_free_block(part, true);
@@ -65,9 +61,7 @@ impl PhysicalMemory {
     pub(in crate::memory) fn remove_free_part(&mut self, block: u32, part: FreeBlock) {
         let parts = self.parts_in_block_mut(block);
         parts.set_free_block(part, false);
-        let last = parts
-            .head_bits_of_free_blocks(part.order, part.content)
-            .is_empty();
+        let last = parts.head_bits_of_free_blocks(part.order, part.content).is_empty();
         let list = &mut self.lists[part.content.index()][usize::from(part.order)];
         list.count -= 1;
         if last {

@@ -54,9 +54,7 @@ fn zeroed_memory_is_preferred_where_it_is_asked_for() {
 fn freed_memory_is_dirty_and_a_merge_forgets_nothing() {
     let mut memory = memory(2);
     assert!(memory.zero_free_frames(u64::MAX).all_done);
-    let got = memory
-        .allocate(0, FrameContent::Zeroed, OWNER)
-        .expect("a frame");
+    let got = memory.allocate(0, FrameContent::Zeroed, OWNER).expect("a frame");
     assert_eq!(memory.free_blocks(FrameContent::Zeroed, 9), 1);
     memory.free(got.frames);
     assert_eq!(memory.zeroed_frames(), 1023);
@@ -75,11 +73,7 @@ fn one_tebibyte_is_cheap_and_a_very_small_machine_works() {
     assert!(small.allocate(10, FrameContent::Dirty, OWNER).is_none());
     let run = small.allocate_frame_run(512, FrameContent::Dirty, OWNER);
     assert_eq!(run.map(|a| a.frames.count), Some(512));
-    assert!(
-        small
-            .allocate_frame_run(1, FrameContent::Dirty, OWNER)
-            .is_none()
-    );
+    assert!(small.allocate_frame_run(1, FrameContent::Dirty, OWNER).is_none());
     assert_eq!(small.check(), Ok(()));
 }
 
@@ -147,10 +141,8 @@ impl MemoryPair {
                 let frame = frame % self.memory.frames() as u32;
                 let got = self.memory.allocate_at(frame, 1, OWNER);
                 self.single.allocate_at(frame, 1, OWNER);
-                let held = self
-                    .held
-                    .iter()
-                    .any(|run| (run.first..run.first + run.count).contains(&frame));
+                let held =
+                    self.held.iter().any(|run| (run.first..run.first + run.count).contains(&frame));
                 prop_assert_eq!(got.is_none(), held);
                 self.held.extend(got.map(|got| got.frames));
             }

@@ -16,13 +16,8 @@ const HOST_TABLES: u32 = 2 * MAX_LEVELS as u32;
 
 /// The guest's page tables are numbered consecutively, lowest level first: one for each region,
 /// then one for each piece of 1 GiB, and so on.
-const TABLES: [u32; MAX_LEVELS] = [
-    0,
-    1 << 22,
-    (1 << 22) + (1 << 13),
-    (1 << 22) + (2 << 13),
-    (1 << 22) + (3 << 13),
-];
+const TABLES: [u32; MAX_LEVELS] =
+    [0, 1 << 22, (1 << 22) + (1 << 13), (1 << 22) + (2 << 13), (1 << 22) + (3 << 13)];
 
 /// Distinguishes entries that lead to page tables from those that lead to memory.
 const TABLE_KEY: u32 = 1 << 30;
@@ -94,10 +89,7 @@ impl HostWalker {
         let leaf = leaf as usize;
         let first = self.upper.first_level(keys, leaf, self.levels);
         for level in (leaf..first).rev() {
-            load(TableCacheLine::of_entry(
-                kind + level as u32,
-                entries[level],
-            ));
+            load(TableCacheLine::of_entry(kind + level as u32, entries[level]));
         }
     }
 

@@ -157,10 +157,7 @@ impl Mappings {
     pub(super) fn address_block(&self, blocks: &[u16], address: u64) -> AddressBlock<'_> {
         let number = address >> BLOCK_SHIFT;
         let block = blocks.get(number as usize).copied().unwrap_or_default();
-        AddressBlock {
-            number,
-            chunks: &self.blocks[usize::from(block)],
-        }
+        AddressBlock { number, chunks: &self.blocks[usize::from(block)] }
     }
 
     #[inline]
@@ -184,11 +181,8 @@ impl Mappings {
         pages: impl Iterator<Item = (u32, usize, AccessBitMask)>,
     ) -> u64 {
         // No branch by size, and unconditional writes: both conditions are unpredictable.
-        let planes = [
-            &mut self.accessed[..],
-            &mut self.huge_accessed[..],
-            &mut self.giant_accessed[..],
-        ];
+        let planes =
+            [&mut self.accessed[..], &mut self.huge_accessed[..], &mut self.giant_accessed[..]];
         let mut were_clear = 0;
         for (page, leaf, mark) in pages {
             let (word, mask) = mark.word_and_bits(page >> (9 * leaf as u32));

@@ -104,9 +104,7 @@ pub(super) type UniformKind = Option<(RegionTranslation, WalkCause)>;
 
 pub(super) fn uniform_kind(pages: &[MissedPage]) -> UniformKind {
     let first = *pages.first()?;
-    let other = pages
-        .iter()
-        .fold(0, |other, page| other | (page.0 ^ first.0));
+    let other = pages.iter().fold(0, |other, page| other | (page.0 ^ first.0));
     (other >> 32 == 0).then(|| (first.state(), first.cause()))
 }
 
@@ -140,10 +138,7 @@ impl LastEntryHits {
     pub(super) fn new(access: Access, page: u64, writable: bool) -> Self {
         let load_or_store = !STORE;
         let kinds = if writable { load_or_store } else { u64::MAX };
-        Self {
-            mask: page & kinds,
-            base: access.address() & page,
-        }
+        Self { mask: page & kinds, base: access.address() & page }
     }
 
     #[inline]

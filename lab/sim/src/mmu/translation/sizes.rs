@@ -43,13 +43,8 @@ pub enum EntrySize {
 
 impl EntrySize {
     /// All sizes.
-    pub const ALL: [Self; 5] = [
-        Self::Base,
-        Self::BaseGroup,
-        Self::Huge,
-        Self::HugeGroup,
-        Self::Giant,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Base, Self::BaseGroup, Self::Huge, Self::HugeGroup, Self::Giant];
 
     /// The size of each of its pages.
     #[inline]
@@ -67,9 +62,7 @@ impl EntrySize {
         // A table, because changing page sizes are unpredictable for branches.
         static SIZES: [EntrySize; 8] = {
             let [base, base_group, huge, huge_group, giant] = EntrySize::ALL;
-            [
-                base, base_group, huge, huge_group, giant, giant, giant, giant,
-            ]
+            [base, base_group, huge, huge_group, giant, giant, giant, giant]
         };
         SIZES[(bits & 7) as usize]
     }

@@ -98,11 +98,7 @@ impl TableCaches {
         Self {
             second: TableCache::new(second, share),
             last: TableCache::new(last, share),
-            cycles: [
-                second.latency_cycles,
-                last.latency_cycles,
-                nanoseconds.round() as u32,
-            ],
+            cycles: [second.latency_cycles, last.latency_cycles, nanoseconds.round() as u32],
             missed: vec![WalkLoad(0); MAX_LOADS],
         }
     }
@@ -154,9 +150,7 @@ impl TableCaches {
     /// Cycles of these numbers of loads, by where the lines were.
     pub(super) fn cycles(&self, loads: &[u64; 3]) -> u64 {
         let cycles = loads.iter().zip(self.cycles);
-        cycles
-            .map(|(loads, cycles)| loads * u64::from(cycles))
-            .sum()
+        cycles.map(|(loads, cycles)| loads * u64::from(cycles)).sum()
     }
 }
 

@@ -98,10 +98,7 @@ impl TlbEntries {
             Self::Sets(sets) => {
                 let set_bits = sets.set_bits;
                 sets.retain(|set, tag| {
-                    keep(
-                        (tag >> SIZE_BITS) << set_bits | set as u32,
-                        size_in_tag(tag),
-                    )
+                    keep((tag >> SIZE_BITS) << set_bits | set as u32, size_in_tag(tag))
                 });
             }
             Self::Associative(all) => {

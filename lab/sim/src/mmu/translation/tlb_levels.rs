@@ -198,10 +198,7 @@ pub(super) fn entry_overlaps(
     addresses: &Range<u64>,
 ) -> bool {
     let page = u64::from(number) << orders.order_of(size);
-    let place = places
-        .get((page >> 18) as usize)
-        .copied()
-        .unwrap_or_default();
+    let place = places.get((page >> 18) as usize).copied().unwrap_or_default();
     let begin = (u64::from(place.gib) << 30) + ((page & 0x3_ffff) << 12);
     begin < addresses.end && addresses.start < begin + orders.bytes(size)
 }

@@ -45,16 +45,10 @@ impl Translator {
     pub fn new(spec: &TranslatorSpec) -> Result<Self, MmuError> {
         let processor = &spec.processor;
         processor.check()?;
-        let refuse = |part, allowed| MmuError::Processor {
-            processor: processor.name,
-            part,
-            allowed,
-        };
+        let refuse =
+            |part, allowed| MmuError::Processor { processor: processor.name, part, allowed };
         if !(1..=100).contains(&spec.page_table_share_percent) {
-            return Err(refuse(
-                "the share of page tables in its caches",
-                "1 to 100 %",
-            ));
+            return Err(refuse("the share of page tables in its caches", "1 to 100 %"));
         }
         let base = match processor.l1_tlb {
             L1TlbSpec::Split { base, .. } => base,
@@ -66,10 +60,7 @@ impl Translator {
             few_sets(shape) && (shape.entries != shape.ways || !(17..=255).contains(&shape.ways))
         };
         if [base, processor.l2_tlb.shape].into_iter().any(small) {
-            return Err(refuse(
-                "each TLB",
-                "of 4 or more sets, or of 1 with 17 to 255 entries",
-            ));
+            return Err(refuse("each TLB", "of 4 or more sets, or of 1 with 17 to 255 entries"));
         }
         Ok(Self {
             first: FirstLevelTlb::new(processor.l1_tlb),
@@ -105,10 +96,7 @@ impl Translator {
         }
         counters.accesses += done as u64;
         self.add_batch_counts(counters, work);
-        BatchResult {
-            accesses: done,
-            fault,
-        }
+        BatchResult { accesses: done, fault }
     }
 
     /// Counts so far.

@@ -96,9 +96,6 @@ pub struct ProgramWork {
 
 impl Default for ProgramWork {
     fn default() -> Self {
-        Self {
-            millicycles_per_access: 1000,
-            waited_permille: 1000,
-        }
+        Self { millicycles_per_access: 1000, waited_permille: 1000 }
     }
 }

@@ -165,10 +165,8 @@ impl WalkStarts {
             }
             Some(KeyCache::Any(keys)) => {
                 self.walks.resize(walks.len(), 0);
-                let (asking, first) = (
-                    &mut self.walks[..walks.len()],
-                    &mut self.first[..walks.len()],
-                );
+                let (asking, first) =
+                    (&mut self.walks[..walks.len()], &mut self.first[..walks.len()]);
                 // The entry that was used last is cached and stays the most recent.
                 let (mut count, mut last) = (0, u32::MAX);
                 for (number, (walk, first)) in walks.iter().zip(&mut *first).enumerate() {

@@ -28,11 +28,7 @@ impl Walker {
     pub(super) fn new(spec: &TranslatorSpec) -> Self {
         let (levels, host) = match spec.tables {
             PageTableSetup::Native(levels) => (levels, None),
-            PageTableSetup::Nested {
-                guest,
-                host,
-                tables_backed_by,
-            } => {
+            PageTableSetup::Nested { guest, host, tables_backed_by } => {
                 let host = HostWalker::new(spec.processor.nested, host, tables_backed_by);
                 (guest, Some(host))
             }
@@ -100,8 +96,7 @@ impl Walker {
         mappings: &Mappings,
     ) -> WalkLoadCounts {
         let (levels, places, asked) = (LEVELS, &mappings.places[..], &mut self.asked);
-        self.upper
-            .find_walk_starts(kind, walks, places, levels as u8, asked);
+        self.upper.find_walk_starts(kind, walks, places, levels as u8, asked);
         let mut in_turn = self.upper.few_pdpte_keys();
         let walks = walks.iter().zip(&asked.first);
         let loads = self.lines.load_all(kind, |loader| {

@@ -9,10 +9,7 @@ use std::ops::RangeInclusive;
 
 impl WorkloadSpec {
     pub(in crate::workloads) fn check(&self) -> Result<(), WorkloadSpecError> {
-        let top = ValueChecker {
-            workload: &self.name,
-            place: "workload".to_owned(),
-        };
+        let top = ValueChecker { workload: &self.name, place: "workload".to_owned() };
         let some = !self.processes.is_empty() || !self.guests.is_empty();
         top.require("process", some, "given at least once, or a guest", 0)?;
         for guest in &self.guests {
@@ -27,10 +24,7 @@ impl WorkloadSpec {
 
 impl GuestSpec {
     fn check(&self, workload: &str) -> Result<(), WorkloadSpecError> {
-        let at = ValueChecker {
-            workload,
-            place: format!("guest {}", self.name),
-        };
+        let at = ValueChecker { workload, place: format!("guest {}", self.name) };
         at.require("count", self.count > 0, "1 or more", self.count)?;
         at.require("cores", self.cores > 0, "1 or more", self.cores)?;
         let range = HUGE_PAGE_BYTES..=1 << 40;
@@ -38,9 +32,7 @@ impl GuestSpec {
         let some = !self.processes.is_empty();
         at.require("process", some, "given at least once", 0)?;
         let place = format!("guest {}, process", self.name);
-        self.processes
-            .iter()
-            .try_for_each(|process| process.check(workload, &place))
+        self.processes.iter().try_for_each(|process| process.check(workload, &place))
     }
 }
 
@@ -93,10 +85,7 @@ impl ValueChecker<'_> {
 
 impl Process {
     fn check(&self, workload: &str, kind: &str) -> Result<(), WorkloadSpecError> {
-        let mut at = ValueChecker {
-            workload,
-            place: format!("{kind} {}", self.name),
-        };
+        let mut at = ValueChecker { workload, place: format!("{kind} {}", self.name) };
         at.require("count", self.count > 0, "1 or more", self.count)?;
         at.require("repeat", self.repeat > 0, "1 or more", self.repeat)?;
         at.require_range("threads", self.threads, 1..=1024, "1 to 1024")?;
@@ -144,12 +133,7 @@ impl Process {
                 at.require("pages_per_run", fits, allowed, run)?;
                 at.require_time("page_ns", *page_ns)
             }
-            Phase::Access {
-                ideal_s,
-                accesses,
-                idle_ns,
-                streams,
-            } => {
+            Phase::Access { ideal_s, accesses, idle_ns, streams } => {
                 at.require_time("idle_ns", *idle_ns)?;
                 let given = ideal_s.is_some() != accesses.is_some();
                 at.require("ideal_s", given, "given, or else accesses", "both or none")?;
@@ -164,12 +148,7 @@ impl Process {
                 }
                 Ok(())
             }
-            Phase::Free {
-                area: name,
-                share,
-                rounds,
-                page_ns,
-            } => {
+            Phase::Free { area: name, share, rounds, page_ns } => {
                 area(name)?;
                 at.require("rounds", *rounds > 0, "1 or more", rounds)?;
                 let fits = *share > 0.0 && *share <= 1.0;

@@ -56,11 +56,7 @@ pub(super) struct PlainTlb(Vec<PlainLru<PlainEntry>>);
 impl PlainTlb {
     pub(super) fn new(shape: SetShape) -> Self {
         let sets = shape.entries / shape.ways;
-        Self(
-            (0..sets)
-                .map(|_| PlainLru::new(shape.ways as usize))
-                .collect(),
-        )
+        Self((0..sets).map(|_| PlainLru::new(shape.ways as usize)).collect())
     }
 
     pub(super) fn set(&mut self, page: PlainEntry) -> &mut PlainLru<PlainEntry> {

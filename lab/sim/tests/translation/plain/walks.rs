@@ -10,11 +10,9 @@ impl PlainTranslator {
         let entries = self.entries(address);
         let (levels, nested) = match self.spec.tables {
             PageTableSetup::Native(levels) => (levels as usize, None),
-            PageTableSetup::Nested {
-                guest,
-                host,
-                tables_backed_by,
-            } => (guest as usize, Some((host as usize, tables_backed_by))),
+            PageTableSetup::Nested { guest, host, tables_backed_by } => {
+                (guest as usize, Some((host as usize, tables_backed_by)))
+            }
         };
         let mut known = levels;
         let upper = entries.iter().enumerate().take(levels.min(4));
@@ -35,10 +33,7 @@ impl PlainTranslator {
         if let Some((levels, _)) = nested {
             self.host_walk(5, entries, host as usize, levels, &mut lines);
         }
-        lines
-            .into_iter()
-            .map(|line| self.load(line, counters))
-            .sum()
+        lines.into_iter().map(|line| self.load(line, counters)).sum()
     }
 
     fn host_of_table(
@@ -49,11 +44,7 @@ impl PlainTranslator {
         levels: usize,
         lines: &mut Vec<PlainLine>,
     ) {
-        let begin = if level == 0 {
-            0
-        } else {
-            512 * 8192 + (level as u32 - 1) * 8192
-        };
+        let begin = if level == 0 { 0 } else { 512 * 8192 + (level as u32 - 1) * 8192 };
         let table = begin + number;
         let leaf = size.min(LeafSize::Huge) as usize;
         let page = if leaf == 0 { table } else { table / 512 };
@@ -93,9 +84,7 @@ impl PlainTranslator {
             let bytes = memory.caches[level + 1].bytes;
             let lines = bytes / 64 * u64::from(self.spec.page_table_share_percent) / 100;
             let set = (hash * (lines / 4).max(1)) >> 32;
-            let set = self.caches[level]
-                .entry(set)
-                .or_insert_with(|| PlainLru::new(4));
+            let set = self.caches[level].entry(set).or_insert_with(|| PlainLru::new(4));
             if set.access(line) {
                 counters.walk_loads[level] += 1;
                 return u64::from(memory.caches[level + 1].latency_cycles);

@@ -6,11 +6,8 @@ use hawkeye_policy::{MemoryUse, ProcessIdentity, TranslationOverheadSource};
 
 const START: u64 = 0x7f00_0000_0000;
 
-const HALF_ZEROS: ZeroPageFacts = ZeroPageFacts {
-    searched: 100,
-    zero_pages: 100 * 256,
-    bloated: 50,
-};
+const HALF_ZEROS: ZeroPageFacts =
+    ZeroPageFacts { searched: 100, zero_pages: 100 * 256, bloated: 50 };
 
 fn mapping_group(regions: u64, advice: HugePageAdvice) -> MappingGroup {
     MappingGroup {
@@ -54,10 +51,7 @@ pub(in super::super) fn facts() -> AdviceFacts {
         recovery_possible: true,
         manager: None,
         surroundings: HugePageContext {
-            identity: ProcessIdentity {
-                command: "reader".into(),
-                ..ProcessIdentity::default()
-            },
+            identity: ProcessIdentity { command: "reader".into(), ..ProcessIdentity::default() },
             places: vec![mapping_group(count, HugePageAdvice::None)],
             settings: ThpSettings {
                 enabled: Some("madvise".into()),
@@ -74,10 +68,7 @@ pub(in super::super) fn facts() -> AdviceFacts {
             }],
             left: Vec::new(),
         },
-        memory: MemoryUse {
-            used_bytes: 4 << 30,
-            total_bytes: 24 << 30,
-        },
+        memory: MemoryUse { used_bytes: 4 << 30, total_bytes: 24 << 30 },
         cgroup: None,
     }
 }
@@ -95,10 +86,7 @@ pub(in super::super) fn sequential() -> AdviceFacts {
 }
 
 pub(in super::super) fn idle() -> AdviceFacts {
-    AdviceFacts {
-        cost: Err(TranslationNotMeasured::Idle),
-        ..facts()
-    }
+    AdviceFacts { cost: Err(TranslationNotMeasured::Idle), ..facts() }
 }
 
 macro_rules! has {
@@ -147,19 +135,15 @@ fn ranked_regions_stand_for_all_if_at_least_half_are_ranked() {
 
 #[test]
 fn below_the_worthwhile_saving_nothing_is_proposed() {
-    for (facts, verdict) in [
-        (sequential(), AdviceVerdict::GainsNothing),
-        (idle(), AdviceVerdict::Unknown),
-    ] {
+    for (facts, verdict) in
+        [(sequential(), AdviceVerdict::GainsNothing), (idle(), AdviceVerdict::Unknown)]
+    {
         let advice = recommendation_from_facts(&facts);
         assert_eq!(advice.verdict, verdict);
         assert!(advice.remedies.is_empty());
         assert!(!has!(advice, Finding::At { .. }));
     }
-    assert!(!has!(
-        recommendation_from_facts(&sequential()),
-        Finding::WouldAdd { .. }
-    ));
+    assert!(!has!(recommendation_from_facts(&sequential()), Finding::WouldAdd { .. }));
     let mut doubtful = sequential();
     if let Ok(cost) = &mut doubtful.cost {
         cost.overhead.high_percent = 3.0;
@@ -174,10 +158,7 @@ fn memory_that_is_huge_already_gains_nothing() {
     let mut all = facts();
     all.regions.clear();
     all.huge_regions = 1000;
-    assert_eq!(
-        recommendation_from_facts(&all).verdict,
-        AdviceVerdict::HasThem
-    );
+    assert_eq!(recommendation_from_facts(&all).verdict, AdviceVerdict::HasThem);
     // More huge pages save no walks of memory that is already huge.
     let mut rest = facts();
     rest.huge_regions = 5000;
@@ -186,10 +167,7 @@ fn memory_that_is_huge_already_gains_nothing() {
         cost.overhead.high_percent = 40.0;
         cost.overhead.at_least = false;
     }
-    assert_eq!(
-        recommendation_from_facts(&rest).verdict,
-        AdviceVerdict::HasThem
-    );
+    assert_eq!(recommendation_from_facts(&rest).verdict, AdviceVerdict::HasThem);
 }
 
 #[test]
@@ -198,10 +176,7 @@ fn no_second_manager_is_proposed() {
         let mut facts = facts();
         facts.huge_regions = 1000;
         facts.zeros = HALF_ZEROS;
-        facts.manager = Some(OtherManager {
-            holder: "process 77 (daemon)".into(),
-            manages,
-        });
+        facts.manager = Some(OtherManager { holder: "process 77 (daemon)".into(), manages });
         let advice = super::recommendation_from_facts(&facts);
         assert!(has!(advice, Finding::ManagerRuns(_)));
         let commands = advice.remedies.into_iter().map(|r| r.command);
@@ -297,10 +272,7 @@ fn short_memory_and_a_near_limit_are_found() {
     let mut facts = facts();
     facts.cgroup = Some(CgroupFacts {
         name: "/a".into(),
-        usage: MemoryUse {
-            used_bytes: 2 << 30,
-            total_bytes: 2 << 30,
-        },
+        usage: MemoryUse { used_bytes: 2 << 30, total_bytes: 2 << 30 },
     });
     let advice = recommendation_from_facts(&facts);
     assert!(has!(advice, Finding::MemoryShort { cgroup, .. } if cgroup.is_some()));

@@ -51,9 +51,7 @@ fn dropping_the_guard_puts_the_first_value_back() {
 #[test]
 fn one_setting_is_put_back_and_can_be_changed_again() {
     let (_folder, knob, mut guard) = setting("one", "10\n");
-    guard
-        .put_back(&knob)
-        .expect("an unchanged setting needs no restoring");
+    guard.put_back(&knob).expect("an unchanged setting needs no restoring");
     for _ in 0..2 {
         set(&mut guard, &knob, "20");
         guard.put_back(&knob).expect("the setting can be restored");
@@ -87,10 +85,7 @@ fn a_value_changed_after_a_kill_stays_and_is_reported() {
     assert!(said[0].ends_with("ours is restored to 10"), "{said:?}");
     assert!(said[1].contains("theirs stays 77"), "{said:?}");
     assert!(said[1].contains("from 20"), "{said:?}");
-    assert!(
-        restored(&folder).is_empty(),
-        "a reported change is forgotten"
-    );
+    assert!(restored(&folder).is_empty(), "a reported change is forgotten");
 }
 
 #[test]
@@ -142,10 +137,7 @@ fn unwritable_settings_are_kept_and_the_others_restored() {
     let (bad, good) = (folder.0.join("bad"), folder.file("good", "20"));
     // Reading the setting fails as well.
     fs::create_dir(&bad).expect("the folder can be created");
-    let change = || SettingChange {
-        found: "10".into(),
-        set: vec!["20".into()],
-    };
+    let change = || SettingChange { found: "10".into(), set: vec!["20".into()] };
     let changes = SettingChanges::from([(bad.clone(), change()), (good.clone(), change())]);
     saved_settings::write_or_remove_saved_settings(
         &saved_settings::saved_settings_file_in(&folder.0),
@@ -174,9 +166,7 @@ fn a_file_that_can_not_be_used_is_set_aside_and_the_start_goes_on() {
     type PutFile = fn(&Path) -> io::Result<()>;
     let all: [(&str, PutFile); 5] = [
         ("half", |file| fs::write(file, "{\"/sys/x\": ")),
-        ("foreign path", |file| {
-            fs::write(file, r#"{"/etc/motd": "1"}"#)
-        }),
+        ("foreign path", |file| fs::write(file, r#"{"/etc/motd": "1"}"#)),
         ("open to all", |file| {
             fs::write(file, "{}")?;
             fs::set_permissions(file, Permissions::from_mode(0o666))
@@ -201,9 +191,7 @@ fn files_that_are_not_settings_are_not_written() {
     let knob = folder.file("knob", "10");
     let mut guard =
         KernelSettingsGuard::restore_leftovers_and_start(&folder.0).expect("the guard starts");
-    let refused = guard
-        .set(&knob, "20")
-        .expect_err("a file that is not a setting is refused");
+    let refused = guard.set(&knob, "20").expect_err("a file that is not a setting is refused");
     assert!(matches!(refused, LinuxError::NotASetting(_)));
     assert_eq!(text(&knob), "10");
 }
@@ -215,9 +203,7 @@ fn the_guard_restores_changes_made_through_a_handle() {
     handle.set(&knob, "20").expect("the setting can be changed");
     assert_eq!(text(&knob), "20");
     handle.put_back(&knob).expect("the setting can be restored");
-    handle
-        .set(&knob, "30")
-        .expect("the setting can be changed again");
+    handle.set(&knob, "30").expect("the setting can be changed again");
     drop(guard);
     assert_eq!(text(&knob), "10");
     assert!(handle.set(&knob, "40").is_err());

@@ -11,13 +11,7 @@ fn intel(model: u32) -> WalkEventSet {
 }
 
 fn counts(loads: u64, stores: u64, cycles: u64) -> EventCounts {
-    EventCounts {
-        loads,
-        stores,
-        cycles,
-        enabled_ns: cycles,
-        running_ns: cycles,
-    }
+    EventCounts { loads, stores, cycles, enabled_ns: cycles, running_ns: cycles }
 }
 
 fn percent(overhead: Option<TranslationOverhead>) -> Option<f64> {
@@ -28,11 +22,7 @@ fn percent(overhead: Option<TranslationOverhead>) -> Option<f64> {
 fn bounds<const N: usize>(threads: [(u32, EventCounts); N], events: &WalkEventSet) -> [f64; 3] {
     let overhead = OverheadMeter::default().overhead_since_last_counts(threads.into(), events);
     let overhead = overhead.expect("the overhead was measured");
-    [
-        overhead.low_percent,
-        overhead.percent,
-        overhead.high_percent,
-    ]
+    [overhead.low_percent, overhead.percent, overhead.high_percent]
 }
 
 #[test]
@@ -41,24 +31,15 @@ fn threads_come_and_go_and_their_ids_are_used_again() {
     let first = [(1, counts(0, 0, 1000)), (2, counts(500, 0, 1000))];
     meter.overhead_since_last_counts(first.into(), &skylake);
     let now = [(1, counts(100, 0, 2000)), (3, counts(400, 0, 1000))];
-    assert_eq!(
-        percent(meter.overhead_since_last_counts(now.into(), &skylake)),
-        Some(25.0)
-    );
+    assert_eq!(percent(meter.overhead_since_last_counts(now.into(), &skylake)), Some(25.0));
     // Thread 1 is another thread now.
     let again = [(1, counts(10, 0, 100))];
-    assert_eq!(
-        percent(meter.overhead_since_last_counts(again.into(), &skylake)),
-        Some(10.0)
-    );
+    assert_eq!(percent(meter.overhead_since_last_counts(again.into(), &skylake)), Some(10.0));
 }
 
 #[test]
 fn multiplexed_counters_are_scaled() {
-    let half = EventCounts {
-        enabled_ns: 1000,
-        ..counts(100, 0, 500)
-    };
+    let half = EventCounts { enabled_ns: 1000, ..counts(100, 0, 500) };
     // 200 of 2000 cycles; nothing was counted for a quarter of the time.
     let threads = [(1, half), (2, counts(0, 0, 1000))];
     assert_eq!(bounds(threads, &intel(0x55)), [7.5, 10.0, 12.5]);

@@ -41,13 +41,7 @@ impl DamonSession {
         kdamond.check_features()?;
         kdamond.configure_monitoring(pid, regions, sampling)?;
         kdamond.start_monitoring(pid)?;
-        Ok(Self {
-            kdamond,
-            pid,
-            regions: regions.to_vec(),
-            sampling,
-            started: Instant::now(),
-        })
+        Ok(Self { kdamond, pid, regions: regions.to_vec(), sampling, started: Instant::now() })
     }
 
     /// Waits for the end of the window, then stops monitoring. Returns the estimated number of base
@@ -90,9 +84,8 @@ fn estimate_touched_pages(regions: &[RegionAddr], hits: &[RangeHits]) -> Vec<(Re
         regions.iter().map(|&region| (region, (0, 0))).collect();
     for hit in hits {
         let first = RegionAddr::containing(hit.range.start);
-        let hit_regions = shares
-            .range_mut(first..)
-            .take_while(|(region, _)| region.start() < hit.range.end);
+        let hit_regions =
+            shares.range_mut(first..).take_while(|(region, _)| region.start() < hit.range.end);
         for (region, share) in hit_regions {
             let end = hit.range.end.min(region.end());
             let bytes = end.saturating_sub(hit.range.start.max(region.start()));
@@ -136,11 +129,8 @@ mod tests {
                 hits(7 * R..8 * R, 20),
             ],
         );
-        let expected = [
-            (region_at_index(1), 205),
-            (region_at_index(2), 512),
-            (region_at_index(3), 512),
-        ];
+        let expected =
+            [(region_at_index(1), 205), (region_at_index(2), 512), (region_at_index(3), 512)];
         assert_eq!(estimates, expected);
     }
 }

@@ -279,10 +279,7 @@ mod tests {
         let mut window = |pids: &[u32; N]| {
             let mut served = None;
             for &pid in pids {
-                match (
-                    turns.request_turn(process_with_pid(pid)) && served.is_none(),
-                    pid,
-                ) {
+                match (turns.request_turn(process_with_pid(pid)) && served.is_none(), pid) {
                     (true, 5) => turns.skip_turn(),
                     (true, _) => served = Some(pid),
                     _ => {}
@@ -313,16 +310,9 @@ mod tests {
         for page in [&all[..4], &all[4..], &all[..4]] {
             assert_eq!(estimates.next_region_batch(&all, 4), page);
         }
-        assert_eq!(
-            estimates.next_region_batch(&all[..1], 4),
-            &all[..1],
-            "the rest is gone"
-        );
+        assert_eq!(estimates.next_region_batch(&all[..1], 4), &all[..1], "the rest is gone");
         assert_eq!(estimates.next_region_batch(&[], 4), []);
-        assert_eq!(
-            ProcessAccessEstimates::default().next_region_batch(&all, 100),
-            all
-        );
+        assert_eq!(ProcessAccessEstimates::default().next_region_batch(&all, 100), all);
     }
 
     fn sample(index: u64, present: u16, huge: bool) -> RegionSample {

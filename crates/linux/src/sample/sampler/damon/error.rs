@@ -43,11 +43,7 @@ pub enum DamonError {
     Exclusive(PathBuf),
     /// A file could not be read or written.
     #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        action: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
     /// A file holds something other than a number.
     #[error("{} holds {content:?}, not a number", path.display())]
     NotANumber { path: PathBuf, content: String },

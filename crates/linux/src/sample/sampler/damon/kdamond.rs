@@ -42,13 +42,8 @@ impl Kdamond {
             return Err(DamonError::InUse { path, count });
         }
         kdamonds.write_value("nr_kdamonds", 1)?;
-        let kdamond = Self {
-            kdamonds: kdamonds.clone(),
-            released: false,
-        };
-        kdamond
-            .kdamond_dir()
-            .write_value("contexts/nr_contexts", 1)?;
+        let kdamond = Self { kdamonds: kdamonds.clone(), released: false };
+        kdamond.kdamond_dir().write_value("contexts/nr_contexts", 1)?;
         let mark = OWNER_MARK | u64::from(std::process::id());
         kdamond.kdamonds.write_value(MARKED_FILE, mark)?;
         Ok(kdamond)
@@ -146,11 +141,7 @@ impl Kdamond {
         }
         requested?;
         let dir = self.results_dir();
-        let failed = |source| DamonError::Io {
-            action: "list",
-            path: dir.0.clone(),
-            source,
-        };
+        let failed = |source| DamonError::Io { action: "list", path: dir.0.clone(), source };
         let mut hits = Vec::new();
         for entry in fs::read_dir(&dir.0).map_err(failed)? {
             let entry = entry.map_err(failed)?;
@@ -170,10 +161,7 @@ impl Kdamond {
         let count: u32 = kdamonds.read_number("nr_kdamonds")?;
         let abandoned =
             count == 1 && read_owner_pid(kdamonds).is_some_and(|pid| !process_exists(pid));
-        Ok(abandoned.then(|| Self {
-            kdamonds: kdamonds.clone(),
-            released: false,
-        }))
+        Ok(abandoned.then(|| Self { kdamonds: kdamonds.clone(), released: false }))
     }
 
     pub(super) fn stop_and_remove(&mut self) -> DamonResult<()> {
@@ -209,9 +197,7 @@ fn monitored_ranges(regions: &[RegionAddr]) -> Vec<Range<u64>> {
     let parts = if regions.len() < MIN_PIECES { 4 } else { 1 };
     let size = HUGE_PAGE_BYTES / parts;
     let piece = |start: u64| start..start + size;
-    let starts = regions
-        .iter()
-        .flat_map(|r| (0..parts).map(|part| r.start() + part * size));
+    let starts = regions.iter().flat_map(|r| (0..parts).map(|part| r.start() + part * size));
     starts.map(piece).collect()
 }
 
@@ -234,10 +220,7 @@ mod tests {
     fn few_regions_are_cut_up_so_that_damon_accepts_them() {
         let quarter = HUGE_PAGE_BYTES / 4;
         let quarters = (4..8).map(|index| index * quarter..(index + 1) * quarter);
-        assert_eq!(
-            monitored_ranges(&[region_at_index(1)]),
-            quarters.collect::<Vec<_>>()
-        );
+        assert_eq!(monitored_ranges(&[region_at_index(1)]), quarters.collect::<Vec<_>>());
         assert_eq!(monitored_ranges(&[1, 3].map(region_at_index)).len(), 8);
         assert_eq!(monitored_ranges(&[1, 3, 4].map(region_at_index)).len(), 3);
     }

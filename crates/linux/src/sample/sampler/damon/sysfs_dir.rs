@@ -36,10 +36,7 @@ impl SysfsDir {
 
     pub(super) fn read_number<T: std::str::FromStr>(&self, name: &str) -> DamonResult<T> {
         let content = self.read_value(name)?;
-        content.parse().map_err(|_| DamonError::NotANumber {
-            path: self.path(name),
-            content,
-        })
+        content.parse().map_err(|_| DamonError::NotANumber { path: self.path(name), content })
     }
 
     pub(super) fn write_value(&self, name: &str, value: impl Display) -> DamonResult<()> {
@@ -65,11 +62,7 @@ fn retry_while_busy<T>(
             }
             result => {
                 let path = path.to_owned();
-                return result.map_err(|source| DamonError::Io {
-                    action,
-                    path,
-                    source,
-                });
+                return result.map_err(|source| DamonError::Io { action, path, source });
             }
         }
     }

@@ -104,9 +104,7 @@ fn missing_features_are_named_and_no_session_stays() {
 
     let fake = FakeDamon::new();
     fake.set("kdamonds/0/contexts/0/avail_operations", "paddr\n");
-    let said = start(&fake)
-        .expect_err("a kernel without virtual addresses is refused")
-        .to_string();
+    let said = start(&fake).expect_err("a kernel without virtual addresses is refused").to_string();
     assert!(said.contains("offers \"paddr\", not fvaddr"), "{said}");
     fake.assert_released();
 
@@ -118,9 +116,7 @@ fn missing_features_are_named_and_no_session_stays() {
 
     let fake = FakeDamon::new();
     fake.set("kdamonds/nr_kdamonds", "none\n");
-    let said = start(&fake)
-        .expect_err("text instead of a number is refused")
-        .to_string();
+    let said = start(&fake).expect_err("text instead of a number is refused").to_string();
     assert!(said.contains("nr_kdamonds holds \"none\""), "{said}");
 }
 
@@ -131,12 +127,7 @@ fn kdamonds_of_other_programs_stay() {
     fake.set("kdamonds/0/state", "on\n");
     let started = start(&fake);
     assert!(matches!(started, Err(DamonError::InUse { count: 2, .. })));
-    assert!(
-        !fake
-            .damon()
-            .stop_leftover_session()
-            .expect("the state can be read")
-    );
+    assert!(!fake.damon().stop_leftover_session().expect("the state can be read"));
     assert_eq!(fake.get("kdamonds/nr_kdamonds"), "2");
     assert_eq!(fake.get("kdamonds/0/state"), "on");
 }
@@ -167,11 +158,7 @@ fn a_session_configures_one_region_each_and_reads_them_back() {
     fake.add_result(1, 4 * R..5 * R, 0);
     fake.add_result(2, 9 * R..10 * R, 5);
     let estimates = session.finish().expect("the session has results");
-    let expected = [
-        (region_at_index(4), 0),
-        (region_at_index(9), 128),
-        (region_at_index(10), 512),
-    ];
+    let expected = [(region_at_index(4), 0), (region_at_index(9), 128), (region_at_index(10), 512)];
     assert_eq!(estimates, expected);
     fake.assert_released();
 }
@@ -188,9 +175,7 @@ fn a_failed_start_names_the_file_and_removes_its_kdamond() {
     let fake = FakeDamon::new();
     let five = [1, 2, 3, 4, 5].map(region_at_index);
     let started = fake.damon().start_session(1, &five, WINDOW);
-    let words = started
-        .expect_err("the fifth folder cannot be written")
-        .to_string();
+    let words = started.expect_err("the fifth folder cannot be written").to_string();
     assert!(words.contains("cannot write"), "{words}");
     assert!(words.contains("targets/0/regions/4/start"), "{words}");
     fake.assert_released();
@@ -200,9 +185,7 @@ fn a_failed_start_names_the_file_and_removes_its_kdamond() {
 fn a_window_without_results_is_an_error() {
     let fake = FakeDamon::new();
     let shorter_than_the_shortest = Duration::from_millis(5);
-    let session = fake
-        .damon()
-        .start_session(123, &four(), shorter_than_the_shortest);
+    let session = fake.damon().start_session(123, &four(), shorter_than_the_shortest);
     let finished = session.expect("the session starts").finish();
     let Err(DamonError::TooSlow { window, regions }) = finished else {
         panic!("it must be too slow");
@@ -214,11 +197,7 @@ fn a_window_without_results_is_an_error() {
 #[test]
 fn only_a_dead_managers_kdamond_is_stopped() {
     let fake = FakeDamon::new();
-    let stopped = || {
-        fake.damon()
-            .stop_leftover_session()
-            .expect("the state can be read")
-    };
+    let stopped = || fake.damon().stop_leftover_session().expect("the state can be read");
     let mark = format!("kdamonds/{MARKED_FILE}");
     let session = start(&fake).expect("the session starts");
     assert!(!stopped(), "the session of a live manager stays");

@@ -14,8 +14,7 @@ impl SimulatedFills {
     }
 
     fn report(&mut self, at: u64) {
-        self.predictor
-            .on_fault_report(self.now, process(1), advance(at, 1, true));
+        self.predictor.on_fault_report(self.now, process(1), advance(at, 1, true));
     }
 
     /// All regions handed out before any result, at most `most`.
@@ -36,10 +35,7 @@ impl SimulatedFills {
     /// Regions filled ahead of streams, and fills under way.
     fn counts(&self) -> (u64, u64) {
         let predictor = &self.predictor;
-        (
-            predictor.count_regions_prefaulted_ahead(),
-            predictor.count_prefaults_under_way(),
-        )
+        (predictor.count_regions_prefaulted_ahead(), predictor.count_prefaults_under_way())
     }
 
     fn with_warm_start(regions: u64) -> Self {
@@ -156,9 +152,7 @@ fn a_region_under_way_is_handed_out_once() {
     assert_eq!(pool.predictor.count_prefaults_under_way(), 1);
     pool.report(FIRST + at);
     assert_eq!(pool.next(), None);
-    let [first] = first[..] else {
-        panic!("expected one task")
-    };
+    let [first] = first[..] else { panic!("expected one task") };
     pool.end(first, PrefaultResult::Occupied);
     assert_eq!(places(&pool.all(2)), [at + 1, at + 2]);
 }
@@ -169,9 +163,7 @@ fn fills_under_way_stay_within_the_memory_limit() {
     pool.room_regions = 3;
     let tasks = pool.all(100);
     assert_eq!(places(&tasks), [at + 1, at + 2, at + 3]);
-    let [first, second, third] = tasks[..] else {
-        panic!("expected three tasks")
-    };
+    let [first, second, third] = tasks[..] else { panic!("expected three tasks") };
     pool.done(first);
     // Two fills are under way, with room for two.
     assert_eq!(pool.next(), None);
@@ -217,11 +209,7 @@ fn fills_under_way_for_an_ended_process_are_not_counted() {
         assert_eq!(pool.next(), None);
         let under_way = pool.predictor.count_prefaults_under_way();
         assert_eq!(under_way, 4, "fills under way still count");
-        let results = [
-            PrefaultResult::Done,
-            PrefaultResult::Refused,
-            PrefaultResult::Occupied,
-        ];
+        let results = [PrefaultResult::Done, PrefaultResult::Refused, PrefaultResult::Occupied];
         for (task, what) in tasks.into_iter().zip(results.into_iter().cycle()) {
             assert!(!pool.end(task, what));
         }
@@ -238,8 +226,7 @@ fn first_windows_are_bounded_with_many_fills_under_way() {
     let mut tasks = Vec::new();
     for n in 0..16 {
         let advance = advance(FIRST + n * 1000, 1, false);
-        pool.predictor
-            .on_fault_report(pool.now, process(1), advance);
+        pool.predictor.on_fault_report(pool.now, process(1), advance);
         tasks.extend(pool.all(100));
     }
     assert_eq!(tasks.len(), 24);
@@ -262,11 +249,7 @@ fn faults_beside(workers: usize) -> u64 {
         while let Some((_, task)) = working.front().copied().filter(|(end, _)| *end <= tick) {
             working.pop_front();
             let fresh = there.insert(task.region.start() / HUGE_PAGE_BYTES);
-            let what = if fresh {
-                PrefaultResult::Done
-            } else {
-                PrefaultResult::Occupied
-            };
+            let what = if fresh { PrefaultResult::Done } else { PrefaultResult::Occupied };
             pool.end(task, what);
         }
         pool.now += Duration::from_micros(60);

@@ -99,9 +99,8 @@ impl PostgresCluster {
     fn initialize_cluster(&self) -> BenchResult<()> {
         let folder = self.folder.path();
         if let Some(user) = &self.user {
-            chown(folder, Some(user.uid), Some(user.gid)).map_err(LinuxError::wrap_errno(
-                "changing the owner of PostgreSQL's folder",
-            ))?;
+            chown(folder, Some(user.uid), Some(user.gid))
+                .map_err(LinuxError::wrap_errno("changing the owner of PostgreSQL's folder"))?;
         }
         let mut initdb = self.command("initdb");
         // No other user can reach its socket.
@@ -143,9 +142,7 @@ impl PostgresCluster {
         // At SIGQUIT the server ends its backends and leaves nothing behind in the kernel.
         signal_when_parent_thread_ends(&mut command, Signal::SIGQUIT);
         restrict_server_command(&mut command);
-        let server = self
-            .server
-            .insert(RunningProcess::start(&mut command, ended_by)?);
+        let server = self.server.insert(RunningProcess::start(&mut command, ended_by)?);
         let program = self.programs.join("pg_isready");
         server.wait_until_listening("postgres", START, || {
             let asked = command_as_user(self.user.as_ref(), &program, folder).status();
@@ -175,11 +172,7 @@ fn command_as_user(user: Option<&User>, program: &Path, folder: &Path) -> Comman
 }
 
 fn with_cluster_environment(mut command: Command, folder: &Path) -> Command {
-    command
-        .current_dir(folder)
-        .env("PGHOST", folder)
-        .env("PGUSER", USER)
-        .env("PGDATABASE", USER);
+    command.current_dir(folder).env("PGHOST", folder).env("PGUSER", USER).env("PGDATABASE", USER);
     redirect_streams_to_null(&mut command);
     command
 }

@@ -12,14 +12,10 @@ pub(super) const SPARSE: ThesisTable = ThesisTable {
     layout: TableLayout::Values,
     rows: || {
         let thesis = ThesisWorkload::Sparse(SparseWorkload::THESIS);
-        let aliased = ThesisWorkload::Sparse(SparseWorkload {
-            perturbed: false,
-            ..SparseWorkload::THESIS
-        });
-        let long = ThesisWorkload::Sparse(SparseWorkload {
-            loops: 10_000,
-            ..SparseWorkload::THESIS
-        });
+        let aliased =
+            ThesisWorkload::Sparse(SparseWorkload { perturbed: false, ..SparseWorkload::THESIS });
+        let long =
+            ThesisWorkload::Sparse(SparseWorkload { loops: 10_000, ..SparseWorkload::THESIS });
         let (sf, lf) = (ThesisKernel::SF, ThesisKernel::LF);
         let walker = [(sf, Some(0.0)), (lf, Some(1024.0))];
         let cycles = [(sf, Some(129.5)), (lf, Some(82.0))];

@@ -6,17 +6,12 @@ use hawkeye_itanium::address::BasePageSize;
 use hawkeye_itanium::workloads::{ThesisWorkload, TlbcoverWorkload, TransposeWorkload};
 
 /// Figure 6.4b, run 1 to 11.
-const WALKER_PERCENT: [f64; 11] = [
-    99.98, 99.98, 99.98, 99.96, 99.90, 99.85, 99.73, 99.58, 99.50, 99.30, 99.10,
-];
+const WALKER_PERCENT: [f64; 11] =
+    [99.98, 99.98, 99.98, 99.96, 99.90, 99.85, 99.73, 99.58, 99.50, 99.30, 99.10];
 /// Table 6.2, 4 KiB.
-const SPEED_UP_4K: [f64; 11] = [
-    1.00, 1.14, 1.38, 1.18, 1.12, 1.10, 1.11, 1.17, 1.24, 1.30, 1.45,
-];
+const SPEED_UP_4K: [f64; 11] = [1.00, 1.14, 1.38, 1.18, 1.12, 1.10, 1.11, 1.17, 1.24, 1.30, 1.45];
 /// Table 6.2, 16 KiB.
-const SPEED_UP_16K: [f64; 11] = [
-    1.00, 1.17, 1.15, 1.12, 1.09, 1.09, 1.08, 1.08, 1.07, 1.07, 1.09,
-];
+const SPEED_UP_16K: [f64; 11] = [1.00, 1.17, 1.15, 1.12, 1.09, 1.09, 1.08, 1.08, 1.07, 1.07, 1.09];
 
 fn rows_of_tlbcover_runs(
     row: impl Fn(&str, ThesisWorkload, usize) -> Vec<ThesisValue>,
@@ -27,11 +22,7 @@ fn rows_of_tlbcover_runs(
             0 => format!("{number}: {} KiB", tlbcover.bytes >> 10),
             mib => format!("{number}: {mib} MiB"),
         };
-        row(
-            &name,
-            ThesisWorkload::Tlbcover(tlbcover),
-            number as usize - 1,
-        )
+        row(&name, ThesisWorkload::Tlbcover(tlbcover), number as usize - 1)
     };
     (1..=11).flat_map(run).collect()
 }
@@ -83,10 +74,7 @@ pub(super) const TRANSPOSE: ThesisTable = ThesisTable {
     shows: "matrices, read by rows and written by columns (table 6.1)",
     layout: TableLayout::Values,
     rows: || {
-        let workload = ThesisWorkload::Transpose(TransposeWorkload {
-            step: 128,
-            pairs: 11,
-        });
+        let workload = ThesisWorkload::Transpose(TransposeWorkload { step: 128, pairs: 11 });
         let all = |values: [f64; 5]| {
             let kernels = ThesisKernel::COMPARED;
             let values = values.map(Some);

@@ -13,15 +13,8 @@ use hawkeye_itanium::workloads::{
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-const MEASURES: [ThesisMeasure; 7] = [
-    Misses,
-    SpeedUp,
-    SpeedUpFromStart,
-    HeldMib,
-    ReservedMib,
-    CopiedMib,
-    LargestKib,
-];
+const MEASURES: [ThesisMeasure; 7] =
+    [Misses, SpeedUp, SpeedUpFromStart, HeldMib, ReservedMib, CopiedMib, LargestKib];
 
 const VORTEX: ThesisWorkload = ThesisWorkload::Vortex(VortexWorkload::THESIS);
 const CHURNING: ThesisWorkload = ThesisWorkload::Vortex(VortexWorkload {
@@ -32,13 +25,7 @@ const MCF: ThesisWorkload = ThesisWorkload::Mcf(McfWorkload::THESIS);
 const TLBCOVER: ThesisWorkload = ThesisWorkload::Tlbcover(TlbcoverWorkload::for_thesis_run(8));
 
 const fn page_size_advice(from_bytes: u64, page_bytes: u64, pages: u32) -> ThesisAdvice {
-    ThesisAdvice {
-        advice: PageSizeAdvice {
-            from_bytes,
-            page_bytes,
-        },
-        pages,
-    }
+    ThesisAdvice { advice: PageSizeAdvice { from_bytes, page_bytes }, pages }
 }
 
 /// For all of vortex' blocks.
@@ -68,9 +55,7 @@ fn rows_of_all_systems(
         .chain(all.map(|system| ThesisKernel::SF.with_policy_system(system)))
         .chain(std::iter::once(ThesisKernel::NONE))
         .chain(counting.map(|system| ThesisKernel::NONE.with_policy_system(system)));
-    kernels
-        .flat_map(|kernel| rows_of_kernel(of, workload, on(kernel)))
-        .collect()
+    kernels.flat_map(|kernel| rows_of_kernel(of, workload, on(kernel))).collect()
 }
 
 pub(super) const POLICIES: ThesisTable = ThesisTable {
@@ -79,10 +64,8 @@ pub(super) const POLICIES: ThesisTable = ThesisTable {
     layout: TableLayout::Kernels,
     rows: || {
         let same = |kernel| kernel;
-        let sparse = ThesisWorkload::Sparse(SparseWorkload {
-            loops: 100,
-            ..SparseWorkload::THESIS
-        });
+        let sparse =
+            ThesisWorkload::Sparse(SparseWorkload { loops: 100, ..SparseWorkload::THESIS });
         [
             rows_of_all_systems("vortex", VORTEX, BLOCKS, same),
             rows_of_all_systems("churning", CHURNING, BLOCKS, same),
@@ -130,19 +113,9 @@ pub(super) const PUBLISHED: ThesisTable = ThesisTable {
             |name, order| ThesisKernel::SF.with_policy_system(ThesisSystem::navarro(name, order));
         let navarro = navarro_to("Navarro", None);
         let winwood = |advice| ThesisKernel::SF.with_policy_system(ThesisSystem::winwood(advice));
-        let limits = [
-            ("to 64 KiB", 2),
-            ("to 256 KiB", 4),
-            ("to 1 MiB", 6),
-            ("to 4 MiB", 8),
-        ];
+        let limits = [("to 64 KiB", 2), ("to 256 KiB", 4), ("to 1 MiB", 6), ("to 4 MiB", 8)];
         let limited = limits.map(|(name, order)| (navarro_to(name, Some(order)), None));
-        let rents = [
-            ("rent 100 %", 100),
-            ("rent 30 %", 30),
-            ("rent 10 %", 10),
-            ("rent 3 %", 3),
-        ];
+        let rents = [("rent 100 %", 100), ("rent 30 %", 30), ("rent 10 %", 10), ("rent 3 %", 3)];
         let rented = rents.map(|(name, percent)| {
             let system = ThesisSystem::approx_online(name, percent);
             (ThesisKernel::NONE.with_policy_system(system), None)
@@ -153,10 +126,7 @@ pub(super) const PUBLISHED: ThesisTable = ThesisTable {
             ..TlbcoverWorkload::for_thesis_run(8)
         });
         let both = |of, workload, navarro_gain, winwood_gain, advice| {
-            let values = [
-                (navarro, Some(navarro_gain)),
-                (winwood(advice), Some(winwood_gain)),
-            ];
+            let values = [(navarro, Some(navarro_gain)), (winwood(advice), Some(winwood_gain))];
             thesis_values_of_kernels(of, workload, SpeedUp, &values)
         };
         let over_sf = MissesOver(ThesisKernel::SF);

@@ -19,10 +19,7 @@ pub(super) const VORTEX: ThesisTable = ThesisTable {
             |measure, values: &[_]| measured_values_of_kernels(VORTEX_WORKLOAD, measure, values);
         [
             row(HitPercent, &[(SF, 99.65), (SF_LP, 99.75), (LF_LP, 99.75)]),
-            row(
-                WalkerPercent,
-                &[(SF, 99.53), (SF_LP, 34.95), (LF_LP, 34.88)],
-            ),
+            row(WalkerPercent, &[(SF, 99.53), (SF_LP, 34.95), (LF_LP, 34.88)]),
             row(CyclesBetween, &[(SF, 622.0), (SF_LP, 922.0)]),
             row(Effectiveness, &[(SF, 0.97), (SF_LP, 0.9375)]),
             row(SpeedUpOver(NONE), &[(SF, 1.184), (LF, 1.168)]),
@@ -61,12 +58,7 @@ pub(super) const VORTEX_PAGES: ThesisTable = ThesisTable {
     name: "vortex-pages",
     shows: "vortex: page sizes that it got (table 6.6)",
     layout: TableLayout::Values,
-    rows: || {
-        page_order_shares(
-            VORTEX_WORKLOAD,
-            &[(0, 17.53), (2, 48.56), (4, 31.38), (6, 2.53)],
-        )
-    },
+    rows: || page_order_shares(VORTEX_WORKLOAD, &[(0, 17.53), (2, 48.56), (4, 31.38), (6, 2.53)]),
     notes: &["Chosen: lengths of blocks, for this table. None is long enough for order 6."],
 };
 
@@ -101,14 +93,7 @@ pub(super) const MCF_PAGES: ThesisTable = ThesisTable {
     rows: || {
         page_order_shares(
             MCF_WORKLOAD,
-            &[
-                (0, 20.20),
-                (2, 15.11),
-                (4, 5.65),
-                (6, 9.17),
-                (8, 15.99),
-                (10, 33.87),
-            ],
+            &[(0, 20.20), (2, 15.11), (4, 5.65), (6, 9.17), (8, 15.99), (10, 33.87)],
         )
     },
     notes: &["Chosen: lengths of arrays and blocks, for this table."],

@@ -46,18 +46,11 @@ pub(super) const REDIS_REFILL: PaperTable = PaperTable {
     name: ExperimentName::from_name_and_alias("redis-refill", "figure-1"),
     shows: "Redis on 48 GB, filled, 80 % deleted, filled again: memory in use when memory runs out, or at the end",
     // At Table 9's pace.
-    setup: || SimulationSetup {
-        memory_bytes: 48 << 30,
-        ..setup_at_promotion_rate(TABLE_9_PER_S)
-    },
+    setup: || SimulationSetup { memory_bytes: 48 << 30, ..setup_at_promotion_rate(TABLE_9_PER_S) },
     figures: || {
         let full = [("linux", 11.0), ("ingens", 11.0), ("hawkeye-pmu", 11.0)];
-        let useful = [
-            ("linux", 20.0),
-            ("ingens", 28.0),
-            ("hawkeye-pmu", 45.0),
-            ("hawkeye-g", 45.0),
-        ];
+        let useful =
+            [("linux", 20.0), ("ingens", 28.0), ("hawkeye-pmu", 45.0), ("hawkeye-g", 45.0)];
         [
             paper_values_of_systems("redis-full", "redis", ResidentGib(1), &full),
             paper_values_of_systems("redis-full", "redis", UsefulGib, &useful),

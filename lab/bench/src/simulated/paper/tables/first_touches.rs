@@ -35,13 +35,7 @@ pub(super) const FIRST_TOUCH_PROGRAMS: PaperTable = PaperTable {
     name: ExperimentName::from_name_and_alias("first-touch-programs", "table-8"),
     shows: "programs that spend their time in first touches: requests per second, or seconds",
     figures: || {
-        const SYSTEMS: [&str; 5] = [
-            "linux-4k",
-            "linux",
-            "ingens-90",
-            "hawkeye-4k",
-            "hawkeye-pmu",
-        ];
+        const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "hawkeye-4k", "hawkeye-pmu"];
         let all = |workload, program, measure, values: [f64; 5]| {
             let values = pair_systems_with_values(SYSTEMS, values);
             values_and_speed_ups(workload, program, measure, &values)
@@ -50,18 +44,8 @@ pub(super) const FIRST_TOUCH_PROGRAMS: PaperTable = PaperTable {
         let requests = RequestsPerS(23_040.0);
         let seconds = Seconds;
         [
-            all(
-                "redis-2mb",
-                "redis",
-                requests,
-                [233.0, 437.0, 192.0, 236.0, 551.0],
-            ),
-            all(
-                "sparsehash",
-                "sparsehash",
-                seconds,
-                [50.1, 17.2, 51.5, 46.6, 10.6],
-            ),
+            all("redis-2mb", "redis", requests, [233.0, 437.0, 192.0, 236.0, 551.0]),
+            all("sparsehash", "sparsehash", seconds, [50.1, 17.2, 51.5, 46.6, 10.6]),
             all("hacc-io", "hacc-io", seconds, [6.5, 4.5, 6.6, 6.5, 4.2]),
             all("jvm-start", "jvm", seconds, [37.7, 18.6, 52.7, 29.8, 1.37]),
             all("kvm-start", "kvm", seconds, [40.6, 9.7, 41.8, 30.2, 0.7]),

@@ -12,11 +12,8 @@ pub(super) const VIRTUAL_SPEEDUP: PaperTable = PaperTable {
     guest: Some(ByteSize(64 << 30)),
     figures: || {
         let three = |workload, program, [guest, host, both]: [f64; 3]| {
-            let values = [
-                ("linux-4k/linux", guest),
-                ("linux/linux-4k", host),
-                ("linux/linux", both),
-            ];
+            let values =
+                [("linux-4k/linux", guest), ("linux/linux-4k", host), ("linux/linux", both)];
             paper_values_of_systems(workload, program, Over("linux-4k/linux-4k"), &values)
         };
         [
@@ -48,12 +45,8 @@ pub(super) const ASYNC_PROMOTION: PaperTable = PaperTable {
             let values = [("linux", sync), ("linux-async", later)];
             paper_values_of_systems("svm", "svm", measure, &values)
         };
-        [
-            both(Seconds, [178.0, 228.0]),
-            both(SpeedUp, [1.30, 1.02]),
-            both(HugeGib, [4.8, 0.457]),
-        ]
-        .concat()
+        [both(Seconds, [178.0, 228.0]), both(SpeedUp, [1.30, 1.02]), both(HugeGib, [4.8, 0.457])]
+            .concat()
     },
     notes: &[
         NATIVE,

@@ -33,10 +33,7 @@ fn published_range_values(
 
 /// The memory of the host and of the guests is fragmented.
 fn setup_with_both_fragmented() -> SimulationSetup {
-    SimulationSetup {
-        guest_fragmented: 1.0,
-        ..fragmented_setup_at_rate(TABLE_9_PER_S)
-    }
+    SimulationSetup { guest_fragmented: 1.0, ..fragmented_setup_at_rate(TABLE_9_PER_S) }
 }
 
 /// 0.25 million pages are zeroed per second, as long as any are left.
@@ -56,9 +53,7 @@ fn setup_with_zeroing(non_temporal: bool) -> SimulationSetup {
 fn setup_with_swap_and_merging() -> SimulationSetup {
     SimulationSetup {
         swap: Some(SwapSpec::ssd(96 << 30)),
-        merging: Some(SamePageMergingSpec {
-            pages_per_s: 50_000,
-        }),
+        merging: Some(SamePageMergingSpec { pages_per_s: 50_000 }),
         ..SimulationSetup::default()
     }
 }
@@ -147,10 +142,7 @@ pub(super) const HAWKEYE_IN_GUEST: PaperTable = PaperTable {
     name: ExperimentName::from_name_and_alias("hawkeye-in-guest", "figure-9-guest"),
     shows: "one virtual machine with Redis and another program, HawkEye in the guest: speed-up over Linux",
     // Only the guests' memory counts.
-    setup: || SimulationSetup {
-        fragmented: 0.0,
-        ..setup_with_both_fragmented()
-    },
+    setup: || SimulationSetup { fragmented: 0.0, ..setup_with_both_fragmented() },
     figures: || figure_9!("guest", ["linux/hawkeye-pmu", "linux/hawkeye-g"]),
     long: true,
     notes: &[

@@ -17,9 +17,7 @@ pub fn print_page_size_table(entries: &[RunResult]) {
     let rows = || {
         entries.iter().flat_map(|entry| {
             let programs = entry.run.figures.all_programs();
-            programs
-                .filter(|p| !has_only_base_and_huge(p))
-                .map(move |p| (entry, p))
+            programs.filter(|p| !has_only_base_and_huge(p)).map(move |p| (entry, p))
         })
     };
     if rows().next().is_none() {

@@ -105,10 +105,7 @@ impl Mappings {
     /// Something is mapped there; see [`MappingError`].
     pub fn map_giant(&mut self, address: u64) -> Result<()> {
         let regions = self.ensure_chunk_regions(address)?;
-        if self.states[regions.clone()]
-            .iter()
-            .any(|state| state.size().is_some())
-        {
+        if self.states[regions.clone()].iter().any(|state| state.size().is_some()) {
             return Err(MappingError::Occupied(address));
         }
         set_bit(&mut self.giant_accessed, regions.start / REGIONS_PER_CHUNK);
@@ -175,16 +172,8 @@ impl Mappings {
 
     fn split_huge_region(&mut self, index: usize) {
         self.end_huge_group(index);
-        let accessed = if is_bit_set(&self.huge_accessed, index) {
-            FULL
-        } else {
-            [0; WORDS]
-        };
-        let protected = if self.states[index].is_whole() {
-            [0; WORDS]
-        } else {
-            FULL
-        };
+        let accessed = if is_bit_set(&self.huge_accessed, index) { FULL } else { [0; WORDS] };
+        let protected = if self.states[index].is_whole() { [0; WORDS] } else { FULL };
         self.set_base_pages(index, [FULL, protected, accessed]);
         self.update_region_state(index);
     }

@@ -31,10 +31,7 @@ impl Mappings {
         let block = *number;
         let upper = [
             entry_number(u32::from(block), address >> 30),
-            entry_number(
-                self.get_or_create_top_table(address >> 48),
-                address >> BLOCK_SHIFT,
-            ),
+            entry_number(self.get_or_create_top_table(address >> 48), address >> BLOCK_SHIFT),
             entry_number(0, address >> 48),
         ];
         let chunk = self.push_chunk(ChunkTables::new(upper, (address >> 30) as u32));

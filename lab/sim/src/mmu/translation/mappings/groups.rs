@@ -29,21 +29,13 @@ pub(crate) struct AccessBitMask {
 }
 
 impl AccessBitMask {
-    pub(crate) const SINGLE: Self = Self {
-        first: u32::MAX,
-        bits: 1,
-    };
+    pub(crate) const SINGLE: Self = Self { first: u32::MAX, bits: 1 };
 
     pub(crate) fn by_entry_size(groups: TlbPageGroups) -> [Self; 5] {
         let [base, huge] = [groups.base, groups.huge].map(|group| match group {
-            Some(TlbPageGroup {
-                order,
-                condition: TlbGroupCondition::Marked,
-                ..
-            }) => Self {
-                first: u32::MAX << order,
-                bits: lowest_bits(1 << order),
-            },
+            Some(TlbPageGroup { order, condition: TlbGroupCondition::Marked, .. }) => {
+                Self { first: u32::MAX << order, bits: lowest_bits(1 << order) }
+            }
             _ => Self::SINGLE,
         });
         [Self::SINGLE, base, Self::SINGLE, huge, Self::SINGLE]
@@ -177,11 +169,7 @@ impl Mappings {
         } else {
             let whole = groups == 0 && self.states[index].is_whole();
             let state = RegionTranslation::new(Some(EntrySize::Base), host, whole);
-            if groups == 0 {
-                state
-            } else {
-                state.with_some_groups()
-            }
+            if groups == 0 { state } else { state.with_some_groups() }
         };
     }
 
@@ -220,10 +208,8 @@ impl Mappings {
     }
 
     fn groups_of_like_pages(&self, index: usize, group: TlbPageGroup) -> u128 {
-        let (present, protected) = (
-            region_words(&self.present, index),
-            region_words(&self.protected, index),
-        );
+        let (present, protected) =
+            (region_words(&self.present, index), region_words(&self.protected, index));
         groups_that_hold(group, |word, bits| {
             let protected = protected[word] & bits;
             present[word] & bits == bits && (protected == 0 || protected == bits)
@@ -243,10 +229,7 @@ fn groups_that_hold(group: TlbPageGroup, holds: impl Fn(usize, u64) -> bool) -> 
 /// The base pages of a group of a region: word and bits.
 fn group_pages(group: TlbPageGroup, number: u32) -> (usize, u64) {
     let first = number << group.order;
-    (
-        (first / 64) as usize,
-        lowest_bits(1 << group.order) << (first % 64),
-    )
+    ((first / 64) as usize, lowest_bits(1 << group.order) << (first % 64))
 }
 
 /// The lowest `count` bits (1 to 64).

@@ -27,10 +27,9 @@ impl Translator {
                 (&mut self.misses, window),
                 &mut entered,
             );
-            let (Some(access), Some(miss)) = (
-                accesses.get(entered.accesses),
-                self.misses.get_mut(entered.pages),
-            ) else {
+            let (Some(access), Some(miss)) =
+                (accesses.get(entered.accesses), self.misses.get_mut(entered.pages))
+            else {
                 return entered;
             };
             match page_of_access(mappings, blocks, *access) {
@@ -138,9 +137,5 @@ pub(super) fn page_of_access(
 
 #[inline(always)]
 fn walk_cause(access: Access) -> WalkCause {
-    if access.is_store() {
-        WalkCause::Store
-    } else {
-        WalkCause::Load
-    }
+    if access.is_store() { WalkCause::Store } else { WalkCause::Load }
 }

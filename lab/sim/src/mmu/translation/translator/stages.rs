@@ -22,9 +22,7 @@ impl Translator {
         let orders = mappings.orders;
         let kind = uniform_kind(&self.misses[..pages]);
         let entered = &mut self.misses[..pages];
-        let missed = self
-            .first
-            .access_and_retain_l1_misses(entered, kind, mappings.l1_orders);
+        let missed = self.first.access_and_retain_l1_misses(entered, kind, mappings.l1_orders);
         counters.l1_misses += missed as u64;
         let kind = kind.or_else(|| uniform_kind(&self.misses[..missed]));
         let (walks, kind) = if self.prefetches {
@@ -42,8 +40,7 @@ impl Translator {
             (&self.walks[..], uniform_kind(&self.walks))
         } else {
             let missed =
-                self.second
-                    .access_and_retain_l2_misses(&mut self.misses[..missed], kind, orders);
+                self.second.access_and_retain_l2_misses(&mut self.misses[..missed], kind, orders);
             let walks = &self.misses[..missed];
             (walks, kind.or_else(|| uniform_kind(walks)))
         };
@@ -64,16 +61,11 @@ impl Translator {
         let page = miss.page();
         let first = self.first.entries_of_size(EntrySize::Base);
         let sizes = [EntrySize::BaseGroup, EntrySize::Base];
-        if sizes
-            .iter()
-            .any(|size| first.access_known(l1_orders.entry_number(page, *size), *size))
-        {
+        if sizes.iter().any(|size| first.access_known(l1_orders.entry_number(page, *size), *size)) {
             return;
         }
         counters.l1_misses += 1;
-        let known = sizes
-            .into_iter()
-            .find(|size| self.second.access_known(page, *size, orders));
+        let known = sizes.into_iter().find(|size| self.second.access_known(page, *size, orders));
         let size = known.unwrap_or_else(|| {
             let loads = self.walker.walk(&[miss], uniform_kind(&[miss]), mappings);
             add_load_counts(&self.walker, &loads, counters);
@@ -117,8 +109,7 @@ impl Translator {
             && state.entry_size() == EntrySize::Base
             && !self.second.access(next, EntrySize::Base, orders)
         {
-            self.walks
-                .push(MissedPage::new(next, state, WalkCause::Prefetch));
+            self.walks.push(MissedPage::new(next, state, WalkCause::Prefetch));
         }
     }
 }
@@ -140,9 +131,8 @@ fn set_access_bits(
     match kind {
         Some((state, cause)) if cause != WalkCause::Prefetch => {
             counters.walks_by_size[state.entry_size() as usize] += walks.len() as u64;
-            let (mark, single) = (mappings.marks[state.own_entry_size() as usize], |_| {
-                AccessBitMask::SINGLE
-            });
+            let (mark, single) =
+                (mappings.marks[state.own_entry_size() as usize], |_| AccessBitMask::SINGLE);
             counters.first_touches += match state.own_entry_size() {
                 EntrySize::Base => {
                     mark_batch_accessed(&UniformWalks::<0>(cause), walks, mappings, single)
@@ -183,8 +173,6 @@ fn mark_batch_accessed(
     mappings: &mut Mappings,
     mark: impl Fn(MissedPage) -> AccessBitMask,
 ) -> u64 {
-    let made = walks
-        .iter()
-        .filter(|walk| kind.cause(**walk) != WalkCause::Prefetch);
+    let made = walks.iter().filter(|walk| kind.cause(**walk) != WalkCause::Prefetch);
     mappings.mark_pages_accessed(made.map(|walk| (walk.page(), kind.leaf(*walk), mark(*walk))))
 }
