@@ -102,6 +102,7 @@ pub const EXPERIMENTS: &[LiveExperiment] = experiments! {
     "fairness" = "table-5": fairness::run, "how evenly three equal programs gain from promotions, by policy";
     "programs": gain_of_real_programs::run, "gain from huge pages of Redis, memcached, PostgreSQL, a JVM, sparsehash, cg, mg, a graph and DuckDB";
     "headline": headline::run, "speed, memory and latency of real programs by THP never, THP always, hawkeye run and the daemon";
+    "headline-long-free": headline::run_in_long_free_memory, "the same in memory that has been free for long, which a hypervisor may have taken back";
     "latency": growing_server_latency::run, "latency of Redis and memcached while they grow, by system";
     "no-gain": programs_without_gain::run, "cost of management for programs that gain nothing from huge pages, in speed and memory";
     "recovery": huge_page_recovery::run, "programs started in fragmented memory: time until the memory in use is huge, and for how long by promotion, by system";

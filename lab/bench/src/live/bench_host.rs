@@ -1,6 +1,7 @@
 //! The machine that experiments run on; the experiment has it for itself.
 
 use super::Scale;
+use super::programs::ProgramKind;
 use crate::error::{BenchError, BenchResult, bail, impossible};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{
@@ -31,6 +32,8 @@ pub struct BenchHost {
     /// `None` while another manager runs for an experiment.
     lease: Option<MachineLease>,
     program: PathBuf,
+    /// The programs to measure where an experiment has several; empty: those it usually has.
+    selected: Vec<ProgramKind>,
 }
 
 impl BenchHost {
@@ -41,7 +44,39 @@ impl BenchHost {
     pub fn take_over_machine(program: PathBuf) -> BenchResult<Self> {
         restore_settings_on_stop_signals()?;
         let lease = Some(Self::acquire_and_prepare_lease()?);
-        Ok(Self { lease, program })
+        Ok(Self { lease, program, selected: Vec::new() })
+    }
+
+    /// Limits experiments with several programs to those of these names, such as `jvm-hash-map`;
+    /// empty: no limit.
+    ///
+    /// # Errors
+    /// There is no program of one of the names.
+    pub fn select_programs(&mut self, names: &[String]) -> BenchResult<()> {
+        self.selected = names.iter().map(|name| name.parse()).collect::<BenchResult<_>>()?;
+        Ok(())
+    }
+
+    /// The programs to measure, out of `all` that an experiment can run; `usual` where none were
+    /// selected.
+    ///
+    /// # Errors
+    /// The experiment runs none of those that were selected.
+    pub(crate) fn selected_programs(
+        &self,
+        all: &[ProgramKind],
+        usual: &[ProgramKind],
+    ) -> BenchResult<Vec<ProgramKind>> {
+        if self.selected.is_empty() {
+            return Ok(usual.to_vec());
+        }
+        let selected = all.iter().copied().filter(|kind| self.selected.contains(kind));
+        let selected: Vec<_> = selected.collect();
+        if selected.is_empty() {
+            let known: Vec<_> = all.iter().map(|kind| kind.command_line_name()).collect();
+            bail!("this experiment runs none of these programs; it can run {}", known.join(", "));
+        }
+        Ok(selected)
     }
 
     fn acquire_and_prepare_lease() -> BenchResult<MachineLease> {

@@ -7,7 +7,7 @@ use crate::statistics::sorted;
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.turn_sizes([256, 1, 300, 0], [2048, 5, 1000, 0]);
     allow_huge_buffers(host)?;
-    for kind in PROGRAMS_OF_OTHERS {
+    for kind in host.selected_programs(&PROGRAMS_OF_OTHERS, &PROGRAMS_OF_OTHERS)? {
         let measured = BaseAndHugeRounds::measure_in_turn(host, kind, sizes)
             .and_then(|pair| Ok((rss_bytes(pair.base.pid())?, pair)));
         // One program that can't run here does not affect the others.

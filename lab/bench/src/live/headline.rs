@@ -38,6 +38,46 @@ const DELETED_PERCENT: u8 = 80;
 /// 85 %.
 const PRESSURE_PERCENT: f64 = 88.0;
 
+/// State of free memory when a program starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FreeMemory {
+    /// A filler has touched as much as the program needs, and has exited right before.
+    Backed,
+    /// Nothing has touched it for [`LONG_FREE`], and the kernel reports it to the hypervisor, which
+    /// may take it back.
+    LongFree,
+}
+
+/// Free page reporting begins two seconds after memory was freed (mm/page_reporting.c) and takes
+/// some rounds.
+const LONG_FREE: Duration = Duration::from_secs(30);
+
+impl FreeMemory {
+    fn prepare(self, host: &mut BenchHost, bytes: u64) -> BenchResult<()> {
+        match self {
+            Self::Backed => host.touch_memory_once(bytes),
+            Self::LongFree => {
+                host.restore_free_page_reporting()?;
+                std::thread::sleep(LONG_FREE);
+                Ok(())
+            }
+        }
+    }
+
+    fn describe(self) -> String {
+        match self {
+            Self::Backed => {
+                "Before each start a filler touches as much memory as the program needs, and exits."
+                    .into()
+            }
+            Self::LongFree => format!(
+                "Before each start nothing touches memory for {} s, in which the kernel reports free memory to the hypervisor, where there is one that takes it back.",
+                LONG_FREE.as_secs()
+            ),
+        }
+    }
+}
+
 /// Length and size of the runs.
 #[derive(Clone, Copy, Debug)]
 struct HeadlineSizes {
@@ -70,12 +110,30 @@ impl HeadlineSizes {
 }
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
+    measure_programs(host, scale, FreeMemory::Backed, report)
+}
+
+pub fn run_in_long_free_memory(
+    host: &mut BenchHost,
+    scale: Scale,
+    report: &mut LiveReport,
+) -> BenchResult<()> {
+    measure_programs(host, scale, FreeMemory::LongFree, report)
+}
+
+fn measure_programs(
+    host: &mut BenchHost,
+    scale: Scale,
+    memory: FreeMemory,
+    report: &mut LiveReport,
+) -> BenchResult<()> {
     let sizes = scale.short_or_long(HeadlineSizes::QUICK, HeadlineSizes::FULL);
-    let programs = &PROGRAMS[..scale.short_or_long(QUICK_PROGRAMS, PROGRAMS.len())];
+    let usual = &PROGRAMS[..scale.short_or_long(QUICK_PROGRAMS, PROGRAMS.len())];
+    let programs = host.selected_programs(&PROGRAMS, usual)?;
     let mut all = Vec::new();
-    for kind in programs {
-        match measure_program_under_all_arms(host, *kind, sizes) {
-            Ok(rounds) => all.push((*kind, rounds)),
+    for kind in programs.iter().copied() {
+        match measure_program_under_all_arms(host, kind, sizes, memory) {
+            Ok(rounds) => all.push((kind, rounds)),
             // One program that can't run here does not affect the others.
             Err(error) => {
                 report.add_note(format!("{} could not be measured: {error}", kind.name()))
@@ -84,11 +142,12 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     }
     add_ratio_rows(&all, report);
     report.add_note(format!(
-        "Each program has {} MiB and starts anew under each arm, in each of {} rounds. The first minute counts from the start of the program, with the time that it takes to fill its memory. For hawkeye run that includes the start of the manager; the daemon runs before. A minute is {} s, and the last one begins after {} s. Before each start a filler touches as much memory as the program needs, and exits.",
+        "Each program has {} MiB and starts anew under each arm, in each of {} rounds. The first minute counts from the start of the program, with the time that it takes to fill its memory. For hawkeye run that includes the start of the manager; the daemon runs before. A minute is {} s, and the last one begins after {} s. {}",
         sizes.mib,
         sizes.rounds,
         sizes.minute.as_secs(),
         sizes.last_minute_at.as_secs(),
+        memory.describe(),
     ));
     report.add_note(match sizes.pressure {
         Some(length) => format!("Under pressure after deletion: {DELETED_PERCENT} % of a server's keys are deleted at random, and other programs fill the machine to {PRESSURE_PERCENT:.0} % for {} s. Only Redis and memcached have such keys; the other programs have no such row.", length.as_secs()),
@@ -101,7 +160,8 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     if programs.contains(&ProgramKind::Postgres) {
         report.add_note("PostgreSQL, MariaDB and RocksDB start with files that were written right before, and read them in their first minute.");
     }
-    report.add_note("Redis runs with disable-thp no, and the kernel reports free pages to the hypervisor as it is set up. In each arm a server and its client have cores of their own. Not measured: long-free memory.");
+    report.add_note("Redis runs with disable-thp no, and the kernel reports free pages to the hypervisor as it is set up. In each arm a server and its client have cores of their own.");
+    report.add_note("Saved CPU time: what the operations of the last minute would have cost at base pages' CPU time per operation, less what they cost. A manager may use 2 % of a core and a quarter of that.");
     Ok(())
 }
 
@@ -109,13 +169,15 @@ fn measure_program_under_all_arms(
     host: &mut BenchHost,
     kind: ProgramKind,
     sizes: HeadlineSizes,
+    memory: FreeMemory,
 ) -> BenchResult<Vec<[ArmFigures; 4]>> {
-    require_available_memory(kind.expected_resident_bytes(sizes.mib) * 2)?;
+    let resident_bytes = kind.expected_resident_bytes(sizes.mib);
+    require_available_memory(resident_bytes * 2)?;
     let mut rounds = Vec::new();
     for _ in 0..sizes.rounds {
         let mut round = [ArmFigures::default(); 4];
         for (arm, outcome) in HeadlineArm::ALL.into_iter().zip(&mut round) {
-            host.touch_memory_once(kind.expected_resident_bytes(sizes.mib))?;
+            memory.prepare(host, resident_bytes)?;
             *outcome = arm.run_under_arm(host, |host, launcher| {
                 program_launcher::run_with_launcher(launcher, || {
                     start_and_measure_under_arm(host, kind, sizes)
@@ -163,7 +225,10 @@ fn measure_started_program(
     }
     let first = program.measure_operations_per_s(left, &mut || {})? * left.as_secs_f64();
     std::thread::sleep(sizes.last_minute_at.saturating_sub(begun.elapsed()));
+    let last_begun = (Instant::now(), headline_arm::program_cpu_time(program.pid()));
     let last = program.measure_operations_per_s(sizes.minute, &mut || {})?;
+    let last_cpu = headline_arm::program_cpu_time(program.pid()).saturating_sub(last_begun.1);
+    let program_cores = last_cpu.as_secs_f64() / last_begun.0.elapsed().as_secs_f64();
     program.pause_work()?;
     let latencies = program.measure_answer_latencies(RequestSchedule {
         length: latency_phase_length(sizes),
@@ -182,6 +247,7 @@ fn measure_started_program(
     Ok(ArmFigures {
         first_minute_per_s: first / sizes.minute.as_secs_f64(),
         last_minute_per_s: last,
+        program_cores,
         rss_bytes: rss as f64,
         rss_bytes_after_deletion,
         p999_us: latencies.map(|answers| {

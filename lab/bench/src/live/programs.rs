@@ -25,10 +25,12 @@ pub(super) use running_process::{
     run_for_output,
 };
 
+use crate::error::BenchError;
 use crate::live::prelude::*;
 use hawkeye_workload::{AnswerLatencies, HotKeyShares, RequestSchedule};
 use kv_servers::LIGHT_LOAD;
 use python::PythonScript;
+use std::str::FromStr;
 use tempfile::TempDir;
 
 /// A program that works on request. Dropping it ends it.
@@ -132,6 +134,33 @@ pub const PROGRAMS_OF_OTHERS: [ProgramKind; 9] = [
     ProgramKind::DuckDb,
 ];
 
+/// The programs that can be selected by name.
+const SELECTABLE_PROGRAMS: [ProgramKind; 12] = [
+    ProgramKind::Redis,
+    ProgramKind::Memcached,
+    ProgramKind::JavaHashMap,
+    ProgramKind::Postgres,
+    ProgramKind::Sparsehash,
+    ProgramKind::GoMap,
+    ProgramKind::RocksDb,
+    ProgramKind::MariaDb,
+    ProgramKind::Cg,
+    ProgramKind::Mg,
+    ProgramKind::Graph,
+    ProgramKind::DuckDb,
+];
+
+impl FromStr for ProgramKind {
+    type Err = BenchError;
+
+    /// A program by its [`Self::command_line_name`].
+    fn from_str(name: &str) -> BenchResult<Self> {
+        let found = SELECTABLE_PROGRAMS.into_iter().find(|it| it.command_line_name() == name);
+        let known = || SELECTABLE_PROGRAMS.map(Self::command_line_name).join(", ");
+        found.ok_or_else(|| impossible!("there is no program {name:?}, only {}", known()))
+    }
+}
+
 impl ProgramKind {
     pub fn name(self) -> &'static str {
         match self {
@@ -149,6 +178,11 @@ impl ProgramKind {
             Self::Graph => "graph",
             Self::DuckDb => "DuckDB",
         }
+    }
+
+    /// Its name in lower case, with hyphens, such as `jvm-hash-map`.
+    pub fn command_line_name(self) -> String {
+        self.name().to_lowercase().replace(' ', "-")
     }
 
     /// What it counts, in the plural.
@@ -266,4 +300,20 @@ fn write_file_in_folder(folder: &TempDir, file: &str, contents: &str) -> BenchRe
     let path = folder.path().join(file);
     std::fs::write(&path, contents).map_err(LinuxError::wrap_io_error("writing", &path))?;
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_known_by_its_name_on_the_command_line() {
+        let java: ProgramKind = "jvm-hash-map".parse().expect("a known name");
+        assert_eq!(java, ProgramKind::JavaHashMap);
+        for kind in SELECTABLE_PROGRAMS {
+            assert_eq!(kind.command_line_name().parse::<ProgramKind>().ok(), Some(kind));
+        }
+        let error = "oracle".parse::<ProgramKind>().expect_err("no such program");
+        assert!(error.to_string().contains("only redis, memcached"), "{error}");
+    }
 }

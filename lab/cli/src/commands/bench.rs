@@ -24,6 +24,7 @@ use std::time::Instant;
 Examples:
   hawkeye-lab bench --list
   hawkeye-lab bench --quick no-gain bloat
+  hawkeye-lab bench --live headline --programs redis,postgresql
   hawkeye-lab bench --sim")]
 pub struct BenchCommand {
     /// Names or aliases of experiments [default: all].
@@ -50,6 +51,12 @@ pub struct BenchCommand {
     /// minute of CPU time or more run only if they are named.
     #[arg(long)]
     quick: bool,
+
+    /// Measure only these programs, in experiments that run several.
+    ///
+    /// Names are those of the results in lower case, with hyphens, such as redis,jvm-hash-map.
+    #[arg(long, value_name = "PROGRAM,...", value_delimiter = ',', conflicts_with = "sim")]
+    programs: Vec<String>,
 
     /// Print JSON.
     #[arg(long)]
@@ -85,7 +92,8 @@ impl BenchCommand {
         }
         let mut host = None;
         if chosen.iter().any(|experiment| experiment.live.is_some()) {
-            let taken = BenchHost::take_over_machine(std::env::current_exe()?)?;
+            let mut taken = BenchHost::take_over_machine(std::env::current_exe()?)?;
+            taken.select_programs(&self.programs)?;
             taken.touch_memory_once(if self.quick { 6 << 30 } else { 18 << 30 })?;
             host = Some(taken);
         }

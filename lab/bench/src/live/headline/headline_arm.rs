@@ -29,6 +29,8 @@ pub(super) struct ArmFigures {
     /// Operations per second over the first minute, from the program's start on.
     pub first_minute_per_s: f64,
     pub last_minute_per_s: f64,
+    /// CPU time of the program and its children in the last minute, in cores.
+    pub program_cores: f64,
     pub rss_bytes: f64,
     /// Resident memory after most data was deleted and memory was short; `None` where nothing was
     /// deleted.
@@ -120,9 +122,18 @@ impl RunningDaemon {
     }
 }
 
-/// CPU time of a process and its helpers.
+/// CPU time of a manager and its helpers.
 pub(super) fn manager_family_cpu_time(manager: u32) -> Duration {
-    let family = pids_of_process_and_descendants(manager).filter(|pid| is_manager_process(*pid));
+    family_cpu_time(manager, is_manager_process)
+}
+
+/// CPU time of a program and its children, without a manager that started it.
+pub(super) fn program_cpu_time(pid: u32) -> Duration {
+    family_cpu_time(pid, |pid| !is_manager_process(pid))
+}
+
+fn family_cpu_time(pid: u32, counts: fn(u32) -> bool) -> Duration {
+    let family = pids_of_process_and_descendants(pid).filter(|pid| counts(*pid));
     family.filter_map(|pid| cpu_time(pid).ok()).sum()
 }
 
