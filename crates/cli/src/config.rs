@@ -140,8 +140,7 @@ impl Config {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let failed = |source| ConfigError::Read { path: path.to_owned(), source };
         let mut text = String::new();
-        let file = File::open(path).map_err(failed)?;
-        let mut file = file.take(LONGEST_FILE_BYTES + 1);
+        let mut file = File::open(path).map_err(failed)?.take(LONGEST_FILE_BYTES + 1);
         file.read_to_string(&mut text).map_err(failed)?;
         if text.len() as u64 > LONGEST_FILE_BYTES {
             let why = "the file is over 1 MiB, too large for a configuration";

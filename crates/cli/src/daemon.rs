@@ -151,6 +151,5 @@ fn start_journal_if_configured(
     seen: u64,
 ) -> Result<Option<JournalWriter>> {
     let start = |settings| JournalWriter::start(settings, seen);
-    let writer = settings.map(start).transpose();
-    writer.context("can't start the journal's thread")
+    settings.map(start).transpose().context("can't start the journal's thread")
 }

@@ -201,8 +201,7 @@ impl ManageOptions {
 
 fn parse_policy_name(name: &str) -> Result<String, String> {
     let policy = policies::make_policy_by_name(name, &PolicySettings::default());
-    let name = policy.map(|policy| policy.name().to_owned());
-    name.map_err(|error| error.to_string())
+    policy.map(|policy| policy.name().to_owned()).map_err(|error| error.to_string())
 }
 
 fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {

@@ -99,8 +99,7 @@ pub fn format_count(number: u64) -> String {
 }
 
 pub fn format_errno_counts(errors: &BTreeMap<Errno, u64>) -> String {
-    let errors = errors.iter();
-    let each = errors.map(|(errno, times)| format!("{errno} {times} times"));
+    let each = errors.iter().map(|(errno, times)| format!("{errno} {times} times"));
     each.collect::<Vec<_>>().join(", ")
 }
 

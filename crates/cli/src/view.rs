@@ -51,8 +51,7 @@ impl ManagerStatus {
     pub const MOST_DECISIONS: usize = 16;
 
     pub fn promotion_wait(&self) -> Option<&BudgetWaitStatus> {
-        let mut waits = self.budget_waits.iter();
-        waits.find(|wait| wait.work == WaitingWork::Promotion)
+        self.budget_waits.iter().find(|wait| wait.work == WaitingWork::Promotion)
     }
 }
 
@@ -356,8 +355,7 @@ impl Explanation {
         match &mut self {
             Self::NotManaged { .. } => Some(self),
             Self::Process(process) => {
-                let entries = process.latest.iter_mut();
-                entries.for_each(|entry| entry.region = None);
+                process.latest.iter_mut().for_each(|entry| entry.region = None);
                 Some(self)
             }
             Self::Region(_) => None,

@@ -34,13 +34,11 @@ impl<T> ProcessStates<T> {
     }
 
     pub(crate) fn get(&self, process: ProcessId) -> Option<&T> {
-        let mut all = self.all.iter();
-        all.find_map(|(id, member)| (*id == process).then_some(member))
+        self.all.iter().find_map(|(id, member)| (*id == process).then_some(member))
     }
 
     pub(crate) fn get_mut(&mut self, process: ProcessId) -> Option<&mut T> {
-        let found = self.all.iter_mut().find(|(id, _)| *id == process);
-        found.map(|(_, member)| member)
+        self.all.iter_mut().find(|(id, _)| *id == process).map(|(_, member)| member)
     }
 
     pub(crate) fn push(&mut self, process: ProcessId, member: T) {

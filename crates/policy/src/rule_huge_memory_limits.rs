@@ -61,8 +61,7 @@ impl RuleHugeMemoryLimits {
 
     /// Whether the rule of the process stays within its limit after one more huge page.
     pub fn allows_another_huge_page(&self, process: ProcessId) -> bool {
-        let holding = self.processes.get(&process);
-        let limit = holding.and_then(|it| it.rule.zip(it.limit_bytes));
+        let limit = self.processes.get(&process).and_then(|it| it.rule.zip(it.limit_bytes));
         limit.is_none_or(|(rule, limit)| {
             let more = self.huge_bytes_under_rule(rule).saturating_add(HUGE_PAGE_BYTES);
             more <= limit

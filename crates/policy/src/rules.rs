@@ -95,8 +95,7 @@ impl GlobPattern {
             require_literal_separator: true,
             require_literal_leading_dot: false,
         };
-        let mut alternatives = self.alternatives.iter();
-        alternatives.any(|pattern| pattern.matches_with(text, options))
+        self.alternatives.iter().any(|pattern| pattern.matches_with(text, options))
     }
 }
 

@@ -154,8 +154,7 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
         let rows = group.metadata().num_rows();
         let rows = u64::try_from(rows)
             .map_err(|_| self.error_at_current_row("its row group has an invalid length"))?;
-        let readers = self.places.iter().zip(self.table.columns);
-        let readers = readers.map(|(place, column)| {
+        let readers = self.places.iter().zip(self.table.columns).map(|(place, column)| {
             let reader = group.get_column_reader(*place)?;
             Ok(DecodedColumn {
                 source: TypedColumnReader::new(column.kind, reader),
@@ -214,8 +213,7 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
             Some((TypedColumnReader::Int(_, values), place)) => values.get(place).copied(),
             _ => None,
         };
-        let fits = value.and_then(|value| u64::try_from(value).ok());
-        let fits = fits.filter(|value| *value <= most);
+        let fits = value.and_then(|value| u64::try_from(value).ok()).filter(|value| *value <= most);
         fits.ok_or_else(|| self.invalid_value_error(column, allowed, text_or_null(value)))
     }
 

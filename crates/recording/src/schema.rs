@@ -113,8 +113,7 @@ const VERSION_KEY: &str = "hawkeye.version";
 
 pub(crate) fn metadata_value<'a>(file: &'a FileMetaData, key: &str) -> Option<&'a str> {
     let pairs = file.key_value_metadata().map_or(&[][..], Vec::as_slice);
-    let found = pairs.iter().find(|pair| pair.key == key);
-    found.and_then(|pair| pair.value.as_deref())
+    pairs.iter().find(|pair| pair.key == key).and_then(|pair| pair.value.as_deref())
 }
 
 const fn is_equal_text(one: &str, other: &str) -> bool {

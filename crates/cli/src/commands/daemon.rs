@@ -206,8 +206,7 @@ fn apply_changeable_settings(
         );
     }
     let (rules, selection, watermarks) = (new.rules.clone(), new.selection, watermark_table(&new));
-    let applied = services.apply_config(new, manager);
-    applied.context("can't apply the new configuration")?;
+    services.apply_config(new, manager).context("can't apply the new configuration")?;
     manager.machine_mut().set_rules(rules, selection);
     manager.set_watermarks(watermarks);
     Ok(())

@@ -319,8 +319,7 @@ impl FinishedSession {
     }
 
     pub fn finish_recording(&mut self) -> Result<()> {
-        let recording = self.recording.take();
-        recording.map_or(Ok(()), ActiveRecording::finish)
+        self.recording.take().map_or(Ok(()), ActiveRecording::finish)
     }
 }
 

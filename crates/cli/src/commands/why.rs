@@ -212,8 +212,7 @@ fn region_counts_text(sample: &LastSampleSummary) -> String {
     ];
     let (age, regions) = (sample.age_s.round(), sample.regions);
     let mut text = format!("{age} s ago it had {regions} regions of 2 MiB with memory");
-    let there = kinds.iter().filter(|(count, _)| *count > 0);
-    for (n, (count, kind)) in there.enumerate() {
+    for (n, (count, kind)) in kinds.iter().filter(|(count, _)| *count > 0).enumerate() {
         text += &format!("{} {count} {kind}", if n == 0 { ":" } else { "," });
     }
     text + "."

@@ -90,8 +90,7 @@ impl ProblemLog<'_> {
     fn shortened_value(&self, span: Range<usize>) -> String {
         const LONGEST: usize = 40;
         let text = self.text.get(span).unwrap_or_default();
-        let line = text.lines().next().unwrap_or_default();
-        let first: String = line.chars().take(LONGEST).collect();
+        let first: String = text.lines().next().unwrap_or_default().chars().take(LONGEST).collect();
         let rest = if first.len() < text.len() { "..." } else { "" };
         format!("{first}{rest}")
     }
@@ -150,8 +149,7 @@ impl<'l, 't> ConfigTable<'l, 't> {
 
     /// Position of a key's value; that of this table where the key is missing.
     fn value_span(&self, key: &str) -> Range<usize> {
-        let value = self.table.and_then(|table| table.get(key));
-        value.map_or(self.at..self.at, Spanned::span)
+        self.table.and_then(|table| table.get(key)).map_or(self.at..self.at, Spanned::span)
     }
 
     /// The value of a checked setting, or `None` after a report at the key that the error names.
@@ -161,8 +159,7 @@ impl<'l, 't> ConfigTable<'l, 't> {
             Err(error) => error,
         };
         let named = |(setting, _): &&(&str, &str)| *setting == error.setting;
-        let named = SETTING_KEYS.iter().find(named);
-        let named = named.map_or("", |(_, key)| *key);
+        let named = SETTING_KEYS.iter().find(named).map_or("", |(_, key)| *key);
         if self.is_key_set(named) {
             self.report_invalid_value(named, error.allowed);
         } else {

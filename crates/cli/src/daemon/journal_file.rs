@@ -143,8 +143,7 @@ impl OpenJournalFile {
         }
         // The journal shows where programs have their memory, so only root may read it. Another
         // user can't open a new file, but could read an existing file that it owns.
-        let mut options = OpenOptions::new();
-        let file = options.append(true).create(true).mode(0o600).open(path)?;
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         let found = file.metadata()?;
         require_trusted_owner(&found)?;
         Ok(Self {

@@ -144,8 +144,7 @@ impl RequestHandler {
         let mut line = Vec::new();
         // One byte more than allowed, to detect a request that is too long.
         let most = MOST_REQUEST_BYTES;
-        let mut start = stream.by_ref().take(most + 1);
-        start.read_until(b'\n', &mut line)?;
+        stream.by_ref().take(most + 1).read_until(b'\n', &mut line)?;
         if line.is_empty() || !permit.begin_answer() {
             return Ok(());
         }

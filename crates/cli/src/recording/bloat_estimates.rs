@@ -36,8 +36,7 @@ impl ProcessBloat {
         self.huge = huge.len() as u64;
         let apart = huge.len().div_ceil(LOOKED_AT).max(1);
         self.next = (self.next + 1) % apart;
-        let chosen = huge.iter().skip(self.next).step_by(apart);
-        chosen.copied().collect()
+        huge.iter().skip(self.next).step_by(apart).copied().collect()
     }
 
     fn add_zero_page_count(&mut self, zeros: u16) {

@@ -80,8 +80,7 @@ impl HeatMapBuilder {
     }
 
     pub fn row_of_address(&self, address: u64) -> Option<usize> {
-        let after = self.blocks.partition_point(|start| *start <= address);
-        let block = after.checked_sub(1)?;
+        let block = self.blocks.partition_point(|start| *start <= address).checked_sub(1)?;
         let held = address < self.blocks.get(block)? + self.block_bytes;
         held.then(|| block * self.rows / self.blocks.len())
     }

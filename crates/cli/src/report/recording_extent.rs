@@ -51,8 +51,7 @@ impl AddressBlocks {
     /// The first address of each block in order, and the bytes per block.
     pub fn block_starts_and_bytes(&self) -> (Vec<u64>, u64) {
         let bytes = HUGE_PAGE_BYTES << self.shift;
-        let blocks = self.blocks.iter().map(|block| block * bytes);
-        (blocks.collect(), bytes)
+        (self.blocks.iter().map(|block| block * bytes).collect(), bytes)
     }
 }
 

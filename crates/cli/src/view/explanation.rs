@@ -24,8 +24,7 @@ impl ManagerView {
     ) -> Explanation {
         let Some(process) = manager.processes().iter().copied().find(|p| p.pid == pid) else {
             let unknown = || format!("process {pid} is not under management");
-            let why = manager.machine().why_not_managed(pid);
-            let why = why.unwrap_or_else(unknown);
+            let why = manager.machine().why_not_managed(pid).unwrap_or_else(unknown);
             return Explanation::NotManaged { pid, why };
         };
         match address {
@@ -272,8 +271,7 @@ fn last_refusal_errno(journal: &Journal, process: ProcessId, region: RegionAddr)
 /// Time from which on the journal is complete, in seconds.
 fn journal_start_s(journal: &Journal) -> f64 {
     let kept = journal.entries().len() as u64;
-    let oldest = journal.entries().next();
-    let oldest = oldest.filter(|_| kept < journal.written_entries);
+    let oldest = journal.entries().next().filter(|_| kept < journal.written_entries);
     oldest.map_or(0.0, |entry| entry.at.as_secs_f64())
 }
 

@@ -79,8 +79,7 @@ impl ManagerView {
         let seen = manager.last_samples();
         let footprint = seen.footprint(process).unwrap_or_default();
         let sample = seen.sample(process).map(|seen| &seen.sample);
-        let journal = manager.journal();
-        let done = journal.process_totals(process).cloned().unwrap_or_default();
+        let done = manager.journal().process_totals(process).cloned().unwrap_or_default();
         let terms = identity.terms.or(sample.map(|sample| sample.terms));
         let unanswered = manager.unresponsive_processes().get(&process);
         ProcessStatus {
@@ -118,8 +117,7 @@ impl ManagerView {
     ) -> Option<f64> {
         let seen = manager.last_samples().sample(process)?;
         let now = manager.machine().now();
-        let known = self.gains.get(&process);
-        if let Some(gain) = known.filter(|gain| gain.is_valid(seen.at, now)) {
+        if let Some(gain) = self.gains.get(&process).filter(|gain| gain.is_valid(seen.at, now)) {
             return gain.percent;
         }
         let promotable = |region: &RegionSample| {

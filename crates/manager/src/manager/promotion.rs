@@ -170,8 +170,7 @@ impl<M: Machine> Manager<M> {
         now: Duration,
         supply: HugePageSupply,
     ) -> Option<PromotionAttempt> {
-        let again = self.promotion.postponed.take();
-        let next = again.or_else(|| {
+        let next = self.promotion.postponed.take().or_else(|| {
             let promotion = self.policy.next_promotion(now, supply)?;
             Some(PromotionAttempt { promotion, shortages: 0 })
         });

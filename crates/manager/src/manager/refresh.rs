@@ -41,8 +41,7 @@ struct FootprintRead {
 impl RefreshSchedule {
     pub(super) fn due_at(&self) -> Duration {
         let under_way = self.under_way.as_ref().map(|look| look.slices.again_at);
-        let due = [under_way, self.joining].into_iter().flatten();
-        due.fold(self.next, Duration::min)
+        [under_way, self.joining].into_iter().flatten().fold(self.next, Duration::min)
     }
 
     /// A process has joined and is looked at soon. Programs may be started by the thousand.
@@ -166,8 +165,7 @@ impl<M: Machine> Manager<M> {
                 let rested = self.cpu.time_when_above_reserve(now, KEPT_FROM_EARLY_SAMPLES) <= now;
                 self.sampling.plan_early_window(now, rested);
                 let cost = self.machine.management_costs().cpu.saturating_sub(look.cpu_before);
-                let next = self.sampling.early.next_size_check(now, cost);
-                next.filter(|_| rested)
+                self.sampling.early.next_size_check(now, cost).filter(|_| rested)
             } else {
                 (self.sampling).schedule_window_after_growth(
                     now,

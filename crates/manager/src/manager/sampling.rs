@@ -120,8 +120,7 @@ impl SamplingSchedule {
             WindowState::Opening(WindowOpening { slices, .. })
             | WindowState::Reading(SampleReading { slices, .. }) => slices.again_at,
             WindowState::Window(window) => {
-                let probes = window.probing.iter().map(|(_, due)| *due);
-                probes.fold(window.until, Duration::min)
+                window.probing.iter().map(|(_, due)| *due).fold(window.until, Duration::min)
             }
         }
     }
@@ -188,8 +187,7 @@ impl SamplingSchedule {
         };
         let programs = self.early.programs_due_for_sample(now);
         if !programs.is_empty() && at < *next {
-            let before = self.early_window.take();
-            let regular = before.map_or(*next, |(_, regular)| regular);
+            let regular = self.early_window.take().map_or(*next, |(_, regular)| regular);
             self.early_window = Some((programs, regular));
             *next = at;
         }
@@ -291,8 +289,7 @@ impl<M: Machine> Manager<M> {
         match self.processes_of_next_window().iter().map(ready).min() {
             Some(ready) if ready > now => {
                 // Check again a period later: by then more pages may have been touched.
-                let until = ready.min(now + self.settings.period);
-                let until = until.max(now + self.settings.window);
+                let until = ready.min(now + self.settings.period).max(now + self.settings.window);
                 self.postpone_window(now, until, SamplingDelayReason::ProgramSlowdown);
             }
             _ => self.open_window(now),

@@ -173,8 +173,7 @@ impl PrefaultPredictor {
     }
 
     fn has_reached_unproven_limit(&self, now: Duration, process: ProcessId) -> bool {
-        let noted = self.unproven.get(&process);
-        let noted = noted.filter(|u| now < u.since + UNPROVEN_AGE);
+        let noted = self.unproven.get(&process).filter(|u| now < u.since + UNPROVEN_AGE);
         let noted = noted.map_or(0, |u| u.regions as usize);
         let under_way = self.prefaults_under_way_of_process(process).filter(|fill| fill.unproven);
         noted + under_way.count() >= MOST_UNPROVEN
@@ -184,8 +183,7 @@ impl PrefaultPredictor {
         &self,
         process: ProcessId,
     ) -> impl Iterator<Item = &PrefaultUnderWay> {
-        let all = self.under_way.iter();
-        let of_process = all.filter(move |((owner, _), _)| *owner == process);
+        let of_process = self.under_way.iter().filter(move |((owner, _), _)| *owner == process);
         of_process.map(|(_, fill)| fill).filter(|f| !f.forgotten)
     }
 
@@ -318,8 +316,7 @@ impl PrefaultPredictor {
 
     /// Regions filled ahead of streams that have not been reported there yet, at most.
     pub fn count_regions_prefaulted_ahead(&self) -> u64 {
-        let streams = self.streams.values();
-        streams.map(FaultStream::count_unreached_regions).sum()
+        self.streams.values().map(FaultStream::count_unreached_regions).sum()
     }
 
     /// Regions, at most, filled ahead of streams that ended before they reached them. Only

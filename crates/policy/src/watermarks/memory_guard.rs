@@ -186,8 +186,7 @@ impl MemoryGuard {
     /// nearest high watermark, of its groups or of the machine.
     pub fn room_bytes_for_process(&self, process: ProcessId) -> u64 {
         let rooms = self.scope_states_of_process(process);
-        let rooms = rooms.map(|watched| watched.room_bytes(self.pressure_limit_percent));
-        rooms.min().unwrap_or(0)
+        rooms.map(|watched| watched.room_bytes(self.pressure_limit_percent)).min().unwrap_or(0)
     }
 
     /// Bytes up to the high watermark of the whole machine; 0 while memory is short or its state is

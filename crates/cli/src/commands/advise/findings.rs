@@ -100,12 +100,9 @@ fn add_hottest_regions(all: &[BaseRegionFacts], findings: &mut Vec<Finding>) {
 const MOST_MAPPINGS_LISTED: usize = 5;
 
 fn add_mapping_group_shares(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
-    let percent = |place| {
-        let regions = facts.regions_in_mapping_group(place);
-        regions.map(|region| region.share * 100.0).sum()
-    };
-    let places = facts.surroundings.places.iter();
-    let shares = places.map(|place| (percent(place), place));
+    let percent =
+        |place| facts.regions_in_mapping_group(place).map(|region| region.share * 100.0).sum();
+    let shares = facts.surroundings.places.iter().map(|place| (percent(place), place));
     let mut shares: Vec<(f64, &MappingGroup)> = shares.filter(|(share, _)| *share >= 1.0).collect();
     shares.sort_by(|a, b| b.0.total_cmp(&a.0));
     for (share_percent, place) in shares.into_iter().take(MOST_MAPPINGS_LISTED) {
@@ -166,8 +163,7 @@ fn add_setting_conflicts(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     };
     let could = around.places.iter().filter(could);
     let base = |advice: HugePageAdvice| -> u64 {
-        let of = could.clone().filter(|place| place.advice == advice);
-        of.map(bytes_under_base_pages).sum()
+        could.clone().filter(|place| place.advice == advice).map(bytes_under_base_pages).sum()
     };
     let refused = base(HugePageAdvice::NoHuge);
     if refused >= HUGE_PAGE_BYTES {

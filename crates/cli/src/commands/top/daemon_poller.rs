@@ -57,8 +57,7 @@ impl DaemonPoller {
     pub fn start(options: ClientOptions) -> Result<Self> {
         let (queries, asked) = channel::<TopQuery>();
         let (answer, answers) = channel();
-        let thread = thread::Builder::new().name("hawkeye-asker".into());
-        thread.spawn(move || {
+        thread::Builder::new().name("hawkeye-asker".into()).spawn(move || {
             for (pid, columns) in asked {
                 // The screen may be gone before the answer arrives.
                 if answer.send(fetch_top_data(&options, pid, columns)).is_err() {

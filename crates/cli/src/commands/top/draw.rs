@@ -44,8 +44,7 @@ pub fn draw_top_screen(frame: &mut Frame<'_>, model: &TopModel) {
         let text = wrap_printable(&text, usize::from(area.width), 0);
         return frame.render_widget(Paragraph::new(text), area);
     }
-    let parts = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]);
-    let [body, foot] = parts.areas(area);
+    let [body, foot] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(area);
     let keys = match (&model.open, model.help) {
         (_, true) => "Esc back  q quit",
         (Some(_), _) => "left/right choose a column  Esc back  ? help  q quit",

@@ -49,9 +49,7 @@ impl TopModel {
 
     /// Index of the chosen row; 0 where the chosen process is gone.
     pub fn selected_row_index(&self) -> usize {
-        let rows = self.sorted_processes();
-        let selected = rows.iter().position(|row| Some(row.pid) == self.selected);
-        selected.unwrap_or(0)
+        self.sorted_processes().iter().position(|row| Some(row.pid) == self.selected).unwrap_or(0)
     }
 
     pub fn open_process(&mut self, pid: u32) {

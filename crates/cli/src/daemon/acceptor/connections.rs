@@ -82,8 +82,7 @@ fn decide_admission(open: &[ConnectedClient], new: ConnectedClient) -> Admission
             && held.get(&it.user) == Some(&most)
             && (most > own || it.user == new.user)
     };
-    let place = open.iter().position(gives_way);
-    place.map_or(Admission::Refused, Admission::Replaces)
+    open.iter().position(gives_way).map_or(Admission::Refused, Admission::Replaces)
 }
 
 impl Connections {

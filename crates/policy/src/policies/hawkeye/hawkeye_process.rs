@@ -314,8 +314,7 @@ impl ObservationContext<'_> {
 
 /// Regions under base pages that have memory.
 fn populated_base_page_regions(sample: &ProcessSample) -> impl Iterator<Item = &RegionSample> {
-    let regions = sample.regions.iter();
-    regions.filter(|r| !r.is_huge() && r.present > 0)
+    sample.regions.iter().filter(|r| !r.is_huge() && r.present > 0)
 }
 
 /// Estimated number of regions under base pages that were not sampled yet.
