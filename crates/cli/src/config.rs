@@ -249,8 +249,7 @@ fn read_limit_settings(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
         s.read_or_default("promotion_return_percent", settings.promotion_return);
     settings.max_promotions = s.read_optional("max_promotions");
     settings.rate = s.read_optional("promotions_per_s");
-    let usual = settings.reserve.bytes();
-    let MemorySize(bytes) = s.read_or_default("reserve", MemorySize(usual));
+    let MemorySize(bytes) = s.read_or_default("reserve", MemorySize(settings.reserve.bytes()));
     let reserve = s.value_or_report(ReserveLimit::from_bytes(bytes));
     settings.reserve = reserve.unwrap_or_default();
 }
@@ -258,8 +257,7 @@ fn read_limit_settings(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
 fn read_memory_settings(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) -> Watermarks {
     settings.watermarks = read_watermarks(s);
     let limit = s.read_or_default("pressure_limit_percent", settings.pressure_limit_percent);
-    let guard = MemoryGuard::new(settings.watermarks, limit);
-    if s.value_or_report(guard).is_some() {
+    if s.value_or_report(MemoryGuard::new(settings.watermarks, limit)).is_some() {
         settings.pressure_limit_percent = limit;
     }
     settings.bloat = s.read_or_default("bloat_pages", settings.bloat);
@@ -274,9 +272,8 @@ fn read_watermarks(s: &mut ConfigTable<'_, '_>) -> Watermarks {
 }
 
 fn read_ingens_settings(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
-    let utilisation = IngensSettings::DEFAULT_UTILISATION_PERCENT;
     let wanted = IngensSettings::new(
-        s.read_or_default("utilisation_percent", utilisation),
+        s.read_or_default("utilisation_percent", IngensSettings::DEFAULT_UTILISATION_PERCENT),
         s.read_or_default("fmfi_switch", IngensSettings::DEFAULT_FMFI_SWITCH),
     );
     s.value_or_report(wanted).unwrap_or_default()

@@ -155,8 +155,7 @@ pub struct ManageOptions {
 
 impl ManageOptions {
     pub fn policy_name(&self, profile: BehaviourProfile) -> String {
-        let implied = || profile.policy_name().to_owned();
-        self.policy.clone().unwrap_or_else(implied)
+        self.policy.clone().unwrap_or_else(|| profile.policy_name().to_owned())
     }
 
     /// Settings of prefault, with the mode of this profile where none is set.

@@ -18,8 +18,7 @@ impl<T> ProcessStates<T> {
     ) {
         let mut known: HashMap<ProcessId, T> = self.all.drain(..).collect();
         for sample in &observation.processes {
-            let before = known.remove(&sample.process);
-            self.all.push((sample.process, update(sample, before)));
+            self.all.push((sample.process, update(sample, known.remove(&sample.process))));
         }
         let unread = observation.unread.iter();
         self.all.extend(unread.filter_map(|process| known.remove_entry(process)));

@@ -129,7 +129,7 @@ impl ManagerRowExtractor {
                 bloat_bytes: bloat(process),
             }));
         }
-        let memory = manager.memory_state().map(|memory| {
+        rows.extend(manager.memory_state().map(|memory| {
             RecordingRow::Memory(MemoryRow {
                 at: now,
                 used_bytes: memory.machine.used_bytes,
@@ -140,8 +140,7 @@ impl ManagerRowExtractor {
                     manager.cpu_budget().percent_of_core_used_in_minute(manager.machine().now()),
                 ),
             })
-        });
-        rows.extend(memory);
+        }));
     }
 }
 

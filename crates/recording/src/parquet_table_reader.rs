@@ -151,8 +151,7 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
         }
         let group = self.file.get_row_group(self.next_group);
         let group = group.map_err(|error| self.error_at_current_row(error))?;
-        let rows = group.metadata().num_rows();
-        let rows = u64::try_from(rows)
+        let rows = u64::try_from(group.metadata().num_rows())
             .map_err(|_| self.error_at_current_row("its row group has an invalid length"))?;
         let readers = self.places.iter().zip(self.table.columns).map(|(place, column)| {
             let reader = group.get_column_reader(*place)?;

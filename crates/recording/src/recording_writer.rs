@@ -96,8 +96,7 @@ fn set_process_cells<'a>(cells: &mut RowCells<'a>, row: &'a ProcessRow) {
     cells[column!("overhead_percent")] = float_or_null_cell(row.overhead_percent);
     cells[column!("rss_bytes")] = CellValue::Int(row.rss_bytes);
     cells[column!("huge_bytes")] = CellValue::Int(row.huge_bytes);
-    let bloat = row.bloat_bytes.map_or(CellValue::Null, CellValue::Int);
-    cells[column!("bloat_bytes")] = bloat;
+    cells[column!("bloat_bytes")] = row.bloat_bytes.map_or(CellValue::Null, CellValue::Int);
 }
 
 fn set_memory_cells(cells: &mut RowCells, row: &MemoryRow) {

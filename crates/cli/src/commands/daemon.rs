@@ -150,8 +150,7 @@ impl DaemonOptions {
 
     fn config_file_or_default(&self) -> Option<&Path> {
         let usual = Path::new(DEFAULT_CONFIG_FILE);
-        let existing = || usual.exists().then_some(usual);
-        self.config.as_deref().or_else(existing)
+        self.config.as_deref().or_else(|| usual.exists().then_some(usual))
     }
 }
 

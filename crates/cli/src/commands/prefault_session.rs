@@ -149,8 +149,7 @@ impl PrefaultSession {
 }
 
 fn prefault_thread_count(wanted: &PrefaultSettings) -> PrefaultThreadCount {
-    let usual = || PrefaultThreadCount::default_for_cores(available_cpus());
-    wanted.threads.unwrap_or_else(usual)
+    wanted.threads.unwrap_or_else(|| PrefaultThreadCount::default_for_cores(available_cpus()))
 }
 
 #[cfg(test)]

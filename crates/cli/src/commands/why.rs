@@ -165,8 +165,7 @@ fn push_process_summary(out: &mut WrappedText, process: &ProcessStatus) {
     let cgroup = process.cgroup.as_ref();
     let cgroup = cgroup.map(|cgroup| format!(", cgroup {cgroup}"));
     let (pid, name, cgroup) = (process.pid, &process.name, cgroup.unwrap_or_default());
-    let head = format!("Process {pid} ({name}){cgroup}:");
-    out.push_sentence(clip_printable(&head, 1000));
+    out.push_sentence(clip_printable(&format!("Process {pid} ({name}){cgroup}:"), 1000));
     let [rss, huge] = [process.rss_bytes, process.huge_bytes].map(format_bytes);
     let [promoted, split] = [process.promoted, process.split].map(format_count);
     let recovered = format_bytes(process.recovered_bytes);

@@ -64,8 +64,7 @@ pub(super) fn parse_config_text<'t, R>(
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         let line = line_text_at(text, at);
-        let what = format!("is not valid TOML: {}, in {line}", error.message());
-        log.add_problem(at, "this", &what);
+        log.add_problem(at, "this", &format!("is not valid TOML: {}, in {line}", error.message()));
     });
     let table = table.ok();
     let top = table.as_ref().map(Spanned::get_ref);
@@ -83,8 +82,7 @@ pub(super) fn parse_config_text<'t, R>(
 impl ProblemLog<'_> {
     fn add_problem(&mut self, at: usize, key: &str, message: &str) {
         let (line, column) = line_and_column(self.text, at);
-        let problem = format!("{}:{line}:{column}: {key} {message}", self.name);
-        self.problems.push((at, problem));
+        self.problems.push((at, format!("{}:{line}:{column}: {key} {message}", self.name)));
     }
 
     fn shortened_value(&self, span: Range<usize>) -> String {
@@ -120,17 +118,14 @@ impl<'l, 't> ConfigTable<'l, 't> {
 
     fn request_value(&mut self, key: &'static str) -> Option<&'l Spanned<DeValue<'t>>> {
         self.requested_keys.push(key);
-        let full = self.full_key(key);
-        self.log.keys.push(full);
+        self.log.keys.push(self.full_key(key));
         self.table?.get(key)
     }
 
     /// Reads a value; `None` where it is missing or wrong.
     pub(super) fn read_optional<T: ConfigValue>(&mut self, key: &'static str) -> Option<T> {
-        let value = self.request_value(key)?;
-        let value = T::from_toml(value.get_ref());
-        let report = |allowed: String| self.report_invalid_value(key, &allowed);
-        value.map_err(report).ok()
+        let value = T::from_toml(self.request_value(key)?.get_ref());
+        value.map_err(|allowed| self.report_invalid_value(key, &allowed)).ok()
     }
 
     pub(super) fn read_or_default<T: ConfigValue>(&mut self, key: &'static str, default: T) -> T {

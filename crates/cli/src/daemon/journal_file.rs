@@ -47,8 +47,7 @@ impl JournalLines {
         let clock = SystemTime::now();
         let mut lines = Self::default();
         let time = |entry: &JournalEntry| {
-            let ago = now.saturating_sub(entry.at);
-            clock.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH)
+            clock.checked_sub(now.saturating_sub(entry.at)).unwrap_or(SystemTime::UNIX_EPOCH)
         };
         for entry in journal.entries_after_count(seen) {
             match push_json_line(&mut lines.text, time(entry), entry) {

@@ -211,8 +211,7 @@ fn encode_processes(out: &mut MetricEncoder<'_>, processes: &[ProcessStatus]) ->
         processes.iter().zip(&pids).map(|(process, pid)| {
             let cgroup = process.cgroup.as_deref().unwrap_or_default();
             let name = &*process.name;
-            let labels = [("pid", &**pid), ("name", name), ("cgroup", cgroup)];
-            (labels, process)
+            ([("pid", &**pid), ("name", name), ("cgroup", cgroup)], process)
         })
     };
     write_metrics! { out,

@@ -120,7 +120,7 @@ impl ReportBuilder {
             true => TimeSeries::for_recording_length(self.length),
             false => TimeSeries::default(),
         };
-        let new = || ProcessFiguresBuilder {
+        self.processes.entry(id).or_insert_with(|| ProcessFiguresBuilder {
             figures: ProcessFigures {
                 pid: id.pid,
                 command: command.to_owned(),
@@ -132,8 +132,7 @@ impl ReportBuilder {
                 ..ProcessFigures::default()
             },
             ..ProcessFiguresBuilder::default()
-        };
-        self.processes.entry(id).or_insert_with(new)
+        })
     }
 
     fn add_coverage_row(&mut self, row: &CoverageRow) {

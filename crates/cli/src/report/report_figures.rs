@@ -40,10 +40,9 @@ fn line_panel(
     unit: f64,
     series: &[(&'static str, &TimeSeries)],
 ) -> SvgPanel {
-    let point = |(at, value)| (at, value / unit);
     let lines = series.iter().map(|(name, series)| SvgLineSeries {
         name,
-        points: series.mean_points().map(point).collect(),
+        points: series.mean_points().map(|(at, value)| (at, value / unit)).collect(),
     });
     let lines = lines.filter(|line| !line.points.is_empty()).collect();
     SvgPanel { title, y_label, content: PanelContent::Lines(lines) }
@@ -53,8 +52,7 @@ fn process_figure(process: &ProcessFigures) -> SvgFigure {
     let mut panels = Vec::new();
     if let Some(map) = process.map.as_ref().filter(|map| !map.is_empty()) {
         let (coverage, huge) = (&map.coverage_percent, &map.huge_percent);
-        let title = "coverage (share of base pages accessed)";
-        panels.push(heat_map_panel(title, map, coverage));
+        panels.push(heat_map_panel("coverage (share of base pages accessed)", map, coverage));
         panels.push(heat_map_panel("huge pages (share of regions)", map, huge));
     }
     let overhead = [("overhead", &process.overhead_percent)];

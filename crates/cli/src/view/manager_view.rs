@@ -42,8 +42,7 @@ impl ManagerView {
         let rss = |process| seen.footprint(process).unwrap_or_default().rss_bytes;
         largest.sort_by_key(|process| Reverse(rss(*process)));
         largest.truncate(ManagerStatus::MOST_PROCESSES);
-        let wait = |wait| BudgetWaitStatus::new(&wait, now);
-        let waits = manager.budget_waits().map(wait);
+        let waits = manager.budget_waits().map(|wait| BudgetWaitStatus::new(&wait, now));
         let (pace, each) = manager.journal().recent_rates(now);
         let status = |process: &ProcessId| {
             let pace = each.get(process).copied().unwrap_or_default();
@@ -126,8 +125,7 @@ impl ManagerView {
         };
         let percent = gain_percent_if_all_huge(&seen.sample, promotable);
         let (reckoned_at, sampled_at) = (now, seen.at);
-        let gain = CachedPromotionGain { reckoned_at, sampled_at, percent };
-        self.gains.insert(process, gain);
+        self.gains.insert(process, CachedPromotionGain { reckoned_at, sampled_at, percent });
         percent
     }
 }

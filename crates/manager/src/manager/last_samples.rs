@@ -76,8 +76,7 @@ impl LastSamples {
                 self.set_zero_pages(process, region, zero_pages)
             }
             Event::Measured { process, rss_bytes, huge_bytes } => {
-                let footprint = ProcessFootprint { rss_bytes, huge_bytes };
-                self.footprints.insert(process, footprint);
+                self.footprints.insert(process, ProcessFootprint { rss_bytes, huge_bytes });
             }
             _ => {}
         }

@@ -127,8 +127,7 @@ impl<M: Machine> Manager<M> {
                 Err(PromotionBudgetExhausted::Total) => break None,
                 Err(PromotionBudgetExhausted::Rate { ready_at: until }) => {
                     let budget = ExhaustedBudget::PromotionRate;
-                    let wait = BudgetWait { budget, until };
-                    break Some(self.promotion.waits.begin_wait(now, wait));
+                    break Some(self.promotion.waits.begin_wait(now, BudgetWait { budget, until }));
                 }
             }
             let supply = self.next_huge_page_supply(now);

@@ -78,8 +78,7 @@ impl<M: Machine> Manager<M> {
             }
         };
         if called {
-            let now = self.machine.now();
-            self.recovery.backoff.end_batch(now);
+            self.recovery.backoff.end_batch(self.machine.now());
         }
         if self.memory.guard.will_be_full_within_seconds() {
             return more;
@@ -98,8 +97,7 @@ impl<M: Machine> Manager<M> {
             Ok(scan) => scan,
             Err(error) => return self.record_recovery_error(now, &error),
         };
-        let event = Event::Searched { process, region, zero_pages: scan.zero_pages };
-        self.dispatch_event(now, event);
+        self.dispatch_event(now, Event::Searched { process, region, zero_pages: scan.zero_pages });
         let planner = &self.recovery.planner;
         match planner.split_reason(scan.zero_pages, shortage) {
             Some(reason) => self.split_huge_page(target, reason, scan.took, now),
@@ -181,8 +179,7 @@ impl<M: Machine> Manager<M> {
             match listed {
                 Ok(regions) => {
                     read.insert(process);
-                    let sample = ProcessSample::from_present_pages(process, regions);
-                    observation.processes.push(sample);
+                    observation.processes.push(ProcessSample::from_present_pages(process, regions));
                 }
                 Err(error) => {
                     if matches!(error, MachineError::Gone(_)) {
@@ -192,8 +189,7 @@ impl<M: Machine> Manager<M> {
                 }
             }
         }
-        let others = self.processes.iter().filter(|p| !read.contains(p));
-        observation.unread.extend(others);
+        observation.unread.extend(self.processes.iter().filter(|p| !read.contains(p)));
         self.recovery.planner.observe(&observation);
         if !listing.is_done() {
             self.recovery.listing = Some(listing);

@@ -149,8 +149,7 @@ impl<M: Machine> Manager<M> {
             look.sum.rss_bytes += rss_bytes;
             look.sum.huge_bytes += huge_bytes;
             self.sampling.early.record_resident_bytes(now, process, rss_bytes);
-            let event = Event::Measured { process, rss_bytes, huge_bytes };
-            self.dispatch_event(now, event);
+            self.dispatch_event(now, Event::Measured { process, rss_bytes, huge_bytes });
         }
         if !look.slices.is_done() {
             self.refresh.under_way = Some(look);

@@ -233,8 +233,7 @@ impl<M: Machine> Manager<M> {
             self.sampling.state = WindowState::Idle { next };
             self.machine.abandon_window();
         }
-        let idle = WindowState::Idle { next: now };
-        match std::mem::replace(&mut self.sampling.state, idle) {
+        match std::mem::replace(&mut self.sampling.state, WindowState::Idle { next: now }) {
             WindowState::Idle { next } if now >= next => self.begin_window_opening(now),
             WindowState::Opening(it) if now >= it.slices.again_at => self.continue_opening(now, it),
             WindowState::Window(window) => self.continue_probing(now, window),
@@ -513,8 +512,7 @@ impl<M: Machine> Manager<M> {
                 accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
             };
             self.dispatch_event(now, event);
-            let partly = sample.needs_another_sample();
-            self.sampling.early.on_sampled(now, sample.process, partly);
+            self.sampling.early.on_sampled(now, sample.process, sample.needs_another_sample());
         }
         let each = self.machine.first_touch_cost();
         let touches: u64 = observation.processes.iter().map(|s| s.first_touches).sum();
@@ -525,8 +523,7 @@ impl<M: Machine> Manager<M> {
         self.memory.guard.record_huge_pages_listed(now);
         self.limits.observe(&observation);
         self.promotion.observe(&observation);
-        let worth = ProcessSample::needs_another_sample;
-        let more_to_see = observation.processes.iter().any(worth);
+        let more_to_see = observation.processes.iter().any(ProcessSample::needs_another_sample);
         self.last_seen.store_observation(observation);
         self.update_fault_sizes(now);
         (more_to_see, each.mul_f64(touches as f64))

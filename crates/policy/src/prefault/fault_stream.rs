@@ -136,12 +136,11 @@ impl FaultStream {
             return None;
         }
         let steps = u32::try_from(halfway - self.head).ok()?;
-        let expected = || {
+        let at = self.peek_at.or_else(|| {
             // The program may be faster now that it doesn't fault.
             let way = self.pace? * steps / 2;
             Some(self.heard_at + way.clamp(SHORTEST_PEEK, LONGEST_PEEK))
-        };
-        let at = self.peek_at.or_else(expected)?;
+        })?;
         Some((at, self.region_at_position(halfway)?))
     }
 
@@ -259,7 +258,6 @@ impl FaultStream {
 
     fn region_at_position(&self, position: i64) -> Option<RegionAddr> {
         let bytes = position.checked_mul(i64::from(self.step) * i64_from_u64(HUGE_PAGE_BYTES))?;
-        let start = self.origin.start().checked_add_signed(bytes)?;
-        Some(RegionAddr::containing(start))
+        Some(RegionAddr::containing(self.origin.start().checked_add_signed(bytes)?))
     }
 }

@@ -235,8 +235,7 @@ impl MemoryGuard {
             };
             watched.record_reading(now, usage, self.speed);
             for member in members {
-                let place = self.watched.len();
-                self.groups.entry(*member).or_default().push(place);
+                self.groups.entry(*member).or_default().push(self.watched.len());
             }
             self.watched.push(watched);
         };

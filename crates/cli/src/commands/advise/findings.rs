@@ -158,10 +158,10 @@ fn add_setting_conflicts(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     if around.thp_disabled {
         findings.push(Finding::ThpDisabled);
     }
-    let could = |place: &&MappingGroup| {
-        place.ineligible.is_none() && place.end - place.start >= HUGE_PAGE_BYTES
-    };
-    let could = around.places.iter().filter(could);
+    let could = around
+        .places
+        .iter()
+        .filter(|place| place.ineligible.is_none() && place.end - place.start >= HUGE_PAGE_BYTES);
     let base = |advice: HugePageAdvice| -> u64 {
         could.clone().filter(|place| place.advice == advice).map(bytes_under_base_pages).sum()
     };

@@ -134,8 +134,7 @@ fn median_cost(
     windows: &[MeasuredWindowOverhead],
 ) -> Result<TranslationCost, TranslationNotMeasured> {
     let overhead = |window: &MeasuredWindowOverhead| window.counted.or(window.estimate.overhead);
-    let ran = |window| Some((overhead(window)?, window));
-    let ran = windows.iter().filter_map(ran);
+    let ran = windows.iter().filter_map(|window| Some((overhead(window)?, window)));
     let mut ran: Vec<(TranslationOverhead, &MeasuredWindowOverhead)> = ran.collect();
     ran.sort_by(|a, b| a.0.percent.total_cmp(&b.0.percent));
     let (Some(lowest), Some(highest), Some(middle)) =
@@ -192,8 +191,7 @@ fn mean_walks_per_region<'a>(
         *sum += f64::from(walks.counted_per_s);
         *count += 1.0;
     }
-    let mean = |(region, (sum, count))| (region, sum / count);
-    sums.into_iter().map(mean).collect()
+    sums.into_iter().map(|(region, (sum, count))| (region, sum / count)).collect()
 }
 
 fn count_zero_pages_in_sample(

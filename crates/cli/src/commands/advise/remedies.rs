@@ -152,8 +152,7 @@ fn remedies_with_variable(facts: &AdviceFacts, variable: &HugePageEnvVariable) -
 
 /// Whether a value can be copied safely into a shell, a unit and YAML.
 fn is_plain(value: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:,=+/ ".contains(c);
-    value.chars().all(plain)
+    value.chars().all(|c| c.is_ascii_alphanumeric() || "_-.:,=+/ ".contains(c))
 }
 
 #[cfg(test)]

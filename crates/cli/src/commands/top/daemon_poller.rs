@@ -23,8 +23,7 @@ pub struct ProcessDetails {
 
 pub fn fetch_top_data(options: &ClientOptions, pid: Option<u32>, columns: u16) -> Result<TopData> {
     let status = options.fetch_status()?;
-    let details = |pid| fetch_process_details(options, pid, columns);
-    let opened = pid.map(details).transpose()?;
+    let opened = pid.map(|pid| fetch_process_details(options, pid, columns)).transpose()?;
     Ok(TopData { status, opened })
 }
 

@@ -145,8 +145,7 @@ impl ObservationContext<'_> {
             let new = weigh(r);
             // A region without walks may be one that was not sampled yet.
             let old = before.weights.get(&r.region).filter(|old| !walks || **old > 0.0);
-            let weight = old.map_or(new, |old| old + (new - old) * newest);
-            weights.insert(r.region, weight);
+            weights.insert(r.region, old.map_or(new, |old| old + (new - old) * newest));
         }
         // Where pages larger than huge pages exist, promotions also save the cost of huge pages.
         let larger = largest > Some(PageOrder::HUGE);
