@@ -205,12 +205,13 @@ impl PrefaultPredictor {
     ) -> bool {
         let fill = self.under_way.remove(&(task.process, task.region));
         if what == PrefaultResult::Refused {
-            return self.forget_stream_of_task(task);
+            return self.streams.remove(&(task.process, task.stream)).is_some();
         }
         // A region filled for a program that is gone counts for no process.
         if let Some(fill) = fill.filter(|fill| what == PrefaultResult::Done && !fill.forgotten) {
             self.count_down_warm_start(task.process);
-            let proven = self.stream_of_task(task).is_some_and(|stream| stream.proven);
+            let stream = self.streams.get(&(task.process, task.stream));
+            let proven = stream.is_some_and(|stream| stream.proven);
             if fill.unproven && !proven {
                 self.record_unproven_prefault(now, task.process);
             }
@@ -298,9 +299,8 @@ impl PrefaultPredictor {
     /// A filled region is no huge page any more, or cannot be checked. Its stream is followed no
     /// further.
     pub fn on_prefault_lost(&mut self, task: PrefaultTask) {
-        if let Some(stream) = self.stream_of_task(task) {
+        if let Some(stream) = self.streams.remove(&(task.process, task.stream)) {
             self.unused += stream.count_unreached_regions();
-            self.forget_stream_of_task(task);
         }
     }
 
@@ -325,18 +325,8 @@ impl PrefaultPredictor {
         self.unused
     }
 
-    fn stream_of_task(&self, task: PrefaultTask) -> Option<&FaultStream> {
-        self.streams.get(&(task.process, task.stream))
-    }
-
     fn stream_of_task_mut(&mut self, task: PrefaultTask) -> Option<&mut FaultStream> {
         self.streams.get_mut(&(task.process, task.stream))
-    }
-
-    /// Returns whether the stream was there.
-    fn forget_stream_of_task(&mut self, task: PrefaultTask) -> bool {
-        let key = (task.process, task.stream);
-        self.streams.remove(&key).is_some()
     }
 }
 

@@ -68,7 +68,7 @@ impl MemoryScopeState {
             self.marks,
             self.usage.total_bytes,
             self.growth.bytes_per_s(),
-            speed.bytes_per_s(),
+            speed.bytes_per_s,
         );
         self.recovering =
             used > self.start_percent || (self.recovering && used >= self.marks.low_percent());
