@@ -218,9 +218,7 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
 
     pub(crate) fn read_flag(&self, column: usize) -> bool {
         match self.locate_value(column) {
-            Some((TypedColumnReader::Flag(_, values), place)) => {
-                values.get(place).copied().unwrap_or(false)
-            }
+            Some((TypedColumnReader::Flag(_, values), place)) => values.get(place) == Some(&true),
             _ => false,
         }
     }

@@ -21,16 +21,10 @@ type RowCells<'a> = [CellValue<'a>];
 impl<W: Write + Send> RecordingWriter<W> {
     /// Starts a file.
     pub fn new(output: W, about: &RecordingOrigin) -> Result<Self, RecordingError> {
-        let ascending = ["time_us", "unix_us", "region_address"];
-        Ok(Self {
-            table: ParquetTableWriter::new(
-                &RECORDING,
-                &ascending,
-                about.to_metadata_pairs(),
-                output,
-            )?,
-            about: about.clone(),
-        })
+        let (ascending, pairs) =
+            (["time_us", "unix_us", "region_address"], about.to_metadata_pairs());
+        let table = ParquetTableWriter::new(&RECORDING, &ascending, pairs, output)?;
+        Ok(Self { table, about: about.clone() })
     }
 
     /// Adds a row. Times must not go back.
