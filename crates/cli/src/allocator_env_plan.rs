@@ -123,12 +123,10 @@ pub fn env_plan_for_allocator(
     arguments: &[String],
     machine: HugePageSources<'_>,
 ) -> AllocatorEnvPlan {
-    let mut plan = AllocatorEnvPlan::default();
     match choose_env_variable(allocator, variable, arguments, machine) {
-        Ok(variable) => plan.set.push(variable),
-        Err(why) => plan.left.push(why),
+        Ok(variable) => AllocatorEnvPlan { set: vec![variable], left: Vec::new() },
+        Err(why) => AllocatorEnvPlan { set: Vec::new(), left: vec![why] },
     }
-    plan
 }
 
 fn choose_env_variable(

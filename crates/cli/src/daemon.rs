@@ -129,8 +129,8 @@ impl DaemonServices {
                     )),
                 }
             }
-            DaemonRequest::Pause => DaemonReply::done_with_change(manager.pause()),
-            DaemonRequest::Resume => DaemonReply::done_with_change(manager.resume()),
+            DaemonRequest::Pause => DaemonReply::Done { changed: manager.pause() },
+            DaemonRequest::Resume => DaemonReply::Done { changed: manager.resume() },
         });
         if let Some(journal) = &mut self.journal {
             journal.write_new_entries(manager);

@@ -50,12 +50,12 @@ impl DaemonOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let config = self.load_config()?;
         if self.check {
-            match self.config_file_or_default() {
-                Some(path) => output::print_to_stdout(&format!("{} is valid.\n", path.display()))?,
-                None => output::print_to_stdout(&format!(
-                    "{DEFAULT_CONFIG_FILE} does not exist: every key has its default.\n"
-                ))?,
-            }
+            output::print_to_stdout(&match self.config_file_or_default() {
+                Some(path) => format!("{} is valid.\n", path.display()),
+                None => {
+                    format!("{DEFAULT_CONFIG_FILE} does not exist: every key has its default.\n")
+                }
+            })?;
             return Ok(ExitCode::SUCCESS);
         }
         let session = PreparedSession::for_daemon(&config)?;

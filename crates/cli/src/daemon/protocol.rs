@@ -64,10 +64,6 @@ impl DaemonReply {
     pub fn refused_because(why: impl Into<String>) -> Self {
         Self::Refused { why: why.into() }
     }
-
-    pub fn done_with_change(changed: bool) -> Self {
-        Self::Done { changed }
-    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

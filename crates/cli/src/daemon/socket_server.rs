@@ -81,8 +81,7 @@ fn accept_with_peer(listener: &UnixListener) -> io::Result<(UnixStream, Peer)> {
     let (stream, _) = listener.accept()?;
     let credentials =
         ClientCredentials::of_socket_peer(stream.as_fd()).map_err(io::Error::other)?;
-    let credentials = Some(credentials);
-    Ok((stream, Peer { credentials }))
+    Ok((stream, Peer { credentials: Some(credentials) }))
 }
 
 struct RequestHandler {

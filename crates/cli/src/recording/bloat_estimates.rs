@@ -97,9 +97,8 @@ impl BloatEstimates {
             }
         }
         let there = manager.last_samples().footprints();
-        let ended =
-            |process: &ProcessId| there.binary_search_by_key(process, |(id, _)| *id).is_err();
-        self.processes.retain(|process, _| !ended(process));
+        self.processes
+            .retain(|process, _| there.binary_search_by_key(process, |(id, _)| *id).is_ok());
     }
 
     /// Estimate for a process, in bytes; `None` until one of its huge pages was read.

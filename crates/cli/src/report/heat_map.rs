@@ -122,7 +122,6 @@ impl HeatMapBuilder {
         let walks = each().zip(windows).map(mean);
         // The inverse of `row_of_address`.
         let first_blocks = (0..self.rows).map(|row| (row * self.blocks.len()).div_ceil(self.rows));
-
         let addresses = first_blocks.filter_map(|block| self.blocks.get(block).copied());
         HeatMap {
             coverage_percent: coverage.collect(),

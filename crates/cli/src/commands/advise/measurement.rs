@@ -75,7 +75,6 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
     let fullest =
         groups.into_iter().max_by(|a, b| a.usage.used_percent().total_cmp(&b.usage.used_percent()));
     let surroundings = HugePageContext::of_process(pid)?;
-    let cgroup = fullest.map(|group| (group.name, group.usage));
     let sources = HugePageSources::of_machine(surroundings.settings.enabled.as_deref());
     Ok(AdviceFacts {
         pid,
@@ -90,7 +89,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
         surroundings,
         memory: system_memory::machine_memory_use()
             .context("can't read the memory use of the machine")?,
-        cgroup: cgroup.map(|(name, usage)| CgroupFacts { name, usage }),
+        cgroup: fullest.map(|group| CgroupFacts { name: group.name, usage: group.usage }),
     })
 }
 
