@@ -278,8 +278,7 @@ impl ObservationContext<'_> {
             saved_us_per_s: 0.0,
             added_bytes: 0,
         });
-        let orders = PageOrderSet::NONE;
-        (self.at, FaultSizes { orders, reason })
+        (self.at, FaultSizes { orders: PageOrderSet::NONE, reason })
     }
 
     fn choose_fault_sizes(
