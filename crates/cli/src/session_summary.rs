@@ -151,10 +151,7 @@ pub fn observed_sizes_text(seen: &ObservedPageSizes) -> String {
     let counts = sizes.map(|size| (format_count(size.pages), format_bytes(size.page_bytes)));
     let each = counts.map(|(pages, bytes)| format!("{pages} of {bytes}"));
     let each = each.collect::<Vec<_>>().join(", ");
-    let partial = match seen.complete {
-        true => "",
-        false => " (first 64 GiB only)",
-    };
+    let partial = if seen.complete { "" } else { " (first 64 GiB only)" };
     let counted = format!("counted {:.1} s ago{partial}", seen.age_s);
     format!("{each}, {counted}; {given} given at first touches on this machine")
 }

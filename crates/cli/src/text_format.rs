@@ -103,9 +103,11 @@ pub fn format_errno_counts(errors: &BTreeMap<Errno, u64>) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
+/// From nothing to a full bar.
+pub const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
 /// Shares (0-1) as a line of `width` bars.
 pub fn bar_chart_line(shares: &[f64], width: usize) -> String {
-    const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let width = width.min(shares.len());
     (0..width)
         .map(|column| {

@@ -122,8 +122,7 @@ impl CpuUseAverages {
             }
             None => cores(used, age),
         };
-        let at = now;
-        self.0.insert(process, ProcessCpuAverage { at, used, cores });
+        self.0.insert(process, ProcessCpuAverage { at: now, used, cores });
         cores
     }
 

@@ -29,8 +29,7 @@ struct DecodedColumn {
 fn catch_parquet_panic<T>(row: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
     // Nothing is read after a panic: the error ends the reading.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        let message = "the file is damaged".to_owned();
-        Err(RecordingError::Read { row, message })
+        Err(RecordingError::Read { row, message: "the file is damaged".to_owned() })
     })
 }
 

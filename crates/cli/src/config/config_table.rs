@@ -72,10 +72,7 @@ pub(super) fn parse_config_text<'t, R>(
     let mut problems = log.problems;
     problems.sort_by_key(|(at, _)| *at);
     let problems: Vec<_> = problems.into_iter().map(|(_, problem)| problem).collect();
-    let verdict = match problems.is_empty() {
-        true => Ok(()),
-        false => Err(ConfigProblems(problems)),
-    };
+    let verdict = if problems.is_empty() { Ok(()) } else { Err(ConfigProblems(problems)) };
     (result, log.keys, verdict)
 }
 

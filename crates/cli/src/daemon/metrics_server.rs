@@ -32,8 +32,7 @@ pub fn start_metrics_server(address: SocketAddr, requests: RequestSender) -> Res
     }
     let listener = TcpListener::bind(address)
         .with_context(|| format!("can't listen at {address} for metrics"))?;
-    let last = Mutex::new(None);
-    let metrics = CachedMetrics { requests, last };
+    let metrics = CachedMetrics { requests, last: Mutex::new(None) };
     let accept = |listener: &TcpListener| Ok((listener.accept()?.0, Peer { credentials: None }));
     let acceptor = Acceptor::start(listener, accept, move |stream, _, permit| {
         let stream = DeadlineStream::new(stream, CLIENT_TIME);

@@ -113,21 +113,17 @@ impl HeatMapBuilder {
         let percent = |part: u64, of: u64| (part * 100).checked_div(of).map(|p| p.min(100) as u8);
         let each = || self.cells.iter();
         let pages = |cell: &HeatCell| u64::from(cell.samples) * u64::from(PAGES_PER_REGION);
-        let coverage = each().map(|cell| percent(cell.accessed, pages(cell)));
         let samples = |cell: &HeatCell| u64::from(cell.samples);
-        let huge = each().map(|cell| percent(cell.huge.into(), samples(cell)));
         let columns = self.columns.iter();
         let windows = columns.flat_map(|c| std::iter::repeat_n(u64::from(c.windows), self.rows));
         let mean = |(cell, windows): (&HeatCell, u64)| cell.walks_per_s / windows.max(1);
-        let walks = each().zip(windows).map(mean);
         // The inverse of `row_of_address`.
         let first_blocks = (0..self.rows).map(|row| (row * self.blocks.len()).div_ceil(self.rows));
-        let addresses = first_blocks.filter_map(|block| self.blocks.get(block).copied());
         HeatMap {
-            coverage_percent: coverage.collect(),
-            huge_percent: huge.collect(),
-            walks_per_s: walks.collect(),
-            addresses: addresses.collect(),
+            coverage_percent: each().map(|cell| percent(cell.accessed, pages(cell))).collect(),
+            huge_percent: each().map(|cell| percent(cell.huge.into(), samples(cell))).collect(),
+            walks_per_s: each().zip(windows).map(mean).collect(),
+            addresses: first_blocks.filter_map(|block| self.blocks.get(block).copied()).collect(),
             row_bytes: self.blocks.len() as u64 * self.block_bytes / self.rows as u64,
             columns: self.columns,
         }

@@ -78,10 +78,9 @@ impl ReportBuilder {
         let length = extent.length;
         let series = || TimeSeries::for_recording_length(length);
         let filling = |(id, (windows, addresses))| (id, HeatMapBuilder::new(windows, &addresses));
-        let maps = extent.into_processes_with_map().into_iter().map(filling);
         Self {
             length,
-            maps: maps.collect(),
+            maps: extent.into_processes_with_map().into_iter().map(filling).collect(),
             processes: BTreeMap::new(),
             machine: MachineFigures {
                 total_bytes: 0,

@@ -87,7 +87,6 @@ fn heat_map_panel(title: &'static str, map: &HeatMap, percent: &[Option<u8>]) ->
     let first = map.columns.first().map_or(0.0, |column| column.from_s);
     let share = |percent: &Option<u8>| percent.map(|percent| f64::from(percent) / 100.0);
     let column = |column: &[Option<u8>]| column.iter().map(share).collect();
-    let columns = percent.chunks(rows.max(1)).map(column);
     let labels = [0, rows / 4, rows / 2, rows * 3 / 4, rows.saturating_sub(1)];
     let label = |row| Some((row as f64 + 0.5, format!("{:x}", map.addresses.get(row)?)));
     let mut labels: Vec<_> = labels.into_iter().filter_map(label).collect();
@@ -98,7 +97,7 @@ fn heat_map_panel(title: &'static str, map: &HeatMap, percent: &[Option<u8>]) ->
         content: PanelContent::Heat(HeatPlot {
             edges: std::iter::once(first).chain(edges).collect(),
             labels,
-            cells: columns.collect(),
+            cells: percent.chunks(rows.max(1)).map(column).collect(),
         }),
     }
 }

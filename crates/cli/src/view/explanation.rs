@@ -80,7 +80,6 @@ impl ManagerView {
         let found = seen.and_then(|seen| Some((seen, *seen.region(region)?)));
         let sample = found.map(|(_, sample)| sample);
         let of_region = |event: &Event| is_event_of_region(event, process, region);
-        let latest = latest_entries(journal, LATEST, of_region, journal_entry_view);
         let mut state = match (excluded, found) {
             (Some(why), _) => RegionPromotionState::Excluded { why },
             (None, Some((seen, sample))) => {
@@ -112,7 +111,7 @@ impl ManagerView {
             ahead: waiting.as_ref().map(|it| it.ahead),
             kept_by,
             process: status,
-            latest,
+            latest: latest_entries(journal, LATEST, of_region, journal_entry_view),
             remembered_since_s: journal_start_s(journal),
         }
     }

@@ -79,7 +79,6 @@ impl ManagerView {
         let footprint = seen.footprint(process).unwrap_or_default();
         let sample = seen.sample(process).map(|seen| &seen.sample);
         let done = manager.journal().process_totals(process).cloned().unwrap_or_default();
-        let terms = identity.terms.or(sample.map(|sample| sample.terms));
         let unanswered = manager.unresponsive_processes().get(&process);
         ProcessStatus {
             pid: process.pid,
@@ -100,7 +99,7 @@ impl ManagerView {
             pace,
             refused: done.refused,
             last_reason: done.last_reason.map(|reason| reason.to_string()),
-            terms: terms.unwrap_or_default(),
+            terms: identity.terms.or(sample.map(|sample| sample.terms)).unwrap_or_default(),
             rule_name: identity.rule_name,
             not_answering_s: unanswered.map(|found| found.waited.as_secs_f64()),
             thp_disabled: identity.thp_disabled,

@@ -133,11 +133,9 @@ impl EarlySampleSelection {
 
     /// When to look at sizes again, if that should be soon. The last look took `cost` of CPU time.
     pub(super) fn next_size_check(&self, now: Duration, cost: Duration) -> Option<Duration> {
-        let grows = |program: &ResidentGrowth| matches!(program.phase, GrowthPhase::Grows { .. });
-        let interval = match self.programs.values().any(grows) {
-            true => INTERVAL_IN_GROWTH,
-            false => INTERVAL,
-        };
+        let mut programs = self.programs.values();
+        let grows = programs.any(|program| matches!(program.phase, GrowthPhase::Grows { .. }));
+        let interval = if grows { INTERVAL_IN_GROWTH } else { INTERVAL };
         let next = now + interval.max(cost.saturating_mul(INTERVAL_PER_COST));
         (now < self.watched_until).then_some(next)
     }

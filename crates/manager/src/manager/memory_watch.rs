@@ -84,8 +84,7 @@ impl<M: Machine> Manager<M> {
             self.record_error(now, error);
         }
         if self.memory.update_hold(now, read.ok()) {
-            let hold = self.memory.held.clone();
-            self.dispatch_event(now, Event::Held { hold });
+            self.dispatch_event(now, Event::Held { hold: self.memory.held.clone() });
         }
         self.update_fault_sizes(now);
         self.update_reserve_target(now);

@@ -181,10 +181,7 @@ impl SamplingSchedule {
         let WindowState::Idle { next } = &mut self.state else {
             return;
         };
-        let at = match rested {
-            true => now,
-            false => now.max(self.not_before),
-        };
+        let at = if rested { now } else { now.max(self.not_before) };
         let programs = self.early.programs_due_for_sample(now);
         if !programs.is_empty() && at < *next {
             let regular = self.early_window.take().map_or(*next, |(_, regular)| regular);
@@ -229,8 +226,7 @@ impl<M: Machine> Manager<M> {
         let idle = matches!(self.sampling.state, WindowState::Idle { .. });
         if !idle && !self.settings.measure_only && self.memory.guard.will_be_full_within_seconds() {
             // The program may end before the window does.
-            let next = now + self.settings.window;
-            self.sampling.state = WindowState::Idle { next };
+            self.sampling.state = WindowState::Idle { next: now + self.settings.window };
             self.machine.abandon_window();
         }
         match std::mem::replace(&mut self.sampling.state, WindowState::Idle { next: now }) {
