@@ -207,9 +207,7 @@ impl ProcessStatus {
             return "The cost of address translation is unknown so far".to_owned();
         };
         let cost = format!("Address translation costs it {overhead} of its CPU time");
-        let Some(gain) = self.gain_percent else {
-            return cost;
-        };
+        let Some(gain) = self.gain_percent else { return cost };
         format!("{cost}; promoting all that may be promoted would save {gain:.1} %")
     }
 }

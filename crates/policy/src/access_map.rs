@@ -80,9 +80,7 @@ impl AccessMap {
         let mut risen = Vec::new();
         for sample in samples.iter().filter(|s| !s.is_huge()) {
             let region = sample.region;
-            let Entry::Vacant(vacant) = entries.entry(region) else {
-                continue;
-            };
+            let Entry::Vacant(vacant) = entries.entry(region) else { continue };
             let before = known.remove(&region);
             let average =
                 self.average.average_after_window(before.map(|e| e.average), sample.accessed);

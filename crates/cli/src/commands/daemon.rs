@@ -142,9 +142,7 @@ impl DaemonOptions {
     }
 
     fn load_config(&self) -> Result<Config> {
-        let Some(path) = self.config_file_or_default() else {
-            return Ok(Config::default());
-        };
+        let Some(path) = self.config_file_or_default() else { return Ok(Config::default()) };
         Ok(Config::load(path)?)
     }
 

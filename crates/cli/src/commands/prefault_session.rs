@@ -87,9 +87,7 @@ impl PrefaultSession {
             let allowed = huge_faults.set_allowed(true, settings);
             allowed.context("can't enable huge pages at page faults")?;
         }
-        let Some(starting) = prepared else {
-            return Ok(filling);
-        };
+        let Some(starting) = prepared else { return Ok(filling) };
         let avoid = may_avoid_huge_zero_page(wanted);
         let started = starting.and_then(|starting| {
             let ready = starting.wait_until_ready()?;

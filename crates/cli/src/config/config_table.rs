@@ -188,9 +188,7 @@ impl<'l, 't> ConfigTable<'l, 't> {
         key: &'static str,
         mut read: impl FnMut(&mut ConfigTable<'_, 't>) -> R,
     ) -> Vec<R> {
-        let Some(value) = self.request_value(key) else {
-            return Vec::new();
-        };
+        let Some(value) = self.request_value(key) else { return Vec::new() };
         let Some(array) = value.get_ref().as_array() else {
             let allowed = format!("one or more tables, each with the header [[{key}]]");
             self.report_invalid_value(key, &allowed);

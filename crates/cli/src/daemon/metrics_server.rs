@@ -74,9 +74,7 @@ fn serve_metrics_request<S: AsFd + Read + Write>(
 ) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     let request_line = read_request_line(&mut stream)?;
-    let Some(request_line) = request_line.filter(|_| permit.begin_answer()) else {
-        return Ok(());
-    };
+    let Some(request_line) = request_line.filter(|_| permit.begin_answer()) else { return Ok(()) };
     let mut words = request_line.split_whitespace();
     let path = match (words.next(), words.next(), words.next()) {
         // A query string has no effect.

@@ -60,9 +60,7 @@ impl BloatEstimates {
     /// Reads huge pages of processes sampled since the last call; not in a sampling window.
     pub fn scan_huge_pages_of_new_samples<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let new = manager.last_samples().samples_after(self.shown);
-        let Some(last) = new.last().map(|(at, _)| *at) else {
-            return;
-        };
+        let Some(last) = new.last().map(|(at, _)| *at) else { return };
         let mut chosen = Vec::new();
         for (_, sample) in new {
             let huge = sample.regions.iter().filter(|region| region.is_huge());

@@ -59,9 +59,7 @@ impl RecordingExtent {
     /// Adds a row; rows must come in order of time.
     pub fn add_row(&mut self, row: &RecordingRow) {
         self.length = self.length.max(row.time_since_start());
-        let RecordingRow::Region(row) = row else {
-            return;
-        };
+        let RecordingRow::Region(row) = row else { return };
         let reach = self.processes.entry(row.process).or_default();
         if reach.last_window != Some(row.at) {
             reach.last_window = Some(row.at);

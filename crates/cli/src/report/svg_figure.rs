@@ -172,9 +172,7 @@ impl SvgPanel {
         for (edges, cells) in heat.edges.windows(2).zip(&heat.cells) {
             let (left, right) = (plot.x_at_seconds(edges[0]), plot.x_at_seconds(edges[1]));
             for (row, share) in cells.iter().enumerate() {
-                let Some(share) = share.filter(|share| share.is_finite()) else {
-                    continue;
-                };
+                let Some(share) = share.filter(|share| share.is_finite()) else { continue };
                 let (low, high) = (plot.y_at_value(row as f64), plot.y_at_value(row as f64 + 1.0));
                 let (width, height, shade) = (right - left, low - high, grey_shade(share));
                 *svg += &format!(

@@ -168,9 +168,7 @@ impl<M: Machine> Manager<M> {
 
     fn continue_huge_page_listing(&mut self, now: Duration) {
         let due = |listing: &mut SlicedProcessQueue| listing.again_at <= now;
-        let Some(mut listing) = self.recovery.listing.take_if(due) else {
-            return;
-        };
+        let Some(mut listing) = self.recovery.listing.take_if(due) else { return };
         let until = self.slice_end();
         let mut observation = Observation { at: now, ..Observation::default() };
         let mut read = HashSet::new();

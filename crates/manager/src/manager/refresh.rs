@@ -134,18 +134,14 @@ impl<M: Machine> Manager<M> {
     }
 
     fn continue_refresh(&mut self, now: Duration) {
-        let Some(mut look) = self.refresh.under_way.take() else {
-            return;
-        };
+        let Some(mut look) = self.refresh.under_way.take() else { return };
         let until = self.slice_end();
         let measure = |machine: &mut M, process| machine.footprint(process, until);
         while let Some((process, measured)) =
             (look.slices).run_next(&mut self.machine, now, until, measure)
         {
             // A process that just ended counts no more.
-            let Ok(ProcessFootprint { rss_bytes, huge_bytes }) = measured else {
-                continue;
-            };
+            let Ok(ProcessFootprint { rss_bytes, huge_bytes }) = measured else { continue };
             look.sum.rss_bytes += rss_bytes;
             look.sum.huge_bytes += huge_bytes;
             self.sampling.early.record_resident_bytes(now, process, rss_bytes);

@@ -127,9 +127,7 @@ impl SamplingSchedule {
 
     /// The wait for the next window, if a budget delays it.
     pub(super) fn budget_wait(&self, now: Duration) -> Option<BudgetWait> {
-        let WindowState::Idle { next } = self.state else {
-            return None;
-        };
+        let WindowState::Idle { next } = self.state else { return None };
         let budget = ExhaustedBudget::Sampling(self.delayed?);
         (next > now).then_some(BudgetWait { budget, until: next })
     }
@@ -178,9 +176,7 @@ impl SamplingSchedule {
     /// Opens a window soon for programs that have grown, or that were seen only in part.
     /// Where CPU time was saved up (`rested`), it may come before windows are due again.
     pub(super) fn plan_early_window(&mut self, now: Duration, rested: bool) {
-        let WindowState::Idle { next } = &mut self.state else {
-            return;
-        };
+        let WindowState::Idle { next } = &mut self.state else { return };
         let at = if rested { now } else { now.max(self.not_before) };
         let programs = self.early.programs_due_for_sample(now);
         if !programs.is_empty() && at < *next {

@@ -89,9 +89,7 @@ impl FaultStream {
 
     /// Takes in a report of first touches; returns whether it belongs to this stream.
     pub fn accept_fault_report(&mut self, now: Duration, advance: StreamAdvance) -> bool {
-        let Some(at) = self.position_of_region(advance.region) else {
-            return false;
-        };
+        let Some(at) = self.position_of_region(advance.region) else { return false };
         // The program has already passed what lies behind, and touches far ahead belong to another
         // stream.
         let reach = self.next + i64::from(LARGEST_WINDOW);
@@ -209,9 +207,7 @@ impl FaultStream {
     /// A region that was handed out is done; `filled` if it is present only because of this fill.
     pub fn on_prefault_result(&mut self, region: RegionAddr, filled: bool) {
         let at = self.position_of_region(region);
-        let Some(at) = at.filter(|at| self.under_way.remove(at)) else {
-            return;
-        };
+        let Some(at) = at.filter(|at| self.under_way.remove(at)) else { return };
         if filled && self.witness.is_none() && !self.asked_for {
             self.witness = Some(at);
         }

@@ -305,9 +305,7 @@ impl PrefaultPredictor {
     }
 
     fn count_down_warm_start(&mut self, process: ProcessId) {
-        let Some(left) = self.warm.get_mut(&process) else {
-            return;
-        };
+        let Some(left) = self.warm.get_mut(&process) else { return };
         *left = left.saturating_sub(1);
         if *left == 0 {
             self.cancel_warm_start(process);

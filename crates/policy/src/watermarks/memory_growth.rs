@@ -26,9 +26,7 @@ impl MemoryGrowth {
     /// When the clock stands still or went back, the call only sets the new starting point.
     pub(super) fn record_use(&mut self, now: Duration, used_bytes: u64) {
         let used = used_bytes as f64;
-        let Some((then, before)) = self.last.replace((now, used)) else {
-            return;
-        };
+        let Some((then, before)) = self.last.replace((now, used)) else { return };
         let seconds = now.saturating_sub(then).as_secs_f64();
         if seconds <= 0.0 {
             self.last = Some((then.max(now), before));

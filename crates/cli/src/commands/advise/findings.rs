@@ -84,9 +84,7 @@ fn add_hottest_regions(all: &[BaseRegionFacts], findings: &mut Vec<Finding>) {
             share += region.share / total;
             share >= wanted
         });
-        let Some(last) = enough.filter(|last| *last + 1 > told) else {
-            continue;
-        };
+        let Some(last) = enough.filter(|last| *last + 1 > told) else { continue };
         told = last + 1;
         let first = &regions[..told];
         findings.push(Finding::FirstRegions {

@@ -119,9 +119,7 @@ impl TopModel {
     }
 
     fn handle_process_key(&mut self, code: KeyCode) {
-        let Some(open) = &mut self.open else {
-            return;
-        };
+        let Some(open) = &mut self.open else { return };
         let strip = open.details.as_ref().and_then(|seen| seen.strip.as_ref());
         let last = strip.map_or(0, |strip| strip.columns.len().saturating_sub(1));
         let column = match code {

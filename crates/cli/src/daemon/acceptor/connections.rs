@@ -145,9 +145,7 @@ impl ConnectionPermit {
 
     fn set_idle(&self, idle: bool) -> bool {
         let mut state = self.connections.lock_table();
-        let Some(place) = state.open.iter().position(|it| it.id == self.id) else {
-            return false;
-        };
+        let Some(place) = state.open.iter().position(|it| it.id == self.id) else { return false };
         let mut open = state.open.remove(place);
         open.client.idle = idle;
         // Its idle time starts again.

@@ -96,9 +96,7 @@ impl HawkeyeProcess {
         let sampled = weights.len().saturating_sub(self.unsampled_regions);
         let alike = usize_from_u64(u64_from_f64((sampled as f64 * ALIKE).ceil()));
         let least = alike.checked_sub(1).and_then(|last| weights.get(last));
-        let Some(&least) = least.filter(|least| **least > 0.0) else {
-            return BTreeMap::new();
-        };
+        let Some(&least) = least.filter(|least| **least > 0.0) else { return BTreeMap::new() };
         let full = populated_base_page_regions(sample)
             .filter(|r| r.present == PAGES_PER_REGION && self.sampled_weight(r) == 0.0);
         full.take(self.unsampled_regions).map(|r| (r.region, least)).collect()
