@@ -185,7 +185,7 @@ fn choose_env_variable(
 pub fn env_plan_for_process(pid: u32, machine: HugePageSources<'_>) -> AllocatorEnvPlan {
     let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let texts = |bytes: Vec<u8>| -> Vec<String> {
-        String::from_utf8_lossy(&bytes).into_owned().split('\0').map(str::to_owned).collect()
+        String::from_utf8_lossy(&bytes).split('\0').map(str::to_owned).collect()
     };
     let (environment, arguments) = (texts(read("environ")), texts(read("cmdline")));
     let variable = |name: &str| {
