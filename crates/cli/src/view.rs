@@ -87,11 +87,8 @@ impl BudgetWaitStatus {
             ExhaustedBudget::Sampling(_) => WaitingWork::Sampling,
             _ => WaitingWork::Promotion,
         };
-        Self {
-            work,
-            budget: wait.budget.to_string(),
-            continues_in_s: wait.until.saturating_sub(now).as_secs_f64(),
-        }
+        let continues_in_s = wait.until.saturating_sub(now).as_secs_f64();
+        Self { work, budget: wait.budget.to_string(), continues_in_s }
     }
 }
 

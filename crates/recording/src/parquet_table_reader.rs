@@ -153,12 +153,8 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
         let rows = u64::try_from(group.metadata().num_rows())
             .map_err(|_| self.error_at_current_row("its row group has an invalid length"))?;
         let readers = self.places.iter().zip(self.table.columns).map(|(place, column)| {
-            let reader = group.get_column_reader(*place)?;
-            Ok(DecodedColumn {
-                source: TypedColumnReader::new(column.kind, reader),
-                levels: Vec::new(),
-                places: Vec::new(),
-            })
+            let source = TypedColumnReader::new(column.kind, group.get_column_reader(*place)?);
+            Ok(DecodedColumn { source, levels: Vec::new(), places: Vec::new() })
         });
         let readers: Result<Vec<_>, ParquetError> = readers.collect();
         let readers = readers.map_err(|error| self.error_at_current_row(error))?;
@@ -251,11 +247,7 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
         allowed: &'static str,
         found: String,
     ) -> RecordingError {
-        RecordingError::Value {
-            row: self.row,
-            column: self.table.columns.get(column).map_or("", |c| c.name),
-            allowed,
-            found,
-        }
+        let column = self.table.columns.get(column).map_or("", |c| c.name);
+        RecordingError::Value { row: self.row, column, allowed, found }
     }
 }

@@ -59,13 +59,6 @@ impl PromotionPacing {
             );
         }
     }
-
-    /// A promotion has ended outside any batch.
-    pub(super) fn on_timed_out_promotion_result(&mut self, now: Duration, took: Duration) {
-        // No batch is under way that this could stop.
-        let _ = self.backoff.record_call_duration(took);
-        self.backoff.end_batch(now);
-    }
 }
 
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use super::sliced_process_queue::SlicedProcessQueue;
 use super::{BATCH, Manager};
-use crate::machine::{Machine, MachineError};
+use crate::machine::{Machine, MachineError, RecoveryResult};
 use hawkeye_policy::{
     BatchDecision, BloatThreshold, CallBatchBackoff, Event, Observation, ProcessId, ProcessSample,
     Reason, RecoveryPlanner, RegionAddr,
@@ -109,21 +109,14 @@ impl<M: Machine> Manager<M> {
         &mut self,
         (process, region): (ProcessId, RegionAddr),
         reason: Reason,
-        searched: Duration,
+        searched_for: Duration,
         now: Duration,
     ) -> BatchDecision {
         match self.machine.recover_bloat(process, region) {
-            Ok(done) => {
-                let event = Event::Recovered {
-                    process,
-                    region,
-                    reason,
-                    bytes: done.bytes,
-                    took: done.took,
-                    searched_for: searched,
-                };
+            Ok(RecoveryResult { bytes, took, longest_call, .. }) => {
+                let event = Event::Recovered { process, region, reason, bytes, took, searched_for };
                 self.dispatch_event(now, event);
-                self.recovery.backoff.record_call_duration(done.longest_call)
+                self.recovery.backoff.record_call_duration(longest_call)
             }
             Err(error) => {
                 if matches!(error, MachineError::Refused { .. }) {

@@ -57,12 +57,8 @@ impl RankingCriterion {
             Self::Bucket => ("bucket", None),
             Self::Overhead => ("measured-overhead", Some(overhead?)),
         };
-        Some(Reason::new(AccessMapReason {
-            rule,
-            overhead,
-            bucket: candidate.bucket,
-            coverage: candidate.coverage,
-        }))
+        let WaitingMapRegion { bucket, coverage, .. } = *candidate;
+        Some(Reason::new(AccessMapReason { rule, overhead, bucket, coverage }))
     }
 }
 
@@ -193,10 +189,8 @@ impl Policy for AccessMapPolicy {
         cost: Option<PromotionCost>,
     ) {
         // A region that was not promoted is already out of its map until the next observation.
-        if cost.is_some() {
-            if let Some(member) = self.members.get_mut(process) {
-                member.map.remove(region);
-            }
+        if let (Some(_), Some(member)) = (cost, self.members.get_mut(process)) {
+            member.map.remove(region);
         }
     }
 

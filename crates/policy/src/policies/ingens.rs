@@ -130,13 +130,6 @@ impl IngensProcess {
         let penalised = idle + Ingens::TAU * used;
         self.weight * self.resident_bytes as f64 / (HUGE_PAGE_BYTES as f64 * penalised)
     }
-
-    /// A proposal failed or was dropped. A scan may find the region again.
-    fn on_proposal_failed(&mut self, region: RegionAddr) {
-        if let Some(seen) = self.regions.get_mut(&region) {
-            seen.queued = None;
-        }
-    }
 }
 
 fn may_be_promoted(region: &RegionSample, min_present: u16) -> bool {
@@ -256,10 +249,10 @@ impl Policy for Ingens {
         region: RegionAddr,
         cost: Option<PromotionCost>,
     ) {
-        if cost.is_none() {
-            if let Some(member) = self.members.get_mut(process) {
-                member.on_proposal_failed(region);
-            }
+        let failed = self.members.get_mut(process).filter(|_| cost.is_none());
+        // A scan may find the region again.
+        if let Some(seen) = failed.and_then(|member| member.regions.get_mut(&region)) {
+            seen.queued = None;
         }
     }
 }

@@ -166,10 +166,6 @@ impl LinuxPolicy {
         }
     }
 
-    fn is_eligible(&self, sample: &RegionSample) -> bool {
-        !sample.is_huge() && sample.present >= self.min_present
-    }
-
     /// The cursor among the processes that exist now. It stays in its own process if that is
     /// left. Else it moves to the start of the next process that is left, or of the first newcomer.
     fn cursor_in_remaining_processes(&self, processes: &[ProcessId]) -> Option<ScanCursor> {
@@ -204,12 +200,14 @@ impl Policy for LinuxPolicy {
         for sampled in &observation.processes {
             let process = sampled.process;
             let start = queue.len();
-            let eligible = sampled.regions.iter().filter(|s| self.is_eligible(s));
-            queue.extend(eligible.map(|s| QueuedRegion {
-                process,
-                region: s.region,
-                present: s.present,
-            }));
+            let eligible = |s: &&RegionSample| !s.is_huge() && s.present >= self.min_present;
+            for sample in sampled.regions.iter().filter(eligible) {
+                queue.push(QueuedRegion {
+                    process,
+                    region: sample.region,
+                    present: sample.present,
+                });
+            }
             if let Some(cursor) = self.cursor.filter(|cursor| cursor.process == process) {
                 let scanned = |w: &QueuedRegion| w.region.start() < cursor.address;
                 behind = start + queue[start..].partition_point(scanned);
