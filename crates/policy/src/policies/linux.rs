@@ -201,12 +201,8 @@ impl Policy for LinuxPolicy {
             let process = sampled.process;
             let start = queue.len();
             let eligible = |s: &&RegionSample| !s.is_huge() && s.present >= self.min_present;
-            for sample in sampled.regions.iter().filter(eligible) {
-                queue.push(QueuedRegion {
-                    process,
-                    region: sample.region,
-                    present: sample.present,
-                });
+            for &RegionSample { region, present, .. } in sampled.regions.iter().filter(eligible) {
+                queue.push(QueuedRegion { process, region, present });
             }
             if let Some(cursor) = self.cursor.filter(|cursor| cursor.process == process) {
                 let scanned = |w: &QueuedRegion| w.region.start() < cursor.address;
