@@ -110,8 +110,7 @@ impl ManagerRowExtractor {
         let footprints = manager.last_samples().footprints();
         let there = footprints.len() as u32;
         self.next_figures = now + FIGURES_EVERY * there.div_ceil(PROCESSES_A_SECOND).max(1);
-        self.known
-            .retain(|process, _| footprints.binary_search_by_key(process, |(id, _)| *id).is_ok());
+        self.known.retain(|process, _| manager.last_samples().footprint(*process).is_some());
         for (process, footprint) in footprints {
             let known = self.get_or_create_process(process, manager.machine()).clone();
             rows.push(RecordingRow::Process(ProcessRow {

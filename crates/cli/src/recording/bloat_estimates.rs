@@ -94,9 +94,8 @@ impl BloatEstimates {
                 }
             }
         }
-        let there = manager.last_samples().footprints();
-        self.processes
-            .retain(|process, _| there.binary_search_by_key(process, |(id, _)| *id).is_ok());
+        let seen = manager.last_samples();
+        self.processes.retain(|process, _| seen.footprint(*process).is_some());
     }
 
     /// Estimate for a process, in bytes; `None` until one of its huge pages was read.

@@ -1,6 +1,6 @@
 //! Coverage of a process over addresses and time, on a grid.
 
-use super::recording_extent::AddressBlocks;
+use super::recording_extent::ProcessExtent;
 use hawkeye_policy::PAGES_PER_REGION;
 use hawkeye_recording::CoverageRow;
 use serde::Serialize;
@@ -58,14 +58,14 @@ pub struct HeatMap {
 }
 
 impl HeatMapBuilder {
-    pub fn new(windows: u32, addresses: &AddressBlocks) -> Self {
-        let (blocks, block_bytes) = addresses.block_starts_and_bytes();
+    pub fn new(seen: &ProcessExtent) -> Self {
+        let (blocks, block_bytes) = seen.addresses.block_starts_and_bytes();
         let rows = blocks.len().clamp(1, MOST_ROWS);
-        let columns = (windows as usize).clamp(1, MOST_COLUMNS);
+        let columns = (seen.windows as usize).clamp(1, MOST_COLUMNS);
         Self {
             blocks,
             block_bytes,
-            windows: windows.max(1),
+            windows: seen.windows.max(1),
             window: 0,
             rows,
             cells: vec![HeatCell::default(); rows * columns],

@@ -27,7 +27,7 @@ pub struct ProcessExtent {
     last_window: Option<Duration>,
     /// Present base pages, summed over all windows. The processes with the highest sums are shown.
     weight: u64,
-    addresses: AddressBlocks,
+    pub addresses: AddressBlocks,
 }
 
 /// The addresses that a process ever used, in blocks. A block grows from one region to as many as
@@ -82,10 +82,9 @@ impl RecordingExtent {
         }
     }
 
-    pub fn into_processes_with_map(mut self) -> BTreeMap<ProcessId, (u32, AddressBlocks)> {
+    pub fn into_processes_with_map(mut self) -> BTreeMap<ProcessId, ProcessExtent> {
         self.keep_largest_processes(MOST_MAPS);
-        let parts = |(id, reach): (_, ProcessExtent)| (id, (reach.windows, reach.addresses));
-        self.processes.into_iter().map(parts).collect()
+        self.processes
     }
 }
 

@@ -77,7 +77,7 @@ impl ReportBuilder {
     pub fn for_extent(extent: RecordingExtent) -> Self {
         let length = extent.length;
         let series = || TimeSeries::for_recording_length(length);
-        let filling = |(id, (windows, addresses))| (id, HeatMapBuilder::new(windows, &addresses));
+        let filling = |(id, seen)| (id, HeatMapBuilder::new(&seen));
         Self {
             length,
             maps: extent.into_processes_with_map().into_iter().map(filling).collect(),
