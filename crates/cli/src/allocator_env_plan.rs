@@ -43,8 +43,7 @@ pub struct HugePageSources<'a> {
 impl<'a> HugePageSources<'a> {
     pub fn of_machine(thp_enabled: Option<&'a str>) -> Self {
         let names = ["nr_hugepages", "nr_overcommit_hugepages"];
-        let sizes = std::fs::read_dir("/sys/kernel/mm/hugepages");
-        let sizes = sizes.into_iter().flatten().flatten();
+        let sizes = std::fs::read_dir("/sys/kernel/mm/hugepages").into_iter().flatten().flatten();
         let mut files = sizes.flat_map(|size| names.map(|name| size.path().join(name)));
         let has_pages = |text: String| text.trim() != "0";
         Self {
@@ -124,12 +123,10 @@ pub fn env_plan_for_allocator(
     arguments: &[String],
     machine: HugePageSources<'_>,
 ) -> AllocatorEnvPlan {
-    let mut plan = AllocatorEnvPlan::default();
     match choose_env_variable(allocator, variable, arguments, machine) {
-        Ok(variable) => plan.set.push(variable),
-        Err(why) => plan.left.push(why),
+        Ok(variable) => AllocatorEnvPlan { set: vec![variable], left: Vec::new() },
+        Err(why) => AllocatorEnvPlan { set: Vec::new(), left: vec![why] },
     }
-    plan
 }
 
 fn choose_env_variable(
@@ -188,8 +185,7 @@ fn choose_env_variable(
 pub fn env_plan_for_process(pid: u32, machine: HugePageSources<'_>) -> AllocatorEnvPlan {
     let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let texts = |bytes: Vec<u8>| -> Vec<String> {
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        text.split('\0').map(str::to_owned).collect()
+        String::from_utf8_lossy(&bytes).split('\0').map(str::to_owned).collect()
     };
     let (environment, arguments) = (texts(read("environ")), texts(read("cmdline")));
     let variable = |name: &str| {

@@ -53,8 +53,7 @@ impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
         if batches.try_send(batch).is_err() {
             let mut state = self.state.lock();
             state.lost += entries;
-            let slow = || "the disk is too slow".to_owned();
-            state.trouble.get_or_insert_with(slow);
+            state.trouble.get_or_insert_with(|| "the disk is too slow".to_owned());
         }
     }
 

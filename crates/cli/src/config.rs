@@ -140,8 +140,7 @@ impl Config {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let failed = |source| ConfigError::Read { path: path.to_owned(), source };
         let mut text = String::new();
-        let file = File::open(path).map_err(failed)?;
-        let mut file = file.take(LONGEST_FILE_BYTES + 1);
+        let mut file = File::open(path).map_err(failed)?.take(LONGEST_FILE_BYTES + 1);
         file.read_to_string(&mut text).map_err(failed)?;
         if text.len() as u64 > LONGEST_FILE_BYTES {
             let why = "the file is over 1 MiB, too large for a configuration";
@@ -250,8 +249,7 @@ fn read_limit_settings(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
         s.read_or_default("promotion_return_percent", settings.promotion_return);
     settings.max_promotions = s.read_optional("max_promotions");
     settings.rate = s.read_optional("promotions_per_s");
-    let usual = settings.reserve.bytes();
-    let MemorySize(bytes) = s.read_or_default("reserve", MemorySize(usual));
+    let MemorySize(bytes) = s.read_or_default("reserve", MemorySize(settings.reserve.bytes()));
     let reserve = s.value_or_report(ReserveLimit::from_bytes(bytes));
     settings.reserve = reserve.unwrap_or_default();
 }
@@ -259,8 +257,7 @@ fn read_limit_settings(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
 fn read_memory_settings(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) -> Watermarks {
     settings.watermarks = read_watermarks(s);
     let limit = s.read_or_default("pressure_limit_percent", settings.pressure_limit_percent);
-    let guard = MemoryGuard::new(settings.watermarks, limit);
-    if s.value_or_report(guard).is_some() {
+    if s.value_or_report(MemoryGuard::new(settings.watermarks, limit)).is_some() {
         settings.pressure_limit_percent = limit;
     }
     settings.bloat = s.read_or_default("bloat_pages", settings.bloat);
@@ -275,9 +272,8 @@ fn read_watermarks(s: &mut ConfigTable<'_, '_>) -> Watermarks {
 }
 
 fn read_ingens_settings(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
-    let utilisation = IngensSettings::DEFAULT_UTILISATION_PERCENT;
     let wanted = IngensSettings::new(
-        s.read_or_default("utilisation_percent", utilisation),
+        s.read_or_default("utilisation_percent", IngensSettings::DEFAULT_UTILISATION_PERCENT),
         s.read_or_default("fmfi_switch", IngensSettings::DEFAULT_FMFI_SWITCH),
     );
     s.value_or_report(wanted).unwrap_or_default()

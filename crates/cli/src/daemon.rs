@@ -129,8 +129,8 @@ impl DaemonServices {
                     )),
                 }
             }
-            DaemonRequest::Pause => DaemonReply::done_with_change(manager.pause()),
-            DaemonRequest::Resume => DaemonReply::done_with_change(manager.resume()),
+            DaemonRequest::Pause => DaemonReply::Done { changed: manager.pause() },
+            DaemonRequest::Resume => DaemonReply::Done { changed: manager.resume() },
         });
         if let Some(journal) = &mut self.journal {
             journal.write_new_entries(manager);
@@ -151,6 +151,5 @@ fn start_journal_if_configured(
     seen: u64,
 ) -> Result<Option<JournalWriter>> {
     let start = |settings| JournalWriter::start(settings, seen);
-    let writer = settings.map(start).transpose();
-    writer.context("can't start the journal's thread")
+    settings.map(start).transpose().context("can't start the journal's thread")
 }

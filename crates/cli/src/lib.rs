@@ -125,9 +125,8 @@ pub fn command() -> clap::Command {
 /// Runs the command that the arguments name.
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
-    let messages = fmt::layer().with_writer(std::io::stderr).without_time().with_target(false);
     tracing_subscriber::registry()
-        .with(messages)
+        .with(fmt::layer().with_writer(std::io::stderr).without_time().with_target(false))
         .with(log_filter::filter_from_environment())
         .init();
     let result = match arguments.command {

@@ -155,8 +155,7 @@ pub struct ManageOptions {
 
 impl ManageOptions {
     pub fn policy_name(&self, profile: BehaviourProfile) -> String {
-        let implied = || profile.policy_name().to_owned();
-        self.policy.clone().unwrap_or_else(implied)
+        self.policy.clone().unwrap_or_else(|| profile.policy_name().to_owned())
     }
 
     /// Settings of prefault, with the mode of this profile where none is set.
@@ -201,8 +200,7 @@ impl ManageOptions {
 
 fn parse_policy_name(name: &str) -> Result<String, String> {
     let policy = policies::make_policy_by_name(name, &PolicySettings::default());
-    let name = policy.map(|policy| policy.name().to_owned());
-    name.map_err(|error| error.to_string())
+    policy.map(|policy| policy.name().to_owned()).map_err(|error| error.to_string())
 }
 
 fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {

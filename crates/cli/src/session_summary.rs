@@ -73,8 +73,7 @@ impl SessionSummary {
         let huge = format_bytes(program.huge_end_bytes);
         let faults = format_count(program.minor_faults);
         let cpu = format!("{user_s:.1} s user, {system_s:.1} s system");
-        let used = format!("{cpu}, {faults} minor faults, at most {peak} resident");
-        line("program", used);
+        line("program", format!("{cpu}, {faults} minor faults, at most {peak} resident"));
         line("at the end", format!("{rss} resident, {huge} of it huge"));
         let share = |at: &FootprintAtTime| at.huge_bytes as f64 / at.rss_bytes.max(1) as f64;
         let shares: Vec<f64> = self.footprints.iter().map(share).collect();
@@ -86,12 +85,10 @@ impl SessionSummary {
             let (name, value) = (&variable.name, &variable.value);
             line("first touch", format!("{name}={value}"));
         }
-        let after = |s| format!(", the first after {s:.1} s");
-        let first = self.first_promotion_s.map(after);
+        let first = self.first_promotion_s.map(|s| format!(", the first after {s:.1} s"));
         let promoted = format_count(self.promoted) + " regions" + &first.unwrap_or_default();
         let (split, recovered) = (format_count(self.split), format_bytes(self.recovered_bytes));
-        let done = format!("{promoted}; split {split} huge pages, recovered {recovered}");
-        line("promoted", done);
+        line("promoted", format!("{promoted}; split {split} huge pages, recovered {recovered}"));
         if let Some(choice) = &self.prefault {
             line("prefault", self.prefault_text(choice));
         }
@@ -109,8 +106,7 @@ impl SessionSummary {
         };
         let calls = format!("longest call {longest_ms:.1} ms");
         let windows = format!("{} windows by {}", self.samples, self.sampler);
-        let own = format!("{cpu_s:.2} s of CPU time{share}, {calls}, {windows}");
-        line("manager", own);
+        line("manager", format!("{cpu_s:.2} s of CPU time{share}, {calls}, {windows}"));
         for note in &self.notes {
             line("note", note.clone());
         }
@@ -155,10 +151,7 @@ pub fn observed_sizes_text(seen: &ObservedPageSizes) -> String {
     let counts = sizes.map(|size| (format_count(size.pages), format_bytes(size.page_bytes)));
     let each = counts.map(|(pages, bytes)| format!("{pages} of {bytes}"));
     let each = each.collect::<Vec<_>>().join(", ");
-    let partial = match seen.complete {
-        true => "",
-        false => " (first 64 GiB only)",
-    };
+    let partial = if seen.complete { "" } else { " (first 64 GiB only)" };
     let counted = format!("counted {:.1} s ago{partial}", seen.age_s);
     format!("{each}, {counted}; {given} given at first touches on this machine")
 }

@@ -99,14 +99,15 @@ pub fn format_count(number: u64) -> String {
 }
 
 pub fn format_errno_counts(errors: &BTreeMap<Errno, u64>) -> String {
-    let errors = errors.iter();
-    let each = errors.map(|(errno, times)| format!("{errno} {times} times"));
+    let each = errors.iter().map(|(errno, times)| format!("{errno} {times} times"));
     each.collect::<Vec<_>>().join(", ")
 }
 
+/// From nothing to a full bar.
+pub const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
 /// Shares (0-1) as a line of `width` bars.
 pub fn bar_chart_line(shares: &[f64], width: usize) -> String {
-    const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let width = width.min(shares.len());
     (0..width)
         .map(|column| {

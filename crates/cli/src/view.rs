@@ -51,8 +51,7 @@ impl ManagerStatus {
     pub const MOST_DECISIONS: usize = 16;
 
     pub fn promotion_wait(&self) -> Option<&BudgetWaitStatus> {
-        let mut waits = self.budget_waits.iter();
-        waits.find(|wait| wait.work == WaitingWork::Promotion)
+        self.budget_waits.iter().find(|wait| wait.work == WaitingWork::Promotion)
     }
 }
 
@@ -88,11 +87,8 @@ impl BudgetWaitStatus {
             ExhaustedBudget::Sampling(_) => WaitingWork::Sampling,
             _ => WaitingWork::Promotion,
         };
-        Self {
-            work,
-            budget: wait.budget.to_string(),
-            continues_in_s: wait.until.saturating_sub(now).as_secs_f64(),
-        }
+        let continues_in_s = wait.until.saturating_sub(now).as_secs_f64();
+        Self { work, budget: wait.budget.to_string(), continues_in_s }
     }
 }
 
@@ -208,9 +204,7 @@ impl ProcessStatus {
             return "The cost of address translation is unknown so far".to_owned();
         };
         let cost = format!("Address translation costs it {overhead} of its CPU time");
-        let Some(gain) = self.gain_percent else {
-            return cost;
-        };
+        let Some(gain) = self.gain_percent else { return cost };
         format!("{cost}; promoting all that may be promoted would save {gain:.1} %")
     }
 }
@@ -356,8 +350,7 @@ impl Explanation {
         match &mut self {
             Self::NotManaged { .. } => Some(self),
             Self::Process(process) => {
-                let entries = process.latest.iter_mut();
-                entries.for_each(|entry| entry.region = None);
+                process.latest.iter_mut().for_each(|entry| entry.region = None);
                 Some(self)
             }
             Self::Region(_) => None,

@@ -109,18 +109,27 @@ impl Journal {
             self.last_trouble = Some((at, message.clone()));
         }
         match &event {
-            Event::Promoted { .. } => {
+            Event::Promoted { process, reason, .. } => {
                 self.totals.promoted += 1;
                 self.first_promotion.get_or_insert(at);
+                let of_process = self.by_process.entry(*process).or_default();
+                of_process.promoted += 1;
+                of_process.last_reason = Some(reason.clone());
             }
-            Event::Refused { errno, .. } | Event::CallRefused { errno } => {
+            Event::Refused { process, errno, .. } => {
                 *self.totals.errors.entry(*errno).or_default() += 1;
+                self.by_process.entry(*process).or_default().refused += 1;
             }
+            Event::CallRefused { errno } => *self.totals.errors.entry(*errno).or_default() += 1,
             Event::Freed { .. } => self.totals.freed += 1,
             Event::Shared { .. } => self.totals.shared += 1,
-            Event::Recovered { bytes, .. } => {
+            Event::Recovered { process, reason, bytes, .. } => {
                 self.totals.split += 1;
                 self.totals.recovered_bytes += bytes;
+                let of_process = self.by_process.entry(*process).or_default();
+                of_process.split += 1;
+                of_process.recovered_bytes += bytes;
+                of_process.last_reason = Some(reason.clone());
             }
             Event::Sampled { .. } => self.totals.samples += 1,
             Event::Searched { .. } => self.totals.scanned += 1,
@@ -140,32 +149,11 @@ impl Journal {
             return;
         }
         tracing::debug!(at_s = at.as_secs_f64(), ?event);
-        self.add_to_process_totals(&event);
         if self.entries.len() == MAX_ENTRIES {
             self.entries.pop_front();
         }
         self.entries.push_back(JournalEntry { at, event });
         self.written_entries += 1;
-    }
-
-    fn add_to_process_totals(&mut self, event: &Event) {
-        let Some(process) = event.process() else {
-            return;
-        };
-        let totals = self.by_process.entry(process).or_default();
-        match event {
-            Event::Promoted { reason, .. } => {
-                totals.promoted += 1;
-                totals.last_reason = Some(reason.clone());
-            }
-            Event::Recovered { reason, bytes, .. } => {
-                totals.split += 1;
-                totals.recovered_bytes += bytes;
-                totals.last_reason = Some(reason.clone());
-            }
-            Event::Refused { .. } => totals.refused += 1,
-            _ => {}
-        }
     }
 
     /// Forgets the sums of all processes for which `there` is false; the totals stay.
@@ -231,7 +219,7 @@ impl Journal {
         (all, each)
     }
 
-    /// Sums over one process that still exists.
+    /// Sums over one process that still exists; `None` where they are all 0.
     pub fn process_totals(&self, process: ProcessId) -> Option<&ProcessTotals> {
         self.by_process.get(&process)
     }

@@ -126,8 +126,7 @@ impl<M: Machine> Manager<M> {
         if self.recovery.listing.is_some() && !self.sampling.in_window() {
             wake_at = now;
         }
-        let next_look = self.memory.guard.next_memory_read_at();
-        wake_at = next_look.map_or(wake_at, |at| wake_at.min(at));
+        wake_at = self.memory.guard.next_memory_read_at().map_or(wake_at, |at| wake_at.min(at));
         // In a window the program's accesses count, and our own calls would disturb them.
         let hands_off = self.paused || self.settings.measure_only;
         let mut promote_at = None;
@@ -139,8 +138,7 @@ impl<M: Machine> Manager<M> {
         }
         let now = self.machine.now();
         if self.cpu.is_exhausted(now) && !self.memory.guard.will_be_full_within_seconds() {
-            let looks = self.memory.guard.next_memory_read_at();
-            let looks = looks.unwrap_or(self.refresh.next);
+            let looks = self.memory.guard.next_memory_read_at().unwrap_or(self.refresh.next);
             wake_at = self.refresh.due_at().min(looks).max(now);
         }
         // Savings may pay for promotions although the budget is used up.
@@ -255,8 +253,7 @@ impl<M: Machine> Manager<M> {
     /// Work that waits for a budget at the moment: promotion, sampling.
     pub fn budget_waits(&self) -> impl Iterator<Item = BudgetWait> {
         let now = self.machine.now();
-        let promotion = self.promotion.waits.current_wait(now);
-        promotion.into_iter().chain(self.sampling.budget_wait(now))
+        self.promotion.waits.current_wait(now).into_iter().chain(self.sampling.budget_wait(now))
     }
 
     /// Whether a reserve of huge pages pays here; `None` until that was measured.

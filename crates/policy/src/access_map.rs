@@ -14,8 +14,7 @@ const BUCKET_PAGES: u16 = 50;
 
 /// The bucket (0-9) for a coverage in base pages: 0-49 in 0, 50-99 in 1, ..., 450-512 in 9.
 pub fn bucket_of_coverage(coverage: u16) -> u8 {
-    let bucket = u8::try_from(coverage / BUCKET_PAGES).unwrap_or(u8::MAX);
-    bucket.min(BUCKET_COUNT - 1)
+    u8::try_from(coverage / BUCKET_PAGES).unwrap_or(u8::MAX).min(BUCKET_COUNT - 1)
 }
 
 /// A region that waits in an access map.
@@ -81,9 +80,7 @@ impl AccessMap {
         let mut risen = Vec::new();
         for sample in samples.iter().filter(|s| !s.is_huge()) {
             let region = sample.region;
-            let Entry::Vacant(vacant) = entries.entry(region) else {
-                continue;
-            };
+            let Entry::Vacant(vacant) = entries.entry(region) else { continue };
             let before = known.remove(&region);
             let average =
                 self.average.average_after_window(before.map(|e| e.average), sample.accessed);

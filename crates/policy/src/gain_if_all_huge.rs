@@ -22,8 +22,7 @@ pub fn gain_percent_if_all_huge(
     };
     let sum = |all: f64, region: &RegionSample| all + weight(region);
     let all = sample.regions.iter().fold(0.0, sum);
-    let gained = sample.regions.iter().filter(|r| promotable(r));
-    let gained = gained.fold(0.0, sum);
+    let gained = sample.regions.iter().filter(|r| promotable(r)).fold(0.0, sum);
     Some(ratio_or_zero(overhead.savable_percent() * gained, all))
 }
 

@@ -206,8 +206,7 @@ impl HugePageReservePlanner {
             // One page, to measure its cost.
             _ => most.min(1),
         };
-        let fill = now >= self.no_fill_until;
-        ReserveTarget { pages, fill }
+        ReserveTarget { pages, fill: now >= self.no_fill_until }
     }
 
     /// Takes in the cost of the fills since the last call.

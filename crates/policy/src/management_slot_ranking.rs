@@ -66,8 +66,7 @@ pub fn choose_managed_processes(
             *held += 1;
             *held <= share
         });
-    let chosen = within.into_iter().chain(beyond).take(slots);
-    chosen.map(|contender| contender.process).collect()
+    within.into_iter().chain(beyond).take(slots).map(|contender| contender.process).collect()
 }
 
 /// Estimates how much memory each of several processes has for itself, in bytes. `family` has the
@@ -123,8 +122,7 @@ impl CpuUseAverages {
             }
             None => cores(used, age),
         };
-        let at = now;
-        self.0.insert(process, ProcessCpuAverage { at, used, cores });
+        self.0.insert(process, ProcessCpuAverage { at: now, used, cores });
         cores
     }
 

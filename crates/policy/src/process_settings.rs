@@ -57,8 +57,7 @@ impl ProcessSettings {
         if let Some(percent) = self.min_gain_percent {
             check_positive_percent(percent, Self::MIN_GAIN)?;
         }
-        let sizes = [(Self::MAX_HUGE, self.max_huge_bytes), (Self::WARM, self.warm_bytes)];
-        for (name, size) in sizes {
+        for (name, size) in [(Self::MAX_HUGE, self.max_huge_bytes), (Self::WARM, self.warm_bytes)] {
             if let Some(bytes) = size {
                 let allowed = "at least one huge page (2 MiB)";
                 SettingError::error_unless_valid(bytes >= HUGE_PAGE_BYTES, name, bytes, allowed)?;

@@ -18,8 +18,7 @@ impl<T> ProcessStates<T> {
     ) {
         let mut known: HashMap<ProcessId, T> = self.all.drain(..).collect();
         for sample in &observation.processes {
-            let before = known.remove(&sample.process);
-            self.all.push((sample.process, update(sample, before)));
+            self.all.push((sample.process, update(sample, known.remove(&sample.process))));
         }
         let unread = observation.unread.iter();
         self.all.extend(unread.filter_map(|process| known.remove_entry(process)));
@@ -34,13 +33,11 @@ impl<T> ProcessStates<T> {
     }
 
     pub(crate) fn get(&self, process: ProcessId) -> Option<&T> {
-        let mut all = self.all.iter();
-        all.find_map(|(id, member)| (*id == process).then_some(member))
+        self.all.iter().find_map(|(id, member)| (*id == process).then_some(member))
     }
 
     pub(crate) fn get_mut(&mut self, process: ProcessId) -> Option<&mut T> {
-        let found = self.all.iter_mut().find(|(id, _)| *id == process);
-        found.map(|(_, member)| member)
+        self.all.iter_mut().find(|(id, _)| *id == process).map(|(_, member)| member)
     }
 
     pub(crate) fn push(&mut self, process: ProcessId, member: T) {

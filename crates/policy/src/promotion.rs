@@ -41,17 +41,11 @@ impl Promotion {
     pub fn to_huge_page(
         process: ProcessId,
         region: RegionAddr,
-        present: u16,
+        expected_present: u16,
         reason: Reason,
     ) -> Self {
-        Self {
-            process,
-            region,
-            order: PageOrder::HUGE,
-            expected_present: present,
-            saved_us_per_s: None,
-            reason,
-        }
+        let order = PageOrder::HUGE;
+        Self { process, region, order, expected_present, saved_us_per_s: None, reason }
     }
 }
 

@@ -67,8 +67,7 @@ impl PartialEq for Reason {
 
 impl Serialize for Reason {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let json = self.0.json().map_err(S::Error::custom)?;
-        json.serialize(serializer)
+        self.0.json().map_err(S::Error::custom)?.serialize(serializer)
     }
 }
 

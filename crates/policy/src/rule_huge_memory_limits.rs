@@ -30,39 +30,26 @@ impl RuleHugeMemoryLimits {
         self.processes.insert(sample.process, holding);
     }
 
-    /// Takes in what happened.
+    /// Takes in what happened. A process that was never sampled has no promotions, so it need not
+    /// be known.
     pub fn apply_event(&mut self, event: &Event) {
-        match *event {
-            Event::Measured { process, huge_bytes, .. } => {
-                self.change_huge_bytes_of_process(process, |_| huge_bytes)
-            }
+        let process = event.process();
+        let Some(holding) = process.and_then(|process| self.processes.get_mut(&process)) else {
+            return;
+        };
+        let had = holding.huge_bytes;
+        holding.huge_bytes = match *event {
+            Event::Measured { huge_bytes, .. } => huge_bytes,
             // Smaller pages do not count, and larger ones were huge before.
-            Event::Promoted { process, order: PageOrder::HUGE, .. } => self
-                .change_huge_bytes_of_process(process, |had| had.saturating_add(HUGE_PAGE_BYTES)),
-            Event::Recovered { process, .. } => {
-                self.change_huge_bytes_of_process(process, |had| {
-                    had.saturating_sub(HUGE_PAGE_BYTES)
-                });
-            }
-            _ => {}
-        }
-    }
-
-    /// A process that was never sampled has no promotions, so it need not be known.
-    fn change_huge_bytes_of_process(
-        &mut self,
-        process: ProcessId,
-        huge_bytes: impl FnOnce(u64) -> u64,
-    ) {
-        if let Some(holding) = self.processes.get_mut(&process) {
-            holding.huge_bytes = huge_bytes(holding.huge_bytes);
-        }
+            Event::Promoted { order: PageOrder::HUGE, .. } => had.saturating_add(HUGE_PAGE_BYTES),
+            Event::Recovered { .. } => had.saturating_sub(HUGE_PAGE_BYTES),
+            _ => had,
+        };
     }
 
     /// Whether the rule of the process stays within its limit after one more huge page.
     pub fn allows_another_huge_page(&self, process: ProcessId) -> bool {
-        let holding = self.processes.get(&process);
-        let limit = holding.and_then(|it| it.rule.zip(it.limit_bytes));
+        let limit = self.processes.get(&process).and_then(|it| it.rule.zip(it.limit_bytes));
         limit.is_none_or(|(rule, limit)| {
             let more = self.huge_bytes_under_rule(rule).saturating_add(HUGE_PAGE_BYTES);
             more <= limit
@@ -134,7 +121,8 @@ mod tests {
         limits.observe_process(&sampled(1, 3, 2, Some(3)));
         assert!(!limits.allows_another_huge_page(process(1)));
         assert_eq!(limits.huge_bytes_under_rule(0), 0);
-        limits.change_huge_bytes_of_process(process(1), |_| HUGE_PAGE_BYTES);
+        let huge_bytes = HUGE_PAGE_BYTES;
+        limits.apply_event(&Event::Measured { process: process(1), rss_bytes: 0, huge_bytes });
         let after_freeing = limits.allows_another_huge_page(process(1));
         assert!(after_freeing);
     }

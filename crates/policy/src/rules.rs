@@ -95,8 +95,7 @@ impl GlobPattern {
             require_literal_separator: true,
             require_literal_leading_dot: false,
         };
-        let mut alternatives = self.alternatives.iter();
-        alternatives.any(|pattern| pattern.matches_with(text, options))
+        self.alternatives.iter().any(|pattern| pattern.matches_with(text, options))
     }
 }
 
@@ -137,9 +136,7 @@ impl RuleConditions {
         if !all_but_user {
             return Some(false);
         }
-        let Some(wanted) = &self.user else {
-            return Some(true);
-        };
+        let Some(wanted) = &self.user else { return Some(true) };
         let matches = *wanted == identity.user || *wanted == identity.uid.to_string();
         let is_number = wanted.bytes().all(|byte| byte.is_ascii_digit());
         (matches || is_number || !identity.user_pending).then_some(matches)

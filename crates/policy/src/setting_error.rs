@@ -28,10 +28,7 @@ impl SettingError {
         value: impl fmt::Display,
         allowed: &'static str,
     ) -> Result<(), Self> {
-        match fits {
-            true => Ok(()),
-            false => Err(Self::new(setting, value, allowed)),
-        }
+        if fits { Ok(()) } else { Err(Self::new(setting, value, allowed)) }
     }
 }
 

@@ -67,9 +67,7 @@ pub struct WatermarkTable {
 impl WatermarkTable {
     /// The watermarks of the machine or of a cgroup.
     pub fn for_scope(&self, scope: &MemoryScope) -> Watermarks {
-        let MemoryScope::Group(path) = scope else {
-            return self.machine;
-        };
+        let MemoryScope::Group(path) = scope else { return self.machine };
         let mut ancestors = std::path::Path::new(path).ancestors();
         let named = ancestors.find_map(|group| self.by_group.get(group.to_str()?));
         named.copied().unwrap_or(self.groups)

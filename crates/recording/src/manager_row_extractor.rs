@@ -1,7 +1,7 @@
 //! Turns what a manager observed and did since the last call into rows.
 
 use crate::{AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
-use hawkeye_manager::{Event, JournalEntry, Machine, Manager};
+use hawkeye_manager::{Event, Machine, Manager};
 use hawkeye_policy::ProcessId;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -82,15 +82,10 @@ impl ManagerRowExtractor {
         rows: &mut Vec<RecordingRow>,
     ) {
         let journal = manager.journal();
-        let new: Vec<JournalEntry> = journal
-            .entries_after_count(self.entries_seen)
-            .filter(|entry| !needs_no_decision_row(&entry.event, manager.settings().measure_only))
-            .cloned()
-            .collect();
-        self.entries_seen = journal.written_entries;
-        for entry in new {
-            let process = entry.event.process();
-            let process = process.map(|process| {
+        let measure_only = manager.settings().measure_only;
+        let new = journal.entries_after_count(self.entries_seen);
+        for entry in new.filter(|entry| !needs_no_decision_row(&entry.event, measure_only)) {
+            let process = entry.event.process().map(|process| {
                 let known = self.get_or_create_process(process, manager.machine());
                 (process, Arc::clone(&known.command))
             });
@@ -102,6 +97,7 @@ impl ManagerRowExtractor {
                 reason: entry.event.to_string().into(),
             }));
         }
+        self.entries_seen = journal.written_entries;
     }
 
     fn add_process_and_memory_rows<M: Machine>(
@@ -114,8 +110,7 @@ impl ManagerRowExtractor {
         let footprints = manager.last_samples().footprints();
         let there = footprints.len() as u32;
         self.next_figures = now + FIGURES_EVERY * there.div_ceil(PROCESSES_A_SECOND).max(1);
-        self.known
-            .retain(|process, _| footprints.binary_search_by_key(process, |(id, _)| *id).is_ok());
+        self.known.retain(|process, _| manager.last_samples().footprint(*process).is_some());
         for (process, footprint) in footprints {
             let known = self.get_or_create_process(process, manager.machine()).clone();
             rows.push(RecordingRow::Process(ProcessRow {
@@ -129,19 +124,16 @@ impl ManagerRowExtractor {
                 bloat_bytes: bloat(process),
             }));
         }
-        let memory = manager.memory_state().map(|memory| {
+        rows.extend(manager.memory_state().map(|memory| {
             RecordingRow::Memory(MemoryRow {
                 at: now,
                 used_bytes: memory.machine.used_bytes,
                 total_bytes: memory.machine.total_bytes,
                 pressure_percent: memory.pressure_percent,
                 fmfi: memory.fmfi,
-                manager_cpu_percent: Some(
-                    manager.cpu_budget().percent_of_core_used_in_minute(manager.machine().now()),
-                ),
+                manager_cpu_percent: Some(manager.cpu_budget().percent_of_core_used_in_minute(now)),
             })
-        });
-        rows.extend(memory);
+        }));
     }
 }
 

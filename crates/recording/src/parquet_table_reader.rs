@@ -29,8 +29,7 @@ struct DecodedColumn {
 fn catch_parquet_panic<T>(row: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
     // Nothing is read after a panic: the error ends the reading.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        let message = "the file is damaged".to_owned();
-        Err(RecordingError::Read { row, message })
+        Err(RecordingError::Read { row, message: "the file is damaged".to_owned() })
     })
 }
 
@@ -151,17 +150,11 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
         }
         let group = self.file.get_row_group(self.next_group);
         let group = group.map_err(|error| self.error_at_current_row(error))?;
-        let rows = group.metadata().num_rows();
-        let rows = u64::try_from(rows)
+        let rows = u64::try_from(group.metadata().num_rows())
             .map_err(|_| self.error_at_current_row("its row group has an invalid length"))?;
-        let readers = self.places.iter().zip(self.table.columns);
-        let readers = readers.map(|(place, column)| {
-            let reader = group.get_column_reader(*place)?;
-            Ok(DecodedColumn {
-                source: TypedColumnReader::new(column.kind, reader),
-                levels: Vec::new(),
-                places: Vec::new(),
-            })
+        let readers = self.places.iter().zip(self.table.columns).map(|(place, column)| {
+            let source = TypedColumnReader::new(column.kind, group.get_column_reader(*place)?);
+            Ok(DecodedColumn { source, levels: Vec::new(), places: Vec::new() })
         });
         let readers: Result<Vec<_>, ParquetError> = readers.collect();
         let readers = readers.map_err(|error| self.error_at_current_row(error))?;
@@ -214,16 +207,13 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
             Some((TypedColumnReader::Int(_, values), place)) => values.get(place).copied(),
             _ => None,
         };
-        let fits = value.and_then(|value| u64::try_from(value).ok());
-        let fits = fits.filter(|value| *value <= most);
+        let fits = value.and_then(|value| u64::try_from(value).ok()).filter(|value| *value <= most);
         fits.ok_or_else(|| self.invalid_value_error(column, allowed, text_or_null(value)))
     }
 
     pub(crate) fn read_flag(&self, column: usize) -> bool {
         match self.locate_value(column) {
-            Some((TypedColumnReader::Flag(_, values), place)) => {
-                values.get(place).copied().unwrap_or(false)
-            }
+            Some((TypedColumnReader::Flag(_, values), place)) => values.get(place) == Some(&true),
             _ => false,
         }
     }
@@ -257,11 +247,7 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
         allowed: &'static str,
         found: String,
     ) -> RecordingError {
-        RecordingError::Value {
-            row: self.row,
-            column: self.table.columns.get(column).map_or("", |c| c.name),
-            allowed,
-            found,
-        }
+        let column = self.table.columns.get(column).map_or("", |c| c.name);
+        RecordingError::Value { row: self.row, column, allowed, found }
     }
 }

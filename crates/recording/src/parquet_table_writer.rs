@@ -3,7 +3,7 @@
 use crate::recording_error::RecordingError;
 use crate::schema::{ColumnSchema, ColumnType, TableSchema};
 use parquet::basic::{Compression, Encoding};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
@@ -82,39 +82,30 @@ impl PendingColumn {
         &mut self,
         group: &mut SerializedRowGroupWriter<'_, W>,
     ) -> Result<(), ParquetError> {
+        let Some(mut column) = group.next_column()? else { return Ok(()) };
         let levels = self.levels.as_deref();
-        match &mut self.values {
-            ColumnValues::Int(values) => {
-                write_and_clear_column::<Int64Type, W>(values, levels, group)
-            }
-            ColumnValues::Float(values) => {
-                write_and_clear_column::<DoubleType, W>(values, levels, group)
-            }
-            ColumnValues::Flag(values) => {
-                write_and_clear_column::<BoolType, W>(values, levels, group)
-            }
-            ColumnValues::Text(values) => {
-                write_and_clear_column::<ByteArrayType, W>(values, levels, group)
+        match &self.values {
+            ColumnValues::Int(all) => column.typed::<Int64Type>().write_batch(all, levels, None),
+            ColumnValues::Float(all) => column.typed::<DoubleType>().write_batch(all, levels, None),
+            ColumnValues::Flag(all) => column.typed::<BoolType>().write_batch(all, levels, None),
+            ColumnValues::Text(all) => {
+                column.typed::<ByteArrayType>().write_batch(all, levels, None)
             }
         }?;
-        if let Some(levels) = &mut self.levels {
-            levels.clear();
-        }
+        column.close()?;
+        self.clear();
         Ok(())
     }
-}
 
-fn write_and_clear_column<T: DataType, W: Write + Send>(
-    values: &mut Vec<T::T>,
-    levels: Option<&[i16]>,
-    group: &mut SerializedRowGroupWriter<'_, W>,
-) -> Result<(), ParquetError> {
-    if let Some(mut column) = group.next_column()? {
-        column.typed::<T>().write_batch(values, levels, None)?;
-        column.close()?;
+    fn clear(&mut self) {
+        match &mut self.values {
+            ColumnValues::Int(values) => values.clear(),
+            ColumnValues::Float(values) => values.clear(),
+            ColumnValues::Flag(values) => values.clear(),
+            ColumnValues::Text(values) => values.clear(),
+        }
+        self.levels.iter_mut().for_each(Vec::clear);
     }
-    values.clear();
-    Ok(())
 }
 
 /// Writes the rows of a table.

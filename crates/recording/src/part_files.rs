@@ -43,8 +43,7 @@ pub(crate) fn create_or_replace_private_file(path: &Path) -> io::Result<File> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600).open(path)
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Creates a folder for this user alone. Its parents are created passable for all users.

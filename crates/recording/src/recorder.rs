@@ -188,9 +188,7 @@ impl Recorder {
     }
 
     fn finish_open_part(&mut self) -> Result<(), RecordingError> {
-        let Some(part) = self.open.take() else {
-            return Ok(());
-        };
+        let Some(part) = self.open.take() else { return Ok(()) };
         let (place, rows) = (part.place.clone(), part.rows);
         let done = part.finish().and_then(|length| {
             if let (true, Some(path)) = (self.finished.is_empty(), &self.path) {
@@ -229,9 +227,7 @@ impl Recorder {
     /// It cannot be written; the parts still exist then.
     pub fn finish(mut self) -> Result<(), RecordingError> {
         self.finish_open_part()?;
-        let Some(path) = &self.path else {
-            return Ok(());
-        };
+        let Some(path) = &self.path else { return Ok(()) };
         if self.finished.is_empty() {
             keep_previous_file_as_dot_1(path)?;
         }

@@ -56,8 +56,7 @@ impl RecordingRows {
 
     pub(crate) fn of_part_folder(folder: &Path) -> Result<Self, RecordingError> {
         let parts = list_finished_parts(folder)?;
-        let first = parts.first();
-        let first = first.ok_or_else(|| RecordingError::NoParts(folder.to_owned()))?;
+        let first = parts.first().ok_or_else(|| RecordingError::NoParts(folder.to_owned()))?;
         let about =
             RecordingReader::open(first).map_err(error_naming_part(first))?.origin().clone();
         Ok(Self::of_part_files(about, parts))

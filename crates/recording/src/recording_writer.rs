@@ -21,16 +21,10 @@ type RowCells<'a> = [CellValue<'a>];
 impl<W: Write + Send> RecordingWriter<W> {
     /// Starts a file.
     pub fn new(output: W, about: &RecordingOrigin) -> Result<Self, RecordingError> {
-        let ascending = ["time_us", "unix_us", "region_address"];
-        Ok(Self {
-            table: ParquetTableWriter::new(
-                &RECORDING,
-                &ascending,
-                about.to_metadata_pairs(),
-                output,
-            )?,
-            about: about.clone(),
-        })
+        let (ascending, pairs) =
+            (["time_us", "unix_us", "region_address"], about.to_metadata_pairs());
+        let table = ParquetTableWriter::new(&RECORDING, &ascending, pairs, output)?;
+        Ok(Self { table, about: about.clone() })
     }
 
     /// Adds a row. Times must not go back.
@@ -96,8 +90,7 @@ fn set_process_cells<'a>(cells: &mut RowCells<'a>, row: &'a ProcessRow) {
     cells[column!("overhead_percent")] = float_or_null_cell(row.overhead_percent);
     cells[column!("rss_bytes")] = CellValue::Int(row.rss_bytes);
     cells[column!("huge_bytes")] = CellValue::Int(row.huge_bytes);
-    let bloat = row.bloat_bytes.map_or(CellValue::Null, CellValue::Int);
-    cells[column!("bloat_bytes")] = bloat;
+    cells[column!("bloat_bytes")] = row.bloat_bytes.map_or(CellValue::Null, CellValue::Int);
 }
 
 fn set_memory_cells(cells: &mut RowCells, row: &MemoryRow) {

@@ -113,8 +113,7 @@ const VERSION_KEY: &str = "hawkeye.version";
 
 pub(crate) fn metadata_value<'a>(file: &'a FileMetaData, key: &str) -> Option<&'a str> {
     let pairs = file.key_value_metadata().map_or(&[][..], Vec::as_slice);
-    let found = pairs.iter().find(|pair| pair.key == key);
-    found.and_then(|pair| pair.value.as_deref())
+    pairs.iter().find(|pair| pair.key == key).and_then(|pair| pair.value.as_deref())
 }
 
 const fn is_equal_text(one: &str, other: &str) -> bool {
@@ -138,10 +137,7 @@ impl TableSchema {
 
     pub(crate) fn parquet_message_type(&self) -> String {
         let fields = self.columns.iter().map(|column| {
-            let repetition = match column.optional {
-                true => "optional",
-                false => "required",
-            };
+            let repetition = if column.optional { "optional" } else { "required" };
             let logical = match column.kind {
                 ColumnType::Text => " (UTF8)",
                 _ => "",
@@ -171,15 +167,10 @@ impl TableSchema {
         if table != self.name {
             return Err(other(format!("the table {table:?}")));
         }
-        let version = value(VERSION_KEY).and_then(|text| text.parse().ok());
-        let version: u32 =
-            version.ok_or_else(|| other(format!("a table {table:?} without a version")))?;
-        if version > self.version {
-            return Err(RecordingError::Newer {
-                table: self.name,
-                found: version,
-                known: self.version,
-            });
+        let found = value(VERSION_KEY).and_then(|text| text.parse().ok());
+        let found = found.ok_or_else(|| other(format!("a table {table:?} without a version")))?;
+        if found > self.version {
+            return Err(RecordingError::Newer { table: self.name, found, known: self.version });
         }
         let there = file.schema_descr();
         let places = self.columns.iter().map(|column| {

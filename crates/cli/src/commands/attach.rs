@@ -32,13 +32,8 @@ pub struct AttachOptions {
 impl AttachOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let (scope, names) = open_target_of_pids(&self.pids)?;
-        let purpose = format!("attach {}", names.join(" "));
-        let session = PreparedSession::for_run_or_attach(
-            &self.options,
-            BehaviourProfile::Balanced,
-            0,
-            &purpose,
-        )?;
+        let (usual, purpose) = (BehaviourProfile::Balanced, format!("attach {}", names.join(" ")));
+        let session = PreparedSession::for_run_or_attach(&self.options, usual, 0, &purpose)?;
         let mut watched = ProgramResourceMeter::new(&self.pids);
         let mut managed = session.manage_until_end(scope, |_| {
             watched.update();

@@ -47,10 +47,7 @@ pub fn print_text_or_json<T: Serialize>(
     it: &T,
     text: impl FnOnce(&T) -> String,
 ) -> Result<()> {
-    let text = match json {
-        true => serde_json::to_string_pretty(it)? + "\n",
-        false => text(it),
-    };
+    let text = if json { serde_json::to_string_pretty(it)? + "\n" } else { text(it) };
     output::print_to_stdout(&text)
 }
 

@@ -50,12 +50,12 @@ impl DaemonOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let config = self.load_config()?;
         if self.check {
-            match self.config_file_or_default() {
-                Some(path) => output::print_to_stdout(&format!("{} is valid.\n", path.display()))?,
-                None => output::print_to_stdout(&format!(
-                    "{DEFAULT_CONFIG_FILE} does not exist: every key has its default.\n"
-                ))?,
-            }
+            output::print_to_stdout(&match self.config_file_or_default() {
+                Some(path) => format!("{} is valid.\n", path.display()),
+                None => {
+                    format!("{DEFAULT_CONFIG_FILE} does not exist: every key has its default.\n")
+                }
+            })?;
             return Ok(ExitCode::SUCCESS);
         }
         let session = PreparedSession::for_daemon(&config)?;
@@ -142,16 +142,13 @@ impl DaemonOptions {
     }
 
     fn load_config(&self) -> Result<Config> {
-        let Some(path) = self.config_file_or_default() else {
-            return Ok(Config::default());
-        };
+        let Some(path) = self.config_file_or_default() else { return Ok(Config::default()) };
         Ok(Config::load(path)?)
     }
 
     fn config_file_or_default(&self) -> Option<&Path> {
         let usual = Path::new(DEFAULT_CONFIG_FILE);
-        let existing = || usual.exists().then_some(usual);
-        self.config.as_deref().or_else(existing)
+        self.config.as_deref().or_else(|| usual.exists().then_some(usual))
     }
 }
 
@@ -206,8 +203,7 @@ fn apply_changeable_settings(
         );
     }
     let (rules, selection, watermarks) = (new.rules.clone(), new.selection, watermark_table(&new));
-    let applied = services.apply_config(new, manager);
-    applied.context("can't apply the new configuration")?;
+    services.apply_config(new, manager).context("can't apply the new configuration")?;
     manager.machine_mut().set_rules(rules, selection);
     manager.set_watermarks(watermarks);
     Ok(())

@@ -60,8 +60,7 @@ fn gather_kernel_facts() -> Result<KernelFacts, LinuxError> {
 }
 
 fn kernel_split_note() -> Option<String> {
-    let there = Path::new(THP_DIR).join(SHRINK_UNDERUSED).exists();
-    there.then(|| {
+    Path::new(THP_DIR).join(SHRINK_UNDERUSED).exists().then(|| {
         "This kernel can split sparse huge pages itself where a cgroup is at its limit. That setting affects every program, excluded ones too. The manager therefore changes it only with your consent: `kernel_split = \"on\"`, or --kernel-split."
             .into()
     })
@@ -72,8 +71,7 @@ fn doctor_text(report: &DoctorReport) -> String {
     let enabled = facts.host.thp_enabled.as_deref().unwrap_or("none");
     let (verdict, kernel) = (&decision.verdict, &facts.host.kernel);
     let mut out = format!("{verdict}\nLinux {kernel}, transparent huge pages: {enabled}\n\n");
-    let widths = decision.capabilities.iter().map(|c| c.name.len());
-    let width = widths.max().unwrap_or(0);
+    let width = decision.capabilities.iter().map(|c| c.name.len()).max().unwrap_or(0);
     for capability in &decision.capabilities {
         let mark = if capability.available { "yes" } else { "no " };
         let (name, found) = (capability.name, &capability.found);

@@ -3,9 +3,8 @@
 use anyhow::Result;
 use hawkeye_linux::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
 use hawkeye_linux::page_sizes::{PageSizeSwitches, ThpMode};
-use hawkeye_linux::probe::mthp_sizes::FirstTouchCosts;
 use hawkeye_linux::probe::mthp_sizes::{
-    derive_first_touch_costs, try_mthp_sizes, working_page_sizes,
+    FirstTouchCosts, derive_first_touch_costs, try_mthp_sizes, working_page_sizes,
 };
 use hawkeye_linux::test_costs;
 

@@ -13,10 +13,7 @@ struct PauseResult {
 }
 
 pub fn request_pause_or_resume(options: &ClientOptions, paused: bool) -> Result<ExitCode> {
-    let request = match paused {
-        true => DaemonRequest::Pause,
-        false => DaemonRequest::Resume,
-    };
+    let request = if paused { DaemonRequest::Pause } else { DaemonRequest::Resume };
     let DaemonReply::Done { changed } = options.send_request(request)? else {
         return Err(unexpected_reply_error());
     };

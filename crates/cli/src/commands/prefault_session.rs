@@ -87,9 +87,7 @@ impl PrefaultSession {
             let allowed = huge_faults.set_allowed(true, settings);
             allowed.context("can't enable huge pages at page faults")?;
         }
-        let Some(starting) = prepared else {
-            return Ok(filling);
-        };
+        let Some(starting) = prepared else { return Ok(filling) };
         let avoid = may_avoid_huge_zero_page(wanted);
         let started = starting.and_then(|starting| {
             let ready = starting.wait_until_ready()?;
@@ -149,8 +147,7 @@ impl PrefaultSession {
 }
 
 fn prefault_thread_count(wanted: &PrefaultSettings) -> PrefaultThreadCount {
-    let usual = || PrefaultThreadCount::default_for_cores(available_cpus());
-    wanted.threads.unwrap_or_else(usual)
+    wanted.threads.unwrap_or_else(|| PrefaultThreadCount::default_for_cores(available_cpus()))
 }
 
 #[cfg(test)]

@@ -89,9 +89,7 @@ impl PrezeroingController {
         guard: &mut KernelSettingsGuard,
     ) -> Result<PrezeroingStatus> {
         let idle = self.idle.idle_share_since_last_call();
-        let Some(found) = self.sys.read_state()? else {
-            return Ok(PrezeroingStatus::default());
-        };
+        let Some(found) = self.sys.read_state()? else { return Ok(PrezeroingStatus::default()) };
         let free_bytes = system_memory::free_memory_bytes()?;
         let pages = found.total_page_counts();
         let seen = ZeroingConditions {

@@ -83,8 +83,7 @@ impl RunOptions {
             eprintln!("hawkeye: {variable}; --first-touch off leaves it out");
         }
         unblock_signals_in_child(&mut command);
-        let child = command.spawn();
-        let child = child.with_context(|| format!("can't start {name}"))?;
+        let child = command.spawn().with_context(|| format!("can't start {name}"))?;
         let root = ProcessHandle::open_child(child.id())?;
         let mut managed = session.manage_until_end(ManagedTarget::Family(root), |_| true)?;
         let waited = program_resource_use::wait_for_child(child.id());

@@ -278,8 +278,7 @@ fn costs_measured_meanwhile() -> Result<CurrentWalkCosts> {
     let mut measurer = Command::new(std::env::current_exe()?);
     measurer.arg("measure-page-walks");
     measurer.stdin(Stdio::null()).stdout(Stdio::null());
-    let state = state_dir();
-    Ok(CurrentWalkCosts::load_or_measure_meanwhile(&state, measurer)?)
+    Ok(CurrentWalkCosts::load_or_measure_meanwhile(&state_dir(), measurer)?)
 }
 
 /// Costs of page walks for a manager that can wait. It might manage a process that measures.
@@ -319,8 +318,7 @@ impl FinishedSession {
     }
 
     pub fn finish_recording(&mut self) -> Result<()> {
-        let recording = self.recording.take();
-        recording.map_or(Ok(()), ActiveRecording::finish)
+        self.recording.take().map_or(Ok(()), ActiveRecording::finish)
     }
 }
 

@@ -94,8 +94,7 @@ fn status_text(daemon: &DaemonStatus) -> String {
     if status.not_answering > 0 {
         let some = format_count(status.not_answering as u64);
         let each = "each is left alone until it answers (`hawkeye why PID`)";
-        let text = format!("{some} of the managed processes; {each}");
-        row("no answer", &text);
+        row("no answer", &format!("{some} of the managed processes; {each}"));
     }
     if let Some(address) = daemon.metrics {
         row("metrics", &format!("http://{address}/metrics"));

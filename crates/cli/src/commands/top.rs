@@ -114,8 +114,7 @@ fn overview_text(status: &DaemonStatus) -> String {
     lines.extend(process_table::unlisted_processes_note(&status.manager));
     lines.push(String::new());
     lines.push("Latest decisions:".to_owned());
-    let decisions = overview::decision_lines(&status.manager, usize::MAX, WIDTH.into());
-    lines.extend(decisions);
+    lines.extend(overview::decision_lines(&status.manager, usize::MAX, WIDTH.into()));
     lines.join("\n") + "\n"
 }
 

@@ -165,8 +165,7 @@ fn push_process_summary(out: &mut WrappedText, process: &ProcessStatus) {
     let cgroup = process.cgroup.as_ref();
     let cgroup = cgroup.map(|cgroup| format!(", cgroup {cgroup}"));
     let (pid, name, cgroup) = (process.pid, &process.name, cgroup.unwrap_or_default());
-    let head = format!("Process {pid} ({name}){cgroup}:");
-    out.push_sentence(clip_printable(&head, 1000));
+    out.push_sentence(clip_printable(&format!("Process {pid} ({name}){cgroup}:"), 1000));
     let [rss, huge] = [process.rss_bytes, process.huge_bytes].map(format_bytes);
     let [promoted, split] = [process.promoted, process.split].map(format_count);
     let recovered = format_bytes(process.recovered_bytes);
@@ -212,8 +211,7 @@ fn region_counts_text(sample: &LastSampleSummary) -> String {
     ];
     let (age, regions) = (sample.age_s.round(), sample.regions);
     let mut text = format!("{age} s ago it had {regions} regions of 2 MiB with memory");
-    let there = kinds.iter().filter(|(count, _)| *count > 0);
-    for (n, (count, kind)) in there.enumerate() {
+    for (n, (count, kind)) in kinds.iter().filter(|(count, _)| *count > 0).enumerate() {
         text += &format!("{} {count} {kind}", if n == 0 { ":" } else { "," });
     }
     text + "."

@@ -33,8 +33,7 @@ pub(super) fn line_and_column(text: &str, at: usize) -> (usize, usize) {
 pub(super) fn line_text_at(text: &str, at: usize) -> String {
     const LONGEST: usize = 60;
     let (line, _) = line_and_column(text, at);
-    let line = text.lines().nth(line - 1).unwrap_or_default().trim();
-    line.chars().take(LONGEST).collect()
+    text.lines().nth(line - 1).unwrap_or_default().trim().chars().take(LONGEST).collect()
 }
 
 #[cfg(test)]

@@ -64,8 +64,7 @@ pub(super) fn parse_config_text<'t, R>(
     let table = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(0, |span| span.start);
         let line = line_text_at(text, at);
-        let what = format!("is not valid TOML: {}, in {line}", error.message());
-        log.add_problem(at, "this", &what);
+        log.add_problem(at, "this", &format!("is not valid TOML: {}, in {line}", error.message()));
     });
     let table = table.ok();
     let top = table.as_ref().map(Spanned::get_ref);
@@ -73,25 +72,20 @@ pub(super) fn parse_config_text<'t, R>(
     let mut problems = log.problems;
     problems.sort_by_key(|(at, _)| *at);
     let problems: Vec<_> = problems.into_iter().map(|(_, problem)| problem).collect();
-    let verdict = match problems.is_empty() {
-        true => Ok(()),
-        false => Err(ConfigProblems(problems)),
-    };
+    let verdict = if problems.is_empty() { Ok(()) } else { Err(ConfigProblems(problems)) };
     (result, log.keys, verdict)
 }
 
 impl ProblemLog<'_> {
     fn add_problem(&mut self, at: usize, key: &str, message: &str) {
         let (line, column) = line_and_column(self.text, at);
-        let problem = format!("{}:{line}:{column}: {key} {message}", self.name);
-        self.problems.push((at, problem));
+        self.problems.push((at, format!("{}:{line}:{column}: {key} {message}", self.name)));
     }
 
     fn shortened_value(&self, span: Range<usize>) -> String {
         const LONGEST: usize = 40;
         let text = self.text.get(span).unwrap_or_default();
-        let line = text.lines().next().unwrap_or_default();
-        let first: String = line.chars().take(LONGEST).collect();
+        let first: String = text.lines().next().unwrap_or_default().chars().take(LONGEST).collect();
         let rest = if first.len() < text.len() { "..." } else { "" };
         format!("{first}{rest}")
     }
@@ -121,17 +115,14 @@ impl<'l, 't> ConfigTable<'l, 't> {
 
     fn request_value(&mut self, key: &'static str) -> Option<&'l Spanned<DeValue<'t>>> {
         self.requested_keys.push(key);
-        let full = self.full_key(key);
-        self.log.keys.push(full);
+        self.log.keys.push(self.full_key(key));
         self.table?.get(key)
     }
 
     /// Reads a value; `None` where it is missing or wrong.
     pub(super) fn read_optional<T: ConfigValue>(&mut self, key: &'static str) -> Option<T> {
-        let value = self.request_value(key)?;
-        let value = T::from_toml(value.get_ref());
-        let report = |allowed: String| self.report_invalid_value(key, &allowed);
-        value.map_err(report).ok()
+        let value = T::from_toml(self.request_value(key)?.get_ref());
+        value.map_err(|allowed| self.report_invalid_value(key, &allowed)).ok()
     }
 
     pub(super) fn read_or_default<T: ConfigValue>(&mut self, key: &'static str, default: T) -> T {
@@ -150,8 +141,7 @@ impl<'l, 't> ConfigTable<'l, 't> {
 
     /// Position of a key's value; that of this table where the key is missing.
     fn value_span(&self, key: &str) -> Range<usize> {
-        let value = self.table.and_then(|table| table.get(key));
-        value.map_or(self.at..self.at, Spanned::span)
+        self.table.and_then(|table| table.get(key)).map_or(self.at..self.at, Spanned::span)
     }
 
     /// The value of a checked setting, or `None` after a report at the key that the error names.
@@ -161,8 +151,7 @@ impl<'l, 't> ConfigTable<'l, 't> {
             Err(error) => error,
         };
         let named = |(setting, _): &&(&str, &str)| *setting == error.setting;
-        let named = SETTING_KEYS.iter().find(named);
-        let named = named.map_or("", |(_, key)| *key);
+        let named = SETTING_KEYS.iter().find(named).map_or("", |(_, key)| *key);
         if self.is_key_set(named) {
             self.report_invalid_value(named, error.allowed);
         } else {
@@ -199,9 +188,7 @@ impl<'l, 't> ConfigTable<'l, 't> {
         key: &'static str,
         mut read: impl FnMut(&mut ConfigTable<'_, 't>) -> R,
     ) -> Vec<R> {
-        let Some(value) = self.request_value(key) else {
-            return Vec::new();
-        };
+        let Some(value) = self.request_value(key) else { return Vec::new() };
         let Some(array) = value.get_ref().as_array() else {
             let allowed = format!("one or more tables, each with the header [[{key}]]");
             self.report_invalid_value(key, &allowed);

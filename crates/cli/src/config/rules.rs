@@ -64,8 +64,7 @@ fn read_rule_action(s: &mut ConfigTable<'_, '_>, usual: ProcessSettings) -> Rule
         return RuleAction::Include(terms);
     }
     let why = "has no effect in a rule with action = \"exclude\"; remove it";
-    let terms = ["weight", "min_gain_percent", "max_huge", "warm", "profile"];
-    for key in terms {
+    for key in ["weight", "min_gain_percent", "max_huge", "warm", "profile"] {
         if s.is_key_set(key) {
             s.report_problem(key, why.into());
         }

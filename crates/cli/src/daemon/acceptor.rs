@@ -79,9 +79,7 @@ fn accept_loop<S: AsFd + Send + 'static>(
                 continue;
             }
         };
-        let Some(permit) = Connections::admit(&connections, stream.as_fd(), peer) else {
-            continue;
-        };
+        let Some(permit) = Connections::admit(&connections, stream.as_fd(), peer) else { continue };
         let serve = Arc::clone(serve);
         let client = thread::Builder::new().name("hawkeye-client".into());
         // If no thread can start, dropping the closure closes the connection.

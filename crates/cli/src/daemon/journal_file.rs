@@ -47,8 +47,7 @@ impl JournalLines {
         let clock = SystemTime::now();
         let mut lines = Self::default();
         let time = |entry: &JournalEntry| {
-            let ago = now.saturating_sub(entry.at);
-            clock.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH)
+            clock.checked_sub(now.saturating_sub(entry.at)).unwrap_or(SystemTime::UNIX_EPOCH)
         };
         for entry in journal.entries_after_count(seen) {
             match push_json_line(&mut lines.text, time(entry), entry) {
@@ -143,8 +142,7 @@ impl OpenJournalFile {
         }
         // The journal shows where programs have their memory, so only root may read it. Another
         // user can't open a new file, but could read an existing file that it owns.
-        let mut options = OpenOptions::new();
-        let file = options.append(true).create(true).mode(0o600).open(path)?;
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
         let found = file.metadata()?;
         require_trusted_owner(&found)?;
         Ok(Self {

@@ -32,8 +32,7 @@ pub fn start_metrics_server(address: SocketAddr, requests: RequestSender) -> Res
     }
     let listener = TcpListener::bind(address)
         .with_context(|| format!("can't listen at {address} for metrics"))?;
-    let last = Mutex::new(None);
-    let metrics = CachedMetrics { requests, last };
+    let metrics = CachedMetrics { requests, last: Mutex::new(None) };
     let accept = |listener: &TcpListener| Ok((listener.accept()?.0, Peer { credentials: None }));
     let acceptor = Acceptor::start(listener, accept, move |stream, _, permit| {
         let stream = DeadlineStream::new(stream, CLIENT_TIME);
@@ -75,9 +74,7 @@ fn serve_metrics_request<S: AsFd + Read + Write>(
 ) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     let request_line = read_request_line(&mut stream)?;
-    let Some(request_line) = request_line.filter(|_| permit.begin_answer()) else {
-        return Ok(());
-    };
+    let Some(request_line) = request_line.filter(|_| permit.begin_answer()) else { return Ok(()) };
     let mut words = request_line.split_whitespace();
     let path = match (words.next(), words.next(), words.next()) {
         // A query string has no effect.

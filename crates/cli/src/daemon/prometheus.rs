@@ -38,8 +38,7 @@ impl Collector for StatusCollector {
         let labels = [("version", &*manager.version), ("policy", &*manager.policy)];
         let help = "Version and policy of the daemon.";
         let encoder = &mut out.0;
-        let info = encoder.encode_descriptor("manager", help, None, MetricType::Info);
-        info?.encode_info(&labels)?;
+        encoder.encode_descriptor("manager", help, None, MetricType::Info)?.encode_info(&labels)?;
         encode_manager(out, manager, *slow_calls)?;
         encode_totals(out, &manager.totals)?;
         encode_reserve(out, &manager.reserve)?;
@@ -113,8 +112,7 @@ fn encode_manager(out: &mut MetricEncoder<'_>, status: &ManagerStatus, slow: u64
 }
 
 fn encode_totals(out: &mut MetricEncoder<'_>, totals: &JournalTotals) -> fmt::Result {
-    let errors = totals.errors.iter();
-    let errors: Vec<_> = errors.map(|(errno, n)| (errno.to_string(), *n)).collect();
+    let errors: Vec<_> = totals.errors.iter().map(|(errno, n)| (errno.to_string(), *n)).collect();
     let errors = errors.iter().map(|(errno, n)| ([("errno", &**errno)], *n));
     write_metrics! { out,
         counter "promoted_regions" = totals.promoted,
@@ -213,8 +211,7 @@ fn encode_processes(out: &mut MetricEncoder<'_>, processes: &[ProcessStatus]) ->
         processes.iter().zip(&pids).map(|(process, pid)| {
             let cgroup = process.cgroup.as_deref().unwrap_or_default();
             let name = &*process.name;
-            let labels = [("pid", &**pid), ("name", name), ("cgroup", cgroup)];
-            (labels, process)
+            ([("pid", &**pid), ("name", name), ("cgroup", cgroup)], process)
         })
     };
     write_metrics! { out,

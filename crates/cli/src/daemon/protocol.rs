@@ -64,10 +64,6 @@ impl DaemonReply {
     pub fn refused_because(why: impl Into<String>) -> Self {
         Self::Refused { why: why.into() }
     }
-
-    pub fn done_with_change(changed: bool) -> Self {
-        Self::Done { changed }
-    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -146,8 +142,7 @@ struct ProtocolVersion {
 
 /// One line, with its line break.
 pub fn encode_message_line<T: Serialize>(body: &T) -> Result<Vec<u8>, serde_json::Error> {
-    let protocol = VERSION;
-    let mut line = serde_json::to_vec(&VersionedMessage { protocol, body })?;
+    let mut line = serde_json::to_vec(&VersionedMessage { protocol: VERSION, body })?;
     line.push(b'\n');
     Ok(line)
 }

@@ -81,8 +81,7 @@ fn accept_with_peer(listener: &UnixListener) -> io::Result<(UnixStream, Peer)> {
     let (stream, _) = listener.accept()?;
     let credentials =
         ClientCredentials::of_socket_peer(stream.as_fd()).map_err(io::Error::other)?;
-    let credentials = Some(credentials);
-    Ok((stream, Peer { credentials }))
+    Ok((stream, Peer { credentials: Some(credentials) }))
 }
 
 struct RequestHandler {
@@ -144,8 +143,7 @@ impl RequestHandler {
         let mut line = Vec::new();
         // One byte more than allowed, to detect a request that is too long.
         let most = MOST_REQUEST_BYTES;
-        let mut start = stream.by_ref().take(most + 1);
-        start.read_until(b'\n', &mut line)?;
+        stream.by_ref().take(most + 1).read_until(b'\n', &mut line)?;
         if line.is_empty() || !permit.begin_answer() {
             return Ok(());
         }

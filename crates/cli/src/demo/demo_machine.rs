@@ -166,8 +166,9 @@ impl DemoMachine {
         let (journal, cpu) = self.manage_program_until(&program, "none", settings, enough)?;
         // Measured before the program reads every page, which maps zero pages.
         let after_bytes = program.rss_bytes()?;
-        let wrong_bytes = program.send_and_read_reply("verify")?;
-        let wrong_bytes = wrong_bytes.parse();
+        let wrong_bytes = program.send_and_read_reply("verify")?.parse();
+        let wrong_bytes =
+            wrong_bytes.context("the demo program did not report a number of bytes")?;
         let own_bytes = before_bytes.saturating_sub(mib << 20);
         Ok(RecoveryEffect {
             before_bytes,
@@ -175,8 +176,7 @@ impl DemoMachine {
             used_bytes: regions * used_pages * BASE_PAGE_BYTES + own_bytes,
             split: journal.totals().split,
             recovered_bytes: journal.totals().recovered_bytes,
-            wrong_bytes: wrong_bytes
-                .context("the demo program did not report a number of bytes")?,
+            wrong_bytes,
             cpu_s: cpu.as_secs_f64(),
         })
     }

@@ -174,8 +174,7 @@ impl DemoMemory {
         // SAFETY: the mapping is at least `bytes` longer than `head`.
         let start = unsafe { mapped.start().add(head) };
         if huge {
-            let advised = mapped.advise(MmapAdvise::MADV_HUGEPAGE);
-            advised.context("can't request huge pages")?;
+            mapped.advise(MmapAdvise::MADV_HUGEPAGE).context("can't request huge pages")?;
         }
         Ok(Self { _mapped: mapped, start: start.cast(), words: bytes / 8 })
     }

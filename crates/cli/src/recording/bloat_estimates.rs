@@ -36,8 +36,7 @@ impl ProcessBloat {
         self.huge = huge.len() as u64;
         let apart = huge.len().div_ceil(LOOKED_AT).max(1);
         self.next = (self.next + 1) % apart;
-        let chosen = huge.iter().skip(self.next).step_by(apart);
-        chosen.copied().collect()
+        huge.iter().skip(self.next).step_by(apart).copied().collect()
     }
 
     fn add_zero_page_count(&mut self, zeros: u16) {
@@ -61,9 +60,7 @@ impl BloatEstimates {
     /// Reads huge pages of processes sampled since the last call; not in a sampling window.
     pub fn scan_huge_pages_of_new_samples<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let new = manager.last_samples().samples_after(self.shown);
-        let Some(last) = new.last().map(|(at, _)| *at) else {
-            return;
-        };
+        let Some(last) = new.last().map(|(at, _)| *at) else { return };
         let mut chosen = Vec::new();
         for (_, sample) in new {
             let huge = sample.regions.iter().filter(|region| region.is_huge());
@@ -97,10 +94,8 @@ impl BloatEstimates {
                 }
             }
         }
-        let there = manager.last_samples().footprints();
-        let ended =
-            |process: &ProcessId| there.binary_search_by_key(process, |(id, _)| *id).is_err();
-        self.processes.retain(|process, _| !ended(process));
+        let seen = manager.last_samples();
+        self.processes.retain(|process, _| seen.footprint(*process).is_some());
     }
 
     /// Estimate for a process, in bytes; `None` until one of its huge pages was read.

@@ -116,8 +116,7 @@ impl DecisionCollector {
         let places: BTreeMap<_, _> = processes.iter().zip(0..).collect();
         let mut kinds: Vec<DecisionKind> = self.kinds.into_values().collect();
         kinds.sort_by_key(|kind| std::cmp::Reverse(kind.count));
-        let marks = self.marks.into_iter();
-        let marks = marks.map(|((_, process, ..), mark)| DecisionMark {
+        let marks = self.marks.into_iter().map(|((_, process, ..), mark)| DecisionMark {
             process: process.and_then(|process| places.get(&process).copied()),
             ..mark
         });

@@ -1,6 +1,6 @@
 //! Coverage of a process over addresses and time, on a grid.
 
-use super::recording_extent::AddressBlocks;
+use super::recording_extent::ProcessExtent;
 use hawkeye_policy::PAGES_PER_REGION;
 use hawkeye_recording::CoverageRow;
 use serde::Serialize;
@@ -58,14 +58,14 @@ pub struct HeatMap {
 }
 
 impl HeatMapBuilder {
-    pub fn new(windows: u32, addresses: &AddressBlocks) -> Self {
-        let (blocks, block_bytes) = addresses.block_starts_and_bytes();
+    pub fn new(seen: &ProcessExtent) -> Self {
+        let (blocks, block_bytes) = seen.addresses.block_starts_and_bytes();
         let rows = blocks.len().clamp(1, MOST_ROWS);
-        let columns = (windows as usize).clamp(1, MOST_COLUMNS);
+        let columns = (seen.windows as usize).clamp(1, MOST_COLUMNS);
         Self {
             blocks,
             block_bytes,
-            windows: windows.max(1),
+            windows: seen.windows.max(1),
             window: 0,
             rows,
             cells: vec![HeatCell::default(); rows * columns],
@@ -80,8 +80,7 @@ impl HeatMapBuilder {
     }
 
     pub fn row_of_address(&self, address: u64) -> Option<usize> {
-        let after = self.blocks.partition_point(|start| *start <= address);
-        let block = after.checked_sub(1)?;
+        let block = self.blocks.partition_point(|start| *start <= address).checked_sub(1)?;
         let held = address < self.blocks.get(block)? + self.block_bytes;
         held.then(|| block * self.rows / self.blocks.len())
     }
@@ -114,22 +113,17 @@ impl HeatMapBuilder {
         let percent = |part: u64, of: u64| (part * 100).checked_div(of).map(|p| p.min(100) as u8);
         let each = || self.cells.iter();
         let pages = |cell: &HeatCell| u64::from(cell.samples) * u64::from(PAGES_PER_REGION);
-        let coverage = each().map(|cell| percent(cell.accessed, pages(cell)));
         let samples = |cell: &HeatCell| u64::from(cell.samples);
-        let huge = each().map(|cell| percent(cell.huge.into(), samples(cell)));
         let columns = self.columns.iter();
         let windows = columns.flat_map(|c| std::iter::repeat_n(u64::from(c.windows), self.rows));
         let mean = |(cell, windows): (&HeatCell, u64)| cell.walks_per_s / windows.max(1);
-        let walks = each().zip(windows).map(mean);
         // The inverse of `row_of_address`.
         let first_blocks = (0..self.rows).map(|row| (row * self.blocks.len()).div_ceil(self.rows));
-
-        let addresses = first_blocks.filter_map(|block| self.blocks.get(block).copied());
         HeatMap {
-            coverage_percent: coverage.collect(),
-            huge_percent: huge.collect(),
-            walks_per_s: walks.collect(),
-            addresses: addresses.collect(),
+            coverage_percent: each().map(|cell| percent(cell.accessed, pages(cell))).collect(),
+            huge_percent: each().map(|cell| percent(cell.huge.into(), samples(cell))).collect(),
+            walks_per_s: each().zip(windows).map(mean).collect(),
+            addresses: first_blocks.filter_map(|block| self.blocks.get(block).copied()).collect(),
             row_bytes: self.blocks.len() as u64 * self.block_bytes / self.rows as u64,
             columns: self.columns,
         }

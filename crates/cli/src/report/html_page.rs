@@ -10,8 +10,7 @@ pub fn html_page(report: &RecordingReport) -> serde_json::Result<String> {
     let json = serde_json::to_string(report)?;
     // Escaped, so that names chosen by users can't end the script.
     let json = json.replace('<', "\\u003c");
-    let title = format!("HawkEye: {}", report.host);
-    let title = title.replace('&', "&amp;").replace('<', "&lt;");
+    let title = format!("HawkEye: {}", report.host).replace('&', "&amp;").replace('<', "&lt;");
     // The data come last, so that nothing in them is taken for a placeholder.
     let page = PAGE.replace("{{style}}", STYLE);
     let page = page.replace("{{script}}", SCRIPT).replace("{{title}}", &title);

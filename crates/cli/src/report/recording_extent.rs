@@ -27,7 +27,7 @@ pub struct ProcessExtent {
     last_window: Option<Duration>,
     /// Present base pages, summed over all windows. The processes with the highest sums are shown.
     weight: u64,
-    addresses: AddressBlocks,
+    pub addresses: AddressBlocks,
 }
 
 /// The addresses that a process ever used, in blocks. A block grows from one region to as many as
@@ -51,8 +51,7 @@ impl AddressBlocks {
     /// The first address of each block in order, and the bytes per block.
     pub fn block_starts_and_bytes(&self) -> (Vec<u64>, u64) {
         let bytes = HUGE_PAGE_BYTES << self.shift;
-        let blocks = self.blocks.iter().map(|block| block * bytes);
-        (blocks.collect(), bytes)
+        (self.blocks.iter().map(|block| block * bytes).collect(), bytes)
     }
 }
 
@@ -60,9 +59,7 @@ impl RecordingExtent {
     /// Adds a row; rows must come in order of time.
     pub fn add_row(&mut self, row: &RecordingRow) {
         self.length = self.length.max(row.time_since_start());
-        let RecordingRow::Region(row) = row else {
-            return;
-        };
+        let RecordingRow::Region(row) = row else { return };
         let reach = self.processes.entry(row.process).or_default();
         if reach.last_window != Some(row.at) {
             reach.last_window = Some(row.at);
@@ -85,10 +82,9 @@ impl RecordingExtent {
         }
     }
 
-    pub fn into_processes_with_map(mut self) -> BTreeMap<ProcessId, (u32, AddressBlocks)> {
+    pub fn into_processes_with_map(mut self) -> BTreeMap<ProcessId, ProcessExtent> {
         self.keep_largest_processes(MOST_MAPS);
-        let parts = |(id, reach): (_, ProcessExtent)| (id, (reach.windows, reach.addresses));
-        self.processes.into_iter().map(parts).collect()
+        self.processes
     }
 }
 

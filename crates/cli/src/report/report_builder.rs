@@ -77,11 +77,10 @@ impl ReportBuilder {
     pub fn for_extent(extent: RecordingExtent) -> Self {
         let length = extent.length;
         let series = || TimeSeries::for_recording_length(length);
-        let filling = |(id, (windows, addresses))| (id, HeatMapBuilder::new(windows, &addresses));
-        let maps = extent.into_processes_with_map().into_iter().map(filling);
+        let filling = |(id, seen)| (id, HeatMapBuilder::new(&seen));
         Self {
             length,
-            maps: maps.collect(),
+            maps: extent.into_processes_with_map().into_iter().map(filling).collect(),
             processes: BTreeMap::new(),
             machine: MachineFigures {
                 total_bytes: 0,
@@ -120,7 +119,7 @@ impl ReportBuilder {
             true => TimeSeries::for_recording_length(self.length),
             false => TimeSeries::default(),
         };
-        let new = || ProcessFiguresBuilder {
+        self.processes.entry(id).or_insert_with(|| ProcessFiguresBuilder {
             figures: ProcessFigures {
                 pid: id.pid,
                 command: command.to_owned(),
@@ -132,8 +131,7 @@ impl ReportBuilder {
                 ..ProcessFigures::default()
             },
             ..ProcessFiguresBuilder::default()
-        };
-        self.processes.entry(id).or_insert_with(new)
+        })
     }
 
     fn add_coverage_row(&mut self, row: &CoverageRow) {

@@ -40,10 +40,9 @@ fn line_panel(
     unit: f64,
     series: &[(&'static str, &TimeSeries)],
 ) -> SvgPanel {
-    let point = |(at, value)| (at, value / unit);
     let lines = series.iter().map(|(name, series)| SvgLineSeries {
         name,
-        points: series.mean_points().map(point).collect(),
+        points: series.mean_points().map(|(at, value)| (at, value / unit)).collect(),
     });
     let lines = lines.filter(|line| !line.points.is_empty()).collect();
     SvgPanel { title, y_label, content: PanelContent::Lines(lines) }
@@ -53,8 +52,7 @@ fn process_figure(process: &ProcessFigures) -> SvgFigure {
     let mut panels = Vec::new();
     if let Some(map) = process.map.as_ref().filter(|map| !map.is_empty()) {
         let (coverage, huge) = (&map.coverage_percent, &map.huge_percent);
-        let title = "coverage (share of base pages accessed)";
-        panels.push(heat_map_panel(title, map, coverage));
+        panels.push(heat_map_panel("coverage (share of base pages accessed)", map, coverage));
         panels.push(heat_map_panel("huge pages (share of regions)", map, huge));
     }
     let overhead = [("overhead", &process.overhead_percent)];
@@ -89,7 +87,6 @@ fn heat_map_panel(title: &'static str, map: &HeatMap, percent: &[Option<u8>]) ->
     let first = map.columns.first().map_or(0.0, |column| column.from_s);
     let share = |percent: &Option<u8>| percent.map(|percent| f64::from(percent) / 100.0);
     let column = |column: &[Option<u8>]| column.iter().map(share).collect();
-    let columns = percent.chunks(rows.max(1)).map(column);
     let labels = [0, rows / 4, rows / 2, rows * 3 / 4, rows.saturating_sub(1)];
     let label = |row| Some((row as f64 + 0.5, format!("{:x}", map.addresses.get(row)?)));
     let mut labels: Vec<_> = labels.into_iter().filter_map(label).collect();
@@ -100,7 +97,7 @@ fn heat_map_panel(title: &'static str, map: &HeatMap, percent: &[Option<u8>]) ->
         content: PanelContent::Heat(HeatPlot {
             edges: std::iter::once(first).chain(edges).collect(),
             labels,
-            cells: columns.collect(),
+            cells: percent.chunks(rows.max(1)).map(column).collect(),
         }),
     }
 }

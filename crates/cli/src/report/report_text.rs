@@ -59,8 +59,7 @@ fn push_process_table(out: &mut String, report: &RecordingReport) {
         "PROMOTED", "SPLIT",
     ];
     let cells = |process: &ProcessFigures| {
-        let coverage = process.coverage_mean_percent;
-        let coverage = coverage.filter(|_| has_counted_accesses(process));
+        let coverage = process.coverage_mean_percent.filter(|_| has_counted_accesses(process));
         [
             process.pid.to_string(),
             clip_printable(&process.command, 15),
@@ -145,8 +144,7 @@ fn push_shaded_map(out: &mut String, map: &HeatMap, shades: &[Option<u8>]) {
             let cells = across.flat_map(|(c, _)| rows.clone().map(move |r| c * all_rows + r));
             let cells = cells.filter_map(|cell| Some(usize::from((*shades.get(cell)?)?)));
             let cells: Vec<usize> = cells.collect();
-            let mean = cells.iter().sum::<usize>().checked_div(cells.len());
-            mean.map_or(' ', shade)
+            cells.iter().sum::<usize>().checked_div(cells.len()).map_or(' ', shade)
         });
         *out += &format!("{address:>14x} |{}|\n", cells.collect::<String>());
     }

@@ -172,9 +172,7 @@ impl SvgPanel {
         for (edges, cells) in heat.edges.windows(2).zip(&heat.cells) {
             let (left, right) = (plot.x_at_seconds(edges[0]), plot.x_at_seconds(edges[1]));
             for (row, share) in cells.iter().enumerate() {
-                let Some(share) = share.filter(|share| share.is_finite()) else {
-                    continue;
-                };
+                let Some(share) = share.filter(|share| share.is_finite()) else { continue };
                 let (low, high) = (plot.y_at_value(row as f64), plot.y_at_value(row as f64 + 1.0));
                 let (width, height, shade) = (right - left, low - high, grey_shade(share));
                 *svg += &format!(
@@ -216,8 +214,7 @@ fn add_text(svg: &mut String, (x, y): (f64, f64), size: u32, anchor: &str, words
 }
 
 fn escape_xml(words: &str) -> String {
-    let words = words.replace('&', "&amp;").replace('<', "&lt;");
-    words.replace('>', "&gt;")
+    words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 /// Round numbers from `from` to `to`, about `about` of them.
@@ -225,8 +222,7 @@ fn tick_values(from: f64, to: f64, about: u32) -> Vec<f64> {
     let step = (to - from) / f64::from(about);
     let power = 10f64.powf(step.log10().floor());
     let round = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
-    let step = round.into_iter().find(|round| *round >= step);
-    let step = step.unwrap_or(10.0 * power);
+    let step = round.into_iter().find(|round| *round >= step).unwrap_or(10.0 * power);
     let first = (from / step).ceil();
     let last = (to / step).floor();
     let count = (last - first).clamp(0.0, 100.0) as u32;
@@ -234,8 +230,7 @@ fn tick_values(from: f64, to: f64, about: u32) -> Vec<f64> {
 }
 
 fn number_text(value: f64) -> String {
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    format!("{value:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 #[cfg(test)]

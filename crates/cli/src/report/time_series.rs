@@ -36,8 +36,7 @@ impl TimeSeries {
     /// Means of time and value in each span that has a value, rounded to a thousandth: more digits
     /// only make files longer.
     pub fn mean_points(&self) -> impl Iterator<Item = (f64, f64)> {
-        let known = self.sums.iter().filter(|(_, _, count)| *count > 0);
-        known.map(|(times, sum, count)| {
+        self.sums.iter().filter(|(_, _, count)| *count > 0).map(|(times, sum, count)| {
             let mean = |sum: f64| (sum / f64::from(*count) * 1000.0).round() / 1000.0;
             (mean(*times), mean(*sum))
         })

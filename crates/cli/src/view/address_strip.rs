@@ -60,10 +60,9 @@ pub fn address_strip_of_process(
     let now = manager.machine().now();
     let most = most.clamp(1, AddressStrip::MOST_COLUMNS);
     let columns = |seen: &LastSample| {
-        let state = |region: &RegionSample| {
+        divide_into_strip_columns(&seen.sample.regions, most.into(), |region| {
             region_promotion_state(manager.promotion_limits(), seen, region, now)
-        };
-        divide_into_strip_columns(&seen.sample.regions, most.into(), state)
+        })
     };
     Some(AddressStrip {
         pid,

@@ -24,8 +24,7 @@ impl ManagerView {
     ) -> Explanation {
         let Some(process) = manager.processes().iter().copied().find(|p| p.pid == pid) else {
             let unknown = || format!("process {pid} is not under management");
-            let why = manager.machine().why_not_managed(pid);
-            let why = why.unwrap_or_else(unknown);
+            let why = manager.machine().why_not_managed(pid).unwrap_or_else(unknown);
             return Explanation::NotManaged { pid, why };
         };
         match address {
@@ -81,7 +80,6 @@ impl ManagerView {
         let found = seen.and_then(|seen| Some((seen, *seen.region(region)?)));
         let sample = found.map(|(_, sample)| sample);
         let of_region = |event: &Event| is_event_of_region(event, process, region);
-        let latest = latest_entries(journal, LATEST, of_region, journal_entry_view);
         let mut state = match (excluded, found) {
             (Some(why), _) => RegionPromotionState::Excluded { why },
             (None, Some((seen, sample))) => {
@@ -113,7 +111,7 @@ impl ManagerView {
             ahead: waiting.as_ref().map(|it| it.ahead),
             kept_by,
             process: status,
-            latest,
+            latest: latest_entries(journal, LATEST, of_region, journal_entry_view),
             remembered_since_s: journal_start_s(journal),
         }
     }
@@ -272,8 +270,7 @@ fn last_refusal_errno(journal: &Journal, process: ProcessId, region: RegionAddr)
 /// Time from which on the journal is complete, in seconds.
 fn journal_start_s(journal: &Journal) -> f64 {
     let kept = journal.entries().len() as u64;
-    let oldest = journal.entries().next();
-    let oldest = oldest.filter(|_| kept < journal.written_entries);
+    let oldest = journal.entries().next().filter(|_| kept < journal.written_entries);
     oldest.map_or(0.0, |entry| entry.at.as_secs_f64())
 }
 

@@ -42,8 +42,7 @@ impl ManagerView {
         let rss = |process| seen.footprint(process).unwrap_or_default().rss_bytes;
         largest.sort_by_key(|process| Reverse(rss(*process)));
         largest.truncate(ManagerStatus::MOST_PROCESSES);
-        let wait = |wait| BudgetWaitStatus::new(&wait, now);
-        let waits = manager.budget_waits().map(wait);
+        let waits = manager.budget_waits().map(|wait| BudgetWaitStatus::new(&wait, now));
         let (pace, each) = manager.journal().recent_rates(now);
         let status = |process: &ProcessId| {
             let pace = each.get(process).copied().unwrap_or_default();
@@ -79,9 +78,7 @@ impl ManagerView {
         let seen = manager.last_samples();
         let footprint = seen.footprint(process).unwrap_or_default();
         let sample = seen.sample(process).map(|seen| &seen.sample);
-        let journal = manager.journal();
-        let done = journal.process_totals(process).cloned().unwrap_or_default();
-        let terms = identity.terms.or(sample.map(|sample| sample.terms));
+        let done = manager.journal().process_totals(process).cloned().unwrap_or_default();
         let unanswered = manager.unresponsive_processes().get(&process);
         ProcessStatus {
             pid: process.pid,
@@ -102,7 +99,7 @@ impl ManagerView {
             pace,
             refused: done.refused,
             last_reason: done.last_reason.map(|reason| reason.to_string()),
-            terms: terms.unwrap_or_default(),
+            terms: identity.terms.or(sample.map(|sample| sample.terms)).unwrap_or_default(),
             rule_name: identity.rule_name,
             not_answering_s: unanswered.map(|found| found.waited.as_secs_f64()),
             thp_disabled: identity.thp_disabled,
@@ -118,8 +115,7 @@ impl ManagerView {
     ) -> Option<f64> {
         let seen = manager.last_samples().sample(process)?;
         let now = manager.machine().now();
-        let known = self.gains.get(&process);
-        if let Some(gain) = known.filter(|gain| gain.is_valid(seen.at, now)) {
+        if let Some(gain) = self.gains.get(&process).filter(|gain| gain.is_valid(seen.at, now)) {
             return gain.percent;
         }
         let promotable = |region: &RegionSample| {
@@ -128,8 +124,7 @@ impl ManagerView {
         };
         let percent = gain_percent_if_all_huge(&seen.sample, promotable);
         let (reckoned_at, sampled_at) = (now, seen.at);
-        let gain = CachedPromotionGain { reckoned_at, sampled_at, percent };
-        self.gains.insert(process, gain);
+        self.gains.insert(process, CachedPromotionGain { reckoned_at, sampled_at, percent });
         percent
     }
 }

@@ -104,8 +104,7 @@ impl EarlySampleSelection {
     /// grows is left alone at first: its accesses would only show what is being filled.
     pub(super) fn programs_due_for_sample(&self, now: Duration) -> Vec<ProcessId> {
         let rested = |program: &ResidentGrowth| {
-            let seen_at = program.partly_seen_at;
-            seen_at.is_some_and(|at| now >= at + REST_OF_PROGRAM)
+            program.partly_seen_at.is_some_and(|at| now >= at + REST_OF_PROGRAM)
         };
         let wants_sample = |program: &ResidentGrowth| {
             let grown = program.has_grown_since_sample();
@@ -115,8 +114,7 @@ impl EarlySampleSelection {
                 GrowthPhase::Settled => grown || program.sampled_in_growth || rested(program),
             }
         };
-        let programs = self.programs.iter();
-        let grown = programs.filter(|(_, program)| wants_sample(program));
+        let grown = self.programs.iter().filter(|(_, program)| wants_sample(program));
         let mut grown: Vec<ProcessId> = grown.map(|(process, _)| *process).collect();
         grown.sort_unstable();
         grown
@@ -135,11 +133,9 @@ impl EarlySampleSelection {
 
     /// When to look at sizes again, if that should be soon. The last look took `cost` of CPU time.
     pub(super) fn next_size_check(&self, now: Duration, cost: Duration) -> Option<Duration> {
-        let grows = |program: &ResidentGrowth| matches!(program.phase, GrowthPhase::Grows { .. });
-        let interval = match self.programs.values().any(grows) {
-            true => INTERVAL_IN_GROWTH,
-            false => INTERVAL,
-        };
+        let mut programs = self.programs.values();
+        let grows = programs.any(|program| matches!(program.phase, GrowthPhase::Grows { .. }));
+        let interval = if grows { INTERVAL_IN_GROWTH } else { INTERVAL };
         let next = now + interval.max(cost.saturating_mul(INTERVAL_PER_COST));
         (now < self.watched_until).then_some(next)
     }

@@ -66,8 +66,7 @@ impl<M: Machine> Manager<M> {
         match self.machine.set_fault_sizes(process, orders) {
             Ok(()) => {
                 self.fault_sizes.insert(process, orders);
-                let event = Event::FaultSizes { process, orders, reason };
-                self.dispatch_event(now, event);
+                self.dispatch_event(now, Event::FaultSizes { process, orders, reason });
             }
             Err(error) => self.record_error(now, &error),
         }

@@ -32,8 +32,7 @@ pub struct LastSample {
 impl LastSample {
     /// Whether the region is huge now, as far as known.
     pub fn is_huge(&self, region: &RegionSample) -> bool {
-        let since = self.changed.get(&region.region).copied();
-        since.unwrap_or(region.is_huge())
+        self.changed.get(&region.region).copied().unwrap_or(region.is_huge())
     }
 
     /// The sample of a region.
@@ -77,8 +76,7 @@ impl LastSamples {
                 self.set_zero_pages(process, region, zero_pages)
             }
             Event::Measured { process, rss_bytes, huge_bytes } => {
-                let footprint = ProcessFootprint { rss_bytes, huge_bytes };
-                self.footprints.insert(process, footprint);
+                self.footprints.insert(process, ProcessFootprint { rss_bytes, huge_bytes });
             }
             _ => {}
         }
@@ -108,8 +106,7 @@ impl LastSamples {
 
     /// Memory of a process under huge pages that was empty at the last search, in bytes.
     pub fn zero_bytes_in_huge_pages(&self, process: ProcessId) -> u64 {
-        let regions = self.empty.get(&process);
-        let pages = regions.into_iter().flat_map(HashMap::values);
+        let pages = self.empty.get(&process).into_iter().flat_map(HashMap::values);
         pages.map(|pages| u64::from(*pages) * BASE_PAGE_BYTES).sum()
     }
 

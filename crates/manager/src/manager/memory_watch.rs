@@ -37,9 +37,7 @@ impl MemoryWatch {
 
     /// Adds memory that was taken, or given back (below 0). It counts until memory is next read.
     pub(super) fn add_used_bytes(&mut self, process: ProcessId, taken_bytes: i64) {
-        let Some(memory) = &mut self.state else {
-            return;
-        };
+        let Some(memory) = &mut self.state else { return };
         let change = |used: &mut u64| *used = used.saturating_add_signed(taken_bytes);
         change(&mut memory.machine.used_bytes);
         for group in &mut memory.groups {
@@ -84,8 +82,7 @@ impl<M: Machine> Manager<M> {
             self.record_error(now, error);
         }
         if self.memory.update_hold(now, read.ok()) {
-            let hold = self.memory.held.clone();
-            self.dispatch_event(now, Event::Held { hold });
+            self.dispatch_event(now, Event::Held { hold: self.memory.held.clone() });
         }
         self.update_fault_sizes(now);
         self.update_reserve_target(now);

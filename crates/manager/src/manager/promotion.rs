@@ -59,13 +59,6 @@ impl PromotionPacing {
             );
         }
     }
-
-    /// A promotion has ended outside any batch.
-    pub(super) fn on_timed_out_promotion_result(&mut self, now: Duration, took: Duration) {
-        // No batch is under way that this could stop.
-        let _ = self.backoff.record_call_duration(took);
-        self.backoff.end_batch(now);
-    }
 }
 
 #[derive(Debug)]
@@ -127,8 +120,7 @@ impl<M: Machine> Manager<M> {
                 Err(PromotionBudgetExhausted::Total) => break None,
                 Err(PromotionBudgetExhausted::Rate { ready_at: until }) => {
                     let budget = ExhaustedBudget::PromotionRate;
-                    let wait = BudgetWait { budget, until };
-                    break Some(self.promotion.waits.begin_wait(now, wait));
+                    break Some(self.promotion.waits.begin_wait(now, BudgetWait { budget, until }));
                 }
             }
             let supply = self.next_huge_page_supply(now);
@@ -170,8 +162,7 @@ impl<M: Machine> Manager<M> {
         now: Duration,
         supply: HugePageSupply,
     ) -> Option<PromotionAttempt> {
-        let again = self.promotion.postponed.take();
-        let next = again.or_else(|| {
+        let next = self.promotion.postponed.take().or_else(|| {
             let promotion = self.policy.next_promotion(now, supply)?;
             Some(PromotionAttempt { promotion, shortages: 0 })
         });

@@ -2,7 +2,7 @@
 
 use super::sliced_process_queue::SlicedProcessQueue;
 use super::{BATCH, Manager};
-use crate::machine::{Machine, MachineError};
+use crate::machine::{Machine, MachineError, RecoveryResult};
 use hawkeye_policy::{
     BatchDecision, BloatThreshold, CallBatchBackoff, Event, Observation, ProcessId, ProcessSample,
     Reason, RecoveryPlanner, RegionAddr,
@@ -78,8 +78,7 @@ impl<M: Machine> Manager<M> {
             }
         };
         if called {
-            let now = self.machine.now();
-            self.recovery.backoff.end_batch(now);
+            self.recovery.backoff.end_batch(self.machine.now());
         }
         if self.memory.guard.will_be_full_within_seconds() {
             return more;
@@ -98,8 +97,7 @@ impl<M: Machine> Manager<M> {
             Ok(scan) => scan,
             Err(error) => return self.record_recovery_error(now, &error),
         };
-        let event = Event::Searched { process, region, zero_pages: scan.zero_pages };
-        self.dispatch_event(now, event);
+        self.dispatch_event(now, Event::Searched { process, region, zero_pages: scan.zero_pages });
         let planner = &self.recovery.planner;
         match planner.split_reason(scan.zero_pages, shortage) {
             Some(reason) => self.split_huge_page(target, reason, scan.took, now),
@@ -111,21 +109,14 @@ impl<M: Machine> Manager<M> {
         &mut self,
         (process, region): (ProcessId, RegionAddr),
         reason: Reason,
-        searched: Duration,
+        searched_for: Duration,
         now: Duration,
     ) -> BatchDecision {
         match self.machine.recover_bloat(process, region) {
-            Ok(done) => {
-                let event = Event::Recovered {
-                    process,
-                    region,
-                    reason,
-                    bytes: done.bytes,
-                    took: done.took,
-                    searched_for: searched,
-                };
+            Ok(RecoveryResult { bytes, took, longest_call, .. }) => {
+                let event = Event::Recovered { process, region, reason, bytes, took, searched_for };
                 self.dispatch_event(now, event);
-                self.recovery.backoff.record_call_duration(done.longest_call)
+                self.recovery.backoff.record_call_duration(longest_call)
             }
             Err(error) => {
                 if matches!(error, MachineError::Refused { .. }) {
@@ -170,9 +161,7 @@ impl<M: Machine> Manager<M> {
 
     fn continue_huge_page_listing(&mut self, now: Duration) {
         let due = |listing: &mut SlicedProcessQueue| listing.again_at <= now;
-        let Some(mut listing) = self.recovery.listing.take_if(due) else {
-            return;
-        };
+        let Some(mut listing) = self.recovery.listing.take_if(due) else { return };
         let until = self.slice_end();
         let mut observation = Observation { at: now, ..Observation::default() };
         let mut read = HashSet::new();
@@ -181,8 +170,7 @@ impl<M: Machine> Manager<M> {
             match listed {
                 Ok(regions) => {
                     read.insert(process);
-                    let sample = ProcessSample::from_present_pages(process, regions);
-                    observation.processes.push(sample);
+                    observation.processes.push(ProcessSample::from_present_pages(process, regions));
                 }
                 Err(error) => {
                     if matches!(error, MachineError::Gone(_)) {
@@ -192,8 +180,7 @@ impl<M: Machine> Manager<M> {
                 }
             }
         }
-        let others = self.processes.iter().filter(|p| !read.contains(p));
-        observation.unread.extend(others);
+        observation.unread.extend(self.processes.iter().filter(|p| !read.contains(p)));
         self.recovery.planner.observe(&observation);
         if !listing.is_done() {
             self.recovery.listing = Some(listing);

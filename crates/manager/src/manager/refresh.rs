@@ -41,8 +41,7 @@ struct FootprintRead {
 impl RefreshSchedule {
     pub(super) fn due_at(&self) -> Duration {
         let under_way = self.under_way.as_ref().map(|look| look.slices.again_at);
-        let due = [under_way, self.joining].into_iter().flatten();
-        due.fold(self.next, Duration::min)
+        [under_way, self.joining].into_iter().flatten().fold(self.next, Duration::min)
     }
 
     /// A process has joined and is looked at soon. Programs may be started by the thousand.
@@ -135,23 +134,18 @@ impl<M: Machine> Manager<M> {
     }
 
     fn continue_refresh(&mut self, now: Duration) {
-        let Some(mut look) = self.refresh.under_way.take() else {
-            return;
-        };
+        let Some(mut look) = self.refresh.under_way.take() else { return };
         let until = self.slice_end();
         let measure = |machine: &mut M, process| machine.footprint(process, until);
         while let Some((process, measured)) =
             (look.slices).run_next(&mut self.machine, now, until, measure)
         {
             // A process that just ended counts no more.
-            let Ok(ProcessFootprint { rss_bytes, huge_bytes }) = measured else {
-                continue;
-            };
+            let Ok(ProcessFootprint { rss_bytes, huge_bytes }) = measured else { continue };
             look.sum.rss_bytes += rss_bytes;
             look.sum.huge_bytes += huge_bytes;
             self.sampling.early.record_resident_bytes(now, process, rss_bytes);
-            let event = Event::Measured { process, rss_bytes, huge_bytes };
-            self.dispatch_event(now, event);
+            self.dispatch_event(now, Event::Measured { process, rss_bytes, huge_bytes });
         }
         if !look.slices.is_done() {
             self.refresh.under_way = Some(look);
@@ -166,8 +160,7 @@ impl<M: Machine> Manager<M> {
                 let rested = self.cpu.time_when_above_reserve(now, KEPT_FROM_EARLY_SAMPLES) <= now;
                 self.sampling.plan_early_window(now, rested);
                 let cost = self.machine.management_costs().cpu.saturating_sub(look.cpu_before);
-                let next = self.sampling.early.next_size_check(now, cost);
-                next.filter(|_| rested)
+                self.sampling.early.next_size_check(now, cost).filter(|_| rested)
             } else {
                 (self.sampling).schedule_window_after_growth(
                     now,

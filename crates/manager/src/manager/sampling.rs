@@ -120,17 +120,14 @@ impl SamplingSchedule {
             WindowState::Opening(WindowOpening { slices, .. })
             | WindowState::Reading(SampleReading { slices, .. }) => slices.again_at,
             WindowState::Window(window) => {
-                let probes = window.probing.iter().map(|(_, due)| *due);
-                probes.fold(window.until, Duration::min)
+                window.probing.iter().map(|(_, due)| *due).fold(window.until, Duration::min)
             }
         }
     }
 
     /// The wait for the next window, if a budget delays it.
     pub(super) fn budget_wait(&self, now: Duration) -> Option<BudgetWait> {
-        let WindowState::Idle { next } = self.state else {
-            return None;
-        };
+        let WindowState::Idle { next } = self.state else { return None };
         let budget = ExhaustedBudget::Sampling(self.delayed?);
         (next > now).then_some(BudgetWait { budget, until: next })
     }
@@ -179,17 +176,11 @@ impl SamplingSchedule {
     /// Opens a window soon for programs that have grown, or that were seen only in part.
     /// Where CPU time was saved up (`rested`), it may come before windows are due again.
     pub(super) fn plan_early_window(&mut self, now: Duration, rested: bool) {
-        let WindowState::Idle { next } = &mut self.state else {
-            return;
-        };
-        let at = match rested {
-            true => now,
-            false => now.max(self.not_before),
-        };
+        let WindowState::Idle { next } = &mut self.state else { return };
+        let at = if rested { now } else { now.max(self.not_before) };
         let programs = self.early.programs_due_for_sample(now);
         if !programs.is_empty() && at < *next {
-            let before = self.early_window.take();
-            let regular = before.map_or(*next, |(_, regular)| regular);
+            let regular = self.early_window.take().map_or(*next, |(_, regular)| regular);
             self.early_window = Some((programs, regular));
             *next = at;
         }
@@ -231,12 +222,10 @@ impl<M: Machine> Manager<M> {
         let idle = matches!(self.sampling.state, WindowState::Idle { .. });
         if !idle && !self.settings.measure_only && self.memory.guard.will_be_full_within_seconds() {
             // The program may end before the window does.
-            let next = now + self.settings.window;
-            self.sampling.state = WindowState::Idle { next };
+            self.sampling.state = WindowState::Idle { next: now + self.settings.window };
             self.machine.abandon_window();
         }
-        let idle = WindowState::Idle { next: now };
-        match std::mem::replace(&mut self.sampling.state, idle) {
+        match std::mem::replace(&mut self.sampling.state, WindowState::Idle { next: now }) {
             WindowState::Idle { next } if now >= next => self.begin_window_opening(now),
             WindowState::Opening(it) if now >= it.slices.again_at => self.continue_opening(now, it),
             WindowState::Window(window) => self.continue_probing(now, window),
@@ -291,8 +280,7 @@ impl<M: Machine> Manager<M> {
         match self.processes_of_next_window().iter().map(ready).min() {
             Some(ready) if ready > now => {
                 // Check again a period later: by then more pages may have been touched.
-                let until = ready.min(now + self.settings.period);
-                let until = until.max(now + self.settings.window);
+                let until = ready.min(now + self.settings.period).max(now + self.settings.window);
                 self.postpone_window(now, until, SamplingDelayReason::ProgramSlowdown);
             }
             _ => self.open_window(now),
@@ -516,8 +504,7 @@ impl<M: Machine> Manager<M> {
                 accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
             };
             self.dispatch_event(now, event);
-            let partly = sample.needs_another_sample();
-            self.sampling.early.on_sampled(now, sample.process, partly);
+            self.sampling.early.on_sampled(now, sample.process, sample.needs_another_sample());
         }
         let each = self.machine.first_touch_cost();
         let touches: u64 = observation.processes.iter().map(|s| s.first_touches).sum();
@@ -528,8 +515,7 @@ impl<M: Machine> Manager<M> {
         self.memory.guard.record_huge_pages_listed(now);
         self.limits.observe(&observation);
         self.promotion.observe(&observation);
-        let worth = ProcessSample::needs_another_sample;
-        let more_to_see = observation.processes.iter().any(worth);
+        let more_to_see = observation.processes.iter().any(ProcessSample::needs_another_sample);
         self.last_seen.store_observation(observation);
         self.update_fault_sizes(now);
         (more_to_see, each.mul_f64(touches as f64))

@@ -48,8 +48,7 @@ impl SamplingSlowdownBudgets {
     }
 
     fn get_or_create_budget(&mut self, process: ProcessId) -> &mut SamplingSlowdownBudget {
-        let new = || SamplingSlowdownBudget::new(self.pace);
-        self.budgets.entry(process).or_insert_with(new)
+        self.budgets.entry(process).or_insert_with(|| SamplingSlowdownBudget::new(self.pace))
     }
 }
 

@@ -23,7 +23,9 @@ impl<M: Machine> Manager<M> {
             {
                 let cost = PromotionCost { took, supply };
                 self.finish_promotion(promotion, outcome, cost, now);
-                self.promotion.on_timed_out_promotion_result(now, took);
+                // No batch is under way that this could stop.
+                let _ = self.promotion.backoff.record_call_duration(took);
+                self.promotion.backoff.end_batch(now);
                 // Its other regions were passed over meanwhile.
                 self.sampling.schedule_window_soon(now, &self.settings);
             }

@@ -41,8 +41,7 @@ impl ZeroScanQueue {
                 (CoverageSource::Population, Some(page)) => page.accessed,
                 _ => sample.accessed > 0,
             };
-            let page = QueuedHugePage { accessed, resting_since };
-            owner.pages.insert(sample.region, page);
+            owner.pages.insert(sample.region, QueuedHugePage { accessed, resting_since });
             if resting_since.is_none() {
                 owner.waiting.insert((accessed, sample.region));
             }

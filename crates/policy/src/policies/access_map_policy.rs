@@ -5,7 +5,7 @@ use crate::coverage_averaging::CoverageAveraging;
 use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
-use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
+use crate::policy::{Policy, SampleKinds, WaitingRegion};
 use crate::process_settings::ProcessSettings;
 use crate::process_states::ProcessStates;
 use crate::promotion::{Promotion, PromotionCost};
@@ -57,12 +57,8 @@ impl RankingCriterion {
             Self::Bucket => ("bucket", None),
             Self::Overhead => ("measured-overhead", Some(overhead?)),
         };
-        Some(Reason::new(AccessMapReason {
-            rule,
-            overhead,
-            bucket: candidate.bucket,
-            coverage: candidate.coverage,
-        }))
+        let WaitingMapRegion { bucket, coverage, .. } = *candidate;
+        Some(Reason::new(AccessMapReason { rule, overhead, bucket, coverage }))
     }
 }
 
@@ -193,15 +189,11 @@ impl Policy for AccessMapPolicy {
         cost: Option<PromotionCost>,
     ) {
         // A region that was not promoted is already out of its map until the next observation.
-        if cost.is_some() {
-            if let Some(member) = self.members.get_mut(process) {
-                member.map.remove(region);
-            }
+        if let (Some(_), Some(member)) = (cost, self.members.get_mut(process)) {
+            member.map.remove(region);
         }
     }
-}
 
-impl ExplainPolicy for AccessMapPolicy {
     fn explain_waiting_region(
         &self,
         process: ProcessId,

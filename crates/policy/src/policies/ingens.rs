@@ -4,7 +4,7 @@
 use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::observation::{Observation, ProcessId, ProcessSample, RegionSample};
 use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
-use crate::policy::{ExplainPolicy, Policy, SampleKinds};
+use crate::policy::{Policy, SampleKinds};
 use crate::process_states::ProcessStates;
 use crate::promotion::{Promotion, PromotionCost};
 use crate::reason::Reason;
@@ -130,13 +130,6 @@ impl IngensProcess {
         let penalised = idle + Ingens::TAU * used;
         self.weight * self.resident_bytes as f64 / (HUGE_PAGE_BYTES as f64 * penalised)
     }
-
-    /// A proposal failed or was dropped. A scan may find the region again.
-    fn on_proposal_failed(&mut self, region: RegionAddr) {
-        if let Some(seen) = self.regions.get_mut(&region) {
-            seen.queued = None;
-        }
-    }
 }
 
 fn may_be_promoted(region: &RegionSample, min_present: u16) -> bool {
@@ -256,15 +249,13 @@ impl Policy for Ingens {
         region: RegionAddr,
         cost: Option<PromotionCost>,
     ) {
-        if cost.is_none() {
-            if let Some(member) = self.members.get_mut(process) {
-                member.on_proposal_failed(region);
-            }
+        let failed = self.members.get_mut(process).filter(|_| cost.is_none());
+        // A scan may find the region again.
+        if let Some(seen) = failed.and_then(|member| member.regions.get_mut(&region)) {
+            seen.queued = None;
         }
     }
 }
-
-impl ExplainPolicy for Ingens {}
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use crate::budget::{RatePerSecond, TokenBucket};
 use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
-use crate::policy::{ExplainPolicy, Policy, SampleKinds};
+use crate::policy::{Policy, SampleKinds};
 use crate::promotion::{Promotion, PromotionCost};
 use crate::reason::Reason;
 use serde::Serialize;
@@ -166,10 +166,6 @@ impl LinuxPolicy {
         }
     }
 
-    fn is_eligible(&self, sample: &RegionSample) -> bool {
-        !sample.is_huge() && sample.present >= self.min_present
-    }
-
     /// The cursor among the processes that exist now. It stays in its own process if that is
     /// left. Else it moves to the start of the next process that is left, or of the first newcomer.
     fn cursor_in_remaining_processes(&self, processes: &[ProcessId]) -> Option<ScanCursor> {
@@ -204,12 +200,10 @@ impl Policy for LinuxPolicy {
         for sampled in &observation.processes {
             let process = sampled.process;
             let start = queue.len();
-            let eligible = sampled.regions.iter().filter(|s| self.is_eligible(s));
-            queue.extend(eligible.map(|s| QueuedRegion {
-                process,
-                region: s.region,
-                present: s.present,
-            }));
+            let eligible = |s: &&RegionSample| !s.is_huge() && s.present >= self.min_present;
+            for &RegionSample { region, present, .. } in sampled.regions.iter().filter(eligible) {
+                queue.push(QueuedRegion { process, region, present });
+            }
             if let Some(cursor) = self.cursor.filter(|cursor| cursor.process == process) {
                 let scanned = |w: &QueuedRegion| w.region.start() < cursor.address;
                 behind = start + queue[start..].partition_point(scanned);
@@ -227,8 +221,7 @@ impl Policy for LinuxPolicy {
             return None;
         }
         let QueuedRegion { process, region, present } = self.queue.pop_front()?;
-        let address = region.end();
-        self.cursor = Some(ScanCursor { process, address });
+        self.cursor = Some(ScanCursor { process, address: region.end() });
         self.proposed.insert((process, region));
         let reason = Reason::new(AddressOrderReason { present });
         Some(Promotion::to_huge_page(process, region, present, reason))
@@ -245,8 +238,6 @@ impl Policy for LinuxPolicy {
         }
     }
 }
-
-impl ExplainPolicy for LinuxPolicy {}
 
 #[cfg(test)]
 mod tests;

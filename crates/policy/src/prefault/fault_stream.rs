@@ -89,9 +89,7 @@ impl FaultStream {
 
     /// Takes in a report of first touches; returns whether it belongs to this stream.
     pub fn accept_fault_report(&mut self, now: Duration, advance: StreamAdvance) -> bool {
-        let Some(at) = self.position_of_region(advance.region) else {
-            return false;
-        };
+        let Some(at) = self.position_of_region(advance.region) else { return false };
         // The program has already passed what lies behind, and touches far ahead belong to another
         // stream.
         let reach = self.next + i64::from(LARGEST_WINDOW);
@@ -136,12 +134,11 @@ impl FaultStream {
             return None;
         }
         let steps = u32::try_from(halfway - self.head).ok()?;
-        let expected = || {
+        let at = self.peek_at.or_else(|| {
             // The program may be faster now that it doesn't fault.
             let way = self.pace? * steps / 2;
             Some(self.heard_at + way.clamp(SHORTEST_PEEK, LONGEST_PEEK))
-        };
-        let at = self.peek_at.or_else(expected)?;
+        })?;
         Some((at, self.region_at_position(halfway)?))
     }
 
@@ -210,9 +207,7 @@ impl FaultStream {
     /// A region that was handed out is done; `filled` if it is present only because of this fill.
     pub fn on_prefault_result(&mut self, region: RegionAddr, filled: bool) {
         let at = self.position_of_region(region);
-        let Some(at) = at.filter(|at| self.under_way.remove(at)) else {
-            return;
-        };
+        let Some(at) = at.filter(|at| self.under_way.remove(at)) else { return };
         if filled && self.witness.is_none() && !self.asked_for {
             self.witness = Some(at);
         }
@@ -259,7 +254,6 @@ impl FaultStream {
 
     fn region_at_position(&self, position: i64) -> Option<RegionAddr> {
         let bytes = position.checked_mul(i64::from(self.step) * i64_from_u64(HUGE_PAGE_BYTES))?;
-        let start = self.origin.start().checked_add_signed(bytes)?;
-        Some(RegionAddr::containing(start))
+        Some(RegionAddr::containing(self.origin.start().checked_add_signed(bytes)?))
     }
 }

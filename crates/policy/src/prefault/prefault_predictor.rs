@@ -173,8 +173,7 @@ impl PrefaultPredictor {
     }
 
     fn has_reached_unproven_limit(&self, now: Duration, process: ProcessId) -> bool {
-        let noted = self.unproven.get(&process);
-        let noted = noted.filter(|u| now < u.since + UNPROVEN_AGE);
+        let noted = self.unproven.get(&process).filter(|u| now < u.since + UNPROVEN_AGE);
         let noted = noted.map_or(0, |u| u.regions as usize);
         let under_way = self.prefaults_under_way_of_process(process).filter(|fill| fill.unproven);
         noted + under_way.count() >= MOST_UNPROVEN
@@ -184,8 +183,7 @@ impl PrefaultPredictor {
         &self,
         process: ProcessId,
     ) -> impl Iterator<Item = &PrefaultUnderWay> {
-        let all = self.under_way.iter();
-        let of_process = all.filter(move |((owner, _), _)| *owner == process);
+        let of_process = self.under_way.iter().filter(move |((owner, _), _)| *owner == process);
         of_process.map(|(_, fill)| fill).filter(|f| !f.forgotten)
     }
 
@@ -207,12 +205,13 @@ impl PrefaultPredictor {
     ) -> bool {
         let fill = self.under_way.remove(&(task.process, task.region));
         if what == PrefaultResult::Refused {
-            return self.forget_stream_of_task(task);
+            return self.streams.remove(&(task.process, task.stream)).is_some();
         }
         // A region filled for a program that is gone counts for no process.
         if let Some(fill) = fill.filter(|fill| what == PrefaultResult::Done && !fill.forgotten) {
             self.count_down_warm_start(task.process);
-            let proven = self.stream_of_task(task).is_some_and(|stream| stream.proven);
+            let stream = self.streams.get(&(task.process, task.stream));
+            let proven = stream.is_some_and(|stream| stream.proven);
             if fill.unproven && !proven {
                 self.record_unproven_prefault(now, task.process);
             }
@@ -300,16 +299,13 @@ impl PrefaultPredictor {
     /// A filled region is no huge page any more, or cannot be checked. Its stream is followed no
     /// further.
     pub fn on_prefault_lost(&mut self, task: PrefaultTask) {
-        if let Some(stream) = self.stream_of_task(task) {
+        if let Some(stream) = self.streams.remove(&(task.process, task.stream)) {
             self.unused += stream.count_unreached_regions();
-            self.forget_stream_of_task(task);
         }
     }
 
     fn count_down_warm_start(&mut self, process: ProcessId) {
-        let Some(left) = self.warm.get_mut(&process) else {
-            return;
-        };
+        let Some(left) = self.warm.get_mut(&process) else { return };
         *left = left.saturating_sub(1);
         if *left == 0 {
             self.cancel_warm_start(process);
@@ -318,8 +314,7 @@ impl PrefaultPredictor {
 
     /// Regions filled ahead of streams that have not been reported there yet, at most.
     pub fn count_regions_prefaulted_ahead(&self) -> u64 {
-        let streams = self.streams.values();
-        streams.map(FaultStream::count_unreached_regions).sum()
+        self.streams.values().map(FaultStream::count_unreached_regions).sum()
     }
 
     /// Regions, at most, filled ahead of streams that ended before they reached them. Only
@@ -328,18 +323,8 @@ impl PrefaultPredictor {
         self.unused
     }
 
-    fn stream_of_task(&self, task: PrefaultTask) -> Option<&FaultStream> {
-        self.streams.get(&(task.process, task.stream))
-    }
-
     fn stream_of_task_mut(&mut self, task: PrefaultTask) -> Option<&mut FaultStream> {
         self.streams.get_mut(&(task.process, task.stream))
-    }
-
-    /// Returns whether the stream was there.
-    fn forget_stream_of_task(&mut self, task: PrefaultTask) -> bool {
-        let key = (task.process, task.stream);
-        self.streams.remove(&key).is_some()
     }
 }
 

@@ -17,11 +17,8 @@ impl PrefaultThreadCount {
 
     /// Fills with `threads` threads.
     pub fn new(threads: u64) -> Result<Self, SettingError> {
-        u8::try_from(threads)
-            .ok()
-            .filter(|threads| Self::ALLOWED.contains(threads))
-            .map(Self)
-            .ok_or_else(|| SettingError::new(Self::NAME, threads, "1 to 64"))
+        let allowed = u8::try_from(threads).ok().filter(|threads| Self::ALLOWED.contains(threads));
+        allowed.map(Self).ok_or_else(|| SettingError::new(Self::NAME, threads, "1 to 64"))
     }
 
     /// One thread per core, except one core for the program: at least 1, at most 4.

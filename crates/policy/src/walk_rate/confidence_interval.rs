@@ -55,16 +55,13 @@ pub(super) fn jackknife_standard_error(without_one: &[f64]) -> Option<f64> {
 fn students_t_ninety_percent(degrees: f64) -> f64 {
     /// For one to four degrees, where the series is off.
     const FEW: [f64; 4] = [6.314, 2.920, 2.353, 2.132];
-    let few = (1u8..).zip(FEW).find(|(n, _)| degrees <= f64::from(*n));
-    few.map_or_else(
-        || {
-            // The series of Cornish and Fisher (1938).
-            let z = NINETY_PERCENT;
-            let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
-            z + (z.powi(3) + z) / 4.0 / degrees + second / degrees.powi(2)
-        },
-        |(_, quantile)| quantile,
-    )
+    if let Some((_, quantile)) = (1u8..).zip(FEW).find(|(n, _)| degrees <= f64::from(*n)) {
+        return quantile;
+    }
+    // The series of Cornish and Fisher (1938).
+    let z = NINETY_PERCENT;
+    let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
+    z + (z.powi(3) + z) / 4.0 / degrees + second / degrees.powi(2)
 }
 
 /// The interval that holds in nine of ten cases, in per cent. A factor's error is symmetric in the

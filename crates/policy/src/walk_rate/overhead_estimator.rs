@@ -605,8 +605,7 @@ fn count_newly_touched_pages(
     let tells =
         |to: &&RegionProbeRead| new(to) >= ENOUGH || to.shape.count_touched_pages() >= NEARLY_ALL;
     let to = later.iter().find(tells).unwrap_or(last);
-    let count = TouchCount { touches: new(to).max(0.0), over_s: to.cpu_s - from_s };
-    Some((count, to.shape))
+    Some((TouchCount { touches: new(to).max(0.0), over_s: to.cpu_s - from_s }, to.shape))
 }
 
 /// Between two reads, or the clear and the first read, touches count as if they came evenly.

@@ -63,8 +63,7 @@ impl TouchedPagesByPattern {
     /// Classifies the touched pages of a region.
     pub fn classify(touched: &PageBitmap) -> Self {
         let runs = touched.runs();
-        let short_runs = runs.iter().filter(|run| run.1 < STREAM_PAGES);
-        let short: u16 = short_runs.map(|run| run.1).sum();
+        let short: u16 = runs.iter().filter(|run| run.1 < STREAM_PAGES).map(|run| run.1).sum();
         let strided = is_strided(&runs);
         let touched = touched.count();
         let by_chance = CHANCE_SHARE * expected_random_runs(touched);

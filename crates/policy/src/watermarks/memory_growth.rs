@@ -26,9 +26,7 @@ impl MemoryGrowth {
     /// When the clock stands still or went back, the call only sets the new starting point.
     pub(super) fn record_use(&mut self, now: Duration, used_bytes: u64) {
         let used = used_bytes as f64;
-        let Some((then, before)) = self.last.replace((now, used)) else {
-            return;
-        };
+        let Some((then, before)) = self.last.replace((now, used)) else { return };
         let seconds = now.saturating_sub(then).as_secs_f64();
         if seconds <= 0.0 {
             self.last = Some((then.max(now), before));
@@ -62,7 +60,8 @@ impl MemoryGrowth {
 /// because this is not a measure of how much there is to find.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecoverySpeed {
-    bytes_per_s: f64,
+    /// Over 0.
+    pub(super) bytes_per_s: f64,
 }
 
 /// Assumed before any recovery: half of a huge page in about 0.6 ms, with some margin.
@@ -82,11 +81,6 @@ impl RecoverySpeed {
         if bytes > 0 && seconds > 0.0 {
             self.bytes_per_s += NEWEST * (bytes as f64 / seconds - self.bytes_per_s);
         }
-    }
-
-    /// Over 0.
-    pub(super) fn bytes_per_s(self) -> f64 {
-        self.bytes_per_s
     }
 }
 
@@ -227,9 +221,9 @@ mod tests {
     fn searches_without_result_do_not_change_the_speed() {
         let mut speed = RecoverySpeed::default();
         speed.record_recovery(0, at(1.0));
-        assert_eq!(speed.bytes_per_s(), DEFAULT_SPEED);
+        assert_eq!(speed.bytes_per_s, DEFAULT_SPEED);
         (0..200).for_each(|_| speed.record_recovery(1 << 20, at(0.01)));
-        assert!((speed.bytes_per_s() / f64::from(100 << 20) - 1.0).abs() < 0.01);
+        assert!((speed.bytes_per_s / f64::from(100 << 20) - 1.0).abs() < 0.01);
     }
 
     fn usage(used_mib: u64, total_mib: u64) -> MemoryUse {

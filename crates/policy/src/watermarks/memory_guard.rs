@@ -68,7 +68,7 @@ impl MemoryScopeState {
             self.marks,
             self.usage.total_bytes,
             self.growth.bytes_per_s(),
-            speed.bytes_per_s(),
+            speed.bytes_per_s,
         );
         self.recovering =
             used > self.start_percent || (self.recovering && used >= self.marks.low_percent());
@@ -89,18 +89,14 @@ impl MemoryScopeState {
     }
 
     /// Why nothing in it is promoted, if so.
-    fn promotion_block(&self, pressure_limit_percent: f64) -> Option<PromotionBlockReason> {
+    fn promotion_block(&self, limit_percent: f64) -> Option<PromotionBlockReason> {
         let scope = self.scope.clone();
         if !self.recovering {
-            let pressure_percent = self.pressure_percent.filter(|p| *p > pressure_limit_percent)?;
-            return Some(PromotionBlockReason::Pressure {
-                scope,
-                pressure_percent,
-                limit_percent: pressure_limit_percent,
-            });
+            let pressure_percent = self.pressure_percent.filter(|p| *p > limit_percent)?;
+            return Some(PromotionBlockReason::Pressure { scope, pressure_percent, limit_percent });
         }
         let (used_percent, start_percent) = (self.usage.used_percent(), self.start_percent);
-        let high_percent = self.marks.high_percent();
+        let (high_percent, low_percent) = (self.marks.high_percent(), self.marks.low_percent());
         Some(if used_percent > high_percent {
             PromotionBlockReason::AboveHigh { scope, used_percent, high_percent }
         } else if used_percent > start_percent {
@@ -111,11 +107,7 @@ impl MemoryScopeState {
                 growth_bytes_per_s: u64_from_f64(self.growth.bytes_per_s()),
             }
         } else {
-            PromotionBlockReason::Recovering {
-                scope,
-                used_percent,
-                low_percent: self.marks.low_percent(),
-            }
+            PromotionBlockReason::Recovering { scope, used_percent, low_percent }
         })
     }
 
@@ -186,8 +178,7 @@ impl MemoryGuard {
     /// nearest high watermark, of its groups or of the machine.
     pub fn room_bytes_for_process(&self, process: ProcessId) -> u64 {
         let rooms = self.scope_states_of_process(process);
-        let rooms = rooms.map(|watched| watched.room_bytes(self.pressure_limit_percent));
-        rooms.min().unwrap_or(0)
+        rooms.map(|watched| watched.room_bytes(self.pressure_limit_percent)).min().unwrap_or(0)
     }
 
     /// Bytes up to the high watermark of the whole machine; 0 while memory is short or its state is
@@ -236,8 +227,7 @@ impl MemoryGuard {
             };
             watched.record_reading(now, usage, self.speed);
             for member in members {
-                let place = self.watched.len();
-                self.groups.entry(*member).or_default().push(place);
+                self.groups.entry(*member).or_default().push(self.watched.len());
             }
             self.watched.push(watched);
         };

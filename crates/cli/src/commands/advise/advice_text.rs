@@ -12,8 +12,7 @@ pub fn advice_text(facts: &AdviceFacts, advice: &Recommendation) -> String {
     let mut out = WrappedText::default();
     let name = clip_printable(&identity.command, 15);
     let (pid, seconds, verdict) = (facts.pid, facts.seconds, verdict_text(advice.verdict));
-    let whole = format!("Process {pid} ({name}), measured for {seconds:.0} s: {verdict}");
-    out.push_sentence(whole);
+    out.push_sentence(format!("Process {pid} ({name}), measured for {seconds:.0} s: {verdict}"));
     for finding in &advice.findings {
         out.push_list_item(clip_printable(&finding_sentence(finding), 2000));
     }

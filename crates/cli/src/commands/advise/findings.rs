@@ -84,9 +84,7 @@ fn add_hottest_regions(all: &[BaseRegionFacts], findings: &mut Vec<Finding>) {
             share += region.share / total;
             share >= wanted
         });
-        let Some(last) = enough.filter(|last| *last + 1 > told) else {
-            continue;
-        };
+        let Some(last) = enough.filter(|last| *last + 1 > told) else { continue };
         told = last + 1;
         let first = &regions[..told];
         findings.push(Finding::FirstRegions {
@@ -100,12 +98,9 @@ fn add_hottest_regions(all: &[BaseRegionFacts], findings: &mut Vec<Finding>) {
 const MOST_MAPPINGS_LISTED: usize = 5;
 
 fn add_mapping_group_shares(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
-    let percent = |place| {
-        let regions = facts.regions_in_mapping_group(place);
-        regions.map(|region| region.share * 100.0).sum()
-    };
-    let places = facts.surroundings.places.iter();
-    let shares = places.map(|place| (percent(place), place));
+    let percent =
+        |place| facts.regions_in_mapping_group(place).map(|region| region.share * 100.0).sum();
+    let shares = facts.surroundings.places.iter().map(|place| (percent(place), place));
     let mut shares: Vec<(f64, &MappingGroup)> = shares.filter(|(share, _)| *share >= 1.0).collect();
     shares.sort_by(|a, b| b.0.total_cmp(&a.0));
     for (share_percent, place) in shares.into_iter().take(MOST_MAPPINGS_LISTED) {
@@ -161,13 +156,12 @@ fn add_setting_conflicts(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     if around.thp_disabled {
         findings.push(Finding::ThpDisabled);
     }
-    let could = |place: &&MappingGroup| {
-        place.ineligible.is_none() && place.end - place.start >= HUGE_PAGE_BYTES
-    };
-    let could = around.places.iter().filter(could);
+    let could = around
+        .places
+        .iter()
+        .filter(|place| place.ineligible.is_none() && place.end - place.start >= HUGE_PAGE_BYTES);
     let base = |advice: HugePageAdvice| -> u64 {
-        let of = could.clone().filter(|place| place.advice == advice);
-        of.map(bytes_under_base_pages).sum()
+        could.clone().filter(|place| place.advice == advice).map(bytes_under_base_pages).sum()
     };
     let refused = base(HugePageAdvice::NoHuge);
     if refused >= HUGE_PAGE_BYTES {

@@ -75,7 +75,6 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
     let fullest =
         groups.into_iter().max_by(|a, b| a.usage.used_percent().total_cmp(&b.usage.used_percent()));
     let surroundings = HugePageContext::of_process(pid)?;
-    let cgroup = fullest.map(|group| (group.name, group.usage));
     let sources = HugePageSources::of_machine(surroundings.settings.enabled.as_deref());
     Ok(AdviceFacts {
         pid,
@@ -90,7 +89,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
         surroundings,
         memory: system_memory::machine_memory_use()
             .context("can't read the memory use of the machine")?,
-        cgroup: cgroup.map(|(name, usage)| CgroupFacts { name, usage }),
+        cgroup: fullest.map(|group| CgroupFacts { name: group.name, usage: group.usage }),
     })
 }
 
@@ -134,8 +133,7 @@ fn median_cost(
     windows: &[MeasuredWindowOverhead],
 ) -> Result<TranslationCost, TranslationNotMeasured> {
     let overhead = |window: &MeasuredWindowOverhead| window.counted.or(window.estimate.overhead);
-    let ran = |window| Some((overhead(window)?, window));
-    let ran = windows.iter().filter_map(ran);
+    let ran = windows.iter().filter_map(|window| Some((overhead(window)?, window)));
     let mut ran: Vec<(TranslationOverhead, &MeasuredWindowOverhead)> = ran.collect();
     ran.sort_by(|a, b| a.0.percent.total_cmp(&b.0.percent));
     let (Some(lowest), Some(highest), Some(middle)) =
@@ -192,8 +190,7 @@ fn mean_walks_per_region<'a>(
         *sum += f64::from(walks.counted_per_s);
         *count += 1.0;
     }
-    let mean = |(region, (sum, count))| (region, sum / count);
-    sums.into_iter().map(mean).collect()
+    sums.into_iter().map(|(region, (sum, count))| (region, sum / count)).collect()
 }
 
 fn count_zero_pages_in_sample(

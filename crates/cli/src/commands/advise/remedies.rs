@@ -126,10 +126,8 @@ fn allocator_remedies(facts: &AdviceFacts) -> Vec<Remedy> {
     if facts.surroundings.thp_disabled || facts.are_walks_mostly_in_excluded_memory() {
         return Vec::new();
     }
-    let set = facts.first_touch.set.iter();
-    let plain = set.filter(|variable| is_plain(&variable.value));
-    let each = plain.flat_map(|variable| remedies_with_variable(facts, variable));
-    each.collect()
+    let plain = facts.first_touch.set.iter().filter(|variable| is_plain(&variable.value));
+    plain.flat_map(|variable| remedies_with_variable(facts, variable)).collect()
 }
 
 fn remedies_with_variable(facts: &AdviceFacts, variable: &HugePageEnvVariable) -> [Remedy; 3] {
@@ -154,8 +152,7 @@ fn remedies_with_variable(facts: &AdviceFacts, variable: &HugePageEnvVariable) -
 
 /// Whether a value can be copied safely into a shell, a unit and YAML.
 fn is_plain(value: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:,=+/ ".contains(c);
-    value.chars().all(plain)
+    value.chars().all(|c| c.is_ascii_alphanumeric() || "_-.:,=+/ ".contains(c))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! An address space as one line of characters.
 
 use super::theme::Theme;
-use crate::text_format::format_count;
+use crate::text_format::{BARS, format_count};
 use crate::view::{AddressStrip, AddressStripColumn};
 use hawkeye_policy::{CoverageSource, PAGES_PER_REGION};
 
@@ -59,7 +59,6 @@ fn huge_state_char(column: &AddressStripColumn) -> char {
 
 /// A share (0-1) as one character. Only 0 is drawn as empty.
 fn shade_char(share: f64, look: &Theme) -> char {
-    const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     const DIGITS: [char; 11] = [' ', '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'];
     let shades: &[char] = if look.unicode { &BARS } else { &DIGITS };
     let steps = shades.len() - 1;

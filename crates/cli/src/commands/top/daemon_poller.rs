@@ -23,8 +23,7 @@ pub struct ProcessDetails {
 
 pub fn fetch_top_data(options: &ClientOptions, pid: Option<u32>, columns: u16) -> Result<TopData> {
     let status = options.fetch_status()?;
-    let details = |pid| fetch_process_details(options, pid, columns);
-    let opened = pid.map(details).transpose()?;
+    let opened = pid.map(|pid| fetch_process_details(options, pid, columns)).transpose()?;
     Ok(TopData { status, opened })
 }
 
@@ -57,8 +56,7 @@ impl DaemonPoller {
     pub fn start(options: ClientOptions) -> Result<Self> {
         let (queries, asked) = channel::<TopQuery>();
         let (answer, answers) = channel();
-        let thread = thread::Builder::new().name("hawkeye-asker".into());
-        thread.spawn(move || {
+        thread::Builder::new().name("hawkeye-asker".into()).spawn(move || {
             for (pid, columns) in asked {
                 // The screen may be gone before the answer arrives.
                 if answer.send(fetch_top_data(&options, pid, columns)).is_err() {

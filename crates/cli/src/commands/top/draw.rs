@@ -44,8 +44,7 @@ pub fn draw_top_screen(frame: &mut Frame<'_>, model: &TopModel) {
         let text = wrap_printable(&text, usize::from(area.width), 0);
         return frame.render_widget(Paragraph::new(text), area);
     }
-    let parts = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]);
-    let [body, foot] = parts.areas(area);
+    let [body, foot] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(area);
     let keys = match (&model.open, model.help) {
         (_, true) => "Esc back  q quit",
         (Some(_), _) => "left/right choose a column  Esc back  ? help  q quit",
@@ -81,15 +80,13 @@ fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     draw_process_table(frame, middle, model);
     let mut lines = vec![Line::styled("Latest decisions", HEADING)];
     let (room, width) = (usize::from(DECISIONS) - 2, usize::from(area.width));
-    let decisions = overview::decision_lines(&model.status.manager, room, width);
-    lines.extend(decisions.iter().map(line));
+    lines.extend(overview::decision_lines(&model.status.manager, room, width).iter().map(line));
     frame.render_widget(Paragraph::new(lines), bottom);
 }
 
 fn draw_process_table(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let rows = model.sorted_processes();
-    let header = process_table::header_line(model.order);
-    let mut lines = vec![Line::styled(header, HEADING)];
+    let mut lines = vec![Line::styled(process_table::header_line(model.order), HEADING)];
     if rows.is_empty() {
         lines.push(Line::from(" No process is managed."));
     }

@@ -44,8 +44,7 @@ pub fn overview_lines(status: &DaemonStatus) -> Vec<String> {
         pace.promoted_per_s, pace.split_per_s, recovered[0], recovered[1]
     );
     // Programs and users choose the names of cgroups.
-    let clip = |line: String| clip_printable(&line, 1000);
-    [first, second, third].map(clip).into()
+    [first, second, third].map(|line| clip_printable(&line, 1000)).into()
 }
 
 /// The latest decisions, newest first, in at most `room` lines. Only the last one may be cut.

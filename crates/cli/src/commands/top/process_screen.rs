@@ -87,6 +87,5 @@ fn strip_lines(strip: &AddressStrip, chosen: Option<usize>, look: &Theme) -> Vec
 }
 
 fn wrapped_lines(text: &str, indent: usize) -> Vec<String> {
-    let text = wrap_printable(&clip_printable(text, 1000), WIDTH, indent);
-    text.lines().map(str::to_owned).collect()
+    wrap_printable(&clip_printable(text, 1000), WIDTH, indent).lines().map(str::to_owned).collect()
 }

@@ -58,10 +58,7 @@ pub fn process_row_line(process: &ProcessStatus) -> String {
 fn cell_text(process: &ProcessStatus, column: SortColumn) -> String {
     let percent = |percent: f64| format!("{percent:.1} %");
     let none = || "-".to_owned();
-    let per_s = |rate: f64| match rate > 0.0 {
-        true => format!("{rate:.1}"),
-        false => none(),
-    };
+    let per_s = |rate: f64| if rate > 0.0 { format!("{rate:.1}") } else { none() };
     match column {
         SortColumn::Pid => process.pid.to_string(),
         SortColumn::Name => process.name.clone(),

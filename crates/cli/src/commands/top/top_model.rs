@@ -49,9 +49,7 @@ impl TopModel {
 
     /// Index of the chosen row; 0 where the chosen process is gone.
     pub fn selected_row_index(&self) -> usize {
-        let rows = self.sorted_processes();
-        let selected = rows.iter().position(|row| Some(row.pid) == self.selected);
-        selected.unwrap_or(0)
+        self.sorted_processes().iter().position(|row| Some(row.pid) == self.selected).unwrap_or(0)
     }
 
     pub fn open_process(&mut self, pid: u32) {
@@ -121,9 +119,7 @@ impl TopModel {
     }
 
     fn handle_process_key(&mut self, code: KeyCode) {
-        let Some(open) = &mut self.open else {
-            return;
-        };
+        let Some(open) = &mut self.open else { return };
         let strip = open.details.as_ref().and_then(|seen| seen.strip.as_ref());
         let last = strip.map_or(0, |strip| strip.columns.len().saturating_sub(1));
         let column = match code {

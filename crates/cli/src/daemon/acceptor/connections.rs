@@ -82,8 +82,7 @@ fn decide_admission(open: &[ConnectedClient], new: ConnectedClient) -> Admission
             && held.get(&it.user) == Some(&most)
             && (most > own || it.user == new.user)
     };
-    let place = open.iter().position(gives_way);
-    place.map_or(Admission::Refused, Admission::Replaces)
+    open.iter().position(gives_way).map_or(Admission::Refused, Admission::Replaces)
 }
 
 impl Connections {
@@ -146,9 +145,7 @@ impl ConnectionPermit {
 
     fn set_idle(&self, idle: bool) -> bool {
         let mut state = self.connections.lock_table();
-        let Some(place) = state.open.iter().position(|it| it.id == self.id) else {
-            return false;
-        };
+        let Some(place) = state.open.iter().position(|it| it.id == self.id) else { return false };
         let mut open = state.open.remove(place);
         open.client.idle = idle;
         // Its idle time starts again.

@@ -96,9 +96,7 @@ impl HawkeyeProcess {
         let sampled = weights.len().saturating_sub(self.unsampled_regions);
         let alike = usize_from_u64(u64_from_f64((sampled as f64 * ALIKE).ceil()));
         let least = alike.checked_sub(1).and_then(|last| weights.get(last));
-        let Some(&least) = least.filter(|least| **least > 0.0) else {
-            return BTreeMap::new();
-        };
+        let Some(&least) = least.filter(|least| **least > 0.0) else { return BTreeMap::new() };
         let full = populated_base_page_regions(sample)
             .filter(|r| r.present == PAGES_PER_REGION && self.sampled_weight(r) == 0.0);
         full.take(self.unsampled_regions).map(|r| (r.region, least)).collect()
@@ -145,8 +143,7 @@ impl ObservationContext<'_> {
             let new = weigh(r);
             // A region without walks may be one that was not sampled yet.
             let old = before.weights.get(&r.region).filter(|old| !walks || **old > 0.0);
-            let weight = old.map_or(new, |old| old + (new - old) * newest);
-            weights.insert(r.region, weight);
+            weights.insert(r.region, old.map_or(new, |old| old + (new - old) * newest));
         }
         // Where pages larger than huge pages exist, promotions also save the cost of huge pages.
         let larger = largest > Some(PageOrder::HUGE);
@@ -279,8 +276,7 @@ impl ObservationContext<'_> {
             saved_us_per_s: 0.0,
             added_bytes: 0,
         });
-        let orders = PageOrderSet::NONE;
-        (self.at, FaultSizes { orders, reason })
+        (self.at, FaultSizes { orders: PageOrderSet::NONE, reason })
     }
 
     fn choose_fault_sizes(
@@ -314,8 +310,7 @@ impl ObservationContext<'_> {
 
 /// Regions under base pages that have memory.
 fn populated_base_page_regions(sample: &ProcessSample) -> impl Iterator<Item = &RegionSample> {
-    let regions = sample.regions.iter();
-    regions.filter(|r| !r.is_huge() && r.present > 0)
+    sample.regions.iter().filter(|r| !r.is_huge() && r.present > 0)
 }
 
 /// Estimated number of regions under base pages that were not sampled yet.
