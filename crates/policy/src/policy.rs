@@ -64,7 +64,7 @@ pub struct WaitingRegion {
 /// The manager applies the limits that hold for every policy (budgets, watermarks, cool-downs). It
 /// drops a proposal that they forbid. A dropped or refused region comes back through a later
 /// observation.
-pub trait Policy: Send {
+pub trait Policy: ExplainPolicy + Send {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
@@ -100,7 +100,10 @@ pub trait Policy: Send {
         region: RegionAddr,
         cost: Option<PromotionCost>,
     );
+}
 
+/// Explains what a policy has not proposed. A policy without explanations implements it empty.
+pub trait ExplainPolicy {
     /// How this region waits for its turn. `None` where it does not wait, or the policy keeps no
     /// such list.
     fn explain_waiting_region(

@@ -5,7 +5,7 @@ use crate::coverage_averaging::CoverageAveraging;
 use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
-use crate::policy::{Policy, SampleKinds, WaitingRegion};
+use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
 use crate::process_settings::ProcessSettings;
 use crate::process_states::ProcessStates;
 use crate::promotion::{Promotion, PromotionCost};
@@ -193,7 +193,9 @@ impl Policy for AccessMapPolicy {
             member.map.remove(region);
         }
     }
+}
 
+impl ExplainPolicy for AccessMapPolicy {
     fn explain_waiting_region(
         &self,
         process: ProcessId,

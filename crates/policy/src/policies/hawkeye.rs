@@ -8,7 +8,7 @@ use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::observation::{Observation, ProcessId};
 use crate::page::{PageOrder, RegionAddr};
 use crate::policies::access_map_policy::explain_low_overhead;
-use crate::policy::{Policy, SampleKinds, WaitingRegion};
+use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
 use crate::process_states::ProcessStates;
 use crate::promotion::{FaultSizes, Promotion, PromotionCost};
 use crate::reason::Reason;
@@ -210,7 +210,9 @@ impl Policy for Hawkeye {
     fn fault_sizes(&self, process: ProcessId) -> Option<FaultSizes> {
         self.members.get(process)?.fault_sizes().cloned()
     }
+}
 
+impl ExplainPolicy for Hawkeye {
     fn explain_waiting_region(
         &self,
         process: ProcessId,

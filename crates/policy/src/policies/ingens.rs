@@ -4,7 +4,7 @@
 use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::observation::{Observation, ProcessId, ProcessSample, RegionSample};
 use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
-use crate::policy::{Policy, SampleKinds};
+use crate::policy::{ExplainPolicy, Policy, SampleKinds};
 use crate::process_states::ProcessStates;
 use crate::promotion::{Promotion, PromotionCost};
 use crate::reason::Reason;
@@ -256,6 +256,8 @@ impl Policy for Ingens {
         }
     }
 }
+
+impl ExplainPolicy for Ingens {}
 
 #[cfg(test)]
 mod tests;

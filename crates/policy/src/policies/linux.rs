@@ -4,7 +4,7 @@ use crate::budget::{RatePerSecond, TokenBucket};
 use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
-use crate::policy::{Policy, SampleKinds};
+use crate::policy::{ExplainPolicy, Policy, SampleKinds};
 use crate::promotion::{Promotion, PromotionCost};
 use crate::reason::Reason;
 use serde::Serialize;
@@ -221,7 +221,8 @@ impl Policy for LinuxPolicy {
             return None;
         }
         let QueuedRegion { process, region, present } = self.queue.pop_front()?;
-        self.cursor = Some(ScanCursor { process, address: region.end() });
+        let address = region.end();
+        self.cursor = Some(ScanCursor { process, address });
         self.proposed.insert((process, region));
         let reason = Reason::new(AddressOrderReason { present });
         Some(Promotion::to_huge_page(process, region, present, reason))
@@ -238,6 +239,8 @@ impl Policy for LinuxPolicy {
         }
     }
 }
+
+impl ExplainPolicy for LinuxPolicy {}
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use crate::huge_page_reserve_planner::HugePageSupply;
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
-use crate::policy::{Policy, SampleKinds};
+use crate::policy::{ExplainPolicy, Policy, SampleKinds};
 use crate::promotion::{Promotion, PromotionCost};
 use std::time::Duration;
 
@@ -44,6 +44,8 @@ impl Policy for NoPromotion {
     ) {
     }
 }
+
+impl ExplainPolicy for NoPromotion {}
 
 #[cfg(test)]
 mod tests {

@@ -276,7 +276,8 @@ impl ObservationContext<'_> {
             saved_us_per_s: 0.0,
             added_bytes: 0,
         });
-        (self.at, FaultSizes { orders: PageOrderSet::NONE, reason })
+        let orders = PageOrderSet::NONE;
+        (self.at, FaultSizes { orders, reason })
     }
 
     fn choose_fault_sizes(
