@@ -5,9 +5,9 @@ use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, PromotionResult};
 use hawkeye_policy::region_promotion_limits::max_added_pages;
 use hawkeye_policy::{
-    BatchDecision, CallBatchBackoff, Errno, Event, HugePageSupply, Observation, Promotion,
-    PromotionBudget, PromotionBudgetExhausted, PromotionCost, PromotionEffect, SavingsBudget,
-    SavingsDecision, SavingsShare,
+    BatchDecision, CallBatchBackoff, Errno, Event, Observation, Promotion, PromotionBudget,
+    PromotionBudgetExhausted, PromotionCost, PromotionEffect, SavingsBudget, SavingsDecision,
+    SavingsShare,
 };
 use std::time::Duration;
 
@@ -28,7 +28,10 @@ pub struct PromotionPacing {
     pub waits: BudgetWaits,
     /// The pause after calls that took long, or for which no huge page was available.
     pub backoff: CallBatchBackoff,
-    postponed: Option<PromotionAttempt>,
+    /// A promotion that waits for a budget or for a huge page, before the policy's next one.
+    postponed: Option<Promotion>,
+    /// How often no huge page was available for it.
+    shortages: u32,
 }
 
 /// What pays for a promotion's CPU time.
@@ -47,6 +50,7 @@ impl PromotionPacing {
             waits: BudgetWaits::default(),
             backoff: CallBatchBackoff::default(),
             postponed: None,
+            shortages: 0,
         }
     }
 
@@ -59,13 +63,6 @@ impl PromotionPacing {
             );
         }
     }
-}
-
-#[derive(Debug)]
-struct PromotionAttempt {
-    promotion: Promotion,
-    /// How often no huge page was available for it.
-    shortages: u32,
 }
 
 impl<M: Machine> Manager<M> {
@@ -124,16 +121,23 @@ impl<M: Machine> Manager<M> {
                 }
             }
             let supply = self.next_huge_page_supply(now);
-            let Some(next) = self.take_next_promotion(now, supply) else {
+            let again = self.promotion.postponed.take();
+            let is_new = again.is_none();
+            let next = again.or_else(|| self.policy.next_promotion(now, supply));
+            self.reschedule_sampling_by_saving(now, next.as_ref());
+            let Some(next) = next else {
                 self.promotion.budget.give_back_promotion();
                 break None;
             };
-            if !self.is_promotion_allowed(&next.promotion, now) {
+            if is_new {
+                self.promotion.shortages = 0;
+            }
+            if !self.is_promotion_allowed(&next, now) {
                 self.promotion.budget.give_back_promotion();
-                self.drop_proposal(&next.promotion);
+                self.drop_proposal(&next);
                 continue;
             }
-            let paid_by = match self.decide_promotion_payment(now, next.promotion.saved_us_per_s) {
+            let paid_by = match self.decide_promotion_payment(now, next.saved_us_per_s) {
                 Ok(paid_by) => paid_by,
                 Err(wait) => {
                     self.promotion.budget.give_back_promotion();
@@ -156,28 +160,19 @@ impl<M: Machine> Manager<M> {
         more.map(|at| if called { at.max(ready) } else { at })
     }
 
-    /// The postponed promotion, or the policy's next one.
-    fn take_next_promotion(
-        &mut self,
-        now: Duration,
-        supply: HugePageSupply,
-    ) -> Option<PromotionAttempt> {
-        let next = self.promotion.postponed.take().or_else(|| {
-            let promotion = self.policy.next_promotion(now, supply)?;
-            Some(PromotionAttempt { promotion, shortages: 0 })
-        });
-        // Policies that don't estimate what a promotion saves are sampled once a period.
-        let best = next.as_ref().map(|next| next.promotion.saved_us_per_s);
-        if let Some(saved_us_per_s) = best.unwrap_or(Some(0.0)) {
+    /// The next sample comes early where the best promotion saves little. Policies that don't
+    /// estimate what a promotion saves are sampled once a period.
+    fn reschedule_sampling_by_saving(&mut self, now: Duration, next: Option<&Promotion>) {
+        let best = next.map_or(Some(0.0), |next| next.saved_us_per_s);
+        if let Some(saved_us_per_s) = best {
             self.sampling.reschedule_by_best_saving(now, saved_us_per_s, &self.settings);
         }
-        next
     }
 
     /// Drops the promotion to try again, because a policy is about to see a new observation.
     pub(super) fn drop_postponed_promotion(&mut self) {
         if let Some(next) = self.promotion.postponed.take() {
-            self.drop_proposal(&next.promotion);
+            self.drop_proposal(&next);
         }
     }
 
@@ -200,11 +195,10 @@ impl<M: Machine> Manager<M> {
     /// Makes one region huge and charges what it cost; returns whether the batch may go on.
     fn promote_and_charge(
         &mut self,
-        next: PromotionAttempt,
+        promotion: Promotion,
         now: Duration,
         paid_by: PaidBy,
     ) -> BatchDecision {
-        let promotion = &next.promotion;
         let (process, region) = (promotion.process, promotion.region);
         let (order, present) = (promotion.order, promotion.expected_present);
         let before = self.machine.now();
@@ -228,20 +222,20 @@ impl<M: Machine> Manager<M> {
         }
         let supply = self.record_promotion_supply(served, done.then_some(took));
         let shortage = matches!(&outcome, Err(error) if error.is_huge_page_shortage());
-        let shortages = next.shortages + u32::from(shortage);
+        self.promotion.shortages += u32::from(shortage);
         if outcome == Ok(PromotionResult::Pending) {
             // The kernel may still do it, so it stays charged to the budget until the result is
             // known.
             let under_way = &mut self.unanswered.promotions;
-            under_way.insert((process, region), (next.promotion, supply));
-        } else if shortage && shortages < TRIES {
+            under_way.insert((process, region), (promotion, supply));
+        } else if shortage && self.promotion.shortages < TRIES {
             self.promotion.budget.give_back_promotion();
             let event = Event::Refused { process, region, errno: Errno::ENOMEM, again_soon: true };
             self.dispatch_event(now, event);
-            self.promotion.postponed = Some(PromotionAttempt { shortages, ..next });
+            self.promotion.postponed = Some(promotion);
         } else {
             let cost = PromotionCost { took, supply };
-            self.finish_promotion(next.promotion, outcome, cost, now);
+            self.finish_promotion(promotion, outcome, cost, now);
         }
         if shortage {
             self.promotion.backoff.record_memory_shortage()
