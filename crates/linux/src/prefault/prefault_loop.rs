@@ -102,7 +102,7 @@ impl PrefaultLoop {
         done.cpu = calling_thread_cpu_time() + workers + done.helper_cpu;
         done.ahead = self.predictor.count_regions_prefaulted_ahead();
         done.unused = self.predictor.count_unused_regions();
-        done.pauses = self.pool.pause_count();
+        done.pauses = self.pool.spare_cores.pauses;
     }
 
     /// Pauses reports while all touches are random: each costs its program some ten nanoseconds.
@@ -129,7 +129,7 @@ impl PrefaultLoop {
         if busy {
             return Duration::ZERO;
         }
-        let looks = self.warm.values().map(WarmStart::next_check);
+        let looks = self.warm.values().map(|warm| warm.next_look);
         let peek = self.predictor.next_progress_check().map(|(at, _)| at);
         let next = looks.chain(peek).min();
         let next = next.map(|at| at.saturating_sub(self.now()));
@@ -208,7 +208,7 @@ impl PrefaultLoop {
             predictor.warm_start_regions_left(*process) > 0
         });
         for (process, warm) in &mut self.warm {
-            if now < warm.next_check() + may_be_late {
+            if now < warm.next_look + may_be_late {
                 continue;
             }
             let (known, calls) = (&mut self.mappings, self.calls.prepare_target_calls());

@@ -33,14 +33,15 @@ pub struct ProcessSelector {
     descriptors: u64,
     /// Large processes that are not managed.
     skipped: HashMap<u32, SkippedProcess>,
-    costs: ProcessScanCosts,
+    /// The cost of finding processes so far.
+    pub(crate) costs: ProcessScanCosts,
     /// Present if some rule asks for warm starts.
     execs: Option<ExecTracer>,
     /// Processes just started to which such a rule may apply.
     started: Vec<u32>,
     /// Processes that have just called exec.
     executed: Vec<u32>,
-    users: UserNames,
+    pub(crate) users: UserNames,
     cpu_use: CpuUseAverages,
     /// Processes that were large at the last scan and have no slot.
     without_slot: HashMap<u32, SlotRefusal>,
@@ -160,15 +161,6 @@ impl ProcessSelector {
     pub fn take_executed_pids(&mut self) -> Vec<u32> {
         self.read_exec_reports();
         std::mem::take(&mut self.executed)
-    }
-
-    pub fn user_names(&self) -> &UserNames {
-        &self.users
-    }
-
-    /// The cost of finding processes so far.
-    pub fn scan_costs(&self) -> ProcessScanCosts {
-        self.costs
     }
 
     /// Most processes that can be managed at a time, if each takes `descriptors_each` file
@@ -447,8 +439,8 @@ mod tests {
         selector.set_rules(Rules::default(), ProcessSelectionSettings::default());
         let again = full_scan(&mut selector, S(4));
         assert!(again.is_some(), "new rules make a scan due at once");
-        assert_eq!(selector.scan_costs().sweeps, 2);
-        assert!(selector.scan_costs().processes > 0);
+        assert_eq!(selector.costs.sweeps, 2);
+        assert!(selector.costs.processes > 0);
     }
 
     #[test]

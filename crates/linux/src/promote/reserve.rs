@@ -44,7 +44,7 @@ struct ReserveProcess {
 }
 
 impl Reserve {
-    pub(crate) const fn new() -> Self {
+    const fn new() -> Self {
         Self { running: Mutex::new(None), pid: AtomicU32::new(0) }
     }
 
@@ -161,16 +161,6 @@ impl Drop for ReserveProcess {
     fn drop(&mut self) {
         kill_helper(self.pid);
         self.shared.unmap_self();
-    }
-}
-
-/// Ends the reserve of this process when management ends.
-#[derive(Debug)]
-pub(crate) struct StopReserveOnDrop;
-
-impl Drop for StopReserveOnDrop {
-    fn drop(&mut self) {
-        RESERVE.stop();
     }
 }
 

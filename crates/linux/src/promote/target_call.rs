@@ -62,11 +62,6 @@ impl CallHelper {
         Ok(Self { socket, helper, received: Vec::new() })
     }
 
-    /// The helper's process id.
-    pub fn helper_pid(&self) -> u32 {
-        self.helper.as_raw().unsigned_abs()
-    }
-
     /// Makes the helper start a call. No other call may be made before its answer has come.
     pub fn send_request(&mut self, request: &TargetRequest<'_>) -> Result<()> {
         let passed = request.passed.map(|descriptor| [descriptor.as_raw_fd()]);

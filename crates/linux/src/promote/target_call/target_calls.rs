@@ -149,7 +149,7 @@ impl TargetCalls {
 
     /// The helper that made the last call that was answered.
     pub(crate) fn idle_helper_pid(&self) -> Option<u32> {
-        self.idle.last().map(CallHelper::helper_pid)
+        self.idle.last().map(|idle| idle.helper.as_raw().unsigned_abs())
     }
 
     /// Targets that have not answered yet.
