@@ -87,6 +87,7 @@ const UNRESERVED: i32 = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
 
 /// Regions that [`ChildCommand::Touch`] populates; the others stay untouched.
 const TOUCHED_REGIONS: u64 = REGIONS / 2;
+pub const TOUCHED_PAGES: u64 = TOUCHED_REGIONS * HUGE_PAGE_BYTES / BASE_PAGE_BYTES;
 
 impl ProbeChild {
     pub fn spawn() -> Result<Self> {
@@ -138,10 +139,6 @@ impl ProbeChild {
     /// Makes the child read every base page of the first half; returns how long that took.
     pub fn time_reading_touched_pages(&self) -> Result<Duration> {
         self.send_command_and_wait(ChildCommand::Read).map(Duration::from_nanos)
-    }
-
-    pub fn touched_page_count() -> u64 {
-        TOUCHED_REGIONS * HUGE_PAGE_BYTES / BASE_PAGE_BYTES
     }
 
     /// Makes the child touch new memory in blocks of this size. Each block is a mapping of its own,
@@ -218,7 +215,7 @@ fn run_child(orders: &OwnedFd, answers: &OwnedFd) -> ! {
 /// # Safety
 /// `memory` points to `REGIONS` regions that are mapped readable and writable.
 unsafe fn execute_command(order: u8, memory: *mut u8) -> u64 {
-    let pages = ProbeChild::touched_page_count() as usize;
+    let pages = TOUCHED_PAGES as usize;
     let page = |index: usize| memory.wrapping_add(index * usize_from_u64(BASE_PAGE_BYTES));
     let touch = |pages: usize| {
         for index in 0..pages {

@@ -116,10 +116,8 @@ impl ProcScanner {
         least_bytes: u64,
         deadline: Instant,
     ) -> Result<Option<ProcScanResult>> {
-        let mut scan = match self.unfinished.take() {
-            Some(scan) => scan,
-            None => self.begin_scan(least_bytes),
-        };
+        let unfinished = self.unfinished.take();
+        let mut scan = unfinished.unwrap_or_else(|| self.begin_scan(least_bytes));
         while let Some(pid) = scan.rest.next() {
             let bytes = none_if_gone_or_unreadable(
                 "reading /proc/PID/statm",

@@ -370,10 +370,7 @@ fn raise_descriptor_limit() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return 0;
     };
-    match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
-        Ok(()) => hard,
-        Err(_) => soft,
-    }
+    if setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft }
 }
 
 /// How many processes fit in `descriptors` file descriptors, with some left for everything else.

@@ -199,7 +199,7 @@ pub fn read_entry(pid: u32, address: u64) -> Result<PagemapEntry> {
 
 /// One entry of `/proc/PID/pagemap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PagemapEntry(u64);
+pub struct PagemapEntry(pub(crate) u64);
 
 impl PagemapEntry {
     /// Whether the page was written since the soft-dirty bits were last cleared.
