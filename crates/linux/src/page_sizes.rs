@@ -93,10 +93,7 @@ pub struct PageSizeCounters {
 impl PageSizeCounters {
     /// Reads a `stats` folder.
     fn read(folder: &Path) -> Self {
-        let count = |name| {
-            let text = fs::read_to_string(folder.join(name)).ok()?;
-            text.trim().parse().ok()
-        };
+        let count = |name| read_setting(&folder.join(name)).ok()?.parse().ok();
         Self {
             anon_fault_alloc: count("anon_fault_alloc"),
             anon_fault_fallback: count("anon_fault_fallback"),

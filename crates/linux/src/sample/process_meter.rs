@@ -61,8 +61,7 @@ impl ProcessMeter {
         let (bits, seed) = (&mut self.bits, self.windows);
         let first_touch = bits.first_touch_cost;
         let settings = RegionProbeSettings::for_first_touch_cost(first_touch);
-        let mut probing =
-            ProcessWindowProbing::new(&regions, settings, first_touch, seed, |_| 0);
+        let mut probing = ProcessWindowProbing::new(&regions, settings, first_touch, seed, |_| 0);
         let mut slice = ProcessWorkSlice {
             member: &mut self.member,
             calls: &mut TargetCalls::default(),

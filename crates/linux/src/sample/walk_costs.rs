@@ -242,19 +242,11 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
     // Loops of random reads, with their footprints.
     let mut random = Vec::new();
     let by_footprint = FOOTPRINTS_BYTES.map(|bytes| {
+        let independent = MeasuredMemory::ns_per_independent_read;
+        let dependent = MeasuredMemory::ns_per_dependent_read;
         let costs = [
-            walk_cost_in_repeated_mapping(
-                &near,
-                &data,
-                bytes,
-                MeasuredMemory::ns_per_independent_read,
-            ),
-            walk_cost_in_repeated_mapping(
-                &far,
-                &data,
-                bytes,
-                MeasuredMemory::ns_per_dependent_read,
-            ),
+            walk_cost_in_repeated_mapping(&near, &data, bytes, independent),
+            walk_cost_in_repeated_mapping(&far, &data, bytes, dependent),
             walk_cost_in_repeated_mapping(&near, &data, bytes, |memory, pages, n| {
                 memory.ns_per_read_amid_others(&data, pages, n)
             }),

@@ -379,5 +379,3 @@ impl Sampler for AccessBitsSampler {
         calls.time_own_call(scan)
     }
 }
-
-
