@@ -5,7 +5,7 @@ use crate::error::{LinuxError, Result};
 use crate::processes::process::{self, calling_thread_cpu_time};
 use crate::ring_buffer::decode_u64s;
 use crate::sample::pagemap::{
-    FRAME, KPF_COMPOUND_TAIL, KPF_ZERO_PAGE, PRESENT, Pagemap, PagemapEntry,
+    FRAME, KPF_COMPOUND_TAIL, KPF_ZERO_PAGE, PRESENT, Pagemap, PagemapEntry, read_frame_flags,
 };
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// `/proc/kpageflags` (include/uapi/linux/kernel-page-flags.h).
@@ -127,13 +126,6 @@ fn split_range_at_regions(range: Range<u64>) -> impl Iterator<Item = Range<u64>>
         start = end;
         (!part.is_empty()).then_some(part)
     })
-}
-
-/// Flags of up to `frames` frames from `first` on; 0 for frames after the last one.
-fn read_frame_flags(file: &File, first: u64, frames: usize) -> io::Result<Vec<u64>> {
-    let mut bytes = vec![0u8; frames * 8];
-    file.read_at(&mut bytes, first * 8)?;
-    Ok(decode_u64s(&bytes).collect())
 }
 
 /// Counts the pages in a part of a region. Its base pages from `first_page` on lie in `frames`.

@@ -45,15 +45,11 @@ struct NameCache {
 #[derive(Default)]
 struct NameCacheState {
     local: LocalUsers,
-    known: HashMap<u32, CachedName>,
+    /// Each with the time of its lookup.
+    known: HashMap<u32, (String, Instant)>,
     waiting: VecDeque<u32>,
     /// Users that a thread is looking up at the moment.
     requested: Vec<u32>,
-}
-
-struct CachedName {
-    name: String,
-    at: Instant,
 }
 
 impl Default for UserNames {
@@ -95,8 +91,8 @@ impl UserNames {
             return UserName { text: name.to_owned(), pending: false };
         }
         let known = state.known.get(&uid);
-        let name = known.map(|known| known.name.clone());
-        if known.is_none_or(|known| known.at.elapsed() > MOST_AGE) {
+        let name = known.map(|(name, _)| name.clone());
+        if known.is_none_or(|(_, at)| at.elapsed() > MOST_AGE) {
             self.start_or_queue_lookup(state, uid);
         }
         UserName { pending: name.is_none(), text: name.unwrap_or_else(|| uid.to_string()) }
@@ -126,11 +122,10 @@ impl UserNames {
             let name = (self.0.look_up)(uid);
             let mut state = self.lock();
             let name = name.unwrap_or_else(|| uid.to_string());
-            let at = Instant::now();
             if state.known.len() >= MOST_KNOWN {
                 state.known.clear();
             }
-            state.known.insert(uid, CachedName { name, at });
+            state.known.insert(uid, (name, Instant::now()));
             state.requested.retain(|asked| *asked != uid);
             next = state.waiting.pop_front();
             state.requested.extend(next);

@@ -120,14 +120,9 @@ enum FrameRunKind {
 /// The kind according to `/proc/kpageflags`. A huge page that is not mapped as one (for example
 /// after `mprotect` of a part) cannot be distinguished from one that is.
 fn read_frame_run_kind(first: u64) -> FrameRunKind {
-    let flags = |file: &File, frame: u64| {
-        let mut bytes = [0u8; 8];
-        let read = file.read_exact_at(&mut bytes, frame * 8);
-        read.map(|()| u64::from_ne_bytes(bytes))
-    };
     let both = File::open("/proc/kpageflags").and_then(|file| {
         let half = first + u64::from(PAGES_PER_REGION / 2);
-        Ok((flags(&file, first)?, flags(&file, half)?))
+        Ok((read_frame_flags(&file, first, 1)?[0], read_frame_flags(&file, half, 1)?[0]))
     });
     match both {
         Ok((first, _)) if first & KPF_ZERO_PAGE != 0 => FrameRunKind::HugeZeroPage,
@@ -137,6 +132,14 @@ fn read_frame_run_kind(first: u64) -> FrameRunKind {
         }
         _ => FrameRunKind::BasePages,
     }
+}
+
+/// Flags of up to `frames` frames from `first` on, of the file `/proc/kpageflags`; 0 for frames
+/// after the last one.
+pub(crate) fn read_frame_flags(file: &File, first: u64, frames: usize) -> io::Result<Vec<u64>> {
+    let mut bytes = vec![0u8; frames * 8];
+    file.read_at(&mut bytes, first * 8)?;
+    Ok(decode_u64s(&bytes).collect())
 }
 
 /// The frame of the shared zero page, found by a read of an unwritten page of our own. `None` where

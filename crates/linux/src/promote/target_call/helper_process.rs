@@ -180,7 +180,9 @@ fn last_errno() -> i64 {
 
 fn call_process_madvise(request: &RawRequest, process: i32, usual: ThreadScheduling) -> i64 {
     let count = (request.ranges as usize).min(MAX_RANGES);
-    if request.unpreempted != 0 {
+    // A short call, which must not lose its processor while it holds the lock.
+    let unpreempted = request.advice == libc::MADV_COLD;
+    if unpreempted {
         ThreadScheduling::FIFO.set_for_this_thread();
     }
     let (call, ranges) = (libc::SYS_process_madvise, request.range.as_ptr());
@@ -188,7 +190,7 @@ fn call_process_madvise(request: &RawRequest, process: i32, usual: ThreadSchedul
     // target's, and only the kernel interprets them.
     let done = unsafe { libc::syscall(call, process, ranges, count, request.advice, 0u32) };
     let done = result_or_minus_errno(done);
-    if request.unpreempted != 0 {
+    if unpreempted {
         usual.set_for_this_thread();
     }
     done

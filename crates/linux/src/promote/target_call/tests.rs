@@ -54,8 +54,8 @@ fn the_kernels_error_is_returned() {
     let mut caller = new_helper();
     // The first page of an address space is never mapped.
     let own = own();
-    let cold = crate::promote::process_madvise::MADV_COLD;
-    let request = TargetRequest::for_advice(&own, cold, std::slice::from_ref(&(0..4096)), true);
+    let range = std::slice::from_ref(&(0..4096));
+    let request = TargetRequest::for_advice(&own, libc::MADV_COLD, range);
     assert_eq!(answered(&mut caller, &request).result, Err(Errno::ENOMEM));
 }
 
