@@ -158,18 +158,14 @@ impl LocalUsers {
     fn name(&mut self, uid: u32) -> Option<&str> {
         if self.looked.is_none_or(|at| at.elapsed() > Self::LOOK_EVERY) {
             self.looked = Some(Instant::now());
-            self.reread_passwd_if_changed();
+            let found = fs::metadata(PASSWD).ok();
+            let version = found.map(|it| (it.ino(), it.size(), it.mtime(), it.mtime_nsec()));
+            if version != self.version {
+                self.version = version;
+                self.names = parse_passwd(&fs::read(PASSWD).unwrap_or_default());
+            }
         }
         self.names.get(&uid).map(String::as_str)
-    }
-
-    fn reread_passwd_if_changed(&mut self) {
-        let found = fs::metadata(PASSWD).ok();
-        let version = found.map(|it| (it.ino(), it.size(), it.mtime(), it.mtime_nsec()));
-        if version != self.version {
-            self.version = version;
-            self.names = parse_passwd(&fs::read(PASSWD).unwrap_or_default());
-        }
     }
 }
 

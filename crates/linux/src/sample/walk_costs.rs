@@ -94,7 +94,10 @@ impl CurrentWalkCosts {
     pub fn measured_or_typical(&mut self) -> &WalkCosts {
         if let Some(measurement) = &mut self.measurement {
             if measurement.start_or_has_ended() {
-                if let Ok(Some(costs)) = read_costs_file(&measurement.file) {
+                let file = &measurement.file;
+                if let Ok(Some(costs)) =
+                    own_files::read_trusted_file(file, LONGEST_FILE, parse_costs)
+                {
                     self.costs = costs;
                 }
                 self.measurement = None;
@@ -170,10 +173,8 @@ fn load_known_costs(file: &Path) -> Result<Option<WalkCosts>> {
     {
         return Ok(Some(costs));
     }
-    Ok(read_costs_file(file).unwrap_or_else(|why| {
-        own_files::set_file_aside_and_log("the record of page-walk costs is", file, &why);
-        None
-    }))
+    let what = "the record of page-walk costs is";
+    Ok(own_files::read_or_set_aside(what, file, LONGEST_FILE, parse_costs))
 }
 
 /// Where the costs cannot be measured now, typical costs are used, and the next manager measures.
@@ -192,11 +193,6 @@ fn measure_and_save_costs(file: &Path) -> Result<WalkCosts> {
         tracing::debug!("{} cannot be written: {error}", file.display());
     }
     Ok(costs)
-}
-
-fn read_costs_file(file: &Path) -> Result<Option<WalkCosts>, UnusableFileReason> {
-    let text = own_files::read_trusted_file(file, LONGEST_FILE)?;
-    text.map(|text| parse_costs(&text)).transpose()
 }
 
 fn parse_costs(text: &[u8]) -> Result<WalkCosts, UnusableFileReason> {

@@ -3,7 +3,6 @@
 use super::read_setting;
 use super::saved_settings::{self, SettingChange, SettingChanges, WritableSettingFiles};
 use crate::error::{LinuxError, Result};
-use crate::machine_lease::own_files;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::OpenOptions;
@@ -246,20 +245,16 @@ impl KernelSettingsGuardState {
         }
         self.save_or_remove_change(path, None)
     }
-
-    /// Puts back every setting that still has the value set.
-    fn restore_all(&mut self) {
-        for path in self.changes.clone().into_keys() {
-            if let Err(error) = self.put_back(&path) {
-                tracing::error!("{error}; `hawkeye restore` tries again");
-            }
-        }
-    }
 }
 
 impl Drop for KernelSettingsGuard {
     fn drop(&mut self) {
-        lock_state(&self.0).restore_all();
+        let mut state = lock_state(&self.0);
+        for path in state.changes.clone().into_keys() {
+            if let Err(error) = state.put_back(&path) {
+                tracing::error!("{error}; `hawkeye restore` tries again");
+            }
+        }
     }
 }
 
@@ -276,14 +271,8 @@ fn restore_saved_settings(
     file: &Path,
     allowed: &WritableSettingFiles,
 ) -> Result<(Vec<SettingRestoreReport>, SettingChanges)> {
-    let found = match saved_settings::read_saved_settings(file, allowed) {
-        Ok(None) => return Ok(Default::default()),
-        Ok(Some(found)) => found,
-        Err(why) => {
-            let what = "settings that an earlier manager may have changed are not restored (check /sys/kernel/mm/transparent_hugepage): the record of them is";
-            own_files::set_file_aside_and_log(what, file, &why);
-            return Ok(Default::default());
-        }
+    let Some(found) = saved_settings::read_saved_settings(file, allowed) else {
+        return Ok(Default::default());
     };
     if found.of_earlier_boot {
         tracing::info!(
