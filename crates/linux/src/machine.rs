@@ -171,10 +171,6 @@ impl LinuxMachine {
 }
 
 impl LinuxMachine {
-    fn to_instant(&self, moment: Duration) -> Instant {
-        self.began + moment
-    }
-
     fn run_sampler_slice<T>(
         &mut self,
         process: ProcessId,
@@ -182,7 +178,7 @@ impl LinuxMachine {
         work: impl FnOnce(&mut dyn Sampler, &mut ProcessWorkSlice) -> Result<T>,
     ) -> CallResult<T> {
         let mut slice = ProcessWorkSlice {
-            deadline: self.to_instant(until),
+            deadline: self.began + until,
             member: self.members.get_mut(process)?,
             calls: &mut self.calls,
         };
@@ -272,7 +268,7 @@ impl Machine for LinuxMachine {
 
     fn admit_and_list_processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
         let now = self.now();
-        let deadline = self.to_instant(until);
+        let deadline = self.began + until;
         let prefaulter = self.prefaulter.as_ref();
         let each = self.sampler.descriptors_per_process()
             + prefaulter.map_or(0, |_| Prefaulter::DESCRIPTORS);

@@ -221,7 +221,7 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
     let data_bytes = data_bytes.clamp(NEAR_BYTES, DATA_BYTES);
     let data = MeasuredMemory::map_huge_pages(data_bytes)?;
     let small = MeasuredMemory::map_and_write(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
-    let data_pages = base_pages_in_bytes(data_bytes);
+    let data_pages = data_bytes / BASE_PAGE_BYTES;
     // Ordered pages come from memory that is not mirrored. Otherwise base pages would find their
     // data and the host's page tables in the caches more often than huge pages do.
     let in_order = |order: OrderedPageLoop| {
@@ -303,9 +303,9 @@ fn walk_cost_in_repeated_mapping(
     footprint_bytes: u64,
     read: impl Fn(&MeasuredMemory, u64, u64) -> f64,
 ) -> WalkCostAtDistance {
-    let few = base_pages_in_bytes(mirrors.distinct_bytes.min(footprint_bytes));
+    let few = mirrors.distinct_bytes.min(footprint_bytes) / BASE_PAGE_BYTES;
     measure_extra_cost_of_walks(
-        |n| read(mirrors, base_pages_in_bytes(footprint_bytes), n),
+        |n| read(mirrors, footprint_bytes / BASE_PAGE_BYTES, n),
         |n| read(data, few, n),
     )
 }
@@ -441,7 +441,7 @@ impl MeasuredMemory {
     /// Nanoseconds per dependent read. Between two reads a page of `other` is read in full, as by a
     /// program that works on what it has found.
     fn ns_per_read_amid_others(&self, other: &Self, pages: u64, seed: u64) -> f64 {
-        let other_pages = base_pages_in_bytes(other.memory.bytes() as u64);
+        let other_pages = other.memory.bytes() as u64 / BASE_PAGE_BYTES;
         cpu_ns_per_step(READS_AMID, || {
             let mut x = seed;
             for _ in 0..READS_AMID {
@@ -563,10 +563,6 @@ fn measure_tlb_reach_pages(mirrors: &MeasuredMemory) -> u32 {
     let within = REACHES.iter().take_while(|pages| ns(**pages) <= limit);
     let reach = within.last().copied().unwrap_or(REACHES[0]);
     u32::try_from(reach).unwrap_or(u32::MAX)
-}
-
-fn base_pages_in_bytes(bytes: u64) -> u64 {
-    bytes / BASE_PAGE_BYTES
 }
 
 fn mapping_error(errno: nix::errno::Errno) -> LinuxError {
