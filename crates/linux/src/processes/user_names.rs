@@ -1,10 +1,11 @@
 //! Names of users. A directory service may take minutes to answer, so callers do not wait for it.
 
+use crate::mutex::lock;
 use nix::unistd::{Uid, User};
 use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -68,13 +69,13 @@ impl UserNames {
 
     /// The user's name, without waiting for the name service.
     pub fn name(&self, uid: u32) -> UserName {
-        self.cached_name_and_start_lookup(&mut self.lock(), uid)
+        self.cached_name_and_start_lookup(&mut lock(&self.0.state), uid)
     }
 
     /// As [`Self::name`], but waits up to `most` for the name service.
     pub fn name_within_time(&self, uid: u32, most: Duration) -> UserName {
         let deadline = Instant::now() + most;
-        let mut state = self.lock();
+        let mut state = lock(&self.0.state);
         loop {
             let name = self.cached_name_and_start_lookup(&mut state, uid);
             let left = deadline.saturating_duration_since(Instant::now());
@@ -120,7 +121,7 @@ impl UserNames {
         let mut next = Some(first);
         while let Some(uid) = next {
             let name = (self.0.look_up)(uid);
-            let mut state = self.lock();
+            let mut state = lock(&self.0.state);
             let name = name.unwrap_or_else(|| uid.to_string());
             if state.known.len() >= MOST_KNOWN {
                 state.known.clear();
@@ -132,10 +133,6 @@ impl UserNames {
             drop(state);
             self.0.answered.notify_all();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, NameCacheState> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -228,7 +225,7 @@ mod tests {
             assert!(name.pending);
             assert_eq!(name.text, uid.to_string());
         }
-        assert_eq!(names.lock().requested.len(), MOST_LOOKUPS);
+        assert_eq!(lock(&names.0.state).requested.len(), MOST_LOOKUPS);
         assert!(names.name_within_time(UNKNOWN, Duration::ZERO).pending);
         let other = names.name(0).text;
         assert_eq!(other, "root", "others have names meanwhile");
