@@ -280,11 +280,8 @@ impl Machine for LinuxMachine {
             recorder.update_managed_processes(self.members.processes_in_join_order(), now, sizes);
         }
         if let Some(prefaulter) = &self.prefaulter {
-            prefaulter.update_followed_processes(
-                &self.members,
-                &started,
-                self.profile_recorder.as_ref(),
-            );
+            let recorder = self.profile_recorder.as_ref();
+            prefaulter.update_followed_processes(&self.members, &started, recorder);
         }
         let members = &self.members;
         self.sizing.retain_processes(|process| members.get(process).is_some());
@@ -431,11 +428,9 @@ impl Machine for LinuxMachine {
                 let call = "splitting a huge page that is no longer eligible";
                 return Err(refused(call, Errno::EPERM));
             }
-            let call = self.recovery.split_and_give_back_zero_pages(
-                &member.handle,
-                region,
-                &mut self.calls,
-            )?;
+            let calls = &mut self.calls;
+            let call =
+                self.recovery.split_and_give_back_zero_pages(&member.handle, region, calls)?;
             longest_call = longest_call.max(call);
             let left = self.sampler.read_region(member, region).map_err(failed)?;
             if !left.is_some_and(|left| self.recovery.split_was_skipped(&left)) {

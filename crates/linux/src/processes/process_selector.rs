@@ -223,23 +223,18 @@ impl ProcessSelector {
         let mut candidates = Vec::new();
         for seen in large {
             let process = seen.process;
-            let cores = self.cpu_use.record_and_average(
-                process,
-                now,
-                process::process_age(process),
-                seen.cpu,
-            );
+            let age = process::process_age(process);
+            let cores = self.cpu_use.record_and_average(process, now, age, seen.cpu);
             let managed = is_managed(process);
-            if !managed && !self.may_join(seen, cores, now) {
-                continue;
+            if managed || self.may_join(seen, cores, now) {
+                candidates.push(ManagementSlotCandidate {
+                    process,
+                    user: seen.program.user,
+                    own_bytes: seen.own_bytes,
+                    cores,
+                    managed,
+                });
             }
-            candidates.push(ManagementSlotCandidate {
-                process,
-                user: seen.program.user,
-                own_bytes: seen.own_bytes,
-                cores,
-                managed,
-            });
         }
         candidates
     }

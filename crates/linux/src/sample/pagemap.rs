@@ -212,10 +212,7 @@ impl PagemapEntry {
 
     /// The page's frame; 0 if the page is not present or frames are hidden.
     pub fn frame(self) -> u64 {
-        match self.0 & PRESENT {
-            0 => 0,
-            _ => self.0 & FRAME,
-        }
+        if self.0 & PRESENT == 0 { 0 } else { self.0 & FRAME }
     }
 
     /// Whether userfaultfd write-protects the page.

@@ -39,13 +39,9 @@ pub struct MeasuredWindowOverhead {
 impl ProcessMeter {
     /// Prepares to measure a process. Fails if it is gone, or belongs to another user.
     pub fn open(bits: Box<AccessBitBackend>, pid: u32) -> Result<Self> {
-        let counters = bits.counters.as_ref();
+        let (counters, identity) = (bits.counters.as_ref(), ProcessIdentity::default());
         Ok(Self {
-            member: SampledProcess::open(
-                pid,
-                ProcessIdentity::default(),
-                ProcessSettings::default(),
-            )?,
+            member: SampledProcess::open(pid, identity, ProcessSettings::default())?,
             target: bits.tables.bind_to_process(pid)?,
             // A process that cannot be counted is estimated.
             counters: counters.and_then(|counters| counters.bind(pid).ok()),

@@ -198,10 +198,7 @@ fn measure_and_save_costs(file: &Path) -> Result<WalkCosts> {
 fn parse_costs(text: &[u8]) -> Result<WalkCosts, UnusableFileReason> {
     let costs: WalkCosts = serde_json::from_slice(text)?;
     let why = "a cost is not over 0, or the footprints are not in ascending order";
-    match costs.is_sound() {
-        true => Ok(costs),
-        false => Err(UnusableFileReason::Impossible(why.into())),
-    }
+    if costs.is_sound() { Ok(costs) } else { Err(UnusableFileReason::Impossible(why.into())) }
 }
 
 /// Measures the costs. Fails with [`LinuxError::NotMeasured`] if there are no huge pages to compare
