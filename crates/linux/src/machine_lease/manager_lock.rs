@@ -175,7 +175,8 @@ fn take_lock_in_folder(
                 drop(lock);
             }
             Err((_, Errno::EWOULDBLOCK)) => {
-                let holders = lock_holders::lock_holders_of_inode(found.ino());
+                let inode = found.ino();
+                let holders = lock_holders::lock_holders_of_inode(inode);
                 let strangers = !holders.is_empty()
                     && holders.iter().all(|h| !own_files::is_trusted_uid(h.uid));
                 if strangers {
@@ -187,12 +188,7 @@ fn take_lock_in_folder(
                     replace_lock_file(&path, &found, purpose)?;
                     continue;
                 }
-                let foreign = ForeignManagerLock {
-                    path: path.clone(),
-                    holders,
-                    recorded,
-                    inode: found.ino(),
-                };
+                let foreign = ForeignManagerLock { path: path.clone(), holders, recorded, inode };
                 let is_manager = foreign.holder_named_in_file().is_some();
                 held = Some(foreign);
                 if is_manager {

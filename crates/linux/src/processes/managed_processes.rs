@@ -171,13 +171,8 @@ impl ManagedProcesses {
             }
             ManagedTarget::Machine { selector, .. } => {
                 let max_processes = selector.max_processes(descriptors_each);
-                let step = ProcessUpdateStep {
-                    selector,
-                    sampler: &mut *sampler,
-                    max_processes,
-                    now,
-                    deadline,
-                };
+                let sampler = &mut *sampler;
+                let step = ProcessUpdateStep { selector, sampler, max_processes, now, deadline };
                 self.scan_and_allocate_slots(step)
             }
         };

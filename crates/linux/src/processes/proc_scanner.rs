@@ -133,10 +133,8 @@ impl ProcScanner {
                 return Ok(None);
             }
         }
-        Ok(Some(ProcScanResult {
-            processes: scan.processes,
-            large: self.attribute_shared_memory_once(scan.large),
-        }))
+        let large = self.attribute_shared_memory_once(scan.large);
+        Ok(Some(ProcScanResult { processes: scan.processes, large }))
     }
 
     fn begin_scan(&mut self, least_bytes: u64) -> UnfinishedScan {
@@ -146,12 +144,8 @@ impl ProcScanner {
             .flatten()
             .filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok())
             .collect();
-        UnfinishedScan {
-            least_bytes,
-            processes: pids.len(),
-            rest: pids.into_iter(),
-            large: Vec::new(),
-        }
+        let (processes, rest) = (pids.len(), pids.into_iter());
+        UnfinishedScan { least_bytes, processes, rest, large: Vec::new() }
     }
 
     /// Counts memory that forks of one program may share only once.

@@ -301,10 +301,8 @@ fn walk_cost_in_repeated_mapping(
     read: impl Fn(&MeasuredMemory, u64, u64) -> f64,
 ) -> WalkCostAtDistance {
     let few = mirrors.distinct_bytes.min(footprint_bytes) / BASE_PAGE_BYTES;
-    measure_extra_cost_of_walks(
-        |n| read(mirrors, footprint_bytes / BASE_PAGE_BYTES, n),
-        |n| read(data, few, n),
-    )
+    let all = footprint_bytes / BASE_PAGE_BYTES;
+    measure_extra_cost_of_walks(|n| read(mirrors, all, n), |n| read(data, few, n))
 }
 
 /// Distance of reads with page walks, and how much greater it is than without them. Both are

@@ -108,11 +108,8 @@ impl TargetCalls {
         };
         let bytes = answer.as_ref().map_or(0, |a| a.result.unwrap_or(0));
         let done = (bytes / HUGE_PAGE_BYTES) as usize;
-        Ok(AccessBitClearResult {
-            done,
-            passed: if done == ranges.len() { done } else { done + 1 },
-            answer,
-        })
+        let passed = if done == ranges.len() { done } else { done + 1 };
+        Ok(AccessBitClearResult { done, passed, answer })
     }
 
     /// Lists mappings by the BPF iterator of this link; returns its records.
