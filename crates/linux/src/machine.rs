@@ -168,9 +168,7 @@ impl LinuxMachine {
             self.members.reapply_rules(selector);
         }
     }
-}
 
-impl LinuxMachine {
     fn run_sampler_slice<T>(
         &mut self,
         process: ProcessId,

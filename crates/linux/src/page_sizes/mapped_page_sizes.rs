@@ -119,9 +119,13 @@ fn read_private_anonymous_ranges(pid: u32) -> Result<Vec<Range<u64>>> {
 
 /// Cuts a range where regions begin: no page lies in two regions.
 fn split_range_at_regions(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
-    let regions = range.start / HUGE_PAGE_BYTES..range.end.div_ceil(HUGE_PAGE_BYTES);
-    let region = |n: u64| n * HUGE_PAGE_BYTES..(n + 1) * HUGE_PAGE_BYTES;
-    regions.map(region).map(move |r| r.start.max(range.start)..r.end.min(range.end))
+    let mut start = range.start;
+    std::iter::from_fn(move || {
+        let end = (start + 1).next_multiple_of(HUGE_PAGE_BYTES).min(range.end);
+        let part = start..end;
+        start = end;
+        (!part.is_empty()).then_some(part)
+    })
 }
 
 /// Counts the pages in a part of a region. Its base pages from `first_page` on lie in `frames`.
