@@ -26,6 +26,7 @@ pub mod error;
 pub mod machine;
 pub mod machine_lease;
 pub mod memory;
+mod mutex;
 pub mod name_value_lines;
 pub mod own_memory;
 pub mod page_sizes;

@@ -14,7 +14,7 @@ use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, 
 use crate::processes::process;
 use crate::processes::process_selector::ProcessScanCosts;
 use crate::promote::process_madvise::CollapseRetry;
-use crate::promote::reserve::{RESERVE, StopReserveOnDrop};
+use crate::promote::reserve::RESERVE;
 use crate::promote::target_call::TargetCalls;
 use crate::sample::counters::{CounterEventCodes, WalkCounters};
 use crate::sample::sampler::{ProcessWorkSlice, Sampler, SamplerBackend};
@@ -55,13 +55,10 @@ impl ChosenKernelMethods {
     /// the `costs` of page walks. `events` names the counters' events if the table does not.
     pub fn enable_overhead_estimate(&mut self, costs: CurrentWalkCosts, events: CounterEventCodes) {
         if let SamplerBackend::AccessBits(bits) = &mut self.sampler {
-            bits.counters = match WalkCounters::find(events) {
-                Ok(counters) => Some(counters),
-                Err(none) => {
-                    tracing::info!("overhead is estimated by walk-rate sampling: {none}");
-                    None
-                }
-            };
+            let counters = WalkCounters::find(events).inspect_err(|none| {
+                tracing::info!("overhead is estimated by walk-rate sampling: {none}");
+            });
+            bits.counters = counters.ok();
             bits.walk_costs = Some(costs);
         }
     }
@@ -84,8 +81,12 @@ pub struct LinuxMachine {
     prefaulter: Option<Prefaulter>,
     sizing: PageSizeControl,
     profile_recorder: Option<ProfileRecorder>,
-    /// Ends the reserve of huge pages.
-    _reserve: StopReserveOnDrop,
+}
+
+impl Drop for LinuxMachine {
+    fn drop(&mut self) {
+        RESERVE.stop();
+    }
 }
 
 /// With more swapped pages than this, a promotion would mostly wait for the disk (tcmalloc's
@@ -120,7 +121,6 @@ impl LinuxMachine {
             prefaulter: None,
             sizing: PageSizeControl::new(),
             profile_recorder: None,
-            _reserve: StopReserveOnDrop,
         }
     }
 
@@ -137,7 +137,7 @@ impl LinuxMachine {
 
     /// Whether some process was left alone because of `PR_SET_THP_DISABLE`.
     pub fn has_seen_thp_disabled_process(&self) -> bool {
-        self.members.has_seen_thp_disabled_process()
+        self.members.saw_thp_disabled
     }
 
     /// Calls into other processes that took longer than 30 ms.
@@ -157,7 +157,7 @@ impl LinuxMachine {
 
     /// The cost of finding processes; `None` if the target names its processes.
     pub fn scan_costs(&self) -> Option<ProcessScanCosts> {
-        self.target.selector().map(|selector| selector.scan_costs())
+        self.target.selector().map(|selector| selector.costs)
     }
 
     /// Changes the rules for the whole machine. A process that stays keeps its state; one that the
@@ -168,12 +168,6 @@ impl LinuxMachine {
             self.members.reapply_rules(selector);
         }
     }
-}
-
-impl LinuxMachine {
-    fn to_instant(&self, moment: Duration) -> Instant {
-        self.began + moment
-    }
 
     fn run_sampler_slice<T>(
         &mut self,
@@ -182,7 +176,7 @@ impl LinuxMachine {
         work: impl FnOnce(&mut dyn Sampler, &mut ProcessWorkSlice) -> Result<T>,
     ) -> CallResult<T> {
         let mut slice = ProcessWorkSlice {
-            deadline: self.to_instant(until),
+            deadline: self.began + until,
             member: self.members.get_mut(process)?,
             calls: &mut self.calls,
         };
@@ -207,37 +201,28 @@ impl LinuxMachine {
         region: RegionAddr,
         expected_present: u16,
     ) -> CallResult<Option<PromotionResult>> {
+        let failed = |error: LinuxError| error.into_machine_error(process);
         let member = self.members.get_mut(process)?;
         // Rules may have changed since it was proposed.
         if !member.terms.promotes {
             return Ok(Some(PromotionResult::NotCandidate));
         }
-        let found = self
-            .sampler
-            .read_region(member, region)
-            .map_err(|error| error.into_machine_error(process))?;
-        match found {
-            None => return Ok(Some(PromotionResult::Freed)),
-            Some(r) if r.is_huge() || r.swapped >= MAX_SWAPPED => {
-                return Ok(Some(PromotionResult::NotCandidate));
-            }
-            // A small change is normal. A larger one means that the owner frees the region.
-            Some(r) if r.present < expected_present - expected_present / 16 => {
-                return Ok(Some(PromotionResult::Freed));
-            }
-            Some(r) => {
-                if let Some(pages) =
-                    shared_pages::shared_page_count_above_limit(&mut self.calls, process, &r)
-                {
-                    return Ok(Some(PromotionResult::Shared { pages }));
-                }
-            }
-        }
-        let eligible = self.sampler.is_region_still_eligible(member, region, &mut self.calls);
-        if !eligible.map_err(|error| error.into_machine_error(process))? {
+        let Some(found) = self.sampler.read_region(member, region).map_err(failed)? else {
+            return Ok(Some(PromotionResult::Freed));
+        };
+        if found.is_huge() || found.swapped >= MAX_SWAPPED {
             return Ok(Some(PromotionResult::NotCandidate));
         }
-        Ok(None)
+        // A small change is normal. A larger one means that the owner frees the region.
+        if found.present < expected_present - expected_present / 16 {
+            return Ok(Some(PromotionResult::Freed));
+        }
+        let calls = &mut self.calls;
+        if let Some(pages) = shared_pages::shared_page_count_above_limit(calls, process, &found) {
+            return Ok(Some(PromotionResult::Shared { pages }));
+        }
+        let eligible = self.sampler.is_region_still_eligible(member, region, calls);
+        Ok((!eligible.map_err(failed)?).then_some(PromotionResult::NotCandidate))
     }
 }
 
@@ -281,7 +266,7 @@ impl Machine for LinuxMachine {
 
     fn admit_and_list_processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
         let now = self.now();
-        let deadline = self.to_instant(until);
+        let deadline = self.began + until;
         let prefaulter = self.prefaulter.as_ref();
         let each = self.sampler.descriptors_per_process()
             + prefaulter.map_or(0, |_| Prefaulter::DESCRIPTORS);
@@ -293,11 +278,8 @@ impl Machine for LinuxMachine {
             recorder.update_managed_processes(self.members.processes_in_join_order(), now, sizes);
         }
         if let Some(prefaulter) = &self.prefaulter {
-            prefaulter.update_followed_processes(
-                &self.members,
-                &started,
-                self.profile_recorder.as_ref(),
-            );
+            let recorder = self.profile_recorder.as_ref();
+            prefaulter.update_followed_processes(&self.members, &started, recorder);
         }
         let members = &self.members;
         self.sizing.retain_processes(|process| members.get(process).is_some());
@@ -444,11 +426,9 @@ impl Machine for LinuxMachine {
                 let call = "splitting a huge page that is no longer eligible";
                 return Err(refused(call, Errno::EPERM));
             }
-            let call = self.recovery.split_and_give_back_zero_pages(
-                &member.handle,
-                region,
-                &mut self.calls,
-            )?;
+            let calls = &mut self.calls;
+            let call =
+                self.recovery.split_and_give_back_zero_pages(&member.handle, region, calls)?;
             longest_call = longest_call.max(call);
             let left = self.sampler.read_region(member, region).map_err(failed)?;
             if !left.is_some_and(|left| self.recovery.split_was_skipped(&left)) {

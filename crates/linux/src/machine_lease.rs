@@ -31,10 +31,8 @@ impl MachineLease {
         let instance = ManagerLock::claim(&state, purpose)?;
         let settings = KernelSettingsGuard::restore_leftovers_and_start(&state)?;
         stop_leftover_damon_session();
-        let decision = probe::decide_kernel_methods(&probe::gather_kernel_facts(
-            ProbeExtent::ForManaging,
-            None,
-        )?)?;
+        let facts = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?;
+        let decision = probe::decide_kernel_methods(&facts)?;
         Ok(Self { settings, _instance: instance, decision })
     }
 

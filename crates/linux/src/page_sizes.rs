@@ -93,10 +93,7 @@ pub struct PageSizeCounters {
 impl PageSizeCounters {
     /// Reads a `stats` folder.
     fn read(folder: &Path) -> Self {
-        let count = |name| {
-            let text = fs::read_to_string(folder.join(name)).ok()?;
-            text.trim().parse().ok()
-        };
+        let count = |name| read_setting(&folder.join(name)).ok()?.parse().ok();
         Self {
             anon_fault_alloc: count("anon_fault_alloc"),
             anon_fault_fallback: count("anon_fault_fallback"),
@@ -155,12 +152,6 @@ pub fn read_page_size_settings(thp: &Path) -> Vec<PageSizeSetting> {
     orders.iter().filter_map(|order| read_page_size_setting(thp, order)).collect()
 }
 
-/// Sizes below that of a huge page.
-pub fn mthp_sizes_below_huge(thp: &Path) -> PageOrderSet {
-    let is_small = |order: &PageOrder| *order < PageOrder::HUGE;
-    available_mthp_sizes(thp).iter().filter(is_small).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,7 +177,7 @@ mod tests {
         assert_eq!(found[0].counters.anon_fault_alloc, Some(12));
         let before_6_12 = found[0].counters.nr_anon;
         assert_eq!(before_6_12, None);
-        assert_eq!(mthp_sizes_below_huge(&folder.0).to_string(), "16 KiB");
+        assert_eq!(available_mthp_sizes(&folder.0).to_string(), "16 KiB, 2 MiB");
         assert!(available_mthp_sizes(Path::new("/nonexistent")).is_empty());
     }
 }

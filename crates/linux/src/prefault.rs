@@ -24,6 +24,7 @@ mod trace_backoff;
 mod warm_start;
 
 use crate::error::{LinuxError, Result};
+use crate::mutex::lock;
 use crate::processes::managed_processes::ManagedProcesses;
 use crate::processes::process::ProcessHandle;
 use crate::sample::page_table_reader::ProcessBpfLinks;
@@ -37,7 +38,7 @@ use std::collections::{HashMap, HashSet};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -106,18 +107,6 @@ struct FollowedProcess {
     warm_regions: u64,
 }
 
-impl PrefaultSharedState {
-    // A panic cannot leave either value half updated, so poisoning is ignored.
-
-    fn lock_followed_processes(&self) -> MutexGuard<'_, HashMap<ProcessId, FollowedProcess>> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_statistics(&self) -> MutexGuard<'_, PrefaultStatistics> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Prefaulter {
     /// File descriptors used for each followed process.
     pub const DESCRIPTORS: usize = ProcessHandle::DESCRIPTORS + ProcessBpfLinks::DESCRIPTORS;
@@ -164,19 +153,19 @@ impl Prefaulter {
             warm_regions,
         };
         self.watchlist.add_process(pid)?;
-        let mut all = self.thread.shared.lock_followed_processes();
+        let mut all = lock(&self.thread.shared.followed);
         all.insert(followed.handle.id, followed);
         Ok(())
     }
 
     /// The followed processes.
     pub fn followed_processes(&self) -> Vec<ProcessId> {
-        self.thread.shared.lock_followed_processes().keys().copied().collect()
+        lock(&self.thread.shared.followed).keys().copied().collect()
     }
 
     fn unfollow_process(&self, process: ProcessId) {
         self.watchlist.remove_process(process.pid);
-        self.thread.shared.lock_followed_processes().remove(&process);
+        lock(&self.thread.shared.followed).remove(&process);
     }
 
     /// Follows the processes that are managed now, may have huge pages, and have rules that allow
@@ -214,21 +203,21 @@ impl Prefaulter {
 
     /// Bytes filled ahead of a process since the last call.
     pub fn take_prefaulted(&self, process: ProcessId) -> u64 {
-        let mut followed = self.thread.shared.lock_followed_processes();
+        let mut followed = lock(&self.thread.shared.followed);
         let one = followed.get_mut(&process);
         one.map_or(0, |one| std::mem::take(&mut one.filled_regions)) * HUGE_PAGE_BYTES
     }
 
     /// Sets how many bytes may be filled ahead of a process from now on.
     pub fn set_prefault_room(&self, process: ProcessId, room_bytes: u64) {
-        if let Some(followed) = self.thread.shared.lock_followed_processes().get_mut(&process) {
+        if let Some(followed) = lock(&self.thread.shared.followed).get_mut(&process) {
             followed.room_regions = room_bytes / HUGE_PAGE_BYTES;
         }
     }
 
     /// What the filler has done so far.
     pub fn statistics(&self) -> PrefaultStatistics {
-        *self.thread.shared.lock_statistics()
+        *lock(&self.thread.shared.done)
     }
 }
 

@@ -53,25 +53,21 @@ impl KernelCheckResult {
 /// - `HAWKEYE_SAMPLER` names none of them, or one that was not seen to work.
 /// - `HAWKEYE_TEST_COSTS` does not name a file of costs.
 pub fn decide_kernel_methods(facts: &KernelFacts) -> Result<KernelDecision> {
-    let mut decision = decide_by_requested_sampler(facts)?;
+    let mut decision = match requested_sampler_name() {
+        None => decide_with_best_sampler(facts),
+        Some(asked) => match asked.parse() {
+            Ok(kind) => kernel_decision::decide_with_sampler(kind, facts)?,
+            Err(_) => {
+                let why = "the value must be access-bits, damon or population".into();
+                return Err(LinuxError::Sampler { asked, why });
+            }
+        },
+    };
     let given = test_costs::configured_test_costs()?.and_then(|costs| costs.first_touch_ns);
     if let (Some(ns), SamplerKind::AccessBits) = (given, decision.sampler) {
         decision.first_touch_cost = Duration::from_nanos(ns);
     }
     Ok(decision)
-}
-
-fn decide_by_requested_sampler(facts: &KernelFacts) -> Result<KernelDecision> {
-    let Some(asked) = requested_sampler_name() else {
-        return Ok(decide_with_best_sampler(facts));
-    };
-    match asked.parse() {
-        Ok(kind) => kernel_decision::decide_with_sampler(kind, facts),
-        Err(_) => Err(LinuxError::Sampler {
-            asked,
-            why: "the value must be access-bits, damon or population".into(),
-        }),
-    }
 }
 
 fn requested_sampler_name() -> Option<String> {

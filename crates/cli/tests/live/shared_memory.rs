@@ -10,7 +10,8 @@ use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::target_call::TargetCalls;
 use hawkeye_linux::sample::page_table_reader::PageTableReader;
 use hawkeye_linux::sample::pagemap;
-use hawkeye_linux::sample::sampler::{SamplerBackend, estimate_overhead_of_pid};
+use hawkeye_linux::sample::process_meter::ProcessMeter;
+use hawkeye_linux::sample::sampler::SamplerBackend;
 use hawkeye_manager::{Machine as _, PromotionResult};
 use hawkeye_policy::walk_rate::WalkCosts;
 use hawkeye_policy::{PageOrder, RegionSample};
@@ -241,11 +242,11 @@ fn overhead_percent(pid: u32) -> f64 {
         panic!("access bits can be seen");
     };
     bits.walk_costs = Some(expensive_walk_costs().into());
+    let mut meter = ProcessMeter::open(bits, pid).expect("the process can be measured");
     let mut seen: Vec<f64> = (1..=5)
-        .map(|seed| {
-            let estimate = estimate_overhead_of_pid(&mut bits, pid, seed)
-                .expect("the overhead can be estimated");
-            estimate.overhead.map_or(0.0, |it| it.percent)
+        .map(|_| {
+            let measured = meter.measure_window_overhead().expect("the overhead can be estimated");
+            measured.estimate.overhead.map_or(0.0, |it| it.percent)
         })
         .collect();
     seen.sort_by(f64::total_cmp);

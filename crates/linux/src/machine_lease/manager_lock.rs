@@ -16,8 +16,8 @@ use lock_holders::{LOCK, LockHolder};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -161,8 +161,10 @@ fn take_lock_in_folder(
         let recorded = read_holder_text(&mut file, &path)?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) if !is_same_file_at_path(&path, &found) => drop(lock),
-            Ok(mut lock) if is_private_file(&found) => {
-                write_holder_text(&mut lock, purpose)
+            Ok(lock) if is_private_file(&found) => {
+                let text = holder_text(purpose);
+                lock.set_len(0)
+                    .and_then(|()| lock.write_all_at(text.as_bytes(), 0))
                     .map_err(LinuxError::wrap_io_error("writing", &path))?;
                 return Ok(Ok(lock));
             }
@@ -173,7 +175,8 @@ fn take_lock_in_folder(
                 drop(lock);
             }
             Err((_, Errno::EWOULDBLOCK)) => {
-                let holders = lock_holders::lock_holders_of_inode(found.ino());
+                let inode = found.ino();
+                let holders = lock_holders::lock_holders_of_inode(inode);
                 let strangers = !holders.is_empty()
                     && holders.iter().all(|h| !own_files::is_trusted_uid(h.uid));
                 if strangers {
@@ -185,12 +188,7 @@ fn take_lock_in_folder(
                     replace_lock_file(&path, &found, purpose)?;
                     continue;
                 }
-                let foreign = ForeignManagerLock {
-                    path: path.clone(),
-                    holders,
-                    recorded,
-                    inode: found.ino(),
-                };
+                let foreign = ForeignManagerLock { path: path.clone(), holders, recorded, inode };
                 let is_manager = foreign.holder_named_in_file().is_some();
                 held = Some(foreign);
                 if is_manager {
@@ -225,11 +223,8 @@ fn read_holder_text(file: &mut File, path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&text).trim().to_owned())
 }
 
-fn write_holder_text(file: &mut File, purpose: &str) -> std::io::Result<()> {
-    file.set_len(0)?;
-    file.rewind()?;
-    writeln!(file, "process {} ({purpose})", std::process::id())?;
-    file.flush()
+fn holder_text(purpose: &str) -> String {
+    format!("process {} ({purpose})\n", std::process::id())
 }
 
 /// Whether only root and this user can have opened it.
@@ -252,8 +247,7 @@ fn replace_lock_file(path: &Path, found: &Metadata, purpose: &str) -> Result<()>
     let _turn = Flock::lock(file, FlockArg::LockExclusive)
         .map_err(|(_, errno)| LinuxError::wrap_io_error("locking", &turn)(errno.into()))?;
     if is_same_file_at_path(path, found) {
-        let text = format!("process {} ({purpose})\n", std::process::id());
-        own_files::replace_file_atomically(path, text.as_bytes())
+        own_files::replace_file_atomically(path, holder_text(purpose).as_bytes())
             .map_err(LinuxError::wrap_io_error("writing", path))?;
     }
     Ok(())

@@ -45,12 +45,13 @@ pub(crate) enum UnusableFileReason {
     NotASetting(PathBuf),
 }
 
-/// Reads a file of at most `most_bytes` that root or this user has written. `None` if the file does
-/// not exist.
-pub(crate) fn read_trusted_file(
+/// Reads and parses a file of at most `most_bytes` that root or this user has written. `None` if
+/// the file does not exist.
+pub(crate) fn read_trusted_file<T>(
     path: &Path,
     most_bytes: u64,
-) -> Result<Option<Vec<u8>>, UnusableFileReason> {
+    parse: impl FnOnce(&[u8]) -> Result<T, UnusableFileReason>,
+) -> Result<Option<T>, UnusableFileReason> {
     let mut options = OpenOptions::new();
     options.read(true);
     // A pipe in its place must not block the start.
@@ -73,7 +74,30 @@ pub(crate) fn read_trusted_file(
     if text.len() as u64 > most_bytes {
         return Err(UnusableFileReason::TooLong(most_bytes));
     }
-    Ok(Some(text))
+    parse(&text).map(Some)
+}
+
+/// As [`read_trusted_file`]. An unusable file is set aside, which is logged, and counts as none.
+/// `what` describes what the file holds.
+pub(crate) fn read_or_set_aside<T>(
+    what: &str,
+    path: &Path,
+    most_bytes: u64,
+    parse: impl FnOnce(&[u8]) -> Result<T, UnusableFileReason>,
+) -> Option<T> {
+    read_trusted_file(path, most_bytes, parse).unwrap_or_else(|why| {
+        let path_shown = path.display();
+        match set_damaged_file_aside(path) {
+            Ok(aside) => tracing::warn!(
+                "{what} not used: {path_shown} {why}; it is kept as {}",
+                aside.display()
+            ),
+            Err(error) => tracing::warn!(
+                "{what} not used: {path_shown} {why}; it cannot be renamed ({error})"
+            ),
+        }
+        None
+    })
 }
 
 /// Checks that only root and this user can change the file or folder that this describes.
@@ -130,19 +154,6 @@ pub fn set_damaged_file_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// Sets aside an unusable file and logs it. `what` describes what the file holds.
-pub fn set_file_aside_and_log(what: &str, path: &Path, why: &dyn std::fmt::Display) {
-    let path_shown = path.display();
-    match set_damaged_file_aside(path) {
-        Ok(aside) => {
-            tracing::warn!("{what} not used: {path_shown} {why}; it is kept as {}", aside.display())
-        }
-        Err(error) => {
-            tracing::warn!("{what} not used: {path_shown} {why}; it cannot be renamed ({error})");
-        }
-    }
-}
-
 /// Creates a folder and its parents with this mode. An existing folder must not be writable by
 /// other users, which could replace its files.
 pub(crate) fn create_trusted_folder(path: &Path, mode: u32) -> crate::error::Result<()> {
@@ -165,19 +176,22 @@ mod tests {
     use crate::machine_lease::thp_settings::testing::{TestFolder, set_mode};
     use std::os::unix::fs::symlink;
 
+    fn read(path: &Path, most_bytes: u64) -> Result<Option<Vec<u8>>, UnusableFileReason> {
+        read_trusted_file(path, most_bytes, |text| Ok(text.to_vec()))
+    }
+
     fn refused(path: &Path) -> String {
-        let read = read_trusted_file(path, 100).map(drop);
-        read.expect_err("an untrusted file is refused").to_string()
+        read(path, 100).expect_err("an untrusted file is refused").to_string()
     }
 
     #[test]
     fn only_files_private_to_root_or_this_user_are_read() {
         let folder = TestFolder::new("own-files");
         let path = folder.file("a", "text");
-        let found = read_trusted_file(&path, 4).expect("the file can be read");
+        let found = read(&path, 4).expect("the file can be read");
         assert_eq!(found.as_deref(), Some(&b"text"[..]));
-        assert!(matches!(read_trusted_file(&path, 3), Err(UnusableFileReason::TooLong(3))));
-        let missing = read_trusted_file(&folder.0.join("none"), 9);
+        assert!(matches!(read(&path, 3), Err(UnusableFileReason::TooLong(3))));
+        let missing = read(&folder.0.join("none"), 9);
         assert!(missing.is_ok_and(|text| text.is_none()));
         set_mode(&path, 0o666);
         assert!(refused(&path).contains("mode 666"));

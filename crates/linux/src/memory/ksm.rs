@@ -10,18 +10,15 @@ pub(crate) struct KsmState(OnceCell<bool>);
 impl KsmState {
     /// `VM_*` bits, without `VM_MERGEABLE` if KSM does not run: then nothing is merged.
     pub(crate) fn effective_vma_flags(&self, flags: u64) -> u64 {
-        if flags & vm::MERGEABLE == 0 || *self.0.get_or_init(is_ksm_running) {
+        // 1: it runs; 0: it is stopped; 2: it is stopped and everything is unmerged.
+        let run = || std::fs::read_to_string("/sys/kernel/mm/ksm/run");
+        let is_running = || run().is_ok_and(|run| run.trim() == "1");
+        if flags & vm::MERGEABLE == 0 || *self.0.get_or_init(is_running) {
             flags
         } else {
             flags & !vm::MERGEABLE
         }
     }
-}
-
-/// 1: it runs; 0: it is stopped; 2: it is stopped and everything is unmerged.
-fn is_ksm_running() -> bool {
-    let run = std::fs::read_to_string("/sys/kernel/mm/ksm/run");
-    run.is_ok_and(|run| run.trim() == "1")
 }
 
 #[cfg(test)]

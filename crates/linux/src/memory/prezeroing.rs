@@ -66,17 +66,14 @@ pub struct PrezeroingState {
 impl PrezeroingState {
     /// Sum over all zones.
     pub fn total_page_counts(&self) -> ZeroedPageCounts {
-        let sum = |count: fn(ZeroedPageCounts) -> u64| {
-            let counts = self.zones.iter().map(|zone| count(zone.pages));
-            counts.sum()
-        };
-        ZeroedPageCounts {
-            zeroed: sum(|pages| pages.zeroed),
-            served: sum(|pages| pages.served),
-            passed_over: sum(|pages| pages.passed_over),
-            lost: sum(|pages| pages.lost),
-            free: sum(|pages| pages.free),
-        }
+        let none = ZeroedPageCounts::default();
+        self.zones.iter().map(|zone| zone.pages).fold(none, |sum, pages| ZeroedPageCounts {
+            zeroed: sum.zeroed + pages.zeroed,
+            served: sum.served + pages.served,
+            passed_over: sum.passed_over + pages.passed_over,
+            lost: sum.lost + pages.lost,
+            free: sum.free + pages.free,
+        })
     }
 }
 

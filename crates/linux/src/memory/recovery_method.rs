@@ -36,9 +36,9 @@ impl RecoveryMethod {
         }
     }
 
-    /// Whether a region looks as if [`Self::split`] had not been called. The kernel silently skips
-    /// a huge page to which something else holds a reference (mm/huge_memory.c, `__folio_split`).
-    /// If it notices the reference late, base pages map the page and it is still whole.
+    /// Whether a region looks as if it had not been split. The kernel silently skips a huge page
+    /// to which something else holds a reference (mm/huge_memory.c, `__folio_split`). If it notices
+    /// the reference late, base pages map the page and it is still whole.
     pub(crate) fn split_was_skipped(self, left: &RegionSample) -> bool {
         left.is_huge() || self == Self::SplitRemaps && left.present >= PAGES_PER_REGION
     }

@@ -4,7 +4,9 @@
 use crate::error::{LinuxError, Result};
 use crate::processes::process::{self, calling_thread_cpu_time};
 use crate::ring_buffer::decode_u64s;
-use crate::sample::pagemap::{FRAME, KPF_COMPOUND_TAIL, KPF_ZERO_PAGE, PRESENT, Pagemap};
+use crate::sample::pagemap::{
+    FRAME, KPF_COMPOUND_TAIL, KPF_ZERO_PAGE, PRESENT, Pagemap, PagemapEntry, read_frame_flags,
+};
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 use procfs::process::{MMPermissions, MMapPath, Process};
@@ -12,7 +14,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// `/proc/kpageflags` (include/uapi/linux/kernel-page-flags.h).
@@ -86,7 +87,8 @@ pub fn read_mapped_page_sizes(pid: u32) -> Result<MappedPageSizes> {
                 let hidden = io::Error::new(io::ErrorKind::PermissionDenied, why);
                 return Err(pagemap.wrap_read_error(hidden));
             }
-            let frames: Vec<Option<u64>> = decode_u64s(bytes).map(frame_of_pagemap_entry).collect();
+            let frame = |entry| Some(PagemapEntry(entry).frame()).filter(|frame| *frame != 0);
+            let frames: Vec<Option<u64>> = decode_u64s(bytes).map(frame).collect();
             let mut here = BTreeMap::new();
             let read_flags = |first, frames| read_frame_flags(&flags, first, frames);
             let counted = count_compound_pages(&frames, first_page, &mut here, read_flags);
@@ -124,19 +126,6 @@ fn split_range_at_regions(range: Range<u64>) -> impl Iterator<Item = Range<u64>>
         start = end;
         (!part.is_empty()).then_some(part)
     })
-}
-
-/// The frame of an entry; `None` if nothing is mapped.
-fn frame_of_pagemap_entry(entry: u64) -> Option<u64> {
-    let frame = entry & FRAME;
-    (entry & PRESENT != 0 && frame != 0).then_some(frame)
-}
-
-/// Flags of up to `frames` frames from `first` on; 0 for frames after the last one.
-fn read_frame_flags(file: &File, first: u64, frames: usize) -> io::Result<Vec<u64>> {
-    let mut bytes = vec![0u8; frames * 8];
-    file.read_at(&mut bytes, first * 8)?;
-    Ok(decode_u64s(&bytes).collect())
 }
 
 /// Counts the pages in a part of a region. Its base pages from `first_page` on lie in `frames`.

@@ -21,11 +21,8 @@ pub(super) struct PrefaultCalls {
 
 impl Default for PrefaultCalls {
     fn default() -> Self {
-        Self {
-            calls: TargetCalls::with_time_limit(WAIT),
-            helper: None,
-            helpers: SchedStat::default(),
-        }
+        let calls = TargetCalls::with_time_limit(WAIT);
+        Self { calls, helper: None, helpers: SchedStat::default() }
     }
 }
 

@@ -10,6 +10,7 @@ use super::suppressed_processes::SuppressedProcesses;
 use super::trace_backoff::TraceBackoff;
 use super::warm_start::WarmStart;
 use crate::error::Result;
+use crate::mutex::lock;
 use crate::processes::mappings::check_region_eligible;
 use crate::processes::process::calling_thread_cpu_time;
 use crate::sample::page_table_reader::PageTableReader;
@@ -96,13 +97,13 @@ impl PrefaultLoop {
     }
 
     fn publish_statistics(&self) {
-        let mut done = self.shared.lock_statistics();
+        let mut done = lock(&self.shared.done);
         let (workers, helpers) = self.pool.worker_and_helper_cpu_times();
         done.helper_cpu = self.calls.helper_cpu_time() + helpers;
         done.cpu = calling_thread_cpu_time() + workers + done.helper_cpu;
         done.ahead = self.predictor.count_regions_prefaulted_ahead();
         done.unused = self.predictor.count_unused_regions();
-        done.pauses = self.pool.pause_count();
+        done.pauses = self.pool.spare_cores.pauses;
     }
 
     /// Pauses reports while all touches are random: each costs its program some ten nanoseconds.
@@ -129,7 +130,7 @@ impl PrefaultLoop {
         if busy {
             return Duration::ZERO;
         }
-        let looks = self.warm.values().map(WarmStart::next_check);
+        let looks = self.warm.values().map(|warm| warm.next_look);
         let peek = self.predictor.next_progress_check().map(|(at, _)| at);
         let next = looks.chain(peek).min();
         let next = next.map(|at| at.saturating_sub(self.now()));
@@ -152,7 +153,7 @@ impl PrefaultLoop {
         self.handle_outcomes();
         let now = self.now();
         let mut followed: HashMap<u32, ProcessId> = HashMap::new();
-        for (process, one) in self.shared.lock_followed_processes().iter_mut() {
+        for (process, one) in lock(&self.shared.followed).iter_mut() {
             followed.insert(process.pid, *process);
             let warm = std::mem::take(&mut one.warm_regions);
             if warm > 0 {
@@ -208,7 +209,7 @@ impl PrefaultLoop {
             predictor.warm_start_regions_left(*process) > 0
         });
         for (process, warm) in &mut self.warm {
-            if now < warm.next_check() + may_be_late {
+            if now < warm.next_look + may_be_late {
                 continue;
             }
             let (known, calls) = (&mut self.mappings, self.calls.prepare_target_calls());
@@ -271,7 +272,7 @@ impl PrefaultLoop {
         let (shared, tables, known) = (&self.shared, &self.tables, &mut self.mappings);
         let calls = self.calls.prepare_target_calls();
         let task = self.predictor.hand_out_next_prefault(now, |process, head| {
-            let followed = shared.lock_followed_processes().get(&process).cloned()?;
+            let followed = lock(&shared.followed).get(&process).cloned()?;
             if followed.room_regions == 0 {
                 return None;
             }
@@ -296,7 +297,7 @@ impl PrefaultLoop {
         task: PrefaultTask,
     ) -> Result<PrefaultJob, PrefaultResult> {
         const REFUSED: PrefaultResult = PrefaultResult::Refused;
-        let followed = self.shared.lock_followed_processes().get(&task.process).cloned();
+        let followed = lock(&self.shared.followed).get(&task.process).cloned();
         let handle = followed.ok_or(REFUSED)?.handle;
         let known = self.mappings.get(&task.process).ok_or(REFUSED)?;
         let method = known.find_mapping_of_region(task.region).ok_or(REFUSED)?.1;
@@ -322,7 +323,7 @@ impl PrefaultLoop {
         while let Some(outcome) = self.pool.take_next_outcome() {
             let what = self.classify_outcome(&outcome);
             if what == PrefaultResult::Done {
-                let mut done = self.shared.lock_statistics();
+                let mut done = lock(&self.shared.done);
                 done.longest = done.longest.max(outcome.took);
             }
             self.record_prefault_result(outcome.task, what);
@@ -352,9 +353,9 @@ impl PrefaultLoop {
     /// Counts the result of a fill and reports it to the predictor.
     fn record_prefault_result(&mut self, task: PrefaultTask, what: PrefaultResult) {
         if what == PrefaultResult::Done {
-            self.shared.lock_statistics().filled += 1;
+            lock(&self.shared.done).filled += 1;
             // Other followed processes may have the same limit.
-            for (process, followed) in self.shared.lock_followed_processes().iter_mut() {
+            for (process, followed) in lock(&self.shared.followed).iter_mut() {
                 followed.room_regions = followed.room_regions.saturating_sub(1);
                 followed.filled_regions += u64::from(*process == task.process);
             }
@@ -364,7 +365,7 @@ impl PrefaultLoop {
         tracing::trace!("{:?} {}: {what:?}", task.process, task.region);
         let ended = self.predictor.on_prefault_result(self.now(), task, what);
         if what == PrefaultResult::Refused {
-            self.shared.lock_statistics().refused += 1;
+            lock(&self.shared.done).refused += 1;
             // Only once: the other regions under way will be refused as well.
             if let Some(warm) = self.warm.get_mut(&task.process).filter(|_| ended) {
                 warm.retry_mapping_later(task.region);

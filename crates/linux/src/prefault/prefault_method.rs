@@ -4,7 +4,7 @@ use crate::error::{LinuxError, Result};
 use crate::processes::mappings::vm;
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::TargetCalls;
-use hawkeye_policy::{MAX_SHARED_PAGES, ProcessId, RegionAddr};
+use hawkeye_policy::{MAX_SHARED_PAGES, RegionAddr};
 use nix::errno::Errno;
 
 /// How a region is filled.
@@ -51,25 +51,15 @@ pub(super) fn prefault_region(
 ) -> Result<()> {
     calls.map_page_by_reading(process, region.start(), method == PrefaultMethod::Read)?;
     if method == PrefaultMethod::Collapse {
-        refuse_shared_region(calls, process.id, region)?;
+        // The region was empty a moment ago. If its owner has written to it and forked since, a
+        // collapse would copy what both share.
+        if calls.find_shared_pages_of_region(process.id, region)?.count() > MAX_SHARED_PAGES {
+            let refused = LinuxError::wrap_errno("filling a region that is shared by now");
+            return Err(refused(Errno::EEXIST));
+        }
         calls.collapse_region(process, region)?;
     }
     Ok(())
-}
-
-/// Refuses a region with shared pages. The region was empty a moment ago. If its owner has
-/// written to it and forked since, a collapse would copy what both share.
-fn refuse_shared_region(
-    calls: &mut TargetCalls,
-    process: ProcessId,
-    region: RegionAddr,
-) -> Result<()> {
-    let shared = calls.find_shared_pages_of_region(process, region)?;
-    let refused = LinuxError::wrap_errno("filling a region that is shared by now");
-    match shared.count() <= MAX_SHARED_PAGES {
-        true => Ok(()),
-        false => Err(refused(Errno::EEXIST)),
-    }
 }
 
 #[cfg(test)]
@@ -94,7 +84,8 @@ mod tests {
         let mut becomes_private = || {
             let deadline = Instant::now() + Duration::from_secs(30);
             loop {
-                let private = refuse_shared_region(&mut calls, process.id, region).is_ok();
+                let shared = calls.find_shared_pages_of_region(process.id, region);
+                let private = shared.is_ok_and(|shared| shared.count() <= MAX_SHARED_PAGES);
                 if private || Instant::now() >= deadline {
                     return private;
                 }

@@ -72,7 +72,7 @@ pub(super) struct PrefaultThreadPool {
     waker: Waker,
     stop: Arc<AtomicBool>,
     /// Whether there are cores for the workers, or for the calling thread where there are none.
-    spare_cores: SpareCores,
+    pub(super) spare_cores: SpareCores,
 }
 
 struct WorkerHandle {
@@ -230,10 +230,6 @@ impl PrefaultThreadPool {
         let workers = || self.workers.iter();
         let helpers = workers().map(|worker| worker.helper_cpu);
         (workers().map(|worker| worker.cpu).sum(), helpers.sum())
-    }
-
-    pub(super) fn pause_count(&self) -> u64 {
-        self.spare_cores.pause_count()
     }
 }
 

@@ -14,9 +14,9 @@ pub use program_profile::ProgramProfile;
 pub(crate) use profile_recorder::ProfileRecorder;
 
 use crate::error::{LinuxError, Result};
-use crate::machine_lease::own_files::{self, UnusableFileReason};
+use crate::machine_lease::own_files;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 /// At most this many programs are kept; those started longest ago are forgotten first.
@@ -51,15 +51,11 @@ impl ProfileStore {
     /// logged, and counts as none.
     pub fn load_profile(&self, executable: &ExecutableIdentity) -> Option<ProgramProfile> {
         let path = self.profile_path(executable);
-        match read_profile(&path) {
-            // Two paths may have one hash, and one build's record does not apply to another.
-            Ok(record) => record.filter(|record| record.executable == *executable),
-            Err(why) => {
-                let what = format!("the learned record of {} is", executable.path.display());
-                own_files::set_file_aside_and_log(&what, &path, &why);
-                None
-            }
-        }
+        let what = format!("the learned record of {} is", executable.path.display());
+        let parse = ProgramProfile::parse;
+        let record = own_files::read_or_set_aside(&what, &path, MAX_RECORD_BYTES, parse);
+        // Two paths may have one hash, and one build's record does not apply to another.
+        record.filter(|record| record.executable == *executable)
     }
 
     /// Stores a record; it is on disk when this returns. Deletes the oldest ones if there are too
@@ -89,11 +85,6 @@ impl ProfileStore {
             let _ = fs::remove_file(path);
         }
     }
-}
-
-fn read_profile(path: &Path) -> Result<Option<ProgramProfile>, UnusableFileReason> {
-    let text = own_files::read_trusted_file(path, MAX_RECORD_BYTES)?;
-    text.map(|text| ProgramProfile::parse(&text)).transpose()
 }
 
 #[cfg(test)]

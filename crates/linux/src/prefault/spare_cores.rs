@@ -18,7 +18,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1600);
 #[derive(Debug)]
 pub(super) struct SpareCores {
     threads: Vec<ThreadCoreState>,
-    pauses: u64,
+    /// How often a thread was paused.
+    pub(super) pauses: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -51,10 +52,6 @@ impl ThreadCoreState {
 impl SpareCores {
     pub(super) fn for_threads(threads: usize) -> Self {
         Self { threads: vec![ThreadCoreState::default(); threads], pauses: 0 }
-    }
-
-    pub(super) fn pause_count(&self) -> u64 {
-        self.pauses
     }
 
     pub(super) fn pause_left(&self, thread: usize, now: Duration) -> Duration {
@@ -157,6 +154,6 @@ mod tests {
         cores.update_pauses_from_stat(0, MS * 260, scheduled(90, 40));
         cores.update_pauses_from_stat(1, MS * 260, scheduled(50, 25));
         assert_eq!(pauses(&cores, MS * 260), [0, 0]);
-        assert_eq!(cores.pause_count(), 3);
+        assert_eq!(cores.pauses, 3);
     }
 }

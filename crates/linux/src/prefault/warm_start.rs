@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct WarmStart {
     began: Duration,
-    next_look: Duration,
+    pub(super) next_look: Duration,
     least_bytes: u64,
     /// Address ranges already handled, in bytes.
     seen: Vec<Range<u64>>,
@@ -36,10 +36,6 @@ impl WarmStart {
     /// Whether new mappings are no longer waited for.
     pub(super) fn is_over(&self, now: Duration) -> bool {
         now >= self.began + PATIENCE
-    }
-
-    pub(super) fn next_check(&self) -> Duration {
-        self.next_look
     }
 
     /// The last whole region of each large range that is new in `mapped`, the largest range first.
@@ -115,9 +111,9 @@ mod tests {
     fn a_young_process_is_checked_often() {
         let mut warm = WarmStart::new(Duration::ZERO, 64 * HUGE_PAGE_BYTES);
         warm.last_regions_of_new_ranges(Duration::ZERO, &[]);
-        assert_eq!(warm.next_check(), SHORTEST_PAUSE);
+        assert_eq!(warm.next_look, SHORTEST_PAUSE);
         let hour = Duration::from_secs(3600);
         warm.last_regions_of_new_ranges(hour, &[]);
-        assert_eq!(warm.next_check(), hour + LONGEST_PAUSE);
+        assert_eq!(warm.next_look, hour + LONGEST_PAUSE);
     }
 }

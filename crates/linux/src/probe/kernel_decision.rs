@@ -62,7 +62,14 @@ pub struct KernelDecision {
 
 /// Decides what to use.
 pub fn decide_with_best_sampler(facts: &KernelFacts) -> KernelDecision {
-    build_kernel_decision(facts, best_working_sampler(facts))
+    let sampler = if facts.access_bits.works() {
+        SamplerKind::AccessBits
+    } else if facts.damon.works() {
+        SamplerKind::Damon
+    } else {
+        SamplerKind::Population
+    };
+    build_kernel_decision(facts, sampler)
 }
 
 /// Decides with a given sampler.
@@ -96,16 +103,6 @@ fn build_kernel_decision(facts: &KernelFacts, sampler: SamplerKind) -> KernelDec
         },
         capabilities: capabilities::all_capabilities(facts),
         notes: notes_for_user(facts),
-    }
-}
-
-fn best_working_sampler(facts: &KernelFacts) -> SamplerKind {
-    if facts.access_bits.works() {
-        SamplerKind::AccessBits
-    } else if facts.damon.works() {
-        SamplerKind::Damon
-    } else {
-        SamplerKind::Population
     }
 }
 

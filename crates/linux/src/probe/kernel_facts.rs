@@ -4,7 +4,7 @@ use super::KernelCheckResult;
 use super::host_facts::{self, HostFacts};
 use super::mthp_sizes::{PageSizeFacts, try_mthp_sizes};
 use super::prezeroing::PrezeroingFacts;
-use super::probe_child::{ChildCommand, ProbeChild, REGIONS};
+use super::probe_child::{ChildCommand, ProbeChild, REGIONS, TOUCHED_PAGES};
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
 use crate::memory::prezeroing::PrezeroingFiles;
@@ -161,11 +161,7 @@ pub fn gather_kernel_facts(
 
 /// Tries a primitive if that is wanted.
 fn check_if_wanted(wanted: bool, check: impl FnOnce() -> TryResult) -> Result<KernelCheckResult> {
-    if wanted {
-        return into_check_result(check());
-    }
-    let why = "not needed for managing";
-    Ok(KernelCheckResult::NotTried(why.into()))
+    into_check_result(if wanted { check() } else { skipped_try("not needed for managing") })
 }
 
 /// How a try ended that did not show a primitive to work.
@@ -210,10 +206,7 @@ fn check_if_prerequisite_works(
     name: &str,
     check: impl FnOnce() -> TryResult,
 ) -> Result<KernelCheckResult> {
-    match needed {
-        KernelCheckResult::Works => into_check_result(check()),
-        _ => Ok(KernelCheckResult::NotTried(format!("needs {name}"))),
-    }
+    into_check_result(if needed.works() { check() } else { skipped_try(format!("needs {name}")) })
 }
 
 /// RSS is counted in batches per CPU: half of a huge page is proof enough of a change.
@@ -277,8 +270,8 @@ fn try_access_bits(tables: Option<&mut PageTableReader>, first_touch: &mut Durat
         child.time_reading_touched_pages()?;
         set = accessed()?;
     }
-    *first_touch = after_clear.saturating_sub(again)
-        / u32::try_from(ProbeChild::touched_page_count()).unwrap_or(u32::MAX);
+    *first_touch =
+        after_clear.saturating_sub(again) / u32::try_from(TOUCHED_PAGES).unwrap_or(u32::MAX);
     // A page with a translation that stayed in the TLB is not marked again.
     if cleared == 0 && set >= PAGES_PER_REGION / 2 {
         return Ok(());
@@ -491,50 +484,5 @@ fn try_damon() -> TryResult {
         (hits, wrong) => failed_try(format!(
             "it reported {hits} accessed pages in touched memory and {wrong} in untouched memory"
         )),
-    }
-}
-
-#[cfg(test)]
-impl KernelFacts {
-    /// A host on which everything works.
-    pub(crate) fn all_work() -> Self {
-        use crate::memory::prezeroing::PrezeroingState;
-        use crate::probe::mthp_sizes::tests::size;
-        let works = || KernelCheckResult::Works;
-        Self {
-            host: HostFacts {
-                kernel: "6.18.0".into(),
-                missing_capabilities: vec![],
-                container: None,
-                lockdown: host_facts::KernelLockdown::None,
-                thp_enabled: Some("madvise".into()),
-                own_thp_disabled: false,
-                cgroup: Some("version 2".into()),
-                psi: true,
-                swap_bytes: 1 << 30,
-            },
-            page_table_walk: works(),
-            page_table_levels: Some(4),
-            access_bits: works(),
-            first_touch_ns: 10,
-            collapse: works(),
-            split: works(),
-            zero_page_remap: works(),
-            soft_dirty: PageMarkAfterSplit::Kept,
-            write_protection: PageMarkAfterSplit::Kept,
-            page_out: works(),
-            fault_ahead_collapse: works(),
-            fault_ahead_read: works(),
-            first_touches: works(),
-            counters: works(),
-            damon: works(),
-            page_idle: works(),
-            prezeroing: PrezeroingFacts::There(PrezeroingState {
-                active: true,
-                module: None,
-                zones: Vec::new(),
-            }),
-            small_pages: vec![size(4, works(), [2, 3, 9])],
-        }
     }
 }

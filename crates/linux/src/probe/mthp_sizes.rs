@@ -5,7 +5,7 @@ use super::probe_child::{BlockTouchResult, ProbeChild};
 use crate::error::Result;
 use crate::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
 use crate::page_sizes::{
-    PageSizeSetting, ThpMode, mthp_sizes_below_huge, page_size_enabled_file, read_page_size_setting,
+    PageSizeSetting, ThpMode, page_size_enabled_file, read_page_size_settings,
 };
 use hawkeye_policy::saturating_cast::nanos_of_duration;
 use hawkeye_policy::{PageOrder, PageOrderSet};
@@ -37,9 +37,8 @@ pub fn try_mthp_sizes(
     let thp = Path::new(THP_DIR);
     let child = ProbeChild::spawn()?;
     let mut facts = Vec::new();
-    for found in
-        mthp_sizes_below_huge(thp).iter().filter_map(|order| read_page_size_setting(thp, order))
-    {
+    let is_small = |found: &PageSizeSetting| found.order < PageOrder::HUGE;
+    for found in read_page_size_settings(thp).into_iter().filter(is_small) {
         let order = found.order;
         let switched = match (&mut settings, found.given_to) {
             (_, Some(ThpMode::Madvise | ThpMode::Always)) => Ok(()),

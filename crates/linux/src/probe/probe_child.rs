@@ -11,6 +11,7 @@ use crate::own_memory::map_anonymous;
 use crate::probe::userfaultfd::{Userfaultfd, WatchMode};
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::read_clock_ns;
+use crate::ring_buffer::decode_u64s;
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use nix::errno::Errno;
@@ -25,7 +26,8 @@ use std::time::Duration;
 /// Regions of memory that the child maps.
 pub const REGIONS: u64 = 8;
 
-/// Orders for the child; it answers with nanoseconds, a count or an errno.
+/// Orders for the child; it answers with nanoseconds, a count or an errno, and touches of blocks
+/// with three numbers.
 #[repr(u8)]
 #[derive(Clone, Copy, strum::FromRepr)]
 pub enum ChildCommand {
@@ -47,19 +49,15 @@ pub enum ChildCommand {
     /// Register the first region with userfaultfd and write-protect it; the answer is the errno, 0
     /// for success.
     Protect = b'p',
+    /// Touch blocks of new memory, of 2^n base pages each, where n follows the order. The answer is
+    /// the number of pages of the first block that were present after one touch, and the times for
+    /// one touch of a block and for all touches of it.
+    TouchBlocks = b'g',
+    /// The same for blocks that are advised against huge pages.
+    TouchBaseBlocks = b's',
 }
 
-/// Touch blocks of new memory, of 2^n base pages each, where n is the order's low bits.
-///
-/// The low bits of the answer hold the times for one touch of a block and for all touches of it.
-/// Above them is the number of pages of the first block that were present after one touch.
-const BLOCKS: u8 = 0x80;
-/// The same for blocks that are advised against huge pages.
-const BASE_BLOCKS: u8 = 0xc0;
-/// Bits of each time in that answer.
-const TIME_BITS: u32 = 27;
-/// The longest time that it holds: 134 ms.
-const MOST_NS: u64 = (1 << TIME_BITS) - 1;
+type Answer = [u64; 3];
 
 /// What the first touches of new blocks of memory showed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +85,7 @@ const UNRESERVED: i32 = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
 
 /// Regions that [`ChildCommand::Touch`] populates; the others stay untouched.
 const TOUCHED_REGIONS: u64 = REGIONS / 2;
+pub const TOUCHED_PAGES: u64 = TOUCHED_REGIONS * HUGE_PAGE_BYTES / BASE_PAGE_BYTES;
 
 impl ProbeChild {
     pub fn spawn() -> Result<Self> {
@@ -112,7 +111,7 @@ impl ProbeChild {
                     }
                 };
                 let mut throw_away = Self { child, handle, orders, answers, start: 0 };
-                throw_away.start = throw_away.read_answer()?;
+                throw_away.start = throw_away.read_answer()?[0];
                 if throw_away.start == 0 {
                     let failed = LinuxError::wrap_errno("mapping memory in a child process");
                     return Err(failed(Errno::ENOMEM));
@@ -140,37 +139,33 @@ impl ProbeChild {
         self.send_command_and_wait(ChildCommand::Read).map(Duration::from_nanos)
     }
 
-    pub fn touched_page_count() -> u64 {
-        TOUCHED_REGIONS * HUGE_PAGE_BYTES / BASE_PAGE_BYTES
-    }
-
     /// Makes the child touch new memory in blocks of this size. Each block is a mapping of its own,
     /// advised for huge pages (`advised`) or against them. `None` where the child cannot map them.
     pub fn touch_blocks(&self, size: PageOrder, advised: bool) -> Result<Option<BlockTouchResult>> {
-        let kind = if advised { BLOCKS } else { BASE_BLOCKS };
-        let answer = self.send_code_and_wait(kind | (size.log2_pages() as u8 & !BASE_BLOCKS))?;
-        let touched = BlockTouchResult {
-            by_one_touch: answer >> (2 * TIME_BITS),
-            first: Duration::from_nanos(answer >> TIME_BITS & MOST_NS),
-            all: Duration::from_nanos(answer & MOST_NS),
-        };
-        Ok((touched.by_one_touch > 0).then_some(touched))
+        use ChildCommand::{TouchBaseBlocks, TouchBlocks};
+        let order = if advised { TouchBlocks } else { TouchBaseBlocks };
+        let [by_one_touch, first, all] = self.send_and_wait(order, size.log2_pages() as u8)?;
+        let (first, all) = (Duration::from_nanos(first), Duration::from_nanos(all));
+        Ok((by_one_touch > 0).then_some(BlockTouchResult { by_one_touch, first, all }))
     }
 
     pub fn send_command_and_wait(&self, order: ChildCommand) -> Result<u64> {
-        self.send_code_and_wait(order as u8)
+        Ok(self.send_and_wait(order, 0)?[0])
     }
 
-    fn send_code_and_wait(&self, order: u8) -> Result<u64> {
+    fn send_and_wait(&self, order: ChildCommand, log2_pages: u8) -> Result<Answer> {
         let failed = LinuxError::wrap_errno("writing to a child process");
-        write(&self.orders, &[order]).map_err(failed)?;
+        write(&self.orders, &[order as u8, log2_pages]).map_err(failed)?;
         self.read_answer()
     }
 
-    fn read_answer(&self) -> Result<u64> {
-        let mut bytes = [0u8; 8];
+    fn read_answer(&self) -> Result<Answer> {
+        let mut bytes = [0u8; size_of::<Answer>()];
         match read(&self.answers, &mut bytes) {
-            Ok(8) => Ok(u64::from_ne_bytes(bytes)),
+            Ok(length) if length == bytes.len() => {
+                let mut numbers = decode_u64s(&bytes);
+                Ok(std::array::from_fn(|_| numbers.next().unwrap_or(0)))
+            }
             Ok(_) => Err(LinuxError::NoSuchProcess(self.child.as_raw() as u32)),
             Err(errno) => Err(LinuxError::wrap_errno("reading from a child process")(errno)),
         }
@@ -196,20 +191,21 @@ fn run_child(orders: &OwnedFd, answers: &OwnedFd) -> ! {
         Some(memory) => (memory.as_ptr() as u64).next_multiple_of(HUGE_PAGE_BYTES),
         None => 0,
     };
-    let mut answer = start;
+    let mut answer: Answer = [start, 0, 0];
     loop {
-        if write(answers, &answer.to_ne_bytes()).is_err() || start == 0 {
+        let bytes = answer.map(u64::to_ne_bytes);
+        if write(answers, bytes.as_flattened()).is_err() || start == 0 {
             // SAFETY: ends the process without running the parent's exit handlers.
             unsafe { libc::_exit(0) }
         }
-        let mut order = [0u8];
-        if !matches!(read(orders, &mut order), Ok(1)) {
+        let mut order = [0u8; 2];
+        if !matches!(read(orders, &mut order), Ok(2)) {
             // SAFETY: as above.
             unsafe { libc::_exit(0) }
         }
         // SAFETY: `start` is the aligned start of the mapping made above, which has room for
         // REGIONS whole regions from there on.
-        answer = unsafe { execute_command(order[0], start as *mut u8) };
+        answer = unsafe { execute_command(order, start as *mut u8) };
     }
 }
 
@@ -217,8 +213,8 @@ fn run_child(orders: &OwnedFd, answers: &OwnedFd) -> ! {
 ///
 /// # Safety
 /// `memory` points to `REGIONS` regions that are mapped readable and writable.
-unsafe fn execute_command(order: u8, memory: *mut u8) -> u64 {
-    let pages = ProbeChild::touched_page_count() as usize;
+unsafe fn execute_command([order, log2_pages]: [u8; 2], memory: *mut u8) -> Answer {
+    let pages = TOUCHED_PAGES as usize;
     let page = |index: usize| memory.wrapping_add(index * usize_from_u64(BASE_PAGE_BYTES));
     let touch = |pages: usize| {
         for index in 0..pages {
@@ -230,13 +226,11 @@ unsafe fn execute_command(order: u8, memory: *mut u8) -> u64 {
     // SAFETY: advice about the child's own mapping.
     let advise = |advice| unsafe { libc::madvise(memory.cast(), WHOLE_BYTES, advice) as u64 };
     let Some(command) = ChildCommand::from_repr(order) else {
-        let advice = match order {
-            BASE_BLOCKS.. => libc::MADV_NOHUGEPAGE,
-            _ => libc::MADV_HUGEPAGE,
-        };
-        return touch_blocks(u32::from(order & !BASE_BLOCKS), advice);
+        return [0; 3];
     };
-    match command {
+    let answer = match command {
+        ChildCommand::TouchBlocks => return touch_blocks(log2_pages, libc::MADV_HUGEPAGE),
+        ChildCommand::TouchBaseBlocks => return touch_blocks(log2_pages, libc::MADV_NOHUGEPAGE),
         ChildCommand::Touch => touch(pages),
         ChildCommand::TouchTen => touch(10),
         ChildCommand::Read => {
@@ -274,7 +268,8 @@ unsafe fn execute_command(order: u8, memory: *mut u8) -> u64 {
             protect_own_memory_from_writes(start..start + HUGE_PAGE_BYTES)
                 .map_or_else(|e| e as u64, |()| 0)
         }
-    }
+    };
+    [answer, 0, 0]
 }
 
 /// Protects memory of this process from writes until the process ends.
@@ -291,20 +286,20 @@ const TIMED_BLOCKS: usize = 16;
 /// Base pages of the largest block.
 const MOST_PAGES: usize = 256;
 
-/// Touches new memory in blocks of 2^`order` base pages (`order` at most 8). 0 if no memory is
-/// available.
-fn touch_blocks(order: u32, advice: i32) -> u64 {
+/// Touches new memory in blocks of 2^`log2_pages` base pages (at most 256). All zeros if no memory
+/// is available.
+fn touch_blocks(log2_pages: u8, advice: i32) -> Answer {
     let page = usize_from_u64(BASE_PAGE_BYTES);
-    let pages = 1usize << order;
+    let pages = 1usize << log2_pages;
     if pages > MOST_PAGES {
-        return 0;
+        return [0; 3];
     }
     let block = page * pages;
     // A gap of a block's size lies between blocks. Otherwise they were one mapping, in which larger
     // pages fit.
     let bytes = (2 * TIMED_BLOCKS + 2) * block;
     let Some(memory) = map_anonymous(bytes, UNRESERVED).map(NonNull::as_ptr) else {
-        return 0;
+        return [0; 3];
     };
     // SAFETY: a new mapping; everything below stays within it.
     unsafe {
@@ -320,7 +315,7 @@ fn touch_blocks(order: u32, advice: i32) -> u64 {
         for page in &there {
             count += u64::from(page & 1);
         }
-        let (mut first, mut all) = (MOST_NS, MOST_NS);
+        let (mut first, mut all) = (u64::MAX, u64::MAX);
         for n in 1..=TIMED_BLOCKS {
             let begun = monotonic_ns();
             nth(n).write_volatile(1);
@@ -331,7 +326,7 @@ fn touch_blocks(order: u32, advice: i32) -> u64 {
             all = all.min(monotonic_ns() - begun);
         }
         libc::munmap(memory, bytes);
-        count << (2 * TIME_BITS) | first << TIME_BITS | all
+        [count, first, all]
     }
 }
 

@@ -98,7 +98,8 @@ pub(crate) struct ManagedProcesses {
     /// In the order in which they joined.
     order: Vec<ProcessId>,
     users: UserNames,
-    saw_thp_disabled: bool,
+    /// Whether any process that joined had `PR_SET_THP_DISABLE` set.
+    pub(crate) saw_thp_disabled: bool,
     /// Processes that have just started another program.
     started: Vec<ProcessId>,
     /// Named processes that have not joined yet.
@@ -170,13 +171,8 @@ impl ManagedProcesses {
             }
             ManagedTarget::Machine { selector, .. } => {
                 let max_processes = selector.max_processes(descriptors_each);
-                let step = ProcessUpdateStep {
-                    selector,
-                    sampler: &mut *sampler,
-                    max_processes,
-                    now,
-                    deadline,
-                };
+                let sampler = &mut *sampler;
+                let step = ProcessUpdateStep { selector, sampler, max_processes, now, deadline };
                 self.scan_and_allocate_slots(step)
             }
         };
@@ -336,11 +332,6 @@ impl ManagedProcesses {
             .map(|joined| &mut joined.member)
             .filter(|member| member.handle.id == process && member.handle.is_alive())
             .ok_or(MachineError::Gone(process))
-    }
-
-    /// Whether any process that joined had `PR_SET_THP_DISABLE` set.
-    pub(crate) fn has_seen_thp_disabled_process(&self) -> bool {
-        self.saw_thp_disabled
     }
 
     /// Bytes that owners exclude by `MADV_NOHUGEPAGE`.

@@ -49,11 +49,8 @@ pub(crate) fn parse_mapping_records(records: &[u8]) -> Vec<Mapping> {
     let ksm = KsmState::default();
     let mapping = |record: &[u8]| {
         let [start, end, flags, has_file] = decode_record_fields(record);
-        Mapping {
-            range: start..end,
-            flags: ksm.effective_vma_flags(flags),
-            file_backed: has_file != 0,
-        }
+        let flags = ksm.effective_vma_flags(flags);
+        Mapping { range: start..end, flags, file_backed: has_file != 0 }
     };
     records.chunks_exact(RECORD_BYTES).map(mapping).collect()
 }

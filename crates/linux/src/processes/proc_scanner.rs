@@ -116,10 +116,8 @@ impl ProcScanner {
         least_bytes: u64,
         deadline: Instant,
     ) -> Result<Option<ProcScanResult>> {
-        let mut scan = match self.unfinished.take() {
-            Some(scan) => scan,
-            None => self.begin_scan(least_bytes),
-        };
+        let unfinished = self.unfinished.take();
+        let mut scan = unfinished.unwrap_or_else(|| self.begin_scan(least_bytes));
         while let Some(pid) = scan.rest.next() {
             let bytes = none_if_gone_or_unreadable(
                 "reading /proc/PID/statm",
@@ -135,10 +133,8 @@ impl ProcScanner {
                 return Ok(None);
             }
         }
-        Ok(Some(ProcScanResult {
-            processes: scan.processes,
-            large: self.attribute_shared_memory_once(scan.large),
-        }))
+        let large = self.attribute_shared_memory_once(scan.large);
+        Ok(Some(ProcScanResult { processes: scan.processes, large }))
     }
 
     fn begin_scan(&mut self, least_bytes: u64) -> UnfinishedScan {
@@ -148,12 +144,8 @@ impl ProcScanner {
             .flatten()
             .filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok())
             .collect();
-        UnfinishedScan {
-            least_bytes,
-            processes: pids.len(),
-            rest: pids.into_iter(),
-            large: Vec::new(),
-        }
+        let (processes, rest) = (pids.len(), pids.into_iter());
+        UnfinishedScan { least_bytes, processes, rest, large: Vec::new() }
     }
 
     /// Counts memory that forks of one program may share only once.

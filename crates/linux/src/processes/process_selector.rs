@@ -33,14 +33,15 @@ pub struct ProcessSelector {
     descriptors: u64,
     /// Large processes that are not managed.
     skipped: HashMap<u32, SkippedProcess>,
-    costs: ProcessScanCosts,
+    /// The cost of finding processes so far.
+    pub(crate) costs: ProcessScanCosts,
     /// Present if some rule asks for warm starts.
     execs: Option<ExecTracer>,
     /// Processes just started to which such a rule may apply.
     started: Vec<u32>,
     /// Processes that have just called exec.
     executed: Vec<u32>,
-    users: UserNames,
+    pub(crate) users: UserNames,
     cpu_use: CpuUseAverages,
     /// Processes that were large at the last scan and have no slot.
     without_slot: HashMap<u32, SlotRefusal>,
@@ -162,15 +163,6 @@ impl ProcessSelector {
         std::mem::take(&mut self.executed)
     }
 
-    pub fn user_names(&self) -> &UserNames {
-        &self.users
-    }
-
-    /// The cost of finding processes so far.
-    pub fn scan_costs(&self) -> ProcessScanCosts {
-        self.costs
-    }
-
     /// Most processes that can be managed at a time, if each takes `descriptors_each` file
     /// descriptors.
     pub fn max_processes(&self, descriptors_each: usize) -> usize {
@@ -231,23 +223,18 @@ impl ProcessSelector {
         let mut candidates = Vec::new();
         for seen in large {
             let process = seen.process;
-            let cores = self.cpu_use.record_and_average(
-                process,
-                now,
-                process::process_age(process),
-                seen.cpu,
-            );
+            let age = process::process_age(process);
+            let cores = self.cpu_use.record_and_average(process, now, age, seen.cpu);
             let managed = is_managed(process);
-            if !managed && !self.may_join(seen, cores, now) {
-                continue;
+            if managed || self.may_join(seen, cores, now) {
+                candidates.push(ManagementSlotCandidate {
+                    process,
+                    user: seen.program.user,
+                    own_bytes: seen.own_bytes,
+                    cores,
+                    managed,
+                });
             }
-            candidates.push(ManagementSlotCandidate {
-                process,
-                user: seen.program.user,
-                own_bytes: seen.own_bytes,
-                cores,
-                managed,
-            });
         }
         candidates
     }
@@ -378,10 +365,7 @@ fn raise_descriptor_limit() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return 0;
     };
-    match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
-        Ok(()) => hard,
-        Err(_) => soft,
-    }
+    if setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft }
 }
 
 /// How many processes fit in `descriptors` file descriptors, with some left for everything else.
@@ -447,8 +431,8 @@ mod tests {
         selector.set_rules(Rules::default(), ProcessSelectionSettings::default());
         let again = full_scan(&mut selector, S(4));
         assert!(again.is_some(), "new rules make a scan due at once");
-        assert_eq!(selector.scan_costs().sweeps, 2);
-        assert!(selector.scan_costs().processes > 0);
+        assert_eq!(selector.costs.sweeps, 2);
+        assert!(selector.costs.processes > 0);
     }
 
     #[test]

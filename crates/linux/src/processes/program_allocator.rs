@@ -274,14 +274,10 @@ fn library_folders(
     });
     let of_user = variable("LD_LIBRARY_PATH").unwrap_or_default();
     let of_user: Vec<PathBuf> = std::env::split_paths(&of_user).collect();
-    let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
-    let usual = ["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"];
-    let usual = usual.iter().map(PathBuf::from);
-    let usual = ["/lib", "/usr/lib"]
-        .into_iter()
-        .map(|folder| Path::new(folder).join(&triplet))
-        .chain(usual);
-    of_program.chain(of_user).chain(usual).collect()
+    let arch = std::env::consts::ARCH;
+    let of_arch = [format!("/lib/{arch}-linux-gnu"), format!("/usr/lib/{arch}-linux-gnu")];
+    let usual = ["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"].map(PathBuf::from);
+    of_program.chain(of_user).chain(of_arch.map(PathBuf::from)).chain(usual).collect()
 }
 
 /// What the header of an ELF file of 64 bits says.

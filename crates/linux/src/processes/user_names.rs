@@ -1,10 +1,11 @@
 //! Names of users. A directory service may take minutes to answer, so callers do not wait for it.
 
+use crate::mutex::lock;
 use nix::unistd::{Uid, User};
 use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -45,15 +46,11 @@ struct NameCache {
 #[derive(Default)]
 struct NameCacheState {
     local: LocalUsers,
-    known: HashMap<u32, CachedName>,
+    /// Each with the time of its lookup.
+    known: HashMap<u32, (String, Instant)>,
     waiting: VecDeque<u32>,
     /// Users that a thread is looking up at the moment.
     requested: Vec<u32>,
-}
-
-struct CachedName {
-    name: String,
-    at: Instant,
 }
 
 impl Default for UserNames {
@@ -72,13 +69,13 @@ impl UserNames {
 
     /// The user's name, without waiting for the name service.
     pub fn name(&self, uid: u32) -> UserName {
-        self.cached_name_and_start_lookup(&mut self.lock(), uid)
+        self.cached_name_and_start_lookup(&mut lock(&self.0.state), uid)
     }
 
     /// As [`Self::name`], but waits up to `most` for the name service.
     pub fn name_within_time(&self, uid: u32, most: Duration) -> UserName {
         let deadline = Instant::now() + most;
-        let mut state = self.lock();
+        let mut state = lock(&self.0.state);
         loop {
             let name = self.cached_name_and_start_lookup(&mut state, uid);
             let left = deadline.saturating_duration_since(Instant::now());
@@ -95,8 +92,8 @@ impl UserNames {
             return UserName { text: name.to_owned(), pending: false };
         }
         let known = state.known.get(&uid);
-        let name = known.map(|known| known.name.clone());
-        if known.is_none_or(|known| known.at.elapsed() > MOST_AGE) {
+        let name = known.map(|(name, _)| name.clone());
+        if known.is_none_or(|(_, at)| at.elapsed() > MOST_AGE) {
             self.start_or_queue_lookup(state, uid);
         }
         UserName { pending: name.is_none(), text: name.unwrap_or_else(|| uid.to_string()) }
@@ -124,23 +121,18 @@ impl UserNames {
         let mut next = Some(first);
         while let Some(uid) = next {
             let name = (self.0.look_up)(uid);
-            let mut state = self.lock();
+            let mut state = lock(&self.0.state);
             let name = name.unwrap_or_else(|| uid.to_string());
-            let at = Instant::now();
             if state.known.len() >= MOST_KNOWN {
                 state.known.clear();
             }
-            state.known.insert(uid, CachedName { name, at });
+            state.known.insert(uid, (name, Instant::now()));
             state.requested.retain(|asked| *asked != uid);
             next = state.waiting.pop_front();
             state.requested.extend(next);
             drop(state);
             self.0.answered.notify_all();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, NameCacheState> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -163,18 +155,14 @@ impl LocalUsers {
     fn name(&mut self, uid: u32) -> Option<&str> {
         if self.looked.is_none_or(|at| at.elapsed() > Self::LOOK_EVERY) {
             self.looked = Some(Instant::now());
-            self.reread_passwd_if_changed();
+            let found = fs::metadata(PASSWD).ok();
+            let version = found.map(|it| (it.ino(), it.size(), it.mtime(), it.mtime_nsec()));
+            if version != self.version {
+                self.version = version;
+                self.names = parse_passwd(&fs::read(PASSWD).unwrap_or_default());
+            }
         }
         self.names.get(&uid).map(String::as_str)
-    }
-
-    fn reread_passwd_if_changed(&mut self) {
-        let found = fs::metadata(PASSWD).ok();
-        let version = found.map(|it| (it.ino(), it.size(), it.mtime(), it.mtime_nsec()));
-        if version != self.version {
-            self.version = version;
-            self.names = parse_passwd(&fs::read(PASSWD).unwrap_or_default());
-        }
     }
 }
 
@@ -237,7 +225,7 @@ mod tests {
             assert!(name.pending);
             assert_eq!(name.text, uid.to_string());
         }
-        assert_eq!(names.lock().requested.len(), MOST_LOOKUPS);
+        assert_eq!(lock(&names.0.state).requested.len(), MOST_LOOKUPS);
         assert!(names.name_within_time(UNKNOWN, Duration::ZERO).pending);
         let other = names.name(0).text;
         assert_eq!(other, "root", "others have names meanwhile");

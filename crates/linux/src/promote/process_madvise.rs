@@ -20,15 +20,12 @@ const fn named_advice(number: i32, call: &'static str) -> NamedAdvice {
     NamedAdvice { number, call }
 }
 
-/// `MADV_COLD` of a base page.
-pub(crate) const SPLIT: NamedAdvice = named_advice(MADV_COLD, "splitting a huge page");
-/// `MADV_COLD` of regions.
-pub(crate) const CLEAR: NamedAdvice = named_advice(MADV_COLD, "clearing access bits");
-/// `MADV_PAGEOUT`.
-pub(crate) const PAGE_OUT: NamedAdvice = named_advice(21, "paging out zero pages");
-/// `MADV_COLLAPSE`.
-pub(crate) const COLLAPSE: NamedAdvice = named_advice(25, "collapsing a region");
-pub(crate) const MADV_COLD: i32 = 20;
+/// Of one base page.
+pub(crate) const SPLIT: NamedAdvice = named_advice(libc::MADV_COLD, "splitting a huge page");
+/// Of whole regions.
+pub(crate) const CLEAR: NamedAdvice = named_advice(libc::MADV_COLD, "clearing access bits");
+pub(crate) const PAGE_OUT: NamedAdvice = named_advice(libc::MADV_PAGEOUT, "paging out zero pages");
+pub(crate) const COLLAPSE: NamedAdvice = named_advice(libc::MADV_COLLAPSE, "collapsing a region");
 
 /// Advises ranges; returns the number of bytes that were advised. The rest was refused.
 fn advise_ranges(

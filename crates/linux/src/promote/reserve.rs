@@ -10,6 +10,7 @@
 mod process;
 
 use crate::error::{LinuxError, Result};
+use crate::mutex::lock;
 use crate::promote::target_call::{fork_helper_process, kill_helper, wait_until_readable};
 use hawkeye_policy::{ReserveState, ReserveTarget};
 use nix::errno::Errno;
@@ -17,8 +18,8 @@ use nix::sys::socket::{MsgFlags, recv, send};
 use nix::unistd::Pid;
 use process::{GIVE_BACK, ReserveSharedState, SHRINK};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Longest wait for a huge page. The call is then made without one. Tests wait longer, because they
@@ -44,12 +45,8 @@ struct ReserveProcess {
 }
 
 impl Reserve {
-    pub(crate) const fn new() -> Self {
+    const fn new() -> Self {
         Self { running: Mutex::new(None), pid: AtomicU32::new(0) }
-    }
-
-    fn lock_process(&self) -> MutexGuard<'_, Option<ReserveProcess>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_reserve_pid(&self, pid: u32) -> bool {
@@ -57,14 +54,14 @@ impl Reserve {
     }
 
     pub(crate) fn state(&self) -> ReserveState {
-        let state = self.lock_process().as_ref().map(|running| running.shared.state());
+        let state = lock(&self.running).as_ref().map(|running| running.shared.state());
         state.unwrap_or_default()
     }
 
     /// Sets how many huge pages it holds; returns at once. `most` is the limit of all later
     /// targets.
     pub(crate) fn set_target(&self, target: ReserveTarget, most: u32) -> Result<()> {
-        let mut running = self.lock_process();
+        let mut running = lock(&self.running);
         let reserve = match &mut *running {
             Some(reserve) => reserve,
             None if target.pages == 0 => return Ok(()),
@@ -105,7 +102,7 @@ impl Reserve {
 
     /// Ends its process, which gives all huge pages back.
     pub(crate) fn stop(&self) {
-        self.end_reserve_process(&mut self.lock_process());
+        self.end_reserve_process(&mut lock(&self.running));
     }
 
     fn end_reserve_process(&self, running: &mut Option<ReserveProcess>) {
@@ -161,16 +158,6 @@ impl Drop for ReserveProcess {
     fn drop(&mut self) {
         kill_helper(self.pid);
         self.shared.unmap_self();
-    }
-}
-
-/// Ends the reserve of this process when management ends.
-#[derive(Debug)]
-pub(crate) struct StopReserveOnDrop;
-
-impl Drop for StopReserveOnDrop {
-    fn drop(&mut self) {
-        RESERVE.stop();
     }
 }
 

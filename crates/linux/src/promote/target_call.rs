@@ -23,6 +23,7 @@ pub(crate) use helper_process::{SOCKET, become_helper, exit_process, read_clock_
 pub use target_calls::{LateCall, TargetCalls};
 
 use crate::error::{LinuxError, Result};
+use crate::mutex::lock;
 use helper_messages::receive_result_packet;
 use helper_process::serve_requests;
 use nix::errno::Errno;
@@ -60,11 +61,6 @@ impl CallHelper {
             unsafe { fork_helper_process(|socket, manager| serve_requests(socket, manager)) };
         let (helper, socket) = started.map_err(failed)?;
         Ok(Self { socket, helper, received: Vec::new() })
-    }
-
-    /// The helper's process id.
-    pub fn helper_pid(&self) -> u32 {
-        self.helper.as_raw().unsigned_abs()
     }
 
     /// Makes the helper start a call. No other call may be made before its answer has come.
@@ -147,17 +143,13 @@ impl Drop for CallHelper {
 pub(crate) fn kill_helper(helper: Pid) {
     // This fails only if the helper has died already.
     let _ = kill(helper, Signal::SIGKILL);
-    if let Ok(mut left) = LEFT_BEHIND.lock() {
-        left.push(helper);
-    }
+    lock(&LEFT_BEHIND).push(helper);
     reap_ended_helpers();
 }
 
 fn reap_ended_helpers() {
-    if let Ok(mut left) = LEFT_BEHIND.lock() {
-        let status = |helper: &Pid| waitpid(*helper, Some(WaitPidFlag::WNOHANG));
-        left.retain(|helper| matches!(status(helper), Ok(WaitStatus::StillAlive)));
-    }
+    let status = |helper: &Pid| waitpid(*helper, Some(WaitPidFlag::WNOHANG));
+    lock(&LEFT_BEHIND).retain(|helper| matches!(status(helper), Ok(WaitStatus::StillAlive)));
 }
 
 #[cfg(test)]

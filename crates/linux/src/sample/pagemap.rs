@@ -120,14 +120,9 @@ enum FrameRunKind {
 /// The kind according to `/proc/kpageflags`. A huge page that is not mapped as one (for example
 /// after `mprotect` of a part) cannot be distinguished from one that is.
 fn read_frame_run_kind(first: u64) -> FrameRunKind {
-    let flags = |file: &File, frame: u64| {
-        let mut bytes = [0u8; 8];
-        let read = file.read_exact_at(&mut bytes, frame * 8);
-        read.map(|()| u64::from_ne_bytes(bytes))
-    };
     let both = File::open("/proc/kpageflags").and_then(|file| {
         let half = first + u64::from(PAGES_PER_REGION / 2);
-        Ok((flags(&file, first)?, flags(&file, half)?))
+        Ok((read_frame_flags(&file, first, 1)?[0], read_frame_flags(&file, half, 1)?[0]))
     });
     match both {
         Ok((first, _)) if first & KPF_ZERO_PAGE != 0 => FrameRunKind::HugeZeroPage,
@@ -137,6 +132,14 @@ fn read_frame_run_kind(first: u64) -> FrameRunKind {
         }
         _ => FrameRunKind::BasePages,
     }
+}
+
+/// Flags of up to `frames` frames from `first` on, of the file `/proc/kpageflags`; 0 for frames
+/// after the last one.
+pub(crate) fn read_frame_flags(file: &File, first: u64, frames: usize) -> io::Result<Vec<u64>> {
+    let mut bytes = vec![0u8; frames * 8];
+    file.read_at(&mut bytes, first * 8)?;
+    Ok(decode_u64s(&bytes).collect())
 }
 
 /// The frame of the shared zero page, found by a read of an unwritten page of our own. `None` where
@@ -199,7 +202,7 @@ pub fn read_entry(pid: u32, address: u64) -> Result<PagemapEntry> {
 
 /// One entry of `/proc/PID/pagemap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PagemapEntry(u64);
+pub struct PagemapEntry(pub(crate) u64);
 
 impl PagemapEntry {
     /// Whether the page was written since the soft-dirty bits were last cleared.
@@ -209,10 +212,7 @@ impl PagemapEntry {
 
     /// The page's frame; 0 if the page is not present or frames are hidden.
     pub fn frame(self) -> u64 {
-        match self.0 & PRESENT {
-            0 => 0,
-            _ => self.0 & FRAME,
-        }
+        if self.0 & PRESENT == 0 { 0 } else { self.0 & FRAME }
     }
 
     /// Whether userfaultfd write-protects the page.

@@ -4,15 +4,19 @@
 //! Access bits are cleared to see which are set again, as by a manager. Memory, mappings and
 //! settings stay as they are.
 
-use crate::error::Result;
+use crate::error::{LinuxError, Result};
 use crate::processes::mappings::{self, vm};
+use crate::promote::target_call::TargetCalls;
 use crate::sample::counters::ProcessCounters;
 use crate::sample::page_table_reader::{ProcessBpfLinks, WalkDetail};
-use crate::sample::sampler::{AccessBitBackend, SampledProcess, probe_one_window};
-use hawkeye_policy::walk_rate::OverheadEstimate;
+use crate::sample::sampler::{
+    AccessBitBackend, ProcessWindowProbing, ProcessWorkSlice, SampledProcess,
+};
+use hawkeye_policy::walk_rate::{OverheadEstimate, RegionProbeSettings};
 use hawkeye_policy::{
     ProcessIdentity, ProcessSettings, RegionAddr, RegionSample, TranslationOverhead,
 };
+use std::time::{Duration, Instant};
 
 /// A process that is measured window by window.
 pub struct ProcessMeter {
@@ -35,13 +39,9 @@ pub struct MeasuredWindowOverhead {
 impl ProcessMeter {
     /// Prepares to measure a process. Fails if it is gone, or belongs to another user.
     pub fn open(bits: Box<AccessBitBackend>, pid: u32) -> Result<Self> {
-        let counters = bits.counters.as_ref();
+        let (counters, identity) = (bits.counters.as_ref(), ProcessIdentity::default());
         Ok(Self {
-            member: SampledProcess::open(
-                pid,
-                ProcessIdentity::default(),
-                ProcessSettings::default(),
-            )?,
+            member: SampledProcess::open(pid, identity, ProcessSettings::default())?,
             target: bits.tables.bind_to_process(pid)?,
             // A process that cannot be counted is estimated.
             counters: counters.and_then(|counters| counters.bind(pid).ok()),
@@ -50,12 +50,27 @@ impl ProcessMeter {
         })
     }
 
-    /// Measures for about a second.
+    /// Measures for about a second. Fails if the cost of page walks was never measured.
     pub fn measure_window_overhead(&mut self) -> Result<MeasuredWindowOverhead> {
         let regions = self.read_candidate_regions()?;
         self.windows += 1;
         let (bits, seed) = (&mut self.bits, self.windows);
-        let estimate = probe_one_window(bits, &mut self.member, &self.target, &regions, seed)?;
+        let first_touch = bits.first_touch_cost;
+        let settings = RegionProbeSettings::for_first_touch_cost(first_touch);
+        let mut probing = ProcessWindowProbing::new(&regions, settings, first_touch, seed, |_| 0);
+        let mut slice = ProcessWorkSlice {
+            member: &mut self.member,
+            calls: &mut TargetCalls::default(),
+            // Probing ends long before.
+            deadline: Instant::now() + Duration::from_secs(3600),
+        };
+        let (tables, target) = (&mut bits.tables, &self.target);
+        while let Some(wait) = probing.continue_until_wait(tables, target, &mut slice)? {
+            std::thread::sleep(wait);
+        }
+        let unknown = "the cost of page walks on this machine was not measured";
+        let costs = bits.walk_costs.as_mut().ok_or_else(|| LinuxError::Bpf(unknown.into()))?;
+        let estimate = probing.finish_estimate(costs.measured_or_typical());
         let counters = self.counters.as_mut();
         let counted = counters.map_or(Ok(None), ProcessCounters::overhead_since_last_call)?;
         Ok(MeasuredWindowOverhead { estimate, counted })

@@ -17,8 +17,8 @@ pub(crate) mod damon;
 mod population_sampler;
 mod walk_probing;
 
-pub(super) use access_bits_sampler::probe_one_window;
-pub use access_bits_sampler::{AccessBitBackend, estimate_overhead_of_pid};
+pub use access_bits_sampler::AccessBitBackend;
+pub(super) use walk_probing::ProcessWindowProbing;
 
 use crate::error::Result;
 use crate::processes::mappings::{EligibleRanges, Mapping};

@@ -94,7 +94,10 @@ impl CurrentWalkCosts {
     pub fn measured_or_typical(&mut self) -> &WalkCosts {
         if let Some(measurement) = &mut self.measurement {
             if measurement.start_or_has_ended() {
-                if let Ok(Some(costs)) = read_costs_file(&measurement.file) {
+                let file = &measurement.file;
+                if let Ok(Some(costs)) =
+                    own_files::read_trusted_file(file, LONGEST_FILE, parse_costs)
+                {
                     self.costs = costs;
                 }
                 self.measurement = None;
@@ -170,10 +173,8 @@ fn load_known_costs(file: &Path) -> Result<Option<WalkCosts>> {
     {
         return Ok(Some(costs));
     }
-    Ok(read_costs_file(file).unwrap_or_else(|why| {
-        own_files::set_file_aside_and_log("the record of page-walk costs is", file, &why);
-        None
-    }))
+    let what = "the record of page-walk costs is";
+    Ok(own_files::read_or_set_aside(what, file, LONGEST_FILE, parse_costs))
 }
 
 /// Where the costs cannot be measured now, typical costs are used, and the next manager measures.
@@ -194,18 +195,10 @@ fn measure_and_save_costs(file: &Path) -> Result<WalkCosts> {
     Ok(costs)
 }
 
-fn read_costs_file(file: &Path) -> Result<Option<WalkCosts>, UnusableFileReason> {
-    let text = own_files::read_trusted_file(file, LONGEST_FILE)?;
-    text.map(|text| parse_costs(&text)).transpose()
-}
-
 fn parse_costs(text: &[u8]) -> Result<WalkCosts, UnusableFileReason> {
     let costs: WalkCosts = serde_json::from_slice(text)?;
     let why = "a cost is not over 0, or the footprints are not in ascending order";
-    match costs.is_sound() {
-        true => Ok(costs),
-        false => Err(UnusableFileReason::Impossible(why.into())),
-    }
+    if costs.is_sound() { Ok(costs) } else { Err(UnusableFileReason::Impossible(why.into())) }
 }
 
 /// Measures the costs. Fails with [`LinuxError::NotMeasured`] if there are no huge pages to compare
@@ -225,7 +218,7 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
     let data_bytes = data_bytes.clamp(NEAR_BYTES, DATA_BYTES);
     let data = MeasuredMemory::map_huge_pages(data_bytes)?;
     let small = MeasuredMemory::map_and_write(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
-    let data_pages = base_pages_in_bytes(data_bytes);
+    let data_pages = data_bytes / BASE_PAGE_BYTES;
     // Ordered pages come from memory that is not mirrored. Otherwise base pages would find their
     // data and the host's page tables in the caches more often than huge pages do.
     let in_order = |order: OrderedPageLoop| {
@@ -242,19 +235,11 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
     // Loops of random reads, with their footprints.
     let mut random = Vec::new();
     let by_footprint = FOOTPRINTS_BYTES.map(|bytes| {
+        let independent = MeasuredMemory::ns_per_independent_read;
+        let dependent = MeasuredMemory::ns_per_dependent_read;
         let costs = [
-            walk_cost_in_repeated_mapping(
-                &near,
-                &data,
-                bytes,
-                MeasuredMemory::ns_per_independent_read,
-            ),
-            walk_cost_in_repeated_mapping(
-                &far,
-                &data,
-                bytes,
-                MeasuredMemory::ns_per_dependent_read,
-            ),
+            walk_cost_in_repeated_mapping(&near, &data, bytes, independent),
+            walk_cost_in_repeated_mapping(&far, &data, bytes, dependent),
             walk_cost_in_repeated_mapping(&near, &data, bytes, |memory, pages, n| {
                 memory.ns_per_read_amid_others(&data, pages, n)
             }),
@@ -315,11 +300,9 @@ fn walk_cost_in_repeated_mapping(
     footprint_bytes: u64,
     read: impl Fn(&MeasuredMemory, u64, u64) -> f64,
 ) -> WalkCostAtDistance {
-    let few = base_pages_in_bytes(mirrors.distinct_bytes.min(footprint_bytes));
-    measure_extra_cost_of_walks(
-        |n| read(mirrors, base_pages_in_bytes(footprint_bytes), n),
-        |n| read(data, few, n),
-    )
+    let few = mirrors.distinct_bytes.min(footprint_bytes) / BASE_PAGE_BYTES;
+    let all = footprint_bytes / BASE_PAGE_BYTES;
+    measure_extra_cost_of_walks(|n| read(mirrors, all, n), |n| read(data, few, n))
 }
 
 /// Distance of reads with page walks, and how much greater it is than without them. Both are
@@ -453,7 +436,7 @@ impl MeasuredMemory {
     /// Nanoseconds per dependent read. Between two reads a page of `other` is read in full, as by a
     /// program that works on what it has found.
     fn ns_per_read_amid_others(&self, other: &Self, pages: u64, seed: u64) -> f64 {
-        let other_pages = base_pages_in_bytes(other.memory.bytes() as u64);
+        let other_pages = other.memory.bytes() as u64 / BASE_PAGE_BYTES;
         cpu_ns_per_step(READS_AMID, || {
             let mut x = seed;
             for _ in 0..READS_AMID {
@@ -575,10 +558,6 @@ fn measure_tlb_reach_pages(mirrors: &MeasuredMemory) -> u32 {
     let within = REACHES.iter().take_while(|pages| ns(**pages) <= limit);
     let reach = within.last().copied().unwrap_or(REACHES[0]);
     u32::try_from(reach).unwrap_or(u32::MAX)
-}
-
-fn base_pages_in_bytes(bytes: u64) -> u64 {
-    bytes / BASE_PAGE_BYTES
 }
 
 fn mapping_error(errno: nix::errno::Errno) -> LinuxError {

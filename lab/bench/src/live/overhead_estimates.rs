@@ -4,7 +4,8 @@
 use super::prelude::*;
 use super::programs::NINE_ESTIMATED_PROGRAMS;
 use crate::statistics::median_standard_error;
-use hawkeye_linux::sample::sampler::{self, SamplerBackend};
+use hawkeye_linux::sample::process_meter::ProcessMeter;
+use hawkeye_linux::sample::sampler::SamplerBackend;
 use hawkeye_policy::TranslationOverhead;
 
 /// Coarse classes of the share of time that huge pages save.
@@ -138,15 +139,14 @@ fn estimate_overhead_of_windows(
     count: usize,
     within: Duration,
 ) -> BenchResult<Vec<TranslationOverhead>> {
-    let SamplerBackend::AccessBits(mut bits) = host.new_kernel_backend()?.sampler else {
+    let SamplerBackend::AccessBits(bits) = host.new_kernel_backend()?.sampler else {
         bail!("estimating overhead needs access bits, which cannot be read here");
     };
+    let mut meter = ProcessMeter::open(bits, pid)?;
     let until = Instant::now() + within;
     let mut windows = Vec::new();
-    let mut seed = 1;
     while windows.is_empty() || windows.len() < count && Instant::now() < until {
-        let estimate = sampler::estimate_overhead_of_pid(&mut bits, pid, seed)?;
-        seed += 1;
+        let estimate = meter.measure_window_overhead()?.estimate;
         windows.push(
             estimate
                 .overhead

@@ -3,16 +3,17 @@
 use super::read_setting;
 use super::saved_settings::{self, SettingChange, SettingChanges, WritableSettingFiles};
 use crate::error::{LinuxError, Result};
-use crate::machine_lease::own_files;
+use crate::mutex::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Changes settings. Dropping it puts back each one that still has the value that this guard left.
+/// A thread that panics has changed at most one setting, already on the list.
 #[derive(Debug)]
 pub struct KernelSettingsGuard(Arc<Mutex<KernelSettingsGuardState>>);
 
@@ -119,7 +120,7 @@ impl KernelSettingsGuard {
     /// - [`LinuxError::ChangedByOthers`] or [`LinuxError::NotASetting`].
     /// - The setting cannot be written.
     pub fn set(&mut self, path: &Path, value: &str) -> Result<()> {
-        lock_state(&self.0).set(path, value)
+        lock(&self.0).set(path, value)
     }
 
     /// Puts a setting back now, if it was changed and still has the value set.
@@ -127,7 +128,7 @@ impl KernelSettingsGuard {
     /// # Errors
     /// The setting cannot be written. It stays on the list.
     pub fn put_back(&mut self, path: &Path) -> Result<()> {
-        lock_state(&self.0).put_back(path)
+        lock(&self.0).put_back(path)
     }
 
     /// A handle for code that changes settings while the guard is kept elsewhere.
@@ -144,21 +145,16 @@ impl KernelSettingsHandle {
     /// gone.
     pub fn set(&self, path: &Path, value: &str) -> Result<()> {
         let guard = self.0.upgrade().ok_or(LinuxError::SettingsPutBack)?;
-        lock_state(&guard).set(path, value)
+        lock(&guard).set(path, value)
     }
 
     /// As [`KernelSettingsGuard::put_back`]. A guard that is gone has already put back its changes.
     pub fn put_back(&self, path: &Path) -> Result<()> {
         match self.0.upgrade() {
-            Some(guard) => lock_state(&guard).put_back(path),
+            Some(guard) => lock(&guard).put_back(path),
             None => Ok(()),
         }
     }
-}
-
-/// A thread that panicked changed at most one setting, already on the list: poison is ignored.
-fn lock_state(state: &Mutex<KernelSettingsGuardState>) -> MutexGuard<'_, KernelSettingsGuardState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl KernelSettingsGuardState {
@@ -246,20 +242,16 @@ impl KernelSettingsGuardState {
         }
         self.save_or_remove_change(path, None)
     }
-
-    /// Puts back every setting that still has the value set.
-    fn restore_all(&mut self) {
-        for path in self.changes.clone().into_keys() {
-            if let Err(error) = self.put_back(&path) {
-                tracing::error!("{error}; `hawkeye restore` tries again");
-            }
-        }
-    }
 }
 
 impl Drop for KernelSettingsGuard {
     fn drop(&mut self) {
-        lock_state(&self.0).restore_all();
+        let mut state = lock(&self.0);
+        for path in state.changes.clone().into_keys() {
+            if let Err(error) = state.put_back(&path) {
+                tracing::error!("{error}; `hawkeye restore` tries again");
+            }
+        }
     }
 }
 
@@ -276,34 +268,25 @@ fn restore_saved_settings(
     file: &Path,
     allowed: &WritableSettingFiles,
 ) -> Result<(Vec<SettingRestoreReport>, SettingChanges)> {
-    let found = match saved_settings::read_saved_settings(file, allowed) {
-        Ok(None) => return Ok(Default::default()),
-        Ok(Some(found)) => found,
-        Err(why) => {
-            let what = "settings that an earlier manager may have changed are not restored (check /sys/kernel/mm/transparent_hugepage): the record of them is";
-            own_files::set_file_aside_and_log(what, file, &why);
-            return Ok(Default::default());
-        }
+    let Some(found) = saved_settings::read_saved_settings(file, allowed) else {
+        return Ok(Default::default());
     };
+    let mut still = found.changes;
     if found.of_earlier_boot {
         tracing::info!(
             "{} is from before the last start of the machine: no setting has to be restored",
             file.display()
         );
-        saved_settings::write_or_remove_saved_settings(file, &SettingChanges::new())?;
-        return Ok(Default::default());
+        still.clear();
     }
     let mut outcomes = Vec::new();
-    let mut still = SettingChanges::new();
-    for (path, change) in &found.changes {
-        let Some(outcome) = restore_setting(path, change) else {
-            continue;
-        };
-        if matches!(outcome.became, SettingRestoreResult::Failed(_)) {
-            still.insert(path.clone(), change.clone());
-        }
-        outcomes.push(outcome);
-    }
+    still.retain(|path, change| {
+        let outcome = restore_setting(path, change);
+        let became = outcome.as_ref().map(|outcome| &outcome.became);
+        let failed = matches!(became, Some(SettingRestoreResult::Failed(_)));
+        outcomes.extend(outcome);
+        failed
+    });
     saved_settings::write_or_remove_saved_settings(file, &still)?;
     Ok((outcomes, still))
 }

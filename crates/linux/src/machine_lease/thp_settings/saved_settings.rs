@@ -88,15 +88,16 @@ pub(super) fn saved_settings_file_in(state_dir: &Path) -> PathBuf {
     state_dir.join("settings.json")
 }
 
-/// Reads the file; `None` if there is none. Any impossible value makes it refuse the whole file.
+/// Reads the file; `None` if there is none. A file with any impossible value is set aside as a
+/// whole.
 pub(super) fn read_saved_settings(
     file: &Path,
     allowed: &WritableSettingFiles,
-) -> Result<Option<SavedSettings>, UnusableFileReason> {
-    let Some(text) = own_files::read_trusted_file(file, LONGEST)? else {
-        return Ok(None);
-    };
-    parse_saved_settings(&text, allowed, read_boot_id().as_deref()).map(Some)
+) -> Option<SavedSettings> {
+    let what = "settings that an earlier manager may have changed are not restored (check /sys/kernel/mm/transparent_hugepage): the record of them is";
+    own_files::read_or_set_aside(what, file, LONGEST, |text| {
+        parse_saved_settings(text, allowed, read_boot_id().as_deref())
+    })
 }
 
 fn parse_saved_settings(

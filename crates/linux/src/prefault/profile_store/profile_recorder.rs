@@ -45,11 +45,8 @@ impl ProfileRecorder {
         store: ProfileStore,
         read: impl Fn(u32) -> Option<ExecutableIdentity> + Send + 'static,
     ) -> Self {
-        Self {
-            store,
-            reader: ProcessReaderThread::new("hawkeye-learn", read),
-            profiles: BTreeMap::new(),
-        }
+        let reader = ProcessReaderThread::new("hawkeye-learn", read);
+        Self { store, reader, profiles: BTreeMap::new() }
     }
 
     /// Takes the managed processes of now. It looks up new ones, and stores what it learned of

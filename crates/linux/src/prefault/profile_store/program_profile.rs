@@ -124,10 +124,7 @@ impl ProgramProfile {
 
     /// Bytes to fill as soon as it starts: what every start has filled, once there were two.
     pub fn warm_start_bytes(&self) -> u64 {
-        match self.starts {
-            0 | 1 => 0,
-            _ => self.filled_at_start_bytes,
-        }
+        if self.starts < 2 { 0 } else { self.filled_at_start_bytes }
     }
 }
 

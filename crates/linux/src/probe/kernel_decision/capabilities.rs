@@ -11,8 +11,7 @@ const MARK_KEPT: &str = "Linux 6.18, or a stable kernel with the fix of 2025-09-
 /// All capabilities, in order of importance.
 pub(super) fn all_capabilities(facts: &KernelFacts) -> Vec<ManagerCapability> {
     let host = &facts.host;
-    let levels = facts.page_table_levels;
-    let levels = levels.map(|n| format!("works, {n}-level page tables"));
+    let levels = facts.page_table_levels.map(|n| format!("works, {n}-level page tables"));
     let walk = availability_by_check(&facts.page_table_walk);
     let mut access_bits = availability_by_check(&facts.access_bits);
     if access_bits.0 {
@@ -20,8 +19,7 @@ pub(super) fn all_capabilities(facts: &KernelFacts) -> Vec<ManagerCapability> {
         access_bits.1 = format!("works; a first touch after a clear costs {ns} ns");
     }
     let prezeroing = &facts.prezeroing;
-    let swap = host.swap_bytes >> 20;
-    let swap = (host.swap_bytes > 0).then(|| format!("{swap} MiB"));
+    let swap = (host.swap_bytes > 0).then(|| format!("{} MiB", host.swap_bytes >> 20));
     vec![
         capability(
             "promotion",

@@ -104,7 +104,7 @@ impl ManagedProcesses {
             return;
         };
         // A process that cannot be read now keeps its last identity.
-        if let Ok(identity) = read_process_identity(pid, step.selector.user_names()) {
+        if let Ok(identity) = read_process_identity(pid, &step.selector.users) {
             joined.member.identity = identity;
         }
         joined.evaluated_at = step.now;

@@ -3,7 +3,7 @@
 use super::{CallResult, TargetCalls, TargetRequest};
 use crate::error::{LinuxError, Result};
 use crate::processes::process::ProcessHandle;
-use crate::promote::process_madvise::{CLEAR, COLLAPSE, MADV_COLD, NamedAdvice, PAGE_OUT, SPLIT};
+use crate::promote::process_madvise::{CLEAR, COLLAPSE, NamedAdvice, PAGE_OUT, SPLIT};
 use crate::promote::reserve::RESERVE;
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, RegionAddr};
@@ -33,8 +33,7 @@ impl TargetCalls {
         ranges: &[Range<u64>],
         cpu: Option<u32>,
     ) -> Result<CallResult> {
-        let is_cold = advice.number == MADV_COLD;
-        let request = TargetRequest::for_advice(process, advice.number, ranges, is_cold);
+        let request = TargetRequest::for_advice(process, advice.number, ranges);
         self.call_target(process.id, advice.call, &request.on_cpu(cpu))
     }
 
@@ -109,11 +108,8 @@ impl TargetCalls {
         };
         let bytes = answer.as_ref().map_or(0, |a| a.result.unwrap_or(0));
         let done = (bytes / HUGE_PAGE_BYTES) as usize;
-        Ok(AccessBitClearResult {
-            done,
-            passed: if done == ranges.len() { done } else { done + 1 },
-            answer,
-        })
+        let passed = if done == ranges.len() { done } else { done + 1 };
+        Ok(AccessBitClearResult { done, passed, answer })
     }
 
     /// Lists mappings by the BPF iterator of this link; returns its records.

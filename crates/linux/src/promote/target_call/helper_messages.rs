@@ -23,26 +23,14 @@ pub struct TargetRequest<'a> {
 }
 
 impl<'a> TargetRequest<'a> {
-    /// `process_madvise` with `MADV_*` on the first 64 ranges. `unpreempted`: the helper runs the
-    /// call with `SCHED_FIFO`, so that it does not lose its processor meanwhile.
-    pub fn for_advice(
-        process: &'a ProcessHandle,
-        advice: i32,
-        ranges: &[Range<u64>],
-        unpreempted: bool,
-    ) -> Self {
-        let mut raw = RawRequest {
-            kind: ADVISE,
-            advice,
-            unpreempted: u32::from(unpreempted),
-            ..RawRequest::EMPTY
-        };
+    /// `process_madvise` with `MADV_*` on the first 64 ranges.
+    pub fn for_advice(process: &'a ProcessHandle, advice: i32, ranges: &[Range<u64>]) -> Self {
+        let mut raw = RawRequest { kind: ADVISE, advice, ..RawRequest::EMPTY };
         for (slot, range) in raw.range.iter_mut().zip(ranges) {
             *slot = [range.start, range.end.saturating_sub(range.start)];
             raw.ranges += 1;
         }
-        let passed = Some(process.fd());
-        Self { raw, passed }
+        Self { raw, passed: Some(process.fd()) }
     }
 
     /// Makes the call on this CPU, which got a huge page back right before.
@@ -55,9 +43,7 @@ impl<'a> TargetRequest<'a> {
     /// Lists mappings by the BPF iterator of a link; the answer has the records that its program
     /// wrote.
     pub fn for_listing_mappings(link: BorrowedFd<'a>) -> Self {
-        let raw = RawRequest { kind: LIST, ..RawRequest::EMPTY };
-        let passed = Some(link);
-        Self { raw, passed }
+        Self { raw: RawRequest { kind: LIST, ..RawRequest::EMPTY }, passed: Some(link) }
     }
 
     /// Reads up to 64 KiB of a file of `/proc`, from `offset` on. The answer is `ENAMETOOLONG` if
@@ -109,8 +95,7 @@ pub(super) const READ_MEMORY: u32 = 4;
 pub(super) struct RawRequest {
     pub kind: u32,
     pub advice: i32,
-    pub unpreempted: u32,
-    pub ranges: u32,
+    pub ranges: u64,
     /// 1 plus the CPU that makes the call; 0: any.
     pub cpu: u64,
     pub offset: u64,
@@ -136,7 +121,6 @@ impl RawRequest {
     pub(super) const EMPTY: Self = Self {
         kind: 0,
         advice: 0,
-        unpreempted: 0,
         ranges: 0,
         cpu: 0,
         offset: 0,

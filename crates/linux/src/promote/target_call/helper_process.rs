@@ -15,7 +15,9 @@ use super::helper_messages::{
 use crate::processes::mapping_records::keep_new_records;
 use crate::promote::sched_fifo::ThreadScheduling;
 use hawkeye_policy::saturating_cast::nanos_of_duration;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::time::Duration;
@@ -35,15 +37,15 @@ pub(super) fn serve_requests(socket: i32, manager: u32) -> ! {
         let before = read_clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
         let began = read_clock_ns(libc::CLOCK_MONOTONIC);
         let pinned = PinnedThread::pin_to_cpu(request.cpu);
-        let (result, data) = match request.kind {
-            ADVISE => (call_process_madvise(&request, descriptor, usual), 0),
-            LIST => result_and_data_length(list_mappings(descriptor, &mut packet)),
-            READ_FILE => result_and_data_length(read_file(&request, None, &mut packet.data)),
-            READ_MEMORY => {
-                result_and_data_length(read_file(&request, Some(descriptor), &mut packet.data))
-            }
-            _ => (-i64::from(libc::EINVAL), 0),
+        let result = match request.kind {
+            ADVISE => call_process_madvise(&request, descriptor, usual),
+            LIST => list_mappings(descriptor, &mut packet),
+            READ_FILE => read_file(&request, None, &mut packet.data),
+            READ_MEMORY => read_file(&request, Some(descriptor), &mut packet.data),
+            _ => -i64::from(libc::EINVAL),
         };
+        // The result of advice is no number of bytes in the packet.
+        let data = if request.kind == ADVISE { 0 } else { usize::try_from(result).unwrap_or(0) };
         if let Some(pinned) = pinned {
             pinned.unpin();
         }
@@ -62,31 +64,24 @@ pub(super) fn serve_requests(socket: i32, manager: u32) -> ! {
     }
 }
 
+const THIS_THREAD: Pid = Pid::from_raw(0);
+
 /// The CPUs that this thread may use, while it is pinned to one of them.
-struct PinnedThread(libc::cpu_set_t);
+struct PinnedThread(CpuSet);
 
 impl PinnedThread {
     /// Pins this thread to the CPU of a request, if it names one. The call is correct on any CPU.
     fn pin_to_cpu(cpu: u64) -> Option<Self> {
-        let cpu = cpu.checked_sub(1)? as usize;
-        let size = size_of::<libc::cpu_set_t>();
-        if cpu >= size * 8 {
-            return None;
-        }
-        // SAFETY: all zeros are an empty set; the sets are ours and live through the calls.
-        unsafe {
-            let mut usual: libc::cpu_set_t = MaybeUninit::zeroed().assume_init();
-            let mut one = usual;
-            libc::CPU_SET(cpu, &mut one);
-            let is_pinned = libc::sched_getaffinity(0, size, &raw mut usual) == 0
-                && libc::sched_setaffinity(0, size, &raw const one) == 0;
-            is_pinned.then_some(Self(usual))
-        }
+        let mut one = CpuSet::new();
+        one.set(cpu.checked_sub(1)? as usize).ok()?;
+        let usual = sched_getaffinity(THIS_THREAD).ok()?;
+        sched_setaffinity(THIS_THREAD, &one).ok()?;
+        Some(Self(usual))
     }
 
     fn unpin(self) {
-        // SAFETY: the set is ours and lives through the call.
-        unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const self.0) };
+        // It fails only if those CPUs have gone: then the kernel chooses others.
+        let _ = sched_setaffinity(THIS_THREAD, &self.0);
     }
 }
 
@@ -174,11 +169,6 @@ fn receive_request(request: &mut RawRequest) -> Option<i32> {
     }
 }
 
-/// Returns the result of a call (or minus its error), and how many bytes of data are in the packet.
-fn result_and_data_length(result: i64) -> (i64, usize) {
-    (result, usize::try_from(result).unwrap_or(0))
-}
-
 fn result_or_minus_errno(result: i64) -> i64 {
     if result < 0 { -last_errno() } else { result }
 }
@@ -190,7 +180,9 @@ fn last_errno() -> i64 {
 
 fn call_process_madvise(request: &RawRequest, process: i32, usual: ThreadScheduling) -> i64 {
     let count = (request.ranges as usize).min(MAX_RANGES);
-    if request.unpreempted != 0 {
+    // A short call, which must not lose its processor while it holds the lock.
+    let unpreempted = request.advice == libc::MADV_COLD;
+    if unpreempted {
         ThreadScheduling::FIFO.set_for_this_thread();
     }
     let (call, ranges) = (libc::SYS_process_madvise, request.range.as_ptr());
@@ -198,7 +190,7 @@ fn call_process_madvise(request: &RawRequest, process: i32, usual: ThreadSchedul
     // target's, and only the kernel interprets them.
     let done = unsafe { libc::syscall(call, process, ranges, count, request.advice, 0u32) };
     let done = result_or_minus_errno(done);
-    if request.unpreempted != 0 {
+    if unpreempted {
         usual.set_for_this_thread();
     }
     done

@@ -65,12 +65,8 @@ impl Default for TargetCalls {
 
 impl TargetCalls {
     pub(crate) fn with_time_limit(wait: Duration) -> Self {
-        Self {
-            wait,
-            idle: Vec::new(),
-            waiting: BTreeMap::new(),
-            statistics: CallStatistics::default(),
-        }
+        let statistics = CallStatistics::default();
+        Self { wait, idle: Vec::new(), waiting: BTreeMap::new(), statistics }
     }
 
     /// Starts helpers before the program has threads.
@@ -137,19 +133,15 @@ impl TargetCalls {
                 self.return_helper_to_pool(waiting.caller);
                 self.record_answer(answer);
             }
-            finished.push(LateCall {
-                process,
-                call: waiting.call,
-                answer,
-                waited: waiting.since.elapsed(),
-            });
+            let (call, waited) = (waiting.call, waiting.since.elapsed());
+            finished.push(LateCall { process, call, answer, waited });
         }
         finished
     }
 
     /// The helper that made the last call that was answered.
     pub(crate) fn idle_helper_pid(&self) -> Option<u32> {
-        self.idle.last().map(CallHelper::helper_pid)
+        self.idle.last().map(|idle| idle.helper.as_raw().unsigned_abs())
     }
 
     /// Targets that have not answered yet.

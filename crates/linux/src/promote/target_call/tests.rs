@@ -45,8 +45,7 @@ fn a_helper_reads_memory_and_files() {
 fn a_helper_keeps_nothing_open_but_its_socket() {
     let mut caller = new_helper();
     answered(&mut caller, &word(&own()));
-    let open =
-        std::fs::read_dir(format!("/proc/{}/fd", caller.helper_pid())).expect("the helper runs");
+    let open = std::fs::read_dir(format!("/proc/{}/fd", caller.helper)).expect("the helper runs");
     assert_eq!(open.count(), 1);
 }
 
@@ -55,8 +54,8 @@ fn the_kernels_error_is_returned() {
     let mut caller = new_helper();
     // The first page of an address space is never mapped.
     let own = own();
-    let cold = crate::promote::process_madvise::MADV_COLD;
-    let request = TargetRequest::for_advice(&own, cold, std::slice::from_ref(&(0..4096)), true);
+    let range = std::slice::from_ref(&(0..4096));
+    let request = TargetRequest::for_advice(&own, libc::MADV_COLD, range);
     assert_eq!(answered(&mut caller, &request).result, Err(Errno::ENOMEM));
 }
 
@@ -147,7 +146,7 @@ fn an_abandoned_listing_disturbs_no_other() {
     let bind = |pid| tables.bind_to_process(pid).expect("the programs bind to the process");
     let (target, init) = (bind(std::process::id()), bind(1));
     let mut slow = new_helper();
-    let helper = Pid::from_raw(slow.helper_pid() as i32);
+    let helper = slow.helper;
     kill(helper, Signal::SIGSTOP).expect("the helper can be signalled");
     slow.send_request(&TargetRequest::for_listing_mappings(target.mapping_list_link()))
         .expect("the helper is there");

@@ -178,11 +178,9 @@ pub fn choose_walk_events(
             0x8f | 0xcf | 0xad | 0xae => SAPPHIRE_RAPIDS,
             _ => return Err(unknown()),
         },
-        CpuModel::Amd { family, model } => match (family, model) {
-            // Family 0x17 up to model 0x2f is Zen 1, which has other event codes.
-            (0x17, 0x30..) | (0x19 | 0x1a, _) => ZEN,
-            _ => return Err(unknown()),
-        },
+        // Family 0x17 up to model 0x2f is Zen 1, which has other event codes.
+        CpuModel::Amd { family: 0x17, model: 0x30.. } => ZEN,
+        CpuModel::Amd { family: 0x19 | 0x1a, .. } => ZEN,
         CpuModel::Arm { part: 0xd0c | 0xd40 | 0xd49 | 0xd4f } => NEOVERSE,
         _ => return Err(unknown()),
     })

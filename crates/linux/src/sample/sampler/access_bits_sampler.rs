@@ -11,10 +11,9 @@ use crate::sample::counters::{ProcessCounters, WalkCounters};
 use crate::sample::page_table_reader::{PageTableReader, ProcessBpfLinks, RegionWalk, WalkDetail};
 use crate::sample::walk_costs::CurrentWalkCosts;
 use hawkeye_manager::SliceProgress;
-use hawkeye_policy::walk_rate::{OverheadEstimate, RegionProbeSettings};
+use hawkeye_policy::walk_rate::RegionProbeSettings;
 use hawkeye_policy::{
-    CoverageSource, ProcessId, ProcessIdentity, ProcessSample, ProcessSettings, RegionAddr,
-    RegionSample, SampleKinds,
+    CoverageSource, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
 };
 use nix::errno::Errno;
 use std::collections::HashMap;
@@ -379,48 +378,4 @@ impl Sampler for AccessBitsSampler {
         let scan = || self.bits.tables.count_zero_pages(target, region, enough);
         calls.time_own_call(scan)
     }
-}
-
-/// Probes a process for one window, and waits for it. `seed` decides the order of its regions.
-/// Fails if the cost of page walks was never measured.
-pub fn estimate_overhead_of_pid(
-    bits: &mut AccessBitBackend,
-    pid: u32,
-    seed: u64,
-) -> Result<OverheadEstimate> {
-    let (identity, rules) = (ProcessIdentity::default(), ProcessSettings::default());
-    let mut member = SampledProcess::open(pid, identity, rules)?;
-    let target = bits.tables.bind_to_process(pid)?;
-    let ranges = mappings::collect_eligible_ranges(&bits.tables.list_mappings(&target)?).ranges;
-    let mut regions = Vec::new();
-    let tables = &mut bits.tables;
-    tables.walk_ranges(&target, &ranges, WalkDetail::Regions, &mut regions, |_| {})?;
-    probe_one_window(bits, &mut member, &target, &regions, seed)
-}
-
-/// Probes these regions of a process for one window, and waits for it. Fails like
-/// [`estimate_overhead_of_pid`].
-pub fn probe_one_window(
-    bits: &mut AccessBitBackend,
-    member: &mut SampledProcess,
-    target: &ProcessBpfLinks,
-    regions: &[RegionSample],
-    seed: u64,
-) -> Result<OverheadEstimate> {
-    let settings = RegionProbeSettings::for_first_touch_cost(bits.first_touch_cost);
-    let mut probing =
-        ProcessWindowProbing::new(regions, settings, bits.first_touch_cost, seed, |_| 0);
-    let mut slice = ProcessWorkSlice {
-        member,
-        calls: &mut TargetCalls::default(),
-        // Probing ends long before.
-        deadline: Instant::now() + Duration::from_secs(3600),
-    };
-    while let Some(wait) = probing.continue_until_wait(&mut bits.tables, target, &mut slice)? {
-        std::thread::sleep(wait);
-    }
-    let unknown = "the cost of page walks on this machine was not measured";
-    let costs = bits.walk_costs.as_mut();
-    let costs = costs.ok_or_else(|| LinuxError::Bpf(unknown.into()))?;
-    Ok(probing.finish_estimate(costs.measured_or_typical()))
 }

@@ -76,9 +76,6 @@ impl Damon {
 
     fn kdamonds_dir(&self) -> DamonResult<SysfsDir> {
         let path = self.admin.join("kdamonds");
-        match path.is_dir() {
-            true => Ok(SysfsDir(path)),
-            false => Err(DamonError::Absent(path)),
-        }
+        if path.is_dir() { Ok(SysfsDir(path)) } else { Err(DamonError::Absent(path)) }
     }
 }

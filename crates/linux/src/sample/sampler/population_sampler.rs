@@ -33,7 +33,7 @@ pub(super) struct PopulationSampler {
     pub(super) damon: Option<DamonSessions>,
 }
 
-fn read_eligible_population(pid: u32) -> PopulationReading {
+pub(super) fn read_eligible_population(pid: u32) -> PopulationReading {
     let eligible = mappings::collect_eligible_ranges(&pagemap::read_mappings_from_smaps(pid)?);
     let regions = pagemap::read_population(pid, &eligible.ranges)?;
     Ok((eligible, regions))

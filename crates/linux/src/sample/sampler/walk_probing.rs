@@ -176,10 +176,7 @@ impl RegionWalkRates {
 
 /// Touches that set an access bit: one for each base page, one for a huge page.
 pub fn first_touches_of_region(sample: &RegionSample) -> u64 {
-    match sample.is_huge() {
-        true => u64::from(sample.accessed > 0),
-        false => u64::from(sample.accessed),
-    }
+    if sample.is_huge() { u64::from(sample.accessed > 0) } else { u64::from(sample.accessed) }
 }
 
 /// Regions that were cleared and are being read.
@@ -262,10 +259,7 @@ impl ProcessWindowProbing {
         let huge: HashSet<RegionAddr> = huge.map(|r| r.region).collect();
         let all: Vec<RegionAddr> = present.map(|r| r.region).collect();
         // Huge regions need no choice between them, so they come last.
-        let seen = |region| match huge.contains(&region) {
-            true => u64::MAX,
-            false => seen(region),
-        };
+        let seen = |region| if huge.contains(&region) { u64::MAX } else { seen(region) };
         let (base_regions, huge_regions) = ((all.len() - huge.len()) as u64, huge.len() as u64);
         Self {
             estimator: OverheadEstimator::new(base_regions, huge_regions, first_touch),
@@ -320,10 +314,9 @@ impl ProcessWindowProbing {
                     if shared {
                         self.shared.insert(region);
                     }
-                    match marks.huge {
-                        true => self.shared_huge.count_region(shared),
-                        false => self.shared_base.count_region(shared),
-                    }
+                    let kind =
+                        if marks.huge { &mut self.shared_huge } else { &mut self.shared_base };
+                    kind.count_region(shared);
                 });
             }
             let marks = round.regions.iter().zip(found).filter_map(|(region, marks)| {

@@ -8,10 +8,9 @@
 use super::damon_session::DamonSession;
 use super::{Damon, DamonError, MAX_REGIONS};
 use crate::error::{LinuxError, Result};
-use crate::processes::mappings;
-use crate::sample::pagemap;
 use crate::sample::sampler::SliceResult;
 use crate::sample::sampler::background_task::{BackgroundTask, POLL_INTERVAL};
+use crate::sample::sampler::population_sampler::read_eligible_population;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample};
 use std::collections::{BTreeMap, HashMap};
@@ -250,8 +249,7 @@ impl DamonSessions {
 }
 
 fn read_populated_regions(pid: u32) -> Result<Vec<RegionAddr>> {
-    let ranges = mappings::collect_eligible_ranges(&pagemap::read_mappings_from_smaps(pid)?).ranges;
-    let found = pagemap::read_population(pid, &ranges)?;
+    let (_, found) = read_eligible_population(pid)?;
     let populated = found.iter().filter(|sample| sample.present > 0);
     Ok(populated.map(|sample| sample.region).collect())
 }

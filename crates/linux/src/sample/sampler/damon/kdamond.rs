@@ -75,10 +75,7 @@ impl Kdamond {
         }
         self.context_dir().write_value("schemes/nr_schemes", 1)?;
         let results = self.results_dir().0;
-        match results.is_dir() {
-            true => Ok(()),
-            false => Err(DamonError::NoResults(results)),
-        }
+        if results.is_dir() { Ok(()) } else { Err(DamonError::NoResults(results)) }
     }
 
     pub(super) fn configure_monitoring(
