@@ -13,9 +13,9 @@ use crate::prefault::{PrefaultStatistics, Prefaulter};
 use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, ManagedTarget};
 use crate::processes::process;
 use crate::processes::process_selector::ProcessScanCosts;
-use crate::promote::process_madvise::CollapseRetry;
+use crate::promote::process_madvise::{COLLAPSE, CollapseRetry};
 use crate::promote::reserve::RESERVE;
-use crate::promote::target_call::TargetCalls;
+use crate::promote::target_call::{TargetCalls, TargetRequest};
 use crate::sample::counters::{CounterEventCodes, WalkCounters};
 use crate::sample::sampler::{ProcessWorkSlice, Sampler, SamplerBackend};
 use crate::sample::shared_pages;
@@ -359,7 +359,9 @@ impl Machine for LinuxMachine {
         let mut insisting = CollapseRetry::default();
         let (result, took) = loop {
             let served = RESERVE.state().served;
-            let result = self.calls.collapse_region(&member.handle, region);
+            let request = TargetRequest::for_collapse(&member.handle, region);
+            let request = request.on_cpu(RESERVE.give_back_page());
+            let result = self.calls.call_target(process, COLLAPSE.call, &request);
             let served = RESERVE.state().served > served;
             let took = match &result {
                 Ok(answer) => test_costs::spend_promotion_cost(answer.took, served),

@@ -93,6 +93,7 @@ mod tests {
     use super::*;
     use crate::error::LinuxError;
     use crate::processes::process::ProcessHandle;
+    use crate::promote::target_call::TargetRequest;
     use std::sync::mpsc;
 
     #[test]
@@ -104,9 +105,10 @@ mod tests {
         let (process, region) = (stuck.handle.id, stuck.region());
         // This writer waits for the lock, and all later callers wait behind it.
         let mut writer = TargetCalls::default();
+        let request = TargetRequest::for_collapse(&stuck.handle, region);
         let collapsed = writer
             .map_page_by_reading(&stuck.handle, region.start(), false)
-            .and_then(|()| writer.collapse_region(&stuck.handle, region));
+            .and_then(|()| writer.call_target(process, "collapsing", &request));
         assert!(matches!(collapsed, Err(LinuxError::NotAnswering(_))));
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || {

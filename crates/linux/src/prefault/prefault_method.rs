@@ -3,7 +3,9 @@
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::vm;
 use crate::processes::process::ProcessHandle;
-use crate::promote::target_call::TargetCalls;
+use crate::promote::process_madvise::COLLAPSE;
+use crate::promote::reserve::RESERVE;
+use crate::promote::target_call::{TargetCalls, TargetRequest};
 use hawkeye_policy::{MAX_SHARED_PAGES, RegionAddr};
 use nix::errno::Errno;
 
@@ -57,7 +59,9 @@ pub(super) fn prefault_region(
             let refused = LinuxError::wrap_errno("filling a region that is shared by now");
             return Err(refused(Errno::EEXIST));
         }
-        calls.collapse_region(process, region)?;
+        let request = TargetRequest::for_collapse(process, region);
+        let request = request.on_cpu(RESERVE.give_back_page());
+        calls.call_target(process.id, COLLAPSE.call, &request)?;
     }
     Ok(())
 }

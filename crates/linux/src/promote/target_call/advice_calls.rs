@@ -3,7 +3,7 @@
 use super::{CallResult, TargetCalls, TargetRequest};
 use crate::error::{LinuxError, Result};
 use crate::processes::process::ProcessHandle;
-use crate::promote::process_madvise::{CLEAR, COLLAPSE, NamedAdvice, PAGE_OUT, SPLIT};
+use crate::promote::process_madvise::{CLEAR, NamedAdvice, PAGE_OUT, SPLIT};
 use crate::promote::reserve::RESERVE;
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, RegionAddr};
@@ -25,27 +25,14 @@ pub(crate) struct AccessBitClearResult {
 }
 
 impl TargetCalls {
-    /// `cpu` makes the call; `None`: any.
     fn advise_ranges(
         &mut self,
         process: &ProcessHandle,
         advice: NamedAdvice,
         ranges: &[Range<u64>],
-        cpu: Option<u32>,
     ) -> Result<CallResult> {
         let request = TargetRequest::for_advice(process, advice.number, ranges);
-        self.call_target(process.id, advice.call, &request.on_cpu(cpu))
-    }
-
-    /// Makes a region huge ([`crate::promote::process_madvise::collapse`]), with a page of the
-    /// reserve if there is one.
-    pub(crate) fn collapse_region(
-        &mut self,
-        process: &ProcessHandle,
-        region: RegionAddr,
-    ) -> Result<CallResult> {
-        let range = region.start()..region.end();
-        self.advise_ranges(process, COLLAPSE, &[range], RESERVE.give_back_page())
+        self.call_target(process.id, advice.call, &request)
     }
 
     /// Reads a byte, which maps untouched memory, as a read by the process itself would. `huge`: it
@@ -78,7 +65,7 @@ impl TargetCalls {
         region: RegionAddr,
     ) -> Result<Duration> {
         let page = region.start()..region.start() + BASE_PAGE_BYTES;
-        Ok(self.advise_ranges(process, SPLIT, &[page], None)?.took)
+        Ok(self.advise_ranges(process, SPLIT, &[page])?.took)
     }
 
     /// As [`crate::promote::process_madvise::page_out`]; returns its duration.
@@ -87,7 +74,7 @@ impl TargetCalls {
         process: &ProcessHandle,
         range: Range<u64>,
     ) -> Result<Duration> {
-        Ok(self.advise_ranges(process, PAGE_OUT, &[range], None)?.took)
+        Ok(self.advise_ranges(process, PAGE_OUT, &[range])?.took)
     }
 
     /// Clears the access bits of at most [`CLEARED_PER_CALL`] regions, as
@@ -100,7 +87,7 @@ impl TargetCalls {
     ) -> Result<AccessBitClearResult> {
         let regions = regions.iter().take(CLEARED_PER_CALL);
         let ranges: Vec<Range<u64>> = regions.map(|r| r.start()..r.end()).collect();
-        let answer = match self.advise_ranges(process, CLEAR, &ranges, None) {
+        let answer = match self.advise_ranges(process, CLEAR, &ranges) {
             Ok(answer) => Some(answer),
             Err(error @ LinuxError::NotAnswering(_)) => return Err(error),
             Err(error) if error.is_process_gone() => return Err(error),

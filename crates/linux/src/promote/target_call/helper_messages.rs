@@ -1,7 +1,9 @@
 //! Messages between the manager and a helper: a request is one packet, an answer one or several.
 
 use crate::processes::process::ProcessHandle;
+use crate::promote::process_madvise::COLLAPSE;
 use crate::ring_buffer::decode_u64s;
+use hawkeye_policy::RegionAddr;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use std::ops::Range;
@@ -31,6 +33,12 @@ impl<'a> TargetRequest<'a> {
             raw.ranges += 1;
         }
         Self { raw, passed: Some(process.fd()) }
+    }
+
+    /// Makes a region huge ([`crate::promote::process_madvise::collapse`]).
+    pub(crate) fn for_collapse(process: &'a ProcessHandle, region: RegionAddr) -> Self {
+        let range = region.start()..region.end();
+        Self::for_advice(process, COLLAPSE.number, &[range])
     }
 
     /// Makes the call on this CPU, which got a huge page back right before.
