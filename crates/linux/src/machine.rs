@@ -310,7 +310,7 @@ impl Machine for LinuxMachine {
             machine: self.read_memory_use(&MemoryScope::Machine)?,
             groups: self.groups.read_limited_cgroups(now, self.members.processes_in_join_order()),
             pressure_percent: system_memory::memory_pressure_percent(),
-            fmfi: fragmentation::fmfi(),
+            fmfi: fragmentation::read_unusable_free_index(),
         })
     }
 

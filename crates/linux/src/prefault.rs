@@ -11,7 +11,7 @@ pub mod profile_store;
 
 mod cached_mappings;
 mod fault_trace;
-mod prefault_calls;
+mod prefault_helper_calls;
 mod prefault_loop;
 mod prefault_method;
 mod prefault_rate_limit;

@@ -248,7 +248,7 @@ impl ItaniumMachine {
 
     /// Starts a process with nothing mapped and returns its number.
     pub fn spawn_process(&mut self) -> Result<u32> {
-        let registers = self.allocate_region_registers()?;
+        let registers = self.registers_with_new_region_ids()?;
         self.spaces.push(Some(ProcessSpace::new(self.base_page_size(), registers)));
         Ok(self.count_started_processes() - 1)
     }
@@ -273,7 +273,7 @@ impl ItaniumMachine {
         &self.setup.kernel.policy
     }
 
-    fn allocate_region_registers(&mut self) -> Result<RegionRegisters> {
+    fn registers_with_new_region_ids(&mut self) -> Result<RegionRegisters> {
         self.contexts += 1;
         if self.contexts >= RegionRegisters::CONTEXTS {
             return Err(ItaniumError::Contexts);

@@ -57,7 +57,7 @@ pub(crate) use address_space::RegionId;
 pub use address_space::{FaultCounts, SpaceId};
 pub(crate) use error::Result;
 pub use error::{InvariantViolation, KernelError};
-pub use faults::{PageAccess, TouchedPages};
+pub use faults::{PageAccess, TouchResult};
 pub use figures::{MemoryFigures, SpaceFigures};
 pub use kernel_costs::{FaultCostCalibration, KernelCosts};
 pub use kernel_threads::{KernelThreadTimes, KernelThreadWork, SamePageMergingSpec, ZeroingSpec};

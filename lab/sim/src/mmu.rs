@@ -55,8 +55,8 @@
 mod access_bits;
 mod access_generator;
 mod access_pattern;
-mod caches;
 mod core_counters;
+mod data_cache_hierarchy;
 mod error;
 mod huge_page_gain;
 mod lru_sets;
@@ -77,8 +77,8 @@ pub mod translation;
 mod two_level_tlb;
 
 pub use access_pattern::AccessPattern;
-pub use caches::{CACHE_LINE_BYTES, CacheLevelSpec, CacheReplacement};
 pub use core_counters::CoreCounters;
+pub use data_cache_hierarchy::{CACHE_LINE_BYTES, CacheLevelSpec, CacheReplacement};
 pub use error::MmuError;
 pub use huge_page_gain::HugePageGain;
 pub use lru_sets::SetShape;

@@ -45,7 +45,7 @@ impl Console {
 
     /// Answers requests until the work is over or there is a reason to end. It refuses requests
     /// without an answer.
-    pub(crate) fn serve_while_working(
+    pub(crate) fn answer_requests_until_over(
         &mut self,
         over: &AtomicBool,
         answer: impl Fn(WorkloadRequest) -> Option<WorkloadEvent>,

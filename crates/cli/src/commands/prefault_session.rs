@@ -74,7 +74,7 @@ impl PrefaultSession {
     }
 
     /// Starts what `wanted` asks for. `required`: it is an error if memory can't be prefaulted.
-    pub fn begin(
+    pub fn start_wanted_prefault(
         wanted: &PrefaultSettings,
         prepared: Option<Result<StartingPrefaulter>>,
         required: bool,

@@ -139,8 +139,13 @@ impl PreparedSession {
         // Before the filler starts: it changes settings that this check depends on.
         let sizes =
             page_size_switches::probe_page_size_switches(config.small_pages, lease.settings())?;
-        let prefault =
-            PrefaultSession::begin(&fill, prepared, fill_required, warm_bytes, lease.settings())?;
+        let prefault = PrefaultSession::start_wanted_prefault(
+            &fill,
+            prepared,
+            fill_required,
+            warm_bytes,
+            lease.settings(),
+        )?;
         let recording = config.recording.as_ref();
         let recording = recording.map(|to| (to, ActiveRecording::begin(to.clone(), policy.name())));
         let recording = match recording {

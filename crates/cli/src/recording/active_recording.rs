@@ -5,7 +5,7 @@ use crate::background_writer::{BackgroundWriter, SharedWriterState};
 use anyhow::{Context, Result, anyhow};
 use hawkeye_manager::{Machine, Manager};
 use hawkeye_recording::{
-    ManagerRowExtractor, Recorder, RecordingError, RecordingOrigin, RecordingRow,
+    Recorder, RecordingError, RecordingOrigin, RecordingRow, RecordingRowsFromManager,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl RecordingTarget {
 /// If it is dropped before anything was seen, an older file at its place stays.
 pub struct ActiveRecording {
     place: RecordingTarget,
-    tap: ManagerRowExtractor,
+    tap: RecordingRowsFromManager,
     bloat: BloatEstimates,
     writer: BackgroundWriter<Vec<RecordingRow>, Result<(), RecordingError>>,
     /// Whether to write the recording even if nothing was seen.
@@ -70,7 +70,7 @@ impl ActiveRecording {
         });
         Ok(Self {
             place,
-            tap: ManagerRowExtractor::default(),
+            tap: RecordingRowsFromManager::default(),
             bloat: BloatEstimates::default(),
             writer: writer.context("can't start the recording's thread")?,
             wanted,

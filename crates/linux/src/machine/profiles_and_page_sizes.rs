@@ -30,7 +30,7 @@ impl LinuxMachine {
         switches: PageSizeSwitches,
         costs: Option<FirstTouchCosts>,
     ) {
-        self.sizing.enable_size_switches(switches, costs);
+        self.sizing.enable_page_size_choice(switches, costs);
     }
 
     /// The page sizes by which managed processes were mapped when last seen. `None` if no process

@@ -46,7 +46,7 @@ impl PageSizeControl {
         }
     }
 
-    pub(crate) fn enable_size_switches(
+    pub(crate) fn enable_page_size_choice(
         &mut self,
         switches: PageSizeSwitches,
         costs: Option<FirstTouchCosts>,

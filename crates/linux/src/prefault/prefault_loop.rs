@@ -3,7 +3,7 @@
 use super::PrefaultSharedState;
 use super::cached_mappings::{CachedMappings, get_or_refresh_mappings};
 use super::fault_trace::{FaultTrace, FaultTraceWatchlist};
-use super::prefault_calls::PrefaultCalls;
+use super::prefault_helper_calls::PrefaultHelperCalls;
 use super::prefault_rate_limit::PrefaultRateLimit;
 use super::prefault_thread_pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPool};
 use super::suppressed_processes::SuppressedProcesses;
@@ -42,7 +42,7 @@ pub(super) struct PrefaultLoop {
     /// Processes that do not use what is filled.
     suppressed: SuppressedProcesses,
     pool: PrefaultThreadPool,
-    calls: PrefaultCalls,
+    calls: PrefaultHelperCalls,
     trace_backoff: TraceBackoff,
     rate_limit: PrefaultRateLimit,
 }
@@ -64,7 +64,7 @@ impl PrefaultLoop {
             warm: HashMap::new(),
             suppressed: SuppressedProcesses::default(),
             pool: PrefaultThreadPool::start(threads)?,
-            calls: PrefaultCalls::start()?,
+            calls: PrefaultHelperCalls::start()?,
             trace_backoff: TraceBackoff::default(),
             rate_limit: PrefaultRateLimit::new(rate),
         };

@@ -1,6 +1,6 @@
 //! The threads that fill: the filler's own thread, or several workers.
 
-use super::prefault_calls::PrefaultCalls;
+use super::prefault_helper_calls::PrefaultHelperCalls;
 use super::prefault_method::{PrefaultMethod, prefault_region};
 use super::spare_cores::SpareCores;
 use crate::error::{LinuxError, Result};
@@ -38,7 +38,7 @@ pub(super) struct PrefaultOutcome {
 
 impl PrefaultJob {
     /// Fills the region on the calling thread. Waits briefly for a process that does not answer.
-    fn run(self, calls: &mut PrefaultCalls) -> PrefaultOutcome {
+    fn run(self, calls: &mut PrefaultHelperCalls) -> PrefaultOutcome {
         let begun = Instant::now();
         let (task, handle) = (self.task, self.handle);
         let result = match handle.is_alive() {
@@ -109,7 +109,7 @@ impl PrefaultThreadPool {
         let (waker, stop) = (self.waker.clone(), Arc::clone(&self.stop));
         let work = move || {
             // If there can be no helper now, the first job tries again.
-            let mut calls = PrefaultCalls::start().unwrap_or_default();
+            let mut calls = PrefaultHelperCalls::start().unwrap_or_default();
             for job in jobs {
                 // Jobs handed over before the pool was dropped are left undone.
                 if stop.load(Ordering::Relaxed) {
@@ -155,7 +155,7 @@ impl PrefaultThreadPool {
     }
 
     /// Whether a thread can take another job and has a core. `calls` are the calling thread's.
-    pub(super) fn has_ready_thread(&mut self, calls: &mut PrefaultCalls) -> bool {
+    pub(super) fn has_ready_thread(&mut self, calls: &mut PrefaultHelperCalls) -> bool {
         if self.has_workers() {
             return self.least_loaded_ready_worker().is_some();
         }
@@ -177,7 +177,7 @@ impl PrefaultThreadPool {
 
     /// Hands a job to a worker, or does it with `calls` where there are no workers.
     /// [`Self::take_next_outcome`] returns the result.
-    pub(super) fn assign_or_run_job(&mut self, job: PrefaultJob, calls: &mut PrefaultCalls) {
+    pub(super) fn assign_or_run_job(&mut self, job: PrefaultJob, calls: &mut PrefaultHelperCalls) {
         let refused = match self.least_loaded_ready_worker() {
             None => Some(job),
             Some(worker) => {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     fn all_done(pool: &mut PrefaultThreadPool, jobs: Vec<PrefaultJob>) -> Vec<PrefaultOutcome> {
-        let mut calls = PrefaultCalls::default();
+        let mut calls = PrefaultHelperCalls::default();
         let count = jobs.len();
         let mut left = jobs.into_iter();
         let mut outcomes = Vec::new();
@@ -357,7 +357,7 @@ mod tests {
             assert_eq!(pool.worker_and_helper_cpu_times().0.is_zero(), expected == 0);
             // Dropping the pool must leave these jobs undone.
             for job in jobs(&process, &tasks, PrefaultMethod::Read) {
-                pool.assign_or_run_job(job, &mut PrefaultCalls::default());
+                pool.assign_or_run_job(job, &mut PrefaultHelperCalls::default());
             }
             let begun = Instant::now();
             drop(pool);

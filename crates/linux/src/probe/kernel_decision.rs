@@ -94,7 +94,7 @@ fn build_kernel_decision(facts: &KernelFacts, sampler: SamplerKind) -> KernelDec
             SamplerKind::AccessBits => Duration::from_nanos(facts.first_touch_ns),
             SamplerKind::Damon | SamplerKind::Population => Duration::ZERO,
         },
-        capabilities: capabilities::all_capabilities(facts),
+        capabilities: capabilities::capabilities_from_facts(facts),
         notes: notes_for_user(facts),
     }
 }

@@ -93,12 +93,13 @@ impl ProbeChild {
         let (orders_in, orders) = pipe().map_err(LinuxError::wrap_errno("creating a pipe"))?;
         let (answers, answers_out) = pipe().map_err(LinuxError::wrap_errno("creating a pipe"))?;
         // SAFETY: the child only makes system calls and touches its own new mapping (see
-        // `run_child`). It needs no lock that another thread may hold at the fork.
+        // `execute_commands_until_exit`). It needs no lock that another thread may hold at the
+        // fork.
         match unsafe { fork() }.map_err(LinuxError::wrap_errno("starting a child process"))? {
             ForkResult::Child => {
                 drop(orders);
                 drop(answers);
-                run_child(&orders_in, &answers_out)
+                execute_commands_until_exit(&orders_in, &answers_out)
             }
             ForkResult::Parent { child } => {
                 drop(orders_in);
@@ -185,7 +186,7 @@ impl Drop for ProbeChild {
 }
 
 /// The child's main loop: only system calls and its own mapping.
-fn run_child(orders: &OwnedFd, answers: &OwnedFd) -> ! {
+fn execute_commands_until_exit(orders: &OwnedFd, answers: &OwnedFd) -> ! {
     // SAFETY: plain system calls without pointers.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);

@@ -76,14 +76,14 @@ impl<M: Machine> Manager<M> {
         if self.refresh.joining.is_none_or(|again_at| again_at > now) {
             return;
         }
-        self.update_processes();
+        self.admit_and_update_processes();
         if self.refresh.joining.is_none() {
             self.refresh.next = now;
         }
     }
 
     /// Known processes are handled while others still join.
-    fn update_processes(&mut self) {
+    fn admit_and_update_processes(&mut self) {
         self.refresh.joining = match self.machine.admit_and_list_processes(self.slice_end()) {
             SliceProgress::Done(processes) => {
                 self.processes = processes;
@@ -105,7 +105,7 @@ impl<M: Machine> Manager<M> {
         self.refresh.next = now + LOOK_EVERY;
         self.refresh.begun = now;
         let cpu_before = self.machine.management_costs().cpu;
-        self.update_processes();
+        self.admit_and_update_processes();
         self.forget_ended_processes(now);
         // A look that takes longer than the interval is not started anew.
         self.refresh.under_way.get_or_insert_with(|| FootprintRead {

@@ -8,7 +8,7 @@ use super::memory_hogs::MemoryHogs;
 use super::prelude::*;
 use super::programs::program_launcher;
 use hawkeye_workload::RequestSchedule;
-use headline_arm::{ArmFigures, HeadlineArm};
+use headline_arm::{HeadlineArm, HeadlineArmFigures};
 use ratio_table::add_ratio_rows;
 
 /// The programs.
@@ -109,11 +109,11 @@ fn measure_program_under_all_arms(
     host: &mut BenchHost,
     kind: ProgramKind,
     sizes: HeadlineSizes,
-) -> BenchResult<Vec<[ArmFigures; 4]>> {
+) -> BenchResult<Vec<[HeadlineArmFigures; 4]>> {
     require_available_memory(kind.expected_resident_bytes(sizes.mib) * 2)?;
     let mut rounds = Vec::new();
     for _ in 0..sizes.rounds {
-        let mut round = [ArmFigures::default(); 4];
+        let mut round = [HeadlineArmFigures::default(); 4];
         for (arm, outcome) in HeadlineArm::ALL.into_iter().zip(&mut round) {
             host.touch_memory_once(kind.expected_resident_bytes(sizes.mib))?;
             *outcome = arm.run_under_arm(host, |host, launcher| {
@@ -131,7 +131,7 @@ fn start_and_measure_under_arm(
     host: &BenchHost,
     kind: ProgramKind,
     sizes: HeadlineSizes,
-) -> BenchResult<ArmFigures> {
+) -> BenchResult<HeadlineArmFigures> {
     let mut program = kind.start(host, sizes.mib)?;
     let figures = measure_started_program(host, program.as_mut(), kind, sizes);
     let ended = match headline_arm::find_launching_manager(program.pid()) {
@@ -149,7 +149,7 @@ fn measure_started_program(
     program: &mut dyn MeasuredProgram,
     kind: ProgramKind,
     sizes: HeadlineSizes,
-) -> BenchResult<ArmFigures> {
+) -> BenchResult<HeadlineArmFigures> {
     let begun = program_launcher::latest_program_start().unwrap_or_else(Instant::now);
     program.start_work()?;
     let filled = begun.elapsed();
@@ -179,7 +179,7 @@ fn measure_started_program(
         }
         _ => None,
     };
-    Ok(ArmFigures {
+    Ok(HeadlineArmFigures {
         first_minute_per_s: first / sizes.minute.as_secs_f64(),
         last_minute_per_s: last,
         rss_bytes: rss as f64,

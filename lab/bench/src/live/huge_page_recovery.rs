@@ -124,7 +124,7 @@ fn measure_and_report_at_pace(
     };
     for system in systems {
         let RecoveryRun { huge_at_start, shares, promoting } =
-            measure_recovery(host, subject, *system, pace, sizes)?;
+            measure_huge_share_over_time(host, subject, *system, pace, sizes)?;
         let nearly_all = seconds_until_share(&shares, NEARLY_ALL_PERCENT);
         let nearly_all = nearly_all.map_or("never".to_owned(), |at_s| format!("after {at_s:.1} s"));
         report.add_row(
@@ -164,7 +164,7 @@ struct RecoveryRun {
 }
 
 /// Runs one program under one system, from its start in fragmented memory.
-fn measure_recovery(
+fn measure_huge_share_over_time(
     host: &mut BenchHost,
     subject: &RecoveryProgram,
     system: HugePageSystem,

@@ -1,7 +1,7 @@
 //! A program that gains from huge pages beside one that does not, with promotions for one of them.
 //! Alias: `table-9`, after the HawkEye paper's Table 9.
 
-use super::ManagerRun;
+use super::ManagementRecord;
 use super::manager_runs::PERIOD;
 use super::prelude::*;
 use super::programs::program_speed::measure_relative_speeds;
@@ -74,7 +74,7 @@ fn measure_pair_under_policy(
     policy: Option<&str>,
     huge: &mut [Box<dyn MeasuredProgram>; 2],
     sizes: TurnSizes,
-) -> BenchResult<([f64; 2], Option<ManagerRun>, [u32; 2])> {
+) -> BenchResult<([f64; 2], Option<ManagementRecord>, [u32; 2])> {
     let mut managed = start_random_and_sequential(host, sizes.mib)?;
     let pids = [managed[0].pid(), managed[1].pid()];
     let spent = match policy {

@@ -353,7 +353,7 @@ impl ItaniumMachine {
         }
         let entries: Vec<(u64, Pte)> = space.table.entries().collect();
         let (mappings, heap) = (space.mappings.clone(), space.heap);
-        self.process_space_mut(parent)?.registers = self.allocate_region_registers()?;
+        self.process_space_mut(parent)?.registers = self.registers_with_new_region_ids()?;
         let child = self.spawn_process()?;
         let copy = self.process_space_mut(child)?;
         copy.mappings = mappings;

@@ -129,7 +129,7 @@ impl ProcessSpace {
 
 /// The levels above hold only pointers (thesis, section 5.2) and are not modelled.
 #[derive(Clone, Debug)]
-struct PageTableLeaf {
+struct LeafPageTable {
     frame: u32,
     entries: Box<[Option<Pte>]>,
 }
@@ -138,7 +138,7 @@ struct PageTableLeaf {
 #[derive(Clone, Debug)]
 pub struct PageTable {
     shift: u32,
-    leaves: BTreeMap<u64, PageTableLeaf>,
+    leaves: BTreeMap<u64, LeafPageTable>,
 }
 
 impl PageTable {
@@ -168,7 +168,7 @@ impl PageTable {
     /// Adds the leaf for a page's entry.
     pub fn add_leaf_of_page(&mut self, page: u64, frame: u32) {
         let entries = vec![None; 1 << self.shift].into_boxed_slice();
-        let leaf = PageTableLeaf { frame, entries };
+        let leaf = LeafPageTable { frame, entries };
         self.leaves.insert(page >> self.shift, leaf);
     }
 

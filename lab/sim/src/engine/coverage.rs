@@ -59,7 +59,7 @@ impl Program {
     ) -> ProcessSample {
         let mut regions = kernel.region_samples(self.space).unwrap_or_default();
         // Memory that could never be huge is no region of a process (`MemoryOutsideRegions`).
-        regions.retain(|sample| kernel.holds_region(self.space, sample.region));
+        regions.retain(|sample| kernel.is_region_in_one_mapping(self.space, sample.region));
         let beyond_huge = promotable.largest() > Some(PageOrder::HUGE);
         let window = self.windows.remove(&WindowObserver::Manager);
         let parts = window.as_ref().map_or_else(Vec::new, |w| self.stream_touched_shares(w));

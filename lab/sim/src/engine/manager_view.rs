@@ -108,7 +108,7 @@ impl Machine for Engine {
             machine: self.kernel.memory_use(),
             groups: Vec::new(),
             pressure_percent: Some(0.0),
-            fmfi: Some(self.kernel.memory().fmfi()),
+            fmfi: Some(self.kernel.memory().unusable_free_index()),
         })
     }
 

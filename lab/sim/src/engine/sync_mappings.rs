@@ -127,7 +127,7 @@ impl Program {
 
     /// In debug builds: the processor's view equals what the kernel has mapped.
     #[cfg(debug_assertions)]
-    pub(super) fn debug_check(&self, kernel: &SimulatedKernel) {
+    pub(super) fn assert_consistent_in_debug(&self, kernel: &SimulatedKernel) {
         use crate::mmu::translation::LeafSize::{Giant, Huge};
         for sample in kernel.region_samples(self.space).unwrap_or_default() {
             let region = sample.region;

@@ -35,7 +35,7 @@ impl PageAccess {
 
 /// The result of accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TouchedPages {
+pub struct TouchResult {
     /// Time in faults, paid by the program, including direct reclaim and compaction.
     pub time: Duration,
     /// Faults by kind.
@@ -74,12 +74,12 @@ impl SimulatedKernel {
         space: SpaceId,
         bytes: Range<u64>,
         access: PageAccess,
-    ) -> Result<TouchedPages> {
+    ) -> Result<TouchResult> {
         let pages = page_range_of_bytes(&bytes)?;
         if !self.space(space)?.is_mapped(&pages) {
             return Err(KernelError::NotMapped(space, bytes));
         }
-        let mut sum = TouchedPages::default();
+        let mut sum = TouchResult::default();
         let outcome = split_at_region_boundaries(pages).try_for_each(|(region, first, count)| {
             let pages = PageBits::range(first, count);
             self.touch_in_region(RegionId { space, region }, pages, access, &mut sum)
@@ -95,7 +95,7 @@ impl SimulatedKernel {
         region: RegionAddr,
         pages: PageBits,
         access: PageAccess,
-    ) -> Result<TouchedPages> {
+    ) -> Result<TouchResult> {
         let at = RegionId::new(space, region);
         for (first, count) in pages.runs() {
             let run = at.page_number(first)..at.page_number(first + count);
@@ -104,18 +104,18 @@ impl SimulatedKernel {
                 return Err(KernelError::NotMapped(space, bytes));
             }
         }
-        let mut sum = TouchedPages::default();
+        let mut sum = TouchResult::default();
         let outcome = self.touch_in_region(at, pages, access, &mut sum);
         self.account_for_touch(space, &sum);
         outcome.map(|()| sum)
     }
 
-    fn account_for_touch(&mut self, space: SpaceId, sum: &TouchedPages) {
+    fn account_for_touch(&mut self, space: SpaceId, sum: &TouchResult) {
         if let Some(space) = self.spaces.get_mut(&space) {
             space.faults.add(&sum.faults);
         }
         self.charge_kernel_time(space, sum.time);
-        self.debug_check();
+        self.assert_consistent_in_debug();
     }
 
     fn touch_in_region(
@@ -123,7 +123,7 @@ impl SimulatedKernel {
         at: RegionId,
         pages: PageBits,
         access: PageAccess,
-        sum: &mut TouchedPages,
+        sum: &mut TouchResult,
     ) -> Result<()> {
         let mut from = 0;
         while from < PAGES_PER_REGION {
@@ -155,7 +155,7 @@ impl SimulatedKernel {
         pages: (u16, u16),
         cause: FaultCause,
         access: PageAccess,
-        sum: &mut TouchedPages,
+        sum: &mut TouchResult,
     ) -> Result<u16> {
         match cause {
             FaultCause::Swapped => self.swap_in(at, pages, sum),
@@ -185,7 +185,7 @@ impl SimulatedKernel {
         at: RegionId,
         (first, count): (u16, u16),
         access: PageAccess,
-        sum: &mut TouchedPages,
+        sum: &mut TouchResult,
     ) -> Result<u16> {
         let choice = self.first_touch_policy_of_region(at)?;
         if access == PageAccess::Read && self.faults.shares_zero_page {

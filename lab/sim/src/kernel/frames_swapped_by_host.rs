@@ -124,7 +124,7 @@ impl SimulatedKernel {
     fn record_host_swapped_access(&mut self, block: u32, frames: PageBits) {
         let wanted = self.host_swapped_frame_bits(block).and(frames);
         for (first, count) in wanted.runs() {
-            let run = FrameRun::within_pageblock(block, first, count);
+            let run = FrameRun::from_pageblock_offset(block, first, count);
             self.reports.hosted.wanted.push(run);
         }
         let away = self.host_swapped_frame_bits(block).minus(wanted);

@@ -37,7 +37,7 @@ impl SimulatedKernel {
 
     fn charge_freeing_time(&mut self, space: SpaceId, time: Duration) -> Duration {
         self.charge_kernel_time(space, time);
-        self.debug_check();
+        self.assert_consistent_in_debug();
         time
     }
 
@@ -48,7 +48,7 @@ impl SimulatedKernel {
     ) -> Result<Duration> {
         let time = self.free_page_range(space, pages.clone())?;
         let owned = self.space_mut(space)?;
-        owned.unmap(&pages);
+        owned.remove_mappings_in_range(&pages);
         // A page table is freed when nothing is mapped by it any more.
         for (region, _, _) in split_at_region_boundaries(pages) {
             let all = first_page(region)..first_page(region + 1);

@@ -60,14 +60,15 @@ impl SimulatedKernel {
                 return Err(InvariantViolation::Frames(rule));
             }
         }
-        let owned =
-            self.memory.frames() - self.memory.free_frames() - self.memory.count_kernel_frames();
+        let owned = self.memory.count_frames()
+            - self.memory.count_free_frames()
+            - self.memory.count_kernel_frames();
         let known = mapped + reserved + cache.count_pages();
         check_count("frames in use", owned, known)
     }
 
-    pub(crate) fn debug_check(&self) {
-        if cfg!(debug_assertions) && self.memory.frames() <= SMALL {
+    pub(crate) fn assert_consistent_in_debug(&self) {
+        if cfg!(debug_assertions) && self.memory.count_frames() <= SMALL {
             let broken = self.check().err();
             assert!(broken.is_none(), "{broken:?}");
         }

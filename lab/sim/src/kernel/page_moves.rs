@@ -33,7 +33,7 @@ impl SimulatedKernel {
             let Some(got) = allocate(&mut self.memory, together, owner) else {
                 break;
             };
-            let from = FrameRun::within_pageblock(block, rest.first, got.frames.count as u16);
+            let from = FrameRun::from_pageblock_offset(block, rest.first, got.frames.count as u16);
             self.update_moved_owner(owner, from, got.frames.first);
             leave(&mut self.memory, from);
             moved += from.count as u16;
@@ -47,7 +47,7 @@ impl SimulatedKernel {
         let FrameOwner::Anonymous { space, page } = FrameOwner::unpack(run.value) else {
             return (run.count, None);
         };
-        let frame = FrameRun::within_pageblock(block, run.first, run.count).first;
+        let frame = FrameRun::from_pageblock_offset(block, run.first, run.count).first;
         match self.next_folio_in_frames(SpaceId(space), page, frame, run.count) {
             None => (run.count, None),
             Some((0, order)) => {

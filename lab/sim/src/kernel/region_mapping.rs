@@ -91,7 +91,7 @@ impl RegionMapping {
             let frames = FrameRun::new(start, run.count.into());
             frames.split_by_pageblock().map(move |(block, first, count)| RegionPiece {
                 page: run.first
-                    + (FrameRun::within_pageblock(block, first, count).first - start) as u16,
+                    + (FrameRun::from_pageblock_offset(block, first, count).first - start) as u16,
                 block,
                 first,
                 count,

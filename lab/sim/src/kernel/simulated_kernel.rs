@@ -70,7 +70,7 @@ impl SimulatedKernel {
         let memory = PhysicalMemory::new(memory_bytes);
         Ok(Self {
             reclaim_state: ReclaimState {
-                watermarks: ZoneWatermarks::of_frames(memory.frames()),
+                watermarks: ZoneWatermarks::of_frames(memory.count_frames()),
                 cache: PageCache::default(),
                 recency: ReclaimLists::default(),
                 swap: SwapDevice::new(None),
@@ -115,7 +115,7 @@ impl SimulatedKernel {
         self.charge_kernel_time(space, time);
         self.spaces.remove(&space);
         self.reports.frontier.watched.remove(&space);
-        self.debug_check();
+        self.assert_consistent_in_debug();
         Ok(time)
     }
 

@@ -79,29 +79,30 @@ impl PhysicalMemory {
     }
 
     /// All frames.
-    pub fn frames(&self) -> u64 {
+    pub fn count_frames(&self) -> u64 {
         self.blocks.len() as u64 * u64::from(PAGES_PER_REGION)
     }
 
     /// Free frames.
-    pub fn free_frames(&self) -> u64 {
+    pub fn count_free_frames(&self) -> u64 {
         self.free
     }
 
     /// Free frames known to be zero.
-    pub fn zeroed_frames(&self) -> u64 {
+    pub fn count_zeroed_frames(&self) -> u64 {
         self.zeroed
     }
 
     /// Free blocks of one kind.
-    pub fn free_blocks(&self, content: FrameContent, order: u8) -> u64 {
+    pub fn count_free_blocks(&self, content: FrameContent, order: u8) -> u64 {
         let list = self.lists[content.index()].get(usize::from(order));
         list.map_or(0, |list| list.count)
     }
 
     /// Huge pages of this content that are available at once.
-    pub fn free_huge_frames(&self, content: FrameContent) -> u64 {
-        self.free_blocks(content, HUGE_ORDER) + 2 * self.free_blocks(content, HUGE_ORDER + 1)
+    pub fn count_free_huge_frames(&self, content: FrameContent) -> u64 {
+        self.count_free_blocks(content, HUGE_ORDER)
+            + 2 * self.count_free_blocks(content, HUGE_ORDER + 1)
     }
 
     /// 2^order neighbouring frames, aligned, of the preferred content if possible; `None` if none.

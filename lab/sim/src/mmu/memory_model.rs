@@ -1,6 +1,6 @@
 //! Latency of loads: caches, line-fill buffers, the memory channel and the stream prefetcher.
 
-use super::caches::{
+use super::data_cache_hierarchy::{
     CACHE_LINE_BYTES, CacheLevelSpec, CacheReplacement, DataCacheHierarchy, MemoryLevel,
 };
 use super::read_latency::{ReadLatencySampler, ReadLatencyShape};

@@ -1,6 +1,6 @@
 //! Loads of a page walk: four levels of tables, caches of upper entries, and the host's.
 
-use super::caches::CACHE_LINE_BYTES;
+use super::data_cache_hierarchy::CACHE_LINE_BYTES;
 use super::translation::{KeyCache, LeafSize, MAX_LEVELS, UpperEntryCaches};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};

@@ -171,7 +171,7 @@ proptest! {
             prop_assert_eq!(bulk.take_stream_advances(), single.take_stream_advances());
             for content in FrameContent::BOTH {
                 for order in 0..ORDERS {
-                    let of = |kernel: &SimulatedKernel| kernel.memory().free_blocks(content, order);
+                    let of = |kernel: &SimulatedKernel| kernel.memory().count_free_blocks(content, order);
                     prop_assert_eq!(of(&bulk), of(&single));
                 }
             }

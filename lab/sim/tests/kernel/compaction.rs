@@ -12,7 +12,7 @@ fn fragmentation_reaches_its_target_and_repeats() -> TestResult {
         let fragmented = |seed| -> Result<_, hawkeye_sim::kernel::KernelError> {
             let (mut kernel, _) = machine(512 * MIB, HUGE, LINUX_THP)?;
             let taken = kernel.fragment_free_memory(target, seed);
-            let parts = kernel.memory().free_blocks(FrameContent::Dirty, 3);
+            let parts = kernel.memory().count_free_blocks(FrameContent::Dirty, 3);
             Ok((kernel.figures().fmfi, taken, parts))
         };
         let (fmfi, taken, _) = fragmented(1)?;

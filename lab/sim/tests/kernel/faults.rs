@@ -4,10 +4,10 @@ use crate::common::*;
 use hawkeye_sim::kernel::fault_policies::{
     FaultPolicy, HAWKEYE_BASE, HAWKEYE_HUGE, INGENS, LINUX_BASE, LINUX_THP, ZeroingPolicy,
 };
-use hawkeye_sim::kernel::{KernelError, PageAccess, TouchedPages, ZeroingSpec};
+use hawkeye_sim::kernel::{KernelError, PageAccess, TouchResult, ZeroingSpec};
 use std::time::Duration;
 
-fn first_region(faults: FaultPolicy) -> Result<TouchedPages, KernelError> {
+fn first_region(faults: FaultPolicy) -> Result<TouchResult, KernelError> {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, faults)?;
     kernel.touch(space, bytes_at(0, HUGE), PageAccess::Write)
 }

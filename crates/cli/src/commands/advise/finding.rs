@@ -127,7 +127,7 @@ pub struct Remedy {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Recommendation {
+pub struct Advice {
     pub verdict: AdviceVerdict,
     pub findings: Vec<Finding>,
     /// Remedies, the most direct one first; none where there is nothing to gain.

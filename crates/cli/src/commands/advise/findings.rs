@@ -1,12 +1,12 @@
 //! Derives findings and remedies from facts. Pure.
 
 use super::facts::{AdviceFacts, BaseRegionFacts, TranslationNotMeasured};
-use super::finding::{AdviceVerdict, Finding, Recommendation, WORTH_PERCENT};
+use super::finding::{Advice, AdviceVerdict, Finding, WORTH_PERCENT};
 use super::remedies::remedies_for_findings;
 use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, MappingGroup};
 use hawkeye_policy::{HUGE_PAGE_BYTES, TranslationOverhead, Watermarks};
 
-pub fn recommendation_from_facts(facts: &AdviceFacts) -> Recommendation {
+pub fn advice_from_facts(facts: &AdviceFacts) -> Advice {
     let mut findings = Vec::new();
     let verdict = judge_gain(facts, &mut findings);
     findings.extend(facts.manager.clone().map(Finding::ManagerRuns));
@@ -18,7 +18,7 @@ pub fn recommendation_from_facts(facts: &AdviceFacts) -> Recommendation {
     if matches!(verdict, AdviceVerdict::Gains | AdviceVerdict::MayGain) {
         add_memory_shortage(facts, &mut findings);
     }
-    Recommendation { remedies: remedies_for_findings(facts, verdict, &findings), verdict, findings }
+    Advice { remedies: remedies_for_findings(facts, verdict, &findings), verdict, findings }
 }
 
 fn judge_gain(facts: &AdviceFacts, findings: &mut Vec<Finding>) -> AdviceVerdict {

@@ -7,7 +7,7 @@ use super::run_result::{RunResult, start_progress_bar};
 use super::trace_options::TraceOptions;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use hawkeye_recording::{ManagerRowExtractor, Recorder, RecordingOrigin};
+use hawkeye_recording::{Recorder, RecordingOrigin, RecordingRowsFromManager};
 use hawkeye_sim::simulate::{SimulationResult, SimulationSetup, simulate, simulate_observed};
 use hawkeye_sim::systems::{self, SimulatedSystem};
 use hawkeye_sim::trace::{self, BadRecordHandling};
@@ -108,7 +108,7 @@ fn simulate_and_record(
         ..RecordingOrigin::default()
     };
     let mut recorder = Recorder::begin_file_recording(path, about).with_context(named)?;
-    let (mut tap, mut failed) = (ManagerRowExtractor::default(), None);
+    let (mut tap, mut failed) = (RecordingRowsFromManager::default(), None);
     let done = simulate_observed(system, workload, setup, &mut |manager| {
         // A search for zeros would cost the manager time.
         for row in tap.take_new_rows(manager, |_| None) {

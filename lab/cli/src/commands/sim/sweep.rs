@@ -6,7 +6,7 @@ use super::run_plots;
 use super::run_result::{RunResult, simulate_on_systems};
 use anyhow::{Result, anyhow};
 use clap::Args;
-use hawkeye_sim::sweep::{SweepBase, SweepParameter, parse_values};
+use hawkeye_sim::sweep_parameters::{SweepBase, SweepParameter, parse_values};
 
 /// Vary one parameter of a workload, machine, costs or systems.
 ///

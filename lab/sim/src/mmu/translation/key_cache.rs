@@ -1,7 +1,7 @@
 //! Fully associative entries, few or many of them.
 
 use super::recent_keys::RecentKeys;
-use crate::mmu::tag_vectors::{empty, touch};
+use crate::mmu::tag_vectors::{access_or_insert, empty};
 use wide::u32x4;
 
 /// Keys of at most 31 bits, with exact LRU replacement.
@@ -24,7 +24,7 @@ impl KeyCache {
     #[inline(always)]
     pub(in crate::mmu) fn access(&mut self, key: u32) -> bool {
         match self {
-            Self::Four(keys) => touch(keys, key),
+            Self::Four(keys) => access_or_insert(keys, key),
             Self::Any(keys) => keys.access(key),
         }
     }

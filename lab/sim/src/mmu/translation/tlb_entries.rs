@@ -30,7 +30,7 @@ impl TlbEntries {
         match self {
             Self::Sets(sets) => {
                 let (set, tag) = set_and_tag(sets, number, size);
-                sets.touch(set, tag)
+                sets.access_or_insert(set, tag)
             }
             Self::Associative(all) => all.access(entry_key(number, size)),
         }

@@ -156,7 +156,7 @@ impl DamonSessions {
         match &self.session {
             None if self.turns.request_turn(process) => {
                 let list = BackgroundTask::spawn(move || read_populated_regions(process.pid));
-                self.keep_state_and_wait(process, SessionState::Listing(list))
+                self.store_state_to_poll_later(process, SessionState::Listing(list))
             }
             None => Ok(SliceProgress::Done(())),
             Some((with, _)) if *with == process => self.continue_session_start(process),
@@ -167,7 +167,11 @@ impl DamonSessions {
         }
     }
 
-    fn keep_state_and_wait(&mut self, process: ProcessId, state: SessionState) -> SliceResult<()> {
+    fn store_state_to_poll_later(
+        &mut self,
+        process: ProcessId,
+        state: SessionState,
+    ) -> SliceResult<()> {
         self.session = Some((process, state));
         Ok(SliceProgress::Unfinished(POLL_INTERVAL))
     }
@@ -176,7 +180,7 @@ impl DamonSessions {
         match self.session.take() {
             Some((_, SessionState::Listing(mut task))) => {
                 let Some(regions) = task.poll(process.pid, PATIENCE)? else {
-                    return self.keep_state_and_wait(process, SessionState::Listing(task));
+                    return self.store_state_to_poll_later(process, SessionState::Listing(task));
                 };
                 let estimates = self.estimates.entry(process).or_default();
                 let page = estimates.next_region_batch(&regions?, MAX_REGIONS).to_vec();
@@ -190,11 +194,11 @@ impl DamonSessions {
                 let damon = self.damon.clone();
                 let start = move || damon.start_session(process.pid, &page, length);
                 let task = BackgroundTask::spawn(start);
-                self.keep_state_and_wait(process, SessionState::Starting(task))
+                self.store_state_to_poll_later(process, SessionState::Starting(task))
             }
             Some((_, SessionState::Starting(mut task))) => {
                 match task.poll(process.pid, PATIENCE)? {
-                    None => self.keep_state_and_wait(process, SessionState::Starting(task)),
+                    None => self.store_state_to_poll_later(process, SessionState::Starting(task)),
                     Some(Ok(session)) => {
                         self.session = Some((process, SessionState::Open(session)));
                         Ok(SliceProgress::Done(()))
@@ -228,12 +232,13 @@ impl DamonSessions {
             Some((_, SessionState::Open(session))) => {
                 self.length = session.started.elapsed();
                 let task = BackgroundTask::spawn(move || session.finish());
-                self.keep_state_and_wait(process, SessionState::Finishing(task))
+                self.store_state_to_poll_later(process, SessionState::Finishing(task))
             }
             Some((_, SessionState::Finishing(mut task))) => {
                 match task.poll(process.pid, PATIENCE)? {
                     None => {
-                        return self.keep_state_and_wait(process, SessionState::Finishing(task));
+                        return self
+                            .store_state_to_poll_later(process, SessionState::Finishing(task));
                     }
                     Some(Ok(found)) => {
                         let estimates = self.estimates.entry(process).or_default();

@@ -11,7 +11,7 @@ use std::time::Duration;
 const WAIT: Duration = Duration::from_millis(if cfg!(test) { 3_000 } else { 250 });
 
 /// The calls, and how their helpers are scheduled: a fill uses their time, not the thread's.
-pub(super) struct PrefaultCalls {
+pub(super) struct PrefaultHelperCalls {
     calls: TargetCalls,
     /// The helper of the last call, and its scheduler counts at that time.
     helper: Option<(u32, SchedStat)>,
@@ -19,7 +19,7 @@ pub(super) struct PrefaultCalls {
     helpers: SchedStat,
 }
 
-impl Default for PrefaultCalls {
+impl Default for PrefaultHelperCalls {
     fn default() -> Self {
         Self {
             calls: TargetCalls::with_time_limit(WAIT),
@@ -29,7 +29,7 @@ impl Default for PrefaultCalls {
     }
 }
 
-impl PrefaultCalls {
+impl PrefaultHelperCalls {
     /// Starts a helper at once, so that the first call does not wait for one.
     pub(super) fn start() -> Result<Self> {
         let mut new = Self::default();

@@ -103,7 +103,7 @@ impl LastLevelCache {
     #[inline]
     fn access(&mut self, set: usize, tag: u32) -> bool {
         match self {
-            Self::Lru(sets) => sets.touch(set, tag),
+            Self::Lru(sets) => sets.access_or_insert(set, tag),
             Self::Rrip(sets) => sets.access(set, tag),
         }
     }
@@ -133,7 +133,7 @@ impl DataCacheHierarchy {
     #[inline]
     pub(crate) fn load(&mut self, line: u64, frame_bytes: u64, now: f64) -> MemoryLevel {
         let (set, tag) = self.l1.split_key(line);
-        if self.l1.touch(set, tag) {
+        if self.l1.access_or_insert(set, tag) {
             return MemoryLevel::L1;
         }
         self.load_beyond_first(line, frame_bytes, now)
@@ -149,7 +149,7 @@ impl DataCacheHierarchy {
     ) -> MemoryLevel {
         let within_frame = frame_bytes / CACHE_LINE_BYTES - 1;
         let (set, tag) = set_and_tag_of_line(self.l2.set_bits, line, within_frame);
-        if self.l2.touch(set, tag) {
+        if self.l2.access_or_insert(set, tag) {
             return MemoryLevel::L2;
         }
         let (set, tag) = set_and_tag_of_line(self.l3.set_bits(), line, within_frame & WITHIN_SLICE);

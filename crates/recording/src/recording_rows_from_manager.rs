@@ -14,7 +14,7 @@ const PROCESSES_A_SECOND: u32 = 10;
 
 /// Remembers what was already taken.
 #[derive(Debug, Default)]
-pub struct ManagerRowExtractor {
+pub struct RecordingRowsFromManager {
     shown: Duration,
     entries_seen: u64,
     next_figures: Duration,
@@ -28,7 +28,7 @@ struct LastProcessFigures {
     overhead_percent: Option<f64>,
 }
 
-impl ManagerRowExtractor {
+impl RecordingRowsFromManager {
     /// The new rows, in order of time since management began. `bloat` is the known bloat by
     /// process, in bytes.
     pub fn take_new_rows<M: Machine>(
