@@ -21,7 +21,7 @@
     warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
 )]
 
-mod bpf;
+mod bpf_skeletons;
 pub mod error;
 pub mod machine;
 pub mod machine_lease;

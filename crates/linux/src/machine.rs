@@ -15,7 +15,7 @@ use crate::processes::process;
 use crate::processes::process_selector::ProcessScanCosts;
 use crate::promote::process_madvise::CollapseRetry;
 use crate::promote::reserve::{RESERVE, StopReserveOnDrop};
-use crate::promote::target_call::TargetCalls;
+use crate::promote::target_call::CallHelperPool;
 use crate::sample::counters::{CounterEventCodes, WalkCounters};
 use crate::sample::sampler::{ProcessWorkSlice, Sampler, SamplerBackend};
 use crate::sample::shared_pages;
@@ -76,7 +76,7 @@ pub struct LinuxMachine {
     recovery: RecoveryMethod,
     first_touch_cost: Duration,
     members: ManagedProcesses,
-    calls: TargetCalls,
+    calls: CallHelperPool,
     /// Promotions that have not been answered yet.
     promotions_under_way: HashMap<ProcessId, RegionAddr>,
     peak_excluded_bytes: u64,
@@ -100,7 +100,7 @@ const SPLIT_TRIES: u32 = 3;
 impl LinuxMachine {
     /// Starts managing the processes of `target`.
     pub fn new(backend: ChosenKernelMethods, target: ManagedTarget, signals: StopSignals) -> Self {
-        let mut calls = TargetCalls::default();
+        let mut calls = CallHelperPool::default();
         if let Err(error) = calls.start_idle_helper() {
             // The first call tries again, and returns the error.
             tracing::warn!("{error}");
@@ -270,7 +270,7 @@ impl Machine for LinuxMachine {
                 // for its end. The terminal has already sent it SIGINT.
                 (WaitResult::Signal(signal), ManagedTarget::Family(root)) => {
                     if signal == libc::SIGTERM {
-                        let pid = Pid::from_raw(process::pid_t(root.id.pid));
+                        let pid = Pid::from_raw(process::saturating_pid_t(root.id.pid));
                         let _ = kill(pid, Signal::SIGTERM);
                     }
                 }

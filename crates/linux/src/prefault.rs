@@ -3,7 +3,7 @@
 //! - BPF reports where processes touch new memory (`fault_trace`).
 //! - The predictor of the policy crate decides what comes next; `prefault_loop` asks it.
 //! - The filler's thread or workers (`thread_pool`) fill the regions, in one of two ways
-//!   (`prefault_method`).
+//!   (`prefault_region`).
 //!
 //! The manager decides which processes are followed and how much may be filled.
 
@@ -13,8 +13,8 @@ mod cached_mappings;
 mod fault_trace;
 mod prefault_helper_calls;
 mod prefault_loop;
-mod prefault_method;
 mod prefault_rate_limit;
+mod prefault_region;
 mod prefault_thread_pool;
 mod spare_cores;
 #[cfg(test)]

@@ -118,7 +118,7 @@ pub fn recovered_event(process: ProcessId, region: RegionAddr) -> Event {
 }
 
 /// Checks a reason's text for users, and its JSON.
-pub fn assert_reason_reads(reason: &Reason, text: &str, json: &str) {
+pub fn assert_reason_text_and_json(reason: &Reason, text: &str, json: &str) {
     assert_eq!(reason.to_string(), text);
     assert_eq!(serde_json::to_string(reason).expect("a reason serializes"), json);
 }

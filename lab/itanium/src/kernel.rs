@@ -46,7 +46,7 @@ use compaction::CompactionDemand;
 use frames::{BuddyAllocator, HugePagePool};
 use policies::PageSizePolicy;
 use reservations::FrameReservations;
-use statistics::{PreventableMissCounts, ReferenceWindow};
+use statistics::{MissesByPreventingPage, ReferenceWindow};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a write does to a large page that several processes share since a fork.
@@ -159,7 +159,7 @@ pub struct ItaniumMachine {
     /// Frames that other memory holds and that can be moved.
     movable: BTreeSet<u32>,
     demand: CompactionDemand,
-    misses: PreventableMissCounts,
+    misses: MissesByPreventingPage,
     window: ReferenceWindow,
     contexts: u32,
     statistics: LargePageStatistics,
@@ -198,7 +198,7 @@ impl ItaniumMachine {
             held: 0,
             movable: BTreeSet::new(),
             demand: CompactionDemand::default(),
-            misses: PreventableMissCounts::default(),
+            misses: MissesByPreventingPage::default(),
             window: ReferenceWindow::default(),
             contexts: 0,
             statistics: LargePageStatistics::default(),

@@ -64,6 +64,6 @@ pub use kernel_threads::{KernelThreadTimes, KernelThreadWork, SamePageMergingSpe
 pub use mapped_bytes_by_size::MappedBytesBySize;
 pub use promotion::CompletedPromotion;
 pub(crate) use reclaim::regions_of_same_page;
-pub(crate) use region_mapping::{RegionMapping, RegionPiece};
+pub(crate) use region_mapping::{RegionMapping, RegionPartInPageblock};
 pub use simulated_kernel::SimulatedKernel;
 pub use swap::SwapSpec;

@@ -24,7 +24,8 @@
 //! - A walk sets a page's access bit; a TLB hit never does.
 //! - Neighbouring pages can share a TLB entry if the processor supports [groups](TlbPageGroup).
 //!   Their frames are contiguous, and the processor sees that by itself (AMD), or the kernel has
-//!   marked them (Arm's contiguous bit, RISC-V's Svnapot). See [`PatternRun::in_groups`].
+//!   marked them (Arm's contiguous bit, RISC-V's Svnapot). See
+//!   [`PatternRun::in_largest_tlb_groups`].
 //!
 //! Left out:
 //! - instruction fetch and stores, and other threads;

@@ -67,7 +67,7 @@ impl DaemonOptions {
             session.into_active_session(scope)?;
         manager.set_watermarks(watermark_table(&config));
         let mut zeroing =
-            PrezeroingController::begin(PrezeroingFiles::default(), config.prezeroing);
+            PrezeroingController::new_if_supported(PrezeroingFiles::default(), config.prezeroing);
         let mut services = DaemonServices::start(config, Arc::new(move || waker.wake()))?;
         notify_systemd(&[NotifyState::Ready]);
         let mut status = DaemonStatus {

@@ -39,7 +39,7 @@ pub struct ManagerStateForZeroing {
 
 impl PrezeroingController {
     /// `None` on a kernel without this zeroing; that can't change while the kernel runs.
-    pub fn begin(sys: PrezeroingFiles, settings: PrezeroingSettings) -> Option<Self> {
+    pub fn new_if_supported(sys: PrezeroingFiles, settings: PrezeroingSettings) -> Option<Self> {
         let there = sys.exists();
         there.then(|| Self {
             sys,
@@ -197,7 +197,7 @@ mod tests {
 
         fn zeroing(&self, paced: bool) -> PrezeroingController {
             let settings = PrezeroingSettings { paced, ..PrezeroingSettings::default() };
-            PrezeroingController::begin(PrezeroingFiles::under(self.0.path()), settings)
+            PrezeroingController::new_if_supported(PrezeroingFiles::under(self.0.path()), settings)
                 .expect("the module is loaded")
         }
 
@@ -218,7 +218,9 @@ mod tests {
     #[test]
     fn a_kernel_without_prezeroing_is_left_alone() {
         let sys = PrezeroingFiles::under(&std::env::temp_dir().join("no-such-sysfs"));
-        assert!(PrezeroingController::begin(sys, PrezeroingSettings::default()).is_none());
+        assert!(
+            PrezeroingController::new_if_supported(sys, PrezeroingSettings::default()).is_none()
+        );
     }
 
     #[test]

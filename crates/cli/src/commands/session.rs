@@ -147,7 +147,8 @@ impl PreparedSession {
             lease.settings(),
         )?;
         let recording = config.recording.as_ref();
-        let recording = recording.map(|to| (to, ActiveRecording::begin(to.clone(), policy.name())));
+        let recording =
+            recording.map(|to| (to, ActiveRecording::start_recording(to.clone(), policy.name())));
         let recording = match recording {
             // Managing the machine does not depend on the recording.
             Some((RecordingTarget::Folder { folder, .. }, Err(error))) => {

@@ -1,6 +1,6 @@
 //! A recording and its writing thread.
 
-use super::bloat_estimates::BloatEstimates;
+use super::bloat_estimator::BloatEstimator;
 use crate::background_writer::{BackgroundWriter, SharedWriterState};
 use anyhow::{Context, Result, anyhow};
 use hawkeye_manager::{Machine, Manager};
@@ -41,14 +41,14 @@ impl RecordingTarget {
 pub struct ActiveRecording {
     place: RecordingTarget,
     tap: RecordingRowsFromManager,
-    bloat: BloatEstimates,
+    bloat: BloatEstimator,
     writer: BackgroundWriter<Vec<RecordingRow>, Result<(), RecordingError>>,
     /// Whether to write the recording even if nothing was seen.
     wanted: Arc<AtomicBool>,
 }
 
 impl ActiveRecording {
-    pub fn begin(place: RecordingTarget, policy: &str) -> Result<Self> {
+    pub fn start_recording(place: RecordingTarget, policy: &str) -> Result<Self> {
         let about = recording_origin_now(policy);
         let (recorder, tries_again) = match &place {
             RecordingTarget::File(path) => (Recorder::begin_file_recording(path, about), false),
@@ -71,7 +71,7 @@ impl ActiveRecording {
         Ok(Self {
             place,
             tap: RecordingRowsFromManager::default(),
-            bloat: BloatEstimates::default(),
+            bloat: BloatEstimator::default(),
             writer: writer.context("can't start the recording's thread")?,
             wanted,
         })

@@ -74,7 +74,7 @@ impl ProcessFiguresBuilder {
 }
 
 impl ReportBuilder {
-    pub fn for_extent(extent: RecordingExtent) -> Self {
+    pub fn for_recording_extent(extent: RecordingExtent) -> Self {
         let length = extent.length;
         let series = || TimeSeries::for_recording_length(length);
         let filling = |(id, (windows, addresses))| (id, HeatMapBuilder::new(windows, &addresses));

@@ -102,7 +102,7 @@ fn rename(rows: &mut [RecordingRow], name: &Arc<str>) {
 fn summed(rows: &[RecordingRow]) -> RecordingReport {
     let mut extent = RecordingExtent::default();
     rows.iter().for_each(|row| extent.add_row(row));
-    let mut summing = ReportBuilder::for_extent(extent);
+    let mut summing = ReportBuilder::for_recording_extent(extent);
     rows.iter().for_each(|row| summing.add_row(row));
     let about = RecordingOrigin {
         host: "web-7".into(),

@@ -2,7 +2,7 @@
 
 use crate::settings::Changed;
 use hawkeye_bench::live::MemoryCgroup;
-use hawkeye_linux::probe::userfaultfd::Userfaultfd;
+use hawkeye_linux::probe::userfaultfd_handle::UserfaultfdHandle;
 use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
@@ -447,8 +447,8 @@ pub fn memory_cgroup(test: TestName, name: &str, bytes: u64) -> Option<MemoryCgr
 }
 
 /// A monitor of page faults. Where it can't protect pages, the test counts as skipped.
-pub fn userfaultfd(test: TestName, user_only: bool) -> Option<Userfaultfd> {
-    let opened = Userfaultfd::open(user_only);
+pub fn userfaultfd(test: TestName, user_only: bool) -> Option<UserfaultfdHandle> {
+    let opened = UserfaultfdHandle::open(user_only);
     if opened.is_err() {
         test.skip("this kernel's userfaultfd can't protect pages");
     }

@@ -6,7 +6,7 @@ use crate::common::{machine, machine_with, or_skip, until, userfaultfd};
 use crate::daemon::{CONFIG, RunningDaemon};
 use crate::settings;
 use hawkeye_linux::own_memory::OwnMemory;
-use hawkeye_linux::probe::userfaultfd::{Userfaultfd, WatchMode};
+use hawkeye_linux::probe::userfaultfd_handle::{UserfaultfdHandle, WatchMode};
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
@@ -84,7 +84,7 @@ fn pages(range: Range<u64>) -> impl Iterator<Item = u64> {
     range.step_by(BASE_PAGE_BYTES as usize)
 }
 
-fn register(watcher: &Userfaultfd, range: Range<u64>, mode: WatchMode) {
+fn register(watcher: &UserfaultfdHandle, range: Range<u64>, mode: WatchMode) {
     watcher.register(range, mode).expect("the range can be registered");
 }
 
@@ -96,7 +96,7 @@ fn own() -> ProcessHandle {
 /// reported.
 fn written_under_protection(
     memory: &MappedRegions,
-    watcher: &Userfaultfd,
+    watcher: &UserfaultfdHandle,
     range: Range<u64>,
     value: u8,
 ) -> BTreeSet<u64> {
@@ -319,7 +319,7 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
     for mode in [WatchMode::WriteProtect, WatchMode::Missing] {
         let watcher = or_skip!(userfaultfd(test, true));
         register(&watcher, memory.range(2..4), mode);
-        assert_eq!(eligible(3), Err(mappings::IneligibleReason::Userfaultfd));
+        assert_eq!(eligible(3), Err(mappings::IneligibleReason::UserfaultfdHandle));
         assert_eq!(eligible(5), Ok(()));
         drop(watcher);
         assert_eq!(eligible(3), Ok(()));

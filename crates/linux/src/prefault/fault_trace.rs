@@ -1,6 +1,6 @@
 //! Reports where managed processes first touch memory, as BPF sees it in page faults.
 
-use crate::bpf::fault_trace::{FaultTraceSkel, FaultTraceSkelBuilder};
+use crate::bpf_skeletons::fault_trace::{FaultTraceSkel, FaultTraceSkelBuilder};
 use crate::error::{LinuxError, Result};
 use crate::processes::pid_namespace::PidNamespace;
 use crate::ring_buffer::RingBufferReader;

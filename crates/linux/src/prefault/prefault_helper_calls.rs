@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::processes::schedstat::SchedStat;
-use crate::promote::target_call::TargetCalls;
+use crate::promote::target_call::CallHelperPool;
 use std::time::Duration;
 
 /// Longest wait for a call. A fill that takes longer, because memory must be compacted for it,
@@ -12,7 +12,7 @@ const WAIT: Duration = Duration::from_millis(if cfg!(test) { 3_000 } else { 250 
 
 /// The calls, and how their helpers are scheduled: a fill uses their time, not the thread's.
 pub(super) struct PrefaultHelperCalls {
-    calls: TargetCalls,
+    calls: CallHelperPool,
     /// The helper of the last call, and its scheduler counts at that time.
     helper: Option<(u32, SchedStat)>,
     /// Sum over all helpers.
@@ -22,7 +22,7 @@ pub(super) struct PrefaultHelperCalls {
 impl Default for PrefaultHelperCalls {
     fn default() -> Self {
         Self {
-            calls: TargetCalls::with_time_limit(WAIT),
+            calls: CallHelperPool::with_time_limit(WAIT),
             helper: None,
             helpers: SchedStat::default(),
         }
@@ -38,7 +38,7 @@ impl PrefaultHelperCalls {
     }
 
     /// Prepares the next call. A process that has answered its last call gets calls again.
-    pub(super) fn prepare_target_calls(&mut self) -> &mut TargetCalls {
+    pub(super) fn prepare_target_calls(&mut self) -> &mut CallHelperPool {
         // A region that is filled late is discarded, because its stream has ended.
         self.calls.take_late_calls();
         &mut self.calls

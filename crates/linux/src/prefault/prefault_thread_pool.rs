@@ -1,7 +1,7 @@
 //! The threads that fill: the filler's own thread, or several workers.
 
 use super::prefault_helper_calls::PrefaultHelperCalls;
-use super::prefault_method::{PrefaultMethod, prefault_region};
+use super::prefault_region::{PrefaultMethod, prefault_region};
 use super::spare_cores::SpareCores;
 use crate::error::{LinuxError, Result};
 use crate::processes::process::{ProcessHandle, calling_thread_cpu_time};
@@ -38,7 +38,7 @@ pub(super) struct PrefaultOutcome {
 
 impl PrefaultJob {
     /// Fills the region on the calling thread. Waits briefly for a process that does not answer.
-    fn run(self, calls: &mut PrefaultHelperCalls) -> PrefaultOutcome {
+    fn fill_region(self, calls: &mut PrefaultHelperCalls) -> PrefaultOutcome {
         let begun = Instant::now();
         let (task, handle) = (self.task, self.handle);
         let result = match handle.is_alive() {
@@ -117,7 +117,7 @@ impl PrefaultThreadPool {
                 }
                 let report = WorkerReport {
                     worker,
-                    outcome: job.run(&mut calls),
+                    outcome: job.fill_region(&mut calls),
                     cpu: calling_thread_cpu_time(),
                     helper_cpu: calls.helper_cpu_time(),
                     scheduled: calls.thread_and_helper_sched_stat(),
@@ -190,7 +190,7 @@ impl PrefaultThreadPool {
                 })
             }
         };
-        self.here.extend(refused.map(|job| job.run(calls)));
+        self.here.extend(refused.map(|job| job.fill_region(calls)));
     }
 
     pub(super) fn take_next_outcome(&mut self) -> Option<PrefaultOutcome> {

@@ -11,7 +11,7 @@ use crate::memory::prezeroing::PrezeroingFiles;
 use crate::prefault::FaultTrace;
 use crate::processes::process::ProcessHandle;
 use crate::promote::process_madvise;
-use crate::promote::target_call::TargetCalls;
+use crate::promote::target_call::CallHelperPool;
 use crate::sample::clear_refs;
 use crate::sample::counters::{CounterEventCodes, WalkCounters};
 use crate::sample::page_table_reader::PageTableReader;
@@ -405,7 +405,7 @@ fn try_page_out() -> TryResult {
 }
 
 fn read_page_remotely(child: &ProbeChild, region: RegionAddr) -> TryResult {
-    TargetCalls::with_time_limit(Duration::from_secs(10))
+    CallHelperPool::with_time_limit(Duration::from_secs(10))
         .map_page_by_reading(&child.handle, region.start(), false)
         .or_else(|error| failed_try(format!("remote read of untouched memory failed: {error}")))
 }

@@ -8,7 +8,7 @@
 
 use crate::error::{LinuxError, Result};
 use crate::own_memory::map_anonymous;
-use crate::probe::userfaultfd::{Userfaultfd, WatchMode};
+use crate::probe::userfaultfd_handle::{UserfaultfdHandle, WatchMode};
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::read_clock_ns;
 use hawkeye_policy::saturating_cast::usize_from_u64;
@@ -280,7 +280,7 @@ unsafe fn execute_command(order: u8, memory: *mut u8) -> u64 {
 
 /// Protects memory of this process from writes until the process ends.
 fn protect_own_memory_from_writes(range: Range<u64>) -> Result<(), Errno> {
-    let watcher = Userfaultfd::open(true)?;
+    let watcher = UserfaultfdHandle::open(true)?;
     watcher.register(range.clone(), WatchMode::WriteProtect)?;
     watcher.write_protect(range, true)?;
     std::mem::forget(watcher);

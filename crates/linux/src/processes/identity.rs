@@ -73,7 +73,7 @@ fn most_specific_cgroup_path(text: &str) -> String {
 fn identity_from_cgroup(cgroup: &str) -> ProcessIdentity {
     let parts: Vec<&str> = cgroup.split('/').filter(|part| !part.is_empty()).collect();
     ProcessIdentity {
-        unit: systemd_unit_of_cgroup(&parts),
+        unit: outermost_systemd_unit(&parts),
         pod: kubernetes_pod_of_cgroup(&parts),
         container: parts.iter().rev().find_map(|part| container_id_from_cgroup_part(part)),
         cgroup: cgroup.to_owned(),
@@ -83,7 +83,7 @@ fn identity_from_cgroup(cgroup: &str) -> ProcessIdentity {
 
 /// The first unit below the slices, as `systemctl` shows it. Under a user's manager, it is the unit
 /// of that manager.
-fn systemd_unit_of_cgroup(parts: &[&str]) -> Option<String> {
+fn outermost_systemd_unit(parts: &[&str]) -> Option<String> {
     const KINDS: [&str; 5] = ["service", "scope", "mount", "swap", "socket"];
     // systemd puts an underscore before a name that could be a control file's (cg_escape).
     let names = parts.iter().map(|p| p.strip_prefix('_').unwrap_or(p));

@@ -39,12 +39,12 @@ pub struct ProgramIdentity {
     pub command: String,
     /// Its effective user.
     pub user: u32,
-    layout: Option<ExecAddressLayout>,
+    layout: Option<AddressLayoutSharedByForks>,
 }
 
 /// Addresses that the kernel chooses anew at each exec, and that forks inherit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct ExecAddressLayout {
+struct AddressLayoutSharedByForks {
     start_code: u64,
     start_stack: u64,
     start_brk: u64,
@@ -118,7 +118,7 @@ impl ProcScanner {
     ) -> Result<Option<ProcScanResult>> {
         let mut scan = match self.unfinished.take() {
             Some(scan) => scan,
-            None => self.begin_scan(least_bytes),
+            None => self.list_pids_for_scan(least_bytes),
         };
         while let Some(pid) = scan.rest.next() {
             let bytes = none_if_gone_or_unreadable(
@@ -141,7 +141,7 @@ impl ProcScanner {
         }))
     }
 
-    fn begin_scan(&mut self, least_bytes: u64) -> UnfinishedScan {
+    fn list_pids_for_scan(&mut self, least_bytes: u64) -> UnfinishedScan {
         let pids: Vec<u32> = self
             .proc
             .iter()
@@ -162,7 +162,8 @@ impl ProcScanner {
         mut large: Vec<(ScannedProcess, u32)>,
     ) -> Vec<ScannedProcess> {
         let mut parents = self.read_small_parents(&large);
-        let mut families: HashMap<ExecAddressLayout, Vec<&mut ScannedProcess>> = HashMap::new();
+        let mut families: HashMap<AddressLayoutSharedByForks, Vec<&mut ScannedProcess>> =
+            HashMap::new();
         for (entry, _) in large.iter_mut().chain(&mut parents) {
             if let Some(layout) = entry.program.layout {
                 families.entry(layout).or_default().push(entry);
@@ -247,7 +248,7 @@ fn parse_stat(
     ticks_per_s: f64,
 ) -> Option<(ScannedProcess, u32)> {
     let stat = process::Stat::from_read(text).ok()?;
-    let layout = ExecAddressLayout {
+    let layout = AddressLayoutSharedByForks {
         start_code: stat.startcode,
         start_stack: stat.startstack,
         start_brk: stat.start_brk?,
@@ -347,7 +348,8 @@ mod tests {
     }
 
     fn test_entry(pid: u32, parent: u32, layout: u64, bytes: u64) -> (ScannedProcess, u32) {
-        let layout = ExecAddressLayout { start_code: 1, start_stack: layout, start_brk: 1 };
+        let layout =
+            AddressLayoutSharedByForks { start_code: 1, start_stack: layout, start_brk: 1 };
         let entry = ScannedProcess {
             process: hawkeye_test_support::event_constructors::process_with_pid(pid),
             anonymous_bytes: bytes,

@@ -71,7 +71,7 @@ impl ProcessHandle {
 
 fn pidfd_open(pid: u32) -> Result<OwnedFd> {
     // SAFETY: a plain system call without pointers.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid_t(pid), 0) };
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, saturating_pid_t(pid), 0) };
     match Errno::result(fd) {
         // SAFETY: the call just made this descriptor, and nothing else knows it.
         Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(descriptor_from_result(fd)) }),
@@ -126,7 +126,7 @@ pub fn cpu_time_and_faults(pid: u32) -> Result<CpuTimeAndFaults> {
 /// `/proc/PID/stat` counts in clock ticks.
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let gone = |_| LinuxError::NoSuchProcess(pid);
-    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid_t(pid))).map_err(gone)?;
+    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(saturating_pid_t(pid))).map_err(gone)?;
     clock.now().map(Duration::from).map_err(gone)
 }
 
@@ -171,7 +171,7 @@ pub fn find_real_time_thread(pid: u32) -> Option<u32> {
     let threads = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
     let mut real_time = threads.filter(|tid: &u32| {
         // SAFETY: a plain system call without pointers.
-        let policy = unsafe { libc::sched_getscheduler(pid_t(*tid)) };
+        let policy = unsafe { libc::sched_getscheduler(saturating_pid_t(*tid)) };
         let policy = policy & !libc::SCHED_RESET_ON_FORK;
         matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE)
     });
@@ -212,7 +212,7 @@ pub fn pids_of_process_and_descendants(root: u32) -> impl Iterator<Item = u32> +
             // A process that ends meanwhile has no more children.
             let tasks = process.tasks().into_iter().flatten().flatten();
             let children = tasks.filter_map(|task| task.children().ok()).flatten();
-            waiting.extend(children.map(|child| (child, Some(pid_t(pid)))));
+            waiting.extend(children.map(|child| (child, Some(saturating_pid_t(pid)))));
             return Some(pid);
         }
         None
@@ -221,11 +221,11 @@ pub fn pids_of_process_and_descendants(root: u32) -> impl Iterator<Item = u32> +
 
 /// The entry of a process in `/proc`; an error if there is no such process.
 pub(crate) fn open_proc_entry(pid: u32) -> ProcResult<Process> {
-    Process::new(pid_t(pid))
+    Process::new(saturating_pid_t(pid))
 }
 
 /// The id of a process or thread, as the kernel's calls take it. Larger ids do not exist.
-pub(crate) fn pid_t(number: u32) -> i32 {
+pub(crate) fn saturating_pid_t(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 

@@ -5,7 +5,7 @@
 
 mod direct_map;
 
-use crate::bpf::{HawkeyeSkel, HawkeyeSkelBuilder, types};
+use crate::bpf_skeletons::{HawkeyeSkel, HawkeyeSkelBuilder, types};
 use crate::error::{LinuxError, Result};
 use crate::memory::ksm::KsmState;
 use crate::processes::mapping_records::{keep_new_records, parse_mapping_records};

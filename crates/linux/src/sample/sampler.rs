@@ -23,7 +23,7 @@ pub use access_bits_sampler::{AccessBitBackend, estimate_overhead_of_pid};
 use crate::error::Result;
 use crate::processes::mappings::{EligibleRanges, Mapping};
 use crate::processes::process::{self, ProcessHandle};
-use crate::promote::target_call::TargetCalls;
+use crate::promote::target_call::CallHelperPool;
 use access_bits_sampler::AccessBitsSampler;
 use damon::DamonSessions;
 use hawkeye_manager::SliceProgress;
@@ -44,7 +44,7 @@ pub struct ProcessWorkSlice<'a> {
     /// The process.
     pub member: &'a mut SampledProcess,
     /// Calls that take locks of the process.
-    pub calls: &'a mut TargetCalls,
+    pub calls: &'a mut CallHelperPool,
     /// End of the slice.
     pub deadline: Instant,
 }
@@ -152,7 +152,7 @@ pub trait Sampler: Send {
     fn list_mappings(
         &mut self,
         member: &SampledProcess,
-        calls: &mut TargetCalls,
+        calls: &mut CallHelperPool,
     ) -> Result<Vec<Mapping>>;
 
     /// Starts a window: clears the access bits where they can be seen, or starts DAMON.
@@ -196,7 +196,7 @@ pub trait Sampler: Send {
         &mut self,
         _member: &SampledProcess,
         _region: RegionAddr,
-        _calls: &mut TargetCalls,
+        _calls: &mut CallHelperPool,
     ) -> Result<bool> {
         Ok(true)
     }
@@ -214,7 +214,7 @@ pub trait Sampler: Send {
         member: &SampledProcess,
         region: RegionAddr,
         enough: u16,
-        calls: &mut TargetCalls,
+        calls: &mut CallHelperPool,
     ) -> Result<Option<u16>>;
 }
 

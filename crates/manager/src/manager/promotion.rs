@@ -107,7 +107,7 @@ impl<M: Machine> Manager<M> {
     /// is before the next look.
     pub(super) fn promote_batch(&mut self) -> Option<Duration> {
         let begun = self.machine.now();
-        self.promotion.waits.end_wait(begun);
+        self.promotion.waits.end_current_wait(begun);
         // No process may be promoted in: leave the waiting list as it is.
         if self.is_all_promotion_blocked() {
             return None;

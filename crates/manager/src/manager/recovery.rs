@@ -159,7 +159,7 @@ impl<M: Machine> Manager<M> {
         }
         if self.recovery.listing.is_none() {
             let guard = &mut self.memory.guard;
-            let listed = guard.begin_huge_page_listing(now, &self.processes);
+            let listed = guard.take_processes_due_for_listing(now, &self.processes);
             if listed.is_empty() {
                 return;
             }

@@ -516,7 +516,7 @@ impl<M: Machine> Manager<M> {
                 accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
             };
             self.dispatch_event(now, event);
-            let partly = sample.needs_another_sample();
+            let partly = sample.is_worth_sampling_again();
             self.sampling.early.on_sampled(now, sample.process, partly);
         }
         let each = self.machine.first_touch_cost();
@@ -528,7 +528,7 @@ impl<M: Machine> Manager<M> {
         self.memory.guard.record_huge_pages_listed(now);
         self.limits.observe(&observation);
         self.promotion.observe(&observation);
-        let worth = ProcessSample::needs_another_sample;
+        let worth = ProcessSample::is_worth_sampling_again;
         let more_to_see = observation.processes.iter().any(worth);
         self.last_seen.store_observation(observation);
         self.update_fault_sizes(now);

@@ -294,7 +294,7 @@ impl MemoryGuard {
     /// The processes of which huge pages should be listed now, chosen from the given ones. Memory
     /// must be recovered from them, and new huge pages may have appeared. They count as listed from
     /// then on.
-    pub fn begin_huge_page_listing(
+    pub fn take_processes_due_for_listing(
         &mut self,
         now: Duration,
         everyone: &[ProcessId],

@@ -38,7 +38,7 @@ pub struct EstimateVerification {
     cpu_name: String,
     /// Version of the kernel, without the suffix of its build, which may be a user's own.
     kernel: String,
-    events: CountedEvents,
+    events: WalkEventDescription,
     /// Memory of each program, in MiB.
     program_mib: u64,
     /// The programs that could be measured.
@@ -49,7 +49,7 @@ pub struct EstimateVerification {
 
 /// The events that were counted. Raw codes are hexadecimal, as for `perf stat -e rXXXX`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CountedEvents {
+pub struct WalkEventDescription {
     /// Their names in the vendor's manuals.
     name: &'static str,
     /// Raw code of the event for loads.
@@ -178,7 +178,7 @@ impl EstimateVerification {
             cpu: CpuModel::from_cpuinfo(cpuinfo).to_string(),
             cpu_name: find_value_by_name(cpuinfo, "model name").unwrap_or_default().to_owned(),
             kernel: version.into_iter().next().unwrap_or_default().to_owned(),
-            events: CountedEvents {
+            events: WalkEventDescription {
                 name: events.name,
                 loads: code(events.walks.0),
                 stores: events.walks.1.map(code),
@@ -251,7 +251,7 @@ pub fn count_and_estimate_nine_programs(
     let mut results =
         EstimateVerification::empty_for_machine(&cpuinfo, &osrelease, counters.events());
     for kind in NINE_ESTIMATED_PROGRAMS {
-        match count_and_estimate_program(host, counters, kind) {
+        match count_then_estimate_program(host, counters, kind) {
             Ok(program) => results.programs.push(program),
             Err(error) => {
                 eprintln!("hawkeye-lab: {} was not measured: {error}", kind.name());
@@ -265,7 +265,7 @@ pub fn count_and_estimate_nine_programs(
     Ok(results)
 }
 
-fn count_and_estimate_program(
+fn count_then_estimate_program(
     host: &BenchHost,
     counters: &WalkCounters,
     kind: ProgramKind,

@@ -22,7 +22,7 @@ const LOAD_PERCENT: f64 = 10.0;
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let sizes = scale.turn_sizes([64, 1, 1000, 0], [512, 11, 6000, 0]);
-    let polling = IdlePolling::begin()?;
+    let polling = IdlePolling::start_if_available()?;
     for kind in SERVERS {
         require_available_memory(2 * kind.expected_resident_bytes(sizes.mib))?;
         let per_s = measure_affordable_requests_per_s(host, kind, sizes)?;

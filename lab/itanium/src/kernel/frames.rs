@@ -89,7 +89,7 @@ impl ItaniumMachine {
     }
 
     /// Removes this owner of the memory of `pages` pages.
-    pub(super) fn drop_frame_owner_of_pages(
+    pub(super) fn drop_owner_of_present_pages(
         &mut self,
         process: u32,
         first: u64,

@@ -131,7 +131,7 @@ impl ItaniumMachine {
         let Some(frame) = found else {
             return Ok(false);
         };
-        self.drop_frame_owner_of_pages(process, first, 1 << order)?;
+        self.drop_owner_of_present_pages(process, first, 1 << order)?;
         self.write_page_entries(process, first, Pte::new_present(frame, order, true))?;
         self.counters.copied_bytes += self.base_page_size().bytes() << order;
         Ok(true)

@@ -84,7 +84,7 @@ impl ItaniumMachine {
             self.record_failed_request(order);
             return Ok(false);
         };
-        self.drop_frame_owner_of_pages(process, first, pages)?;
+        self.drop_owner_of_present_pages(process, first, pages)?;
         let base = self.base_page_size().bytes();
         self.counters.copied_bytes += parts.present * base;
         self.counters.zeroed_bytes += (pages - parts.present) * base;

@@ -64,7 +64,7 @@ impl CountsByOrder {
 }
 
 /// Misses by process, order and first page of the page that would have prevented them.
-pub(super) type PreventableMissCounts = BTreeMap<(u32, u8, u64), u64>;
+pub(super) type MissesByPreventingPage = BTreeMap<(u32, u8, u64), u64>;
 
 /// References since the policy last decided which pages are large.
 #[derive(Clone, Debug, Default)]

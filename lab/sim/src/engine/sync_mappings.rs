@@ -23,13 +23,13 @@ impl Program {
             let all = regions_of_page(region, PageOrder::GIANT);
             self.seen.unmap_giant(region.start())?;
             for part in all {
-                self.update_region_mapping(kernel, part)?;
+                self.sync_region_mapping(kernel, part)?;
             }
             self.invalidate_tlb_page(region, PageOrder::GIANT);
         } else if let Some(order) = multi_region {
-            self.update_multi_region_page(kernel, region, order)?;
+            self.sync_multi_region_page(kernel, region, order)?;
         } else {
-            let before = self.update_region_mapping(kernel, region)?;
+            let before = self.sync_region_mapping(kernel, region)?;
             // A region that was not mapped is in no TLB.
             if before.is_some() {
                 self.invalidate_tlb_page(region, PageOrder::HUGE);
@@ -39,7 +39,7 @@ impl Program {
         Ok(())
     }
 
-    fn update_multi_region_page(
+    fn sync_multi_region_page(
         &mut self,
         kernel: &SimulatedKernel,
         region: RegionAddr,
@@ -56,7 +56,7 @@ impl Program {
             return Ok(());
         }
         for part in regions_of_page(region, order) {
-            self.update_region_mapping(kernel, part)?;
+            self.sync_region_mapping(kernel, part)?;
         }
         if order == PageOrder::GIANT {
             self.seen.unmap_giant(region.start())?;
@@ -69,7 +69,7 @@ impl Program {
     }
 
     /// Updates one region; returns how it was mapped before.
-    fn update_region_mapping(
+    fn sync_region_mapping(
         &mut self,
         kernel: &SimulatedKernel,
         region: RegionAddr,

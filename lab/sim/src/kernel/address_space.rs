@@ -55,7 +55,7 @@ impl FaultCounts {
     }
 
     /// First touches that should have mapped a page of this order, but didn't.
-    pub fn count_fallbacks_of_order(&self, order: PageOrder) -> u64 {
+    pub fn fallbacks_of_order(&self, order: PageOrder) -> u64 {
         let found = self.fallbacks.get(order.log2_pages() as usize);
         found.copied().unwrap_or(0)
     }
@@ -113,7 +113,7 @@ pub(crate) struct AddressSpace {
 /// Addresses have 48 bits.
 const END: u64 = 1 << 36;
 
-pub(crate) fn page_range_of_bytes(bytes: &Range<u64>) -> Result<Range<u64>> {
+pub(crate) fn page_range_of_aligned_bytes(bytes: &Range<u64>) -> Result<Range<u64>> {
     let aligned = bytes.start % BASE_PAGE_BYTES == 0 && bytes.end % BASE_PAGE_BYTES == 0;
     let pages = bytes.start / BASE_PAGE_BYTES..bytes.end / BASE_PAGE_BYTES;
     if aligned && !pages.is_empty() && pages.end <= END {

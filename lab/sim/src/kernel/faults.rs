@@ -1,7 +1,7 @@
 //! Page faults: a program accesses memory.
 
 use super::address_space::{
-    FaultCounts, RegionId, page_range_of_bytes, split_at_region_boundaries,
+    FaultCounts, RegionId, page_range_of_aligned_bytes, split_at_region_boundaries,
 };
 use super::fault_policies::FirstTouchPolicy;
 use super::region_mapping::RegionMapping;
@@ -75,7 +75,7 @@ impl SimulatedKernel {
         bytes: Range<u64>,
         access: PageAccess,
     ) -> Result<TouchResult> {
-        let pages = page_range_of_bytes(&bytes)?;
+        let pages = page_range_of_aligned_bytes(&bytes)?;
         if !self.space(space)?.is_mapped(&pages) {
             return Err(KernelError::NotMapped(space, bytes));
         }

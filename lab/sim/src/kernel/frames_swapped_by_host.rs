@@ -5,7 +5,7 @@
 
 use super::address_space::{RegionId, split_at_region_boundaries};
 use super::kernel_costs::time_of_operations;
-use super::{PageAccess, RegionMapping, RegionPiece, Result, SimulatedKernel, SpaceId};
+use super::{PageAccess, RegionMapping, RegionPartInPageblock, Result, SimulatedKernel, SpaceId};
 use crate::memory::{FrameOwner, FrameRun};
 use crate::page_bits::PageBits;
 use hawkeye_policy::RegionAddr;
@@ -59,7 +59,7 @@ impl SimulatedKernel {
         &self,
         space: SpaceId,
         region: RegionAddr,
-    ) -> impl Iterator<Item = RegionPiece> {
+    ) -> impl Iterator<Item = RegionPartInPageblock> {
         let found = self.region(RegionId::new(space, region));
         found.into_iter().flat_map(RegionMapping::pieces)
     }

@@ -1,6 +1,8 @@
 //! Freeing: a program gives memory back.
 
-use super::address_space::{RegionId, first_page, page_range_of_bytes, split_at_region_boundaries};
+use super::address_space::{
+    RegionId, first_page, page_range_of_aligned_bytes, split_at_region_boundaries,
+};
 use super::kernel_costs::time_of_operations;
 use super::region_mapping::frame_run_of_huge_page;
 use super::{Result, SimulatedKernel, SpaceId};
@@ -14,7 +16,7 @@ impl SimulatedKernel {
     /// afterwards. A huge page that is freed in part is split at once. Linux 4.3 does so; since 4.5
     /// Linux frees the part only when memory is short.
     pub fn free(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
-        let time = self.free_page_range(space, page_range_of_bytes(&bytes)?)?;
+        let time = self.free_page_range(space, page_range_of_aligned_bytes(&bytes)?)?;
         Ok(self.charge_freeing_time(space, time))
     }
 
@@ -31,7 +33,7 @@ impl SimulatedKernel {
 
     /// Frees the memory in a range and unmaps the range (`munmap`).
     pub fn unmap(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
-        let time = self.unmap_page_range(space, page_range_of_bytes(&bytes)?)?;
+        let time = self.unmap_page_range(space, page_range_of_aligned_bytes(&bytes)?)?;
         Ok(self.charge_freeing_time(space, time))
     }
 

@@ -1,6 +1,6 @@
 //! The kernel's state, and the creation and end of address spaces.
 
-use super::address_space::{AddressSpace, RegionId, page_range_of_bytes};
+use super::address_space::{AddressSpace, RegionId, page_range_of_aligned_bytes};
 use super::compaction::CompactionDeferral;
 use super::fault_policies::FaultPolicy;
 use super::first_touch_watch::FirstTouchWatch;
@@ -99,7 +99,7 @@ impl SimulatedKernel {
     /// # Errors
     /// The range does not consist of whole pages, or something is mapped in it already.
     pub fn map(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<()> {
-        let pages = page_range_of_bytes(&bytes)?;
+        let pages = page_range_of_aligned_bytes(&bytes)?;
         let mapped = self.space_mut(space)?.map(pages);
         mapped.then_some(()).ok_or(KernelError::Occupied(space, bytes))
     }

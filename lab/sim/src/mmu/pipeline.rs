@@ -74,7 +74,10 @@ impl Pipeline {
 
     /// The same with pages in groups, if the processor supports any. Also returns how walks set
     /// access bits then.
-    pub(crate) fn in_groups(mut self, processor: &ProcessorSpec) -> (Self, AccessBitMask) {
+    pub(crate) fn in_largest_tlb_groups(
+        mut self,
+        processor: &ProcessorSpec,
+    ) -> (Self, AccessBitMask) {
         let (size, group) = match self.size {
             LeafSize::Base => (EntrySize::BaseGroup, processor.groups.base),
             LeafSize::Huge => (EntrySize::HugeGroup, processor.groups.huge),

@@ -81,7 +81,7 @@ fn holds_manager_lock_on_inode(pid: u32, wanted: impl Fn(u64) -> bool) -> bool {
             let number = entry.file_name();
             let info = format!("/proc/{pid}/fdinfo/{}", number.to_string_lossy());
             let info = fs::read_to_string(info).unwrap_or_default();
-            info.lines().filter_map(parse_locked_inode).any(&wanted)
+            info.lines().filter_map(parse_flock_inode_of_fdinfo).any(&wanted)
         }
     })
 }
@@ -92,7 +92,7 @@ fn has_manager_lock_name(file: &Path) -> bool {
 }
 
 /// The inode in a line of `fdinfo` such as `lock: 1: FLOCK  ADVISORY  WRITE 812 08:01:9978 0 EOF`.
-fn parse_locked_inode(line: &str) -> Option<u64> {
+fn parse_flock_inode_of_fdinfo(line: &str) -> Option<u64> {
     let lock = line.strip_prefix("lock:")?;
     let mut words = lock.split_whitespace().skip(1);
     (words.next() == Some("FLOCK")).then_some(())?;
@@ -116,11 +116,11 @@ mod tests {
     fn lines_of_the_kernel_are_understood() {
         let line = "1: FLOCK  ADVISORY  WRITE 21372 fe:00:9978002 0 EOF";
         assert_eq!(parse_flock_holder_pid(line), Some(21372));
-        assert_eq!(parse_locked_inode(&format!("lock:\t{line}")), Some(9_978_002));
+        assert_eq!(parse_flock_inode_of_fdinfo(&format!("lock:\t{line}")), Some(9_978_002));
         let posix = "2: POSIX  ADVISORY  READ 5 08:01:7 0 EOF";
         assert_eq!(parse_flock_holder_pid(posix), None);
-        assert_eq!(parse_locked_inode(&format!("lock:\t{posix}")), None);
-        assert_eq!(parse_locked_inode("ino:\t7"), None);
+        assert_eq!(parse_flock_inode_of_fdinfo(&format!("lock:\t{posix}")), None);
+        assert_eq!(parse_flock_inode_of_fdinfo("ino:\t7"), None);
     }
 
     #[test]

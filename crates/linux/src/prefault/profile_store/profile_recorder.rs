@@ -108,7 +108,7 @@ impl ProfileRecorder {
         }
     }
 
-    fn process_profile_mut(&mut self, process: ProcessId) -> Option<&mut ProcessProfile> {
+    fn existing_profile_mut(&mut self, process: ProcessId) -> Option<&mut ProcessProfile> {
         self.profiles.get_mut(&process)?.as_mut()
     }
 
@@ -124,13 +124,13 @@ impl ProfileRecorder {
         orders: PageOrderSet,
         now: Duration,
     ) {
-        if let Some(profile) = self.process_profile_mut(process) {
+        if let Some(profile) = self.existing_profile_mut(process) {
             profile.set_fault_sizes(orders, now);
         }
     }
 
     pub(crate) fn record_sample(&mut self, sample: &ProcessSample) {
-        let Some(profile) = self.process_profile_mut(sample.process) else {
+        let Some(profile) = self.existing_profile_mut(sample.process) else {
             return;
         };
         let resident = sample.resident_bytes_in_regions();
@@ -151,7 +151,7 @@ impl ProfileRecorder {
         &mut self,
         process: ProcessId,
     ) -> Option<&mut ProgramProfile> {
-        Some(&mut self.process_profile_mut(process)?.seen)
+        Some(&mut self.existing_profile_mut(process)?.seen)
     }
 }
 

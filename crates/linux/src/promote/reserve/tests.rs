@@ -1,7 +1,7 @@
 use super::*;
 use crate::own_memory::OwnMemory;
 use crate::processes::process::ProcessHandle;
-use crate::promote::target_call::TargetCalls;
+use crate::promote::target_call::CallHelperPool;
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use nix::sys::signal::{Signal, kill};
@@ -111,7 +111,7 @@ fn a_promotion_takes_a_page_of_the_reserve() {
     wait_for(&RESERVE, |state| state.held == 2);
     let served_before = RESERVE.state().served;
     let own = ProcessHandle::open(std::process::id()).expect("this process exists");
-    let mut calls = TargetCalls::with_time_limit(Duration::from_secs(60));
+    let mut calls = CallHelperPool::with_time_limit(Duration::from_secs(60));
     calls.collapse_region(&own, region).expect("it is promoted");
     let state = RESERVE.state();
     RESERVE.stop();

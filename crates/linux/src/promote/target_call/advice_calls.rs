@@ -1,6 +1,6 @@
 //! The calls that the manager makes into targets, through helpers.
 
-use super::{CallResult, TargetCalls, TargetRequest};
+use super::{CallHelperPool, CallResult, TargetRequest};
 use crate::error::{LinuxError, Result};
 use crate::processes::process::ProcessHandle;
 use crate::promote::process_madvise::{CLEAR, COLLAPSE, MADV_COLD, NamedAdvice, PAGE_OUT, SPLIT};
@@ -24,7 +24,7 @@ pub(crate) struct AccessBitClearResult {
     pub(crate) answer: Option<CallResult>,
 }
 
-impl TargetCalls {
+impl CallHelperPool {
     /// `cpu` makes the call; `None`: any.
     fn advise_ranges(
         &mut self,

@@ -71,7 +71,7 @@ fn a_stuck_target_is_set_aside_and_others_are_served() {
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("the pipe can be created");
     // The open blocks until this test writes to the pipe, as a stuck target blocks a call.
     let never = file(pipe.to_str().expect("the path is valid UTF-8"), 8);
-    let mut calls = TargetCalls::default();
+    let mut calls = CallHelperPool::default();
     let own = own();
     let easy = word(&own);
     let (stuck, other) = (process_with_pid(7), process_with_pid(8));
@@ -101,7 +101,7 @@ fn a_stuck_target_is_set_aside_and_others_are_served() {
 
 #[test]
 fn one_helper_is_enough_for_targets_that_answer() {
-    let mut calls = TargetCalls::default();
+    let mut calls = CallHelperPool::default();
     let own = own();
     let easy = word(&own);
     for _ in 0..100 {
@@ -113,7 +113,7 @@ fn one_helper_is_enough_for_targets_that_answer() {
 
 #[test]
 fn a_killed_helper_is_replaced() {
-    let mut calls = TargetCalls::default();
+    let mut calls = CallHelperPool::default();
     let own = own();
     let easy = word(&own);
     calls.start_idle_helper().expect("a helper starts");

@@ -6,7 +6,7 @@ use crate::error::{LinuxError, Result};
 use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::mappings::{self, Mapping};
 use crate::processes::process::ProcessHandle;
-use crate::promote::target_call::TargetCalls;
+use crate::promote::target_call::CallHelperPool;
 use crate::sample::counters::{ProcessCounters, WalkCounters};
 use crate::sample::page_table_reader::{PageTableReader, ProcessBpfLinks, RegionWalk, WalkDetail};
 use crate::sample::walk_costs::CurrentWalkCosts;
@@ -99,7 +99,7 @@ fn sampling_state_of<'a>(
 fn list_mappings(
     member: &SampledProcess,
     target: &ProcessBpfLinks,
-    calls: &mut TargetCalls,
+    calls: &mut CallHelperPool,
 ) -> Result<Vec<Mapping>> {
     let records = calls.list_mapping_records(member.handle.id, target.mapping_list_link())?;
     Ok(parse_mapping_records(&records))
@@ -210,7 +210,7 @@ impl Sampler for AccessBitsSampler {
     fn list_mappings(
         &mut self,
         member: &SampledProcess,
-        calls: &mut TargetCalls,
+        calls: &mut CallHelperPool,
     ) -> Result<Vec<Mapping>> {
         let target = &sampling_state_of(&mut self.watched, member)?.target;
         list_mappings(member, target, calls)
@@ -331,7 +331,7 @@ impl Sampler for AccessBitsSampler {
         &mut self,
         member: &SampledProcess,
         region: RegionAddr,
-        calls: &mut TargetCalls,
+        calls: &mut CallHelperPool,
     ) -> Result<bool> {
         let target = &sampling_state_of(&mut self.watched, member)?.target;
         let start = region.start();
@@ -373,7 +373,7 @@ impl Sampler for AccessBitsSampler {
         member: &SampledProcess,
         region: RegionAddr,
         enough: u16,
-        calls: &mut TargetCalls,
+        calls: &mut CallHelperPool,
     ) -> Result<Option<u16>> {
         let target = &sampling_state_of(&mut self.watched, member)?.target;
         let scan = || self.bits.tables.count_zero_pages(target, region, enough);
@@ -412,7 +412,7 @@ pub fn probe_one_window(
         ProcessWindowProbing::new(regions, settings, bits.first_touch_cost, seed, |_| 0);
     let mut slice = ProcessWorkSlice {
         member,
-        calls: &mut TargetCalls::default(),
+        calls: &mut CallHelperPool::default(),
         // Probing ends long before.
         deadline: Instant::now() + Duration::from_secs(3600),
     };

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::{self, EligibleRanges, Mapping};
-use crate::promote::target_call::TargetCalls;
+use crate::promote::target_call::CallHelperPool;
 use crate::sample::pagemap;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{
@@ -73,7 +73,7 @@ impl Sampler for PopulationSampler {
     fn list_mappings(
         &mut self,
         member: &SampledProcess,
-        _calls: &mut TargetCalls,
+        _calls: &mut CallHelperPool,
     ) -> Result<Vec<Mapping>> {
         pagemap::read_mappings_from_smaps(member.handle.id.pid)
     }
@@ -131,7 +131,7 @@ impl Sampler for PopulationSampler {
         member: &SampledProcess,
         region: RegionAddr,
         enough: u16,
-        calls: &mut TargetCalls,
+        calls: &mut CallHelperPool,
     ) -> Result<Option<u16>> {
         // A read would populate a page that is not present.
         let found = self.read_region(member, region)?;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::own_memory::OwnMemory;
-use crate::promote::target_call::TargetCalls;
+use crate::promote::target_call::CallHelperPool;
 use crate::sample::page_table_reader::PageTableReader;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
 use nix::sys::mman::{MmapAdvise, mlock};
@@ -16,7 +16,7 @@ fn locked_memory_is_not_taken_for_hot() {
         return;
     }
     let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
-    let mut calls = TargetCalls::default();
+    let mut calls = CallHelperPool::default();
     calls.start_idle_helper().expect("a helper starts");
     let memory = OwnMemory::map(((REGIONS + 1) * HUGE_PAGE_BYTES) as usize);
     let memory = memory.expect("memory can be mapped");

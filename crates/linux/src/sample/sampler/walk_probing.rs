@@ -5,7 +5,7 @@ use super::{ProcessWorkSlice, SampledProcess};
 use crate::error::Result;
 use crate::processes::process;
 use crate::promote::sched_fifo::run_with_sched_fifo;
-use crate::promote::target_call::TargetCalls;
+use crate::promote::target_call::CallHelperPool;
 use crate::sample::page_table_reader::{AccessBitSnapshot, PageTableReader, ProcessBpfLinks};
 use hawkeye_policy::walk_rate::region_probe_plan::READS_AFTER;
 use hawkeye_policy::walk_rate::{
@@ -206,7 +206,7 @@ impl RunningProbeRound {
     fn find_pages_shared_at_clear(
         &mut self,
         process: ProcessId,
-        calls: &mut TargetCalls,
+        calls: &mut CallHelperPool,
         found: &mut Vec<Option<AccessBitSnapshot>>,
         mut looked: impl FnMut(RegionAddr, &AccessBitSnapshot, bool),
     ) {
@@ -236,7 +236,7 @@ impl RunningProbeRound {
     }
 
     /// Touched pages without those that could not be cleared.
-    fn touched_pages(&self, region: RegionAddr, marks: &AccessBitSnapshot) -> PageBitmap {
+    fn touched_clearable_pages(&self, region: RegionAddr, marks: &AccessBitSnapshot) -> PageBitmap {
         let mut touched = marks.accessed;
         if let Some(shared) = self.shared.get(&region) {
             for (word, shared) in touched.0.iter_mut().zip(shared.0) {
@@ -332,7 +332,7 @@ impl ProcessWindowProbing {
                     region,
                     huge: marks.huge,
                     exposed: marks.at.saturating_sub(cleared),
-                    touched: round.touched_pages(region, &marks),
+                    touched: round.touched_clearable_pages(region, &marks),
                 })
             });
             let marks: Vec<RegionAccessBits> = marks.collect();
@@ -363,7 +363,7 @@ impl ProcessWindowProbing {
 fn clear_regions(
     plan: &ProbeRoundPlan,
     member: &SampledProcess,
-    calls: &mut TargetCalls,
+    calls: &mut CallHelperPool,
 ) -> Result<Option<RunningProbeRound>> {
     let (begun, cpu_before) = read_time_and_cpu_time(member.handle.id.pid)?;
     let mut cleared = Vec::with_capacity(plan.regions.len());
@@ -481,7 +481,7 @@ mod tests {
             huge: false,
         };
         let touched = PageBitmap([0b010, 0, 0, 0, 0, 0, 0, u64::MAX >> 1]);
-        assert_eq!(round.touched_pages(region_at_index(1), &marks), touched);
-        assert_eq!(round.touched_pages(region_at_index(2), &marks), marks.accessed);
+        assert_eq!(round.touched_clearable_pages(region_at_index(1), &marks), touched);
+        assert_eq!(round.touched_clearable_pages(region_at_index(2), &marks), marks.accessed);
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::setting_error::SettingError;
 use crate::test_support::{
-    all_proposals, assert_reason_reads, at_second, cost_with_ready_page, huge_sample,
+    all_proposals, assert_reason_text_and_json, at_second, cost_with_ready_page, huge_sample,
     next_proposal, observation, process, region, sample,
 };
 
@@ -108,7 +108,7 @@ fn enough_pages_must_be_present() {
     assert_eq!(taken.as_ref().map(|p| p.region), Some(region(2)));
     let reason = Reason::new(AddressOrderReason { present: 448 });
     let text = "next in address order, 448 base pages present";
-    assert_reason_reads(&reason, text, r#"{"rule":"address-order","present":448}"#);
+    assert_reason_text_and_json(&reason, text, r#"{"rule":"address-order","present":448}"#);
     assert_eq!(taken.map(|p| p.reason), Some(reason));
     assert_eq!(next_proposal(&mut strict), None);
 }

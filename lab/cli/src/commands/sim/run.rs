@@ -80,7 +80,7 @@ impl RunCommand {
         bar.finish_and_clear();
         let entry = RunResult::without_parameter(setup.seed, done?);
         self.output.output_results(std::slice::from_ref(&entry), &entry, || {
-            run_plots::plot_run(&entry.run)
+            run_plots::run_plot_figure(&entry.run)
         })
     }
 }

@@ -73,7 +73,7 @@ impl SweepCommand {
         });
         let entries: Vec<RunResult> = entries.collect();
         self.output.output_results(&entries, &entries, || {
-            run_plots::plot_sweep(&entries, parameter.key(), &values)
+            run_plots::sweep_plot_figure(&entries, parameter.key(), &values)
         })
     }
 }

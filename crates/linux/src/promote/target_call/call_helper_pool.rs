@@ -19,7 +19,7 @@ const MAX_IDLE: usize = 1;
 
 /// Calls into targets, timed and counted. A target with an unanswered call gets no other call.
 #[derive(Debug)]
-pub struct TargetCalls {
+pub struct CallHelperPool {
     wait: Duration,
     pub(super) idle: Vec<CallHelper>,
     waiting: BTreeMap<ProcessId, UnansweredCall>,
@@ -56,14 +56,14 @@ pub struct LateCall {
     pub waited: Duration,
 }
 
-impl Default for TargetCalls {
+impl Default for CallHelperPool {
     /// With the loop's time limit.
     fn default() -> Self {
         Self::with_time_limit(WAIT)
     }
 }
 
-impl TargetCalls {
+impl CallHelperPool {
     pub(crate) fn with_time_limit(wait: Duration) -> Self {
         Self {
             wait,

@@ -5,12 +5,12 @@ use crate::prelude::*;
 use std::ops::Range;
 
 /// A mapping and its expected contents. Both always change together.
-pub(super) struct ShadowedMapping {
+pub(super) struct MappingWithShadowCopy {
     memory: WorkloadMemory,
     model: ShadowPages,
 }
 
-impl ShadowedMapping {
+impl MappingWithShadowCopy {
     pub(super) fn new(memory: WorkloadMemory, tag: u64) -> Self {
         let model = ShadowPages::new(tag, memory.count_pages());
         Self { memory, model }

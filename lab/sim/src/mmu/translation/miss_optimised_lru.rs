@@ -6,7 +6,7 @@ use wide::u32x4;
 
 /// Keys in order of use: the last ones of a growing row.
 #[derive(Clone, Debug)]
-pub(in crate::mmu) struct RecentKeys {
+pub(in crate::mmu) struct MissOptimisedLru {
     row: Vec<u32>,
     places: usize,
     /// Number of known keys by their last bits. For most unknown keys it is 0.
@@ -24,7 +24,7 @@ const fn last_bits(key: u32) -> usize {
     key as usize % ENDINGS
 }
 
-impl RecentKeys {
+impl MissOptimisedLru {
     pub(super) fn new(places: u32) -> Self {
         let places = places.clamp(1, u16::MAX.into()) as usize;
         let mut recent = Self {
@@ -149,7 +149,7 @@ mod tests {
                 (proptest::collection::vec(0u32..120, 0..90), any::<bool>(), 0u32..20), 1..40),
         ) {
             for places in [places, 16, 32, 64] {
-                let mut fast = RecentKeys::new(places);
+                let mut fast = MissOptimisedLru::new(places);
                 let mut plain: Vec<u32> = Vec::new();
                 for (keys, single, drop) in &groups {
                     if *drop == 0 {

@@ -32,9 +32,9 @@ pub enum WatchMode {
 
 /// One userfaultfd. Dropping it ends the watch on its ranges.
 #[derive(Debug)]
-pub struct Userfaultfd(OwnedFd);
+pub struct UserfaultfdHandle(OwnedFd);
 
-impl Userfaultfd {
+impl UserfaultfdHandle {
     /// Opens a userfaultfd. `user_only`: faults inside the kernel fail instead of waiting.
     ///
     /// # Errors

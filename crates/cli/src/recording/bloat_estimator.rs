@@ -15,7 +15,7 @@ const TIME_IN_ALL: Duration = Duration::from_millis(20);
 const KEPT: usize = 64;
 
 #[derive(Debug, Default)]
-pub struct BloatEstimates {
+pub struct BloatEstimator {
     shown: Duration,
     processes: HashMap<ProcessId, ProcessBloat>,
 }
@@ -57,7 +57,7 @@ impl ProcessBloat {
     }
 }
 
-impl BloatEstimates {
+impl BloatEstimator {
     /// Reads huge pages of processes sampled since the last call; not in a sampling window.
     pub fn scan_huge_pages_of_new_samples<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let new = manager.last_samples().samples_after(self.shown);

@@ -3,7 +3,7 @@
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::vm;
 use crate::processes::process::ProcessHandle;
-use crate::promote::target_call::TargetCalls;
+use crate::promote::target_call::CallHelperPool;
 use hawkeye_policy::{MAX_SHARED_PAGES, ProcessId, RegionAddr};
 use nix::errno::Errno;
 
@@ -44,7 +44,7 @@ impl PrefaultMethod {
 /// - `NotAnswering`: the call waits for a lock of the process.
 /// - The errors of [`crate::promote::process_madvise::collapse`].
 pub(super) fn prefault_region(
-    calls: &mut TargetCalls,
+    calls: &mut CallHelperPool,
     process: &ProcessHandle,
     region: RegionAddr,
     method: PrefaultMethod,
@@ -60,7 +60,7 @@ pub(super) fn prefault_region(
 /// Refuses a region with shared pages. The region was empty a moment ago. If its owner has
 /// written to it and forked since, a collapse would copy what both share.
 fn refuse_shared_region(
-    calls: &mut TargetCalls,
+    calls: &mut CallHelperPool,
     process: ProcessId,
     region: RegionAddr,
 ) -> Result<()> {
@@ -77,7 +77,7 @@ mod tests {
     use super::super::stuck_target::ended_child;
     use super::*;
     use crate::own_memory::OwnMemory;
-    use crate::probe::userfaultfd::{Userfaultfd, WatchMode};
+    use crate::probe::userfaultfd_handle::{UserfaultfdHandle, WatchMode};
     use hawkeye_policy::HUGE_PAGE_BYTES;
     use nix::sys::signal::{Signal, kill};
     use nix::sys::wait::waitpid;
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn memory_shared_by_a_fork_is_not_filled() {
         let (memory, region) = untouched();
-        let mut calls = TargetCalls::default();
+        let mut calls = CallHelperPool::default();
         let process = own();
         // Other tests of this program fork too, and their children share the memory for a moment.
         let mut becomes_private = || {
@@ -119,7 +119,7 @@ mod tests {
         // The helper is a fork as well, and ends here.
         let fill =
             |mut calls| prefault_region(&mut calls, &process, region, PrefaultMethod::Collapse);
-        let filled = fill(TargetCalls::default());
+        let filled = fill(CallHelperPool::default());
         kill(child, Signal::SIGKILL).expect("the child can be killed");
         waitpid(child, None).expect("the child ends");
         let errno = filled.expect_err("a shared region is refused").errno();
@@ -159,14 +159,14 @@ mod tests {
         let (_memory, region) = untouched();
         let range = region.start()..region.end();
         // Watching faults inside the kernel requires root.
-        let Ok(watcher) = Userfaultfd::open(false) else {
+        let Ok(watcher) = UserfaultfdHandle::open(false) else {
             return;
         };
         let registered = watcher.register(range.clone(), WatchMode::Missing);
         registered.expect("the range can be registered");
         let (tell, told) = mpsc::channel();
         let filling = std::thread::spawn(move || {
-            let mut calls = TargetCalls::default();
+            let mut calls = CallHelperPool::default();
             let filled = prefault_region(&mut calls, &own(), region, PrefaultMethod::Read);
             let _ = tell.send(filled);
         });
@@ -188,7 +188,7 @@ mod tests {
         let Some(stranger) = fork_as(handle.id.pid) else {
             return;
         };
-        let mut calls = TargetCalls::default();
+        let mut calls = CallHelperPool::default();
         let refused = prefault_region(&mut calls, &handle, region, PrefaultMethod::Collapse);
         let range = region.start()..region.end();
         let found = crate::sample::pagemap::read_population(handle.id.pid, &[range]);

@@ -65,7 +65,7 @@ pub enum TableLayout {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ItaniumReport {
+pub struct ThesisTableReport {
     pub name: &'static str,
     pub shows: &'static str,
     #[serde(skip)]
@@ -74,7 +74,7 @@ pub struct ItaniumReport {
     pub notes: &'static [&'static str],
 }
 
-impl fmt::Display for ItaniumReport {
+impl fmt::Display for ThesisTableReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}: {}", self.name, self.shows)?;
         match self.layout {
@@ -88,7 +88,7 @@ impl fmt::Display for ItaniumReport {
     }
 }
 
-impl ItaniumReport {
+impl ThesisTableReport {
     fn write_line_per_value(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

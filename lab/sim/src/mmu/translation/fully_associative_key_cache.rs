@@ -1,22 +1,22 @@
 //! Fully associative entries, few or many of them.
 
-use super::recent_keys::RecentKeys;
+use super::miss_optimised_lru::MissOptimisedLru;
 use crate::mmu::tag_vectors::{access_or_insert, empty};
 use wide::u32x4;
 
 /// Keys of at most 31 bits, with exact LRU replacement.
 #[derive(Clone, Debug)]
-pub(in crate::mmu) enum KeyCache {
+pub(in crate::mmu) enum FullyAssociativeKeyCache {
     Four([u32x4; 1]),
-    Any(RecentKeys),
+    Any(MissOptimisedLru),
 }
 
-impl KeyCache {
+impl FullyAssociativeKeyCache {
     pub(in crate::mmu) fn new(entries: u32) -> Option<Self> {
         match entries {
             0 => None,
             4 => Some(Self::Four(empty())),
-            _ => Some(Self::Any(RecentKeys::new(entries))),
+            _ => Some(Self::Any(MissOptimisedLru::new(entries))),
         }
     }
 
