@@ -48,7 +48,7 @@ use std::path::{Path, PathBuf};
 
 const SOCKET: &str = "hawkeye.sock";
 
-pub fn default_socket_path(state_dir: &Path) -> PathBuf {
+pub fn socket_path_in_state_dir(state_dir: &Path) -> PathBuf {
     state_dir.join(SOCKET)
 }
 
@@ -68,7 +68,7 @@ impl DaemonServices {
     pub fn start(config: Config, wake: WakeCallback) -> Result<Self> {
         let (requests, calls) = request_channel::request_channel(wake);
         let socket = match config.socket == Path::new(DEFAULT_SOCKET) {
-            true => default_socket_path(&state_dir()),
+            true => socket_path_in_state_dir(&state_dir()),
             false => config.socket.clone(),
         };
         Ok(Self {

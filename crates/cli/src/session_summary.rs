@@ -4,7 +4,7 @@ use crate::allocator_env_plan::AllocatorEnvPlan;
 use crate::commands::prefault_session::PrefaultChoice;
 use crate::program_resource_use::ProgramResourceUse;
 use crate::text_format::{
-    bar_chart_line, format_bytes, format_count, format_errno_counts, format_short_duration,
+    format_bytes, format_count, format_errno_counts, format_short_duration, sparkline_of_shares,
 };
 use anyhow::{Context, Result};
 use hawkeye_linux::page_sizes::ObservedPageSizes;
@@ -79,7 +79,7 @@ impl SessionSummary {
         let share = |at: &FootprintAtTime| at.huge_bytes as f64 / at.rss_bytes.max(1) as f64;
         let shares: Vec<f64> = self.footprints.iter().map(share).collect();
         if shares.len() > 1 {
-            let bars = bar_chart_line(&shares, 60);
+            let bars = sparkline_of_shares(&shares, 60);
             line("huge share", format!("|{bars}| over time"));
         }
         for variable in &self.first_touch.set {

@@ -22,9 +22,9 @@ use crate::sample::shared_pages;
 use crate::sample::walk_costs::CurrentWalkCosts;
 use crate::stop_signals::{StopSignals, WaitResult};
 use crate::test_costs;
-use hawkeye_manager::machine::{CallResult, PartialCallResult};
+use hawkeye_manager::machine::{CallResult, ResumableCallResult};
 use hawkeye_manager::{
-    HugePageReserve, LoopWakeReason, Machine, MachineError, ManagementCosts, Prefault,
+    HugePageReserveControl, LoopWakeReason, Machine, MachineError, ManagementCosts, Prefault,
     ProcessFootprint, PromotionResult, RecoveryResult, Sampling, SliceProgress,
     TimedOutCallResults, TimedOutPromotionResult, ZeroScanResult,
 };
@@ -475,7 +475,7 @@ impl Machine for LinuxMachine {
         &mut self,
         process: ProcessId,
         until: Duration,
-    ) -> PartialCallResult<ProcessFootprint> {
+    ) -> ResumableCallResult<ProcessFootprint> {
         let counted = self
             .run_sampler_slice(process, until, |sampler, slice| sampler.count_huge_bytes(slice))?;
         let huge_bytes = match counted {
@@ -485,7 +485,7 @@ impl Machine for LinuxMachine {
         let rss_bytes =
             process::rss_bytes(process.pid).map_err(|e| e.into_machine_error(process))?;
         if let Some(looks) = &mut self.sizing.mapped_sizes {
-            looks.request_read_if_due(process, self.began.elapsed());
+            looks.take_results_and_request_if_due(process, self.began.elapsed());
         }
         self.update_profile(process, |seen| {
             seen.resident_bytes = seen.resident_bytes.max(rss_bytes);
@@ -510,7 +510,7 @@ impl Sampling for LinuxMachine {
         process: ProcessId,
         needs: SampleKinds,
         until: Duration,
-    ) -> PartialCallResult<()> {
+    ) -> ResumableCallResult<()> {
         self.run_sampler_slice(process, until, |sampler, slice| match slice.member.terms.promotes {
             true => sampler.start_window(slice, needs),
             false => Ok(SliceProgress::Done(())),
@@ -521,7 +521,11 @@ impl Sampling for LinuxMachine {
         self.run_sampler_slice(process, until, |sampler, slice| sampler.continue_probing(slice))
     }
 
-    fn sample(&mut self, process: ProcessId, until: Duration) -> PartialCallResult<ProcessSample> {
+    fn sample(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> ResumableCallResult<ProcessSample> {
         let sampled =
             self.run_sampler_slice(process, until, |sampler, slice| sampler.read_sample(slice))?;
         let mut sample = match sampled {
@@ -546,7 +550,7 @@ impl Sampling for LinuxMachine {
         &mut self,
         process: ProcessId,
         until: Duration,
-    ) -> PartialCallResult<Vec<RegionSample>> {
+    ) -> ResumableCallResult<Vec<RegionSample>> {
         self.run_sampler_slice(process, until, |sampler, slice| sampler.list_huge_pages(slice))
     }
 
@@ -559,7 +563,7 @@ impl Sampling for LinuxMachine {
     }
 }
 
-impl HugePageReserve for LinuxMachine {
+impl HugePageReserveControl for LinuxMachine {
     fn reserve_state(&self) -> ReserveState {
         let state = RESERVE.state();
         let filled = u32_from_f64(state.filled as f64);
@@ -591,7 +595,7 @@ impl Prefault for LinuxMachine {
 
     fn allow_prefault(&mut self, process: ProcessId, room_bytes: u64) {
         if let Some(prefaulter) = &self.prefaulter {
-            prefaulter.set_prefault_room(process, room_bytes);
+            prefaulter.set_process_prefault_room(process, room_bytes);
         }
     }
 }

@@ -13,7 +13,7 @@ mod cached_mappings;
 mod fault_trace;
 mod prefault_helper_calls;
 mod prefault_loop;
-mod prefault_rate_limit;
+mod prefault_rate_and_memory_limit;
 mod prefault_region;
 mod prefault_thread_pool;
 mod spare_cores;
@@ -154,8 +154,8 @@ impl Prefaulter {
     }
 
     /// Follows a process from now on. Nothing may be filled for it until
-    /// [`Self::set_prefault_room`], except that `warm_regions` of its large mappings are filled as
-    /// soon as they exist. Fails if too many are followed already.
+    /// [`Self::set_process_prefault_room`], except that `warm_regions` of its large mappings are
+    /// filled as soon as they exist. Fails if too many are followed already.
     pub fn follow(&self, pid: u32, warm_regions: u64) -> Result<()> {
         let followed = FollowedProcess {
             handle: Arc::new(ProcessHandle::open(pid)?),
@@ -220,7 +220,7 @@ impl Prefaulter {
     }
 
     /// Sets how many bytes may be filled ahead of a process from now on.
-    pub fn set_prefault_room(&self, process: ProcessId, room_bytes: u64) {
+    pub fn set_process_prefault_room(&self, process: ProcessId, room_bytes: u64) {
         if let Some(followed) = self.thread.shared.lock_followed_processes().get_mut(&process) {
             followed.room_regions = room_bytes / HUGE_PAGE_BYTES;
         }
@@ -250,12 +250,12 @@ impl Drop for PrefaultThread {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         // The thread ends late while it loads its programs or gets no core.
-        join_threads_in_time(self.thread.take().into_iter().collect(), PATIENCE);
+        join_finished_until_deadline(self.thread.take().into_iter().collect(), PATIENCE);
     }
 }
 
 /// Waits for threads that are about to end. Does not wait longer than `patience`.
-fn join_threads_in_time(threads: Vec<JoinHandle<()>>, patience: Duration) {
+fn join_finished_until_deadline(threads: Vec<JoinHandle<()>>, patience: Duration) {
     let deadline = Instant::now() + patience;
     while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));

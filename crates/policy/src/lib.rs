@@ -74,7 +74,7 @@ pub use access_map::AccessMap;
 pub use behaviour_profile::BehaviourProfile;
 pub use bloat_recovery::{BloatThreshold, RecoveryPlanner};
 pub use budget::{
-    CpuBudget, PromotionBudget, PromotionBudgetExhausted, RatePerSecond, SavingsBudget,
+    CpuBudget, PromotionBudgetExhausted, PromotionCountBudget, RatePerSecond, SavingsBudget,
     SavingsDecision, SavingsShare, TokenBucket,
 };
 pub use call_batch_backoff::{BatchDecision, CallBatchBackoff};
@@ -83,7 +83,8 @@ pub use errno::Errno;
 pub use event::{Event, PromotionEffect};
 pub use gain_if_all_huge::gain_percent_if_all_huge;
 pub use huge_page_reserve_planner::{
-    HugePageReservePlanner, HugePageSupply, ReserveInput, ReserveLimit, ReserveState, ReserveTarget,
+    HugePageReadiness, HugePageReservePlanner, ReserveInput, ReserveLimit, ReserveState,
+    ReserveTarget,
 };
 pub use machine_page_properties::MachinePageProperties;
 pub use management_slot_ranking::{CpuUseAverages, ManagementSlotCandidate};

@@ -12,7 +12,8 @@ use crate::shared_regions::SharedRegions;
 use std::time::Duration;
 
 /// The limits of single regions and of the processes of a rule. Memory and pace have their own
-/// limits ([`MemoryGuard`](crate::MemoryGuard), [`PromotionBudget`](crate::PromotionBudget)).
+/// limits ([`MemoryGuard`](crate::MemoryGuard),
+/// [`PromotionCountBudget`](crate::PromotionCountBudget)).
 #[derive(Clone, Debug, Default)]
 pub struct RegionPromotionLimits {
     /// Regions that the kernel refused.

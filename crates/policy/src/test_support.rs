@@ -2,7 +2,7 @@
 
 use crate::coverage_averaging::CoverageAveraging;
 use crate::event::{Event, PromotionEffect};
-use crate::huge_page_reserve_planner::HugePageSupply;
+use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{CoverageSource, Observation, ProcessId, ProcessSample, RegionSample};
 use crate::page::{HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use crate::policy::Policy;
@@ -74,7 +74,7 @@ pub fn newest_window_only() -> CoverageAveraging {
 
 /// The next promotion of a policy, where a huge page is ready.
 pub fn next_proposal(policy: &mut impl Policy) -> Option<Promotion> {
-    policy.next_promotion(at_second(0), HugePageSupply::Ready)
+    policy.pop_next_promotion(at_second(0), HugePageReadiness::Ready)
 }
 
 /// All current proposals of a policy.
@@ -84,7 +84,7 @@ pub fn all_proposals(policy: &mut impl Policy) -> Vec<Promotion> {
 
 /// A promotion with a huge page that was ready took this long.
 pub fn cost_with_ready_page(took: Duration) -> Option<PromotionCost> {
-    let supply = HugePageSupply::Ready;
+    let supply = HugePageReadiness::Ready;
     Some(PromotionCost { took, supply })
 }
 

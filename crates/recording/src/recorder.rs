@@ -235,7 +235,7 @@ impl Recorder {
         if self.finished.is_empty() {
             keep_previous_file_as_dot_1(path)?;
         }
-        move_to_final_path(&join_parts(&self.folder, &self.about)?, &self.folder, path)
+        rename_and_remove_part_folder(&join_parts(&self.folder, &self.about)?, &self.folder, path)
     }
 
     /// Whether no row was accepted yet.
@@ -270,7 +270,7 @@ fn finish_killed_recording(folder: &Path, path: &Path) -> Result<(), RecordingEr
     let about = RecordingRows::of_part_folder(folder)?.origin().clone();
     let joined = join_parts(folder, &about)?;
     keep_previous_file_as_dot_1(path)?;
-    move_to_final_path(&joined, folder, path)
+    rename_and_remove_part_folder(&joined, folder, path)
 }
 
 fn join_parts(folder: &Path, about: &RecordingOrigin) -> Result<PathBuf, RecordingError> {
@@ -289,7 +289,11 @@ fn join_parts(folder: &Path, about: &RecordingOrigin) -> Result<PathBuf, Recordi
     Ok(joined)
 }
 
-fn move_to_final_path(joined: &Path, folder: &Path, path: &Path) -> Result<(), RecordingError> {
+fn rename_and_remove_part_folder(
+    joined: &Path,
+    folder: &Path,
+    path: &Path,
+) -> Result<(), RecordingError> {
     fs::rename(joined, path).map_err(file_error_at_path(path))?;
     fs::remove_dir_all(folder).map_err(file_error_at_path(folder))
 }

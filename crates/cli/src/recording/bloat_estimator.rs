@@ -17,11 +17,11 @@ const KEPT: usize = 64;
 #[derive(Debug, Default)]
 pub struct BloatEstimator {
     shown: Duration,
-    processes: HashMap<ProcessId, ProcessBloat>,
+    processes: HashMap<ProcessId, ProcessZeroPageSamples>,
 }
 
 #[derive(Debug, Default)]
-struct ProcessBloat {
+struct ProcessZeroPageSamples {
     /// Zero base pages of each huge page read.
     zeros: VecDeque<u16>,
     huge: u64,
@@ -30,7 +30,7 @@ struct ProcessBloat {
     looked: Duration,
 }
 
-impl ProcessBloat {
+impl ProcessZeroPageSamples {
     /// The huge pages to read now, evenly spaced, and different from the last ones.
     fn choose_huge_pages_to_read(&mut self, huge: &[RegionAddr]) -> Vec<RegionAddr> {
         self.huge = huge.len() as u64;
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn every_huge_page_is_read_in_turn() {
         let huge: Vec<_> = (0..100).map(|n| RegionAddr::containing(n << 21)).collect();
-        let mut estimate = ProcessBloat::default();
+        let mut estimate = ProcessZeroPageSamples::default();
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..7 {
             let chosen = estimate.choose_huge_pages_to_read(&huge);
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn the_share_found_in_the_sample_is_taken_for_all_huge_pages() {
         let huge: Vec<_> = (0..1000).map(|n| RegionAddr::containing(n << 21)).collect();
-        let mut estimate = ProcessBloat::default();
+        let mut estimate = ProcessZeroPageSamples::default();
         estimate.choose_huge_pages_to_read(&huge);
         assert_eq!(estimate.estimated_zero_bytes(), None);
         for _ in 0..KEPT {

@@ -5,7 +5,7 @@ use crate::common::{
 };
 use crate::settings::Changed;
 use hawkeye_linux::memory::fragmentation::read_unusable_free_index;
-use hawkeye_manager::{HugePageReserve as _, Machine as _, PromotionResult};
+use hawkeye_manager::{HugePageReserveControl as _, Machine as _, PromotionResult};
 use hawkeye_policy::{PageOrder, ReserveTarget};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{WorkloadEvent, WorkloadProcess};

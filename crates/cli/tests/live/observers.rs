@@ -274,9 +274,9 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
         let is_kept = |page: &u64| {
             let entry =
                 pagemap::read_entry(std::process::id(), *page).expect("the pagemap can be read");
-            assert_ne!(entry.frame(), 0, "it is in memory");
+            assert_ne!(entry.frame_or_zero(), 0, "it is in memory");
             let mut bytes = [0; 8];
-            let read = flags.read_exact_at(&mut bytes, entry.frame() * 8);
+            let read = flags.read_exact_at(&mut bytes, entry.frame_or_zero() * 8);
             read.expect("the page flags can be read");
             u64::from_ne_bytes(bytes) & KPF_UNEVICTABLE != 0
         };

@@ -43,7 +43,7 @@ impl LinuxMachine {
     pub fn read_page_sizes_now(&mut self) {
         let now = self.now();
         if let Some(looks) = &mut self.sizing.mapped_sizes {
-            looks.read_all_and_wait(self.members.processes_in_join_order(), now);
+            looks.read_all_waiting_briefly(self.members.processes_in_join_order(), now);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::PrefaultSharedState;
 use super::cached_mappings::{CachedMappings, get_or_refresh_mappings};
 use super::fault_trace::{FaultTrace, FaultTraceWatchlist};
 use super::prefault_helper_calls::PrefaultHelperCalls;
-use super::prefault_rate_limit::PrefaultRateLimit;
+use super::prefault_rate_and_memory_limit::PrefaultRateAndMemoryLimit;
 use super::prefault_thread_pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPool};
 use super::suppressed_processes::SuppressedProcesses;
 use super::trace_backoff::TraceBackoff;
@@ -44,7 +44,7 @@ pub(super) struct PrefaultLoop {
     pool: PrefaultThreadPool,
     calls: PrefaultHelperCalls,
     trace_backoff: TraceBackoff,
-    rate_limit: PrefaultRateLimit,
+    rate_limit: PrefaultRateAndMemoryLimit,
 }
 
 impl PrefaultLoop {
@@ -66,7 +66,7 @@ impl PrefaultLoop {
             pool: PrefaultThreadPool::start(threads)?,
             calls: PrefaultHelperCalls::start()?,
             trace_backoff: TraceBackoff::default(),
-            rate_limit: PrefaultRateLimit::new(rate),
+            rate_limit: PrefaultRateAndMemoryLimit::new(rate),
         };
         Ok((filler, watchlist))
     }
@@ -74,7 +74,7 @@ impl PrefaultLoop {
     pub(super) fn run(&mut self) {
         let mut busy = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let pause = self.pool.shortest_pause_left();
+            let pause = self.pool.shortest_worker_pause_or_zero();
             if !pause.is_zero() {
                 std::thread::sleep(pause.min(IDLE_INTERVAL));
                 self.handle_outcomes();

@@ -147,7 +147,7 @@ impl PrefaultThreadPool {
     }
 
     /// How long to pause, because other programs want all the cores.
-    pub(super) fn shortest_pause_left(&self) -> Duration {
+    pub(super) fn shortest_worker_pause_or_zero(&self) -> Duration {
         let now = self.began.elapsed();
         let all = 0..self.workers.len().max(1);
         let pauses = all.map(|worker| self.spare_cores.pause_left(worker, now));
@@ -242,7 +242,7 @@ impl Drop for PrefaultThreadPool {
         self.stop.store(true, Ordering::Relaxed);
         // A worker that gets no core does not end in time.
         let threads = self.workers.drain(..).map(|worker| worker.thread);
-        super::join_threads_in_time(threads.collect(), PATIENCE);
+        super::join_finished_until_deadline(threads.collect(), PATIENCE);
     }
 }
 

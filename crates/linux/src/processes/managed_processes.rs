@@ -169,7 +169,7 @@ impl ManagedProcesses {
                 self.admit_named(named, sampler, now, deadline)
             }
             ManagedTarget::Machine { selector, .. } => {
-                let max_processes = selector.max_processes(descriptors_each);
+                let max_processes = selector.max_processes_for_descriptors(descriptors_each);
                 let step = ProcessUpdateStep {
                     selector,
                     sampler: &mut *sampler,

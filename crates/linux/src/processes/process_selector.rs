@@ -173,7 +173,7 @@ impl ProcessSelector {
 
     /// Most processes that can be managed at a time, if each takes `descriptors_each` file
     /// descriptors.
-    pub fn max_processes(&self, descriptors_each: usize) -> usize {
+    pub fn max_processes_for_descriptors(&self, descriptors_each: usize) -> usize {
         let room = process_capacity_of_descriptors(self.descriptors, descriptors_each);
         self.selection.max_processes().min(room)
     }

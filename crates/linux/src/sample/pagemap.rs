@@ -208,7 +208,7 @@ impl PagemapEntry {
     }
 
     /// The page's frame; 0 if the page is not present or frames are hidden.
-    pub fn frame(self) -> u64 {
+    pub fn frame_or_zero(self) -> u64 {
         match self.0 & PRESENT {
             0 => 0,
             _ => self.0 & FRAME,

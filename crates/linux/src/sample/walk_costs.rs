@@ -65,12 +65,12 @@ const REACHES: [u64; 9] = [256, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192];
 /// Costs of page walks in use: typical ones until this machine's are known.
 pub struct CurrentWalkCosts {
     costs: WalkCosts,
-    measurement: Option<WalkCostMeasurement>,
+    measurement: Option<WalkCostMeasuringProcess>,
 }
 
 /// A process that measures and writes the file. It has memory of its own: this process forks
 /// helpers, which would keep what is mapped here.
-struct WalkCostMeasurement {
+struct WalkCostMeasuringProcess {
     command: Command,
     running: Option<Child>,
     file: PathBuf,
@@ -86,7 +86,7 @@ impl CurrentWalkCosts {
             return Ok(known.into());
         }
         tracing::info!("page walks will be measured; until then their typical costs are used");
-        let measurement = WalkCostMeasurement { command: measurer, running: None, file };
+        let measurement = WalkCostMeasuringProcess { command: measurer, running: None, file };
         Ok(Self { costs: WalkCosts::typical(), measurement: Some(measurement) })
     }
 
@@ -110,7 +110,7 @@ impl From<WalkCosts> for CurrentWalkCosts {
     }
 }
 
-impl WalkCostMeasurement {
+impl WalkCostMeasuringProcess {
     /// Starts it at the first call; returns whether it has ended, or cannot start.
     fn start_or_has_ended(&mut self) -> bool {
         let under_way = match &mut self.running {
@@ -127,7 +127,7 @@ impl WalkCostMeasurement {
     }
 }
 
-impl Drop for WalkCostMeasurement {
+impl Drop for WalkCostMeasuringProcess {
     fn drop(&mut self) {
         if let Some(child) = &mut self.running {
             // This fails only if it has ended.

@@ -5,8 +5,8 @@ use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, PromotionResult};
 use hawkeye_policy::region_promotion_limits::max_added_pages;
 use hawkeye_policy::{
-    BatchDecision, CallBatchBackoff, Errno, Event, HugePageSupply, Observation, Promotion,
-    PromotionBudget, PromotionBudgetExhausted, PromotionCost, PromotionEffect, SavingsBudget,
+    BatchDecision, CallBatchBackoff, Errno, Event, HugePageReadiness, Observation, Promotion,
+    PromotionBudgetExhausted, PromotionCost, PromotionCountBudget, PromotionEffect, SavingsBudget,
     SavingsDecision, SavingsShare,
 };
 use std::time::Duration;
@@ -21,7 +21,7 @@ const TRIES: u32 = CallBatchBackoff::PATIENCE + 1;
 /// The pace of promotion.
 pub struct PromotionPacing {
     /// Counts the promotions taken.
-    pub budget: PromotionBudget,
+    pub budget: PromotionCountBudget,
     /// CPU time that promotions save and may use.
     pub savings: SavingsBudget,
     /// How promotions wait for budgets.
@@ -40,7 +40,7 @@ enum PaidBy {
 }
 
 impl PromotionPacing {
-    pub(super) fn new(budget: PromotionBudget, share: SavingsShare) -> Self {
+    pub(super) fn new(budget: PromotionCountBudget, share: SavingsShare) -> Self {
         Self {
             budget,
             savings: SavingsBudget::new(share),
@@ -131,7 +131,7 @@ impl<M: Machine> Manager<M> {
                     break Some(self.promotion.waits.begin_wait(now, wait));
                 }
             }
-            let supply = self.next_huge_page_supply(now);
+            let supply = self.next_huge_page_readiness(now);
             let Some(next) = self.take_next_promotion(now, supply) else {
                 self.promotion.budget.give_back_promotion();
                 break None;
@@ -168,11 +168,11 @@ impl<M: Machine> Manager<M> {
     fn take_next_promotion(
         &mut self,
         now: Duration,
-        supply: HugePageSupply,
+        supply: HugePageReadiness,
     ) -> Option<PromotionAttempt> {
         let again = self.promotion.postponed.take();
         let next = again.or_else(|| {
-            let promotion = self.policy.next_promotion(now, supply)?;
+            let promotion = self.policy.pop_next_promotion(now, supply)?;
             Some(PromotionAttempt { promotion, shortages: 0 })
         });
         // Policies that don't estimate what a promotion saves are sampled once a period.
@@ -235,7 +235,7 @@ impl<M: Machine> Manager<M> {
         if paid_by == PaidBy::Savings {
             savings.charge_promotion_cost(now, cost);
         }
-        let supply = self.record_promotion_supply(served, done.then_some(took));
+        let supply = self.record_promotion_time_by_readiness(served, done.then_some(took));
         let shortage = matches!(&outcome, Err(error) if error.is_huge_page_shortage());
         let shortages = next.shortages + u32::from(shortage);
         if outcome == Ok(PromotionResult::Pending) {

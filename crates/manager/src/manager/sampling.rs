@@ -195,7 +195,7 @@ impl SamplingSchedule {
         }
     }
 
-    pub(super) fn apply_event(&mut self, event: &Event) {
+    pub(super) fn add_saving_if_promotion(&mut self, event: &Event) {
         if let Event::Promoted { effect, .. } = event {
             if let Some(saved_us_per_s) = effect.saved_us_per_s {
                 self.saved.sum_us_per_s += saved_us_per_s;

@@ -2,14 +2,14 @@
 
 use super::Manager;
 use crate::machine::{Machine, TimedOutPromotionResult, UnresponsiveProcess};
-use hawkeye_policy::{Event, HugePageSupply, ProcessId, Promotion, PromotionCost, RegionAddr};
+use hawkeye_policy::{Event, HugePageReadiness, ProcessId, Promotion, PromotionCost, RegionAddr};
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// Calls for which the loop has stopped waiting.
 #[derive(Debug, Default)]
 pub(super) struct UnansweredCalls {
-    pub(super) promotions: HashMap<(ProcessId, RegionAddr), (Promotion, HugePageSupply)>,
+    pub(super) promotions: HashMap<(ProcessId, RegionAddr), (Promotion, HugePageReadiness)>,
     pub(super) reported: HashMap<ProcessId, UnresponsiveProcess>,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::access_map::{AccessMap, WaitingMapRegion};
 use crate::coverage_averaging::CoverageAveraging;
-use crate::huge_page_reserve_planner::HugePageSupply;
+use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
 use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
@@ -164,7 +164,11 @@ impl Policy for AccessMapPolicy {
         });
     }
 
-    fn next_promotion(&mut self, _now: Duration, _supply: HugePageSupply) -> Option<Promotion> {
+    fn pop_next_promotion(
+        &mut self,
+        _now: Duration,
+        _supply: HugePageReadiness,
+    ) -> Option<Promotion> {
         let by = self.ranked_by;
         let ranks = self.members.iter().filter_map(|m| by.rank_of_process(m));
         let reach = match by {

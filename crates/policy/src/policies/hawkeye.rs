@@ -4,7 +4,7 @@ mod hawkeye_process;
 mod promotion_costs;
 
 use crate::coverage_averaging::CoverageAveraging;
-use crate::huge_page_reserve_planner::HugePageSupply;
+use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId};
 use crate::page::{PageOrder, RegionAddr};
 use crate::policies::access_map_policy::explain_low_overhead;
@@ -151,7 +151,11 @@ impl Policy for Hawkeye {
             .observe(observation, |sample, before| seen.process_state_after_sample(sample, before));
     }
 
-    fn next_promotion(&mut self, _now: Duration, supply: HugePageSupply) -> Option<Promotion> {
+    fn pop_next_promotion(
+        &mut self,
+        _now: Duration,
+        supply: HugePageReadiness,
+    ) -> Option<Promotion> {
         self.costs.supply = supply;
         let costs = &self.costs;
         let best = |member: &HawkeyeProcess| member.best_saving_per_cost(costs);

@@ -1,7 +1,7 @@
 //! Order and pace of khugepaged (`mm/khugepaged.c`).
 
 use crate::budget::{RatePerSecond, TokenBucket};
-use crate::huge_page_reserve_planner::HugePageSupply;
+use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
 use crate::policy::{ExplainPolicy, Policy, SampleKinds};
@@ -222,7 +222,11 @@ impl Policy for LinuxPolicy {
         self.proposed.clear();
     }
 
-    fn next_promotion(&mut self, now: Duration, _supply: HugePageSupply) -> Option<Promotion> {
+    fn pop_next_promotion(
+        &mut self,
+        now: Duration,
+        _supply: HugePageReadiness,
+    ) -> Option<Promotion> {
         if self.queue.is_empty() || !self.pacer.take_promotion_token(now) {
             return None;
         }

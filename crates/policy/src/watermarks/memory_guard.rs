@@ -1,6 +1,6 @@
 //! The state of memory of the machine and of each cgroup, and its consequences.
 
-use super::memory_growth::{
+use super::recovery_timing::{
     MemoryGrowth, MemoryReadRateLimit, RecoverySpeed, recovery_start_percent, time_to_full,
     wanted_read_interval,
 };

@@ -98,7 +98,7 @@ pub(super) fn start_prefaulting_process(
     let filler = Prefaulter::start_loading(rate, None)?.wait_until_ready()?;
     filler.follow(pid, warm)?;
     for process in filler.followed_processes() {
-        filler.set_prefault_room(process, room * HUGE_PAGE_BYTES);
+        filler.set_process_prefault_room(process, room * HUGE_PAGE_BYTES);
     }
     Ok(filler)
 }

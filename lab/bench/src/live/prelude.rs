@@ -6,9 +6,11 @@ pub(super) use super::live_report::{LiveReport, bytes_to_mib};
 pub(super) use super::manager_runs::{
     manage_process_until, manage_processes_until, promote_half_the_regions,
 };
-pub(super) use super::programs::direct_promotion::{huge_memory_percent, promote_whole_process};
 pub(super) use super::programs::program_speed::{
     BaseAndHugeRounds, ProgramSpeed, measure_rounds, measure_turn,
+};
+pub(super) use super::programs::whole_process_promotion::{
+    huge_memory_percent, promote_whole_process,
 };
 pub(super) use super::programs::{
     MeasuredProgram, ProgramKind, reader_kind, start_lightly_loaded_redis,

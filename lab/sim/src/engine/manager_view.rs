@@ -5,7 +5,7 @@ use super::guests::GuestMachine;
 use super::program::{PhaseProgress, Program, SamplingWindow, WindowObserver};
 use crate::kernel::{KernelError, SpaceId};
 use hawkeye_manager::{
-    Explain, FaultPageSizes, HugePageReserve, LoopWakeReason, Machine, MachineError,
+    Explain, FaultPageSizes, HugePageReserveControl, LoopWakeReason, Machine, MachineError,
     ManagementCosts, Prefault, ProcessDescription, ProcessFootprint, PromotionResult,
     RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
@@ -304,7 +304,7 @@ impl FaultPageSizes for Engine {
     }
 }
 
-impl HugePageReserve for Engine {}
+impl HugePageReserveControl for Engine {}
 
 impl Prefault for Engine {
     fn take_prefaulted_bytes(&mut self, process: ProcessId) -> u64 {

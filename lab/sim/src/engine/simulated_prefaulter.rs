@@ -69,8 +69,12 @@ impl SimulatedPrefaulter {
         now: Duration,
     ) -> Option<Duration> {
         if let Some(task) = self.predictor.next_use_check() {
-            let (in_use, took) =
-                check_region_in_use(kernel, programs, task, PAGES_PER_REGION - IN_USE_PAGES);
+            let (in_use, took) = scan_prefaulted_region_for_use(
+                kernel,
+                programs,
+                task,
+                PAGES_PER_REGION - IN_USE_PAGES,
+            );
             match in_use {
                 Some(in_use) => self.predictor.on_use_check_result(task, in_use),
                 None => self.predictor.on_prefault_lost(task),
@@ -78,7 +82,8 @@ impl SimulatedPrefaulter {
             return Some(took);
         }
         if let Some((_, task)) = self.predictor.next_progress_check().filter(|(at, _)| *at <= now) {
-            let (in_use, took) = check_region_in_use(kernel, programs, task, PAGES_PER_REGION);
+            let (in_use, took) =
+                scan_prefaulted_region_for_use(kernel, programs, task, PAGES_PER_REGION);
             match in_use {
                 Some(in_use) => self.predictor.on_progress_check_result(now, task, in_use),
                 None => self.predictor.on_prefault_lost(task),
@@ -125,7 +130,7 @@ impl SimulatedPrefaulter {
 const LOOK: Duration = Duration::from_micros(1);
 
 /// Whether fewer than `most` base pages are zero, and the scan's time; `None`: not huge any more.
-fn check_region_in_use(
+fn scan_prefaulted_region_for_use(
     kernel: &mut SimulatedKernel,
     programs: &[Program],
     task: PrefaultTask,

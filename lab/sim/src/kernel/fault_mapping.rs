@@ -46,7 +46,11 @@ impl SimulatedKernel {
         Ok(count)
     }
 
-    pub(super) fn map_huge_page(&mut self, at: RegionId, sum: &mut TouchResult) -> Result<bool> {
+    pub(super) fn try_huge_page_at_first_touch(
+        &mut self,
+        at: RegionId,
+        sum: &mut TouchResult,
+    ) -> Result<bool> {
         let FirstTouchPolicy::Huge { compact } = self.first_touch_policy_of_region(at)? else {
             return Ok(false);
         };

@@ -165,7 +165,7 @@ impl SimulatedKernel {
                     // A huge page replaces the huge zero page, or 512 small zero pages do.
                     found.zero_mapped = PageBits::EMPTY;
                     found.huge_zero = false;
-                    if self.map_huge_page(at, sum)? {
+                    if self.try_huge_page_at_first_touch(at, sum)? {
                         return Ok(pages.1);
                     }
                     let found = self.get_or_create_region(at)?;
@@ -193,7 +193,7 @@ impl SimulatedKernel {
         }
         match choice {
             FirstTouchPolicy::Huge { .. } => {
-                if self.map_huge_page(at, sum)? {
+                if self.try_huge_page_at_first_touch(at, sum)? {
                     self.reports.frontier.record_first_touches(at, 1);
                     return Ok(count);
                 }

@@ -94,7 +94,7 @@ impl SimulatedKernel {
     }
 
     /// A program accesses swapped pages of a region. The host reports the time for its part.
-    pub(crate) fn access_swapped_pages(
+    pub(crate) fn fetch_or_report_swapped_pages(
         &mut self,
         space: SpaceId,
         region: RegionAddr,

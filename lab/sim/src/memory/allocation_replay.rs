@@ -62,7 +62,7 @@ impl AllocationReplay {
     }
 
     /// Frees every `step`th base page held under this name, from the first on (1: all of them).
-    pub fn free(&mut self, name: &str, step: u64) {
+    pub fn free_every_nth_page(&mut self, name: &str, step: u64) {
         let step = step.max(1);
         let mut kept = Vec::new();
         let mut number = 0;
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!((file.frames, file.zeroed), (100, 0));
         let huge = replay.allocate("huge", 3, HUGE_ORDER, FrameContent::Zeroed);
         assert_eq!((huge.frames, huge.zeroed), (1536, 1536));
-        replay.free("huge", 1);
+        replay.free_every_nth_page("huge", 1);
         let rest = replay.allocate("huge", 99, HUGE_ORDER, FrameContent::Zeroed);
         assert_eq!(rest.frames, 7 * 512);
         assert_eq!(replay.memory().check(), Ok(()));
@@ -124,10 +124,10 @@ mod tests {
         replay.allocate_all_but(1024 + 10);
         assert_eq!(replay.memory().count_free_frames(), 1034);
         replay.allocate("a", 1034, 0, FrameContent::Zeroed);
-        replay.free("a", 2);
+        replay.free_every_nth_page("a", 2);
         assert_eq!(replay.memory().count_free_frames(), 517);
-        replay.free("a", 1);
-        replay.free("a", 1);
+        replay.free_every_nth_page("a", 1);
+        replay.free_every_nth_page("a", 1);
         assert_eq!(replay.memory().count_free_frames(), 1034);
         assert_eq!(replay.memory().check(), Ok(()));
     }

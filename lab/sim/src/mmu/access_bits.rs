@@ -53,7 +53,7 @@ impl AccessBits {
         let page = self.first_page_of_region(region);
         match self.size {
             LeafSize::Base => self.bits[region * WORDS..][..WORDS].fill(0),
-            _ => self.mark.clear(&mut self.bits, page),
+            _ => self.mark.clear_page_bits_in_plane(&mut self.bits, page),
         }
     }
 

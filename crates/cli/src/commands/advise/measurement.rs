@@ -6,7 +6,7 @@ use super::facts::{
 };
 use crate::allocator_env_plan::{self, HugePageSources};
 use crate::daemon::protocol::{DaemonReply, DaemonRequest};
-use crate::daemon::{client, default_socket_path};
+use crate::daemon::{client, socket_path_in_state_dir};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
 use hawkeye_linux::memory::cgroup_limits::CgroupLimits;
@@ -98,7 +98,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
 fn find_other_manager(state: &Path, pid: u32) -> Option<OtherManager> {
     let holder = ManagerLock::describe_holder(state).ok().flatten()?;
     let why = DaemonRequest::Why { pid, address: None };
-    let manages = match client::send_request(&default_socket_path(state), why) {
+    let manages = match client::send_request(&socket_path_in_state_dir(state), why) {
         Ok(DaemonReply::Explanation(why)) => Some(why.is_managed()),
         // A manager that is not a daemon answers no requests.
         _ => None,

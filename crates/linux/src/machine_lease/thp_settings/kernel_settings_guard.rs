@@ -119,7 +119,7 @@ impl KernelSettingsGuard {
     /// - [`LinuxError::ChangedByOthers`] or [`LinuxError::NotASetting`].
     /// - The setting cannot be written.
     pub fn set(&mut self, path: &Path, value: &str) -> Result<()> {
-        lock_state(&self.0).set(path, value)
+        lock_guard_state_ignoring_poison(&self.0).set(path, value)
     }
 
     /// Puts a setting back now, if it was changed and still has the value set.
@@ -127,7 +127,7 @@ impl KernelSettingsGuard {
     /// # Errors
     /// The setting cannot be written. It stays on the list.
     pub fn put_back(&mut self, path: &Path) -> Result<()> {
-        lock_state(&self.0).put_back(path)
+        lock_guard_state_ignoring_poison(&self.0).put_back(path)
     }
 
     /// A handle for code that changes settings while the guard is kept elsewhere.
@@ -144,20 +144,22 @@ impl KernelSettingsHandle {
     /// gone.
     pub fn set(&self, path: &Path, value: &str) -> Result<()> {
         let guard = self.0.upgrade().ok_or(LinuxError::SettingsPutBack)?;
-        lock_state(&guard).set(path, value)
+        lock_guard_state_ignoring_poison(&guard).set(path, value)
     }
 
     /// As [`KernelSettingsGuard::put_back`]. A guard that is gone has already put back its changes.
     pub fn put_back(&self, path: &Path) -> Result<()> {
         match self.0.upgrade() {
-            Some(guard) => lock_state(&guard).put_back(path),
+            Some(guard) => lock_guard_state_ignoring_poison(&guard).put_back(path),
             None => Ok(()),
         }
     }
 }
 
 /// A thread that panicked changed at most one setting, already on the list: poison is ignored.
-fn lock_state(state: &Mutex<KernelSettingsGuardState>) -> MutexGuard<'_, KernelSettingsGuardState> {
+fn lock_guard_state_ignoring_poison(
+    state: &Mutex<KernelSettingsGuardState>,
+) -> MutexGuard<'_, KernelSettingsGuardState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -259,7 +261,7 @@ impl KernelSettingsGuardState {
 
 impl Drop for KernelSettingsGuard {
     fn drop(&mut self) {
-        lock_state(&self.0).restore_all();
+        lock_guard_state_ignoring_poison(&self.0).restore_all();
     }
 }
 

@@ -66,7 +66,7 @@ impl ProfileRecorder {
         let gone: Vec<ProcessId> = known.filter(|p| !there.contains(p)).copied().collect();
         let sizes = if gone.is_empty() { Vec::new() } else { sizes() };
         for process in gone {
-            self.finish_and_save_profile(process, now, &sizes);
+            self.save_learned_profile_of_process(process, now, &sizes);
         }
     }
 
@@ -93,7 +93,7 @@ impl ProfileRecorder {
         }
     }
 
-    fn finish_and_save_profile(
+    fn save_learned_profile_of_process(
         &mut self,
         process: ProcessId,
         now: Duration,

@@ -142,7 +142,7 @@ impl AccessBitBackend {
         Ok(self.walk_costs.is_some() && walks.has_run_enough_to_probe(pid)?)
     }
 
-    fn start_probing(
+    fn prepare_window_probing(
         &self,
         pid: u32,
         watched: &mut ProcessSamplingState,
@@ -160,7 +160,7 @@ impl AccessBitBackend {
             watched.counters = counters.bind(pid).ok();
         }
         let walks = &watched.walks;
-        let seen = |region| walks.last_window_that_showed(region);
+        let seen = |region| walks.last_window_of_region_or_zero(region);
         let seed = walks.next_window_seed();
         let probing =
             ProcessWindowProbing::new(regions, settings, self.first_touch_cost, seed, seen);
@@ -262,7 +262,7 @@ impl Sampler for AccessBitsSampler {
         if needs.includes_overhead()
             && (!needs.includes_coverage() || bits.has_run_enough_to_probe(pid, walks)?)
         {
-            bits.start_probing(pid, watched, needs, &start.walk.found);
+            bits.prepare_window_probing(pid, watched, needs, &start.walk.found);
         }
         Ok(SliceProgress::Done(()))
     }

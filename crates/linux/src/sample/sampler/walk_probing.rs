@@ -140,7 +140,7 @@ impl RegionWalkRates {
     }
 
     /// The window that last showed a region; 0 for none.
-    pub fn last_window_that_showed(&self, region: RegionAddr) -> u64 {
+    pub fn last_window_of_region_or_zero(&self, region: RegionAddr) -> u64 {
         let walks = self.regions.get(&region).map_or(0, |(_, window)| *window);
         let shared = self.shared.get(&region).copied().unwrap_or(0);
         walks.max(shared)
@@ -458,7 +458,10 @@ mod tests {
         let applied = walks.apply_to_regions(&mut samples);
         assert_eq!(samples.map(|sample| sample.walks_per_s), [7, 0, 0]);
         assert_eq!((applied.first_touches, applied.seen), (20, 0.5));
-        assert_eq!([1, 2, 3].map(|n| walks.last_window_that_showed(region_at_index(n))), [3, 3, 0]);
+        assert_eq!(
+            [1, 2, 3].map(|n| walks.last_window_of_region_or_zero(region_at_index(n))),
+            [3, 3, 0]
+        );
     }
 
     #[test]

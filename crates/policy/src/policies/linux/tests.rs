@@ -28,7 +28,7 @@ fn default_with(count: u64) -> LinuxPolicy {
 fn take(policy: &mut LinuxPolicy, now: Duration, n: usize) -> Vec<(u32, u64)> {
     let mut taken = Vec::new();
     while taken.len() < n {
-        let Some(p) = policy.next_promotion(now, HugePageSupply::Ready) else {
+        let Some(p) = policy.pop_next_promotion(now, HugePageReadiness::Ready) else {
             break;
         };
         policy.on_promotion_result(

@@ -81,7 +81,7 @@ impl Engine {
         let payer = payer.and_then(|index| guest.machine.programs.get_mut(index));
         if let Some(program) = payer {
             program.owed_ns += time.as_nanos() as f64;
-            program.charge_swap_wait(swapped_in);
+            program.charge_swap_time_not_yet_waited(swapped_in);
         }
     }
 

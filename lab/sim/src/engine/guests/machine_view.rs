@@ -5,7 +5,7 @@
 
 use crate::engine::{Engine, EngineError, EngineFigures};
 use hawkeye_manager::{
-    Explain, FaultPageSizes, HugePageReserve, LoopWakeReason, Machine, MachineError,
+    Explain, FaultPageSizes, HugePageReserveControl, LoopWakeReason, Machine, MachineError,
     ManagementCosts, Prefault, ProcessDescription, ProcessFootprint, PromotionResult,
     RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
@@ -139,7 +139,7 @@ impl FaultPageSizes for MachineView {
     }
 }
 
-impl HugePageReserve for MachineView {}
+impl HugePageReserveControl for MachineView {}
 
 impl Prefault for MachineView {
     forward! {

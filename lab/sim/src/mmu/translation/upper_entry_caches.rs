@@ -48,7 +48,7 @@ impl UpperEntryCaches {
         walks: &[MissedPage],
         places: &[ChunkTables],
         levels: u8,
-        asked: &mut WalkStarts,
+        asked: &mut WalkStartLevels,
     ) {
         asked.first.clear();
         asked.first.resize(walks.len(), levels);
@@ -117,7 +117,7 @@ fn access_entry_if_cached(cache: &mut Option<FullyAssociativeKeyCache>, entry: u
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct WalkStarts {
+pub(super) struct WalkStartLevels {
     /// Number of levels to load, by walk.
     pub(super) first: Vec<u8>,
     /// Walks that access a cache, by number.
@@ -126,7 +126,7 @@ pub(super) struct WalkStarts {
     found: Vec<u8>,
 }
 
-impl WalkStarts {
+impl WalkStartLevels {
     /// Looks up all walks without a cached entry below in the cache of a level. Which walks these
     /// are, and the results, are unpredictable: written without branches.
     #[inline(always)]

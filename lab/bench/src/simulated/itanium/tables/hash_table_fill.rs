@@ -6,7 +6,7 @@ use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, thesis_values_o
 use hawkeye_itanium::mmu::LargePageHashFill;
 use hawkeye_itanium::workloads::{ThesisWorkload, TlbcoverWorkload, VortexWorkload};
 
-fn fill_rows() -> Vec<ThesisValue> {
+fn hash_fill_rule_rows() -> Vec<ThesisValue> {
     let fills = [
         LargePageHashFill::First,
         LargePageHashFill::Missed,
@@ -14,7 +14,7 @@ fn fill_rows() -> Vec<ThesisValue> {
         LargePageHashFill::BaseOnly,
     ];
     let kernels: Vec<_> = std::iter::once(ThesisKernel::SF_LP)
-        .chain(fills.map(|fill| ThesisKernel::LF_LP.with_fill_rule(fill)))
+        .chain(fills.map(|fill| ThesisKernel::LF_LP.with_hash_fill_rule(fill)))
         .map(|kernel| (kernel, None))
         .collect();
     let vortex = ThesisWorkload::Vortex(VortexWorkload::THESIS);
@@ -40,7 +40,7 @@ pub(super) const FILL: ThesisTable = ThesisTable {
     name: "fill",
     shows: "entries of a large page that the kernel adds to the hash table: its first base page (as in the thesis), the missed one, all, or none",
     layout: TableLayout::Values,
-    rows: fill_rows,
+    rows: hash_fill_rule_rows,
     notes: &[
         "Churning: 250 times as many blocks are freed and allocated as in the thesis' vortex. Large pages then also save page faults.",
         "The thesis rejects adding all entries because of cache pollution, collisions and slower faults. It does not consider adding the missed entry. With either, the walker fills nearly every miss, and large pages cost almost nothing even on its slowest program. The verdict on the long format depends on that choice. Each further entry costs 3.5 cycles here; the model has no caches to pollute.",

@@ -48,7 +48,7 @@ impl AccessBitMask {
         ((first / 64) as usize, self.bits << (first % 64))
     }
 
-    pub(crate) fn clear(self, plane: &mut [u64], number: usize) {
+    pub(crate) fn clear_page_bits_in_plane(self, plane: &mut [u64], number: usize) {
         let (word, bits) = self.word_and_bits(number as u32);
         plane[word] &= !bits;
     }

@@ -59,7 +59,7 @@ impl Translator {
     ) {
         let (miss, orders, l1_orders) = (self.misses[0], mappings.orders, mappings.l1_orders);
         let page = miss.page();
-        let first = self.first.entries_of_size(EntrySize::Base);
+        let first = self.first.tlb_part_for_size_mut(EntrySize::Base);
         let sizes = [EntrySize::BaseGroup, EntrySize::Base];
         if sizes.iter().any(|size| first.access_known(l1_orders.entry_number(page, *size), *size)) {
             return;

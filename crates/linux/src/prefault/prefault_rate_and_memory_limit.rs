@@ -9,14 +9,14 @@ const FILLS_PER_LOOK: u32 = 16;
 /// Free huge pages that are left to other programs.
 const MIN_FREE_HUGE_PAGES: u64 = 64;
 
-pub(super) struct PrefaultRateLimit {
+pub(super) struct PrefaultRateAndMemoryLimit {
     bucket: Option<TokenBucket>,
     /// Fills until the next look at free memory, and whether there was enough at the last one.
     until_look: u32,
     enough_free: bool,
 }
 
-impl PrefaultRateLimit {
+impl PrefaultRateAndMemoryLimit {
     /// `rate`: at most this many regions per second. They are spread: a burst disturbs neighbours
     /// more than the same amount spread out.
     pub(super) fn new(rate: Option<RatePerSecond>) -> Self {

@@ -17,13 +17,13 @@ pub enum PromotionBudgetExhausted {
 
 /// Number of promotions allowed, in total and per second. Only successful ones count.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct PromotionBudget {
+pub struct PromotionCountBudget {
     max: Option<u64>,
     spent: u64,
     bucket: Option<TokenBucket>,
 }
 
-impl PromotionBudget {
+impl PromotionCountBudget {
     /// At most `max` in total and `rate` per second (with one second's worth at once); `None`: no
     /// limit.
     pub fn new(max: Option<u64>, rate: Option<RatePerSecond>) -> Self {
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn promotions_end_at_the_total() {
-        let mut budget = PromotionBudget::new(Some(2), None);
+        let mut budget = PromotionCountBudget::new(Some(2), None);
         assert_eq!(budget.take_promotion(at_second(0)), Ok(()));
         budget.give_back_promotion();
         budget.give_back_promotion();
@@ -77,13 +77,13 @@ mod tests {
         assert_eq!(budget.take_promotion(at_second(0)), Ok(()));
         assert_eq!(budget.take_promotion(at_second(1000)), Err(PromotionBudgetExhausted::Total));
         assert_eq!(budget.promotions_spent(), 2);
-        let mut none = PromotionBudget::new(Some(0), None);
+        let mut none = PromotionCountBudget::new(Some(0), None);
         assert_eq!(none.take_promotion(at_second(0)), Err(PromotionBudgetExhausted::Total));
     }
 
     #[test]
     fn promotions_keep_to_the_rate() -> Result<(), SettingError> {
-        let mut budget = PromotionBudget::new(None, Some(RatePerSecond::new(4.0)?));
+        let mut budget = PromotionCountBudget::new(None, Some(RatePerSecond::new(4.0)?));
         let now = at_second(1);
         for _ in 0..4 {
             assert_eq!(budget.take_promotion(now), Ok(()));
