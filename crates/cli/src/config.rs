@@ -16,7 +16,7 @@ mod rules;
 
 pub use config_error::{ConfigError, ConfigProblems};
 
-use crate::daemon::journal_writer::JournalFileSettings;
+use crate::daemon::journal_file_writer::JournalFileSettings;
 use crate::recording::RecordingTarget;
 use config_table::ConfigTable;
 pub use config_value::KeywordValue;
@@ -31,8 +31,8 @@ use hawkeye_policy::policies::{
 use hawkeye_policy::prefault::PrefaultThreadCount;
 use hawkeye_policy::prezeroing::ZeroingRateBounds;
 use hawkeye_policy::{
-    BehaviourProfile, MemoryGuard, ProcessSelectionSettings, ProcessSettings, RatePerSecond,
-    ReserveLimit, Rules, SamplingCostLimits, UnmatchedAction, Watermarks,
+    MemoryGuard, ProcessSelectionSettings, ProcessSettings, RatePerSecond, ReserveLimit, Rules,
+    SamplingCostLimits, SettingsProfile, UnmatchedAction, Watermarks,
 };
 use std::fs::File;
 use std::io::{self, Read};
@@ -44,7 +44,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The behaviour of processes for which no rule sets another, where no key below overrides it.
-    pub profile: BehaviourProfile,
+    pub profile: SettingsProfile,
     pub policy: String,
     pub policy_settings: PolicySettings,
     /// Settings of the manager; its watermarks are those of the machine.
@@ -159,7 +159,7 @@ impl Config {
 
 /// A default replaces each wrong value, but a configuration with mistakes is never used.
 fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
-    let profile = top.read_or_default("profile", BehaviourProfile::default());
+    let profile = top.read_or_default("profile", SettingsProfile::default());
     let policy: Option<String> = top.read_optional("policy");
     if let Some(name) = &policy {
         if let Err(error) = policies::make_policy_by_name(name, &PolicySettings::default()) {
@@ -194,8 +194,8 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
         |kind: fn(&ProcessSettings) -> bool| rules.process_settings().any(|rules| kind(&rules));
     // Rules keep processes of the profile `guard` from the policy of others.
     let most = match any(|rules| rules.promotes) {
-        true => BehaviourProfile::Balanced,
-        false => BehaviourProfile::Guard,
+        true => SettingsProfile::Balanced,
+        false => SettingsProfile::Guard,
     };
     let policy = policy.unwrap_or_else(|| most.policy_name().to_owned());
     fill.mode = mode.unwrap_or(match any(|rules| rules.prefaults) {

@@ -9,7 +9,7 @@ use crate::text_format::{
 use anyhow::{Context, Result};
 use hawkeye_linux::page_sizes::ObservedPageSizes;
 use hawkeye_manager::{Event, FootprintAtTime, Journal, Machine, Manager};
-use hawkeye_policy::{BehaviourProfile, Errno};
+use hawkeye_policy::{Errno, SettingsProfile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -20,7 +20,7 @@ use std::path::Path;
 pub struct SessionSummary {
     /// What was managed: the command or the process ids.
     pub subject: String,
-    pub profile: BehaviourProfile,
+    pub profile: SettingsProfile,
     pub policy: &'static str,
     pub sampler: &'static str,
     pub wall_s: f64,

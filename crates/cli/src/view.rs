@@ -52,14 +52,14 @@ impl ManagerStatus {
 
     pub fn promotion_wait(&self) -> Option<&BudgetWaitStatus> {
         let mut waits = self.budget_waits.iter();
-        waits.find(|wait| wait.work == WaitingWork::Promotion)
+        waits.find(|wait| wait.work == WaitingWorkKind::Promotion)
     }
 }
 
 /// Work that a budget holds back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BudgetWaitStatus {
-    pub work: WaitingWork,
+    pub work: WaitingWorkKind,
     /// The budget that is used up, as a clause.
     pub budget: String,
     /// When the work continues at the latest.
@@ -68,12 +68,12 @@ pub struct BudgetWaitStatus {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum WaitingWork {
+pub enum WaitingWorkKind {
     Promotion,
     Sampling,
 }
 
-impl fmt::Display for WaitingWork {
+impl fmt::Display for WaitingWorkKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Promotion => "promotion",
@@ -85,8 +85,8 @@ impl fmt::Display for WaitingWork {
 impl BudgetWaitStatus {
     pub fn new(wait: &BudgetWait, now: Duration) -> Self {
         let work = match wait.budget {
-            ExhaustedBudget::Sampling(_) => WaitingWork::Sampling,
-            _ => WaitingWork::Promotion,
+            ExhaustedBudget::Sampling(_) => WaitingWorkKind::Sampling,
+            _ => WaitingWorkKind::Promotion,
         };
         Self {
             work,

@@ -546,7 +546,7 @@ impl Sampling for LinuxMachine {
         Ok(SliceProgress::Done(sample))
     }
 
-    fn huge_pages(
+    fn list_huge_pages(
         &mut self,
         process: ProcessId,
         until: Duration,

@@ -16,7 +16,7 @@ mod prefault_loop;
 mod prefault_rate_and_memory_limit;
 mod prefault_region;
 mod prefault_thread_pool;
-mod spare_cores;
+mod spare_core_throttle;
 #[cfg(test)]
 mod stuck_target;
 mod suppressed_processes;

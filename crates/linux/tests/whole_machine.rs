@@ -8,8 +8,8 @@ use hawkeye_manager::{
     LoopWakeReason, Machine, MachineError, PromotionResult, Sampling, SliceProgress,
 };
 use hawkeye_policy::{
-    BehaviourProfile, PageOrder, ProcessId, ProcessSample, ProcessSelectionSettings,
-    ProcessSettings, RuleAction,
+    PageOrder, ProcessId, ProcessSample, ProcessSelectionSettings, ProcessSettings, RuleAction,
+    SettingsProfile,
 };
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -68,7 +68,7 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     assert_eq!(sampled.terms, same.terms);
     let first = sampled.regions.first().expect("it has memory").region;
 
-    let guarded = ProcessSettings::default().with_profile(BehaviourProfile::Guard);
+    let guarded = ProcessSettings::default().with_profile(SettingsProfile::Guard);
     machine.set_rules(workloads(RuleAction::Include(guarded)), ProcessSelectionSettings::default());
     let sampled = sample(&mut machine, same.process).unwrap();
     assert_eq!((sampled.terms.promotes, sampled.regions.len()), (false, 0));

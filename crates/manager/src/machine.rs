@@ -113,7 +113,7 @@ pub trait Sampling {
 
     /// The huge pages of a process, without access figures (`accessed` repeats `present`). Far
     /// cheaper than a sample, and disturbs no window. Works until `until`.
-    fn huge_pages(
+    fn list_huge_pages(
         &mut self,
         process: ProcessId,
         until: Duration,

@@ -31,7 +31,6 @@
 )]
 
 pub mod access_map;
-pub mod behaviour_profile;
 pub mod bloat_recovery;
 pub mod budget;
 pub mod call_batch_backoff;
@@ -49,7 +48,7 @@ pub mod policies;
 pub mod policy;
 pub mod prefault;
 pub mod prezeroing;
-pub mod process_identity;
+pub mod process_attributes;
 pub mod process_selection_settings;
 pub mod process_settings;
 mod process_states;
@@ -63,6 +62,7 @@ pub mod rules;
 pub mod sampling_cost_limits;
 pub mod saturating_cast;
 pub mod setting_error;
+pub mod settings_profile;
 pub mod shared_regions;
 #[cfg(test)]
 mod test_support;
@@ -71,7 +71,6 @@ pub mod walk_rate;
 pub mod watermarks;
 
 pub use access_map::AccessMap;
-pub use behaviour_profile::BehaviourProfile;
 pub use bloat_recovery::{BloatThreshold, RecoveryPlanner};
 pub use budget::{
     CpuBudget, PromotionBudgetExhausted, PromotionCountBudget, RatePerSecond, SavingsBudget,
@@ -96,7 +95,7 @@ pub use page::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrderSet, RegionAddr,
 };
 pub use policy::{ExplainPolicy, Policy, SampleKinds};
-pub use process_identity::{Pod, ProcessIdentity, QosClass};
+pub use process_attributes::{Pod, ProcessAttributes, QosClass};
 pub use process_selection_settings::ProcessSelectionSettings;
 pub use process_settings::ProcessSettings;
 pub use promotion::{FaultSizes, Promotion, PromotionCost};
@@ -107,6 +106,7 @@ pub use rules::{
 };
 pub use sampling_cost_limits::{SamplingCostLimits, SamplingDelayReason, SamplingSlowdownBudget};
 pub use setting_error::SettingError;
+pub use settings_profile::SettingsProfile;
 pub use shared_regions::MAX_SHARED_PAGES;
 pub use translation_overhead::{TranslationOverhead, TranslationOverheadSource};
 pub use watermarks::{MemoryGuard, MemoryScope, PromotionBlockReason, WatermarkTable, Watermarks};

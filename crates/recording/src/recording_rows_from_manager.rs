@@ -18,11 +18,11 @@ pub struct RecordingRowsFromManager {
     shown: Duration,
     entries_seen: u64,
     next_figures: Duration,
-    known: HashMap<ProcessId, LastProcessFigures>,
+    known: HashMap<ProcessId, LastSampledProcessFigures>,
 }
 
 #[derive(Clone, Debug)]
-struct LastProcessFigures {
+struct LastSampledProcessFigures {
     command: Arc<str>,
     cpu_cores: Option<f64>,
     overhead_percent: Option<f64>,
@@ -51,8 +51,8 @@ impl RecordingRowsFromManager {
         &mut self,
         process: ProcessId,
         machine: &M,
-    ) -> &mut LastProcessFigures {
-        self.known.entry(process).or_insert_with(|| LastProcessFigures {
+    ) -> &mut LastSampledProcessFigures {
+        self.known.entry(process).or_insert_with(|| LastSampledProcessFigures {
             command: machine.describe(process).name.into(),
             cpu_cores: None,
             overhead_percent: None,

@@ -2,7 +2,7 @@
 
 use crate::parquet_table_writer::{CellValue, ParquetTableWriter};
 use crate::recording_error::RecordingError;
-use crate::recording_origin::RecordingOrigin;
+use crate::recording_metadata::RecordingMetadata;
 use crate::row_types::{CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
 use crate::schema::{RECORDING, column};
 use hawkeye_policy::ProcessId;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Writes observations and actions as they happen.
 pub struct RecordingWriter<W: Write + Send> {
     table: ParquetTableWriter<W>,
-    about: RecordingOrigin,
+    about: RecordingMetadata,
 }
 
 /// Values of one row by column, in the order of the table.
@@ -20,7 +20,7 @@ type RowCells<'a> = [CellValue<'a>];
 
 impl<W: Write + Send> RecordingWriter<W> {
     /// Starts a file.
-    pub fn new(output: W, about: &RecordingOrigin) -> Result<Self, RecordingError> {
+    pub fn new(output: W, about: &RecordingMetadata) -> Result<Self, RecordingError> {
         let ascending = ["time_us", "unix_us", "region_address"];
         Ok(Self {
             table: ParquetTableWriter::new(

@@ -12,7 +12,7 @@ mod error;
 mod fragment;
 mod grow;
 mod key_value_client;
-pub mod line_receiver;
+pub mod line_reader_thread;
 mod memory;
 mod memory_holding_workloads;
 mod one_tib;

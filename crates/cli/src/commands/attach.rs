@@ -5,7 +5,7 @@ use crate::options::{self, ManageOptions};
 use crate::program_resource_use::ProgramResourceMeter;
 use anyhow::Result;
 use clap::Args;
-use hawkeye_policy::BehaviourProfile;
+use hawkeye_policy::SettingsProfile;
 use std::process::ExitCode;
 
 /// Manage running processes until interrupted, or until all have ended.
@@ -35,7 +35,7 @@ impl AttachOptions {
         let purpose = format!("attach {}", names.join(" "));
         let session = PreparedSession::for_run_or_attach(
             &self.options,
-            BehaviourProfile::Balanced,
+            SettingsProfile::Balanced,
             0,
             &purpose,
         )?;

@@ -7,7 +7,7 @@ use hawkeye_linux::LinuxError;
 use hawkeye_linux::error::Result;
 use hawkeye_linux::machine_lease::thp_settings::KernelSettingsGuard;
 use hawkeye_linux::memory::idle_time_meter::IdleTimeMeter;
-use hawkeye_linux::memory::prezeroing::{LOAD_COMMAND, PrezeroingFiles, PrezeroingState};
+use hawkeye_linux::memory::prezeroing::{KernelPrezeroingState, LOAD_COMMAND, PrezeroingFiles};
 use hawkeye_linux::memory::system_memory;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use hawkeye_policy::prezeroing::{ZeroingConditions, ZeroingRate, ZeroingRateControl};
@@ -139,7 +139,7 @@ impl PrezeroingController {
     /// Restores changed settings. Returns the origin of the rate as a clause, and the rate.
     fn restore_settings(
         &mut self,
-        found: &PrezeroingState,
+        found: &KernelPrezeroingState,
         guard: &mut KernelSettingsGuard,
     ) -> Result<(String, Option<u32>)> {
         if std::mem::take(&mut self.set) {

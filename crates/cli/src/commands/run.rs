@@ -11,7 +11,7 @@ use hawkeye_linux::machine_lease::thp_settings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::processes::program_allocator;
 use hawkeye_linux::stop_signals::unblock_signals_in_child;
-use hawkeye_policy::BehaviourProfile;
+use hawkeye_policy::SettingsProfile;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -73,7 +73,7 @@ impl RunOptions {
             crate::output::print_to_stdout(&self.dry_run_text(&first_touch))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let (usual, purpose) = (BehaviourProfile::Speed, format!("run {name}"));
+        let (usual, purpose) = (SettingsProfile::Speed, format!("run {name}"));
         let session =
             PreparedSession::for_run_or_attach(&self.options, usual, self.warm, &purpose)?;
         let mut command = Command::new(&self.command[0]);
@@ -102,8 +102,8 @@ impl RunOptions {
         Ok(ExitCode::from(code))
     }
 
-    fn profile(&self) -> BehaviourProfile {
-        self.options.profile.unwrap_or(BehaviourProfile::Speed)
+    fn profile(&self) -> SettingsProfile {
+        self.options.profile.unwrap_or(SettingsProfile::Speed)
     }
 
     fn allocator_env_plan(&self) -> Result<AllocatorEnvPlan> {

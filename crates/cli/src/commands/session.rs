@@ -21,13 +21,13 @@ use hawkeye_linux::stop_signals::StopSignals;
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies::NoPromotion;
-use hawkeye_policy::{BehaviourProfile, HUGE_PAGE_BYTES, Policy, policies};
+use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, SettingsProfile, policies};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Everything that must be ready before the program is touched: a failure leaves it as it was.
 pub struct PreparedSession {
-    profile: BehaviourProfile,
+    profile: SettingsProfile,
     lease: MachineLease,
     signals: StopSignals,
     policy: Box<dyn Policy>,
@@ -44,7 +44,7 @@ impl PreparedSession {
     /// `usual_profile` holds unless the options name another.
     pub fn for_run_or_attach(
         options: &ManageOptions,
-        usual_profile: BehaviourProfile,
+        usual_profile: SettingsProfile,
         warm_bytes: u64,
         purpose: &str,
     ) -> Result<Self> {

@@ -3,7 +3,7 @@
 use super::config_table::ConfigTable;
 use super::config_value::MemorySize;
 use hawkeye_policy::{
-    BehaviourProfile, ProcessSettings, Rule, RuleAction, RuleConditions, UnmatchedAction,
+    ProcessSettings, Rule, RuleAction, RuleConditions, SettingsProfile, UnmatchedAction,
 };
 use std::collections::HashSet;
 
@@ -53,7 +53,7 @@ fn read_rule_action(s: &mut ConfigTable<'_, '_>, usual: ProcessSettings) -> Rule
         warm_bytes: s.read_optional("warm").map(|MemorySize(bytes)| bytes),
         ..usual
     };
-    let terms = match s.read_optional::<BehaviourProfile>("profile") {
+    let terms = match s.read_optional::<SettingsProfile>("profile") {
         Some(profile) => terms.with_profile(profile),
         None => {
             ProcessSettings { prefaults: terms.prefaults || terms.warm_bytes.is_some(), ..terms }

@@ -5,7 +5,7 @@ use crate::background_writer::{BackgroundWriter, SharedWriterState};
 use anyhow::{Context, Result, anyhow};
 use hawkeye_manager::{Machine, Manager};
 use hawkeye_recording::{
-    Recorder, RecordingError, RecordingOrigin, RecordingRow, RecordingRowsFromManager,
+    Recorder, RecordingError, RecordingMetadata, RecordingRow, RecordingRowsFromManager,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub struct ActiveRecording {
 
 impl ActiveRecording {
     pub fn start_recording(place: RecordingTarget, policy: &str) -> Result<Self> {
-        let about = recording_origin_now(policy);
+        let about = recording_metadata_now(policy);
         let (recorder, tries_again) = match &place {
             RecordingTarget::File(path) => (Recorder::begin_file_recording(path, about), false),
             RecordingTarget::Folder { folder, most_bytes } => {
@@ -116,12 +116,12 @@ impl Drop for ActiveRecording {
     }
 }
 
-fn recording_origin_now(policy: &str) -> RecordingOrigin {
+fn recording_metadata_now(policy: &str) -> RecordingMetadata {
     let of_kernel = |file: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/kernel/{file}"));
         text.unwrap_or_default().trim().to_owned()
     };
-    RecordingOrigin {
+    RecordingMetadata {
         host: of_kernel("hostname"),
         kernel: of_kernel("osrelease"),
         policy: policy.to_owned(),

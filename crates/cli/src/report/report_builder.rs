@@ -7,7 +7,7 @@ use super::recording_report::{MachineFigures, ProcessFigures, RecordingReport};
 use super::time_series::TimeSeries;
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId};
 use hawkeye_recording::{
-    CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingOrigin, RecordingRow,
+    CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingMetadata, RecordingRow,
 };
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -177,7 +177,7 @@ impl ReportBuilder {
 
     pub fn finish(
         mut self,
-        about: &RecordingOrigin,
+        about: &RecordingMetadata,
         unfinished: bool,
         bad_rows: u64,
     ) -> RecordingReport {

@@ -2,7 +2,7 @@
 
 use super::{
     BudgetWaitStatus, Explanation, JournalEntryView, LastSampleSummary, ManagerView,
-    ProcessExplanation, ProcessStatus, RegionExplanation, RegionPromotionState, WaitingWork,
+    ProcessExplanation, ProcessStatus, RegionExplanation, RegionPromotionState, WaitingWorkKind,
 };
 use hawkeye_manager::{
     Event, Journal, JournalEntry, LastSample, Machine, Manager, PromotionAndRecoveryRates,
@@ -158,13 +158,13 @@ fn promotion_obstacles(
         }
     }
     if let Some(max) = manager.settings().max_promotions {
-        if manager.promotion_pacing().budget.promotions_spent() >= max {
+        if manager.promotion_pacing().budget.count_spent_promotions() >= max {
             kept_by.push(format!("the limit of {max} promotions in all is reached"));
         }
     }
     for wait in manager.budget_waits() {
         let wait = BudgetWaitStatus::new(&wait, now);
-        if wait.work == WaitingWork::Promotion || last.is_none() {
+        if wait.work == WaitingWorkKind::Promotion || last.is_none() {
             kept_by.push(wait.to_string());
         }
     }

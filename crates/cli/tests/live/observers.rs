@@ -5,7 +5,7 @@
 use crate::common::{machine, machine_with, or_skip, until, userfaultfd};
 use crate::daemon::{CONFIG, RunningDaemon};
 use crate::settings;
-use hawkeye_linux::own_memory::OwnMemory;
+use hawkeye_linux::anonymous_mapping::AnonymousMapping;
 use hawkeye_linux::probe::userfaultfd_handle::{UserfaultfdHandle, WatchMode};
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 struct MappedRegions {
-    _mapped: OwnMemory,
+    _mapped: AnonymousMapping,
     start: u64,
     regions: u64,
 }
@@ -34,7 +34,7 @@ unsafe impl Sync for MappedRegions {}
 impl MappedRegions {
     fn new(regions: u64) -> Self {
         let bytes = ((regions + 1) * HUGE_PAGE_BYTES) as usize;
-        let mapped = OwnMemory::map(bytes).expect("memory can be mapped");
+        let mapped = AnonymousMapping::map(bytes).expect("memory can be mapped");
         Self { start: mapped.address().next_multiple_of(HUGE_PAGE_BYTES), _mapped: mapped, regions }
     }
 
@@ -306,9 +306,8 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
     let memory = MappedRegions::new(8);
     let mut eligible = |index: u64| {
         let region = memory.region(index);
-        let found = tables
-            .mapping_at_address(&target, region.start())
-            .expect("the mapping can be looked up");
+        let found =
+            tables.vma_at_address(&target, region.start()).expect("the mapping can be looked up");
         let listed = tables.list_mappings(&target).expect("the mappings can be listed");
         let here: Vec<_> = found.into_iter().collect();
         let now = mappings::check_region_eligible(&here, region);
@@ -325,10 +324,7 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
         assert_eq!(eligible(3), Ok(()));
     }
     // Nothing is mapped at the start.
-    assert_eq!(
-        tables.mapping_at_address(&target, 4096).expect("the mapping can be looked up"),
-        None
-    );
+    assert_eq!(tables.vma_at_address(&target, 4096).expect("the mapping can be looked up"), None);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::LinuxMachine;
 use crate::processes::mappings;
 use crate::processes::process::{self, ProcessHandle};
 use hawkeye_manager::{Explain, ProcessDescription};
-use hawkeye_policy::{ProcessId, ProcessIdentity, ProcessSettings, RegionAddr};
+use hawkeye_policy::{ProcessAttributes, ProcessId, ProcessSettings, RegionAddr};
 
 impl Explain for LinuxMachine {
     fn describe(&self, process: ProcessId) -> ProcessDescription {
@@ -55,7 +55,7 @@ impl Explain for LinuxMachine {
 }
 
 /// The pod, container or unit of a process, in words.
-fn describe_pod_container_or_unit(identity: &ProcessIdentity) -> Option<String> {
+fn describe_pod_container_or_unit(identity: &ProcessAttributes) -> Option<String> {
     if let Some(pod) = &identity.pod {
         return Some(format!("pod {} ({})", pod.uid, pod.qos));
     }

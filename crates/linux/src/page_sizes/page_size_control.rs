@@ -51,7 +51,7 @@ impl PageSizeControl {
         switches: PageSizeSwitches,
         costs: Option<FirstTouchCosts>,
     ) {
-        self.shape.at_faults = switches.available_sizes();
+        self.shape.at_faults = switches.switchable_sizes();
         if let Some(costs) = costs {
             self.shape.base_fault = Duration::from_secs_f64(costs.fault_ns * 1e-9);
             self.shape.zero_base = Duration::from_secs_f64(costs.zero_base_ns * 1e-9);

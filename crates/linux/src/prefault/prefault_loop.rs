@@ -109,7 +109,7 @@ impl PrefaultLoop {
     fn pause_or_resume_tracing(&mut self) {
         let touches = self.fault_trace.first_touch_counts();
         let was_tracing = self.trace_backoff.is_tracing();
-        match (was_tracing, self.trace_backoff.should_trace(self.now(), touches)) {
+        match (was_tracing, self.trace_backoff.should_report_touches(self.now(), touches)) {
             (true, false) => self.fault_trace.links.clear(),
             (false, true) => {
                 if let Err(error) = self.fault_trace.resume_tracing() {
@@ -307,7 +307,7 @@ impl PrefaultLoop {
             return Err(PrefaultResult::Occupied);
         }
         // The known mappings are older; userfaultfd may watch one since.
-        match self.tables.mapping_at_address(&known.target, task.region.start()) {
+        match self.tables.vma_at_address(&known.target, task.region.start()) {
             Ok(Some(now))
                 if check_region_eligible(std::slice::from_ref(&now), task.region).is_ok() => {}
             Err(error) if error.errno() == Some(Errno::EBUSY) => {

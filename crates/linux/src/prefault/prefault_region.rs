@@ -76,7 +76,7 @@ fn refuse_shared_region(
 mod tests {
     use super::super::stuck_target::ended_child;
     use super::*;
-    use crate::own_memory::OwnMemory;
+    use crate::anonymous_mapping::AnonymousMapping;
     use crate::probe::userfaultfd_handle::{UserfaultfdHandle, WatchMode};
     use hawkeye_policy::HUGE_PAGE_BYTES;
     use nix::sys::signal::{Signal, kill};
@@ -144,8 +144,9 @@ mod tests {
     }
 
     /// Memory of this process with a whole region that nothing has touched.
-    fn untouched() -> (OwnMemory, RegionAddr) {
-        let memory = OwnMemory::map(4 * HUGE_PAGE_BYTES as usize).expect("memory can be mapped");
+    fn untouched() -> (AnonymousMapping, RegionAddr) {
+        let memory =
+            AnonymousMapping::map(4 * HUGE_PAGE_BYTES as usize).expect("memory can be mapped");
         let region = RegionAddr::containing(memory.address() + 2 * HUGE_PAGE_BYTES);
         (memory, region)
     }

@@ -2,7 +2,7 @@
 
 use super::prefault_helper_calls::PrefaultHelperCalls;
 use super::prefault_region::{PrefaultMethod, prefault_region};
-use super::spare_cores::SpareCores;
+use super::spare_core_throttle::SpareCoreThrottle;
 use crate::error::{LinuxError, Result};
 use crate::processes::process::{ProcessHandle, calling_thread_cpu_time};
 use crate::processes::schedstat::SchedStat;
@@ -72,7 +72,7 @@ pub(super) struct PrefaultThreadPool {
     waker: Waker,
     stop: Arc<AtomicBool>,
     /// Whether there are cores for the workers, or for the calling thread where there are none.
-    spare_cores: SpareCores,
+    spare_cores: SpareCoreThrottle,
 }
 
 struct WorkerHandle {
@@ -94,7 +94,7 @@ impl PrefaultThreadPool {
             here: VecDeque::new(),
             waker: Waker::new()?,
             stop: Arc::default(),
-            spare_cores: SpareCores::for_threads(threads.get()),
+            spare_cores: SpareCoreThrottle::for_threads(threads.get()),
         };
         if threads.get() > 1 {
             for worker in 0..threads.get() {
@@ -250,7 +250,7 @@ impl Drop for PrefaultThreadPool {
 mod tests {
     use super::super::stuck_target::{StuckTarget, ended_child};
     use super::*;
-    use crate::own_memory::OwnMemory;
+    use crate::anonymous_mapping::AnonymousMapping;
     use hawkeye_policy::prefault::{PrefaultLimits, PrefaultPredictor};
     use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
     use nix::sys::mman::ProtFlags;
@@ -339,7 +339,7 @@ mod tests {
         let _alone = alone();
         let process = own();
         let length = ((REGIONS + 2) * HUGE_PAGE_BYTES) as usize;
-        let memory = OwnMemory::map_with_protection(length, ProtFlags::PROT_READ);
+        let memory = AnonymousMapping::map_with_protection(length, ProtFlags::PROT_READ);
         let memory = memory.expect("memory can be mapped");
         let from = memory.address() + 2 * HUGE_PAGE_BYTES;
         let tasks = tasks(&process, RegionAddr::containing(from));

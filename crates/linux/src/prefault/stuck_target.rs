@@ -1,6 +1,6 @@
 //! A process that holds its `mmap_lock` indefinitely, and one that has ended, for tests.
 
-use crate::own_memory::OwnMemory;
+use crate::anonymous_mapping::AnonymousMapping;
 use crate::processes::process::ProcessHandle;
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
@@ -24,7 +24,7 @@ mod silent_files;
 pub(super) struct StuckTarget {
     pub(super) handle: Arc<ProcessHandle>,
     child: Pid,
-    memory: OwnMemory,
+    memory: AnonymousMapping,
     files: Option<SilentFiles>,
     folder: PathBuf,
 }
@@ -39,8 +39,8 @@ impl StuckTarget {
         let files = SilentFiles::mount(&folder).ok()?;
         let file =
             CString::new(files.file().as_os_str().as_bytes()).expect("the path has no NUL byte");
-        let memory =
-            OwnMemory::map(8 * usize_from_u64(HUGE_PAGE_BYTES)).expect("memory can be mapped");
+        let memory = AnonymousMapping::map(8 * usize_from_u64(HUGE_PAGE_BYTES))
+            .expect("memory can be mapped");
         // A mapping in which nothing was written cannot be collapsed.
         // SAFETY: a byte of that mapping, to which no reference exists.
         unsafe { memory.start().cast::<u8>().write_volatile(1) };

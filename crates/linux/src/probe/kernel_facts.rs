@@ -498,7 +498,7 @@ fn try_damon() -> TryResult {
 impl KernelFacts {
     /// A host on which everything works.
     pub(crate) fn all_work() -> Self {
-        use crate::memory::prezeroing::PrezeroingState;
+        use crate::memory::prezeroing::KernelPrezeroingState;
         use crate::probe::mthp_sizes::tests::size;
         let works = || KernelCheckResult::Works;
         Self {
@@ -529,7 +529,7 @@ impl KernelFacts {
             counters: works(),
             damon: works(),
             page_idle: works(),
-            prezeroing: PrezeroingFacts::There(PrezeroingState {
+            prezeroing: PrezeroingFacts::There(KernelPrezeroingState {
                 active: true,
                 module: None,
                 zones: Vec::new(),

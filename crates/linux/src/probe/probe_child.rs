@@ -6,8 +6,8 @@
     reason = "the figures come from system calls and from one byte that goes through a pipe"
 )]
 
+use crate::anonymous_mapping::map_anonymous;
 use crate::error::{LinuxError, Result};
-use crate::own_memory::map_anonymous;
 use crate::probe::userfaultfd_handle::{UserfaultfdHandle, WatchMode};
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::read_clock_ns;

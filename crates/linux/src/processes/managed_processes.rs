@@ -5,9 +5,9 @@
 mod slot_allocation;
 
 use crate::error::{LinuxError, Result};
-use crate::processes::identity::read_process_identity;
 use crate::processes::proc_scanner::ProgramIdentity;
 use crate::processes::process::{self, ProcessHandle};
+use crate::processes::process_attributes::read_process_attributes;
 use crate::processes::process_selector::ProcessSelector;
 use crate::processes::user_names::UserNames;
 use crate::sample::sampler::{SampledProcess, Sampler};
@@ -15,7 +15,7 @@ use crate::stop_signals::Waker;
 use hawkeye_manager::{MachineError, SliceProgress};
 use hawkeye_policy::management_slot_ranking::max_slots_per_user;
 use hawkeye_policy::{
-    ProcessId, ProcessIdentity, ProcessSelectionSettings, ProcessSettings, Rules,
+    ProcessAttributes, ProcessId, ProcessSelectionSettings, ProcessSettings, Rules,
 };
 use serde::Serialize;
 use slot_allocation::SlotAllocation;
@@ -83,7 +83,7 @@ pub struct ManagedProcessView {
     /// The process.
     pub process: ProcessId,
     /// Its command, user, cgroup, unit and pod.
-    pub identity: ProcessIdentity,
+    pub identity: ProcessAttributes,
     /// The rules under which it is managed.
     pub terms: ProcessSettings,
     /// Whether none of its memory can become huge, because of `PR_SET_THP_DISABLE`.
@@ -219,7 +219,7 @@ impl ManagedProcesses {
 
     fn admit_named_process(&mut self, pid: u32, sampler: &mut dyn Sampler, now: Duration) {
         // A process that ended since it was listed does not join.
-        let Ok(identity) = read_process_identity(pid, &self.users) else {
+        let Ok(identity) = read_process_attributes(pid, &self.users) else {
             return;
         };
         let opened = SampledProcess::open(pid, identity, ProcessSettings::default());
@@ -366,7 +366,7 @@ impl ManagedProcesses {
 impl ManagedProcess {
     /// Applies the current rules. Returns whether the process may stay.
     fn apply_rules(&mut self, selector: &ProcessSelector) -> bool {
-        let terms = selector.rules_for_identity(&self.member.identity);
+        let terms = selector.rules_for_attributes(&self.member.identity);
         self.member.terms = terms.unwrap_or(self.member.terms);
         terms.is_some()
     }

@@ -141,15 +141,15 @@ pub fn own_huge_bytes() -> Result<u64> {
 
 /// CPU time used by this process so far.
 pub fn own_cpu_time() -> Duration {
-    cpu_time_by_clock(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+    read_cpu_clock(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 /// CPU time used by the calling thread so far.
 pub fn calling_thread_cpu_time() -> Duration {
-    cpu_time_by_clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
+    read_cpu_clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
-fn cpu_time_by_clock(clock: ClockId) -> Duration {
+fn read_cpu_clock(clock: ClockId) -> Duration {
     // It fails only for clocks that do not exist.
     clock.now().map_or(Duration::ZERO, Duration::from)
 }

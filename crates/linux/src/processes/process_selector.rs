@@ -3,16 +3,16 @@
 
 use crate::error::{LinuxError, Result};
 use crate::processes::exec_tracer::ExecTracer;
-use crate::processes::identity::read_process_identity;
 use crate::processes::proc_scanner::{ProcScanResult, ProcScanner, ScannedProcess};
 use crate::processes::process::{self, calling_thread_cpu_time};
+use crate::processes::process_attributes::read_process_attributes;
 use crate::processes::user_names::UserNames;
 use crate::promote::reserve::RESERVE;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::management_slot_ranking::max_slots_per_user;
 use hawkeye_policy::{
-    CpuUseAverages, ManagementSlotCandidate, ProcessId, ProcessIdentity, ProcessSelectionSettings,
-    ProcessSettings, RuleVerdict, Rules,
+    CpuUseAverages, ManagementSlotCandidate, ProcessAttributes, ProcessId,
+    ProcessSelectionSettings, ProcessSettings, RuleVerdict, Rules,
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use procfs::process::Process;
@@ -144,13 +144,13 @@ impl ProcessSelector {
     }
 
     /// Processes started since the last call that get a warm start, with their rules.
-    pub fn take_warm_start_processes(&mut self) -> Vec<(u32, ProcessIdentity, ProcessSettings)> {
+    pub fn take_warm_start_processes(&mut self) -> Vec<(u32, ProcessAttributes, ProcessSettings)> {
         self.read_exec_reports();
         let started = std::mem::take(&mut self.started);
         let judge = |pid| {
             // A process that has already ended is skipped.
-            let identity = read_process_identity(pid, &self.users).ok()?;
-            let terms = self.rules_for_identity(&identity)?;
+            let identity = read_process_attributes(pid, &self.users).ok()?;
+            let terms = self.rules_for_attributes(&identity)?;
             terms.warm_bytes.map(|_| (pid, identity, terms))
         };
         started.into_iter().filter_map(judge).collect()
@@ -281,8 +281,8 @@ impl ProcessSelector {
         &mut self,
         pid: u32,
         now: Duration,
-    ) -> Result<Option<(ProcessIdentity, ProcessSettings)>> {
-        let identity = read_process_identity(pid, &self.users)?;
+    ) -> Result<Option<(ProcessAttributes, ProcessSettings)>> {
+        let identity = read_process_attributes(pid, &self.users)?;
         if age_of_pid(pid).is_none_or(|age| age < LEAST_AGE) {
             return Ok(None);
         }
@@ -300,7 +300,7 @@ impl ProcessSelector {
     }
 
     /// The rules for a process with this identity; `None`: it is not managed.
-    pub fn rules_for_identity(&self, identity: &ProcessIdentity) -> Option<ProcessSettings> {
+    pub fn rules_for_attributes(&self, identity: &ProcessAttributes) -> Option<ProcessSettings> {
         match self.rules.evaluate_process(identity) {
             RuleVerdict::Include(terms) => Some(terms),
             RuleVerdict::Exclude { .. } | RuleVerdict::Undecided { .. } => None,
@@ -314,7 +314,7 @@ impl ProcessSelector {
 
     /// Why a process that could be managed is not, as a sentence.
     pub fn why_not_managed(&self, pid: u32) -> Option<String> {
-        let identity = read_process_identity(pid, &self.users).ok()?;
+        let identity = read_process_attributes(pid, &self.users).ok()?;
         let name = |rule| self.rule_name(rule);
         let verdict = self.rules.evaluate_process(&identity);
         Some(match (verdict, self.without_slot.get(&pid)) {

@@ -181,7 +181,7 @@ impl PageTableReader {
     ///
     /// The cost does not depend on the size of the process. It waits at most a quarter of a
     /// millisecond for the process, then fails with `EBUSY`: its `mmap_lock` is held.
-    pub fn mapping_at_address(
+    pub fn vma_at_address(
         &mut self,
         target: &ProcessBpfLinks,
         address: u64,

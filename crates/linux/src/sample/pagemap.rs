@@ -1,8 +1,8 @@
 //! Population without BPF: `/proc/PID/pagemap` and `/proc/PID/smaps`.
 
+use crate::anonymous_mapping::AnonymousMapping;
 use crate::error::{LinuxError, Result};
 use crate::memory::ksm::KsmState;
-use crate::own_memory::OwnMemory;
 use crate::processes::mappings::Mapping;
 use crate::processes::process;
 use crate::ring_buffer::decode_u64s;
@@ -84,9 +84,9 @@ pub fn read_population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSamp
                 region_sample_from_pagemap(region, decode_u64s(&bytes), find_zero_page_frame());
             if sample.is_huge() {
                 let first = decode_u64s(&bytes).next().unwrap_or(0) & FRAME;
-                let kind = read_frame_run_kind(first);
-                sample.order = PageOrder::base_or_huge(kind != FrameRunKind::BasePages);
-                if kind == FrameRunKind::HugeZeroPage {
+                let kind = read_huge_aligned_run_kind(first);
+                sample.order = PageOrder::base_or_huge(kind != HugeAlignedRunKind::BasePages);
+                if kind == HugeAlignedRunKind::HugeZeroPage {
                     sample.zero_mapped = std::mem::take(&mut sample.present);
                     sample.maybe_shared = 0;
                     (sample.accessed, sample.runs) = (0, 0);
@@ -109,7 +109,7 @@ pub(crate) fn is_shared_page_entry(entry: u64) -> bool {
 
 /// Kind of an aligned run of 512 frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum FrameRunKind {
+enum HugeAlignedRunKind {
     HugePage,
     /// Unlike that of the small zero page, its frame is not always the same.
     HugeZeroPage,
@@ -119,7 +119,7 @@ enum FrameRunKind {
 
 /// The kind according to `/proc/kpageflags`. A huge page that is not mapped as one (for example
 /// after `mprotect` of a part) cannot be distinguished from one that is.
-fn read_frame_run_kind(first: u64) -> FrameRunKind {
+fn read_huge_aligned_run_kind(first: u64) -> HugeAlignedRunKind {
     let flags = |file: &File, frame: u64| {
         let mut bytes = [0u8; 8];
         let read = file.read_exact_at(&mut bytes, frame * 8);
@@ -130,12 +130,12 @@ fn read_frame_run_kind(first: u64) -> FrameRunKind {
         Ok((flags(&file, first)?, flags(&file, half)?))
     });
     match both {
-        Ok((first, _)) if first & KPF_ZERO_PAGE != 0 => FrameRunKind::HugeZeroPage,
+        Ok((first, _)) if first & KPF_ZERO_PAGE != 0 => HugeAlignedRunKind::HugeZeroPage,
         // Blocks are aligned to their size: one that continues at the region's middle fills it.
         Ok((first, half)) if first & KPF_THP != 0 && half & KPF_COMPOUND_TAIL != 0 => {
-            FrameRunKind::HugePage
+            HugeAlignedRunKind::HugePage
         }
-        _ => FrameRunKind::BasePages,
+        _ => HugeAlignedRunKind::BasePages,
     }
 }
 
@@ -144,7 +144,7 @@ fn read_frame_run_kind(first: u64) -> FrameRunKind {
 fn find_zero_page_frame() -> Option<u64> {
     static FRAME_OF_ZEROS: OnceLock<Option<u64>> = OnceLock::new();
     *FRAME_OF_ZEROS.get_or_init(|| {
-        let page = OwnMemory::map(usize_from_u64(BASE_PAGE_BYTES)).ok()?;
+        let page = AnonymousMapping::map(usize_from_u64(BASE_PAGE_BYTES)).ok()?;
         // SAFETY: the page was just mapped, and its memory is all zeros.
         let value = unsafe { page.start().cast::<u8>().read_volatile() };
         let PagemapEntry(entry) = read_entry(std::process::id(), page.address()).ok()?;

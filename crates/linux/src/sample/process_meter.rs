@@ -8,10 +8,10 @@ use crate::error::Result;
 use crate::processes::mappings::{self, vm};
 use crate::sample::counters::ProcessCounters;
 use crate::sample::page_table_reader::{ProcessBpfLinks, WalkDetail};
-use crate::sample::sampler::{AccessBitBackend, SampledProcess, probe_one_window};
+use crate::sample::sampler::{AccessBitBackend, SampledProcess, estimate_overhead_in_one_window};
 use hawkeye_policy::walk_rate::OverheadEstimate;
 use hawkeye_policy::{
-    ProcessIdentity, ProcessSettings, RegionAddr, RegionSample, TranslationOverhead,
+    ProcessAttributes, ProcessSettings, RegionAddr, RegionSample, TranslationOverhead,
 };
 
 /// A process that is measured window by window.
@@ -39,7 +39,7 @@ impl ProcessMeter {
         Ok(Self {
             member: SampledProcess::open(
                 pid,
-                ProcessIdentity::default(),
+                ProcessAttributes::default(),
                 ProcessSettings::default(),
             )?,
             target: bits.tables.bind_to_process(pid)?,
@@ -55,7 +55,8 @@ impl ProcessMeter {
         let regions = self.read_candidate_regions()?;
         self.windows += 1;
         let (bits, seed) = (&mut self.bits, self.windows);
-        let estimate = probe_one_window(bits, &mut self.member, &self.target, &regions, seed)?;
+        let estimate =
+            estimate_overhead_in_one_window(bits, &mut self.member, &self.target, &regions, seed)?;
         let counters = self.counters.as_mut();
         let counted = counters.map_or(Ok(None), ProcessCounters::overhead_since_last_call)?;
         Ok(MeasuredWindowOverhead { estimate, counted })

@@ -17,7 +17,7 @@ pub(crate) mod damon;
 mod population_sampler;
 mod walk_probing;
 
-pub(super) use access_bits_sampler::probe_one_window;
+pub(super) use access_bits_sampler::estimate_overhead_in_one_window;
 pub use access_bits_sampler::{AccessBitBackend, estimate_overhead_of_pid};
 
 use crate::error::Result;
@@ -28,7 +28,7 @@ use access_bits_sampler::AccessBitsSampler;
 use damon::DamonSessions;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{
-    HUGE_PAGE_BYTES, ProcessId, ProcessIdentity, ProcessSample, ProcessSettings, RegionAddr,
+    HUGE_PAGE_BYTES, ProcessAttributes, ProcessId, ProcessSample, ProcessSettings, RegionAddr,
     RegionSample, SampleKinds,
 };
 use population_sampler::PopulationSampler;
@@ -54,7 +54,7 @@ pub struct SampledProcess {
     /// The process.
     pub handle: ProcessHandle,
     /// Its identity.
-    pub identity: ProcessIdentity,
+    pub identity: ProcessAttributes,
     /// Terms on which it is managed.
     pub terms: ProcessSettings,
     /// Whether it or an ancestor set `PR_SET_THP_DISABLE`: then none of its memory can become huge.
@@ -65,7 +65,7 @@ pub struct SampledProcess {
 
 impl SampledProcess {
     /// Opens a process for management, under the given identity.
-    pub fn open(pid: u32, identity: ProcessIdentity, terms: ProcessSettings) -> Result<Self> {
+    pub fn open(pid: u32, identity: ProcessAttributes, terms: ProcessSettings) -> Result<Self> {
         // `THP_enabled` in `/proc/PID/status` (since 5.0).
         let status = process::read_proc_entry(pid, Process::status);
         Ok(Self {

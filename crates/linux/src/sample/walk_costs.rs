@@ -4,10 +4,10 @@
 //! Page tables of gigabytes are read without the gigabytes: the same 64 MiB of memory are mapped
 //! repeatedly. The extra time of an access over the same memory under huge pages is its page walk.
 
+use crate::anonymous_mapping::AnonymousMapping;
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::own_files::{self, UnusableFileReason};
 use crate::memory::cgroup_limits::CgroupLimits;
-use crate::own_memory::OwnMemory;
 use crate::processes::process::{calling_thread_cpu_time, own_huge_bytes};
 use crate::sample::random::{dependent_work_step, map_random_below, next_random};
 use crate::test_costs;
@@ -376,7 +376,7 @@ const fn ordered_page_loop(step: u64, lines: u64, work: u32) -> OrderedPageLoop 
 }
 
 struct MeasuredMemory {
-    memory: OwnMemory,
+    memory: AnonymousMapping,
     /// Memory behind the mapping, which may be mapped repeatedly.
     distinct_bytes: u64,
     lines: CacheLinesRead,
@@ -418,7 +418,7 @@ impl MeasuredMemory {
 
     /// Written memory, under huge pages or base pages as advised.
     fn map_and_write(bytes: u64, advice: MmapAdvise) -> Result<Self> {
-        let memory = OwnMemory::map(usize_from_u64(bytes)).map_err(mapping_error)?;
+        let memory = AnonymousMapping::map(usize_from_u64(bytes)).map_err(mapping_error)?;
         let _ = memory.advise(advice);
         for offset in (0..memory.bytes()).step_by(usize_from_u64(BASE_PAGE_BYTES)) {
             // SAFETY: `offset` lies within the mapping.
@@ -431,7 +431,8 @@ impl MeasuredMemory {
     fn map_repeated_base_pages(bytes: u64, file_bytes: u64, lines: CacheLinesRead) -> Result<Self> {
         let file = memfd_create(c"hawkeye", MFdFlags::MFD_CLOEXEC).map_err(mapping_error)?;
         ftruncate(&file, i64_from_u64(file_bytes)).map_err(mapping_error)?;
-        let memory = OwnMemory::map_with_protection(usize_from_u64(bytes), ProtFlags::PROT_NONE);
+        let memory =
+            AnonymousMapping::map_with_protection(usize_from_u64(bytes), ProtFlags::PROT_NONE);
         let memory = memory.map_err(mapping_error)?;
         let length = NonZeroUsize::new(usize_from_u64(file_bytes)).unwrap_or(NonZeroUsize::MIN);
         for offset in (0..memory.bytes()).step_by(usize_from_u64(file_bytes)) {

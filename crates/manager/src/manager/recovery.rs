@@ -176,7 +176,7 @@ impl<M: Machine> Manager<M> {
         let until = self.slice_end();
         let mut observation = Observation { at: now, ..Observation::default() };
         let mut read = HashSet::new();
-        let list = |machine: &mut M, process| machine.huge_pages(process, until);
+        let list = |machine: &mut M, process| machine.list_huge_pages(process, until);
         while let Some((process, listed)) = listing.run_next(&mut self.machine, now, until, list) {
             match listed {
                 Ok(regions) => {

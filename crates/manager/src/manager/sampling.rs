@@ -257,7 +257,7 @@ impl<M: Machine> Manager<M> {
             return self.open_window(now);
         }
         if self.sampling.last_window.is_none() {
-            return self.open_window_when_ready(now);
+            return self.open_or_postpone_window(now);
         }
         let all = self.processes_of_next_window();
         self.begin_reading_samples(now, all, ReadPurpose::CountTouches);
@@ -286,7 +286,7 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    fn open_window_when_ready(&mut self, now: Duration) {
+    fn open_or_postpone_window(&mut self, now: Duration) {
         let ready = |process: &ProcessId| self.sampling.slowdown.may_clear_again_at(now, *process);
         match self.processes_of_next_window().iter().map(ready).min() {
             Some(ready) if ready > now => {
@@ -460,7 +460,7 @@ impl<M: Machine> Manager<M> {
             ReadPurpose::CountTouches => {
                 let each = self.machine.first_touch_cost();
                 self.sampling.slowdown.record_touches(now, &observation.processes, each);
-                self.open_window_when_ready(now);
+                self.open_or_postpone_window(now);
             }
             ReadPurpose::CloseWindow { at, cpu_before } => {
                 self.on_samples_read(at, cpu_before, observation);

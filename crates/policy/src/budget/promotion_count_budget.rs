@@ -56,7 +56,7 @@ impl PromotionCountBudget {
     }
 
     /// Promotions taken and not given back.
-    pub fn promotions_spent(&self) -> u64 {
+    pub fn count_spent_promotions(&self) -> u64 {
         self.spent
     }
 }
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(budget.take_promotion(at_second(0)), Ok(()));
         assert_eq!(budget.take_promotion(at_second(0)), Ok(()));
         assert_eq!(budget.take_promotion(at_second(1000)), Err(PromotionBudgetExhausted::Total));
-        assert_eq!(budget.promotions_spent(), 2);
+        assert_eq!(budget.count_spent_promotions(), 2);
         let mut none = PromotionCountBudget::new(Some(0), None);
         assert_eq!(none.take_promotion(at_second(0)), Err(PromotionBudgetExhausted::Total));
     }

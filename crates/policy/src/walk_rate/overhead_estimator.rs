@@ -94,7 +94,7 @@ struct RateReads {
 }
 
 impl RateReads {
-    fn choose_for_kind(kind: TouchKind, reads: &ReadsOfRounds) -> Self {
+    fn choose_reads_for_touch_kind(kind: TouchKind, reads: &ReadsOfRounds) -> Self {
         let touches = |read: &ProbeReadTotals| read.touches[kind as usize];
         let enough = |read: &ProbeReadTotals| {
             let (independent, enough) = read.independent_touches_and_needed(kind);
@@ -324,7 +324,7 @@ impl OverheadEstimator {
         self.end_probe_round(false);
         let reads = self.sum_rate_rounds_without(None);
         let cpu_cores = self.cpu_cores_without_probing(last_read(&reads));
-        let from = TouchKind::ALL.map(|kind| RateReads::choose_for_kind(kind, &reads));
+        let from = TouchKind::ALL.map(|kind| RateReads::choose_reads_for_touch_kind(kind, &reads));
         let rates = self.base_page_walk_rates(&reads, from, costs);
         let pages = self.base_regions * f64::from(PAGES_PER_REGION);
         let at = costs.at_footprint(u64_from_f64(pages * BASE_PAGE_BYTES as f64));

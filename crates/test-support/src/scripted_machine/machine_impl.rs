@@ -306,7 +306,7 @@ impl Sampling for ScriptedMachine {
         Ok(SliceProgress::Done(sample))
     }
 
-    fn huge_pages(
+    fn list_huge_pages(
         &mut self,
         process: ProcessId,
         until: Duration,

@@ -5,7 +5,7 @@ use super::programs::{PROGRAMS_OF_OTHERS, allow_huge_buffers};
 use crate::statistics::sorted;
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.turn_sizes([256, 1, 300, 0], [2048, 5, 1000, 0]);
+    let sizes = scale.choose_turn_settings([256, 1, 300, 0], [2048, 5, 1000, 0]);
     allow_huge_buffers(host)?;
     for kind in PROGRAMS_OF_OTHERS {
         let measured = BaseAndHugeRounds::measure_in_turn(host, kind, sizes)

@@ -175,7 +175,7 @@ fn measure_started_program(
     let rss = rss_bytes(pid)?;
     let rss_bytes_after_deletion = match sizes.pressure {
         Some(length) if program.delete_keys(DELETED_PERCENT)? => {
-            Some(rss_bytes_under_pressure(host, pid, length)? as f64)
+            Some(fill_memory_and_measure_rss(host, pid, length)? as f64)
         }
         _ => None,
     };
@@ -202,7 +202,7 @@ fn latency_phase_length(sizes: HeadlineSizes) -> Duration {
 
 /// Resident memory of a process after memory was short for `length`, which is still the case then.
 /// Redis' allocator gives free memory back within ten seconds.
-fn rss_bytes_under_pressure(host: &BenchHost, pid: u32, length: Duration) -> BenchResult<u64> {
+fn fill_memory_and_measure_rss(host: &BenchHost, pid: u32, length: Duration) -> BenchResult<u64> {
     let _hogs = MemoryHogs::fill_until_percent(host.workload_program_path(), PRESSURE_PERCENT)?;
     std::thread::sleep(length);
     Ok(rss_bytes(pid)?)

@@ -2,7 +2,7 @@
 
 use super::bench_host::BenchHost;
 use super::programs::MeasuredProgram;
-use super::scale::TurnSizes;
+use super::scale::TurnSettings;
 use crate::error::{BenchError, BenchResult};
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::stop_signals::StopSignals;
@@ -47,7 +47,7 @@ pub(super) fn promote_half_the_regions<'a>(
     host: &BenchHost,
     policy: &str,
     programs: impl IntoIterator<Item = &'a mut Box<dyn MeasuredProgram>>,
-    sizes: TurnSizes,
+    sizes: TurnSettings,
 ) -> BenchResult<ManagementRecord> {
     let mut programs: Vec<_> = programs.into_iter().collect();
     let pids: Vec<u32> = programs.iter().map(|program| program.pid()).collect();

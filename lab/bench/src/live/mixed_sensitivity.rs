@@ -16,7 +16,7 @@ fn wasted_promotions_percent(promoted: [u64; 2]) -> f64 {
 }
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.turn_sizes([256, 1, 200, 1000], [4096, 9, 1000, 120_000]);
+    let sizes = scale.choose_turn_settings([256, 1, 200, 1000], [4096, 9, 1000, 120_000]);
     require_available_memory(4 * (sizes.mib << 20))?;
     let mut huge = start_random_and_sequential(host, sizes.mib)?;
     for program in &huge {
@@ -73,7 +73,7 @@ fn measure_pair_under_policy(
     host: &BenchHost,
     policy: Option<&str>,
     huge: &mut [Box<dyn MeasuredProgram>; 2],
-    sizes: TurnSizes,
+    sizes: TurnSettings,
 ) -> BenchResult<([f64; 2], Option<ManagementRecord>, [u32; 2])> {
     let mut managed = start_random_and_sequential(host, sizes.mib)?;
     let pids = [managed[0].pid(), managed[1].pid()];

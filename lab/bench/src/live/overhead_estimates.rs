@@ -77,7 +77,7 @@ pub fn cpu_saved_percent_from_speeds(base_per_cpu_s: f64, huge_per_cpu_s: f64) -
 }
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.turn_sizes([256, 4, 200, 2000], [3072, 7, 1000, 30_000]);
+    let sizes = scale.choose_turn_settings([256, 4, 200, 2000], [3072, 7, 1000, 30_000]);
     let windows = scale.short_or_long(2, 10);
     let mut compared = Vec::new();
     for kind in NINE_ESTIMATED_PROGRAMS {

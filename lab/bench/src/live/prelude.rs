@@ -15,7 +15,7 @@ pub(super) use super::programs::whole_process_promotion::{
 pub(super) use super::programs::{
     MeasuredProgram, ProgramKind, reader_kind, start_lightly_loaded_redis,
 };
-pub(super) use super::scale::{Scale, TurnSizes};
+pub(super) use super::scale::{Scale, TurnSettings};
 pub(super) use crate::error::{BenchResult, bail, impossible};
 pub(super) use crate::statistics::{median, median_of_mapped};
 pub(super) use hawkeye_linux::LinuxError;

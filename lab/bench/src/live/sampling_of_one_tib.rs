@@ -19,7 +19,7 @@ const POLICY: &str = "hawkeye";
 const PERIOD: Duration = Duration::from_secs(5);
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.turn_sizes([256, 1, 3000, 0], [4096, 3, 30_000, 0]);
+    let sizes = scale.choose_turn_settings([256, 1, 3000, 0], [4096, 3, 30_000, 0]);
     let populated_gib = scale.short_or_long(32, 1024);
     // The mapped file has 256 MiB.
     let tables = populated_gib * TABLE_BYTES_PER_GIB;

@@ -2,17 +2,17 @@
 //! every simulated value beside the measured one.
 
 mod plots;
-mod tables;
 mod thesis_kernel;
 mod thesis_measure;
 mod thesis_system;
 mod thesis_table_report;
+mod thesis_tables;
 
 pub use plots::thesis_plot_figure;
-pub use tables::TABLES;
 use thesis_kernel::ThesisKernel;
 use thesis_measure::ThesisMeasure;
 use thesis_table_report::{TableLayout, ThesisAndModelValue, ThesisTableReport};
+pub use thesis_tables::TABLES;
 
 use super::paper::PublishedValue;
 use crate::plot::distinct_in_order;

@@ -101,7 +101,7 @@ impl ItaniumMachine {
                 return Err(ItaniumError::OutOfMemory(process));
             }
             if order > 0 {
-                self.split_to_base_pages(process, first, order)?;
+                self.split_ptes_to_base_pages(process, first, order)?;
             }
             if !shared {
                 self.set_page_writable(process, page, 0, true)?;

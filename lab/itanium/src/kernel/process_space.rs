@@ -151,7 +151,7 @@ impl PageTable {
     #[inline]
     pub fn get_entry(&self, page: u64) -> Option<Pte> {
         let leaf = self.leaves.get(&(page >> self.shift))?;
-        *leaf.entries.get(self.place_in_leaf(page))?
+        *leaf.entries.get(self.entry_index_in_leaf(page))?
     }
 
     /// The entry of a page. Without one, it counts as a base page without memory.
@@ -174,7 +174,7 @@ impl PageTable {
 
     /// Sets an entry. The leaf for it must exist.
     pub fn set_entry(&mut self, page: u64, entry: Option<Pte>) {
-        let place = self.place_in_leaf(page);
+        let place = self.entry_index_in_leaf(page);
         let leaf = self.leaves.get_mut(&(page >> self.shift));
         debug_assert!(leaf.is_some() || entry.is_none(), "no leaf for page {page:#x}");
         if let Some(slot) = leaf.and_then(|leaf| leaf.entries.get_mut(place)) {
@@ -203,7 +203,7 @@ impl PageTable {
         })
     }
 
-    fn place_in_leaf(&self, page: u64) -> usize {
+    fn entry_index_in_leaf(&self, page: u64) -> usize {
         (page & ((1 << self.shift) - 1)) as usize
     }
 }

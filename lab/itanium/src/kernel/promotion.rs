@@ -160,7 +160,12 @@ impl ItaniumMachine {
         Ok(())
     }
 
-    pub(super) fn split_to_base_pages(&mut self, process: u32, first: u64, order: u8) -> Result {
+    pub(super) fn split_ptes_to_base_pages(
+        &mut self,
+        process: u32,
+        first: u64,
+        order: u8,
+    ) -> Result {
         self.cover_by_smaller_pages(process, first, 1 << order, 0)?;
         self.statistics.demoted.increment_order(order);
         Ok(())

@@ -144,7 +144,7 @@ impl ItaniumMachine {
             if !self.page_size_policy().should_be_large(count, 1 << order) {
                 let first = chunk << order;
                 let purge = self.purge_range_covering(process, first, 1, false)?;
-                self.split_to_base_pages(process, first, order)?;
+                self.split_ptes_to_base_pages(process, first, order)?;
                 self.purge_translations(purge)?;
             }
         }

@@ -255,7 +255,7 @@ impl Program {
         let Some(group) = self.seen.groups().base else {
             return PageBits::EMPTY;
         };
-        let groups = self.seen.base_page_group_bits(region);
+        let groups = self.seen.bit_per_base_page_group(region);
         let size = 1 << group.order;
         let all = (0..PAGES_PER_REGION >> group.order).filter(|number| groups >> number & 1 == 1);
         all.fold(PageBits::EMPTY, |pages, number| pages.or(PageBits::range(number * size, size)))

@@ -273,7 +273,7 @@ impl Sampling for Engine {
         Ok(SliceProgress::Done(sample))
     }
 
-    fn huge_pages(
+    fn list_huge_pages(
         &mut self,
         process: ProcessId,
         _until: Duration,

@@ -142,7 +142,7 @@ impl Program {
                 let mut sources = Vec::new();
                 for stream in streams {
                     let source = StreamSampler::new(stream, total, &self.lots, &mut self.rng);
-                    let source = source.filter(|source| !source.is_empty());
+                    let source = source.filter(|source| !source.has_no_used_pages());
                     sources.push(source.ok_or_else(|| EngineError::NothingThere {
                         program: self.spec.name.clone(),
                         area: stream.area.clone(),

@@ -151,7 +151,7 @@ impl Program {
             let there = u32::from(sample.present) + u32::from(sample.zero_mapped);
             assert_eq!(pages, there, "{region} of {}", self.id);
             let found = kernel.region(RegionId::new(self.space, region));
-            let groups = self.seen.base_page_group_bits(region);
+            let groups = self.seen.bit_per_base_page_group(region);
             assert_eq!(groups, self.tlb_groups_of_region(found), "{region} of {}", self.id);
         }
     }
@@ -173,7 +173,7 @@ pub(super) fn page_bits_in_groups(found: &RegionMapping, group: TlbPageGroup) ->
         TlbGroupCondition::Contiguous => found.page_bits_in_contiguous_blocks(group.order),
         TlbGroupCondition::Marked => {
             let order = PageOrder::new(group.order as u8).unwrap_or_default();
-            found.folios.pages_of_at_least(order)
+            found.folios.page_bits_of_order_or_larger(order)
         }
     }
 }

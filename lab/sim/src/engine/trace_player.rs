@@ -6,7 +6,7 @@ use super::EngineError;
 use super::access_cost::{AccessCost, Result};
 use super::figures::AccessTally;
 use super::program::{PhaseProgress, Program};
-use crate::kernel::{PageAccess as Touch, SimulatedKernel};
+use crate::kernel::{PageAccessKind as Touch, SimulatedKernel};
 use crate::mmu::translation::{Access, EntrySize, ProgramWork as CoreWork};
 use crate::page_bits::PageBits;
 use crate::trace::{AccessKind, TraceError, TraceReader};

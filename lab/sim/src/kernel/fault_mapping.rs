@@ -120,7 +120,7 @@ impl SimulatedKernel {
         all == 0
     }
 
-    pub(super) fn swap_in(
+    pub(super) fn swap_in_leading_pages(
         &mut self,
         at: RegionId,
         (first, count): (u16, u16),

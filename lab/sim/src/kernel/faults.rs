@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// A program's access to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PageAccess {
+pub enum PageAccessKind {
     /// A read.
     Read,
     /// A write of something other than zeros.
@@ -22,7 +22,7 @@ pub enum PageAccess {
     WriteZeros,
 }
 
-impl PageAccess {
+impl PageAccessKind {
     fn writes(self) -> bool {
         self != Self::Read
     }
@@ -73,7 +73,7 @@ impl SimulatedKernel {
         &mut self,
         space: SpaceId,
         bytes: Range<u64>,
-        access: PageAccess,
+        access: PageAccessKind,
     ) -> Result<TouchResult> {
         let pages = page_range_of_aligned_bytes(&bytes)?;
         if !self.space(space)?.is_mapped(&pages) {
@@ -94,7 +94,7 @@ impl SimulatedKernel {
         space: SpaceId,
         region: RegionAddr,
         pages: PageBits,
-        access: PageAccess,
+        access: PageAccessKind,
     ) -> Result<TouchResult> {
         let at = RegionId::new(space, region);
         for (first, count) in pages.runs() {
@@ -122,7 +122,7 @@ impl SimulatedKernel {
         &mut self,
         at: RegionId,
         pages: PageBits,
-        access: PageAccess,
+        access: PageAccessKind,
         sum: &mut TouchResult,
     ) -> Result<()> {
         let mut from = 0;
@@ -154,11 +154,11 @@ impl SimulatedKernel {
         at: RegionId,
         pages: (u16, u16),
         cause: FaultCause,
-        access: PageAccess,
+        access: PageAccessKind,
         sum: &mut TouchResult,
     ) -> Result<u16> {
         match cause {
-            FaultCause::Swapped => self.swap_in(at, pages, sum),
+            FaultCause::Swapped => self.swap_in_leading_pages(at, pages, sum),
             FaultCause::ZeroPage => {
                 let found = self.get_or_create_region(at)?;
                 if found.huge_zero {
@@ -184,11 +184,11 @@ impl SimulatedKernel {
         &mut self,
         at: RegionId,
         (first, count): (u16, u16),
-        access: PageAccess,
+        access: PageAccessKind,
         sum: &mut TouchResult,
     ) -> Result<u16> {
         let choice = self.first_touch_policy_of_region(at)?;
-        if access == PageAccess::Read && self.faults.shares_zero_page {
+        if access == PageAccessKind::Read && self.faults.shares_zero_page {
             return self.map_shared_zero_pages(at, (first, count), choice, sum);
         }
         match choice {
@@ -216,7 +216,7 @@ impl SimulatedKernel {
 }
 
 impl RegionMapping {
-    fn page_bits_without_fault(&self, access: PageAccess) -> PageBits {
+    fn page_bits_without_fault(&self, access: PageAccessKind) -> PageBits {
         if access.writes() { self.present } else { self.present.or(self.zero_mapped) }
     }
 

@@ -66,7 +66,7 @@ impl SimulatedKernel {
     pub fn figures(&self) -> MemoryFigures {
         let memory = &self.memory;
         MemoryFigures {
-            total_bytes: memory.count_frames() * BASE_PAGE_BYTES,
+            total_bytes: memory.count_all_frames() * BASE_PAGE_BYTES,
             free_bytes: memory.count_free_frames() * BASE_PAGE_BYTES,
             zeroed_bytes: memory.count_zeroed_frames() * BASE_PAGE_BYTES,
             cached_bytes: self.reclaim_state.cache.count_pages() * BASE_PAGE_BYTES,

@@ -5,7 +5,9 @@
 
 use super::address_space::{RegionId, split_at_region_boundaries};
 use super::kernel_costs::time_of_operations;
-use super::{PageAccess, RegionMapping, RegionPartInPageblock, Result, SimulatedKernel, SpaceId};
+use super::{
+    PageAccessKind, RegionMapping, RegionPartInPageblock, Result, SimulatedKernel, SpaceId,
+};
 use crate::memory::{FrameOwner, FrameRun};
 use crate::page_bits::PageBits;
 use hawkeye_policy::RegionAddr;
@@ -111,7 +113,7 @@ impl SimulatedKernel {
             let frames = others.moved_run(piece.page, piece.count, piece.first);
             self.record_host_swapped_access(piece.block, frames);
         }
-        let touched = self.touch_pages_of_region(space, region, own, PageAccess::Read)?;
+        let touched = self.touch_pages_of_region(space, region, own, PageAccessKind::Read)?;
         Ok(touched.time)
     }
 

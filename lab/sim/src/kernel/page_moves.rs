@@ -29,7 +29,7 @@ impl SimulatedKernel {
         while moved < run.count {
             let rest = run.without_first_places(moved);
             let owner = FrameOwner::unpack(rest.value);
-            let together = self.next_unit_to_move(block, rest);
+            let together = self.first_pages_to_move_together(block, rest);
             let Some(got) = allocate(&mut self.memory, together, owner) else {
                 break;
             };
@@ -43,7 +43,7 @@ impl SimulatedKernel {
 
     /// The first part of a run of frames of a pageblock (with its packed owner) that should stay
     /// together: a folio, or all before the next one.
-    fn next_unit_to_move(&self, block: u32, run: ValueRun) -> PagesToMoveTogether {
+    fn first_pages_to_move_together(&self, block: u32, run: ValueRun) -> PagesToMoveTogether {
         let FrameOwner::Anonymous { space, page } = FrameOwner::unpack(run.value) else {
             return (run.count, None);
         };

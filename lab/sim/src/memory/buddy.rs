@@ -79,7 +79,7 @@ impl PhysicalMemory {
     }
 
     /// All frames.
-    pub fn count_frames(&self) -> u64 {
+    pub fn count_all_frames(&self) -> u64 {
         self.blocks.len() as u64 * u64::from(PAGES_PER_REGION)
     }
 
@@ -194,7 +194,7 @@ impl PhysicalMemory {
                 self.set_free(block, PageBits::EMPTY);
                 continue;
             }
-            self.parts_in_block_mut(block).free_owned_frames(first, count);
+            self.get_or_create_partial_pageblock(block).free_owned_frames(first, count);
             for (offset, order) in aligned_blocks(first, count) {
                 self.merge_free_frames(block, offset, order);
             }
@@ -229,7 +229,7 @@ impl PhysicalMemory {
             if count == PAGES_PER_REGION {
                 self.blocks[block as usize] = PageblockState::Owned(owner);
             } else {
-                self.parts_in_block_mut(block).change_frame_owner(first, count, owner);
+                self.get_or_create_partial_pageblock(block).change_frame_owner(first, count, owner);
             }
             owner += u64::from(count);
         }
@@ -277,7 +277,7 @@ impl PhysicalMemory {
         if part.order < HUGE_ORDER {
             self.remove_free_part(block, part);
         }
-        let parts = self.parts_in_block_mut(block);
+        let parts = self.get_or_create_partial_pageblock(block);
         let zero = PageBits::range(first, count).and(parts.zero).count();
         parts.assign_free_frames(first, count, owner.pack());
         let end = part.offset + (1 << part.order);
@@ -298,7 +298,9 @@ impl PhysicalMemory {
     /// Merges free frames with their buddies, as far as these are free.
     fn merge_free_frames(&mut self, block: u32, mut offset: u16, mut order: u8) {
         while order < HUGE_ORDER {
-            let buddy = self.parts_in_block_mut(block).free_block_at(order, offset ^ (1 << order));
+            let buddy = self
+                .get_or_create_partial_pageblock(block)
+                .free_block_at(order, offset ^ (1 << order));
             let Some(buddy) = buddy else {
                 break;
             };
@@ -309,7 +311,7 @@ impl PhysicalMemory {
         if order < HUGE_ORDER {
             self.add_free_part(block, offset, order);
         } else {
-            let zero = self.parts_in_block_mut(block).zero;
+            let zero = self.get_or_create_partial_pageblock(block).zero;
             self.set_free(block, zero);
         }
     }

@@ -6,7 +6,7 @@ use hawkeye_sim::kernel::fault_policies::{
     FREEBSD, FaultPolicy, HAWKEYE_HUGE, HAWKEYE_SIZES, LINUX_BASE, LINUX_THP, MTHP_SIZES,
 };
 use hawkeye_sim::kernel::{
-    KernelError, PageAccess, SimulatedKernel, SpaceFigures, SpaceId, SwapSpec, ZeroingSpec,
+    KernelError, PageAccessKind, SimulatedKernel, SpaceFigures, SpaceId, SwapSpec, ZeroingSpec,
 };
 use hawkeye_sim::memory::{FrameContent, ORDERS};
 use proptest::prelude::*;
@@ -64,8 +64,8 @@ fn orders(bits: u8) -> PageOrderSet {
     MTHP_SIZES.iter().filter(|order| bits >> (order.log2_pages() - 2) & 1 == 1).collect()
 }
 
-fn access(index: u8) -> PageAccess {
-    [PageAccess::Read, PageAccess::Write, PageAccess::WriteZeros][usize::from(index)]
+fn access(index: u8) -> PageAccessKind {
+    [PageAccessKind::Read, PageAccessKind::Write, PageAccessKind::WriteZeros][usize::from(index)]
 }
 
 fn bytes(first: u64, count: u64) -> Range<u64> {

@@ -3,13 +3,13 @@
 
 use super::{ManagedProcess, ManagedProcesses, ProcessUpdateStep};
 use crate::error::LinuxError;
-use crate::processes::identity::read_process_identity;
 use crate::processes::proc_scanner::{ProgramIdentity, ScannedProcess};
 use crate::processes::process;
+use crate::processes::process_attributes::read_process_attributes;
 use crate::processes::process_selector::{ProcessSelector, VERDICT_AGE};
 use crate::sample::sampler::SampledProcess;
 use hawkeye_policy::management_slot_ranking::choose_managed_processes;
-use hawkeye_policy::{ManagementSlotCandidate, ProcessId, ProcessIdentity, ProcessSettings};
+use hawkeye_policy::{ManagementSlotCandidate, ProcessAttributes, ProcessId, ProcessSettings};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ struct SlotRanking {
     /// Newcomers that the rules have judged.
     evaluated: HashSet<ProcessId>,
     /// Newcomers that the rules include and that have not joined yet.
-    included: VecDeque<(ProcessId, ProcessIdentity, ProcessSettings)>,
+    included: VecDeque<(ProcessId, ProcessAttributes, ProcessSettings)>,
     /// Processes that get a slot; `None` until all of them are judged.
     chosen: Option<HashSet<ProcessId>>,
 }
@@ -104,7 +104,7 @@ impl ManagedProcesses {
             return;
         };
         // A process that cannot be read now keeps its last identity.
-        if let Ok(identity) = read_process_identity(pid, step.selector.user_names()) {
+        if let Ok(identity) = read_process_attributes(pid, step.selector.user_names()) {
             joined.member.identity = identity;
         }
         joined.evaluated_at = step.now;
@@ -155,7 +155,7 @@ impl ManagedProcesses {
     fn admit_with_slot(
         &mut self,
         process: ProcessId,
-        identity: ProcessIdentity,
+        identity: ProcessAttributes,
         terms: ProcessSettings,
         program: Option<ProgramIdentity>,
         step: &mut ProcessUpdateStep,

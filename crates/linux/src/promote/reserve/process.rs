@@ -11,7 +11,7 @@
     reason = "it allocates nothing and cannot report an error: the figures come from system calls"
 )]
 
-use crate::own_memory::map_anonymous;
+use crate::anonymous_mapping::map_anonymous;
 use crate::promote::process_madvise::COLLAPSE;
 use crate::promote::target_call::{SOCKET, become_helper, exit_process, read_clock_ns};
 use hawkeye_policy::{HUGE_PAGE_BYTES, ReserveState, ReserveTarget};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::own_memory::OwnMemory;
+use crate::anonymous_mapping::AnonymousMapping;
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::CallHelperPool;
 use hawkeye_policy::saturating_cast::usize_from_u64;
@@ -99,7 +99,8 @@ fn it_is_started_again_after_its_process_was_killed() {
 
 #[test]
 fn a_promotion_takes_a_page_of_the_reserve() {
-    let memory = OwnMemory::map(4 * usize_from_u64(HUGE_PAGE_BYTES)).expect("memory can be mapped");
+    let memory =
+        AnonymousMapping::map(4 * usize_from_u64(HUGE_PAGE_BYTES)).expect("memory can be mapped");
     let region = RegionAddr::containing(memory.address() + 2 * HUGE_PAGE_BYTES);
     let offset = usize_from_u64(region.start() - memory.address());
     // SAFETY: within the mapping, to which no reference exists.

@@ -23,11 +23,11 @@ pub struct CallHelperPool {
     wait: Duration,
     pub(super) idle: Vec<CallHelper>,
     waiting: BTreeMap<ProcessId, UnansweredCall>,
-    pub(crate) statistics: CallStatistics,
+    pub(crate) statistics: CallTimingStatistics,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CallStatistics {
+pub(crate) struct CallTimingStatistics {
     pub(crate) longest: Duration,
     pub(crate) last: Duration,
     /// Number of calls that took longer than `SLOW`.
@@ -69,7 +69,7 @@ impl CallHelperPool {
             wait,
             idle: Vec::new(),
             waiting: BTreeMap::new(),
-            statistics: CallStatistics::default(),
+            statistics: CallTimingStatistics::default(),
         }
     }
 

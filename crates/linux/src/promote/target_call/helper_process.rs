@@ -34,7 +34,7 @@ pub(super) fn serve_requests(socket: i32, manager: u32) -> ! {
         };
         let before = read_clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
         let began = read_clock_ns(libc::CLOCK_MONOTONIC);
-        let pinned = PinnedThread::pin_to_requested_cpu(request.cpu);
+        let pinned = SavedCpuAffinity::pin_to_requested_cpu(request.cpu);
         let (result, data) = match request.kind {
             ADVISE => (call_process_madvise(&request, descriptor, usual), 0),
             LIST => result_and_data_length(list_mappings(descriptor, &mut packet)),
@@ -63,9 +63,9 @@ pub(super) fn serve_requests(socket: i32, manager: u32) -> ! {
 }
 
 /// The CPUs that this thread may use, while it is pinned to one of them.
-struct PinnedThread(libc::cpu_set_t);
+struct SavedCpuAffinity(libc::cpu_set_t);
 
-impl PinnedThread {
+impl SavedCpuAffinity {
     /// Pins this thread to the CPU of a request, if it names one. The call is correct on any CPU.
     fn pin_to_requested_cpu(cpu: u64) -> Option<Self> {
         let cpu = cpu.checked_sub(1)? as usize;

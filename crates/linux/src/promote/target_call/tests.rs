@@ -1,6 +1,6 @@
 use super::*;
+use crate::anonymous_mapping::AnonymousMapping;
 use crate::machine_lease::thp_settings::testing::TestFolder;
-use crate::own_memory::OwnMemory;
 use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::process::ProcessHandle;
 use crate::sample::page_table_reader::PageTableReader;
@@ -171,8 +171,8 @@ fn an_abandoned_listing_disturbs_no_other() {
 }
 
 /// Maps pages of memory of which no two neighbours are one mapping.
-fn many_mappings(pages: usize) -> OwnMemory {
-    let memory = OwnMemory::map_with_protection(pages * 4096, ProtFlags::PROT_NONE)
+fn many_mappings(pages: usize) -> AnonymousMapping {
+    let memory = AnonymousMapping::map_with_protection(pages * 4096, ProtFlags::PROT_NONE)
         .expect("memory can be mapped");
     for page in (0..pages).step_by(2) {
         // SAFETY: a page of that memory.

@@ -13,7 +13,7 @@ use crate::sample::walk_costs::CurrentWalkCosts;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::walk_rate::{OverheadEstimate, RegionProbeSettings};
 use hawkeye_policy::{
-    CoverageSource, ProcessId, ProcessIdentity, ProcessSample, ProcessSettings, RegionAddr,
+    CoverageSource, ProcessAttributes, ProcessId, ProcessSample, ProcessSettings, RegionAddr,
     RegionSample, SampleKinds,
 };
 use nix::errno::Errno;
@@ -335,7 +335,7 @@ impl Sampler for AccessBitsSampler {
     ) -> Result<bool> {
         let target = &sampling_state_of(&mut self.watched, member)?.target;
         let start = region.start();
-        let found = match self.bits.tables.mapping_at_address(target, start) {
+        let found = match self.bits.tables.vma_at_address(target, start) {
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
                 let mappings = list_mappings(member, target, calls)?;
                 mappings.into_iter().find(|m| m.range.contains(&start))
@@ -388,19 +388,19 @@ pub fn estimate_overhead_of_pid(
     pid: u32,
     seed: u64,
 ) -> Result<OverheadEstimate> {
-    let (identity, rules) = (ProcessIdentity::default(), ProcessSettings::default());
+    let (identity, rules) = (ProcessAttributes::default(), ProcessSettings::default());
     let mut member = SampledProcess::open(pid, identity, rules)?;
     let target = bits.tables.bind_to_process(pid)?;
     let ranges = mappings::collect_eligible_ranges(&bits.tables.list_mappings(&target)?).ranges;
     let mut regions = Vec::new();
     let tables = &mut bits.tables;
     tables.walk_ranges(&target, &ranges, WalkDetail::Regions, &mut regions, |_| {})?;
-    probe_one_window(bits, &mut member, &target, &regions, seed)
+    estimate_overhead_in_one_window(bits, &mut member, &target, &regions, seed)
 }
 
 /// Probes these regions of a process for one window, and waits for it. Fails like
 /// [`estimate_overhead_of_pid`].
-pub fn probe_one_window(
+pub fn estimate_overhead_in_one_window(
     bits: &mut AccessBitBackend,
     member: &mut SampledProcess,
     target: &ProcessBpfLinks,

@@ -84,7 +84,7 @@ impl HawkeyeProcess {
     /// weight, a region without one gets the least weight that nine of ten have. Only full ones do:
     /// their promotion adds no memory. Where more sampled regions are cold, the others wait for
     /// their sample.
-    fn weights_of_unsampled(&self, sample: &ProcessSample) -> BTreeMap<RegionAddr, f64> {
+    fn infer_weights_of_unsampled(&self, sample: &ProcessSample) -> BTreeMap<RegionAddr, f64> {
         /// Share of the sampled regions that decides for the others.
         const ALIKE: f64 = 0.9;
         if self.unsampled_regions == 0 {
@@ -205,7 +205,7 @@ impl ObservationContext<'_> {
         member: &HawkeyeProcess,
         sample: &ProcessSample,
     ) -> Vec<PromotionCandidate> {
-        let unsampled = member.weights_of_unsampled(sample);
+        let unsampled = member.infer_weights_of_unsampled(sample);
         let weight = |r: &RegionSample| match member.sampled_weight(r) {
             0.0 => unsampled.get(&r.region).copied().unwrap_or(0.0),
             sampled => sampled,

@@ -80,7 +80,7 @@ fn probed(rounds: u64, touched: impl Fn(u64, f64) -> PageBitmap) -> OverheadEsti
 
 fn rates(estimator: &OverheadEstimator) -> WalkRates {
     let reads = estimator.sum_rate_rounds_without(None);
-    let from = TouchKind::ALL.map(|kind| RateReads::choose_for_kind(kind, &reads));
+    let from = TouchKind::ALL.map(|kind| RateReads::choose_reads_for_touch_kind(kind, &reads));
     estimator.base_page_walk_rates(&reads, from, &costs())
 }
 

@@ -2,7 +2,7 @@
 
 mod bloat;
 mod first_touches;
-mod ingens;
+mod ingens_paper;
 mod machines;
 mod translation;
 
@@ -23,10 +23,10 @@ pub const TABLES: &[PaperTable] = &[
     first_touches::FIRST_TOUCH_PROGRAMS,
     bloat::REDIS_REFILL,
     bloat::REDIS_BLOAT,
-    ingens::VIRTUAL_SPEEDUP,
-    ingens::ASYNC_PROMOTION,
-    ingens::REDIS_MONGODB_MEMORY,
-    ingens::FREEBSD_SPEEDUP,
+    ingens_paper::VIRTUAL_SPEEDUP,
+    ingens_paper::ASYNC_PROMOTION,
+    ingens_paper::REDIS_MONGODB_MEMORY,
+    ingens_paper::FREEBSD_SPEEDUP,
     machines::NPB_VIRTUAL_SPEEDUP,
     machines::START_ORDER,
     machines::HAWKEYE_IN_HOST,

@@ -7,7 +7,7 @@ use super::run_result::{RunResult, start_progress_bar};
 use super::trace_options::TraceOptions;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use hawkeye_recording::{Recorder, RecordingOrigin, RecordingRowsFromManager};
+use hawkeye_recording::{Recorder, RecordingMetadata, RecordingRowsFromManager};
 use hawkeye_sim::simulate::{SimulationResult, SimulationSetup, simulate, simulate_observed};
 use hawkeye_sim::systems::{self, SimulatedSystem};
 use hawkeye_sim::trace::{self, BadRecordHandling};
@@ -102,10 +102,10 @@ fn simulate_and_record(
     path: &Path,
 ) -> Result<SimulationResult> {
     let named = || path.display().to_string();
-    let about = RecordingOrigin {
+    let about = RecordingMetadata {
         host: "simulated".to_owned(),
         policy: system.policy.to_owned(),
-        ..RecordingOrigin::default()
+        ..RecordingMetadata::default()
     };
     let mut recorder = Recorder::begin_file_recording(path, about).with_context(named)?;
     let (mut tap, mut failed) = (RecordingRowsFromManager::default(), None);

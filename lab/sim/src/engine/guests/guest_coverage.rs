@@ -43,7 +43,7 @@ impl GuestMachine {
         let mut regions = samples.unwrap_or_default();
         let (mut tally, mut busy_ns) = (AccessTally::default(), 0.0);
         let inside = &self.machine.kernel;
-        let blocks = inside.memory().count_frames() / u64::from(PAGES_PER_REGION);
+        let blocks = inside.memory().count_all_frames() / u64::from(PAGES_PER_REGION);
         let mut accessed = vec![PageblockAccesses::default(); blocks as usize];
         for program in self.machine.programs.iter_mut().filter(|p| p.is_alive()) {
             // Coverage counts from the start of the window, so another read continues it.

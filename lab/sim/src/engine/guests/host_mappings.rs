@@ -108,10 +108,10 @@ impl GuestMachine {
         };
         let inside = &self.machine.kernel;
         self.machine.assert_consistent_in_debug();
-        if inside.memory().count_frames() > SMALL {
+        if inside.memory().count_all_frames() > SMALL {
             return;
         }
-        let blocks = (inside.memory().count_frames() / u64::from(PAGES_PER_REGION)) as u32;
+        let blocks = (inside.memory().count_all_frames() / u64::from(PAGES_PER_REGION)) as u32;
         for block in 0..blocks {
             let region = host_region_of_pageblock(block);
             let away = host.swapped_page_bits(space, region);

@@ -138,7 +138,7 @@ impl MemoryPair {
                 }
             }
             BuddyStep::At(frame) => {
-                let frame = frame % self.memory.count_frames() as u32;
+                let frame = frame % self.memory.count_all_frames() as u32;
                 let got = self.memory.allocate_at(frame, 1, OWNER);
                 self.single.allocate_at(frame, 1, OWNER);
                 let held =

@@ -77,7 +77,12 @@ impl TlbEntries {
 
     /// The same, where pages of this size, in groups or not, may take at most `ways` ways of a set.
     #[inline]
-    pub(super) fn access_within(&mut self, number: u32, size: EntrySize, ways: usize) -> bool {
+    pub(super) fn access_with_way_limit(
+        &mut self,
+        number: u32,
+        size: EntrySize,
+        ways: usize,
+    ) -> bool {
         let Self::Sets(sets) = self else {
             return self.access(number, size);
         };

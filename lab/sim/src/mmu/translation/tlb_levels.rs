@@ -166,7 +166,7 @@ impl SecondLevelTlb {
         if ways == all_ways {
             return self.shared.access(number, size);
         }
-        self.shared.access_within(number, size, ways as usize)
+        self.shared.access_with_way_limit(number, size, ways as usize)
     }
 
     /// Uses the entry of base pages that holds `page` if it is there; true if it was.

@@ -2,7 +2,7 @@ use super::super::facts::{CgroupFacts, OtherManager, TranslationCost, ZeroPageFa
 use super::*;
 use crate::allocator_env_plan::{AllocatorEnvPlan, HugePageEnvVariable};
 use hawkeye_linux::processes::huge_page_context::{HugePageContext, ThpSettings};
-use hawkeye_policy::{MemoryUse, ProcessIdentity, TranslationOverheadSource};
+use hawkeye_policy::{MemoryUse, ProcessAttributes, TranslationOverheadSource};
 
 const START: u64 = 0x7f00_0000_0000;
 
@@ -51,7 +51,10 @@ pub(in super::super) fn facts() -> AdviceFacts {
         recovery_possible: true,
         manager: None,
         surroundings: HugePageContext {
-            identity: ProcessIdentity { command: "reader".into(), ..ProcessIdentity::default() },
+            identity: ProcessAttributes {
+                command: "reader".into(),
+                ..ProcessAttributes::default()
+            },
             places: vec![mapping_group(count, HugePageAdvice::None)],
             settings: ThpSettings {
                 enabled: Some("madvise".into()),

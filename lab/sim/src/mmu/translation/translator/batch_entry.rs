@@ -15,9 +15,9 @@ impl Translator {
         mappings: &Mappings,
         accesses: &[Access],
         window: &mut LastEntryHits,
-    ) -> EnteredBatch {
+    ) -> CollectedBatch {
         let (blocks, entries) = (&mappings.numbers[..], mappings.l1_entries);
-        let mut entered = EnteredBatch::default();
+        let mut entered = CollectedBatch::default();
         loop {
             collect_faultless(
                 mappings,
@@ -54,7 +54,7 @@ impl Translator {
 }
 
 #[derive(Default)]
-pub(super) struct EnteredBatch {
+pub(super) struct CollectedBatch {
     pub(super) accesses: usize,
     pub(super) pages: usize,
     pub(super) fault: Option<AccessFault>,
@@ -71,7 +71,7 @@ fn collect_faultless(
     entries: &[u64; 5],
     accesses: &[Access],
     (misses, window): (&mut [MissedPage], &mut LastEntryHits),
-    entered: &mut EnteredBatch,
+    entered: &mut CollectedBatch,
 ) {
     let (mut now, mut pages) = (*window, entered.pages);
     let mut block = mappings.address_block(blocks, 0);

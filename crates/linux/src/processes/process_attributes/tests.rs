@@ -7,11 +7,11 @@ const UID: &str = "0f7c2c2f-1e6b-4a4e-9f57-2f5b0f3f7f10";
 const SLICE_UID: &str = "0f7c2c2f_1e6b_4a4e_9f57_2f5b0f3f7f10";
 
 fn unit_of(path: &str) -> Option<String> {
-    identity_from_cgroup(path).unit
+    attributes_from_cgroup(path).unit
 }
 
 fn in_pod(path: &str) -> Option<(String, QosClass)> {
-    identity_from_cgroup(path).pod.map(|pod| (pod.uid, pod.qos))
+    attributes_from_cgroup(path).pod.map(|pod| (pod.uid, pod.qos))
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn pods_are_recognised_under_both_drivers() {
     assert_eq!(unit_of(&systemd), Some(scope));
     let cgroupfs = format!("/kubepods/burstable/pod{UID}/{ID}");
     for path in [&systemd, &cgroupfs] {
-        assert_eq!(identity_from_cgroup(path).container.as_deref(), Some(ID));
+        assert_eq!(attributes_from_cgroup(path).container.as_deref(), Some(ID));
     }
     let kind = "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/kubelet-kubepods-besteffort-pod";
     let hash = UID.replace('-', "");
@@ -120,17 +120,18 @@ fn containers_of_every_runtime_have_an_id() {
         (format!("/machine.slice/libpod-conmon-{ID}.scope"), None),
         ("/system.slice/ssh.service".into(), None),
     ] {
-        assert_eq!(identity_from_cgroup(&path).container.as_deref(), found, "{path}");
+        assert_eq!(attributes_from_cgroup(&path).container.as_deref(), found, "{path}");
     }
 }
 
 #[test]
 fn this_process_is_known() {
     let users = UserNames::default();
-    let identity = read_process_identity(std::process::id(), &users).expect("this process exists");
+    let identity =
+        read_process_attributes(std::process::id(), &users).expect("this process exists");
     assert_eq!(identity.uid, nix::unistd::geteuid().as_raw());
     let executable = identity.executable.expect("our own executable can be read");
     assert!(executable.starts_with(&identity.command), "{executable}");
     assert!(identity.cgroup.starts_with('/'));
-    assert!(read_process_identity(u32::MAX / 2, &users).is_err());
+    assert!(read_process_attributes(u32::MAX / 2, &users).is_err());
 }

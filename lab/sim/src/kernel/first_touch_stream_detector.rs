@@ -112,12 +112,12 @@ impl SpaceStreamWatch {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct FirstTouchWatch {
+pub(crate) struct FirstTouchStreamDetector {
     pub(super) watched: BTreeMap<SpaceId, SpaceStreamWatch>,
     advances: Vec<(SpaceId, StreamAdvance)>,
 }
 
-impl FirstTouchWatch {
+impl FirstTouchStreamDetector {
     pub(crate) fn record_first_touches(&mut self, at: RegionId, pages: u16) {
         let Some(watched) = self.watched.get_mut(&at.space) else {
             return;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// Origin of a recording: machine, time and policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecordingOrigin {
+pub struct RecordingMetadata {
     /// The machine's name.
     pub host: String,
     /// Its kernel's release.
@@ -25,7 +25,7 @@ const BEGAN: &str = "hawkeye.began_unix_us";
 /// 10000-01-01, in seconds since 1970. Not every library can print years of five digits.
 const YEAR_10000_S: u64 = 253_402_300_800;
 
-impl RecordingOrigin {
+impl RecordingMetadata {
     /// The description of a recording without its first `time`.
     pub(crate) fn starting_later(self, time: Duration) -> Self {
         let began = self.began.map(|began| began.saturating_add(time));

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// The properties that rules check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ProcessIdentity {
+pub struct ProcessAttributes {
     /// Its name as `ps` and `top` show it: at most 15 bytes, and a program may change it.
     pub command: String,
     /// The name of the file it executes, without the folder; `None` where it cannot be read.

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::sync::mpsc::{self, Receiver};
 
 /// What `parse` finds in the lines of a stream, as they come.
-pub fn spawn_line_receiver<T: Send + 'static>(
+pub fn spawn_line_reader_thread<T: Send + 'static>(
     stream: impl Read + Send + 'static,
     parse: impl Fn(&str) -> Option<T> + Send + 'static,
 ) -> Receiver<T> {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
-pub enum BehaviourProfile {
+pub enum SettingsProfile {
     /// Nothing is promoted.
     Guard,
     /// What pays for itself is promoted. First touches are left to the kernel.
@@ -17,7 +17,7 @@ pub enum BehaviourProfile {
     Speed,
 }
 
-impl BehaviourProfile {
+impl SettingsProfile {
     /// All profiles, by how much they do.
     pub const ALL: [Self; 3] = [Self::Guard, Self::Balanced, Self::Speed];
 
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn a_profile_implies_an_existing_policy_that_promotes_if_the_profile_does() {
-        for profile in BehaviourProfile::ALL {
+        for profile in SettingsProfile::ALL {
             let policy =
                 policies::make_policy_by_name(profile.policy_name(), &PolicySettings::default());
             let kinds = policy.expect("an existing policy").sample_kinds();

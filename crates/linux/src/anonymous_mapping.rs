@@ -18,12 +18,12 @@ pub(crate) fn map_anonymous(bytes: usize, kind: i32) -> Option<NonNull<c_void>> 
 
 /// A private anonymous mapping, unmapped when dropped.
 #[derive(Debug)]
-pub struct OwnMemory {
+pub struct AnonymousMapping {
     start: NonNull<c_void>,
     bytes: NonZeroUsize,
 }
 
-impl OwnMemory {
+impl AnonymousMapping {
     /// Maps readable and writable memory.
     pub fn map(bytes: usize) -> Result<Self, Errno> {
         Self::map_with_protection(bytes, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)
@@ -63,7 +63,7 @@ impl OwnMemory {
     }
 }
 
-impl Drop for OwnMemory {
+impl Drop for AnonymousMapping {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing keeps a pointer into it.
         let _ = unsafe { munmap(self.start, self.bytes()) };

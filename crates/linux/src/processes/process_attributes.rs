@@ -3,15 +3,15 @@
 
 use crate::error::{LinuxError, Result};
 use crate::processes::user_names::UserNames;
-use hawkeye_policy::{Pod, ProcessIdentity, QosClass};
+use hawkeye_policy::{Pod, ProcessAttributes, QosClass};
 use procfs::process::Process;
 use procfs::{FromBufRead, ProcError, ProcessCGroup, ProcessCGroups};
 use std::fs;
 use std::io;
 
 /// Reads the identity of a process. It does not wait for the name service:
-/// [`ProcessIdentity::user_pending`] shows whether that has not answered yet.
-pub fn read_process_identity(pid: u32, users: &UserNames) -> Result<ProcessIdentity> {
+/// [`ProcessAttributes::user_pending`] shows whether that has not answered yet.
+pub fn read_process_attributes(pid: u32, users: &UserNames) -> Result<ProcessAttributes> {
     let failed = |error| unreadable_process_error(pid, error);
     let process = crate::processes::process::open_proc_entry(pid).map_err(failed)?;
     let status = process.status().map_err(failed)?;
@@ -19,13 +19,13 @@ pub fn read_process_identity(pid: u32, users: &UserNames) -> Result<ProcessIdent
     // Empty on kernels without cgroups, and for processes that end meanwhile.
     let cgroups = fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let user = users.name(status.euid);
-    Ok(ProcessIdentity {
+    Ok(ProcessAttributes {
         command,
         executable: executable_name(&process),
         user: user.text,
         user_pending: user.pending,
         uid: status.euid,
-        ..identity_from_cgroup(&most_specific_cgroup_path(&String::from_utf8_lossy(&cgroups)))
+        ..attributes_from_cgroup(&most_specific_cgroup_path(&String::from_utf8_lossy(&cgroups)))
     })
 }
 
@@ -70,14 +70,14 @@ fn most_specific_cgroup_path(text: &str) -> String {
 }
 
 /// The parts of an identity that a cgroup's path names.
-fn identity_from_cgroup(cgroup: &str) -> ProcessIdentity {
+fn attributes_from_cgroup(cgroup: &str) -> ProcessAttributes {
     let parts: Vec<&str> = cgroup.split('/').filter(|part| !part.is_empty()).collect();
-    ProcessIdentity {
+    ProcessAttributes {
         unit: outermost_systemd_unit(&parts),
         pod: kubernetes_pod_of_cgroup(&parts),
         container: parts.iter().rev().find_map(|part| container_id_from_cgroup_part(part)),
         cgroup: cgroup.to_owned(),
-        ..ProcessIdentity::default()
+        ..ProcessAttributes::default()
     }
 }
 

@@ -21,14 +21,14 @@ pub struct JournalFileSettings {
     pub most_bytes: u64,
 }
 
-pub struct JournalWriter {
+pub struct JournalFileWriter {
     settings: JournalFileSettings,
     writer: BackgroundWriter<JournalLines, ()>,
     /// Entries taken from the manager's journal so far.
     seen: u64,
 }
 
-impl JournalWriter {
+impl JournalFileWriter {
     /// Writes what is noted after the first `seen` entries.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl JournalWriter {
     }
 }
 
-impl Drop for JournalWriter {
+impl Drop for JournalFileWriter {
     fn drop(&mut self) {
         if self.writer.close_queue().recv_timeout(PATIENCE).is_err() {
             tracing::warn!(

@@ -16,7 +16,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(1600);
 /// thread waits, and all would pause. So the thread that began to work last pauses, and the others
 /// are judged again without it.
 #[derive(Debug)]
-pub(super) struct SpareCores {
+pub(super) struct SpareCoreThrottle {
     threads: Vec<ThreadCoreState>,
     pauses: u64,
 }
@@ -48,7 +48,7 @@ impl ThreadCoreState {
     }
 }
 
-impl SpareCores {
+impl SpareCoreThrottle {
     pub(super) fn for_threads(threads: usize) -> Self {
         Self { threads: vec![ThreadCoreState::default(); threads], pauses: 0 }
     }
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_thread_without_a_core_pauses_ever_longer() {
-        let mut cores = SpareCores::for_threads(1);
+        let mut cores = SpareCoreThrottle::for_threads(1);
         for (now, ran, waited, there) in [
             (100, 100, 0, true),
             // Too short to judge.
@@ -135,8 +135,8 @@ mod tests {
 
     #[test]
     fn of_several_waiting_threads_the_newest_pauses() {
-        let mut cores = SpareCores::for_threads(2);
-        let pauses = |cores: &SpareCores, now| {
+        let mut cores = SpareCoreThrottle::for_threads(2);
+        let pauses = |cores: &SpareCoreThrottle, now| {
             [0, 1].map(|thread| cores.pause_left(thread, now).as_millis())
         };
         let now = MS * 100;
