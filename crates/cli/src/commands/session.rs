@@ -125,7 +125,7 @@ impl PreparedSession {
                 zero_pages: settings.bloat.zero_pages(),
             };
             // In a container this may fail.
-            if let Err(error) = rules.apply(lease.settings()) {
+            if let Err(error) = rules.apply_to_kernel_settings(lease.settings()) {
                 let refill = "khugepaged keeps its settings and may refill recovered memory";
                 tracing::warn!("{refill}: {error}");
             }

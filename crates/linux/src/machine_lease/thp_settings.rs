@@ -59,7 +59,7 @@ impl KernelThpRules {
     /// # Errors
     /// A setting cannot be changed, for example because `/sys` is read-only in a container.
     /// Settings changed before that stay so until the guard is dropped.
-    pub fn apply(self, guard: &mut KernelSettingsGuard) -> Result<()> {
+    pub fn apply_to_kernel_settings(self, guard: &mut KernelSettingsGuard) -> Result<()> {
         if self.kernel_split {
             limit_khugepaged_and_enable_shrinker(guard, self.zero_pages)?;
         }

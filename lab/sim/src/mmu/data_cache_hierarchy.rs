@@ -93,7 +93,7 @@ impl LastLevelCache {
     fn fill(&mut self, set: usize, tag: u32) {
         match self {
             Self::Lru(sets) => {
-                sets.access(set, tag);
+                sets.access_or_evict(set, tag);
             }
             Self::Rrip(sets) => sets.fill(set, tag),
         }

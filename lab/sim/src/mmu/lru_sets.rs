@@ -71,7 +71,7 @@ impl LruSets {
     /// Uses `tag`, which becomes the most recently used one; `None` if it was there. If not, it
     /// evicts the least recently used one, which is returned: [`EMPTY`] if there was room.
     #[inline]
-    pub(crate) fn access(&mut self, set: usize, tag: u32) -> Option<u32> {
+    pub(crate) fn access_or_evict(&mut self, set: usize, tag: u32) -> Option<u32> {
         let mut moved = tag;
         for way in self.set_tags(set) {
             std::mem::swap(way, &mut moved);
@@ -91,7 +91,7 @@ impl LruSets {
             12 => self.access_or_insert_in_vectors::<3>(set, tag),
             16 => self.access_or_insert_in_vectors::<4>(set, tag),
             24 => self.access_or_insert_in_vectors::<6>(set, tag),
-            _ => self.access(set, tag).is_none(),
+            _ => self.access_or_evict(set, tag).is_none(),
         }
     }
 
@@ -205,7 +205,7 @@ mod tests {
                     others.len()
                 });
                 let expected = keys[..now].contains(key) && used < ways as usize;
-                prop_assert_eq!(sets.access(set, tag).is_none(), expected);
+                prop_assert_eq!(sets.access_or_evict(set, tag).is_none(), expected);
                 prop_assert_eq!(touched.access_or_insert(set, tag), expected);
                 prop_assert_eq!(&sets.tags, &touched.tags);
             }

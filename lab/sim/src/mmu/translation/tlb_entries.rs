@@ -87,7 +87,7 @@ impl TlbEntries {
             return self.access(number, size);
         };
         let (set, tag) = set_and_tag(sets, number, size);
-        let Some(evicted) = sets.access(set, tag) else {
+        let Some(evicted) = sets.access_or_evict(set, tag) else {
             return true;
         };
         let same = |tag: u32| size_in_tag(tag).leaf() == size.leaf();

@@ -44,7 +44,7 @@ impl Walker {
 
     /// Walks for the pages of misses, at most [`MAX_WALKS`](super::missed_pages::MAX_WALKS), all of
     /// one kind if `kind` says so.
-    pub(super) fn walk(
+    pub(super) fn walk_batch(
         &mut self,
         walks: &[MissedPage],
         kind: UniformKind,
