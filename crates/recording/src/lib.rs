@@ -6,9 +6,9 @@
 //!
 //! ```text
 //!  Manager --recording_rows_from_manager--> rows --> recorder --> recording_writer
-//!                                                       |          -> parquet_table_writer -> FILE.part/
-//!                                                       |             (parts: a file a minute)
-//!                                                       `- at the end ----------------------> FILE
+//!                                                    |       -> parquet_table_writer -> FILE.part/
+//!                                                    |          (parts: a file a minute)
+//!                                                    `- at the end -------------------> FILE
 //!
 //!  FILE, or FILE.part/ --> recording_rows --> recording_reader --> parquet_table_reader --> rows
 //! ```
