@@ -7,7 +7,7 @@ use std::{io, thread};
 
 /// What the thread and the manager's side share.
 #[derive(Debug, Default)]
-pub struct WriterState {
+pub struct WriteFailures {
     /// Number of entries that were not written.
     pub lost: u64,
     /// The error because of which nothing can be written at the moment.
@@ -15,17 +15,17 @@ pub struct WriterState {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct SharedWriterState(Arc<Mutex<WriterState>>);
+pub struct SharedWriteFailures(Arc<Mutex<WriteFailures>>);
 
-impl SharedWriterState {
-    pub fn lock(&self) -> MutexGuard<'_, WriterState> {
+impl SharedWriteFailures {
+    pub fn lock(&self) -> MutexGuard<'_, WriteFailures> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The manager's side of the thread.
 pub struct BackgroundWriter<T, R> {
-    pub state: SharedWriterState,
+    pub state: SharedWriteFailures,
     batches: Option<SyncSender<T>>,
     result: Receiver<R>,
     reported_trouble: Option<String>,
@@ -36,9 +36,9 @@ impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
     pub fn start(
         name: &str,
         most_waiting: usize,
-        write: impl FnOnce(Receiver<T>, &SharedWriterState) -> R + Send + 'static,
+        write: impl FnOnce(Receiver<T>, &SharedWriteFailures) -> R + Send + 'static,
     ) -> io::Result<Self> {
-        let state = SharedWriterState::default();
+        let state = SharedWriteFailures::default();
         let (batches, waiting) = sync_channel(most_waiting);
         let (ended, result) = sync_channel(1);
         let shared = state.clone();
@@ -62,7 +62,7 @@ impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
     pub fn report_if_trouble_changed<M: Machine>(
         &mut self,
         manager: &mut Manager<M>,
-        message: impl FnOnce(&WriterState) -> String,
+        message: impl FnOnce(&WriteFailures) -> String,
     ) {
         let state = self.state.lock();
         if state.trouble == self.reported_trouble {

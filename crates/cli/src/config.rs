@@ -178,7 +178,7 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     top.read_subtable("sampling", |s| read_sampling_settings(s, &mut settings));
     top.read_subtable("limits", |s| read_limit_settings(s, &mut settings));
     let group_watermarks = top.read_subtable("memory", |s| read_memory_settings(s, &mut settings));
-    let linux = top.read_subtable("linux", |s| read_linux_settings(s, &settings));
+    let linux = top.read_subtable("linux", |s| read_linux_policy_settings(s, &settings));
     let ingens = top.read_subtable("ingens", read_ingens_settings);
     let (unmatched, selection) = top.read_subtable("selection", read_process_selection);
     let (mode, mut fill) = top.read_subtable("fault_ahead", read_prefault_settings);
@@ -283,7 +283,7 @@ fn read_ingens_settings(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
     s.value_or_report(wanted).unwrap_or_default()
 }
 
-fn read_linux_settings(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> LinuxSettings {
+fn read_linux_policy_settings(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> LinuxSettings {
     let usual = settings.linux_policy_settings();
     let max_ptes_none = s.read_or_default("max_ptes_none", usual.max_ptes_none);
     if max_ptes_none > 511 {

@@ -1,7 +1,7 @@
 //! The summary of a session, for people and for programs.
 
 use crate::allocator_env_plan::AllocatorEnvPlan;
-use crate::commands::prefault_session::PrefaultChoice;
+use crate::commands::prefault_session::PrefaultStartOutcome;
 use crate::program_resource_use::ProgramResourceUse;
 use crate::text_format::{
     format_bytes, format_count, format_errno_counts, format_short_duration, sparkline_of_shares,
@@ -36,7 +36,7 @@ pub struct SessionSummary {
     /// CPU time of prefault; not included in the manager's own.
     pub fill_cpu_s: f64,
     /// Whether memory was prefaulted, and why; none with the mode off.
-    pub prefault: Option<PrefaultChoice>,
+    pub prefault: Option<PrefaultStartOutcome>,
     /// How often a prefault thread paused because other programs wanted every CPU.
     pub prefault_pauses: u64,
     /// Candidates passed over because their program was freeing them.
@@ -117,7 +117,7 @@ impl SessionSummary {
         out
     }
 
-    fn prefault_text(&self, choice: &PrefaultChoice) -> String {
+    fn prefault_text(&self, choice: &PrefaultStartOutcome) -> String {
         let reason = &choice.reason;
         if !choice.on {
             return format!("off: {reason}");
@@ -164,7 +164,7 @@ pub fn observed_sizes_text(seen: &ObservedPageSizes) -> String {
 }
 
 /// Remarks about what only the journal shows, not the figures.
-pub fn journal_notes(journal: &Journal) -> Vec<String> {
+pub fn notes_from_journal(journal: &Journal) -> Vec<String> {
     let (mut stretched, mut held, mut errors) = (None, None, Vec::new());
     for entry in journal.entries() {
         match &entry.event {

@@ -32,7 +32,7 @@ pub struct ManagerStatus {
     pub longest_call_ms: f64,
     pub totals: JournalTotals,
     #[serde(default)]
-    pub reserve: ReserveStatus,
+    pub reserve: HugePageReserveStatus,
     #[serde(default)]
     pub pace: PromotionAndRecoveryRates,
     pub managed: usize,
@@ -105,7 +105,7 @@ impl fmt::Display for BudgetWaitStatus {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ReserveStatus {
+pub struct HugePageReserveStatus {
     pub held_bytes: u64,
     pub filled: u64,
     /// Fills for which the kernel had no huge page.

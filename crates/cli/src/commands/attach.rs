@@ -46,7 +46,7 @@ impl AttachOptions {
         })?;
         managed.summary.subject = format!("process {}", names.join(", "));
         managed.summary.program.add_usage(watched.used_so_far());
-        managed.print_and_save(&self.options)?;
+        managed.print_summary_and_save_files(&self.options)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -134,7 +134,7 @@ impl DaemonOptions {
         status: &mut DaemonStatus,
     ) -> Result<()> {
         let file = self.config_file_or_default().map(Path::to_owned);
-        apply_changeable_settings(self.load_config()?, manager, services)?;
+        apply_config_if_changeable(self.load_config()?, manager, services)?;
         let rules = services.config().rules.count();
         tracing::info!(target: RELOAD_LOG_TARGET, "{}", reload_message(file.as_deref(), rules));
         status.config_file = file;
@@ -184,7 +184,7 @@ fn reload_message(file: Option<&Path>, rules: usize) -> String {
 }
 
 /// Applies the new configuration. What the manager knows about processes is kept.
-fn apply_changeable_settings(
+fn apply_config_if_changeable(
     new: Config,
     manager: &mut Manager<LinuxMachine>,
     services: &mut DaemonServices,

@@ -69,13 +69,20 @@ impl PreparedSession {
             ..Config::default()
         };
         let warm = (fill.mode == PrefaultMode::On, warm_bytes);
-        Self::take_over_machine(signals, policy, &config, warm, costs_measured_meanwhile, purpose)
+        Self::take_over_machine(signals, policy, &config, warm, walk_costs_without_waiting, purpose)
     }
 
     pub fn for_daemon(config: &Config) -> Result<Self> {
         let policy = policies::make_policy_by_name(&config.policy, &config.policy_settings)?;
         let signals = StopSignals::take_over_with_reload()?;
-        Self::take_over_machine(signals, policy, config, (false, 0), measured_costs, "daemon")
+        Self::take_over_machine(
+            signals,
+            policy,
+            config,
+            (false, 0),
+            load_or_measure_walk_costs,
+            "daemon",
+        )
     }
 
     /// Takes the machine over to measure some processes. No process is changed.
@@ -93,7 +100,14 @@ impl PreparedSession {
             ..Config::default()
         };
         let policy = Box::new(NoPromotion::WATCHING);
-        Self::take_over_machine(signals, policy, &config, (false, 0), measured_costs, purpose)
+        Self::take_over_machine(
+            signals,
+            policy,
+            &config,
+            (false, 0),
+            load_or_measure_walk_costs,
+            purpose,
+        )
     }
 
     /// Uses `policy` instead of the one of `config`. `fill_required`: fails without prefault.
@@ -106,7 +120,7 @@ impl PreparedSession {
         purpose: &str,
     ) -> Result<Self> {
         let Config { settings, fill, .. } = *config;
-        let prepared = PrefaultSession::start_preparing(&fill);
+        let prepared = PrefaultSession::start_loading_prefaulter(&fill);
         let mut lease = MachineLease::acquire(purpose)?;
         let decision = lease.decision();
         if !decision.can_manage {
@@ -176,7 +190,7 @@ impl PreparedSession {
     /// The manager, for callers with a loop of their own.
     pub fn into_active_session(mut self, scope: ManagedTarget) -> Result<ActiveSession> {
         let mut machine = LinuxMachine::new(self.backend, scope, self.signals);
-        self.prefault.attach_to_machine(&mut machine);
+        self.prefault.hand_prefaulter_to_machine(&mut machine);
         if let Some((switches, costs)) = self.sizes {
             machine.enable_page_size_choice(switches, costs);
         }
@@ -226,7 +240,7 @@ impl PreparedSession {
         let (mut machine, journal) = manager.into_machine_and_journal();
         machine.read_page_sizes_now();
         machine.save_program_profiles();
-        let mut notes = session_summary::journal_notes(&journal);
+        let mut notes = session_summary::notes_from_journal(&journal);
         notes.extend(waited);
         let refused = machine.peak_nohugepage_bytes();
         if refused > 0 {
@@ -280,7 +294,7 @@ impl PreparedSession {
 }
 
 /// Costs of page walks where a program has to start, or to be managed, at once.
-fn costs_measured_meanwhile() -> Result<CurrentWalkCosts> {
+fn walk_costs_without_waiting() -> Result<CurrentWalkCosts> {
     let mut measurer = Command::new(std::env::current_exe()?);
     measurer.arg("measure-page-walks");
     measurer.stdin(Stdio::null()).stdout(Stdio::null());
@@ -289,7 +303,7 @@ fn costs_measured_meanwhile() -> Result<CurrentWalkCosts> {
 }
 
 /// Costs of page walks for a manager that can wait. It might manage a process that measures.
-fn measured_costs() -> Result<CurrentWalkCosts> {
+fn load_or_measure_walk_costs() -> Result<CurrentWalkCosts> {
     Ok(walk_costs::load_or_measure_costs(&state_dir())?.into())
 }
 
@@ -315,7 +329,7 @@ pub struct FinishedSession {
 }
 
 impl FinishedSession {
-    pub fn print_and_save(mut self, options: &ManageOptions) -> Result<()> {
+    pub fn print_summary_and_save_files(mut self, options: &ManageOptions) -> Result<()> {
         eprint!("{}", self.summary.summary_text());
         let recorded = self.finish_recording();
         if let Some(path) = &options.json {

@@ -18,7 +18,7 @@ pub(super) fn read_rules(top: &mut ConfigTable<'_, '_>, usual: ProcessSettings) 
         Rule {
             name,
             conditions: s.read_subtable("match", read_rule_conditions),
-            action: read_rule_action(s, usual),
+            action: read_rule_action_and_settings(s, usual),
         }
     })
 }
@@ -43,7 +43,10 @@ fn read_rule_conditions(s: &mut ConfigTable<'_, '_>) -> RuleConditions {
     }
 }
 
-fn read_rule_action(s: &mut ConfigTable<'_, '_>, usual: ProcessSettings) -> RuleAction {
+fn read_rule_action_and_settings(
+    s: &mut ConfigTable<'_, '_>,
+    usual: ProcessSettings,
+) -> RuleAction {
     // The words are those for processes without a matching rule.
     let effect = s.read_or_default("action", UnmatchedAction::Include);
     let terms = ProcessSettings {

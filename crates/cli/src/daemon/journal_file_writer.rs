@@ -2,7 +2,7 @@
 
 use super::journal_file::{JournalFile, JournalLines};
 use super::protocol::JournalFileStatus;
-use crate::background_writer::{BackgroundWriter, SharedWriterState};
+use crate::background_writer::{BackgroundWriter, SharedWriteFailures};
 use hawkeye_manager::{Machine, Manager};
 use std::io;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ impl JournalFileWriter {
     /// later.
     pub fn start(settings: JournalFileSettings, seen: u64) -> io::Result<Self> {
         let mut file = JournalFile::new(&settings.path, settings.most_bytes);
-        let write = move |waiting: Receiver<JournalLines>, shared: &SharedWriterState| {
+        let write = move |waiting: Receiver<JournalLines>, shared: &SharedWriteFailures| {
             for lines in waiting {
                 let written = file.append(&lines);
                 let mut state = shared.lock();

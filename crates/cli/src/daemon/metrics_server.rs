@@ -74,7 +74,7 @@ fn serve_metrics_request<S: AsFd + Read + Write>(
     metrics: impl FnOnce() -> Result<String, String>,
 ) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
-    let request_line = read_request_line(&mut stream)?;
+    let request_line = read_request_line_skip_headers(&mut stream)?;
     let Some(request_line) = request_line.filter(|_| permit.begin_answer()) else {
         return Ok(());
     };
@@ -100,7 +100,7 @@ fn serve_metrics_request<S: AsFd + Read + Write>(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    permit.end_answer();
+    permit.mark_answer_ready();
     let stream = stream.get_mut();
     stream.restart_deadline(CLIENT_TIME);
     stream.write_all(head.as_bytes())?;
@@ -108,7 +108,7 @@ fn serve_metrics_request<S: AsFd + Read + Write>(
 }
 
 /// Reads up to the end of the headers. Returns the first line; `None` if nothing is sent.
-fn read_request_line(stream: &mut impl BufRead) -> io::Result<Option<String>> {
+fn read_request_line_skip_headers(stream: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut head = stream.take(MOST_HEAD_BYTES);
     let mut first = None;
     loop {

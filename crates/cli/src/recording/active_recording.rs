@@ -1,7 +1,7 @@
 //! A recording and its writing thread.
 
 use super::bloat_estimator::BloatEstimator;
-use crate::background_writer::{BackgroundWriter, SharedWriterState};
+use crate::background_writer::{BackgroundWriter, SharedWriteFailures};
 use anyhow::{Context, Result, anyhow};
 use hawkeye_manager::{Machine, Manager};
 use hawkeye_recording::{
@@ -60,7 +60,7 @@ impl ActiveRecording {
         let wanted = Arc::new(AtomicBool::new(false));
         let writer = BackgroundWriter::start("hawkeye-record", MOST_WAITING, {
             let wanted = Arc::clone(&wanted);
-            move |rows: Receiver<Vec<RecordingRow>>, state: &SharedWriterState| {
+            move |rows: Receiver<Vec<RecordingRow>>, state: &SharedWriteFailures| {
                 write_batches_until_closed(&mut recorder, rows, tries_again, state)?;
                 if recorder.is_empty() && !wanted.load(Ordering::Acquire) {
                     return Ok(());
@@ -134,7 +134,7 @@ fn write_batches_until_closed(
     recorder: &mut Recorder,
     waiting: Receiver<Vec<RecordingRow>>,
     tries_again: bool,
-    shared: &SharedWriterState,
+    shared: &SharedWriteFailures,
 ) -> Result<(), RecordingError> {
     let mut not_before = Duration::ZERO;
     for rows in waiting {

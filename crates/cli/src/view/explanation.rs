@@ -45,7 +45,7 @@ impl ManagerView {
         let status =
             self.process_status(manager, process, recent_rates_of_process(manager, process));
         let sample = last_sample_summary(manager, process);
-        let mut kept_by = promotion_obstacles(manager, process, &status);
+        let mut kept_by = process_promotion_obstacles(manager, process, &status);
         let none = "it has no accessed region under base pages that may be promoted now";
         // The samples are shown above.
         let decided = |event: &Event| {
@@ -99,7 +99,7 @@ impl ManagerView {
         let waiting = manager.policy().explain_waiting_region(process, region);
         let status =
             self.process_status(manager, process, recent_rates_of_process(manager, process));
-        let mut kept_by = promotion_obstacles(manager, process, &status);
+        let mut kept_by = process_promotion_obstacles(manager, process, &status);
         kept_by.extend(waiting.as_ref().and_then(|it| it.passed_over.clone()));
         RegionExplanation {
             uptime_s: now.as_secs_f64(),
@@ -119,7 +119,7 @@ impl ManagerView {
     }
 }
 
-fn promotion_obstacles(
+fn process_promotion_obstacles(
     manager: &Manager<impl Machine>,
     process: ProcessId,
     status: &ProcessStatus,

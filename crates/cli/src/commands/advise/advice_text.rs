@@ -1,6 +1,6 @@
 //! Findings as sentences.
 
-use super::facts::{AdviceFacts, OtherManager, TranslationCost, TranslationNotMeasured};
+use super::facts::{AdviceFacts, RunningHawkeye, TranslationCost, TranslationNotMeasured};
 use super::finding::{Advice, AdviceVerdict, Finding, RemedyEffectTime, WORTH_PERCENT};
 use crate::text_format::{
     WrappedText, clip_printable, format_bytes, format_count, format_duration,
@@ -104,7 +104,7 @@ pub fn finding_sentence(finding: &Finding) -> String {
             }
             text
         }
-        Finding::ManagerRuns(OtherManager { holder, manages }) => {
+        Finding::ManagerRuns(RunningHawkeye { holder, manages }) => {
             let looks = match manages {
                 Some(true) => "It manages this process. Both read the same access bits: these figures are too low, and those of the manager were disturbed meanwhile.",
                 Some(false) => "It does not manage this process.",

@@ -1,7 +1,7 @@
 //! Measures the facts about a process.
 
 use super::facts::{
-    AdviceFacts, BaseRegionFacts, CgroupFacts, OtherManager, TranslationCost,
+    AdviceFacts, BaseRegionFacts, CgroupFacts, RunningHawkeye, TranslationCost,
     TranslationNotMeasured, ZeroPageFacts,
 };
 use crate::allocator_env_plan::{self, HugePageSources};
@@ -42,7 +42,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
     // What walks cost is measured once after each start of the machine, and kept there.
     let state = state_dir();
     let _ = std::fs::create_dir_all(&state);
-    let manager = find_other_manager(&state, pid);
+    let manager = find_running_hawkeye(&state, pid);
     let costs = walk_costs::load_or_measure_costs(&state)?;
     means.enable_overhead_estimate(costs.into(), CounterEventCodes::default());
     let (cost, ranked, huge, zeros) = match means.sampler {
@@ -95,7 +95,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
 }
 
 /// The machine's manager. One that this user can't see counts as none.
-fn find_other_manager(state: &Path, pid: u32) -> Option<OtherManager> {
+fn find_running_hawkeye(state: &Path, pid: u32) -> Option<RunningHawkeye> {
     let holder = ManagerLock::describe_holder(state).ok().flatten()?;
     let why = DaemonRequest::Why { pid, address: None };
     let manages = match client::send_request(&socket_path_in_state_dir(state), why) {
@@ -103,7 +103,7 @@ fn find_other_manager(state: &Path, pid: u32) -> Option<OtherManager> {
         // A manager that is not a daemon answers no requests.
         _ => None,
     };
-    Some(OtherManager { holder, manages })
+    Some(RunningHawkeye { holder, manages })
 }
 
 fn measure_windows(

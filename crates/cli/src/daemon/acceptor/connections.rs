@@ -140,7 +140,7 @@ impl ConnectionPermit {
     }
 
     /// Called when the answer is ready: from now on the daemon waits for the client.
-    pub fn end_answer(&self) {
+    pub fn mark_answer_ready(&self) {
         self.set_idle(true);
     }
 

@@ -60,7 +60,7 @@ pub(crate) fn status() -> DaemonStatus {
                 samples: 30,
                 errors: [(Errno::EAGAIN, 2)].into(),
             },
-            reserve: ReserveStatus {
+            reserve: HugePageReserveStatus {
                 held_bytes: 32 << 20,
                 filled: 40,
                 failed: 1,

@@ -1,4 +1,4 @@
-use super::super::facts::{CgroupFacts, OtherManager, TranslationCost, ZeroPageFacts};
+use super::super::facts::{CgroupFacts, RunningHawkeye, TranslationCost, ZeroPageFacts};
 use super::*;
 use crate::allocator_env_plan::{AllocatorEnvPlan, HugePageEnvVariable};
 use hawkeye_linux::processes::huge_page_context::{HugePageContext, ThpSettings};
@@ -179,7 +179,7 @@ fn no_second_manager_is_proposed() {
         let mut facts = facts();
         facts.huge_regions = 1000;
         facts.zeros = HALF_ZEROS;
-        facts.manager = Some(OtherManager { holder: "process 77 (daemon)".into(), manages });
+        facts.manager = Some(RunningHawkeye { holder: "process 77 (daemon)".into(), manages });
         let advice = super::advice_from_facts(&facts);
         assert!(has!(advice, Finding::ManagerRuns(_)));
         let commands = advice.remedies.into_iter().map(|r| r.command);
