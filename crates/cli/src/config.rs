@@ -23,7 +23,7 @@ pub use config_value::KeywordValue;
 use config_value::MemorySize;
 use hawkeye_linux::machine_lease::thp_settings::KhugepagedMode;
 use hawkeye_linux::page_sizes::ThpMode;
-use hawkeye_linux::sample::counters::CounterEventCodes;
+use hawkeye_linux::sample::counters::EventCodeOverrides;
 use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{
     self, IngensSettings, LinuxSettings, PolicySettings, PromotionPace,
@@ -63,7 +63,7 @@ pub struct Config {
     pub journal: Option<JournalFileSettings>,
     /// The folder for recordings of coverage and decisions; `None`: no recording.
     pub recording: Option<RecordingTarget>,
-    pub counters: CounterEventCodes,
+    pub counters: EventCodeOverrides,
     pub fill: PrefaultSettings,
     pub prezeroing: PrezeroingSettings,
     /// Which programs on the machine may get pages between 4 KiB and 2 MiB at first touches.
@@ -369,8 +369,8 @@ fn read_prefault_settings(s: &mut ConfigTable<'_, '_>) -> (Option<PrefaultMode>,
     (mode, settings)
 }
 
-fn read_counter_events(s: &mut ConfigTable<'_, '_>) -> CounterEventCodes {
-    CounterEventCodes {
+fn read_counter_events(s: &mut ConfigTable<'_, '_>) -> EventCodeOverrides {
+    EventCodeOverrides {
         load_walk_cycles: s.read_optional("load_walk_cycles"),
         store_walk_cycles: s.read_optional("store_walk_cycles"),
         cycles: s.read_optional("cycles"),

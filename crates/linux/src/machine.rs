@@ -16,7 +16,7 @@ use crate::processes::process_selector::ProcessScanCosts;
 use crate::promote::process_madvise::CollapseRetry;
 use crate::promote::reserve::{RESERVE, StopReserveOnDrop};
 use crate::promote::target_call::CallHelperPool;
-use crate::sample::counters::{CounterEventCodes, WalkCounters};
+use crate::sample::counters::{CountableWalkEvents, EventCodeOverrides};
 use crate::sample::sampler::{ProcessWorkSlice, Sampler, SamplerBackend};
 use crate::sample::shared_pages;
 use crate::sample::walk_costs::CurrentWalkCosts;
@@ -53,9 +53,13 @@ pub struct ChosenKernelMethods {
 impl ChosenKernelMethods {
     /// Prepares the estimate of overhead: by hardware counters where the processor has them, and by
     /// the `costs` of page walks. `events` names the counters' events if the table does not.
-    pub fn enable_overhead_estimate(&mut self, costs: CurrentWalkCosts, events: CounterEventCodes) {
+    pub fn enable_overhead_estimate(
+        &mut self,
+        costs: CurrentWalkCosts,
+        events: EventCodeOverrides,
+    ) {
         if let SamplerBackend::AccessBits(bits) = &mut self.sampler {
-            bits.counters = match WalkCounters::find(events) {
+            bits.counters = match CountableWalkEvents::find(events) {
                 Ok(counters) => Some(counters),
                 Err(none) => {
                     tracing::info!("overhead is estimated by walk-rate sampling: {none}");
@@ -146,7 +150,7 @@ impl LinuxMachine {
     }
 
     /// The highest number of bytes that owners excluded by `MADV_NOHUGEPAGE` at one time.
-    pub fn peak_nohugepage_bytes(&self) -> u64 {
+    pub fn peak_madv_nohugepage_bytes(&self) -> u64 {
         self.peak_excluded_bytes
     }
 
@@ -156,8 +160,8 @@ impl LinuxMachine {
     }
 
     /// The cost of finding processes; `None` if the target names its processes.
-    pub fn scan_costs(&self) -> Option<ProcessScanCosts> {
-        self.target.selector().map(|selector| selector.scan_costs())
+    pub fn process_scan_costs(&self) -> Option<ProcessScanCosts> {
+        self.target.selector().map(|selector| selector.process_scan_costs())
     }
 
     /// Changes the rules for the whole machine. A process that stays keeps its state; one that the
@@ -538,7 +542,7 @@ impl Sampling for LinuxMachine {
             // Recovery needs its huge pages.
             sample.regions.retain(RegionSample::is_huge);
         }
-        self.sizing.add_page_sizes_to_sample(&mut sample, &member.eligible);
+        self.sizing.add_page_size_choice_inputs(&mut sample, &member.eligible);
         if let Some(recorder) = &mut self.profile_recorder {
             recorder.record_sample(&sample);
         }
@@ -554,8 +558,8 @@ impl Sampling for LinuxMachine {
         self.run_sampler_slice(process, until, |sampler, slice| sampler.list_huge_pages(slice))
     }
 
-    fn abandon_window(&mut self) {
-        self.sampler.abandon_window();
+    fn abandon_all_windows(&mut self) {
+        self.sampler.abandon_all_windows();
     }
 
     fn first_touch_cost(&self) -> Duration {
@@ -590,7 +594,7 @@ impl HugePageReserveControl for LinuxMachine {
 impl Prefault for LinuxMachine {
     fn take_prefaulted_bytes(&mut self, process: ProcessId) -> u64 {
         let prefaulter = self.prefaulter.as_ref();
-        prefaulter.map_or(0, |prefaulter| prefaulter.take_prefaulted(process))
+        prefaulter.map_or(0, |prefaulter| prefaulter.take_prefaulted_bytes(process))
     }
 
     fn allow_prefault(&mut self, process: ProcessId, room_bytes: u64) {

@@ -202,7 +202,7 @@ impl Prefaulter {
             self.unfollow_process(*gone);
         }
         for new in wanted.difference(&followed) {
-            let by_rule = members.warm_start_bytes_of(*new) / HUGE_PAGE_BYTES;
+            let by_rule = members.warm_start_target_bytes(*new) / HUGE_PAGE_BYTES;
             let known = recorder.and_then(|recorder| recorder.stored_profile(*new));
             let learned = known.map_or(0, ProgramProfile::warm_start_bytes) / HUGE_PAGE_BYTES;
             let warm_regions = self.warm_regions.max(by_rule).max(learned);
@@ -213,7 +213,7 @@ impl Prefaulter {
     }
 
     /// Bytes filled ahead of a process since the last call.
-    pub fn take_prefaulted(&self, process: ProcessId) -> u64 {
+    pub fn take_prefaulted_bytes(&self, process: ProcessId) -> u64 {
         let mut followed = self.thread.shared.lock_followed_processes();
         let one = followed.get_mut(&process);
         one.map_or(0, |one| std::mem::take(&mut one.filled_regions)) * HUGE_PAGE_BYTES

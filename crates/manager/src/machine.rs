@@ -120,7 +120,7 @@ pub trait Sampling {
     ) -> ResumableCallResult<Vec<RegionSample>>;
 
     /// Drops a window that is being opened or read.
-    fn abandon_window(&mut self) {}
+    fn abandon_all_windows(&mut self) {}
 
     /// Cost to the process of the first access to a base page after `start_window`, with which
     /// sampling can keep to a share of its time. Zero where hardware sets the bits by itself.

@@ -12,7 +12,7 @@ use crate::session_summary::{self, SessionSummary};
 use crate::text_format::format_bytes;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
-use hawkeye_linux::machine_lease::thp_settings::{KernelThpRules, KhugepagedMode};
+use hawkeye_linux::machine_lease::thp_settings::{KernelThpPlan, KhugepagedMode};
 use hawkeye_linux::prefault::profile_store::{ProfileStore, profile_dir};
 use hawkeye_linux::probe::{self, kernel_decision::SamplerKind};
 use hawkeye_linux::processes::process::ProcessHandle;
@@ -133,7 +133,7 @@ impl PreparedSession {
             );
         }
         if !settings.measure_only {
-            let rules = KernelThpRules {
+            let rules = KernelThpPlan {
                 khugepaged: config.khugepaged,
                 kernel_split: config.kernel_split,
                 zero_pages: settings.bloat.zero_pages(),
@@ -242,7 +242,7 @@ impl PreparedSession {
         machine.save_program_profiles();
         let mut notes = session_summary::notes_from_journal(&journal);
         notes.extend(waited);
-        let refused = machine.peak_nohugepage_bytes();
+        let refused = machine.peak_madv_nohugepage_bytes();
         if refused > 0 {
             let refused = format_bytes(refused);
             notes.push(format!(

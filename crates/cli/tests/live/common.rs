@@ -6,7 +6,7 @@ use hawkeye_linux::probe::userfaultfd_handle::UserfaultfdHandle;
 use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::sample::counters::CounterEventCodes;
+use hawkeye_linux::sample::counters::EventCodeOverrides;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, ProcessBpfLinks, WalkDetail};
 use hawkeye_linux::sample::walk_costs;
 use hawkeye_linux::stop_signals::StopSignals;
@@ -383,7 +383,7 @@ pub fn kernel_backend() -> ChosenKernelMethods {
     // The folder is not used, because the costs are given.
     let costs =
         walk_costs::load_or_measure_costs(Path::new("/nonexistent")).expect("costs are given");
-    means.enable_overhead_estimate(costs.into(), CounterEventCodes::default());
+    means.enable_overhead_estimate(costs.into(), EventCodeOverrides::default());
     means
 }
 

@@ -35,8 +35,7 @@ impl Explain for LinuxMachine {
             // The error states why the process cannot be opened.
             (Err(error), _) => Some(error.to_string()),
             (Ok(_), Some(selector)) => {
-                let real_time =
-                    process::check_real_time_threads_allowed(pid, &ProcessSettings::default());
+                let real_time = process::check_rule_for_real_time(pid, &ProcessSettings::default());
                 let real_time = real_time.err().map(|error| error.to_string());
                 let reasons = [real_time, selector.why_not_managed(pid)];
                 let reasons = reasons.into_iter().flatten();

@@ -43,7 +43,7 @@ pub enum KhugepagedMode {
 
 /// How the kernel's own promotion and splitting are set while a manager runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KernelThpRules {
+pub struct KernelThpPlan {
     /// How khugepaged runs.
     pub khugepaged: KhugepagedMode,
     /// Whether the kernel itself splits sparse huge pages when memory runs out, including those of
@@ -53,7 +53,7 @@ pub struct KernelThpRules {
     pub zero_pages: u16,
 }
 
-impl KernelThpRules {
+impl KernelThpPlan {
     /// Changes the settings until the guard is dropped.
     ///
     /// # Errors

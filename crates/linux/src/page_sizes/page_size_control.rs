@@ -87,7 +87,7 @@ impl PageSizeControl {
     /// Adds to a sample the data for the choice among sizes. Where sizes are switched on for
     /// advised memory only, only such memory counts. Its share of the memory that is resident
     /// outside of regions is assumed to be its share of the mapped memory there.
-    pub(crate) fn add_page_sizes_to_sample(
+    pub(crate) fn add_page_size_choice_inputs(
         &self,
         sample: &mut ProcessSample,
         eligible: &EligibleRanges,

@@ -59,13 +59,13 @@ impl FaultTrace {
     }
 
     /// Reports all first touches of a process again.
-    pub fn resume_all_touch_reports(&self, pid: u32) {
+    pub fn resume_reports_of_process(&self, pid: u32) {
         // An error means that it was not suppressed, which is the same result.
         let _ = self.skel.maps.muted.delete(&pid.to_ne_bytes());
     }
 
     /// First touches of watched processes so far: those in order, and those at random.
-    pub fn first_touch_counts(&self) -> (u64, u64) {
+    pub fn ordered_and_random_touches(&self) -> (u64, u64) {
         let counts = self.skel.maps.bss_data.as_deref();
         counts.map_or((0, 0), |bss| (bss.in_order, bss.at_random))
     }

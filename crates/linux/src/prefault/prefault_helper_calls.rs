@@ -38,7 +38,7 @@ impl PrefaultHelperCalls {
     }
 
     /// Prepares the next call. A process that has answered its last call gets calls again.
-    pub(super) fn prepare_target_calls(&mut self) -> &mut CallHelperPool {
+    pub(super) fn helper_pool_without_late_calls(&mut self) -> &mut CallHelperPool {
         // A region that is filled late is discarded, because its stream has ended.
         self.calls.take_late_calls();
         &mut self.calls

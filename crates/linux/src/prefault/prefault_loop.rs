@@ -107,7 +107,7 @@ impl PrefaultLoop {
 
     /// Pauses reports while all touches are random: each costs its program some ten nanoseconds.
     fn pause_or_resume_tracing(&mut self) {
-        let touches = self.fault_trace.first_touch_counts();
+        let touches = self.fault_trace.ordered_and_random_touches();
         let was_tracing = self.trace_backoff.is_tracing();
         match (was_tracing, self.trace_backoff.should_report_touches(self.now(), touches)) {
             (true, false) => self.fault_trace.links.clear(),
@@ -178,7 +178,7 @@ impl PrefaultLoop {
         self.predictor.retain_processes(is_there);
         // A process that was suppressed for long enough may have changed.
         for process in self.suppressed.take_released(now, is_there) {
-            self.fault_trace.resume_all_touch_reports(process.pid);
+            self.fault_trace.resume_reports_of_process(process.pid);
             self.predictor.forget_given_up_streams(process);
         }
     }
@@ -211,7 +211,7 @@ impl PrefaultLoop {
             if now < warm.next_check() + may_be_late {
                 continue;
             }
-            let (known, calls) = (&mut self.mappings, self.calls.prepare_target_calls());
+            let (known, calls) = (&mut self.mappings, self.calls.helper_pool_without_late_calls());
             let known = get_or_refresh_mappings(known, &self.tables, calls, *process, None, now);
             let mapped = known.map(CachedMappings::mapped_ranges).unwrap_or_default();
             for last in warm.last_regions_of_new_ranges(now, &mapped) {
@@ -269,7 +269,7 @@ impl PrefaultLoop {
             return false;
         }
         let (shared, tables, known) = (&self.shared, &self.tables, &mut self.mappings);
-        let calls = self.calls.prepare_target_calls();
+        let calls = self.calls.helper_pool_without_late_calls();
         let task = self.predictor.hand_out_next_prefault(now, |process, head| {
             let followed = shared.lock_followed_processes().get(&process).cloned()?;
             if followed.room_regions == 0 {
@@ -285,7 +285,7 @@ impl PrefaultLoop {
         };
         match self.prepare_job_if_region_empty(task) {
             Ok(job) => self.pool.assign_or_run_job(job, &mut self.calls),
-            Err(what) => self.record_prefault_result(task, what),
+            Err(what) => self.apply_prefault_result(task, what),
         }
         true
     }
@@ -325,7 +325,7 @@ impl PrefaultLoop {
                 let mut done = self.shared.lock_statistics();
                 done.longest = done.longest.max(outcome.took);
             }
-            self.record_prefault_result(outcome.task, what);
+            self.apply_prefault_result(outcome.task, what);
         }
     }
 
@@ -350,7 +350,7 @@ impl PrefaultLoop {
     }
 
     /// Counts the result of a fill and reports it to the predictor.
-    fn record_prefault_result(&mut self, task: PrefaultTask, what: PrefaultResult) {
+    fn apply_prefault_result(&mut self, task: PrefaultTask, what: PrefaultResult) {
         if what == PrefaultResult::Done {
             self.shared.lock_statistics().filled += 1;
             // Other followed processes may have the same limit.

@@ -51,7 +51,7 @@ pub(super) fn prefault_region(
 ) -> Result<()> {
     calls.map_page_by_reading(process, region.start(), method == PrefaultMethod::Read)?;
     if method == PrefaultMethod::Collapse {
-        refuse_shared_region(calls, process.id, region)?;
+        refuse_region_shared_by_fork(calls, process.id, region)?;
         calls.collapse_region(process, region)?;
     }
     Ok(())
@@ -59,7 +59,7 @@ pub(super) fn prefault_region(
 
 /// Refuses a region with shared pages. The region was empty a moment ago. If its owner has
 /// written to it and forked since, a collapse would copy what both share.
-fn refuse_shared_region(
+fn refuse_region_shared_by_fork(
     calls: &mut CallHelperPool,
     process: ProcessId,
     region: RegionAddr,
@@ -94,7 +94,7 @@ mod tests {
         let mut becomes_private = || {
             let deadline = Instant::now() + Duration::from_secs(30);
             loop {
-                let private = refuse_shared_region(&mut calls, process.id, region).is_ok();
+                let private = refuse_region_shared_by_fork(&mut calls, process.id, region).is_ok();
                 if private || Instant::now() >= deadline {
                     return private;
                 }

@@ -42,9 +42,12 @@ impl PrefaultJob {
         let begun = Instant::now();
         let (task, handle) = (self.task, self.handle);
         let result = match handle.is_alive() {
-            true => {
-                prefault_region(calls.prepare_target_calls(), &handle, task.region, self.method)
-            }
+            true => prefault_region(
+                calls.helper_pool_without_late_calls(),
+                &handle,
+                task.region,
+                self.method,
+            ),
             false => Err(LinuxError::NoSuchProcess(handle.id.pid)),
         };
         let took = begun.elapsed();

@@ -112,7 +112,7 @@ fn best_working_sampler(facts: &KernelFacts) -> SamplerKind {
 fn working_recovery_method(facts: &KernelFacts) -> RecoveryMethod {
     if facts.zero_page_remap.works() {
         // Each split remaps zero pages: no variant keeps a mark that this one loses.
-        if facts.soft_dirty.is_known_not_lost() && facts.write_protection.is_known_not_lost() {
+        if facts.soft_dirty.is_known_safe() && facts.write_protection.is_known_safe() {
             RecoveryMethod::SplitRemaps
         } else {
             RecoveryMethod::None

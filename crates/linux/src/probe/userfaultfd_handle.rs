@@ -3,7 +3,7 @@
 //!
 //! It makes system calls only, so it may be used between a fork and an exec.
 
-use crate::processes::process::descriptor_from_result;
+use crate::processes::process::raw_fd_from_result;
 use crate::ring_buffer::decode_u64s;
 use nix::errno::Errno;
 use std::ops::Range;
@@ -46,7 +46,7 @@ impl UserfaultfdHandle {
         // SAFETY: a plain system call without pointers.
         let fd = Errno::result(unsafe { libc::syscall(libc::SYS_userfaultfd, flags) })?;
         // SAFETY: the call just made this descriptor, and nothing else has it.
-        let opened = Self(unsafe { OwnedFd::from_raw_fd(descriptor_from_result(fd)) });
+        let opened = Self(unsafe { OwnedFd::from_raw_fd(raw_fd_from_result(fd)) });
         let mut api = [uapi::API, 0, 0];
         opened.ioctl(uapi::IOCTL_API, &mut api)?;
         if api[1] & uapi::FEATURE_WRITE_PROTECT == 0 {

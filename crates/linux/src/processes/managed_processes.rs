@@ -110,7 +110,7 @@ pub(crate) struct ManagedProcesses {
 type PidIterator = Box<dyn Iterator<Item = u32> + Send>;
 
 /// Inputs of one step of following the machine.
-struct ProcessUpdateStep<'a> {
+struct ProcessUpdateContext<'a> {
     selector: &'a mut ProcessSelector,
     sampler: &'a mut dyn Sampler,
     /// Most processes that are managed at a time.
@@ -119,7 +119,7 @@ struct ProcessUpdateStep<'a> {
     deadline: Instant,
 }
 
-impl ProcessUpdateStep<'_> {
+impl ProcessUpdateContext<'_> {
     fn is_over(&self) -> bool {
         Instant::now() >= self.deadline
     }
@@ -170,7 +170,7 @@ impl ManagedProcesses {
             }
             ManagedTarget::Machine { selector, .. } => {
                 let max_processes = selector.max_processes_for_descriptors(descriptors_each);
-                let step = ProcessUpdateStep {
+                let step = ProcessUpdateContext {
                     selector,
                     sampler: &mut *sampler,
                     max_processes,
@@ -229,7 +229,7 @@ impl ManagedProcesses {
         }
     }
 
-    fn scan_and_allocate_slots(&mut self, mut step: ProcessUpdateStep) -> SliceProgress<()> {
+    fn scan_and_allocate_slots(&mut self, mut step: ProcessUpdateContext) -> SliceProgress<()> {
         // The rules may exclude the new program, so the process is left alone until the next scan.
         for pid in step.selector.take_executed_pids() {
             self.members.remove(&pid);
@@ -238,7 +238,7 @@ impl ManagedProcesses {
         let allocation = match self.slot_allocation.take() {
             Some(allocation) => allocation,
             None => match step.selector.scan_if_due(step.now, step.deadline) {
-                SliceProgress::Done(Some(large)) => self.begin_slot_allocation(large, step.now),
+                SliceProgress::Done(Some(large)) => self.prune_for_slot_allocation(large, step.now),
                 SliceProgress::Done(None) => return SliceProgress::Done(()),
                 SliceProgress::Unfinished(wait) => return SliceProgress::Unfinished(wait),
             },
@@ -251,7 +251,7 @@ impl ManagedProcesses {
     }
 
     /// Admits processes with a warm start at once.
-    fn admit_warm_started(&mut self, step: &mut ProcessUpdateStep) {
+    fn admit_warm_started(&mut self, step: &mut ProcessUpdateContext) {
         for (pid, identity, terms) in step.selector.take_warm_start_processes() {
             if self.members.len() >= step.max_processes {
                 break;
@@ -311,7 +311,7 @@ impl ManagedProcesses {
     }
 
     /// Bytes to fill at the start of a process; 0 for one that was not admitted at its start.
-    pub(crate) fn warm_start_bytes_of(&self, process: ProcessId) -> u64 {
+    pub(crate) fn warm_start_target_bytes(&self, process: ProcessId) -> u64 {
         let joined = self.members.get(&process.pid);
         let starting = joined.filter(|joined| !joined.starts_until.is_zero());
         starting.and_then(|j| j.member.terms.warm_bytes).unwrap_or(0)
@@ -366,7 +366,7 @@ impl ManagedProcesses {
 impl ManagedProcess {
     /// Applies the current rules. Returns whether the process may stay.
     fn apply_rules(&mut self, selector: &ProcessSelector) -> bool {
-        let terms = selector.rules_for_attributes(&self.member.identity);
+        let terms = selector.settings_for_attributes(&self.member.identity);
         self.member.terms = terms.unwrap_or(self.member.terms);
         terms.is_some()
     }

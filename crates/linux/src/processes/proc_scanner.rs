@@ -161,7 +161,7 @@ impl ProcScanner {
         &self,
         mut large: Vec<(ScannedProcess, u32)>,
     ) -> Vec<ScannedProcess> {
-        let mut parents = self.read_small_parents(&large);
+        let mut parents = self.read_small_parents_of_large(&large);
         let mut families: HashMap<AddressLayoutSharedByForks, Vec<&mut ScannedProcess>> =
             HashMap::new();
         for (entry, _) in large.iter_mut().chain(&mut parents) {
@@ -181,7 +181,10 @@ impl ProcScanner {
     }
 
     /// Small parents of large processes. They share little with their children.
-    fn read_small_parents(&self, large: &[(ScannedProcess, u32)]) -> Vec<(ScannedProcess, u32)> {
+    fn read_small_parents_of_large(
+        &self,
+        large: &[(ScannedProcess, u32)],
+    ) -> Vec<(ScannedProcess, u32)> {
         let known: HashSet<u32> = large.iter().map(|(entry, _)| entry.process.pid).collect();
         let parents: HashSet<u32> = large.iter().map(|(_, parent)| *parent).collect();
         let unknown = parents.difference(&known).filter(|pid| **pid != 0);

@@ -74,7 +74,7 @@ fn pidfd_open(pid: u32) -> Result<OwnedFd> {
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, saturating_pid_t(pid), 0) };
     match Errno::result(fd) {
         // SAFETY: the call just made this descriptor, and nothing else knows it.
-        Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(descriptor_from_result(fd)) }),
+        Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(raw_fd_from_result(fd)) }),
         // EINVAL: the id of a thread that is not a thread group leader.
         Err(Errno::ESRCH | Errno::EINVAL | Errno::ENOENT) => Err(LinuxError::NoSuchProcess(pid)),
         Err(errno) => Err(LinuxError::wrap_errno("pidfd_open")(errno)),
@@ -181,7 +181,7 @@ pub fn find_real_time_thread(pid: u32) -> Option<u32> {
 /// Whether a process found by a scan may be managed under these rules. One with real-time threads
 /// needs a rule that includes it. A promotion holds the process's `mmap_lock`, and a real-time
 /// thread that faults meanwhile misses its deadline.
-pub fn check_real_time_threads_allowed(pid: u32, terms: &ProcessSettings) -> Result<()> {
+pub fn check_rule_for_real_time(pid: u32, terms: &ProcessSettings) -> Result<()> {
     match find_real_time_thread(pid) {
         Some(thread) if terms.rule.is_none() => Err(LinuxError::RealTime { pid, thread }),
         _ => Ok(()),
@@ -231,7 +231,7 @@ pub(crate) fn saturating_pid_t(number: u32) -> i32 {
 
 /// A file descriptor, from the result of a system call.
 #[expect(clippy::cast_possible_truncation, reason = "descriptors are of 32 bits")]
-pub(crate) const fn descriptor_from_result(result: i64) -> i32 {
+pub(crate) const fn raw_fd_from_result(result: i64) -> i32 {
     result as i32
 }
 
@@ -254,8 +254,8 @@ mod tests {
         });
         let (is_real_time, thread_id) = told.recv().expect("the thread starts");
         let with_rule = ProcessSettings { rule: Some(0), ..ProcessSettings::default() };
-        let found = check_real_time_threads_allowed(own, &ProcessSettings::default());
-        let allowed = check_real_time_threads_allowed(own, &with_rule);
+        let found = check_rule_for_real_time(own, &ProcessSettings::default());
+        let allowed = check_rule_for_real_time(own, &with_rule);
         drop(end);
         thread.join().expect("the thread ends");
         assert!(allowed.is_ok());

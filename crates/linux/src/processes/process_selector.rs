@@ -32,7 +32,7 @@ pub struct ProcessSelector {
     /// The limit of this process's open files.
     descriptors: u64,
     /// Large processes that are not managed.
-    skipped: HashMap<u32, SkippedProcess>,
+    skipped: HashMap<u32, RetryPause>,
     costs: ProcessScanCosts,
     /// Present if some rule asks for warm starts.
     execs: Option<ExecTracer>,
@@ -56,7 +56,7 @@ enum SlotRefusal {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct SkippedProcess {
+struct RetryPause {
     until: Duration,
     /// The pause after the next failure; zero if the rules exclude the process.
     next: Duration,
@@ -150,7 +150,7 @@ impl ProcessSelector {
         let judge = |pid| {
             // A process that has already ended is skipped.
             let identity = read_process_attributes(pid, &self.users).ok()?;
-            let terms = self.rules_for_attributes(&identity)?;
+            let terms = self.settings_for_attributes(&identity)?;
             terms.warm_bytes.map(|_| (pid, identity, terms))
         };
         started.into_iter().filter_map(judge).collect()
@@ -167,7 +167,7 @@ impl ProcessSelector {
     }
 
     /// The cost of finding processes so far.
-    pub fn scan_costs(&self) -> ProcessScanCosts {
+    pub fn process_scan_costs(&self) -> ProcessScanCosts {
         self.costs
     }
 
@@ -238,7 +238,7 @@ impl ProcessSelector {
                 seen.cpu,
             );
             let managed = is_managed(process);
-            if !managed && !self.may_join(seen, cores, now) {
+            if !managed && !self.may_compete_for_slot(seen, cores, now) {
                 continue;
             }
             candidates.push(ManagementSlotCandidate {
@@ -252,7 +252,7 @@ impl ProcessSelector {
         candidates
     }
 
-    fn may_join(&mut self, seen: &ScannedProcess, cores: f64, now: Duration) -> bool {
+    fn may_compete_for_slot(&mut self, seen: &ScannedProcess, cores: f64, now: Duration) -> bool {
         let pid = seen.process.pid;
         let skipped = self.skipped.get(&pid);
         if skipped.is_some_and(|entry| now < entry.until) {
@@ -293,14 +293,14 @@ impl ProcessSelector {
             RuleVerdict::Exclude { .. } => {
                 let until = now.saturating_add(VERDICT_AGE);
                 let next = Duration::ZERO;
-                self.skipped.insert(pid, SkippedProcess { until, next });
+                self.skipped.insert(pid, RetryPause { until, next });
                 None
             }
         })
     }
 
     /// The rules for a process with this identity; `None`: it is not managed.
-    pub fn rules_for_attributes(&self, identity: &ProcessAttributes) -> Option<ProcessSettings> {
+    pub fn settings_for_attributes(&self, identity: &ProcessAttributes) -> Option<ProcessSettings> {
         match self.rules.evaluate_process(identity) {
             RuleVerdict::Include(terms) => Some(terms),
             RuleVerdict::Exclude { .. } | RuleVerdict::Undecided { .. } => None,
@@ -355,10 +355,8 @@ impl ProcessSelector {
         if before.is_none_or(|next| next.is_zero()) {
             tracing::warn!("process {pid} cannot be managed for now: {error}");
         }
-        let entry = SkippedProcess {
-            until: now.saturating_add(pause),
-            next: (pause * 2).min(LONGEST_PAUSE),
-        };
+        let entry =
+            RetryPause { until: now.saturating_add(pause), next: (pause * 2).min(LONGEST_PAUSE) };
         self.skipped.insert(pid, entry);
     }
 }
@@ -447,8 +445,8 @@ mod tests {
         selector.set_rules(Rules::default(), ProcessSelectionSettings::default());
         let again = full_scan(&mut selector, S(4));
         assert!(again.is_some(), "new rules make a scan due at once");
-        assert_eq!(selector.scan_costs().sweeps, 2);
-        assert!(selector.scan_costs().processes > 0);
+        assert_eq!(selector.process_scan_costs().sweeps, 2);
+        assert!(selector.process_scan_costs().processes > 0);
     }
 
     #[test]

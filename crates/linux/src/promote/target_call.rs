@@ -13,10 +13,10 @@
 //!         +------------------------------ CallResult ---------------------------+
 //! ```
 
-mod advice_calls;
 mod call_helper_pool;
 mod helper_messages;
 mod helper_process;
+mod target_operations;
 
 pub use call_helper_pool::{CallHelperPool, LateCall};
 pub use helper_messages::{CallResult, TargetRequest};

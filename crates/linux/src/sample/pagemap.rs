@@ -102,7 +102,7 @@ pub fn read_population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSamp
 
 /// Whether an entry is a page that another process maps too. The zero page, which every process
 /// maps, does not count.
-pub(crate) fn is_shared_page_entry(entry: u64) -> bool {
+pub(crate) fn is_mapped_by_others(entry: u64) -> bool {
     let shared = entry & PRESENT != 0 && entry & EXCLUSIVE == 0;
     shared && Some(entry & FRAME) != find_zero_page_frame()
 }

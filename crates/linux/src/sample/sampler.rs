@@ -4,8 +4,8 @@
 //!  probe chooses --> SamplerBackend --> Box<dyn Sampler>
 //!                      AccessBits   access_bits_sampler.rs  exact: MADV_COLD clears, BPF reads
 //!                                   walk_probing.rs     walk rates, by probes
-//!                      Population   population_sampler.rs   what is present, no accesses
-//!                      Damon        population_sampler.rs   the same, accesses estimated by damon.rs
+//!                      Population   pagemap_sampler.rs   what is present, no accesses
+//!                      Damon        pagemap_sampler.rs   the same, accesses estimated by damon.rs
 //! ```
 //!
 //! A new way of seeing accesses is one file with a [`Sampler`], a variant of [`SamplerBackend`],
@@ -14,7 +14,7 @@
 mod access_bits_sampler;
 mod background_task;
 pub(crate) mod damon;
-mod population_sampler;
+mod pagemap_sampler;
 mod walk_probing;
 
 pub(super) use access_bits_sampler::estimate_overhead_in_one_window;
@@ -31,7 +31,7 @@ use hawkeye_policy::{
     HUGE_PAGE_BYTES, ProcessAttributes, ProcessId, ProcessSample, ProcessSettings, RegionAddr,
     RegionSample, SampleKinds,
 };
-use population_sampler::PopulationSampler;
+use pagemap_sampler::PagemapSampler;
 use procfs::process::Process;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -122,11 +122,11 @@ impl SamplerBackend {
             Self::AccessBits(bits) => {
                 Box::new(AccessBitsSampler { bits: *bits, watched: HashMap::new() })
             }
-            Self::Damon => Box::new(PopulationSampler {
+            Self::Damon => Box::new(PagemapSampler {
                 damon: Some(DamonSessions::default()),
-                ..PopulationSampler::default()
+                ..PagemapSampler::default()
             }),
-            Self::Population => Box::<PopulationSampler>::default(),
+            Self::Population => Box::<PagemapSampler>::default(),
         }
     }
 }
@@ -165,7 +165,7 @@ pub trait Sampler: Send {
     }
 
     /// Drops the unfinished work of a window.
-    fn abandon_window(&mut self) {}
+    fn abandon_all_windows(&mut self) {}
 
     /// Continues to probe a process. Returns the time until the next call, or `None` when the
     /// process is done.

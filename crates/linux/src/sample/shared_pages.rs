@@ -31,7 +31,7 @@ impl CallHelperPool {
         }
         let mut shared = PageBitmap::default();
         for (page, entry) in (0..PAGES_PER_REGION).zip(decode_u64s(&answer.data)) {
-            if pagemap::is_shared_page_entry(entry) {
+            if pagemap::is_mapped_by_others(entry) {
                 shared.insert(page);
             }
         }

@@ -9,7 +9,7 @@ use crate::error::{LinuxError, Result};
 use crate::machine_lease::own_files::{self, UnusableFileReason};
 use crate::memory::cgroup_limits::CgroupLimits;
 use crate::processes::process::{calling_thread_cpu_time, own_huge_bytes};
-use crate::sample::random::{dependent_work_step, map_random_below, next_random};
+use crate::sample::random::{dependent_arithmetic_step, map_random_below, next_random};
 use crate::test_costs;
 use hawkeye_policy::saturating_cast::{i64_from_u64, usize_from_u64};
 use hawkeye_policy::walk_rate::{WalkCostAtDistance, WalkCosts, WalkCostsAtFootprint};
@@ -234,8 +234,8 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
             |n| data.ns_per_ordered_page(data_pages, order, n),
         )
     };
-    let streamed = measure_costs_by_distance(&STREAMS, in_order);
-    let strided = measure_costs_by_distance(&STRIDES, in_order);
+    let streamed = measure_costs_by_interval(&STREAMS, in_order);
+    let strided = measure_costs_by_interval(&STRIDES, in_order);
     drop(small);
     let near = MeasuredMemory::map_repeated_base_pages(largest, NEAR_BYTES, CacheLinesRead::All)?;
     let far = MeasuredMemory::map_repeated_base_pages(largest, data_bytes, CacheLinesRead::All)?;
@@ -268,7 +268,7 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
             alone_ns: alone_ns.max(dependent_ns),
         }
     });
-    let by_distance = measure_costs_by_distance(&WORK_STEPS, |steps| {
+    let by_distance = measure_costs_by_interval(&WORK_STEPS, |steps| {
         walk_cost_in_repeated_mapping(&near, &data, largest, |memory, pages, n| {
             memory.ns_per_read_with_work(pages, steps, n)
         })
@@ -296,7 +296,7 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
 }
 
 /// The costs of similar loops, by the distance between their pages.
-fn measure_costs_by_distance<L: Copy>(
+fn measure_costs_by_interval<L: Copy>(
     loops: &[L],
     cost: impl Fn(L) -> WalkCostAtDistance,
 ) -> Vec<WalkCostAtDistance> {
@@ -476,7 +476,7 @@ impl MeasuredMemory {
             for _ in 0..READS_WORKING {
                 x = self.read_random_word(x, pages, self.lines).0;
                 for _ in 0..steps {
-                    work = dependent_work_step(work);
+                    work = dependent_arithmetic_step(work);
                 }
             }
             (x, work)
@@ -501,7 +501,7 @@ impl MeasuredMemory {
                         self.read_word(offset + line * apart);
                     }
                     for _ in 0..work {
-                        x = dependent_work_step(x);
+                        x = dependent_arithmetic_step(x);
                     }
                     offset += step * BASE_PAGE_BYTES;
                 }
@@ -602,7 +602,7 @@ mod tests {
     #[test]
     fn costs_are_in_the_order_of_their_distances() {
         let cost = |apart_ns| WalkCostAtDistance { apart_ns, walk_ns: 1.0, error_ns: 0.0 };
-        let found = measure_costs_by_distance(&[9.0, 3.0, 9.0, 4.0], cost);
+        let found = measure_costs_by_interval(&[9.0, 3.0, 9.0, 4.0], cost);
         let apart: Vec<f64> = found.iter().map(|cost| cost.apart_ns).collect();
         assert_eq!(apart, [3.0, 4.0, 9.0]);
     }

@@ -233,7 +233,7 @@ impl<M: Machine> Manager<M> {
             // The program may end before the window does.
             let next = now + self.settings.window;
             self.sampling.state = WindowState::Idle { next };
-            self.machine.abandon_window();
+            self.machine.abandon_all_windows();
         }
         let idle = WindowState::Idle { next: now };
         match std::mem::replace(&mut self.sampling.state, idle) {

@@ -321,7 +321,7 @@ impl Sampling for ScriptedMachine {
         Ok(SliceProgress::Done(huge))
     }
 
-    fn abandon_window(&mut self) {
+    fn abandon_all_windows(&mut self) {
         self.abandoned = true;
     }
 

@@ -13,7 +13,7 @@ use hawkeye_linux::name_value_lines::find_value_by_name;
 use hawkeye_linux::processes::process::{CpuTimeAndFaults, cpu_time_and_faults};
 use hawkeye_linux::sample::counters::overhead_meter::{EventCounts, OverheadMeter, ThreadCounts};
 use hawkeye_linux::sample::counters::{
-    CounterEventCodes, CountersUnavailable, CpuModel, WalkCounters, WalkEventSet,
+    CountableWalkEvents, CountersUnavailable, CpuModel, EventCodeOverrides, WalkEventSet,
 };
 use hawkeye_policy::TranslationOverhead;
 use serde::Serialize;
@@ -223,8 +223,8 @@ impl fmt::Display for EstimateVerification {
 ///
 /// # Errors
 /// There are none, or their events are not known. The error says what to do.
-pub fn find_walk_counters() -> BenchResult<WalkCounters> {
-    WalkCounters::find(CounterEventCodes::default())
+pub fn find_walk_counters() -> BenchResult<CountableWalkEvents> {
+    CountableWalkEvents::find(EventCodeOverrides::default())
         .map_err(|none| impossible!("{}", missing_counters_advice(&none)))
 }
 
@@ -244,7 +244,7 @@ fn missing_counters_advice(none: &CountersUnavailable) -> String {
 /// run here is reported on standard error and left out.
 pub fn count_and_estimate_nine_programs(
     host: &BenchHost,
-    counters: &WalkCounters,
+    counters: &CountableWalkEvents,
 ) -> BenchResult<EstimateVerification> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let (cpuinfo, osrelease) = (read("/proc/cpuinfo"), read("/proc/sys/kernel/osrelease"));
@@ -267,7 +267,7 @@ pub fn count_and_estimate_nine_programs(
 
 fn count_then_estimate_program(
     host: &BenchHost,
-    counters: &WalkCounters,
+    counters: &CountableWalkEvents,
     kind: ProgramKind,
 ) -> BenchResult<EstimatedAndCountedProgram> {
     require_available_memory(kind.expected_resident_bytes(PROGRAM_MIB))?;

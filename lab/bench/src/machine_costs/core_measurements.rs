@@ -8,7 +8,7 @@
 use super::prelude::*;
 use super::read_overlap::{self, ReadOverlap};
 use super::shared_cache_retention::{self, SharedCacheRetention};
-use hawkeye_linux::sample::random::{dependent_work_step, map_random_below, next_random};
+use hawkeye_linux::sample::random::{dependent_arithmetic_step, map_random_below, next_random};
 use hawkeye_workload::rng::WorkloadRng;
 use std::fs;
 use std::ops::Range;
@@ -258,7 +258,7 @@ fn measure_clock_ghz() -> f64 {
     let mut x = std::hint::black_box(1u64);
     let begun = Instant::now();
     for _ in 0..CLOCK_STEPS {
-        x = dependent_work_step(x);
+        x = dependent_arithmetic_step(x);
     }
     std::hint::black_box(x);
     f64::from(CLOCK_STEPS) * CYCLES_PER_STEP / nanoseconds_since(begun)

@@ -15,7 +15,7 @@ use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::huge_page_context::HugePageContext;
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::sample::counters::CounterEventCodes;
+use hawkeye_linux::sample::counters::EventCodeOverrides;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_linux::sample::process_meter::{MeasuredWindowOverhead, ProcessMeter};
 use hawkeye_linux::sample::sampler::SamplerBackend;
@@ -44,7 +44,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
     let _ = std::fs::create_dir_all(&state);
     let manager = find_running_hawkeye(&state, pid);
     let costs = walk_costs::load_or_measure_costs(&state)?;
-    means.enable_overhead_estimate(costs.into(), CounterEventCodes::default());
+    means.enable_overhead_estimate(costs.into(), EventCodeOverrides::default());
     let (cost, ranked, huge, zeros) = match means.sampler {
         SamplerBackend::AccessBits(bits) => {
             let mut measuring = ProcessMeter::open(bits, pid)?;

@@ -199,7 +199,7 @@ fn availability_by_page_mark(mark: &PageMarkAfterSplit) -> (bool, String) {
         PageMarkAfterSplit::Absent(why) => format!("no marks to lose: {why}"),
         PageMarkAfterSplit::NotTried(why) => format!("not tried: {why}"),
     };
-    (mark.is_known_not_lost(), found)
+    (mark.is_known_safe(), found)
 }
 
 fn availability_if_found(found: Option<String>) -> (bool, String) {

@@ -1,7 +1,7 @@
 //! Applies the result of a scan: renews old verdicts, gives the slots to the most important
 //! processes, and admits new ones.
 
-use super::{ManagedProcess, ManagedProcesses, ProcessUpdateStep};
+use super::{ManagedProcess, ManagedProcesses, ProcessUpdateContext};
 use crate::error::LinuxError;
 use crate::processes::proc_scanner::{ProgramIdentity, ScannedProcess};
 use crate::processes::process;
@@ -34,7 +34,7 @@ struct SlotRanking {
 
 impl ManagedProcesses {
     /// Removes processes that are small now or run another program.
-    pub(super) fn begin_slot_allocation(
+    pub(super) fn prune_for_slot_allocation(
         &mut self,
         large: Vec<ScannedProcess>,
         now: Duration,
@@ -60,7 +60,7 @@ impl ManagedProcesses {
     pub(super) fn continue_slot_allocation(
         &mut self,
         mut allocation: SlotAllocation,
-        step: &mut ProcessUpdateStep,
+        step: &mut ProcessUpdateContext,
     ) -> Option<SlotAllocation> {
         while let Some(pid) = allocation.to_renew.pop_front() {
             self.reevaluate_process(pid, allocation.program_of_pid(pid), step);
@@ -98,7 +98,7 @@ impl ManagedProcesses {
         &mut self,
         pid: u32,
         program: Option<&ProgramIdentity>,
-        step: &ProcessUpdateStep,
+        step: &ProcessUpdateContext,
     ) {
         let Some(joined) = self.members.get_mut(&pid) else {
             return;
@@ -110,7 +110,7 @@ impl ManagedProcesses {
         joined.evaluated_at = step.now;
         joined.program = program.cloned();
         let stays = joined.apply_rules(step.selector)
-            && process::check_real_time_threads_allowed(pid, &joined.member.terms).is_ok();
+            && process::check_rule_for_real_time(pid, &joined.member.terms).is_ok();
         if !stays {
             self.members.remove(&pid);
         }
@@ -119,7 +119,7 @@ impl ManagedProcesses {
     fn begin_slot_ranking(
         &self,
         large: &[ScannedProcess],
-        step: &mut ProcessUpdateStep,
+        step: &mut ProcessUpdateContext,
     ) -> SlotRanking {
         let now = step.now;
         // A process that has just started keeps its slot.
@@ -158,9 +158,9 @@ impl ManagedProcesses {
         identity: ProcessAttributes,
         terms: ProcessSettings,
         program: Option<ProgramIdentity>,
-        step: &mut ProcessUpdateStep,
+        step: &mut ProcessUpdateContext,
     ) {
-        let admitted = process::check_real_time_threads_allowed(process.pid, &terms)
+        let admitted = process::check_rule_for_real_time(process.pid, &terms)
             .and_then(|()| SampledProcess::open(process.pid, identity, terms))
             .and_then(|member| {
                 // Another process may have its pid by now.
@@ -191,7 +191,7 @@ impl SlotRanking {
 
     /// Judges the processes that would get a slot, until all of these are judged. Returns whether
     /// they are. A candidate that the rules exclude is removed, and another one may get its slot.
-    fn evaluate_chosen_candidates(&mut self, step: &mut ProcessUpdateStep) -> bool {
+    fn evaluate_chosen_candidates(&mut self, step: &mut ProcessUpdateContext) -> bool {
         loop {
             let chosen: HashSet<ProcessId> =
                 choose_managed_processes(&self.candidates, self.most).into_iter().collect();

@@ -115,7 +115,7 @@ impl CallHelperPool {
             return Err(LinuxError::NotAnswering(process.pid));
         };
         self.return_helper_to_pool(caller);
-        self.record_answer(&answer);
+        self.record_call_statistics(&answer);
         match answer.result {
             Ok(_) => Ok(answer),
             Err(errno) => Err(LinuxError::wrap_errno(call)(errno)),
@@ -135,7 +135,7 @@ impl CallHelperPool {
             };
             if let Some(answer) = &answer {
                 self.return_helper_to_pool(waiting.caller);
-                self.record_answer(answer);
+                self.record_call_statistics(answer);
             }
             finished.push(LateCall {
                 process,
@@ -175,14 +175,14 @@ impl CallHelperPool {
     }
 
     /// Runs and records a call that takes no lock of a target's.
-    pub fn time_own_call<T>(&mut self, call: impl FnOnce() -> T) -> T {
+    pub fn run_and_record_own_call<T>(&mut self, call: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let result = call();
         self.record_call_duration(begun.elapsed());
         result
     }
 
-    fn record_answer(&mut self, answer: &CallResult) {
+    fn record_call_statistics(&mut self, answer: &CallResult) {
         self.record_call_duration(answer.took);
         self.statistics.helper_cpu += answer.cpu;
     }

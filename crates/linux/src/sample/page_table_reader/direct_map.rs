@@ -22,7 +22,7 @@ pub(super) fn map_page_with_unique_value() -> Result<(AnonymousMapping, u64)> {
 }
 
 /// Frames up to the end of the last zone; `None` if `/proc/zoneinfo` cannot be read.
-pub(super) fn count_physical_frames() -> Option<u64> {
+pub(super) fn read_end_frame() -> Option<u64> {
     parse_end_frame(&std::fs::read_to_string("/proc/zoneinfo").ok()?)
 }
 

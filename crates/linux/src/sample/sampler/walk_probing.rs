@@ -74,7 +74,7 @@ pub struct RegionWalkRates {
 }
 
 /// What is known of a sample's regions.
-pub struct FirstTouchesAndSeenShare {
+pub struct SetBitsAndProbedShare {
     /// First touches since the last clear, in the regions that were cleared in the last window.
     pub first_touches: u64,
     /// Share of base-page regions that were seen lately; 1 where nothing is known of any region.
@@ -95,7 +95,7 @@ impl RegionWalkRates {
 
     /// Whether the process has used enough CPU to probe it since the last call (true the first
     /// time).
-    pub fn has_run_enough_to_probe(&mut self, pid: u32) -> Result<bool> {
+    pub fn update_cpu_use_and_check_busy(&mut self, pid: u32) -> Result<bool> {
         let (now, used) = (monotonic_now(), process::cpu_time(pid)?);
         let Some((then, before)) = self.cpu.replace((now, used)) else {
             return Ok(true);
@@ -148,7 +148,7 @@ impl RegionWalkRates {
 
     /// Puts what is known into a sample's regions. A region that has not been touched until now,
     /// long after it was seen, has no walks, whatever regions like it have.
-    pub fn apply_to_regions(&mut self, regions: &mut [RegionSample]) -> FirstTouchesAndSeenShare {
+    pub fn apply_to_regions(&mut self, regions: &mut [RegionSample]) -> SetBitsAndProbedShare {
         let (mut first_touches, mut base, mut seen) = (0, 0, 0);
         let shared = &self.shared;
         let private = |sample: &&mut RegionSample| !shared.contains_key(&sample.region);
@@ -163,11 +163,11 @@ impl RegionWalkRates {
                 if sample.accessed == 0 {
                     *walks = 0;
                 }
-                first_touches += first_touches_of_region(sample);
+                first_touches += count_set_access_bits(sample);
             }
             sample.walks_per_s = *walks;
         }
-        FirstTouchesAndSeenShare {
+        SetBitsAndProbedShare {
             first_touches,
             seen: if seen == 0 { 1.0 } else { seen as f64 / base as f64 },
         }
@@ -175,7 +175,7 @@ impl RegionWalkRates {
 }
 
 /// Touches that set an access bit: one for each base page, one for a huge page.
-pub fn first_touches_of_region(sample: &RegionSample) -> u64 {
+pub fn count_set_access_bits(sample: &RegionSample) -> u64 {
     match sample.is_huge() {
         true => u64::from(sample.accessed > 0),
         false => u64::from(sample.accessed),
@@ -310,7 +310,8 @@ impl ProcessWindowProbing {
             }
             std::thread::sleep(wait);
             let addresses: Vec<RegionAddr> = round.regions.iter().map(|r| r.0).collect();
-            let mut found = calls.time_own_call(|| tables.read_access_bits(target, &addresses))?;
+            let mut found =
+                calls.run_and_record_own_call(|| tables.read_access_bits(target, &addresses))?;
             let id = slice.member.handle.id;
             let (at, cpu) = read_time_and_cpu_time(id.pid)?;
             let wall = at.saturating_sub(round.begun);

@@ -30,7 +30,7 @@ struct ProcessAccessEstimates {
 impl ProcessAccessEstimates {
     /// The next regions, at most `limit`, of `regions` (ascending). Continues from the end of the
     /// last page to the last region, then starts again at the first.
-    fn next_region_batch<'a>(
+    fn next_regions_to_monitor<'a>(
         &mut self,
         regions: &'a [RegionAddr],
         limit: usize,
@@ -183,7 +183,7 @@ impl DamonSessions {
                     return self.store_state_to_poll_later(process, SessionState::Listing(task));
                 };
                 let estimates = self.estimates.entry(process).or_default();
-                let page = estimates.next_region_batch(&regions?, MAX_REGIONS).to_vec();
+                let page = estimates.next_regions_to_monitor(&regions?, MAX_REGIONS).to_vec();
                 if page.is_empty() {
                     self.turns.skip_turn();
                     return Ok(SliceProgress::Done(()));
@@ -313,11 +313,11 @@ mod tests {
         let all = [0, 1, 2, 10, 11, 20].map(region_at_index);
         let mut estimates = ProcessAccessEstimates::default();
         for page in [&all[..4], &all[4..], &all[..4]] {
-            assert_eq!(estimates.next_region_batch(&all, 4), page);
+            assert_eq!(estimates.next_regions_to_monitor(&all, 4), page);
         }
-        assert_eq!(estimates.next_region_batch(&all[..1], 4), &all[..1], "the rest is gone");
-        assert_eq!(estimates.next_region_batch(&[], 4), []);
-        assert_eq!(ProcessAccessEstimates::default().next_region_batch(&all, 100), all);
+        assert_eq!(estimates.next_regions_to_monitor(&all[..1], 4), &all[..1], "the rest is gone");
+        assert_eq!(estimates.next_regions_to_monitor(&[], 4), []);
+        assert_eq!(ProcessAccessEstimates::default().next_regions_to_monitor(&all, 100), all);
     }
 
     fn sample(index: u64, present: u16, huge: bool) -> RegionSample {

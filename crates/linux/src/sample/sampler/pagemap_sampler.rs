@@ -24,30 +24,33 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Mappings, and the regions in them.
-pub(super) type PopulationReading = Result<(EligibleRanges, Vec<RegionSample>)>;
+pub(super) type PresentPagesReading = Result<(EligibleRanges, Vec<RegionSample>)>;
 
 #[derive(Default)]
-pub(super) struct PopulationSampler {
-    pub(super) readings: HashMap<ProcessId, BackgroundTask<PopulationReading>>,
+pub(super) struct PagemapSampler {
+    pub(super) readings: HashMap<ProcessId, BackgroundTask<PresentPagesReading>>,
     /// Estimates accesses, if it is used.
     pub(super) damon: Option<DamonSessions>,
 }
 
-fn read_eligible_population(pid: u32) -> PopulationReading {
+fn read_eligible_present_pages(pid: u32) -> PresentPagesReading {
     let eligible = mappings::collect_eligible_ranges(&pagemap::read_mappings_from_smaps(pid)?);
     let regions = pagemap::read_population(pid, &eligible.ranges)?;
     Ok((eligible, regions))
 }
 
-impl PopulationSampler {
+impl PagemapSampler {
     /// All regions of a process with something in them. Sets its eligible mappings to those of that
     /// moment.
-    fn poll_regions(&mut self, member: &mut SampledProcess) -> SliceResult<Vec<RegionSample>> {
+    fn poll_present_regions(
+        &mut self,
+        member: &mut SampledProcess,
+    ) -> SliceResult<Vec<RegionSample>> {
         if member.thp_disabled {
             return Ok(SliceProgress::Done(Vec::new()));
         }
         let process = member.handle.id;
-        let begin = || BackgroundTask::spawn(move || read_eligible_population(process.pid));
+        let begin = || BackgroundTask::spawn(move || read_eligible_present_pages(process.pid));
         let reading = self.readings.entry(process).or_insert_with(begin);
         let read = reading.poll(process.pid, PATIENCE);
         if !matches!(read, Ok(None) | Err(LinuxError::NotAnswering(_))) {
@@ -62,7 +65,7 @@ impl PopulationSampler {
     }
 }
 
-impl Sampler for PopulationSampler {
+impl Sampler for PagemapSampler {
     fn retain_processes(&mut self, there: &dyn Fn(ProcessId) -> bool) {
         self.readings.retain(|process, _| there(*process));
         if let Some(damon) = &mut self.damon {
@@ -96,7 +99,7 @@ impl Sampler for PopulationSampler {
                 return Ok(SliceProgress::Unfinished(wait));
             }
         }
-        let regions = self.poll_regions(slice.member)?;
+        let regions = self.poll_present_regions(slice.member)?;
         Ok(regions.map(|regions| {
             let mut sample = slice.member.sample_with_population_only(regions);
             let damon = self.damon.as_mut();
@@ -117,12 +120,12 @@ impl Sampler for PopulationSampler {
     }
 
     fn count_huge_bytes(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<u64> {
-        let regions = self.poll_regions(slice.member)?;
+        let regions = self.poll_present_regions(slice.member)?;
         Ok(regions.map(|regions| sum_huge_bytes(&regions)))
     }
 
     fn list_huge_pages(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<Vec<RegionSample>> {
-        let regions = self.poll_regions(slice.member)?;
+        let regions = self.poll_present_regions(slice.member)?;
         Ok(regions.map(|regions| slice.member.keep_unlocked_huge_pages(regions)))
     }
 
