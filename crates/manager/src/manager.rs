@@ -243,7 +243,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// The limits on promotions of single regions.
-    pub fn promotion_limits(&self) -> &RegionPromotionLimits {
+    pub fn region_promotion_limits(&self) -> &RegionPromotionLimits {
         &self.limits
     }
 

@@ -61,7 +61,7 @@ pub fn address_strip_of_process(
     let most = most.clamp(1, AddressStrip::MOST_COLUMNS);
     let columns = |seen: &LastSample| {
         let state = |region: &RegionSample| {
-            region_promotion_state(manager.promotion_limits(), seen, region, now)
+            region_promotion_state(manager.region_promotion_limits(), seen, region, now)
         };
         divide_into_strip_columns(&seen.sample.regions, most.into(), state)
     };

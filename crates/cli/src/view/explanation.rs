@@ -85,7 +85,7 @@ impl ManagerView {
         let mut state = match (excluded, found) {
             (Some(why), _) => RegionPromotionState::Excluded { why },
             (None, Some((seen, sample))) => {
-                region_promotion_state(manager.promotion_limits(), seen, &sample, now)
+                region_promotion_state(manager.region_promotion_limits(), seen, &sample, now)
             }
             (None, None) => RegionPromotionState::NotSampled,
         };
@@ -148,7 +148,7 @@ fn process_promotion_obstacles(
     // The limit counts by the terms of the last sample, not by those of a reload since.
     let last = manager.last_samples().sample(process);
     let terms = last.map(|last| last.sample.terms).unwrap_or_default();
-    let huge = &manager.promotion_limits().huge;
+    let huge = &manager.region_promotion_limits().huge;
     if let (Some(rule), Some(most)) = (terms.rule, terms.max_huge_bytes) {
         if !huge.allows_another_huge_page(process) {
             let (most, used) = (most >> 20, huge.huge_bytes_under_rule(rule) >> 20);
@@ -222,14 +222,15 @@ fn last_sample_summary<M: Machine>(
         not_accessed: 0,
     };
     for region in &sample.regions {
-        let count = match region_promotion_state(manager.promotion_limits(), seen, region, now) {
-            RegionPromotionState::Huge => &mut status.huge,
-            RegionPromotionState::Candidate => &mut status.candidates,
-            RegionPromotionState::CoolingDown { .. } => &mut status.cooling_down,
-            RegionPromotionState::Shared { .. } => &mut status.shared,
-            RegionPromotionState::Recovered => &mut status.recovered,
-            _ => &mut status.not_accessed,
-        };
+        let count =
+            match region_promotion_state(manager.region_promotion_limits(), seen, region, now) {
+                RegionPromotionState::Huge => &mut status.huge,
+                RegionPromotionState::Candidate => &mut status.candidates,
+                RegionPromotionState::CoolingDown { .. } => &mut status.cooling_down,
+                RegionPromotionState::Shared { .. } => &mut status.shared,
+                RegionPromotionState::Recovered => &mut status.recovered,
+                _ => &mut status.not_accessed,
+            };
         *count += 1;
     }
     Some(status)

@@ -123,7 +123,7 @@ impl ManagerView {
             return gain.percent;
         }
         let promotable = |region: &RegionSample| {
-            region_promotion_state(manager.promotion_limits(), seen, region, now)
+            region_promotion_state(manager.region_promotion_limits(), seen, region, now)
                 == RegionPromotionState::Candidate
         };
         let percent = gain_percent_if_all_huge(&seen.sample, promotable);

@@ -178,7 +178,7 @@ impl<M: Machine> Manager<M> {
         // Policies that don't estimate what a promotion saves are sampled once a period.
         let best = next.as_ref().map(|next| next.promotion.saved_us_per_s);
         if let Some(saved_us_per_s) = best.unwrap_or(Some(0.0)) {
-            self.sampling.reschedule_by_best_saving(now, saved_us_per_s, &self.settings);
+            self.sampling.bring_window_forward_if_poor(now, saved_us_per_s, &self.settings);
         }
         next
     }

@@ -28,11 +28,11 @@ pub(super) struct RefreshSchedule {
     begun: Duration,
     /// When to go on admitting processes, while many join.
     joining: Option<Duration>,
-    under_way: Option<FootprintRead>,
+    under_way: Option<FootprintReadProgress>,
 }
 
 #[derive(Debug)]
-struct FootprintRead {
+struct FootprintReadProgress {
     slices: SlicedProcessQueue,
     cpu_before: Duration,
     sum: FootprintAtTime,
@@ -108,7 +108,7 @@ impl<M: Machine> Manager<M> {
         self.admit_and_update_processes();
         self.forget_ended_processes(now);
         // A look that takes longer than the interval is not started anew.
-        self.refresh.under_way.get_or_insert_with(|| FootprintRead {
+        self.refresh.under_way.get_or_insert_with(|| FootprintReadProgress {
             slices: SlicedProcessQueue::new(self.processes.iter().copied(), now),
             cpu_before,
             sum: FootprintAtTime { at_s: now.as_secs_f64(), ..Default::default() },

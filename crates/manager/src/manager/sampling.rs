@@ -46,12 +46,12 @@ enum WindowState {
         next: Duration,
     },
     /// Access bits are being cleared, one process after the other.
-    Opening(WindowOpening),
+    Opening(WindowOpenProgress),
     Window(OpenWindow),
-    Reading(SampleReading),
+    Reading(SampleReadProgress),
 }
 
-struct WindowOpening {
+struct WindowOpenProgress {
     slices: SlicedProcessQueue,
     open: Vec<ProcessId>,
     cpu_before: Duration,
@@ -64,7 +64,7 @@ struct OpenWindow {
     probing: Vec<(ProcessId, Duration)>,
 }
 
-struct SampleReading {
+struct SampleReadProgress {
     slices: SlicedProcessQueue,
     observation: Observation,
     purpose: ReadPurpose,
@@ -117,8 +117,8 @@ impl SamplingSchedule {
     pub(super) fn due_at(&self) -> Duration {
         match &self.state {
             WindowState::Idle { next } => *next,
-            WindowState::Opening(WindowOpening { slices, .. })
-            | WindowState::Reading(SampleReading { slices, .. }) => slices.again_at,
+            WindowState::Opening(WindowOpenProgress { slices, .. })
+            | WindowState::Reading(SampleReadProgress { slices, .. }) => slices.again_at,
             WindowState::Window(window) => {
                 let probes = window.probing.iter().map(|(_, due)| *due);
                 probes.fold(window.until, Duration::min)
@@ -207,7 +207,7 @@ impl SamplingSchedule {
     /// The best remaining promotion saves this much (0: none is left). One look does not show all
     /// hot memory. So the next one is not delayed where what is left is much poorer than what the
     /// last look found, and another such saving would pay for it before it is due.
-    pub(super) fn reschedule_by_best_saving(
+    pub(super) fn bring_window_forward_if_poor(
         &mut self,
         now: Duration,
         saved_us_per_s: f64,
@@ -237,7 +237,7 @@ impl<M: Machine> Manager<M> {
         }
         let idle = WindowState::Idle { next: now };
         match std::mem::replace(&mut self.sampling.state, idle) {
-            WindowState::Idle { next } if now >= next => self.begin_window_opening(now),
+            WindowState::Idle { next } if now >= next => self.prepare_next_window(now),
             WindowState::Opening(it) if now >= it.slices.again_at => self.continue_opening(now, it),
             WindowState::Window(window) => self.continue_probing(now, window),
             WindowState::Reading(it) if now >= it.slices.again_at => {
@@ -247,7 +247,7 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    fn begin_window_opening(&mut self, now: Duration) {
+    fn prepare_next_window(&mut self, now: Duration) {
         if self.cpu.is_exhausted(now) {
             let until = self.cpu.ready_at(now).max(now + self.settings.window);
             return self.postpone_window(now, until, SamplingDelayReason::ManagerCpu);
@@ -273,14 +273,14 @@ impl<M: Machine> Manager<M> {
     }
 
     fn postpone_window(&mut self, now: Duration, until: Duration, because: SamplingDelayReason) {
-        self.record_stretched(now, because);
+        self.record_sampling_delay(now, because);
         self.sampling.delayed = Some(because);
         if let WindowState::Idle { next } = &mut self.sampling.state {
             *next = (*next).max(until);
         }
     }
 
-    fn record_stretched(&mut self, now: Duration, because: SamplingDelayReason) {
+    fn record_sampling_delay(&mut self, now: Duration, because: SamplingDelayReason) {
         if self.sampling.stretched.replace(because) != Some(because) {
             self.dispatch_event(now, Event::Stretched { because });
         }
@@ -308,7 +308,7 @@ impl<M: Machine> Manager<M> {
         let first = self.sampling.windows % processes.len().max(1);
         processes.rotate_left(first);
         self.sampling.windows = self.sampling.windows.wrapping_add(1);
-        let opening = WindowOpening {
+        let opening = WindowOpenProgress {
             slices: SlicedProcessQueue::new(processes, now),
             open: Vec::new(),
             cpu_before: self.machine.management_costs().cpu,
@@ -316,7 +316,7 @@ impl<M: Machine> Manager<M> {
         self.continue_opening(now, opening);
     }
 
-    fn continue_opening(&mut self, now: Duration, mut opening: WindowOpening) {
+    fn continue_opening(&mut self, now: Duration, mut opening: WindowOpenProgress) {
         let until = self.slice_end();
         let needs = self.policy.sample_kinds();
         let start = |machine: &mut M, process| match needs.reads_access_bits() {
@@ -341,8 +341,8 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    fn on_window_opened(&mut self, now: Duration, opening: WindowOpening) {
-        let WindowOpening { open, cpu_before, .. } = opening;
+    fn on_window_opened(&mut self, now: Duration, opening: WindowOpenProgress) {
+        let WindowOpenProgress { open, cpu_before, .. } = opening;
         let needs = self.policy.sample_kinds();
         if needs == SampleKinds::NOTHING || open.is_empty() {
             self.sampling.state = WindowState::Idle { next: now + self.settings.period };
@@ -426,12 +426,15 @@ impl<M: Machine> Manager<M> {
             unread: unread.copied().collect(),
             ..Observation::default()
         };
-        let reading =
-            SampleReading { slices: SlicedProcessQueue::new(processes, now), observation, purpose };
+        let reading = SampleReadProgress {
+            slices: SlicedProcessQueue::new(processes, now),
+            observation,
+            purpose,
+        };
         self.continue_reading_samples(now, reading);
     }
 
-    fn continue_reading_samples(&mut self, now: Duration, mut reading: SampleReading) {
+    fn continue_reading_samples(&mut self, now: Duration, mut reading: SampleReadProgress) {
         let until = self.slice_end();
         let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
         let read = |machine: &mut M, process| match there.contains(&process) {
@@ -455,7 +458,7 @@ impl<M: Machine> Manager<M> {
             self.sampling.state = WindowState::Reading(reading);
             return;
         }
-        let SampleReading { observation, purpose, .. } = reading;
+        let SampleReadProgress { observation, purpose, .. } = reading;
         match purpose {
             ReadPurpose::CountTouches => {
                 let each = self.machine.first_touch_cost();
@@ -487,7 +490,7 @@ impl<M: Machine> Manager<M> {
         let delayed = (own > base).then_some(SamplingDelayReason::ManagerCpu);
         self.sampling.delayed = delayed;
         if let Some(because) = delayed {
-            self.record_stretched(now, because);
+            self.record_sampling_delay(now, because);
         }
         let opened = now.saturating_sub(self.settings.window);
         self.sampling.not_before = opened + own;
