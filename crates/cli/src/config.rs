@@ -239,7 +239,7 @@ fn read_sampling_settings(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) 
     let usual = SamplingCostLimits::default();
     let pace = SamplingCostLimits::new(
         s.read_or_default("slowdown_percent", usual.max_slowdown_percent()),
-        s.read_or_default("cpu_share_percent", usual.manager_budget_share_percent()),
+        s.read_or_default("cpu_share_percent", usual.max_percent_of_manager_budget()),
     );
     settings.pace = s.value_or_report(pace).unwrap_or_default();
 }

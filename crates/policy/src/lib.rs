@@ -98,7 +98,7 @@ pub use policy::{ExplainPolicy, Policy, SampleKinds};
 pub use process_attributes::{Pod, ProcessAttributes, QosClass};
 pub use process_selection_settings::ProcessSelectionSettings;
 pub use process_settings::ProcessSettings;
-pub use promotion::{FaultSizes, Promotion, PromotionCost};
+pub use promotion::{FaultSizes, MeasuredPromotionCost, Promotion};
 pub use reason::Reason;
 pub use region_promotion_limits::RegionPromotionLimits;
 pub use rules::{

@@ -3,7 +3,7 @@
 use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
-use crate::promotion::{FaultSizes, Promotion, PromotionCost};
+use crate::promotion::{FaultSizes, MeasuredPromotionCost, Promotion};
 use crate::reason::Reason;
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ pub trait Policy: ExplainPolicy + Send {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        cost: Option<PromotionCost>,
+        cost: Option<MeasuredPromotionCost>,
     );
 }
 

@@ -57,7 +57,7 @@ impl Promotion {
 
 /// What a promotion cost.
 #[derive(Clone, Copy, Debug)]
-pub struct PromotionCost {
+pub struct MeasuredPromotionCost {
     /// How long it took.
     pub took: Duration,
     /// How the kernel got its huge page.

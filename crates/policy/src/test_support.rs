@@ -6,7 +6,7 @@ use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{CoverageSource, Observation, ProcessId, ProcessSample, RegionSample};
 use crate::page::{HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use crate::policy::Policy;
-use crate::promotion::{Promotion, PromotionCost};
+use crate::promotion::{MeasuredPromotionCost, Promotion};
 use crate::reason::Reason;
 use crate::translation_overhead::{TranslationOverhead, TranslationOverheadSource};
 use crate::walk_rate::PageBitmap;
@@ -83,9 +83,9 @@ pub fn all_proposals(policy: &mut impl Policy) -> Vec<Promotion> {
 }
 
 /// A promotion with a huge page that was ready took this long.
-pub fn cost_with_ready_page(took: Duration) -> Option<PromotionCost> {
+pub fn cost_with_ready_page(took: Duration) -> Option<MeasuredPromotionCost> {
     let supply = HugePageReadiness::Ready;
-    Some(PromotionCost { took, supply })
+    Some(MeasuredPromotionCost { took, supply })
 }
 
 /// Seconds since the clock began.

@@ -65,14 +65,14 @@ fn float_or_null_cell(value: Option<f64>) -> CellValue<'static> {
     value.map_or(CellValue::Null, CellValue::Float)
 }
 
-fn set_process_identity_cells<'a>(cells: &mut RowCells<'a>, process: ProcessId, command: &'a str) {
+fn set_pid_and_command_cells<'a>(cells: &mut RowCells<'a>, process: ProcessId, command: &'a str) {
     cells[column!("pid")] = CellValue::Int(process.pid.into());
     cells[column!("start_ticks")] = CellValue::Int(process.start_ticks);
     cells[column!("command")] = CellValue::Text(command);
 }
 
 fn set_region_cells<'a>(cells: &mut RowCells<'a>, row: &'a CoverageRow) {
-    set_process_identity_cells(cells, row.process, &row.command);
+    set_pid_and_command_cells(cells, row.process, &row.command);
     cells[column!("window_us")] = micros_cell(row.window);
     cells[column!("source")] = CellValue::Text(row.source.name());
     cells[column!("cpu_cores")] = CellValue::Float(row.cpu_cores);
@@ -91,7 +91,7 @@ fn set_region_cells<'a>(cells: &mut RowCells<'a>, row: &'a CoverageRow) {
 }
 
 fn set_process_cells<'a>(cells: &mut RowCells<'a>, row: &'a ProcessRow) {
-    set_process_identity_cells(cells, row.process, &row.command);
+    set_pid_and_command_cells(cells, row.process, &row.command);
     cells[column!("cpu_cores")] = float_or_null_cell(row.cpu_cores);
     cells[column!("overhead_percent")] = float_or_null_cell(row.overhead_percent);
     cells[column!("rss_bytes")] = CellValue::Int(row.rss_bytes);
@@ -110,7 +110,7 @@ fn set_memory_cells(cells: &mut RowCells, row: &MemoryRow) {
 
 fn set_decision_cells<'a>(cells: &mut RowCells<'a>, row: &'a DecisionRow) {
     if let Some((process, command)) = &row.process {
-        set_process_identity_cells(cells, *process, command);
+        set_pid_and_command_cells(cells, *process, command);
     }
     if let Some(region) = row.region {
         cells[column!("region_address")] = CellValue::Int(region.start());

@@ -4,7 +4,7 @@ use crate::bpf_skeletons::fault_trace::{FaultTraceSkel, FaultTraceSkelBuilder};
 use crate::error::{LinuxError, Result};
 use crate::processes::pid_namespace::PidNamespace;
 use crate::ring_buffer::RingBufferReader;
-use hawkeye_policy::prefault::StreamAdvance;
+use hawkeye_policy::prefault::StreamFaultReport;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstTouchReport {
     pub pid: u32,
-    pub advance: StreamAdvance,
+    pub advance: StreamFaultReport,
 }
 
 /// Watches first touches until it is dropped.
@@ -106,7 +106,7 @@ fn parse_report(bytes: &[u8]) -> Option<FirstTouchReport> {
     let region = u64::from_ne_bytes(*region).checked_mul(HUGE_PAGE_BYTES)?;
     Some(FirstTouchReport {
         pid: u32::from_ne_bytes(*pid),
-        advance: StreamAdvance {
+        advance: StreamFaultReport {
             region: RegionAddr::containing(region),
             step: i32::try_from(i64::from_ne_bytes(*step)).ok()?,
             dense: u32::from_ne_bytes(*rest.first_chunk()?) != 0,

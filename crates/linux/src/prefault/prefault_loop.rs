@@ -14,7 +14,7 @@ use crate::processes::mappings::check_region_eligible;
 use crate::processes::process::calling_thread_cpu_time;
 use crate::sample::page_table_reader::PageTableReader;
 use hawkeye_policy::prefault::{
-    PrefaultLimits, PrefaultPredictor, PrefaultResult, PrefaultTask, PrefaultThreadCount,
+    PrefaultPredictor, PrefaultResult, PrefaultTask, PrefaultThreadCount, PrefaultableMemory,
 };
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, RatePerSecond, RegionSample};
 use nix::errno::Errno;
@@ -230,7 +230,7 @@ impl PrefaultLoop {
                     tracing::trace!("{process:?} {region}: {empty} base pages empty");
                     self.predictor.on_use_check_result(task, empty < most);
                 }
-                None => self.predictor.on_prefault_lost(task),
+                None => self.predictor.on_prefaulted_region_gone(task),
             }
         }
     }
@@ -247,7 +247,7 @@ impl PrefaultLoop {
                     let reached = empty < PAGES_PER_REGION;
                     self.predictor.on_progress_check_result(now, task, reached);
                 }
-                None => self.predictor.on_prefault_lost(task),
+                None => self.predictor.on_prefaulted_region_gone(task),
             }
         }
     }
@@ -277,7 +277,7 @@ impl PrefaultLoop {
             }
             let known = get_or_refresh_mappings(known, tables, calls, process, Some(head), now)?;
             let (range, _) = known.find_mapping_of_region(head)?;
-            Some(PrefaultLimits { mapped: range.clone(), room_regions: followed.room_regions })
+            Some(PrefaultableMemory { mapped: range.clone(), room_regions: followed.room_regions })
         });
         let Some(task) = task else {
             self.rate_limit.give_back_prefault();

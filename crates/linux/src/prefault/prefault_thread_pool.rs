@@ -254,7 +254,7 @@ mod tests {
     use super::super::stuck_target::{StuckTarget, ended_child};
     use super::*;
     use crate::anonymous_mapping::AnonymousMapping;
-    use hawkeye_policy::prefault::{PrefaultLimits, PrefaultPredictor};
+    use hawkeye_policy::prefault::{PrefaultPredictor, PrefaultableMemory};
     use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
     use nix::sys::mman::ProtFlags;
     use std::os::fd::AsFd;
@@ -272,7 +272,7 @@ mod tests {
         let mut predictor = PrefaultPredictor::default();
         predictor.request_warm_start(process.id, REGIONS);
         predictor.on_new_mapping(Duration::ZERO, process.id, RegionAddr::containing(end - 1));
-        let around = PrefaultLimits { mapped: first.start()..end, room_regions: REGIONS };
+        let around = PrefaultableMemory { mapped: first.start()..end, room_regions: REGIONS };
         let next = || predictor.hand_out_next_prefault(Duration::ZERO, |_, _| Some(around.clone()));
         let mut tasks: Vec<PrefaultTask> = std::iter::from_fn(next).collect();
         tasks.sort_by_key(|task| task.region);

@@ -12,7 +12,7 @@ use crate::processes::process::{calling_thread_cpu_time, own_huge_bytes};
 use crate::sample::random::{dependent_arithmetic_step, map_random_below, next_random};
 use crate::test_costs;
 use hawkeye_policy::saturating_cast::{i64_from_u64, usize_from_u64};
-use hawkeye_policy::walk_rate::{WalkCostAtDistance, WalkCosts, WalkCostsAtFootprint};
+use hawkeye_policy::walk_rate::{WalkCostAtInterval, WalkCosts, WalkCostsAtFootprint};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, mmap};
@@ -298,9 +298,9 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
 /// The costs of similar loops, by the distance between their pages.
 fn measure_costs_by_interval<L: Copy>(
     loops: &[L],
-    cost: impl Fn(L) -> WalkCostAtDistance,
-) -> Vec<WalkCostAtDistance> {
-    let mut costs: Vec<WalkCostAtDistance> = loops.iter().map(|one| cost(*one)).collect();
+    cost: impl Fn(L) -> WalkCostAtInterval,
+) -> Vec<WalkCostAtInterval> {
+    let mut costs: Vec<WalkCostAtInterval> = loops.iter().map(|one| cost(*one)).collect();
     costs.sort_by(|a, b| a.apart_ns.total_cmp(&b.apart_ns));
     costs.dedup_by(|a, b| a.apart_ns <= b.apart_ns);
     costs
@@ -314,7 +314,7 @@ fn walk_cost_in_repeated_mapping(
     data: &MeasuredMemory,
     footprint_bytes: u64,
     read: impl Fn(&MeasuredMemory, u64, u64) -> f64,
-) -> WalkCostAtDistance {
+) -> WalkCostAtInterval {
     let few = base_pages_in_bytes(mirrors.distinct_bytes.min(footprint_bytes));
     measure_extra_cost_of_walks(
         |n| read(mirrors, base_pages_in_bytes(footprint_bytes), n),
@@ -327,7 +327,7 @@ fn walk_cost_in_repeated_mapping(
 fn measure_extra_cost_of_walks(
     with: impl Fn(u64) -> f64,
     without: impl Fn(u64) -> f64,
-) -> WalkCostAtDistance {
+) -> WalkCostAtInterval {
     let pairs: Vec<(f64, f64)> = (0..TURNS).map(|n| (with(n), without(n))).collect();
     let sorted = |part: fn(&(f64, f64)) -> f64| {
         let mut parts: Vec<f64> = pairs.iter().map(part).collect();
@@ -335,7 +335,7 @@ fn measure_extra_cost_of_walks(
         parts
     };
     let walks = sorted(|pair| pair.0 - pair.1);
-    WalkCostAtDistance {
+    WalkCostAtInterval {
         apart_ns: sorted(|pair| pair.0)[pairs.len() / 2],
         walk_ns: walks[walks.len() / 2].max(LEAST_NS),
         error_ns: standard_error_of_median(&walks),
@@ -601,7 +601,7 @@ mod tests {
 
     #[test]
     fn costs_are_in_the_order_of_their_distances() {
-        let cost = |apart_ns| WalkCostAtDistance { apart_ns, walk_ns: 1.0, error_ns: 0.0 };
+        let cost = |apart_ns| WalkCostAtInterval { apart_ns, walk_ns: 1.0, error_ns: 0.0 };
         let found = measure_costs_by_interval(&[9.0, 3.0, 9.0, 4.0], cost);
         let apart: Vec<f64> = found.iter().map(|cost| cost.apart_ns).collect();
         assert_eq!(apart, [3.0, 4.0, 9.0]);

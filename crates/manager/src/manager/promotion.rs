@@ -3,11 +3,11 @@
 use super::budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
 use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, PromotionResult};
-use hawkeye_policy::region_promotion_limits::max_added_pages;
+use hawkeye_policy::region_promotion_limits::added_pages_upper_bound;
 use hawkeye_policy::{
-    BatchDecision, CallBatchBackoff, Errno, Event, HugePageReadiness, Observation, Promotion,
-    PromotionBudgetExhausted, PromotionCost, PromotionCountBudget, PromotionEffect, SavingsBudget,
-    SavingsDecision, SavingsShare,
+    BatchDecision, CallBatchBackoff, Errno, Event, HugePageReadiness, MeasuredPromotionCost,
+    Observation, Promotion, PromotionBudgetExhausted, PromotionCountBudget, PromotionEffect,
+    SavingsBudget, SavingsDecision, SavingsShare,
 };
 use std::time::Duration;
 
@@ -249,7 +249,7 @@ impl<M: Machine> Manager<M> {
             self.dispatch_event(now, event);
             self.promotion.postponed = Some(PromotionAttempt { shortages, ..next });
         } else {
-            let cost = PromotionCost { took, supply };
+            let cost = MeasuredPromotionCost { took, supply };
             self.finish_promotion(next.promotion, outcome, cost, now);
         }
         if shortage {
@@ -263,12 +263,12 @@ impl<M: Machine> Manager<M> {
         &mut self,
         promotion: Promotion,
         outcome: Result<PromotionResult, MachineError>,
-        cost: PromotionCost,
+        cost: MeasuredPromotionCost,
         now: Duration,
     ) {
         let effect = PromotionEffect {
             taken_bytes: self.limits.max_bytes_taken_by_promotion(&promotion),
-            added_pages: max_added_pages(&promotion),
+            added_pages: added_pages_upper_bound(&promotion),
             saved_us_per_s: promotion.saved_us_per_s,
         };
         let Promotion { process, region, order, reason, .. } = promotion;

@@ -2,7 +2,9 @@
 
 use super::Manager;
 use crate::machine::{Machine, TimedOutPromotionResult, UnresponsiveProcess};
-use hawkeye_policy::{Event, HugePageReadiness, ProcessId, Promotion, PromotionCost, RegionAddr};
+use hawkeye_policy::{
+    Event, HugePageReadiness, MeasuredPromotionCost, ProcessId, Promotion, RegionAddr,
+};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ impl<M: Machine> Manager<M> {
             let TimedOutPromotionResult { process, region, outcome, took } = late;
             if let Some((promotion, supply)) = self.unanswered.promotions.remove(&(process, region))
             {
-                let cost = PromotionCost { took, supply };
+                let cost = MeasuredPromotionCost { took, supply };
                 self.finish_promotion(promotion, outcome, cost, now);
                 self.promotion.on_timed_out_promotion_result(now, took);
                 // Its other regions were passed over meanwhile.

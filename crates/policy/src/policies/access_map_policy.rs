@@ -8,7 +8,7 @@ use crate::page::RegionAddr;
 use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
 use crate::process_settings::ProcessSettings;
 use crate::process_states::ProcessStates;
-use crate::promotion::{Promotion, PromotionCost};
+use crate::promotion::{MeasuredPromotionCost, Promotion};
 use crate::reason::Reason;
 use crate::translation_overhead::TranslationOverhead;
 use crate::walk_rate::WORTH_CORES;
@@ -194,7 +194,7 @@ impl Policy for AccessMapPolicy {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        cost: Option<PromotionCost>,
+        cost: Option<MeasuredPromotionCost>,
     ) {
         // A region that was not promoted is already out of its map until the next observation.
         if cost.is_some() {

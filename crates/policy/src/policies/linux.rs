@@ -5,7 +5,7 @@ use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
 use crate::policy::{ExplainPolicy, Policy, SampleKinds};
-use crate::promotion::{Promotion, PromotionCost};
+use crate::promotion::{MeasuredPromotionCost, Promotion};
 use crate::reason::Reason;
 use serde::Serialize;
 use std::collections::{HashSet, VecDeque};
@@ -242,7 +242,7 @@ impl Policy for LinuxPolicy {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        cost: Option<PromotionCost>,
+        cost: Option<MeasuredPromotionCost>,
     ) {
         if self.proposed.remove(&(process, region)) && cost.is_none() {
             self.pacer.give_back_promotion_token();

@@ -4,7 +4,7 @@ use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
 use crate::policy::{ExplainPolicy, Policy, SampleKinds};
-use crate::promotion::{Promotion, PromotionCost};
+use crate::promotion::{MeasuredPromotionCost, Promotion};
 use std::time::Duration;
 
 /// Never promotes anything.
@@ -44,7 +44,7 @@ impl Policy for NoPromotion {
         &mut self,
         _process: ProcessId,
         _region: RegionAddr,
-        _cost: Option<PromotionCost>,
+        _cost: Option<MeasuredPromotionCost>,
     ) {
     }
 }

@@ -1,6 +1,6 @@
 //! One stream of first touches and the window ahead of it.
 
-use super::{PrefaultLimits, StreamAdvance};
+use super::{PrefaultableMemory, StreamFaultReport};
 use crate::page::{HUGE_PAGE_BYTES, RegionAddr};
 use crate::saturating_cast::i64_from_u64;
 use std::collections::BTreeSet;
@@ -56,7 +56,7 @@ const LONGEST_PEEK: Duration = Duration::from_secs(1);
 
 impl FaultStream {
     /// A stream that was just recognised.
-    pub fn new(now: Duration, advance: StreamAdvance) -> Self {
+    pub fn new(now: Duration, advance: StreamFaultReport) -> Self {
         Self {
             origin: advance.region,
             step: advance.step,
@@ -77,7 +77,7 @@ impl FaultStream {
     /// A stream on request, down from the end of a mapping. Most programs come from the other side,
     /// so both work at once. `last` is the mapping's last whole region.
     pub fn from_mapping_end(now: Duration, last: RegionAddr) -> Self {
-        let advance = StreamAdvance { region: last, step: -1, dense: true };
+        let advance = StreamFaultReport { region: last, step: -1, dense: true };
         Self {
             next: 0,
             filled_from: 0,
@@ -88,7 +88,7 @@ impl FaultStream {
     }
 
     /// Takes in a report of first touches; returns whether it belongs to this stream.
-    pub fn accept_fault_report(&mut self, now: Duration, advance: StreamAdvance) -> bool {
+    pub fn accept_fault_report(&mut self, now: Duration, advance: StreamFaultReport) -> bool {
         let Some(at) = self.position_of_region(advance.region) else {
             return false;
         };
@@ -186,7 +186,7 @@ impl FaultStream {
     }
 
     /// The next region to fill, if one is due: within the window and the mapping.
-    pub fn region_to_prefault(&self, surroundings: &PrefaultLimits) -> Option<RegionAddr> {
+    pub fn region_to_prefault(&self, surroundings: &PrefaultableMemory) -> Option<RegionAddr> {
         if !self.window_has_room() || surroundings.room_regions == 0 {
             return None;
         }

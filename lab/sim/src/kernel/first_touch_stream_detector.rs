@@ -8,7 +8,7 @@
 use super::address_space::RegionId;
 use super::{SimulatedKernel, SpaceId};
 use hawkeye_policy::RegionAddr;
-use hawkeye_policy::prefault::StreamAdvance;
+use hawkeye_policy::prefault::StreamFaultReport;
 use std::collections::BTreeMap;
 
 /// Streams that are followed in one address space.
@@ -61,7 +61,7 @@ impl SpaceStreamWatch {
     }
 
     /// Records one first touch; returns the advance that it makes, if it makes one.
-    fn record_first_touch(&mut self, region: i64) -> Option<StreamAdvance> {
+    fn record_first_touch(&mut self, region: i64) -> Option<StreamFaultReport> {
         if self.score < 0 {
             let burst = self.skipped / BURST;
             self.skipped = self.skipped.wrapping_add(1);
@@ -86,7 +86,7 @@ impl SpaceStreamWatch {
             if exact {
                 self.change_stream_score(1);
             }
-            return (proven && self.score >= 0).then(|| StreamAdvance {
+            return (proven && self.score >= 0).then(|| StreamFaultReport {
                 region: RegionAddr::containing((region as u64) << 21),
                 step,
                 dense,
@@ -114,7 +114,7 @@ impl SpaceStreamWatch {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FirstTouchStreamDetector {
     pub(super) watched: BTreeMap<SpaceId, SpaceStreamWatch>,
-    advances: Vec<(SpaceId, StreamAdvance)>,
+    advances: Vec<(SpaceId, StreamFaultReport)>,
 }
 
 impl FirstTouchStreamDetector {
@@ -136,7 +136,7 @@ impl SimulatedKernel {
     }
 
     /// The advances from region to region since the last call.
-    pub fn take_stream_advances(&mut self) -> Vec<(SpaceId, StreamAdvance)> {
+    pub fn take_stream_advances(&mut self) -> Vec<(SpaceId, StreamFaultReport)> {
         std::mem::take(&mut self.reports.frontier.advances)
     }
 }

@@ -73,7 +73,7 @@ impl HawkeyeProcess {
     }
 
     /// Weight of a region that was sampled; 0 also for others.
-    fn sampled_weight(&self, region: &RegionSample) -> f64 {
+    fn region_weight_or_zero(&self, region: &RegionSample) -> f64 {
         self.weights.get(&region.region).copied().unwrap_or(0.0)
     }
 
@@ -91,7 +91,7 @@ impl HawkeyeProcess {
             return BTreeMap::new();
         }
         let mut weights: Vec<f64> =
-            populated_base_page_regions(sample).map(|r| self.sampled_weight(r)).collect();
+            populated_base_page_regions(sample).map(|r| self.region_weight_or_zero(r)).collect();
         weights.sort_by(|a, b| b.total_cmp(a));
         let sampled = weights.len().saturating_sub(self.unsampled_regions);
         let alike = usize_from_u64(u64_from_f64((sampled as f64 * ALIKE).ceil()));
@@ -100,7 +100,7 @@ impl HawkeyeProcess {
             return BTreeMap::new();
         };
         let full = populated_base_page_regions(sample)
-            .filter(|r| r.present == PAGES_PER_REGION && self.sampled_weight(r) == 0.0);
+            .filter(|r| r.present == PAGES_PER_REGION && self.region_weight_or_zero(r) == 0.0);
         full.take(self.unsampled_regions).map(|r| (r.region, least)).collect()
     }
 
@@ -178,7 +178,7 @@ impl ObservationContext<'_> {
             left_percent: overhead.map_or(0.0, |o| o.savable_percent()),
             overhead,
             cpu_cores: sample.cpu_cores,
-            horizon: Hawkeye::expected_remaining_life(sample.age),
+            horizon: Hawkeye::payback_horizon(sample.age),
             terms: sample.terms,
             last_turn: before.last_turn,
             unsampled_regions: count_unsampled_regions(sample),
@@ -206,7 +206,7 @@ impl ObservationContext<'_> {
         sample: &ProcessSample,
     ) -> Vec<PromotionCandidate> {
         let unsampled = member.infer_weights_of_unsampled(sample);
-        let weight = |r: &RegionSample| match member.sampled_weight(r) {
+        let weight = |r: &RegionSample| match member.region_weight_or_zero(r) {
             0.0 => unsampled.get(&r.region).copied().unwrap_or(0.0),
             sampled => sampled,
         };
@@ -226,7 +226,7 @@ impl ObservationContext<'_> {
             })
             .filter(|candidate| candidate.weight > 0.0)
             .collect();
-        waiting.extend(self.candidates_to_merge_huge_pages(&sample.regions, weight));
+        waiting.extend(self.larger_page_candidates(&sample.regions, weight));
         let pays =
             |c: &PromotionCandidate| c.weight / self.costs.expected_cost(c.order).as_secs_f64();
         waiting.sort_by(|a, b| {
@@ -238,7 +238,7 @@ impl ObservationContext<'_> {
 
     /// Neighbouring huge pages of one size that could be one page of the next larger size with a
     /// TLB entry.
-    fn candidates_to_merge_huge_pages<'s>(
+    fn larger_page_candidates<'s>(
         &'s self,
         regions: &'s [RegionSample],
         weight: impl Fn(&RegionSample) -> f64 + 's,
