@@ -25,7 +25,7 @@ impl SharedWriteFailures {
 
 /// The manager's side of the thread.
 pub struct BackgroundWriter<T, R> {
-    pub state: SharedWriteFailures,
+    pub failures: SharedWriteFailures,
     batches: Option<SyncSender<T>>,
     result: Receiver<R>,
     reported_trouble: Option<String>,
@@ -38,23 +38,23 @@ impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
         most_waiting: usize,
         write: impl FnOnce(Receiver<T>, &SharedWriteFailures) -> R + Send + 'static,
     ) -> io::Result<Self> {
-        let state = SharedWriteFailures::default();
+        let failures = SharedWriteFailures::default();
         let (batches, waiting) = sync_channel(most_waiting);
         let (ended, result) = sync_channel(1);
-        let shared = state.clone();
+        let shared = failures.clone();
         let thread = thread::Builder::new().name(name.into());
         thread.spawn(move || drop(ended.send(write(waiting, &shared))))?;
-        Ok(Self { state, batches: Some(batches), result, reported_trouble: None })
+        Ok(Self { failures, batches: Some(batches), result, reported_trouble: None })
     }
 
     /// Hands a batch over. Its entries are lost if too many batches wait.
     pub fn send_batch(&self, batch: T, entries: u64) {
         let Some(batches) = &self.batches else { return };
         if batches.try_send(batch).is_err() {
-            let mut state = self.state.lock();
-            state.lost += entries;
+            let mut failures = self.failures.lock();
+            failures.lost += entries;
             let slow = || "the disk is too slow".to_owned();
-            state.trouble.get_or_insert_with(slow);
+            failures.trouble.get_or_insert_with(slow);
         }
     }
 
@@ -64,13 +64,13 @@ impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
         manager: &mut Manager<M>,
         message: impl FnOnce(&WriteFailures) -> String,
     ) {
-        let state = self.state.lock();
-        if state.trouble == self.reported_trouble {
+        let failures = self.failures.lock();
+        if failures.trouble == self.reported_trouble {
             return;
         }
-        self.reported_trouble.clone_from(&state.trouble);
-        let message = message(&state);
-        drop(state);
+        self.reported_trouble.clone_from(&failures.trouble);
+        let message = message(&failures);
+        drop(failures);
         tracing::warn!("{message}");
         manager.record_event(Event::Trouble { message });
     }

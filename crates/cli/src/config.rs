@@ -191,7 +191,7 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     let rules = Rules::new(rules::read_rules(top, default_rules), unmatched);
     let rules = rules.with_default_settings(default_rules);
     let any =
-        |kind: fn(&ProcessSettings) -> bool| rules.process_settings().any(|rules| kind(&rules));
+        |kind: fn(&ProcessSettings) -> bool| rules.all_process_settings().any(|rules| kind(&rules));
     // Rules keep processes of the profile `guard` from the policy of others.
     let most = match any(|rules| rules.promotes) {
         true => SettingsProfile::Balanced,

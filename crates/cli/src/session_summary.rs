@@ -92,8 +92,8 @@ impl SessionSummary {
         let (split, recovered) = (format_count(self.split), format_bytes(self.recovered_bytes));
         let done = format!("{promoted}; split {split} huge pages, recovered {recovered}");
         line("promoted", done);
-        if let Some(choice) = &self.prefault {
-            line("prefault", self.prefault_text(choice));
+        if let Some(outcome) = &self.prefault {
+            line("prefault", self.prefault_text(outcome));
         }
         if let Some(seen) = &self.page_sizes {
             line("page sizes", observed_sizes_text(seen));
@@ -117,9 +117,9 @@ impl SessionSummary {
         out
     }
 
-    fn prefault_text(&self, choice: &PrefaultStartOutcome) -> String {
-        let reason = &choice.reason;
-        if !choice.on {
+    fn prefault_text(&self, outcome: &PrefaultStartOutcome) -> String {
+        let reason = &outcome.reason;
+        if !outcome.on {
             return format!("off: {reason}");
         }
         let (filled, cpu_s) = (format_bytes(self.filled_ahead_bytes), self.fill_cpu_s);

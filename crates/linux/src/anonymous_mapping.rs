@@ -49,7 +49,7 @@ impl AnonymousMapping {
     }
 
     /// Its length in bytes.
-    pub fn bytes(&self) -> usize {
+    pub fn byte_len(&self) -> usize {
         self.bytes.get()
     }
 
@@ -59,13 +59,13 @@ impl AnonymousMapping {
     /// Kernels without huge pages refuse advice about them.
     pub fn advise(&self, advice: MmapAdvise) -> Result<(), Errno> {
         // SAFETY: the mapping is ours, and no reference into it exists.
-        unsafe { madvise(self.start, self.bytes(), advice) }
+        unsafe { madvise(self.start, self.byte_len(), advice) }
     }
 }
 
 impl Drop for AnonymousMapping {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing keeps a pointer into it.
-        let _ = unsafe { munmap(self.start, self.bytes()) };
+        let _ = unsafe { munmap(self.start, self.byte_len()) };
     }
 }

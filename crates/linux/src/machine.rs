@@ -294,7 +294,7 @@ impl Machine for LinuxMachine {
         let started = self.members.take_warm_started_processes();
         if let Some(recorder) = &mut self.profile_recorder {
             let sizes = || self.sizing.observed_page_sizes(now).unwrap_or_default().sizes;
-            recorder.update_managed_processes(self.members.processes_in_join_order(), now, sizes);
+            recorder.open_and_save_profiles(self.members.processes_in_join_order(), now, sizes);
         }
         if let Some(prefaulter) = &self.prefaulter {
             prefaulter.update_followed_processes(
@@ -522,7 +522,9 @@ impl Sampling for LinuxMachine {
     }
 
     fn probe(&mut self, process: ProcessId, until: Duration) -> CallResult<Option<Duration>> {
-        self.run_sampler_slice(process, until, |sampler, slice| sampler.continue_probing(slice))
+        self.run_sampler_slice(process, until, |sampler, slice| {
+            sampler.continue_walk_probing(slice)
+        })
     }
 
     fn sample(
@@ -597,7 +599,7 @@ impl Prefault for LinuxMachine {
         prefaulter.map_or(0, |prefaulter| prefaulter.take_prefaulted_bytes(process))
     }
 
-    fn allow_prefault(&mut self, process: ProcessId, room_bytes: u64) {
+    fn set_prefault_limit(&mut self, process: ProcessId, room_bytes: u64) {
         if let Some(prefaulter) = &self.prefaulter {
             prefaulter.set_process_prefault_room(process, room_bytes);
         }

@@ -29,7 +29,7 @@ fn sample(machine: &mut LinuxMachine, process: ProcessId) -> Result<ProcessSampl
 
 fn managed_processes(machine: &mut LinuxMachine) -> Vec<ProcessId> {
     let listed = machine.admit_and_list_processes(machine.now() + DEADLINE);
-    listed.done().expect("all have joined")
+    listed.into_done().expect("all have joined")
 }
 
 fn member(machine: &mut LinuxMachine, pid: u32) -> Option<ManagedProcessView> {
@@ -97,7 +97,7 @@ fn processes_that_join_together_join_over_several_calls() {
     let all = loop {
         let before = machine.managed_processes().len();
         let now = machine.now();
-        let listed = machine.admit_and_list_processes(now).done();
+        let listed = machine.admit_and_list_processes(now).into_done();
         most_at_once = most_at_once.max(machine.managed_processes().len() - before);
         calls += 1;
         if let Some(all) = listed {

@@ -149,7 +149,7 @@ pub trait Prefault {
     }
 
     /// Sets how many more bytes may be filled for a process.
-    fn allow_prefault(&mut self, _process: ProcessId, _room_bytes: u64) {}
+    fn set_prefault_limit(&mut self, _process: ProcessId, _room_bytes: u64) {}
 }
 
 /// Huge pages that are held ready for promotions and prefault.

@@ -10,9 +10,9 @@
 //! works alike, where a marked page reports it.
 //!
 //! ```text
-//!  first touches --StreamFaultReport--> PrefaultPredictor --> FaultStream (one a run) --> PrefaultTask
-//!                                           ^                                            |
-//!                                           `-------------- PrefaultResult --------------'
+//!  first touches -StreamFaultReport-> PrefaultPredictor -> FaultStream (one a run) -> PrefaultTask
+//!                                             ^                                             |
+//!                                             `-------------- PrefaultResult ---------------'
 //! ```
 //! Read `fault_stream` first. `prefault_predictor` holds the streams of all processes.
 

@@ -248,7 +248,7 @@ impl Rules {
     }
 
     /// What each rule that includes processes sets for them, and the default rules.
-    pub fn process_settings(&self) -> impl Iterator<Item = ProcessSettings> {
+    pub fn all_process_settings(&self) -> impl Iterator<Item = ProcessSettings> {
         let included = self.rules.iter().filter_map(|rule| match rule.action {
             RuleAction::Include(rules) => Some(rules),
             RuleAction::Exclude => None,
@@ -485,7 +485,8 @@ mod tests {
         let rules = rules.with_default_settings(guarded);
         let other = ProcessAttributes { command: "java".into(), executable: None, ..redis() };
         assert_eq!(rules.evaluate_process(&other), RuleVerdict::Include(guarded));
-        let promotes: Vec<bool> = rules.process_settings().map(|rules| rules.promotes).collect();
+        let promotes: Vec<bool> =
+            rules.all_process_settings().map(|rules| rules.promotes).collect();
         assert_eq!(promotes, [true, false]);
     }
 

@@ -68,7 +68,7 @@ pub fn observation_with_overheads(
 }
 
 /// An average that uses only the newest window.
-pub fn newest_window_only() -> CoverageAveraging {
+pub fn newest_window_averaging() -> CoverageAveraging {
     CoverageAveraging::new(1.0).unwrap_or_default()
 }
 

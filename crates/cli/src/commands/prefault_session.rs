@@ -18,7 +18,7 @@ use std::thread::available_parallelism;
 #[derive(Default)]
 pub struct PrefaultSession {
     /// `None` with the mode off.
-    pub choice: Option<PrefaultStartOutcome>,
+    pub start_outcome: Option<PrefaultStartOutcome>,
     fault_ahead: Option<Prefaulter>,
     warm_bytes: u64,
     huge_faults: Option<HugePageFaultSwitch>,
@@ -100,7 +100,7 @@ impl PrefaultSession {
             }
             Ok(ready)
         });
-        filling.choice = Some(match started {
+        filling.start_outcome = Some(match started {
             Ok(fault_ahead) => {
                 filling.fault_ahead = Some(fault_ahead);
                 filling.spares_zero_page = avoid.then_some(true);

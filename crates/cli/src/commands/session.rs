@@ -121,7 +121,7 @@ impl PreparedSession {
     ) -> Result<Self> {
         let Config { settings, fill, .. } = *config;
         let prepared = PrefaultSession::start_loading_prefaulter(&fill);
-        let mut lease = MachineLease::acquire(purpose)?;
+        let mut lease = MachineLease::acquire_and_probe(purpose)?;
         let decision = lease.decision();
         if !decision.can_manage {
             bail!("{} Run `hawkeye doctor` for details.", decision.verdict);
@@ -133,13 +133,13 @@ impl PreparedSession {
             );
         }
         if !settings.measure_only {
-            let rules = KernelThpPlan {
+            let plan = KernelThpPlan {
                 khugepaged: config.khugepaged,
                 kernel_split: config.kernel_split,
                 zero_pages: settings.bloat.zero_pages(),
             };
             // In a container this may fail.
-            if let Err(error) = rules.apply_to_kernel_settings(lease.settings()) {
+            if let Err(error) = plan.apply_to_kernel_settings(lease.settings()) {
                 let refill = "khugepaged keeps its settings and may refill recovered memory";
                 tracing::warn!("{refill}: {error}");
             }
@@ -270,7 +270,7 @@ impl PreparedSession {
             first_touch: AllocatorEnvPlan::default(),
             filled_ahead_bytes: prefaulted.filled * HUGE_PAGE_BYTES,
             fill_cpu_s: prefaulted.cpu.as_secs_f64(),
-            prefault: prefault.choice,
+            prefault: prefault.start_outcome,
             prefault_pauses: prefaulted.pauses,
             freed_candidates: totals.freed,
             shared_candidates: totals.shared,

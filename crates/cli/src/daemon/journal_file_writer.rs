@@ -39,12 +39,12 @@ impl JournalFileWriter {
         let write = move |waiting: Receiver<JournalLines>, shared: &SharedWriteFailures| {
             for lines in waiting {
                 let written = file.append(&lines);
-                let mut state = shared.lock();
-                state.lost += lines.missed;
+                let mut failures = shared.lock();
+                failures.lost += lines.missed;
                 if written.is_err() {
-                    state.lost += lines.entries;
+                    failures.lost += lines.entries;
                 }
-                state.trouble = written.err().map(|error| error.to_string());
+                failures.trouble = written.err().map(|error| error.to_string());
             }
         };
         Ok(Self {
@@ -57,10 +57,10 @@ impl JournalFileWriter {
     /// Takes new entries from the manager's journal.
     pub fn write_new_entries<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let path = self.settings.path.display();
-        self.writer.report_if_trouble_changed(manager, |state| match &state.trouble {
+        self.writer.report_if_trouble_changed(manager, |failures| match &failures.trouble {
             Some(why) => format!("the journal can't be written to {path}: {why}"),
             None => {
-                let lost = state.lost;
+                let lost = failures.lost;
                 format!("the journal is written to {path} again; {lost} entries were lost")
             }
         });
@@ -76,11 +76,11 @@ impl JournalFileWriter {
     }
 
     pub fn status(&self) -> JournalFileStatus {
-        let state = self.writer.state.lock();
+        let failures = self.writer.failures.lock();
         JournalFileStatus {
             path: self.settings.path.clone(),
-            lost_entries: state.lost,
-            trouble: state.trouble.clone(),
+            lost_entries: failures.lost,
+            trouble: failures.trouble.clone(),
         }
     }
 }

@@ -132,8 +132,7 @@ mod tests {
     fn answer(request: &[u8], metrics: Result<String, String>) -> String {
         let answer = exchange(request, true, |server| {
             let stream = DeadlineStream::new(server, CLIENT_TIME);
-            let _ =
-                serve_metrics_request(stream, &ConnectionPermit::unlimited_permit(), || metrics);
+            let _ = serve_metrics_request(stream, &ConnectionPermit::for_test(), || metrics);
         });
         String::from_utf8(answer).expect("the answer is UTF-8")
     }

@@ -60,7 +60,7 @@ pub struct DemoMachine(MachineLease);
 impl DemoMachine {
     /// Takes the machine over. The inner `Err` says why nothing can be managed here.
     pub fn take_over() -> Result<Result<Self, String>> {
-        let mut lease = MachineLease::acquire("demo")?;
+        let mut lease = MachineLease::acquire_and_probe("demo")?;
         if !lease.decision().can_manage {
             return Ok(Err(lease.decision().verdict.clone()));
         }

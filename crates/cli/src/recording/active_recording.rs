@@ -60,8 +60,8 @@ impl ActiveRecording {
         let wanted = Arc::new(AtomicBool::new(false));
         let writer = BackgroundWriter::start("hawkeye-record", MOST_WAITING, {
             let wanted = Arc::clone(&wanted);
-            move |rows: Receiver<Vec<RecordingRow>>, state: &SharedWriteFailures| {
-                write_batches_until_closed(&mut recorder, rows, tries_again, state)?;
+            move |rows: Receiver<Vec<RecordingRow>>, failures: &SharedWriteFailures| {
+                write_batches_until_closed(&mut recorder, rows, tries_again, failures)?;
                 if recorder.is_empty() && !wanted.load(Ordering::Acquire) {
                     return Ok(());
                 }
@@ -80,7 +80,7 @@ impl ActiveRecording {
     /// Takes new rows from the manager; called between steps.
     pub fn write_new_rows<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let path = self.place.path().display();
-        self.writer.report_if_trouble_changed(manager, |state| match &state.trouble {
+        self.writer.report_if_trouble_changed(manager, |failures| match &failures.trouble {
             Some(why) => format!("the recording {path} has a gap: {why}"),
             None => format!("the recording {path} continues"),
         });
@@ -99,7 +99,7 @@ impl ActiveRecording {
         let ended = ended.map_err(|_| anyhow!("the recording's thread panicked"))?;
         let path = self.place.path().display();
         ended.with_context(|| format!("the recording {path} is incomplete"))?;
-        let lost = self.writer.state.lock().lost;
+        let lost = self.writer.failures.lock().lost;
         if lost > 0 {
             tracing::warn!("{lost} rows of the recording {path} were lost");
         }
@@ -147,9 +147,9 @@ fn write_batches_until_closed(
             not_before = Duration::ZERO;
             if let Err(error) = recorder.write_row(row) {
                 let lost_rows = 1 + recorder.abandon_open_part();
-                let mut state = shared.lock();
-                state.lost += lost_rows;
-                state.trouble = Some(error.to_string());
+                let mut failures = shared.lock();
+                failures.lost += lost_rows;
+                failures.trouble = Some(error.to_string());
                 if !tries_again {
                     return Err(error);
                 }

@@ -185,7 +185,7 @@ pub(super) fn region_promotion_state(
     now: Duration,
 ) -> RegionPromotionState {
     let (process, region) = (seen.sample.process, sample.region);
-    if seen.is_huge(sample) {
+    if seen.is_huge_now(sample) {
         RegionPromotionState::Huge
     } else if !limits.recovered.may_promote(process, region) {
         RegionPromotionState::Recovered

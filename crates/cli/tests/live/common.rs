@@ -394,7 +394,7 @@ pub fn machine_of(means: ChosenKernelMethods, pid: u32) -> (LinuxMachine, Proces
     ]);
     let signals = StopSignals::take_over().expect("the signals can be blocked");
     let mut machine = LinuxMachine::new(means, scope, signals);
-    let joined = machine.admit_and_list_processes(Duration::from_secs(3600)).done();
+    let joined = machine.admit_and_list_processes(Duration::from_secs(3600)).into_done();
     let process = joined.expect("the process is managed")[0];
     (machine, process)
 }
@@ -402,7 +402,7 @@ pub fn machine_of(means: ChosenKernelMethods, pid: u32) -> (LinuxMachine, Proces
 pub fn sampled(machine: &mut LinuxMachine, process: ProcessId) -> ProcessSample {
     let sampled = machine.sample(process, machine.now() + Duration::from_secs(60));
     let sampled = sampled.expect("the process can be sampled");
-    sampled.done().expect("one call reads all of it")
+    sampled.into_done().expect("one call reads all of it")
 }
 
 /// Compiles a C program or library of the tests, which every user can read.

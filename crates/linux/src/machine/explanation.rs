@@ -15,7 +15,7 @@ impl Explain for LinuxMachine {
         let identity = &member.identity;
         let rule_name = member.terms.rule.and_then(|rule| {
             let selector = self.target.selector()?;
-            selector.rule_name(rule).map(str::to_owned)
+            selector.rule_name_at_index(rule).map(str::to_owned)
         });
         ProcessDescription {
             name: identity.command.clone(),

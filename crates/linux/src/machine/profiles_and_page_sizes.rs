@@ -20,7 +20,7 @@ impl LinuxMachine {
         let now = self.now();
         let sizes = self.observed_page_sizes().unwrap_or_default().sizes;
         if let Some(recorder) = &mut self.profile_recorder {
-            recorder.update_managed_processes(&[], now, || sizes);
+            recorder.open_and_save_profiles(&[], now, || sizes);
         }
     }
 

@@ -101,7 +101,7 @@ mod tests {
         let Some(stuck) = StuckTarget::start() else {
             return;
         };
-        let (process, region) = (stuck.handle.id, stuck.region());
+        let (process, region) = (stuck.handle.id, stuck.untouched_region());
         // This writer waits for the lock, and all later callers wait behind it.
         let mut writer = CallHelperPool::default();
         let collapsed = writer

@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstTouchReport {
     pub pid: u32,
-    pub advance: StreamFaultReport,
+    pub report: StreamFaultReport,
 }
 
 /// Watches first touches until it is dropped.
@@ -106,7 +106,7 @@ fn parse_report(bytes: &[u8]) -> Option<FirstTouchReport> {
     let region = u64::from_ne_bytes(*region).checked_mul(HUGE_PAGE_BYTES)?;
     Some(FirstTouchReport {
         pid: u32::from_ne_bytes(*pid),
-        advance: StreamFaultReport {
+        report: StreamFaultReport {
             region: RegionAddr::containing(region),
             step: i32::try_from(i64::from_ne_bytes(*step)).ok()?,
             dense: u32::from_ne_bytes(*rest.first_chunk()?) != 0,

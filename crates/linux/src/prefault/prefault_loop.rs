@@ -168,7 +168,7 @@ impl PrefaultLoop {
         for one in heard {
             tracing::trace!("{one:?}");
             if let Some(process) = followed.get(&one.pid) {
-                self.predictor.on_fault_report(now, *process, one.advance);
+                self.predictor.on_fault_report(now, *process, one.report);
                 self.suppress_process_if_given_up(*process);
             }
         }

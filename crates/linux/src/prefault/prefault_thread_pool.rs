@@ -409,7 +409,7 @@ mod tests {
                 return;
             };
             let (tell, told) = mpsc::channel();
-            let (handle, region) = (Arc::clone(&stuck.handle), stuck.region());
+            let (handle, region) = (Arc::clone(&stuck.handle), stuck.untouched_region());
             std::thread::spawn(move || tell.send(fill_beside(&handle, region, count)));
             let filled = told.recv_timeout(Duration::from_secs(20));
             let (outcomes, ended) = filled.expect("no thread waits for the target");

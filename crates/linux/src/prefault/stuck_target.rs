@@ -46,7 +46,7 @@ impl StuckTarget {
         unsafe { memory.start().cast::<u8>().write_volatile(1) };
         // SAFETY: the child makes plain system calls only.
         let child = match unsafe { fork() }.expect("fork succeeds") {
-            ForkResult::Child => read_own_memory(&file),
+            ForkResult::Child => block_reading_own_memory(&file),
             ForkResult::Parent { child } => child,
         };
         let pid = child.as_raw().unsigned_abs();
@@ -73,7 +73,7 @@ impl StuckTarget {
     }
 
     /// A region that nothing has touched. The next three are untouched as well.
-    pub(super) fn region(&self) -> RegionAddr {
+    pub(super) fn untouched_region(&self) -> RegionAddr {
         RegionAddr::containing(self.memory.address() + 2 * HUGE_PAGE_BYTES)
     }
 }
@@ -99,7 +99,7 @@ pub(super) fn ended_child() -> ProcessHandle {
 }
 
 /// Runs in the forked child.
-fn read_own_memory(file: &CString) -> ! {
+fn block_reading_own_memory(file: &CString) -> ! {
     let mut byte = 0u8;
     // SAFETY: plain system calls; the names end with a zero, and `byte` lives through the read.
     unsafe {

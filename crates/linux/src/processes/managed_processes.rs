@@ -120,7 +120,7 @@ struct ProcessUpdateContext<'a> {
 }
 
 impl ProcessUpdateContext<'_> {
-    fn is_over(&self) -> bool {
+    fn is_past_deadline(&self) -> bool {
         Instant::now() >= self.deadline
     }
 

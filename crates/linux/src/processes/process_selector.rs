@@ -299,7 +299,7 @@ impl ProcessSelector {
         })
     }
 
-    /// The rules for a process with this identity; `None`: it is not managed.
+    /// The settings for a process with these attributes; `None`: it is not managed.
     pub fn settings_for_attributes(&self, identity: &ProcessAttributes) -> Option<ProcessSettings> {
         match self.rules.evaluate_process(identity) {
             RuleVerdict::Include(terms) => Some(terms),
@@ -308,14 +308,14 @@ impl ProcessSelector {
     }
 
     /// Name of the rule at this index of the current rules.
-    pub fn rule_name(&self, rule: usize) -> Option<&str> {
+    pub fn rule_name_at_index(&self, rule: usize) -> Option<&str> {
         self.rules.get(rule).map(|rule| rule.name.as_str())
     }
 
     /// Why a process that could be managed is not, as a sentence.
     pub fn why_not_managed(&self, pid: u32) -> Option<String> {
         let identity = read_process_attributes(pid, &self.users).ok()?;
-        let name = |rule| self.rule_name(rule);
+        let name = |rule| self.rule_name_at_index(rule);
         let verdict = self.rules.evaluate_process(&identity);
         Some(match (verdict, self.without_slot.get(&pid)) {
             (RuleVerdict::Exclude { rule }, _) => rule.and_then(name).map_or_else(
@@ -516,8 +516,8 @@ mod tests {
         let rules = Rules::new(vec![rule], UnmatchedAction::Include);
         let selector = ProcessSelector::new(rules, ProcessSelectionSettings::default())
             .expect("/proc can be opened");
-        assert_eq!(selector.rule_name(0), Some("caches"));
-        assert_eq!(selector.rule_name(1), None);
+        assert_eq!(selector.rule_name_at_index(0), Some("caches"));
+        assert_eq!(selector.rule_name_at_index(1), None);
     }
 
     #[test]

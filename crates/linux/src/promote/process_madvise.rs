@@ -16,18 +16,20 @@ pub(crate) struct NamedAdvice {
     pub(crate) call: &'static str,
 }
 
-const fn named_advice(number: i32, call: &'static str) -> NamedAdvice {
-    NamedAdvice { number, call }
+impl NamedAdvice {
+    const fn new(number: i32, call: &'static str) -> Self {
+        Self { number, call }
+    }
 }
 
 /// `MADV_COLD` of a base page.
-pub(crate) const SPLIT: NamedAdvice = named_advice(MADV_COLD, "splitting a huge page");
+pub(crate) const SPLIT: NamedAdvice = NamedAdvice::new(MADV_COLD, "splitting a huge page");
 /// `MADV_COLD` of regions.
-pub(crate) const CLEAR: NamedAdvice = named_advice(MADV_COLD, "clearing access bits");
+pub(crate) const CLEAR: NamedAdvice = NamedAdvice::new(MADV_COLD, "clearing access bits");
 /// `MADV_PAGEOUT`.
-pub(crate) const PAGE_OUT: NamedAdvice = named_advice(21, "paging out zero pages");
+pub(crate) const PAGE_OUT: NamedAdvice = NamedAdvice::new(21, "paging out zero pages");
 /// `MADV_COLLAPSE`.
-pub(crate) const COLLAPSE: NamedAdvice = named_advice(25, "collapsing a region");
+pub(crate) const COLLAPSE: NamedAdvice = NamedAdvice::new(25, "collapsing a region");
 pub(crate) const MADV_COLD: i32 = 20;
 
 /// Advises ranges; returns the number of bytes that were advised. The rest was refused.

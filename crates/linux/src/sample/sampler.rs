@@ -3,9 +3,9 @@
 //! ```text
 //!  probe chooses --> SamplerBackend --> Box<dyn Sampler>
 //!                      AccessBits   access_bits_sampler.rs  exact: MADV_COLD clears, BPF reads
-//!                                   walk_probing.rs     walk rates, by probes
-//!                      Population   pagemap_sampler.rs   what is present, no accesses
-//!                      Damon        pagemap_sampler.rs   the same, accesses estimated by damon.rs
+//!                                   walk_probing.rs         walk rates, by probes
+//!                      Population   pagemap_sampler.rs      what is present, no accesses
+//!                      Damon        pagemap_sampler.rs      the same, accesses estimated by damon.rs
 //! ```
 //!
 //! A new way of seeing accesses is one file with a [`Sampler`], a variant of [`SamplerBackend`],
@@ -169,7 +169,7 @@ pub trait Sampler: Send {
 
     /// Continues to probe a process. Returns the time until the next call, or `None` when the
     /// process is done.
-    fn continue_probing(&mut self, _slice: &mut ProcessWorkSlice) -> Result<Option<Duration>> {
+    fn continue_walk_probing(&mut self, _slice: &mut ProcessWorkSlice) -> Result<Option<Duration>> {
         Ok(None)
     }
 

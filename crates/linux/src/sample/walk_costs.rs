@@ -49,11 +49,14 @@ const ORDERED_PAGES: u64 = 50_000;
 /// Loops over pages in order: one that reads a word of each page, one that reads several, and one
 /// that reads all of their cache lines.
 const STREAMS: [OrderedPageLoop; 3] =
-    [ordered_page_loop(1, 1, 0), ordered_page_loop(1, 8, 0), ordered_page_loop(1, 64, 0)];
+    [OrderedPageLoop::new(1, 1, 0), OrderedPageLoop::new(1, 8, 0), OrderedPageLoop::new(1, 64, 0)];
 /// Loops over every sixteenth page (64 KiB): none of its page-table entries shares a cache line
 /// with another. With more and more work between the reads.
-const STRIDES: [OrderedPageLoop; 3] =
-    [ordered_page_loop(16, 1, 0), ordered_page_loop(16, 1, 16), ordered_page_loop(16, 1, 64)];
+const STRIDES: [OrderedPageLoop; 3] = [
+    OrderedPageLoop::new(16, 1, 0),
+    OrderedPageLoop::new(16, 1, 16),
+    OrderedPageLoop::new(16, 1, 64),
+];
 /// Steps of work between reads. A step is two instructions in four cycles, about the half
 /// instruction per cycle of programs that miss TLBs and caches.
 const WORK_STEPS: [u32; 6] = [0, 8, 16, 32, 64, 128];
@@ -295,7 +298,7 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
     Ok(WalkCosts { scattered_error: costs.scattered_error_from_loops(&random), ..costs })
 }
 
-/// The costs of similar loops, by the distance between their pages.
+/// The costs of similar loops, by the time from one page to the next.
 fn measure_costs_by_interval<L: Copy>(
     loops: &[L],
     cost: impl Fn(L) -> WalkCostAtInterval,
@@ -371,8 +374,10 @@ struct OrderedPageLoop {
     work: u32,
 }
 
-const fn ordered_page_loop(step: u64, lines: u64, work: u32) -> OrderedPageLoop {
-    OrderedPageLoop { step, lines, work }
+impl OrderedPageLoop {
+    const fn new(step: u64, lines: u64, work: u32) -> Self {
+        Self { step, lines, work }
+    }
 }
 
 struct MeasuredMemory {
@@ -397,7 +402,7 @@ impl MeasuredMemory {
         let area = Self::map_and_write(bytes, MmapAdvise::MADV_HUGEPAGE)?;
         let enough = |huge: u64| huge.saturating_sub(before) >= bytes / 8 * 7;
         if !enough(own_huge_bytes()?) {
-            let (start, bytes) = (usize_from_u64(area.memory.address()), area.memory.bytes());
+            let (start, bytes) = (usize_from_u64(area.memory.address()), area.memory.byte_len());
             let first = start.next_multiple_of(usize_from_u64(HUGE_PAGE_BYTES)) - start;
             let regions = (first..bytes).step_by(usize_from_u64(HUGE_PAGE_BYTES));
             for offset in regions.filter(|at| at + usize_from_u64(HUGE_PAGE_BYTES) <= bytes) {
@@ -420,7 +425,7 @@ impl MeasuredMemory {
     fn map_and_write(bytes: u64, advice: MmapAdvise) -> Result<Self> {
         let memory = AnonymousMapping::map(usize_from_u64(bytes)).map_err(mapping_error)?;
         let _ = memory.advise(advice);
-        for offset in (0..memory.bytes()).step_by(usize_from_u64(BASE_PAGE_BYTES)) {
+        for offset in (0..memory.byte_len()).step_by(usize_from_u64(BASE_PAGE_BYTES)) {
             // SAFETY: `offset` lies within the mapping.
             unsafe { memory.start().cast::<u8>().add(offset).write_volatile(0) };
         }
@@ -435,7 +440,7 @@ impl MeasuredMemory {
             AnonymousMapping::map_with_protection(usize_from_u64(bytes), ProtFlags::PROT_NONE);
         let memory = memory.map_err(mapping_error)?;
         let length = NonZeroUsize::new(usize_from_u64(file_bytes)).unwrap_or(NonZeroUsize::MIN);
-        for offset in (0..memory.bytes()).step_by(usize_from_u64(file_bytes)) {
+        for offset in (0..memory.byte_len()).step_by(usize_from_u64(file_bytes)) {
             let at = NonZeroUsize::new(usize_from_u64(memory.address()) + offset);
             let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED | MapFlags::MAP_POPULATE;
             // SAFETY: `at` lies within our reservation, a part of which the new mapping replaces.
@@ -444,7 +449,7 @@ impl MeasuredMemory {
         }
         // A hypervisor that shadows our page tables must notice each page now, and not in the
         // measurement.
-        for offset in (0..memory.bytes()).step_by(usize_from_u64(BASE_PAGE_BYTES)) {
+        for offset in (0..memory.byte_len()).step_by(usize_from_u64(BASE_PAGE_BYTES)) {
             // SAFETY: `offset` lies within the mapping.
             unsafe { memory.start().cast::<u8>().add(offset).read_volatile() };
         }
@@ -454,7 +459,7 @@ impl MeasuredMemory {
     /// Nanoseconds per dependent read. Between two reads a page of `other` is read in full, as by a
     /// program that works on what it has found.
     fn ns_per_read_amid_others(&self, other: &Self, pages: u64, seed: u64) -> f64 {
-        let other_pages = base_pages_in_bytes(other.memory.bytes() as u64);
+        let other_pages = base_pages_in_bytes(other.memory.byte_len() as u64);
         cpu_ns_per_step(READS_AMID, || {
             let mut x = seed;
             for _ in 0..READS_AMID {
@@ -486,7 +491,7 @@ impl MeasuredMemory {
     /// Nanoseconds per page of a loop over the first `pages` pages. Each turn starts where the last
     /// one ended, at page tables that were not read for longest.
     fn ns_per_ordered_page(&self, pages: u64, order: OrderedPageLoop, turn: u64) -> f64 {
-        debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
+        debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.byte_len() as u64);
         let OrderedPageLoop { step, lines, work } = order;
         let apart = BASE_PAGE_BYTES / lines;
         let (mut page, mut left) = (turn * ORDERED_PAGES * step % pages, ORDERED_PAGES);
@@ -527,7 +532,7 @@ impl MeasuredMemory {
 
     #[inline(always)]
     fn read_word(&self, offset: u64) -> u64 {
-        debug_assert!(offset + 8 <= self.memory.bytes() as u64);
+        debug_assert!(offset + 8 <= self.memory.byte_len() as u64);
         let word = self.memory.start().cast::<u64>();
         // SAFETY: callers stay within the mapping, on multiples of 8.
         unsafe { word.byte_add(usize_from_u64(offset)).read_volatile() }
@@ -536,7 +541,7 @@ impl MeasuredMemory {
     /// Nanoseconds per read of a word on one of `pages` pages, at random. The address is known
     /// before the last read returns.
     fn ns_per_independent_read(&self, pages: u64, seed: u64) -> f64 {
-        debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
+        debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.byte_len() as u64);
         cpu_ns_per_step(READS, || {
             let mut x = seed;
             for _ in 0..READS {
@@ -548,7 +553,7 @@ impl MeasuredMemory {
 
     /// The same, but the address depends on the last read.
     fn ns_per_dependent_read(&self, pages: u64, seed: u64) -> f64 {
-        debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
+        debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.byte_len() as u64);
         cpu_ns_per_step(READS, || {
             let mut x = seed;
             for _ in 0..READS {

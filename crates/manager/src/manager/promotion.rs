@@ -50,7 +50,7 @@ impl PromotionPacing {
         }
     }
 
-    pub(super) fn observe(&mut self, observation: &Observation) {
+    pub(super) fn cap_savings_by_cpu_use(&mut self, observation: &Observation) {
         for sample in &observation.processes {
             self.savings.limit_process_saving_to_cpu_use(
                 observation.at,

@@ -120,7 +120,7 @@ impl<M: Machine> Manager<M> {
                 self.reserve.record_demand(now);
             }
         }
-        self.allow_prefault();
+        self.update_prefault_limits();
     }
 
     fn forget_ended_processes(&mut self, now: Duration) {

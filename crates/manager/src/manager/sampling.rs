@@ -239,7 +239,7 @@ impl<M: Machine> Manager<M> {
         match std::mem::replace(&mut self.sampling.state, idle) {
             WindowState::Idle { next } if now >= next => self.prepare_next_window(now),
             WindowState::Opening(it) if now >= it.slices.again_at => self.continue_opening(now, it),
-            WindowState::Window(window) => self.continue_probing(now, window),
+            WindowState::Window(window) => self.continue_window(now, window),
             WindowState::Reading(it) if now >= it.slices.again_at => {
                 self.continue_reading_samples(now, it);
             }
@@ -378,7 +378,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Ends the window when it is over, or early where only probing was wanted.
-    fn continue_probing(&mut self, now: Duration, mut window: OpenWindow) {
+    fn continue_window(&mut self, now: Duration, mut window: OpenWindow) {
         let probing = window.probing.into_iter();
         let (mut due, mut later): (Vec<_>, Vec<_>) = probing.partition(|(_, at)| *at <= now);
         // The longest wait comes first, otherwise the last of many processes would never be probed.
@@ -530,7 +530,7 @@ impl<M: Machine> Manager<M> {
         self.recovery.observe(&observation);
         self.memory.guard.record_huge_pages_listed(now);
         self.limits.observe(&observation);
-        self.promotion.observe(&observation);
+        self.promotion.cap_savings_by_cpu_use(&observation);
         let worth = ProcessSample::is_worth_sampling_again;
         let more_to_see = observation.processes.iter().any(worth);
         self.last_seen.store_observation(observation);

@@ -97,11 +97,11 @@ impl IngensProcess {
         self.resident_bytes = sample.resident_bytes_in_regions();
         self.huge = huge().count() as u64;
         self.idle = huge().filter(|r| r.accessed == 0).count() as u64;
-        let histories = sample.regions.iter().map(|now| {
-            let history = self.fault_state_after_sample(now, round, min_present);
-            (now.region, history)
+        let states = sample.regions.iter().map(|now| {
+            let state = self.fault_state_after_sample(now, round, min_present);
+            (now.region, state)
         });
-        let regions: HashMap<RegionAddr, RegionFaultState> = histories.collect();
+        let regions: HashMap<RegionAddr, RegionFaultState> = states.collect();
         let may_be_promoted = |region: &&RegionSample| may_be_promoted(region, min_present);
         let waiting = sample.regions.iter().filter(may_be_promoted);
         self.waiting = waiting.map(|now| regions[&now.region]).collect();

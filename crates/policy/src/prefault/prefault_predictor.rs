@@ -119,11 +119,11 @@ impl PrefaultPredictor {
         &mut self,
         now: Duration,
         process: ProcessId,
-        advance: StreamFaultReport,
+        report: StreamFaultReport,
     ) {
         self.forget_ended_streams(now);
         let mut own = self.streams.range_mut((process, 0)..=(process, u64::MAX));
-        if own.any(|(_, stream)| stream.accept_fault_report(now, advance)) {
+        if own.any(|(_, stream)| stream.accept_fault_report(now, report)) {
             return;
         }
         if self.streams_of_process(process).count() >= STREAMS_PER_PROCESS {
@@ -133,7 +133,7 @@ impl PrefaultPredictor {
                 self.unused += removed.map_or(0, |stream| stream.count_unreached_regions());
             }
         }
-        let mut stream = FaultStream::new(now, advance);
+        let mut stream = FaultStream::new(now, report);
         if self.warm.contains_key(&process) {
             stream.proven = true;
         }

@@ -24,14 +24,14 @@ pub struct WalkCostsAtFootprint {
 pub struct WalkCosts {
     /// By footprint, ascending; at least one.
     pub by_footprint: Vec<WalkCostsAtFootprint>,
-    /// Pages in address order, of which one cache line is read, several, or all. By distance,
+    /// Pages in address order, of which one cache line is read, several, or all. By interval,
     /// ascending; at least one.
     pub streamed: Vec<WalkCostAtInterval>,
-    /// Pages 64 KiB apart, with different amounts of work between the reads. By distance,
+    /// Pages 64 KiB apart, with different amounts of work between the reads. By interval,
     /// ascending; at least one.
     pub strided: Vec<WalkCostAtInterval>,
     /// How the overlap of walks falls as there is more work between them, over the largest
-    /// footprint. By distance, ascending.
+    /// footprint. By interval, ascending.
     pub by_distance: Vec<WalkCostAtInterval>,
     /// Relative standard error of the cost of scattered walks (over 0, at most 1): of its
     /// measurement, and of the model of their overlap.
@@ -59,8 +59,8 @@ pub struct WalkCostAtInterval {
     pub error_ns: f64,
 }
 
-/// Interpolates between the two costs nearest to a distance. Below the first and beyond the last
-/// distance, their values hold.
+/// Interpolates between the two costs nearest to an interval. Below the first and beyond the last
+/// interval, their values hold.
 fn interpolate_by_interval(
     costs: &[WalkCostAtInterval],
     apart_ns: f64,
@@ -73,7 +73,7 @@ fn interpolate_by_interval(
     Some(value(near) + (value(far) - value(near)) * part.clamp(0.0, 1.0))
 }
 
-/// Cost of one walk of ordered pages at this distance.
+/// Cost of one walk of ordered pages at this interval.
 ///
 /// The loops that were measured are farther apart because they do more work, which hides walks. A
 /// program may be as far apart because its reads take longer: it uses more memory, or others use

@@ -45,7 +45,7 @@ impl BenchHost {
     }
 
     fn acquire_and_prepare_lease() -> BenchResult<MachineLease> {
-        let mut lease = MachineLease::acquire("bench")?;
+        let mut lease = MachineLease::acquire_and_probe("bench")?;
         if !lease.decision().can_manage {
             return Err(BenchError::Impossible(lease.decision().verdict.clone()));
         }

@@ -312,7 +312,7 @@ impl Prefault for Engine {
         filled.unwrap_or(0)
     }
 
-    fn allow_prefault(&mut self, process: ProcessId, room_bytes: u64) {
+    fn set_prefault_limit(&mut self, process: ProcessId, room_bytes: u64) {
         if let Some(filler) = &mut self.filler {
             filler.room.insert(process, room_bytes / HUGE_PAGE_BYTES);
         }

@@ -158,7 +158,7 @@ impl ConnectionPermit {
 
     /// A permit for a connection that no acceptor has admitted.
     #[cfg(test)]
-    pub fn unlimited_permit() -> Self {
+    pub fn for_test() -> Self {
         let (socket, _) = std::os::unix::net::UnixStream::pair().expect("a socket pair");
         let peer = Peer { credentials: None };
         let socket = std::os::fd::AsFd::as_fd(&socket);

@@ -54,7 +54,7 @@ impl ProfileRecorder {
 
     /// Takes the managed processes of now. It looks up new ones, and stores what it learned of
     /// those that are gone. `sizes`: the page sizes seen last.
-    pub(crate) fn update_managed_processes(
+    pub(crate) fn open_and_save_profiles(
         &mut self,
         processes: &[ProcessId],
         now: Duration,
@@ -227,7 +227,7 @@ mod tests {
     const SMALL: PageOrderSet = PageOrderSet::NONE.with(PageOrder::CONTIGUOUS);
 
     fn page(from_start: bool) -> ProcessProfile {
-        let known = ProgramProfile::new(ExecutableIdentity::at("/bin/a"));
+        let known = ProgramProfile::new(ExecutableIdentity::for_test("/bin/a"));
         ProcessProfile::new(known, from_start, Duration::ZERO)
     }
 
@@ -261,12 +261,12 @@ mod tests {
         let all = [process_with_pid(1), process_with_pid(2)];
         let deadline = Instant::now() + Duration::from_secs(60);
         while !is_open(&recorder, 2) && Instant::now() < deadline {
-            recorder.update_managed_processes(&all[1..], Duration::ZERO, Vec::new);
+            recorder.open_and_save_profiles(&all[1..], Duration::ZERO, Vec::new);
         }
         assert!(is_open(&recorder, 2));
         let begun = Instant::now();
         for _ in 0..1000 {
-            recorder.update_managed_processes(&all, Duration::ZERO, Vec::new);
+            recorder.open_and_save_profiles(&all, Duration::ZERO, Vec::new);
         }
         // A wait of 20 ms in each of the 1000 calls would take 20 s.
         assert!(begun.elapsed() < Duration::from_secs(10));
@@ -274,7 +274,7 @@ mod tests {
         let_go.send(()).expect("the reader waits");
         let deadline = Instant::now() + Duration::from_secs(60);
         while !is_open(&recorder, 1) && Instant::now() < deadline {
-            recorder.update_managed_processes(&all, Duration::ZERO, Vec::new);
+            recorder.open_and_save_profiles(&all, Duration::ZERO, Vec::new);
         }
         assert!(is_open(&recorder, 1));
     }

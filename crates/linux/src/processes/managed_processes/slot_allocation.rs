@@ -64,7 +64,7 @@ impl ManagedProcesses {
     ) -> Option<SlotAllocation> {
         while let Some(pid) = allocation.to_renew.pop_front() {
             self.reevaluate_process(pid, allocation.program_of_pid(pid), step);
-            if step.is_over() {
+            if step.is_past_deadline() {
                 return Some(allocation);
             }
         }
@@ -84,7 +84,7 @@ impl ManagedProcesses {
                 let program = allocation.program_of_pid(process.pid).cloned();
                 self.admit_with_slot(process, identity, terms, program, step);
             }
-            if step.is_over() {
+            if step.is_past_deadline() {
                 allocation.slots = Some(slots);
                 return Some(allocation);
             }
@@ -216,7 +216,7 @@ impl SlotRanking {
                         self.drop_candidate(process);
                     }
                 }
-                if step.is_over() {
+                if step.is_past_deadline() {
                     return false;
                 }
             }

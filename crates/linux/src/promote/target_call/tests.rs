@@ -143,7 +143,7 @@ fn an_abandoned_listing_disturbs_no_other() {
     }
     let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
     let many = many_mappings(5000);
-    let many_end = many.address() + many.bytes() as u64;
+    let many_end = many.address() + many.byte_len() as u64;
     let bind = |pid| tables.bind_to_process(pid).expect("the programs bind to the process");
     let (target, init) = (bind(std::process::id()), bind(1));
     let mut slow = new_helper();

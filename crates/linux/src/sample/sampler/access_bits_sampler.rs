@@ -274,7 +274,7 @@ impl Sampler for AccessBitsSampler {
         }
     }
 
-    fn continue_probing(&mut self, slice: &mut ProcessWorkSlice) -> Result<Option<Duration>> {
+    fn continue_walk_probing(&mut self, slice: &mut ProcessWorkSlice) -> Result<Option<Duration>> {
         let ProcessSamplingState { target, walks, .. } =
             sampling_state_of(&mut self.watched, slice.member)?;
         let Some(probing) = &mut walks.probing else {
@@ -306,10 +306,10 @@ impl Sampler for AccessBitsSampler {
             }
             if bits.walk_costs.is_some() {
                 let known = watched.walks.apply_to_regions(&mut sample.regions);
-                sample.walks_seen = known.seen;
+                sample.walks_seen = known.probed_share;
                 // Only the probed regions were ever cleared.
                 if !watched.all_cleared {
-                    sample.first_touches = known.first_touches;
+                    sample.first_touches = known.set_bits;
                 }
             }
             sample.overhead = watched.walks.overhead;

@@ -76,9 +76,9 @@ pub struct RegionWalkRates {
 /// What is known of a sample's regions.
 pub struct SetBitsAndProbedShare {
     /// First touches since the last clear, in the regions that were cleared in the last window.
-    pub first_touches: u64,
+    pub set_bits: u64,
     /// Share of base-page regions that were seen lately; 1 where nothing is known of any region.
-    pub seen: f64,
+    pub probed_share: f64,
 }
 
 /// Windows after which what was seen of a region is forgotten. It is forgotten earlier if all
@@ -149,7 +149,7 @@ impl RegionWalkRates {
     /// Puts what is known into a sample's regions. A region that has not been touched until now,
     /// long after it was seen, has no walks, whatever regions like it have.
     pub fn apply_to_regions(&mut self, regions: &mut [RegionSample]) -> SetBitsAndProbedShare {
-        let (mut first_touches, mut base, mut seen) = (0, 0, 0);
+        let (mut set_bits, mut base, mut seen) = (0, 0, 0);
         let shared = &self.shared;
         let private = |sample: &&mut RegionSample| !shared.contains_key(&sample.region);
         let present = regions.iter_mut().filter(|sample| sample.present > 0);
@@ -163,13 +163,13 @@ impl RegionWalkRates {
                 if sample.accessed == 0 {
                     *walks = 0;
                 }
-                first_touches += count_set_access_bits(sample);
+                set_bits += count_set_access_bits(sample);
             }
             sample.walks_per_s = *walks;
         }
         SetBitsAndProbedShare {
-            first_touches,
-            seen: if seen == 0 { 1.0 } else { seen as f64 / base as f64 },
+            set_bits,
+            probed_share: if seen == 0 { 1.0 } else { seen as f64 / base as f64 },
         }
     }
 }
@@ -441,7 +441,7 @@ mod tests {
         };
         let (known, applied) = of(&mut walks, [0, 20, 0, 0]);
         assert_eq!(known, [0, 7, 7, 0]);
-        assert_eq!((applied.first_touches, applied.seen), (20, 0.75));
+        assert_eq!((applied.set_bits, applied.probed_share), (20, 0.75));
         // The value holds until the region is seen again.
         walks.windows += 1;
         assert_eq!(of(&mut walks, [9; 4]).0, [0, 7, 7, 0]);
@@ -458,7 +458,7 @@ mod tests {
         let mut samples = [1, 2, 3].map(|n| sample(n, 20));
         let applied = walks.apply_to_regions(&mut samples);
         assert_eq!(samples.map(|sample| sample.walks_per_s), [7, 0, 0]);
-        assert_eq!((applied.first_touches, applied.seen), (20, 0.5));
+        assert_eq!((applied.set_bits, applied.probed_share), (20, 0.5));
         assert_eq!(
             [1, 2, 3].map(|n| walks.last_window_of_region_or_zero(region_at_index(n))),
             [3, 3, 0]

@@ -144,7 +144,7 @@ impl HugePageReserveControl for MachineView {}
 impl Prefault for MachineView {
     forward! {
         fn take_prefaulted_bytes(process: ProcessId) -> u64;
-        fn allow_prefault(process: ProcessId, room_bytes: u64) -> ();
+        fn set_prefault_limit(process: ProcessId, room_bytes: u64) -> ();
     }
 }
 
