@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  probe chooses --> SamplerBackend --> Box<dyn Sampler>
-//!                      AccessBits   access_bits_sampler.rs  exact: MADV_COLD clears, BPF reads
-//!                                   walk_probing.rs         walk rates, by probes
-//!                      Population   pagemap_sampler.rs      what is present, no accesses
-//!                      Damon        pagemap_sampler.rs      the same, accesses estimated by damon.rs
+//!                    AccessBits  access_bits_sampler.rs  exact: MADV_COLD clears, BPF reads
+//!                                walk_probing.rs         walk rates, by probes
+//!                    Population  pagemap_sampler.rs      what is present, no accesses
+//!                    Damon       pagemap_sampler.rs      the same, accesses estimated by damon.rs
 //! ```
 //!
 //! A new way of seeing accesses is one file with a [`Sampler`], a variant of [`SamplerBackend`],
