@@ -7,7 +7,7 @@ use std::{io, thread};
 
 /// What the thread and the manager's side share.
 #[derive(Debug, Default)]
-pub struct WriterState {
+pub struct WriteFailures {
     /// Number of entries that were not written.
     pub lost: u64,
     /// The error because of which nothing can be written at the moment.
@@ -15,17 +15,17 @@ pub struct WriterState {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct SharedWriterState(Arc<Mutex<WriterState>>);
+pub struct SharedWriteFailures(Arc<Mutex<WriteFailures>>);
 
-impl SharedWriterState {
-    pub fn lock(&self) -> MutexGuard<'_, WriterState> {
+impl SharedWriteFailures {
+    pub fn lock(&self) -> MutexGuard<'_, WriteFailures> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The manager's side of the thread.
 pub struct BackgroundWriter<T, R> {
-    pub state: SharedWriterState,
+    pub failures: SharedWriteFailures,
     batches: Option<SyncSender<T>>,
     result: Receiver<R>,
     reported_trouble: Option<String>,
@@ -36,24 +36,24 @@ impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
     pub fn start(
         name: &str,
         most_waiting: usize,
-        write: impl FnOnce(Receiver<T>, &SharedWriterState) -> R + Send + 'static,
+        write: impl FnOnce(Receiver<T>, &SharedWriteFailures) -> R + Send + 'static,
     ) -> io::Result<Self> {
-        let state = SharedWriterState::default();
+        let failures = SharedWriteFailures::default();
         let (batches, waiting) = sync_channel(most_waiting);
         let (ended, result) = sync_channel(1);
-        let shared = state.clone();
+        let shared = failures.clone();
         let thread = thread::Builder::new().name(name.into());
         thread.spawn(move || drop(ended.send(write(waiting, &shared))))?;
-        Ok(Self { state, batches: Some(batches), result, reported_trouble: None })
+        Ok(Self { failures, batches: Some(batches), result, reported_trouble: None })
     }
 
     /// Hands a batch over. Its entries are lost if too many batches wait.
     pub fn send_batch(&self, batch: T, entries: u64) {
         let Some(batches) = &self.batches else { return };
         if batches.try_send(batch).is_err() {
-            let mut state = self.state.lock();
-            state.lost += entries;
-            state.trouble.get_or_insert_with(|| "the disk is too slow".to_owned());
+            let mut failures = self.failures.lock();
+            failures.lost += entries;
+            failures.trouble.get_or_insert_with(|| "the disk is too slow".to_owned());
         }
     }
 
@@ -61,15 +61,15 @@ impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
     pub fn report_if_trouble_changed<M: Machine>(
         &mut self,
         manager: &mut Manager<M>,
-        message: impl FnOnce(&WriterState) -> String,
+        message: impl FnOnce(&WriteFailures) -> String,
     ) {
-        let state = self.state.lock();
-        if state.trouble == self.reported_trouble {
+        let failures = self.failures.lock();
+        if failures.trouble == self.reported_trouble {
             return;
         }
-        self.reported_trouble.clone_from(&state.trouble);
-        let message = message(&state);
-        drop(state);
+        self.reported_trouble.clone_from(&failures.trouble);
+        let message = message(&failures);
+        drop(failures);
         tracing::warn!("{message}");
         manager.record_event(Event::Trouble { message });
     }

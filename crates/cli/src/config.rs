@@ -16,14 +16,14 @@ mod rules;
 
 pub use config_error::{ConfigError, ConfigProblems};
 
-use crate::daemon::journal_writer::JournalFileSettings;
+use crate::daemon::journal_file_writer::JournalFileSettings;
 use crate::recording::RecordingTarget;
 use config_table::ConfigTable;
 pub use config_value::KeywordValue;
 use config_value::MemorySize;
 use hawkeye_linux::machine_lease::thp_settings::KhugepagedMode;
 use hawkeye_linux::page_sizes::ThpMode;
-use hawkeye_linux::sample::counters::CounterEventCodes;
+use hawkeye_linux::sample::counters::EventCodeOverrides;
 use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{
     self, IngensSettings, LinuxSettings, PolicySettings, PromotionPace,
@@ -31,8 +31,8 @@ use hawkeye_policy::policies::{
 use hawkeye_policy::prefault::PrefaultThreadCount;
 use hawkeye_policy::prezeroing::ZeroingRateBounds;
 use hawkeye_policy::{
-    BehaviourProfile, MemoryGuard, ProcessSelectionSettings, ProcessSettings, RatePerSecond,
-    ReserveLimit, Rules, SamplingCostLimits, UnmatchedAction, Watermarks,
+    MemoryGuard, ProcessSelectionSettings, ProcessSettings, RatePerSecond, ReserveLimit, Rules,
+    SamplingCostLimits, SettingsProfile, UnmatchedAction, Watermarks,
 };
 use std::fs::File;
 use std::io::{self, Read};
@@ -44,7 +44,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The behaviour of processes for which no rule sets another, where no key below overrides it.
-    pub profile: BehaviourProfile,
+    pub profile: SettingsProfile,
     pub policy: String,
     pub policy_settings: PolicySettings,
     /// Settings of the manager; its watermarks are those of the machine.
@@ -63,7 +63,7 @@ pub struct Config {
     pub journal: Option<JournalFileSettings>,
     /// The folder for recordings of coverage and decisions; `None`: no recording.
     pub recording: Option<RecordingTarget>,
-    pub counters: CounterEventCodes,
+    pub counters: EventCodeOverrides,
     pub fill: PrefaultSettings,
     pub prezeroing: PrezeroingSettings,
     /// Which programs on the machine may get pages between 4 KiB and 2 MiB at first touches.
@@ -158,7 +158,7 @@ impl Config {
 
 /// A default replaces each wrong value, but a configuration with mistakes is never used.
 fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
-    let profile = top.read_or_default("profile", BehaviourProfile::default());
+    let profile = top.read_or_default("profile", SettingsProfile::default());
     let policy: Option<String> = top.read_optional("policy");
     if let Some(name) = &policy {
         if let Err(error) = policies::make_policy_by_name(name, &PolicySettings::default()) {
@@ -177,7 +177,7 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     top.read_subtable("sampling", |s| read_sampling_settings(s, &mut settings));
     top.read_subtable("limits", |s| read_limit_settings(s, &mut settings));
     let group_watermarks = top.read_subtable("memory", |s| read_memory_settings(s, &mut settings));
-    let linux = top.read_subtable("linux", |s| read_linux_settings(s, &settings));
+    let linux = top.read_subtable("linux", |s| read_linux_policy_settings(s, &settings));
     let ingens = top.read_subtable("ingens", read_ingens_settings);
     let (unmatched, selection) = top.read_subtable("selection", read_process_selection);
     let (mode, mut fill) = top.read_subtable("fault_ahead", read_prefault_settings);
@@ -190,11 +190,11 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     let rules = Rules::new(rules::read_rules(top, default_rules), unmatched);
     let rules = rules.with_default_settings(default_rules);
     let any =
-        |kind: fn(&ProcessSettings) -> bool| rules.process_settings().any(|rules| kind(&rules));
+        |kind: fn(&ProcessSettings) -> bool| rules.all_process_settings().any(|rules| kind(&rules));
     // Rules keep processes of the profile `guard` from the policy of others.
     let most = match any(|rules| rules.promotes) {
-        true => BehaviourProfile::Balanced,
-        false => BehaviourProfile::Guard,
+        true => SettingsProfile::Balanced,
+        false => SettingsProfile::Guard,
     };
     let policy = policy.unwrap_or_else(|| most.policy_name().to_owned());
     fill.mode = mode.unwrap_or(match any(|rules| rules.prefaults) {
@@ -238,7 +238,7 @@ fn read_sampling_settings(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) 
     let usual = SamplingCostLimits::default();
     let pace = SamplingCostLimits::new(
         s.read_or_default("slowdown_percent", usual.max_slowdown_percent()),
-        s.read_or_default("cpu_share_percent", usual.manager_budget_share_percent()),
+        s.read_or_default("cpu_share_percent", usual.max_percent_of_manager_budget()),
     );
     settings.pace = s.value_or_report(pace).unwrap_or_default();
 }
@@ -279,7 +279,7 @@ fn read_ingens_settings(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
     s.value_or_report(wanted).unwrap_or_default()
 }
 
-fn read_linux_settings(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> LinuxSettings {
+fn read_linux_policy_settings(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> LinuxSettings {
     let usual = settings.linux_policy_settings();
     let max_ptes_none = s.read_or_default("max_ptes_none", usual.max_ptes_none);
     if max_ptes_none > 511 {
@@ -365,8 +365,8 @@ fn read_prefault_settings(s: &mut ConfigTable<'_, '_>) -> (Option<PrefaultMode>,
     (mode, settings)
 }
 
-fn read_counter_events(s: &mut ConfigTable<'_, '_>) -> CounterEventCodes {
-    CounterEventCodes {
+fn read_counter_events(s: &mut ConfigTable<'_, '_>) -> EventCodeOverrides {
+    EventCodeOverrides {
         load_walk_cycles: s.read_optional("load_walk_cycles"),
         store_walk_cycles: s.read_optional("store_walk_cycles"),
         cycles: s.read_optional("cycles"),

@@ -10,7 +10,7 @@
 //!  Prometheus  --HTTP-->  metrics_server (prometheus) -+              (in the manager's loop)
 //!                                                                             |
 //!                                                                             v events
-//!                          disk  <-- journal_file <-- (thread) journal_writer <+
+//!                     disk  <-- journal_file <-- (thread) journal_file_writer <+
 //! ```
 //! Clients may be slow or hostile. `acceptor` limits connections and threads, per user and in
 //! total. `deadline_stream` limits the time of each client; readers limit the bytes that they
@@ -20,14 +20,14 @@ mod acceptor;
 pub mod client;
 mod deadline_stream;
 mod journal_file;
-pub(crate) mod journal_writer;
+pub(crate) mod journal_file_writer;
 mod metrics_server;
 mod prometheus;
 pub mod protocol;
 mod request_channel;
 mod socket_server;
 
-pub use journal_writer::JournalFileSettings;
+pub use journal_file_writer::JournalFileSettings;
 #[cfg(test)]
 pub(crate) use prometheus::tests::status as full_status;
 pub use request_channel::WakeCallback;
@@ -39,7 +39,7 @@ use anyhow::{Context, Result, bail};
 use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_manager::Manager;
-use journal_writer::JournalWriter;
+use journal_file_writer::JournalFileWriter;
 use protocol::{DaemonReply, DaemonRequest, DaemonStatus};
 use request_channel::{RequestReceiver, RequestSender};
 use socket_server::SocketServer;
@@ -48,7 +48,7 @@ use std::path::{Path, PathBuf};
 
 const SOCKET: &str = "hawkeye.sock";
 
-pub fn default_socket_path(state_dir: &Path) -> PathBuf {
+pub fn socket_path_in_state_dir(state_dir: &Path) -> PathBuf {
     state_dir.join(SOCKET)
 }
 
@@ -57,7 +57,7 @@ pub struct DaemonServices {
     config: Config,
     requests: RequestSender,
     calls: RequestReceiver,
-    journal: Option<JournalWriter>,
+    journal: Option<JournalFileWriter>,
     metrics: Option<Acceptor>,
     view: ManagerView,
     _socket: SocketServer,
@@ -68,7 +68,7 @@ impl DaemonServices {
     pub fn start(config: Config, wake: WakeCallback) -> Result<Self> {
         let (requests, calls) = request_channel::request_channel(wake);
         let socket = match config.socket == Path::new(DEFAULT_SOCKET) {
-            true => default_socket_path(&state_dir()),
+            true => socket_path_in_state_dir(&state_dir()),
             false => config.socket.clone(),
         };
         Ok(Self {
@@ -115,7 +115,7 @@ impl DaemonServices {
             DaemonRequest::Status => DaemonReply::Status(Box::new(DaemonStatus {
                 manager: view.manager_status(manager),
                 metrics: self.config.metrics,
-                journal: journal.map(JournalWriter::status),
+                journal: journal.map(JournalFileWriter::status),
                 ..daemon.clone()
             })),
             DaemonRequest::Why { pid, address } => {
@@ -149,7 +149,7 @@ fn start_metrics_if_configured(
 fn start_journal_if_configured(
     settings: Option<JournalFileSettings>,
     seen: u64,
-) -> Result<Option<JournalWriter>> {
-    let start = |settings| JournalWriter::start(settings, seen);
+) -> Result<Option<JournalFileWriter>> {
+    let start = |settings| JournalFileWriter::start(settings, seen);
     settings.map(start).transpose().context("can't start the journal's thread")
 }

@@ -9,8 +9,8 @@ use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{self, PolicySettings};
 use hawkeye_policy::prefault::PrefaultThreadCount;
 use hawkeye_policy::{
-    BehaviourProfile, BloatThreshold, CoverageAveraging, CpuBudget, RatePerSecond, SavingsShare,
-    SettingError, Watermarks,
+    BloatThreshold, CoverageAveraging, CpuBudget, RatePerSecond, SavingsShare, SettingError,
+    SettingsProfile, Watermarks,
 };
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -26,8 +26,8 @@ pub struct ManageOptions {
     /// guard (promotes nothing), balanced (promotes what pays for itself), speed (the same, and
     /// memory is huge at its first touch wherever that can be arranged for the managed program
     /// alone). All recover bloat. Options below override parts of it.
-    #[arg(long, value_name = "PROFILE", hide_possible_values = true, value_parser = keyword_parser::<BehaviourProfile>())]
-    pub profile: Option<BehaviourProfile>,
+    #[arg(long, value_name = "PROFILE", hide_possible_values = true, value_parser = keyword_parser::<SettingsProfile>())]
+    pub profile: Option<SettingsProfile>,
 
     /// Choose which regions become huge first [default: by the profile].
     ///
@@ -154,16 +154,12 @@ pub struct ManageOptions {
 }
 
 impl ManageOptions {
-    pub fn policy_name(&self, profile: BehaviourProfile) -> String {
+    pub fn policy_name(&self, profile: SettingsProfile) -> String {
         self.policy.clone().unwrap_or_else(|| profile.policy_name().to_owned())
     }
 
     /// Settings of prefault, with the mode of this profile where none is set.
-    pub fn prefault_settings(
-        &self,
-        profile: BehaviourProfile,
-        warm_bytes: u64,
-    ) -> PrefaultSettings {
+    pub fn prefault_settings(&self, profile: SettingsProfile, warm_bytes: u64) -> PrefaultSettings {
         let implied = match profile.wants_huge_first_touch() {
             true => PrefaultMode::Auto,
             false => PrefaultMode::Off,

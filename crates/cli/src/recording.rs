@@ -1,7 +1,7 @@
-//! Recordings of a running manager: the estimate of bloat (`bloat_estimates.rs`) and the thread
+//! Recordings of a running manager: the estimate of bloat (`bloat_estimator.rs`) and the thread
 //! that writes (`active_recording.rs`).
 
 mod active_recording;
-mod bloat_estimates;
+mod bloat_estimator;
 
 pub use active_recording::{ActiveRecording, RecordingTarget};

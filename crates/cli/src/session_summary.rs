@@ -1,15 +1,15 @@
 //! The summary of a session, for people and for programs.
 
 use crate::allocator_env_plan::AllocatorEnvPlan;
-use crate::commands::prefault_session::PrefaultChoice;
+use crate::commands::prefault_session::PrefaultStartOutcome;
 use crate::program_resource_use::ProgramResourceUse;
 use crate::text_format::{
-    bar_chart_line, format_bytes, format_count, format_errno_counts, format_short_duration,
+    format_bytes, format_count, format_errno_counts, format_short_duration, sparkline_of_shares,
 };
 use anyhow::{Context, Result};
 use hawkeye_linux::page_sizes::ObservedPageSizes;
 use hawkeye_manager::{Event, FootprintAtTime, Journal, Machine, Manager};
-use hawkeye_policy::{BehaviourProfile, Errno};
+use hawkeye_policy::{Errno, SettingsProfile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -20,7 +20,7 @@ use std::path::Path;
 pub struct SessionSummary {
     /// What was managed: the command or the process ids.
     pub subject: String,
-    pub profile: BehaviourProfile,
+    pub profile: SettingsProfile,
     pub policy: &'static str,
     pub sampler: &'static str,
     pub wall_s: f64,
@@ -36,7 +36,7 @@ pub struct SessionSummary {
     /// CPU time of prefault; not included in the manager's own.
     pub fill_cpu_s: f64,
     /// Whether memory was prefaulted, and why; none with the mode off.
-    pub prefault: Option<PrefaultChoice>,
+    pub prefault: Option<PrefaultStartOutcome>,
     /// How often a prefault thread paused because other programs wanted every CPU.
     pub prefault_pauses: u64,
     /// Candidates passed over because their program was freeing them.
@@ -78,7 +78,7 @@ impl SessionSummary {
         let share = |at: &FootprintAtTime| at.huge_bytes as f64 / at.rss_bytes.max(1) as f64;
         let shares: Vec<f64> = self.footprints.iter().map(share).collect();
         if shares.len() > 1 {
-            let bars = bar_chart_line(&shares, 60);
+            let bars = sparkline_of_shares(&shares, 60);
             line("huge share", format!("|{bars}| over time"));
         }
         for variable in &self.first_touch.set {
@@ -89,8 +89,8 @@ impl SessionSummary {
         let promoted = format_count(self.promoted) + " regions" + &first.unwrap_or_default();
         let (split, recovered) = (format_count(self.split), format_bytes(self.recovered_bytes));
         line("promoted", format!("{promoted}; split {split} huge pages, recovered {recovered}"));
-        if let Some(choice) = &self.prefault {
-            line("prefault", self.prefault_text(choice));
+        if let Some(outcome) = &self.prefault {
+            line("prefault", self.prefault_text(outcome));
         }
         if let Some(seen) = &self.page_sizes {
             line("page sizes", observed_sizes_text(seen));
@@ -113,9 +113,9 @@ impl SessionSummary {
         out
     }
 
-    fn prefault_text(&self, choice: &PrefaultChoice) -> String {
-        let reason = &choice.reason;
-        if !choice.on {
+    fn prefault_text(&self, outcome: &PrefaultStartOutcome) -> String {
+        let reason = &outcome.reason;
+        if !outcome.on {
             return format!("off: {reason}");
         }
         let (filled, cpu_s) = (format_bytes(self.filled_ahead_bytes), self.fill_cpu_s);
@@ -157,7 +157,7 @@ pub fn observed_sizes_text(seen: &ObservedPageSizes) -> String {
 }
 
 /// Remarks about what only the journal shows, not the figures.
-pub fn journal_notes(journal: &Journal) -> Vec<String> {
+pub fn notes_from_journal(journal: &Journal) -> Vec<String> {
     let (mut stretched, mut held, mut errors) = (None, None, Vec::new());
     for entry in journal.entries() {
         match &entry.event {

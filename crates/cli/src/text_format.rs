@@ -107,7 +107,7 @@ pub fn format_errno_counts(errors: &BTreeMap<Errno, u64>) -> String {
 pub const BARS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Shares (0-1) as a line of `width` bars.
-pub fn bar_chart_line(shares: &[f64], width: usize) -> String {
+pub fn sparkline_of_shares(shares: &[f64], width: usize) -> String {
     let width = width.min(shares.len());
     (0..width)
         .map(|column| {
@@ -167,8 +167,8 @@ mod tests {
 
     #[test]
     fn bars_cover_the_whole_time() {
-        assert_eq!(bar_chart_line(&[0.0, 0.5, 1.0], 3), " ▄█");
-        assert_eq!(bar_chart_line(&[0.0, 0.0, 1.0, 1.0], 2), " █");
-        assert_eq!(bar_chart_line(&[], 10), "");
+        assert_eq!(sparkline_of_shares(&[0.0, 0.5, 1.0], 3), " ▄█");
+        assert_eq!(sparkline_of_shares(&[0.0, 0.0, 1.0, 1.0], 2), " █");
+        assert_eq!(sparkline_of_shares(&[], 10), "");
     }
 }

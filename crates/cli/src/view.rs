@@ -32,7 +32,7 @@ pub struct ManagerStatus {
     pub longest_call_ms: f64,
     pub totals: JournalTotals,
     #[serde(default)]
-    pub reserve: ReserveStatus,
+    pub reserve: HugePageReserveStatus,
     #[serde(default)]
     pub pace: PromotionAndRecoveryRates,
     pub managed: usize,
@@ -51,14 +51,14 @@ impl ManagerStatus {
     pub const MOST_DECISIONS: usize = 16;
 
     pub fn promotion_wait(&self) -> Option<&BudgetWaitStatus> {
-        self.budget_waits.iter().find(|wait| wait.work == WaitingWork::Promotion)
+        self.budget_waits.iter().find(|wait| wait.work == WaitingWorkKind::Promotion)
     }
 }
 
 /// Work that a budget holds back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BudgetWaitStatus {
-    pub work: WaitingWork,
+    pub work: WaitingWorkKind,
     /// The budget that is used up, as a clause.
     pub budget: String,
     /// When the work continues at the latest.
@@ -67,12 +67,12 @@ pub struct BudgetWaitStatus {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum WaitingWork {
+pub enum WaitingWorkKind {
     Promotion,
     Sampling,
 }
 
-impl fmt::Display for WaitingWork {
+impl fmt::Display for WaitingWorkKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Promotion => "promotion",
@@ -84,8 +84,8 @@ impl fmt::Display for WaitingWork {
 impl BudgetWaitStatus {
     pub fn new(wait: &BudgetWait, now: Duration) -> Self {
         let work = match wait.budget {
-            ExhaustedBudget::Sampling(_) => WaitingWork::Sampling,
-            _ => WaitingWork::Promotion,
+            ExhaustedBudget::Sampling(_) => WaitingWorkKind::Sampling,
+            _ => WaitingWorkKind::Promotion,
         };
         let continues_in_s = wait.until.saturating_sub(now).as_secs_f64();
         Self { work, budget: wait.budget.to_string(), continues_in_s }
@@ -101,7 +101,7 @@ impl fmt::Display for BudgetWaitStatus {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ReserveStatus {
+pub struct HugePageReserveStatus {
     pub held_bytes: u64,
     pub filled: u64,
     /// Fills for which the kernel had no huge page.

@@ -21,14 +21,14 @@
     warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
 )]
 
-mod bpf;
+pub mod anonymous_mapping;
+mod bpf_skeletons;
 pub mod error;
 pub mod machine;
 pub mod machine_lease;
 pub mod memory;
 mod mutex;
 pub mod name_value_lines;
-pub mod own_memory;
 pub mod page_sizes;
 pub mod prefault;
 pub mod probe;

@@ -15,16 +15,16 @@ use crate::processes::process;
 use crate::processes::process_selector::ProcessScanCosts;
 use crate::promote::process_madvise::{COLLAPSE, CollapseRetry};
 use crate::promote::reserve::RESERVE;
-use crate::promote::target_call::{TargetCalls, TargetRequest};
-use crate::sample::counters::{CounterEventCodes, WalkCounters};
+use crate::promote::target_call::{CallHelperPool, TargetRequest};
+use crate::sample::counters::{CountableWalkEvents, EventCodeOverrides};
 use crate::sample::sampler::{ProcessWorkSlice, Sampler, SamplerBackend};
 use crate::sample::shared_pages;
 use crate::sample::walk_costs::CurrentWalkCosts;
 use crate::stop_signals::{StopSignals, WaitResult};
 use crate::test_costs;
-use hawkeye_manager::machine::{CallResult, PartialCallResult};
+use hawkeye_manager::machine::{CallResult, ResumableCallResult};
 use hawkeye_manager::{
-    HugePageReserve, LoopWakeReason, Machine, MachineError, ManagementCosts, Prefault,
+    HugePageReserveControl, LoopWakeReason, Machine, MachineError, ManagementCosts, Prefault,
     ProcessFootprint, PromotionResult, RecoveryResult, Sampling, SliceProgress,
     TimedOutCallResults, TimedOutPromotionResult, ZeroScanResult,
 };
@@ -53,9 +53,13 @@ pub struct ChosenKernelMethods {
 impl ChosenKernelMethods {
     /// Prepares the estimate of overhead: by hardware counters where the processor has them, and by
     /// the `costs` of page walks. `events` names the counters' events if the table does not.
-    pub fn enable_overhead_estimate(&mut self, costs: CurrentWalkCosts, events: CounterEventCodes) {
+    pub fn enable_overhead_estimate(
+        &mut self,
+        costs: CurrentWalkCosts,
+        events: EventCodeOverrides,
+    ) {
         if let SamplerBackend::AccessBits(bits) = &mut self.sampler {
-            let counters = WalkCounters::find(events).inspect_err(|none| {
+            let counters = CountableWalkEvents::find(events).inspect_err(|none| {
                 tracing::info!("overhead is estimated by walk-rate sampling: {none}");
             });
             bits.counters = counters.ok();
@@ -73,7 +77,7 @@ pub struct LinuxMachine {
     recovery: RecoveryMethod,
     first_touch_cost: Duration,
     members: ManagedProcesses,
-    calls: TargetCalls,
+    calls: CallHelperPool,
     /// Promotions that have not been answered yet.
     promotions_under_way: HashMap<ProcessId, RegionAddr>,
     peak_excluded_bytes: u64,
@@ -101,7 +105,7 @@ const SPLIT_TRIES: u32 = 3;
 impl LinuxMachine {
     /// Starts managing the processes of `target`.
     pub fn new(backend: ChosenKernelMethods, target: ManagedTarget, signals: StopSignals) -> Self {
-        let mut calls = TargetCalls::default();
+        let mut calls = CallHelperPool::default();
         if let Err(error) = calls.start_idle_helper() {
             // The first call tries again, and returns the error.
             tracing::warn!("{error}");
@@ -146,7 +150,7 @@ impl LinuxMachine {
     }
 
     /// The highest number of bytes that owners excluded by `MADV_NOHUGEPAGE` at one time.
-    pub fn peak_nohugepage_bytes(&self) -> u64 {
+    pub fn peak_madv_nohugepage_bytes(&self) -> u64 {
         self.peak_excluded_bytes
     }
 
@@ -156,7 +160,7 @@ impl LinuxMachine {
     }
 
     /// The cost of finding processes; `None` if the target names its processes.
-    pub fn scan_costs(&self) -> Option<ProcessScanCosts> {
+    pub fn process_scan_costs(&self) -> Option<ProcessScanCosts> {
         self.target.selector().map(|selector| selector.costs)
     }
 
@@ -255,7 +259,7 @@ impl Machine for LinuxMachine {
                 // for its end. The terminal has already sent it SIGINT.
                 (WaitResult::Signal(signal), ManagedTarget::Family(root)) => {
                     if signal == libc::SIGTERM {
-                        let pid = Pid::from_raw(process::pid_t(root.id.pid));
+                        let pid = Pid::from_raw(process::saturating_pid_t(root.id.pid));
                         let _ = kill(pid, Signal::SIGTERM);
                     }
                 }
@@ -275,7 +279,7 @@ impl Machine for LinuxMachine {
         let started = self.members.take_warm_started_processes();
         if let Some(recorder) = &mut self.profile_recorder {
             let sizes = || self.sizing.observed_page_sizes(now).unwrap_or_default().sizes;
-            recorder.update_managed_processes(self.members.processes_in_join_order(), now, sizes);
+            recorder.open_and_save_profiles(self.members.processes_in_join_order(), now, sizes);
         }
         if let Some(prefaulter) = &self.prefaulter {
             let recorder = self.profile_recorder.as_ref();
@@ -292,7 +296,7 @@ impl Machine for LinuxMachine {
             machine: self.read_memory_use(&MemoryScope::Machine)?,
             groups: self.groups.read_limited_cgroups(now, self.members.processes_in_join_order()),
             pressure_percent: system_memory::memory_pressure_percent(),
-            fmfi: fragmentation::fmfi(),
+            fmfi: fragmentation::read_unusable_free_index(),
         })
     }
 
@@ -457,7 +461,7 @@ impl Machine for LinuxMachine {
         &mut self,
         process: ProcessId,
         until: Duration,
-    ) -> PartialCallResult<ProcessFootprint> {
+    ) -> ResumableCallResult<ProcessFootprint> {
         let counted = self
             .run_sampler_slice(process, until, |sampler, slice| sampler.count_huge_bytes(slice))?;
         let huge_bytes = match counted {
@@ -467,7 +471,7 @@ impl Machine for LinuxMachine {
         let rss_bytes =
             process::rss_bytes(process.pid).map_err(|e| e.into_machine_error(process))?;
         if let Some(looks) = &mut self.sizing.mapped_sizes {
-            looks.request_read_if_due(process, self.began.elapsed());
+            looks.take_results_and_request_if_due(process, self.began.elapsed());
         }
         self.update_profile(process, |seen| {
             seen.resident_bytes = seen.resident_bytes.max(rss_bytes);
@@ -492,7 +496,7 @@ impl Sampling for LinuxMachine {
         process: ProcessId,
         needs: SampleKinds,
         until: Duration,
-    ) -> PartialCallResult<()> {
+    ) -> ResumableCallResult<()> {
         self.run_sampler_slice(process, until, |sampler, slice| match slice.member.terms.promotes {
             true => sampler.start_window(slice, needs),
             false => Ok(SliceProgress::Done(())),
@@ -500,10 +504,16 @@ impl Sampling for LinuxMachine {
     }
 
     fn probe(&mut self, process: ProcessId, until: Duration) -> CallResult<Option<Duration>> {
-        self.run_sampler_slice(process, until, |sampler, slice| sampler.continue_probing(slice))
+        self.run_sampler_slice(process, until, |sampler, slice| {
+            sampler.continue_walk_probing(slice)
+        })
     }
 
-    fn sample(&mut self, process: ProcessId, until: Duration) -> PartialCallResult<ProcessSample> {
+    fn sample(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> ResumableCallResult<ProcessSample> {
         let sampled =
             self.run_sampler_slice(process, until, |sampler, slice| sampler.read_sample(slice))?;
         let mut sample = match sampled {
@@ -516,7 +526,7 @@ impl Sampling for LinuxMachine {
             // Recovery needs its huge pages.
             sample.regions.retain(RegionSample::is_huge);
         }
-        self.sizing.add_page_sizes_to_sample(&mut sample, &member.eligible);
+        self.sizing.add_page_size_choice_inputs(&mut sample, &member.eligible);
         if let Some(recorder) = &mut self.profile_recorder {
             recorder.record_sample(&sample);
         }
@@ -524,16 +534,16 @@ impl Sampling for LinuxMachine {
         Ok(SliceProgress::Done(sample))
     }
 
-    fn huge_pages(
+    fn list_huge_pages(
         &mut self,
         process: ProcessId,
         until: Duration,
-    ) -> PartialCallResult<Vec<RegionSample>> {
+    ) -> ResumableCallResult<Vec<RegionSample>> {
         self.run_sampler_slice(process, until, |sampler, slice| sampler.list_huge_pages(slice))
     }
 
-    fn abandon_window(&mut self) {
-        self.sampler.abandon_window();
+    fn abandon_all_windows(&mut self) {
+        self.sampler.abandon_all_windows();
     }
 
     fn first_touch_cost(&self) -> Duration {
@@ -541,7 +551,7 @@ impl Sampling for LinuxMachine {
     }
 }
 
-impl HugePageReserve for LinuxMachine {
+impl HugePageReserveControl for LinuxMachine {
     fn reserve_state(&self) -> ReserveState {
         let state = RESERVE.state();
         let filled = u32_from_f64(state.filled as f64);
@@ -568,12 +578,12 @@ impl HugePageReserve for LinuxMachine {
 impl Prefault for LinuxMachine {
     fn take_prefaulted_bytes(&mut self, process: ProcessId) -> u64 {
         let prefaulter = self.prefaulter.as_ref();
-        prefaulter.map_or(0, |prefaulter| prefaulter.take_prefaulted(process))
+        prefaulter.map_or(0, |prefaulter| prefaulter.take_prefaulted_bytes(process))
     }
 
-    fn allow_prefault(&mut self, process: ProcessId, room_bytes: u64) {
+    fn set_prefault_limit(&mut self, process: ProcessId, room_bytes: u64) {
         if let Some(prefaulter) = &self.prefaulter {
-            prefaulter.set_prefault_room(process, room_bytes);
+            prefaulter.set_process_prefault_room(process, room_bytes);
         }
     }
 }

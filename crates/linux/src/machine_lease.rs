@@ -26,7 +26,7 @@ impl MachineLease {
     ///
     /// # Errors
     /// Another manager is running, or `HAWKEYE_SAMPLER` requests a sampler that does not work.
-    pub fn acquire(purpose: &str) -> Result<Self> {
+    pub fn acquire_and_probe(purpose: &str) -> Result<Self> {
         let state = state_dir();
         let instance = ManagerLock::claim(&state, purpose)?;
         let settings = KernelSettingsGuard::restore_leftovers_and_start(&state)?;

@@ -3,7 +3,7 @@
 //! - BPF reports where processes touch new memory (`fault_trace`).
 //! - The predictor of the policy crate decides what comes next; `prefault_loop` asks it.
 //! - The filler's thread or workers (`thread_pool`) fill the regions, in one of two ways
-//!   (`prefault_method`).
+//!   (`prefault_region`).
 //!
 //! The manager decides which processes are followed and how much may be filled.
 
@@ -11,12 +11,12 @@ pub mod profile_store;
 
 mod cached_mappings;
 mod fault_trace;
-mod prefault_calls;
+mod prefault_helper_calls;
 mod prefault_loop;
-mod prefault_method;
-mod prefault_rate_limit;
+mod prefault_rate_and_memory_limit;
+mod prefault_region;
 mod prefault_thread_pool;
-mod spare_cores;
+mod spare_core_throttle;
 #[cfg(test)]
 mod stuck_target;
 mod suppressed_processes;
@@ -143,8 +143,8 @@ impl Prefaulter {
     }
 
     /// Follows a process from now on. Nothing may be filled for it until
-    /// [`Self::set_prefault_room`], except that `warm_regions` of its large mappings are filled as
-    /// soon as they exist. Fails if too many are followed already.
+    /// [`Self::set_process_prefault_room`], except that `warm_regions` of its large mappings are
+    /// filled as soon as they exist. Fails if too many are followed already.
     pub fn follow(&self, pid: u32, warm_regions: u64) -> Result<()> {
         let followed = FollowedProcess {
             handle: Arc::new(ProcessHandle::open(pid)?),
@@ -191,7 +191,7 @@ impl Prefaulter {
             self.unfollow_process(*gone);
         }
         for new in wanted.difference(&followed) {
-            let by_rule = members.warm_start_bytes_of(*new) / HUGE_PAGE_BYTES;
+            let by_rule = members.warm_start_target_bytes(*new) / HUGE_PAGE_BYTES;
             let known = recorder.and_then(|recorder| recorder.stored_profile(*new));
             let learned = known.map_or(0, ProgramProfile::warm_start_bytes) / HUGE_PAGE_BYTES;
             let warm_regions = self.warm_regions.max(by_rule).max(learned);
@@ -202,14 +202,14 @@ impl Prefaulter {
     }
 
     /// Bytes filled ahead of a process since the last call.
-    pub fn take_prefaulted(&self, process: ProcessId) -> u64 {
+    pub fn take_prefaulted_bytes(&self, process: ProcessId) -> u64 {
         let mut followed = lock(&self.thread.shared.followed);
         let one = followed.get_mut(&process);
         one.map_or(0, |one| std::mem::take(&mut one.filled_regions)) * HUGE_PAGE_BYTES
     }
 
     /// Sets how many bytes may be filled ahead of a process from now on.
-    pub fn set_prefault_room(&self, process: ProcessId, room_bytes: u64) {
+    pub fn set_process_prefault_room(&self, process: ProcessId, room_bytes: u64) {
         if let Some(followed) = lock(&self.thread.shared.followed).get_mut(&process) {
             followed.room_regions = room_bytes / HUGE_PAGE_BYTES;
         }
@@ -239,12 +239,12 @@ impl Drop for PrefaultThread {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         // The thread ends late while it loads its programs or gets no core.
-        join_threads_in_time(self.thread.take().into_iter().collect(), PATIENCE);
+        join_finished_until_deadline(self.thread.take().into_iter().collect(), PATIENCE);
     }
 }
 
 /// Waits for threads that are about to end. Does not wait longer than `patience`.
-fn join_threads_in_time(threads: Vec<JoinHandle<()>>, patience: Duration) {
+fn join_finished_until_deadline(threads: Vec<JoinHandle<()>>, patience: Duration) {
     let deadline = Instant::now() + patience;
     while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));

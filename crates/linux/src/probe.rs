@@ -6,7 +6,7 @@
 //!
 //! Read `kernel_facts.rs` first, then `kernel_decision.rs`.
 
-pub mod userfaultfd;
+pub mod userfaultfd_handle;
 
 pub mod host_facts;
 pub mod kernel_decision;

@@ -15,13 +15,13 @@
 pub mod client_credentials;
 pub(crate) mod exec_tracer;
 pub mod huge_page_context;
-pub(crate) mod identity;
 pub(crate) mod managed_processes;
 pub(crate) mod mapping_records;
 pub mod mappings;
 pub(crate) mod pid_namespace;
 pub(crate) mod proc_scanner;
 pub mod process;
+pub(crate) mod process_attributes;
 pub(crate) mod process_reader_thread;
 pub(crate) mod process_selector;
 pub mod program_allocator;

@@ -8,8 +8,8 @@ use hawkeye_manager::{
     LoopWakeReason, Machine, MachineError, PromotionResult, Sampling, SliceProgress,
 };
 use hawkeye_policy::{
-    BehaviourProfile, PageOrder, ProcessId, ProcessSample, ProcessSelectionSettings,
-    ProcessSettings, RuleAction,
+    PageOrder, ProcessId, ProcessSample, ProcessSelectionSettings, ProcessSettings, RuleAction,
+    SettingsProfile,
 };
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ fn sample(machine: &mut LinuxMachine, process: ProcessId) -> Result<ProcessSampl
 
 fn managed_processes(machine: &mut LinuxMachine) -> Vec<ProcessId> {
     let listed = machine.admit_and_list_processes(machine.now() + DEADLINE);
-    listed.done().expect("all have joined")
+    listed.into_done().expect("all have joined")
 }
 
 fn member(machine: &mut LinuxMachine, pid: u32) -> Option<ManagedProcessView> {
@@ -68,7 +68,7 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     assert_eq!(sampled.terms, same.terms);
     let first = sampled.regions.first().expect("it has memory").region;
 
-    let guarded = ProcessSettings::default().with_profile(BehaviourProfile::Guard);
+    let guarded = ProcessSettings::default().with_profile(SettingsProfile::Guard);
     machine.set_rules(workloads(RuleAction::Include(guarded)), ProcessSelectionSettings::default());
     let sampled = sample(&mut machine, same.process).unwrap();
     assert_eq!((sampled.terms.promotes, sampled.regions.len()), (false, 0));
@@ -97,7 +97,7 @@ fn processes_that_join_together_join_over_several_calls() {
     let all = loop {
         let before = machine.managed_processes().len();
         let now = machine.now();
-        let listed = machine.admit_and_list_processes(now).done();
+        let listed = machine.admit_and_list_processes(now).into_done();
         most_at_once = most_at_once.max(machine.managed_processes().len() - before);
         calls += 1;
         if let Some(all) = listed {

@@ -27,7 +27,7 @@ pub use journal::{
     FootprintAtTime, Journal, JournalEntry, JournalTotals, ProcessTotals, PromotionAndRecoveryRates,
 };
 pub use machine::{
-    Explain, FaultPageSizes, HugePageReserve, LearnedFaultSizes, LoopWakeReason, Machine,
+    Explain, FaultPageSizes, HugePageReserveControl, LearnedFaultSizes, LoopWakeReason, Machine,
     MachineError, ManagementCosts, Prefault, ProcessDescription, ProcessFootprint, PromotionResult,
     RecoveryResult, Sampling, SliceProgress, TimedOutCallResults, TimedOutPromotionResult,
     UnresponsiveProcess, ZeroScanResult,

@@ -2,7 +2,7 @@
 //!
 //! [`Machine`] has the calls that every machine implements. [`Sampling`] reads accesses. Features
 //! that a machine may lack have traits of their own, with defaults that do nothing:
-//! [`FaultPageSizes`], [`Prefault`], [`HugePageReserve`] and [`Explain`].
+//! [`FaultPageSizes`], [`Prefault`], [`HugePageReserveControl`] and [`Explain`].
 
 mod call_results;
 
@@ -21,10 +21,10 @@ use std::time::Duration;
 /// The result of a call on a machine.
 pub type CallResult<T> = Result<T, MachineError>;
 /// The result of a call that may have to be continued later.
-pub type PartialCallResult<T> = CallResult<SliceProgress<T>>;
+pub type ResumableCallResult<T> = CallResult<SliceProgress<T>>;
 
 /// A machine under management.
-pub trait Machine: Sampling + FaultPageSizes + Prefault + HugePageReserve + Explain {
+pub trait Machine: Sampling + FaultPageSizes + Prefault + HugePageReserveControl + Explain {
     /// Monotonic time since management of the machine began.
     fn now(&self) -> Duration;
 
@@ -51,7 +51,7 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + HugePageReserve + Expl
         &mut self,
         process: ProcessId,
         until: Duration,
-    ) -> PartialCallResult<ProcessFootprint>;
+    ) -> ResumableCallResult<ProcessFootprint>;
 
     /// Maps the region by pages of this size, which is one of
     /// [`MachinePageProperties::promotable`]. Refuses if fewer than `expected_present` base pages
@@ -98,7 +98,7 @@ pub trait Sampling {
         process: ProcessId,
         needs: SampleKinds,
         until: Duration,
-    ) -> PartialCallResult<()>;
+    ) -> ResumableCallResult<()>;
 
     /// Probes a process in the open window, until `until`. Returns the wait until the next call;
     /// `None` when this window will show nothing more.
@@ -108,18 +108,19 @@ pub trait Sampling {
 
     /// Reads what was accessed since the start of the last window, or what is present if there was
     /// no window. Works until `until`.
-    fn sample(&mut self, process: ProcessId, until: Duration) -> PartialCallResult<ProcessSample>;
+    fn sample(&mut self, process: ProcessId, until: Duration)
+    -> ResumableCallResult<ProcessSample>;
 
     /// The huge pages of a process, without access figures (`accessed` repeats `present`). Far
     /// cheaper than a sample, and disturbs no window. Works until `until`.
-    fn huge_pages(
+    fn list_huge_pages(
         &mut self,
         process: ProcessId,
         until: Duration,
-    ) -> PartialCallResult<Vec<RegionSample>>;
+    ) -> ResumableCallResult<Vec<RegionSample>>;
 
     /// Drops a window that is being opened or read.
-    fn abandon_window(&mut self) {}
+    fn abandon_all_windows(&mut self) {}
 
     /// Cost to the process of the first access to a base page after `start_window`, with which
     /// sampling can keep to a share of its time. Zero where hardware sets the bits by itself.
@@ -148,11 +149,11 @@ pub trait Prefault {
     }
 
     /// Sets how many more bytes may be filled for a process.
-    fn allow_prefault(&mut self, _process: ProcessId, _room_bytes: u64) {}
+    fn set_prefault_limit(&mut self, _process: ProcessId, _room_bytes: u64) {}
 }
 
 /// Huge pages that are held ready for promotions and prefault.
-pub trait HugePageReserve {
+pub trait HugePageReserveControl {
     /// What the reserve holds and has done.
     fn reserve_state(&self) -> ReserveState {
         ReserveState::default()

@@ -28,7 +28,7 @@ use crate::machine::{LoopWakeReason, Machine, MachineError, UnresponsiveProcess}
 use crate::settings::Settings;
 use hawkeye_policy::{
     CpuBudget, Event, HugePageReservePlanner, MemoryGuard, MemoryState, PageOrderSet, Policy,
-    ProcessId, PromotionBlockReason, PromotionBudget, RegionPromotionLimits, SettingError,
+    ProcessId, PromotionBlockReason, PromotionCountBudget, RegionPromotionLimits, SettingError,
     WatermarkTable,
 };
 use memory_watch::MemoryWatch;
@@ -86,7 +86,7 @@ impl<M: Machine> Manager<M> {
             limits: RegionPromotionLimits::with_recovery_threshold(settings.bloat),
             sampling: SamplingSchedule::new(&settings),
             promotion: PromotionPacing::new(
-                PromotionBudget::new(settings.max_promotions, rate),
+                PromotionCountBudget::new(settings.max_promotions, rate),
                 settings.promotion_return,
             ),
             recovery: RecoveryPacing::new(settings.bloat),
@@ -155,7 +155,7 @@ impl<M: Machine> Manager<M> {
     fn dispatch_event(&mut self, now: Duration, event: Event) {
         self.memory.apply_event(&event);
         self.limits.apply_event(now, &event);
-        self.sampling.apply_event(&event);
+        self.sampling.add_saving_if_promotion(&event);
         self.promotion.savings.apply_event(now, &event);
         self.recovery.planner.apply_event(&event);
         self.last_seen.apply_event(&event);
@@ -241,7 +241,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// The limits on promotions of single regions.
-    pub fn promotion_limits(&self) -> &RegionPromotionLimits {
+    pub fn region_promotion_limits(&self) -> &RegionPromotionLimits {
         &self.limits
     }
 

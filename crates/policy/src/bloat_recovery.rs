@@ -140,7 +140,7 @@ impl RecoveryPlanner {
             .filter(|(process, _)| allowed(*process))
             .filter_map(|(process, owner)| {
                 owner.requeue_rested_pages(now, RESCAN_AFTER);
-                let (accessed, region) = owner.first_page_to_scan()?;
+                let (accessed, region) = owner.next_huge_page_to_scan()?;
                 let overhead = owner.overhead_percent.unwrap_or(unknown);
                 Some((overhead, accessed, region, process, owner))
             })

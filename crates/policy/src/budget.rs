@@ -1,14 +1,14 @@
 //! Limits on the work done: promotions, scans, and the manager's own CPU time.
 //!
-//! `promotion_budget` and `savings_budget` use the token buckets of `token_bucket`; `cpu_budget`
-//! counts seconds of CPU time by itself.
+//! `promotion_count_budget` and `savings_budget` use the token buckets of `token_bucket`;
+//! `cpu_budget` counts seconds of CPU time by itself.
 
 mod cpu_budget;
-mod promotion_budget;
+mod promotion_count_budget;
 mod savings_budget;
 mod token_bucket;
 
 pub use cpu_budget::CpuBudget;
-pub use promotion_budget::{PromotionBudget, PromotionBudgetExhausted};
+pub use promotion_count_budget::{PromotionBudgetExhausted, PromotionCountBudget};
 pub use savings_budget::{SavingsBudget, SavingsDecision, SavingsShare};
 pub use token_bucket::{RatePerSecond, TokenBucket};

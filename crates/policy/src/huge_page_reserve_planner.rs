@@ -66,7 +66,7 @@ pub struct ReserveState {
 
 /// How the kernel will get the next huge page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HugePageSupply {
+pub enum HugePageReadiness {
     /// It is free and backed by memory, or the reserve holds it.
     #[default]
     Ready,
@@ -223,14 +223,14 @@ impl HugePageReservePlanner {
 
     /// How the kernel will get the next huge page. `free_blocks`: whether free blocks of this size
     /// exist.
-    pub fn next_supply(&self, held: u32, free_blocks: bool) -> HugePageSupply {
+    pub fn next_huge_page_readiness(&self, held: u32, free_blocks: bool) -> HugePageReadiness {
         match self.fill {
             Some((_, fill))
                 if held == 0 && (!free_blocks || self.is_worthwhile() == Some(true)) =>
             {
-                HugePageSupply::NotReady { fill }
+                HugePageReadiness::NotReady { fill }
             }
-            _ => HugePageSupply::Ready,
+            _ => HugePageReadiness::Ready,
         }
     }
 }
@@ -279,10 +279,10 @@ mod tests {
         assert_eq!(pages(&mut planner, 0, ReserveState::default()), 1);
         assert_eq!(planner.is_worthwhile(), None);
         assert_eq!(pages(&mut planner, 10, filled(1, 1, 4600)), 128);
-        assert_eq!(planner.next_supply(1, true), HugePageSupply::Ready);
+        assert_eq!(planner.next_huge_page_readiness(1, true), HugePageReadiness::Ready);
         let fill = Duration::from_micros(4600);
-        let expensive = HugePageSupply::NotReady { fill };
-        assert_eq!(planner.next_supply(0, true), expensive);
+        let expensive = HugePageReadiness::NotReady { fill };
+        assert_eq!(planner.next_huge_page_readiness(0, true), expensive);
         assert_eq!(pages(&mut planner, 10_000, filled(128, 128, 4600)), 0);
         planner.record_demand(at(10_000));
         assert_eq!(pages(&mut planner, 10_001, filled(0, 128, 4600)), 128);
@@ -296,10 +296,10 @@ mod tests {
         planner.record_demand(at(60_000));
         assert_eq!(pages(&mut planner, 60_000, filled(0, 1, 90)), 0);
         assert_eq!(pages(&mut planner, 60_010, filled(0, 1, 90)), 1);
-        assert_eq!(planner.next_supply(0, true), HugePageSupply::Ready);
+        assert_eq!(planner.next_huge_page_readiness(0, true), HugePageReadiness::Ready);
         let fill = Duration::from_micros(90);
-        let compacts = HugePageSupply::NotReady { fill };
-        assert_eq!(planner.next_supply(0, false), compacts);
+        let compacts = HugePageReadiness::NotReady { fill };
+        assert_eq!(planner.next_huge_page_readiness(0, false), compacts);
     }
 
     #[test]

@@ -31,7 +31,6 @@
 )]
 
 pub mod access_map;
-pub mod behaviour_profile;
 pub mod bloat_recovery;
 pub mod budget;
 pub mod call_batch_backoff;
@@ -49,7 +48,7 @@ pub mod policies;
 pub mod policy;
 pub mod prefault;
 pub mod prezeroing;
-pub mod process_identity;
+pub mod process_attributes;
 pub mod process_selection_settings;
 pub mod process_settings;
 mod process_states;
@@ -63,6 +62,7 @@ pub mod rules;
 pub mod sampling_cost_limits;
 pub mod saturating_cast;
 pub mod setting_error;
+pub mod settings_profile;
 pub mod shared_regions;
 #[cfg(test)]
 mod test_support;
@@ -71,10 +71,9 @@ pub mod walk_rate;
 pub mod watermarks;
 
 pub use access_map::AccessMap;
-pub use behaviour_profile::BehaviourProfile;
 pub use bloat_recovery::{BloatThreshold, RecoveryPlanner};
 pub use budget::{
-    CpuBudget, PromotionBudget, PromotionBudgetExhausted, RatePerSecond, SavingsBudget,
+    CpuBudget, PromotionBudgetExhausted, PromotionCountBudget, RatePerSecond, SavingsBudget,
     SavingsDecision, SavingsShare, TokenBucket,
 };
 pub use call_batch_backoff::{BatchDecision, CallBatchBackoff};
@@ -83,7 +82,8 @@ pub use errno::Errno;
 pub use event::{Event, PromotionEffect};
 pub use gain_if_all_huge::gain_percent_if_all_huge;
 pub use huge_page_reserve_planner::{
-    HugePageReservePlanner, HugePageSupply, ReserveInput, ReserveLimit, ReserveState, ReserveTarget,
+    HugePageReadiness, HugePageReservePlanner, ReserveInput, ReserveLimit, ReserveState,
+    ReserveTarget,
 };
 pub use machine_page_properties::MachinePageProperties;
 pub use management_slot_ranking::{CpuUseAverages, ManagementSlotCandidate};
@@ -95,10 +95,10 @@ pub use page::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrderSet, RegionAddr,
 };
 pub use policy::{ExplainPolicy, Policy, SampleKinds};
-pub use process_identity::{Pod, ProcessIdentity, QosClass};
+pub use process_attributes::{Pod, ProcessAttributes, QosClass};
 pub use process_selection_settings::ProcessSelectionSettings;
 pub use process_settings::ProcessSettings;
-pub use promotion::{FaultSizes, Promotion, PromotionCost};
+pub use promotion::{FaultSizes, MeasuredPromotionCost, Promotion};
 pub use reason::Reason;
 pub use region_promotion_limits::RegionPromotionLimits;
 pub use rules::{
@@ -106,6 +106,7 @@ pub use rules::{
 };
 pub use sampling_cost_limits::{SamplingCostLimits, SamplingDelayReason, SamplingSlowdownBudget};
 pub use setting_error::SettingError;
+pub use settings_profile::SettingsProfile;
 pub use shared_regions::MAX_SHARED_PAGES;
 pub use translation_overhead::{TranslationOverhead, TranslationOverheadSource};
 pub use watermarks::{MemoryGuard, MemoryScope, PromotionBlockReason, WatermarkTable, Watermarks};

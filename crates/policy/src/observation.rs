@@ -151,7 +151,7 @@ impl ProcessSample {
 
     /// Whether another look at the process pays: part of it was not seen, and the possible saving
     /// is enough for promotions.
-    pub fn needs_another_sample(&self) -> bool {
+    pub fn is_worth_sampling_again(&self) -> bool {
         /// Less than 1, because programs grow and shrink meanwhile.
         const NEARLY_ALL: f64 = 0.95;
         let least = self.terms.min_overhead_to_promote_percent();

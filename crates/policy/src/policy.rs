@@ -1,9 +1,9 @@
 //! The contract of every policy.
 
-use crate::huge_page_reserve_planner::HugePageSupply;
+use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
-use crate::promotion::{FaultSizes, Promotion, PromotionCost};
+use crate::promotion::{FaultSizes, MeasuredPromotionCost, Promotion};
 use crate::reason::Reason;
 use std::time::Duration;
 
@@ -83,7 +83,8 @@ pub trait Policy: ExplainPolicy + Send {
 
     /// The next promotion, which leaves the waiting list. `None` when nothing should be promoted
     /// now. `supply`: how the kernel will get its huge page.
-    fn next_promotion(&mut self, now: Duration, supply: HugePageSupply) -> Option<Promotion>;
+    fn pop_next_promotion(&mut self, now: Duration, supply: HugePageReadiness)
+    -> Option<Promotion>;
 
     /// Page sizes for the process's memory at first touches, where the machine allows a choice
     /// ([`MachinePageProperties::at_faults`](crate::MachinePageProperties::at_faults)). `None`: the
@@ -98,7 +99,7 @@ pub trait Policy: ExplainPolicy + Send {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        cost: Option<PromotionCost>,
+        cost: Option<MeasuredPromotionCost>,
     );
 }
 

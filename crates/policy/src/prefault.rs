@@ -10,9 +10,9 @@
 //! works alike, where a marked page reports it.
 //!
 //! ```text
-//!  first touches --StreamAdvance--> PrefaultPredictor --> FaultStream (one a run) --> PrefaultTask
-//!                                           ^                                            |
-//!                                           `-------------- PrefaultResult --------------'
+//!  first touches -StreamFaultReport-> PrefaultPredictor -> FaultStream (one a run) -> PrefaultTask
+//!                                             ^                                             |
+//!                                             `-------------- PrefaultResult ---------------'
 //! ```
 //! Read `fault_stream` first. `prefault_predictor` holds the streams of all processes.
 
@@ -29,7 +29,7 @@ use std::ops::Range;
 
 /// First touches in one region, after touches in the region one step back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamAdvance {
+pub struct StreamFaultReport {
     /// The region touched now.
     pub region: RegionAddr,
     /// Distance from the region before to this one, in regions: negative where addresses descend,
@@ -42,7 +42,7 @@ pub struct StreamAdvance {
 
 /// What may be filled around a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PrefaultLimits {
+pub struct PrefaultableMemory {
     /// The mapping, in bytes, if its memory may be huge. Nothing outside it is filled.
     pub mapped: Range<u64>,
     /// Regions that may be filled before a limit is reached (that of the machine or of a cgroup).

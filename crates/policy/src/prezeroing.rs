@@ -52,7 +52,7 @@ impl ZeroingRateBounds {
         self.most
     }
 
-    fn max_rate_at_idle(self, idle: f64) -> Option<u32> {
+    fn max_rate_for_idle_share(self, idle: f64) -> Option<u32> {
         if idle < BUSY {
             return None;
         }
@@ -130,7 +130,7 @@ impl ZeroingRateControl {
         if seen.short {
             return ZeroingRate::Short;
         }
-        let Some(allowed) = self.bounds.max_rate_at_idle(seen.idle.unwrap_or(CALM)) else {
+        let Some(allowed) = self.bounds.max_rate_for_idle_share(seen.idle.unwrap_or(CALM)) else {
             return ZeroingRate::Busy;
         };
         let dirty = seen.free.saturating_sub(seen.zeroed);

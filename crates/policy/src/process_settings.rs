@@ -1,8 +1,8 @@
 //! Settings that a machine's rules give one process.
 
-use crate::behaviour_profile::BehaviourProfile;
 use crate::page::HUGE_PAGE_BYTES;
 use crate::setting_error::{SettingError, check_positive_percent, check_positive_up_to};
+use crate::settings_profile::SettingsProfile;
 use serde::{Deserialize, Serialize};
 
 /// What the rules set for a process that is managed.
@@ -37,7 +37,7 @@ impl ProcessSettings {
     pub const MIN_OVERHEAD_PERCENT: f64 = 2.0;
 
     /// These rules with the behaviour of a profile.
-    pub fn with_profile(self, profile: BehaviourProfile) -> Self {
+    pub fn with_profile(self, profile: SettingsProfile) -> Self {
         Self {
             promotes: profile.promotes(),
             prefaults: profile.wants_huge_first_touch() || self.warm_bytes.is_some(),
@@ -125,10 +125,10 @@ mod tests {
         let usual = ProcessSettings::default();
         let warm = ProcessSettings { warm_bytes: Some(HUGE_PAGE_BYTES), ..usual };
         for (rules, profile, expected) in [
-            (usual, BehaviourProfile::Guard, (false, false)),
-            (usual, BehaviourProfile::Balanced, (true, false)),
-            (usual, BehaviourProfile::Speed, (true, true)),
-            (warm, BehaviourProfile::Balanced, (true, true)),
+            (usual, SettingsProfile::Guard, (false, false)),
+            (usual, SettingsProfile::Balanced, (true, false)),
+            (usual, SettingsProfile::Speed, (true, true)),
+            (warm, SettingsProfile::Balanced, (true, true)),
         ] {
             let rules = rules.with_profile(profile);
             assert_eq!((rules.promotes, rules.prefaults), expected, "{profile}");

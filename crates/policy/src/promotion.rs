@@ -1,6 +1,6 @@
 //! Requests of a policy.
 
-use crate::huge_page_reserve_planner::HugePageSupply;
+use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::ProcessId;
 use crate::page::{PageOrder, PageOrderSet, RegionAddr};
 use crate::reason::Reason;
@@ -51,9 +51,9 @@ impl Promotion {
 
 /// What a promotion cost.
 #[derive(Clone, Copy, Debug)]
-pub struct PromotionCost {
+pub struct MeasuredPromotionCost {
     /// How long it took.
     pub took: Duration,
     /// How the kernel got its huge page.
-    pub supply: HugePageSupply,
+    pub supply: HugePageReadiness,
 }

@@ -12,7 +12,8 @@ use crate::shared_regions::SharedRegions;
 use std::time::Duration;
 
 /// The limits of single regions and of the processes of a rule. Memory and pace have their own
-/// limits ([`MemoryGuard`](crate::MemoryGuard), [`PromotionBudget`](crate::PromotionBudget)).
+/// limits ([`MemoryGuard`](crate::MemoryGuard),
+/// [`PromotionCountBudget`](crate::PromotionCountBudget)).
 #[derive(Clone, Debug, Default)]
 pub struct RegionPromotionLimits {
     /// Regions that the kernel refused.
@@ -69,14 +70,14 @@ impl RegionPromotionLimits {
     /// Upper limit of the memory that a promotion takes, in bytes, including copies of shared
     /// pages.
     pub fn max_bytes_taken_by_promotion(&self, promotion: &Promotion) -> u64 {
-        let copied = self.shared.max_copied_pages(promotion.process, promotion.region);
-        (u64::from(max_added_pages(promotion)) + u64::from(copied)) * BASE_PAGE_BYTES
+        let copied = self.shared.copied_pages_upper_bound(promotion.process, promotion.region);
+        (u64::from(added_pages_upper_bound(promotion)) + u64::from(copied)) * BASE_PAGE_BYTES
     }
 }
 
 /// Upper limit of the base pages that a promotion adds: the missing ones in blocks where some page
 /// is present.
-pub fn max_added_pages(promotion: &Promotion) -> u16 {
+pub fn added_pages_upper_bound(promotion: &Promotion) -> u16 {
     let present = promotion.expected_present.min(PAGES_PER_REGION);
     let absent = PAGES_PER_REGION - present;
     let most = u64::from(present) * (promotion.order.pages() - 1);
@@ -91,7 +92,7 @@ mod tests {
     use crate::test_support::{process, region};
 
     fn added(order: PageOrder, present: u16) -> u16 {
-        max_added_pages(&Promotion {
+        added_pages_upper_bound(&Promotion {
             order,
             ..Promotion::to_huge_page(process(1), region(0), present, Reason::new("a test"))
         })

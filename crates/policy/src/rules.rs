@@ -1,6 +1,6 @@
 //! Which processes are managed, and with which settings.
 
-use crate::process_identity::{ProcessIdentity, QosClass};
+use crate::process_attributes::{ProcessAttributes, QosClass};
 use crate::process_settings::ProcessSettings;
 use serde::Serialize;
 use std::str::FromStr;
@@ -119,7 +119,7 @@ pub struct RuleConditions {
 
 impl RuleConditions {
     /// `None` where that depends on its user's name, which is not known yet.
-    fn matches_identity(&self, identity: &ProcessIdentity) -> Option<bool> {
+    fn matches_attributes(&self, identity: &ProcessAttributes) -> Option<bool> {
         let pattern = |wanted: &Option<GlobPattern>, found: &[Option<&str>]| {
             wanted.as_ref().is_none_or(|wanted| {
                 let mut found = found.iter().flatten();
@@ -221,9 +221,9 @@ impl Rules {
     }
 
     /// Whether a process is managed, and under which rules.
-    pub fn evaluate_process(&self, identity: &ProcessIdentity) -> RuleVerdict {
+    pub fn evaluate_process(&self, identity: &ProcessAttributes) -> RuleVerdict {
         let rules = self.rules.iter();
-        let decisions = rules.map(|rule| rule.conditions.matches_identity(identity));
+        let decisions = rules.map(|rule| rule.conditions.matches_attributes(identity));
         let decisive = decisions.enumerate().find(|(_, holds)| *holds != Some(false));
         if let Some((rule, None)) = decisive {
             return RuleVerdict::Undecided { rule };
@@ -245,7 +245,7 @@ impl Rules {
     }
 
     /// What each rule that includes processes sets for them, and the default rules.
-    pub fn process_settings(&self) -> impl Iterator<Item = ProcessSettings> {
+    pub fn all_process_settings(&self) -> impl Iterator<Item = ProcessSettings> {
         let included = self.rules.iter().filter_map(|rule| match rule.action {
             RuleAction::Include(rules) => Some(rules),
             RuleAction::Exclude => None,
@@ -278,13 +278,13 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::behaviour_profile::BehaviourProfile;
-    use crate::process_identity::Pod;
+    use crate::process_attributes::Pod;
+    use crate::settings_profile::SettingsProfile;
     use proptest::prelude::*;
 
     impl RuleConditions {
-        fn match_fully(&self, identity: &ProcessIdentity) -> bool {
-            self.matches_identity(identity) == Some(true)
+        fn match_fully(&self, identity: &ProcessAttributes) -> bool {
+            self.matches_attributes(identity) == Some(true)
         }
     }
 
@@ -292,8 +292,8 @@ mod tests {
         Some(text.parse().expect(text))
     }
 
-    fn redis() -> ProcessIdentity {
-        ProcessIdentity {
+    fn redis() -> ProcessAttributes {
+        ProcessAttributes {
             command: "redis-server".into(),
             executable: Some("redis-check-rdb".into()),
             user: "redis".into(),
@@ -306,8 +306,8 @@ mod tests {
         }
     }
 
-    fn in_pod() -> ProcessIdentity {
-        ProcessIdentity {
+    fn in_pod() -> ProcessAttributes {
+        ProcessAttributes {
             command: "java".into(),
             user: "1000".into(),
             uid: 1000,
@@ -316,7 +316,7 @@ mod tests {
                 uid: "0f7c2c2f-1e6b-4a4e-9f57-2f5b0f3f7f10".into(),
                 qos: QosClass::Burstable,
             }),
-            ..ProcessIdentity::default()
+            ..ProcessAttributes::default()
         }
     }
 
@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn a_rule_on_an_unknown_user_name_stops_the_decision() {
-        let unnamed = ProcessIdentity { user: "106".into(), user_pending: true, ..redis() };
+        let unnamed = ProcessAttributes { user: "106".into(), user_pending: true, ..redis() };
         let judge = |conditions| {
             let rules = vec![exclude("first", conditions)];
             Rules::new(rules, UnmatchedAction::Include).evaluate_process(&unnamed)
@@ -476,13 +476,14 @@ mod tests {
 
     #[test]
     fn processes_without_a_rule_get_the_default_rules() {
-        let guarded = ProcessSettings::default().with_profile(BehaviourProfile::Guard);
+        let guarded = ProcessSettings::default().with_profile(SettingsProfile::Guard);
         let redis_only = include("redis", by("redis", "redis-server"), 2.0);
         let rules = Rules::new(vec![redis_only], UnmatchedAction::Include);
         let rules = rules.with_default_settings(guarded);
-        let other = ProcessIdentity { command: "java".into(), executable: None, ..redis() };
+        let other = ProcessAttributes { command: "java".into(), executable: None, ..redis() };
         assert_eq!(rules.evaluate_process(&other), RuleVerdict::Include(guarded));
-        let promotes: Vec<bool> = rules.process_settings().map(|rules| rules.promotes).collect();
+        let promotes: Vec<bool> =
+            rules.all_process_settings().map(|rules| rules.promotes).collect();
         assert_eq!(promotes, [true, false]);
     }
 

@@ -45,7 +45,7 @@ impl SamplingCostLimits {
     }
 
     /// Share of the manager's CPU budget that sampling may take, in per cent.
-    pub fn manager_budget_share_percent(self) -> f64 {
+    pub fn max_percent_of_manager_budget(self) -> f64 {
         self.cpu_share_percent
     }
 
@@ -118,7 +118,7 @@ impl SamplingSlowdownBudget {
     }
 
     /// Bits were cleared: touches count from 0.
-    pub fn record_access_bits_cleared(&mut self) {
+    pub fn restart_touch_count(&mut self) {
         (self.drawn_touches, self.drawn_s) = (0, 0.0);
     }
 }
@@ -155,7 +155,7 @@ mod tests {
         ] {
             let mut budget = SamplingSlowdownBudget::new(SamplingCostLimits::default());
             assert_eq!(budget.may_clear_again_at(at(1.0)), at(1.0));
-            budget.record_access_bits_cleared();
+            budget.restart_touch_count();
             budget.record_touches(at(1.0), touches, EACH, cores);
             let wait = budget.may_clear_again_at(at(1.0)).as_secs_f64() - 1.0;
             assert!((wait - wait_s).abs() < 1e-6, "{touches}, {cores}: {wait}");
@@ -195,7 +195,7 @@ mod tests {
             let largest = sizes.iter().max().copied().unwrap_or(0);
             for touches in sizes {
                 now = budget.may_clear_again_at(now + at(period_s));
-                budget.record_access_bits_cleared();
+                budget.restart_touch_count();
                 budget.record_touches(now, touches, EACH, 1.0);
                 cost_s += touches as f64 * EACH.as_secs_f64();
             }

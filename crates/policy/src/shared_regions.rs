@@ -58,7 +58,7 @@ impl SharedRegions {
     }
 
     /// Base pages that a promotion of the region may copy, and so allocate.
-    pub fn max_copied_pages(&self, process: ProcessId, region: RegionAddr) -> u16 {
+    pub fn copied_pages_upper_bound(&self, process: ProcessId, region: RegionAddr) -> u16 {
         let regions = self.maybe_shared.get(&process);
         let pages = regions.and_then(|regions| regions.get(&region)).copied();
         pages.unwrap_or(0).min(MAX_SHARED_PAGES)
@@ -122,8 +122,9 @@ mod tests {
         let whole_huge = RegionSample { maybe_shared: 512, ..huge_sample(4, true) };
         let seen = vec![shared(1, 0), shared(2, 3), shared(3, 512), whole_huge];
         regions.observe(&observation(&[(1, seen)]));
-        let copied =
-            |regions: &SharedRegions, index| regions.max_copied_pages(process(1), region(index));
+        let copied = |regions: &SharedRegions, index| {
+            regions.copied_pages_upper_bound(process(1), region(index))
+        };
         let pages = [1, 2, 3, 4].map(|index| copied(&regions, index));
         assert_eq!(pages, [0, 3, MAX_SHARED_PAGES, 0]);
         // Not read: as before. Read again: the new state. Gone: nothing.

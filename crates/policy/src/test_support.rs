@@ -2,11 +2,11 @@
 
 use crate::coverage_averaging::CoverageAveraging;
 use crate::event::{Event, PromotionEffect};
-use crate::huge_page_reserve_planner::HugePageSupply;
+use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{CoverageSource, Observation, ProcessId, ProcessSample, RegionSample};
 use crate::page::{HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use crate::policy::Policy;
-use crate::promotion::{Promotion, PromotionCost};
+use crate::promotion::{MeasuredPromotionCost, Promotion};
 use crate::reason::Reason;
 use crate::translation_overhead::{TranslationOverhead, TranslationOverheadSource};
 use crate::walk_rate::PageBitmap;
@@ -68,13 +68,13 @@ pub fn observation_with_overheads(
 }
 
 /// An average that uses only the newest window.
-pub fn newest_window_only() -> CoverageAveraging {
+pub fn newest_window_averaging() -> CoverageAveraging {
     CoverageAveraging::new(1.0).unwrap_or_default()
 }
 
 /// The next promotion of a policy, where a huge page is ready.
 pub fn next_proposal(policy: &mut impl Policy) -> Option<Promotion> {
-    policy.next_promotion(at_second(0), HugePageSupply::Ready)
+    policy.pop_next_promotion(at_second(0), HugePageReadiness::Ready)
 }
 
 /// All current proposals of a policy.
@@ -83,9 +83,9 @@ pub fn all_proposals(policy: &mut impl Policy) -> Vec<Promotion> {
 }
 
 /// A promotion with a huge page that was ready took this long.
-pub fn cost_with_ready_page(took: Duration) -> Option<PromotionCost> {
-    let supply = HugePageSupply::Ready;
-    Some(PromotionCost { took, supply })
+pub fn cost_with_ready_page(took: Duration) -> Option<MeasuredPromotionCost> {
+    let supply = HugePageReadiness::Ready;
+    Some(MeasuredPromotionCost { took, supply })
 }
 
 /// Seconds since the clock began.
@@ -118,7 +118,7 @@ pub fn recovered_event(process: ProcessId, region: RegionAddr) -> Event {
 }
 
 /// Checks a reason's text for users, and its JSON.
-pub fn assert_reason_reads(reason: &Reason, text: &str, json: &str) {
+pub fn assert_reason_text_and_json(reason: &Reason, text: &str, json: &str) {
     assert_eq!(reason.to_string(), text);
     assert_eq!(serde_json::to_string(reason).expect("a reason serializes"), json);
 }

@@ -32,4 +32,4 @@ pub use overhead_estimator::{
 };
 pub use region_probe_plan::{INTERCEPTED, ProbeRoundPlan, RegionProbePlan, RegionProbeSettings};
 pub use touched_pages_by_pattern::{PageBitmap, TouchedPagesByPattern};
-pub use walk_costs::{WalkCostAtDistance, WalkCosts, WalkCostsAtFootprint};
+pub use walk_costs::{WalkCostAtInterval, WalkCosts, WalkCostsAtFootprint};

@@ -3,11 +3,11 @@
 //! ```text
 //!  memory of the machine and its cgroups --> MemoryGuard --> PromotionBlockReason
 //!                                                ^       `-> recover (MemoryShortage)
-//!    memory_growth: start earlier when memory grows fast, and when to read again
+//!    recovery_timing: start earlier when memory grows fast, and when to read again
 //! ```
 
-mod memory_growth;
 mod memory_guard;
+mod recovery_timing;
 
 pub use memory_guard::MemoryGuard;
 

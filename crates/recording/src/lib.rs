@@ -5,10 +5,10 @@
 //! and the simulator replays it. `docs/use/recordings.md` explains its columns.
 //!
 //! ```text
-//!  Manager --manager_row_extractor--> rows --> recorder --> recording_writer
-//!                                                 |          -> parquet_table_writer -> FILE.part/
-//!                                                 |             (parts: a file a minute)
-//!                                                 `- at the end ----------------------> FILE
+//!  Manager --recording_rows_from_manager--> rows --> recorder --> recording_writer
+//!                                                    |       -> parquet_table_writer -> FILE.part/
+//!                                                    |          (parts: a file a minute)
+//!                                                    `- at the end -------------------> FILE
 //!
 //!  FILE, or FILE.part/ --> recording_rows --> recording_reader --> parquet_table_reader --> rows
 //! ```
@@ -19,26 +19,26 @@
 //! position.
 #![forbid(unsafe_code)]
 
-mod manager_row_extractor;
 mod parquet_table_reader;
 mod parquet_table_writer;
 mod part_files;
 mod recorder;
 mod recording_error;
-mod recording_origin;
+mod recording_metadata;
 mod recording_reader;
 mod recording_rows;
+mod recording_rows_from_manager;
 mod recording_writer;
 mod row_types;
 mod schema;
 
-pub use manager_row_extractor::ManagerRowExtractor;
 pub use parquet_table_writer::{CellValue, ParquetTableWriter};
 pub use recorder::Recorder;
 pub use recording_error::RecordingError;
-pub use recording_origin::RecordingOrigin;
+pub use recording_metadata::RecordingMetadata;
 pub use recording_reader::RecordingReader;
 pub use recording_rows::RecordingRows;
+pub use recording_rows_from_manager::RecordingRowsFromManager;
 pub use recording_writer::RecordingWriter;
 pub use row_types::{AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
 pub use schema::{ColumnSchema, ColumnType, RECORDING, TableSchema};

@@ -79,7 +79,7 @@ impl TypedColumnReader {
     }
 }
 
-fn text_or_null(value: Option<impl ToString>) -> String {
+fn format_value_or_null(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "null".to_owned(), |value| value.to_string())
 }
 
@@ -208,7 +208,7 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
             _ => None,
         };
         let fits = value.and_then(|value| u64::try_from(value).ok()).filter(|value| *value <= most);
-        fits.ok_or_else(|| self.invalid_value_error(column, allowed, text_or_null(value)))
+        fits.ok_or_else(|| self.invalid_value_error(column, allowed, format_value_or_null(value)))
     }
 
     pub(crate) fn read_flag(&self, column: usize) -> bool {
@@ -226,7 +226,7 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
         };
         let fits = value.filter(|value| value.is_finite() && *value >= 0.0);
         let allowed = "finite and not negative";
-        fits.ok_or_else(|| self.invalid_value_error(column, allowed, text_or_null(value)))
+        fits.ok_or_else(|| self.invalid_value_error(column, allowed, format_value_or_null(value)))
     }
 
     /// A text of this row; empty where it has no value.

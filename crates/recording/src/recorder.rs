@@ -5,7 +5,7 @@ use crate::part_files::{
     list_finished_parts, part_folder_of_recording, path_with_suffix, set_damaged_aside,
 };
 use crate::recording_error::RecordingError;
-use crate::recording_origin::RecordingOrigin;
+use crate::recording_metadata::RecordingMetadata;
 use crate::recording_rows::RecordingRows;
 use crate::recording_writer::RecordingWriter;
 use crate::row_types::RecordingRow;
@@ -31,7 +31,7 @@ pub struct Recorder {
     /// The final file made from the parts; `None`: the parts stay.
     path: Option<PathBuf>,
     folder: PathBuf,
-    about: RecordingOrigin,
+    about: RecordingMetadata,
     open: Option<OpenPartFile>,
     number: u64,
     /// Finished parts that still exist, oldest first, with their lengths.
@@ -82,7 +82,7 @@ impl Recorder {
     /// nothing. An earlier rest is set aside if it cannot be read or belongs to another user.
     pub fn begin_file_recording(
         path: &Path,
-        about: RecordingOrigin,
+        about: RecordingMetadata,
     ) -> Result<Self, RecordingError> {
         if path.is_dir() {
             return Err(file_error_at_path(path)(io::ErrorKind::IsADirectory.into()));
@@ -105,7 +105,7 @@ impl Recorder {
     pub fn continue_in_folder(
         folder: &Path,
         most_bytes: u64,
-        about: RecordingOrigin,
+        about: RecordingMetadata,
     ) -> Result<Self, RecordingError> {
         if fs::symlink_metadata(folder).is_ok() && !folder.is_dir() {
             set_damaged_aside(folder, &"it is not a folder")?;
@@ -130,7 +130,7 @@ impl Recorder {
         path: Option<PathBuf>,
         folder: PathBuf,
         most_bytes: u64,
-        about: RecordingOrigin,
+        about: RecordingMetadata,
     ) -> Self {
         Self {
             path,
@@ -231,7 +231,7 @@ impl Recorder {
         if self.finished.is_empty() {
             keep_previous_file_as_dot_1(path)?;
         }
-        move_to_final_path(&join_parts(&self.folder, &self.about)?, &self.folder, path)
+        rename_and_remove_part_folder(&join_parts(&self.folder, &self.about)?, &self.folder, path)
     }
 
     /// Whether no row was accepted yet.
@@ -266,10 +266,10 @@ fn finish_killed_recording(folder: &Path, path: &Path) -> Result<(), RecordingEr
     let about = RecordingRows::of_part_folder(folder)?.origin().clone();
     let joined = join_parts(folder, &about)?;
     keep_previous_file_as_dot_1(path)?;
-    move_to_final_path(&joined, folder, path)
+    rename_and_remove_part_folder(&joined, folder, path)
 }
 
-fn join_parts(folder: &Path, about: &RecordingOrigin) -> Result<PathBuf, RecordingError> {
+fn join_parts(folder: &Path, about: &RecordingMetadata) -> Result<PathBuf, RecordingError> {
     let joined = folder.join("joined.tmp");
     let join = || {
         let file = create_or_replace_private_file(&joined).map_err(file_error_at_path(&joined))?;
@@ -285,7 +285,11 @@ fn join_parts(folder: &Path, about: &RecordingOrigin) -> Result<PathBuf, Recordi
     Ok(joined)
 }
 
-fn move_to_final_path(joined: &Path, folder: &Path, path: &Path) -> Result<(), RecordingError> {
+fn rename_and_remove_part_folder(
+    joined: &Path,
+    folder: &Path,
+    path: &Path,
+) -> Result<(), RecordingError> {
     fs::rename(joined, path).map_err(file_error_at_path(path))?;
     fs::remove_dir_all(folder).map_err(file_error_at_path(folder))
 }

@@ -2,7 +2,7 @@
 
 use crate::parquet_table_reader::ParquetTableReader;
 use crate::recording_error::{RecordingError, Result};
-use crate::recording_origin::RecordingOrigin;
+use crate::recording_metadata::RecordingMetadata;
 use crate::row_types::{
     AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow,
 };
@@ -22,7 +22,7 @@ use std::time::Duration;
 /// any other error it ends. Rows of unknown kinds are skipped.
 pub struct RecordingReader<R: ChunkReader> {
     table: ParquetTableReader<R>,
-    about: RecordingOrigin,
+    about: RecordingMetadata,
     /// The command of the last row, which usually is the next one's too.
     command: Arc<str>,
     last: Duration,
@@ -53,7 +53,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
     pub fn new(input: R) -> Result<Self> {
         let table = ParquetTableReader::new(&RECORDING, input)?;
         Ok(Self {
-            about: RecordingOrigin::from_table_metadata(&table),
+            about: RecordingMetadata::from_table_metadata(&table),
             table,
             command: Arc::from(""),
             last: Duration::ZERO,
@@ -62,7 +62,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
     }
 
     /// The origin of the recording.
-    pub fn origin(&self) -> &RecordingOrigin {
+    pub fn origin(&self) -> &RecordingMetadata {
         &self.about
     }
 

@@ -2,7 +2,7 @@
 
 use crate::part_files::{list_finished_parts, part_folder_of_recording};
 use crate::recording_error::RecordingError;
-use crate::recording_origin::RecordingOrigin;
+use crate::recording_metadata::RecordingMetadata;
 use crate::recording_reader::RecordingReader;
 use crate::row_types::RecordingRow;
 use std::fs::File;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// where a later part is from a manager that was started anew. In a folder that keeps only the
 /// newest parts, the start may be long ago.
 pub struct RecordingRows {
-    about: RecordingOrigin,
+    about: RecordingMetadata,
     unfinished: bool,
     reader: Option<OpenPartReader>,
     rest: std::vec::IntoIter<PathBuf>,
@@ -62,7 +62,7 @@ impl RecordingRows {
         Ok(Self::of_part_files(about, parts))
     }
 
-    pub(crate) fn of_part_files(about: RecordingOrigin, parts: Vec<PathBuf>) -> Self {
+    pub(crate) fn of_part_files(about: RecordingMetadata, parts: Vec<PathBuf>) -> Self {
         Self {
             first_began: about.began,
             about,
@@ -74,7 +74,7 @@ impl RecordingRows {
     }
 
     /// The origin of the recording.
-    pub fn origin(&self) -> &RecordingOrigin {
+    pub fn origin(&self) -> &RecordingMetadata {
         &self.about
     }
 

@@ -2,7 +2,7 @@
 
 use crate::parquet_table_writer::{CellValue, ParquetTableWriter};
 use crate::recording_error::RecordingError;
-use crate::recording_origin::RecordingOrigin;
+use crate::recording_metadata::RecordingMetadata;
 use crate::row_types::{CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
 use crate::schema::{RECORDING, column};
 use hawkeye_policy::ProcessId;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Writes observations and actions as they happen.
 pub struct RecordingWriter<W: Write + Send> {
     table: ParquetTableWriter<W>,
-    about: RecordingOrigin,
+    about: RecordingMetadata,
 }
 
 /// Values of one row by column, in the order of the table.
@@ -20,7 +20,7 @@ type RowCells<'a> = [CellValue<'a>];
 
 impl<W: Write + Send> RecordingWriter<W> {
     /// Starts a file.
-    pub fn new(output: W, about: &RecordingOrigin) -> Result<Self, RecordingError> {
+    pub fn new(output: W, about: &RecordingMetadata) -> Result<Self, RecordingError> {
         let (ascending, pairs) =
             (["time_us", "unix_us", "region_address"], about.to_metadata_pairs());
         let table = ParquetTableWriter::new(&RECORDING, &ascending, pairs, output)?;
@@ -59,14 +59,14 @@ fn float_or_null_cell(value: Option<f64>) -> CellValue<'static> {
     value.map_or(CellValue::Null, CellValue::Float)
 }
 
-fn set_process_identity_cells<'a>(cells: &mut RowCells<'a>, process: ProcessId, command: &'a str) {
+fn set_pid_and_command_cells<'a>(cells: &mut RowCells<'a>, process: ProcessId, command: &'a str) {
     cells[column!("pid")] = CellValue::Int(process.pid.into());
     cells[column!("start_ticks")] = CellValue::Int(process.start_ticks);
     cells[column!("command")] = CellValue::Text(command);
 }
 
 fn set_region_cells<'a>(cells: &mut RowCells<'a>, row: &'a CoverageRow) {
-    set_process_identity_cells(cells, row.process, &row.command);
+    set_pid_and_command_cells(cells, row.process, &row.command);
     cells[column!("window_us")] = micros_cell(row.window);
     cells[column!("source")] = CellValue::Text(row.source.name());
     cells[column!("cpu_cores")] = CellValue::Float(row.cpu_cores);
@@ -85,7 +85,7 @@ fn set_region_cells<'a>(cells: &mut RowCells<'a>, row: &'a CoverageRow) {
 }
 
 fn set_process_cells<'a>(cells: &mut RowCells<'a>, row: &'a ProcessRow) {
-    set_process_identity_cells(cells, row.process, &row.command);
+    set_pid_and_command_cells(cells, row.process, &row.command);
     cells[column!("cpu_cores")] = float_or_null_cell(row.cpu_cores);
     cells[column!("overhead_percent")] = float_or_null_cell(row.overhead_percent);
     cells[column!("rss_bytes")] = CellValue::Int(row.rss_bytes);
@@ -103,7 +103,7 @@ fn set_memory_cells(cells: &mut RowCells, row: &MemoryRow) {
 
 fn set_decision_cells<'a>(cells: &mut RowCells<'a>, row: &'a DecisionRow) {
     if let Some((process, command)) = &row.process {
-        set_process_identity_cells(cells, *process, command);
+        set_pid_and_command_cells(cells, *process, command);
     }
     if let Some(region) = row.region {
         cells[column!("region_address")] = CellValue::Int(region.start());

@@ -6,7 +6,8 @@ use hawkeye_policy::{
 };
 use hawkeye_recording::{
     AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RECORDING, Recorder,
-    RecordingError, RecordingOrigin, RecordingReader, RecordingRow, RecordingRows, RecordingWriter,
+    RecordingError, RecordingMetadata, RecordingReader, RecordingRow, RecordingRows,
+    RecordingWriter,
 };
 use proptest::prelude::*;
 use std::io::{Seek, SeekFrom, Write};
@@ -51,8 +52,8 @@ fn sample(pid: u32, regions: u64, salt: u64) -> ProcessSample {
     }
 }
 
-fn about() -> RecordingOrigin {
-    RecordingOrigin {
+fn about() -> RecordingMetadata {
+    RecordingMetadata {
         host: "web-7".into(),
         kernel: "6.18.44".into(),
         policy: "hawkeye-g".into(),
@@ -60,8 +61,8 @@ fn about() -> RecordingOrigin {
     }
 }
 
-fn later(seconds: u64) -> RecordingOrigin {
-    RecordingOrigin { began: about().began.map(|t| t + Duration::from_secs(seconds)), ..about() }
+fn later(seconds: u64) -> RecordingMetadata {
+    RecordingMetadata { began: about().began.map(|t| t + Duration::from_secs(seconds)), ..about() }
 }
 
 fn rows_of(at: Duration, command: &str, sample: &ProcessSample) -> Vec<RecordingRow> {
@@ -304,7 +305,7 @@ fn time_starts_with_the_oldest_row_that_is_kept() {
 #[test]
 fn an_impossible_start_time_is_ignored() {
     for (began_s, is_kept) in [(253_402_300_799, true), (253_402_300_800, false)] {
-        let about = RecordingOrigin { began: Some(Duration::from_secs(began_s)), ..about() };
+        let about = RecordingMetadata { began: Some(Duration::from_secs(began_s)), ..about() };
         let writer = RecordingWriter::new(Vec::new(), &about).expect("writing to memory succeeds");
         let bytes = writer.finish().expect("the recording can be finished");
         assert_eq!(reader(&bytes).origin().began.is_some(), is_kept);

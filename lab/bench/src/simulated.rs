@@ -4,4 +4,4 @@ pub(crate) mod block_layout;
 pub mod itanium;
 pub mod paper;
 pub mod predicted_speed_ups;
-pub mod prezeroing;
+pub mod prezeroing_model_vs_kernel;

@@ -90,7 +90,7 @@ impl PageOrderSet {
 
     /// The sizes in a bitmap that the processor has. Bit n stands for order n, as in the thesis'
     /// `order_bitmap` (section 5.5.3).
-    pub fn from_bitmap(bitmap: u32, base: BasePageSize) -> Self {
+    pub fn from_order_bitmap(bitmap: u32, base: BasePageSize) -> Self {
         let supported = PAGE_SHIFTS.iter().filter(|shift| **shift > base.shift());
         let mask = supported.fold(1, |mask, shift| mask | 1 << (shift - base.shift()));
         Self((bitmap & mask) | 1)
@@ -98,7 +98,7 @@ impl PageOrderSet {
 
     /// All sizes that the processor has.
     pub fn all_processor_orders(base: BasePageSize) -> Self {
-        Self::from_bitmap(u32::MAX, base)
+        Self::from_order_bitmap(u32::MAX, base)
     }
 
     /// Whether there are any large pages.
@@ -169,13 +169,13 @@ mod tests {
             !PageOrderSet::BASE.has_large_orders()
                 && PageOrderSet::all_processor_orders(BasePageSize::Kib64).has_large_orders()
         );
-        assert!(PageOrderSet::from_bitmap(0b1001, BasePageSize::Kib16) == PageOrderSet::BASE);
+        assert!(PageOrderSet::from_order_bitmap(0b1001, BasePageSize::Kib16) == PageOrderSet::BASE);
     }
 
     #[test]
     fn figure_2_6() {
         // Eight pages, two off the alignment of four: 2 + 4 + 2.
-        let orders = PageOrderSet::from_bitmap(u32::MAX, BasePageSize::Kib4);
+        let orders = PageOrderSet::from_order_bitmap(u32::MAX, BasePageSize::Kib4);
         let pieces: Vec<_> = orders.largest_pages_covering(2, 8, u8::MAX).collect();
         assert_eq!(pieces, [(2, 1), (4, 2), (8, 1)]);
     }
@@ -201,7 +201,7 @@ mod tests {
         fn covers_are_aligned_whole_and_as_large_as_can_be(
             bitmap: u32, first in 0u64..1 << 40, pages in 1u64..5000, limit in 0u8..20,
         ) {
-            let orders = PageOrderSet::from_bitmap(bitmap, BasePageSize::Kib16);
+            let orders = PageOrderSet::from_order_bitmap(bitmap, BasePageSize::Kib16);
             let mut next = first;
             for (page, order) in orders.largest_pages_covering(first, pages, limit) {
                 let fits = |o: u8| {

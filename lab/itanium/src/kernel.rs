@@ -46,7 +46,7 @@ use compaction::CompactionDemand;
 use frames::{BuddyAllocator, HugePagePool};
 use policies::PageSizePolicy;
 use reservations::FrameReservations;
-use statistics::{PreventableMissCounts, ReferenceWindow};
+use statistics::{MissesByPreventingPage, ReferenceWindow};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a write does to a large page that several processes share since a fork.
@@ -159,7 +159,7 @@ pub struct ItaniumMachine {
     /// Frames that other memory holds and that can be moved.
     movable: BTreeSet<u32>,
     demand: CompactionDemand,
-    misses: PreventableMissCounts,
+    misses: MissesByPreventingPage,
     window: ReferenceWindow,
     contexts: u32,
     statistics: LargePageStatistics,
@@ -198,7 +198,7 @@ impl ItaniumMachine {
             held: 0,
             movable: BTreeSet::new(),
             demand: CompactionDemand::default(),
-            misses: PreventableMissCounts::default(),
+            misses: MissesByPreventingPage::default(),
             window: ReferenceWindow::default(),
             contexts: 0,
             statistics: LargePageStatistics::default(),
@@ -248,7 +248,7 @@ impl ItaniumMachine {
 
     /// Starts a process with nothing mapped and returns its number.
     pub fn spawn_process(&mut self) -> Result<u32> {
-        let registers = self.allocate_region_registers()?;
+        let registers = self.registers_with_new_region_ids()?;
         self.spaces.push(Some(ProcessSpace::new(self.base_page_size(), registers)));
         Ok(self.count_started_processes() - 1)
     }
@@ -273,7 +273,7 @@ impl ItaniumMachine {
         &self.setup.kernel.policy
     }
 
-    fn allocate_region_registers(&mut self) -> Result<RegionRegisters> {
+    fn registers_with_new_region_ids(&mut self) -> Result<RegionRegisters> {
         self.contexts += 1;
         if self.contexts >= RegionRegisters::CONTEXTS {
             return Err(ItaniumError::Contexts);

@@ -64,5 +64,5 @@ pub use figures::{
     EngineFigures, GuestFigures, PageSizeFigures, PhaseFigures, ProgramFigures, ProgramMoment,
     ProgramOutcome,
 };
-pub use guests::{MachineView, SharedEngine};
+pub use guests::{EngineSharedByManagers, MachineView};
 pub use machine::Engine;

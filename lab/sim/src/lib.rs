@@ -31,7 +31,7 @@ pub mod parallel;
 pub mod rng;
 pub mod simulate;
 mod simulation_setup;
-pub mod sweep;
+pub mod sweep_parameters;
 mod system_overrides;
 pub mod systems;
 pub mod trace;

@@ -24,7 +24,8 @@
 //! - A walk sets a page's access bit; a TLB hit never does.
 //! - Neighbouring pages can share a TLB entry if the processor supports [groups](TlbPageGroup).
 //!   Their frames are contiguous, and the processor sees that by itself (AMD), or the kernel has
-//!   marked them (Arm's contiguous bit, RISC-V's Svnapot). See [`PatternRun::in_groups`].
+//!   marked them (Arm's contiguous bit, RISC-V's Svnapot). See
+//!   [`PatternRun::in_largest_tlb_groups`].
 //!
 //! Left out:
 //! - instruction fetch and stores, and other threads;
@@ -55,8 +56,8 @@
 mod access_bits;
 mod access_generator;
 mod access_pattern;
-mod caches;
 mod core_counters;
+mod data_cache_hierarchy;
 mod error;
 mod huge_page_gain;
 mod lru_sets;
@@ -77,8 +78,8 @@ pub mod translation;
 mod two_level_tlb;
 
 pub use access_pattern::AccessPattern;
-pub use caches::{CACHE_LINE_BYTES, CacheLevelSpec, CacheReplacement};
 pub use core_counters::CoreCounters;
+pub use data_cache_hierarchy::{CACHE_LINE_BYTES, CacheLevelSpec, CacheReplacement};
 pub use error::MmuError;
 pub use huge_page_gain::HugePageGain;
 pub use lru_sets::SetShape;

@@ -1,6 +1,6 @@
 //! Workloads on systems: one run, or many at once.
 
-use crate::engine::{Engine, EngineError, EngineFigures, SharedEngine};
+use crate::engine::{Engine, EngineError, EngineFigures, EngineSharedByManagers};
 use crate::parallel::map_on_threads;
 pub use crate::simulation_setup::SimulationSetup;
 use crate::systems::SimulatedSystem;
@@ -143,7 +143,7 @@ fn run_with_guests(
     workload: &WorkloadSpec,
     setup: &SimulationSetup,
 ) -> Result<RunResult> {
-    let machine = SharedEngine::new(build_engine(system, workload, setup)?);
+    let machine = EngineSharedByManagers::new(build_engine(system, workload, setup)?);
     let inside = setup.guest_system.as_ref().unwrap_or(system);
     let systems = iter::once(system).chain(iter::repeat(inside));
     let managers = machine.manager_views().zip(systems);

@@ -332,7 +332,7 @@ fn walks(
         run = run.in_guest(processor, pages);
     }
     if in_groups {
-        run = run.in_groups(processor);
+        run = run.in_largest_tlb_groups(processor);
     }
     run.run_accesses(100_000);
     let counters = run.count_accesses(100_000);
@@ -366,7 +366,7 @@ fn where_a_processor_knows_no_groups_nothing_changes() -> TestResult {
         let count = |in_groups| -> TestResult<CoreCounters> {
             let run = PatternRun::new(&SKYLAKE, AccessPattern::ZIPF, GIB, size, 1)?;
             let run = match in_groups {
-                true => run.in_groups(&SKYLAKE),
+                true => run.in_largest_tlb_groups(&SKYLAKE),
                 false => run,
             };
             Ok({ run }.count_accesses(100_000))
@@ -380,7 +380,7 @@ fn where_a_processor_knows_no_groups_nothing_changes() -> TestResult {
 fn cleared_access_bits_undo_groups_that_processors_see_by_them() -> TestResult {
     let new = |processor: &ProcessorSpec| -> TestResult<PatternRun> {
         let run = PatternRun::new(processor, AccessPattern::STRIDE_4K, 8 * MIB, LeafSize::Base, 1)?;
-        Ok(run.in_groups(processor))
+        Ok(run.in_largest_tlb_groups(processor))
     };
     let pages = 8 * MIB / 4096;
     let lap = |run: &mut PatternRun| run.count_accesses(pages);

@@ -4,7 +4,7 @@ mod support;
 
 use hawkeye_manager::{Explain, Manager};
 use hawkeye_recording::{
-    AccessSource, CoverageRow, RecordingOrigin, RecordingRow, RecordingWriter,
+    AccessSource, CoverageRow, RecordingMetadata, RecordingRow, RecordingWriter,
 };
 use hawkeye_sim::engine::{Engine, ProgramOutcome};
 use hawkeye_sim::simulate::{SimulationSetup, simulate, simulate_observed};
@@ -62,7 +62,7 @@ impl Recorder {
 
 fn record(name: &str, spoilt: bool) -> (PathBuf, usize) {
     let mut recorder = Recorder {
-        writer: RecordingWriter::new(Vec::new(), &RecordingOrigin::default()).unwrap(),
+        writer: RecordingWriter::new(Vec::new(), &RecordingMetadata::default()).unwrap(),
         shown: Duration::ZERO,
         rows: 0,
         spoilt,

@@ -4,7 +4,7 @@ mod support;
 
 use hawkeye_sim::mmu::translation::PageTableLevels;
 use hawkeye_sim::simulate::SimulationSetup;
-use hawkeye_sim::sweep::{SweepBase, SweepParameter};
+use hawkeye_sim::sweep_parameters::{SweepBase, SweepParameter};
 use hawkeye_sim::workloads::WorkloadSpec;
 
 const POPULAR: &str = r#"stream = [{ area = "heap", pattern = { zipf = 0.9 }, cycles = 60.0 }]"#;

@@ -1,6 +1,6 @@
 //! The workload's side of the protocol: it writes events and reads requests.
 
-use crate::line_receiver::spawn_line_receiver;
+use crate::line_reader_thread::spawn_line_reader_thread;
 use crate::prelude::*;
 use crate::protocol::InvalidRequestLine;
 use std::io::{self, Write};
@@ -45,7 +45,7 @@ impl Console {
 
     /// Answers requests until the work is over or there is a reason to end. It refuses requests
     /// without an answer.
-    pub(crate) fn serve_while_working(
+    pub(crate) fn answer_requests_until_over(
         &mut self,
         over: &AtomicBool,
         answer: impl Fn(WorkloadRequest) -> Option<WorkloadEvent>,
@@ -86,7 +86,7 @@ impl Console {
 
     fn input_receiver(&mut self) -> &Receiver<ConsoleInput> {
         self.input.get_or_insert_with(|| {
-            spawn_line_receiver(io::stdin(), |line| {
+            spawn_line_reader_thread(io::stdin(), |line| {
                 let request = line.parse();
                 Some(request.map_or_else(ConsoleInput::Bad, ConsoleInput::Request))
             })

@@ -3,7 +3,7 @@
 use crate::prelude::*;
 use crate::process::ForkedWorker;
 use crate::process_storms::{
-    EndCondition, HeldMemoryArgs, map_and_fill_mib, report_ready_after_execs,
+    EndCondition, HeldMemoryArgs, map_and_fill_mib, report_ready_with_exec_count,
 };
 use std::collections::VecDeque;
 
@@ -36,7 +36,7 @@ pub(super) fn run_crowd(args: &CrowdArgs, console: &mut Console) -> WorkloadResu
     for _ in 0..args.processes {
         crowd.push_back(fork_touching_process(&mut each, pages)?);
     }
-    report_ready_after_execs(&memory, 0, console)?;
+    report_ready_with_exec_count(&memory, 0, console)?;
     let (begun, mut replaced) = (Instant::now(), 0.0);
     let mut clock = EndCondition::new(args.hold.seconds);
     while clock.wait_and_should_go_on(console, TICK)? {

@@ -54,7 +54,7 @@ pub(super) fn run_fragment(args: &FragmentArgs, console: &mut Console) -> Worklo
     let (mut memory, filled) = fill_free_memory(args.spare_mib << 20, before)?;
     let mut holding =
         HeldPages::choose_from_frames(&held_pages::read_frame_numbers(&memory, filled)?);
-    holding.keep_pages_for_fmfi(read_free_blocks()?, filled, args.fmfi);
+    holding.keep_pages_for_unusable_free_index(read_free_blocks()?, filled, args.fmfi);
     holding.free_other_pages(&mut memory, filled)?;
     let _pins = if args.unmovable {
         Some(PinnedPages::pin_pages(&memory, &holding.held_pages())?)
@@ -63,8 +63,8 @@ pub(super) fn run_fragment(args: &FragmentArgs, console: &mut Console) -> Worklo
     };
     report_ready(console, memory.start_address(), memory.bytes() as u64)?;
     console.emit_event(&WorkloadEvent::Fragmented {
-        fmfi_before: before.fmfi(),
-        fmfi: read_free_blocks()?.fmfi(),
+        fmfi_before: before.unusable_free_index(),
+        fmfi: read_free_blocks()?.unusable_free_index(),
         held_bytes: (holding.held_pages().len() * PAGE) as u64,
         pinned: args.unmovable,
     })?;

@@ -1,6 +1,6 @@
 //! A workload that grows into memory it hardly uses: a few pages of each region, at a set speed.
 
-use crate::bloat::{region_count_for_mib, verify_and_report};
+use crate::memory_holding_workloads::{region_count_for_mib, verify_and_report};
 use crate::patterned_memory::PatternedMemory;
 use crate::prelude::*;
 

@@ -135,7 +135,7 @@ impl KeyValueClient {
     /// The server always has the requests of the other connections to work on.
     fn run_request_round(&mut self, console: &mut Console) -> WorkloadResult<()> {
         for connection in &mut self.connections {
-            self.answers += connection.read_pending_answers()?;
+            self.answers += connection.read_and_check_pending_answers()?;
             connection.send_get_requests(PIPELINE, &mut self.rng)?;
         }
         // The report is in the middle of the pause. A program that reads the server's CPU time at
@@ -163,9 +163,9 @@ impl KeyValueClient {
         };
         // Answers to questions about keys that still exist.
         for connection in others {
-            self.answers += connection.read_pending_answers()?;
+            self.answers += connection.read_and_check_pending_answers()?;
         }
-        self.answers += first.read_pending_answers()?;
+        self.answers += first.read_and_check_pending_answers()?;
         first.delete_percent_of_keys(percent, &mut self.rng)
     }
 

@@ -5,7 +5,6 @@
 //! input. [`run_workload`] is the workload's side, [`WorkloadProcess`] that of its starter.
 
 mod access;
-mod bloat;
 mod console;
 pub mod core_set;
 mod crowd;
@@ -13,8 +12,9 @@ mod error;
 mod fragment;
 mod grow;
 mod key_value_client;
-pub mod line_receiver;
+pub mod line_reader_thread;
 mod memory;
+mod memory_holding_workloads;
 mod one_tib;
 mod page_fault_stalls;
 mod patterned_memory;
@@ -37,13 +37,13 @@ pub use workload_process::{WorkloadProcess, WorkloadProcessError};
 pub(crate) use rng::WorkloadRng;
 
 use access::{BlocksArgs, ReadWorkloadArgs, ZipfArgs};
-use bloat::{BloatArgs, BurnerArgs};
 use console::Console;
 use crowd::CrowdArgs;
 use error::{WorkloadError, WorkloadResult};
 use fragment::FragmentArgs;
 use grow::GrowArgs;
 use key_value_client::KeyValueClientArgs;
+use memory_holding_workloads::{BloatArgs, BurnerArgs};
 use one_tib::OneTibArgs;
 use page_fault_stalls::PageFaultStallsArgs;
 use process_storms::{ExecSelfArgs, ExitAfterArgs, ForkStormArgs, ThreadStormArgs};
@@ -117,8 +117,8 @@ pub fn run_workload(command: &WorkloadCommand) -> WorkloadResult<()> {
         }
         WorkloadCommand::Chase(args) => access::run_pointer_chase(args, &mut console),
         WorkloadCommand::Blocks(args) => access::run_block_reads(args, &mut console),
-        WorkloadCommand::Bloat(args) => bloat::run_bloat(args, &mut console),
-        WorkloadCommand::Burner(args) => bloat::run_burner(args, &mut console),
+        WorkloadCommand::Bloat(args) => memory_holding_workloads::run_bloat(args, &mut console),
+        WorkloadCommand::Burner(args) => memory_holding_workloads::run_burner(args, &mut console),
         WorkloadCommand::Grow(args) => grow::run_grow(args, &mut console),
         WorkloadCommand::Touch(args) => touch::run_touch(args, &mut console),
         WorkloadCommand::OneTib(args) => one_tib::run_one_tib(args, &mut console),

@@ -70,7 +70,7 @@ pub(crate) fn run_workers_until_first_ends<'a, const N: usize>(
     };
     std::thread::scope(|scope| {
         let workers = workers.map(|work| scope.spawn(move || end(work())));
-        let answered = end(console.serve_while_working(over, answer));
+        let answered = end(console.answer_requests_until_over(over, answer));
         let joined = workers
             .into_iter()
             .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

@@ -135,7 +135,7 @@ pub(super) fn run_exec_self(args: &ExecSelfArgs, console: &mut Console) -> Workl
     let execs = count.unwrap_or(0);
     let memory = map_and_fill_mib(args.hold.mib, args.hold.pages)?;
     if execs < args.times {
-        report_ready_after_execs(&memory, execs, console)?;
+        report_ready_with_exec_count(&memory, execs, console)?;
         // Standard input is not read before the last exec: input read now would be lost.
         thread::sleep(Duration::from_millis(args.ms));
         let error = Command::new("/proc/self/exe")
@@ -144,7 +144,7 @@ pub(super) fn run_exec_self(args: &ExecSelfArgs, console: &mut Console) -> Workl
             .exec();
         return Err(WorkloadError::wrap_system_error("exec")(error));
     }
-    report_ready_after_execs(&memory, execs, console)?;
+    report_ready_with_exec_count(&memory, execs, console)?;
     let mut clock = EndCondition::new(args.hold.seconds);
     while clock.wait_and_should_go_on(console, IDLE)? {}
     Ok(())
@@ -152,7 +152,7 @@ pub(super) fn run_exec_self(args: &ExecSelfArgs, console: &mut Console) -> Workl
 
 pub(super) fn run_exit_after(args: &ExitAfterArgs, console: &mut Console) -> WorkloadResult<()> {
     let memory = map_and_fill_mib(args.mib, args.pages)?;
-    report_ready_after_execs(&memory, 0, console)?;
+    report_ready_with_exec_count(&memory, 0, console)?;
     thread::sleep(Duration::from_millis(args.ms));
     std::process::exit(args.status.into())
 }
@@ -166,7 +166,7 @@ pub(super) fn map_and_fill_mib(
     Ok(WorkloadMemory::map_private_and_touch(bytes, pages, fill)?)
 }
 
-pub(super) fn report_ready_after_execs(
+pub(super) fn report_ready_with_exec_count(
     memory: &WorkloadMemory,
     execs: u32,
     console: &mut Console,
@@ -185,7 +185,7 @@ fn run_storm_rounds(
     console: &mut Console,
     mut round: impl FnMut(&mut WorkloadMemory, &mut WorkloadRng) -> WorkloadResult<u64>,
 ) -> WorkloadResult<()> {
-    report_ready_after_execs(&memory, 0, console)?;
+    report_ready_with_exec_count(&memory, 0, console)?;
     let mut rng = WorkloadRng::new(1, 0);
     let mut clock = EndCondition::new(args.seconds);
     let (mut operations, mut reported) = (0, Instant::now());

@@ -1,10 +1,10 @@
 //! Memory torture: threads that change their memory in every way a program can. At any time they
 //! have the expected value of each byte.
 
+mod mapping_with_shadow_copy;
 mod operation;
 mod operation_steps;
 mod shadow_pages;
-mod shadowed_mapping;
 mod snapshot_checker;
 mod torture_thread;
 

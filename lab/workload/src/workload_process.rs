@@ -1,6 +1,6 @@
 //! The starter's side of the protocol.
 
-use crate::line_receiver::spawn_line_receiver;
+use crate::line_reader_thread::spawn_line_reader_thread;
 use crate::protocol::{WorkloadEvent, WorkloadReady, WorkloadRequest};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -84,7 +84,7 @@ impl WorkloadProcess {
         let output = child.stdout.take();
         let lines = output.map_or_else(
             || mpsc::channel().1,
-            |output| spawn_line_receiver(output, |line| Some(line.to_owned())),
+            |output| spawn_line_reader_thread(output, |line| Some(line.to_owned())),
         );
         Ok(Self { child, input, lines, pending: VecDeque::new() })
     }

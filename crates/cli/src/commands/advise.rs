@@ -2,7 +2,7 @@
 //! nothing.
 //!
 //! ```text
-//!  measurement (reads the process) --> facts --> findings --> Recommendation --> advice_text, or JSON
+//!  measurement (reads the process) --> facts --> findings --> Advice --> advice_text, or JSON
 //!                                                   `-- remedies (commands that would change it)
 //! ```
 //! Only `measurement` touches the machine. A new finding takes three changes: a variant in
@@ -21,7 +21,7 @@ use crate::progress::show_progress_line;
 use anyhow::Result;
 use clap::Args;
 use facts::AdviceFacts;
-use finding::Recommendation;
+use finding::Advice;
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -63,7 +63,7 @@ fn parse_measuring_seconds(text: &str) -> Result<f64, String> {
 #[derive(Serialize)]
 struct AdviceReport<'a> {
     #[serde(flatten)]
-    advice: &'a Recommendation,
+    advice: &'a Advice,
     sentences: Vec<String>,
     #[serde(flatten)]
     facts: &'a AdviceFacts,
@@ -76,7 +76,7 @@ impl AdviseOptions {
         let facts = measurement::measure_process(self.pid, self.seconds, show);
         show_progress_line("");
         let facts = facts?;
-        let advice = findings::recommendation_from_facts(&facts);
+        let advice = findings::advice_from_facts(&facts);
         let report = AdviceReport {
             advice: &advice,
             sentences: advice.findings.iter().map(advice_text::finding_sentence).collect(),

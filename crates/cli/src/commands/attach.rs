@@ -5,7 +5,7 @@ use crate::options::{self, ManageOptions};
 use crate::program_resource_use::ProgramResourceMeter;
 use anyhow::Result;
 use clap::Args;
-use hawkeye_policy::BehaviourProfile;
+use hawkeye_policy::SettingsProfile;
 use std::process::ExitCode;
 
 /// Manage running processes until interrupted, or until all have ended.
@@ -32,7 +32,7 @@ pub struct AttachOptions {
 impl AttachOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let (scope, names) = open_target_of_pids(&self.pids)?;
-        let (usual, purpose) = (BehaviourProfile::Balanced, format!("attach {}", names.join(" ")));
+        let (usual, purpose) = (SettingsProfile::Balanced, format!("attach {}", names.join(" ")));
         let session = PreparedSession::for_run_or_attach(&self.options, usual, 0, &purpose)?;
         let mut watched = ProgramResourceMeter::new(&self.pids);
         let mut managed = session.manage_until_end(scope, |_| {
@@ -41,7 +41,7 @@ impl AttachOptions {
         })?;
         managed.summary.subject = format!("process {}", names.join(", "));
         managed.summary.program.add_usage(watched.used_so_far());
-        managed.print_and_save(&self.options)?;
+        managed.print_summary_and_save_files(&self.options)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,7 +1,7 @@
 //! What the commands that send a request to the daemon have in common.
 
 use crate::daemon::protocol::{DaemonReply, DaemonRequest, DaemonStatus};
-use crate::daemon::{client, default_socket_path};
+use crate::daemon::{client, socket_path_in_state_dir};
 use crate::output;
 use crate::view::Explanation;
 use anyhow::Result;
@@ -23,7 +23,7 @@ pub struct ClientOptions {
 
 impl ClientOptions {
     pub fn send_request(&self, request: DaemonRequest) -> Result<DaemonReply> {
-        let usual = || default_socket_path(&state_dir());
+        let usual = || socket_path_in_state_dir(&state_dir());
         client::send_request(&self.socket.clone().unwrap_or_else(usual), request)
     }
 

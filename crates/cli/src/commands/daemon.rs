@@ -67,7 +67,7 @@ impl DaemonOptions {
             session.into_active_session(scope)?;
         manager.set_watermarks(watermark_table(&config));
         let mut zeroing =
-            PrezeroingController::begin(PrezeroingFiles::default(), config.prezeroing);
+            PrezeroingController::new_if_supported(PrezeroingFiles::default(), config.prezeroing);
         let mut services = DaemonServices::start(config, Arc::new(move || waker.wake()))?;
         notify_systemd(&[NotifyState::Ready]);
         let mut status = DaemonStatus {
@@ -134,7 +134,7 @@ impl DaemonOptions {
         status: &mut DaemonStatus,
     ) -> Result<()> {
         let file = self.config_file_or_default().map(Path::to_owned);
-        apply_changeable_settings(self.load_config()?, manager, services)?;
+        apply_config_if_changeable(self.load_config()?, manager, services)?;
         let rules = services.config().rules.count();
         tracing::info!(target: RELOAD_LOG_TARGET, "{}", reload_message(file.as_deref(), rules));
         status.config_file = file;
@@ -181,7 +181,7 @@ fn reload_message(file: Option<&Path>, rules: usize) -> String {
 }
 
 /// Applies the new configuration. What the manager knows about processes is kept.
-fn apply_changeable_settings(
+fn apply_config_if_changeable(
     new: Config,
     manager: &mut Manager<LinuxMachine>,
     services: &mut DaemonServices,

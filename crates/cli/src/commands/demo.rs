@@ -2,7 +2,7 @@
 
 use crate::demo::{DemoMachine, ReaderSize};
 use crate::output;
-use crate::text_format::{bar_chart_line, format_bytes};
+use crate::text_format::{format_bytes, sparkline_of_shares};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ fn show_hot_memory_promotion(machine: &DemoMachine) -> Result<Vec<Value>> {
         }
         say!("\n");
         // Without a promotion there are no shares over 0, which bars draw as spaces.
-        drawings.push((name, bar_chart_line(&speed.huge_shares, speed.huge_shares.len())));
+        drawings.push((name, sparkline_of_shares(&speed.huge_shares, speed.huge_shares.len())));
         systems.push(json!({
             "system": name,
             "promotions_allowed": budget,

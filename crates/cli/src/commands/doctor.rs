@@ -37,7 +37,7 @@ struct DoctorReport {
 
 impl DoctorOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let facts = gather_kernel_facts()?;
+        let facts = claim_and_gather_kernel_facts()?;
         let mut decision = probe::decide_with_best_sampler(&facts);
         decision.notes.extend(kernel_split_note());
         let report = DoctorReport { decision, facts };
@@ -47,7 +47,7 @@ impl DoctorOptions {
 }
 
 /// Takes the machine over, because one check changes a system-wide setting for a moment.
-fn gather_kernel_facts() -> Result<KernelFacts, LinuxError> {
+fn claim_and_gather_kernel_facts() -> Result<KernelFacts, LinuxError> {
     let state = state_dir();
     match ManagerLock::claim(&state, "doctor") {
         Ok(_instance) => {

@@ -18,7 +18,7 @@ use std::thread::available_parallelism;
 #[derive(Default)]
 pub struct PrefaultSession {
     /// `None` with the mode off.
-    pub choice: Option<PrefaultChoice>,
+    pub start_outcome: Option<PrefaultStartOutcome>,
     fault_ahead: Option<Prefaulter>,
     warm_bytes: u64,
     huge_faults: Option<HugePageFaultSwitch>,
@@ -27,7 +27,7 @@ pub struct PrefaultSession {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct PrefaultChoice {
+pub struct PrefaultStartOutcome {
     pub on: bool,
     /// By how many threads, or what is in the way; a clause.
     pub reason: String,
@@ -52,19 +52,21 @@ fn available_cpus() -> usize {
 
 /// With the huge zero page, a remote read can't fill memory that gets huge pages at faults. The
 /// setting holds for the whole machine, so the user must have asked for a change.
-fn may_avoid_huge_zero_page(wanted: &PrefaultSettings) -> bool {
+fn may_disable_huge_zero_page(wanted: &PrefaultSettings) -> bool {
     wanted.mode == PrefaultMode::On || wanted.huge_faults
 }
 
 impl PrefaultSession {
     /// Starts the filler in the background. `None` where prefault is off.
-    pub fn start_preparing(wanted: &PrefaultSettings) -> Option<Result<StartingPrefaulter>> {
+    pub fn start_loading_prefaulter(
+        wanted: &PrefaultSettings,
+    ) -> Option<Result<StartingPrefaulter>> {
         let obstacle = match wanted.mode {
             PrefaultMode::Off => return None,
             PrefaultMode::On => None,
             PrefaultMode::Auto => {
                 let always = read_setting(&enabled_file()).is_ok_and(|value| value == "always");
-                let huge = always && uses_huge_zero_page() && !may_avoid_huge_zero_page(wanted);
+                let huge = always && uses_huge_zero_page() && !may_disable_huge_zero_page(wanted);
                 auto_mode_obstacle(available_cpus(), huge)
             }
         };
@@ -74,7 +76,7 @@ impl PrefaultSession {
     }
 
     /// Starts what `wanted` asks for. `required`: it is an error if memory can't be prefaulted.
-    pub fn begin(
+    pub fn start_wanted_prefault(
         wanted: &PrefaultSettings,
         prepared: Option<Result<StartingPrefaulter>>,
         required: bool,
@@ -88,7 +90,7 @@ impl PrefaultSession {
             allowed.context("can't enable huge pages at page faults")?;
         }
         let Some(starting) = prepared else { return Ok(filling) };
-        let avoid = may_avoid_huge_zero_page(wanted);
+        let avoid = may_disable_huge_zero_page(wanted);
         let started = starting.and_then(|starting| {
             let ready = starting.wait_until_ready()?;
             if avoid {
@@ -96,7 +98,7 @@ impl PrefaultSession {
             }
             Ok(ready)
         });
-        filling.choice = Some(match started {
+        filling.start_outcome = Some(match started {
             Ok(fault_ahead) => {
                 filling.fault_ahead = Some(fault_ahead);
                 filling.spares_zero_page = avoid.then_some(true);
@@ -104,7 +106,7 @@ impl PrefaultSession {
                     1 => "by 1 thread on a spare CPU".into(),
                     n => format!("by up to {n} threads on spare CPUs"),
                 };
-                PrefaultChoice { on: true, reason }
+                PrefaultStartOutcome { on: true, reason }
             }
             Err(error) if required => return Err(error.context("can't prefault memory here")),
             Err(error) => {
@@ -113,13 +115,13 @@ impl PrefaultSession {
                     _ => tracing::info!("prefault is off: {error:#}"),
                 }
                 let reason = format!("{error:#}");
-                PrefaultChoice { on: false, reason }
+                PrefaultStartOutcome { on: false, reason }
             }
         });
         Ok(filling)
     }
 
-    pub fn attach_to_machine(&mut self, machine: &mut LinuxMachine) {
+    pub fn hand_prefaulter_to_machine(&mut self, machine: &mut LinuxMachine) {
         if let Some(fault_ahead) = self.fault_ahead.take() {
             machine.enable_prefault(fault_ahead, self.warm_bytes);
         }
@@ -173,7 +175,7 @@ mod tests {
             (PrefaultMode::Auto, true, true),
         ] {
             let wanted = PrefaultSettings { mode, huge_faults, ..PrefaultSettings::default() };
-            assert_eq!(may_avoid_huge_zero_page(&wanted), avoids, "{mode:?}");
+            assert_eq!(may_disable_huge_zero_page(&wanted), avoids, "{mode:?}");
         }
     }
 }

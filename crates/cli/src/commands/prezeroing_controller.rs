@@ -7,7 +7,7 @@ use hawkeye_linux::LinuxError;
 use hawkeye_linux::error::Result;
 use hawkeye_linux::machine_lease::thp_settings::KernelSettingsGuard;
 use hawkeye_linux::memory::idle_time_meter::IdleTimeMeter;
-use hawkeye_linux::memory::prezeroing::{LOAD_COMMAND, PrezeroingFiles, PrezeroingState};
+use hawkeye_linux::memory::prezeroing::{KernelPrezeroingState, LOAD_COMMAND, PrezeroingFiles};
 use hawkeye_linux::memory::system_memory;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use hawkeye_policy::prezeroing::{ZeroingConditions, ZeroingRate, ZeroingRateControl};
@@ -39,7 +39,7 @@ pub struct ManagerStateForZeroing {
 
 impl PrezeroingController {
     /// `None` on a kernel without this zeroing; that can't change while the kernel runs.
-    pub fn begin(sys: PrezeroingFiles, settings: PrezeroingSettings) -> Option<Self> {
+    pub fn new_if_supported(sys: PrezeroingFiles, settings: PrezeroingSettings) -> Option<Self> {
         let there = sys.exists();
         there.then(|| Self {
             sys,
@@ -137,7 +137,7 @@ impl PrezeroingController {
     /// Restores changed settings. Returns the origin of the rate as a clause, and the rate.
     fn restore_settings(
         &mut self,
-        found: &PrezeroingState,
+        found: &KernelPrezeroingState,
         guard: &mut KernelSettingsGuard,
     ) -> Result<(String, Option<u32>)> {
         if std::mem::take(&mut self.set) {
@@ -195,7 +195,7 @@ mod tests {
 
         fn zeroing(&self, paced: bool) -> PrezeroingController {
             let settings = PrezeroingSettings { paced, ..PrezeroingSettings::default() };
-            PrezeroingController::begin(PrezeroingFiles::under(self.0.path()), settings)
+            PrezeroingController::new_if_supported(PrezeroingFiles::under(self.0.path()), settings)
                 .expect("the module is loaded")
         }
 
@@ -216,7 +216,9 @@ mod tests {
     #[test]
     fn a_kernel_without_prezeroing_is_left_alone() {
         let sys = PrezeroingFiles::under(&std::env::temp_dir().join("no-such-sysfs"));
-        assert!(PrezeroingController::begin(sys, PrezeroingSettings::default()).is_none());
+        assert!(
+            PrezeroingController::new_if_supported(sys, PrezeroingSettings::default()).is_none()
+        );
     }
 
     #[test]

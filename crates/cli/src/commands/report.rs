@@ -80,7 +80,7 @@ fn write_private_file(path: &Path, text: &str) -> Result<()> {
 fn summarize_recording(path: &Path) -> Result<RecordingReport, RecordingError> {
     let mut extent = RecordingExtent::default();
     for_each_row(RecordingRows::open(path)?, |row| extent.add_row(&row))?;
-    let mut summing = ReportBuilder::for_extent(extent);
+    let mut summing = ReportBuilder::for_recording_extent(extent);
     let rows = RecordingRows::open(path)?;
     let (about, unfinished) = (rows.origin().clone(), rows.is_unfinished());
     let bad_rows = for_each_row(rows, |row| summing.add_row(&row))?;

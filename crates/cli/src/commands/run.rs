@@ -11,7 +11,7 @@ use hawkeye_linux::machine_lease::thp_settings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::processes::program_allocator;
 use hawkeye_linux::stop_signals::unblock_signals_in_child;
-use hawkeye_policy::BehaviourProfile;
+use hawkeye_policy::SettingsProfile;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -48,7 +48,7 @@ pub struct RunOptions {
     /// glibc, jemalloc, mimalloc, Java, PHP. Never replaces what is set there already. The default
     /// is on with the profile speed, off with others.
     #[arg(long, value_name = "MODE", hide_short_help = true)]
-    first_touch: Option<FirstTouchMode>,
+    first_touch: Option<AllocatorEnvMode>,
 
     /// Show what would be done, and start nothing.
     #[arg(long)]
@@ -60,7 +60,7 @@ pub struct RunOptions {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum FirstTouchMode {
+enum AllocatorEnvMode {
     On,
     Off,
 }
@@ -73,7 +73,7 @@ impl RunOptions {
             crate::output::print_to_stdout(&self.dry_run_text(&first_touch))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let (usual, purpose) = (BehaviourProfile::Speed, format!("run {name}"));
+        let (usual, purpose) = (SettingsProfile::Speed, format!("run {name}"));
         let session =
             PreparedSession::for_run_or_attach(&self.options, usual, self.warm, &purpose)?;
         let mut command = Command::new(&self.command[0]);
@@ -94,22 +94,22 @@ impl RunOptions {
         summary.exit_status = Some(code);
         summary.first_touch = first_touch;
         summary.program.add_usage(used);
-        if let Err(error) = managed.print_and_save(&self.options) {
+        if let Err(error) = managed.print_summary_and_save_files(&self.options) {
             // The caller waits for the program's status, so an error of ours does not replace it.
             eprintln!("hawkeye: {error:#}");
         }
         Ok(ExitCode::from(code))
     }
 
-    fn profile(&self) -> BehaviourProfile {
-        self.options.profile.unwrap_or(BehaviourProfile::Speed)
+    fn profile(&self) -> SettingsProfile {
+        self.options.profile.unwrap_or(SettingsProfile::Speed)
     }
 
     fn allocator_env_plan(&self) -> Result<AllocatorEnvPlan> {
         match self.first_touch {
-            Some(FirstTouchMode::On) => {}
+            Some(AllocatorEnvMode::On) => {}
             None if self.profile().wants_huge_first_touch() => {}
-            Some(FirstTouchMode::Off) | None => return Ok(AllocatorEnvPlan::default()),
+            Some(AllocatorEnvMode::Off) | None => return Ok(AllocatorEnvPlan::default()),
         }
         let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
         let program = program_allocator::inspect_program(Path::new(&self.command[0]), variable)

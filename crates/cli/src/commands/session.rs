@@ -12,7 +12,7 @@ use crate::session_summary::{self, SessionSummary};
 use crate::text_format::format_bytes;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
-use hawkeye_linux::machine_lease::thp_settings::{KernelThpRules, KhugepagedMode};
+use hawkeye_linux::machine_lease::thp_settings::{KernelThpPlan, KhugepagedMode};
 use hawkeye_linux::prefault::profile_store::{ProfileStore, profile_dir};
 use hawkeye_linux::probe::{self, kernel_decision::SamplerKind};
 use hawkeye_linux::processes::process::ProcessHandle;
@@ -21,13 +21,13 @@ use hawkeye_linux::stop_signals::StopSignals;
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies::NoPromotion;
-use hawkeye_policy::{BehaviourProfile, HUGE_PAGE_BYTES, Policy, policies};
+use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, SettingsProfile, policies};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Everything that must be ready before the program is touched: a failure leaves it as it was.
 pub struct PreparedSession {
-    profile: BehaviourProfile,
+    profile: SettingsProfile,
     lease: MachineLease,
     signals: StopSignals,
     policy: Box<dyn Policy>,
@@ -44,7 +44,7 @@ impl PreparedSession {
     /// `usual_profile` holds unless the options name another.
     pub fn for_run_or_attach(
         options: &ManageOptions,
-        usual_profile: BehaviourProfile,
+        usual_profile: SettingsProfile,
         warm_bytes: u64,
         purpose: &str,
     ) -> Result<Self> {
@@ -69,13 +69,20 @@ impl PreparedSession {
             ..Config::default()
         };
         let warm = (fill.mode == PrefaultMode::On, warm_bytes);
-        Self::take_over_machine(signals, policy, &config, warm, costs_measured_meanwhile, purpose)
+        Self::take_over_machine(signals, policy, &config, warm, walk_costs_without_waiting, purpose)
     }
 
     pub fn for_daemon(config: &Config) -> Result<Self> {
         let policy = policies::make_policy_by_name(&config.policy, &config.policy_settings)?;
         let signals = StopSignals::take_over_with_reload()?;
-        Self::take_over_machine(signals, policy, config, (false, 0), measured_costs, "daemon")
+        Self::take_over_machine(
+            signals,
+            policy,
+            config,
+            (false, 0),
+            load_or_measure_walk_costs,
+            "daemon",
+        )
     }
 
     /// Takes the machine over to measure some processes. No process is changed.
@@ -93,7 +100,14 @@ impl PreparedSession {
             ..Config::default()
         };
         let policy = Box::new(NoPromotion::WATCHING);
-        Self::take_over_machine(signals, policy, &config, (false, 0), measured_costs, purpose)
+        Self::take_over_machine(
+            signals,
+            policy,
+            &config,
+            (false, 0),
+            load_or_measure_walk_costs,
+            purpose,
+        )
     }
 
     /// Uses `policy` instead of the one of `config`. `fill_required`: fails without prefault.
@@ -106,8 +120,8 @@ impl PreparedSession {
         purpose: &str,
     ) -> Result<Self> {
         let Config { settings, fill, .. } = *config;
-        let prepared = PrefaultSession::start_preparing(&fill);
-        let mut lease = MachineLease::acquire(purpose)?;
+        let prepared = PrefaultSession::start_loading_prefaulter(&fill);
+        let mut lease = MachineLease::acquire_and_probe(purpose)?;
         let decision = lease.decision();
         if !decision.can_manage {
             bail!("{} Run `hawkeye doctor` for details.", decision.verdict);
@@ -119,13 +133,13 @@ impl PreparedSession {
             );
         }
         if !settings.measure_only {
-            let rules = KernelThpRules {
+            let plan = KernelThpPlan {
                 khugepaged: config.khugepaged,
                 kernel_split: config.kernel_split,
                 zero_pages: settings.bloat.zero_pages(),
             };
             // In a container this may fail.
-            if let Err(error) = rules.apply(lease.settings()) {
+            if let Err(error) = plan.apply_to_kernel_settings(lease.settings()) {
                 let refill = "khugepaged keeps its settings and may refill recovered memory";
                 tracing::warn!("{refill}: {error}");
             }
@@ -139,10 +153,16 @@ impl PreparedSession {
         // Before the filler starts: it changes settings that this check depends on.
         let sizes =
             page_size_switches::probe_page_size_switches(config.small_pages, lease.settings())?;
-        let prefault =
-            PrefaultSession::begin(&fill, prepared, fill_required, warm_bytes, lease.settings())?;
+        let prefault = PrefaultSession::start_wanted_prefault(
+            &fill,
+            prepared,
+            fill_required,
+            warm_bytes,
+            lease.settings(),
+        )?;
         let recording = config.recording.as_ref();
-        let recording = recording.map(|to| (to, ActiveRecording::begin(to.clone(), policy.name())));
+        let recording =
+            recording.map(|to| (to, ActiveRecording::start_recording(to.clone(), policy.name())));
         let recording = match recording {
             // Managing the machine does not depend on the recording.
             Some((RecordingTarget::Folder { folder, .. }, Err(error))) => {
@@ -170,7 +190,7 @@ impl PreparedSession {
     /// The manager, for callers with a loop of their own.
     pub fn into_active_session(mut self, scope: ManagedTarget) -> Result<ActiveSession> {
         let mut machine = LinuxMachine::new(self.backend, scope, self.signals);
-        self.prefault.attach_to_machine(&mut machine);
+        self.prefault.hand_prefaulter_to_machine(&mut machine);
         if let Some((switches, costs)) = self.sizes {
             machine.enable_page_size_choice(switches, costs);
         }
@@ -220,9 +240,9 @@ impl PreparedSession {
         let (mut machine, journal) = manager.into_machine_and_journal();
         machine.read_page_sizes_now();
         machine.save_program_profiles();
-        let mut notes = session_summary::journal_notes(&journal);
+        let mut notes = session_summary::notes_from_journal(&journal);
         notes.extend(waited);
-        let refused = machine.peak_nohugepage_bytes();
+        let refused = machine.peak_madv_nohugepage_bytes();
         if refused > 0 {
             let refused = format_bytes(refused);
             notes.push(format!(
@@ -250,7 +270,7 @@ impl PreparedSession {
             first_touch: AllocatorEnvPlan::default(),
             filled_ahead_bytes: prefaulted.filled * HUGE_PAGE_BYTES,
             fill_cpu_s: prefaulted.cpu.as_secs_f64(),
-            prefault: prefault.choice,
+            prefault: prefault.start_outcome,
             prefault_pauses: prefaulted.pauses,
             freed_candidates: totals.freed,
             shared_candidates: totals.shared,
@@ -274,7 +294,7 @@ impl PreparedSession {
 }
 
 /// Costs of page walks where a program has to start, or to be managed, at once.
-fn costs_measured_meanwhile() -> Result<CurrentWalkCosts> {
+fn walk_costs_without_waiting() -> Result<CurrentWalkCosts> {
     let mut measurer = Command::new(std::env::current_exe()?);
     measurer.arg("measure-page-walks");
     measurer.stdin(Stdio::null()).stdout(Stdio::null());
@@ -282,7 +302,7 @@ fn costs_measured_meanwhile() -> Result<CurrentWalkCosts> {
 }
 
 /// Costs of page walks for a manager that can wait. It might manage a process that measures.
-fn measured_costs() -> Result<CurrentWalkCosts> {
+fn load_or_measure_walk_costs() -> Result<CurrentWalkCosts> {
     Ok(walk_costs::load_or_measure_costs(&state_dir())?.into())
 }
 
@@ -308,7 +328,7 @@ pub struct FinishedSession {
 }
 
 impl FinishedSession {
-    pub fn print_and_save(mut self, options: &ManageOptions) -> Result<()> {
+    pub fn print_summary_and_save_files(mut self, options: &ManageOptions) -> Result<()> {
         eprint!("{}", self.summary.summary_text());
         let recorded = self.finish_recording();
         if let Some(path) = &options.json {

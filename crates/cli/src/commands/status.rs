@@ -7,7 +7,7 @@ use crate::text_format::{
     clip_printable, format_bytes, format_count, format_duration, format_errno_counts,
     wrap_printable,
 };
-use crate::view::{MemoryStatus, ProcessStatus, ReserveStatus};
+use crate::view::{HugePageReserveStatus, MemoryStatus, ProcessStatus};
 use anyhow::Result;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use std::process::ExitCode;
@@ -113,7 +113,7 @@ fn status_text(daemon: &DaemonStatus) -> String {
     out
 }
 
-fn reserve_text(reserve: &ReserveStatus) -> String {
+fn reserve_text(reserve: &HugePageReserveStatus) -> String {
     let held = format_bytes(reserve.held_bytes);
     let [filled, served] = [reserve.filled, reserve.served].map(format_count);
     let empty = match reserve.pays {

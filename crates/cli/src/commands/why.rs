@@ -171,7 +171,7 @@ fn push_process_summary(out: &mut WrappedText, process: &ProcessStatus) {
     let recovered = format_bytes(process.recovered_bytes);
     let done = format!("promoted {promoted} regions, split {split}, recovered {recovered}");
     out.push_sentence(format!("{rss} resident, {huge} of it huge; {done}."));
-    if let Some(rule) = rule_text(process) {
+    if let Some(rule) = process_rule_text(process) {
         out.push_sentence(&rule);
     }
     out.push_sentence(process.translation_cost_text() + ".");
@@ -180,7 +180,7 @@ fn push_process_summary(out: &mut WrappedText, process: &ProcessStatus) {
     }
 }
 
-fn rule_text(process: &ProcessStatus) -> Option<String> {
+fn process_rule_text(process: &ProcessStatus) -> Option<String> {
     let name = clip_printable(process.rule_name.as_ref()?, 60);
     let terms = &process.terms;
     let size = |bytes| format_bytes(bytes).replace(".0 ", " ");

@@ -5,8 +5,8 @@ use hawkeye_linux::machine_lease::thp_settings::KhugepagedMode;
 use hawkeye_linux::page_sizes::ThpMode;
 use hawkeye_policy::prefault::PrefaultThreadCount;
 use hawkeye_policy::{
-    BehaviourProfile, BloatThreshold, CoverageAveraging, CpuBudget, GlobPattern, QosClass,
-    RatePerSecond, SavingsShare, UnmatchedAction,
+    BloatThreshold, CoverageAveraging, CpuBudget, GlobPattern, QosClass, RatePerSecond,
+    SavingsShare, SettingsProfile, UnmatchedAction,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -131,7 +131,7 @@ macro_rules! keyword_values {
 keyword_values!(
     bool: "off" => false, "on" => true;
     KhugepagedMode: "off" => Self::Off, "restrain" => Self::Restrain, "leave" => Self::Leave;
-    BehaviourProfile: "guard" => Self::Guard, "balanced" => Self::Balanced, "speed" => Self::Speed;
+    SettingsProfile: "guard" => Self::Guard, "balanced" => Self::Balanced, "speed" => Self::Speed;
     QosClass: "guaranteed" => Self::Guaranteed, "burstable" => Self::Burstable,
         "besteffort" => Self::BestEffort;
     ThpMode: "off" => Self::Never, "advised" => Self::Madvise, "all" => Self::Always;

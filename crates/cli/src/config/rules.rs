@@ -3,7 +3,7 @@
 use super::config_table::ConfigTable;
 use super::config_value::MemorySize;
 use hawkeye_policy::{
-    BehaviourProfile, ProcessSettings, Rule, RuleAction, RuleConditions, UnmatchedAction,
+    ProcessSettings, Rule, RuleAction, RuleConditions, SettingsProfile, UnmatchedAction,
 };
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ pub(super) fn read_rules(top: &mut ConfigTable<'_, '_>, usual: ProcessSettings) 
         Rule {
             name,
             conditions: s.read_subtable("match", read_rule_conditions),
-            action: read_rule_action(s, usual),
+            action: read_rule_action_and_settings(s, usual),
         }
     })
 }
@@ -43,7 +43,10 @@ fn read_rule_conditions(s: &mut ConfigTable<'_, '_>) -> RuleConditions {
     }
 }
 
-fn read_rule_action(s: &mut ConfigTable<'_, '_>, usual: ProcessSettings) -> RuleAction {
+fn read_rule_action_and_settings(
+    s: &mut ConfigTable<'_, '_>,
+    usual: ProcessSettings,
+) -> RuleAction {
     // The words are those for processes without a matching rule.
     let effect = s.read_or_default("action", UnmatchedAction::Include);
     let terms = ProcessSettings {
@@ -53,7 +56,7 @@ fn read_rule_action(s: &mut ConfigTable<'_, '_>, usual: ProcessSettings) -> Rule
         warm_bytes: s.read_optional("warm").map(|MemorySize(bytes)| bytes),
         ..usual
     };
-    let terms = match s.read_optional::<BehaviourProfile>("profile") {
+    let terms = match s.read_optional::<SettingsProfile>("profile") {
         Some(profile) => terms.with_profile(profile),
         None => {
             ProcessSettings { prefaults: terms.prefaults || terms.warm_bytes.is_some(), ..terms }

@@ -169,7 +169,7 @@ fn a_profile_decides_unless_a_key_overrides_it() {
         let config = parse(&file).expect("a valid configuration");
         assert_eq!((config.policy.as_str(), config.fill.mode), (policy, mode), "{text}");
         let all: Vec<(bool, bool)> =
-            config.rules.process_settings().map(|r| (r.promotes, r.prefaults)).collect();
+            config.rules.all_process_settings().map(|r| (r.promotes, r.prefaults)).collect();
         assert_eq!(all, [rule, other], "{text}");
     }
     let warm = parse("[[rule]]\nname = 'a'\nprofile = 'balanced'\nwarm = '1 GiB'");

@@ -106,11 +106,11 @@ impl JournalFile {
 
     fn append_or_roll_back(&mut self, text: &[u8]) -> io::Result<()> {
         let most_bytes = self.most_bytes;
-        let mut open = self.reopen_if_moved()?;
+        let mut open = self.get_or_open_file()?;
         let full = |bytes| bytes > 0 && bytes + text.len() as u64 > most_bytes;
         if open.bytes.is_some_and(full) {
             fs::rename(&self.path, rotated_path(&self.path))?;
-            open = self.reopen_if_moved()?;
+            open = self.get_or_open_file()?;
         }
         let Err(error) = open.file.write_all(text) else {
             open.bytes = open.bytes.map(|bytes| bytes + text.len() as u64);
@@ -125,7 +125,7 @@ impl JournalFile {
     }
 
     /// The open file at the path. It is opened again if another program has moved or removed it.
-    fn reopen_if_moved(&mut self) -> io::Result<&mut OpenJournalFile> {
+    fn get_or_open_file(&mut self) -> io::Result<&mut OpenJournalFile> {
         let there = fs::metadata(&self.path).map(|found| (found.dev(), found.ino()));
         let same = |open: &OpenJournalFile| there.as_ref().is_ok_and(|id| *id == open.id);
         let still_open = self.open.take().filter(same);

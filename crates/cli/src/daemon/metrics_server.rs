@@ -73,7 +73,7 @@ fn serve_metrics_request<S: AsFd + Read + Write>(
     metrics: impl FnOnce() -> Result<String, String>,
 ) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
-    let request_line = read_request_line(&mut stream)?;
+    let request_line = read_request_line_skip_headers(&mut stream)?;
     let Some(request_line) = request_line.filter(|_| permit.begin_answer()) else { return Ok(()) };
     let mut words = request_line.split_whitespace();
     let path = match (words.next(), words.next(), words.next()) {
@@ -97,7 +97,7 @@ fn serve_metrics_request<S: AsFd + Read + Write>(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    permit.end_answer();
+    permit.mark_answer_ready();
     let stream = stream.get_mut();
     stream.restart_deadline(CLIENT_TIME);
     stream.write_all(head.as_bytes())?;
@@ -105,7 +105,7 @@ fn serve_metrics_request<S: AsFd + Read + Write>(
 }
 
 /// Reads up to the end of the headers. Returns the first line; `None` if nothing is sent.
-fn read_request_line(stream: &mut impl BufRead) -> io::Result<Option<String>> {
+fn read_request_line_skip_headers(stream: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut head = stream.take(MOST_HEAD_BYTES);
     let mut first = None;
     loop {
@@ -129,8 +129,7 @@ mod tests {
     fn answer(request: &[u8], metrics: Result<String, String>) -> String {
         let answer = exchange(request, true, |server| {
             let stream = DeadlineStream::new(server, CLIENT_TIME);
-            let _ =
-                serve_metrics_request(stream, &ConnectionPermit::unlimited_permit(), || metrics);
+            let _ = serve_metrics_request(stream, &ConnectionPermit::for_test(), || metrics);
         });
         String::from_utf8(answer).expect("the answer is UTF-8")
     }

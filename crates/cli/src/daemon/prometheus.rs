@@ -2,7 +2,8 @@
 
 use super::protocol::{DaemonStatus, PrefaultStatus, PrezeroingStatus};
 use crate::view::{
-    BudgetWaitStatus, CgroupMemoryStatus, ManagerStatus, MemoryStatus, ProcessStatus, ReserveStatus,
+    BudgetWaitStatus, CgroupMemoryStatus, HugePageReserveStatus, ManagerStatus, MemoryStatus,
+    ProcessStatus,
 };
 use hawkeye_manager::JournalTotals;
 use hawkeye_policy::BASE_PAGE_BYTES;
@@ -134,7 +135,7 @@ fn encode_totals(out: &mut MetricEncoder<'_>, totals: &JournalTotals) -> fmt::Re
     }
 }
 
-fn encode_reserve(out: &mut MetricEncoder<'_>, reserve: &ReserveStatus) -> fmt::Result {
+fn encode_reserve(out: &mut MetricEncoder<'_>, reserve: &HugePageReserveStatus) -> fmt::Result {
     write_metrics! { out,
         gauge "reserve_bytes" = reserve.held_bytes as f64,
             "Memory in the reserve of ready huge pages.";

@@ -88,11 +88,11 @@ struct RequestHandler {
     requests: RequestSender,
     began: Instant,
     others: Mutex<UserRateLimits>,
-    may_see_addresses: MaySeeAddresses,
+    may_see_addresses: AddressAccessCheck,
 }
 
 /// Whether a client may know the addresses of a process at this moment.
-type MaySeeAddresses = fn(Peer, u32) -> bool;
+type AddressAccessCheck = fn(Peer, u32) -> bool;
 
 /// Recent requests of users other than root.
 struct UserRateLimits {
@@ -154,7 +154,7 @@ impl RequestHandler {
             Ok(request) => self.answer_if_permitted(request, peer),
             Err(why) => DaemonReply::refused_because(format!("invalid request: {why}")),
         };
-        permit.end_answer();
+        permit.mark_answer_ready();
         let stream = stream.get_mut();
         stream.restart_deadline(CLIENT_TIME);
         stream.write_all(&protocol::encode_message_line(&reply)?)

@@ -27,7 +27,7 @@ const TURN: Duration = Duration::from_millis(600);
 const TRIAL: Duration = Duration::from_millis(300);
 
 #[derive(Clone, Debug)]
-pub struct ReaderSpeed {
+pub struct ReaderProgramFigures {
     /// Million reads per second, as a share of the next field.
     pub relative: f64,
     /// Million reads per second of a program with all of its memory huge, measured in turn.
@@ -60,7 +60,7 @@ pub struct DemoMachine(MachineLease);
 impl DemoMachine {
     /// Takes the machine over. The inner `Err` says why nothing can be managed here.
     pub fn take_over() -> Result<Result<Self, String>> {
-        let mut lease = MachineLease::acquire("demo")?;
+        let mut lease = MachineLease::acquire_and_probe("demo")?;
         if !lease.decision().can_manage {
             return Ok(Err(lease.decision().verdict.clone()));
         }
@@ -101,7 +101,7 @@ impl DemoMachine {
         &self,
         policy: Option<&str>,
         size: ReaderSize,
-    ) -> Result<ReaderSpeed> {
+    ) -> Result<ReaderProgramFigures> {
         let (mib, hot_mib, budget) = (size.total_mib(), size.hot_mib, size.hot_regions());
         let hot_percent = ReaderSize::HOT_PERCENT;
         let words = format!("reader --mib {mib} --hot-mib {hot_mib} --hot-percent {hot_percent}");
@@ -141,7 +141,7 @@ impl DemoMachine {
             huge_rates.push(huge.measure_reads_per_s(TURN)?);
         }
         let all_huge = median(huge_rates);
-        Ok(ReaderSpeed {
+        Ok(ReaderProgramFigures {
             relative: median(rates) / all_huge,
             million_reads_per_s_all_huge: all_huge / 1e6,
             promoted,

@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use hawkeye_linux::own_memory::OwnMemory;
+use hawkeye_linux::anonymous_mapping::AnonymousMapping;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::mman::MmapAdvise;
 use std::io::{BufRead, Write};
@@ -160,7 +160,7 @@ fn scale_below(random: u64, bound: usize) -> usize {
 
 /// Memory of whole regions.
 struct DemoMemory {
-    _mapped: OwnMemory,
+    _mapped: AnonymousMapping,
     start: NonNull<AtomicU64>,
     words: usize,
 }
@@ -168,7 +168,7 @@ struct DemoMemory {
 impl DemoMemory {
     fn new(mib: usize, huge: bool) -> Result<Self> {
         let bytes = (mib << 20).next_multiple_of(REGION).max(REGION);
-        let mapped = OwnMemory::map(bytes + REGION);
+        let mapped = AnonymousMapping::map(bytes + REGION);
         let mapped = mapped.with_context(|| format!("can't map {mib} MiB"))?;
         let head = mapped.start().align_offset(REGION);
         // SAFETY: the mapping is at least `bytes` longer than `head`.

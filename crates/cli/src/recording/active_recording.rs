@@ -1,11 +1,11 @@
 //! A recording and its writing thread.
 
-use super::bloat_estimates::BloatEstimates;
-use crate::background_writer::{BackgroundWriter, SharedWriterState};
+use super::bloat_estimator::BloatEstimator;
+use crate::background_writer::{BackgroundWriter, SharedWriteFailures};
 use anyhow::{Context, Result, anyhow};
 use hawkeye_manager::{Machine, Manager};
 use hawkeye_recording::{
-    ManagerRowExtractor, Recorder, RecordingError, RecordingOrigin, RecordingRow,
+    Recorder, RecordingError, RecordingMetadata, RecordingRow, RecordingRowsFromManager,
 };
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,16 +40,16 @@ impl RecordingTarget {
 /// If it is dropped before anything was seen, an older file at its place stays.
 pub struct ActiveRecording {
     place: RecordingTarget,
-    tap: ManagerRowExtractor,
-    bloat: BloatEstimates,
+    tap: RecordingRowsFromManager,
+    bloat: BloatEstimator,
     writer: BackgroundWriter<Vec<RecordingRow>, Result<(), RecordingError>>,
     /// Whether to write the recording even if nothing was seen.
     wanted: Arc<AtomicBool>,
 }
 
 impl ActiveRecording {
-    pub fn begin(place: RecordingTarget, policy: &str) -> Result<Self> {
-        let about = recording_origin_now(policy);
+    pub fn start_recording(place: RecordingTarget, policy: &str) -> Result<Self> {
+        let about = recording_metadata_now(policy);
         let (recorder, tries_again) = match &place {
             RecordingTarget::File(path) => (Recorder::begin_file_recording(path, about), false),
             RecordingTarget::Folder { folder, most_bytes } => {
@@ -60,8 +60,8 @@ impl ActiveRecording {
         let wanted = Arc::new(AtomicBool::new(false));
         let writer = BackgroundWriter::start("hawkeye-record", MOST_WAITING, {
             let wanted = Arc::clone(&wanted);
-            move |rows: Receiver<Vec<RecordingRow>>, state: &SharedWriterState| {
-                write_batches_until_closed(&mut recorder, rows, tries_again, state)?;
+            move |rows: Receiver<Vec<RecordingRow>>, failures: &SharedWriteFailures| {
+                write_batches_until_closed(&mut recorder, rows, tries_again, failures)?;
                 if recorder.is_empty() && !wanted.load(Ordering::Acquire) {
                     return Ok(());
                 }
@@ -70,8 +70,8 @@ impl ActiveRecording {
         });
         Ok(Self {
             place,
-            tap: ManagerRowExtractor::default(),
-            bloat: BloatEstimates::default(),
+            tap: RecordingRowsFromManager::default(),
+            bloat: BloatEstimator::default(),
             writer: writer.context("can't start the recording's thread")?,
             wanted,
         })
@@ -80,7 +80,7 @@ impl ActiveRecording {
     /// Takes new rows from the manager; called between steps.
     pub fn write_new_rows<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let path = self.place.path().display();
-        self.writer.report_if_trouble_changed(manager, |state| match &state.trouble {
+        self.writer.report_if_trouble_changed(manager, |failures| match &failures.trouble {
             Some(why) => format!("the recording {path} has a gap: {why}"),
             None => format!("the recording {path} continues"),
         });
@@ -99,7 +99,7 @@ impl ActiveRecording {
         let ended = ended.map_err(|_| anyhow!("the recording's thread panicked"))?;
         let path = self.place.path().display();
         ended.with_context(|| format!("the recording {path} is incomplete"))?;
-        let lost = self.writer.state.lock().lost;
+        let lost = self.writer.failures.lock().lost;
         if lost > 0 {
             tracing::warn!("{lost} rows of the recording {path} were lost");
         }
@@ -116,12 +116,12 @@ impl Drop for ActiveRecording {
     }
 }
 
-fn recording_origin_now(policy: &str) -> RecordingOrigin {
+fn recording_metadata_now(policy: &str) -> RecordingMetadata {
     let of_kernel = |file: &str| {
         let text = std::fs::read_to_string(format!("/proc/sys/kernel/{file}"));
         text.unwrap_or_default().trim().to_owned()
     };
-    RecordingOrigin {
+    RecordingMetadata {
         host: of_kernel("hostname"),
         kernel: of_kernel("osrelease"),
         policy: policy.to_owned(),
@@ -134,7 +134,7 @@ fn write_batches_until_closed(
     recorder: &mut Recorder,
     waiting: Receiver<Vec<RecordingRow>>,
     tries_again: bool,
-    shared: &SharedWriterState,
+    shared: &SharedWriteFailures,
 ) -> Result<(), RecordingError> {
     let mut not_before = Duration::ZERO;
     for rows in waiting {
@@ -147,9 +147,9 @@ fn write_batches_until_closed(
             not_before = Duration::ZERO;
             if let Err(error) = recorder.write_row(row) {
                 let lost_rows = 1 + recorder.abandon_open_part();
-                let mut state = shared.lock();
-                state.lost += lost_rows;
-                state.trouble = Some(error.to_string());
+                let mut failures = shared.lock();
+                failures.lost += lost_rows;
+                failures.trouble = Some(error.to_string());
                 if !tries_again {
                     return Err(error);
                 }

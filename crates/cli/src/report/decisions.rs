@@ -16,7 +16,7 @@ const MARK_ROWS: usize = 8;
 
 /// Decisions of one kind: the same event for the same reason, ignoring numbers in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct DecisionKind {
+pub struct DecisionGroup {
     pub event: String,
     pub count: u64,
     pub last_reason: String,
@@ -51,7 +51,7 @@ type DecisionMarkKey = (usize, Option<ProcessId>, Option<usize>, Arc<str>);
 #[derive(Debug, Default)]
 pub struct DecisionCollector {
     length_s: f64,
-    kinds: BTreeMap<(Arc<str>, String), DecisionKind>,
+    kinds: BTreeMap<(Arc<str>, String), DecisionGroup>,
     latest: VecDeque<RecordedDecision>,
     marks: BTreeMap<DecisionMarkKey, DecisionMark>,
     total: u64,
@@ -81,8 +81,10 @@ impl DecisionCollector {
         let key = (row.event.clone(), mask_numbers(&row.reason));
         if self.kinds.len() < MOST_KINDS || self.kinds.contains_key(&key) {
             let event = row.event.to_string();
-            let kind =
-                self.kinds.entry(key).or_insert(DecisionKind { event, ..DecisionKind::default() });
+            let kind = self
+                .kinds
+                .entry(key)
+                .or_insert(DecisionGroup { event, ..DecisionGroup::default() });
             kind.count += 1;
             kind.last_reason = row.reason.to_string();
         }
@@ -114,7 +116,7 @@ impl DecisionCollector {
     /// `processes` are those of the report, in its order.
     pub fn finish(self, processes: &[ProcessId]) -> Decisions {
         let places: BTreeMap<_, _> = processes.iter().zip(0..).collect();
-        let mut kinds: Vec<DecisionKind> = self.kinds.into_values().collect();
+        let mut kinds: Vec<DecisionGroup> = self.kinds.into_values().collect();
         kinds.sort_by_key(|kind| std::cmp::Reverse(kind.count));
         let marks = self.marks.into_iter().map(|((_, process, ..), mark)| DecisionMark {
             process: process.and_then(|process| places.get(&process).copied()),
@@ -128,7 +130,7 @@ impl DecisionCollector {
 pub struct Decisions {
     pub total: u64,
     /// Most frequent first.
-    pub kinds: Vec<DecisionKind>,
+    pub kinds: Vec<DecisionGroup>,
     pub marks: Vec<DecisionMark>,
     /// The latest ones, oldest first.
     pub latest: Vec<RecordedDecision>,

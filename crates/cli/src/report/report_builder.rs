@@ -7,7 +7,7 @@ use super::recording_report::{MachineFigures, ProcessFigures, RecordingReport};
 use super::time_series::TimeSeries;
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId};
 use hawkeye_recording::{
-    CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingOrigin, RecordingRow,
+    CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingMetadata, RecordingRow,
 };
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -74,7 +74,7 @@ impl ProcessFiguresBuilder {
 }
 
 impl ReportBuilder {
-    pub fn for_extent(extent: RecordingExtent) -> Self {
+    pub fn for_recording_extent(extent: RecordingExtent) -> Self {
         let length = extent.length;
         let series = || TimeSeries::for_recording_length(length);
         let filling = |(id, seen)| (id, HeatMapBuilder::new(&seen));
@@ -175,7 +175,7 @@ impl ReportBuilder {
 
     pub fn finish(
         mut self,
-        about: &RecordingOrigin,
+        about: &RecordingMetadata,
         unfinished: bool,
         bad_rows: u64,
     ) -> RecordingReport {

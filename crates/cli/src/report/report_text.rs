@@ -24,7 +24,7 @@ pub fn report_text(report: &RecordingReport) -> String {
             push_process_maps(&mut out, process, map);
         }
     }
-    push_decisions(&mut out, &report.decisions);
+    push_decision_counts(&mut out, &report.decisions);
     out
 }
 
@@ -59,7 +59,7 @@ fn push_process_table(out: &mut String, report: &RecordingReport) {
         "PROMOTED", "SPLIT",
     ];
     let cells = |process: &ProcessFigures| {
-        let coverage = process.coverage_mean_percent.filter(|_| has_counted_accesses(process));
+        let coverage = process.coverage_mean_percent.filter(|_| has_window_coverage(process));
         [
             process.pid.to_string(),
             clip_printable(&process.command, 15),
@@ -89,14 +89,14 @@ fn push_process_table(out: &mut String, report: &RecordingReport) {
 }
 
 /// Whether accessed pages were counted in the window, and not probed or taken from population.
-fn has_counted_accesses(process: &ProcessFigures) -> bool {
+fn has_window_coverage(process: &ProcessFigures) -> bool {
     !matches!(process.source.as_str(), "probed" | "population")
 }
 
 fn push_process_maps(out: &mut String, process: &ProcessFigures, map: &HeatMap) {
     let name = format!("{} {}", process.pid, clip_printable(&process.command, 15));
     let most_walks = map.walks_per_s.iter().copied().max().unwrap_or(0);
-    if has_counted_accesses(process) {
+    if has_window_coverage(process) {
         let pages = format!("base pages accessed in a sampling window ({})", process.source);
         *out += &format!("\nCoverage of {name}: {pages}\n");
         push_shaded_map(out, map, &map.coverage_percent);
@@ -153,7 +153,7 @@ fn push_shaded_map(out: &mut String, map: &HeatMap, shades: &[Option<u8>]) {
     *out += &format!("{:>14}  {from}{to:>room$}\n", "");
 }
 
-fn push_decisions(out: &mut String, decisions: &Decisions) {
+fn push_decision_counts(out: &mut String, decisions: &Decisions) {
     if decisions.total > 0 {
         *out += &format!("\nDecisions: {}\n", format_count(decisions.total));
     }

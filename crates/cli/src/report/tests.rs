@@ -3,7 +3,7 @@
 use super::*;
 use hawkeye_policy::{PageOrder, ProcessId, RegionAddr, RegionSample};
 use hawkeye_recording::{
-    AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingOrigin, RecordingRow,
+    AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingMetadata, RecordingRow,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,9 +102,9 @@ fn rename(rows: &mut [RecordingRow], name: &Arc<str>) {
 fn summed(rows: &[RecordingRow]) -> RecordingReport {
     let mut extent = RecordingExtent::default();
     rows.iter().for_each(|row| extent.add_row(row));
-    let mut summing = ReportBuilder::for_extent(extent);
+    let mut summing = ReportBuilder::for_recording_extent(extent);
     rows.iter().for_each(|row| summing.add_row(row));
-    let about = RecordingOrigin {
+    let about = RecordingMetadata {
         host: "web-7".into(),
         kernel: "6.18.44".into(),
         policy: "hawkeye-g".into(),

@@ -61,7 +61,7 @@ pub fn address_strip_of_process(
     let most = most.clamp(1, AddressStrip::MOST_COLUMNS);
     let columns = |seen: &LastSample| {
         divide_into_strip_columns(&seen.sample.regions, most.into(), |region| {
-            region_promotion_state(manager.promotion_limits(), seen, region, now)
+            region_promotion_state(manager.region_promotion_limits(), seen, region, now)
         })
     };
     Some(AddressStrip {

@@ -2,7 +2,7 @@
 
 use super::{
     BudgetWaitStatus, Explanation, JournalEntryView, LastSampleSummary, ManagerView,
-    ProcessExplanation, ProcessStatus, RegionExplanation, RegionPromotionState, WaitingWork,
+    ProcessExplanation, ProcessStatus, RegionExplanation, RegionPromotionState, WaitingWorkKind,
 };
 use hawkeye_manager::{
     Event, Journal, JournalEntry, LastSample, Machine, Manager, PromotionAndRecoveryRates,
@@ -44,7 +44,7 @@ impl ManagerView {
         let status =
             self.process_status(manager, process, recent_rates_of_process(manager, process));
         let sample = last_sample_summary(manager, process);
-        let mut kept_by = promotion_obstacles(manager, process, &status);
+        let mut kept_by = process_promotion_obstacles(manager, process, &status);
         let none = "it has no accessed region under base pages that may be promoted now";
         // The samples are shown above.
         let decided = |event: &Event| {
@@ -83,7 +83,7 @@ impl ManagerView {
         let mut state = match (excluded, found) {
             (Some(why), _) => RegionPromotionState::Excluded { why },
             (None, Some((seen, sample))) => {
-                region_promotion_state(manager.promotion_limits(), seen, &sample, now)
+                region_promotion_state(manager.region_promotion_limits(), seen, &sample, now)
             }
             (None, None) => RegionPromotionState::NotSampled,
         };
@@ -97,7 +97,7 @@ impl ManagerView {
         let waiting = manager.policy().explain_waiting_region(process, region);
         let status =
             self.process_status(manager, process, recent_rates_of_process(manager, process));
-        let mut kept_by = promotion_obstacles(manager, process, &status);
+        let mut kept_by = process_promotion_obstacles(manager, process, &status);
         kept_by.extend(waiting.as_ref().and_then(|it| it.passed_over.clone()));
         RegionExplanation {
             uptime_s: now.as_secs_f64(),
@@ -117,7 +117,7 @@ impl ManagerView {
     }
 }
 
-fn promotion_obstacles(
+fn process_promotion_obstacles(
     manager: &Manager<impl Machine>,
     process: ProcessId,
     status: &ProcessStatus,
@@ -146,7 +146,7 @@ fn promotion_obstacles(
     // The limit counts by the terms of the last sample, not by those of a reload since.
     let last = manager.last_samples().sample(process);
     let terms = last.map(|last| last.sample.terms).unwrap_or_default();
-    let huge = &manager.promotion_limits().huge;
+    let huge = &manager.region_promotion_limits().huge;
     if let (Some(rule), Some(most)) = (terms.rule, terms.max_huge_bytes) {
         if !huge.allows_another_huge_page(process) {
             let (most, used) = (most >> 20, huge.huge_bytes_under_rule(rule) >> 20);
@@ -156,13 +156,13 @@ fn promotion_obstacles(
         }
     }
     if let Some(max) = manager.settings().max_promotions {
-        if manager.promotion_pacing().budget.promotions_spent() >= max {
+        if manager.promotion_pacing().budget.count_spent_promotions() >= max {
             kept_by.push(format!("the limit of {max} promotions in all is reached"));
         }
     }
     for wait in manager.budget_waits() {
         let wait = BudgetWaitStatus::new(&wait, now);
-        if wait.work == WaitingWork::Promotion || last.is_none() {
+        if wait.work == WaitingWorkKind::Promotion || last.is_none() {
             kept_by.push(wait.to_string());
         }
     }
@@ -183,7 +183,7 @@ pub(super) fn region_promotion_state(
     now: Duration,
 ) -> RegionPromotionState {
     let (process, region) = (seen.sample.process, sample.region);
-    if seen.is_huge(sample) {
+    if seen.is_huge_now(sample) {
         RegionPromotionState::Huge
     } else if !limits.recovered.may_promote(process, region) {
         RegionPromotionState::Recovered
@@ -220,14 +220,15 @@ fn last_sample_summary<M: Machine>(
         not_accessed: 0,
     };
     for region in &sample.regions {
-        let count = match region_promotion_state(manager.promotion_limits(), seen, region, now) {
-            RegionPromotionState::Huge => &mut status.huge,
-            RegionPromotionState::Candidate => &mut status.candidates,
-            RegionPromotionState::CoolingDown { .. } => &mut status.cooling_down,
-            RegionPromotionState::Shared { .. } => &mut status.shared,
-            RegionPromotionState::Recovered => &mut status.recovered,
-            _ => &mut status.not_accessed,
-        };
+        let count =
+            match region_promotion_state(manager.region_promotion_limits(), seen, region, now) {
+                RegionPromotionState::Huge => &mut status.huge,
+                RegionPromotionState::Candidate => &mut status.candidates,
+                RegionPromotionState::CoolingDown { .. } => &mut status.cooling_down,
+                RegionPromotionState::Shared { .. } => &mut status.shared,
+                RegionPromotionState::Recovered => &mut status.recovered,
+                _ => &mut status.not_accessed,
+            };
         *count += 1;
     }
     Some(status)

@@ -2,8 +2,8 @@
 
 use super::explanation::{latest_entries, region_promotion_state};
 use super::{
-    BudgetWaitStatus, CgroupMemoryStatus, DecisionView, ManagerStatus, MemoryStatus, ProcessStatus,
-    RegionPromotionState, ReserveStatus,
+    BudgetWaitStatus, CgroupMemoryStatus, DecisionView, HugePageReserveStatus, ManagerStatus,
+    MemoryStatus, ProcessStatus, RegionPromotionState,
 };
 use hawkeye_manager::{Event, JournalEntry, Machine, Manager, PromotionAndRecoveryRates};
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionSample, gain_percent_if_all_huge};
@@ -59,7 +59,7 @@ impl ManagerView {
             manager_cpu_percent: manager.cpu_budget().percent_of_core_used_in_minute(now),
             longest_call_ms: manager.machine().management_costs().longest_call.as_secs_f64() * 1e3,
             totals: manager.journal().totals().clone(),
-            reserve: reserve_status(manager),
+            reserve: huge_page_reserve_status(manager),
             pace,
             managed: manager.processes().len(),
             not_answering: manager.unresponsive_processes().len(),
@@ -119,7 +119,7 @@ impl ManagerView {
             return gain.percent;
         }
         let promotable = |region: &RegionSample| {
-            region_promotion_state(manager.promotion_limits(), seen, region, now)
+            region_promotion_state(manager.region_promotion_limits(), seen, region, now)
                 == RegionPromotionState::Candidate
         };
         let percent = gain_percent_if_all_huge(&seen.sample, promotable);
@@ -129,9 +129,9 @@ impl ManagerView {
     }
 }
 
-fn reserve_status<M: Machine>(manager: &Manager<M>) -> ReserveStatus {
+fn huge_page_reserve_status<M: Machine>(manager: &Manager<M>) -> HugePageReserveStatus {
     let state = manager.machine().reserve_state();
-    ReserveStatus {
+    HugePageReserveStatus {
         held_bytes: u64::from(state.held) * HUGE_PAGE_BYTES,
         filled: state.filled,
         failed: state.failed,

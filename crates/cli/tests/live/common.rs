@@ -2,11 +2,11 @@
 
 use crate::settings::Changed;
 use hawkeye_bench::live::MemoryCgroup;
-use hawkeye_linux::probe::userfaultfd::Userfaultfd;
+use hawkeye_linux::probe::userfaultfd_handle::UserfaultfdHandle;
 use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::sample::counters::CounterEventCodes;
+use hawkeye_linux::sample::counters::EventCodeOverrides;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, ProcessBpfLinks, WalkDetail};
 use hawkeye_linux::sample::walk_costs;
 use hawkeye_linux::stop_signals::StopSignals;
@@ -383,7 +383,7 @@ pub fn kernel_backend() -> ChosenKernelMethods {
     // The folder is not used, because the costs are given.
     let costs =
         walk_costs::load_or_measure_costs(Path::new("/nonexistent")).expect("costs are given");
-    means.enable_overhead_estimate(costs.into(), CounterEventCodes::default());
+    means.enable_overhead_estimate(costs.into(), EventCodeOverrides::default());
     means
 }
 
@@ -394,7 +394,7 @@ pub fn machine_of(means: ChosenKernelMethods, pid: u32) -> (LinuxMachine, Proces
     ]);
     let signals = StopSignals::take_over().expect("the signals can be blocked");
     let mut machine = LinuxMachine::new(means, scope, signals);
-    let joined = machine.admit_and_list_processes(Duration::from_secs(3600)).done();
+    let joined = machine.admit_and_list_processes(Duration::from_secs(3600)).into_done();
     let process = joined.expect("the process is managed")[0];
     (machine, process)
 }
@@ -402,7 +402,7 @@ pub fn machine_of(means: ChosenKernelMethods, pid: u32) -> (LinuxMachine, Proces
 pub fn sampled(machine: &mut LinuxMachine, process: ProcessId) -> ProcessSample {
     let sampled = machine.sample(process, machine.now() + Duration::from_secs(60));
     let sampled = sampled.expect("the process can be sampled");
-    sampled.done().expect("one call reads all of it")
+    sampled.into_done().expect("one call reads all of it")
 }
 
 /// Compiles a C program or library of the tests, which every user can read.
@@ -447,8 +447,8 @@ pub fn memory_cgroup(test: TestName, name: &str, bytes: u64) -> Option<MemoryCgr
 }
 
 /// A monitor of page faults. Where it can't protect pages, the test counts as skipped.
-pub fn userfaultfd(test: TestName, user_only: bool) -> Option<Userfaultfd> {
-    let opened = Userfaultfd::open(user_only);
+pub fn userfaultfd(test: TestName, user_only: bool) -> Option<UserfaultfdHandle> {
+    let opened = UserfaultfdHandle::open(user_only);
     if opened.is_err() {
         test.skip("this kernel's userfaultfd can't protect pages");
     }

@@ -4,8 +4,8 @@ use crate::common::{
     WORKLOADS, kernel_backend, machine_at_speed, machine_of, or_skip, sampled, started, until,
 };
 use crate::settings::Changed;
-use hawkeye_linux::memory::fragmentation::fmfi;
-use hawkeye_manager::{HugePageReserve as _, Machine as _, PromotionResult};
+use hawkeye_linux::memory::fragmentation::read_unusable_free_index;
+use hawkeye_manager::{HugePageReserveControl as _, Machine as _, PromotionResult};
 use hawkeye_policy::{PageOrder, ReserveTarget};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{WorkloadEvent, WorkloadProcess};
@@ -31,7 +31,7 @@ fn free_memory_has_the_requested_fragmentation_until_it_is_released() {
     };
     assert!((reached - 0.8).abs() < 0.1, "{reached}");
     compact();
-    let compacted = fmfi().expect("the fragmentation can be read");
+    let compacted = read_unusable_free_index().expect("the fragmentation can be read");
     assert!(compacted > reached - 0.15, "{reached}, then {compacted}");
     workload.close_input_and_wait().expect("the workload ends on request");
     let _short = Changed::to([(LIMIT.into(), "1000000")]).expect("the limit can be set");
@@ -40,7 +40,7 @@ fn free_memory_has_the_requested_fragmentation_until_it_is_released() {
     let whole_again = until(WHOLE, || {
         shorten_lists();
         compact();
-        left = fmfi().expect("the fragmentation can be read");
+        left = read_unusable_free_index().expect("the fragmentation can be read");
         left < half_way
     });
     let shares = (before, reached, left);

@@ -5,8 +5,8 @@
 use crate::common::{machine, machine_with, or_skip, until, userfaultfd};
 use crate::daemon::{CONFIG, RunningDaemon};
 use crate::settings;
-use hawkeye_linux::own_memory::OwnMemory;
-use hawkeye_linux::probe::userfaultfd::{Userfaultfd, WatchMode};
+use hawkeye_linux::anonymous_mapping::AnonymousMapping;
+use hawkeye_linux::probe::userfaultfd_handle::{UserfaultfdHandle, WatchMode};
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 struct MappedRegions {
-    _mapped: OwnMemory,
+    _mapped: AnonymousMapping,
     start: u64,
     regions: u64,
 }
@@ -34,7 +34,7 @@ unsafe impl Sync for MappedRegions {}
 impl MappedRegions {
     fn new(regions: u64) -> Self {
         let bytes = ((regions + 1) * HUGE_PAGE_BYTES) as usize;
-        let mapped = OwnMemory::map(bytes).expect("memory can be mapped");
+        let mapped = AnonymousMapping::map(bytes).expect("memory can be mapped");
         Self { start: mapped.address().next_multiple_of(HUGE_PAGE_BYTES), _mapped: mapped, regions }
     }
 
@@ -84,7 +84,7 @@ fn pages(range: Range<u64>) -> impl Iterator<Item = u64> {
     range.step_by(BASE_PAGE_BYTES as usize)
 }
 
-fn register(watcher: &Userfaultfd, range: Range<u64>, mode: WatchMode) {
+fn register(watcher: &UserfaultfdHandle, range: Range<u64>, mode: WatchMode) {
     watcher.register(range, mode).expect("the range can be registered");
 }
 
@@ -96,7 +96,7 @@ fn own() -> ProcessHandle {
 /// reported.
 fn written_under_protection(
     memory: &MappedRegions,
-    watcher: &Userfaultfd,
+    watcher: &UserfaultfdHandle,
     range: Range<u64>,
     value: u8,
 ) -> BTreeSet<u64> {
@@ -274,9 +274,9 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
         let is_kept = |page: &u64| {
             let entry =
                 pagemap::read_entry(std::process::id(), *page).expect("the pagemap can be read");
-            assert_ne!(entry.frame(), 0, "it is in memory");
+            assert_ne!(entry.frame_or_zero(), 0, "it is in memory");
             let mut bytes = [0; 8];
-            let read = flags.read_exact_at(&mut bytes, entry.frame() * 8);
+            let read = flags.read_exact_at(&mut bytes, entry.frame_or_zero() * 8);
             read.expect("the page flags can be read");
             u64::from_ne_bytes(bytes) & KPF_UNEVICTABLE != 0
         };
@@ -306,9 +306,8 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
     let memory = MappedRegions::new(8);
     let mut eligible = |index: u64| {
         let region = memory.region(index);
-        let found = tables
-            .mapping_at_address(&target, region.start())
-            .expect("the mapping can be looked up");
+        let found =
+            tables.vma_at_address(&target, region.start()).expect("the mapping can be looked up");
         let listed = tables.list_mappings(&target).expect("the mappings can be listed");
         let here: Vec<_> = found.into_iter().collect();
         let now = mappings::check_region_eligible(&here, region);
@@ -319,16 +318,13 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
     for mode in [WatchMode::WriteProtect, WatchMode::Missing] {
         let watcher = or_skip!(userfaultfd(test, true));
         register(&watcher, memory.range(2..4), mode);
-        assert_eq!(eligible(3), Err(mappings::IneligibleReason::Userfaultfd));
+        assert_eq!(eligible(3), Err(mappings::IneligibleReason::UserfaultfdHandle));
         assert_eq!(eligible(5), Ok(()));
         drop(watcher);
         assert_eq!(eligible(3), Ok(()));
     }
     // Nothing is mapped at the start.
-    assert_eq!(
-        tables.mapping_at_address(&target, 4096).expect("the mapping can be looked up"),
-        None
-    );
+    assert_eq!(tables.vma_at_address(&target, 4096).expect("the mapping can be looked up"), None);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::common::{
 use crate::ksm::KsmGuard;
 use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::promote::target_call::TargetCalls;
+use hawkeye_linux::promote::target_call::CallHelperPool;
 use hawkeye_linux::sample::page_table_reader::PageTableReader;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_linux::sample::process_meter::ProcessMeter;
@@ -226,7 +226,7 @@ fn shared_pages_are_counted_exactly_by_both_samplers() {
     let count = |shared: u16| by_tables.iter().filter(|(_, n)| *n == shared).count();
     assert_eq!((count(512), count(0)), (8, 4), "{by_tables:?}");
     let process = ProcessHandle::open(child).expect("the process can be opened").id;
-    let mut calls = TargetCalls::default();
+    let mut calls = CallHelperPool::default();
     for (region, shared) in by_tables {
         let pages = calls
             .find_shared_pages_of_region(process, region)

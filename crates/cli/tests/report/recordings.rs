@@ -2,7 +2,7 @@
 
 use hawkeye_policy::{PageOrder, ProcessId, RegionAddr, RegionSample};
 use hawkeye_recording::{
-    AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingOrigin, RecordingRow,
+    AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingMetadata, RecordingRow,
     RecordingWriter,
 };
 use std::path::{Path, PathBuf};
@@ -24,10 +24,10 @@ pub fn hawkeye(words: &[&str]) -> Output {
 
 /// Records two processes over 100 windows. The first one's upper memory is hot and becomes huge.
 pub fn record(path: &Path) {
-    let about = RecordingOrigin {
+    let about = RecordingMetadata {
         host: "web-7".into(),
         policy: "hawkeye-g".into(),
-        ..RecordingOrigin::default()
+        ..RecordingMetadata::default()
     };
     let file = std::fs::File::create(path).expect("a file");
     let mut writer = RecordingWriter::new(file, &about).expect("the recording begins");

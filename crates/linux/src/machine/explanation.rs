@@ -4,7 +4,7 @@ use super::LinuxMachine;
 use crate::processes::mappings;
 use crate::processes::process::{self, ProcessHandle};
 use hawkeye_manager::{Explain, ProcessDescription};
-use hawkeye_policy::{ProcessId, ProcessIdentity, ProcessSettings, RegionAddr};
+use hawkeye_policy::{ProcessAttributes, ProcessId, ProcessSettings, RegionAddr};
 
 impl Explain for LinuxMachine {
     fn describe(&self, process: ProcessId) -> ProcessDescription {
@@ -15,7 +15,7 @@ impl Explain for LinuxMachine {
         let identity = &member.identity;
         let rule_name = member.terms.rule.and_then(|rule| {
             let selector = self.target.selector()?;
-            selector.rule_name(rule).map(str::to_owned)
+            selector.rule_name_at_index(rule).map(str::to_owned)
         });
         ProcessDescription {
             name: identity.command.clone(),
@@ -35,8 +35,7 @@ impl Explain for LinuxMachine {
             // The error states why the process cannot be opened.
             (Err(error), _) => Some(error.to_string()),
             (Ok(_), Some(selector)) => {
-                let real_time =
-                    process::check_real_time_threads_allowed(pid, &ProcessSettings::default());
+                let real_time = process::check_rule_for_real_time(pid, &ProcessSettings::default());
                 let real_time = real_time.err().map(|error| error.to_string());
                 let reasons = [real_time, selector.why_not_managed(pid)];
                 let reasons = reasons.into_iter().flatten();
@@ -55,7 +54,7 @@ impl Explain for LinuxMachine {
 }
 
 /// The pod, container or unit of a process, in words.
-fn describe_pod_container_or_unit(identity: &ProcessIdentity) -> Option<String> {
+fn describe_pod_container_or_unit(identity: &ProcessAttributes) -> Option<String> {
     if let Some(pod) = &identity.pod {
         return Some(format!("pod {} ({})", pod.uid, pod.qos));
     }

@@ -20,7 +20,7 @@ impl LinuxMachine {
         let now = self.now();
         let sizes = self.observed_page_sizes().unwrap_or_default().sizes;
         if let Some(recorder) = &mut self.profile_recorder {
-            recorder.update_managed_processes(&[], now, || sizes);
+            recorder.open_and_save_profiles(&[], now, || sizes);
         }
     }
 
@@ -30,7 +30,7 @@ impl LinuxMachine {
         switches: PageSizeSwitches,
         costs: Option<FirstTouchCosts>,
     ) {
-        self.sizing.enable_size_switches(switches, costs);
+        self.sizing.enable_page_size_choice(switches, costs);
     }
 
     /// The page sizes by which managed processes were mapped when last seen. `None` if no process
@@ -43,7 +43,7 @@ impl LinuxMachine {
     pub fn read_page_sizes_now(&mut self) {
         let now = self.now();
         if let Some(looks) = &mut self.sizing.mapped_sizes {
-            looks.read_all_and_wait(self.members.processes_in_join_order(), now);
+            looks.read_all_waiting_briefly(self.members.processes_in_join_order(), now);
         }
     }
 }

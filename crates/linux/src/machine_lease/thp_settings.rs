@@ -43,7 +43,7 @@ pub enum KhugepagedMode {
 
 /// How the kernel's own promotion and splitting are set while a manager runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KernelThpRules {
+pub struct KernelThpPlan {
     /// How khugepaged runs.
     pub khugepaged: KhugepagedMode,
     /// Whether the kernel itself splits sparse huge pages when memory runs out, including those of
@@ -53,13 +53,13 @@ pub struct KernelThpRules {
     pub zero_pages: u16,
 }
 
-impl KernelThpRules {
+impl KernelThpPlan {
     /// Changes the settings until the guard is dropped.
     ///
     /// # Errors
     /// A setting cannot be changed, for example because `/sys` is read-only in a container.
     /// Settings changed before that stay so until the guard is dropped.
-    pub fn apply(self, guard: &mut KernelSettingsGuard) -> Result<()> {
+    pub fn apply_to_kernel_settings(self, guard: &mut KernelSettingsGuard) -> Result<()> {
         if self.kernel_split {
             limit_khugepaged_and_enable_shrinker(guard, self.zero_pages)?;
         }

@@ -34,7 +34,7 @@ impl FreeMemorySummary {
     }
 
     /// The fragmentation index for huge pages (0 to 1); 1 if no memory is free.
-    pub fn fmfi(self) -> f64 {
+    pub fn unusable_free_index(self) -> f64 {
         if self.bytes == 0 {
             1.0
         } else {
@@ -45,8 +45,8 @@ impl FreeMemorySummary {
 
 /// The free memory fragmentation index for huge pages (0 to 1). `None` if `/proc/buddyinfo` cannot
 /// be read: only its owner, root, may.
-pub fn fmfi() -> Option<f64> {
-    FreeMemorySummary::read().ok().map(FreeMemorySummary::fmfi)
+pub fn read_unusable_free_index() -> Option<f64> {
+    FreeMemorySummary::read().ok().map(FreeMemorySummary::unusable_free_index)
 }
 
 /// Free huge pages that need no compaction; `None` if `/proc/buddyinfo` cannot be read.
@@ -117,7 +117,11 @@ Node 1, zone  Movable  0  0  0  0  0  0  0  0  0  1  0
             ("Node 0, zone Normal 18446744073709551615 18446744073709551615", None),
             (&too_many, None),
         ] {
-            assert_eq!(parse_buddyinfo(text).map(FreeMemorySummary::fmfi), expected, "{text:?}");
+            assert_eq!(
+                parse_buddyinfo(text).map(FreeMemorySummary::unusable_free_index),
+                expected,
+                "{text:?}"
+            );
         }
     }
 }

@@ -54,7 +54,7 @@ pub struct ZeroingModuleSettings {
 
 /// State of pre-zeroing on a kernel that has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct PrezeroingState {
+pub struct KernelPrezeroingState {
     /// Whether pages are being zeroed.
     pub active: bool,
     /// The module, where it is loaded.
@@ -63,7 +63,7 @@ pub struct PrezeroingState {
     pub zones: Vec<ZoneZeroedPageCounts>,
 }
 
-impl PrezeroingState {
+impl KernelPrezeroingState {
     /// Sum over all zones.
     pub fn total_page_counts(&self) -> ZeroedPageCounts {
         let none = ZeroedPageCounts::default();
@@ -109,12 +109,12 @@ impl PrezeroingFiles {
     }
 
     /// The state of pre-zeroing; `None` on kernels without it.
-    pub fn read_state(&self) -> Result<Option<PrezeroingState>, PrezeroingError> {
+    pub fn read_state(&self) -> Result<Option<KernelPrezeroingState>, PrezeroingError> {
         if !self.exists() {
             return Ok(None);
         }
         let active = self.core.join("active");
-        Ok(Some(PrezeroingState {
+        Ok(Some(KernelPrezeroingState {
             active: match read_number_from_file::<u8>(&active)? {
                 0 => false,
                 1 => true,
@@ -253,7 +253,7 @@ mod tests {
         ]
     }
 
-    fn state(sys: &PrezeroingFiles) -> PrezeroingState {
+    fn state(sys: &PrezeroingFiles) -> KernelPrezeroingState {
         let found = sys.read_state().expect("the state can be read");
         found.expect("the kernel has prezeroing")
     }

@@ -3,7 +3,7 @@
 use crate::error::LinuxError;
 use crate::memory::cgroup_limits::remaining_cgroup_swap_bytes;
 use crate::processes::process::ProcessHandle;
-use crate::promote::target_call::TargetCalls;
+use crate::promote::target_call::CallHelperPool;
 use hawkeye_manager::MachineError;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample,
@@ -48,7 +48,7 @@ impl RecoveryMethod {
         self,
         process: &ProcessHandle,
         region: RegionAddr,
-        calls: &mut TargetCalls,
+        calls: &mut CallHelperPool,
     ) -> Result<Duration, MachineError> {
         let failed = |error: LinuxError| error.into_machine_error(process.id);
         let zero = match self {

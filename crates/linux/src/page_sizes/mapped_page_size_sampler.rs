@@ -85,7 +85,7 @@ impl MappedPageSizeSampler {
     }
 
     /// Starts a look at a process if one is due, and takes earlier results. Never waits.
-    pub(crate) fn request_read_if_due(&mut self, process: ProcessId, now: Duration) {
+    pub(crate) fn take_results_and_request_if_due(&mut self, process: ProcessId, now: Duration) {
         let look = self.processes.get(&process);
         if look.is_none_or(|look| now >= look.next) {
             self.reader.request_read(process);
@@ -94,7 +94,7 @@ impl MappedPageSizeSampler {
     }
 
     /// Starts looks at all of these processes at once, and waits for them for a short time.
-    pub(crate) fn read_all_and_wait(&mut self, processes: &[ProcessId], now: Duration) {
+    pub(crate) fn read_all_waiting_briefly(&mut self, processes: &[ProcessId], now: Duration) {
         self.take_results_until(now, Instant::now());
         for process in processes {
             self.reader.request_read(*process);
@@ -185,14 +185,14 @@ mod tests {
             let observed = looks.observed_page_sizes(Duration::ZERO);
             observed.sizes.first().map(|s| s.pages)
         };
-        looks.read_all_and_wait(&[process_with_pid(1)], Duration::ZERO);
+        looks.read_all_waiting_briefly(&[process_with_pid(1)], Duration::ZERO);
         assert_eq!(huge(&looks), Some(1));
         // The call returns, although the thread does not.
-        looks.read_all_and_wait(&[process_with_pid(2)], Duration::ZERO);
-        looks.request_read_if_due(process_with_pid(1), Duration::ZERO);
+        looks.read_all_waiting_briefly(&[process_with_pid(2)], Duration::ZERO);
+        looks.take_results_and_request_if_due(process_with_pid(1), Duration::ZERO);
         assert_eq!(huge(&looks), Some(1));
         drop(free);
-        looks.read_all_and_wait(&[process_with_pid(2)], Duration::ZERO);
+        looks.read_all_waiting_briefly(&[process_with_pid(2)], Duration::ZERO);
         assert_eq!(huge(&looks), Some(3));
         // The next look is due when this one's CPU time is half a per cent of the time.
         let next = looks.processes[&process_with_pid(2)].next;

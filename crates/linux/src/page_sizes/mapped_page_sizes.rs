@@ -87,7 +87,8 @@ pub fn read_mapped_page_sizes(pid: u32) -> Result<MappedPageSizes> {
                 let hidden = io::Error::new(io::ErrorKind::PermissionDenied, why);
                 return Err(pagemap.wrap_read_error(hidden));
             }
-            let frame = |entry| Some(PagemapEntry(entry).frame()).filter(|frame| *frame != 0);
+            let frame =
+                |entry| Some(PagemapEntry(entry).frame_or_zero()).filter(|frame| *frame != 0);
             let frames: Vec<Option<u64>> = decode_u64s(bytes).map(frame).collect();
             let mut here = BTreeMap::new();
             let read_flags = |first, frames| read_frame_flags(&flags, first, frames);

@@ -46,12 +46,12 @@ impl PageSizeControl {
         }
     }
 
-    pub(crate) fn enable_size_switches(
+    pub(crate) fn enable_page_size_choice(
         &mut self,
         switches: PageSizeSwitches,
         costs: Option<FirstTouchCosts>,
     ) {
-        self.shape.at_faults = switches.available_sizes();
+        self.shape.at_faults = switches.switchable_sizes();
         if let Some(costs) = costs {
             self.shape.base_fault = Duration::from_secs_f64(costs.fault_ns * 1e-9);
             self.shape.zero_base = Duration::from_secs_f64(costs.zero_base_ns * 1e-9);
@@ -87,7 +87,7 @@ impl PageSizeControl {
     /// Adds to a sample the data for the choice among sizes. Where sizes are switched on for
     /// advised memory only, only such memory counts. Its share of the memory that is resident
     /// outside of regions is assumed to be its share of the mapped memory there.
-    pub(crate) fn add_page_sizes_to_sample(
+    pub(crate) fn add_page_size_choice_inputs(
         &self,
         sample: &mut ProcessSample,
         eligible: &EligibleRanges,

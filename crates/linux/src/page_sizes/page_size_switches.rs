@@ -44,7 +44,7 @@ impl PageSizeSwitches {
     }
 
     /// Sizes that may be chosen.
-    pub fn available_sizes(&self) -> PageOrderSet {
+    pub fn switchable_sizes(&self) -> PageOrderSet {
         self.available
     }
 
@@ -186,7 +186,7 @@ mod tests {
     fn without_consent_no_setting_is_changed() -> Result<()> {
         let machine = FakeSwitches::new("off", "madvise", ["never"; 3]);
         let mut switches = machine.switches(ThpMode::Never);
-        assert!(switches.available_sizes().is_empty());
+        assert!(switches.switchable_sizes().is_empty());
         switches.request_fault_sizes(process_with_pid(1), orders(&SIZES))?;
         assert_eq!(machine.set(), ["never"; 3]);
         Ok(())

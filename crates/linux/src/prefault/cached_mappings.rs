@@ -1,9 +1,9 @@
 //! Cached mappings of the processes that are filled ahead of: a read walks over all mappings.
 
-use super::prefault_method::PrefaultMethod;
+use super::prefault_region::PrefaultMethod;
 use crate::machine_lease::thp_settings::{enabled_file, read_setting, uses_huge_zero_page};
 use crate::processes::mapping_records::parse_mapping_records;
-use crate::promote::target_call::TargetCalls;
+use crate::promote::target_call::CallHelperPool;
 use crate::sample::page_table_reader::{PageTableReader, ProcessBpfLinks};
 use hawkeye_policy::{ProcessId, RegionAddr};
 use std::collections::HashMap;
@@ -42,7 +42,7 @@ impl CachedMappings {
 pub(super) fn get_or_refresh_mappings<'a>(
     all: &'a mut HashMap<ProcessId, CachedMappings>,
     tables: &PageTableReader,
-    calls: &mut TargetCalls,
+    calls: &mut CallHelperPool,
     process: ProcessId,
     region: Option<RegionAddr>,
     now: Duration,
@@ -102,9 +102,9 @@ mod tests {
         let Some(stuck) = StuckTarget::start() else {
             return;
         };
-        let (process, region) = (stuck.handle.id, stuck.region());
+        let (process, region) = (stuck.handle.id, stuck.untouched_region());
         // This writer waits for the lock, and all later callers wait behind it.
-        let mut writer = TargetCalls::default();
+        let mut writer = CallHelperPool::default();
         let request = TargetRequest::for_collapse(&stuck.handle, region);
         let collapsed = writer
             .map_page_by_reading(&stuck.handle, region.start(), false)
@@ -113,7 +113,7 @@ mod tests {
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || {
             let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
-            let (mut calls, mut all) = (TargetCalls::default(), HashMap::new());
+            let (mut calls, mut all) = (CallHelperPool::default(), HashMap::new());
             let own = ProcessHandle::open(std::process::id());
             let own = own.expect("this process exists").id;
             let mut is_known = |process| {

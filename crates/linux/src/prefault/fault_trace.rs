@@ -1,10 +1,10 @@
 //! Reports where managed processes first touch memory, as BPF sees it in page faults.
 
-use crate::bpf::fault_trace::{FaultTraceSkel, FaultTraceSkelBuilder};
+use crate::bpf_skeletons::fault_trace::{FaultTraceSkel, FaultTraceSkelBuilder};
 use crate::error::{LinuxError, Result};
 use crate::processes::pid_namespace::PidNamespace;
 use crate::ring_buffer::RingBufferReader;
-use hawkeye_policy::prefault::StreamAdvance;
+use hawkeye_policy::prefault::StreamFaultReport;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
@@ -13,7 +13,7 @@ use std::mem::MaybeUninit;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FirstTouchReport {
     pub pid: u32,
-    pub advance: StreamAdvance,
+    pub report: StreamFaultReport,
 }
 
 /// Watches first touches until it is dropped.
@@ -59,13 +59,13 @@ impl FaultTrace {
     }
 
     /// Reports all first touches of a process again.
-    pub fn resume_all_touch_reports(&self, pid: u32) {
+    pub fn resume_reports_of_process(&self, pid: u32) {
         // An error means that it was not suppressed, which is the same result.
         let _ = self.skel.maps.muted.delete(&pid.to_ne_bytes());
     }
 
     /// First touches of watched processes so far: those in order, and those at random.
-    pub fn first_touch_counts(&self) -> (u64, u64) {
+    pub fn ordered_and_random_touches(&self) -> (u64, u64) {
         let counts = self.skel.maps.bss_data.as_deref();
         counts.map_or((0, 0), |bss| (bss.in_order, bss.at_random))
     }
@@ -106,7 +106,7 @@ fn parse_report(bytes: &[u8]) -> Option<FirstTouchReport> {
     let region = u64::from_ne_bytes(*region).checked_mul(HUGE_PAGE_BYTES)?;
     Some(FirstTouchReport {
         pid: u32::from_ne_bytes(*pid),
-        advance: StreamAdvance {
+        report: StreamFaultReport {
             region: RegionAddr::containing(region),
             step: i32::try_from(i64::from_ne_bytes(*step)).ok()?,
             dense: u32::from_ne_bytes(*rest.first_chunk()?) != 0,

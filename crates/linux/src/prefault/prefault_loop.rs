@@ -3,8 +3,8 @@
 use super::PrefaultSharedState;
 use super::cached_mappings::{CachedMappings, get_or_refresh_mappings};
 use super::fault_trace::{FaultTrace, FaultTraceWatchlist};
-use super::prefault_calls::PrefaultCalls;
-use super::prefault_rate_limit::PrefaultRateLimit;
+use super::prefault_helper_calls::PrefaultHelperCalls;
+use super::prefault_rate_and_memory_limit::PrefaultRateAndMemoryLimit;
 use super::prefault_thread_pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPool};
 use super::suppressed_processes::SuppressedProcesses;
 use super::trace_backoff::TraceBackoff;
@@ -15,7 +15,7 @@ use crate::processes::mappings::check_region_eligible;
 use crate::processes::process::calling_thread_cpu_time;
 use crate::sample::page_table_reader::PageTableReader;
 use hawkeye_policy::prefault::{
-    PrefaultLimits, PrefaultPredictor, PrefaultResult, PrefaultTask, PrefaultThreadCount,
+    PrefaultPredictor, PrefaultResult, PrefaultTask, PrefaultThreadCount, PrefaultableMemory,
 };
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, RatePerSecond, RegionSample};
 use nix::errno::Errno;
@@ -43,9 +43,9 @@ pub(super) struct PrefaultLoop {
     /// Processes that do not use what is filled.
     suppressed: SuppressedProcesses,
     pool: PrefaultThreadPool,
-    calls: PrefaultCalls,
+    calls: PrefaultHelperCalls,
     trace_backoff: TraceBackoff,
-    rate_limit: PrefaultRateLimit,
+    rate_limit: PrefaultRateAndMemoryLimit,
 }
 
 impl PrefaultLoop {
@@ -65,9 +65,9 @@ impl PrefaultLoop {
             warm: HashMap::new(),
             suppressed: SuppressedProcesses::default(),
             pool: PrefaultThreadPool::start(threads)?,
-            calls: PrefaultCalls::start()?,
+            calls: PrefaultHelperCalls::start()?,
             trace_backoff: TraceBackoff::default(),
-            rate_limit: PrefaultRateLimit::new(rate),
+            rate_limit: PrefaultRateAndMemoryLimit::new(rate),
         };
         Ok((filler, watchlist))
     }
@@ -75,7 +75,7 @@ impl PrefaultLoop {
     pub(super) fn run(&mut self) {
         let mut busy = false;
         while !self.shared.stop.load(Ordering::Relaxed) {
-            let pause = self.pool.shortest_pause_left();
+            let pause = self.pool.shortest_worker_pause_or_zero();
             if !pause.is_zero() {
                 std::thread::sleep(pause.min(IDLE_INTERVAL));
                 self.handle_outcomes();
@@ -108,9 +108,9 @@ impl PrefaultLoop {
 
     /// Pauses reports while all touches are random: each costs its program some ten nanoseconds.
     fn pause_or_resume_tracing(&mut self) {
-        let touches = self.fault_trace.first_touch_counts();
+        let touches = self.fault_trace.ordered_and_random_touches();
         let was_tracing = self.trace_backoff.is_tracing();
-        match (was_tracing, self.trace_backoff.should_trace(self.now(), touches)) {
+        match (was_tracing, self.trace_backoff.should_report_touches(self.now(), touches)) {
             (true, false) => self.fault_trace.links.clear(),
             (false, true) => {
                 if let Err(error) = self.fault_trace.resume_tracing() {
@@ -169,7 +169,7 @@ impl PrefaultLoop {
         for one in heard {
             tracing::trace!("{one:?}");
             if let Some(process) = followed.get(&one.pid) {
-                self.predictor.on_fault_report(now, *process, one.advance);
+                self.predictor.on_fault_report(now, *process, one.report);
                 self.suppress_process_if_given_up(*process);
             }
         }
@@ -179,7 +179,7 @@ impl PrefaultLoop {
         self.predictor.retain_processes(is_there);
         // A process that was suppressed for long enough may have changed.
         for process in self.suppressed.take_released(now, is_there) {
-            self.fault_trace.resume_all_touch_reports(process.pid);
+            self.fault_trace.resume_reports_of_process(process.pid);
             self.predictor.forget_given_up_streams(process);
         }
     }
@@ -212,7 +212,7 @@ impl PrefaultLoop {
             if now < warm.next_look + may_be_late {
                 continue;
             }
-            let (known, calls) = (&mut self.mappings, self.calls.prepare_target_calls());
+            let (known, calls) = (&mut self.mappings, self.calls.helper_pool_without_late_calls());
             let known = get_or_refresh_mappings(known, &self.tables, calls, *process, None, now);
             let mapped = known.map(CachedMappings::mapped_ranges).unwrap_or_default();
             for last in warm.last_regions_of_new_ranges(now, &mapped) {
@@ -231,7 +231,7 @@ impl PrefaultLoop {
                     tracing::trace!("{process:?} {region}: {empty} base pages empty");
                     self.predictor.on_use_check_result(task, empty < most);
                 }
-                None => self.predictor.on_prefault_lost(task),
+                None => self.predictor.on_prefaulted_region_gone(task),
             }
         }
     }
@@ -248,7 +248,7 @@ impl PrefaultLoop {
                     let reached = empty < PAGES_PER_REGION;
                     self.predictor.on_progress_check_result(now, task, reached);
                 }
-                None => self.predictor.on_prefault_lost(task),
+                None => self.predictor.on_prefaulted_region_gone(task),
             }
         }
     }
@@ -270,7 +270,7 @@ impl PrefaultLoop {
             return false;
         }
         let (shared, tables, known) = (&self.shared, &self.tables, &mut self.mappings);
-        let calls = self.calls.prepare_target_calls();
+        let calls = self.calls.helper_pool_without_late_calls();
         let task = self.predictor.hand_out_next_prefault(now, |process, head| {
             let followed = lock(&shared.followed).get(&process).cloned()?;
             if followed.room_regions == 0 {
@@ -278,7 +278,7 @@ impl PrefaultLoop {
             }
             let known = get_or_refresh_mappings(known, tables, calls, process, Some(head), now)?;
             let (range, _) = known.find_mapping_of_region(head)?;
-            Some(PrefaultLimits { mapped: range.clone(), room_regions: followed.room_regions })
+            Some(PrefaultableMemory { mapped: range.clone(), room_regions: followed.room_regions })
         });
         let Some(task) = task else {
             self.rate_limit.give_back_prefault();
@@ -286,7 +286,7 @@ impl PrefaultLoop {
         };
         match self.prepare_job_if_region_empty(task) {
             Ok(job) => self.pool.assign_or_run_job(job, &mut self.calls),
-            Err(what) => self.record_prefault_result(task, what),
+            Err(what) => self.apply_prefault_result(task, what),
         }
         true
     }
@@ -308,7 +308,7 @@ impl PrefaultLoop {
             return Err(PrefaultResult::Occupied);
         }
         // The known mappings are older; userfaultfd may watch one since.
-        match self.tables.mapping_at_address(&known.target, task.region.start()) {
+        match self.tables.vma_at_address(&known.target, task.region.start()) {
             Ok(Some(now))
                 if check_region_eligible(std::slice::from_ref(&now), task.region).is_ok() => {}
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
@@ -326,7 +326,7 @@ impl PrefaultLoop {
                 let mut done = lock(&self.shared.done);
                 done.longest = done.longest.max(outcome.took);
             }
-            self.record_prefault_result(outcome.task, what);
+            self.apply_prefault_result(outcome.task, what);
         }
     }
 
@@ -351,7 +351,7 @@ impl PrefaultLoop {
     }
 
     /// Counts the result of a fill and reports it to the predictor.
-    fn record_prefault_result(&mut self, task: PrefaultTask, what: PrefaultResult) {
+    fn apply_prefault_result(&mut self, task: PrefaultTask, what: PrefaultResult) {
         if what == PrefaultResult::Done {
             lock(&self.shared.done).filled += 1;
             // Other followed processes may have the same limit.

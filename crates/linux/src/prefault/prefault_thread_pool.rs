@@ -1,8 +1,8 @@
 //! The threads that fill: the filler's own thread, or several workers.
 
-use super::prefault_calls::PrefaultCalls;
-use super::prefault_method::{PrefaultMethod, prefault_region};
-use super::spare_cores::SpareCores;
+use super::prefault_helper_calls::PrefaultHelperCalls;
+use super::prefault_region::{PrefaultMethod, prefault_region};
+use super::spare_core_throttle::SpareCoreThrottle;
 use crate::error::{LinuxError, Result};
 use crate::processes::process::{ProcessHandle, calling_thread_cpu_time};
 use crate::processes::schedstat::SchedStat;
@@ -38,13 +38,16 @@ pub(super) struct PrefaultOutcome {
 
 impl PrefaultJob {
     /// Fills the region on the calling thread. Waits briefly for a process that does not answer.
-    fn run(self, calls: &mut PrefaultCalls) -> PrefaultOutcome {
+    fn fill_region(self, calls: &mut PrefaultHelperCalls) -> PrefaultOutcome {
         let begun = Instant::now();
         let (task, handle) = (self.task, self.handle);
         let result = match handle.is_alive() {
-            true => {
-                prefault_region(calls.prepare_target_calls(), &handle, task.region, self.method)
-            }
+            true => prefault_region(
+                calls.helper_pool_without_late_calls(),
+                &handle,
+                task.region,
+                self.method,
+            ),
             false => Err(LinuxError::NoSuchProcess(handle.id.pid)),
         };
         let took = begun.elapsed();
@@ -72,7 +75,7 @@ pub(super) struct PrefaultThreadPool {
     waker: Waker,
     stop: Arc<AtomicBool>,
     /// Whether there are cores for the workers, or for the calling thread where there are none.
-    pub(super) spare_cores: SpareCores,
+    pub(super) spare_cores: SpareCoreThrottle,
 }
 
 struct WorkerHandle {
@@ -94,7 +97,7 @@ impl PrefaultThreadPool {
             here: VecDeque::new(),
             waker: Waker::new()?,
             stop: Arc::default(),
-            spare_cores: SpareCores::for_threads(threads.get()),
+            spare_cores: SpareCoreThrottle::for_threads(threads.get()),
         };
         if threads.get() > 1 {
             for worker in 0..threads.get() {
@@ -109,7 +112,7 @@ impl PrefaultThreadPool {
         let (waker, stop) = (self.waker.clone(), Arc::clone(&self.stop));
         let work = move || {
             // If there can be no helper now, the first job tries again.
-            let mut calls = PrefaultCalls::start().unwrap_or_default();
+            let mut calls = PrefaultHelperCalls::start().unwrap_or_default();
             for job in jobs {
                 // Jobs handed over before the pool was dropped are left undone.
                 if stop.load(Ordering::Relaxed) {
@@ -117,7 +120,7 @@ impl PrefaultThreadPool {
                 }
                 let report = WorkerReport {
                     worker,
-                    outcome: job.run(&mut calls),
+                    outcome: job.fill_region(&mut calls),
                     cpu: calling_thread_cpu_time(),
                     helper_cpu: calls.helper_cpu_time(),
                     scheduled: calls.thread_and_helper_sched_stat(),
@@ -147,7 +150,7 @@ impl PrefaultThreadPool {
     }
 
     /// How long to pause, because other programs want all the cores.
-    pub(super) fn shortest_pause_left(&self) -> Duration {
+    pub(super) fn shortest_worker_pause_or_zero(&self) -> Duration {
         let now = self.began.elapsed();
         let all = 0..self.workers.len().max(1);
         let pauses = all.map(|worker| self.spare_cores.pause_left(worker, now));
@@ -155,7 +158,7 @@ impl PrefaultThreadPool {
     }
 
     /// Whether a thread can take another job and has a core. `calls` are the calling thread's.
-    pub(super) fn has_ready_thread(&mut self, calls: &mut PrefaultCalls) -> bool {
+    pub(super) fn has_ready_thread(&mut self, calls: &mut PrefaultHelperCalls) -> bool {
         if self.has_workers() {
             return self.least_loaded_ready_worker().is_some();
         }
@@ -177,7 +180,7 @@ impl PrefaultThreadPool {
 
     /// Hands a job to a worker, or does it with `calls` where there are no workers.
     /// [`Self::take_next_outcome`] returns the result.
-    pub(super) fn assign_or_run_job(&mut self, job: PrefaultJob, calls: &mut PrefaultCalls) {
+    pub(super) fn assign_or_run_job(&mut self, job: PrefaultJob, calls: &mut PrefaultHelperCalls) {
         let refused = match self.least_loaded_ready_worker() {
             None => Some(job),
             Some(worker) => {
@@ -190,7 +193,7 @@ impl PrefaultThreadPool {
                 })
             }
         };
-        self.here.extend(refused.map(|job| job.run(calls)));
+        self.here.extend(refused.map(|job| job.fill_region(calls)));
     }
 
     pub(super) fn take_next_outcome(&mut self) -> Option<PrefaultOutcome> {
@@ -238,7 +241,7 @@ impl Drop for PrefaultThreadPool {
         self.stop.store(true, Ordering::Relaxed);
         // A worker that gets no core does not end in time.
         let threads = self.workers.drain(..).map(|worker| worker.thread);
-        super::join_threads_in_time(threads.collect(), PATIENCE);
+        super::join_finished_until_deadline(threads.collect(), PATIENCE);
     }
 }
 
@@ -246,8 +249,8 @@ impl Drop for PrefaultThreadPool {
 mod tests {
     use super::super::stuck_target::{StuckTarget, ended_child};
     use super::*;
-    use crate::own_memory::OwnMemory;
-    use hawkeye_policy::prefault::{PrefaultLimits, PrefaultPredictor};
+    use crate::anonymous_mapping::AnonymousMapping;
+    use hawkeye_policy::prefault::{PrefaultPredictor, PrefaultableMemory};
     use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
     use nix::sys::mman::ProtFlags;
     use std::os::fd::AsFd;
@@ -265,7 +268,7 @@ mod tests {
         let mut predictor = PrefaultPredictor::default();
         predictor.request_warm_start(process.id, REGIONS);
         predictor.on_new_mapping(Duration::ZERO, process.id, RegionAddr::containing(end - 1));
-        let around = PrefaultLimits { mapped: first.start()..end, room_regions: REGIONS };
+        let around = PrefaultableMemory { mapped: first.start()..end, room_regions: REGIONS };
         let next = || predictor.hand_out_next_prefault(Duration::ZERO, |_, _| Some(around.clone()));
         let mut tasks: Vec<PrefaultTask> = std::iter::from_fn(next).collect();
         tasks.sort_by_key(|task| task.region);
@@ -283,7 +286,7 @@ mod tests {
     }
 
     fn all_done(pool: &mut PrefaultThreadPool, jobs: Vec<PrefaultJob>) -> Vec<PrefaultOutcome> {
-        let mut calls = PrefaultCalls::default();
+        let mut calls = PrefaultHelperCalls::default();
         let count = jobs.len();
         let mut left = jobs.into_iter();
         let mut outcomes = Vec::new();
@@ -335,7 +338,7 @@ mod tests {
         let _alone = alone();
         let process = own();
         let length = ((REGIONS + 2) * HUGE_PAGE_BYTES) as usize;
-        let memory = OwnMemory::map_with_protection(length, ProtFlags::PROT_READ);
+        let memory = AnonymousMapping::map_with_protection(length, ProtFlags::PROT_READ);
         let memory = memory.expect("memory can be mapped");
         let from = memory.address() + 2 * HUGE_PAGE_BYTES;
         let tasks = tasks(&process, RegionAddr::containing(from));
@@ -353,7 +356,7 @@ mod tests {
             assert_eq!(pool.worker_and_helper_cpu_times().0.is_zero(), expected == 0);
             // Dropping the pool must leave these jobs undone.
             for job in jobs(&process, &tasks, PrefaultMethod::Read) {
-                pool.assign_or_run_job(job, &mut PrefaultCalls::default());
+                pool.assign_or_run_job(job, &mut PrefaultHelperCalls::default());
             }
             let begun = Instant::now();
             drop(pool);
@@ -402,7 +405,7 @@ mod tests {
                 return;
             };
             let (tell, told) = mpsc::channel();
-            let (handle, region) = (Arc::clone(&stuck.handle), stuck.region());
+            let (handle, region) = (Arc::clone(&stuck.handle), stuck.untouched_region());
             std::thread::spawn(move || tell.send(fill_beside(&handle, region, count)));
             let filled = told.recv_timeout(Duration::from_secs(20));
             let (outcomes, ended) = filled.expect("no thread waits for the target");

@@ -93,7 +93,7 @@ mod tests {
     use crate::machine_lease::thp_settings::testing::TestFolder;
 
     fn program(name: &str) -> ExecutableIdentity {
-        ExecutableIdentity::at(&format!("/usr/bin/{name}"))
+        ExecutableIdentity::for_test(&format!("/usr/bin/{name}"))
     }
 
     fn learned(name: &str) -> (TestFolder, ProfileStore) {

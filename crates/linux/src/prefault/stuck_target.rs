@@ -1,6 +1,6 @@
 //! A process that holds its `mmap_lock` indefinitely, and one that has ended, for tests.
 
-use crate::own_memory::OwnMemory;
+use crate::anonymous_mapping::AnonymousMapping;
 use crate::processes::process::ProcessHandle;
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
@@ -24,7 +24,7 @@ mod silent_files;
 pub(super) struct StuckTarget {
     pub(super) handle: Arc<ProcessHandle>,
     child: Pid,
-    memory: OwnMemory,
+    memory: AnonymousMapping,
     files: Option<SilentFiles>,
     folder: PathBuf,
 }
@@ -39,14 +39,14 @@ impl StuckTarget {
         let files = SilentFiles::mount(&folder).ok()?;
         let file =
             CString::new(files.file().as_os_str().as_bytes()).expect("the path has no NUL byte");
-        let memory =
-            OwnMemory::map(8 * usize_from_u64(HUGE_PAGE_BYTES)).expect("memory can be mapped");
+        let memory = AnonymousMapping::map(8 * usize_from_u64(HUGE_PAGE_BYTES))
+            .expect("memory can be mapped");
         // A mapping in which nothing was written cannot be collapsed.
         // SAFETY: a byte of that mapping, to which no reference exists.
         unsafe { memory.start().cast::<u8>().write_volatile(1) };
         // SAFETY: the child makes plain system calls only.
         let child = match unsafe { fork() }.expect("fork succeeds") {
-            ForkResult::Child => read_own_memory(&file),
+            ForkResult::Child => block_reading_own_memory(&file),
             ForkResult::Parent { child } => child,
         };
         let pid = child.as_raw().unsigned_abs();
@@ -73,7 +73,7 @@ impl StuckTarget {
     }
 
     /// A region that nothing has touched. The next three are untouched as well.
-    pub(super) fn region(&self) -> RegionAddr {
+    pub(super) fn untouched_region(&self) -> RegionAddr {
         RegionAddr::containing(self.memory.address() + 2 * HUGE_PAGE_BYTES)
     }
 }
@@ -99,7 +99,7 @@ pub(super) fn ended_child() -> ProcessHandle {
 }
 
 /// Runs in the forked child.
-fn read_own_memory(file: &CString) -> ! {
+fn block_reading_own_memory(file: &CString) -> ! {
     let mut byte = 0u8;
     // SAFETY: plain system calls; the names end with a zero, and `byte` lives through the read.
     unsafe {

@@ -24,7 +24,7 @@ impl TraceBackoff {
     }
 
     /// Whether to report touches from now on. `touches` counts those in order and those at random.
-    pub(super) fn should_trace(&mut self, now: Duration, touches: (u64, u64)) -> bool {
+    pub(super) fn should_report_touches(&mut self, now: Duration, touches: (u64, u64)) -> bool {
         if let Some(until) = self.paused_until {
             if now < until {
                 return false;
@@ -71,7 +71,7 @@ mod tests {
             (8, (9000, 40_000), false),
             (9, (9000, 40_000), true),
         ] {
-            let found = attention.should_trace(Duration::from_secs(second), touches);
+            let found = attention.should_report_touches(Duration::from_secs(second), touches);
             assert_eq!((found, attention.is_tracing()), (paid, paid), "{second}");
         }
     }

@@ -101,7 +101,7 @@ fn build_kernel_decision(facts: &KernelFacts, sampler: SamplerKind) -> KernelDec
             SamplerKind::AccessBits => Duration::from_nanos(facts.first_touch_ns),
             SamplerKind::Damon | SamplerKind::Population => Duration::ZERO,
         },
-        capabilities: capabilities::all_capabilities(facts),
+        capabilities: capabilities::capabilities_from_facts(facts),
         notes: notes_for_user(facts),
     }
 }
@@ -109,7 +109,7 @@ fn build_kernel_decision(facts: &KernelFacts, sampler: SamplerKind) -> KernelDec
 fn working_recovery_method(facts: &KernelFacts) -> RecoveryMethod {
     if facts.zero_page_remap.works() {
         // Each split remaps zero pages: no variant keeps a mark that this one loses.
-        if facts.soft_dirty.is_known_not_lost() && facts.write_protection.is_known_not_lost() {
+        if facts.soft_dirty.is_known_safe() && facts.write_protection.is_known_safe() {
             RecoveryMethod::SplitRemaps
         } else {
             RecoveryMethod::None

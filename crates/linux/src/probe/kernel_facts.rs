@@ -11,9 +11,9 @@ use crate::memory::prezeroing::PrezeroingFiles;
 use crate::prefault::FaultTrace;
 use crate::processes::process::ProcessHandle;
 use crate::promote::process_madvise;
-use crate::promote::target_call::TargetCalls;
+use crate::promote::target_call::CallHelperPool;
 use crate::sample::clear_refs;
-use crate::sample::counters::{CounterEventCodes, WalkCounters};
+use crate::sample::counters::{CountableWalkEvents, EventCodeOverrides};
 use crate::sample::page_table_reader::PageTableReader;
 use crate::sample::pagemap;
 use crate::sample::sampler::damon::{Damon, DamonError};
@@ -40,7 +40,7 @@ pub enum PageMarkAfterSplit {
 
 impl PageMarkAfterSplit {
     /// Whether it is known that no mark gets lost.
-    pub fn is_known_not_lost(&self) -> bool {
+    pub fn is_known_safe(&self) -> bool {
         matches!(self, Self::Kept | Self::Absent(_))
     }
 }
@@ -398,7 +398,7 @@ fn try_page_out() -> TryResult {
 }
 
 fn read_page_remotely(child: &ProbeChild, region: RegionAddr) -> TryResult {
-    TargetCalls::with_time_limit(Duration::from_secs(10))
+    CallHelperPool::with_time_limit(Duration::from_secs(10))
         .map_page_by_reading(&child.handle, region.start(), false)
         .or_else(|error| failed_try(format!("remote read of untouched memory failed: {error}")))
 }
@@ -452,7 +452,7 @@ fn try_prefault_read(settings: Option<&mut KernelSettingsGuard>) -> TryResult {
 }
 
 fn try_hardware_counters() -> TryResult {
-    let counters = WalkCounters::find(CounterEventCodes::default()).or_else(failed_try)?;
+    let counters = CountableWalkEvents::find(EventCodeOverrides::default()).or_else(failed_try)?;
     let child = ProbeChild::spawn()?;
     counters.bind(child.handle.id.pid).map(drop).or_else(failed_try)
 }

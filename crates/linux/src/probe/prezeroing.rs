@@ -1,7 +1,7 @@
 //! Whether the kernel zeroes free memory in advance. This is read, not tried: a try would also
 //! count what other programs do meanwhile.
 
-use crate::memory::prezeroing::{LOAD_COMMAND, PrezeroingFiles, PrezeroingState};
+use crate::memory::prezeroing::{KernelPrezeroingState, LOAD_COMMAND, PrezeroingFiles};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ pub enum PrezeroingFacts {
     /// A stock kernel.
     Absent,
     /// The kernel has pre-zeroing; its state.
-    There(PrezeroingState),
+    There(KernelPrezeroingState),
     /// The state cannot be read.
     Unknown {
         /// The reason.
@@ -77,7 +77,7 @@ mod tests {
         let pages = ZeroedPageCounts { free: 512, ..ZeroedPageCounts::default() };
         let zone = "node0-Normal".into();
         let zones = vec![ZoneZeroedPageCounts { zone, pages }; 2];
-        PrezeroingFacts::There(PrezeroingState { active, module, zones })
+        PrezeroingFacts::There(KernelPrezeroingState { active, module, zones })
     }
 
     #[test]

@@ -6,9 +6,9 @@
     reason = "the figures come from system calls and from one byte that goes through a pipe"
 )]
 
+use crate::anonymous_mapping::map_anonymous;
 use crate::error::{LinuxError, Result};
-use crate::own_memory::map_anonymous;
-use crate::probe::userfaultfd::{Userfaultfd, WatchMode};
+use crate::probe::userfaultfd_handle::{UserfaultfdHandle, WatchMode};
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::read_clock_ns;
 use crate::ring_buffer::decode_u64s;
@@ -92,12 +92,13 @@ impl ProbeChild {
         let (orders_in, orders) = pipe().map_err(LinuxError::wrap_errno("creating a pipe"))?;
         let (answers, answers_out) = pipe().map_err(LinuxError::wrap_errno("creating a pipe"))?;
         // SAFETY: the child only makes system calls and touches its own new mapping (see
-        // `run_child`). It needs no lock that another thread may hold at the fork.
+        // `execute_commands_until_exit`). It needs no lock that another thread may hold at the
+        // fork.
         match unsafe { fork() }.map_err(LinuxError::wrap_errno("starting a child process"))? {
             ForkResult::Child => {
                 drop(orders);
                 drop(answers);
-                run_child(&orders_in, &answers_out)
+                execute_commands_until_exit(&orders_in, &answers_out)
             }
             ForkResult::Parent { child } => {
                 drop(orders_in);
@@ -180,7 +181,7 @@ impl Drop for ProbeChild {
 }
 
 /// The child's main loop: only system calls and its own mapping.
-fn run_child(orders: &OwnedFd, answers: &OwnedFd) -> ! {
+fn execute_commands_until_exit(orders: &OwnedFd, answers: &OwnedFd) -> ! {
     // SAFETY: plain system calls without pointers.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -274,7 +275,7 @@ unsafe fn execute_command([order, log2_pages]: [u8; 2], memory: *mut u8) -> Answ
 
 /// Protects memory of this process from writes until the process ends.
 fn protect_own_memory_from_writes(range: Range<u64>) -> Result<(), Errno> {
-    let watcher = Userfaultfd::open(true)?;
+    let watcher = UserfaultfdHandle::open(true)?;
     watcher.register(range.clone(), WatchMode::WriteProtect)?;
     watcher.write_protect(range, true)?;
     std::mem::forget(watcher);

@@ -1,7 +1,7 @@
 //! Reports programs within a millisecond of their start. A warm start cannot wait for the next
 //! scan.
 
-use crate::bpf::exec_tracer::{ExecTracerSkel, ExecTracerSkelBuilder};
+use crate::bpf_skeletons::exec_tracer::{ExecTracerSkel, ExecTracerSkelBuilder};
 use crate::error::{LinuxError, Result};
 use crate::processes::pid_namespace::PidNamespace;
 use crate::ring_buffer::RingBufferReader;

@@ -4,11 +4,11 @@
 
 use crate::error::Result;
 use crate::machine_lease::thp_settings::{THP_DIR, enabled_file, read_setting};
-use crate::processes::identity::read_process_identity;
 use crate::processes::mappings::{Mapping, vm};
 use crate::processes::process;
+use crate::processes::process_attributes::read_process_attributes;
 use crate::processes::user_names::UserNames;
-use hawkeye_policy::ProcessIdentity;
+use hawkeye_policy::ProcessAttributes;
 use procfs::process::{MMapPath, MemoryMap, Process, VmFlags};
 use serde::Serialize;
 use std::path::Path;
@@ -18,7 +18,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HugePageContext {
     /// Its command, user, cgroup, unit and pod.
-    pub identity: ProcessIdentity,
+    pub identity: ProcessAttributes,
     /// Whether it or an ancestor set `PR_SET_THP_DISABLE`.
     pub thp_disabled: bool,
     /// Its mappings that hold memory, by address.
@@ -89,7 +89,7 @@ impl HugePageContext {
         let users = UserNames::default();
         let status = process::read_proc_entry(pid, Process::status)?;
         let maps = process::read_proc_entry(pid, Process::smaps)?;
-        let mut identity = read_process_identity(pid, &users)?;
+        let mut identity = read_process_attributes(pid, &users)?;
         let user = users.name_within_time(identity.uid, Duration::from_secs(1));
         (identity.user, identity.user_pending) = (user.text, user.pending);
         Ok(Self {

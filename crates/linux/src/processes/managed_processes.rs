@@ -5,9 +5,9 @@
 mod slot_allocation;
 
 use crate::error::{LinuxError, Result};
-use crate::processes::identity::read_process_identity;
 use crate::processes::proc_scanner::ProgramIdentity;
 use crate::processes::process::{self, ProcessHandle};
+use crate::processes::process_attributes::read_process_attributes;
 use crate::processes::process_selector::ProcessSelector;
 use crate::processes::user_names::UserNames;
 use crate::sample::sampler::{SampledProcess, Sampler};
@@ -15,7 +15,7 @@ use crate::stop_signals::Waker;
 use hawkeye_manager::{MachineError, SliceProgress};
 use hawkeye_policy::management_slot_ranking::max_slots_per_user;
 use hawkeye_policy::{
-    ProcessId, ProcessIdentity, ProcessSelectionSettings, ProcessSettings, Rules,
+    ProcessAttributes, ProcessId, ProcessSelectionSettings, ProcessSettings, Rules,
 };
 use serde::Serialize;
 use slot_allocation::SlotAllocation;
@@ -83,7 +83,7 @@ pub struct ManagedProcessView {
     /// The process.
     pub process: ProcessId,
     /// Its command, user, cgroup, unit and pod.
-    pub identity: ProcessIdentity,
+    pub identity: ProcessAttributes,
     /// The rules under which it is managed.
     pub terms: ProcessSettings,
     /// Whether none of its memory can become huge, because of `PR_SET_THP_DISABLE`.
@@ -111,7 +111,7 @@ pub(crate) struct ManagedProcesses {
 type PidIterator = Box<dyn Iterator<Item = u32> + Send>;
 
 /// Inputs of one step of following the machine.
-struct ProcessUpdateStep<'a> {
+struct ProcessUpdateContext<'a> {
     selector: &'a mut ProcessSelector,
     sampler: &'a mut dyn Sampler,
     /// Most processes that are managed at a time.
@@ -120,8 +120,8 @@ struct ProcessUpdateStep<'a> {
     deadline: Instant,
 }
 
-impl ProcessUpdateStep<'_> {
-    fn is_over(&self) -> bool {
+impl ProcessUpdateContext<'_> {
+    fn is_past_deadline(&self) -> bool {
         Instant::now() >= self.deadline
     }
 
@@ -170,9 +170,9 @@ impl ManagedProcesses {
                 self.admit_named(named, sampler, now, deadline)
             }
             ManagedTarget::Machine { selector, .. } => {
-                let max_processes = selector.max_processes(descriptors_each);
+                let max_processes = selector.max_processes_for_descriptors(descriptors_each);
                 let sampler = &mut *sampler;
-                let step = ProcessUpdateStep { selector, sampler, max_processes, now, deadline };
+                let step = ProcessUpdateContext { selector, sampler, max_processes, now, deadline };
                 self.scan_and_allocate_slots(step)
             }
         };
@@ -215,7 +215,7 @@ impl ManagedProcesses {
 
     fn admit_named_process(&mut self, pid: u32, sampler: &mut dyn Sampler, now: Duration) {
         // A process that ended since it was listed does not join.
-        let Ok(identity) = read_process_identity(pid, &self.users) else {
+        let Ok(identity) = read_process_attributes(pid, &self.users) else {
             return;
         };
         let opened = SampledProcess::open(pid, identity, ProcessSettings::default());
@@ -225,7 +225,7 @@ impl ManagedProcesses {
         }
     }
 
-    fn scan_and_allocate_slots(&mut self, mut step: ProcessUpdateStep) -> SliceProgress<()> {
+    fn scan_and_allocate_slots(&mut self, mut step: ProcessUpdateContext) -> SliceProgress<()> {
         // The rules may exclude the new program, so the process is left alone until the next scan.
         for pid in step.selector.take_executed_pids() {
             self.members.remove(&pid);
@@ -234,7 +234,7 @@ impl ManagedProcesses {
         let allocation = match self.slot_allocation.take() {
             Some(allocation) => allocation,
             None => match step.selector.scan_if_due(step.now, step.deadline) {
-                SliceProgress::Done(Some(large)) => self.begin_slot_allocation(large, step.now),
+                SliceProgress::Done(Some(large)) => self.prune_for_slot_allocation(large, step.now),
                 SliceProgress::Done(None) => return SliceProgress::Done(()),
                 SliceProgress::Unfinished(wait) => return SliceProgress::Unfinished(wait),
             },
@@ -247,7 +247,7 @@ impl ManagedProcesses {
     }
 
     /// Admits processes with a warm start at once.
-    fn admit_warm_started(&mut self, step: &mut ProcessUpdateStep) {
+    fn admit_warm_started(&mut self, step: &mut ProcessUpdateContext) {
         for (pid, identity, terms) in step.selector.take_warm_start_processes() {
             if self.members.len() >= step.max_processes {
                 break;
@@ -307,7 +307,7 @@ impl ManagedProcesses {
     }
 
     /// Bytes to fill at the start of a process; 0 for one that was not admitted at its start.
-    pub(crate) fn warm_start_bytes_of(&self, process: ProcessId) -> u64 {
+    pub(crate) fn warm_start_target_bytes(&self, process: ProcessId) -> u64 {
         let joined = self.members.get(&process.pid);
         let starting = joined.filter(|joined| !joined.starts_until.is_zero());
         starting.and_then(|j| j.member.terms.warm_bytes).unwrap_or(0)
@@ -357,7 +357,7 @@ impl ManagedProcesses {
 impl ManagedProcess {
     /// Applies the current rules. Returns whether the process may stay.
     fn apply_rules(&mut self, selector: &ProcessSelector) -> bool {
-        let terms = selector.rules_for_identity(&self.member.identity);
+        let terms = selector.settings_for_attributes(&self.member.identity);
         self.member.terms = terms.unwrap_or(self.member.terms);
         terms.is_some()
     }

@@ -20,10 +20,10 @@ impl PidNamespace {
     /// translation, or if it cannot be read.
     pub(crate) fn own_if_not_first() -> Option<Self> {
         let file = stat("/proc/self/ns/pid").ok()?;
-        Self::from_device_and_inode(file.st_dev, file.st_ino)
+        Self::nested_from_device_and_inode(file.st_dev, file.st_ino)
     }
 
-    fn from_device_and_inode(dev: u64, ino: u64) -> Option<Self> {
+    fn nested_from_device_and_inode(dev: u64, ino: u64) -> Option<Self> {
         // `MKDEV` (include/linux/kdev_t.h). The encoding in user space differs.
         let dev = (major(dev) << 20) | minor(dev);
         (ino != FIRST).then_some(Self { dev, ino })
@@ -36,15 +36,15 @@ mod tests {
 
     #[test]
     fn only_a_nested_pid_namespace_is_reported() {
-        assert_eq!(PidNamespace::from_device_and_inode(4, FIRST), None);
+        assert_eq!(PidNamespace::nested_from_device_and_inode(4, FIRST), None);
         let own = PidNamespace { dev: 4, ino: 4_026_532_000 };
-        assert_eq!(PidNamespace::from_device_and_inode(4, own.ino), Some(own));
+        assert_eq!(PidNamespace::nested_from_device_and_inode(4, own.ino), Some(own));
     }
 
     #[test]
     fn a_device_is_written_as_the_kernel_does() {
         let dev = nix::sys::stat::makedev(3, 0x1234);
-        let told = PidNamespace::from_device_and_inode(dev, 1).map(|own| own.dev);
+        let told = PidNamespace::nested_from_device_and_inode(dev, 1).map(|own| own.dev);
         assert_eq!(told, Some((3 << 20) | 0x1234));
     }
 }

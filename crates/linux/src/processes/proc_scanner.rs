@@ -39,12 +39,12 @@ pub struct ProgramIdentity {
     pub command: String,
     /// Its effective user.
     pub user: u32,
-    layout: Option<ExecAddressLayout>,
+    layout: Option<AddressLayoutSharedByForks>,
 }
 
 /// Addresses that the kernel chooses anew at each exec, and that forks inherit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct ExecAddressLayout {
+struct AddressLayoutSharedByForks {
     start_code: u64,
     start_stack: u64,
     start_brk: u64,
@@ -117,7 +117,7 @@ impl ProcScanner {
         deadline: Instant,
     ) -> Result<Option<ProcScanResult>> {
         let unfinished = self.unfinished.take();
-        let mut scan = unfinished.unwrap_or_else(|| self.begin_scan(least_bytes));
+        let mut scan = unfinished.unwrap_or_else(|| self.list_pids_for_scan(least_bytes));
         while let Some(pid) = scan.rest.next() {
             let bytes = none_if_gone_or_unreadable(
                 "reading /proc/PID/statm",
@@ -137,7 +137,7 @@ impl ProcScanner {
         Ok(Some(ProcScanResult { processes: scan.processes, large }))
     }
 
-    fn begin_scan(&mut self, least_bytes: u64) -> UnfinishedScan {
+    fn list_pids_for_scan(&mut self, least_bytes: u64) -> UnfinishedScan {
         let pids: Vec<u32> = self
             .proc
             .iter()
@@ -153,8 +153,9 @@ impl ProcScanner {
         &self,
         mut large: Vec<(ScannedProcess, u32)>,
     ) -> Vec<ScannedProcess> {
-        let mut parents = self.read_small_parents(&large);
-        let mut families: HashMap<ExecAddressLayout, Vec<&mut ScannedProcess>> = HashMap::new();
+        let mut parents = self.read_small_parents_of_large(&large);
+        let mut families: HashMap<AddressLayoutSharedByForks, Vec<&mut ScannedProcess>> =
+            HashMap::new();
         for (entry, _) in large.iter_mut().chain(&mut parents) {
             if let Some(layout) = entry.program.layout {
                 families.entry(layout).or_default().push(entry);
@@ -172,7 +173,10 @@ impl ProcScanner {
     }
 
     /// Small parents of large processes. They share little with their children.
-    fn read_small_parents(&self, large: &[(ScannedProcess, u32)]) -> Vec<(ScannedProcess, u32)> {
+    fn read_small_parents_of_large(
+        &self,
+        large: &[(ScannedProcess, u32)],
+    ) -> Vec<(ScannedProcess, u32)> {
         let known: HashSet<u32> = large.iter().map(|(entry, _)| entry.process.pid).collect();
         let parents: HashSet<u32> = large.iter().map(|(_, parent)| *parent).collect();
         let unknown = parents.difference(&known).filter(|pid| **pid != 0);
@@ -239,7 +243,7 @@ fn parse_stat(
     ticks_per_s: f64,
 ) -> Option<(ScannedProcess, u32)> {
     let stat = process::Stat::from_read(text).ok()?;
-    let layout = ExecAddressLayout {
+    let layout = AddressLayoutSharedByForks {
         start_code: stat.startcode,
         start_stack: stat.startstack,
         start_brk: stat.start_brk?,
@@ -339,7 +343,8 @@ mod tests {
     }
 
     fn test_entry(pid: u32, parent: u32, layout: u64, bytes: u64) -> (ScannedProcess, u32) {
-        let layout = ExecAddressLayout { start_code: 1, start_stack: layout, start_brk: 1 };
+        let layout =
+            AddressLayoutSharedByForks { start_code: 1, start_stack: layout, start_brk: 1 };
         let entry = ScannedProcess {
             process: hawkeye_test_support::event_constructors::process_with_pid(pid),
             anonymous_bytes: bytes,

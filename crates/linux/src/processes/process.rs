@@ -71,10 +71,10 @@ impl ProcessHandle {
 
 fn pidfd_open(pid: u32) -> Result<OwnedFd> {
     // SAFETY: a plain system call without pointers.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid_t(pid), 0) };
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, saturating_pid_t(pid), 0) };
     match Errno::result(fd) {
         // SAFETY: the call just made this descriptor, and nothing else knows it.
-        Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(descriptor_from_result(fd)) }),
+        Ok(fd) => Ok(unsafe { OwnedFd::from_raw_fd(raw_fd_from_result(fd)) }),
         // EINVAL: the id of a thread that is not a thread group leader.
         Err(Errno::ESRCH | Errno::EINVAL | Errno::ENOENT) => Err(LinuxError::NoSuchProcess(pid)),
         Err(errno) => Err(LinuxError::wrap_errno("pidfd_open")(errno)),
@@ -126,7 +126,7 @@ pub fn cpu_time_and_faults(pid: u32) -> Result<CpuTimeAndFaults> {
 /// `/proc/PID/stat` counts in clock ticks.
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let gone = |_| LinuxError::NoSuchProcess(pid);
-    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid_t(pid))).map_err(gone)?;
+    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(saturating_pid_t(pid))).map_err(gone)?;
     clock.now().map(Duration::from).map_err(gone)
 }
 
@@ -141,15 +141,15 @@ pub fn own_huge_bytes() -> Result<u64> {
 
 /// CPU time used by this process so far.
 pub fn own_cpu_time() -> Duration {
-    cpu_time_by_clock(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+    read_cpu_clock(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 /// CPU time used by the calling thread so far.
 pub fn calling_thread_cpu_time() -> Duration {
-    cpu_time_by_clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
+    read_cpu_clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
-fn cpu_time_by_clock(clock: ClockId) -> Duration {
+fn read_cpu_clock(clock: ClockId) -> Duration {
     // It fails only for clocks that do not exist.
     clock.now().map_or(Duration::ZERO, Duration::from)
 }
@@ -171,7 +171,7 @@ pub fn find_real_time_thread(pid: u32) -> Option<u32> {
     let threads = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
     let mut real_time = threads.filter(|tid: &u32| {
         // SAFETY: a plain system call without pointers.
-        let policy = unsafe { libc::sched_getscheduler(pid_t(*tid)) };
+        let policy = unsafe { libc::sched_getscheduler(saturating_pid_t(*tid)) };
         let policy = policy & !libc::SCHED_RESET_ON_FORK;
         matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE)
     });
@@ -181,7 +181,7 @@ pub fn find_real_time_thread(pid: u32) -> Option<u32> {
 /// Whether a process found by a scan may be managed under these rules. One with real-time threads
 /// needs a rule that includes it. A promotion holds the process's `mmap_lock`, and a real-time
 /// thread that faults meanwhile misses its deadline.
-pub fn check_real_time_threads_allowed(pid: u32, terms: &ProcessSettings) -> Result<()> {
+pub fn check_rule_for_real_time(pid: u32, terms: &ProcessSettings) -> Result<()> {
     match find_real_time_thread(pid) {
         Some(thread) if terms.rule.is_none() => Err(LinuxError::RealTime { pid, thread }),
         _ => Ok(()),
@@ -212,7 +212,7 @@ pub fn pids_of_process_and_descendants(root: u32) -> impl Iterator<Item = u32> +
             // A process that ends meanwhile has no more children.
             let tasks = process.tasks().into_iter().flatten().flatten();
             let children = tasks.filter_map(|task| task.children().ok()).flatten();
-            waiting.extend(children.map(|child| (child, Some(pid_t(pid)))));
+            waiting.extend(children.map(|child| (child, Some(saturating_pid_t(pid)))));
             return Some(pid);
         }
         None
@@ -221,17 +221,17 @@ pub fn pids_of_process_and_descendants(root: u32) -> impl Iterator<Item = u32> +
 
 /// The entry of a process in `/proc`; an error if there is no such process.
 pub(crate) fn open_proc_entry(pid: u32) -> ProcResult<Process> {
-    Process::new(pid_t(pid))
+    Process::new(saturating_pid_t(pid))
 }
 
 /// The id of a process or thread, as the kernel's calls take it. Larger ids do not exist.
-pub(crate) fn pid_t(number: u32) -> i32 {
+pub(crate) fn saturating_pid_t(number: u32) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
 /// A file descriptor, from the result of a system call.
 #[expect(clippy::cast_possible_truncation, reason = "descriptors are of 32 bits")]
-pub(crate) const fn descriptor_from_result(result: i64) -> i32 {
+pub(crate) const fn raw_fd_from_result(result: i64) -> i32 {
     result as i32
 }
 
@@ -254,8 +254,8 @@ mod tests {
         });
         let (is_real_time, thread_id) = told.recv().expect("the thread starts");
         let with_rule = ProcessSettings { rule: Some(0), ..ProcessSettings::default() };
-        let found = check_real_time_threads_allowed(own, &ProcessSettings::default());
-        let allowed = check_real_time_threads_allowed(own, &with_rule);
+        let found = check_rule_for_real_time(own, &ProcessSettings::default());
+        let allowed = check_rule_for_real_time(own, &with_rule);
         drop(end);
         thread.join().expect("the thread ends");
         assert!(allowed.is_ok());

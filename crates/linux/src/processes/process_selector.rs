@@ -3,16 +3,16 @@
 
 use crate::error::{LinuxError, Result};
 use crate::processes::exec_tracer::ExecTracer;
-use crate::processes::identity::read_process_identity;
 use crate::processes::proc_scanner::{ProcScanResult, ProcScanner, ScannedProcess};
 use crate::processes::process::{self, calling_thread_cpu_time};
+use crate::processes::process_attributes::read_process_attributes;
 use crate::processes::user_names::UserNames;
 use crate::promote::reserve::RESERVE;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::management_slot_ranking::max_slots_per_user;
 use hawkeye_policy::{
-    CpuUseAverages, ManagementSlotCandidate, ProcessId, ProcessIdentity, ProcessSelectionSettings,
-    ProcessSettings, RuleVerdict, Rules,
+    CpuUseAverages, ManagementSlotCandidate, ProcessAttributes, ProcessId,
+    ProcessSelectionSettings, ProcessSettings, RuleVerdict, Rules,
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use procfs::process::Process;
@@ -32,7 +32,7 @@ pub struct ProcessSelector {
     /// The limit of this process's open files.
     descriptors: u64,
     /// Large processes that are not managed.
-    skipped: HashMap<u32, SkippedProcess>,
+    skipped: HashMap<u32, RetryPause>,
     /// The cost of finding processes so far.
     pub(crate) costs: ProcessScanCosts,
     /// Present if some rule asks for warm starts.
@@ -57,7 +57,7 @@ enum SlotRefusal {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct SkippedProcess {
+struct RetryPause {
     until: Duration,
     /// The pause after the next failure; zero if the rules exclude the process.
     next: Duration,
@@ -145,13 +145,13 @@ impl ProcessSelector {
     }
 
     /// Processes started since the last call that get a warm start, with their rules.
-    pub fn take_warm_start_processes(&mut self) -> Vec<(u32, ProcessIdentity, ProcessSettings)> {
+    pub fn take_warm_start_processes(&mut self) -> Vec<(u32, ProcessAttributes, ProcessSettings)> {
         self.read_exec_reports();
         let started = std::mem::take(&mut self.started);
         let judge = |pid| {
             // A process that has already ended is skipped.
-            let identity = read_process_identity(pid, &self.users).ok()?;
-            let terms = self.rules_for_identity(&identity)?;
+            let identity = read_process_attributes(pid, &self.users).ok()?;
+            let terms = self.settings_for_attributes(&identity)?;
             terms.warm_bytes.map(|_| (pid, identity, terms))
         };
         started.into_iter().filter_map(judge).collect()
@@ -165,7 +165,7 @@ impl ProcessSelector {
 
     /// Most processes that can be managed at a time, if each takes `descriptors_each` file
     /// descriptors.
-    pub fn max_processes(&self, descriptors_each: usize) -> usize {
+    pub fn max_processes_for_descriptors(&self, descriptors_each: usize) -> usize {
         let room = process_capacity_of_descriptors(self.descriptors, descriptors_each);
         self.selection.max_processes().min(room)
     }
@@ -226,7 +226,7 @@ impl ProcessSelector {
             let age = process::process_age(process);
             let cores = self.cpu_use.record_and_average(process, now, age, seen.cpu);
             let managed = is_managed(process);
-            if managed || self.may_join(seen, cores, now) {
+            if managed || self.may_compete_for_slot(seen, cores, now) {
                 candidates.push(ManagementSlotCandidate {
                     process,
                     user: seen.program.user,
@@ -239,7 +239,7 @@ impl ProcessSelector {
         candidates
     }
 
-    fn may_join(&mut self, seen: &ScannedProcess, cores: f64, now: Duration) -> bool {
+    fn may_compete_for_slot(&mut self, seen: &ScannedProcess, cores: f64, now: Duration) -> bool {
         let pid = seen.process.pid;
         let skipped = self.skipped.get(&pid);
         if skipped.is_some_and(|entry| now < entry.until) {
@@ -268,8 +268,8 @@ impl ProcessSelector {
         &mut self,
         pid: u32,
         now: Duration,
-    ) -> Result<Option<(ProcessIdentity, ProcessSettings)>> {
-        let identity = read_process_identity(pid, &self.users)?;
+    ) -> Result<Option<(ProcessAttributes, ProcessSettings)>> {
+        let identity = read_process_attributes(pid, &self.users)?;
         if age_of_pid(pid).is_none_or(|age| age < LEAST_AGE) {
             return Ok(None);
         }
@@ -280,14 +280,14 @@ impl ProcessSelector {
             RuleVerdict::Exclude { .. } => {
                 let until = now.saturating_add(VERDICT_AGE);
                 let next = Duration::ZERO;
-                self.skipped.insert(pid, SkippedProcess { until, next });
+                self.skipped.insert(pid, RetryPause { until, next });
                 None
             }
         })
     }
 
-    /// The rules for a process with this identity; `None`: it is not managed.
-    pub fn rules_for_identity(&self, identity: &ProcessIdentity) -> Option<ProcessSettings> {
+    /// The settings for a process with these attributes; `None`: it is not managed.
+    pub fn settings_for_attributes(&self, identity: &ProcessAttributes) -> Option<ProcessSettings> {
         match self.rules.evaluate_process(identity) {
             RuleVerdict::Include(terms) => Some(terms),
             RuleVerdict::Exclude { .. } | RuleVerdict::Undecided { .. } => None,
@@ -295,14 +295,14 @@ impl ProcessSelector {
     }
 
     /// Name of the rule at this index of the current rules.
-    pub fn rule_name(&self, rule: usize) -> Option<&str> {
+    pub fn rule_name_at_index(&self, rule: usize) -> Option<&str> {
         self.rules.get(rule).map(|rule| rule.name.as_str())
     }
 
     /// Why a process that could be managed is not, as a sentence.
     pub fn why_not_managed(&self, pid: u32) -> Option<String> {
-        let identity = read_process_identity(pid, &self.users).ok()?;
-        let name = |rule| self.rule_name(rule);
+        let identity = read_process_attributes(pid, &self.users).ok()?;
+        let name = |rule| self.rule_name_at_index(rule);
         let verdict = self.rules.evaluate_process(&identity);
         Some(match (verdict, self.without_slot.get(&pid)) {
             (RuleVerdict::Exclude { rule }, _) => rule.and_then(name).map_or_else(
@@ -342,10 +342,8 @@ impl ProcessSelector {
         if before.is_none_or(|next| next.is_zero()) {
             tracing::warn!("process {pid} cannot be managed for now: {error}");
         }
-        let entry = SkippedProcess {
-            until: now.saturating_add(pause),
-            next: (pause * 2).min(LONGEST_PAUSE),
-        };
+        let entry =
+            RetryPause { until: now.saturating_add(pause), next: (pause * 2).min(LONGEST_PAUSE) };
         self.skipped.insert(pid, entry);
     }
 }
@@ -502,8 +500,8 @@ mod tests {
         let rules = Rules::new(vec![rule], UnmatchedAction::Include);
         let selector = ProcessSelector::new(rules, ProcessSelectionSettings::default())
             .expect("/proc can be opened");
-        assert_eq!(selector.rule_name(0), Some("caches"));
-        assert_eq!(selector.rule_name(1), None);
+        assert_eq!(selector.rule_name_at_index(0), Some("caches"));
+        assert_eq!(selector.rule_name_at_index(1), None);
     }
 
     #[test]

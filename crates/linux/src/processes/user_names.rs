@@ -35,12 +35,12 @@ pub struct UserName {
 pub struct UserNames(Arc<NameCache>);
 
 /// Looks up a user's name, and may take any time. `None`: there is no such user.
-type NameLookup = Box<dyn Fn(u32) -> Option<String> + Send + Sync>;
+type NameLookupFn = Box<dyn Fn(u32) -> Option<String> + Send + Sync>;
 
 struct NameCache {
     state: Mutex<NameCacheState>,
     answered: Condvar,
-    look_up: NameLookup,
+    look_up: NameLookupFn,
 }
 
 #[derive(Default)]
@@ -63,7 +63,7 @@ impl Default for UserNames {
 }
 
 impl UserNames {
-    fn with_lookup(look_up: NameLookup) -> Self {
+    fn with_lookup(look_up: NameLookupFn) -> Self {
         Self(Arc::new(NameCache { state: Mutex::default(), answered: Condvar::new(), look_up }))
     }
 

@@ -16,16 +16,20 @@ pub(crate) struct NamedAdvice {
     pub(crate) call: &'static str,
 }
 
-const fn named_advice(number: i32, call: &'static str) -> NamedAdvice {
-    NamedAdvice { number, call }
+impl NamedAdvice {
+    const fn new(number: i32, call: &'static str) -> Self {
+        Self { number, call }
+    }
 }
 
 /// Of one base page.
-pub(crate) const SPLIT: NamedAdvice = named_advice(libc::MADV_COLD, "splitting a huge page");
+pub(crate) const SPLIT: NamedAdvice = NamedAdvice::new(libc::MADV_COLD, "splitting a huge page");
 /// Of whole regions.
-pub(crate) const CLEAR: NamedAdvice = named_advice(libc::MADV_COLD, "clearing access bits");
-pub(crate) const PAGE_OUT: NamedAdvice = named_advice(libc::MADV_PAGEOUT, "paging out zero pages");
-pub(crate) const COLLAPSE: NamedAdvice = named_advice(libc::MADV_COLLAPSE, "collapsing a region");
+pub(crate) const CLEAR: NamedAdvice = NamedAdvice::new(libc::MADV_COLD, "clearing access bits");
+pub(crate) const PAGE_OUT: NamedAdvice =
+    NamedAdvice::new(libc::MADV_PAGEOUT, "paging out zero pages");
+pub(crate) const COLLAPSE: NamedAdvice =
+    NamedAdvice::new(libc::MADV_COLLAPSE, "collapsing a region");
 
 /// Advises ranges; returns the number of bytes that were advised. The rest was refused.
 fn advise_ranges(

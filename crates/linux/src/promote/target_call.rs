@@ -7,20 +7,20 @@
 //! none comes.
 //!
 //! ```text
-//!  TargetCalls --TargetRequest--> CallHelper --RawRequest--> helper_process.rs: the system call
-//!    (target_calls.rs)                         (helper_messages.rs)               |
-//!         ^                                                               |
-//!         +--------------------------- CallResult ------------------------+
+//!  CallHelperPool --TargetRequest--> CallHelper --RawRequest--> helper_process.rs: the system call
+//!    (call_helper_pool.rs)                   (helper_messages.rs)               |
+//!         ^                                                                     |
+//!         +------------------------------ CallResult ---------------------------+
 //! ```
 
-mod advice_calls;
+mod call_helper_pool;
 mod helper_messages;
 mod helper_process;
-mod target_calls;
+mod target_operations;
 
+pub use call_helper_pool::{CallHelperPool, LateCall};
 pub use helper_messages::{CallResult, TargetRequest};
 pub(crate) use helper_process::{SOCKET, become_helper, exit_process, read_clock_ns};
-pub use target_calls::{LateCall, TargetCalls};
 
 use crate::error::{LinuxError, Result};
 use crate::mutex::lock;

@@ -7,7 +7,7 @@ pub mod events;
 pub mod overhead_meter;
 pub mod perf_counters;
 
-pub use events::{CounterEventCodes, CountersUnavailable, CpuModel, WalkEventSet};
+pub use events::{CountersUnavailable, CpuModel, EventCodeOverrides, WalkEventSet};
 
 use crate::error::Result;
 use crate::test_costs;
@@ -18,7 +18,7 @@ use perf_event_open_sys::bindings::{PERF_COUNT_HW_CPU_CYCLES, PERF_TYPE_HARDWARE
 
 /// Counters that work on this machine.
 #[derive(Clone, Debug)]
-pub struct WalkCounters {
+pub struct CountableWalkEvents {
     events: WalkEventSet,
 }
 
@@ -30,10 +30,10 @@ pub struct ProcessCounters {
     meter: OverheadMeter,
 }
 
-impl WalkCounters {
+impl CountableWalkEvents {
     /// Finds the events that count page walks here, and tries on this process whether the kernel
     /// counts them.
-    pub fn find(overrides: CounterEventCodes) -> Result<Self, CountersUnavailable> {
+    pub fn find(overrides: EventCodeOverrides) -> Result<Self, CountersUnavailable> {
         let given = test_costs::configured_test_costs().ok().flatten();
         if given.is_some_and(|costs| costs.walks.is_some()) {
             let why = "a test provides the costs".into();

@@ -5,12 +5,12 @@
 
 mod direct_map;
 
-use crate::bpf::{HawkeyeSkel, HawkeyeSkelBuilder, types};
+use crate::bpf_skeletons::{HawkeyeSkel, HawkeyeSkelBuilder, types};
 use crate::error::{LinuxError, Result};
 use crate::memory::ksm::KsmState;
 use crate::processes::mapping_records::{keep_new_records, parse_mapping_records};
 use crate::processes::mappings::Mapping;
-use direct_map::{count_physical_frames, map_page_with_unique_value};
+use direct_map::{map_page_with_unique_value, read_end_frame};
 use hawkeye_policy::walk_rate::PageBitmap;
 use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
 use libbpf_rs::libbpf_sys;
@@ -143,7 +143,7 @@ impl PageTableReader {
     /// Finds where physical memory is mapped: searches for a known value on a page of our own.
     fn find_direct_map(&mut self) -> Result<()> {
         let (page, value) = map_page_with_unique_value()?;
-        let frames = count_physical_frames().unwrap_or(MOST_FRAMES);
+        let frames = read_end_frame().unwrap_or(MOST_FRAMES);
         let bss = self.bss_mut();
         bss.magic = value;
         bss.magic_va = page.address();
@@ -181,7 +181,7 @@ impl PageTableReader {
     ///
     /// The cost does not depend on the size of the process. It waits at most a quarter of a
     /// millisecond for the process, then fails with `EBUSY`: its `mmap_lock` is held.
-    pub fn mapping_at_address(
+    pub fn vma_at_address(
         &mut self,
         target: &ProcessBpfLinks,
         address: u64,
@@ -433,7 +433,7 @@ mod tests {
             return;
         }
         let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
-        let frames = count_physical_frames().expect("the end of memory is known");
+        let frames = read_end_frame().expect("the end of memory is known");
         let start = tables.bss().direct_map;
         let end = start + frames * 4096;
         eprintln!("the direct map: {start:#x} to {end:#x}");

@@ -1,8 +1,8 @@
 //! Population without BPF: `/proc/PID/pagemap` and `/proc/PID/smaps`.
 
+use crate::anonymous_mapping::AnonymousMapping;
 use crate::error::{LinuxError, Result};
 use crate::memory::ksm::KsmState;
-use crate::own_memory::OwnMemory;
 use crate::processes::mappings::Mapping;
 use crate::processes::process;
 use crate::ring_buffer::decode_u64s;
@@ -84,9 +84,9 @@ pub fn read_population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSamp
                 region_sample_from_pagemap(region, decode_u64s(&bytes), find_zero_page_frame());
             if sample.is_huge() {
                 let first = decode_u64s(&bytes).next().unwrap_or(0) & FRAME;
-                let kind = read_frame_run_kind(first);
-                sample.order = PageOrder::base_or_huge(kind != FrameRunKind::BasePages);
-                if kind == FrameRunKind::HugeZeroPage {
+                let kind = read_huge_aligned_run_kind(first);
+                sample.order = PageOrder::base_or_huge(kind != HugeAlignedRunKind::BasePages);
+                if kind == HugeAlignedRunKind::HugeZeroPage {
                     sample.zero_mapped = std::mem::take(&mut sample.present);
                     sample.maybe_shared = 0;
                     (sample.accessed, sample.runs) = (0, 0);
@@ -102,14 +102,14 @@ pub fn read_population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSamp
 
 /// Whether an entry is a page that another process maps too. The zero page, which every process
 /// maps, does not count.
-pub(crate) fn is_shared_page_entry(entry: u64) -> bool {
+pub(crate) fn is_mapped_by_others(entry: u64) -> bool {
     let shared = entry & PRESENT != 0 && entry & EXCLUSIVE == 0;
     shared && Some(entry & FRAME) != find_zero_page_frame()
 }
 
 /// Kind of an aligned run of 512 frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum FrameRunKind {
+enum HugeAlignedRunKind {
     HugePage,
     /// Unlike that of the small zero page, its frame is not always the same.
     HugeZeroPage,
@@ -119,18 +119,18 @@ enum FrameRunKind {
 
 /// The kind according to `/proc/kpageflags`. A huge page that is not mapped as one (for example
 /// after `mprotect` of a part) cannot be distinguished from one that is.
-fn read_frame_run_kind(first: u64) -> FrameRunKind {
+fn read_huge_aligned_run_kind(first: u64) -> HugeAlignedRunKind {
     let both = File::open("/proc/kpageflags").and_then(|file| {
         let half = first + u64::from(PAGES_PER_REGION / 2);
         Ok((read_frame_flags(&file, first, 1)?[0], read_frame_flags(&file, half, 1)?[0]))
     });
     match both {
-        Ok((first, _)) if first & KPF_ZERO_PAGE != 0 => FrameRunKind::HugeZeroPage,
+        Ok((first, _)) if first & KPF_ZERO_PAGE != 0 => HugeAlignedRunKind::HugeZeroPage,
         // Blocks are aligned to their size: one that continues at the region's middle fills it.
         Ok((first, half)) if first & KPF_THP != 0 && half & KPF_COMPOUND_TAIL != 0 => {
-            FrameRunKind::HugePage
+            HugeAlignedRunKind::HugePage
         }
-        _ => FrameRunKind::BasePages,
+        _ => HugeAlignedRunKind::BasePages,
     }
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn read_frame_flags(file: &File, first: u64, frames: usize) -> io::Re
 fn find_zero_page_frame() -> Option<u64> {
     static FRAME_OF_ZEROS: OnceLock<Option<u64>> = OnceLock::new();
     *FRAME_OF_ZEROS.get_or_init(|| {
-        let page = OwnMemory::map(usize_from_u64(BASE_PAGE_BYTES)).ok()?;
+        let page = AnonymousMapping::map(usize_from_u64(BASE_PAGE_BYTES)).ok()?;
         // SAFETY: the page was just mapped, and its memory is all zeros.
         let value = unsafe { page.start().cast::<u8>().read_volatile() };
         let PagemapEntry(entry) = read_entry(std::process::id(), page.address()).ok()?;
@@ -211,7 +211,7 @@ impl PagemapEntry {
     }
 
     /// The page's frame; 0 if the page is not present or frames are hidden.
-    pub fn frame(self) -> u64 {
+    pub fn frame_or_zero(self) -> u64 {
         if self.0 & PRESENT == 0 { 0 } else { self.0 & FRAME }
     }
 

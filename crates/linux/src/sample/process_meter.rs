@@ -6,7 +6,7 @@
 
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::{self, vm};
-use crate::promote::target_call::TargetCalls;
+use crate::promote::target_call::CallHelperPool;
 use crate::sample::counters::ProcessCounters;
 use crate::sample::page_table_reader::{ProcessBpfLinks, WalkDetail};
 use crate::sample::sampler::{
@@ -14,7 +14,7 @@ use crate::sample::sampler::{
 };
 use hawkeye_policy::walk_rate::{OverheadEstimate, RegionProbeSettings};
 use hawkeye_policy::{
-    ProcessIdentity, ProcessSettings, RegionAddr, RegionSample, TranslationOverhead,
+    ProcessAttributes, ProcessSettings, RegionAddr, RegionSample, TranslationOverhead,
 };
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ pub struct MeasuredWindowOverhead {
 impl ProcessMeter {
     /// Prepares to measure a process. Fails if it is gone, or belongs to another user.
     pub fn open(bits: Box<AccessBitBackend>, pid: u32) -> Result<Self> {
-        let (counters, identity) = (bits.counters.as_ref(), ProcessIdentity::default());
+        let (counters, identity) = (bits.counters.as_ref(), ProcessAttributes::default());
         Ok(Self {
             member: SampledProcess::open(pid, identity, ProcessSettings::default())?,
             target: bits.tables.bind_to_process(pid)?,
@@ -60,7 +60,7 @@ impl ProcessMeter {
         let mut probing = ProcessWindowProbing::new(&regions, settings, first_touch, seed, |_| 0);
         let mut slice = ProcessWorkSlice {
             member: &mut self.member,
-            calls: &mut TargetCalls::default(),
+            calls: &mut CallHelperPool::default(),
             // Probing ends long before.
             deadline: Instant::now() + Duration::from_secs(3600),
         };

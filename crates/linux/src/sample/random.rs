@@ -19,6 +19,6 @@ pub fn map_random_below(random: u64, bound: u64) -> u64 {
 
 /// The value after a step of work: two instructions, each of which waits for the previous one.
 #[inline(always)]
-pub fn dependent_work_step(work: u64) -> u64 {
+pub fn dependent_arithmetic_step(work: u64) -> u64 {
     work.wrapping_mul(MULTIPLIER).rotate_left(17)
 }

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!  probe chooses --> SamplerBackend --> Box<dyn Sampler>
-//!                      AccessBits   access_bits_sampler.rs  exact: MADV_COLD clears, BPF reads
-//!                                   walk_probing.rs     walk rates, by probes
-//!                      Population   population_sampler.rs   what is present, no accesses
-//!                      Damon        population_sampler.rs   the same, accesses estimated by damon.rs
+//!                    AccessBits  access_bits_sampler.rs  exact: MADV_COLD clears, BPF reads
+//!                                walk_probing.rs         walk rates, by probes
+//!                    Population  pagemap_sampler.rs      what is present, no accesses
+//!                    Damon       pagemap_sampler.rs      the same, accesses estimated by damon.rs
 //! ```
 //!
 //! A new way of seeing accesses is one file with a [`Sampler`], a variant of [`SamplerBackend`],
@@ -14,7 +14,7 @@
 mod access_bits_sampler;
 mod background_task;
 pub(crate) mod damon;
-mod population_sampler;
+mod pagemap_sampler;
 mod walk_probing;
 
 pub use access_bits_sampler::AccessBitBackend;
@@ -23,15 +23,15 @@ pub(super) use walk_probing::ProcessWindowProbing;
 use crate::error::Result;
 use crate::processes::mappings::{EligibleRanges, Mapping};
 use crate::processes::process::{self, ProcessHandle};
-use crate::promote::target_call::TargetCalls;
+use crate::promote::target_call::CallHelperPool;
 use access_bits_sampler::AccessBitsSampler;
 use damon::DamonSessions;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{
-    HUGE_PAGE_BYTES, ProcessId, ProcessIdentity, ProcessSample, ProcessSettings, RegionAddr,
+    HUGE_PAGE_BYTES, ProcessAttributes, ProcessId, ProcessSample, ProcessSettings, RegionAddr,
     RegionSample, SampleKinds,
 };
-use population_sampler::PopulationSampler;
+use pagemap_sampler::PagemapSampler;
 use procfs::process::Process;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ pub struct ProcessWorkSlice<'a> {
     /// The process.
     pub member: &'a mut SampledProcess,
     /// Calls that take locks of the process.
-    pub calls: &'a mut TargetCalls,
+    pub calls: &'a mut CallHelperPool,
     /// End of the slice.
     pub deadline: Instant,
 }
@@ -54,7 +54,7 @@ pub struct SampledProcess {
     /// The process.
     pub handle: ProcessHandle,
     /// Its identity.
-    pub identity: ProcessIdentity,
+    pub identity: ProcessAttributes,
     /// Terms on which it is managed.
     pub terms: ProcessSettings,
     /// Whether it or an ancestor set `PR_SET_THP_DISABLE`: then none of its memory can become huge.
@@ -65,7 +65,7 @@ pub struct SampledProcess {
 
 impl SampledProcess {
     /// Opens a process for management, under the given identity.
-    pub fn open(pid: u32, identity: ProcessIdentity, terms: ProcessSettings) -> Result<Self> {
+    pub fn open(pid: u32, identity: ProcessAttributes, terms: ProcessSettings) -> Result<Self> {
         // `THP_enabled` in `/proc/PID/status` (since 5.0).
         let status = process::read_proc_entry(pid, Process::status);
         Ok(Self {
@@ -122,11 +122,11 @@ impl SamplerBackend {
             Self::AccessBits(bits) => {
                 Box::new(AccessBitsSampler { bits: *bits, watched: HashMap::new() })
             }
-            Self::Damon => Box::new(PopulationSampler {
+            Self::Damon => Box::new(PagemapSampler {
                 damon: Some(DamonSessions::default()),
-                ..PopulationSampler::default()
+                ..PagemapSampler::default()
             }),
-            Self::Population => Box::<PopulationSampler>::default(),
+            Self::Population => Box::<PagemapSampler>::default(),
         }
     }
 }
@@ -152,7 +152,7 @@ pub trait Sampler: Send {
     fn list_mappings(
         &mut self,
         member: &SampledProcess,
-        calls: &mut TargetCalls,
+        calls: &mut CallHelperPool,
     ) -> Result<Vec<Mapping>>;
 
     /// Starts a window: clears the access bits where they can be seen, or starts DAMON.
@@ -165,11 +165,11 @@ pub trait Sampler: Send {
     }
 
     /// Drops the unfinished work of a window.
-    fn abandon_window(&mut self) {}
+    fn abandon_all_windows(&mut self) {}
 
     /// Continues to probe a process. Returns the time until the next call, or `None` when the
     /// process is done.
-    fn continue_probing(&mut self, _slice: &mut ProcessWorkSlice) -> Result<Option<Duration>> {
+    fn continue_walk_probing(&mut self, _slice: &mut ProcessWorkSlice) -> Result<Option<Duration>> {
         Ok(None)
     }
 
@@ -196,7 +196,7 @@ pub trait Sampler: Send {
         &mut self,
         _member: &SampledProcess,
         _region: RegionAddr,
-        _calls: &mut TargetCalls,
+        _calls: &mut CallHelperPool,
     ) -> Result<bool> {
         Ok(true)
     }
@@ -214,7 +214,7 @@ pub trait Sampler: Send {
         member: &SampledProcess,
         region: RegionAddr,
         enough: u16,
-        calls: &mut TargetCalls,
+        calls: &mut CallHelperPool,
     ) -> Result<Option<u16>>;
 }
 

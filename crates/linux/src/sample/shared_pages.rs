@@ -4,7 +4,7 @@
 //! process has ended, or soft-dirty tracking began.
 
 use crate::error::{LinuxError, Result};
-use crate::promote::target_call::{TargetCalls, TargetRequest};
+use crate::promote::target_call::{CallHelperPool, TargetRequest};
 use crate::ring_buffer::decode_u64s;
 use crate::sample::pagemap;
 use hawkeye_policy::walk_rate::PageBitmap;
@@ -12,7 +12,7 @@ use hawkeye_policy::{
     BASE_PAGE_BYTES, MAX_SHARED_PAGES, PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample,
 };
 
-impl TargetCalls {
+impl CallHelperPool {
     /// The shared pages of a region, without the zero page. The read takes the process's
     /// `mmap_lock`.
     pub fn find_shared_pages_of_region(
@@ -31,7 +31,7 @@ impl TargetCalls {
         }
         let mut shared = PageBitmap::default();
         for (page, entry) in (0..PAGES_PER_REGION).zip(decode_u64s(&answer.data)) {
-            if pagemap::is_shared_page_entry(entry) {
+            if pagemap::is_mapped_by_others(entry) {
                 shared.insert(page);
             }
         }
@@ -42,7 +42,7 @@ impl TargetCalls {
 /// The number of shared pages of a region, if it is above [`MAX_SHARED_PAGES`]. `found` is what its
 /// page table just showed; its count is used if the exact number cannot be read.
 pub(crate) fn shared_page_count_above_limit(
-    calls: &mut TargetCalls,
+    calls: &mut CallHelperPool,
     process: ProcessId,
     found: &RegionSample,
 ) -> Option<u16> {

@@ -4,15 +4,15 @@
 //! Page tables of gigabytes are read without the gigabytes: the same 64 MiB of memory are mapped
 //! repeatedly. The extra time of an access over the same memory under huge pages is its page walk.
 
+use crate::anonymous_mapping::AnonymousMapping;
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::own_files::{self, UnusableFileReason};
 use crate::memory::cgroup_limits::CgroupLimits;
-use crate::own_memory::OwnMemory;
 use crate::processes::process::{calling_thread_cpu_time, own_huge_bytes};
-use crate::sample::random::{dependent_work_step, map_random_below, next_random};
+use crate::sample::random::{dependent_arithmetic_step, map_random_below, next_random};
 use crate::test_costs;
 use hawkeye_policy::saturating_cast::{i64_from_u64, usize_from_u64};
-use hawkeye_policy::walk_rate::{WalkCostAtDistance, WalkCosts, WalkCostsAtFootprint};
+use hawkeye_policy::walk_rate::{WalkCostAtInterval, WalkCosts, WalkCostsAtFootprint};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, mmap};
@@ -49,11 +49,14 @@ const ORDERED_PAGES: u64 = 50_000;
 /// Loops over pages in order: one that reads a word of each page, one that reads several, and one
 /// that reads all of their cache lines.
 const STREAMS: [OrderedPageLoop; 3] =
-    [ordered_page_loop(1, 1, 0), ordered_page_loop(1, 8, 0), ordered_page_loop(1, 64, 0)];
+    [OrderedPageLoop::new(1, 1, 0), OrderedPageLoop::new(1, 8, 0), OrderedPageLoop::new(1, 64, 0)];
 /// Loops over every sixteenth page (64 KiB): none of its page-table entries shares a cache line
 /// with another. With more and more work between the reads.
-const STRIDES: [OrderedPageLoop; 3] =
-    [ordered_page_loop(16, 1, 0), ordered_page_loop(16, 1, 16), ordered_page_loop(16, 1, 64)];
+const STRIDES: [OrderedPageLoop; 3] = [
+    OrderedPageLoop::new(16, 1, 0),
+    OrderedPageLoop::new(16, 1, 16),
+    OrderedPageLoop::new(16, 1, 64),
+];
 /// Steps of work between reads. A step is two instructions in four cycles, about the half
 /// instruction per cycle of programs that miss TLBs and caches.
 const WORK_STEPS: [u32; 6] = [0, 8, 16, 32, 64, 128];
@@ -65,12 +68,12 @@ const REACHES: [u64; 9] = [256, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192];
 /// Costs of page walks in use: typical ones until this machine's are known.
 pub struct CurrentWalkCosts {
     costs: WalkCosts,
-    measurement: Option<WalkCostMeasurement>,
+    measurement: Option<WalkCostMeasuringProcess>,
 }
 
 /// A process that measures and writes the file. It has memory of its own: this process forks
 /// helpers, which would keep what is mapped here.
-struct WalkCostMeasurement {
+struct WalkCostMeasuringProcess {
     command: Command,
     running: Option<Child>,
     file: PathBuf,
@@ -86,7 +89,7 @@ impl CurrentWalkCosts {
             return Ok(known.into());
         }
         tracing::info!("page walks will be measured; until then their typical costs are used");
-        let measurement = WalkCostMeasurement { command: measurer, running: None, file };
+        let measurement = WalkCostMeasuringProcess { command: measurer, running: None, file };
         Ok(Self { costs: WalkCosts::typical(), measurement: Some(measurement) })
     }
 
@@ -113,7 +116,7 @@ impl From<WalkCosts> for CurrentWalkCosts {
     }
 }
 
-impl WalkCostMeasurement {
+impl WalkCostMeasuringProcess {
     /// Starts it at the first call; returns whether it has ended, or cannot start.
     fn start_or_has_ended(&mut self) -> bool {
         let under_way = match &mut self.running {
@@ -130,7 +133,7 @@ impl WalkCostMeasurement {
     }
 }
 
-impl Drop for WalkCostMeasurement {
+impl Drop for WalkCostMeasuringProcess {
     fn drop(&mut self) {
         if let Some(child) = &mut self.running {
             // This fails only if it has ended.
@@ -227,8 +230,8 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
             |n| data.ns_per_ordered_page(data_pages, order, n),
         )
     };
-    let streamed = measure_costs_by_distance(&STREAMS, in_order);
-    let strided = measure_costs_by_distance(&STRIDES, in_order);
+    let streamed = measure_costs_by_interval(&STREAMS, in_order);
+    let strided = measure_costs_by_interval(&STRIDES, in_order);
     drop(small);
     let near = MeasuredMemory::map_repeated_base_pages(largest, NEAR_BYTES, CacheLinesRead::All)?;
     let far = MeasuredMemory::map_repeated_base_pages(largest, data_bytes, CacheLinesRead::All)?;
@@ -253,7 +256,7 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
             alone_ns: alone_ns.max(dependent_ns),
         }
     });
-    let by_distance = measure_costs_by_distance(&WORK_STEPS, |steps| {
+    let by_distance = measure_costs_by_interval(&WORK_STEPS, |steps| {
         walk_cost_in_repeated_mapping(&near, &data, largest, |memory, pages, n| {
             memory.ns_per_read_with_work(pages, steps, n)
         })
@@ -280,12 +283,12 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
     Ok(WalkCosts { scattered_error: costs.scattered_error_from_loops(&random), ..costs })
 }
 
-/// The costs of similar loops, by the distance between their pages.
-fn measure_costs_by_distance<L: Copy>(
+/// The costs of similar loops, by the time from one page to the next.
+fn measure_costs_by_interval<L: Copy>(
     loops: &[L],
-    cost: impl Fn(L) -> WalkCostAtDistance,
-) -> Vec<WalkCostAtDistance> {
-    let mut costs: Vec<WalkCostAtDistance> = loops.iter().map(|one| cost(*one)).collect();
+    cost: impl Fn(L) -> WalkCostAtInterval,
+) -> Vec<WalkCostAtInterval> {
+    let mut costs: Vec<WalkCostAtInterval> = loops.iter().map(|one| cost(*one)).collect();
     costs.sort_by(|a, b| a.apart_ns.total_cmp(&b.apart_ns));
     costs.dedup_by(|a, b| a.apart_ns <= b.apart_ns);
     costs
@@ -299,7 +302,7 @@ fn walk_cost_in_repeated_mapping(
     data: &MeasuredMemory,
     footprint_bytes: u64,
     read: impl Fn(&MeasuredMemory, u64, u64) -> f64,
-) -> WalkCostAtDistance {
+) -> WalkCostAtInterval {
     let few = mirrors.distinct_bytes.min(footprint_bytes) / BASE_PAGE_BYTES;
     let all = footprint_bytes / BASE_PAGE_BYTES;
     measure_extra_cost_of_walks(|n| read(mirrors, all, n), |n| read(data, few, n))
@@ -310,7 +313,7 @@ fn walk_cost_in_repeated_mapping(
 fn measure_extra_cost_of_walks(
     with: impl Fn(u64) -> f64,
     without: impl Fn(u64) -> f64,
-) -> WalkCostAtDistance {
+) -> WalkCostAtInterval {
     let pairs: Vec<(f64, f64)> = (0..TURNS).map(|n| (with(n), without(n))).collect();
     let sorted = |part: fn(&(f64, f64)) -> f64| {
         let mut parts: Vec<f64> = pairs.iter().map(part).collect();
@@ -318,7 +321,7 @@ fn measure_extra_cost_of_walks(
         parts
     };
     let walks = sorted(|pair| pair.0 - pair.1);
-    WalkCostAtDistance {
+    WalkCostAtInterval {
         apart_ns: sorted(|pair| pair.0)[pairs.len() / 2],
         walk_ns: walks[walks.len() / 2].max(LEAST_NS),
         error_ns: standard_error_of_median(&walks),
@@ -354,12 +357,14 @@ struct OrderedPageLoop {
     work: u32,
 }
 
-const fn ordered_page_loop(step: u64, lines: u64, work: u32) -> OrderedPageLoop {
-    OrderedPageLoop { step, lines, work }
+impl OrderedPageLoop {
+    const fn new(step: u64, lines: u64, work: u32) -> Self {
+        Self { step, lines, work }
+    }
 }
 
 struct MeasuredMemory {
-    memory: OwnMemory,
+    memory: AnonymousMapping,
     /// Memory behind the mapping, which may be mapped repeatedly.
     distinct_bytes: u64,
     lines: CacheLinesRead,
@@ -380,7 +385,7 @@ impl MeasuredMemory {
         let area = Self::map_and_write(bytes, MmapAdvise::MADV_HUGEPAGE)?;
         let enough = |huge: u64| huge.saturating_sub(before) >= bytes / 8 * 7;
         if !enough(own_huge_bytes()?) {
-            let (start, bytes) = (usize_from_u64(area.memory.address()), area.memory.bytes());
+            let (start, bytes) = (usize_from_u64(area.memory.address()), area.memory.byte_len());
             let first = start.next_multiple_of(usize_from_u64(HUGE_PAGE_BYTES)) - start;
             let regions = (first..bytes).step_by(usize_from_u64(HUGE_PAGE_BYTES));
             for offset in regions.filter(|at| at + usize_from_u64(HUGE_PAGE_BYTES) <= bytes) {
@@ -401,9 +406,9 @@ impl MeasuredMemory {
 
     /// Written memory, under huge pages or base pages as advised.
     fn map_and_write(bytes: u64, advice: MmapAdvise) -> Result<Self> {
-        let memory = OwnMemory::map(usize_from_u64(bytes)).map_err(mapping_error)?;
+        let memory = AnonymousMapping::map(usize_from_u64(bytes)).map_err(mapping_error)?;
         let _ = memory.advise(advice);
-        for offset in (0..memory.bytes()).step_by(usize_from_u64(BASE_PAGE_BYTES)) {
+        for offset in (0..memory.byte_len()).step_by(usize_from_u64(BASE_PAGE_BYTES)) {
             // SAFETY: `offset` lies within the mapping.
             unsafe { memory.start().cast::<u8>().add(offset).write_volatile(0) };
         }
@@ -414,10 +419,11 @@ impl MeasuredMemory {
     fn map_repeated_base_pages(bytes: u64, file_bytes: u64, lines: CacheLinesRead) -> Result<Self> {
         let file = memfd_create(c"hawkeye", MFdFlags::MFD_CLOEXEC).map_err(mapping_error)?;
         ftruncate(&file, i64_from_u64(file_bytes)).map_err(mapping_error)?;
-        let memory = OwnMemory::map_with_protection(usize_from_u64(bytes), ProtFlags::PROT_NONE);
+        let memory =
+            AnonymousMapping::map_with_protection(usize_from_u64(bytes), ProtFlags::PROT_NONE);
         let memory = memory.map_err(mapping_error)?;
         let length = NonZeroUsize::new(usize_from_u64(file_bytes)).unwrap_or(NonZeroUsize::MIN);
-        for offset in (0..memory.bytes()).step_by(usize_from_u64(file_bytes)) {
+        for offset in (0..memory.byte_len()).step_by(usize_from_u64(file_bytes)) {
             let at = NonZeroUsize::new(usize_from_u64(memory.address()) + offset);
             let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED | MapFlags::MAP_POPULATE;
             // SAFETY: `at` lies within our reservation, a part of which the new mapping replaces.
@@ -426,7 +432,7 @@ impl MeasuredMemory {
         }
         // A hypervisor that shadows our page tables must notice each page now, and not in the
         // measurement.
-        for offset in (0..memory.bytes()).step_by(usize_from_u64(BASE_PAGE_BYTES)) {
+        for offset in (0..memory.byte_len()).step_by(usize_from_u64(BASE_PAGE_BYTES)) {
             // SAFETY: `offset` lies within the mapping.
             unsafe { memory.start().cast::<u8>().add(offset).read_volatile() };
         }
@@ -436,7 +442,7 @@ impl MeasuredMemory {
     /// Nanoseconds per dependent read. Between two reads a page of `other` is read in full, as by a
     /// program that works on what it has found.
     fn ns_per_read_amid_others(&self, other: &Self, pages: u64, seed: u64) -> f64 {
-        let other_pages = other.memory.bytes() as u64 / BASE_PAGE_BYTES;
+        let other_pages = other.memory.byte_len() as u64 / BASE_PAGE_BYTES;
         cpu_ns_per_step(READS_AMID, || {
             let mut x = seed;
             for _ in 0..READS_AMID {
@@ -458,7 +464,7 @@ impl MeasuredMemory {
             for _ in 0..READS_WORKING {
                 x = self.read_random_word(x, pages, self.lines).0;
                 for _ in 0..steps {
-                    work = dependent_work_step(work);
+                    work = dependent_arithmetic_step(work);
                 }
             }
             (x, work)
@@ -468,7 +474,7 @@ impl MeasuredMemory {
     /// Nanoseconds per page of a loop over the first `pages` pages. Each turn starts where the last
     /// one ended, at page tables that were not read for longest.
     fn ns_per_ordered_page(&self, pages: u64, order: OrderedPageLoop, turn: u64) -> f64 {
-        debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
+        debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.byte_len() as u64);
         let OrderedPageLoop { step, lines, work } = order;
         let apart = BASE_PAGE_BYTES / lines;
         let (mut page, mut left) = (turn * ORDERED_PAGES * step % pages, ORDERED_PAGES);
@@ -483,7 +489,7 @@ impl MeasuredMemory {
                         self.read_word(offset + line * apart);
                     }
                     for _ in 0..work {
-                        x = dependent_work_step(x);
+                        x = dependent_arithmetic_step(x);
                     }
                     offset += step * BASE_PAGE_BYTES;
                 }
@@ -509,7 +515,7 @@ impl MeasuredMemory {
 
     #[inline(always)]
     fn read_word(&self, offset: u64) -> u64 {
-        debug_assert!(offset + 8 <= self.memory.bytes() as u64);
+        debug_assert!(offset + 8 <= self.memory.byte_len() as u64);
         let word = self.memory.start().cast::<u64>();
         // SAFETY: callers stay within the mapping, on multiples of 8.
         unsafe { word.byte_add(usize_from_u64(offset)).read_volatile() }
@@ -518,7 +524,7 @@ impl MeasuredMemory {
     /// Nanoseconds per read of a word on one of `pages` pages, at random. The address is known
     /// before the last read returns.
     fn ns_per_independent_read(&self, pages: u64, seed: u64) -> f64 {
-        debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
+        debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.byte_len() as u64);
         cpu_ns_per_step(READS, || {
             let mut x = seed;
             for _ in 0..READS {
@@ -530,7 +536,7 @@ impl MeasuredMemory {
 
     /// The same, but the address depends on the last read.
     fn ns_per_dependent_read(&self, pages: u64, seed: u64) -> f64 {
-        debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.bytes() as u64);
+        debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.byte_len() as u64);
         cpu_ns_per_step(READS, || {
             let mut x = seed;
             for _ in 0..READS {
@@ -579,8 +585,8 @@ mod tests {
 
     #[test]
     fn costs_are_in_the_order_of_their_distances() {
-        let cost = |apart_ns| WalkCostAtDistance { apart_ns, walk_ns: 1.0, error_ns: 0.0 };
-        let found = measure_costs_by_distance(&[9.0, 3.0, 9.0, 4.0], cost);
+        let cost = |apart_ns| WalkCostAtInterval { apart_ns, walk_ns: 1.0, error_ns: 0.0 };
+        let found = measure_costs_by_interval(&[9.0, 3.0, 9.0, 4.0], cost);
         let apart: Vec<f64> = found.iter().map(|cost| cost.apart_ns).collect();
         assert_eq!(apart, [3.0, 4.0, 9.0]);
     }

@@ -41,7 +41,7 @@ pub fn workloads(action: RuleAction) -> Rules {
 pub fn manages(machine: &mut LinuxMachine, action: RuleAction, pid: u32) -> bool {
     machine.set_rules(workloads(action), ProcessSelectionSettings::default());
     let listed = machine.admit_and_list_processes(machine.now() + Duration::from_secs(60));
-    let processes = listed.done().expect("all have joined");
+    let processes = listed.into_done().expect("all have joined");
     processes.iter().any(|process| process.pid == pid)
 }
 

@@ -42,7 +42,7 @@ pub enum SliceProgress<T> {
 
 impl<T> SliceProgress<T> {
     /// The result; `None` if unfinished.
-    pub fn done(self) -> Option<T> {
+    pub fn into_done(self) -> Option<T> {
         match self {
             Self::Done(done) => Some(done),
             Self::Unfinished(_) => None,

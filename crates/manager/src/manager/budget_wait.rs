@@ -85,7 +85,7 @@ impl BudgetWaits {
     }
 
     /// The work continues.
-    pub(super) fn end_wait(&mut self, now: Duration) {
+    pub(super) fn end_current_wait(&mut self, now: Duration) {
         if let Some((_, since)) = self.current.take() {
             self.waited += now.saturating_sub(since);
         }
@@ -109,7 +109,7 @@ mod tests {
         waits.begin_wait(at(2), wait(5));
         assert_eq!(waits.current_wait(at(2)), Some(wait(5)));
         assert_eq!(waits.current_wait(at(5)), None);
-        waits.end_wait(at(5));
+        waits.end_current_wait(at(5));
         waits.begin_wait(at(10), wait(12));
         let so_far = waits.total_wait_and_last_budget(at(11));
         assert_eq!(so_far, Some((at(5), ExhaustedBudget::PromotionRate)));

@@ -31,7 +31,7 @@ pub struct LastSample {
 
 impl LastSample {
     /// Whether the region is huge now, as far as known.
-    pub fn is_huge(&self, region: &RegionSample) -> bool {
+    pub fn is_huge_now(&self, region: &RegionSample) -> bool {
         self.changed.get(&region.region).copied().unwrap_or(region.is_huge())
     }
 
@@ -45,7 +45,7 @@ impl LastSample {
 
 impl Default for LastSamples {
     fn default() -> Self {
-        Self::with_capacity(Self::MOST_REGIONS)
+        Self::with_max_regions(Self::MOST_REGIONS)
     }
 }
 
@@ -53,7 +53,7 @@ impl LastSamples {
     /// 512 GiB of memory, for 10 MiB of the manager's own.
     const MOST_REGIONS: usize = 256 << 10;
 
-    fn with_capacity(most_regions: usize) -> Self {
+    fn with_max_regions(most_regions: usize) -> Self {
         Self {
             footprints: BTreeMap::new(),
             samples: HashMap::new(),

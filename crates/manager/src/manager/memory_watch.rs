@@ -68,11 +68,11 @@ impl MemoryWatch {
 
 impl<M: Machine> Manager<M> {
     /// Sets how much memory may be prefaulted from now on: up to the nearest high watermark.
-    pub(super) fn allow_prefault(&mut self) {
+    pub(super) fn update_prefault_limits(&mut self) {
         for &process in &self.processes {
             let room =
                 if self.paused { 0 } else { self.memory.guard.room_bytes_for_process(process) };
-            self.machine.allow_prefault(process, room);
+            self.machine.set_prefault_limit(process, room);
         }
     }
 
@@ -117,7 +117,7 @@ impl<M: Machine> Manager<M> {
             }
             self.memory.add_used_bytes(process, i64_from_u64(filled_bytes));
         }
-        self.allow_prefault();
+        self.update_prefault_limits();
         self.update_reserve_target(now);
     }
 }

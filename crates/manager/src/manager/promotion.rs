@@ -3,11 +3,11 @@
 use super::budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
 use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, PromotionResult};
-use hawkeye_policy::region_promotion_limits::max_added_pages;
+use hawkeye_policy::region_promotion_limits::added_pages_upper_bound;
 use hawkeye_policy::{
-    BatchDecision, CallBatchBackoff, Errno, Event, Observation, Promotion, PromotionBudget,
-    PromotionBudgetExhausted, PromotionCost, PromotionEffect, SavingsBudget, SavingsDecision,
-    SavingsShare,
+    BatchDecision, CallBatchBackoff, Errno, Event, MeasuredPromotionCost, Observation, Promotion,
+    PromotionBudgetExhausted, PromotionCountBudget, PromotionEffect, SavingsBudget,
+    SavingsDecision, SavingsShare,
 };
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const TRIES: u32 = CallBatchBackoff::PATIENCE + 1;
 /// The pace of promotion.
 pub struct PromotionPacing {
     /// Counts the promotions taken.
-    pub budget: PromotionBudget,
+    pub budget: PromotionCountBudget,
     /// CPU time that promotions save and may use.
     pub savings: SavingsBudget,
     /// How promotions wait for budgets.
@@ -43,7 +43,7 @@ enum PaidBy {
 }
 
 impl PromotionPacing {
-    pub(super) fn new(budget: PromotionBudget, share: SavingsShare) -> Self {
+    pub(super) fn new(budget: PromotionCountBudget, share: SavingsShare) -> Self {
         Self {
             budget,
             savings: SavingsBudget::new(share),
@@ -54,7 +54,7 @@ impl PromotionPacing {
         }
     }
 
-    pub(super) fn observe(&mut self, observation: &Observation) {
+    pub(super) fn cap_savings_by_cpu_use(&mut self, observation: &Observation) {
         for sample in &observation.processes {
             self.savings.limit_process_saving_to_cpu_use(
                 observation.at,
@@ -97,7 +97,7 @@ impl<M: Machine> Manager<M> {
     /// is before the next look.
     pub(super) fn promote_batch(&mut self) -> Option<Duration> {
         let begun = self.machine.now();
-        self.promotion.waits.end_wait(begun);
+        self.promotion.waits.end_current_wait(begun);
         // No process may be promoted in: leave the waiting list as it is.
         if self.is_all_promotion_blocked() {
             return None;
@@ -120,10 +120,10 @@ impl<M: Machine> Manager<M> {
                     break Some(self.promotion.waits.begin_wait(now, BudgetWait { budget, until }));
                 }
             }
-            let supply = self.next_huge_page_supply(now);
+            let supply = self.next_huge_page_readiness(now);
             let again = self.promotion.postponed.take();
             let is_new = again.is_none();
-            let next = again.or_else(|| self.policy.next_promotion(now, supply));
+            let next = again.or_else(|| self.policy.pop_next_promotion(now, supply));
             self.reschedule_sampling_by_saving(now, next.as_ref());
             let Some(next) = next else {
                 self.promotion.budget.give_back_promotion();
@@ -165,7 +165,7 @@ impl<M: Machine> Manager<M> {
     fn reschedule_sampling_by_saving(&mut self, now: Duration, next: Option<&Promotion>) {
         let best = next.map_or(Some(0.0), |next| next.saved_us_per_s);
         if let Some(saved_us_per_s) = best {
-            self.sampling.reschedule_by_best_saving(now, saved_us_per_s, &self.settings);
+            self.sampling.bring_window_forward_if_poor(now, saved_us_per_s, &self.settings);
         }
     }
 
@@ -220,7 +220,7 @@ impl<M: Machine> Manager<M> {
         if paid_by == PaidBy::Savings {
             savings.charge_promotion_cost(now, cost);
         }
-        let supply = self.record_promotion_supply(served, done.then_some(took));
+        let supply = self.record_promotion_time_by_readiness(served, done.then_some(took));
         let shortage = matches!(&outcome, Err(error) if error.is_huge_page_shortage());
         self.promotion.shortages += u32::from(shortage);
         if outcome == Ok(PromotionResult::Pending) {
@@ -234,7 +234,7 @@ impl<M: Machine> Manager<M> {
             self.dispatch_event(now, event);
             self.promotion.postponed = Some(promotion);
         } else {
-            let cost = PromotionCost { took, supply };
+            let cost = MeasuredPromotionCost { took, supply };
             self.finish_promotion(promotion, outcome, cost, now);
         }
         if shortage {
@@ -248,12 +248,12 @@ impl<M: Machine> Manager<M> {
         &mut self,
         promotion: Promotion,
         outcome: Result<PromotionResult, MachineError>,
-        cost: PromotionCost,
+        cost: MeasuredPromotionCost,
         now: Duration,
     ) {
         let effect = PromotionEffect {
             taken_bytes: self.limits.max_bytes_taken_by_promotion(&promotion),
-            added_pages: max_added_pages(&promotion),
+            added_pages: added_pages_upper_bound(&promotion),
             saved_us_per_s: promotion.saved_us_per_s,
         };
         let Promotion { process, region, order, reason, .. } = promotion;

@@ -150,7 +150,7 @@ impl<M: Machine> Manager<M> {
         }
         if self.recovery.listing.is_none() {
             let guard = &mut self.memory.guard;
-            let listed = guard.begin_huge_page_listing(now, &self.processes);
+            let listed = guard.take_processes_due_for_listing(now, &self.processes);
             if listed.is_empty() {
                 return;
             }
@@ -165,7 +165,7 @@ impl<M: Machine> Manager<M> {
         let until = self.slice_end();
         let mut observation = Observation { at: now, ..Observation::default() };
         let mut read = HashSet::new();
-        let list = |machine: &mut M, process| machine.huge_pages(process, until);
+        let list = |machine: &mut M, process| machine.list_huge_pages(process, until);
         while let Some((process, listed)) = listing.run_next(&mut self.machine, now, until, list) {
             match listed {
                 Ok(regions) => {

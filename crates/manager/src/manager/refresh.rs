@@ -28,11 +28,11 @@ pub(super) struct RefreshSchedule {
     begun: Duration,
     /// When to go on admitting processes, while many join.
     joining: Option<Duration>,
-    under_way: Option<FootprintRead>,
+    under_way: Option<FootprintReadProgress>,
 }
 
 #[derive(Debug)]
-struct FootprintRead {
+struct FootprintReadProgress {
     slices: SlicedProcessQueue,
     cpu_before: Duration,
     sum: FootprintAtTime,
@@ -75,14 +75,14 @@ impl<M: Machine> Manager<M> {
         if self.refresh.joining.is_none_or(|again_at| again_at > now) {
             return;
         }
-        self.update_processes();
+        self.admit_and_update_processes();
         if self.refresh.joining.is_none() {
             self.refresh.next = now;
         }
     }
 
     /// Known processes are handled while others still join.
-    fn update_processes(&mut self) {
+    fn admit_and_update_processes(&mut self) {
         self.refresh.joining = match self.machine.admit_and_list_processes(self.slice_end()) {
             SliceProgress::Done(processes) => {
                 self.processes = processes;
@@ -104,10 +104,10 @@ impl<M: Machine> Manager<M> {
         self.refresh.next = now + LOOK_EVERY;
         self.refresh.begun = now;
         let cpu_before = self.machine.management_costs().cpu;
-        self.update_processes();
+        self.admit_and_update_processes();
         self.forget_ended_processes(now);
         // A look that takes longer than the interval is not started anew.
-        self.refresh.under_way.get_or_insert_with(|| FootprintRead {
+        self.refresh.under_way.get_or_insert_with(|| FootprintReadProgress {
             slices: SlicedProcessQueue::new(self.processes.iter().copied(), now),
             cpu_before,
             sum: FootprintAtTime { at_s: now.as_secs_f64(), ..Default::default() },
@@ -119,7 +119,7 @@ impl<M: Machine> Manager<M> {
                 self.reserve.record_demand(now);
             }
         }
-        self.allow_prefault();
+        self.update_prefault_limits();
     }
 
     fn forget_ended_processes(&mut self, now: Duration) {

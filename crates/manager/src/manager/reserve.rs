@@ -2,7 +2,7 @@
 
 use super::Manager;
 use crate::machine::Machine;
-use hawkeye_policy::{HugePageSupply, ReserveInput};
+use hawkeye_policy::{HugePageReadiness, ReserveInput};
 use std::time::Duration;
 
 impl<M: Machine> Manager<M> {
@@ -28,32 +28,32 @@ impl<M: Machine> Manager<M> {
     }
 
     /// How the kernel gets a huge page, if the reserve holds this many.
-    fn supply_if_reserve_holds(&self, held: u32) -> HugePageSupply {
+    fn readiness_if_reserve_holds(&self, held: u32) -> HugePageReadiness {
         let fmfi = self.memory.state.as_ref().and_then(|memory| memory.fmfi);
         let free_blocks = fmfi.is_none_or(|fmfi| fmfi < 1.0);
-        self.reserve.next_supply(held, free_blocks)
+        self.reserve.next_huge_page_readiness(held, free_blocks)
     }
 
     /// How the kernel will get the huge page of the next promotion.
-    pub(super) fn next_huge_page_supply(&mut self, now: Duration) -> HugePageSupply {
+    pub(super) fn next_huge_page_readiness(&mut self, now: Duration) -> HugePageReadiness {
         // The page that was to show what a fill costs is there: fill all, or stop.
         if self.reserve.is_worthwhile() != Some(true) && self.machine.reserve_state().held > 0 {
             self.update_reserve_target(now);
         }
-        self.supply_if_reserve_holds(self.machine.reserve_state().held)
+        self.readiness_if_reserve_holds(self.machine.reserve_state().held)
     }
 
     /// A promotion was tried, and took this long if it was made. Returns how its page was got.
-    pub(super) fn record_promotion_supply(
+    pub(super) fn record_promotion_time_by_readiness(
         &mut self,
         served: bool,
         took: Option<Duration>,
-    ) -> HugePageSupply {
+    ) -> HugePageReadiness {
         match (served, took) {
             (_, None) => {}
             (true, Some(took)) => self.reserve.record_promotion_from_reserve(took),
             (false, Some(took)) => self.reserve.record_promotion_without_reserve(took),
         }
-        self.supply_if_reserve_holds(u32::from(served))
+        self.readiness_if_reserve_holds(u32::from(served))
     }
 }

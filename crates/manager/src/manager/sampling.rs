@@ -46,12 +46,12 @@ enum WindowState {
         next: Duration,
     },
     /// Access bits are being cleared, one process after the other.
-    Opening(WindowOpening),
+    Opening(WindowOpenProgress),
     Window(OpenWindow),
-    Reading(SampleReading),
+    Reading(SampleReadProgress),
 }
 
-struct WindowOpening {
+struct WindowOpenProgress {
     slices: SlicedProcessQueue,
     open: Vec<ProcessId>,
     cpu_before: Duration,
@@ -64,7 +64,7 @@ struct OpenWindow {
     probing: Vec<(ProcessId, Duration)>,
 }
 
-struct SampleReading {
+struct SampleReadProgress {
     slices: SlicedProcessQueue,
     observation: Observation,
     purpose: ReadPurpose,
@@ -117,8 +117,8 @@ impl SamplingSchedule {
     pub(super) fn due_at(&self) -> Duration {
         match &self.state {
             WindowState::Idle { next } => *next,
-            WindowState::Opening(WindowOpening { slices, .. })
-            | WindowState::Reading(SampleReading { slices, .. }) => slices.again_at,
+            WindowState::Opening(WindowOpenProgress { slices, .. })
+            | WindowState::Reading(SampleReadProgress { slices, .. }) => slices.again_at,
             WindowState::Window(window) => {
                 window.probing.iter().map(|(_, due)| *due).fold(window.until, Duration::min)
             }
@@ -186,7 +186,7 @@ impl SamplingSchedule {
         }
     }
 
-    pub(super) fn apply_event(&mut self, event: &Event) {
+    pub(super) fn add_saving_if_promotion(&mut self, event: &Event) {
         if let Event::Promoted { effect, .. } = event {
             if let Some(saved_us_per_s) = effect.saved_us_per_s {
                 self.saved.sum_us_per_s += saved_us_per_s;
@@ -198,7 +198,7 @@ impl SamplingSchedule {
     /// The best remaining promotion saves this much (0: none is left). One look does not show all
     /// hot memory. So the next one is not delayed where what is left is much poorer than what the
     /// last look found, and another such saving would pay for it before it is due.
-    pub(super) fn reschedule_by_best_saving(
+    pub(super) fn bring_window_forward_if_poor(
         &mut self,
         now: Duration,
         saved_us_per_s: f64,
@@ -223,12 +223,12 @@ impl<M: Machine> Manager<M> {
         if !idle && !self.settings.measure_only && self.memory.guard.will_be_full_within_seconds() {
             // The program may end before the window does.
             self.sampling.state = WindowState::Idle { next: now + self.settings.window };
-            self.machine.abandon_window();
+            self.machine.abandon_all_windows();
         }
         match std::mem::replace(&mut self.sampling.state, WindowState::Idle { next: now }) {
-            WindowState::Idle { next } if now >= next => self.begin_window_opening(now),
+            WindowState::Idle { next } if now >= next => self.prepare_next_window(now),
             WindowState::Opening(it) if now >= it.slices.again_at => self.continue_opening(now, it),
-            WindowState::Window(window) => self.continue_probing(now, window),
+            WindowState::Window(window) => self.continue_window(now, window),
             WindowState::Reading(it) if now >= it.slices.again_at => {
                 self.continue_reading_samples(now, it);
             }
@@ -236,7 +236,7 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    fn begin_window_opening(&mut self, now: Duration) {
+    fn prepare_next_window(&mut self, now: Duration) {
         if self.cpu.is_exhausted(now) {
             let until = self.cpu.ready_at(now).max(now + self.settings.window);
             return self.postpone_window(now, until, SamplingDelayReason::ManagerCpu);
@@ -246,7 +246,7 @@ impl<M: Machine> Manager<M> {
             return self.open_window(now);
         }
         if self.sampling.last_window.is_none() {
-            return self.open_window_when_ready(now);
+            return self.open_or_postpone_window(now);
         }
         let all = self.processes_of_next_window();
         self.begin_reading_samples(now, all, ReadPurpose::CountTouches);
@@ -262,20 +262,20 @@ impl<M: Machine> Manager<M> {
     }
 
     fn postpone_window(&mut self, now: Duration, until: Duration, because: SamplingDelayReason) {
-        self.record_stretched(now, because);
+        self.record_sampling_delay(now, because);
         self.sampling.delayed = Some(because);
         if let WindowState::Idle { next } = &mut self.sampling.state {
             *next = (*next).max(until);
         }
     }
 
-    fn record_stretched(&mut self, now: Duration, because: SamplingDelayReason) {
+    fn record_sampling_delay(&mut self, now: Duration, because: SamplingDelayReason) {
         if self.sampling.stretched.replace(because) != Some(because) {
             self.dispatch_event(now, Event::Stretched { because });
         }
     }
 
-    fn open_window_when_ready(&mut self, now: Duration) {
+    fn open_or_postpone_window(&mut self, now: Duration) {
         let ready = |process: &ProcessId| self.sampling.slowdown.may_clear_again_at(now, *process);
         match self.processes_of_next_window().iter().map(ready).min() {
             Some(ready) if ready > now => {
@@ -296,7 +296,7 @@ impl<M: Machine> Manager<M> {
         let first = self.sampling.windows % processes.len().max(1);
         processes.rotate_left(first);
         self.sampling.windows = self.sampling.windows.wrapping_add(1);
-        let opening = WindowOpening {
+        let opening = WindowOpenProgress {
             slices: SlicedProcessQueue::new(processes, now),
             open: Vec::new(),
             cpu_before: self.machine.management_costs().cpu,
@@ -304,7 +304,7 @@ impl<M: Machine> Manager<M> {
         self.continue_opening(now, opening);
     }
 
-    fn continue_opening(&mut self, now: Duration, mut opening: WindowOpening) {
+    fn continue_opening(&mut self, now: Duration, mut opening: WindowOpenProgress) {
         let until = self.slice_end();
         let needs = self.policy.sample_kinds();
         let start = |machine: &mut M, process| match needs.reads_access_bits() {
@@ -329,8 +329,8 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    fn on_window_opened(&mut self, now: Duration, opening: WindowOpening) {
-        let WindowOpening { open, cpu_before, .. } = opening;
+    fn on_window_opened(&mut self, now: Duration, opening: WindowOpenProgress) {
+        let WindowOpenProgress { open, cpu_before, .. } = opening;
         let needs = self.policy.sample_kinds();
         if needs == SampleKinds::NOTHING || open.is_empty() {
             self.sampling.state = WindowState::Idle { next: now + self.settings.period };
@@ -366,7 +366,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Ends the window when it is over, or early where only probing was wanted.
-    fn continue_probing(&mut self, now: Duration, mut window: OpenWindow) {
+    fn continue_window(&mut self, now: Duration, mut window: OpenWindow) {
         let probing = window.probing.into_iter();
         let (mut due, mut later): (Vec<_>, Vec<_>) = probing.partition(|(_, at)| *at <= now);
         // The longest wait comes first, otherwise the last of many processes would never be probed.
@@ -414,12 +414,15 @@ impl<M: Machine> Manager<M> {
             unread: unread.copied().collect(),
             ..Observation::default()
         };
-        let reading =
-            SampleReading { slices: SlicedProcessQueue::new(processes, now), observation, purpose };
+        let reading = SampleReadProgress {
+            slices: SlicedProcessQueue::new(processes, now),
+            observation,
+            purpose,
+        };
         self.continue_reading_samples(now, reading);
     }
 
-    fn continue_reading_samples(&mut self, now: Duration, mut reading: SampleReading) {
+    fn continue_reading_samples(&mut self, now: Duration, mut reading: SampleReadProgress) {
         let until = self.slice_end();
         let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
         let read = |machine: &mut M, process| match there.contains(&process) {
@@ -443,12 +446,12 @@ impl<M: Machine> Manager<M> {
             self.sampling.state = WindowState::Reading(reading);
             return;
         }
-        let SampleReading { observation, purpose, .. } = reading;
+        let SampleReadProgress { observation, purpose, .. } = reading;
         match purpose {
             ReadPurpose::CountTouches => {
                 let each = self.machine.first_touch_cost();
                 self.sampling.slowdown.record_touches(now, &observation.processes, each);
-                self.open_window_when_ready(now);
+                self.open_or_postpone_window(now);
             }
             ReadPurpose::CloseWindow { at, cpu_before } => {
                 self.on_samples_read(at, cpu_before, observation);
@@ -475,7 +478,7 @@ impl<M: Machine> Manager<M> {
         let delayed = (own > base).then_some(SamplingDelayReason::ManagerCpu);
         self.sampling.delayed = delayed;
         if let Some(because) = delayed {
-            self.record_stretched(now, because);
+            self.record_sampling_delay(now, because);
         }
         let opened = now.saturating_sub(self.settings.window);
         self.sampling.not_before = opened + own;
@@ -504,7 +507,7 @@ impl<M: Machine> Manager<M> {
                 accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
             };
             self.dispatch_event(now, event);
-            self.sampling.early.on_sampled(now, sample.process, sample.needs_another_sample());
+            self.sampling.early.on_sampled(now, sample.process, sample.is_worth_sampling_again());
         }
         let each = self.machine.first_touch_cost();
         let touches: u64 = observation.processes.iter().map(|s| s.first_touches).sum();
@@ -514,8 +517,8 @@ impl<M: Machine> Manager<M> {
         self.recovery.observe(&observation);
         self.memory.guard.record_huge_pages_listed(now);
         self.limits.observe(&observation);
-        self.promotion.observe(&observation);
-        let more_to_see = observation.processes.iter().any(ProcessSample::needs_another_sample);
+        self.promotion.cap_savings_by_cpu_use(&observation);
+        let more_to_see = observation.processes.iter().any(ProcessSample::is_worth_sampling_again);
         self.last_seen.store_observation(observation);
         self.update_fault_sizes(now);
         (more_to_see, each.mul_f64(touches as f64))

@@ -35,7 +35,7 @@ impl SamplingSlowdownBudgets {
     }
 
     pub(super) fn record_clear(&mut self, process: ProcessId) {
-        self.get_or_create_budget(process).record_access_bits_cleared();
+        self.get_or_create_budget(process).restart_touch_count();
     }
 
     /// When a process's bits may be cleared again, not before `now`.

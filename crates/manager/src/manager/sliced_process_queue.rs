@@ -1,6 +1,6 @@
 //! Work on one process after the other, in slices, so that memory use is read in between.
 
-use crate::machine::{CallResult, Machine, PartialCallResult, SliceProgress};
+use crate::machine::{CallResult, Machine, ResumableCallResult, SliceProgress};
 use hawkeye_policy::ProcessId;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl SlicedProcessQueue {
         machine: &mut M,
         now: Duration,
         until: Duration,
-        work: impl FnOnce(&mut M, ProcessId) -> PartialCallResult<T>,
+        work: impl FnOnce(&mut M, ProcessId) -> ResumableCallResult<T>,
     ) -> Option<(ProcessId, CallResult<T>)> {
         let process = *self.rest.front()?;
         if machine.now() >= until {

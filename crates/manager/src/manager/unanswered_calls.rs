@@ -2,14 +2,16 @@
 
 use super::Manager;
 use crate::machine::{Machine, TimedOutPromotionResult, UnresponsiveProcess};
-use hawkeye_policy::{Event, HugePageSupply, ProcessId, Promotion, PromotionCost, RegionAddr};
+use hawkeye_policy::{
+    Event, HugePageReadiness, MeasuredPromotionCost, ProcessId, Promotion, RegionAddr,
+};
 use std::collections::HashMap;
 use std::time::Duration;
 
 /// Calls for which the loop has stopped waiting.
 #[derive(Debug, Default)]
 pub(super) struct UnansweredCalls {
-    pub(super) promotions: HashMap<(ProcessId, RegionAddr), (Promotion, HugePageSupply)>,
+    pub(super) promotions: HashMap<(ProcessId, RegionAddr), (Promotion, HugePageReadiness)>,
     pub(super) reported: HashMap<ProcessId, UnresponsiveProcess>,
 }
 
@@ -21,7 +23,7 @@ impl<M: Machine> Manager<M> {
             let TimedOutPromotionResult { process, region, outcome, took } = late;
             if let Some((promotion, supply)) = self.unanswered.promotions.remove(&(process, region))
             {
-                let cost = PromotionCost { took, supply };
+                let cost = MeasuredPromotionCost { took, supply };
                 self.finish_promotion(promotion, outcome, cost, now);
                 // No batch is under way that this could stop.
                 let _ = self.promotion.backoff.record_call_duration(took);

@@ -1,6 +1,6 @@
 //! The reserve of huge pages, where huge pages cost little, and where they cost much.
 
-use hawkeye_manager::{Event, HugePageReserve, Machine, Settings};
+use hawkeye_manager::{Event, HugePageReserveControl, Machine, Settings};
 use hawkeye_policy::{HugePageReservePlanner, ReserveLimit, ReserveState};
 use hawkeye_test_support::builders::*;
 use hawkeye_test_support::scripted_machine::{ScriptedChange, ScriptedMachine};

@@ -6,7 +6,7 @@ use crate::test_support::{huge_sample, region, sample};
 use proptest::prelude::*;
 
 fn newest_window_only() -> AccessMap {
-    AccessMap::new(crate::test_support::newest_window_only())
+    AccessMap::new(crate::test_support::newest_window_averaging())
 }
 
 fn waiting_in_all(map: &AccessMap) -> usize {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::test_support::{
-    assert_reason_reads, at_second, huge_sample, observation, process, promoted_event,
+    assert_reason_text_and_json, at_second, huge_sample, observation, process, promoted_event,
     recovered_event, region, sample,
 };
 use proptest::prelude::*;
@@ -102,7 +102,7 @@ fn split_at_or_above_the_threshold() {
         start_percent: 85.0,
         growth_bytes_per_s: 7,
     });
-    assert_reason_reads(
+    assert_reason_text_and_json(
         &bloat,
         "64 zero base pages (threshold 64) with 90 % of memory in use, growing by 0 MB/s (recovery starts at 85 %)",
         r#"{"rule":"bloat","zero_pages":64,"threshold":64,"used_percent":90.0,"start_percent":85.0,"growth_bytes_per_s":7}"#,

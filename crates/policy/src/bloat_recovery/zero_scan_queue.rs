@@ -49,7 +49,7 @@ impl ZeroScanQueue {
         owner
     }
 
-    pub(super) fn first_page_to_scan(&self) -> Option<(bool, RegionAddr)> {
+    pub(super) fn next_huge_page_to_scan(&self) -> Option<(bool, RegionAddr)> {
         self.waiting.first().copied()
     }
 

@@ -2,13 +2,13 @@
 
 use crate::access_map::{AccessMap, WaitingMapRegion};
 use crate::coverage_averaging::CoverageAveraging;
-use crate::huge_page_reserve_planner::HugePageSupply;
+use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
 use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
 use crate::process_settings::ProcessSettings;
 use crate::process_states::ProcessStates;
-use crate::promotion::{Promotion, PromotionCost};
+use crate::promotion::{MeasuredPromotionCost, Promotion};
 use crate::reason::Reason;
 use crate::translation_overhead::TranslationOverhead;
 use crate::walk_rate::WORTH_CORES;
@@ -160,7 +160,11 @@ impl Policy for AccessMapPolicy {
         });
     }
 
-    fn next_promotion(&mut self, _now: Duration, _supply: HugePageSupply) -> Option<Promotion> {
+    fn pop_next_promotion(
+        &mut self,
+        _now: Duration,
+        _supply: HugePageReadiness,
+    ) -> Option<Promotion> {
         let by = self.ranked_by;
         let ranks = self.members.iter().filter_map(|m| by.rank_of_process(m));
         let reach = match by {
@@ -186,7 +190,7 @@ impl Policy for AccessMapPolicy {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        cost: Option<PromotionCost>,
+        cost: Option<MeasuredPromotionCost>,
     ) {
         // A region that was not promoted is already out of its map until the next observation.
         if let (Some(_), Some(member)) = (cost, self.members.get_mut(process)) {

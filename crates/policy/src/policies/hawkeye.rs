@@ -4,13 +4,13 @@ mod hawkeye_process;
 mod promotion_costs;
 
 use crate::coverage_averaging::CoverageAveraging;
-use crate::huge_page_reserve_planner::HugePageSupply;
+use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId};
 use crate::page::{PageOrder, RegionAddr};
 use crate::policies::access_map_policy::explain_low_overhead;
 use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
 use crate::process_states::ProcessStates;
-use crate::promotion::{FaultSizes, Promotion, PromotionCost};
+use crate::promotion::{FaultSizes, MeasuredPromotionCost, Promotion};
 use crate::reason::Reason;
 use crate::saturating_cast::u32_from_f64;
 use crate::translation_overhead::TranslationOverhead;
@@ -109,7 +109,7 @@ impl Hawkeye {
     /// Half of the age: two of three processes that have run for t run for another t/2. The share
     /// that lasts `k` times as long is `1/k` (M. Harchol-Balter and A. Downey, SIGMETRICS 1996, for
     /// CPU time; applied here to time).
-    fn expected_remaining_life(age: Duration) -> Duration {
+    fn payback_horizon(age: Duration) -> Duration {
         (age / 2).max(Self::YOUNG).min(Self::HORIZON)
     }
 
@@ -151,7 +151,11 @@ impl Policy for Hawkeye {
             .observe(observation, |sample, before| seen.process_state_after_sample(sample, before));
     }
 
-    fn next_promotion(&mut self, _now: Duration, supply: HugePageSupply) -> Option<Promotion> {
+    fn pop_next_promotion(
+        &mut self,
+        _now: Duration,
+        supply: HugePageReadiness,
+    ) -> Option<Promotion> {
         self.costs.supply = supply;
         let costs = &self.costs;
         let best = |member: &HawkeyeProcess| member.best_saving_per_cost(costs);
@@ -193,11 +197,11 @@ impl Policy for Hawkeye {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        cost: Option<PromotionCost>,
+        cost: Option<MeasuredPromotionCost>,
     ) {
         let mut member = self.members.get_mut(process);
         let proposed = member.as_mut().and_then(|member| member.proposed.remove(&region));
-        if let Some(PromotionCost { took, supply }) = cost {
+        if let Some(MeasuredPromotionCost { took, supply }) = cost {
             let order = proposed.map_or(PageOrder::HUGE, |candidate| candidate.order);
             self.costs.supply = supply;
             self.costs.record_promotion_cost(order, took);

@@ -1,12 +1,12 @@
 //! Ingens: promotes by utilisation, with a share of huge pages for each process (Kwon et al.,
 //! OSDI'16).
 
-use crate::huge_page_reserve_planner::HugePageSupply;
+use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId, ProcessSample, RegionSample};
 use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use crate::policy::{ExplainPolicy, Policy, SampleKinds};
 use crate::process_states::ProcessStates;
-use crate::promotion::{Promotion, PromotionCost};
+use crate::promotion::{MeasuredPromotionCost, Promotion};
 use crate::reason::Reason;
 use crate::saturating_cast::u16_from_f64;
 use crate::setting_error::{SettingError, check_positive_percent};
@@ -61,14 +61,14 @@ impl Default for IngensSettings {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct RegionHistory {
+struct RegionFaultState {
     region: RegionAddr,
     present: u16,
     /// The round in which faults made the region eligible; `None` for one that only a scan finds.
     queued: Option<u64>,
 }
 
-impl RegionHistory {
+impl RegionFaultState {
     /// First the queue, in order of arrival. Then upwards from `scanned`, and from the start again.
     fn waiting_order_key(&self, scanned: Option<RegionAddr>) -> (u64, bool, RegionAddr) {
         let behind = self.queued.is_none() && scanned.is_some_and(|to| self.region <= to);
@@ -84,8 +84,8 @@ struct IngensProcess {
     huge: u64,
     /// Huge pages that were not accessed in the window.
     idle: u64,
-    regions: HashMap<RegionAddr, RegionHistory>,
-    waiting: Vec<RegionHistory>,
+    regions: HashMap<RegionAddr, RegionFaultState>,
+    waiting: Vec<RegionFaultState>,
     /// The last region that the scan proposed.
     scanned: Option<RegionAddr>,
 }
@@ -97,11 +97,11 @@ impl IngensProcess {
         self.resident_bytes = sample.resident_bytes_in_regions();
         self.huge = huge().count() as u64;
         self.idle = huge().filter(|r| r.accessed == 0).count() as u64;
-        let histories = sample.regions.iter().map(|now| {
-            let history = self.region_history(now, round, min_present);
-            (now.region, history)
+        let states = sample.regions.iter().map(|now| {
+            let state = self.fault_state_after_sample(now, round, min_present);
+            (now.region, state)
         });
-        let regions: HashMap<RegionAddr, RegionHistory> = histories.collect();
+        let regions: HashMap<RegionAddr, RegionFaultState> = states.collect();
         let may_be_promoted = |region: &&RegionSample| may_be_promoted(region, min_present);
         let waiting = sample.regions.iter().filter(may_be_promoted);
         self.waiting = waiting.map(|now| regions[&now.region]).collect();
@@ -113,11 +113,16 @@ impl IngensProcess {
 
     /// Compares a region's sample with what was known of it. Pages were faulted in when the region
     /// is new or has more of them than before. Pages that a promotion added were not faulted.
-    fn region_history(&self, now: &RegionSample, round: u64, min_present: u16) -> RegionHistory {
+    fn fault_state_after_sample(
+        &self,
+        now: &RegionSample,
+        round: u64,
+        min_present: u16,
+    ) -> RegionFaultState {
         let before = self.regions.get(&now.region);
         let faulted = before.is_none_or(|before| now.present > before.present);
         let queued = before.and_then(|before| before.queued).or(faulted.then_some(round));
-        RegionHistory {
+        RegionFaultState {
             region: now.region,
             present: now.present,
             queued: queued.filter(|_| may_be_promoted(now, min_present)),
@@ -225,7 +230,11 @@ impl Policy for Ingens {
         });
     }
 
-    fn next_promotion(&mut self, _now: Duration, _supply: HugePageSupply) -> Option<Promotion> {
+    fn pop_next_promotion(
+        &mut self,
+        _now: Duration,
+        _supply: HugePageReadiness,
+    ) -> Option<Promotion> {
         let (importance, process, member) = self
             .members
             .iter_mut()
@@ -247,7 +256,7 @@ impl Policy for Ingens {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        cost: Option<PromotionCost>,
+        cost: Option<MeasuredPromotionCost>,
     ) {
         let failed = self.members.get_mut(process).filter(|_| cost.is_none());
         // A scan may find the region again.

@@ -1,11 +1,11 @@
 //! Order and pace of khugepaged (`mm/khugepaged.c`).
 
 use crate::budget::{RatePerSecond, TokenBucket};
-use crate::huge_page_reserve_planner::HugePageSupply;
+use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
 use crate::policy::{ExplainPolicy, Policy, SampleKinds};
-use crate::promotion::{Promotion, PromotionCost};
+use crate::promotion::{MeasuredPromotionCost, Promotion};
 use crate::reason::Reason;
 use serde::Serialize;
 use std::collections::{HashSet, VecDeque};
@@ -216,7 +216,11 @@ impl Policy for LinuxPolicy {
         self.proposed.clear();
     }
 
-    fn next_promotion(&mut self, now: Duration, _supply: HugePageSupply) -> Option<Promotion> {
+    fn pop_next_promotion(
+        &mut self,
+        now: Duration,
+        _supply: HugePageReadiness,
+    ) -> Option<Promotion> {
         if self.queue.is_empty() || !self.pacer.take_promotion_token(now) {
             return None;
         }
@@ -232,7 +236,7 @@ impl Policy for LinuxPolicy {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        cost: Option<PromotionCost>,
+        cost: Option<MeasuredPromotionCost>,
     ) {
         if self.proposed.remove(&(process, region)) && cost.is_none() {
             self.pacer.give_back_promotion_token();

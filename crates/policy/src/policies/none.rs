@@ -1,10 +1,10 @@
 //! No promotion: the baseline that shows the cost of managing, and the policy for measurement only.
 
-use crate::huge_page_reserve_planner::HugePageSupply;
+use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
 use crate::policy::{ExplainPolicy, Policy, SampleKinds};
-use crate::promotion::{Promotion, PromotionCost};
+use crate::promotion::{MeasuredPromotionCost, Promotion};
 use std::time::Duration;
 
 /// Never promotes anything.
@@ -32,7 +32,11 @@ impl Policy for NoPromotion {
 
     fn observe(&mut self, _observation: &Observation) {}
 
-    fn next_promotion(&mut self, _now: Duration, _supply: HugePageSupply) -> Option<Promotion> {
+    fn pop_next_promotion(
+        &mut self,
+        _now: Duration,
+        _supply: HugePageReadiness,
+    ) -> Option<Promotion> {
         None
     }
 
@@ -40,7 +44,7 @@ impl Policy for NoPromotion {
         &mut self,
         _process: ProcessId,
         _region: RegionAddr,
-        _cost: Option<PromotionCost>,
+        _cost: Option<MeasuredPromotionCost>,
     ) {
     }
 }

@@ -1,6 +1,6 @@
 //! One stream of first touches and the window ahead of it.
 
-use super::{PrefaultLimits, StreamAdvance};
+use super::{PrefaultableMemory, StreamFaultReport};
 use crate::page::{HUGE_PAGE_BYTES, RegionAddr};
 use crate::saturating_cast::i64_from_u64;
 use std::collections::BTreeSet;
@@ -56,16 +56,16 @@ const LONGEST_PEEK: Duration = Duration::from_secs(1);
 
 impl FaultStream {
     /// A stream that was just recognised.
-    pub fn new(now: Duration, advance: StreamAdvance) -> Self {
+    pub fn new(now: Duration, report: StreamFaultReport) -> Self {
         Self {
-            origin: advance.region,
-            step: advance.step,
+            origin: report.region,
+            step: report.step,
             head: 0,
             next: 1,
             under_way: BTreeSet::new(),
             filled_from: 1,
             window: FIRST_WINDOW,
-            proven: advance.dense,
+            proven: report.dense,
             witness: None,
             asked_for: false,
             heard_at: now,
@@ -77,23 +77,23 @@ impl FaultStream {
     /// A stream on request, down from the end of a mapping. Most programs come from the other side,
     /// so both work at once. `last` is the mapping's last whole region.
     pub fn from_mapping_end(now: Duration, last: RegionAddr) -> Self {
-        let advance = StreamAdvance { region: last, step: -1, dense: true };
+        let report = StreamFaultReport { region: last, step: -1, dense: true };
         Self {
             next: 0,
             filled_from: 0,
             window: u32::MAX,
             asked_for: true,
-            ..Self::new(now, advance)
+            ..Self::new(now, report)
         }
     }
 
     /// Takes in a report of first touches; returns whether it belongs to this stream.
-    pub fn accept_fault_report(&mut self, now: Duration, advance: StreamAdvance) -> bool {
-        let Some(at) = self.position_of_region(advance.region) else { return false };
+    pub fn accept_fault_report(&mut self, now: Duration, report: StreamFaultReport) -> bool {
+        let Some(at) = self.position_of_region(report.region) else { return false };
         // The program has already passed what lies behind, and touches far ahead belong to another
         // stream.
         let reach = self.next + i64::from(LARGEST_WINDOW);
-        if advance.step.signum() != self.step.signum() || !(self.head..=reach).contains(&at) {
+        if report.step.signum() != self.step.signum() || !(self.head..=reach).contains(&at) {
             return false;
         }
         // Fills that are still under way were too late.
@@ -104,7 +104,7 @@ impl FaultStream {
         if at + 1 + under_way_ahead >= self.next {
             self.on_program_caught_up(outrun);
         }
-        if advance.dense {
+        if report.dense {
             self.proven = true;
             self.window = self.window.max(FIRST_WINDOW);
         }
@@ -183,7 +183,7 @@ impl FaultStream {
     }
 
     /// The next region to fill, if one is due: within the window and the mapping.
-    pub fn region_to_prefault(&self, surroundings: &PrefaultLimits) -> Option<RegionAddr> {
+    pub fn region_to_prefault(&self, surroundings: &PrefaultableMemory) -> Option<RegionAddr> {
         if !self.window_has_room() || surroundings.room_regions == 0 {
             return None;
         }

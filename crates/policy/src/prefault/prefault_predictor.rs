@@ -1,6 +1,6 @@
 //! All streams of all processes, and which of them is filled next.
 
-use super::{FaultStream, PrefaultLimits, StreamAdvance};
+use super::{FaultStream, PrefaultableMemory, StreamFaultReport};
 use crate::observation::ProcessId;
 use crate::page::RegionAddr;
 use std::collections::BTreeMap;
@@ -115,10 +115,15 @@ impl PrefaultPredictor {
     }
 
     /// Takes in a report of first touches in a process.
-    pub fn on_fault_report(&mut self, now: Duration, process: ProcessId, advance: StreamAdvance) {
+    pub fn on_fault_report(
+        &mut self,
+        now: Duration,
+        process: ProcessId,
+        report: StreamFaultReport,
+    ) {
         self.forget_ended_streams(now);
         let mut own = self.streams.range_mut((process, 0)..=(process, u64::MAX));
-        if own.any(|(_, stream)| stream.accept_fault_report(now, advance)) {
+        if own.any(|(_, stream)| stream.accept_fault_report(now, report)) {
             return;
         }
         if self.streams_of_process(process).count() >= STREAMS_PER_PROCESS {
@@ -128,7 +133,7 @@ impl PrefaultPredictor {
                 self.unused += removed.map_or(0, |stream| stream.count_unreached_regions());
             }
         }
-        let mut stream = FaultStream::new(now, advance);
+        let mut stream = FaultStream::new(now, report);
         if self.warm.contains_key(&process) {
             stream.proven = true;
         }
@@ -143,7 +148,7 @@ impl PrefaultPredictor {
     pub fn hand_out_next_prefault(
         &mut self,
         now: Duration,
-        mut around: impl FnMut(ProcessId, RegionAddr) -> Option<PrefaultLimits>,
+        mut around: impl FnMut(ProcessId, RegionAddr) -> Option<PrefaultableMemory>,
     ) -> Option<PrefaultTask> {
         let warm = |process| {
             self.warm_start_regions_left(process)
@@ -298,7 +303,7 @@ impl PrefaultPredictor {
 
     /// A filled region is no huge page any more, or cannot be checked. Its stream is followed no
     /// further.
-    pub fn on_prefault_lost(&mut self, task: PrefaultTask) {
+    pub fn on_prefaulted_region_gone(&mut self, task: PrefaultTask) {
         if let Some(stream) = self.streams.remove(&(task.process, task.stream)) {
             self.unused += stream.count_unreached_regions();
         }

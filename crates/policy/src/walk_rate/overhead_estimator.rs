@@ -7,7 +7,7 @@ use super::expected_touch_rates::{TouchCount, expected_touch_rates};
 use super::region_probe_plan::READS_AFTER;
 use super::touched_pages_by_pattern::{PageBitmap, TouchedPagesByPattern};
 use super::walk_costs::{
-    TouchKind, WalkCostAtDistance, WalkCosts, WalkCostsAtFootprint, WalkRates,
+    TouchKind, WalkCostAtInterval, WalkCosts, WalkCostsAtFootprint, WalkRates,
     tightest_loop_walk_percent,
 };
 use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
@@ -77,9 +77,9 @@ impl ProbeReadTotals {
 }
 
 /// What one round found, or several, at each read.
-type ReadsOfRounds = [ProbeReadTotals; READS_AFTER.len()];
+type ProbeTotalsByRead = [ProbeReadTotals; READS_AFTER.len()];
 
-fn last_read(reads: &ReadsOfRounds) -> &ProbeReadTotals {
+fn last_read(reads: &ProbeTotalsByRead) -> &ProbeReadTotals {
     &reads[READS_AFTER.len() - 1]
 }
 
@@ -94,7 +94,7 @@ struct RateReads {
 }
 
 impl RateReads {
-    fn choose_for_kind(kind: TouchKind, reads: &ReadsOfRounds) -> Self {
+    fn choose_reads_for_touch_kind(kind: TouchKind, reads: &ProbeTotalsByRead) -> Self {
         let touches = |read: &ProbeReadTotals| read.touches[kind as usize];
         let enough = |read: &ProbeReadTotals| {
             let (independent, enough) = read.independent_touches_and_needed(kind);
@@ -113,7 +113,7 @@ impl RateReads {
 
     /// Whether all pages of this kind that the process uses were touched before the first read.
     /// Their rate then is only a lower bound.
-    fn is_all_touched_at_first_read(self, reads: &ReadsOfRounds) -> bool {
+    fn is_all_touched_at_first_read(self, reads: &ProbeTotalsByRead) -> bool {
         /// Share of the pages from which on all count as touched.
         const FULL: f64 = 0.9;
         let (first, last) = (&reads[0], last_read(reads));
@@ -129,9 +129,9 @@ impl RateReads {
 /// The share of ordered pages with a rate that is only a lower bound. The process loses as much as
 /// was seen, or up to the share of the tightest loop that was measured. The best estimate is in the
 /// middle, by the logarithm.
-fn cpu_share_up_to_tightest_loop(
+fn cpu_share_from_lower_bound(
     seen: CpuShareEstimate,
-    costs: &[WalkCostAtDistance],
+    costs: &[WalkCostAtInterval],
     beyond_tlb: f64,
 ) -> CpuShareEstimate {
     let ratio =
@@ -159,9 +159,9 @@ pub struct OverheadEstimator {
     huge_regions: f64,
     first_touch_s: f64,
     /// What the rounds for the rate found, each at all reads.
-    rate_rounds: Vec<ReadsOfRounds>,
+    rate_rounds: Vec<ProbeTotalsByRead>,
     /// The same for all rounds in which the process was at work, also those for comparison only.
-    at_work: ReadsOfRounds,
+    at_work: ProbeTotalsByRead,
     round: Vec<ProbeReadTotals>,
     round_reads: HashMap<RegionAddr, Vec<RegionProbeRead>>,
     all: ProbeReadTotals,
@@ -257,7 +257,7 @@ impl OverheadEstimator {
             pool.ordered_regions += u64::from(shape.streamed + shape.strided > 0);
             seen.push((mark.region, shape, exposed_s));
         }
-        let cores = self.cpu_cores_without_probing(&pool);
+        let cores = self.cpu_cores_less_probing_cost(&pool);
         for (region, shape, exposed_s) in seen {
             let cpu_s = exposed_s * cores;
             let reads = self.round_reads.entry(region).or_default();
@@ -283,7 +283,7 @@ impl OverheadEstimator {
         };
         // A round that ended early, having seen enough, counts in the later pools too. Otherwise
         // these would hold only the quiet rounds.
-        let whole: ReadsOfRounds = std::array::from_fn(|n| *round.get(n).unwrap_or(&last));
+        let whole: ProbeTotalsByRead = std::array::from_fn(|n| *round.get(n).unwrap_or(&last));
         if for_rate {
             self.rate_rounds.push(whole);
         }
@@ -323,16 +323,16 @@ impl OverheadEstimator {
         // A round that was cut short still gives results for its regions.
         self.end_probe_round(false);
         let reads = self.sum_rate_rounds_without(None);
-        let cpu_cores = self.cpu_cores_without_probing(last_read(&reads));
-        let from = TouchKind::ALL.map(|kind| RateReads::choose_for_kind(kind, &reads));
-        let rates = self.base_page_walk_rates(&reads, from, costs);
+        let cpu_cores = self.cpu_cores_less_probing_cost(last_read(&reads));
+        let from = TouchKind::ALL.map(|kind| RateReads::choose_reads_for_touch_kind(kind, &reads));
+        let rates = self.base_page_walk_rates_by_kind(&reads, from, costs);
         let pages = self.base_regions * f64::from(PAGES_PER_REGION);
         let at = costs.at_footprint(u64_from_f64(pages * BASE_PAGE_BYTES as f64));
         let residence_s = self.tlb_residence_s(f64::from(costs.tlb_pages));
         let walks = self.region_walks_per_second(&rates, &at, costs, residence_s);
         let huge = self.huge_page_cpu_share(&reads, costs);
         let overhead = (cpu_cores >= LEAST_CORES && !self.uses_little_cpu()).then(|| {
-            let base = self.base_page_cpu_shares(&reads, from, &at, costs);
+            let base = self.base_page_cpu_shares_by_kind(&reads, from, &at, costs);
             let sampling = CpuShareEstimate {
                 factor_error: self.sampling_error(from, &at, costs),
                 ..CpuShareEstimate::default()
@@ -355,7 +355,7 @@ impl OverheadEstimator {
         OverheadEstimate { overhead, huge_percent: huge.percent, cpu_cores, walks }
     }
 
-    fn cpu_cores_without_probing(&self, pool: &ProbeReadTotals) -> f64 {
+    fn cpu_cores_less_probing_cost(&self, pool: &ProbeReadTotals) -> f64 {
         let touches_s =
             (pool.count_touched_base_pages() + pool.huge_touched) as f64 * self.first_touch_s;
         // At the cap, first touches would account for all of its time, although it did run.
@@ -364,8 +364,8 @@ impl OverheadEstimator {
     }
 
     /// The sums over the rounds for the rate, without one of them.
-    fn sum_rate_rounds_without(&self, left_out: Option<usize>) -> ReadsOfRounds {
-        let mut sums = ReadsOfRounds::default();
+    fn sum_rate_rounds_without(&self, left_out: Option<usize>) -> ProbeTotalsByRead {
+        let mut sums = ProbeTotalsByRead::default();
         for (n, round) in self.rate_rounds.iter().enumerate() {
             if Some(n) != left_out {
                 sums.iter_mut().zip(round).for_each(|(sum, read)| sum.add(read));
@@ -377,7 +377,7 @@ impl OverheadEstimator {
     /// Pages of the process that are in use. As long as the number of touched pages grows as fast
     /// as at first, most pages in use were not seen yet. An exponential approach to all of them is
     /// continued.
-    fn estimate_pages_in_use(&self, reads: &ReadsOfRounds) -> f64 {
+    fn estimate_pages_in_use(&self, reads: &ProbeTotalsByRead) -> f64 {
         let last = last_read(reads);
         let per_region =
             |read: &ProbeReadTotals, value: f64| ratio_or_zero(value, read.regions as f64);
@@ -397,43 +397,48 @@ impl OverheadEstimator {
         ratio_or_zero(touched(last), seen_share) * self.base_regions
     }
 
-    fn share_beyond_tlb(&self, reads: &ReadsOfRounds, costs: &WalkCosts) -> f64 {
+    fn share_beyond_tlb(&self, reads: &ProbeTotalsByRead, costs: &WalkCosts) -> f64 {
         share_not_held_by_tlb(f64::from(costs.tlb_pages), self.estimate_pages_in_use(reads))
     }
 
-    fn base_page_walk_rates(
+    fn base_page_walk_rates_by_kind(
         &self,
-        reads: &ReadsOfRounds,
+        reads: &ProbeTotalsByRead,
         from: [RateReads; 3],
         costs: &WalkCosts,
     ) -> WalkRates {
         let beyond_tlb = self.share_beyond_tlb(reads, costs);
         let [streamed_per_s, strided_per_s, scattered_per_s] =
-            from.map(|from| self.walk_rate_of_kind(from, reads, beyond_tlb));
+            from.map(|from| self.walk_rate_of_touch_kind(from, reads, beyond_tlb));
         WalkRates { streamed_per_s, strided_per_s, scattered_per_s }
     }
 
     /// The shares that base pages cost. Where pages are touched faster than reads can follow, the
     /// share has the costs of tight loops for its upper bound.
-    fn base_page_cpu_shares(
+    fn base_page_cpu_shares_by_kind(
         &self,
-        reads: &ReadsOfRounds,
+        reads: &ProbeTotalsByRead,
         from: [RateReads; 3],
         at: &WalkCostsAtFootprint,
         costs: &WalkCosts,
     ) -> [CpuShareEstimate; 3] {
         let beyond_tlb = self.share_beyond_tlb(reads, costs);
-        let mut shares = self.base_page_walk_rates(reads, from, costs).cpu_shares(at, costs);
+        let mut shares =
+            self.base_page_walk_rates_by_kind(reads, from, costs).cpu_shares(at, costs);
         let tight = [&costs.streamed, &costs.strided];
         for ((share, from), tight) in shares.iter_mut().zip(from).zip(tight) {
             if from.is_all_touched_at_first_read(reads) {
-                *share = cpu_share_up_to_tightest_loop(*share, tight, beyond_tlb);
+                *share = cpu_share_from_lower_bound(*share, tight, beyond_tlb);
             }
         }
         shares
     }
 
-    fn huge_page_cpu_share(&self, reads: &ReadsOfRounds, costs: &WalkCosts) -> CpuShareEstimate {
+    fn huge_page_cpu_share(
+        &self,
+        reads: &ProbeTotalsByRead,
+        costs: &WalkCosts,
+    ) -> CpuShareEstimate {
         let rates = self.huge_page_walk_rates(reads, costs);
         CpuShareEstimate::sum(rates.cpu_shares(&costs.at_footprint(0), costs))
     }
@@ -448,13 +453,13 @@ impl OverheadEstimator {
     ) -> f64 {
         let percent = |left_out: usize| {
             let reads = self.sum_rate_rounds_without(Some(left_out));
-            let base = self.base_page_cpu_shares(&reads, from, at, costs);
+            let base = self.base_page_cpu_shares_by_kind(&reads, from, at, costs);
             let huge = self.huge_page_cpu_share(&reads, costs);
             CpuShareEstimate::sum(base.into_iter().chain([huge])).percent
         };
         let without_one: Vec<f64> = (0..self.rate_rounds.len()).map(percent).collect();
         let reads = self.sum_rate_rounds_without(None);
-        let shares = self.base_page_cpu_shares(&reads, from, at, costs);
+        let shares = self.base_page_cpu_shares_by_kind(&reads, from, at, costs);
         let of_touches = shares.into_iter().zip(from).map(|(share, from)| {
             let (independent, _) = reads[from.telling].independent_touches_and_needed(from.kind);
             share.percent / (independent.max(1) as f64).sqrt()
@@ -469,7 +474,7 @@ impl OverheadEstimator {
     /// of events of which none was seen is below that of three.
     fn max_unseen_cpu_percent(
         &self,
-        reads: &ReadsOfRounds,
+        reads: &ProbeTotalsByRead,
         at: &WalkCostsAtFootprint,
         costs: &WalkCosts,
     ) -> f64 {
@@ -478,7 +483,7 @@ impl OverheadEstimator {
         let unseen_per_s = per_region_s * self.base_regions;
         let unseen = WalkRates::only_scattered(ratio_or_zero(
             unseen_per_s,
-            self.cpu_cores_without_probing(last),
+            self.cpu_cores_less_probing_cost(last),
         ));
         CpuShareEstimate::sum(unseen.cpu_shares(at, costs)).percent
     }
@@ -489,11 +494,16 @@ impl OverheadEstimator {
     /// The clear took the regions' translations out of the TLB. For this reason alone, as many
     /// pages as a TLB holds would be marked again. `beyond_tlb` is the share of the marks that this
     /// cannot explain. Marks between one read and the next are certain.
-    fn walk_rate_of_kind(&self, from: RateReads, reads: &ReadsOfRounds, beyond_tlb: f64) -> f64 {
+    fn walk_rate_of_touch_kind(
+        &self,
+        from: RateReads,
+        reads: &ProbeTotalsByRead,
+        beyond_tlb: f64,
+    ) -> f64 {
         let touches = |read: &ProbeReadTotals| read.touches[from.kind as usize];
         let of = |marks: u64, exposed_s: f64, read: &ProbeReadTotals| {
             let marks_per_s = ratio_or_zero(marks as f64, exposed_s) * self.base_regions;
-            ratio_or_zero(marks_per_s, self.cpu_cores_without_probing(read))
+            ratio_or_zero(marks_per_s, self.cpu_cores_less_probing_cost(read))
         };
         let telling = &reads[from.telling];
         let all = of(touches(telling), telling.exposed_s, telling) * beyond_tlb;
@@ -517,7 +527,7 @@ impl OverheadEstimator {
             let pages =
                 ratio_or_zero(pool.count_touched_base_pages() as f64, regions) * self.base_regions;
             let exposed_s =
-                ratio_or_zero(pool.exposed_s, regions) * self.cpu_cores_without_probing(pool);
+                ratio_or_zero(pool.exposed_s, regions) * self.cpu_cores_less_probing_cost(pool);
             if pages >= held {
                 return before_s
                     + (exposed_s - before_s) * ratio_or_zero(held - before, pages - before);
@@ -527,7 +537,7 @@ impl OverheadEstimator {
         f64::INFINITY
     }
 
-    fn huge_page_walk_rates(&self, reads: &ReadsOfRounds, costs: &WalkCosts) -> WalkRates {
+    fn huge_page_walk_rates(&self, reads: &ProbeTotalsByRead, costs: &WalkCosts) -> WalkRates {
         let last = last_read(reads);
         let total = self.huge_regions;
         let distinct = ratio_or_zero(last.huge_touched as f64, last.huge_regions as f64) * total;
@@ -536,7 +546,7 @@ impl OverheadEstimator {
             .iter()
             .map(|p| {
                 let touched_per_s = ratio_or_zero(p.huge_touched as f64, p.huge_exposed_s);
-                ratio_or_zero(touched_per_s * total, self.cpu_cores_without_probing(p))
+                ratio_or_zero(touched_per_s * total, self.cpu_cores_less_probing_cost(p))
             })
             .fold(0.0, f64::max);
         WalkRates::only_scattered(fastest * beyond_tlb)
@@ -550,7 +560,7 @@ impl OverheadEstimator {
         residence_s: f64,
     ) -> Vec<RegionWalksPerSecond> {
         let weight =
-            |cost: WalkCostAtDistance| ratio_or_zero(cost.walk_ns, at.dependent_ns).min(1.0);
+            |cost: WalkCostAtInterval| ratio_or_zero(cost.walk_ns, at.dependent_ns).min(1.0);
         let [strided, streamed] = [rates.strided_walk_cost(costs), rates.streamed_walk_cost(costs)];
         let cost = |shape: &TouchedPagesByPattern| {
             f64::from(shape.scattered)

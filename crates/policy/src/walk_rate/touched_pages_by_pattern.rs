@@ -28,7 +28,7 @@ impl PageBitmap {
     }
 
     /// Runs of neighbouring set pages: (first page, length), ascending.
-    pub fn runs(&self) -> Vec<(u16, u16)> {
+    pub fn list_runs(&self) -> Vec<(u16, u16)> {
         let mut runs: Vec<(u16, u16)> = Vec::new();
         for page in (0..PAGES_PER_REGION).filter(|page| self.contains(*page)) {
             match runs.last_mut() {
@@ -62,7 +62,7 @@ const CHANCE_SHARE: f64 = 0.5;
 impl TouchedPagesByPattern {
     /// Classifies the touched pages of a region.
     pub fn classify(touched: &PageBitmap) -> Self {
-        let runs = touched.runs();
+        let runs = touched.list_runs();
         let short: u16 = runs.iter().filter(|run| run.1 < STREAM_PAGES).map(|run| run.1).sum();
         let strided = is_strided(&runs);
         let touched = touched.count();
@@ -147,7 +147,7 @@ mod tests {
         fn every_page_is_of_one_kind(words in proptest::array::uniform8(any::<u64>())) {
             let touched = PageBitmap(words);
             prop_assert_eq!(TouchedPagesByPattern::classify(&touched).count_touched_pages(), touched.count());
-            let runs = touched.runs();
+            let runs = touched.list_runs();
             prop_assert!(runs.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0));
         }
     }

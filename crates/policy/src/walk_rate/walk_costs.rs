@@ -24,15 +24,15 @@ pub struct WalkCostsAtFootprint {
 pub struct WalkCosts {
     /// By footprint, ascending; at least one.
     pub by_footprint: Vec<WalkCostsAtFootprint>,
-    /// Pages in address order, of which one cache line is read, several, or all. By distance,
+    /// Pages in address order, of which one cache line is read, several, or all. By interval,
     /// ascending; at least one.
-    pub streamed: Vec<WalkCostAtDistance>,
-    /// Pages 64 KiB apart, with different amounts of work between the reads. By distance,
+    pub streamed: Vec<WalkCostAtInterval>,
+    /// Pages 64 KiB apart, with different amounts of work between the reads. By interval,
     /// ascending; at least one.
-    pub strided: Vec<WalkCostAtDistance>,
+    pub strided: Vec<WalkCostAtInterval>,
     /// How the overlap of walks falls as there is more work between them, over the largest
-    /// footprint. By distance, ascending.
-    pub by_distance: Vec<WalkCostAtDistance>,
+    /// footprint. By interval, ascending.
+    pub by_distance: Vec<WalkCostAtInterval>,
     /// Relative standard error of the cost of scattered walks (over 0, at most 1): of its
     /// measurement, and of the model of their overlap.
     pub scattered_error: f64,
@@ -49,7 +49,7 @@ pub struct WalkCosts {
 
 /// Reads of pages with work between them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct WalkCostAtDistance {
+pub struct WalkCostAtInterval {
     /// From one page to the next, walk included.
     pub apart_ns: f64,
     /// The walk's part of that time.
@@ -59,12 +59,12 @@ pub struct WalkCostAtDistance {
     pub error_ns: f64,
 }
 
-/// Interpolates between the two costs nearest to a distance. Below the first and beyond the last
-/// distance, their values hold.
-fn interpolate_by_distance(
-    costs: &[WalkCostAtDistance],
+/// Interpolates between the two costs nearest to an interval. Below the first and beyond the last
+/// interval, their values hold.
+fn interpolate_by_interval(
+    costs: &[WalkCostAtInterval],
     apart_ns: f64,
-    value: impl Fn(&WalkCostAtDistance) -> f64,
+    value: impl Fn(&WalkCostAtInterval) -> f64,
 ) -> Option<f64> {
     let above = costs.partition_point(|cost| cost.apart_ns < apart_ns);
     let near = costs.get(above.saturating_sub(1))?;
@@ -73,7 +73,7 @@ fn interpolate_by_distance(
     Some(value(near) + (value(far) - value(near)) * part.clamp(0.0, 1.0))
 }
 
-/// Cost of one walk of ordered pages at this distance.
+/// Cost of one walk of ordered pages at this interval.
 ///
 /// The loops that were measured are farther apart because they do more work, which hides walks. A
 /// program may be as far apart because its reads take longer: it uses more memory, or others use
@@ -81,22 +81,22 @@ fn interpolate_by_distance(
 /// times as long as those of loops over 512 MiB (two runs on a loaded machine, November 2026). So
 /// the cost is more likely that of a slower loop, but may be that of one with more work. Pages
 /// closer together than in the tightest loop lose the same share of their time.
-fn ordered_walk_cost(costs: &[WalkCostAtDistance], apart_ns: f64) -> WalkCostAtDistance {
+fn ordered_walk_cost(costs: &[WalkCostAtInterval], apart_ns: f64) -> WalkCostAtInterval {
     /// How much longer reads take, at most, than in the tightest loop.
     const SLOWER: f64 = 2.0;
     /// Where the cost lies between that with more work (0) and that of slower reads (1).
     const SLOWER_LIKELY: f64 = 0.75;
     let closest_ns = costs.first().map_or(0.0, |cost| cost.apart_ns);
     let closer = ratio_or_zero(apart_ns, closest_ns).min(1.0);
-    let at = |value: fn(&WalkCostAtDistance) -> f64| {
-        interpolate_by_distance(costs, apart_ns, value).unwrap_or_default() * closer
+    let at = |value: fn(&WalkCostAtInterval) -> f64| {
+        interpolate_by_interval(costs, apart_ns, value).unwrap_or_default() * closer
     };
     let hidden_ns = at(|cost| cost.walk_ns);
     let tighter = costs.iter().filter(|cost| cost.apart_ns < apart_ns);
-    let slowed = |cost: &WalkCostAtDistance| cost.walk_ns * (apart_ns / cost.apart_ns).min(SLOWER);
+    let slowed = |cost: &WalkCostAtInterval| cost.walk_ns * (apart_ns / cost.apart_ns).min(SLOWER);
     let not_hidden_ns = tighter.map(slowed).fold(hidden_ns, f64::max);
     let between_ns = not_hidden_ns - hidden_ns;
-    WalkCostAtDistance {
+    WalkCostAtInterval {
         apart_ns,
         walk_ns: hidden_ns + between_ns * SLOWER_LIKELY,
         error_ns: at(|cost| cost.error_ns).hypot(between_ns / 2.0 / NINETY_PERCENT),
@@ -114,7 +114,7 @@ impl WalkCosts {
         };
         let costs = |all: &[(f64, f64, f64)]| {
             let cost =
-                |&(apart_ns, walk_ns, error_ns)| WalkCostAtDistance { apart_ns, walk_ns, error_ns };
+                |&(apart_ns, walk_ns, error_ns)| WalkCostAtInterval { apart_ns, walk_ns, error_ns };
             all.iter().map(cost).collect()
         };
         Self {
@@ -160,12 +160,12 @@ impl WalkCosts {
         // Cost of walks that overlap in full.
         let least_ns = costs.fold(f64::INFINITY, f64::min).max(largest.independent_ns);
         let span_ns = largest.dependent_ns - least_ns;
-        let share = |cost: &WalkCostAtDistance| {
+        let share = |cost: &WalkCostAtInterval| {
             if span_ns > 0.0 { ((cost.walk_ns - least_ns) / span_ns).clamp(0.0, 1.0) } else { 1.0 }
         };
         match self.by_distance.first() {
             Some(first) if first.apart_ns < apart_ns => {
-                interpolate_by_distance(&self.by_distance, apart_ns, share).unwrap_or_default()
+                interpolate_by_interval(&self.by_distance, apart_ns, share).unwrap_or_default()
             }
             _ => 0.0,
         }
@@ -205,7 +205,7 @@ impl WalkCosts {
     /// error is the root mean square of the differences, relative to the higher cost of each.
     ///
     /// Loops without a noticeable cost are left out: all of it would be noise.
-    pub fn scattered_error_from_loops(&self, loops: &[(u64, WalkCostAtDistance)]) -> f64 {
+    pub fn scattered_error_from_loops(&self, loops: &[(u64, WalkCostAtInterval)]) -> f64 {
         /// Less than this share of the time is not noticeable.
         const NOTICEABLE: f64 = 0.03;
         let squares = loops.iter().filter_map(|(footprint_bytes, measured)| {
@@ -264,7 +264,7 @@ impl WalkRates {
         costs: &WalkCostsAtFootprint,
         all: &WalkCosts,
     ) -> [CpuShareEstimate; 3] {
-        let ordered = |per_s: f64, cost: WalkCostAtDistance| {
+        let ordered = |per_s: f64, cost: WalkCostAtInterval| {
             let taken = |ns: f64| (per_s * ns * 1e-9).min(1.0);
             CpuShareEstimate {
                 percent: taken(cost.walk_ns) * 100.0,
@@ -290,12 +290,12 @@ impl WalkRates {
     }
 
     /// Cost of one walk of a stream at these rates.
-    pub(super) fn streamed_walk_cost(&self, all: &WalkCosts) -> WalkCostAtDistance {
+    pub(super) fn streamed_walk_cost(&self, all: &WalkCosts) -> WalkCostAtInterval {
         ordered_walk_cost(&all.streamed, ratio_or_zero(1e9, self.streamed_per_s))
     }
 
     /// Cost of one walk of a stride at these rates.
-    pub(super) fn strided_walk_cost(&self, all: &WalkCosts) -> WalkCostAtDistance {
+    pub(super) fn strided_walk_cost(&self, all: &WalkCosts) -> WalkCostAtInterval {
         ordered_walk_cost(&all.strided, ratio_or_zero(1e9, self.strided_per_s))
     }
 
@@ -316,8 +316,8 @@ impl WalkRates {
 }
 
 /// The share of its time that the tightest loop measured loses to walks, in per cent.
-pub(super) fn tightest_loop_walk_percent(costs: &[WalkCostAtDistance]) -> f64 {
-    let share = |cost: &WalkCostAtDistance| ratio_or_zero(cost.walk_ns, cost.apart_ns).min(1.0);
+pub(super) fn tightest_loop_walk_percent(costs: &[WalkCostAtInterval]) -> f64 {
+    let share = |cost: &WalkCostAtInterval| ratio_or_zero(cost.walk_ns, cost.apart_ns).min(1.0);
     costs.iter().map(share).fold(0.0, f64::max) * 100.0
 }
 
@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_loop_with_slower_reads_hides_no_more_than_a_tight_one() {
-        let cost = |apart_ns, walk_ns| WalkCostAtDistance { apart_ns, walk_ns, error_ns: 0.0 };
+        let cost = |apart_ns, walk_ns| WalkCostAtInterval { apart_ns, walk_ns, error_ns: 0.0 };
         let found = ordered_walk_cost(&[cost(10.0, 6.0), cost(30.0, 2.0), cost(90.0, 4.0)], 60.0);
         // Between 3 ns, as with work between the reads, and twice the 6 ns of the tightest loop.
         assert!((found.walk_ns - 9.75).abs() < 1e-9, "{found:?}");
@@ -436,7 +436,7 @@ mod tests {
         let costs = machine();
         let at = |apart_ns: f64, walk_ns: f64| {
             let error_ns = 0.0;
-            let cost = WalkCostAtDistance { apart_ns, walk_ns, error_ns };
+            let cost = WalkCostAtInterval { apart_ns, walk_ns, error_ns };
             (4 << 30, cost)
         };
         // The model's own figures, and one that is lost in noise.

@@ -1,6 +1,6 @@
 //! The state of memory of the machine and of each cgroup, and its consequences.
 
-use super::memory_growth::{
+use super::recovery_timing::{
     MemoryGrowth, MemoryReadRateLimit, RecoverySpeed, recovery_start_percent, time_to_full,
     wanted_read_interval,
 };
@@ -284,7 +284,7 @@ impl MemoryGuard {
     /// The processes of which huge pages should be listed now, chosen from the given ones. Memory
     /// must be recovered from them, and new huge pages may have appeared. They count as listed from
     /// then on.
-    pub fn begin_huge_page_listing(
+    pub fn take_processes_due_for_listing(
         &mut self,
         now: Duration,
         everyone: &[ProcessId],
@@ -353,13 +353,13 @@ impl MemoryGuard {
 
     /// The machine and groups to read by `now`, between assessments.
     pub fn scopes_due_to_read(&self, now: Duration) -> Vec<MemoryScope> {
-        let due = self.watched.iter().filter(|w| self.next_read_at(w) <= now);
+        let due = self.watched.iter().filter(|w| self.next_read_of_scope_at(w) <= now);
         due.map(|w| w.scope.clone()).collect()
     }
 
     /// When one should be read next; `None`: at the next assessment.
     pub fn next_memory_read_at(&self) -> Option<Duration> {
-        self.watched.iter().map(|w| self.next_read_at(w)).min()
+        self.watched.iter().map(|w| self.next_read_of_scope_at(w)).min()
     }
 
     /// CPU time that the reads that were due took.
@@ -367,7 +367,7 @@ impl MemoryGuard {
         self.pace.record_cost(cost);
     }
 
-    fn next_read_at(&self, watched: &MemoryScopeState) -> Duration {
+    fn next_read_of_scope_at(&self, watched: &MemoryScopeState) -> Duration {
         let wanted = wanted_read_interval(watched.usage, watched.growth.bytes_per_s());
         watched.read_at.saturating_add(self.pace.affordable_read_interval(wanted))
     }

@@ -2,9 +2,9 @@
 
 use super::scripted_program::{ScriptedProgram, ScriptedRegion};
 use super::{ScriptedMachine, costs, pages_to_bytes, take_one_failure};
-use hawkeye_manager::machine::{CallResult, PartialCallResult};
+use hawkeye_manager::machine::{CallResult, ResumableCallResult};
 use hawkeye_manager::{
-    Explain, FaultPageSizes, HugePageReserve, LoopWakeReason, Machine, MachineError,
+    Explain, FaultPageSizes, HugePageReserveControl, LoopWakeReason, Machine, MachineError,
     ManagementCosts, Prefault, ProcessFootprint, PromotionResult, RecoveryResult, Sampling,
     SliceProgress, ZeroScanResult,
 };
@@ -137,7 +137,7 @@ impl Machine for ScriptedMachine {
         &mut self,
         process: ProcessId,
         until: Duration,
-    ) -> PartialCallResult<ProcessFootprint> {
+    ) -> ResumableCallResult<ProcessFootprint> {
         if !self.work_in_calls("measure", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
@@ -250,7 +250,7 @@ impl Sampling for ScriptedMachine {
         process: ProcessId,
         _: SampleKinds,
         until: Duration,
-    ) -> PartialCallResult<()> {
+    ) -> ResumableCallResult<()> {
         if !self.work_in_calls("clear", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
@@ -261,7 +261,11 @@ impl Sampling for ScriptedMachine {
         Ok(SliceProgress::Done(()))
     }
 
-    fn sample(&mut self, process: ProcessId, until: Duration) -> PartialCallResult<ProcessSample> {
+    fn sample(
+        &mut self,
+        process: ProcessId,
+        until: Duration,
+    ) -> ResumableCallResult<ProcessSample> {
         if take_one_failure(&mut self.failures.late_samples) {
             return Err(MachineError::NotAnswering(process));
         }
@@ -302,11 +306,11 @@ impl Sampling for ScriptedMachine {
         Ok(SliceProgress::Done(sample))
     }
 
-    fn huge_pages(
+    fn list_huge_pages(
         &mut self,
         process: ProcessId,
         until: Duration,
-    ) -> PartialCallResult<Vec<RegionSample>> {
+    ) -> ResumableCallResult<Vec<RegionSample>> {
         self.last_listing = self.now;
         if !self.work_in_calls("list", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
@@ -317,7 +321,7 @@ impl Sampling for ScriptedMachine {
         Ok(SliceProgress::Done(huge))
     }
 
-    fn abandon_window(&mut self) {
+    fn abandon_all_windows(&mut self) {
         self.abandoned = true;
     }
 
@@ -337,7 +341,7 @@ fn count_touches(regions: &[RegionSample]) -> u64 {
 
 impl FaultPageSizes for ScriptedMachine {}
 
-impl HugePageReserve for ScriptedMachine {
+impl HugePageReserveControl for ScriptedMachine {
     fn reserve_state(&self) -> ReserveState {
         self.reserve
     }

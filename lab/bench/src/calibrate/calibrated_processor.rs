@@ -173,7 +173,7 @@ fn set_caches_and_memory(made: &mut ProcessorSpec, core: &CoreMeasurements, tran
     };
     let (near_ns, far_ns) = (near.ns.low - translated_ns, far.ns.low - translated_ns);
     memory.latency_ns = far_ns.max(near_ns);
-    let bytes = shared_cache_bytes_for_one_core(&core.independent).unwrap_or(l3.bytes);
+    let bytes = estimate_usable_shared_cache(&core.independent).unwrap_or(l3.bytes);
     let l3 = CacheLevelSpec {
         bytes,
         ways: if bytes.is_power_of_two() { SHARED_WAYS } else { SHARED_WAYS_OF_THREE },
@@ -201,7 +201,7 @@ fn apply_shared_cache_retention(memory: &mut MemorySpec, sharing: &SharedCacheRe
 /// What one core can fill of a shared cache when it reads fast; others use that cache as well, or a
 /// hypervisor divides it. Read speed falls with the footprint. The result is the last footprint
 /// with a speed nearer to the first footprint's than to the last one's.
-fn shared_cache_bytes_for_one_core(independent: &[ReadNsAtSize]) -> Option<u64> {
+fn estimate_usable_shared_cache(independent: &[ReadNsAtSize]) -> Option<u64> {
     let (near, far) = (independent.first()?, independent.last()?);
     let middle = (near.ns.low + far.ns.low) / 2.0;
     let held = independent.iter().take_while(|l| l.ns.low <= middle);
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn a_shared_cache_is_as_large_as_what_is_read_fast() {
         let seen = reads(&[(8, 3.0), (16, 3.5), (24, 5.0), (32, 12.0), (1024, 13.0)]);
-        assert_eq!(shared_cache_bytes_for_one_core(&seen), Some(24 << 20));
-        assert_eq!(shared_cache_bytes_for_one_core(&[]), None);
+        assert_eq!(estimate_usable_shared_cache(&seen), Some(24 << 20));
+        assert_eq!(estimate_usable_shared_cache(&[]), None);
     }
 }

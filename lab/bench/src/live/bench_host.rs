@@ -10,7 +10,7 @@ use hawkeye_linux::machine_lease::thp_settings::{
 };
 use hawkeye_linux::probe;
 use hawkeye_linux::probe::mthp_sizes::{FirstTouchCosts, derive_first_touch_costs, try_mthp_sizes};
-use hawkeye_linux::sample::counters::CounterEventCodes;
+use hawkeye_linux::sample::counters::EventCodeOverrides;
 use hawkeye_linux::sample::walk_costs;
 use hawkeye_linux::stop_signals::{StopSignals, WaitResult, unblock_signals_in_child};
 use hawkeye_linux::{ChosenKernelMethods, MachineLease};
@@ -80,7 +80,7 @@ impl BenchHost {
     }
 
     fn acquire_and_prepare_lease() -> BenchResult<MachineLease> {
-        let mut lease = MachineLease::acquire("bench")?;
+        let mut lease = MachineLease::acquire_and_probe("bench")?;
         if !lease.decision().can_manage {
             return Err(BenchError::Impossible(lease.decision().verdict.clone()));
         }
@@ -132,7 +132,7 @@ impl BenchHost {
         let lease = self.lease.as_ref().ok_or_else(none)?;
         let mut means = probe::set_up_chosen_methods(lease.decision())?;
         let costs = walk_costs::load_or_measure_costs(&state_dir())?;
-        means.enable_overhead_estimate(costs.into(), CounterEventCodes::default());
+        means.enable_overhead_estimate(costs.into(), EventCodeOverrides::default());
         Ok(means)
     }
 

@@ -13,7 +13,7 @@ use hawkeye_linux::name_value_lines::find_value_by_name;
 use hawkeye_linux::processes::process::{CpuTimeAndFaults, cpu_time_and_faults};
 use hawkeye_linux::sample::counters::overhead_meter::{EventCounts, OverheadMeter, ThreadCounts};
 use hawkeye_linux::sample::counters::{
-    CounterEventCodes, CountersUnavailable, CpuModel, WalkCounters, WalkEventSet,
+    CountableWalkEvents, CountersUnavailable, CpuModel, EventCodeOverrides, WalkEventSet,
 };
 use hawkeye_policy::TranslationOverhead;
 use serde::Serialize;
@@ -38,7 +38,7 @@ pub struct EstimateVerification {
     cpu_name: String,
     /// Version of the kernel, without the suffix of its build, which may be a user's own.
     kernel: String,
-    events: CountedEvents,
+    events: WalkEventDescription,
     /// Memory of each program, in MiB.
     program_mib: u64,
     /// The programs that could be measured.
@@ -49,7 +49,7 @@ pub struct EstimateVerification {
 
 /// The events that were counted. Raw codes are hexadecimal, as for `perf stat -e rXXXX`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CountedEvents {
+pub struct WalkEventDescription {
     /// Their names in the vendor's manuals.
     name: &'static str,
     /// Raw code of the event for loads.
@@ -178,7 +178,7 @@ impl EstimateVerification {
             cpu: CpuModel::from_cpuinfo(cpuinfo).to_string(),
             cpu_name: find_value_by_name(cpuinfo, "model name").unwrap_or_default().to_owned(),
             kernel: version.into_iter().next().unwrap_or_default().to_owned(),
-            events: CountedEvents {
+            events: WalkEventDescription {
                 name: events.name,
                 loads: code(events.walks.0),
                 stores: events.walks.1.map(code),
@@ -223,8 +223,8 @@ impl fmt::Display for EstimateVerification {
 ///
 /// # Errors
 /// There are none, or their events are not known. The error says what to do.
-pub fn find_walk_counters() -> BenchResult<WalkCounters> {
-    WalkCounters::find(CounterEventCodes::default())
+pub fn find_walk_counters() -> BenchResult<CountableWalkEvents> {
+    CountableWalkEvents::find(EventCodeOverrides::default())
         .map_err(|none| impossible!("{}", missing_counters_advice(&none)))
 }
 
@@ -244,14 +244,14 @@ fn missing_counters_advice(none: &CountersUnavailable) -> String {
 /// run here is reported on standard error and left out.
 pub fn count_and_estimate_nine_programs(
     host: &BenchHost,
-    counters: &WalkCounters,
+    counters: &CountableWalkEvents,
 ) -> BenchResult<EstimateVerification> {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let (cpuinfo, osrelease) = (read("/proc/cpuinfo"), read("/proc/sys/kernel/osrelease"));
     let mut results =
         EstimateVerification::empty_for_machine(&cpuinfo, &osrelease, counters.events());
     for kind in NINE_ESTIMATED_PROGRAMS {
-        match count_and_estimate_program(host, counters, kind) {
+        match count_then_estimate_program(host, counters, kind) {
             Ok(program) => results.programs.push(program),
             Err(error) => {
                 eprintln!("hawkeye-lab: {} was not measured: {error}", kind.name());
@@ -265,9 +265,9 @@ pub fn count_and_estimate_nine_programs(
     Ok(results)
 }
 
-fn count_and_estimate_program(
+fn count_then_estimate_program(
     host: &BenchHost,
-    counters: &WalkCounters,
+    counters: &CountableWalkEvents,
     kind: ProgramKind,
 ) -> BenchResult<EstimatedAndCountedProgram> {
     require_available_memory(kind.expected_resident_bytes(PROGRAM_MIB))?;

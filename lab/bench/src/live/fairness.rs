@@ -46,7 +46,7 @@ impl RelativeSpeedsAtBudget {
 }
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.turn_sizes([MIB, 1, 200, 1000], [MIB, 5, 1000, 240_000]);
+    let sizes = scale.choose_turn_settings([MIB, 1, 200, 1000], [MIB, 5, 1000, 240_000]);
     require_available_memory(2 * PROGRAMS as u64 * (MIB << 20))?;
     let mut huge = start_hot_spot_programs(host)?;
     for program in &huge {
@@ -72,7 +72,7 @@ fn measure_policy_at_budgets(
     host: &BenchHost,
     policy: &str,
     huge: &mut [Box<dyn MeasuredProgram>],
-    sizes: TurnSizes,
+    sizes: TurnSettings,
 ) -> BenchResult<Vec<RelativeSpeedsAtBudget>> {
     let mut managed = start_hot_spot_programs(host)?;
     let pids: Vec<u32> = managed.iter().map(|program| program.pid()).collect();
@@ -109,7 +109,7 @@ fn measure_speeds_at_budget(
     promoted: u64,
     managed: &mut [Box<dyn MeasuredProgram>],
     huge: &mut [Box<dyn MeasuredProgram>],
-    sizes: TurnSizes,
+    sizes: TurnSettings,
 ) -> BenchResult<RelativeSpeedsAtBudget> {
     Ok(RelativeSpeedsAtBudget {
         promoted,

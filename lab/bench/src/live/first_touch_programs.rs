@@ -24,8 +24,9 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let (gib, turns) = scale.short_or_long((1, 1), (8, 3));
     require_available_memory((gib << 30) / 3 * 5)?;
     host.touch_free_memory_if_full_scale(scale)?;
-    let hash_map =
-        CompiledProgram::compile_with_sparsehash(include_str!("first_touch_programs/inserts.cc"))?;
+    let hash_map = CompiledProgram::install_sparsehash_and_compile(include_str!(
+        "first_touch_programs/inserts.cc"
+    ))?;
     let programs = [
         ("JVM, heap touched at start", jvm_command(gib), Some(gib)),
         ("QEMU, memory preallocated", qemu_command(gib), Some(gib)),

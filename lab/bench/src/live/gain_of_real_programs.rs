@@ -5,16 +5,14 @@ use super::programs::{PROGRAMS_OF_OTHERS, allow_huge_buffers};
 use crate::statistics::sorted;
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.turn_sizes([256, 1, 300, 0], [2048, 5, 1000, 0]);
+    let sizes = scale.choose_turn_settings([256, 1, 300, 0], [2048, 5, 1000, 0]);
     allow_huge_buffers(host)?;
     for kind in host.selected_programs(&PROGRAMS_OF_OTHERS, &PROGRAMS_OF_OTHERS)? {
         let measured = BaseAndHugeRounds::measure_in_turn(host, kind, sizes)
             .and_then(|pair| Ok((rss_bytes(pair.base.pid())?, pair)));
         // One program that can't run here does not affect the others.
         match measured {
-            Ok((rss, pair)) => {
-                add_rows_to_report(kind, &pair.rounds, rss, pair.huge_percent, report)
-            }
+            Ok((rss, pair)) => add_program_row(kind, &pair.rounds, rss, pair.huge_percent, report),
             Err(error) => {
                 report.add_note(format!("{} could not be measured: {error}", kind.name()))
             }
@@ -31,7 +29,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn add_rows_to_report(
+fn add_program_row(
     kind: ProgramKind,
     rounds: &[[ProgramSpeed; 2]],
     rss_bytes: u64,
@@ -79,7 +77,7 @@ mod tests {
     fn pairs_of_turns_are_compared_by_cpu_time() {
         let rounds = [[1e6, 2e6], [2e6, 2e6], [4e6, 6e6]].map(|round| round.map(speed));
         let mut report = LiveReport::new("programs");
-        add_rows_to_report(ProgramKind::Sparsehash, &rounds, 300 << 20, [0.0, 99.6], &mut report);
+        add_program_row(ProgramKind::Sparsehash, &rounds, 300 << 20, [0.0, 99.6], &mut report);
         let row = &report.rows[0];
         assert_eq!((row.what.as_str(), row.value), ("sparsehash", 1.5));
         let beside = "1.00-2.00; 1.0 M / 1.0 M look-ups per s; 300 MiB; 0 / 100 % huge";

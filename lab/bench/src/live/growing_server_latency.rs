@@ -21,8 +21,8 @@ const WRITES_PERCENT: u8 = 20;
 const LOAD_PERCENT: f64 = 10.0;
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.turn_sizes([64, 1, 1000, 0], [512, 11, 6000, 0]);
-    let polling = IdlePolling::begin()?;
+    let sizes = scale.choose_turn_settings([64, 1, 1000, 0], [512, 11, 6000, 0]);
+    let polling = IdlePolling::start_if_available()?;
     for kind in SERVERS {
         require_available_memory(2 * kind.expected_resident_bytes(sizes.mib))?;
         let per_s = measure_affordable_requests_per_s(host, kind, sizes)?;
@@ -57,7 +57,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 fn measure_affordable_requests_per_s(
     host: &mut BenchHost,
     kind: ProgramKind,
-    sizes: TurnSizes,
+    sizes: TurnSettings,
 ) -> BenchResult<u32> {
     HugePageSystem::Base.prepare_kernel(host)?;
     let mut program = kind.start(host, sizes.mib)?;
@@ -70,7 +70,7 @@ fn measure_latencies(
     kind: ProgramKind,
     system: HugePageSystem,
     questions_per_s: u32,
-    sizes: TurnSizes,
+    sizes: TurnSettings,
     report: &mut LiveReport,
 ) -> BenchResult<AnswerLatencies> {
     system.prepare_kernel(host)?;

@@ -8,7 +8,7 @@ use super::memory_hogs::MemoryHogs;
 use super::prelude::*;
 use super::programs::program_launcher;
 use hawkeye_workload::RequestSchedule;
-use headline_arm::{ArmFigures, HeadlineArm};
+use headline_arm::{HeadlineArm, HeadlineArmFigures};
 use ratio_table::add_ratio_rows;
 
 /// The programs.
@@ -170,12 +170,12 @@ fn measure_program_under_all_arms(
     kind: ProgramKind,
     sizes: HeadlineSizes,
     memory: FreeMemory,
-) -> BenchResult<Vec<[ArmFigures; 4]>> {
+) -> BenchResult<Vec<[HeadlineArmFigures; 4]>> {
     let resident_bytes = kind.expected_resident_bytes(sizes.mib);
     require_available_memory(resident_bytes * 2)?;
     let mut rounds = Vec::new();
     for _ in 0..sizes.rounds {
-        let mut round = [ArmFigures::default(); 4];
+        let mut round = [HeadlineArmFigures::default(); 4];
         for (arm, outcome) in HeadlineArm::ALL.into_iter().zip(&mut round) {
             memory.prepare(host, resident_bytes)?;
             *outcome = arm.run_under_arm(host, |host, launcher| {
@@ -193,7 +193,7 @@ fn start_and_measure_under_arm(
     host: &BenchHost,
     kind: ProgramKind,
     sizes: HeadlineSizes,
-) -> BenchResult<ArmFigures> {
+) -> BenchResult<HeadlineArmFigures> {
     let mut program = kind.start(host, sizes.mib)?;
     let figures = measure_started_program(host, program.as_mut(), kind, sizes);
     let ended = match headline_arm::find_launching_manager(program.pid()) {
@@ -211,7 +211,7 @@ fn measure_started_program(
     program: &mut dyn MeasuredProgram,
     kind: ProgramKind,
     sizes: HeadlineSizes,
-) -> BenchResult<ArmFigures> {
+) -> BenchResult<HeadlineArmFigures> {
     let begun = program_launcher::latest_program_start().unwrap_or_else(Instant::now);
     program.start_work()?;
     let filled = begun.elapsed();
@@ -240,11 +240,11 @@ fn measure_started_program(
     let rss = rss_bytes(pid)?;
     let rss_bytes_after_deletion = match sizes.pressure {
         Some(length) if program.delete_keys(DELETED_PERCENT)? => {
-            Some(rss_bytes_under_pressure(host, pid, length)? as f64)
+            Some(fill_memory_and_measure_rss(host, pid, length)? as f64)
         }
         _ => None,
     };
-    Ok(ArmFigures {
+    Ok(HeadlineArmFigures {
         first_minute_per_s: first / sizes.minute.as_secs_f64(),
         last_minute_per_s: last,
         program_cores,
@@ -268,7 +268,7 @@ fn latency_phase_length(sizes: HeadlineSizes) -> Duration {
 
 /// Resident memory of a process after memory was short for `length`, which is still the case then.
 /// Redis' allocator gives free memory back within ten seconds.
-fn rss_bytes_under_pressure(host: &BenchHost, pid: u32, length: Duration) -> BenchResult<u64> {
+fn fill_memory_and_measure_rss(host: &BenchHost, pid: u32, length: Duration) -> BenchResult<u64> {
     let _hogs = MemoryHogs::fill_until_percent(host.workload_program_path(), PRESSURE_PERCENT)?;
     std::thread::sleep(length);
     Ok(rss_bytes(pid)?)

@@ -8,7 +8,7 @@ mod fragmented_memory;
 mod recently_used_memory;
 mod recovery_programs;
 
-use super::huge_page_systems::PromoterRun;
+use super::huge_page_systems::PromoterResult;
 use super::prelude::*;
 use crate::plot::{PlotLine, PlotPanel};
 use fragmented_memory::FragmentedMemory;
@@ -123,8 +123,8 @@ fn measure_and_report_at_pace(
         PromoterPace::Own => "own pace".to_owned(),
     };
     for system in systems {
-        let RecoveryRun { huge_at_start, shares, promoting } =
-            measure_recovery(host, subject, *system, pace, sizes)?;
+        let HugeShareOverTime { huge_at_start, shares, promoting } =
+            measure_huge_share_over_time(host, subject, *system, pace, sizes)?;
         let nearly_all = seconds_until_share(&shares, NEARLY_ALL_PERCENT);
         let nearly_all = nearly_all.map_or("never".to_owned(), |at_s| format!("after {at_s:.1} s"));
         report.add_row(
@@ -145,7 +145,7 @@ fn measure_and_report_at_pace(
         );
         report.print_last_row_to_stderr();
         if pace == PromoterPace::Own && system.manager_policy().is_some() {
-            report.managing.add_promoter_run(&promoting);
+            report.managing.add_promoter_result(&promoting);
         }
         lines.push(PlotLine { name: system.name().to_owned(), points: shares });
     }
@@ -155,22 +155,22 @@ fn measure_and_report_at_pace(
     Ok(())
 }
 
-struct RecoveryRun {
+struct HugeShareOverTime {
     /// Share of its memory that was huge at the start, in per cent.
     huge_at_start: f64,
     /// Shares of the memory in use that were huge, in per cent, by seconds from the start.
     shares: Vec<(f64, f64)>,
-    promoting: PromoterRun,
+    promoting: PromoterResult,
 }
 
 /// Runs one program under one system, from its start in fragmented memory.
-fn measure_recovery(
+fn measure_huge_share_over_time(
     host: &mut BenchHost,
     subject: &RecoveryProgram,
     system: HugePageSystem,
     pace: PromoterPace,
     sizes: RecoverySizes,
-) -> BenchResult<RecoveryRun> {
+) -> BenchResult<HugeShareOverTime> {
     system.prepare_kernel(host)?;
     let fragmented = match sizes.fragmented {
         true => Some(FragmentedMemory::new(host)?),
@@ -200,7 +200,7 @@ fn measure_recovery(
     if let Some(fragmented) = fragmented {
         fragmented.end(host)?;
     }
-    Ok(RecoveryRun { huge_at_start, shares: shares?, promoting: promoting? })
+    Ok(HugeShareOverTime { huge_at_start, shares: shares?, promoting: promoting? })
 }
 
 /// When this share in per cent was first reached, in seconds from the start.

@@ -37,13 +37,13 @@ pub enum PromoterPace {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct PromoterRun {
+pub struct PromoterResult {
     pub promoted: u64,
     pub cpu: Duration,
     pub wall: Duration,
 }
 
-impl PromoterRun {
+impl PromoterResult {
     pub fn cpu_percent_of_core(&self) -> f64 {
         self.cpu.as_secs_f64() * 100.0 / self.wall.as_secs_f64().max(1e-9)
     }
@@ -110,7 +110,7 @@ impl Promoter<'_> {
         at_most: Duration,
         report: &mut LiveReport,
         work: impl FnOnce() -> T + Send,
-    ) -> BenchResult<(T, PromoterRun)> {
+    ) -> BenchResult<(T, PromoterResult)> {
         let managed = self.system.manager_policy().is_some();
         let (done, promoting) = std::thread::scope(|scope| {
             let working = scope.spawn(work);
@@ -120,7 +120,7 @@ impl Promoter<'_> {
         });
         let promoting = promoting?;
         if managed {
-            report.managing.add_promoter_run(&promoting);
+            report.managing.add_promoter_result(&promoting);
         }
         Ok((done, promoting))
     }
@@ -132,12 +132,12 @@ impl Promoter<'_> {
         pace: PromoterPace,
         at_most: Duration,
         mut enough: impl FnMut() -> bool,
-    ) -> BenchResult<PromoterRun> {
+    ) -> BenchResult<PromoterResult> {
         if let Some((policy, means)) = self.manager {
             let enough = |_: &Journal| enough();
             let managed =
                 manage_process_until(means, pid, policy, manager_settings(pace)?, at_most, enough)?;
-            return Ok(PromoterRun {
+            return Ok(PromoterResult {
                 promoted: managed.journal.totals().promoted,
                 cpu: managed.cpu,
                 wall: managed.wall,
@@ -162,7 +162,7 @@ impl Promoter<'_> {
         }
         let done = khugepaged::KhugepagedTotals::read_totals()?;
         KhugepagedPace::Resting.apply_pace(host)?;
-        Ok(PromoterRun {
+        Ok(PromoterResult {
             promoted: done.collapsed.saturating_sub(before.collapsed),
             cpu: done.cpu.saturating_sub(before.cpu),
             wall: begun.elapsed(),

@@ -18,7 +18,7 @@ pub struct IdlePolling {
 
 impl IdlePolling {
     /// `None` if the kernel does not control what idle processors do.
-    pub fn begin() -> BenchResult<Option<Self>> {
+    pub fn start_if_available() -> BenchResult<Option<Self>> {
         let failed = |source| impossible!("using {LATENCY_LIMIT}: {source}");
         let mut file = match OpenOptions::new().write(true).open(LATENCY_LIMIT) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

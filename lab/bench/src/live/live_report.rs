@@ -1,6 +1,6 @@
 //! Figures, as a table for readers and as JSON.
 
-use super::huge_page_systems::PromoterRun;
+use super::huge_page_systems::PromoterResult;
 use crate::experiment_name::ExperimentName;
 use crate::plot::PlotPanel;
 use serde::{Deserialize, Serialize};
@@ -60,7 +60,7 @@ pub struct ManagerCpuUse {
 }
 
 impl ManagerCpuUse {
-    pub(super) fn add_promoter_run(&mut self, run: &PromoterRun) {
+    pub(super) fn add_promoter_result(&mut self, run: &PromoterResult) {
         self.merge(&Self {
             cpu_s: run.cpu.as_secs_f64(),
             wall_s: run.wall.as_secs_f64(),

@@ -2,7 +2,7 @@
 
 use super::bench_host::BenchHost;
 use super::programs::MeasuredProgram;
-use super::scale::TurnSizes;
+use super::scale::TurnSettings;
 use crate::error::{BenchError, BenchResult};
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::stop_signals::StopSignals;
@@ -13,7 +13,7 @@ use hawkeye_policy::{CpuBudget, RatePerSecond};
 use std::time::Duration;
 
 /// What management cost and did.
-pub struct ManagerRun {
+pub struct ManagementRecord {
     /// All events.
     pub journal: Journal,
     pub(super) cpu: Duration,
@@ -21,7 +21,7 @@ pub struct ManagerRun {
     pub(super) longest_call: Duration,
 }
 
-impl ManagerRun {
+impl ManagementRecord {
     /// CPU time in per cent of a core.
     pub fn cpu_percent_of_core(&self) -> f64 {
         self.cpu.as_secs_f64() * 100.0 / self.wall.as_secs_f64()
@@ -47,8 +47,8 @@ pub(super) fn promote_half_the_regions<'a>(
     host: &BenchHost,
     policy: &str,
     programs: impl IntoIterator<Item = &'a mut Box<dyn MeasuredProgram>>,
-    sizes: TurnSizes,
-) -> BenchResult<ManagerRun> {
+    sizes: TurnSettings,
+) -> BenchResult<ManagementRecord> {
     let mut programs: Vec<_> = programs.into_iter().collect();
     let pids: Vec<u32> = programs.iter().map(|program| program.pid()).collect();
     let budget = sizes.mib / 2;
@@ -77,7 +77,7 @@ pub fn manage_process_until(
     settings: Settings,
     at_most: Duration,
     enough: impl FnMut(&Journal) -> bool,
-) -> BenchResult<ManagerRun> {
+) -> BenchResult<ManagementRecord> {
     manage_processes_until(means, &[pid], policy, settings, at_most, enough)
 }
 
@@ -90,7 +90,7 @@ pub fn manage_processes_until(
     settings: Settings,
     at_most: Duration,
     mut enough: impl FnMut(&Journal) -> bool,
-) -> BenchResult<ManagerRun> {
+) -> BenchResult<ManagementRecord> {
     let policy = policies::make_policy_by_name(policy, &settings.policy_settings())
         .map_err(|error| BenchError::Impossible(error.to_string()))?;
     let handles: BenchResult<Vec<_>, _> =
@@ -105,7 +105,7 @@ pub fn manage_processes_until(
         }
     }
     let (machine, journal) = manager.into_machine_and_journal();
-    Ok(ManagerRun {
+    Ok(ManagementRecord {
         cpu: machine.management_costs().cpu.saturating_sub(before),
         wall: machine.now(),
         longest_call: machine.management_costs().longest_call,

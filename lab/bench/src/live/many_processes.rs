@@ -80,7 +80,7 @@ fn manage_and_report_crowd(
     let cpu = own_cpu_time().saturating_sub(cpu_before).as_secs_f64();
     let wall = machine.now().saturating_sub(began).as_secs_f64();
     let descriptors = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    let sweeps = machine.scan_costs().unwrap_or_default();
+    let sweeps = machine.process_scan_costs().unwrap_or_default();
     rows.add_row("manager", cpu * 100.0 / wall, "% core", goal);
     let mean = sweeps.cpu.as_secs_f64() * 1e3 / sweeps.sweeps.max(1) as f64;
     let seen = format!("{} processes", sweeps.processes);

@@ -1,7 +1,7 @@
 //! A program that gains from huge pages beside one that does not, with promotions for one of them.
 //! Alias: `table-9`, after the HawkEye paper's Table 9.
 
-use super::ManagerRun;
+use super::ManagementRecord;
 use super::manager_runs::PERIOD;
 use super::prelude::*;
 use super::programs::program_speed::measure_relative_speeds;
@@ -16,7 +16,7 @@ fn wasted_promotions_percent(promoted: [u64; 2]) -> f64 {
 }
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.turn_sizes([256, 1, 200, 1000], [4096, 9, 1000, 120_000]);
+    let sizes = scale.choose_turn_settings([256, 1, 200, 1000], [4096, 9, 1000, 120_000]);
     require_available_memory(4 * (sizes.mib << 20))?;
     let mut huge = start_random_and_sequential(host, sizes.mib)?;
     for program in &huge {
@@ -73,8 +73,8 @@ fn measure_pair_under_policy(
     host: &BenchHost,
     policy: Option<&str>,
     huge: &mut [Box<dyn MeasuredProgram>; 2],
-    sizes: TurnSizes,
-) -> BenchResult<([f64; 2], Option<ManagerRun>, [u32; 2])> {
+    sizes: TurnSettings,
+) -> BenchResult<([f64; 2], Option<ManagementRecord>, [u32; 2])> {
     let mut managed = start_random_and_sequential(host, sizes.mib)?;
     let pids = [managed[0].pid(), managed[1].pid()];
     let spent = match policy {

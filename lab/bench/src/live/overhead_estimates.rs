@@ -73,12 +73,12 @@ impl EstimateAndGain {
 
 /// The share of its CPU time that a program saves, in per cent, when it does the same work at
 /// another speed. Negative if it is slower.
-pub fn gain_percent(base_per_cpu_s: f64, huge_per_cpu_s: f64) -> f64 {
+pub fn cpu_saved_percent_from_speeds(base_per_cpu_s: f64, huge_per_cpu_s: f64) -> f64 {
     (1.0 - base_per_cpu_s / huge_per_cpu_s) * 100.0
 }
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.turn_sizes([256, 4, 200, 2000], [3072, 7, 1000, 30_000]);
+    let sizes = scale.choose_turn_settings([256, 4, 200, 2000], [3072, 7, 1000, 30_000]);
     let windows = scale.short_or_long(2, 10);
     let mut compared = Vec::new();
     for kind in NINE_ESTIMATED_PROGRAMS {
@@ -159,9 +159,11 @@ fn estimate_overhead_of_windows(
 
 fn gain_from_rounds(rounds: &[[ProgramSpeed; 2]]) -> MeasuredGain {
     let of = |n: usize| median_of_mapped(rounds, |round| round[n].per_cpu_s);
-    let gains = rounds.iter().map(|[base, huge]| gain_percent(base.per_cpu_s, huge.per_cpu_s));
+    let gains = rounds
+        .iter()
+        .map(|[base, huge]| cpu_saved_percent_from_speeds(base.per_cpu_s, huge.per_cpu_s));
     MeasuredGain {
-        percent: gain_percent(of(0), of(1)),
+        percent: cpu_saved_percent_from_speeds(of(0), of(1)),
         error_percent: median_standard_error(&gains.collect::<Vec<_>>()),
     }
 }
@@ -282,9 +284,9 @@ mod tests {
 
     #[test]
     fn gain_is_the_share_of_time_saved() {
-        assert_eq!(gain_percent(20.0, 40.0), 50.0);
-        assert_eq!(gain_percent(40.0, 40.0), 0.0);
-        assert!(gain_percent(41.0, 40.0) < 0.0);
+        assert_eq!(cpu_saved_percent_from_speeds(20.0, 40.0), 50.0);
+        assert_eq!(cpu_saved_percent_from_speeds(40.0, 40.0), 0.0);
+        assert!(cpu_saved_percent_from_speeds(41.0, 40.0) < 0.0);
     }
 
     #[test]

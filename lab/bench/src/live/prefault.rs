@@ -27,7 +27,7 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("1 page of each region", "--pages-per-region 1"),
 ];
 
-struct FirstTouchTimes {
+struct FirstAndRepeatTouchTimes {
     /// Seconds of all touches, and the mean and p99 of one in nanoseconds; then the same again once
     /// the memory is present.
     first: [f64; 3],
@@ -48,9 +48,9 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             .map(|_| {
                 WAYS.iter().map(|way| measure_first_touches(host, mib, options, *way)).collect()
             })
-            .collect::<BenchResult<Vec<Vec<FirstTouchTimes>>, _>>()?;
+            .collect::<BenchResult<Vec<Vec<FirstAndRepeatTouchTimes>>, _>>()?;
         for (way, (name, _, without)) in WAYS.into_iter().enumerate() {
-            let seen = |part: fn(&FirstTouchTimes) -> f64| {
+            let seen = |part: fn(&FirstAndRepeatTouchTimes) -> f64| {
                 median_of_mapped(&turns, |turn| part(&turn[way]))
             };
             let mut beside = String::new();
@@ -98,7 +98,7 @@ pub(super) fn start_prefaulting_process(
     let filler = Prefaulter::start_loading(rate, None)?.wait_until_ready()?;
     filler.follow(pid, warm)?;
     for process in filler.followed_processes() {
-        filler.set_prefault_room(process, room * HUGE_PAGE_BYTES);
+        filler.set_process_prefault_room(process, room * HUGE_PAGE_BYTES);
     }
     Ok(filler)
 }
@@ -108,7 +108,7 @@ fn measure_first_touches(
     mib: u64,
     options: &str,
     way: (&str, &str, Option<usize>),
-) -> BenchResult<FirstTouchTimes> {
+) -> BenchResult<FirstAndRepeatTouchTimes> {
     let (_, enabled, without) = way;
     host.set_thp_enabled(enabled)?;
     let mut program = host.start_workload(&format!("touch --mib {mib} {options}"))?;
@@ -130,7 +130,7 @@ fn measure_first_touches(
         }
     }
     let filled = fault_ahead.map(|f| f.statistics()).unwrap_or_default();
-    Ok(FirstTouchTimes {
+    Ok(FirstAndRepeatTouchTimes {
         first: touched.first().copied().unwrap_or_default(),
         again: touched.last().copied().unwrap_or_default(),
         filled: filled.filled,

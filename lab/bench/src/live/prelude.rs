@@ -6,14 +6,16 @@ pub(super) use super::live_report::{LiveReport, bytes_to_mib};
 pub(super) use super::manager_runs::{
     manage_process_until, manage_processes_until, promote_half_the_regions,
 };
-pub(super) use super::programs::direct_promotion::{huge_memory_percent, promote_whole_process};
 pub(super) use super::programs::program_speed::{
     BaseAndHugeRounds, ProgramSpeed, measure_rounds, measure_turn,
+};
+pub(super) use super::programs::whole_process_promotion::{
+    huge_memory_percent, promote_whole_process,
 };
 pub(super) use super::programs::{
     MeasuredProgram, ProgramKind, reader_kind, start_lightly_loaded_redis,
 };
-pub(super) use super::scale::{Scale, TurnSizes};
+pub(super) use super::scale::{Scale, TurnSettings};
 pub(super) use crate::error::{BenchResult, bail, impossible};
 pub(super) use crate::statistics::{median, median_of_mapped};
 pub(super) use hawkeye_linux::LinuxError;

@@ -3,7 +3,6 @@
 mod client_server_cores;
 mod cpu_clock;
 pub mod debian_packages;
-pub mod direct_promotion;
 pub(super) mod hash_maps;
 mod kv_servers;
 mod mariadb;
@@ -17,6 +16,7 @@ mod rocksdb;
 mod running_process;
 #[cfg(test)]
 mod testing;
+pub mod whole_process_promotion;
 
 pub(super) use kv_servers::redis_server_command;
 pub(super) use postgres::allow_huge_buffers;

@@ -1,7 +1,7 @@
 //! How fast regions are promoted.
 
 use super::prelude::*;
-use super::programs::direct_promotion::collapse_range;
+use super::programs::whole_process_promotion::collapse_range;
 use hawkeye_manager::Event;
 
 const GB: f64 = 1e9;

@@ -70,7 +70,7 @@ fn promote_while_memory_short(
         let promoting =
             promoter.promote_process_until(server.pid(), PromoterPace::Own, short, || false)?;
         if system.manager_policy().is_some() {
-            report.managing.add_promoter_run(&promoting);
+            report.managing.add_promoter_result(&promoting);
         }
     }
     report.add_note(format!(

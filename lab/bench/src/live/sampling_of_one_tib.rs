@@ -3,9 +3,9 @@
 use super::prelude::*;
 
 /// In milliseconds: `mmap`, `munmap` and page faults.
-type LongestCallsMs = [f64; 3];
+type LongestMapUnmapFaultMs = [f64; 3];
 
-fn longest_call_ms(longest: &LongestCallsMs) -> f64 {
+fn longest_call_ms(longest: &LongestMapUnmapFaultMs) -> f64 {
     longest.iter().copied().fold(0.0, f64::max)
 }
 
@@ -19,7 +19,7 @@ const POLICY: &str = "hawkeye";
 const PERIOD: Duration = Duration::from_secs(5);
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.turn_sizes([256, 1, 3000, 0], [4096, 3, 30_000, 0]);
+    let sizes = scale.choose_turn_settings([256, 1, 3000, 0], [4096, 3, 30_000, 0]);
     let populated_gib = scale.short_or_long(32, 1024);
     // The mapped file has 256 MiB.
     let tables = populated_gib * TABLE_BYTES_PER_GIB;
@@ -73,7 +73,12 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn add_rows_to_report(name: &str, turns: &[LongestCallsMs], goal: &str, report: &mut LiveReport) {
+fn add_rows_to_report(
+    name: &str,
+    turns: &[LongestMapUnmapFaultMs],
+    goal: &str,
+    report: &mut LiveReport,
+) {
     for (n, what) in ["mmap", "munmap", "page fault"].into_iter().enumerate() {
         let ms = turns.iter().map(|turn| turn[n]).fold(0.0, f64::max);
         report.add_row(format!("{name}: longest {what}"), ms, "ms", goal);
@@ -87,13 +92,15 @@ fn add_rows_to_report(name: &str, turns: &[LongestCallsMs], goal: &str, report: 
 fn longest_calls_during(
     workload: &mut WorkloadProcess,
     work: impl FnOnce() -> BenchResult<()>,
-) -> BenchResult<LongestCallsMs> {
-    request_and_reset_longest_calls(workload)?;
+) -> BenchResult<LongestMapUnmapFaultMs> {
+    take_longest_calls_of_workload(workload)?;
     work()?;
-    request_and_reset_longest_calls(workload)
+    take_longest_calls_of_workload(workload)
 }
 
-fn request_and_reset_longest_calls(workload: &mut WorkloadProcess) -> BenchResult<LongestCallsMs> {
+fn take_longest_calls_of_workload(
+    workload: &mut WorkloadProcess,
+) -> BenchResult<LongestMapUnmapFaultMs> {
     let (longest, half_a_minute) = (WorkloadRequest::Longest, Duration::from_secs(30));
     let longest = workload.request_value(longest, half_a_minute, |event| match event {
         WorkloadEvent::Longest { map_us, unmap_us, fault_us, .. } => {

@@ -13,7 +13,7 @@ pub enum Scale {
 
 /// Length and size of experiments that measure programs in turn.
 #[derive(Clone, Copy)]
-pub struct TurnSizes {
+pub struct TurnSettings {
     /// Memory of each program.
     pub mib: u64,
     pub turns: usize,
@@ -25,9 +25,9 @@ pub struct TurnSizes {
 impl Scale {
     /// Sizes of the short and of the long form: MiB, turns, milliseconds of a turn, and the
     /// timeout.
-    pub fn turn_sizes(self, quick: [u64; 4], full: [u64; 4]) -> TurnSizes {
+    pub fn choose_turn_settings(self, quick: [u64; 4], full: [u64; 4]) -> TurnSettings {
         let [mib, turns, turn_ms, at_most_ms] = self.short_or_long(quick, full);
-        TurnSizes {
+        TurnSettings {
             mib,
             turns: turns as usize,
             turn: Duration::from_millis(turn_ms),

@@ -9,7 +9,7 @@ const POLICIES: [&str; 3] = ["hawkeye", "hawkeye-g", "linux"];
 /// A program reads 2 GiB at random beside a Redis of 4 GiB; there are as many promotions as the
 /// reader has regions.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.turn_sizes([256, 1, 200, 1000], [2048, 9, 1000, 120_000]);
+    let sizes = scale.choose_turn_settings([256, 1, 200, 1000], [2048, 9, 1000, 120_000]);
     let redis_mib = scale.short_or_long(256, 4096);
     require_available_memory(
         2 * (sizes.mib << 20) + ProgramKind::Redis.expected_resident_bytes(redis_mib),
@@ -67,7 +67,7 @@ fn measure_start_order_under_policy(
     policy: Option<&str>,
     redis_first: bool,
     huge: &mut Box<dyn MeasuredProgram>,
-    sizes: TurnSizes,
+    sizes: TurnSettings,
     redis_mib: u64,
 ) -> BenchResult<(f64, [u64; 2])> {
     let sensitive = || SENSITIVE.start(host, sizes.mib);

@@ -8,7 +8,7 @@
 use super::prelude::*;
 use super::read_overlap::{self, ReadOverlap};
 use super::shared_cache_retention::{self, SharedCacheRetention};
-use hawkeye_linux::sample::random::{dependent_work_step, map_random_below, next_random};
+use hawkeye_linux::sample::random::{dependent_arithmetic_step, map_random_below, next_random};
 use hawkeye_workload::rng::WorkloadRng;
 use std::fs;
 use std::ops::Range;
@@ -82,7 +82,7 @@ pub fn measure_core() -> Result<CoreMeasurements, LinuxError> {
     let memory = ScratchMemory::map_and_write(DATA_BYTES, PageAdvice::Huge)?;
     let chased = |order: &[u32]| -> CostResult {
         link_lines_into_ring(&memory, order);
-        let mut at = first_line_offset(order);
+        let mut at = chase_start_offset(order);
         median_figure_over_turns(|| Ok(chase_ns_per_read(&memory, &mut at, READS)))
     };
     let mut latencies = Vec::new();
@@ -180,7 +180,7 @@ pub(super) fn link_lines_into_ring(memory: &ScratchMemory, order: &[u32]) {
 }
 
 /// The offset at which a chase through an order starts.
-pub(super) fn first_line_offset(order: &[u32]) -> usize {
+pub(super) fn chase_start_offset(order: &[u32]) -> usize {
     order.first().map_or(0, |line| *line as usize * LINE)
 }
 
@@ -198,7 +198,7 @@ pub(super) fn chase_ns_per_read(memory: &ScratchMemory, at: &mut usize, reads: u
 fn chase_ns_after_sweep(memory: &ScratchMemory, bytes: usize) -> CostResult {
     let order = shuffled_lines_by_block(bytes, FAR_BLOCK);
     link_lines_into_ring(memory, &order);
-    let mut at = first_line_offset(&order);
+    let mut at = chase_start_offset(&order);
     median_figure_over_turns(|| {
         repeated_sweep_ns_per_read(memory, bytes, || ());
         Ok(chase_ns_per_read(memory, &mut at, order.len()))
@@ -258,7 +258,7 @@ fn measure_clock_ghz() -> f64 {
     let mut x = std::hint::black_box(1u64);
     let begun = Instant::now();
     for _ in 0..CLOCK_STEPS {
-        x = dependent_work_step(x);
+        x = dependent_arithmetic_step(x);
     }
     std::hint::black_box(x);
     f64::from(CLOCK_STEPS) * CYCLES_PER_STEP / nanoseconds_since(begun)
@@ -271,12 +271,12 @@ mod tests {
     /// The lines that a chase visits until it is back at its start.
     fn lap(memory: &ScratchMemory, order: &[u32]) -> Vec<u32> {
         link_lines_into_ring(memory, order);
-        let mut at = first_line_offset(order);
+        let mut at = chase_start_offset(order);
         let mut lines = Vec::new();
         while lines.len() <= order.len() {
             lines.push((at / LINE) as u32);
             at = memory.read_word(at) as usize;
-            if at == first_line_offset(order) {
+            if at == chase_start_offset(order) {
                 break;
             }
         }

@@ -5,7 +5,7 @@
 //! reads a few of them one after the other.
 
 use super::core_measurements::{
-    DataCacheLevel, FAR_BLOCK, NEAR_BLOCK, PAIR, chase_ns_per_read, first_line_offset,
+    DataCacheLevel, FAR_BLOCK, NEAR_BLOCK, PAIR, chase_ns_per_read, chase_start_offset,
     link_lines_into_ring, read_data_cache_levels, shuffled_lines_by_block, sweep_ns_per_read,
 };
 use super::prelude::*;
@@ -68,7 +68,7 @@ pub(super) fn measure_retention_of_bytes(
             sweep_ns_per_read(memory, bytes..bytes + FORGETTING_BYTES, 1, || ());
             sweep_ns_per_read(memory, 0..bytes, sweeps, || ());
             busy_wait(Duration::from_secs_f64(wait_ms / 1e3));
-            let mut at = first_line_offset(asked);
+            let mut at = chase_start_offset(asked);
             Ok(chase_ns_per_read(memory, &mut at, asked.len()))
         })
     };

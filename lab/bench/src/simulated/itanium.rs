@@ -1,18 +1,18 @@
 //! Wienand's thesis, "Transparent Large-Page Support for Itanium Linux", on the simulated machine:
 //! every simulated value beside the measured one.
 
-mod itanium_report;
 mod plots;
-mod tables;
 mod thesis_kernel;
 mod thesis_measure;
 mod thesis_system;
+mod thesis_table_report;
+mod thesis_tables;
 
-use itanium_report::{ItaniumReport, TableLayout, ThesisAndModelValue};
-pub use plots::plot_reports;
-pub use tables::TABLES;
+pub use plots::thesis_plot_figure;
 use thesis_kernel::ThesisKernel;
 use thesis_measure::ThesisMeasure;
+use thesis_table_report::{TableLayout, ThesisAndModelValue, ThesisTableReport};
+pub use thesis_tables::TABLES;
 
 use super::paper::PublishedValue;
 use crate::plot::distinct_in_order;
@@ -74,10 +74,13 @@ impl FinishedRuns {
 }
 
 /// Simulates a table on `threads` threads.
-pub fn simulate_table(table: &ThesisTable, threads: usize) -> Result<ItaniumReport, ItaniumError> {
+pub fn simulate_table(
+    table: &ThesisTable,
+    threads: usize,
+) -> Result<ThesisTableReport, ItaniumError> {
     let rows = (table.rows)();
     let runs = FinishedRuns::run_all(&rows, threads)?;
-    Ok(ItaniumReport {
+    Ok(ThesisTableReport {
         name: table.name,
         shows: table.shows,
         layout: table.layout,
@@ -94,11 +97,11 @@ mod tests {
         TABLES.iter().find(|table| table.name == name).unwrap()
     }
 
-    fn report(name: &str) -> ItaniumReport {
+    fn report(name: &str) -> ThesisTableReport {
         simulate_table(table(name), 2).unwrap()
     }
 
-    fn speed_ups(report: &ItaniumReport) -> Vec<f64> {
+    fn speed_ups(report: &ThesisTableReport) -> Vec<f64> {
         let large = report.rows.iter().filter(|row| row.kernel.contains("LP"));
         let speed_ups = large.filter(|row| row.measure.starts_with("speed-up"));
         speed_ups.map(|row| row.model.unwrap()).collect()
@@ -123,7 +126,7 @@ mod tests {
 
     const OF: &str = "mcf, 256 KiB";
 
-    fn values(report: &ItaniumReport, of: &str, kernel: &str) -> Vec<Option<f64>> {
+    fn values(report: &ThesisTableReport, of: &str, kernel: &str) -> Vec<Option<f64>> {
         let rows = report.rows.iter();
         let rows = rows.filter(|row| (row.of.as_str(), row.kernel.as_str()) == (of, kernel));
         rows.map(|row| row.model).collect()

@@ -3,11 +3,11 @@
 
 mod paper_measure;
 mod paper_report;
-mod tables;
+mod paper_tables;
 
 pub(crate) use paper_measure::PaperMeasure;
 pub(crate) use paper_report::{PaperReport, PublishedAndSimulatedValue};
-pub use tables::TABLES;
+pub use paper_tables::TABLES;
 
 use crate::experiment_name::ExperimentName;
 use crate::plot::distinct_in_order;

@@ -8,9 +8,9 @@
 use crate::calibrate::{self, CalibratedProcessor};
 use crate::error::BenchResult;
 use crate::live::live_report::LiveReport;
-use crate::live::programs::direct_promotion::huge_memory_percent;
 use crate::live::programs::program_speed::measure_rounds;
 use crate::live::programs::start_reader_workload;
+use crate::live::programs::whole_process_promotion::huge_memory_percent;
 use crate::machine_costs::shared_cache_retention;
 use crate::statistics::{median, sorted};
 use hawkeye_sim::mmu::{AccessPattern, CacheReplacement, HugePageGain, MmuError};

@@ -40,7 +40,7 @@ impl ItaniumCommand {
             |table| Ok(itanium::simulate_table(table, count_available_cores())?),
         )?;
         if let Some(path) = &self.svg {
-            write_text_file(path, &itanium::plot_reports(&reports).to_svg()?)?;
+            write_text_file(path, &itanium::thesis_plot_figure(&reports).to_svg()?)?;
         }
         Ok(())
     }

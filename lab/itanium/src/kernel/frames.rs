@@ -89,7 +89,7 @@ impl ItaniumMachine {
     }
 
     /// Removes this owner of the memory of `pages` pages.
-    pub(super) fn drop_frame_owner_of_pages(
+    pub(super) fn drop_owner_of_present_pages(
         &mut self,
         process: u32,
         first: u64,
@@ -109,12 +109,13 @@ impl ItaniumMachine {
     }
 
     pub(super) fn count_all_frames(&self) -> u32 {
-        self.buddy_allocators().map(|(buddy, _)| buddy.count_frames()).sum()
+        self.buddy_allocators().map(|(buddy, _)| buddy.count_all_frames()).sum()
     }
 
     /// Free memory outside of the pool, in per cent.
     pub(super) fn free_memory_percent(&self) -> u64 {
-        u64::from(self.count_available_frames()) * 100 / u64::from(self.buddy.count_frames().max(1))
+        u64::from(self.count_available_frames()) * 100
+            / u64::from(self.buddy.count_all_frames().max(1))
     }
 
     /// Frames that are only reserved do not count, because the kernel can still allocate them.
@@ -163,7 +164,7 @@ impl ItaniumMachine {
     /// Takes the first frame of the broken blocks, which the seed selects.
     pub(super) fn fragment_free_memory(&mut self, how: InitialFragmentation, seed: u64) {
         let mut rng = SimulationRng::new(seed, 0xf4a6);
-        for block in (0..self.buddy.count_frames()).step_by(1 << how.order.min(31)) {
+        for block in (0..self.buddy.count_all_frames()).step_by(1 << how.order.min(31)) {
             let broken = rng.draw_below(100) < how.broken_percent.into();
             let movable = rng.draw_below(100) < how.movable_percent.into();
             if !broken || !self.buddy.take_frame_if_free(block) {
@@ -207,7 +208,7 @@ impl BuddyAllocator {
         self.free_frames
     }
 
-    pub(super) fn count_frames(&self) -> u32 {
+    pub(super) fn count_all_frames(&self) -> u32 {
         self.frames
     }
 

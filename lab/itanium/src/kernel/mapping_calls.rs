@@ -107,7 +107,7 @@ impl ItaniumMachine {
         let purge = self.purge_range_covering(process, first, pages, true)?;
         self.release_reservations_in_range(process, first, pages);
         self.split_pages_and_mappings_at_ends(process, first, pages)?;
-        self.drop_frame_owner_of_pages(process, first, pages)?;
+        self.drop_owner_of_present_pages(process, first, pages)?;
         let space = self.process_space_mut(process)?;
         for page in first..first + pages {
             space.table.set_entry(page, None);
@@ -353,7 +353,7 @@ impl ItaniumMachine {
         }
         let entries: Vec<(u64, Pte)> = space.table.entries().collect();
         let (mappings, heap) = (space.mappings.clone(), space.heap);
-        self.process_space_mut(parent)?.registers = self.allocate_region_registers()?;
+        self.process_space_mut(parent)?.registers = self.registers_with_new_region_ids()?;
         let child = self.spawn_process()?;
         let copy = self.process_space_mut(child)?;
         copy.mappings = mappings;

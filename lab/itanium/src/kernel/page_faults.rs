@@ -101,7 +101,7 @@ impl ItaniumMachine {
                 return Err(ItaniumError::OutOfMemory(process));
             }
             if order > 0 {
-                self.split_to_base_pages(process, first, order)?;
+                self.split_ptes_to_base_pages(process, first, order)?;
             }
             if !shared {
                 self.set_page_writable(process, page, 0, true)?;
@@ -131,7 +131,7 @@ impl ItaniumMachine {
         let Some(frame) = found else {
             return Ok(false);
         };
-        self.drop_frame_owner_of_pages(process, first, 1 << order)?;
+        self.drop_owner_of_present_pages(process, first, 1 << order)?;
         self.write_page_entries(process, first, Pte::new_present(frame, order, true))?;
         self.counters.copied_bytes += self.base_page_size().bytes() << order;
         Ok(true)

@@ -129,7 +129,7 @@ impl ProcessSpace {
 
 /// The levels above hold only pointers (thesis, section 5.2) and are not modelled.
 #[derive(Clone, Debug)]
-struct PageTableLeaf {
+struct LeafPageTable {
     frame: u32,
     entries: Box<[Option<Pte>]>,
 }
@@ -138,7 +138,7 @@ struct PageTableLeaf {
 #[derive(Clone, Debug)]
 pub struct PageTable {
     shift: u32,
-    leaves: BTreeMap<u64, PageTableLeaf>,
+    leaves: BTreeMap<u64, LeafPageTable>,
 }
 
 impl PageTable {
@@ -151,7 +151,7 @@ impl PageTable {
     #[inline]
     pub fn get_entry(&self, page: u64) -> Option<Pte> {
         let leaf = self.leaves.get(&(page >> self.shift))?;
-        *leaf.entries.get(self.place_in_leaf(page))?
+        *leaf.entries.get(self.entry_index_in_leaf(page))?
     }
 
     /// The entry of a page. Without one, it counts as a base page without memory.
@@ -168,13 +168,13 @@ impl PageTable {
     /// Adds the leaf for a page's entry.
     pub fn add_leaf_of_page(&mut self, page: u64, frame: u32) {
         let entries = vec![None; 1 << self.shift].into_boxed_slice();
-        let leaf = PageTableLeaf { frame, entries };
+        let leaf = LeafPageTable { frame, entries };
         self.leaves.insert(page >> self.shift, leaf);
     }
 
     /// Sets an entry. The leaf for it must exist.
     pub fn set_entry(&mut self, page: u64, entry: Option<Pte>) {
-        let place = self.place_in_leaf(page);
+        let place = self.entry_index_in_leaf(page);
         let leaf = self.leaves.get_mut(&(page >> self.shift));
         debug_assert!(leaf.is_some() || entry.is_none(), "no leaf for page {page:#x}");
         if let Some(slot) = leaf.and_then(|leaf| leaf.entries.get_mut(place)) {
@@ -203,7 +203,7 @@ impl PageTable {
         })
     }
 
-    fn place_in_leaf(&self, page: u64) -> usize {
+    fn entry_index_in_leaf(&self, page: u64) -> usize {
         (page & ((1 << self.shift) - 1)) as usize
     }
 }

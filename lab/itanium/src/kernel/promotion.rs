@@ -84,7 +84,7 @@ impl ItaniumMachine {
             self.record_failed_request(order);
             return Ok(false);
         };
-        self.drop_frame_owner_of_pages(process, first, pages)?;
+        self.drop_owner_of_present_pages(process, first, pages)?;
         let base = self.base_page_size().bytes();
         self.counters.copied_bytes += parts.present * base;
         self.counters.zeroed_bytes += (pages - parts.present) * base;
@@ -160,7 +160,12 @@ impl ItaniumMachine {
         Ok(())
     }
 
-    pub(super) fn split_to_base_pages(&mut self, process: u32, first: u64, order: u8) -> Result {
+    pub(super) fn split_ptes_to_base_pages(
+        &mut self,
+        process: u32,
+        first: u64,
+        order: u8,
+    ) -> Result {
         self.cover_by_smaller_pages(process, first, 1 << order, 0)?;
         self.statistics.demoted.increment_order(order);
         Ok(())

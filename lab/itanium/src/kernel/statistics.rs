@@ -64,7 +64,7 @@ impl CountsByOrder {
 }
 
 /// Misses by process, order and first page of the page that would have prevented them.
-pub(super) type PreventableMissCounts = BTreeMap<(u32, u8, u64), u64>;
+pub(super) type MissesByPreventingPage = BTreeMap<(u32, u8, u64), u64>;
 
 /// References since the policy last decided which pages are large.
 #[derive(Clone, Debug, Default)]
@@ -144,7 +144,7 @@ impl ItaniumMachine {
             if !self.page_size_policy().should_be_large(count, 1 << order) {
                 let first = chunk << order;
                 let purge = self.purge_range_covering(process, first, 1, false)?;
-                self.split_to_base_pages(process, first, order)?;
+                self.split_ptes_to_base_pages(process, first, order)?;
                 self.purge_translations(purge)?;
             }
         }

@@ -137,7 +137,7 @@ impl Tlb {
             let page = offset >> shift;
             let order = self.sub_block_order;
             if let Some(place) =
-                self.find_place(rid, page, shift, |it| it.has_part_at_offset(offset, order))
+                self.find_entry_slot(rid, page, shift, |it| it.has_part_at_offset(offset, order))
             {
                 self.mark_entry_used(place);
                 return self.entries[place];
@@ -171,11 +171,11 @@ impl Tlb {
         let order = self.sub_block_order;
         for page in entry.present_parts_as_entries(order) {
             let start = page.page << page.shift;
-            if self.find_place(page.rid, page.page, page.shift, |_| true).is_some() {
+            if self.find_entry_slot(page.rid, page.page, page.shift, |_| true).is_some() {
                 entry.parts &= !(1 << entry.part_index_of_offset(start, order));
             }
         }
-        let place = self.find_place(entry.rid, entry.page, entry.shift, |_| true);
+        let place = self.find_entry_slot(entry.rid, entry.page, entry.shift, |_| true);
         let block = place.and_then(|place| self.entries.get_mut(place)?.as_mut());
         let Some((place, block)) = place.zip(block) else {
             return self.insert(entry);
@@ -192,7 +192,7 @@ impl Tlb {
 
     /// The place of the entry of a page of this size for which `fits` is true.
     #[inline]
-    fn find_place(
+    fn find_entry_slot(
         &self,
         rid: u32,
         page: u64,

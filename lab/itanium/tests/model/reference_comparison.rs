@@ -36,7 +36,7 @@ fn setups() -> impl Strategy<Value = MachineSettings> {
             processor: ItaniumProcessorSpec { l1_entries, l2_entries, replacement, ..MADISON },
             walker,
             kernel: KernelSettings {
-                orders: PageOrderSet::from_bitmap(bitmap, base),
+                orders: PageOrderSet::from_order_bitmap(bitmap, base),
                 vm_align_bytes,
                 copy_on_write,
                 memory_bytes: 64 << 20,

@@ -4,7 +4,7 @@ use super::EngineError;
 use super::figures::AccessTally;
 use super::program::{PhaseProgress, Program};
 use super::stream_sampler::StreamSampler;
-use crate::kernel::{KernelError, PageAccess as Touch, SimulatedKernel};
+use crate::kernel::{KernelError, PageAccessKind as Touch, SimulatedKernel};
 use crate::mmu::translation::{
     Access, AccessFault, LeafSize, ProgramWork as CoreWork, TranslationCounters,
 };

@@ -45,7 +45,7 @@ impl Engine {
         self.apply_all_guest_effects_at_host();
         self.apply_kernel_remaps();
         self.start_due_programs();
-        self.debug_check();
+        self.assert_consistent_in_debug();
     }
 
     /// The share of a core that each thread of its programs gets now, and then the share for each
@@ -175,14 +175,14 @@ impl Engine {
 
     /// In debug builds: the processor's view of each program equals what the kernel has mapped, and
     /// the kernel's own rules hold. The kernel checks those itself after each of its steps.
-    pub(super) fn debug_check(&self) {
+    pub(super) fn assert_consistent_in_debug(&self) {
         #[cfg(debug_assertions)]
         for program in self.programs.iter().filter(|p| p.is_alive()) {
-            program.debug_check(&self.kernel);
+            program.assert_consistent_in_debug(&self.kernel);
         }
         #[cfg(debug_assertions)]
         for guest in &self.guests {
-            guest.debug_check(&self.kernel);
+            guest.assert_consistent_in_debug(&self.kernel);
         }
     }
 }

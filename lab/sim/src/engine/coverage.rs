@@ -59,7 +59,7 @@ impl Program {
     ) -> ProcessSample {
         let mut regions = kernel.region_samples(self.space).unwrap_or_default();
         // Memory that could never be huge is no region of a process (`MemoryOutsideRegions`).
-        regions.retain(|sample| kernel.holds_region(self.space, sample.region));
+        regions.retain(|sample| kernel.is_region_in_one_mapping(self.space, sample.region));
         let beyond_huge = promotable.largest() > Some(PageOrder::HUGE);
         let window = self.windows.remove(&WindowObserver::Manager);
         let parts = window.as_ref().map_or_else(Vec::new, |w| self.stream_touched_shares(w));
@@ -255,7 +255,7 @@ impl Program {
         let Some(group) = self.seen.groups().base else {
             return PageBits::EMPTY;
         };
-        let groups = self.seen.base_page_group_bits(region);
+        let groups = self.seen.bit_per_base_page_group(region);
         let size = 1 << group.order;
         let all = (0..PAGES_PER_REGION >> group.order).filter(|number| groups >> number & 1 == 1);
         all.fold(PageBits::EMPTY, |pages, number| pages.or(PageBits::range(number * size, size)))

@@ -3,7 +3,7 @@
 use super::access_cost::Result;
 use super::area_layout::byte_range_of_pages;
 use super::program::{PhaseProgress, Program};
-use crate::kernel::{PageAccess, SimulatedKernel};
+use crate::kernel::{PageAccessKind, SimulatedKernel};
 use crate::page_bits::PageBits;
 use crate::workloads::{FillContent, Phase};
 use hawkeye_policy::PAGES_PER_REGION;
@@ -68,8 +68,8 @@ impl Program {
         };
         let pages = pages.and(held.mapped_pages(number));
         let access = match content {
-            FillContent::Data => PageAccess::Write,
-            FillContent::Zeros => PageAccess::WriteZeros,
+            FillContent::Data => PageAccessKind::Write,
+            FillContent::Zeros => PageAccessKind::WriteZeros,
         };
         let touched = kernel.touch_pages_of_region(self.space, region, pages, access);
         held.mark_pages_used(number, pages);

@@ -24,4 +24,4 @@ mod machine_view;
 
 pub(super) use guest_machine::GuestMachine;
 pub(super) use machine_view::ManagerSchedule;
-pub use machine_view::{MachineView, SharedEngine};
+pub use machine_view::{EngineSharedByManagers, MachineView};

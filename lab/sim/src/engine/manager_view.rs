@@ -5,7 +5,7 @@ use super::guests::GuestMachine;
 use super::program::{PhaseProgress, Program, SamplingWindow, WindowObserver};
 use crate::kernel::{KernelError, SpaceId};
 use hawkeye_manager::{
-    Explain, FaultPageSizes, HugePageReserve, LoopWakeReason, Machine, MachineError,
+    Explain, FaultPageSizes, HugePageReserveControl, LoopWakeReason, Machine, MachineError,
     ManagementCosts, Prefault, ProcessDescription, ProcessFootprint, PromotionResult,
     RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
@@ -108,7 +108,7 @@ impl Machine for Engine {
             machine: self.kernel.memory_use(),
             groups: Vec::new(),
             pressure_percent: Some(0.0),
-            fmfi: Some(self.kernel.memory().fmfi()),
+            fmfi: Some(self.kernel.memory().unusable_free_index()),
         })
     }
 
@@ -273,7 +273,7 @@ impl Sampling for Engine {
         Ok(SliceProgress::Done(sample))
     }
 
-    fn huge_pages(
+    fn list_huge_pages(
         &mut self,
         process: ProcessId,
         _until: Duration,
@@ -304,7 +304,7 @@ impl FaultPageSizes for Engine {
     }
 }
 
-impl HugePageReserve for Engine {}
+impl HugePageReserveControl for Engine {}
 
 impl Prefault for Engine {
     fn take_prefaulted_bytes(&mut self, process: ProcessId) -> u64 {
@@ -312,7 +312,7 @@ impl Prefault for Engine {
         filled.unwrap_or(0)
     }
 
-    fn allow_prefault(&mut self, process: ProcessId, room_bytes: u64) {
+    fn set_prefault_limit(&mut self, process: ProcessId, room_bytes: u64) {
         if let Some(filler) = &mut self.filler {
             filler.room.insert(process, room_bytes / HUGE_PAGE_BYTES);
         }

@@ -42,7 +42,7 @@ impl PageSizeHistory {
         let sizes = sizes.map(|((order, bytes), sum): ((PageOrder, u64), _)| PageSizeFigures {
             page_bytes: order.bytes(),
             faults: faults.count_first_touches_of_order(order),
-            fallbacks: faults.count_fallbacks_of_order(order),
+            fallbacks: faults.fallbacks_of_order(order),
             mapped_end_bytes: bytes,
             mapped_mean_bytes: (sum / lasted_s).round() as u64,
         });

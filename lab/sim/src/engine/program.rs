@@ -61,7 +61,7 @@ pub(super) enum WindowObserver {
 #[derive(Clone, Debug, Default)]
 pub(super) struct SamplingWindow {
     pub(super) opened: Duration,
-    pub(super) accesses: BTreeMap<(usize, usize), StreamAccesses>,
+    pub(super) accesses: BTreeMap<(usize, usize), StreamAccessCounts>,
     /// Pages that are known to have been accessed: for the first time, or by a trace.
     pub(super) touched: BTreeMap<RegionAddr, PageBits>,
     /// Walks of a trace that ended at base pages.
@@ -77,7 +77,7 @@ impl SamplingWindow {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct StreamAccesses {
+pub(super) struct StreamAccessCounts {
     pub(super) source: StreamSampler,
     pub(super) accesses: f64,
     pub(super) walks: WalksByEntrySize,

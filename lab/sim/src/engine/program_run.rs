@@ -2,7 +2,7 @@
 
 use super::EngineError;
 use super::access_cost::{Result, WalksByEntrySize};
-use super::program::{PhaseProgress, Program, StreamAccesses};
+use super::program::{PhaseProgress, Program, StreamAccessCounts};
 use super::stream_sampler::StreamSampler;
 use super::trace_player::TracePlayer;
 use super::zeroing_neighbour::ZeroingNeighbour;
@@ -142,7 +142,7 @@ impl Program {
                 let mut sources = Vec::new();
                 for stream in streams {
                     let source = StreamSampler::new(stream, total, &self.lots, &mut self.rng);
-                    let source = source.filter(|source| !source.is_empty());
+                    let source = source.filter(|source| !source.has_no_used_pages());
                     sources.push(source.ok_or_else(|| EngineError::NothingThere {
                         program: self.spec.name.clone(),
                         area: stream.area.clone(),
@@ -201,12 +201,13 @@ impl Program {
             source.skip_stride_accesses(of_stream);
             for window in self.windows.values_mut() {
                 let walks = pace.walks.get(stream).copied().unwrap_or_default();
-                let exposed =
-                    window.accesses.entry((self.phase, stream)).or_insert_with(|| StreamAccesses {
+                let exposed = window.accesses.entry((self.phase, stream)).or_insert_with(|| {
+                    StreamAccessCounts {
                         source: source.clone(),
                         accesses: 0.0,
                         walks: WalksByEntrySize::default(),
-                    });
+                    }
+                });
                 exposed.accesses += of_stream;
                 for (sum, walks) in exposed.walks.iter_mut().zip(walks) {
                     *sum += of_stream * walks;

@@ -8,7 +8,9 @@
 use super::Engine;
 use super::program::Program;
 use crate::kernel::{KernelError, SimulatedKernel};
-use hawkeye_policy::prefault::{PrefaultLimits, PrefaultPredictor, PrefaultResult, PrefaultTask};
+use hawkeye_policy::prefault::{
+    PrefaultPredictor, PrefaultResult, PrefaultTask, PrefaultableMemory,
+};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -69,19 +71,24 @@ impl SimulatedPrefaulter {
         now: Duration,
     ) -> Option<Duration> {
         if let Some(task) = self.predictor.next_use_check() {
-            let (in_use, took) =
-                check_region_in_use(kernel, programs, task, PAGES_PER_REGION - IN_USE_PAGES);
+            let (in_use, took) = scan_prefaulted_region_for_use(
+                kernel,
+                programs,
+                task,
+                PAGES_PER_REGION - IN_USE_PAGES,
+            );
             match in_use {
                 Some(in_use) => self.predictor.on_use_check_result(task, in_use),
-                None => self.predictor.on_prefault_lost(task),
+                None => self.predictor.on_prefaulted_region_gone(task),
             }
             return Some(took);
         }
         if let Some((_, task)) = self.predictor.next_progress_check().filter(|(at, _)| *at <= now) {
-            let (in_use, took) = check_region_in_use(kernel, programs, task, PAGES_PER_REGION);
+            let (in_use, took) =
+                scan_prefaulted_region_for_use(kernel, programs, task, PAGES_PER_REGION);
             match in_use {
                 Some(in_use) => self.predictor.on_progress_check_result(now, task, in_use),
-                None => self.predictor.on_prefault_lost(task),
+                None => self.predictor.on_prefaulted_region_gone(task),
             }
             return Some(took);
         }
@@ -95,7 +102,7 @@ impl SimulatedPrefaulter {
             let program = programs.iter().find(|p| p.id == process)?;
             let mut lots = program.lots.iter();
             let lot = lots.find(|lot| lot.region_number(head).is_some())?;
-            Some(PrefaultLimits { mapped: lot.byte_range(), room_regions })
+            Some(PrefaultableMemory { mapped: lot.byte_range(), room_regions })
         })?;
         let program = programs.iter_mut().find(|p| p.id == task.process)?;
         let (what, took) = match kernel.prefault_region(program.space, task.region) {
@@ -112,7 +119,7 @@ impl SimulatedPrefaulter {
                 *room = room.saturating_sub(1);
             }
             if program.update_mappings(kernel, task.region).is_err() {
-                self.predictor.on_prefault_lost(task);
+                self.predictor.on_prefaulted_region_gone(task);
                 return Some(took);
             }
         }
@@ -125,7 +132,7 @@ impl SimulatedPrefaulter {
 const LOOK: Duration = Duration::from_micros(1);
 
 /// Whether fewer than `most` base pages are zero, and the scan's time; `None`: not huge any more.
-fn check_region_in_use(
+fn scan_prefaulted_region_for_use(
     kernel: &mut SimulatedKernel,
     programs: &[Program],
     task: PrefaultTask,

@@ -109,7 +109,7 @@ impl StreamSampler {
         !matches!(self.shape, StreamShape::Stride { .. })
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(super) fn has_no_used_pages(&self) -> bool {
         self.used == 0
     }
 

@@ -89,15 +89,15 @@ impl Program {
         }
         self.work = work;
         for (region, pages) in wanted {
-            let time = kernel.access_swapped_pages(self.space, region, pages);
+            let time = kernel.fetch_or_report_swapped_pages(self.space, region, pages);
             self.update_mappings(kernel, region)?;
-            self.charge_swap_wait(time?);
+            self.charge_swap_time_not_yet_waited(time?);
         }
         Ok(())
     }
 
     /// Accessed pages were brought in: it owes the part of `time` not yet waited.
-    pub(super) fn charge_swap_wait(&mut self, time: Duration) {
+    pub(super) fn charge_swap_time_not_yet_waited(&mut self, time: Duration) {
         let time_ns = time.as_nanos() as f64;
         let already = self.swapping.waited_ns.min(time_ns);
         self.swapping.waited_ns -= already;

@@ -23,13 +23,13 @@ impl Program {
             let all = regions_of_page(region, PageOrder::GIANT);
             self.seen.unmap_giant(region.start())?;
             for part in all {
-                self.update_region_mapping(kernel, part)?;
+                self.sync_region_mapping(kernel, part)?;
             }
             self.invalidate_tlb_page(region, PageOrder::GIANT);
         } else if let Some(order) = multi_region {
-            self.update_multi_region_page(kernel, region, order)?;
+            self.sync_multi_region_page(kernel, region, order)?;
         } else {
-            let before = self.update_region_mapping(kernel, region)?;
+            let before = self.sync_region_mapping(kernel, region)?;
             // A region that was not mapped is in no TLB.
             if before.is_some() {
                 self.invalidate_tlb_page(region, PageOrder::HUGE);
@@ -39,7 +39,7 @@ impl Program {
         Ok(())
     }
 
-    fn update_multi_region_page(
+    fn sync_multi_region_page(
         &mut self,
         kernel: &SimulatedKernel,
         region: RegionAddr,
@@ -56,7 +56,7 @@ impl Program {
             return Ok(());
         }
         for part in regions_of_page(region, order) {
-            self.update_region_mapping(kernel, part)?;
+            self.sync_region_mapping(kernel, part)?;
         }
         if order == PageOrder::GIANT {
             self.seen.unmap_giant(region.start())?;
@@ -69,7 +69,7 @@ impl Program {
     }
 
     /// Updates one region; returns how it was mapped before.
-    fn update_region_mapping(
+    fn sync_region_mapping(
         &mut self,
         kernel: &SimulatedKernel,
         region: RegionAddr,
@@ -127,7 +127,7 @@ impl Program {
 
     /// In debug builds: the processor's view equals what the kernel has mapped.
     #[cfg(debug_assertions)]
-    pub(super) fn debug_check(&self, kernel: &SimulatedKernel) {
+    pub(super) fn assert_consistent_in_debug(&self, kernel: &SimulatedKernel) {
         use crate::mmu::translation::LeafSize::{Giant, Huge};
         for sample in kernel.region_samples(self.space).unwrap_or_default() {
             let region = sample.region;
@@ -151,7 +151,7 @@ impl Program {
             let there = u32::from(sample.present) + u32::from(sample.zero_mapped);
             assert_eq!(pages, there, "{region} of {}", self.id);
             let found = kernel.region(RegionId::new(self.space, region));
-            let groups = self.seen.base_page_group_bits(region);
+            let groups = self.seen.bit_per_base_page_group(region);
             assert_eq!(groups, self.tlb_groups_of_region(found), "{region} of {}", self.id);
         }
     }
@@ -173,7 +173,7 @@ pub(super) fn page_bits_in_groups(found: &RegionMapping, group: TlbPageGroup) ->
         TlbGroupCondition::Contiguous => found.page_bits_in_contiguous_blocks(group.order),
         TlbGroupCondition::Marked => {
             let order = PageOrder::new(group.order as u8).unwrap_or_default();
-            found.folios.pages_of_at_least(order)
+            found.folios.page_bits_of_order_or_larger(order)
         }
     }
 }

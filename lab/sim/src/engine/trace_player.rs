@@ -6,7 +6,7 @@ use super::EngineError;
 use super::access_cost::{AccessCost, Result};
 use super::figures::AccessTally;
 use super::program::{PhaseProgress, Program};
-use crate::kernel::{PageAccess as Touch, SimulatedKernel};
+use crate::kernel::{PageAccessKind as Touch, SimulatedKernel};
 use crate::mmu::translation::{Access, EntrySize, ProgramWork as CoreWork};
 use crate::page_bits::PageBits;
 use crate::trace::{AccessKind, TraceError, TraceReader};
@@ -196,7 +196,7 @@ impl Program {
             self.record_touched_pages(region, pages);
             let away = kernel.swapped_page_bits(self.space, region).and(pages);
             if !away.is_empty() {
-                let time = kernel.access_swapped_pages(self.space, region, away);
+                let time = kernel.fetch_or_report_swapped_pages(self.space, region, away);
                 self.update_mappings(kernel, region)?;
                 self.owed_ns += time?.as_nanos() as f64;
             }

@@ -124,11 +124,16 @@ impl ZeroingNeighbour {
         known.unwrap_or_else(|| EstimatedSlowdown {
             traffic: self.traffic,
             cycles,
-            by: self.slowdown_cycles(sources, threads, cycles),
+            by: self.slowdown_cycles_per_access(sources, threads, cycles),
         })
     }
 
-    fn slowdown_cycles(&self, sources: &[StreamSampler], threads: u32, cycles: f64) -> f64 {
+    fn slowdown_cycles_per_access(
+        &self,
+        sources: &[StreamSampler],
+        threads: u32,
+        cycles: f64,
+    ) -> f64 {
         if self.traffic.written <= 0.0 {
             return 0.0;
         }
@@ -209,7 +214,7 @@ mod tests {
             traffic: ZeroingTrafficRates { written, cached },
             ..ZeroingNeighbour::new(&HASWELL)
         };
-        neighbour.slowdown_cycles(&[source], 1, 60.0)
+        neighbour.slowdown_cycles_per_access(&[source], 1, 60.0)
     }
 
     #[test]

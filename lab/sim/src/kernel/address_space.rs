@@ -55,7 +55,7 @@ impl FaultCounts {
     }
 
     /// First touches that should have mapped a page of this order, but didn't.
-    pub fn count_fallbacks_of_order(&self, order: PageOrder) -> u64 {
+    pub fn fallbacks_of_order(&self, order: PageOrder) -> u64 {
         let found = self.fallbacks.get(order.log2_pages() as usize);
         found.copied().unwrap_or(0)
     }
@@ -113,7 +113,7 @@ pub(crate) struct AddressSpace {
 /// Addresses have 48 bits.
 const END: u64 = 1 << 36;
 
-pub(crate) fn page_range_of_bytes(bytes: &Range<u64>) -> Result<Range<u64>> {
+pub(crate) fn page_range_of_aligned_bytes(bytes: &Range<u64>) -> Result<Range<u64>> {
     let aligned = bytes.start % BASE_PAGE_BYTES == 0 && bytes.end % BASE_PAGE_BYTES == 0;
     let pages = bytes.start / BASE_PAGE_BYTES..bytes.end / BASE_PAGE_BYTES;
     if aligned && !pages.is_empty() && pages.end <= END {
@@ -197,7 +197,7 @@ impl AddressSpace {
         (page < *end).then_some(*start..*end)
     }
 
-    pub(crate) fn holds_region(&self, region: u64) -> bool {
+    pub(crate) fn is_region_in_one_mapping(&self, region: u64) -> bool {
         let mapping = self.mapping_of_page(first_page(region));
         mapping.is_some_and(|mapping| mapping.end >= first_page(region + 1))
     }
@@ -228,7 +228,7 @@ impl AddressSpace {
         true
     }
 
-    pub(crate) fn unmap(&mut self, pages: &Range<u64>) {
+    pub(crate) fn remove_mappings_in_range(&mut self, pages: &Range<u64>) {
         let first = self.mapping_of_page(pages.start);
         let first = first.map_or(pages.start, |mapping| mapping.start);
         let hit = self.mappings.range(first..pages.end);
@@ -252,11 +252,11 @@ mod tests {
         assert!(space.map(0..2048) && space.map(2048..4096));
         assert_eq!(space.mappings.len(), 1);
         assert!(!space.map(4000..5000));
-        assert!(space.is_mapped(&(0..4096)) && space.holds_region(1));
-        space.unmap(&(100..600));
+        assert!(space.is_mapped(&(0..4096)) && space.is_region_in_one_mapping(1));
+        space.remove_mappings_in_range(&(100..600));
         assert_eq!(space.mappings.len(), 2);
         assert!(!space.is_mapped(&(0..4096)) && space.is_mapped(&(600..4096)));
-        assert!(!space.holds_region(1) && space.holds_region(2));
+        assert!(!space.is_region_in_one_mapping(1) && space.is_region_in_one_mapping(2));
         assert!(space.map(100..600));
         assert_eq!(space.mappings.len(), 1);
     }

@@ -23,7 +23,7 @@ impl SimulatedKernel {
     ) -> Option<u32> {
         let (range, pages) = self.cheapest_pageblocks_to_empty(count, time)?;
         let inside = u64::from(count) * u64::from(PAGES_PER_REGION) - pages;
-        let outside = self.memory.free_frames().saturating_sub(inside);
+        let outside = self.memory.count_free_frames().saturating_sub(inside);
         if outside < pages + self.reclaim_state.watermarks.low {
             return None;
         }
@@ -43,7 +43,7 @@ impl SimulatedKernel {
         for block in range {
             let runs: Vec<ValueRun> = self.memory.owner_runs_in_pageblock(block).collect();
             for run in runs.into_iter().filter(|run| is_kernel_owned_run(*run)) {
-                self.memory.free(FrameRun::within_pageblock(block, run.first, run.count));
+                self.memory.free(FrameRun::from_pageblock_offset(block, run.first, run.count));
             }
         }
         None

@@ -4,7 +4,7 @@ use super::address_space::RegionId;
 use super::fault_policies::{FirstTouchPolicy, ZeroingPolicy};
 use super::kernel_costs::time_of_operations;
 use super::region_mapping::Reservation;
-use super::{Result, SimulatedKernel, TouchedPages};
+use super::{Result, SimulatedKernel, TouchResult};
 use crate::memory::{AllocatedFrames, FrameContent, FrameOwner, FrameRun, pageblock_of_frame};
 use crate::page_bits::PageBits;
 use hawkeye_policy::PageOrder;
@@ -19,7 +19,7 @@ impl SimulatedKernel {
         let first_touch = self.faults.first_touch;
         let space = self.space_mut(at.space)?;
         let untouched = space.table.get_or_create(at.region).untouched;
-        let chosen = untouched && space.holds_region(at.region);
+        let chosen = untouched && space.is_region_in_one_mapping(at.region);
         Ok(if chosen { first_touch } else { FirstTouchPolicy::Base })
     }
 
@@ -28,7 +28,7 @@ impl SimulatedKernel {
         at: RegionId,
         (first, count): (u16, u16),
         choice: FirstTouchPolicy,
-        sum: &mut TouchedPages,
+        sum: &mut TouchResult,
     ) -> Result<u16> {
         let fault_ns = self.costs.base_fault_ns;
         let found = self.get_or_create_region(at)?;
@@ -46,7 +46,11 @@ impl SimulatedKernel {
         Ok(count)
     }
 
-    pub(super) fn map_huge_page(&mut self, at: RegionId, sum: &mut TouchedPages) -> Result<bool> {
+    pub(super) fn try_huge_page_at_first_touch(
+        &mut self,
+        at: RegionId,
+        sum: &mut TouchResult,
+    ) -> Result<bool> {
         let FirstTouchPolicy::Huge { compact } = self.first_touch_policy_of_region(at)? else {
             return Ok(false);
         };
@@ -68,13 +72,13 @@ impl SimulatedKernel {
         &mut self,
         at: RegionId,
         (first, count): (u16, u16),
-        sum: &mut TouchedPages,
+        sum: &mut TouchResult,
     ) -> Result<u16> {
         let owner = self.frame_owner(at, first)?;
         let reservation = self.get_or_create_region(at)?.reservation;
         let got = match reservation {
             Some(reservation) => {
-                let frames = FrameRun::within_pageblock(reservation.block, first, count);
+                let frames = FrameRun::from_pageblock_offset(reservation.block, first, count);
                 self.memory.change_frame_owner(frames, owner);
                 let dirty = if reservation.zeroed { 0 } else { frames.count };
                 AllocatedFrames { frames, dirty }
@@ -104,7 +108,7 @@ impl SimulatedKernel {
         &self,
         got: &AllocatedFrames,
         huge: bool,
-        sum: &mut TouchedPages,
+        sum: &mut TouchResult,
     ) -> bool {
         let all = match self.faults.zeroing {
             ZeroingPolicy::Never => 0,
@@ -116,11 +120,11 @@ impl SimulatedKernel {
         all == 0
     }
 
-    pub(super) fn swap_in(
+    pub(super) fn swap_in_leading_pages(
         &mut self,
         at: RegionId,
         (first, count): (u16, u16),
-        sum: &mut TouchedPages,
+        sum: &mut TouchResult,
     ) -> Result<u16> {
         let owner = self.frame_owner(at, first)?;
         let got =

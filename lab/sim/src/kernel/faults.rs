@@ -1,7 +1,7 @@
 //! Page faults: a program accesses memory.
 
 use super::address_space::{
-    FaultCounts, RegionId, page_range_of_bytes, split_at_region_boundaries,
+    FaultCounts, RegionId, page_range_of_aligned_bytes, split_at_region_boundaries,
 };
 use super::fault_policies::FirstTouchPolicy;
 use super::region_mapping::RegionMapping;
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// A program's access to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PageAccess {
+pub enum PageAccessKind {
     /// A read.
     Read,
     /// A write of something other than zeros.
@@ -22,7 +22,7 @@ pub enum PageAccess {
     WriteZeros,
 }
 
-impl PageAccess {
+impl PageAccessKind {
     fn writes(self) -> bool {
         self != Self::Read
     }
@@ -35,7 +35,7 @@ impl PageAccess {
 
 /// The result of accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TouchedPages {
+pub struct TouchResult {
     /// Time in faults, paid by the program, including direct reclaim and compaction.
     pub time: Duration,
     /// Faults by kind.
@@ -73,13 +73,13 @@ impl SimulatedKernel {
         &mut self,
         space: SpaceId,
         bytes: Range<u64>,
-        access: PageAccess,
-    ) -> Result<TouchedPages> {
-        let pages = page_range_of_bytes(&bytes)?;
+        access: PageAccessKind,
+    ) -> Result<TouchResult> {
+        let pages = page_range_of_aligned_bytes(&bytes)?;
         if !self.space(space)?.is_mapped(&pages) {
             return Err(KernelError::NotMapped(space, bytes));
         }
-        let mut sum = TouchedPages::default();
+        let mut sum = TouchResult::default();
         let outcome = split_at_region_boundaries(pages).try_for_each(|(region, first, count)| {
             let pages = PageBits::range(first, count);
             self.touch_in_region(RegionId { space, region }, pages, access, &mut sum)
@@ -94,8 +94,8 @@ impl SimulatedKernel {
         space: SpaceId,
         region: RegionAddr,
         pages: PageBits,
-        access: PageAccess,
-    ) -> Result<TouchedPages> {
+        access: PageAccessKind,
+    ) -> Result<TouchResult> {
         let at = RegionId::new(space, region);
         for (first, count) in pages.runs() {
             let run = at.page_number(first)..at.page_number(first + count);
@@ -104,26 +104,26 @@ impl SimulatedKernel {
                 return Err(KernelError::NotMapped(space, bytes));
             }
         }
-        let mut sum = TouchedPages::default();
+        let mut sum = TouchResult::default();
         let outcome = self.touch_in_region(at, pages, access, &mut sum);
         self.account_for_touch(space, &sum);
         outcome.map(|()| sum)
     }
 
-    fn account_for_touch(&mut self, space: SpaceId, sum: &TouchedPages) {
+    fn account_for_touch(&mut self, space: SpaceId, sum: &TouchResult) {
         if let Some(space) = self.spaces.get_mut(&space) {
             space.faults.add(&sum.faults);
         }
         self.charge_kernel_time(space, sum.time);
-        self.debug_check();
+        self.assert_consistent_in_debug();
     }
 
     fn touch_in_region(
         &mut self,
         at: RegionId,
         pages: PageBits,
-        access: PageAccess,
-        sum: &mut TouchedPages,
+        access: PageAccessKind,
+        sum: &mut TouchResult,
     ) -> Result<()> {
         let mut from = 0;
         while from < PAGES_PER_REGION {
@@ -154,18 +154,18 @@ impl SimulatedKernel {
         at: RegionId,
         pages: (u16, u16),
         cause: FaultCause,
-        access: PageAccess,
-        sum: &mut TouchedPages,
+        access: PageAccessKind,
+        sum: &mut TouchResult,
     ) -> Result<u16> {
         match cause {
-            FaultCause::Swapped => self.swap_in(at, pages, sum),
+            FaultCause::Swapped => self.swap_in_leading_pages(at, pages, sum),
             FaultCause::ZeroPage => {
                 let found = self.get_or_create_region(at)?;
                 if found.huge_zero {
                     // A huge page replaces the huge zero page, or 512 small zero pages do.
                     found.zero_mapped = PageBits::EMPTY;
                     found.huge_zero = false;
-                    if self.map_huge_page(at, sum)? {
+                    if self.try_huge_page_at_first_touch(at, sum)? {
                         return Ok(pages.1);
                     }
                     let found = self.get_or_create_region(at)?;
@@ -184,16 +184,16 @@ impl SimulatedKernel {
         &mut self,
         at: RegionId,
         (first, count): (u16, u16),
-        access: PageAccess,
-        sum: &mut TouchedPages,
+        access: PageAccessKind,
+        sum: &mut TouchResult,
     ) -> Result<u16> {
         let choice = self.first_touch_policy_of_region(at)?;
-        if access == PageAccess::Read && self.faults.shares_zero_page {
+        if access == PageAccessKind::Read && self.faults.shares_zero_page {
             return self.map_shared_zero_pages(at, (first, count), choice, sum);
         }
         match choice {
             FirstTouchPolicy::Huge { .. } => {
-                if self.map_huge_page(at, sum)? {
+                if self.try_huge_page_at_first_touch(at, sum)? {
                     self.reports.frontier.record_first_touches(at, 1);
                     return Ok(count);
                 }
@@ -216,7 +216,7 @@ impl SimulatedKernel {
 }
 
 impl RegionMapping {
-    fn page_bits_without_fault(&self, access: PageAccess) -> PageBits {
+    fn page_bits_without_fault(&self, access: PageAccessKind) -> PageBits {
         if access.writes() { self.present } else { self.present.or(self.zero_mapped) }
     }
 

@@ -66,16 +66,16 @@ impl SimulatedKernel {
     pub fn figures(&self) -> MemoryFigures {
         let memory = &self.memory;
         MemoryFigures {
-            total_bytes: memory.frames() * BASE_PAGE_BYTES,
-            free_bytes: memory.free_frames() * BASE_PAGE_BYTES,
-            zeroed_bytes: memory.zeroed_frames() * BASE_PAGE_BYTES,
+            total_bytes: memory.count_all_frames() * BASE_PAGE_BYTES,
+            free_bytes: memory.count_free_frames() * BASE_PAGE_BYTES,
+            zeroed_bytes: memory.count_zeroed_frames() * BASE_PAGE_BYTES,
             cached_bytes: self.reclaim_state.cache.count_pages() * BASE_PAGE_BYTES,
             swapped_bytes: self.reclaim_state.swap.used * BASE_PAGE_BYTES,
-            zeroed_huge_frames: memory.free_huge_frames(FrameContent::Zeroed),
-            dirty_huge_frames: memory.free_huge_frames(FrameContent::Dirty),
+            zeroed_huge_frames: memory.count_free_huge_frames(FrameContent::Zeroed),
+            dirty_huge_frames: memory.count_free_huge_frames(FrameContent::Dirty),
             reservations: self.huge_frames.reservations.len(),
             broken_reservations: self.huge_frames.reservations.broken,
-            fmfi: memory.fmfi(),
+            fmfi: memory.unusable_free_index(),
         }
     }
 

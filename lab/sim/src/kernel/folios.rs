@@ -23,13 +23,13 @@ impl Folios {
         self.0.is_empty()
     }
 
-    pub(crate) fn pages_of_at_least(&self, order: PageOrder) -> PageBits {
+    pub(crate) fn page_bits_of_order_or_larger(&self, order: PageOrder) -> PageBits {
         let large = self.0.iter().filter(|(of, _)| *of >= order);
         large.fold(PageBits::EMPTY, |all, (_, pages)| all.or(*pages))
     }
 
     pub(crate) fn all_pages(&self) -> PageBits {
-        self.pages_of_at_least(PageOrder::BASE)
+        self.page_bits_of_order_or_larger(PageOrder::BASE)
     }
 
     pub(crate) fn order_at(&self, page: u16) -> Option<PageOrder> {
@@ -101,7 +101,7 @@ mod tests {
         {
             assert!(folios.0.contains(&(order, pages)), "{order:?}: {folios:?}");
         }
-        assert_eq!(folios.pages_of_at_least(sixteen), PageBits::range(16, 16));
+        assert_eq!(folios.page_bits_of_order_or_larger(sixteen), PageBits::range(16, 16));
         folios.break_up_folios_with_pages(folios.all_pages());
         assert!(folios.is_empty());
     }

@@ -22,7 +22,8 @@ impl SimulatedKernel {
         time: &mut Duration,
     ) -> Result<AllocatedFrames> {
         loop {
-            let spare = self.memory.free_frames().saturating_sub(self.reclaim_state.watermarks.min);
+            let spare =
+                self.memory.count_free_frames().saturating_sub(self.reclaim_state.watermarks.min);
             let most = u64::from(most).min(spare) as u16;
             if most > 0 {
                 let got = self.memory.allocate_frame_run(most, prefer, owner);
@@ -43,7 +44,7 @@ impl SimulatedKernel {
         time: &mut Duration,
     ) -> Option<AllocatedFrames> {
         let needed = u64::from(PAGES_PER_REGION) + self.reclaim_state.watermarks.low;
-        if self.memory.free_frames() < needed {
+        if self.memory.count_free_frames() < needed {
             return None;
         }
         let there =

@@ -5,7 +5,9 @@
 
 use super::address_space::{RegionId, split_at_region_boundaries};
 use super::kernel_costs::time_of_operations;
-use super::{PageAccess, RegionMapping, RegionPiece, Result, SimulatedKernel, SpaceId};
+use super::{
+    PageAccessKind, RegionMapping, RegionPartInPageblock, Result, SimulatedKernel, SpaceId,
+};
 use crate::memory::{FrameOwner, FrameRun};
 use crate::page_bits::PageBits;
 use hawkeye_policy::RegionAddr;
@@ -59,7 +61,7 @@ impl SimulatedKernel {
         &self,
         space: SpaceId,
         region: RegionAddr,
-    ) -> impl Iterator<Item = RegionPiece> {
+    ) -> impl Iterator<Item = RegionPartInPageblock> {
         let found = self.region(RegionId::new(space, region));
         found.into_iter().flat_map(RegionMapping::pieces)
     }
@@ -94,7 +96,7 @@ impl SimulatedKernel {
     }
 
     /// A program accesses swapped pages of a region. The host reports the time for its part.
-    pub(crate) fn access_swapped_pages(
+    pub(crate) fn fetch_or_report_swapped_pages(
         &mut self,
         space: SpaceId,
         region: RegionAddr,
@@ -111,7 +113,7 @@ impl SimulatedKernel {
             let frames = others.moved_run(piece.page, piece.count, piece.first);
             self.record_host_swapped_access(piece.block, frames);
         }
-        let touched = self.touch_pages_of_region(space, region, own, PageAccess::Read)?;
+        let touched = self.touch_pages_of_region(space, region, own, PageAccessKind::Read)?;
         Ok(touched.time)
     }
 
@@ -124,7 +126,7 @@ impl SimulatedKernel {
     fn record_host_swapped_access(&mut self, block: u32, frames: PageBits) {
         let wanted = self.host_swapped_frame_bits(block).and(frames);
         for (first, count) in wanted.runs() {
-            let run = FrameRun::within_pageblock(block, first, count);
+            let run = FrameRun::from_pageblock_offset(block, first, count);
             self.reports.hosted.wanted.push(run);
         }
         let away = self.host_swapped_frame_bits(block).minus(wanted);

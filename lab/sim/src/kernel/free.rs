@@ -1,6 +1,8 @@
 //! Freeing: a program gives memory back.
 
-use super::address_space::{RegionId, first_page, page_range_of_bytes, split_at_region_boundaries};
+use super::address_space::{
+    RegionId, first_page, page_range_of_aligned_bytes, split_at_region_boundaries,
+};
 use super::kernel_costs::time_of_operations;
 use super::region_mapping::frame_run_of_huge_page;
 use super::{Result, SimulatedKernel, SpaceId};
@@ -14,7 +16,7 @@ impl SimulatedKernel {
     /// afterwards. A huge page that is freed in part is split at once. Linux 4.3 does so; since 4.5
     /// Linux frees the part only when memory is short.
     pub fn free(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
-        let time = self.free_page_range(space, page_range_of_bytes(&bytes)?)?;
+        let time = self.free_page_range(space, page_range_of_aligned_bytes(&bytes)?)?;
         Ok(self.charge_freeing_time(space, time))
     }
 
@@ -31,13 +33,13 @@ impl SimulatedKernel {
 
     /// Frees the memory in a range and unmaps the range (`munmap`).
     pub fn unmap(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
-        let time = self.unmap_page_range(space, page_range_of_bytes(&bytes)?)?;
+        let time = self.unmap_page_range(space, page_range_of_aligned_bytes(&bytes)?)?;
         Ok(self.charge_freeing_time(space, time))
     }
 
     fn charge_freeing_time(&mut self, space: SpaceId, time: Duration) -> Duration {
         self.charge_kernel_time(space, time);
-        self.debug_check();
+        self.assert_consistent_in_debug();
         time
     }
 
@@ -48,7 +50,7 @@ impl SimulatedKernel {
     ) -> Result<Duration> {
         let time = self.free_page_range(space, pages.clone())?;
         let owned = self.space_mut(space)?;
-        owned.unmap(&pages);
+        owned.remove_mappings_in_range(&pages);
         // A page table is freed when nothing is mapped by it any more.
         for (region, _, _) in split_at_region_boundaries(pages) {
             let all = first_page(region)..first_page(region + 1);

@@ -1,6 +1,6 @@
 //! Invariants of the model.
 
-mod sizes;
+mod folios_and_multi_region;
 
 use super::address_space::{AddressSpace, first_page};
 use super::region_mapping::RegionMapping;
@@ -60,14 +60,15 @@ impl SimulatedKernel {
                 return Err(InvariantViolation::Frames(rule));
             }
         }
-        let owned =
-            self.memory.frames() - self.memory.free_frames() - self.memory.count_kernel_frames();
+        let owned = self.memory.count_all_frames()
+            - self.memory.count_free_frames()
+            - self.memory.count_kernel_frames();
         let known = mapped + reserved + cache.count_pages();
         check_count("frames in use", owned, known)
     }
 
-    pub(crate) fn debug_check(&self) {
-        if cfg!(debug_assertions) && self.memory.frames() <= SMALL {
+    pub(crate) fn assert_consistent_in_debug(&self) {
+        if cfg!(debug_assertions) && self.memory.count_all_frames() <= SMALL {
             let broken = self.check().err();
             assert!(broken.is_none(), "{broken:?}");
         }
@@ -124,6 +125,6 @@ impl SimulatedKernel {
         ];
         let broken = rules.into_iter().find(|(_, holds)| !holds);
         let broken = broken.map(|(rule, _)| rule);
-        broken.or_else(|| sizes::broken_page_size_rule(space, number, region))
+        broken.or_else(|| folios_and_multi_region::broken_page_size_rule(space, number, region))
     }
 }

@@ -96,7 +96,7 @@ impl SimulatedKernel {
     /// Zeroes all free memory, as the thread does on a long-idle machine. Charges no thread.
     pub fn zero_all_free_memory(&mut self) {
         self.memory.zero_free_frames(u64::MAX);
-        self.debug_check();
+        self.assert_consistent_in_debug();
     }
 
     /// Starts or stops same-page merging.
@@ -112,16 +112,16 @@ impl SimulatedKernel {
         self.run_kswapd_for_step(step, &mut done);
         self.run_zeroing_for_step(step, &mut done);
         self.run_merging_for_step(step, &mut done);
-        self.debug_check();
+        self.assert_consistent_in_debug();
         done
     }
 
     fn run_kswapd_for_step(&mut self, step: Duration, done: &mut KernelThreadWork) {
         let marks = self.reclaim_state.watermarks;
-        if self.memory.free_frames() >= marks.low {
+        if self.memory.count_free_frames() >= marks.low {
             return;
         }
-        while self.memory.free_frames() < marks.high && done.reclaiming < step {
+        while self.memory.count_free_frames() < marks.high && done.reclaiming < step {
             let freed = self.reclaim(RECLAIM_BATCH, &mut done.reclaiming);
             done.reclaimed += freed;
             if freed == 0 {

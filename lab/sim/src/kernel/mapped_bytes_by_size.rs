@@ -82,9 +82,11 @@ impl SimulatedKernel {
     }
 
     /// Whether one mapping holds all of a region.
-    pub fn holds_region(&self, space: SpaceId, region: RegionAddr) -> bool {
+    pub fn is_region_in_one_mapping(&self, space: SpaceId, region: RegionAddr) -> bool {
         let found = self.spaces.get(&space);
-        found.is_some_and(|space| space.holds_region(RegionId::new(space.id, region).region))
+        found.is_some_and(|space| {
+            space.is_region_in_one_mapping(RegionId::new(space.id, region).region)
+        })
     }
 }
 

@@ -41,7 +41,7 @@ impl SimulatedKernel {
     pub fn fragment_free_memory(&mut self, fmfi: f64, seed: u64) -> u64 {
         let mut rng = SimulationRng::new(seed, 0);
         let mut taken = 0;
-        while self.memory.fmfi() < fmfi {
+        while self.memory.unusable_free_index() < fmfi {
             let Some(frame) = self.memory.random_frame_in_free_pageblock(&mut rng) else {
                 break;
             };
@@ -55,7 +55,7 @@ impl SimulatedKernel {
             cache.next += 1;
             taken += 1;
         }
-        self.debug_check();
+        self.assert_consistent_in_debug();
         taken
     }
 }

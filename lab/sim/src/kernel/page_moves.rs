@@ -29,11 +29,11 @@ impl SimulatedKernel {
         while moved < run.count {
             let rest = run.without_first_places(moved);
             let owner = FrameOwner::unpack(rest.value);
-            let together = self.next_unit_to_move(block, rest);
+            let together = self.first_pages_to_move_together(block, rest);
             let Some(got) = allocate(&mut self.memory, together, owner) else {
                 break;
             };
-            let from = FrameRun::within_pageblock(block, rest.first, got.frames.count as u16);
+            let from = FrameRun::from_pageblock_offset(block, rest.first, got.frames.count as u16);
             self.update_moved_owner(owner, from, got.frames.first);
             leave(&mut self.memory, from);
             moved += from.count as u16;
@@ -43,11 +43,11 @@ impl SimulatedKernel {
 
     /// The first part of a run of frames of a pageblock (with its packed owner) that should stay
     /// together: a folio, or all before the next one.
-    fn next_unit_to_move(&self, block: u32, run: ValueRun) -> PagesToMoveTogether {
+    fn first_pages_to_move_together(&self, block: u32, run: ValueRun) -> PagesToMoveTogether {
         let FrameOwner::Anonymous { space, page } = FrameOwner::unpack(run.value) else {
             return (run.count, None);
         };
-        let frame = FrameRun::within_pageblock(block, run.first, run.count).first;
+        let frame = FrameRun::from_pageblock_offset(block, run.first, run.count).first;
         match self.next_folio_in_frames(SpaceId(space), page, frame, run.count) {
             None => (run.count, None),
             Some((0, order)) => {

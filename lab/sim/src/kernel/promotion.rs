@@ -132,7 +132,8 @@ impl SimulatedKernel {
         fits: impl Fn(&RegionMapping) -> bool,
     ) -> Result<bool> {
         let space = self.space(at.space)?;
-        Ok(space.table.get(at.region).is_some_and(fits) && space.holds_region(at.region))
+        Ok(space.table.get(at.region).is_some_and(fits)
+            && space.is_region_in_one_mapping(at.region))
     }
 
     fn result_of_promotion_work(
@@ -144,7 +145,7 @@ impl SimulatedKernel {
             + time_of_operations(work.zeroed, self.costs.zero_base_ns)
             + time_of_operations(work.flushed, self.costs.shoot_down_ns);
         let time = search + locked + time_of_operations(work.looked, self.costs.collapse_ns);
-        self.debug_check();
+        self.assert_consistent_in_debug();
         CompletedPromotion { time, locked, copied: work.copied, added: work.added }
     }
 
@@ -162,7 +163,7 @@ impl SimulatedKernel {
     pub fn prefault_region(&mut self, space: SpaceId, region: RegionAddr) -> Result<Duration> {
         let at = RegionId::new(space, region);
         let empty = self.region(at).is_none_or(RegionMapping::is_empty);
-        if !empty || !self.space(space)?.holds_region(at.region) {
+        if !empty || !self.space(space)?.is_region_in_one_mapping(at.region) {
             return Err(at.not_candidate_error());
         }
         let mut time = Duration::ZERO;
@@ -173,7 +174,7 @@ impl SimulatedKernel {
             time_of_operations(1, self.costs.huge_fault_ns) + self.zeroing_time(got.dirty, true);
         // Another core zeroed it.
         self.map_region_huge(at, pageblock_of_frame(got.frames.first), true)?;
-        self.debug_check();
+        self.assert_consistent_in_debug();
         Ok(time)
     }
 

@@ -57,7 +57,7 @@ impl SimulatedKernel {
 
     /// Removes and returns the region to swap out next, unless it was accessed.
     pub(crate) fn pop_inactive_region(&mut self) -> Option<ReclaimListEntry> {
-        let memory_bytes = self.memory.frames() * BASE_PAGE_BYTES;
+        let memory_bytes = self.memory.count_all_frames() * BASE_PAGE_BYTES;
         // Active regions for each inactive one (`calculate_zone_inactive_ratio` of
         // `mm/page_alloc.c`).
         let ratio = (10 * (memory_bytes >> 30)).isqrt().max(1) as usize;

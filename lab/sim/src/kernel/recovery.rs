@@ -51,7 +51,7 @@ impl SimulatedKernel {
         }
         let mut time = time_of_operations(splits, self.costs.split_ns + self.costs.shoot_down_ns);
         let freed = self.remap_to_shared_zero_page(at, &mut time)?;
-        self.debug_check();
+        self.assert_consistent_in_debug();
         Ok(RecoveryResult {
             bytes: u64::from(freed) * BASE_PAGE_BYTES,
             left_present: PAGES_PER_REGION - freed,

@@ -17,7 +17,7 @@ pub(crate) struct Reservation {
 
 /// A piece of a region in one pageblock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RegionPiece {
+pub(crate) struct RegionPartInPageblock {
     /// First page in the region.
     pub(crate) page: u16,
     pub(crate) block: u32,
@@ -84,14 +84,14 @@ impl RegionMapping {
         }
     }
 
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = RegionPiece> {
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = RegionPartInPageblock> {
         let runs = self.frames.iter().chain(self.huge.map(frame_run_of_huge_page));
         runs.flat_map(|run| {
             let start = run.value as u32;
             let frames = FrameRun::new(start, run.count.into());
-            frames.split_by_pageblock().map(move |(block, first, count)| RegionPiece {
+            frames.split_by_pageblock().map(move |(block, first, count)| RegionPartInPageblock {
                 page: run.first
-                    + (FrameRun::within_pageblock(block, first, count).first - start) as u16,
+                    + (FrameRun::from_pageblock_offset(block, first, count).first - start) as u16,
                 block,
                 first,
                 count,

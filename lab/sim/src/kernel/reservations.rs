@@ -79,7 +79,7 @@ impl SimulatedKernel {
         queue.remove(&reservation.used);
         let unused = self.memory.reserved_frame_bits(reservation.block);
         for (first, count) in unused.runs() {
-            let frames = FrameRun::within_pageblock(reservation.block, first, count);
+            let frames = FrameRun::from_pageblock_offset(reservation.block, first, count);
             self.memory.free(frames);
         }
         unused.count().into()

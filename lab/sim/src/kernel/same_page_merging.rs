@@ -36,7 +36,7 @@ impl SimulatedKernel {
         let (mut scanned, mut merged) = (0, 0);
         let mut wrapped = false;
         while scanned < pages {
-            let Some((space, region)) = self.next_mergeable_region() else {
+            let Some((space, region)) = self.find_next_mergeable_region() else {
                 self.threads.merging_at = RegionId::default();
                 if wrapped {
                     break;
@@ -65,7 +65,7 @@ impl SimulatedKernel {
         (scanned, merged)
     }
 
-    fn next_mergeable_region(&self) -> Option<(SpaceId, u64)> {
+    fn find_next_mergeable_region(&self) -> Option<(SpaceId, u64)> {
         let at = self.threads.merging_at;
         self.spaces.range(at.space..).find_map(|(_, space)| {
             let from = if space.id == at.space { at.region } else { 0 };

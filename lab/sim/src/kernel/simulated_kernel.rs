@@ -1,9 +1,9 @@
 //! The kernel's state, and the creation and end of address spaces.
 
-use super::address_space::{AddressSpace, RegionId, page_range_of_bytes};
+use super::address_space::{AddressSpace, RegionId, page_range_of_aligned_bytes};
 use super::compaction::CompactionDeferral;
 use super::fault_policies::FaultPolicy;
-use super::first_touch_watch::FirstTouchWatch;
+use super::first_touch_stream_detector::FirstTouchStreamDetector;
 use super::frames_swapped_by_host::FramesSwappedByHost;
 use super::kernel_costs::time_of_operations;
 use super::kernel_threads::KernelThreadState;
@@ -56,7 +56,7 @@ pub(super) struct HugePageSupply {
 /// What the kernel reports to the machine around it: the engine, and the host of a virtual machine.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KernelReports {
-    pub(super) frontier: FirstTouchWatch,
+    pub(super) frontier: FirstTouchStreamDetector,
     pub(super) remapped: RemappedRegions,
     pub(super) hosted: FramesSwappedByHost,
 }
@@ -70,7 +70,7 @@ impl SimulatedKernel {
         let memory = PhysicalMemory::new(memory_bytes);
         Ok(Self {
             reclaim_state: ReclaimState {
-                watermarks: ZoneWatermarks::of_frames(memory.frames()),
+                watermarks: ZoneWatermarks::of_frames(memory.count_all_frames()),
                 cache: PageCache::default(),
                 recency: ReclaimLists::default(),
                 swap: SwapDevice::new(None),
@@ -99,7 +99,7 @@ impl SimulatedKernel {
     /// # Errors
     /// The range does not consist of whole pages, or something is mapped in it already.
     pub fn map(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<()> {
-        let pages = page_range_of_bytes(&bytes)?;
+        let pages = page_range_of_aligned_bytes(&bytes)?;
         let mapped = self.space_mut(space)?.map(pages);
         mapped.then_some(()).ok_or(KernelError::Occupied(space, bytes))
     }
@@ -115,7 +115,7 @@ impl SimulatedKernel {
         self.charge_kernel_time(space, time);
         self.spaces.remove(&space);
         self.reports.frontier.watched.remove(&space);
-        self.debug_check();
+        self.assert_consistent_in_debug();
         Ok(time)
     }
 

@@ -4,7 +4,7 @@
 use super::address_space::RegionId;
 use super::faults::NonHugeTouchResult;
 use super::kernel_costs::time_of_operations;
-use super::{KernelError, Result, SimulatedKernel, SpaceId, TouchedPages};
+use super::{KernelError, Result, SimulatedKernel, SpaceId, TouchResult};
 use crate::memory::{AllocatedFrames, FrameContent};
 use crate::page_bits::PageBits;
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, PageOrderSet};
@@ -29,7 +29,7 @@ impl SimulatedKernel {
         &mut self,
         at: RegionId,
         (first, count): (u16, u16),
-        sum: &mut TouchedPages,
+        sum: &mut TouchResult,
     ) -> Result<NonHugeTouchResult> {
         let page = at.page_number(first);
         let space = self.space(at.space)?;
@@ -85,7 +85,7 @@ impl SimulatedKernel {
         order: PageOrder,
     ) -> Result<Option<AllocatedFrames>> {
         let owner = self.frame_owner(at, page & !(order.pages() as u16 - 1))?;
-        if self.memory.free_frames() < order.pages() + self.reclaim_state.watermarks.low {
+        if self.memory.count_free_frames() < order.pages() + self.reclaim_state.watermarks.low {
             return Ok(None);
         }
         let order = order.log2_pages() as u8;
@@ -97,7 +97,7 @@ impl SimulatedKernel {
         at: RegionId,
         (first, order): (u16, PageOrder),
         got: AllocatedFrames,
-        sum: &mut TouchedPages,
+        sum: &mut TouchResult,
     ) -> Result<()> {
         // A huge page's fault takes longer than a base page's because of its pages: each
         // `struct page` of a folio is written (`prep_compound_page`). Here there are fewer.

@@ -100,7 +100,7 @@ impl SimulatedKernel {
     /// many times the high watermark is free, or if pages are in swap.
     pub(crate) fn is_memory_short(&self, times_high: u64) -> bool {
         let ReclaimState { watermarks, swap, .. } = &self.reclaim_state;
-        self.memory.free_frames() < times_high * watermarks.high || swap.used > 0
+        self.memory.count_free_frames() < times_high * watermarks.high || swap.used > 0
     }
 
     /// Adds a swap device that nothing is on, or removes it.

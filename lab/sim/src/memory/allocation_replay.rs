@@ -62,7 +62,7 @@ impl AllocationReplay {
     }
 
     /// Frees every `step`th base page held under this name, from the first on (1: all of them).
-    pub fn free(&mut self, name: &str, step: u64) {
+    pub fn free_every_nth_page(&mut self, name: &str, step: u64) {
         let step = step.max(1);
         let mut kept = Vec::new();
         let mut number = 0;
@@ -88,7 +88,7 @@ impl AllocationReplay {
 
     /// Allocates until `frames` are free, from where allocations of any content are served first.
     pub fn allocate_all_but(&mut self, frames: u64) {
-        let more = self.memory.free_frames().saturating_sub(frames);
+        let more = self.memory.count_free_frames().saturating_sub(frames);
         let region = u64::from(PAGES_PER_REGION);
         self.allocate("kernel", more / region, HUGE_ORDER, FrameContent::Dirty);
         self.allocate("kernel", more % region, 0, FrameContent::Dirty);
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!((file.frames, file.zeroed), (100, 0));
         let huge = replay.allocate("huge", 3, HUGE_ORDER, FrameContent::Zeroed);
         assert_eq!((huge.frames, huge.zeroed), (1536, 1536));
-        replay.free("huge", 1);
+        replay.free_every_nth_page("huge", 1);
         let rest = replay.allocate("huge", 99, HUGE_ORDER, FrameContent::Zeroed);
         assert_eq!(rest.frames, 7 * 512);
         assert_eq!(replay.memory().check(), Ok(()));
@@ -122,13 +122,13 @@ mod tests {
     fn part_of_it_can_be_given_back() {
         let mut replay = replay(4);
         replay.allocate_all_but(1024 + 10);
-        assert_eq!(replay.memory().free_frames(), 1034);
+        assert_eq!(replay.memory().count_free_frames(), 1034);
         replay.allocate("a", 1034, 0, FrameContent::Zeroed);
-        replay.free("a", 2);
-        assert_eq!(replay.memory().free_frames(), 517);
-        replay.free("a", 1);
-        replay.free("a", 1);
-        assert_eq!(replay.memory().free_frames(), 1034);
+        replay.free_every_nth_page("a", 2);
+        assert_eq!(replay.memory().count_free_frames(), 517);
+        replay.free_every_nth_page("a", 1);
+        replay.free_every_nth_page("a", 1);
+        assert_eq!(replay.memory().count_free_frames(), 1034);
         assert_eq!(replay.memory().check(), Ok(()));
     }
 }

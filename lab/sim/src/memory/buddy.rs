@@ -79,29 +79,30 @@ impl PhysicalMemory {
     }
 
     /// All frames.
-    pub fn frames(&self) -> u64 {
+    pub fn count_all_frames(&self) -> u64 {
         self.blocks.len() as u64 * u64::from(PAGES_PER_REGION)
     }
 
     /// Free frames.
-    pub fn free_frames(&self) -> u64 {
+    pub fn count_free_frames(&self) -> u64 {
         self.free
     }
 
     /// Free frames known to be zero.
-    pub fn zeroed_frames(&self) -> u64 {
+    pub fn count_zeroed_frames(&self) -> u64 {
         self.zeroed
     }
 
     /// Free blocks of one kind.
-    pub fn free_blocks(&self, content: FrameContent, order: u8) -> u64 {
+    pub fn count_free_blocks(&self, content: FrameContent, order: u8) -> u64 {
         let list = self.lists[content.index()].get(usize::from(order));
         list.map_or(0, |list| list.count)
     }
 
     /// Huge pages of this content that are available at once.
-    pub fn free_huge_frames(&self, content: FrameContent) -> u64 {
-        self.free_blocks(content, HUGE_ORDER) + 2 * self.free_blocks(content, HUGE_ORDER + 1)
+    pub fn count_free_huge_frames(&self, content: FrameContent) -> u64 {
+        self.count_free_blocks(content, HUGE_ORDER)
+            + 2 * self.count_free_blocks(content, HUGE_ORDER + 1)
     }
 
     /// 2^order neighbouring frames, aligned, of the preferred content if possible; `None` if none.
@@ -193,7 +194,7 @@ impl PhysicalMemory {
                 self.set_free(block, PageBits::EMPTY);
                 continue;
             }
-            self.parts_in_block_mut(block).free_owned_frames(first, count);
+            self.get_or_create_partial_pageblock(block).free_owned_frames(first, count);
             for (offset, order) in aligned_blocks(first, count) {
                 self.merge_free_frames(block, offset, order);
             }
@@ -228,7 +229,7 @@ impl PhysicalMemory {
             if count == PAGES_PER_REGION {
                 self.blocks[block as usize] = PageblockState::Owned(owner);
             } else {
-                self.parts_in_block_mut(block).change_frame_owner(first, count, owner);
+                self.get_or_create_partial_pageblock(block).change_frame_owner(first, count, owner);
             }
             owner += u64::from(count);
         }
@@ -276,7 +277,7 @@ impl PhysicalMemory {
         if part.order < HUGE_ORDER {
             self.remove_free_part(block, part);
         }
-        let parts = self.parts_in_block_mut(block);
+        let parts = self.get_or_create_partial_pageblock(block);
         let zero = PageBits::range(first, count).and(parts.zero).count();
         parts.assign_free_frames(first, count, owner.pack());
         let end = part.offset + (1 << part.order);
@@ -297,7 +298,9 @@ impl PhysicalMemory {
     /// Merges free frames with their buddies, as far as these are free.
     fn merge_free_frames(&mut self, block: u32, mut offset: u16, mut order: u8) {
         while order < HUGE_ORDER {
-            let buddy = self.parts_in_block_mut(block).free_block_at(order, offset ^ (1 << order));
+            let buddy = self
+                .get_or_create_partial_pageblock(block)
+                .free_block_at(order, offset ^ (1 << order));
             let Some(buddy) = buddy else {
                 break;
             };
@@ -308,7 +311,7 @@ impl PhysicalMemory {
         if order < HUGE_ORDER {
             self.add_free_part(block, offset, order);
         } else {
-            let zero = self.parts_in_block_mut(block).zero;
+            let zero = self.get_or_create_partial_pageblock(block).zero;
             self.set_free(block, zero);
         }
     }

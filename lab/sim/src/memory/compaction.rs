@@ -105,13 +105,13 @@ impl PhysicalMemory {
     }
 
     pub(crate) fn has_free_huge_frame(&self) -> bool {
-        let frames = FrameContent::BOTH.map(|content| self.free_huge_frames(content));
+        let frames = FrameContent::BOTH.map(|content| self.count_free_huge_frames(content));
         frames.iter().any(|frames| *frames > 0)
     }
 
     /// Free frames outside of free huge pages, from which compaction could make a huge page.
     pub(crate) fn count_scattered_free_frames(&self) -> u64 {
-        let huge: u64 = FrameContent::BOTH.map(|c| self.free_huge_frames(c)).iter().sum();
-        self.free_frames() - huge * u64::from(PAGES_PER_REGION)
+        let huge: u64 = FrameContent::BOTH.map(|c| self.count_free_huge_frames(c)).iter().sum();
+        self.count_free_frames() - huge * u64::from(PAGES_PER_REGION)
     }
 }

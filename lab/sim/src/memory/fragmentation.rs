@@ -10,8 +10,8 @@ impl PhysicalMemory {
     /// Free memory fragmentation index for huge pages, 0-1: the share of free memory in blocks too
     /// small for one. It is Linux's `unusable_free_index`, which the manager reads on a running
     /// machine. Without any free memory: 1.
-    pub fn fmfi(&self) -> f64 {
-        let free = self.free_frames();
+    pub fn unusable_free_index(&self) -> f64 {
+        let free = self.count_free_frames();
         if free == 0 {
             return 1.0;
         }

@@ -28,12 +28,12 @@ impl FrameRun {
         Self { first, count }
     }
 
-    pub(crate) fn within_pageblock(block: u32, first: u16, count: u16) -> Self {
+    pub(crate) fn from_pageblock_offset(block: u32, first: u16, count: u16) -> Self {
         Self::new(first_frame_of_pageblock(block) + u32::from(first), count.into())
     }
 
     pub(crate) fn of_pageblock(block: u32) -> Self {
-        Self::within_pageblock(block, 0, PAGES_PER_REGION)
+        Self::from_pageblock_offset(block, 0, PAGES_PER_REGION)
     }
 
     /// Cuts the run at pageblock boundaries: pageblock, first frame in it, number of frames.

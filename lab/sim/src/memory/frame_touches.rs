@@ -45,7 +45,7 @@ impl PhysicalMemory {
         }
         for (first, count) in frames.runs() {
             self.record_content_change(
-                FrameRun::within_pageblock(block, first, count),
+                FrameRun::from_pageblock_offset(block, first, count),
                 FrameContent::Zeroed,
             );
         }

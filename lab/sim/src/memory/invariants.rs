@@ -42,13 +42,13 @@ impl PhysicalMemory {
                 }
             }
         }
-        if (free, zeroed) != (self.free_frames(), self.zeroed_frames()) {
+        if (free, zeroed) != (self.count_free_frames(), self.count_zeroed_frames()) {
             return Err("free or zeroed frames are miscounted");
         }
         for content in FrameContent::BOTH {
             for order in 0..ORDERS {
                 let counted = counts[content.index()][usize::from(order)];
-                if self.free_blocks(content, order) != counted {
+                if self.count_free_blocks(content, order) != counted {
                     return Err("a free list is miscounted");
                 }
             }

@@ -64,7 +64,7 @@ impl PhysicalMemory {
         };
         let FreeBlock { offset, .. } = part;
         self.remove_free_part(block, part);
-        let parts = self.parts_in_block_mut(block);
+        let parts = self.get_or_create_partial_pageblock(block);
         let dirty = PageBits::range(offset, 1 << order).minus(parts.zero);
         let now = lowest_pages_of_set(dirty, most);
         parts.mark_zeroed(now);

@@ -41,7 +41,7 @@ impl AccessBits {
     /// Access bits of the aligned block of `pages` pages (a power of two, at most 64) around
     /// `offset`: whether all are set, and whether all others are.
     #[inline]
-    pub(crate) fn are_block_bits_set(&self, offset: u64, pages: u32) -> (bool, bool) {
+    pub(crate) fn all_and_other_bits_set(&self, offset: u64, pages: u32) -> (bool, bool) {
         let page = offset / self.size.bytes();
         let first = page & !u64::from(pages - 1);
         let all = u64::MAX >> (64 - pages) << (first % 64);
@@ -53,7 +53,7 @@ impl AccessBits {
         let page = self.first_page_of_region(region);
         match self.size {
             LeafSize::Base => self.bits[region * WORDS..][..WORDS].fill(0),
-            _ => self.mark.clear(&mut self.bits, page),
+            _ => self.mark.clear_page_bits_in_plane(&mut self.bits, page),
         }
     }
 

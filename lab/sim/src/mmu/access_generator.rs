@@ -1,7 +1,7 @@
 //! Generator of a pattern's accesses.
 
 use super::access_pattern::AccessPattern;
-use super::caches::CACHE_LINE_BYTES;
+use super::data_cache_hierarchy::CACHE_LINE_BYTES;
 use super::permutation::Permutation;
 use crate::rng::SimulationRng;
 use hawkeye_policy::BASE_PAGE_BYTES;

@@ -4,7 +4,7 @@
 //! the front, and the tag at the end falls out.
 
 use super::tag_vectors::{
-    EMPTY, LANES, SetAndTag, flat_lanes, flat_lanes_mut, retain_missed, touch,
+    EMPTY, LANES, SetAndTag, access_or_insert, flat_lanes, flat_lanes_mut, retain_missed,
 };
 use serde::{Deserialize, Serialize};
 use wide::u32x4;
@@ -71,7 +71,7 @@ impl LruSets {
     /// Uses `tag`, which becomes the most recently used one; `None` if it was there. If not, it
     /// evicts the least recently used one, which is returned: [`EMPTY`] if there was room.
     #[inline]
-    pub(crate) fn access(&mut self, set: usize, tag: u32) -> Option<u32> {
+    pub(crate) fn access_or_evict(&mut self, set: usize, tag: u32) -> Option<u32> {
         let mut moved = tag;
         for way in self.set_tags(set) {
             std::mem::swap(way, &mut moved);
@@ -84,24 +84,25 @@ impl LruSets {
 
     /// The same without the evicted tag: faster.
     #[inline]
-    pub(crate) fn touch(&mut self, set: usize, tag: u32) -> bool {
+    pub(crate) fn access_or_insert(&mut self, set: usize, tag: u32) -> bool {
         match self.ways {
             4 => self.access_or_insert_in_vectors::<1>(set, tag),
             8 => self.access_or_insert_in_vectors::<2>(set, tag),
             12 => self.access_or_insert_in_vectors::<3>(set, tag),
             16 => self.access_or_insert_in_vectors::<4>(set, tag),
             24 => self.access_or_insert_in_vectors::<6>(set, tag),
-            _ => self.access(set, tag).is_none(),
+            _ => self.access_or_evict(set, tag).is_none(),
         }
     }
 
-    /// As [`touch`](Self::touch), with the number of vectors known at compile time.
+    /// As [`access_or_insert`](Self::access_or_insert), with the number of vectors known at compile
+    /// time.
     #[inline(always)]
     fn access_or_insert_in_vectors<const VECTORS: usize>(&mut self, set: usize, tag: u32) -> bool {
         let first = set * VECTORS;
         let ways = self.tags.get_mut(first..first + VECTORS);
         match ways.and_then(|ways| <&mut [u32x4; VECTORS]>::try_from(ways).ok()) {
-            Some(ways) => touch(ways, tag),
+            Some(ways) => access_or_insert(ways, tag),
             None => false,
         }
     }
@@ -204,8 +205,8 @@ mod tests {
                     others.len()
                 });
                 let expected = keys[..now].contains(key) && used < ways as usize;
-                prop_assert_eq!(sets.access(set, tag).is_none(), expected);
-                prop_assert_eq!(touched.touch(set, tag), expected);
+                prop_assert_eq!(sets.access_or_evict(set, tag).is_none(), expected);
+                prop_assert_eq!(touched.access_or_insert(set, tag), expected);
                 prop_assert_eq!(&sets.tags, &touched.tags);
             }
         }

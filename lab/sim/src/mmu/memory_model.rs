@@ -1,6 +1,6 @@
 //! Latency of loads: caches, line-fill buffers, the memory channel and the stream prefetcher.
 
-use super::caches::{
+use super::data_cache_hierarchy::{
     CACHE_LINE_BYTES, CacheLevelSpec, CacheReplacement, DataCacheHierarchy, MemoryLevel,
 };
 use super::read_latency::{ReadLatencySampler, ReadLatencyShape};
@@ -174,7 +174,7 @@ impl MemoryModel {
         let start = self.channel_request_time(level, start);
         let begin = self.fill_buffers.first_free_time(start);
         let ready = begin + self.level_latency(level);
-        self.fill_buffers.take_slot(line, begin, ready);
+        self.fill_buffers.add_busy_span(line, begin, ready);
         ready
     }
 

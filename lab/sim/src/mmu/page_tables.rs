@@ -1,7 +1,7 @@
 //! Loads of a page walk: four levels of tables, caches of upper entries, and the host's.
 
-use super::caches::CACHE_LINE_BYTES;
-use super::translation::{KeyCache, LeafSize, MAX_LEVELS, UpperEntryCaches};
+use super::data_cache_hierarchy::CACHE_LINE_BYTES;
+use super::translation::{FullyAssociativeKeyCache, LeafSize, MAX_LEVELS, UpperEntryCaches};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
@@ -136,7 +136,7 @@ const GUEST_END: u64 = 1 << (12 + 31);
 #[derive(Clone, Debug)]
 struct HostTables {
     backed_by: LeafSize,
-    tlb: Option<KeyCache>,
+    tlb: Option<FullyAssociativeKeyCache>,
     tables: FourLevelTables,
 }
 
@@ -144,7 +144,7 @@ impl HostTables {
     fn new(caches: NestedCaches, backed_by: LeafSize, begin: u64) -> Self {
         Self {
             backed_by,
-            tlb: KeyCache::new(caches.tlb),
+            tlb: FullyAssociativeKeyCache::new(caches.tlb),
             tables: FourLevelTables::new(caches.walk_caches, begin, GUEST_END),
         }
     }

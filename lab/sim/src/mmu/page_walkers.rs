@@ -45,7 +45,7 @@ impl PageWalkers {
         self.walks.drop_work_before(entered);
         let begin = self.walks.first_free_time(start);
         let done = walk(begin);
-        self.walks.take_slot(entry, begin, done);
+        self.walks.add_busy_span(entry, begin, done);
         self.pending_cycles += done - begin;
         done
     }

@@ -66,9 +66,9 @@ impl PatternRun {
     /// base pages from folios of 64 KiB, for instance. Nothing changes if the processor supports
     /// none of such pages. A remainder at the end of the memory counts as a whole group. In a
     /// virtual machine a TLB holds a group as one entry if the host's pages are at least as large.
-    pub fn in_groups(mut self, processor: &ProcessorSpec) -> Self {
+    pub fn in_largest_tlb_groups(mut self, processor: &ProcessorSpec) -> Self {
         let mark;
-        (self.pipeline, mark) = self.pipeline.in_groups(processor);
+        (self.pipeline, mark) = self.pipeline.in_largest_tlb_groups(processor);
         self.bits.set_group_mask(mark);
         self
     }

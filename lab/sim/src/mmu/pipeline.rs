@@ -11,8 +11,8 @@
 
 use super::access_bits::AccessBits;
 use super::access_generator::PatternAccess;
-use super::caches::CACHE_LINE_BYTES;
 use super::core_counters::CoreCounters;
+use super::data_cache_hierarchy::CACHE_LINE_BYTES;
 use super::memory_model::MemoryModel;
 use super::page_tables::PageTables;
 use super::page_walkers::PageWalkers;
@@ -74,7 +74,10 @@ impl Pipeline {
 
     /// The same with pages in groups, if the processor supports any. Also returns how walks set
     /// access bits then.
-    pub(crate) fn in_groups(mut self, processor: &ProcessorSpec) -> (Self, AccessBitMask) {
+    pub(crate) fn in_largest_tlb_groups(
+        mut self,
+        processor: &ProcessorSpec,
+    ) -> (Self, AccessBitMask) {
         let (size, group) = match self.size {
             LeafSize::Base => (EntrySize::BaseGroup, processor.groups.base),
             LeafSize::Huge => (EntrySize::HugeGroup, processor.groups.huge),
@@ -139,7 +142,7 @@ impl Pipeline {
     fn look_up(&mut self, offset: u64, bits: &AccessBits) -> (TlbLookup, EntrySize) {
         let mut size = self.entry_size();
         if let (Some(group), EntrySize::BaseGroup) = (self.seen_if_accessed, size) {
-            let (all, others) = bits.are_block_bits_set(offset, 1 << group.order);
+            let (all, others) = bits.all_and_other_bits_set(offset, 1 << group.order);
             if !all {
                 // It may have been one entry before. A walk sets this page's bit.
                 let sizes = [EntrySize::BaseGroup, EntrySize::Base];

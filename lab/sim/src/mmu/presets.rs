@@ -8,7 +8,7 @@
 //!
 //! A preset marks as "not confirmed" what is from memory of the source named there: a guess.
 
-use super::caches::{CacheLevelSpec, CacheReplacement};
+use super::data_cache_hierarchy::{CacheLevelSpec, CacheReplacement};
 use super::lru_sets::SetShape;
 use super::memory_model::MemorySpec;
 use super::page_tables::{NestedCaches, WalkCacheSizes};

@@ -61,7 +61,7 @@ impl<T: Copy + PartialEq> ResourceSlots<T> {
     }
 
     #[inline]
-    pub(crate) fn take_slot(&mut self, on: T, begin: f64, end: f64) {
+    pub(crate) fn add_busy_span(&mut self, on: T, begin: f64, end: f64) {
         let later = self.spans.iter().rev();
         let later = later.take_while(|other| other.begin > begin).count();
         let place = self.spans.len() - later;
@@ -98,7 +98,7 @@ mod tests {
                 let free = (start..).find(|cycle| busy[*cycle] < count).unwrap_or(start);
                 let begin = slots.first_free_time(start as f64);
                 prop_assert_eq!(begin, free as f64);
-                slots.take_slot((), begin, begin + f64::from(length));
+                slots.add_busy_span((), begin, begin + f64::from(length));
                 busy[free..free + length as usize].iter_mut().for_each(|busy| *busy += 1);
             }
         }

@@ -43,7 +43,10 @@ const STAYS: [u32x4; 32] = {
 
 /// Uses a tag, which is first afterwards; true if it was there, else it evicts the last.
 #[inline(always)]
-pub(super) fn touch<const VECTORS: usize>(ways: &mut [u32x4; VECTORS], tag: u32) -> bool {
+pub(super) fn access_or_insert<const VECTORS: usize>(
+    ways: &mut [u32x4; VECTORS],
+    tag: u32,
+) -> bool {
     let before = *ways;
     let wanted = u32x4::splat(tag);
     let same = before.map(|ways| ways.cmp_eq(wanted));
@@ -114,7 +117,7 @@ where
     for index in 0..items.len() {
         let item = items[index];
         let (set, tag) = place(item);
-        let here = touch(&mut sets[set as usize], tag);
+        let here = access_or_insert(&mut sets[set as usize], tag);
         items[missed] = item;
         missed += usize::from(!here);
     }

@@ -104,7 +104,7 @@ impl TwoLevelTlb {
     pub(crate) fn look_up(&mut self, offset: u64, size: EntrySize) -> TlbLookup {
         let page = page_number(offset);
         let in_l1 = self.l1_orders.entry_number(page, size);
-        if self.first.entries_of_size(size).access(in_l1, size) {
+        if self.first.tlb_part_for_size_mut(size).access(in_l1, size) {
             TlbLookup::L1
         } else if self.second.access(page, size, self.orders) {
             TlbLookup::L2
@@ -122,13 +122,13 @@ impl TwoLevelTlb {
         let (page, l1_orders) = (page_number(offset), self.l1_orders);
         let number = |size| l1_orders.entry_number(page, size);
         for size in sizes {
-            if self.first.entries_of_size(size).access_known(number(size), size) {
+            if self.first.tlb_part_for_size_mut(size).access_known(number(size), size) {
                 return Some((TlbLookup::L1, size));
             }
         }
         let mut sizes = sizes.into_iter();
         let size = sizes.find(|size| self.second.access_known(page, *size, self.orders))?;
-        self.first.entries_of_size(size).access(number(size), size);
+        self.first.tlb_part_for_size_mut(size).access(number(size), size);
         Some((TlbLookup::L2, size))
     }
 

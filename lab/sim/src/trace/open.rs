@@ -54,14 +54,14 @@ impl TraceReader<Box<dyn BufRead>> {
     ) -> Result<Self> {
         let (begin, input) = read_beginning(input)?;
         if !begin.starts_with(XZ) {
-            return open_unless_unsupported(name, &begin, input, bad);
+            return open_detected_format(name, &begin, input, bad);
         }
         let (begin, input) = read_beginning(XzReader::new_mem_limit(input, true, MOST_XZ_KIB))?;
-        open_unless_unsupported(name, &begin, input, bad)
+        open_detected_format(name, &begin, input, bad)
     }
 }
 
-fn open_unless_unsupported(
+fn open_detected_format(
     name: &str,
     begin: &[u8],
     input: impl BufRead + 'static,

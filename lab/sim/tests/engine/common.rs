@@ -47,12 +47,12 @@ pub fn engine(system: &str, workload: &WorkloadSpec, setup: &SimulationSetup) ->
 
 pub fn only(engine: &mut Engine) -> ProcessId {
     let processes = engine.admit_and_list_processes(Duration::from_secs(3600));
-    processes.done().expect("all have joined")[0]
+    processes.into_done().expect("all have joined")[0]
 }
 
 pub fn sample(machine: &mut Engine, process: ProcessId) -> Result<ProcessSample, MachineError> {
     let sample = machine.sample(process, Duration::MAX)?;
-    Ok(sample.done().expect("read at once"))
+    Ok(sample.into_done().expect("read at once"))
 }
 
 /// One program with these areas and phases.

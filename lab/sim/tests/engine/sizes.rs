@@ -205,7 +205,7 @@ proptest! {
         machine.wait_until(Duration::from_millis(10));
         let process = only(&mut machine);
         for step in steps {
-            if machine.admit_and_list_processes(Duration::from_secs(3600)).done().expect("all have joined").is_empty() {
+            if machine.admit_and_list_processes(Duration::from_secs(3600)).into_done().expect("all have joined").is_empty() {
                 break;
             }
             match step {

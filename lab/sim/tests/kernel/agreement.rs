@@ -6,7 +6,7 @@ use hawkeye_sim::kernel::fault_policies::{
     FREEBSD, FaultPolicy, HAWKEYE_HUGE, HAWKEYE_SIZES, LINUX_BASE, LINUX_THP, MTHP_SIZES,
 };
 use hawkeye_sim::kernel::{
-    KernelError, PageAccess, SimulatedKernel, SpaceFigures, SpaceId, SwapSpec, ZeroingSpec,
+    KernelError, PageAccessKind, SimulatedKernel, SpaceFigures, SpaceId, SwapSpec, ZeroingSpec,
 };
 use hawkeye_sim::memory::{FrameContent, ORDERS};
 use proptest::prelude::*;
@@ -64,8 +64,8 @@ fn orders(bits: u8) -> PageOrderSet {
     MTHP_SIZES.iter().filter(|order| bits >> (order.log2_pages() - 2) & 1 == 1).collect()
 }
 
-fn access(index: u8) -> PageAccess {
-    [PageAccess::Read, PageAccess::Write, PageAccess::WriteZeros][usize::from(index)]
+fn access(index: u8) -> PageAccessKind {
+    [PageAccessKind::Read, PageAccessKind::Write, PageAccessKind::WriteZeros][usize::from(index)]
 }
 
 fn bytes(first: u64, count: u64) -> Range<u64> {
@@ -171,7 +171,7 @@ proptest! {
             prop_assert_eq!(bulk.take_stream_advances(), single.take_stream_advances());
             for content in FrameContent::BOTH {
                 for order in 0..ORDERS {
-                    let of = |kernel: &SimulatedKernel| kernel.memory().free_blocks(content, order);
+                    let of = |kernel: &SimulatedKernel| kernel.memory().count_free_blocks(content, order);
                     prop_assert_eq!(of(&bulk), of(&single));
                 }
             }

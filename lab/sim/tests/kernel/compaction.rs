@@ -2,7 +2,7 @@
 
 use crate::common::*;
 use hawkeye_policy::PageOrder;
-use hawkeye_sim::kernel::PageAccess;
+use hawkeye_sim::kernel::PageAccessKind;
 use hawkeye_sim::kernel::fault_policies::{HAWKEYE_HUGE, LINUX_THP};
 use hawkeye_sim::memory::FrameContent;
 
@@ -12,7 +12,7 @@ fn fragmentation_reaches_its_target_and_repeats() -> TestResult {
         let fragmented = |seed| -> Result<_, hawkeye_sim::kernel::KernelError> {
             let (mut kernel, _) = machine(512 * MIB, HUGE, LINUX_THP)?;
             let taken = kernel.fragment_free_memory(target, seed);
-            let parts = kernel.memory().free_blocks(FrameContent::Dirty, 3);
+            let parts = kernel.memory().count_free_blocks(FrameContent::Dirty, 3);
             Ok((kernel.figures().fmfi, taken, parts))
         };
         let (fmfi, taken, _) = fragmented(1)?;
@@ -28,7 +28,7 @@ fn fragmented_memory_gives_base_pages_unless_it_is_compacted() -> TestResult {
     for (faults, huge_pages) in [(HAWKEYE_HUGE, 0), (LINUX_THP, 4)] {
         let (mut kernel, space) = machine(256 * MIB, 8 * MIB, faults)?;
         kernel.fragment_free_memory(1.0, 1);
-        let touched = kernel.touch(space, bytes_at(0, 8 * MIB), PageAccess::Write)?;
+        let touched = kernel.touch(space, bytes_at(0, 8 * MIB), PageAccessKind::Write)?;
         assert_eq!(huge(&kernel, space), huge_pages, "{faults:?}");
         assert_eq!(touched.faults.total(), if huge_pages > 0 { 4 } else { 2048 });
         assert_eq!(kernel.figures().cached_bytes, 128 * PAGE);
@@ -39,11 +39,11 @@ fn fragmented_memory_gives_base_pages_unless_it_is_compacted() -> TestResult {
 #[test]
 fn programs_keep_their_pages_when_these_move() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 64 * MIB, LINUX_THP)?;
-    kernel.touch(space, bytes_at(0, 56 * MIB), PageAccess::Write)?;
+    kernel.touch(space, bytes_at(0, 56 * MIB), PageAccessKind::Write)?;
     for index in 0..28 {
         kernel.free(space, bytes_at(index * HUGE, HUGE / 2))?;
     }
-    kernel.touch(space, bytes_at(56 * MIB, 8 * MIB), PageAccess::Write)?;
+    kernel.touch(space, bytes_at(56 * MIB, 8 * MIB), PageAccessKind::Write)?;
     let fmfi = kernel.figures().fmfi;
     assert!(fmfi > 0.5, "{fmfi}");
     let promoted =

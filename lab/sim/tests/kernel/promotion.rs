@@ -4,7 +4,7 @@ use crate::common::*;
 use hawkeye_policy::PageOrder;
 use hawkeye_sim::PageBits;
 use hawkeye_sim::kernel::fault_policies::{HAWKEYE_HUGE, LINUX_BASE};
-use hawkeye_sim::kernel::{KernelError, PageAccess};
+use hawkeye_sim::kernel::{KernelError, PageAccessKind};
 
 #[test]
 fn promotion_copies_what_is_there_and_zeroes_the_rest() -> TestResult {
@@ -13,7 +13,7 @@ fn promotion_copies_what_is_there_and_zeroes_the_rest() -> TestResult {
         space,
         region(1),
         PageBits::evenly_spread(100),
-        PageAccess::Write,
+        PageAccessKind::Write,
     )?;
     let done = kernel.promote(space, region(1), PageOrder::HUGE)?;
     assert_eq!((done.copied, done.added), (100, 412));
@@ -31,12 +31,12 @@ fn promotion_copies_what_is_there_and_zeroes_the_rest() -> TestResult {
 fn recovery_gives_exactly_the_zeros_back() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HAWKEYE_HUGE)?;
     let used = PageBits::evenly_spread(100);
-    kernel.touch_pages_of_region(space, region(0), used, PageAccess::Write)?;
+    kernel.touch_pages_of_region(space, region(0), used, PageAccessKind::Write)?;
     kernel.touch_pages_of_region(
         space,
         region(0),
         PageBits::range(7, 1),
-        PageAccess::WriteZeros,
+        PageAccessKind::WriteZeros,
     )?;
     assert_eq!(rss(&kernel, space), HUGE);
     let few = kernel.scan_zeros(space, region(0), 10)?;
@@ -47,10 +47,11 @@ fn recovery_gives_exactly_the_zeros_back() -> TestResult {
     let done = kernel.recover_bloat(space, region(0))?;
     assert_eq!(done.bytes, u64::from(512 - nonzero) * PAGE);
     assert_eq!(rss(&kernel, space), u64::from(nonzero) * PAGE);
-    let read = kernel.touch_pages_of_region(space, region(0), PageBits::FULL, PageAccess::Read)?;
+    let read =
+        kernel.touch_pages_of_region(space, region(0), PageBits::FULL, PageAccessKind::Read)?;
     assert_eq!(read.faults.total(), 0);
     let write =
-        kernel.touch_pages_of_region(space, region(0), PageBits::FULL, PageAccess::Write)?;
+        kernel.touch_pages_of_region(space, region(0), PageBits::FULL, PageAccessKind::Write)?;
     assert_eq!(write.faults.zero_page_writes, u64::from(512 - nonzero));
     assert_eq!(kernel.recover_bloat(space, region(0)), Err(KernelError::NotHuge(space, region(0))));
     Ok(())
@@ -60,12 +61,12 @@ fn recovery_gives_exactly_the_zeros_back() -> TestResult {
 fn what_is_filled_ahead_is_not_faulted_in() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 64 * MIB, LINUX_BASE)?;
     kernel.watch_first_touches(space);
-    kernel.touch(space, bytes_at(0, 3 * HUGE), PageAccess::Write)?;
+    kernel.touch(space, bytes_at(0, 3 * HUGE), PageAccessKind::Write)?;
     let advances = kernel.take_stream_advances();
     let last = advances.last().map(|(_, advance)| (advance.region, advance.step, advance.dense));
     assert_eq!(last, Some((region(2), 1, true)));
     kernel.prefault_region(space, region(3))?;
-    let touched = kernel.touch(space, bytes_at(3 * HUGE, HUGE), PageAccess::Write)?;
+    let touched = kernel.touch(space, bytes_at(3 * HUGE, HUGE), PageAccessKind::Write)?;
     assert_eq!((touched.faults.total(), touched.cold), (0, 512));
     let occupied = kernel.prefault_region(space, region(3));
     assert_eq!(occupied, Err(KernelError::NotCandidate(space, region(3))));
@@ -77,12 +78,12 @@ fn what_is_filled_ahead_is_not_faulted_in() -> TestResult {
 #[test]
 fn a_split_without_zeros_moves_nothing() -> TestResult {
     let (mut kernel, space) = machine(64 * MIB, 16 * MIB, HAWKEYE_HUGE)?;
-    kernel.touch(space, bytes_at(0, HUGE), PageAccess::Write)?;
+    kernel.touch(space, bytes_at(0, HUGE), PageAccessKind::Write)?;
     let free = kernel.figures().free_bytes;
     kernel.recover_bloat(space, region(0))?;
     assert_eq!((huge(&kernel, space), rss(&kernel, space)), (0, HUGE));
     assert_eq!(kernel.figures().free_bytes, free);
-    let touched = kernel.touch(space, bytes_at(0, HUGE), PageAccess::Write)?;
+    let touched = kernel.touch(space, bytes_at(0, HUGE), PageAccessKind::Write)?;
     assert_eq!(touched.faults.total(), 0);
     kernel.promote(space, region(0), PageOrder::HUGE)?;
     assert_eq!(huge(&kernel, space), 1);

@@ -3,7 +3,7 @@
 use crate::common::*;
 use hawkeye_sim::PageBits;
 use hawkeye_sim::kernel::fault_policies::{HAWKEYE_HUGE, LINUX_BASE, LINUX_THP};
-use hawkeye_sim::kernel::{PageAccess, SamePageMergingSpec, ZeroingSpec};
+use hawkeye_sim::kernel::{PageAccessKind, SamePageMergingSpec, ZeroingSpec};
 use std::time::Duration;
 
 #[test]
@@ -37,8 +37,8 @@ fn zeroing_keeps_to_its_rate_and_says_what_it_costs_others() -> TestResult {
 #[test]
 fn zeros_of_a_virtual_machine_are_merged_at_the_host() -> TestResult {
     let (mut host, vm) = machine(256 * MIB, 64 * MIB, LINUX_THP)?;
-    host.touch(vm, bytes_at(0, 64 * MIB), PageAccess::Write)?;
-    host.touch(vm, bytes_at(16 * MIB, 32 * MIB), PageAccess::WriteZeros)?;
+    host.touch(vm, bytes_at(0, 64 * MIB), PageAccessKind::Write)?;
+    host.touch(vm, bytes_at(16 * MIB, 32 * MIB), PageAccessKind::WriteZeros)?;
     host.set_merging(Some(SamePageMergingSpec { pages_per_s: 100_000 }));
     assert_eq!(host.run_kernel_threads_for_step(Duration::from_secs(1)).merged, 0);
     host.set_mergeable(vm, true)?;
@@ -47,7 +47,7 @@ fn zeros_of_a_virtual_machine_are_merged_at_the_host() -> TestResult {
     assert_eq!(rss(&host, vm), 32 * MIB);
     assert_eq!(host.figures().free_bytes, 224 * MIB);
     // When the guest needs it again, each page is a copy-on-write fault.
-    let back = host.touch_pages_of_region(vm, region(8), PageBits::FULL, PageAccess::Write)?;
+    let back = host.touch_pages_of_region(vm, region(8), PageBits::FULL, PageAccessKind::Write)?;
     assert_eq!(back.faults.zero_page_writes, 512);
     assert_eq!(host.run_kernel_threads_for_step(Duration::ZERO).merge_scanned, 0);
     Ok(())

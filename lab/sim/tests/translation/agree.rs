@@ -272,7 +272,7 @@ impl ModelPair {
             let accessed = self.plain.accessed_bits(begin);
             prop_assert_eq!(self.mappings.accessed(region), accessed);
             let groups = (
-                self.mappings.base_page_group_bits(region),
+                self.mappings.bit_per_base_page_group(region),
                 self.mappings.is_in_huge_group(region),
             );
             prop_assert_eq!(groups, self.plain.groups_of(begin));

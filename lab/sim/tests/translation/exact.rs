@@ -63,7 +63,7 @@ fn count_both(
     let pattern = AccessPattern::Stride { bytes: stride, instructions: 4 };
     let mut exact = PatternRun::new(processor, pattern, bytes, size, 1)?;
     if in_groups {
-        exact = exact.in_groups(processor);
+        exact = exact.in_largest_tlb_groups(processor);
     }
     let mut spec = TranslatorSpec::native(processor);
     if let Some(pages) = backed_by {
@@ -114,7 +114,7 @@ fn count_random(processor: &ProcessorSpec, gib: u64, in_groups: bool) -> TestRes
     let accesses = 400_000;
     let mut exact = PatternRun::new(processor, AccessPattern::CHASE, gib << 30, LeafSize::Base, 1)?;
     if in_groups {
-        exact = exact.in_groups(processor);
+        exact = exact.in_largest_tlb_groups(processor);
     }
     exact.run_accesses(accesses);
     let exact = exact.count_accesses(accesses);

@@ -70,7 +70,7 @@ fn pages_that_a_fault_maps_are_seen_as_one_at_once() -> TestResult {
     amd.map([0xff, 0, 0, 0, 0, 0, 0, 0])?;
     // The second of these groups has pages that are not present.
     amd.group(0b101);
-    assert_eq!(amd.mappings.base_page_group_bits(region(0)), 0b1);
+    assert_eq!(amd.mappings.bit_per_base_page_group(region(0)), 0b1);
     let counted = amd.load(&[0, 3, 4, 5]);
     assert_eq!(counted.walks_by_size, [2, 1, 0, 0, 0]);
     Ok(())
@@ -84,7 +84,7 @@ fn what_changes_a_page_ends_its_group() -> TestResult {
     arm.mappings.unmap_pages(region(0), only(1))?;
     assert_eq!(arm.accessed(), 0xfffd, "each has the bit that all had");
     arm.mappings.map_pages_read_only(region(0), only(20))?;
-    assert_eq!(arm.mappings.base_page_group_bits(region(0)), u128::from(u32::MAX - 3));
+    assert_eq!(arm.mappings.bit_per_base_page_group(region(0)), u128::from(u32::MAX - 3));
     arm.invalidate(0);
     assert_eq!(arm.load(&[0, 2, 16]).walks_of_size(EntrySize::Base), 3);
     // A group with all pages protected stays a group (`contpte_wrprotect_ptes`).
@@ -94,7 +94,7 @@ fn what_changes_a_page_ends_its_group() -> TestResult {
     // A huge page has no groups, nor have its pages after a split.
     arm.mappings.map_huge(region(0))?;
     arm.mappings.split_huge_page(region(0));
-    assert_eq!(arm.mappings.base_page_group_bits(region(0)), 0);
+    assert_eq!(arm.mappings.bit_per_base_page_group(region(0)), 0);
     Ok(())
 }
 
@@ -145,7 +145,7 @@ fn host_limits_the_size_of_tlb_entries() -> TestResult {
 #[test]
 fn where_a_processor_knows_none_there_are_none() -> TestResult {
     let mut intel = Machine::grouped(&native(&SKYLAKE))?;
-    assert_eq!(intel.mappings.base_page_group_bits(region(0)), 0);
+    assert_eq!(intel.mappings.bit_per_base_page_group(region(0)), 0);
     assert_eq!(intel.load(&[0, 1]).walks_of_size(EntrySize::Base), 2);
     intel.mappings.map_huge_group(region(0))?;
     assert!(!intel.mappings.is_in_huge_group(region(0)));

@@ -321,7 +321,7 @@ impl PlainTranslator {
             }
         };
         let set = self.l2.set(entry);
-        set.access_within(entry, ways as usize, |other| other.0.leaf() == entry.0.leaf())
+        set.access_with_way_limit(entry, ways as usize, |other| other.0.leaf() == entry.0.leaf())
     }
 
     fn prefetch(&mut self, address: u64, counters: &mut Counters) {

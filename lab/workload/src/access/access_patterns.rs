@@ -70,12 +70,12 @@ impl AccessPattern for RandomReads {
     }
 }
 
-pub(super) struct HotColdChooser {
+pub(super) struct HotOrColdPartChooser {
     threshold: u64,
     rng: WorkloadRng,
 }
 
-impl HotColdChooser {
+impl HotOrColdPartChooser {
     pub(super) fn new(layout: HotColdLayout, seed: u64) -> Self {
         Self { threshold: layout.hot_draw_limit(), rng: WorkloadRng::new(seed, 1) }
     }
@@ -88,7 +88,7 @@ impl HotColdChooser {
 
 /// Reads at a constant distance, from the first byte of each part again and again.
 pub(super) struct StridedReads {
-    chooser: HotColdChooser,
+    chooser: HotOrColdPartChooser,
     /// Each part, and the place in it of the next read.
     cursors: [(MemoryPart, usize); 2],
     distance: usize,
@@ -97,7 +97,7 @@ pub(super) struct StridedReads {
 impl StridedReads {
     pub(super) fn new(layout: HotColdLayout, distance: usize, seed: u64) -> Self {
         let cursors = [(layout.cold, 0), (layout.hot, 0)];
-        Self { chooser: HotColdChooser::new(layout, seed), cursors, distance }
+        Self { chooser: HotOrColdPartChooser::new(layout, seed), cursors, distance }
     }
 }
 
@@ -120,8 +120,8 @@ impl AccessPattern for StridedReads {
 mod tests {
     use super::*;
 
-    fn chooser(cold: usize, hot: usize, hot_percent: u8) -> HotColdChooser {
-        HotColdChooser::new(HotColdLayout::new(cold, hot, hot_percent), 3)
+    fn chooser(cold: usize, hot: usize, hot_percent: u8) -> HotOrColdPartChooser {
+        HotOrColdPartChooser::new(HotColdLayout::new(cold, hot, hot_percent), 3)
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A pointer chase: every read yields the address of the next one.
 
-use super::access_patterns::{AccessPattern, HotColdChooser, HotColdLayout, MemoryPart};
+use super::access_patterns::{AccessPattern, HotColdLayout, HotOrColdPartChooser, MemoryPart};
 use super::random_cycle::RandomCycle;
 use crate::memory::WorkloadMemory;
 
@@ -9,7 +9,7 @@ const NODE: usize = 64;
 
 /// One cycle through each part of the memory, in random order.
 pub(super) struct PointerChase {
-    chooser: HotColdChooser,
+    chooser: HotOrColdPartChooser,
     at: [usize; 2],
 }
 
@@ -25,7 +25,7 @@ impl PointerChase {
         }
         let begin = |area: MemoryPart| area.offset;
         Self {
-            chooser: HotColdChooser::new(layout, seed),
+            chooser: HotOrColdPartChooser::new(layout, seed),
             at: [layout.cold, layout.hot].map(begin),
         }
     }

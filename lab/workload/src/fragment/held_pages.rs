@@ -98,7 +98,7 @@ impl HeldPages {
     }
 
     /// To those needed for this FMFI after the others are given back.
-    pub(super) fn keep_pages_for_fmfi(
+    pub(super) fn keep_pages_for_unusable_free_index(
         &mut self,
         free: FreeMemorySummary,
         filled: usize,
@@ -136,7 +136,7 @@ mod tests {
         let blocks = of(&holding);
         assert_eq!(blocks.len(), 3);
         assert!([1, 2, 4].iter().all(|block| blocks.contains(block)), "{blocks:?}");
-        holding.keep_pages_for_fmfi(NOTHING_FREE, 2 * REGION, 0.5);
+        holding.keep_pages_for_unusable_free_index(NOTHING_FREE, 2 * REGION, 0.5);
         let blocks = of(&holding);
         assert!(blocks == [1] || blocks == [2], "{blocks:?}");
     }
@@ -147,7 +147,7 @@ mod tests {
         let frames: Vec<u64> = (0..100 * 512).filter(|frame| frame % 2 == 1).collect();
         for (fmfi, held) in [(1.0, 100), (0.25, 25), (0.0, 0)] {
             let mut holding = HeldPages::choose_from_frames(&frames);
-            holding.keep_pages_for_fmfi(NOTHING_FREE, frames.len() * PAGE, fmfi);
+            holding.keep_pages_for_unusable_free_index(NOTHING_FREE, frames.len() * PAGE, fmfi);
             assert_eq!(holding.held_pages().len(), held, "{fmfi}");
         }
     }

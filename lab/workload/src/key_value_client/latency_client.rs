@@ -119,7 +119,7 @@ impl LatencyClient {
         let mut longest = Duration::ZERO;
         for ((at, due), answered) in std::mem::take(&mut self.busy).into_iter().zip(answered) {
             if answered {
-                self.connections[at].read_pending_answers()?;
+                self.connections[at].read_and_check_pending_answers()?;
                 let came = begun.elapsed();
                 longest = longest.max(came - due);
                 self.answers.push(due..came);

@@ -82,7 +82,7 @@ impl ServerConnection {
         self.send_written_requests()
     }
 
-    pub(super) fn read_pending_answers(&mut self) -> WorkloadResult<u64> {
+    pub(super) fn read_and_check_pending_answers(&mut self) -> WorkloadResult<u64> {
         let KeyValueRequestSettings { dialect, value_bytes, .. } = self.questions;
         for asked in &self.asked {
             match *asked {
@@ -106,7 +106,7 @@ impl ServerConnection {
                 self.asked.push(PendingRequest::Storing);
             }
             self.send_written_requests()?;
-            self.read_pending_answers()?;
+            self.read_and_check_pending_answers()?;
         }
         Ok(())
     }
@@ -127,7 +127,7 @@ impl ServerConnection {
                 }
             }
             self.send_written_requests()?;
-            deleted += self.read_pending_answers()?;
+            deleted += self.read_and_check_pending_answers()?;
         }
         Ok(deleted)
     }

@@ -1,8 +1,8 @@
 //! The operations of a torture thread.
 
+use super::mapping_with_shadow_copy::MappingWithShadowCopy;
 use super::operation::TortureOperation;
 use super::shadow_pages::ExpectedPage;
-use super::shadowed_mapping::ShadowedMapping;
 use super::snapshot_checker::SnapshotChecker;
 use super::torture_thread::TortureThread;
 use crate::prelude::*;
@@ -142,7 +142,7 @@ impl TortureThread {
         let memory =
             WorkloadMemory::map_private_and_touch(regions * REGION_PAGES * PAGE, kind, |_| ())?;
         self.mapped += memory.count_pages();
-        self.pieces.push(ShadowedMapping::new(memory, self.next_tag));
+        self.pieces.push(MappingWithShadowCopy::new(memory, self.next_tag));
         self.next_tag += 1;
         self.totals.maps += 1;
         Ok(())

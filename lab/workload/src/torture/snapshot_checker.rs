@@ -1,7 +1,7 @@
 //! Forked children that check a snapshot of their parent's memory.
 
+use super::mapping_with_shadow_copy::MappingWithShadowCopy;
 use super::shadow_pages::{ExpectedPage, PageMismatch};
-use super::shadowed_mapping::ShadowedMapping;
 use crate::prelude::*;
 use crate::process::{ForkedChild, exit_code_of_wait_status};
 use std::ops::Range;
@@ -35,12 +35,12 @@ impl SnapshotChecker {
     /// The child also writes to its copy and checks that. `None`: no memory for a child.
     pub(super) fn fork_child(
         &mut self,
-        piece: &mut ShadowedMapping,
+        piece: &mut MappingWithShadowCopy,
         pages: Range<usize>,
     ) -> WorkloadResult<Option<ForkedChild>> {
         let report = &mut self.report;
         // SAFETY: the child reads and writes memory that exists already;
-        // `ShadowedMapping::check_pages` and `write_page` neither allocate nor lock.
+        // `MappingWithShadowCopy::check_pages` and `write_page` neither allocate nor lock.
         let forked =
             unsafe { ForkedChild::fork(|| check_and_write_in_child(piece, pages, report)) };
         match forked {
@@ -67,7 +67,7 @@ impl SnapshotChecker {
 
 /// The child's work: memory only, no allocation, no lock.
 fn check_and_write_in_child(
-    piece: &mut ShadowedMapping,
+    piece: &mut MappingWithShadowCopy,
     pages: Range<usize>,
     report: &mut WorkloadMemory,
 ) -> u8 {
@@ -97,10 +97,10 @@ mod tests {
         let memory =
             WorkloadMemory::map_private_and_touch(REGION, RequestedPageKind::Default, |_| ())
                 .unwrap();
-        let mut piece = ShadowedMapping::new(memory, 1);
+        let mut piece = MappingWithShadowCopy::new(memory, 1);
         piece.write_page(5, ExpectedPage::Full(1));
         let mut snapshots = SnapshotChecker::new().unwrap();
-        let mut look = |piece: &mut ShadowedMapping| {
+        let mut look = |piece: &mut MappingWithShadowCopy| {
             let child = snapshots.fork_child(piece, 0..REGION_PAGES).unwrap().unwrap();
             snapshots.wait_for_result(child).unwrap()
         };

@@ -1,9 +1,9 @@
 //! One thread of torture: its mappings, and one random operation after the other.
 
 use super::TortureArgs;
+use super::mapping_with_shadow_copy::MappingWithShadowCopy;
 use super::operation::TortureOperation;
 use super::shadow_pages::PageMismatch;
-use super::shadowed_mapping::ShadowedMapping;
 use super::snapshot_checker::SnapshotChecker;
 use crate::prelude::*;
 use std::ops::Range;
@@ -18,7 +18,7 @@ pub(super) struct TortureThread {
     /// The kind of pages that it requests; `None` for either kind, at random.
     pub(super) kind: Option<RequestedPageKind>,
     pub(super) rng: WorkloadRng,
-    pub(super) pieces: Vec<ShadowedMapping>,
+    pub(super) pieces: Vec<MappingWithShadowCopy>,
     pub(super) mapped: usize,
     pub(super) next_tag: u64,
     /// Generation of the last written page.
@@ -105,7 +105,7 @@ impl TortureThread {
             return self.rng.draw_below(self.pieces.len());
         }
         let mut left = self.rng.draw_below(self.mapped);
-        let holds = |piece: &ShadowedMapping| match left.checked_sub(piece.pages()) {
+        let holds = |piece: &MappingWithShadowCopy| match left.checked_sub(piece.pages()) {
             Some(rest) => {
                 left = rest;
                 false

@@ -1,13 +1,13 @@
 //! Findings as sentences.
 
-use super::facts::{AdviceFacts, OtherManager, TranslationCost, TranslationNotMeasured};
-use super::finding::{AdviceVerdict, Finding, Recommendation, RemedyEffectTime, WORTH_PERCENT};
+use super::facts::{AdviceFacts, RunningHawkeye, TranslationCost, TranslationNotMeasured};
+use super::finding::{Advice, AdviceVerdict, Finding, RemedyEffectTime, WORTH_PERCENT};
 use crate::text_format::{
     WrappedText, clip_printable, format_bytes, format_count, format_duration,
 };
 use hawkeye_policy::TranslationOverheadSource;
 
-pub fn advice_text(facts: &AdviceFacts, advice: &Recommendation) -> String {
+pub fn advice_text(facts: &AdviceFacts, advice: &Advice) -> String {
     let identity = &facts.surroundings.identity;
     let mut out = WrappedText::default();
     let name = clip_printable(&identity.command, 15);
@@ -103,7 +103,7 @@ pub fn finding_sentence(finding: &Finding) -> String {
             }
             text
         }
-        Finding::ManagerRuns(OtherManager { holder, manages }) => {
+        Finding::ManagerRuns(RunningHawkeye { holder, manages }) => {
             let looks = match manages {
                 Some(true) => "It manages this process. Both read the same access bits: these figures are too low, and those of the manager were disturbed meanwhile.",
                 Some(false) => "It does not manage this process.",
@@ -182,20 +182,20 @@ fn translation_cost_sentence(cost: &TranslationCost) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::findings::recommendation_from_facts;
+    use super::super::findings::advice_from_facts;
     use super::super::findings::tests::{facts, idle, sequential};
     use super::*;
 
     #[test]
     fn advice_for_a_random_reader_shows_its_gain_and_remedies() {
         let facts = facts();
-        insta::assert_snapshot!(advice_text(&facts, &recommendation_from_facts(&facts)));
+        insta::assert_snapshot!(advice_text(&facts, &advice_from_facts(&facts)));
     }
 
     #[test]
     fn advice_for_a_process_without_gain_proposes_nothing() {
         let facts = sequential();
-        let text = advice_text(&facts, &recommendation_from_facts(&facts));
+        let text = advice_text(&facts, &advice_from_facts(&facts));
         let end = "Nothing was changed, and nothing needs to be.\n";
         assert!(text.ends_with(end), "{text}");
         let verdict = "it would gain nothing from huge pages.";
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn advice_for_an_idle_program_claims_nothing() {
         let facts = idle();
-        let text = advice_text(&facts, &recommendation_from_facts(&facts));
+        let text = advice_text(&facts, &advice_from_facts(&facts));
         let words: Vec<&str> = text.split_whitespace().collect();
         assert!(words.join(" ").contains("its gain from huge pages is unknown."), "{text}");
         assert!(text.ends_with("Nothing was changed.\n"), "{text}");
@@ -215,7 +215,7 @@ mod tests {
     fn lines_fit_into_80_columns() {
         let mut facts = facts();
         facts.surroundings.identity.command = "a\x1b[2Jb\nc".into();
-        let text = advice_text(&facts, &recommendation_from_facts(&facts));
+        let text = advice_text(&facts, &advice_from_facts(&facts));
         assert!(!text.contains('\x1b'));
         for line in text.lines().filter(|line| !line.starts_with("    ")) {
             assert!(line.chars().count() <= 80, "{line}");

@@ -27,7 +27,7 @@ pub struct AdviceFacts {
     pub first_touch: AllocatorEnvPlan,
     pub memory: MemoryUse,
     #[serde(skip)]
-    pub manager: Option<OtherManager>,
+    pub manager: Option<RunningHawkeye>,
     /// The fullest of its cgroups that have a limit.
     pub cgroup: Option<CgroupFacts>,
 }
@@ -109,7 +109,7 @@ pub struct ZeroPageFacts {
 
 /// A manager that ran while the process was measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct OtherManager {
+pub struct RunningHawkeye {
     /// Process and purpose, as the manager describes itself.
     pub holder: String,
     /// Whether it manages this process; known only of a daemon, which answers requests.

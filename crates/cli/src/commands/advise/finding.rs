@@ -1,6 +1,6 @@
 //! The types of findings; no logic.
 
-use super::facts::{OtherManager, TranslationCost, TranslationNotMeasured};
+use super::facts::{RunningHawkeye, TranslationCost, TranslationNotMeasured};
 use hawkeye_policy::{MemoryUse, ProcessSettings};
 use serde::Serialize;
 
@@ -70,7 +70,7 @@ pub enum Finding {
         recoverable_bytes: u64,
     },
     /// A manager runs at the same time, and may read the same access bits.
-    ManagerRuns(OtherManager),
+    ManagerRuns(RunningHawkeye),
     ThpDisabled,
     NoHugePage {
         bytes: u64,
@@ -127,7 +127,7 @@ pub struct Remedy {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Recommendation {
+pub struct Advice {
     pub verdict: AdviceVerdict,
     pub findings: Vec<Finding>,
     /// Remedies, the most direct one first; none where there is nothing to gain.

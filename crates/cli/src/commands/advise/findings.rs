@@ -1,27 +1,27 @@
 //! Derives findings and remedies from facts. Pure.
 
 use super::facts::{AdviceFacts, BaseRegionFacts, TranslationNotMeasured};
-use super::finding::{AdviceVerdict, Finding, Recommendation, WORTH_PERCENT};
+use super::finding::{Advice, AdviceVerdict, Finding, WORTH_PERCENT};
 use super::remedies::remedies_for_findings;
 use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, MappingGroup};
 use hawkeye_policy::{HUGE_PAGE_BYTES, TranslationOverhead, Watermarks};
 
-pub fn recommendation_from_facts(facts: &AdviceFacts) -> Recommendation {
+pub fn advice_from_facts(facts: &AdviceFacts) -> Advice {
     let mut findings = Vec::new();
-    let verdict = judge_gain(facts, &mut findings);
+    let verdict = judge_gain_and_add_findings(facts, &mut findings);
     findings.extend(facts.manager.clone().map(Finding::ManagerRuns));
     add_added_and_wasted_memory(facts, verdict, &mut findings);
     if facts.regions.iter().any(|region| region.present > 0) {
-        add_setting_conflicts(facts, &mut findings);
+        add_reasons_for_base_pages(facts, &mut findings);
     }
     add_shared_memory(facts, &mut findings);
     if matches!(verdict, AdviceVerdict::Gains | AdviceVerdict::MayGain) {
         add_memory_shortage(facts, &mut findings);
     }
-    Recommendation { remedies: remedies_for_findings(facts, verdict, &findings), verdict, findings }
+    Advice { remedies: remedies_for_findings(facts, verdict, &findings), verdict, findings }
 }
 
-fn judge_gain(facts: &AdviceFacts, findings: &mut Vec<Finding>) -> AdviceVerdict {
+fn judge_gain_and_add_findings(facts: &AdviceFacts, findings: &mut Vec<Finding>) -> AdviceVerdict {
     let cost = match &facts.cost {
         Ok(cost) => cost,
         Err(why) => {
@@ -61,7 +61,7 @@ fn judge_gain(facts: &AdviceFacts, findings: &mut Vec<Finding>) -> AdviceVerdict
         AdviceVerdict::GainsNothing
     };
     if matches!(verdict, AdviceVerdict::Gains | AdviceVerdict::MayGain) {
-        add_hottest_regions(&facts.regions, findings);
+        add_hottest_region_shares(&facts.regions, findings);
         add_mapping_group_shares(facts, findings);
     }
     verdict
@@ -70,7 +70,7 @@ fn judge_gain(facts: &AdviceFacts, findings: &mut Vec<Finding>) -> AdviceVerdict
 /// Share of the gain in the hottest regions: how many regions make up half of it, and nine tenths.
 ///
 /// Ranked regions stand for all. In a large process too few are ranked, and nothing is reported.
-fn add_hottest_regions(all: &[BaseRegionFacts], findings: &mut Vec<Finding>) {
+fn add_hottest_region_shares(all: &[BaseRegionFacts], findings: &mut Vec<Finding>) {
     let regions: Vec<&BaseRegionFacts> = all.iter().filter(|region| region.ranked).collect();
     let total: f64 = regions.iter().map(|region| region.share).sum();
     if regions.len() * 2 < all.len() || total <= 0.0 {
@@ -151,7 +151,7 @@ fn add_added_and_wasted_memory(
     }
 }
 
-fn add_setting_conflicts(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
+fn add_reasons_for_base_pages(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     let around = &facts.surroundings;
     if around.thp_disabled {
         findings.push(Finding::ThpDisabled);

@@ -1,12 +1,12 @@
 //! Measures the facts about a process.
 
 use super::facts::{
-    AdviceFacts, BaseRegionFacts, CgroupFacts, OtherManager, TranslationCost,
+    AdviceFacts, BaseRegionFacts, CgroupFacts, RunningHawkeye, TranslationCost,
     TranslationNotMeasured, ZeroPageFacts,
 };
 use crate::allocator_env_plan::{self, HugePageSources};
 use crate::daemon::protocol::{DaemonReply, DaemonRequest};
-use crate::daemon::{client, default_socket_path};
+use crate::daemon::{client, socket_path_in_state_dir};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
 use hawkeye_linux::memory::cgroup_limits::CgroupLimits;
@@ -15,7 +15,7 @@ use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::huge_page_context::HugePageContext;
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::sample::counters::CounterEventCodes;
+use hawkeye_linux::sample::counters::EventCodeOverrides;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_linux::sample::process_meter::{MeasuredWindowOverhead, ProcessMeter};
 use hawkeye_linux::sample::sampler::SamplerBackend;
@@ -42,9 +42,9 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
     // What walks cost is measured once after each start of the machine, and kept there.
     let state = state_dir();
     let _ = std::fs::create_dir_all(&state);
-    let manager = find_other_manager(&state, pid);
+    let manager = find_running_hawkeye(&state, pid);
     let costs = walk_costs::load_or_measure_costs(&state)?;
-    means.enable_overhead_estimate(costs.into(), CounterEventCodes::default());
+    means.enable_overhead_estimate(costs.into(), EventCodeOverrides::default());
     let (cost, ranked, huge, zeros) = match means.sampler {
         SamplerBackend::AccessBits(bits) => {
             let mut measuring = ProcessMeter::open(bits, pid)?;
@@ -94,15 +94,15 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
 }
 
 /// The machine's manager. One that this user can't see counts as none.
-fn find_other_manager(state: &Path, pid: u32) -> Option<OtherManager> {
+fn find_running_hawkeye(state: &Path, pid: u32) -> Option<RunningHawkeye> {
     let holder = ManagerLock::describe_holder(state).ok().flatten()?;
     let why = DaemonRequest::Why { pid, address: None };
-    let manages = match client::send_request(&default_socket_path(state), why) {
+    let manages = match client::send_request(&socket_path_in_state_dir(state), why) {
         Ok(DaemonReply::Explanation(why)) => Some(why.is_managed()),
         // A manager that is not a daemon answers no requests.
         _ => None,
     };
-    Some(OtherManager { holder, manages })
+    Some(RunningHawkeye { holder, manages })
 }
 
 fn measure_windows(

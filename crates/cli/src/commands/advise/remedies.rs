@@ -3,7 +3,7 @@
 use super::facts::AdviceFacts;
 use super::finding::{AdviceVerdict, Finding, Remedy, RemedyEffectTime};
 use crate::allocator_env_plan::HugePageEnvVariable;
-use hawkeye_policy::ProcessIdentity;
+use hawkeye_policy::ProcessAttributes;
 
 fn remedy_at_once(does: &str, command: String) -> Remedy {
     Remedy { does: does.to_owned(), takes: RemedyEffectTime::AtOnce, command }
@@ -96,7 +96,7 @@ impl SystemdService<'_> {
     }
 }
 
-fn systemd_service_of(identity: &ProcessIdentity) -> Option<SystemdService<'_>> {
+fn systemd_service_of(identity: &ProcessAttributes) -> Option<SystemdService<'_>> {
     let unit = identity.unit.as_deref()?;
     let above = identity.cgroup.split_once(unit)?.0;
     let of_user = above.split('/').any(|part| part.starts_with("user@"));
@@ -184,10 +184,10 @@ mod tests {
     #[test]
     fn only_services_count_as_units_and_user_services_use_their_own_manager() {
         let cat = |cgroup: &str, unit: &str| {
-            let identity = ProcessIdentity {
+            let identity = ProcessAttributes {
                 cgroup: cgroup.into(),
                 unit: Some(unit.into()),
-                ..ProcessIdentity::default()
+                ..ProcessAttributes::default()
             };
             systemd_service_of(&identity)
                 .map_or_else(String::new, |service| service.systemctl_command("cat"))

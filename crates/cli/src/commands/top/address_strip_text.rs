@@ -66,7 +66,7 @@ fn shade_char(share: f64, look: &Theme) -> char {
     shades[step.min(steps)]
 }
 
-pub fn strip_column_text(column: &AddressStripColumn) -> String {
+pub fn describe_strip_column(column: &AddressStripColumn) -> String {
     let place = match (column.start, column.end) {
         (Some(start), Some(end)) => format!("{start:#x}-{end:#x}: "),
         _ => String::new(),

@@ -69,7 +69,7 @@ fn stale_figures_notice(model: &TopModel) -> Option<Line<'static>> {
 fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let line = |text: &String| Line::from(model.theme.to_displayable(text));
     let mut head: Vec<Line<'_>> = stale_figures_notice(model).into_iter().collect();
-    head.extend(overview::overview_lines(&model.status).iter().map(line));
+    head.extend(overview::management_state_lines(&model.status).iter().map(line));
     let parts = Layout::vertical([
         Constraint::Length(head.len() as u16 + 1),
         Constraint::Min(3),

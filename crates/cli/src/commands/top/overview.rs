@@ -7,7 +7,7 @@ use crate::text_format::{
 use crate::view::{DecisionView, ManagerStatus};
 
 /// The state of management, in three lines of 80 columns.
-pub fn overview_lines(status: &DaemonStatus) -> Vec<String> {
+pub fn management_state_lines(status: &DaemonStatus) -> Vec<String> {
     let manager = &status.manager;
     let held = match (&manager.held, manager.promotion_wait()) {
         _ if manager.paused => "PAUSED; `hawkeye resume` resumes it".to_owned(),

@@ -81,7 +81,7 @@ fn strip_lines(strip: &AddressStrip, chosen: Option<usize>, look: &Theme) -> Vec
     lines.extend(address_strip_text::strip_rows(strip, chosen, look));
     lines.push(address_strip_text::LEGEND.to_owned());
     if let Some(column) = chosen.and_then(|n| strip.columns.get(n)) {
-        lines.extend(wrapped_lines(&address_strip_text::strip_column_text(column), 2));
+        lines.extend(wrapped_lines(&address_strip_text::describe_strip_column(column), 2));
     }
     lines
 }

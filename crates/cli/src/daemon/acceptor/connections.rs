@@ -139,7 +139,7 @@ impl ConnectionPermit {
     }
 
     /// Called when the answer is ready: from now on the daemon waits for the client.
-    pub fn end_answer(&self) {
+    pub fn mark_answer_ready(&self) {
         self.set_idle(true);
     }
 
@@ -155,7 +155,7 @@ impl ConnectionPermit {
 
     /// A permit for a connection that no acceptor has admitted.
     #[cfg(test)]
-    pub fn unlimited_permit() -> Self {
+    pub fn for_test() -> Self {
         let (socket, _) = std::os::unix::net::UnixStream::pair().expect("a socket pair");
         let peer = Peer { credentials: None };
         let socket = std::os::fd::AsFd::as_fd(&socket);

@@ -1,6 +1,6 @@
 use super::super::protocol::JournalFileStatus;
 use super::*;
-use crate::view::{BudgetWaitStatus, WaitingWork};
+use crate::view::{BudgetWaitStatus, WaitingWorkKind};
 use hawkeye_policy::{Errno, TranslationOverhead, TranslationOverheadSource};
 
 fn redis() -> ProcessStatus {
@@ -30,7 +30,7 @@ pub(crate) fn status() -> DaemonStatus {
             paused: true,
             held: None,
             budget_waits: vec![BudgetWaitStatus {
-                work: WaitingWork::Promotion,
+                work: WaitingWorkKind::Promotion,
                 budget: "promotions use at most 50 % of one core".into(),
                 continues_in_s: 0.25,
             }],
@@ -60,7 +60,7 @@ pub(crate) fn status() -> DaemonStatus {
                 samples: 30,
                 errors: [(Errno::EAGAIN, 2)].into(),
             },
-            reserve: ReserveStatus {
+            reserve: HugePageReserveStatus {
                 held_bytes: 32 << 20,
                 filled: 40,
                 failed: 1,

@@ -64,7 +64,7 @@ fn answer_to(
 ) -> Option<DaemonReply> {
     let line = exchange(request, false, |server| {
         let stream = DeadlineStream::new(server, time);
-        let _ = handler.serve_client(stream, peer, &ConnectionPermit::unlimited_permit());
+        let _ = handler.serve_client(stream, peer, &ConnectionPermit::for_test());
     });
     (!line.is_empty()).then(|| protocol::decode_message_line(&line).expect("a valid reply"))
 }
@@ -239,9 +239,7 @@ fn a_stalling_client_is_dropped_without_an_answer() {
             }
         });
         let stream = DeadlineStream::new(server, time);
-        assert!(
-            handler.serve_client(stream, OTHER, &ConnectionPermit::unlimited_permit()).is_err()
-        );
+        assert!(handler.serve_client(stream, OTHER, &ConnectionPermit::for_test()).is_err());
         dripping.join().expect("the client ends after it was dropped");
     });
 }
@@ -256,7 +254,7 @@ fn a_client_that_leaves_before_the_answer_does_no_harm() {
         client.shutdown(Shutdown::Both).expect("the connection can be shut down");
         drop(client);
         let stream = DeadlineStream::new(server, CLIENT_TIME);
-        assert!(handler.serve_client(stream, ROOT, &ConnectionPermit::unlimited_permit()).is_err());
+        assert!(handler.serve_client(stream, ROOT, &ConnectionPermit::for_test()).is_err());
         assert_eq!(ask(handler, ROOT, DaemonRequest::Status), DONE);
     });
 }

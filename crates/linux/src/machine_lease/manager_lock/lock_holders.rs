@@ -49,7 +49,7 @@ pub(super) fn lock_holders_of_inode(inode: u64) -> Vec<LockHolder> {
 /// Only root's processes match: the real user, the program and the lock's name are checked.
 pub(super) fn find_other_manager_pid(own: &[u64]) -> Option<u32> {
     let locks = fs::read_to_string("/proc/locks").ok()?;
-    let holders: BTreeSet<u32> = locks.lines().filter_map(parse_flock_holder_pid).collect();
+    let holders: BTreeSet<u32> = locks.lines().filter_map(parse_pid_of_flock_line).collect();
     let family = pids_of_process_and_ancestors(std::process::id());
     holders
         .into_iter()
@@ -60,7 +60,7 @@ pub(super) fn find_other_manager_pid(own: &[u64]) -> Option<u32> {
 }
 
 /// The pid in a line of `/proc/locks` such as `1: FLOCK  ADVISORY  WRITE 812 08:01:9978 0 EOF`.
-fn parse_flock_holder_pid(line: &str) -> Option<u32> {
+fn parse_pid_of_flock_line(line: &str) -> Option<u32> {
     let mut words = line.split_whitespace().skip(1);
     (words.next() == Some("FLOCK")).then_some(())?;
     words.nth(2)?.parse().ok()
@@ -81,7 +81,7 @@ fn holds_manager_lock_on_inode(pid: u32, wanted: impl Fn(u64) -> bool) -> bool {
             let number = entry.file_name();
             let info = format!("/proc/{pid}/fdinfo/{}", number.to_string_lossy());
             let info = fs::read_to_string(info).unwrap_or_default();
-            info.lines().filter_map(parse_locked_inode).any(&wanted)
+            info.lines().filter_map(parse_flock_inode_of_fdinfo).any(&wanted)
         }
     })
 }
@@ -92,7 +92,7 @@ fn has_manager_lock_name(file: &Path) -> bool {
 }
 
 /// The inode in a line of `fdinfo` such as `lock: 1: FLOCK  ADVISORY  WRITE 812 08:01:9978 0 EOF`.
-fn parse_locked_inode(line: &str) -> Option<u64> {
+fn parse_flock_inode_of_fdinfo(line: &str) -> Option<u64> {
     let lock = line.strip_prefix("lock:")?;
     let mut words = lock.split_whitespace().skip(1);
     (words.next() == Some("FLOCK")).then_some(())?;
@@ -115,12 +115,12 @@ mod tests {
     #[test]
     fn lines_of_the_kernel_are_understood() {
         let line = "1: FLOCK  ADVISORY  WRITE 21372 fe:00:9978002 0 EOF";
-        assert_eq!(parse_flock_holder_pid(line), Some(21372));
-        assert_eq!(parse_locked_inode(&format!("lock:\t{line}")), Some(9_978_002));
+        assert_eq!(parse_pid_of_flock_line(line), Some(21372));
+        assert_eq!(parse_flock_inode_of_fdinfo(&format!("lock:\t{line}")), Some(9_978_002));
         let posix = "2: POSIX  ADVISORY  READ 5 08:01:7 0 EOF";
-        assert_eq!(parse_flock_holder_pid(posix), None);
-        assert_eq!(parse_locked_inode(&format!("lock:\t{posix}")), None);
-        assert_eq!(parse_locked_inode("ino:\t7"), None);
+        assert_eq!(parse_pid_of_flock_line(posix), None);
+        assert_eq!(parse_flock_inode_of_fdinfo(&format!("lock:\t{posix}")), None);
+        assert_eq!(parse_flock_inode_of_fdinfo("ino:\t7"), None);
     }
 
     #[test]

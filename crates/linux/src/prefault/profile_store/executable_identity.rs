@@ -103,7 +103,7 @@ fn read_build_id(file: File) -> Option<String> {
 #[cfg(test)]
 impl ExecutableIdentity {
     /// A program of root's in this machine's own mounts.
-    pub(super) fn at(path: &str) -> Self {
+    pub(super) fn for_test(path: &str) -> Self {
         Self {
             path: path.into(),
             build: BuildIdentity::Note("00ff".into()),
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn names_of_files_are_plain() {
-        let name = ExecutableIdentity::at("/opt/../a b/né/../c;d").profile_file_stem();
+        let name = ExecutableIdentity::for_test("/opt/../a b/né/../c;d").profile_file_stem();
         assert!(name.starts_with("cd-") && !name.contains('/'), "{name}");
     }
 }

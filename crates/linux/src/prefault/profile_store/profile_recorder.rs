@@ -51,7 +51,7 @@ impl ProfileRecorder {
 
     /// Takes the managed processes of now. It looks up new ones, and stores what it learned of
     /// those that are gone. `sizes`: the page sizes seen last.
-    pub(crate) fn update_managed_processes(
+    pub(crate) fn open_and_save_profiles(
         &mut self,
         processes: &[ProcessId],
         now: Duration,
@@ -63,7 +63,7 @@ impl ProfileRecorder {
         let gone: Vec<ProcessId> = known.filter(|p| !there.contains(p)).copied().collect();
         let sizes = if gone.is_empty() { Vec::new() } else { sizes() };
         for process in gone {
-            self.finish_and_save_profile(process, now, &sizes);
+            self.save_learned_profile_of_process(process, now, &sizes);
         }
     }
 
@@ -90,7 +90,7 @@ impl ProfileRecorder {
         }
     }
 
-    fn finish_and_save_profile(
+    fn save_learned_profile_of_process(
         &mut self,
         process: ProcessId,
         now: Duration,
@@ -105,7 +105,7 @@ impl ProfileRecorder {
         }
     }
 
-    fn process_profile_mut(&mut self, process: ProcessId) -> Option<&mut ProcessProfile> {
+    fn existing_profile_mut(&mut self, process: ProcessId) -> Option<&mut ProcessProfile> {
         self.profiles.get_mut(&process)?.as_mut()
     }
 
@@ -121,13 +121,13 @@ impl ProfileRecorder {
         orders: PageOrderSet,
         now: Duration,
     ) {
-        if let Some(profile) = self.process_profile_mut(process) {
+        if let Some(profile) = self.existing_profile_mut(process) {
             profile.set_fault_sizes(orders, now);
         }
     }
 
     pub(crate) fn record_sample(&mut self, sample: &ProcessSample) {
-        let Some(profile) = self.process_profile_mut(sample.process) else {
+        let Some(profile) = self.existing_profile_mut(sample.process) else {
             return;
         };
         let resident = sample.resident_bytes_in_regions();
@@ -148,7 +148,7 @@ impl ProfileRecorder {
         &mut self,
         process: ProcessId,
     ) -> Option<&mut ProgramProfile> {
-        Some(&mut self.process_profile_mut(process)?.seen)
+        Some(&mut self.existing_profile_mut(process)?.seen)
     }
 }
 
@@ -224,7 +224,7 @@ mod tests {
     const SMALL: PageOrderSet = PageOrderSet::NONE.with(PageOrder::CONTIGUOUS);
 
     fn page(from_start: bool) -> ProcessProfile {
-        let known = ProgramProfile::new(ExecutableIdentity::at("/bin/a"));
+        let known = ProgramProfile::new(ExecutableIdentity::for_test("/bin/a"));
         ProcessProfile::new(known, from_start, Duration::ZERO)
     }
 
@@ -258,12 +258,12 @@ mod tests {
         let all = [process_with_pid(1), process_with_pid(2)];
         let deadline = Instant::now() + Duration::from_secs(60);
         while !is_open(&recorder, 2) && Instant::now() < deadline {
-            recorder.update_managed_processes(&all[1..], Duration::ZERO, Vec::new);
+            recorder.open_and_save_profiles(&all[1..], Duration::ZERO, Vec::new);
         }
         assert!(is_open(&recorder, 2));
         let begun = Instant::now();
         for _ in 0..1000 {
-            recorder.update_managed_processes(&all, Duration::ZERO, Vec::new);
+            recorder.open_and_save_profiles(&all, Duration::ZERO, Vec::new);
         }
         // A wait of 20 ms in each of the 1000 calls would take 20 s.
         assert!(begun.elapsed() < Duration::from_secs(10));
@@ -271,7 +271,7 @@ mod tests {
         let_go.send(()).expect("the reader waits");
         let deadline = Instant::now() + Duration::from_secs(60);
         while !is_open(&recorder, 1) && Instant::now() < deadline {
-            recorder.update_managed_processes(&all, Duration::ZERO, Vec::new);
+            recorder.open_and_save_profiles(&all, Duration::ZERO, Vec::new);
         }
         assert!(is_open(&recorder, 1));
     }

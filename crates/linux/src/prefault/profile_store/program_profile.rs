@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     fn record() -> ProgramProfile {
-        let mut executable = ExecutableIdentity::at("/bin/a");
+        let mut executable = ExecutableIdentity::for_test("/bin/a");
         executable.build = BuildIdentity::File { inode: 1, changed_s: -1, bytes: 9 };
         ProgramProfile::new(executable)
     }

@@ -9,7 +9,7 @@ use crate::probe::mthp_sizes::PageSizeFacts;
 const MARK_KEPT: &str = "Linux 6.18, or a stable kernel with the fix of 2025-09-30 (the zero-page remap keeps soft-dirty and uffd-wp bits)";
 
 /// All capabilities, in order of importance.
-pub(super) fn all_capabilities(facts: &KernelFacts) -> Vec<ManagerCapability> {
+pub(super) fn capabilities_from_facts(facts: &KernelFacts) -> Vec<ManagerCapability> {
     let host = &facts.host;
     let levels = facts.page_table_levels.map(|n| format!("works, {n}-level page tables"));
     let walk = availability_by_check(&facts.page_table_walk);
@@ -197,7 +197,7 @@ fn availability_by_page_mark(mark: &PageMarkAfterSplit) -> (bool, String) {
         PageMarkAfterSplit::Absent(why) => format!("no marks to lose: {why}"),
         PageMarkAfterSplit::NotTried(why) => format!("not tried: {why}"),
     };
-    (mark.is_known_not_lost(), found)
+    (mark.is_known_safe(), found)
 }
 
 fn availability_if_found(found: Option<String>) -> (bool, String) {

@@ -5,7 +5,7 @@ use super::super::kernel_facts::PageMarkAfterSplit;
 use super::super::mthp_sizes::tests::size;
 use super::super::prezeroing::PrezeroingFacts;
 use super::*;
-use crate::memory::prezeroing::PrezeroingState;
+use crate::memory::prezeroing::KernelPrezeroingState;
 
 /// A host on which everything works.
 fn all_work() -> KernelFacts {
@@ -38,7 +38,7 @@ fn all_work() -> KernelFacts {
         counters: works(),
         damon: works(),
         page_idle: works(),
-        prezeroing: PrezeroingFacts::There(PrezeroingState {
+        prezeroing: PrezeroingFacts::There(KernelPrezeroingState {
             active: true,
             module: None,
             zones: Vec::new(),

@@ -1,15 +1,15 @@
 //! Applies the result of a scan: renews old verdicts, gives the slots to the most important
 //! processes, and admits new ones.
 
-use super::{ManagedProcess, ManagedProcesses, ProcessUpdateStep};
+use super::{ManagedProcess, ManagedProcesses, ProcessUpdateContext};
 use crate::error::LinuxError;
-use crate::processes::identity::read_process_identity;
 use crate::processes::proc_scanner::{ProgramIdentity, ScannedProcess};
 use crate::processes::process;
+use crate::processes::process_attributes::read_process_attributes;
 use crate::processes::process_selector::{ProcessSelector, VERDICT_AGE};
 use crate::sample::sampler::SampledProcess;
 use hawkeye_policy::management_slot_ranking::choose_managed_processes;
-use hawkeye_policy::{ManagementSlotCandidate, ProcessId, ProcessIdentity, ProcessSettings};
+use hawkeye_policy::{ManagementSlotCandidate, ProcessAttributes, ProcessId, ProcessSettings};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -27,14 +27,14 @@ struct SlotRanking {
     /// Newcomers that the rules have judged.
     evaluated: HashSet<ProcessId>,
     /// Newcomers that the rules include and that have not joined yet.
-    included: VecDeque<(ProcessId, ProcessIdentity, ProcessSettings)>,
+    included: VecDeque<(ProcessId, ProcessAttributes, ProcessSettings)>,
     /// Processes that get a slot; `None` until all of them are judged.
     chosen: Option<HashSet<ProcessId>>,
 }
 
 impl ManagedProcesses {
     /// Removes processes that are small now or run another program.
-    pub(super) fn begin_slot_allocation(
+    pub(super) fn prune_for_slot_allocation(
         &mut self,
         large: Vec<ScannedProcess>,
         now: Duration,
@@ -60,11 +60,11 @@ impl ManagedProcesses {
     pub(super) fn continue_slot_allocation(
         &mut self,
         mut allocation: SlotAllocation,
-        step: &mut ProcessUpdateStep,
+        step: &mut ProcessUpdateContext,
     ) -> Option<SlotAllocation> {
         while let Some(pid) = allocation.to_renew.pop_front() {
             self.reevaluate_process(pid, allocation.program_of_pid(pid), step);
-            if step.is_over() {
+            if step.is_past_deadline() {
                 return Some(allocation);
             }
         }
@@ -84,7 +84,7 @@ impl ManagedProcesses {
                 let program = allocation.program_of_pid(process.pid).cloned();
                 self.admit_with_slot(process, identity, terms, program, step);
             }
-            if step.is_over() {
+            if step.is_past_deadline() {
                 allocation.slots = Some(slots);
                 return Some(allocation);
             }
@@ -98,19 +98,19 @@ impl ManagedProcesses {
         &mut self,
         pid: u32,
         program: Option<&ProgramIdentity>,
-        step: &ProcessUpdateStep,
+        step: &ProcessUpdateContext,
     ) {
         let Some(joined) = self.members.get_mut(&pid) else {
             return;
         };
         // A process that cannot be read now keeps its last identity.
-        if let Ok(identity) = read_process_identity(pid, &step.selector.users) {
+        if let Ok(identity) = read_process_attributes(pid, &step.selector.users) {
             joined.member.identity = identity;
         }
         joined.evaluated_at = step.now;
         joined.program = program.cloned();
         let stays = joined.apply_rules(step.selector)
-            && process::check_real_time_threads_allowed(pid, &joined.member.terms).is_ok();
+            && process::check_rule_for_real_time(pid, &joined.member.terms).is_ok();
         if !stays {
             self.members.remove(&pid);
         }
@@ -119,7 +119,7 @@ impl ManagedProcesses {
     fn begin_slot_ranking(
         &self,
         large: &[ScannedProcess],
-        step: &mut ProcessUpdateStep,
+        step: &mut ProcessUpdateContext,
     ) -> SlotRanking {
         let now = step.now;
         // A process that has just started keeps its slot.
@@ -155,12 +155,12 @@ impl ManagedProcesses {
     fn admit_with_slot(
         &mut self,
         process: ProcessId,
-        identity: ProcessIdentity,
+        identity: ProcessAttributes,
         terms: ProcessSettings,
         program: Option<ProgramIdentity>,
-        step: &mut ProcessUpdateStep,
+        step: &mut ProcessUpdateContext,
     ) {
-        let admitted = process::check_real_time_threads_allowed(process.pid, &terms)
+        let admitted = process::check_rule_for_real_time(process.pid, &terms)
             .and_then(|()| SampledProcess::open(process.pid, identity, terms))
             .and_then(|member| {
                 // Another process may have its pid by now.
@@ -191,7 +191,7 @@ impl SlotRanking {
 
     /// Judges the processes that would get a slot, until all of these are judged. Returns whether
     /// they are. A candidate that the rules exclude is removed, and another one may get its slot.
-    fn evaluate_chosen_candidates(&mut self, step: &mut ProcessUpdateStep) -> bool {
+    fn evaluate_chosen_candidates(&mut self, step: &mut ProcessUpdateContext) -> bool {
         loop {
             let chosen: HashSet<ProcessId> =
                 choose_managed_processes(&self.candidates, self.most).into_iter().collect();
@@ -216,7 +216,7 @@ impl SlotRanking {
                         self.drop_candidate(process);
                     }
                 }
-                if step.is_over() {
+                if step.is_past_deadline() {
                     return false;
                 }
             }

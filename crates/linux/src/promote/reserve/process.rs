@@ -11,7 +11,7 @@
     reason = "it allocates nothing and cannot report an error: the figures come from system calls"
 )]
 
-use crate::own_memory::map_anonymous;
+use crate::anonymous_mapping::map_anonymous;
 use crate::promote::process_madvise::COLLAPSE;
 use crate::promote::target_call::{SOCKET, become_helper, exit_process, read_clock_ns};
 use hawkeye_policy::{HUGE_PAGE_BYTES, ReserveState, ReserveTarget};
@@ -214,7 +214,7 @@ extern "C" fn run_filler_thread(pages: *mut c_void) -> i32 {
 }
 
 /// Sets the scheduling of a thread of this process (0: the calling one).
-fn set_thread_policy(thread: i32, policy: i32) {
+fn set_scheduling_policy(thread: i32, policy: i32) {
     let priority = libc::sched_param { sched_priority: 0 };
     // SAFETY: `priority` is ours and lives through the call.
     unsafe { libc::sched_setscheduler(thread, policy, &raw const priority) };
@@ -264,7 +264,7 @@ impl ReservedPages {
         };
         let shared = self.shared;
         self.slot_states()[slot].store(FILLING, Ordering::SeqCst);
-        set_thread_policy(0, libc::SCHED_IDLE);
+        set_scheduling_policy(0, libc::SCHED_IDLE);
         let before = read_clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
         // One fault for both ends: a huge page. Where the kernel maps none at faults, although it
         // has one (the setting `never`), a collapse makes it.
@@ -329,7 +329,7 @@ impl ReservedPages {
     /// Gives back what exceeds the target. A fill under way is finished at normal priority, so that
     /// its page follows at once.
     fn shrink_to_target(&self) -> i32 {
-        set_thread_policy(self.shared.filler.load(Ordering::SeqCst), libc::SCHED_OTHER);
+        set_scheduling_policy(self.shared.filler.load(Ordering::SeqCst), libc::SCHED_OTHER);
         while self.give_back_one_excess_page() {}
         0
     }

@@ -1,7 +1,7 @@
 use super::*;
-use crate::own_memory::OwnMemory;
+use crate::anonymous_mapping::AnonymousMapping;
 use crate::processes::process::ProcessHandle;
-use crate::promote::target_call::{TargetCalls, TargetRequest};
+use crate::promote::target_call::{CallHelperPool, TargetRequest};
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use nix::sys::signal::{Signal, kill};
@@ -99,7 +99,8 @@ fn it_is_started_again_after_its_process_was_killed() {
 
 #[test]
 fn a_promotion_takes_a_page_of_the_reserve() {
-    let memory = OwnMemory::map(4 * usize_from_u64(HUGE_PAGE_BYTES)).expect("memory can be mapped");
+    let memory =
+        AnonymousMapping::map(4 * usize_from_u64(HUGE_PAGE_BYTES)).expect("memory can be mapped");
     let region = RegionAddr::containing(memory.address() + 2 * HUGE_PAGE_BYTES);
     let offset = usize_from_u64(region.start() - memory.address());
     // SAFETY: within the mapping, to which no reference exists.
@@ -111,7 +112,7 @@ fn a_promotion_takes_a_page_of_the_reserve() {
     wait_for(&RESERVE, |state| state.held == 2);
     let served_before = RESERVE.state().served;
     let own = ProcessHandle::open(std::process::id()).expect("this process exists");
-    let mut calls = TargetCalls::with_time_limit(Duration::from_secs(60));
+    let mut calls = CallHelperPool::with_time_limit(Duration::from_secs(60));
     let request = TargetRequest::for_collapse(&own, region).on_cpu(RESERVE.give_back_page());
     calls.call_target(own.id, "collapsing", &request).expect("it is promoted");
     let state = RESERVE.state();

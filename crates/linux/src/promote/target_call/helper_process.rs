@@ -36,7 +36,7 @@ pub(super) fn serve_requests(socket: i32, manager: u32) -> ! {
         };
         let before = read_clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
         let began = read_clock_ns(libc::CLOCK_MONOTONIC);
-        let pinned = PinnedThread::pin_to_cpu(request.cpu);
+        let pinned = SavedCpuAffinity::pin_to_requested_cpu(request.cpu);
         let result = match request.kind {
             ADVISE => call_process_madvise(&request, descriptor, usual),
             LIST => list_mappings(descriptor, &mut packet),
@@ -67,11 +67,11 @@ pub(super) fn serve_requests(socket: i32, manager: u32) -> ! {
 const THIS_THREAD: Pid = Pid::from_raw(0);
 
 /// The CPUs that this thread may use, while it is pinned to one of them.
-struct PinnedThread(CpuSet);
+struct SavedCpuAffinity(CpuSet);
 
-impl PinnedThread {
+impl SavedCpuAffinity {
     /// Pins this thread to the CPU of a request, if it names one. The call is correct on any CPU.
-    fn pin_to_cpu(cpu: u64) -> Option<Self> {
+    fn pin_to_requested_cpu(cpu: u64) -> Option<Self> {
         let mut one = CpuSet::new();
         one.set(cpu.checked_sub(1)? as usize).ok()?;
         let usual = sched_getaffinity(THIS_THREAD).ok()?;

@@ -1,6 +1,6 @@
 use super::*;
+use crate::anonymous_mapping::AnonymousMapping;
 use crate::machine_lease::thp_settings::testing::TestFolder;
-use crate::own_memory::OwnMemory;
 use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::process::ProcessHandle;
 use crate::sample::page_table_reader::PageTableReader;
@@ -70,7 +70,7 @@ fn a_stuck_target_is_set_aside_and_others_are_served() {
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("the pipe can be created");
     // The open blocks until this test writes to the pipe, as a stuck target blocks a call.
     let never = file(pipe.to_str().expect("the path is valid UTF-8"), 8);
-    let mut calls = TargetCalls::default();
+    let mut calls = CallHelperPool::default();
     let own = own();
     let easy = word(&own);
     let (stuck, other) = (process_with_pid(7), process_with_pid(8));
@@ -100,7 +100,7 @@ fn a_stuck_target_is_set_aside_and_others_are_served() {
 
 #[test]
 fn one_helper_is_enough_for_targets_that_answer() {
-    let mut calls = TargetCalls::default();
+    let mut calls = CallHelperPool::default();
     let own = own();
     let easy = word(&own);
     for _ in 0..100 {
@@ -112,7 +112,7 @@ fn one_helper_is_enough_for_targets_that_answer() {
 
 #[test]
 fn a_killed_helper_is_replaced() {
-    let mut calls = TargetCalls::default();
+    let mut calls = CallHelperPool::default();
     let own = own();
     let easy = word(&own);
     calls.start_idle_helper().expect("a helper starts");
@@ -142,7 +142,7 @@ fn an_abandoned_listing_disturbs_no_other() {
     }
     let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
     let many = many_mappings(5000);
-    let many_end = many.address() + many.bytes() as u64;
+    let many_end = many.address() + many.byte_len() as u64;
     let bind = |pid| tables.bind_to_process(pid).expect("the programs bind to the process");
     let (target, init) = (bind(std::process::id()), bind(1));
     let mut slow = new_helper();
@@ -170,8 +170,8 @@ fn an_abandoned_listing_disturbs_no_other() {
 }
 
 /// Maps pages of memory of which no two neighbours are one mapping.
-fn many_mappings(pages: usize) -> OwnMemory {
-    let memory = OwnMemory::map_with_protection(pages * 4096, ProtFlags::PROT_NONE)
+fn many_mappings(pages: usize) -> AnonymousMapping {
+    let memory = AnonymousMapping::map_with_protection(pages * 4096, ProtFlags::PROT_NONE)
         .expect("memory can be mapped");
     for page in (0..pages).step_by(2) {
         // SAFETY: a page of that memory.

@@ -9,7 +9,7 @@ use std::fmt;
 
 /// Raw codes of hardware events (`config` of `perf_event_attr` with `PERF_TYPE_RAW`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CounterEventCodes {
+pub struct EventCodeOverrides {
     /// Cycles in page walks for loads.
     pub load_walk_cycles: Option<u64>,
     /// Cycles in page walks for stores.
@@ -154,7 +154,7 @@ pub enum CountersUnavailable {
 /// The events for a processor; the configuration takes precedence over the table.
 pub fn choose_walk_events(
     cpu: &CpuModel,
-    overrides: CounterEventCodes,
+    overrides: EventCodeOverrides,
 ) -> Result<WalkEventSet, CountersUnavailable> {
     if let Some(load) = overrides.load_walk_cycles {
         return Ok(WalkEventSet {
@@ -164,7 +164,7 @@ pub fn choose_walk_events(
             cycles: overrides.cycles,
         });
     }
-    if overrides != CounterEventCodes::default() {
+    if overrides != EventCodeOverrides::default() {
         return Err(CountersUnavailable::IncompleteOverride);
     }
     let unknown = || CountersUnavailable::UnknownProcessor(cpu.to_string());
@@ -208,7 +208,7 @@ mod tests {
             (CpuModel::Arm { part: 0xd49 }, Some(NEOVERSE)),
             (CpuModel::Other("RISC-V".into()), None),
         ] {
-            assert_eq!(choose_walk_events(&cpu, CounterEventCodes::default()).ok(), set, "{cpu}");
+            assert_eq!(choose_walk_events(&cpu, EventCodeOverrides::default()).ok(), set, "{cpu}");
         }
     }
 
@@ -227,11 +227,11 @@ mod tests {
     fn the_configuration_takes_precedence_over_the_table() {
         let unknown = CpuModel::Other("new".into());
         let overrides =
-            CounterEventCodes { load_walk_cycles: Some(0x1008), ..CounterEventCodes::default() };
+            EventCodeOverrides { load_walk_cycles: Some(0x1008), ..EventCodeOverrides::default() };
         let set =
             choose_walk_events(&unknown, overrides).expect("the configuration names the events");
         assert_eq!((set.walks, set.is_estimate()), ((0x1008, None), false));
-        let half = CounterEventCodes { cycles: Some(0x3c), ..CounterEventCodes::default() };
+        let half = EventCodeOverrides { cycles: Some(0x3c), ..EventCodeOverrides::default() };
         let incomplete = Err(CountersUnavailable::IncompleteOverride);
         assert_eq!(choose_walk_events(&unknown, half), incomplete);
     }

@@ -2,7 +2,7 @@
 
 use super::overhead_meter::{EventCounts, ThreadCounts};
 use crate::error::{LinuxError, Result};
-use crate::processes::process::{pid_t, read_proc_entry};
+use crate::processes::process::{read_proc_entry, saturating_pid_t};
 use crate::ring_buffer::decode_u64s;
 use nix::errno::Errno;
 use perf_event_open_sys::bindings::{
@@ -121,7 +121,7 @@ fn open_perf_event(event: PerfEvent, thread: u32, group: i32) -> Result<OwnedFd,
     const CLOSE_ON_EXEC: u64 = 8;
     // SAFETY: `attributes` outlives the call, which only reads it.
     let fd = Errno::result(unsafe {
-        let (thread, flags) = (pid_t(thread), CLOSE_ON_EXEC as _);
+        let (thread, flags) = (saturating_pid_t(thread), CLOSE_ON_EXEC as _);
         perf_event_open_sys::perf_event_open(&raw mut attributes, thread, -1, group, flags)
     })?;
     // SAFETY: the call just made this descriptor, and nothing else has it.

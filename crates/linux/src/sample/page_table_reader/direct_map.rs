@@ -1,7 +1,7 @@
 //! What the search for the kernel's direct map needs: a page to find in it, and its size.
 
+use crate::anonymous_mapping::AnonymousMapping;
 use crate::error::{LinuxError, Result};
-use crate::own_memory::OwnMemory;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use nix::sys::mman::MmapAdvise;
@@ -9,11 +9,11 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// A page of our own with a unique value at its start. It is not part of a huge page, as the heap
 /// may be under THP `always`: the walk that searches for it ends at a table of base pages.
-pub(super) fn map_page_with_unique_value() -> Result<(OwnMemory, u64)> {
+pub(super) fn map_page_with_unique_value() -> Result<(AnonymousMapping, u64)> {
     // Hash maps have random keys, so this is a random number.
     let value = RandomState::new().build_hasher().finish();
     let failed = LinuxError::wrap_errno("mapping a page with a known value");
-    let page = OwnMemory::map(usize_from_u64(BASE_PAGE_BYTES)).map_err(failed)?;
+    let page = AnonymousMapping::map(usize_from_u64(BASE_PAGE_BYTES)).map_err(failed)?;
     // Kernels without huge pages refuse the advice, and do not need it.
     let _ = page.advise(MmapAdvise::MADV_NOHUGEPAGE);
     // SAFETY: the mapping is a page long, aligned and writable.
@@ -22,7 +22,7 @@ pub(super) fn map_page_with_unique_value() -> Result<(OwnMemory, u64)> {
 }
 
 /// Frames up to the end of the last zone; `None` if `/proc/zoneinfo` cannot be read.
-pub(super) fn count_physical_frames() -> Option<u64> {
+pub(super) fn read_end_frame() -> Option<u64> {
     parse_end_frame(&std::fs::read_to_string("/proc/zoneinfo").ok()?)
 }
 

@@ -1,13 +1,13 @@
 //! Clears access bits: of a whole process for its coverage, of a sample of it for its overhead.
 
-use super::walk_probing::{ProcessWindowProbing, RegionWalkRates, first_touches_of_region};
+use super::walk_probing::{ProcessWindowProbing, RegionWalkRates, count_set_access_bits};
 use super::{ProcessWorkSlice, SampledProcess, Sampler, SliceResult, sum_huge_bytes};
 use crate::error::{LinuxError, Result};
 use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::mappings::{self, Mapping};
 use crate::processes::process::ProcessHandle;
-use crate::promote::target_call::TargetCalls;
-use crate::sample::counters::{ProcessCounters, WalkCounters};
+use crate::promote::target_call::CallHelperPool;
+use crate::sample::counters::{CountableWalkEvents, ProcessCounters};
 use crate::sample::page_table_reader::{PageTableReader, ProcessBpfLinks, RegionWalk, WalkDetail};
 use crate::sample::walk_costs::CurrentWalkCosts;
 use hawkeye_manager::SliceProgress;
@@ -26,7 +26,7 @@ pub struct AccessBitBackend {
     /// Costs of page walks on this machine; `None`: overhead is not needed.
     pub walk_costs: Option<CurrentWalkCosts>,
     /// Hardware counters, where there are any; they take precedence over walk-rate sampling.
-    pub counters: Option<WalkCounters>,
+    pub counters: Option<CountableWalkEvents>,
     /// Cost to the program of a base page's first access after a clear.
     pub first_touch_cost: Duration,
 }
@@ -98,7 +98,7 @@ fn sampling_state_of<'a>(
 fn list_mappings(
     member: &SampledProcess,
     target: &ProcessBpfLinks,
-    calls: &mut TargetCalls,
+    calls: &mut CallHelperPool,
 ) -> Result<Vec<Mapping>> {
     let records = calls.list_mapping_records(member.handle.id, target.mapping_list_link())?;
     Ok(parse_mapping_records(&records))
@@ -136,12 +136,12 @@ fn continue_walk_or_keep(
 }
 
 impl AccessBitBackend {
-    /// See [`RegionWalkRates::has_run_enough_to_probe`].
-    fn has_run_enough_to_probe(&self, pid: u32, walks: &mut RegionWalkRates) -> Result<bool> {
-        Ok(self.walk_costs.is_some() && walks.has_run_enough_to_probe(pid)?)
+    /// See [`RegionWalkRates::update_cpu_use_and_check_busy`].
+    fn update_cpu_use_and_check_busy(&self, pid: u32, walks: &mut RegionWalkRates) -> Result<bool> {
+        Ok(self.walk_costs.is_some() && walks.update_cpu_use_and_check_busy(pid)?)
     }
 
-    fn start_probing(
+    fn prepare_window_probing(
         &self,
         pid: u32,
         watched: &mut ProcessSamplingState,
@@ -159,7 +159,7 @@ impl AccessBitBackend {
             watched.counters = counters.bind(pid).ok();
         }
         let walks = &watched.walks;
-        let seen = |region| walks.last_window_that_showed(region);
+        let seen = |region| walks.last_window_of_region_or_zero(region);
         let seed = walks.next_window_seed();
         let probing =
             ProcessWindowProbing::new(regions, settings, self.first_touch_cost, seed, seen);
@@ -182,7 +182,7 @@ impl AccessBitBackend {
 impl Sampler for AccessBitsSampler {
     fn descriptors_per_process(&self) -> usize {
         let counters = self.bits.counters.as_ref();
-        let counters = counters.map_or(0, WalkCounters::descriptors_per_thread);
+        let counters = counters.map_or(0, CountableWalkEvents::descriptors_per_thread);
         ProcessHandle::DESCRIPTORS + ProcessBpfLinks::DESCRIPTORS + counters
     }
 
@@ -209,7 +209,7 @@ impl Sampler for AccessBitsSampler {
     fn list_mappings(
         &mut self,
         member: &SampledProcess,
-        calls: &mut TargetCalls,
+        calls: &mut CallHelperPool,
     ) -> Result<Vec<Mapping>> {
         let target = &sampling_state_of(&mut self.watched, member)?.target;
         list_mappings(member, target, calls)
@@ -230,7 +230,7 @@ impl Sampler for AccessBitsSampler {
             Some(start) => start,
             None => {
                 let idle = !needs.includes_coverage()
-                    && !bits.has_run_enough_to_probe(pid, &mut watched.walks)?;
+                    && !bits.update_cpu_use_and_check_busy(pid, &mut watched.walks)?;
                 if idle {
                     watched.cleared = true;
                     return Ok(SliceProgress::Done(()));
@@ -259,21 +259,21 @@ impl Sampler for AccessBitsSampler {
         watched.all_cleared |= needs.includes_coverage();
         let walks = &mut watched.walks;
         if needs.includes_overhead()
-            && (!needs.includes_coverage() || bits.has_run_enough_to_probe(pid, walks)?)
+            && (!needs.includes_coverage() || bits.update_cpu_use_and_check_busy(pid, walks)?)
         {
-            bits.start_probing(pid, watched, needs, &start.walk.found);
+            bits.prepare_window_probing(pid, watched, needs, &start.walk.found);
         }
         Ok(SliceProgress::Done(()))
     }
 
-    fn abandon_window(&mut self) {
+    fn abandon_all_windows(&mut self) {
         for watched in self.watched.values_mut() {
             watched.starting = None;
             watched.reading = None;
         }
     }
 
-    fn continue_probing(&mut self, slice: &mut ProcessWorkSlice) -> Result<Option<Duration>> {
+    fn continue_walk_probing(&mut self, slice: &mut ProcessWorkSlice) -> Result<Option<Duration>> {
         let ProcessSamplingState { target, walks, .. } =
             sampling_state_of(&mut self.watched, slice.member)?;
         let Some(probing) = &mut walks.probing else {
@@ -301,14 +301,14 @@ impl Sampler for AccessBitsSampler {
             member.eligible.clear_accesses_of_locked_regions(&mut sample.regions);
             if watched.cleared {
                 sample.source = CoverageSource::AccessBits;
-                sample.first_touches = sample.regions.iter().map(first_touches_of_region).sum();
+                sample.first_touches = sample.regions.iter().map(count_set_access_bits).sum();
             }
             if bits.walk_costs.is_some() {
                 let known = watched.walks.apply_to_regions(&mut sample.regions);
-                sample.walks_seen = known.seen;
+                sample.walks_seen = known.probed_share;
                 // Only the probed regions were ever cleared.
                 if !watched.all_cleared {
-                    sample.first_touches = known.first_touches;
+                    sample.first_touches = known.set_bits;
                 }
             }
             sample.overhead = watched.walks.overhead;
@@ -330,11 +330,11 @@ impl Sampler for AccessBitsSampler {
         &mut self,
         member: &SampledProcess,
         region: RegionAddr,
-        calls: &mut TargetCalls,
+        calls: &mut CallHelperPool,
     ) -> Result<bool> {
         let target = &sampling_state_of(&mut self.watched, member)?.target;
         let start = region.start();
-        let found = match self.bits.tables.mapping_at_address(target, start) {
+        let found = match self.bits.tables.vma_at_address(target, start) {
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
                 let mappings = list_mappings(member, target, calls)?;
                 mappings.into_iter().find(|m| m.range.contains(&start))
@@ -372,10 +372,10 @@ impl Sampler for AccessBitsSampler {
         member: &SampledProcess,
         region: RegionAddr,
         enough: u16,
-        calls: &mut TargetCalls,
+        calls: &mut CallHelperPool,
     ) -> Result<Option<u16>> {
         let target = &sampling_state_of(&mut self.watched, member)?.target;
         let scan = || self.bits.tables.count_zero_pages(target, region, enough);
-        calls.time_own_call(scan)
+        calls.run_and_record_own_call(scan)
     }
 }

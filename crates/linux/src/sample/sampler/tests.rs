@@ -1,8 +1,8 @@
 //! A window on this process itself. Needs root.
 
 use super::*;
-use crate::own_memory::OwnMemory;
-use crate::promote::target_call::TargetCalls;
+use crate::anonymous_mapping::AnonymousMapping;
+use crate::promote::target_call::CallHelperPool;
 use crate::sample::page_table_reader::PageTableReader;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
 use nix::sys::mman::{MmapAdvise, mlock};
@@ -16,9 +16,9 @@ fn locked_memory_is_not_taken_for_hot() {
         return;
     }
     let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
-    let mut calls = TargetCalls::default();
+    let mut calls = CallHelperPool::default();
     calls.start_idle_helper().expect("a helper starts");
-    let memory = OwnMemory::map(((REGIONS + 1) * HUGE_PAGE_BYTES) as usize);
+    let memory = AnonymousMapping::map(((REGIONS + 1) * HUGE_PAGE_BYTES) as usize);
     let memory = memory.expect("memory can be mapped");
     let skipped = (memory.start().as_ptr()).align_offset(HUGE_PAGE_BYTES as usize);
     let at = |index: u64, page_bytes: u64| {
@@ -50,7 +50,7 @@ fn locked_memory_is_not_taken_for_hot() {
     }))
     .into_sampler();
     let (own, rules) = (std::process::id(), ProcessSettings::default());
-    let member = SampledProcess::open(own, ProcessIdentity::default(), rules);
+    let member = SampledProcess::open(own, ProcessAttributes::default(), rules);
     let mut member = member.expect("this process can be managed");
     let bound = sampler.bind(member.handle.id);
     bound.expect("the programs bind to the process");

@@ -5,7 +5,7 @@ use super::{ProcessWorkSlice, SampledProcess};
 use crate::error::Result;
 use crate::processes::process;
 use crate::promote::sched_fifo::run_with_sched_fifo;
-use crate::promote::target_call::TargetCalls;
+use crate::promote::target_call::CallHelperPool;
 use crate::sample::page_table_reader::{AccessBitSnapshot, PageTableReader, ProcessBpfLinks};
 use hawkeye_policy::walk_rate::region_probe_plan::READS_AFTER;
 use hawkeye_policy::walk_rate::{
@@ -74,11 +74,11 @@ pub struct RegionWalkRates {
 }
 
 /// What is known of a sample's regions.
-pub struct FirstTouchesAndSeenShare {
+pub struct SetBitsAndProbedShare {
     /// First touches since the last clear, in the regions that were cleared in the last window.
-    pub first_touches: u64,
+    pub set_bits: u64,
     /// Share of base-page regions that were seen lately; 1 where nothing is known of any region.
-    pub seen: f64,
+    pub probed_share: f64,
 }
 
 /// Windows after which what was seen of a region is forgotten. It is forgotten earlier if all
@@ -95,7 +95,7 @@ impl RegionWalkRates {
 
     /// Whether the process has used enough CPU to probe it since the last call (true the first
     /// time).
-    pub fn has_run_enough_to_probe(&mut self, pid: u32) -> Result<bool> {
+    pub fn update_cpu_use_and_check_busy(&mut self, pid: u32) -> Result<bool> {
         let (now, used) = (monotonic_now(), process::cpu_time(pid)?);
         let Some((then, before)) = self.cpu.replace((now, used)) else {
             return Ok(true);
@@ -140,7 +140,7 @@ impl RegionWalkRates {
     }
 
     /// The window that last showed a region; 0 for none.
-    pub fn last_window_that_showed(&self, region: RegionAddr) -> u64 {
+    pub fn last_window_of_region_or_zero(&self, region: RegionAddr) -> u64 {
         let walks = self.regions.get(&region).map_or(0, |(_, window)| *window);
         let shared = self.shared.get(&region).copied().unwrap_or(0);
         walks.max(shared)
@@ -148,8 +148,8 @@ impl RegionWalkRates {
 
     /// Puts what is known into a sample's regions. A region that has not been touched until now,
     /// long after it was seen, has no walks, whatever regions like it have.
-    pub fn apply_to_regions(&mut self, regions: &mut [RegionSample]) -> FirstTouchesAndSeenShare {
-        let (mut first_touches, mut base, mut seen) = (0, 0, 0);
+    pub fn apply_to_regions(&mut self, regions: &mut [RegionSample]) -> SetBitsAndProbedShare {
+        let (mut set_bits, mut base, mut seen) = (0, 0, 0);
         let shared = &self.shared;
         let private = |sample: &&mut RegionSample| !shared.contains_key(&sample.region);
         let present = regions.iter_mut().filter(|sample| sample.present > 0);
@@ -163,19 +163,19 @@ impl RegionWalkRates {
                 if sample.accessed == 0 {
                     *walks = 0;
                 }
-                first_touches += first_touches_of_region(sample);
+                set_bits += count_set_access_bits(sample);
             }
             sample.walks_per_s = *walks;
         }
-        FirstTouchesAndSeenShare {
-            first_touches,
-            seen: if seen == 0 { 1.0 } else { seen as f64 / base as f64 },
+        SetBitsAndProbedShare {
+            set_bits,
+            probed_share: if seen == 0 { 1.0 } else { seen as f64 / base as f64 },
         }
     }
 }
 
 /// Touches that set an access bit: one for each base page, one for a huge page.
-pub fn first_touches_of_region(sample: &RegionSample) -> u64 {
+pub fn count_set_access_bits(sample: &RegionSample) -> u64 {
     if sample.is_huge() { u64::from(sample.accessed > 0) } else { u64::from(sample.accessed) }
 }
 
@@ -203,7 +203,7 @@ impl RunningProbeRound {
     fn find_pages_shared_at_clear(
         &mut self,
         process: ProcessId,
-        calls: &mut TargetCalls,
+        calls: &mut CallHelperPool,
         found: &mut Vec<Option<AccessBitSnapshot>>,
         mut looked: impl FnMut(RegionAddr, &AccessBitSnapshot, bool),
     ) {
@@ -233,7 +233,7 @@ impl RunningProbeRound {
     }
 
     /// Touched pages without those that could not be cleared.
-    fn touched_pages(&self, region: RegionAddr, marks: &AccessBitSnapshot) -> PageBitmap {
+    fn touched_clearable_pages(&self, region: RegionAddr, marks: &AccessBitSnapshot) -> PageBitmap {
         let mut touched = marks.accessed;
         if let Some(shared) = self.shared.get(&region) {
             for (word, shared) in touched.0.iter_mut().zip(shared.0) {
@@ -304,7 +304,8 @@ impl ProcessWindowProbing {
             }
             std::thread::sleep(wait);
             let addresses: Vec<RegionAddr> = round.regions.iter().map(|r| r.0).collect();
-            let mut found = calls.time_own_call(|| tables.read_access_bits(target, &addresses))?;
+            let mut found =
+                calls.run_and_record_own_call(|| tables.read_access_bits(target, &addresses))?;
             let id = slice.member.handle.id;
             let (at, cpu) = read_time_and_cpu_time(id.pid)?;
             let wall = at.saturating_sub(round.begun);
@@ -325,7 +326,7 @@ impl ProcessWindowProbing {
                     region,
                     huge: marks.huge,
                     exposed: marks.at.saturating_sub(cleared),
-                    touched: round.touched_pages(region, &marks),
+                    touched: round.touched_clearable_pages(region, &marks),
                 })
             });
             let marks: Vec<RegionAccessBits> = marks.collect();
@@ -356,7 +357,7 @@ impl ProcessWindowProbing {
 fn clear_regions(
     plan: &ProbeRoundPlan,
     member: &SampledProcess,
-    calls: &mut TargetCalls,
+    calls: &mut CallHelperPool,
 ) -> Result<Option<RunningProbeRound>> {
     let (begun, cpu_before) = read_time_and_cpu_time(member.handle.id.pid)?;
     let mut cleared = Vec::with_capacity(plan.regions.len());
@@ -433,7 +434,7 @@ mod tests {
         };
         let (known, applied) = of(&mut walks, [0, 20, 0, 0]);
         assert_eq!(known, [0, 7, 7, 0]);
-        assert_eq!((applied.first_touches, applied.seen), (20, 0.75));
+        assert_eq!((applied.set_bits, applied.probed_share), (20, 0.75));
         // The value holds until the region is seen again.
         walks.windows += 1;
         assert_eq!(of(&mut walks, [9; 4]).0, [0, 7, 7, 0]);
@@ -450,8 +451,11 @@ mod tests {
         let mut samples = [1, 2, 3].map(|n| sample(n, 20));
         let applied = walks.apply_to_regions(&mut samples);
         assert_eq!(samples.map(|sample| sample.walks_per_s), [7, 0, 0]);
-        assert_eq!((applied.first_touches, applied.seen), (20, 0.5));
-        assert_eq!([1, 2, 3].map(|n| walks.last_window_that_showed(region_at_index(n))), [3, 3, 0]);
+        assert_eq!((applied.set_bits, applied.probed_share), (20, 0.5));
+        assert_eq!(
+            [1, 2, 3].map(|n| walks.last_window_of_region_or_zero(region_at_index(n))),
+            [3, 3, 0]
+        );
     }
 
     #[test]
@@ -474,7 +478,7 @@ mod tests {
             huge: false,
         };
         let touched = PageBitmap([0b010, 0, 0, 0, 0, 0, 0, u64::MAX >> 1]);
-        assert_eq!(round.touched_pages(region_at_index(1), &marks), touched);
-        assert_eq!(round.touched_pages(region_at_index(2), &marks), marks.accessed);
+        assert_eq!(round.touched_clearable_pages(region_at_index(1), &marks), touched);
+        assert_eq!(round.touched_clearable_pages(region_at_index(2), &marks), marks.accessed);
     }
 }

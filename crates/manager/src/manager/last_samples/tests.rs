@@ -36,7 +36,7 @@ fn kept(last_seen: &LastSamples) -> Vec<u32> {
 
 #[test]
 fn samples_stay_bounded_by_dropping_the_oldest_then_the_largest() {
-    let mut last_seen = LastSamples::with_capacity(100);
+    let mut last_seen = LastSamples::with_max_regions(100);
     last_seen.store_observation(sampled(1, &[(1, 40), (2, 30)]));
     last_seen.store_observation(sampled(2, &[(3, 40)]));
     assert_eq!(kept(&last_seen), [2, 3]);
@@ -51,12 +51,12 @@ fn samples_stay_bounded_by_dropping_the_oldest_then_the_largest() {
 
 #[test]
 fn empty_pages_count_until_the_huge_page_is_split() {
-    let mut last_seen = LastSamples::with_capacity(2);
+    let mut last_seen = LastSamples::with_max_regions(2);
     last_seen.store_observation(sampled(1, &[(1, 1)]));
     last_seen.apply_event(&promoted_event(process_with_pid(1), region_at_index(0), 12));
     assert_eq!(zero_pages(&last_seen, 1), 12);
     let seen = &last_seen.samples[&process_with_pid(1)];
-    assert!(seen.is_huge(&seen.sample.regions[0]));
+    assert!(seen.is_huge_now(&seen.sample.regions[0]));
     // Searched since then: the same number is empty now.
     last_seen.apply_event(&searched(process_with_pid(1), region_at_index(0), 5));
     assert_eq!(zero_pages(&last_seen, 1), 5);

@@ -3,8 +3,8 @@
 use super::*;
 use crate::observation::RegionSample;
 use crate::test_support::{
-    all_proposals, assert_reason_reads, huge_sample, newest_window_only, next_proposal,
-    observation, observation_with_overheads, process, region, sample, spread_of,
+    all_proposals, assert_reason_text_and_json, huge_sample, newest_window_averaging,
+    next_proposal, observation, observation_with_overheads, process, region, sample, spread_of,
 };
 use crate::translation_overhead::TranslationOverheadSource;
 use proptest::prelude::*;
@@ -12,11 +12,11 @@ use std::collections::HashMap;
 
 /// Uses the coverage of the newest window alone.
 fn by_bucket() -> AccessMapPolicy {
-    AccessMapPolicy::hawkeye_g(newest_window_only())
+    AccessMapPolicy::hawkeye_g(newest_window_averaging())
 }
 
 fn by_overhead() -> AccessMapPolicy {
-    AccessMapPolicy::hawkeye_pmu(newest_window_only())
+    AccessMapPolicy::hawkeye_pmu(newest_window_averaging())
 }
 
 fn round(processes: &[(Option<f64>, Vec<RegionSample>)]) -> Observation {
@@ -85,7 +85,7 @@ fn both_policies_give_a_reason_and_an_expectation() {
         let reason = Reason::new(reason);
         let partly = RegionSample { present: 400, ..sample(3, 333) };
         policy.observe(&round(&[(Some(12.5), vec![partly, huge_sample(4, true)])]));
-        assert_reason_reads(&reason, text, json);
+        assert_reason_text_and_json(&reason, text, json);
         let expected = Promotion::to_huge_page(process(1), region(3), 400, reason);
         assert_eq!(all_proposals(&mut policy), [expected]);
     }

@@ -73,7 +73,7 @@ impl HawkeyeProcess {
     }
 
     /// Weight of a region that was sampled; 0 also for others.
-    fn sampled_weight(&self, region: &RegionSample) -> f64 {
+    fn region_weight_or_zero(&self, region: &RegionSample) -> f64 {
         self.weights.get(&region.region).copied().unwrap_or(0.0)
     }
 
@@ -84,21 +84,21 @@ impl HawkeyeProcess {
     /// weight, a region without one gets the least weight that nine of ten have. Only full ones do:
     /// their promotion adds no memory. Where more sampled regions are cold, the others wait for
     /// their sample.
-    fn weights_of_unsampled(&self, sample: &ProcessSample) -> BTreeMap<RegionAddr, f64> {
+    fn infer_weights_of_unsampled(&self, sample: &ProcessSample) -> BTreeMap<RegionAddr, f64> {
         /// Share of the sampled regions that decides for the others.
         const ALIKE: f64 = 0.9;
         if self.unsampled_regions == 0 {
             return BTreeMap::new();
         }
         let mut weights: Vec<f64> =
-            populated_base_page_regions(sample).map(|r| self.sampled_weight(r)).collect();
+            populated_base_page_regions(sample).map(|r| self.region_weight_or_zero(r)).collect();
         weights.sort_by(|a, b| b.total_cmp(a));
         let sampled = weights.len().saturating_sub(self.unsampled_regions);
         let alike = usize_from_u64(u64_from_f64((sampled as f64 * ALIKE).ceil()));
         let least = alike.checked_sub(1).and_then(|last| weights.get(last));
         let Some(&least) = least.filter(|least| **least > 0.0) else { return BTreeMap::new() };
         let full = populated_base_page_regions(sample)
-            .filter(|r| r.present == PAGES_PER_REGION && self.sampled_weight(r) == 0.0);
+            .filter(|r| r.present == PAGES_PER_REGION && self.region_weight_or_zero(r) == 0.0);
         full.take(self.unsampled_regions).map(|r| (r.region, least)).collect()
     }
 
@@ -175,7 +175,7 @@ impl ObservationContext<'_> {
             left_percent: overhead.map_or(0.0, |o| o.savable_percent()),
             overhead,
             cpu_cores: sample.cpu_cores,
-            horizon: Hawkeye::expected_remaining_life(sample.age),
+            horizon: Hawkeye::payback_horizon(sample.age),
             terms: sample.terms,
             last_turn: before.last_turn,
             unsampled_regions: count_unsampled_regions(sample),
@@ -202,8 +202,8 @@ impl ObservationContext<'_> {
         member: &HawkeyeProcess,
         sample: &ProcessSample,
     ) -> Vec<PromotionCandidate> {
-        let unsampled = member.weights_of_unsampled(sample);
-        let weight = |r: &RegionSample| match member.sampled_weight(r) {
+        let unsampled = member.infer_weights_of_unsampled(sample);
+        let weight = |r: &RegionSample| match member.region_weight_or_zero(r) {
             0.0 => unsampled.get(&r.region).copied().unwrap_or(0.0),
             sampled => sampled,
         };
@@ -223,7 +223,7 @@ impl ObservationContext<'_> {
             })
             .filter(|candidate| candidate.weight > 0.0)
             .collect();
-        waiting.extend(self.candidates_to_merge_huge_pages(&sample.regions, weight));
+        waiting.extend(self.larger_page_candidates(&sample.regions, weight));
         let pays =
             |c: &PromotionCandidate| c.weight / self.costs.expected_cost(c.order).as_secs_f64();
         waiting.sort_by(|a, b| {
@@ -235,7 +235,7 @@ impl ObservationContext<'_> {
 
     /// Neighbouring huge pages of one size that could be one page of the next larger size with a
     /// TLB entry.
-    fn candidates_to_merge_huge_pages<'s>(
+    fn larger_page_candidates<'s>(
         &'s self,
         regions: &'s [RegionSample],
         weight: impl Fn(&RegionSample) -> f64 + 's,

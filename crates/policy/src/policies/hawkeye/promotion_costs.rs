@@ -1,6 +1,6 @@
 //! Cost of promotions, from those so far.
 
-use crate::huge_page_reserve_planner::HugePageSupply;
+use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::page::PageOrder;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub(super) struct PromotionCosts {
     ready: BTreeMap<PageOrder, Duration>,
     not_ready: BTreeMap<PageOrder, Duration>,
     /// How the kernel gets the page of the next promotion.
-    pub(super) supply: HugePageSupply,
+    pub(super) supply: HugePageReadiness,
 }
 
 impl PromotionCosts {
@@ -32,8 +32,8 @@ impl PromotionCosts {
         };
         let ready = || known(&self.ready).unwrap_or_else(|| Self::FIRST * regions());
         match self.supply {
-            HugePageSupply::Ready => ready(),
-            HugePageSupply::NotReady { fill } => {
+            HugePageReadiness::Ready => ready(),
+            HugePageReadiness::NotReady { fill } => {
                 known(&self.not_ready).unwrap_or_else(|| ready() + fill * regions())
             }
         }
@@ -44,8 +44,8 @@ impl PromotionCosts {
         let average =
             self.expected_cost(order).mul_f64(1.0 - Self::NEWEST) + took.mul_f64(Self::NEWEST);
         let costs = match self.supply {
-            HugePageSupply::Ready => &mut self.ready,
-            HugePageSupply::NotReady { .. } => &mut self.not_ready,
+            HugePageReadiness::Ready => &mut self.ready,
+            HugePageReadiness::NotReady { .. } => &mut self.not_ready,
         };
         costs.insert(order, average);
     }
@@ -72,13 +72,13 @@ mod tests {
     fn the_two_kinds_of_cost_do_not_mix() {
         let mut costs = PromotionCosts::default();
         let fill = Duration::from_micros(4600);
-        costs.supply = HugePageSupply::NotReady { fill };
+        costs.supply = HugePageReadiness::NotReady { fill };
         assert_eq!(costs.expected_cost(PageOrder::HUGE), PromotionCosts::FIRST + fill);
         for _ in 0..200 {
             costs.record_promotion_cost(PageOrder::HUGE, Duration::from_micros(6000));
         }
         assert!(costs.expected_cost(PageOrder::HUGE) > Duration::from_micros(5999));
-        costs.supply = HugePageSupply::Ready;
+        costs.supply = HugePageReadiness::Ready;
         assert_eq!(costs.expected_cost(PageOrder::HUGE), PromotionCosts::FIRST);
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::setting_error::SettingError;
 use crate::test_support::{
-    all_proposals, assert_reason_reads, at_second, cost_with_ready_page, huge_sample,
+    all_proposals, assert_reason_text_and_json, at_second, cost_with_ready_page, huge_sample,
     next_proposal, observation, process, region, sample,
 };
 
@@ -28,7 +28,7 @@ fn default_with(count: u64) -> LinuxPolicy {
 fn take(policy: &mut LinuxPolicy, now: Duration, n: usize) -> Vec<(u32, u64)> {
     let mut taken = Vec::new();
     while taken.len() < n {
-        let Some(p) = policy.next_promotion(now, HugePageSupply::Ready) else {
+        let Some(p) = policy.pop_next_promotion(now, HugePageReadiness::Ready) else {
             break;
         };
         policy.on_promotion_result(
@@ -108,7 +108,7 @@ fn enough_pages_must_be_present() {
     assert_eq!(taken.as_ref().map(|p| p.region), Some(region(2)));
     let reason = Reason::new(AddressOrderReason { present: 448 });
     let text = "next in address order, 448 base pages present";
-    assert_reason_reads(&reason, text, r#"{"rule":"address-order","present":448}"#);
+    assert_reason_text_and_json(&reason, text, r#"{"rule":"address-order","present":448}"#);
     assert_eq!(taken.map(|p| p.reason), Some(reason));
     assert_eq!(next_proposal(&mut strict), None);
 }

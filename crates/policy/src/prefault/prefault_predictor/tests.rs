@@ -25,9 +25,9 @@ struct SimulatedFills {
 
 const FIRST: u64 = 1000;
 
-fn advance(at: u64, step: i32, dense: bool) -> StreamAdvance {
+fn advance(at: u64, step: i32, dense: bool) -> StreamFaultReport {
     let region = region(at);
-    StreamAdvance { region, step, dense }
+    StreamFaultReport { region, step, dense }
 }
 
 impl SimulatedFills {
@@ -71,7 +71,7 @@ impl SimulatedFills {
 
     fn next(&mut self) -> Option<PrefaultTask> {
         let around =
-            PrefaultLimits { mapped: self.mapped.clone(), room_regions: self.room_regions };
+            PrefaultableMemory { mapped: self.mapped.clone(), room_regions: self.room_regions };
         let whole = |_, _| Some(around.clone());
         self.predictor.hand_out_next_prefault(self.now, whole)
     }

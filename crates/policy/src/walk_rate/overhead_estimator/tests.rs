@@ -1,7 +1,7 @@
 use super::*;
 use crate::test_support::{bitmap_of, region};
 use crate::walk_rate::region_probe_plan::xorshift;
-use crate::walk_rate::walk_costs::{WalkCostAtDistance, WalkCostsAtFootprint};
+use crate::walk_rate::walk_costs::{WalkCostAtInterval, WalkCostsAtFootprint};
 use proptest::prelude::*;
 
 mod coverage;
@@ -18,7 +18,7 @@ fn costs() -> WalkCosts {
             alone_ns: 120.0,
         }],
         by_distance: [(20.0, 8.0), (250.0, 80.0)]
-            .map(|(apart_ns, walk_ns)| WalkCostAtDistance { apart_ns, walk_ns, error_ns: 1.0 })
+            .map(|(apart_ns, walk_ns)| WalkCostAtInterval { apart_ns, walk_ns, error_ns: 1.0 })
             .to_vec(),
         ..WalkCosts::typical()
     }
@@ -80,8 +80,8 @@ fn probed(rounds: u64, touched: impl Fn(u64, f64) -> PageBitmap) -> OverheadEsti
 
 fn rates(estimator: &OverheadEstimator) -> WalkRates {
     let reads = estimator.sum_rate_rounds_without(None);
-    let from = TouchKind::ALL.map(|kind| RateReads::choose_for_kind(kind, &reads));
-    estimator.base_page_walk_rates(&reads, from, &costs())
+    let from = TouchKind::ALL.map(|kind| RateReads::choose_reads_for_touch_kind(kind, &reads));
+    estimator.base_page_walk_rates_by_kind(&reads, from, &costs())
 }
 
 fn overhead(estimate: &OverheadEstimate) -> TranslationOverhead {

@@ -181,7 +181,7 @@ fn a_group_searched_through_does_not_end_the_recovery_of_another() {
     let mut guard = guard();
     let mut state = in_group("/a", gib(1800), &[1]);
     let listed = |guard: &mut MemoryGuard, time| {
-        guard.begin_huge_page_listing(ms(time), &[process(1), process(2)])
+        guard.take_processes_due_for_listing(ms(time), &[process(1), process(2)])
     };
     let _ = guard.assess(ms(0), &state);
     assert_eq!(listed(&mut guard, 0), [process(1)]);
@@ -202,7 +202,7 @@ fn huge_pages_are_listed_again_when_there_can_be_new_ones() {
     let mut guard = guard();
     let listed = |guard: &mut MemoryGuard, time, used| {
         let _ = guard.assess(ms(time), &in_group("/a", gib(used), &[1]));
-        !guard.begin_huge_page_listing(ms(time), &[process(1)]).is_empty()
+        !guard.take_processes_due_for_listing(ms(time), &[process(1)]).is_empty()
     };
     assert!(listed(&mut guard, 0, 1800));
     assert!(!listed(&mut guard, 100, 1800));
@@ -217,7 +217,7 @@ fn huge_pages_are_listed_again_when_there_can_be_new_ones() {
     let state = in_group("/a", gib(1832), &[1, 2]);
     let _ = guard.assess(ms(10_500), &state);
     let everyone = [process(1), process(2)];
-    let listed = guard.begin_huge_page_listing(ms(10_500), &everyone);
+    let listed = guard.take_processes_due_for_listing(ms(10_500), &everyone);
     assert_eq!(listed, everyone);
 }
 

@@ -9,7 +9,7 @@ const EPYC: &str =
 
 fn events(cpuinfo: &str) -> WalkEventSet {
     let cpu = CpuModel::from_cpuinfo(cpuinfo);
-    choose_walk_events(&cpu, CounterEventCodes::default()).expect("the processor is in the table")
+    choose_walk_events(&cpu, EventCodeOverrides::default()).expect("the processor is in the table")
 }
 
 /// Readings by name, with CPU time of which `user_share` is in user mode.

@@ -25,7 +25,7 @@ pub(super) enum HeadlineArm {
 
 /// What a program did under an arm.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct ArmFigures {
+pub(super) struct HeadlineArmFigures {
     /// Operations per second over the first minute, from the program's start on.
     pub first_minute_per_s: f64,
     pub last_minute_per_s: f64,
@@ -62,8 +62,8 @@ impl HeadlineArm {
     pub(super) fn run_under_arm(
         self,
         host: &mut BenchHost,
-        work: impl FnOnce(&BenchHost, Vec<OsString>) -> BenchResult<ArmFigures>,
-    ) -> BenchResult<ArmFigures> {
+        work: impl FnOnce(&BenchHost, Vec<OsString>) -> BenchResult<HeadlineArmFigures>,
+    ) -> BenchResult<HeadlineArmFigures> {
         match self {
             Self::Never => {
                 host.restore_free_page_reporting()?;

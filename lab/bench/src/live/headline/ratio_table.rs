@@ -1,6 +1,6 @@
 //! Figures of a program under an arm, and the table of their ratios.
 
-use super::headline_arm::{ArmFigures, HeadlineArm};
+use super::headline_arm::{HeadlineArm, HeadlineArmFigures};
 use crate::live::prelude::*;
 use crate::statistics::sorted;
 
@@ -8,7 +8,7 @@ use crate::statistics::sorted;
 struct ComparedFigure {
     name: &'static str,
     beside: HeadlineArm,
-    value: fn(&ArmFigures) -> Option<f64>,
+    value: fn(&HeadlineArmFigures) -> Option<f64>,
 }
 
 const FIGURES: [ComparedFigure; 5] = [
@@ -37,7 +37,10 @@ const FIGURES: [ComparedFigure; 5] = [
 
 /// One row for each program, figure and arm with a manager: the ratio to the arm that is compared
 /// with, and that arm's own ratio where it says more.
-pub(super) fn add_ratio_rows(all: &[(ProgramKind, Vec<[ArmFigures; 4]>)], report: &mut LiveReport) {
+pub(super) fn add_ratio_rows(
+    all: &[(ProgramKind, Vec<[HeadlineArmFigures; 4]>)],
+    report: &mut LiveReport,
+) {
     for figure in &FIGURES {
         for arm in HeadlineArm::ALL.into_iter().filter(|arm| *arm != figure.beside) {
             let mut medians = Vec::new();
@@ -75,7 +78,11 @@ pub(super) fn add_ratio_rows(all: &[(ProgramKind, Vec<[ArmFigures; 4]>)], report
 }
 
 /// The manager's CPU time over all programs, beside what it may use.
-fn add_manager_cpu_row(rounds: &[&[ArmFigures; 4]], arm: HeadlineArm, report: &mut LiveReport) {
+fn add_manager_cpu_row(
+    rounds: &[&[HeadlineArmFigures; 4]],
+    arm: HeadlineArm,
+    report: &mut LiveReport,
+) {
     let used = rounds.iter().filter_map(|round| round[arm as usize].manager_cores);
     let used = sorted(used.collect());
     let (Some(least), Some(most)) = (used.first(), used.last()) else {
@@ -105,18 +112,18 @@ const ALLOWED_SHARE_OF_SAVINGS: f64 = 0.25;
 
 /// CPU time that a program's operations of the last minute took less than under base pages, in
 /// cores; negative where they took more.
-fn saved_cores(never: &ArmFigures, managed: &ArmFigures) -> f64 {
+fn saved_cores(never: &HeadlineArmFigures, managed: &HeadlineArmFigures) -> f64 {
     let under_base_pages = never.program_cores / never.last_minute_per_s;
     managed.last_minute_per_s * under_base_pages - managed.program_cores
 }
 
 /// The ratios of all rounds, smallest first.
 fn sorted_ratios(
-    rounds: &[[ArmFigures; 4]],
+    rounds: &[[HeadlineArmFigures; 4]],
     arm: HeadlineArm,
     figure: &ComparedFigure,
 ) -> Vec<f64> {
-    let ratio = |round: &[ArmFigures; 4]| {
+    let ratio = |round: &[HeadlineArmFigures; 4]| {
         let [ours, theirs] = [arm, figure.beside].map(|arm| (figure.value)(&round[arm as usize]));
         Some(ours? / theirs?)
     };
@@ -135,7 +142,7 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_within_a_round() {
-        let outcome = |per_s: f64, rss_bytes: f64| ArmFigures {
+        let outcome = |per_s: f64, rss_bytes: f64| HeadlineArmFigures {
             first_minute_per_s: per_s,
             last_minute_per_s: per_s,
             program_cores: 0.5,

@@ -26,7 +26,7 @@ pub(super) fn restrict_client_command(command: &mut Command) {
 /// Keeps a server that is about to start on its cores. A launcher must not inherit them.
 pub(super) fn restrict_server_command(command: &mut Command) {
     if let (Some([_, server]), false) =
-        (client_and_server_cores(), program_launcher::has_launcher())
+        (client_and_server_cores(), program_launcher::is_launcher_active())
     {
         server.restrict_command(command);
     }
@@ -34,7 +34,8 @@ pub(super) fn restrict_server_command(command: &mut Command) {
 
 /// Keeps a server on its cores that a launcher has started.
 pub(super) fn restrict_launched_server(started: u32) -> BenchResult<()> {
-    if let (Some([_, server]), true) = (client_and_server_cores(), program_launcher::has_launcher())
+    if let (Some([_, server]), true) =
+        (client_and_server_cores(), program_launcher::is_launcher_active())
     {
         let restricted = server.restrict_process(program_launcher::managed_program_pid(started));
         restricted.map_err(|error| impossible!("keeping a server on its cores: {error}"))?;

@@ -28,7 +28,7 @@ pub(in crate::live) struct CompiledProgram {
 }
 
 impl CompiledProgram {
-    pub(in crate::live) fn compile_with_sparsehash(source: &str) -> BenchResult<Self> {
+    pub(in crate::live) fn install_sparsehash_and_compile(source: &str) -> BenchResult<Self> {
         debian_packages::install_program_if_missing("g++", "g++")?;
         debian_packages::install_file_if_missing(Path::new(SPARSEHASH), "libsparsehash-dev")?;
         let mut compiler = Command::new("g++");
@@ -74,7 +74,7 @@ fn round_down_to_power_of_two(mib: u64) -> u64 {
 }
 
 pub(super) fn start_sparsehash_map(mib: u64, hot: HotKeyShares) -> BenchResult<ProtocolProgram> {
-    let program = CompiledProgram::compile_with_sparsehash(include_str!("sparsehash.cc"))?;
+    let program = CompiledProgram::install_sparsehash_and_compile(include_str!("sparsehash.cc"))?;
     let mut command = command_with_unblocked_signals(program.path());
     command.arg(round_down_to_power_of_two(mib).to_string()).args(hot.to_option_values());
     ProtocolProgram::from_workload_when_ready(WorkloadProcess::spawn_command(command)?)

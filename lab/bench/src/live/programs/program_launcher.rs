@@ -25,7 +25,7 @@ pub(in crate::live) fn run_with_launcher<T>(
 }
 
 /// Whether programs are started by a launcher now. It would inherit their cores.
-pub(super) fn has_launcher() -> bool {
+pub(super) fn is_launcher_active() -> bool {
     LAUNCHER.with_borrow(|launcher| launcher.as_ref().is_some_and(|words| !words.is_empty()))
 }
 
@@ -44,7 +44,7 @@ pub(in crate::live) fn latest_program_start() -> Option<Instant> {
 /// The signal that ends a program that was just started; `otherwise` without a launcher. A launcher
 /// passes SIGTERM on and restores settings.
 pub(super) fn end_signal(otherwise: Signal) -> Signal {
-    match has_launcher() {
+    match is_launcher_active() {
         true => Signal::SIGTERM,
         false => otherwise,
     }
@@ -99,7 +99,7 @@ mod tests {
         assert!(must_start_on_base_pages());
         run_with_launcher(Vec::new(), || {
             assert_eq!(command_through_launcher("x").get_program(), "x");
-            assert!(!has_launcher() && !must_start_on_base_pages());
+            assert!(!is_launcher_active() && !must_start_on_base_pages());
         });
     }
 }

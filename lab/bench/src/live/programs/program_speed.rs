@@ -56,7 +56,7 @@ impl BaseAndHugeRounds {
     pub fn measure_in_turn(
         host: &BenchHost,
         kind: ProgramKind,
-        sizes: TurnSizes,
+        sizes: TurnSettings,
     ) -> BenchResult<Self> {
         require_available_memory(2 * kind.expected_resident_bytes(sizes.mib))?;
         let mut base = kind.start(host, sizes.mib)?;
@@ -93,7 +93,7 @@ pub fn measure_together(
 pub fn measure_relative_speeds<const N: usize>(
     programs: &mut [Box<dyn MeasuredProgram>],
     others: &mut [Box<dyn MeasuredProgram>],
-    sizes: TurnSizes,
+    sizes: TurnSettings,
 ) -> BenchResult<[f64; N]> {
     let mut relative = [const { Vec::new() }; N];
     for _ in 0..sizes.turns {

@@ -4,7 +4,7 @@
 use super::client_server_cores::restrict_client_command;
 use super::running_process::{RunningProcess, signal_when_parent_thread_ends};
 use crate::live::prelude::*;
-use hawkeye_workload::line_receiver::spawn_line_receiver;
+use hawkeye_workload::line_reader_thread::spawn_line_reader_thread;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::Read;
@@ -115,7 +115,7 @@ pub(super) fn receive_parsed_lines<T: Send + 'static>(
     output: Option<impl Read + Send + 'static>,
     parse: fn(&str) -> Option<T>,
 ) -> Receiver<T> {
-    output.map_or_else(|| mpsc::channel().1, |output| spawn_line_receiver(output, parse))
+    output.map_or_else(|| mpsc::channel().1, |output| spawn_line_reader_thread(output, parse))
 }
 
 pub(super) fn wait_for_parsed_line<T>(lines: &Receiver<T>, at_most: Duration) -> BenchResult<T> {

@@ -1,11 +1,11 @@
 //! Measured and simulated values as plots.
 
-use super::{ItaniumReport, ThesisAndModelValue};
+use super::{ThesisAndModelValue, ThesisTableReport};
 use crate::plot::{PlotContent, PlotFigure, PlotLine, PlotPanel, distinct_in_order};
 use crate::simulated::paper::PublishedValue;
 
 /// A panel for each measure of each table, with a pair of lines for each kernel.
-pub fn plot_reports(reports: &[ItaniumReport]) -> PlotFigure {
+pub fn thesis_plot_figure(reports: &[ThesisTableReport]) -> PlotFigure {
     let mut panels = Vec::new();
     for report in reports {
         let measures = distinct_in_order(report.rows.iter().map(|row| row.measure.as_str()));

@@ -71,7 +71,7 @@ impl ThesisKernel {
     }
 
     /// The long format with another rule for what the kernel enters of a large page.
-    pub const fn with_fill_rule(self, fill: LargePageHashFill) -> Self {
+    pub const fn with_hash_fill_rule(self, fill: LargePageHashFill) -> Self {
         let walker = match self.walker {
             WalkerMode::LongFormat { entries, .. } => WalkerMode::LongFormat { entries, fill },
             other => other,

@@ -57,6 +57,7 @@ impl CompareCommand {
         let done = simulate_on_systems(on_machine, &systems, self.threads)?;
         let entries = done.into_iter().map(|run| RunResult::without_parameter(setup.seed, run));
         let entries: Vec<RunResult> = entries.collect();
-        self.output.output_results(&entries, &entries, || run_plots::plot_comparison(&entries))
+        self.output
+            .output_results(&entries, &entries, || run_plots::comparison_plot_figure(&entries))
     }
 }

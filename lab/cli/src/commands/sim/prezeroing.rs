@@ -4,7 +4,7 @@ use super::output_options::print_json;
 use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_bench::live::LiveReport;
-use hawkeye_bench::simulated::prezeroing::{RECORDED, compare_with_recording};
+use hawkeye_bench::simulated::prezeroing_model_vs_kernel::{RECORDED, compare_with_recording};
 use std::fs;
 use std::path::PathBuf;
 

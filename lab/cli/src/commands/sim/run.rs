@@ -7,7 +7,7 @@ use super::run_result::{RunResult, start_progress_bar};
 use super::trace_options::TraceOptions;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use hawkeye_recording::{ManagerRowExtractor, Recorder, RecordingOrigin};
+use hawkeye_recording::{Recorder, RecordingMetadata, RecordingRowsFromManager};
 use hawkeye_sim::simulate::{SimulationResult, SimulationSetup, simulate, simulate_observed};
 use hawkeye_sim::systems::{self, SimulatedSystem};
 use hawkeye_sim::trace::{self, BadRecordHandling};
@@ -80,7 +80,7 @@ impl RunCommand {
         bar.finish_and_clear();
         let entry = RunResult::without_parameter(setup.seed, done?);
         self.output.output_results(std::slice::from_ref(&entry), &entry, || {
-            run_plots::plot_run(&entry.run)
+            run_plots::run_plot_figure(&entry.run)
         })
     }
 }
@@ -102,13 +102,13 @@ fn simulate_and_record(
     path: &Path,
 ) -> Result<SimulationResult> {
     let named = || path.display().to_string();
-    let about = RecordingOrigin {
+    let about = RecordingMetadata {
         host: "simulated".to_owned(),
         policy: system.policy.to_owned(),
-        ..RecordingOrigin::default()
+        ..RecordingMetadata::default()
     };
     let mut recorder = Recorder::begin_file_recording(path, about).with_context(named)?;
-    let (mut tap, mut failed) = (ManagerRowExtractor::default(), None);
+    let (mut tap, mut failed) = (RecordingRowsFromManager::default(), None);
     let done = simulate_observed(system, workload, setup, &mut |manager| {
         // A search for zeros would cost the manager time.
         for row in tap.take_new_rows(manager, |_| None) {

@@ -8,7 +8,7 @@ use hawkeye_sim::simulate::SimulationResult;
 const GIB: f64 = (1u64 << 30) as f64;
 
 /// One run over time: huge share, overhead, resident memory; a line for each program.
-pub fn plot_run(run: &SimulationResult) -> PlotFigure {
+pub fn run_plot_figure(run: &SimulationResult) -> PlotFigure {
     let lines = |value: fn(&ProgramMoment) -> Option<f64>| {
         let lines = run.figures.all_programs().map(|program| {
             let points = program.course.iter();
@@ -63,7 +63,7 @@ fn program_of_workload<'a>(
 }
 
 /// Systems side by side: the time of each program, in a panel of its own.
-pub fn plot_comparison(entries: &[RunResult]) -> PlotFigure {
+pub fn comparison_plot_figure(entries: &[RunResult]) -> PlotFigure {
     let panels = programs_with_titles(entries).into_iter().map(|(workload, number, name)| {
         let bars = entries.iter().filter_map(|entry| {
             let program = program_of_workload(entry, workload, number)?;
@@ -79,7 +79,7 @@ pub fn plot_comparison(entries: &[RunResult]) -> PlotFigure {
 }
 
 /// Effect of a parameter: the time and the overhead of each program, a line for each system.
-pub fn plot_sweep(entries: &[RunResult], parameter: &str, values: &[String]) -> PlotFigure {
+pub fn sweep_plot_figure(entries: &[RunResult], parameter: &str, values: &[String]) -> PlotFigure {
     let systems = distinct_in_order(entries.iter().map(|entry| entry.run.system.as_str()));
     let mut panels = Vec::new();
     for (workload, number, name) in programs_with_titles(entries) {

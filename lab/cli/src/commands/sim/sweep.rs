@@ -6,7 +6,7 @@ use super::run_plots;
 use super::run_result::{RunResult, simulate_on_systems};
 use anyhow::{Result, anyhow};
 use clap::Args;
-use hawkeye_sim::sweep::{SweepBase, SweepParameter, parse_values};
+use hawkeye_sim::sweep_parameters::{SweepBase, SweepParameter, parse_values};
 
 /// Vary one parameter of a workload, machine, costs or systems.
 ///
@@ -73,7 +73,7 @@ impl SweepCommand {
         });
         let entries: Vec<RunResult> = entries.collect();
         self.output.output_results(&entries, &entries, || {
-            run_plots::plot_sweep(&entries, parameter.key(), &values)
+            run_plots::sweep_plot_figure(&entries, parameter.key(), &values)
         })
     }
 }

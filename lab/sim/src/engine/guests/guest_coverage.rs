@@ -6,7 +6,7 @@ use crate::engine::coverage::{build_process_sample, draw_page_count};
 use crate::engine::figures::AccessTally;
 use crate::engine::program::{SamplingWindow, WindowObserver};
 use crate::engine::stream_sampler::touch_probability;
-use crate::kernel::{RegionPiece, SimulatedKernel};
+use crate::kernel::{RegionPartInPageblock, SimulatedKernel};
 use crate::page_bits::PageBits;
 use hawkeye_policy::{PAGES_PER_REGION, ProcessSample};
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl GuestMachine {
         let mut regions = samples.unwrap_or_default();
         let (mut tally, mut busy_ns) = (AccessTally::default(), 0.0);
         let inside = &self.machine.kernel;
-        let blocks = inside.memory().frames() / u64::from(PAGES_PER_REGION);
+        let blocks = inside.memory().count_all_frames() / u64::from(PAGES_PER_REGION);
         let mut accessed = vec![PageblockAccesses::default(); blocks as usize];
         for program in self.machine.programs.iter_mut().filter(|p| p.is_alive()) {
             // Coverage counts from the start of the window, so another read continues it.
@@ -60,7 +60,7 @@ impl GuestMachine {
                 let used = f64::from(marked.used.count().max(1));
                 let rng = &mut program.rng;
                 for piece in inside.region_pieces_by_pageblock(program.space, sample.region) {
-                    let RegionPiece { page, count, .. } = piece;
+                    let RegionPartInPageblock { page, count, .. } = piece;
                     let here = PageBits::range(page, count);
                     let known = marked.touched.and(here).count();
                     let others = marked.used.and(here).minus(marked.touched).count();

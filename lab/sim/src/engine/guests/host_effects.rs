@@ -3,7 +3,7 @@
 use super::guest_machine::{host_region_of_pageblock, pageblock_of_host_region};
 use crate::engine::Engine;
 use crate::engine::program::PhaseProgress;
-use crate::kernel::{KernelError, PageAccess};
+use crate::kernel::{KernelError, PageAccessKind};
 use crate::memory::{FrameContent, FrameRun};
 use crate::page_bits::PageBits;
 use std::time::Duration;
@@ -55,13 +55,13 @@ impl Engine {
         let inside = &mut guest.machine.kernel;
         let touched = inside.take_frame_content_changes().into_iter().map(|touch| {
             let access = match touch.content {
-                FrameContent::Dirty => PageAccess::Write,
-                FrameContent::Zeroed => PageAccess::WriteZeros,
+                FrameContent::Dirty => PageAccessKind::Write,
+                FrameContent::Zeroed => PageAccessKind::WriteZeros,
             };
             (touch.frames, access)
         });
         let wanted = inside.take_accessed_host_swapped_frames().into_iter();
-        let wanted = wanted.map(|frames| (frames, PageAccess::Read));
+        let wanted = wanted.map(|frames| (frames, PageAccessKind::Read));
         let all: Vec<_> = touched.chain(wanted).collect();
         guest.stale |= !all.is_empty();
         let (mut time, mut swapped_in) = (Duration::ZERO, Duration::ZERO);
@@ -69,7 +69,7 @@ impl Engine {
             let Some(took) = self.access_guest_frames_at_host(number, frames, access) else {
                 return;
             };
-            if access == PageAccess::Read {
+            if access == PageAccessKind::Read {
                 swapped_in += took;
             } else {
                 time += took;
@@ -81,7 +81,7 @@ impl Engine {
         let payer = payer.and_then(|index| guest.machine.programs.get_mut(index));
         if let Some(program) = payer {
             program.owed_ns += time.as_nanos() as f64;
-            program.charge_swap_wait(swapped_in);
+            program.charge_swap_time_not_yet_waited(swapped_in);
         }
     }
 
@@ -90,7 +90,7 @@ impl Engine {
         &mut self,
         number: usize,
         frames: FrameRun,
-        access: PageAccess,
+        access: PageAccessKind,
     ) -> Option<Duration> {
         let mut time = Duration::ZERO;
         for (block, first, count) in frames.split_by_pageblock() {

@@ -102,16 +102,16 @@ impl GuestMachine {
     /// In debug builds: each frame that the guest uses is backed once by memory of its process at
     /// the host, or is in the host's swap. What the guest's kernel considers swapped is.
     #[cfg(debug_assertions)]
-    pub(in crate::engine) fn debug_check(&self, host: &SimulatedKernel) {
+    pub(in crate::engine) fn assert_consistent_in_debug(&self, host: &SimulatedKernel) {
         let Some(space) = self.space else {
             return;
         };
         let inside = &self.machine.kernel;
-        self.machine.debug_check();
-        if inside.memory().frames() > SMALL {
+        self.machine.assert_consistent_in_debug();
+        if inside.memory().count_all_frames() > SMALL {
             return;
         }
-        let blocks = (inside.memory().frames() / u64::from(PAGES_PER_REGION)) as u32;
+        let blocks = (inside.memory().count_all_frames() / u64::from(PAGES_PER_REGION)) as u32;
         for block in 0..blocks {
             let region = host_region_of_pageblock(block);
             let away = host.swapped_page_bits(space, region);

@@ -5,7 +5,7 @@
 
 use crate::engine::{Engine, EngineError, EngineFigures};
 use hawkeye_manager::{
-    Explain, FaultPageSizes, HugePageReserve, LoopWakeReason, Machine, MachineError,
+    Explain, FaultPageSizes, HugePageReserveControl, LoopWakeReason, Machine, MachineError,
     ManagementCosts, Prefault, ProcessDescription, ProcessFootprint, PromotionResult,
     RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
@@ -28,7 +28,7 @@ pub(in crate::engine) struct ManagerSchedule {
 
 /// A machine with virtual machines, shared by their managers.
 #[derive(Debug)]
-pub struct SharedEngine {
+pub struct EngineSharedByManagers {
     host: Rc<RefCell<Engine>>,
 }
 
@@ -39,7 +39,7 @@ pub struct MachineView {
     guest: Option<usize>,
 }
 
-impl SharedEngine {
+impl EngineSharedByManagers {
     /// Wraps a machine for managers that take turns.
     pub fn new(mut host: Engine) -> Self {
         host.turn = Some(ManagerSchedule::default());
@@ -125,7 +125,7 @@ impl Sampling for MachineView {
         fn start_window(process: ProcessId, needs: SampleKinds, until: Duration) -> Result<SliceProgress<()>>;
         fn probe(process: ProcessId, until: Duration) -> Result<Option<Duration>>;
         fn sample(process: ProcessId, until: Duration) -> Result<SliceProgress<ProcessSample>>;
-        fn huge_pages(process: ProcessId, until: Duration) -> Result<SliceProgress<Vec<RegionSample>>>;
+        fn list_huge_pages(process: ProcessId, until: Duration) -> Result<SliceProgress<Vec<RegionSample>>>;
     }
 
     fn first_touch_cost(&self) -> Duration {
@@ -139,12 +139,12 @@ impl FaultPageSizes for MachineView {
     }
 }
 
-impl HugePageReserve for MachineView {}
+impl HugePageReserveControl for MachineView {}
 
 impl Prefault for MachineView {
     forward! {
         fn take_prefaulted_bytes(process: ProcessId) -> u64;
-        fn allow_prefault(process: ProcessId, room_bytes: u64) -> ();
+        fn set_prefault_limit(process: ProcessId, room_bytes: u64) -> ();
     }
 }
 

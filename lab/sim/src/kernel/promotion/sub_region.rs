@@ -49,7 +49,7 @@ impl SimulatedKernel {
         let has = |set: PageBits| !pages.and(set).is_empty();
         Ok(has(found.present)
             && !has(found.swapped)
-            && !has(found.folios.pages_of_at_least(order))
+            && !has(found.folios.page_bits_of_order_or_larger(order))
             && self.mapping_holds_block(at, first, order)?)
     }
 

@@ -45,7 +45,7 @@ impl PhysicalMemory {
     }
 
     pub(in crate::memory) fn add_free_part(&mut self, block: u32, offset: u16, order: u8) {
-        let parts = self.parts_in_block_mut(block);
+        let parts = self.get_or_create_partial_pageblock(block);
         let content = parts.content_of_block(offset, order);
         let part = FreeBlock { offset, order, content };
         // The tree is slow beside the rest: it changes with a pageblock's first and last part.
@@ -59,7 +59,7 @@ impl PhysicalMemory {
     }
 
     pub(in crate::memory) fn remove_free_part(&mut self, block: u32, part: FreeBlock) {
-        let parts = self.parts_in_block_mut(block);
+        let parts = self.get_or_create_partial_pageblock(block);
         parts.set_free_block(part, false);
         let last = parts.head_bits_of_free_blocks(part.order, part.content).is_empty();
         let list = &mut self.lists[part.content.index()][usize::from(part.order)];
@@ -77,7 +77,10 @@ impl PhysicalMemory {
     }
 
     /// A pageblock in parts. One that was allocated as a whole is put in parts.
-    pub(in crate::memory) fn parts_in_block_mut(&mut self, block: u32) -> &mut PartialPageblock {
+    pub(in crate::memory) fn get_or_create_partial_pageblock(
+        &mut self,
+        block: u32,
+    ) -> &mut PartialPageblock {
         let state = &mut self.blocks[block as usize];
         if let PageblockState::Owned(owner) = *state {
             *state = PageblockState::Parts(Box::new(PartialPageblock::all_owned(owner)));

@@ -15,21 +15,21 @@ fn one(first: u32, order: u8) -> FrameRun {
 fn all_memory_is_free_in_the_largest_blocks() {
     let mut memory = memory(7);
     assert_eq!(memory.check(), Ok(()));
-    assert_eq!(memory.free_frames(), 7 * 512);
-    assert_eq!(memory.free_blocks(FrameContent::Dirty, 10), 3);
-    assert_eq!(memory.free_blocks(FrameContent::Dirty, 9), 1);
-    assert_eq!(memory.free_huge_frames(FrameContent::Dirty), 7);
-    assert_eq!(memory.fmfi(), 0.0);
+    assert_eq!(memory.count_free_frames(), 7 * 512);
+    assert_eq!(memory.count_free_blocks(FrameContent::Dirty, 10), 3);
+    assert_eq!(memory.count_free_blocks(FrameContent::Dirty, 9), 1);
+    assert_eq!(memory.count_free_huge_frames(FrameContent::Dirty), 7);
+    assert_eq!(memory.unusable_free_index(), 0.0);
     // One frame breaks up the odd pageblock, which then has a block of each of its orders.
     let got = memory.allocate(0, FrameContent::Dirty, OWNER);
     assert_eq!(got.map(|a| a.frames), Some(one(6 * 512, 0)));
     for order in 0..9 {
-        assert_eq!(memory.free_blocks(FrameContent::Dirty, order), 1);
+        assert_eq!(memory.count_free_blocks(FrameContent::Dirty, order), 1);
     }
-    assert_eq!(memory.fmfi(), 511.0 / 3583.0);
+    assert_eq!(memory.unusable_free_index(), 511.0 / 3583.0);
     memory.free(one(6 * 512, 0));
     assert_eq!(memory.check(), Ok(()));
-    assert_eq!(memory.free_huge_frames(FrameContent::Dirty), 7);
+    assert_eq!(memory.count_free_huge_frames(FrameContent::Dirty), 7);
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn zeroed_memory_is_preferred_where_it_is_asked_for() {
     let zeroed = memory.zero_free_frames(2 * 512 + 10);
     assert_eq!((zeroed.frames, zeroed.all_done), (1034, false));
     assert_eq!(memory.check(), Ok(()));
-    assert_eq!(memory.free_huge_frames(FrameContent::Zeroed), 2);
+    assert_eq!(memory.count_free_huge_frames(FrameContent::Zeroed), 2);
     let prefer = |memory: &mut PhysicalMemory, content| {
         memory.allocate(9, content, OWNER).map(|got| got.dirty)
     };
@@ -46,7 +46,7 @@ fn zeroed_memory_is_preferred_where_it_is_asked_for() {
     assert_eq!(prefer(&mut memory, FrameContent::Zeroed), Some(0));
     assert_eq!(prefer(&mut memory, FrameContent::Zeroed), Some(0));
     assert_eq!(prefer(&mut memory, FrameContent::Zeroed), Some(512));
-    assert_eq!(memory.zeroed_frames(), 0);
+    assert_eq!(memory.count_zeroed_frames(), 0);
     assert_eq!(memory.check(), Ok(()));
 }
 
@@ -55,19 +55,19 @@ fn freed_memory_is_dirty_and_a_merge_forgets_nothing() {
     let mut memory = memory(2);
     assert!(memory.zero_free_frames(u64::MAX).all_done);
     let got = memory.allocate(0, FrameContent::Zeroed, OWNER).expect("a frame");
-    assert_eq!(memory.free_blocks(FrameContent::Zeroed, 9), 1);
+    assert_eq!(memory.count_free_blocks(FrameContent::Zeroed, 9), 1);
     memory.free(got.frames);
-    assert_eq!(memory.zeroed_frames(), 1023);
-    assert_eq!(memory.free_blocks(FrameContent::Dirty, 10), 1);
+    assert_eq!(memory.count_zeroed_frames(), 1023);
+    assert_eq!(memory.count_free_blocks(FrameContent::Dirty, 10), 1);
     assert_eq!(memory.zero_free_frames(u64::MAX).frames, 1);
-    assert_eq!(memory.free_blocks(FrameContent::Zeroed, 10), 1);
+    assert_eq!(memory.count_free_blocks(FrameContent::Zeroed, 10), 1);
     assert_eq!(memory.check(), Ok(()));
 }
 
 #[test]
 fn one_tebibyte_is_cheap_and_a_very_small_machine_works() {
     let mut large = memory(524_288);
-    assert_eq!(large.free_blocks(FrameContent::Dirty, 10), 262_144);
+    assert_eq!(large.count_free_blocks(FrameContent::Dirty, 10), 262_144);
     assert!(large.allocate(0, FrameContent::Zeroed, OWNER).is_some());
     let mut small = PhysicalMemory::new(0);
     assert!(small.allocate(10, FrameContent::Dirty, OWNER).is_none());
@@ -138,7 +138,7 @@ impl MemoryPair {
                 }
             }
             BuddyStep::At(frame) => {
-                let frame = frame % self.memory.frames() as u32;
+                let frame = frame % self.memory.count_all_frames() as u32;
                 let got = self.memory.allocate_at(frame, 1, OWNER);
                 self.single.allocate_at(frame, 1, OWNER);
                 let held =
@@ -181,20 +181,20 @@ proptest! {
     fn frames_are_conserved_merged_and_listed(steps in prop::collection::vec(step(), 1..120), blocks in 1u64..16) {
         let mut twins = MemoryPair { memory: memory(blocks), single: memory(blocks), held: Vec::new() };
         for step in &steps {
-            let before = twins.memory.zeroed_frames();
+            let before = twins.memory.count_zeroed_frames();
             twins.step(step)?;
             prop_assert_eq!(twins.memory.check(), Ok(()));
             let held: u64 = twins.held.iter().map(|run| u64::from(run.count)).sum();
-            prop_assert_eq!(twins.memory.free_frames() + held, blocks * 512);
+            prop_assert_eq!(twins.memory.count_free_frames() + held, blocks * 512);
             // Only allocation and zeroing change the number of zeroed frames.
             if matches!(step, BuddyStep::Free(_) | BuddyStep::FreeSome(..)) {
-                prop_assert_eq!(twins.memory.zeroed_frames(), before);
+                prop_assert_eq!(twins.memory.count_zeroed_frames(), before);
             }
         }
         // The same frames are free in the same blocks, whether by runs or one by one.
         for content in FrameContent::BOTH {
             for order in 0..ORDERS {
-                let free = |memory: &PhysicalMemory| memory.free_blocks(content, order);
+                let free = |memory: &PhysicalMemory| memory.count_free_blocks(content, order);
                 prop_assert_eq!(free(&twins.memory), free(&twins.single));
             }
         }
@@ -203,6 +203,6 @@ proptest! {
         }
         let twin = &twins.memory;
         prop_assert_eq!(twin.check(), Ok(()));
-        prop_assert_eq!(twin.free_huge_frames(FrameContent::Zeroed) + twin.free_huge_frames(FrameContent::Dirty), blocks);
+        prop_assert_eq!(twin.count_free_huge_frames(FrameContent::Zeroed) + twin.count_free_huge_frames(FrameContent::Dirty), blocks);
     }
 }

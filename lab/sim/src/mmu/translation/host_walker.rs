@@ -1,7 +1,7 @@
 //! The host's half of a walk in a virtual machine.
 
 use super::chunk_tables::ChunkTables;
-use super::key_cache::KeyCache;
+use super::fully_associative_key_cache::FullyAssociativeKeyCache;
 use super::missed_pages::MAX_LEVELS;
 use super::sizes::LeafSize;
 use super::table_caches::TableCacheLine;
@@ -26,7 +26,7 @@ const TABLE_KEY: u32 = 1 << 30;
 pub(super) struct HostWalker {
     levels: usize,
     tables_backed_by: LeafSize,
-    tlb: Option<KeyCache>,
+    tlb: Option<FullyAssociativeKeyCache>,
     upper: UpperEntryCaches,
 }
 
@@ -39,7 +39,7 @@ impl HostWalker {
         Self {
             levels: levels as usize,
             tables_backed_by: tables_backed_by.min(LeafSize::Huge),
-            tlb: KeyCache::new(caches.tlb),
+            tlb: FullyAssociativeKeyCache::new(caches.tlb),
             upper: UpperEntryCaches::new(caches.walk_caches),
         }
     }

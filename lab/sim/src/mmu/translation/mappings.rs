@@ -141,7 +141,7 @@ impl Mappings {
             }
             Some(LeafSize::Huge) => {
                 let mark = self.marks[self.states[index].own_entry_size() as usize];
-                mark.clear(&mut self.huge_accessed, index);
+                mark.clear_page_bits_in_plane(&mut self.huge_accessed, index);
             }
             Some(LeafSize::Giant) => clear_bit(&mut self.giant_accessed, index / REGIONS_PER_CHUNK),
         }

@@ -3,7 +3,7 @@
 use super::missed_pages::{MAX_LEVELS, MAX_WALKS, WalkCause, WalkKind};
 use super::translator_spec::TranslatorSpec;
 use crate::mmu::tag_vectors::EMPTY;
-use crate::mmu::tag_vectors::{empty, touch};
+use crate::mmu::tag_vectors::{access_or_insert, empty};
 use crate::mmu::{CACHE_LINE_BYTES, CacheLevelSpec};
 use prefetch_index::prefetch_index;
 use wide::u32x4;
@@ -135,7 +135,7 @@ impl TableCaches {
         let one = kind.uniform_walk().map(|(_, cause)| cause as usize);
         for load in &self.missed[..count] {
             let cause = one.unwrap_or(load.cause());
-            let here = touch(set_of_line(sets, load.line()), load.line().0);
+            let here = access_or_insert(set_of_line(sets, load.line()), load.line().0);
             if one.is_none() {
                 missed.add(cause, 1);
             }
@@ -171,7 +171,7 @@ impl WalkLoader<'_> {
     /// Makes a load, except in the last level.
     #[inline(always)]
     pub(super) fn load(&mut self, line: TableCacheLine, cause: WalkCause) {
-        let here = touch(set_of_line(self.second, line), line.0);
+        let here = access_or_insert(set_of_line(self.second, line), line.0);
         self.missed[self.count] = WalkLoad::new(line, cause);
         self.count += usize::from(!here);
     }

@@ -30,7 +30,7 @@ impl TlbEntries {
         match self {
             Self::Sets(sets) => {
                 let (set, tag) = set_and_tag(sets, number, size);
-                sets.touch(set, tag)
+                sets.access_or_insert(set, tag)
             }
             Self::Associative(all) => all.access(entry_key(number, size)),
         }
@@ -77,12 +77,17 @@ impl TlbEntries {
 
     /// The same, where pages of this size, in groups or not, may take at most `ways` ways of a set.
     #[inline]
-    pub(super) fn access_within(&mut self, number: u32, size: EntrySize, ways: usize) -> bool {
+    pub(super) fn access_with_way_limit(
+        &mut self,
+        number: u32,
+        size: EntrySize,
+        ways: usize,
+    ) -> bool {
         let Self::Sets(sets) = self else {
             return self.access(number, size);
         };
         let (set, tag) = set_and_tag(sets, number, size);
-        let Some(evicted) = sets.access(set, tag) else {
+        let Some(evicted) = sets.access_or_evict(set, tag) else {
             return true;
         };
         let same = |tag: u32| size_in_tag(tag).leaf() == size.leaf();

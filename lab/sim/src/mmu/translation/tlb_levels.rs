@@ -33,11 +33,11 @@ impl FirstLevelTlb {
     ) -> usize {
         match common_entry_size(pages, kind) {
             Some(EntrySize::Base) => {
-                let tags = self.entries_of_size(EntrySize::Base);
+                let tags = self.tlb_part_for_size_mut(EntrySize::Base);
                 tags.retain_missed(pages, orders, |_| EntrySize::Base)
             }
             Some(size) => {
-                let tags = self.entries_of_size(size);
+                let tags = self.tlb_part_for_size_mut(size);
                 tags.retain_missed(pages, orders, move |_| size)
             }
             None => match self {
@@ -54,7 +54,7 @@ impl FirstLevelTlb {
     }
 
     #[inline]
-    pub(in crate::mmu) fn entries_of_size(&mut self, size: EntrySize) -> &mut TlbEntries {
+    pub(in crate::mmu) fn tlb_part_for_size_mut(&mut self, size: EntrySize) -> &mut TlbEntries {
         match self {
             Self::Split(by_size) => &mut by_size[size.leaf() as usize],
             Self::Shared(tags) => tags,
@@ -166,7 +166,7 @@ impl SecondLevelTlb {
         if ways == all_ways {
             return self.shared.access(number, size);
         }
-        self.shared.access_within(number, size, ways as usize)
+        self.shared.access_with_way_limit(number, size, ways as usize)
     }
 
     /// Uses the entry of base pages that holds `page` if it is there; true if it was.

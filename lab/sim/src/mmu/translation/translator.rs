@@ -86,13 +86,13 @@ impl Translator {
         let mut window = LastEntryHits::NONE;
         let (mut done, mut fault) = (0, None);
         while done < accesses.len() && fault.is_none() {
-            let entered = self.collect_batch(mappings, &accesses[done..], &mut window);
-            if entered.incomplete_group {
+            let collected = self.collect_batch(mappings, &accesses[done..], &mut window);
+            if collected.incomplete_group {
                 self.process_incomplete_group(mappings, &mut counters);
             } else {
-                self.process_batch(mappings, entered.pages, &mut counters);
+                self.process_batch(mappings, collected.pages, &mut counters);
             }
-            (done, fault) = (done + entered.accesses, entered.fault);
+            (done, fault) = (done + collected.accesses, collected.fault);
         }
         counters.accesses += done as u64;
         self.add_batch_counts(counters, work);

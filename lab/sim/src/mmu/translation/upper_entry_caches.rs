@@ -1,7 +1,7 @@
 //! Loads of a walk that are skipped because an upper entry is cached.
 
 use super::chunk_tables::{ChunkTables, chunk_of_page};
-use super::key_cache::KeyCache;
+use super::fully_associative_key_cache::FullyAssociativeKeyCache;
 use super::missed_pages::{MAX_LEVELS, MissedPage, WalkKind};
 use crate::mmu::WalkCacheSizes;
 use crate::mmu::tag_vectors::access_or_insert_if_counted;
@@ -12,11 +12,11 @@ const LOOKED_AT: usize = 64;
 
 /// Caches of upper entries, by level from the page directory up; `None` where there is no cache.
 #[derive(Clone, Debug)]
-pub(in crate::mmu) struct UpperEntryCaches([Option<KeyCache>; 3]);
+pub(in crate::mmu) struct UpperEntryCaches([Option<FullyAssociativeKeyCache>; 3]);
 
 impl UpperEntryCaches {
     pub(in crate::mmu) fn new(sizes: WalkCacheSizes) -> Self {
-        Self([sizes.pde, sizes.pdpte, sizes.pml4e].map(KeyCache::new))
+        Self([sizes.pde, sizes.pdpte, sizes.pml4e].map(FullyAssociativeKeyCache::new))
     }
 
     /// Number of levels that a walk loads, including the leaf. Caches the missing entries.
@@ -48,7 +48,7 @@ impl UpperEntryCaches {
         walks: &[MissedPage],
         places: &[ChunkTables],
         levels: u8,
-        asked: &mut WalkStarts,
+        asked: &mut WalkStartLevels,
     ) {
         asked.first.clear();
         asked.first.resize(walks.len(), levels);
@@ -69,13 +69,15 @@ impl UpperEntryCaches {
     /// it takes no time beside the loads of the walk, but much time on its own.
     pub(super) fn few_pdpte_keys(&mut self) -> Option<SerialKeys<'_>> {
         match &mut self.0 {
-            [_, Some(KeyCache::Four([keys])), None] => Some(SerialKeys { now: *keys, keys }),
+            [_, Some(FullyAssociativeKeyCache::Four([keys])), None] => {
+                Some(SerialKeys { now: *keys, keys })
+            }
             _ => None,
         }
     }
 
     pub(in crate::mmu) fn clear(&mut self) {
-        self.0.iter_mut().flatten().for_each(KeyCache::clear);
+        self.0.iter_mut().flatten().for_each(FullyAssociativeKeyCache::clear);
     }
 }
 
@@ -110,12 +112,12 @@ impl SerialKeys<'_> {
 
 /// Uses an entry, if its level has a cache; true if it was there.
 #[inline(always)]
-fn access_entry_if_cached(cache: &mut Option<KeyCache>, entry: u32) -> bool {
+fn access_entry_if_cached(cache: &mut Option<FullyAssociativeKeyCache>, entry: u32) -> bool {
     cache.as_mut().is_some_and(|cache| cache.access(entry))
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct WalkStarts {
+pub(super) struct WalkStartLevels {
     /// Number of levels to load, by walk.
     pub(super) first: Vec<u8>,
     /// Walks that access a cache, by number.
@@ -124,14 +126,14 @@ pub(super) struct WalkStarts {
     found: Vec<u8>,
 }
 
-impl WalkStarts {
+impl WalkStartLevels {
     /// Looks up all walks without a cached entry below in the cache of a level. Which walks these
     /// are, and the results, are unpredictable: written without branches.
     #[inline(always)]
     fn look_up_level<const LEVEL: u8>(
         &mut self,
         kind: &impl WalkKind,
-        cache: &mut Option<KeyCache>,
+        cache: &mut Option<FullyAssociativeKeyCache>,
         walks: &[MissedPage],
         key: impl Fn(MissedPage) -> u32,
     ) {
@@ -141,7 +143,7 @@ impl WalkStarts {
         let is_base = kind.uniform_walk().is_some_and(|(leaf, _)| leaf == 0);
         match cache {
             None => {}
-            Some(KeyCache::Four([keys])) => {
+            Some(FullyAssociativeKeyCache::Four([keys])) => {
                 self.found.resize(walks.len(), 0);
                 let (first, found) = (&mut self.first[..], &mut self.found[..walks.len()]);
                 let mut now = *keys;
@@ -155,7 +157,7 @@ impl WalkStarts {
                     *first = if *found == 0 { *first } else { LEVEL };
                 }
             }
-            Some(KeyCache::Any(keys))
+            Some(FullyAssociativeKeyCache::Any(keys))
                 if LEVEL == 1 && is_base && !have_equal_neighbours(walks, &key) =>
             {
                 let first = &mut self.first[..walks.len()];
@@ -163,7 +165,7 @@ impl WalkStarts {
                     first[number] = LEVEL;
                 });
             }
-            Some(KeyCache::Any(keys)) => {
+            Some(FullyAssociativeKeyCache::Any(keys)) => {
                 self.walks.resize(walks.len(), 0);
                 let (asking, first) =
                     (&mut self.walks[..walks.len()], &mut self.first[..walks.len()]);

@@ -9,7 +9,7 @@ use super::missed_pages::{
 use super::sizes::LeafSize;
 use super::table_caches::{TableCacheLine, TableCaches, WalkLoadCounts, WalkLoader};
 use super::translator_spec::{PageTableSetup, TranslatorSpec};
-use super::upper_entry_caches::{UpperEntryCaches, WalkStarts};
+use super::upper_entry_caches::{UpperEntryCaches, WalkStartLevels};
 
 /// The walker of a core: its upper-entry caches, and the caches that hold tables.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Walker {
     upper: UpperEntryCaches,
     host: Option<HostWalker>,
     lines: TableCaches,
-    asked: WalkStarts,
+    asked: WalkStartLevels,
 }
 
 /// From this level on tables have few lines: page tables and page directories are below.
@@ -38,13 +38,13 @@ impl Walker {
             upper: UpperEntryCaches::new(spec.processor.walk_caches),
             host,
             lines: TableCaches::new(spec),
-            asked: WalkStarts::default(),
+            asked: WalkStartLevels::default(),
         }
     }
 
     /// Walks for the pages of misses, at most [`MAX_WALKS`](super::missed_pages::MAX_WALKS), all of
     /// one kind if `kind` says so.
-    pub(super) fn walk(
+    pub(super) fn walk_batch(
         &mut self,
         walks: &[MissedPage],
         kind: UniformKind,
@@ -55,15 +55,15 @@ impl Walker {
         match &mut self.host {
             None => match kind.map(|(state, cause)| (state.leaf(), cause)) {
                 Some((LeafSize::Base, cause)) => {
-                    self.walk_native(&UniformWalks::<0>(cause), walks, mappings)
+                    self.walk_native_batch(&UniformWalks::<0>(cause), walks, mappings)
                 }
                 Some((LeafSize::Huge, cause)) => {
-                    self.walk_native(&UniformWalks::<1>(cause), walks, mappings)
+                    self.walk_native_batch(&UniformWalks::<1>(cause), walks, mappings)
                 }
                 Some((LeafSize::Giant, cause)) => {
-                    self.walk_native(&UniformWalks::<2>(cause), walks, mappings)
+                    self.walk_native_batch(&UniformWalks::<2>(cause), walks, mappings)
                 }
-                None => self.walk_native(&MixedWalks, walks, mappings),
+                None => self.walk_native_batch(&MixedWalks, walks, mappings),
             },
             Some(host) => self.lines.load_all(&MixedWalks, |loader| {
                 for walk in walks {
@@ -75,7 +75,7 @@ impl Walker {
         }
     }
 
-    fn walk_native(
+    fn walk_native_batch(
         &mut self,
         kind: &impl WalkKind,
         walks: &[MissedPage],
@@ -112,7 +112,7 @@ impl Walker {
                 }
                 mappings.prefetch_access_bit(walk.page(), leaf);
                 let place = &places[chunk_of_page(walk.page())];
-                load(loader, kind, *walk, place, first, levels);
+                load_entries_of_walk(loader, kind, *walk, place, first, levels);
             }
             if let Some((_, cause)) = kind.uniform_walk() {
                 loader.count_loads(cause, loads);
@@ -141,7 +141,7 @@ impl Walker {
 }
 
 #[inline(always)]
-fn load(
+fn load_entries_of_walk(
     loader: &mut WalkLoader<'_>,
     kind: &impl WalkKind,
     walk: MissedPage,

@@ -17,14 +17,14 @@ impl<T: PartialEq + Copy> PlainLru<T> {
     }
 
     pub(super) fn access(&mut self, entry: T) -> bool {
-        self.access_within(entry, self.most, |_| true)
+        self.access_with_way_limit(entry, self.most, |_| true)
     }
 
     pub(super) fn access_known(&mut self, entry: T) -> bool {
         self.entries.contains(&entry) && self.access(entry)
     }
 
-    pub(super) fn access_within(
+    pub(super) fn access_with_way_limit(
         &mut self,
         entry: T,
         most: usize,

@@ -1,8 +1,8 @@
-use super::super::facts::{CgroupFacts, OtherManager, TranslationCost, ZeroPageFacts};
+use super::super::facts::{CgroupFacts, RunningHawkeye, TranslationCost, ZeroPageFacts};
 use super::*;
 use crate::allocator_env_plan::{AllocatorEnvPlan, HugePageEnvVariable};
 use hawkeye_linux::processes::huge_page_context::{HugePageContext, ThpSettings};
-use hawkeye_policy::{MemoryUse, ProcessIdentity, TranslationOverheadSource};
+use hawkeye_policy::{MemoryUse, ProcessAttributes, TranslationOverheadSource};
 
 const START: u64 = 0x7f00_0000_0000;
 
@@ -51,7 +51,10 @@ pub(in super::super) fn facts() -> AdviceFacts {
         recovery_possible: true,
         manager: None,
         surroundings: HugePageContext {
-            identity: ProcessIdentity { command: "reader".into(), ..ProcessIdentity::default() },
+            identity: ProcessAttributes {
+                command: "reader".into(),
+                ..ProcessAttributes::default()
+            },
             places: vec![mapping_group(count, HugePageAdvice::None)],
             settings: ThpSettings {
                 enabled: Some("madvise".into()),
@@ -96,7 +99,7 @@ macro_rules! has {
 }
 
 /// How many regions make up half of the gain, and nine tenths.
-fn first_regions(advice: &Recommendation) -> Vec<u64> {
+fn first_regions(advice: &Advice) -> Vec<u64> {
     let first = advice.findings.iter().map(|finding| match finding {
         Finding::FirstRegions { regions, .. } => Some(*regions),
         _ => None,
@@ -106,7 +109,7 @@ fn first_regions(advice: &Recommendation) -> Vec<u64> {
 
 #[test]
 fn the_hottest_regions_make_up_half_and_nine_tenths_of_the_gain() {
-    let advice = recommendation_from_facts(&facts());
+    let advice = advice_from_facts(&facts());
     assert_eq!(advice.verdict, AdviceVerdict::Gains);
     let first = first_regions(&advice);
     assert_eq!(first.len(), 2);
@@ -125,7 +128,7 @@ fn ranked_regions_stand_for_all_if_at_least_half_are_ranked() {
         for (n, region) in facts.regions.iter_mut().enumerate() {
             region.ranked = n % every == 0;
         }
-        first_regions(&recommendation_from_facts(&facts))
+        first_regions(&advice_from_facts(&facts))
     };
     // Half of them are enough.
     let half = with_rank(2)[0];
@@ -138,17 +141,17 @@ fn below_the_worthwhile_saving_nothing_is_proposed() {
     for (facts, verdict) in
         [(sequential(), AdviceVerdict::GainsNothing), (idle(), AdviceVerdict::Unknown)]
     {
-        let advice = recommendation_from_facts(&facts);
+        let advice = advice_from_facts(&facts);
         assert_eq!(advice.verdict, verdict);
         assert!(advice.remedies.is_empty());
         assert!(!has!(advice, Finding::At { .. }));
     }
-    assert!(!has!(recommendation_from_facts(&sequential()), Finding::WouldAdd { .. }));
+    assert!(!has!(advice_from_facts(&sequential()), Finding::WouldAdd { .. }));
     let mut doubtful = sequential();
     if let Ok(cost) = &mut doubtful.cost {
         cost.overhead.high_percent = 3.0;
     }
-    let advice = recommendation_from_facts(&doubtful);
+    let advice = advice_from_facts(&doubtful);
     assert_eq!(advice.verdict, AdviceVerdict::MayGain);
     assert_eq!(advice.remedies, []);
 }
@@ -158,7 +161,7 @@ fn memory_that_is_huge_already_gains_nothing() {
     let mut all = facts();
     all.regions.clear();
     all.huge_regions = 1000;
-    assert_eq!(recommendation_from_facts(&all).verdict, AdviceVerdict::HasThem);
+    assert_eq!(advice_from_facts(&all).verdict, AdviceVerdict::HasThem);
     // More huge pages save no walks of memory that is already huge.
     let mut rest = facts();
     rest.huge_regions = 5000;
@@ -167,7 +170,7 @@ fn memory_that_is_huge_already_gains_nothing() {
         cost.overhead.high_percent = 40.0;
         cost.overhead.at_least = false;
     }
-    assert_eq!(recommendation_from_facts(&rest).verdict, AdviceVerdict::HasThem);
+    assert_eq!(advice_from_facts(&rest).verdict, AdviceVerdict::HasThem);
 }
 
 #[test]
@@ -176,8 +179,8 @@ fn no_second_manager_is_proposed() {
         let mut facts = facts();
         facts.huge_regions = 1000;
         facts.zeros = HALF_ZEROS;
-        facts.manager = Some(OtherManager { holder: "process 77 (daemon)".into(), manages });
-        let advice = super::recommendation_from_facts(&facts);
+        facts.manager = Some(RunningHawkeye { holder: "process 77 (daemon)".into(), manages });
+        let advice = super::advice_from_facts(&facts);
         assert!(has!(advice, Finding::ManagerRuns(_)));
         let commands = advice.remedies.into_iter().map(|r| r.command);
         commands.collect::<Vec<_>>()
@@ -197,7 +200,7 @@ fn zeros_are_extrapolated_from_the_searched_huge_pages() {
     let mut facts = idle();
     facts.huge_regions = 1000;
     facts.zeros = HALF_ZEROS;
-    let advice = recommendation_from_facts(&facts);
+    let advice = advice_from_facts(&facts);
     let half = 500 * HUGE_PAGE_BYTES;
     assert!(advice.findings.contains(&Finding::Wastes {
         searched: 100,
@@ -210,7 +213,7 @@ fn zeros_are_extrapolated_from_the_searched_huge_pages() {
     assert!(advice.remedies[0].command.contains("--policy none"));
     // A kernel before 6.12 gives nothing back without swap.
     facts.recovery_possible = false;
-    let advice = super::recommendation_from_facts(&facts);
+    let advice = super::advice_from_facts(&facts);
     assert!(has!(advice, Finding::Wastes { recoverable_bytes, .. } if *recoverable_bytes == 0));
     assert_eq!(advice.remedies, []);
 }
@@ -220,7 +223,7 @@ fn each_setting_that_prevents_huge_pages_is_found() {
     let with = |change: fn(&mut AdviceFacts)| {
         let mut facts = facts();
         change(&mut facts);
-        recommendation_from_facts(&facts)
+        advice_from_facts(&facts)
     };
     let silent = with(|_| {});
     assert!(has!(silent, Finding::KernelSaysMadvise { .. }));
@@ -238,8 +241,7 @@ fn each_setting_that_prevents_huge_pages_is_found() {
     assert!(has!(always, Finding::KernelSaysAlways { khugepaged_s: Some(s), .. } if *s == 1250.0));
     let disabled = with(|f| f.surroundings.thp_disabled = true);
     assert!(has!(disabled, Finding::ThpDisabled));
-    let attach =
-        |advice: &Recommendation| advice.remedies.iter().any(|r| r.command.contains("attach"));
+    let attach = |advice: &Advice| advice.remedies.iter().any(|r| r.command.contains("attach"));
     // A manager can do nothing about these.
     assert!(attach(&silent) && !attach(&disabled));
     let refused =
@@ -274,11 +276,11 @@ fn short_memory_and_a_near_limit_are_found() {
         name: "/a".into(),
         usage: MemoryUse { used_bytes: 2 << 30, total_bytes: 2 << 30 },
     });
-    let advice = recommendation_from_facts(&facts);
+    let advice = advice_from_facts(&facts);
     assert!(has!(advice, Finding::MemoryShort { cgroup, .. } if cgroup.is_some()));
     assert!(!advice.remedies.iter().any(|r| r.command.contains("attach")));
     facts.cgroup = None;
     facts.memory.used_bytes = facts.memory.total_bytes * 85 / 100 - (10 << 20);
-    let near = super::recommendation_from_facts(&facts);
+    let near = super::advice_from_facts(&facts);
     assert!(has!(near, Finding::LimitNear { cgroup: None, .. }));
 }

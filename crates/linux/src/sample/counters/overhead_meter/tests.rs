@@ -1,9 +1,9 @@
 use super::*;
-use crate::sample::counters::events::{CounterEventCodes, CpuModel, choose_walk_events};
+use crate::sample::counters::events::{CpuModel, EventCodeOverrides, choose_walk_events};
 use proptest::prelude::*;
 
 fn events(cpu: &CpuModel) -> WalkEventSet {
-    choose_walk_events(cpu, CounterEventCodes::default()).expect("the processor is in the table")
+    choose_walk_events(cpu, EventCodeOverrides::default()).expect("the processor is in the table")
 }
 
 fn intel(model: u32) -> WalkEventSet {

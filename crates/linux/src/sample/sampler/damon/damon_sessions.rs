@@ -10,7 +10,7 @@ use super::{Damon, DamonError, MAX_REGIONS};
 use crate::error::{LinuxError, Result};
 use crate::sample::sampler::SliceResult;
 use crate::sample::sampler::background_task::{BackgroundTask, POLL_INTERVAL};
-use crate::sample::sampler::population_sampler::read_eligible_population;
+use crate::sample::sampler::pagemap_sampler::read_eligible_present_pages;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample};
 use std::collections::{BTreeMap, HashMap};
@@ -29,7 +29,7 @@ struct ProcessAccessEstimates {
 impl ProcessAccessEstimates {
     /// The next regions, at most `limit`, of `regions` (ascending). Continues from the end of the
     /// last page to the last region, then starts again at the first.
-    fn next_region_batch<'a>(
+    fn next_regions_to_monitor<'a>(
         &mut self,
         regions: &'a [RegionAddr],
         limit: usize,
@@ -155,7 +155,7 @@ impl DamonSessions {
         match &self.session {
             None if self.turns.request_turn(process) => {
                 let list = BackgroundTask::spawn(move || read_populated_regions(process.pid));
-                self.keep_state_and_wait(process, SessionState::Listing(list))
+                self.store_state_to_poll_later(process, SessionState::Listing(list))
             }
             None => Ok(SliceProgress::Done(())),
             Some((with, _)) if *with == process => self.continue_session_start(process),
@@ -166,7 +166,11 @@ impl DamonSessions {
         }
     }
 
-    fn keep_state_and_wait(&mut self, process: ProcessId, state: SessionState) -> SliceResult<()> {
+    fn store_state_to_poll_later(
+        &mut self,
+        process: ProcessId,
+        state: SessionState,
+    ) -> SliceResult<()> {
         self.session = Some((process, state));
         Ok(SliceProgress::Unfinished(POLL_INTERVAL))
     }
@@ -175,10 +179,10 @@ impl DamonSessions {
         match self.session.take() {
             Some((_, SessionState::Listing(mut task))) => {
                 let Some(regions) = task.poll(process.pid, PATIENCE)? else {
-                    return self.keep_state_and_wait(process, SessionState::Listing(task));
+                    return self.store_state_to_poll_later(process, SessionState::Listing(task));
                 };
                 let estimates = self.estimates.entry(process).or_default();
-                let page = estimates.next_region_batch(&regions?, MAX_REGIONS).to_vec();
+                let page = estimates.next_regions_to_monitor(&regions?, MAX_REGIONS).to_vec();
                 if page.is_empty() {
                     self.turns.skip_turn();
                     return Ok(SliceProgress::Done(()));
@@ -189,11 +193,11 @@ impl DamonSessions {
                 let damon = self.damon.clone();
                 let start = move || damon.start_session(process.pid, &page, length);
                 let task = BackgroundTask::spawn(start);
-                self.keep_state_and_wait(process, SessionState::Starting(task))
+                self.store_state_to_poll_later(process, SessionState::Starting(task))
             }
             Some((_, SessionState::Starting(mut task))) => {
                 match task.poll(process.pid, PATIENCE)? {
-                    None => self.keep_state_and_wait(process, SessionState::Starting(task)),
+                    None => self.store_state_to_poll_later(process, SessionState::Starting(task)),
                     Some(Ok(session)) => {
                         self.session = Some((process, SessionState::Open(session)));
                         Ok(SliceProgress::Done(()))
@@ -227,12 +231,13 @@ impl DamonSessions {
             Some((_, SessionState::Open(session))) => {
                 self.length = session.started.elapsed();
                 let task = BackgroundTask::spawn(move || session.finish());
-                self.keep_state_and_wait(process, SessionState::Finishing(task))
+                self.store_state_to_poll_later(process, SessionState::Finishing(task))
             }
             Some((_, SessionState::Finishing(mut task))) => {
                 match task.poll(process.pid, PATIENCE)? {
                     None => {
-                        return self.keep_state_and_wait(process, SessionState::Finishing(task));
+                        return self
+                            .store_state_to_poll_later(process, SessionState::Finishing(task));
                     }
                     Some(Ok(found)) => {
                         let estimates = self.estimates.entry(process).or_default();
@@ -249,7 +254,7 @@ impl DamonSessions {
 }
 
 fn read_populated_regions(pid: u32) -> Result<Vec<RegionAddr>> {
-    let (_, found) = read_eligible_population(pid)?;
+    let (_, found) = read_eligible_present_pages(pid)?;
     let populated = found.iter().filter(|sample| sample.present > 0);
     Ok(populated.map(|sample| sample.region).collect())
 }
@@ -306,11 +311,11 @@ mod tests {
         let all = [0, 1, 2, 10, 11, 20].map(region_at_index);
         let mut estimates = ProcessAccessEstimates::default();
         for page in [&all[..4], &all[4..], &all[..4]] {
-            assert_eq!(estimates.next_region_batch(&all, 4), page);
+            assert_eq!(estimates.next_regions_to_monitor(&all, 4), page);
         }
-        assert_eq!(estimates.next_region_batch(&all[..1], 4), &all[..1], "the rest is gone");
-        assert_eq!(estimates.next_region_batch(&[], 4), []);
-        assert_eq!(ProcessAccessEstimates::default().next_region_batch(&all, 100), all);
+        assert_eq!(estimates.next_regions_to_monitor(&all[..1], 4), &all[..1], "the rest is gone");
+        assert_eq!(estimates.next_regions_to_monitor(&[], 4), []);
+        assert_eq!(ProcessAccessEstimates::default().next_regions_to_monitor(&all, 100), all);
     }
 
     fn sample(index: u64, present: u16, huge: bool) -> RegionSample {

@@ -30,9 +30,12 @@ impl Mappings {
         }
         let block = *number;
         let upper = [
-            entry_number(u32::from(block), address >> 30),
-            entry_number(self.get_or_create_top_table(address >> 48), address >> BLOCK_SHIFT),
-            entry_number(0, address >> 48),
+            entry_number_over_all_tables(u32::from(block), address >> 30),
+            entry_number_over_all_tables(
+                self.get_or_create_top_table(address >> 48),
+                address >> BLOCK_SHIFT,
+            ),
+            entry_number_over_all_tables(0, address >> 48),
         ];
         let chunk = self.push_chunk(ChunkTables::new(upper, (address >> 30) as u32));
         self.blocks[usize::from(block)][(address >> 30) as usize % CHUNKS_PER_BLOCK] = chunk;
@@ -67,6 +70,6 @@ impl Mappings {
 }
 
 /// Number of an entry over all tables of a level, given that of its table.
-fn entry_number(table: u32, index: u64) -> u32 {
+fn entry_number_over_all_tables(table: u32, index: u64) -> u32 {
     (table << 9) | (index as u32 % 512)
 }

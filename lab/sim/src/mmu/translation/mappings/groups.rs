@@ -48,7 +48,7 @@ impl AccessBitMask {
         ((first / 64) as usize, self.bits << (first % 64))
     }
 
-    pub(crate) fn clear(self, plane: &mut [u64], number: usize) {
+    pub(crate) fn clear_page_bits_in_plane(self, plane: &mut [u64], number: usize) {
         let (word, bits) = self.word_and_bits(number as u32);
         plane[word] &= !bits;
     }
@@ -94,7 +94,7 @@ impl Mappings {
 
     /// The groups of base pages that were [set](Self::set_groups) and have not ended, including
     /// those that the processor does not see as one because access bits differ.
-    pub fn base_page_group_bits(&self, region: RegionAddr) -> u128 {
+    pub fn bit_per_base_page_group(&self, region: RegionAddr) -> u128 {
         let index = self.region_index(region.start());
         match self.is_mapped_by_base_pages(index) {
             true => self.grouped.get(index).copied().unwrap_or_default(),

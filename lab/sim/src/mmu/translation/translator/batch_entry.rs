@@ -15,9 +15,9 @@ impl Translator {
         mappings: &Mappings,
         accesses: &[Access],
         window: &mut LastEntryHits,
-    ) -> EnteredBatch {
+    ) -> CollectedBatch {
         let (blocks, entries) = (&mappings.numbers[..], mappings.l1_entries);
-        let mut entered = EnteredBatch::default();
+        let mut collected = CollectedBatch::default();
         loop {
             collect_faultless(
                 mappings,
@@ -25,36 +25,36 @@ impl Translator {
                 &entries,
                 accesses,
                 (&mut self.misses, window),
-                &mut entered,
+                &mut collected,
             );
             let (Some(access), Some(miss)) =
-                (accesses.get(entered.accesses), self.misses.get_mut(entered.pages))
+                (accesses.get(collected.accesses), self.misses.get_mut(collected.pages))
             else {
-                return entered;
+                return collected;
             };
             match page_of_access(mappings, blocks, *access) {
                 // Its entry is known only when all pages before it are settled.
-                Ok(found) if found.incomplete_group && entered.pages > 0 => return entered,
+                Ok(found) if found.incomplete_group && collected.pages > 0 => return collected,
                 Ok(found) => {
                     (*miss, *window) = (found.miss, found.window);
-                    entered.incomplete_group = found.incomplete_group;
+                    collected.incomplete_group = found.incomplete_group;
                 }
                 Err(fault) => {
-                    entered.fault = Some(fault);
-                    return entered;
+                    collected.fault = Some(fault);
+                    return collected;
                 }
             }
-            entered.accesses += 1;
-            entered.pages += 1;
-            if entered.incomplete_group {
-                return entered;
+            collected.accesses += 1;
+            collected.pages += 1;
+            if collected.incomplete_group {
+                return collected;
             }
         }
     }
 }
 
 #[derive(Default)]
-pub(super) struct EnteredBatch {
+pub(super) struct CollectedBatch {
     pub(super) accesses: usize,
     pub(super) pages: usize,
     pub(super) fault: Option<AccessFault>,
@@ -71,13 +71,13 @@ fn collect_faultless(
     entries: &[u64; 5],
     accesses: &[Access],
     (misses, window): (&mut [MissedPage], &mut LastEntryHits),
-    entered: &mut EnteredBatch,
+    collected: &mut CollectedBatch,
 ) {
-    let (mut now, mut pages) = (*window, entered.pages);
+    let (mut now, mut pages) = (*window, collected.pages);
     let mut block = mappings.address_block(blocks, 0);
     let mut last = None;
     let mut entry = 0;
-    let mut ahead = accesses.get(entered.accesses..).unwrap_or_default().iter();
+    let mut ahead = accesses.get(collected.accesses..).unwrap_or_default().iter();
     while let Some(access) = ahead.as_slice().first() {
         if !now.holds(*access) {
             // Most accesses are in the block of the one before.
@@ -99,11 +99,11 @@ fn collect_faultless(
         ahead.next();
     }
     *window = now;
-    entered.accesses = accesses.len() - ahead.as_slice().len();
-    entered.pages = pages;
+    collected.accesses = accesses.len() - ahead.as_slice().len();
+    collected.pages = pages;
 }
 
-pub(super) struct EnteredPage {
+pub(super) struct CollectedPage {
     pub(super) miss: MissedPage,
     pub(super) window: LastEntryHits,
     /// Whether it is in a group that the processor does not see as one yet.
@@ -115,7 +115,7 @@ pub(super) fn page_of_access(
     mappings: &Mappings,
     blocks: &[u16],
     access: Access,
-) -> Result<EnteredPage, AccessFault> {
+) -> Result<CollectedPage, AccessFault> {
     let page = mappings.page_of_address(blocks, access.address());
     let mut state = mappings.region_state(page);
     let writable = state.is_whole() || check_page_access(mappings, page, state, access)?;
@@ -128,7 +128,7 @@ pub(super) fn page_of_access(
         }
     }
     let entry = mappings.l1_entries[state.entry_size() as usize];
-    Ok(EnteredPage {
+    Ok(CollectedPage {
         miss: MissedPage::new(page, state, walk_cause(access)),
         window: LastEntryHits::new(access, entry, writable),
         incomplete_group,

@@ -21,8 +21,8 @@ impl Translator {
     ) {
         let orders = mappings.orders;
         let kind = uniform_kind(&self.misses[..pages]);
-        let entered = &mut self.misses[..pages];
-        let missed = self.first.access_and_retain_l1_misses(entered, kind, mappings.l1_orders);
+        let collected = &mut self.misses[..pages];
+        let missed = self.first.access_and_retain_l1_misses(collected, kind, mappings.l1_orders);
         counters.l1_misses += missed as u64;
         let kind = kind.or_else(|| uniform_kind(&self.misses[..missed]));
         let (walks, kind) = if self.prefetches {
@@ -44,7 +44,7 @@ impl Translator {
             let walks = &self.misses[..missed];
             (walks, kind.or_else(|| uniform_kind(walks)))
         };
-        let loads = self.walker.walk(walks, kind, mappings);
+        let loads = self.walker.walk_batch(walks, kind, mappings);
         add_load_counts(&self.walker, &loads, counters);
         set_access_bits(walks, kind, mappings, counters);
     }
@@ -59,7 +59,7 @@ impl Translator {
     ) {
         let (miss, orders, l1_orders) = (self.misses[0], mappings.orders, mappings.l1_orders);
         let page = miss.page();
-        let first = self.first.entries_of_size(EntrySize::Base);
+        let first = self.first.tlb_part_for_size_mut(EntrySize::Base);
         let sizes = [EntrySize::BaseGroup, EntrySize::Base];
         if sizes.iter().any(|size| first.access_known(l1_orders.entry_number(page, *size), *size)) {
             return;
@@ -67,7 +67,7 @@ impl Translator {
         counters.l1_misses += 1;
         let known = sizes.into_iter().find(|size| self.second.access_known(page, *size, orders));
         let size = known.unwrap_or_else(|| {
-            let loads = self.walker.walk(&[miss], uniform_kind(&[miss]), mappings);
+            let loads = self.walker.walk_batch(&[miss], uniform_kind(&[miss]), mappings);
             add_load_counts(&self.walker, &loads, counters);
             let mark = mappings.marks[EntrySize::Base as usize];
             counters.first_touches += mappings.mark_pages_accessed([(page, 0, mark)].into_iter());

@@ -1,0 +1,187 @@
+//! Helpers for all targets, and the targets that do not answer.
+
+use super::CallHelper;
+use super::helper_messages::{CallResult, TargetRequest};
+use crate::error::{LinuxError, Result};
+use hawkeye_manager::UnresponsiveProcess;
+use hawkeye_policy::ProcessId;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Time for which the loop waits for one call. A longer wait could miss a change of free memory.
+const WAIT: Duration = Duration::from_millis(20);
+/// The manager backs off after calls that take longer than this.
+const SLOW: Duration = Duration::from_millis(30);
+/// Most targets that may keep helpers waiting. Beyond that no call into another process is made.
+const MAX_UNANSWERED: usize = 64;
+/// Helpers that are kept for the next call.
+const MAX_IDLE: usize = 1;
+
+/// Calls into targets, timed and counted. A target with an unanswered call gets no other call.
+#[derive(Debug)]
+pub struct CallHelperPool {
+    wait: Duration,
+    pub(super) idle: Vec<CallHelper>,
+    waiting: BTreeMap<ProcessId, UnansweredCall>,
+    pub(crate) statistics: CallTimingStatistics,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CallTimingStatistics {
+    pub(crate) longest: Duration,
+    pub(crate) last: Duration,
+    /// Number of calls that took longer than `SLOW`.
+    pub(crate) slow: u64,
+    /// CPU time that the helpers have used.
+    pub(crate) helper_cpu: Duration,
+}
+
+#[derive(Debug)]
+struct UnansweredCall {
+    caller: CallHelper,
+    call: &'static str,
+    since: Instant,
+}
+
+/// A call that was answered after the manager had stopped waiting for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LateCall {
+    /// Target of the call.
+    pub process: ProcessId,
+    /// Name of the call.
+    pub call: &'static str,
+    /// Result of the call; `None` if the helper has died.
+    pub answer: Option<CallResult>,
+    /// Time since the call was made.
+    pub waited: Duration,
+}
+
+impl Default for CallHelperPool {
+    /// With the loop's time limit.
+    fn default() -> Self {
+        Self::with_time_limit(WAIT)
+    }
+}
+
+impl CallHelperPool {
+    pub(crate) fn with_time_limit(wait: Duration) -> Self {
+        let statistics = CallTimingStatistics::default();
+        Self { wait, idle: Vec::new(), waiting: BTreeMap::new(), statistics }
+    }
+
+    /// Starts helpers before the program has threads.
+    pub fn start_idle_helper(&mut self) -> Result<()> {
+        if self.idle.is_empty() {
+            self.idle.push(CallHelper::start()?);
+        }
+        Ok(())
+    }
+
+    /// Makes a call into a target; `call` names it.
+    ///
+    /// # Errors
+    /// `NotAnswering` if the target does not answer in time (20 ms where the loop waits), or has
+    /// not answered an earlier call; otherwise the kernel's error.
+    pub fn call_target(
+        &mut self,
+        process: ProcessId,
+        call: &'static str,
+        request: &TargetRequest<'_>,
+    ) -> Result<CallResult> {
+        if self.waiting.contains_key(&process) || self.waiting.len() >= MAX_UNANSWERED {
+            return Err(LinuxError::NotAnswering(process.pid));
+        }
+        let mut caller = match self.idle.pop() {
+            Some(caller) => caller,
+            None => CallHelper::start()?,
+        };
+        let since = Instant::now();
+        let sent = caller.send_request(request);
+        let answer = match sent.and_then(|()| caller.wait_for_result(self.wait)) {
+            Ok(answer) => answer,
+            // The helper was killed: the next call gets another one.
+            Err(_) => {
+                caller = CallHelper::start()?;
+                caller.send_request(request)?;
+                caller.wait_for_result(self.wait)?
+            }
+        };
+        let Some(answer) = answer else {
+            self.waiting.insert(process, UnansweredCall { caller, call, since });
+            return Err(LinuxError::NotAnswering(process.pid));
+        };
+        self.return_helper_to_pool(caller);
+        self.record_call_statistics(&answer);
+        match answer.result {
+            Ok(_) => Ok(answer),
+            Err(errno) => Err(LinuxError::wrap_errno(call)(errno)),
+        }
+    }
+
+    /// Calls that were answered late since this was last called.
+    pub fn take_late_calls(&mut self) -> Vec<LateCall> {
+        let mut finished = Vec::new();
+        for (process, mut waiting) in std::mem::take(&mut self.waiting) {
+            let answer = match waiting.caller.wait_for_result(Duration::ZERO) {
+                Ok(None) => {
+                    self.waiting.insert(process, waiting);
+                    continue;
+                }
+                answer => answer.ok().flatten(),
+            };
+            if let Some(answer) = &answer {
+                self.return_helper_to_pool(waiting.caller);
+                self.record_call_statistics(answer);
+            }
+            let (call, waited) = (waiting.call, waiting.since.elapsed());
+            finished.push(LateCall { process, call, answer, waited });
+        }
+        finished
+    }
+
+    /// The helper that made the last call that was answered.
+    pub(crate) fn idle_helper_pid(&self) -> Option<u32> {
+        self.idle.last().map(|idle| idle.helper.as_raw().unsigned_abs())
+    }
+
+    /// Targets that have not answered yet.
+    pub fn unresponsive_processes(&self) -> impl Iterator<Item = UnresponsiveProcess> {
+        let waiting = self.waiting.iter();
+        waiting.map(|(process, waiting)| UnresponsiveProcess {
+            process: *process,
+            call: waiting.call,
+            waited: waiting.since.elapsed(),
+        })
+    }
+
+    /// Whether a target has not answered an earlier call.
+    pub fn has_unanswered_call(&self, process: ProcessId) -> bool {
+        self.waiting.contains_key(&process)
+    }
+
+    /// Records the duration of a call that was made elsewhere.
+    pub fn record_call_duration(&mut self, took: Duration) {
+        self.statistics.longest = self.statistics.longest.max(took);
+        self.statistics.last = took;
+        self.statistics.slow += u64::from(took > SLOW);
+    }
+
+    /// Runs and records a call that takes no lock of a target's.
+    pub fn run_and_record_own_call<T>(&mut self, call: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let result = call();
+        self.record_call_duration(begun.elapsed());
+        result
+    }
+
+    fn record_call_statistics(&mut self, answer: &CallResult) {
+        self.record_call_duration(answer.took);
+        self.statistics.helper_cpu += answer.cpu;
+    }
+
+    fn return_helper_to_pool(&mut self, caller: CallHelper) {
+        if self.idle.len() < MAX_IDLE {
+            self.idle.push(caller);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The calls that the manager makes into targets, through helpers.
+
+use super::{CallHelperPool, CallResult, TargetRequest};
+use crate::error::{LinuxError, Result};
+use crate::processes::process::ProcessHandle;
+use crate::promote::process_madvise::{CLEAR, NamedAdvice, PAGE_OUT, SPLIT};
+use crate::promote::reserve::RESERVE;
+use hawkeye_policy::saturating_cast::usize_from_u64;
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, RegionAddr};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// Most regions cleared in one call: it holds `mmap_lock` for reading for 0.25 ms.
+const CLEARED_PER_CALL: usize = 16;
+
+/// Result of clearing some regions, in order.
+pub(crate) struct AccessBitClearResult {
+    pub(crate) done: usize,
+    /// Number of regions that need no other try. It includes the first that cannot be cleared,
+    /// because it was unmapped or locked meanwhile.
+    pub(crate) passed: usize,
+    /// `None` if none could be cleared.
+    pub(crate) answer: Option<CallResult>,
+}
+
+impl CallHelperPool {
+    fn advise_ranges(
+        &mut self,
+        process: &ProcessHandle,
+        advice: NamedAdvice,
+        ranges: &[Range<u64>],
+    ) -> Result<CallResult> {
+        let request = TargetRequest::for_advice(process, advice.number, ranges);
+        self.call_target(process.id, advice.call, &request)
+    }
+
+    /// Reads a byte, which maps untouched memory, as a read by the process itself would. `huge`: it
+    /// maps a huge page, so the reserve gives one.
+    ///
+    /// It never waits for userfaultfd: it fails with `EIO` where a monitor would have to answer
+    /// (mm/gup.c, `get_user_page_vma_remote` allows no retry; fs/userfaultfd.c,
+    /// `handle_userfault`).
+    ///
+    /// # Errors
+    /// - `EIO`: nothing is mapped there, or userfaultfd watches it.
+    /// - `NoSuchProcess`: the process has ended or executed another program.
+    pub(crate) fn map_page_by_reading(
+        &mut self,
+        process: &ProcessHandle,
+        address: u64,
+        huge: bool,
+    ) -> Result<()> {
+        let request = TargetRequest::for_reading_memory(process, address, 1);
+        let cpu = if huge { RESERVE.give_back_page() } else { None };
+        let answer = self.call_target(process.id, "reading memory", &request.on_cpu(cpu))?;
+        let gone = LinuxError::NoSuchProcess(process.id.pid);
+        answer.data.first().map(drop).ok_or(gone)
+    }
+
+    /// As [`crate::promote::process_madvise::split_huge_page`]; returns its duration.
+    pub(crate) fn split_huge_page(
+        &mut self,
+        process: &ProcessHandle,
+        region: RegionAddr,
+    ) -> Result<Duration> {
+        let page = region.start()..region.start() + BASE_PAGE_BYTES;
+        Ok(self.advise_ranges(process, SPLIT, &[page])?.took)
+    }
+
+    /// As [`crate::promote::process_madvise::page_out`]; returns its duration.
+    pub(crate) fn page_out_range(
+        &mut self,
+        process: &ProcessHandle,
+        range: Range<u64>,
+    ) -> Result<Duration> {
+        Ok(self.advise_ranges(process, PAGE_OUT, &[range])?.took)
+    }
+
+    /// Clears the access bits of at most [`CLEARED_PER_CALL`] regions, as
+    /// [`crate::promote::process_madvise::clear_access_bits`]. One that it cannot clear is no
+    /// error.
+    pub(crate) fn clear_access_bits(
+        &mut self,
+        process: &ProcessHandle,
+        regions: &[RegionAddr],
+    ) -> Result<AccessBitClearResult> {
+        let regions = regions.iter().take(CLEARED_PER_CALL);
+        let ranges: Vec<Range<u64>> = regions.map(|r| r.start()..r.end()).collect();
+        let answer = match self.advise_ranges(process, CLEAR, &ranges) {
+            Ok(answer) => Some(answer),
+            Err(error @ LinuxError::NotAnswering(_)) => return Err(error),
+            Err(error) if error.is_process_gone() => return Err(error),
+            Err(_) => None,
+        };
+        let bytes = answer.as_ref().map_or(0, |a| a.result.unwrap_or(0));
+        let done = (bytes / HUGE_PAGE_BYTES) as usize;
+        let passed = if done == ranges.len() { done } else { done + 1 };
+        Ok(AccessBitClearResult { done, passed, answer })
+    }
+
+    /// Lists mappings by the BPF iterator of this link; returns its records.
+    pub(crate) fn list_mapping_records(
+        &mut self,
+        process: ProcessId,
+        link: BorrowedFd<'_>,
+    ) -> Result<Vec<u8>> {
+        let request = TargetRequest::for_listing_mappings(link);
+        Ok(self.call_target(process, "listing mappings", &request)?.data)
+    }
+
+    /// Indices of the zero-filled base pages of a region, up to `enough` of them, from a copy of
+    /// its contents. The copy populates pages that are not present.
+    pub(crate) fn find_zero_pages_by_copying(
+        &mut self,
+        process: &ProcessHandle,
+        region: RegionAddr,
+        enough: u16,
+    ) -> Result<Vec<u16>> {
+        const PAGES_PER_CALL: u16 = 16;
+        let page_bytes = usize_from_u64(BASE_PAGE_BYTES);
+        let length = usize::from(PAGES_PER_CALL) * page_bytes;
+        let mut zero = Vec::new();
+        for first in (0..PAGES_PER_REGION).step_by(usize::from(PAGES_PER_CALL)) {
+            let address = region.start() + u64::from(first) * BASE_PAGE_BYTES;
+            let request = TargetRequest::for_reading_memory(process, address, length);
+            let answer = self.call_target(process.id, "reading pages", &request)?;
+            let pages = (first..).zip(answer.data.chunks_exact(page_bytes));
+            let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
+            zero.extend(pages.filter_map(|(index, page)| is_zero(page).then_some(index)));
+            if zero.len() >= usize::from(enough) {
+                zero.truncate(usize::from(enough));
+                break;
+            }
+        }
+        Ok(zero)
+    }
+}

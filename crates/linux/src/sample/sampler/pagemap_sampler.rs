@@ -1,0 +1,147 @@
+//! Population where BPF cannot read page tables: a separate thread reads `smaps` and `pagemap`.
+//! Accesses are estimated by DAMON, or not seen.
+//!
+//! Both files take the process's `mmap_lock` and are slow, so the loop does not wait for them.
+
+use super::background_task::{BackgroundTask, POLL_INTERVAL};
+use super::damon::DamonSessions;
+use super::{
+    ProcessWorkSlice, SampledProcess, Sampler, SliceResult, is_huge_page_with_memory,
+    sum_huge_bytes,
+};
+use crate::error::{LinuxError, Result};
+use crate::processes::mappings::{self, EligibleRanges, Mapping};
+use crate::promote::target_call::CallHelperPool;
+use crate::sample::pagemap;
+use hawkeye_manager::SliceProgress;
+use hawkeye_policy::{
+    CoverageSource, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
+};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// A process that was not read within this time is skipped for now.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Mappings, and the regions in them.
+pub(super) type PresentPagesReading = Result<(EligibleRanges, Vec<RegionSample>)>;
+
+#[derive(Default)]
+pub(super) struct PagemapSampler {
+    pub(super) readings: HashMap<ProcessId, BackgroundTask<PresentPagesReading>>,
+    /// Estimates accesses, if it is used.
+    pub(super) damon: Option<DamonSessions>,
+}
+
+pub(super) fn read_eligible_present_pages(pid: u32) -> PresentPagesReading {
+    let eligible = mappings::collect_eligible_ranges(&pagemap::read_mappings_from_smaps(pid)?);
+    let regions = pagemap::read_population(pid, &eligible.ranges)?;
+    Ok((eligible, regions))
+}
+
+impl PagemapSampler {
+    /// All regions of a process with something in them. Sets its eligible mappings to those of that
+    /// moment.
+    fn poll_present_regions(
+        &mut self,
+        member: &mut SampledProcess,
+    ) -> SliceResult<Vec<RegionSample>> {
+        if member.thp_disabled {
+            return Ok(SliceProgress::Done(Vec::new()));
+        }
+        let process = member.handle.id;
+        let begin = || BackgroundTask::spawn(move || read_eligible_present_pages(process.pid));
+        let reading = self.readings.entry(process).or_insert_with(begin);
+        let read = reading.poll(process.pid, PATIENCE);
+        if !matches!(read, Ok(None) | Err(LinuxError::NotAnswering(_))) {
+            self.readings.remove(&process);
+        }
+        let Some(read) = read? else {
+            return Ok(SliceProgress::Unfinished(POLL_INTERVAL));
+        };
+        let (eligible, regions) = read?;
+        member.eligible = eligible;
+        Ok(SliceProgress::Done(regions))
+    }
+}
+
+impl Sampler for PagemapSampler {
+    fn retain_processes(&mut self, there: &dyn Fn(ProcessId) -> bool) {
+        self.readings.retain(|process, _| there(*process));
+        if let Some(damon) = &mut self.damon {
+            damon.retain_processes(there);
+        }
+    }
+
+    fn list_mappings(
+        &mut self,
+        member: &SampledProcess,
+        _calls: &mut CallHelperPool,
+    ) -> Result<Vec<Mapping>> {
+        pagemap::read_mappings_from_smaps(member.handle.id.pid)
+    }
+
+    fn start_window(
+        &mut self,
+        slice: &mut ProcessWorkSlice,
+        _needs: SampleKinds,
+    ) -> SliceResult<()> {
+        match &mut self.damon {
+            Some(damon) if !slice.member.thp_disabled => damon.start_window(slice.member.handle.id),
+            _ => Ok(SliceProgress::Done(())),
+        }
+    }
+
+    fn read_sample(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<ProcessSample> {
+        let process = slice.member.handle.id;
+        if let Some(damon) = &mut self.damon {
+            if let SliceProgress::Unfinished(wait) = damon.end_window(process)? {
+                return Ok(SliceProgress::Unfinished(wait));
+            }
+        }
+        let regions = self.poll_present_regions(slice.member)?;
+        Ok(regions.map(|regions| {
+            let mut sample = slice.member.sample_with_population_only(regions);
+            let damon = self.damon.as_mut();
+            if damon.is_some_and(|damon| damon.apply_estimates(process, &mut sample.regions)) {
+                sample.source = CoverageSource::Estimated;
+            }
+            sample
+        }))
+    }
+
+    fn read_region(
+        &mut self,
+        member: &SampledProcess,
+        region: RegionAddr,
+    ) -> Result<Option<RegionSample>> {
+        let range = region.start()..region.end();
+        Ok(pagemap::read_population(member.handle.id.pid, &[range])?.pop())
+    }
+
+    fn count_huge_bytes(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<u64> {
+        let regions = self.poll_present_regions(slice.member)?;
+        Ok(regions.map(|regions| sum_huge_bytes(&regions)))
+    }
+
+    fn list_huge_pages(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<Vec<RegionSample>> {
+        let regions = self.poll_present_regions(slice.member)?;
+        Ok(regions.map(|regions| slice.member.keep_unlocked_huge_pages(regions)))
+    }
+
+    fn count_zero_pages(
+        &mut self,
+        member: &SampledProcess,
+        region: RegionAddr,
+        enough: u16,
+        calls: &mut CallHelperPool,
+    ) -> Result<Option<u16>> {
+        // A read would populate a page that is not present.
+        let found = self.read_region(member, region)?;
+        if !found.is_some_and(|found| is_huge_page_with_memory(&found)) {
+            return Ok(None);
+        }
+        let zero = calls.find_zero_pages_by_copying(&member.handle, region, enough)?;
+        Ok(Some(u16::try_from(zero.len()).unwrap_or(u16::MAX)))
+    }
+}

@@ -1,0 +1,143 @@
+//! Turns what a manager observed and did since the last call into rows.
+
+use crate::{AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingRow};
+use hawkeye_manager::{Event, Machine, Manager};
+use hawkeye_policy::ProcessId;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The shortest interval between rows of footprints and memory.
+const FIGURES_EVERY: Duration = Duration::from_secs(1);
+/// And at most this many processes per second.
+const PROCESSES_A_SECOND: u32 = 10;
+
+/// Remembers what was already taken.
+#[derive(Debug, Default)]
+pub struct RecordingRowsFromManager {
+    shown: Duration,
+    entries_seen: u64,
+    next_figures: Duration,
+    known: HashMap<ProcessId, LastSampledProcessFigures>,
+}
+
+#[derive(Clone, Debug)]
+struct LastSampledProcessFigures {
+    command: Arc<str>,
+    cpu_cores: Option<f64>,
+    overhead_percent: Option<f64>,
+}
+
+impl RecordingRowsFromManager {
+    /// The new rows, in order of time since management began. `bloat` is the known bloat by
+    /// process, in bytes.
+    pub fn take_new_rows<M: Machine>(
+        &mut self,
+        manager: &Manager<M>,
+        bloat: impl Fn(ProcessId) -> Option<u64>,
+    ) -> Vec<RecordingRow> {
+        let now = manager.machine().now();
+        let mut rows = Vec::new();
+        self.add_decision_rows(manager, &mut rows);
+        self.add_sample_rows(manager, &mut rows);
+        if now >= self.next_figures {
+            self.add_process_and_memory_rows(now, manager, bloat, &mut rows);
+        }
+        rows.sort_by_key(RecordingRow::time_since_start);
+        rows
+    }
+
+    fn get_or_create_process<M: Machine>(
+        &mut self,
+        process: ProcessId,
+        machine: &M,
+    ) -> &mut LastSampledProcessFigures {
+        self.known.entry(process).or_insert_with(|| LastSampledProcessFigures {
+            command: machine.describe(process).name.into(),
+            cpu_cores: None,
+            overhead_percent: None,
+        })
+    }
+
+    fn add_sample_rows<M: Machine>(&mut self, manager: &Manager<M>, rows: &mut Vec<RecordingRow>) {
+        let window = manager.settings().window;
+        let all_cleared = manager.policy().sample_kinds().includes_coverage();
+        let mut last = self.shown;
+        for (at, sample) in manager.last_samples().samples_after(self.shown) {
+            let known = self.get_or_create_process(sample.process, manager.machine());
+            known.cpu_cores = Some(sample.cpu_cores);
+            known.overhead_percent = sample.overhead.map(|overhead| overhead.percent);
+            let command = Arc::clone(&known.command);
+            let source = AccessSource::from_coverage_source(sample.source, all_cleared);
+            let regions = CoverageRow::rows_of_sample(at, window, source, &command, sample);
+            rows.extend(regions.map(RecordingRow::Region));
+            last = last.max(at);
+        }
+        self.shown = last;
+    }
+
+    fn add_decision_rows<M: Machine>(
+        &mut self,
+        manager: &Manager<M>,
+        rows: &mut Vec<RecordingRow>,
+    ) {
+        let journal = manager.journal();
+        let measure_only = manager.settings().measure_only;
+        let new = journal.entries_after_count(self.entries_seen);
+        for entry in new.filter(|entry| !needs_no_decision_row(&entry.event, measure_only)) {
+            let process = entry.event.process().map(|process| {
+                let known = self.get_or_create_process(process, manager.machine());
+                (process, Arc::clone(&known.command))
+            });
+            rows.push(RecordingRow::Decision(DecisionRow {
+                at: entry.at,
+                process,
+                region: entry.event.region(),
+                event: entry.event.kind().into(),
+                reason: entry.event.to_string().into(),
+            }));
+        }
+        self.entries_seen = journal.written_entries;
+    }
+
+    fn add_process_and_memory_rows<M: Machine>(
+        &mut self,
+        now: Duration,
+        manager: &Manager<M>,
+        bloat: impl Fn(ProcessId) -> Option<u64>,
+        rows: &mut Vec<RecordingRow>,
+    ) {
+        let footprints = manager.last_samples().footprints();
+        let there = footprints.len() as u32;
+        self.next_figures = now + FIGURES_EVERY * there.div_ceil(PROCESSES_A_SECOND).max(1);
+        self.known.retain(|process, _| manager.last_samples().footprint(*process).is_some());
+        for (process, footprint) in footprints {
+            let known = self.get_or_create_process(process, manager.machine()).clone();
+            rows.push(RecordingRow::Process(ProcessRow {
+                at: now,
+                process,
+                command: known.command,
+                cpu_cores: known.cpu_cores,
+                overhead_percent: known.overhead_percent,
+                rss_bytes: footprint.rss_bytes,
+                huge_bytes: footprint.huge_bytes,
+                bloat_bytes: bloat(process),
+            }));
+        }
+        rows.extend(manager.memory_state().map(|memory| {
+            RecordingRow::Memory(MemoryRow {
+                at: now,
+                used_bytes: memory.machine.used_bytes,
+                total_bytes: memory.machine.total_bytes,
+                pressure_percent: memory.pressure_percent,
+                fmfi: memory.fmfi,
+                manager_cpu_percent: Some(manager.cpu_budget().percent_of_core_used_in_minute(now)),
+            })
+        }));
+    }
+}
+
+/// Samples are rows of their own, and with measurement only, nothing is held back.
+fn needs_no_decision_row(event: &Event, measure_only: bool) -> bool {
+    matches!(event, Event::Sampled { .. }) || measure_only && matches!(event, Event::Held { .. })
+}

@@ -1,0 +1,103 @@
+//! The tables and figures with the published values.
+
+mod bloat;
+mod first_touches;
+mod ingens_paper;
+mod machines;
+mod translation;
+
+use super::{PaperMeasure, PaperTable, PaperValue, PublishedValue};
+use crate::experiment_name::ExperimentName;
+use hawkeye_policy::RatePerSecond;
+use hawkeye_sim::simulate::SimulationSetup;
+
+/// All of them.
+pub const TABLES: &[PaperTable] = &[
+    translation::NPB_SPEEDUP,
+    translation::FAIRNESS,
+    translation::MIXED_SENSITIVITY,
+    translation::FRAGMENTED_SPEEDUP,
+    translation::TIME_TO_LOW_OVERHEAD,
+    translation::HUGE_PAGE_SHARES,
+    first_touches::FIRST_TOUCH_COSTS,
+    first_touches::FIRST_TOUCH_PROGRAMS,
+    bloat::REDIS_REFILL,
+    bloat::REDIS_BLOAT,
+    ingens_paper::VIRTUAL_SPEEDUP,
+    ingens_paper::ASYNC_PROMOTION,
+    ingens_paper::REDIS_MONGODB_MEMORY,
+    ingens_paper::FREEBSD_SPEEDUP,
+    machines::NPB_VIRTUAL_SPEEDUP,
+    machines::START_ORDER,
+    machines::HAWKEYE_IN_HOST,
+    machines::HAWKEYE_IN_GUEST,
+    machines::HAWKEYE_IN_HOST_AND_GUEST,
+    machines::ZEROING_NEIGHBOUR,
+    machines::ZEROING_NEIGHBOUR_NON_TEMPORAL,
+    machines::OVERCOMMITTED_GUESTS,
+];
+
+/// A row: one measure of one program, for some systems.
+fn paper_values_of_systems(
+    workload: &'static str,
+    program: &'static str,
+    measure: PaperMeasure,
+    values: &[(&'static str, f64)],
+) -> Vec<PaperValue> {
+    let figure = |(system, paper): &(&'static str, f64)| PaperValue {
+        workload,
+        program,
+        system,
+        measure,
+        paper: PublishedValue::Value(*paper),
+    };
+    values.iter().map(figure).collect()
+}
+
+/// Values by system; both lists have the same order.
+fn pair_systems_with_values<const N: usize>(
+    systems: [&'static str; N],
+    values: [f64; N],
+) -> Vec<(&'static str, f64)> {
+    systems.into_iter().zip(values).collect()
+}
+
+/// A row of times or rates for some systems, and the speed-ups of the others over the first.
+fn values_and_speed_ups(
+    workload: &'static str,
+    program: &'static str,
+    measure: PaperMeasure,
+    values: &[(&'static str, f64)],
+) -> Vec<PaperValue> {
+    let mut rows = paper_values_of_systems(workload, program, measure, values);
+    if let [(_, base), others @ ..] = values {
+        let speed_up = |(system, value): &(&'static str, f64)| match measure {
+            PaperMeasure::Seconds => (*system, base / value),
+            _ => (*system, value / base),
+        };
+        let faster: Vec<_> = others.iter().map(speed_up).collect();
+        rows.extend(paper_values_of_systems(workload, program, PaperMeasure::SpeedUp, &faster));
+    }
+    rows
+}
+
+fn as_lower_bounds(figures: Vec<PaperValue>) -> Vec<PaperValue> {
+    let bounded = |figure: PaperValue| PaperValue {
+        paper: match figure.paper {
+            PublishedValue::Value(value) => PublishedValue::AtLeast(value),
+            bound => bound,
+        },
+        ..figure
+    };
+    figures.into_iter().map(bounded).collect()
+}
+
+/// The paper's machine; every system promotes this many regions per second.
+fn setup_at_promotion_rate(regions_per_s: f64) -> SimulationSetup {
+    SimulationSetup { rate: RatePerSecond::new(regions_per_s).ok(), ..SimulationSetup::default() }
+}
+
+/// The same machine, with file pages scattered over its memory.
+fn fragmented_setup_at_rate(regions_per_s: f64) -> SimulationSetup {
+    SimulationSetup { fragmented: 1.0, ..setup_at_promotion_rate(regions_per_s) }
+}
