@@ -1,4 +1,4 @@
-//! Mutexes whose data is whole after a panic.
+//! Mutexes whose data stay valid after a panic.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -2,7 +2,7 @@
 //!
 //! - BPF reports where processes touch new memory (`fault_trace`).
 //! - The predictor of the policy crate decides what comes next; `prefault_loop` asks it.
-//! - The filler's thread or workers (`thread_pool`) fill the regions, in one of two ways
+//! - The filler's thread or workers (`prefault_thread_pool`) fill the regions, in one of two ways
 //!   (`prefault_region`).
 //!
 //! The manager decides which processes are followed and how much may be filled.

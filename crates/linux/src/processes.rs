@@ -3,14 +3,15 @@
 //! ```text
 //!  proc_scanner --> process_selector --> managed_processes   found, chosen by the rules, managed
 //!    |                |
-//!    |-- exec_tracer  `-- identity, user_names  programs just started; command, user, unit, pod
+//!    |-- exec_tracer  `-- process_attributes,       programs just started; command, unit, pod;
+//!    |                    user_names                user
 //!    v
 //!  process                                      one process, by a handle that survives pid reuse
 //!    `-- mappings, huge_page_context            its memory, and what decides about huge pages
 //! ```
 //!
 //! Read [`process`] first, then `process_selector` (pure) and `managed_processes`. Files of
-//! processes are read by `process_reader` where their owner could delay the answer.
+//! processes are read by `process_reader_thread` where their owner could delay the answer.
 
 pub mod client_credentials;
 pub(crate) mod exec_tracer;

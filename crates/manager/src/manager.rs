@@ -2,7 +2,7 @@
 //!
 //! Each part of a step has its own file: `refresh.rs`, `sampling.rs`, `recovery.rs`,
 //! `promotion.rs`. The state is in `memory_watch.rs`, `last_samples.rs`, `unanswered_calls.rs`.
-//! `Manager::dispatch` sends events to all parts.
+//! `Manager::dispatch_event` sends events to all parts.
 
 mod budget_wait;
 mod early_sample_selection;
