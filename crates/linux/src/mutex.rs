@@ -1,4 +1,4 @@
-//! Mutexes whose data stay valid after a panic.
+//! Locks that stay usable after a panic.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
