@@ -27,7 +27,7 @@ impl Program {
                 // A share of what earlier rounds have left.
                 let each = share / f64::from(all);
                 let now = each / (1.0 - each * f64::from(round));
-                self.free_share_of_region(kernel, (lot, next), now, page_ns)?;
+                self.free_random_part_of_region(kernel, (lot, next), now, page_ns)?;
             }
             _ => {}
         }
@@ -86,7 +86,7 @@ impl Program {
         Ok(())
     }
 
-    fn free_share_of_region(
+    fn free_random_part_of_region(
         &mut self,
         kernel: &mut SimulatedKernel,
         (lot, number): (usize, usize),
@@ -97,8 +97,8 @@ impl Program {
             return Ok(());
         };
         let region = held.region_address(number);
-        if held.is_in_pieces() {
-            return self.free_share_of_pieces(kernel, (lot, number), share, page_ns);
+        if held.is_mapped_in_pieces() {
+            return self.unmap_random_pieces(kernel, (lot, number), share, page_ns);
         }
         let mut pages = held.used_pages(number);
         if share < 1.0 {
@@ -121,7 +121,7 @@ impl Program {
         Ok(())
     }
 
-    fn free_share_of_pieces(
+    fn unmap_random_pieces(
         &mut self,
         kernel: &mut SimulatedKernel,
         (lot, number): (usize, usize),

@@ -80,7 +80,7 @@ impl SimulatedKernel {
             return Err(at.not_candidate_error());
         }
         let mut time = Duration::ZERO;
-        let owner = self.frame_owner(at, 0)?;
+        let owner = self.new_anonymous_owner(at, 0)?;
         // The copy overwrites most of it, so it needs no zeroed frame.
         let got = self.allocate_huge_frame(FrameContent::Dirty, owner, true, &mut time);
         let got = got.ok_or(at.no_frames_error(PageOrder::HUGE))?;
@@ -167,7 +167,7 @@ impl SimulatedKernel {
             return Err(at.not_candidate_error());
         }
         let mut time = Duration::ZERO;
-        let owner = self.frame_owner(at, 0)?;
+        let owner = self.new_anonymous_owner(at, 0)?;
         let got = self.allocate_huge_frame(FrameContent::Zeroed, owner, false, &mut time);
         let got = got.ok_or(at.no_frames_error(PageOrder::HUGE))?;
         time +=
