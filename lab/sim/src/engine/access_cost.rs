@@ -68,7 +68,7 @@ impl Program {
         let needed = sources.iter().filter(often).map(|source| {
             let size = |number: &usize| {
                 let region = self.lots.get(source.lot)?.region_address(*number);
-                self.seen.size(region)
+                self.seen.page_size(region)
             };
             let regions = source.regions.clone();
             let base = regions.filter(|n| size(n) == Some(LeafSize::Base)).count();

@@ -115,7 +115,7 @@ impl Program {
         // The phase gives back all that is in use: unmap everything that is present.
         let all = held.used_pages(number).is_empty();
         let given = if all { PageBits::FULL } else { pages };
-        let paid = kernel.free_pages(self.space, region, given)?;
+        let paid = kernel.free_pages_of_region(self.space, region, given)?;
         self.owed_ns += paid.as_nanos() as f64 + page_ns * f64::from(pages.count());
         self.update_mappings(kernel, region)?;
         Ok(())
