@@ -128,8 +128,8 @@ impl Mappings {
     /// counts in virtual machines only; the default is 1 GiB. A host page of 1 GiB covers all
     /// regions of its 1 GiB, and a group of huge pages all of its regions. If one of those regions
     /// gets a smaller size, the others keep 2 MiB. Groups of base pages cover the whole region.
-    /// Cores must drop their host translations
-    /// ([`Translator::invalidate_all_and_host`](super::super::Translator::invalidate_all_and_host)).
+    /// Cores must drop their host translations: see
+    /// [`Translator::invalidate_all_and_host`](super::super::Translator::invalidate_all_and_host).
     pub fn set_host_page_size(
         &mut self,
         region: RegionAddr,
