@@ -30,14 +30,14 @@ impl ExperimentEntry {
     }
 
     /// Each of its sides as an experiment of its own, the live one first.
-    pub fn split_into_sides(self) -> impl Iterator<Item = Self> {
+    pub fn split_live_and_simulated(self) -> impl Iterator<Item = Self> {
         let live = self.live.map(|_| Self { simulated: None, ..self });
         let simulated = self.simulated.map(|_| Self { live: None, ..self });
         live.into_iter().chain(simulated)
     }
 
-    /// The title of its first side's results.
-    pub fn first_side_title(&self) -> String {
+    /// The title of its first results: the live ones if it has any.
+    pub fn first_result_title(&self) -> String {
         experiment_outcome::result_title(self.name, self.live.is_some())
     }
 }
@@ -77,8 +77,8 @@ mod tests {
             let found = all.iter().find(|e| e.name.matches_name_or_alias(name));
             assert!(found.is_some_and(|e| e.live.is_some() && e.simulated.is_some()));
         }
-        let sides = all.into_iter().flat_map(ExperimentEntry::split_into_sides);
-        let titles: Vec<_> = sides.map(|side| side.first_side_title()).collect();
+        let sides = all.into_iter().flat_map(ExperimentEntry::split_live_and_simulated);
+        let titles: Vec<_> = sides.map(|side| side.first_result_title()).collect();
         assert_eq!(titles.len(), BTreeSet::from_iter(&titles).len(), "{titles:?}");
     }
 }

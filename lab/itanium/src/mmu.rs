@@ -54,7 +54,7 @@ impl Mmu {
         pinned: u32,
         seed: u64,
     ) -> Result<Self> {
-        processor.check_sizes_for_walker(walker)?;
+        processor.check_tlb_and_table_sizes(walker)?;
         let tlb = Tlb::new(processor.l2_entries, processor.replacement, seed);
         let mut tlb = tlb.with_sub_blocks(processor.sub_block_order);
         for page in 0..pinned {

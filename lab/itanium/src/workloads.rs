@@ -5,7 +5,7 @@ mod microbenchmarks;
 mod spec_programs;
 
 pub use microbenchmarks::{
-    ContentionWorkload, LinearWorkload, SparseWorkload, TlbcoverWorkload, TransposeWorkload,
+    LinearWorkload, SparseWorkload, TlbContentionWorkload, TlbcoverWorkload, TransposeWorkload,
 };
 pub use spec_programs::{McfWorkload, VortexWorkload};
 
@@ -82,7 +82,7 @@ pub enum ThesisWorkload {
     /// One walk over much memory.
     Linear(LinearWorkload),
     /// Many processes with a little memory each.
-    Contention(ContentionWorkload),
+    Contention(TlbContentionWorkload),
     /// References all over a table.
     Tlbcover(TlbcoverWorkload),
     /// One matrix by rows, the other by columns.

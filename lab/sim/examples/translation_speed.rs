@@ -19,7 +19,7 @@ use hawkeye_policy::{AccessMap, CoverageAveraging, PageOrder, RegionAddr, Region
 use hawkeye_sim::mmu::translation::{
     Access, EntrySize, LeafSize, Mappings, ProgramWork, Translator, TranslatorSpec,
 };
-use hawkeye_sim::mmu::{MmuError, PROCESSORS, SKYLAKE, TlbPageGroups};
+use hawkeye_sim::mmu::{CoalescedPageGroups, MmuError, PROCESSORS, SKYLAKE};
 use hawkeye_sim::rng::SimulationRng;
 use std::time::Instant;
 
@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 fn mapped(
     gib: u64,
     size: EntrySize,
-    groups: TlbPageGroups,
+    groups: CoalescedPageGroups,
 ) -> Result<Mappings, Box<dyn std::error::Error>> {
     let mut mappings = Mappings::with_groups(groups)?;
     for region in 0..gib * 512 {
@@ -111,7 +111,7 @@ fn random(
     let counted = core.counters().since(&before);
 
     let sampling = median(|| sample(mappings, gib, &mut map));
-    let simulated_s = counted.cycles() as f64 / spec.processor.ghz / 1e9 / TURNS as f64;
+    let simulated_s = counted.unhalted_cycles() as f64 / spec.processor.ghz / 1e9 / TURNS as f64;
     let with_policy = translating + sampling * simulated_s / SAMPLED_EVERY_S;
 
     let all = counted.accesses as f64;
@@ -155,7 +155,7 @@ fn sample(mappings: &mut Mappings, gib: u64, map: &mut AccessMap) {
             RegionSample {
                 accessed,
                 runs,
-                order: PageOrder::base_or_huge(mappings.size(region) != Some(LeafSize::Base)),
+                order: PageOrder::base_or_huge(mappings.page_size(region) != Some(LeafSize::Base)),
                 ..RegionSample::new_full_and_untouched(region)
             }
         })

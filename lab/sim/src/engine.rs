@@ -48,7 +48,6 @@ mod fill_phases;
 mod guests;
 mod machine;
 mod manager_view;
-mod page_size_history;
 mod program;
 mod program_history;
 mod program_run;
@@ -56,6 +55,7 @@ mod simulated_prefaulter;
 mod stream_sampler;
 mod swap_waits;
 mod sync_mappings;
+mod time_weighted_page_sizes;
 mod trace_player;
 mod zeroing_neighbour;
 

@@ -14,6 +14,7 @@
 //! One zone and one node. All memory is movable: there are no migrate types.
 
 mod allocation_replay;
+mod ascending_run_map;
 mod buddy;
 mod compaction;
 mod contiguous;
@@ -25,7 +26,6 @@ mod frame_touches;
 mod invariants;
 mod partial_pageblock;
 mod prezeroing;
-mod run_length_map;
 mod zone_watermarks;
 
 pub use allocation_replay::{AllocatedFrameCounts, AllocationReplay};
@@ -36,12 +36,12 @@ pub use frame_touches::FrameContentChange;
 pub use prezeroing::PrezeroingResult;
 pub use zone_watermarks::ZoneWatermarks;
 
+pub(crate) use ascending_run_map::{AscendingRun, AscendingRunMap};
 pub(crate) use buddy::AllocatedFrames;
 pub(crate) use compaction::ScanCount;
-pub(crate) use contiguous::PageblockUse;
+pub(crate) use contiguous::MovablePages;
 pub(crate) use frame_owner::FrameOwner;
 pub(crate) use frame_run::pageblock_of_frame;
-pub(crate) use run_length_map::{RunLengthMap, ValueRun};
 
 /// Orders of free blocks: 0 to 10, that is 4 KiB to 4 MiB (`MAX_PAGE_ORDER` of x86).
 pub const ORDERS: u8 = 11;

@@ -22,9 +22,9 @@
 //! - In a virtual machine ([`PatternRun::in_guest`]) walks go through the host's tables too, with
 //!   nested TLB and walk caches. A TLB entry holds the smaller of the guest's and the host's page.
 //! - A walk sets a page's access bit; a TLB hit never does.
-//! - Neighbouring pages can share a TLB entry if the processor supports [groups](TlbPageGroup).
-//!   Their frames are contiguous, and the processor sees that by itself (AMD), or the kernel has
-//!   marked them (Arm's contiguous bit, RISC-V's Svnapot). See
+//! - Neighbouring pages can share a TLB entry if the processor supports
+//!   [groups](CoalescedPageGroup). Their frames are contiguous, and the processor sees that by
+//!   itself (AMD), or the kernel has marked them (Arm's contiguous bit, RISC-V's Svnapot). See
 //!   [`PatternRun::in_largest_tlb_groups`].
 //!
 //! Left out:
@@ -56,6 +56,7 @@
 mod access_bits;
 mod access_generator;
 mod access_pattern;
+mod coalesced_page_groups;
 mod core_counters;
 mod data_cache_hierarchy;
 mod error;
@@ -73,23 +74,22 @@ mod read_latency;
 mod resource_slots;
 mod rrip_sets;
 mod tag_vectors;
-mod tlb_page_groups;
 pub mod translation;
 mod two_level_tlb;
 
 pub use access_pattern::AccessPattern;
+pub use coalesced_page_groups::{CoalescedPageGroup, CoalescedPageGroups, TlbGroupCondition};
 pub use core_counters::CoreCounters;
 pub use data_cache_hierarchy::{CACHE_LINE_BYTES, CacheLevelSpec, CacheReplacement};
 pub use error::MmuError;
 pub use huge_page_gain::HugePageGain;
 pub use lru_sets::SetShape;
 pub use memory_model::MemorySpec;
-pub use page_tables::{NestedCaches, WalkCacheSizes};
+pub use page_tables::{NestedCacheSizes, WalkCacheSizes};
 pub use pattern_run::PatternRun;
 pub use presets::{
     HASWELL, ICE_LAKE, NEOVERSE_V2, PROCESSORS, SAPPHIRE_RAPIDS, SKYLAKE, XIANGSHAN, ZEN_4, ZEN_5,
 };
 pub use processor_spec::ProcessorSpec;
 pub use read_latency::ReadLatencyShape;
-pub use tlb_page_groups::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
 pub use two_level_tlb::{GiantPages, L1TlbSpec, L2TlbSpec};

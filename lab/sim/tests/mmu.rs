@@ -21,23 +21,23 @@ fn base(pattern: AccessPattern, bytes: u64) -> TestResult<PatternRun> {
 fn counted(pattern: AccessPattern, bytes: u64, accesses: u64) -> TestResult<CoreCounters> {
     let mut run = base(pattern, bytes)?;
     run.run_accesses(accesses);
-    Ok(run.count_accesses(accesses))
+    Ok(run.run_and_count_accesses(accesses))
 }
 
 fn marked(run: &PatternRun) -> u32 {
-    let words = run.regions().flat_map(|region| run.access_bits(region));
+    let words = run.region_addresses().flat_map(|region| run.access_bits(region));
     words.map(u64::count_ones).sum()
 }
 
 fn clear_all(run: &mut PatternRun, flush: bool) {
-    let regions: Vec<_> = run.regions().collect();
+    let regions: Vec<_> = run.region_addresses().collect();
     run.clear_access_bits(&regions, flush);
 }
 
 #[test]
 fn sequential_reads_walk_once_a_page_and_load_an_entry_a_walk() -> TestResult {
     let pages = 4096;
-    let counters = base(AccessPattern::SEQUENTIAL, 64 * MIB)?.count_accesses(512 * pages);
+    let counters = base(AccessPattern::SEQUENTIAL, 64 * MIB)?.run_and_count_accesses(512 * pages);
     assert_eq!(counters.walks, pages);
     let loads: u64 = counters.walk_loads.iter().sum();
     // A page-directory entry for each region, and two loads of upper entries.
@@ -83,7 +83,7 @@ fn counters_are_consistent_on_every_processor() -> TestResult {
         for (name, pattern) in AccessPattern::ALL {
             for size in [LeafSize::Base, LeafSize::Huge] {
                 let mut run = PatternRun::new(&processor, pattern, 256 * MIB, size, 1)?;
-                let c = run.count_accesses(30_000);
+                let c = run.run_and_count_accesses(30_000);
                 let what = format!("{name} on {}: {c:?}", processor.name);
                 assert_eq!(c.accesses, 30_000, "{what}");
                 assert!(c.walks + c.l2_tlb_hits <= c.accesses, "{what}");
@@ -116,7 +116,9 @@ fn the_same_run_twice_is_the_same() -> TestResult {
         }
         let [one, two] = runs;
         assert_eq!(one.counters(), two.counters(), "{name}");
-        let bits = |run: &PatternRun| run.regions().map(|r| run.access_bits(r)).collect::<Vec<_>>();
+        let bits = |run: &PatternRun| {
+            run.region_addresses().map(|r| run.access_bits(r)).collect::<Vec<_>>()
+        };
         assert_eq!(bits(&one), bits(&two), "{name}");
     }
     Ok(())
@@ -136,11 +138,11 @@ fn time_goes_on_as_asked_for() -> TestResult {
 #[test]
 fn pages_start_as_accessed_and_are_marked_again_by_walks() -> TestResult {
     let mut run = base(AccessPattern::STRIDE_4K, 64 * MIB)?;
-    assert!(run.regions().all(|region| run.access_bits(region) == FULL));
+    assert!(run.region_addresses().all(|region| run.access_bits(region) == FULL));
     clear_all(&mut run, false);
     assert_eq!(marked(&run), 0);
     run.run_accesses(700);
-    let bits: Vec<_> = run.regions().map(|region| run.access_bits(region)).collect();
+    let bits: Vec<_> = run.region_addresses().map(|region| run.access_bits(region)).collect();
     assert_eq!(bits[0], FULL);
     assert_eq!(bits[1], [u64::MAX, u64::MAX, (1 << 60) - 1, 0, 0, 0, 0, 0]);
     assert_eq!(run.counters().first_touches, 700);
@@ -157,8 +159,8 @@ fn a_page_that_a_tlb_has_is_marked_only_after_a_flush() -> TestResult {
         run.run_accesses(20_000);
         assert_eq!(marked(&run), 0, "{size:?}: TLB hits set no bits");
         clear_all(&mut run, true);
-        let walks = run.count_accesses(20_000).walks;
-        assert!(run.regions().all(|region| run.access_bits(region) == FULL));
+        let walks = run.run_and_count_accesses(20_000).walks;
+        assert!(run.region_addresses().all(|region| run.access_bits(region) == FULL));
         assert_eq!(walks, bytes / size.bytes(), "{size:?}: each once");
     }
     Ok(())
@@ -168,14 +170,14 @@ fn a_page_that_a_tlb_has_is_marked_only_after_a_flush() -> TestResult {
 fn only_what_is_named_is_cleared_and_flushed() -> TestResult {
     let mut run = base(AccessPattern::RANDOM, 4 * MIB)?;
     run.run_accesses(20_000);
-    let regions: Vec<_> = run.regions().collect();
-    let elsewhere = base(AccessPattern::RANDOM, 8 * MIB)?.regions().last();
+    let regions: Vec<_> = run.region_addresses().collect();
+    let elsewhere = base(AccessPattern::RANDOM, 8 * MIB)?.region_addresses().last();
     run.clear_access_bits(&[regions[1]], true);
     run.clear_access_bits(&elsewhere.into_iter().collect::<Vec<_>>(), true);
     assert_eq!(elsewhere.map(|region| run.access_bits(region)), Some([0; 8]));
     assert_eq!(run.access_bits(regions[0]), FULL);
     assert_eq!(run.access_bits(regions[1]), [0; 8]);
-    assert_eq!(run.count_accesses(20_000).walks, 512);
+    assert_eq!(run.run_and_count_accesses(20_000).walks, 512);
     Ok(())
 }
 
@@ -277,7 +279,7 @@ fn slow_programs_gain_less() -> TestResult {
 #[test]
 fn nothing_is_gained_where_nothing_is_missed() -> TestResult {
     let truth = HugePageGain::measure(&SKYLAKE, AccessPattern::RANDOM, 2 * MIB, 50_000, 1)?;
-    assert_eq!((truth.base.walks, truth.saved_walk_ns()), (0, None));
+    assert_eq!((truth.base.walks, truth.ns_per_saved_walk()), (0, None));
     let gain = truth.gain_percent();
     assert!((0.0..30.0).contains(&gain), "hits in the second level: {gain}");
     Ok(())
@@ -291,7 +293,7 @@ fn a_walk_costs_most_where_the_program_waits_for_it() -> TestResult {
         let patterns = [AccessPattern::STRIDE_4K, AccessPattern::RANDOM, AccessPattern::CHASE];
         for (cost, pattern) in costs.iter_mut().zip(patterns) {
             let truth = HugePageGain::measure(&SKYLAKE, pattern, bytes, 1 << 17, 1)?;
-            *cost = truth.saved_walk_ns().unwrap_or_default();
+            *cost = truth.ns_per_saved_walk().unwrap_or_default();
         }
         let [streamed, independent, dependent] = costs;
         assert!(dependent > 2.0 * independent.max(streamed), "{costs:?}");
@@ -335,7 +337,7 @@ fn walks(
         run = run.in_largest_tlb_groups(processor);
     }
     run.run_accesses(100_000);
-    let counters = run.count_accesses(100_000);
+    let counters = run.run_and_count_accesses(100_000);
     Ok(counters.walks as f64 / counters.accesses as f64)
 }
 
@@ -369,7 +371,7 @@ fn where_a_processor_knows_no_groups_nothing_changes() -> TestResult {
                 true => run.in_largest_tlb_groups(&SKYLAKE),
                 false => run,
             };
-            Ok({ run }.count_accesses(100_000))
+            Ok({ run }.run_and_count_accesses(100_000))
         };
         assert_eq!(count(true)?, count(false)?);
     }
@@ -383,7 +385,7 @@ fn cleared_access_bits_undo_groups_that_processors_see_by_them() -> TestResult {
         Ok(run.in_largest_tlb_groups(processor))
     };
     let pages = 8 * MIB / 4096;
-    let lap = |run: &mut PatternRun| run.count_accesses(pages);
+    let lap = |run: &mut PatternRun| run.run_and_count_accesses(pages);
     let mut amd = new(&ZEN_4)?;
     assert_eq!(lap(&mut amd).walks, pages / 4);
     clear_all(&mut amd, true);

@@ -51,7 +51,7 @@ impl Console {
         answer: impl Fn(WorkloadRequest) -> Option<WorkloadEvent>,
     ) -> WorkloadResult<()> {
         while !over.load(Ordering::Relaxed) {
-            match self.wait_for_input(IDLE) {
+            match self.wait_for_input_within(IDLE) {
                 None => {}
                 Some(ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit)) => break,
                 Some(ConsoleInput::Request(request)) => match answer(request) {
@@ -72,7 +72,7 @@ impl Console {
         }
     }
 
-    pub(crate) fn wait_for_input(&mut self, at_most: Duration) -> Option<ConsoleInput> {
+    pub(crate) fn wait_for_input_within(&mut self, at_most: Duration) -> Option<ConsoleInput> {
         match self.input_receiver().recv_timeout(at_most) {
             Ok(input) => Some(input),
             Err(RecvTimeoutError::Timeout) => None,
@@ -80,7 +80,7 @@ impl Console {
         }
     }
 
-    pub(crate) fn wait_for_next_input(&mut self) -> ConsoleInput {
+    pub(crate) fn wait_for_input(&mut self) -> ConsoleInput {
         self.input_receiver().recv().unwrap_or(ConsoleInput::End)
     }
 

@@ -4,10 +4,10 @@
 //! It is a process and not a thread of the measuring program: a manager in that program's process
 //! would count the client's CPU time as its own.
 
-mod core_waits;
 mod hot_key_shares;
 mod latency_client;
 pub mod request_schedule;
+mod run_queue_waits;
 mod server_connection;
 mod server_protocol;
 
@@ -67,7 +67,7 @@ pub(super) fn run_key_value_client(
     console.emit_event(&WorkloadEvent::Ready(ready_report(0, 0, 0)))?;
     loop {
         let input =
-            if client.asking { console.poll_input() } else { Some(console.wait_for_next_input()) };
+            if client.asking { console.poll_input() } else { Some(console.wait_for_input()) };
         match input {
             None => client.run_request_round(console)?,
             Some(ConsoleInput::Request(WorkloadRequest::Go)) => client.resume_requests(),

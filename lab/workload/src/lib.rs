@@ -43,7 +43,7 @@ use error::{WorkloadError, WorkloadResult};
 use fragment::FragmentArgs;
 use grow::GrowArgs;
 use key_value_client::KeyValueClientArgs;
-use memory_holding_workloads::{BloatArgs, BurnerArgs};
+use memory_holding_workloads::{BloatArgs, FullyUsedMemoryArgs};
 use one_tib::OneTibArgs;
 use page_fault_stalls::PageFaultStallsArgs;
 use process_storms::{ExecSelfArgs, ExitAfterArgs, ForkStormArgs, ThreadStormArgs};
@@ -71,7 +71,7 @@ pub enum WorkloadCommand {
     /// Hold mostly zero-filled memory; free, refill and verify it on request.
     Bloat(BloatArgs),
     /// Hold memory in full use; free, refill and verify it on request.
-    Burner(BurnerArgs),
+    Burner(FullyUsedMemoryArgs),
     /// Grow region by region, use a few pages of each, then verify.
     Grow(GrowArgs),
     /// Touch new memory in order or at random, and report the time.
@@ -118,7 +118,9 @@ pub fn run_workload(command: &WorkloadCommand) -> WorkloadResult<()> {
         WorkloadCommand::Chase(args) => access::run_pointer_chase(args, &mut console),
         WorkloadCommand::Blocks(args) => access::run_block_reads(args, &mut console),
         WorkloadCommand::Bloat(args) => memory_holding_workloads::run_bloat(args, &mut console),
-        WorkloadCommand::Burner(args) => memory_holding_workloads::run_burner(args, &mut console),
+        WorkloadCommand::Burner(args) => {
+            memory_holding_workloads::run_fully_used_memory(args, &mut console)
+        }
         WorkloadCommand::Grow(args) => grow::run_grow(args, &mut console),
         WorkloadCommand::Touch(args) => touch::run_touch(args, &mut console),
         WorkloadCommand::OneTib(args) => one_tib::run_one_tib(args, &mut console),

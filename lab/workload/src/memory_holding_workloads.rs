@@ -23,7 +23,7 @@ pub struct BloatArgs {
 }
 
 #[derive(Clone, Debug, clap::Args)]
-pub struct BurnerArgs {
+pub struct FullyUsedMemoryArgs {
     /// Memory to fill, in MiB; an odd number is rounded up.
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub mib: u64,
@@ -41,7 +41,10 @@ pub(super) fn run_bloat(args: &BloatArgs, console: &mut Console) -> WorkloadResu
     serve_memory_requests(memory, args.seconds, console)
 }
 
-pub(super) fn run_burner(args: &BurnerArgs, console: &mut Console) -> WorkloadResult<()> {
+pub(super) fn run_fully_used_memory(
+    args: &FullyUsedMemoryArgs,
+    console: &mut Console,
+) -> WorkloadResult<()> {
     let memory =
         PatternedMemory::new(region_count_for_mib(args.mib), REGION_PAGES, false, args.pages)?;
     serve_memory_requests(memory, args.seconds, console)
@@ -61,9 +64,9 @@ fn serve_memory_requests(
     let deadline = period.map(|period| Instant::now() + period);
     loop {
         let input = match deadline {
-            None => console.wait_for_next_input(),
+            None => console.wait_for_input(),
             Some(at) => {
-                match console.wait_for_input(at.saturating_duration_since(Instant::now())) {
+                match console.wait_for_input_within(at.saturating_duration_since(Instant::now())) {
                     Some(ConsoleInput::End) => {
                         std::thread::sleep(at.saturating_duration_since(Instant::now()));
                         return verify_and_report(&memory, console);

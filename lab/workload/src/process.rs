@@ -32,7 +32,7 @@ pub(crate) fn resident_memory_event() -> WorkloadResult<WorkloadEvent> {
 /// False if there is a reason to end instead. `until` names what the workload does after `go`.
 pub(crate) fn wait_for_go(console: &mut Console, until: &str) -> WorkloadResult<bool> {
     loop {
-        let message = match console.wait_for_next_input() {
+        let message = match console.wait_for_input() {
             ConsoleInput::Request(WorkloadRequest::Go) => return Ok(true),
             ConsoleInput::Request(WorkloadRequest::Quit) | ConsoleInput::End => return Ok(false),
             ConsoleInput::Request(other) => {
@@ -47,7 +47,7 @@ pub(crate) fn wait_for_go(console: &mut Console, until: &str) -> WorkloadResult<
 /// Answers requests for the process's size until it gets `quit`, or its input ends.
 pub(crate) fn serve_until_quit(console: &mut Console) -> WorkloadResult<()> {
     loop {
-        match console.wait_for_next_input() {
+        match console.wait_for_input() {
             ConsoleInput::Request(WorkloadRequest::Quit) | ConsoleInput::End => return Ok(()),
             ConsoleInput::Request(WorkloadRequest::Rss) => {
                 console.emit_event(&resident_memory_event()?)?

@@ -233,7 +233,7 @@ impl EndCondition {
     }
 
     /// Waits for input at most `wait`. The end of input does not count where the time is limited.
-    pub(super) fn wait_for_input(
+    pub(super) fn wait_for_input_within(
         &mut self,
         console: &mut Console,
         wait: Duration,
@@ -242,7 +242,7 @@ impl EndCondition {
             thread::sleep(wait);
             return None;
         }
-        let input = console.wait_for_input(wait);
+        let input = console.wait_for_input_within(wait);
         self.input_ended = input == Some(ConsoleInput::End);
         input.filter(|_| !self.input_ended || self.period.is_none())
     }
@@ -253,7 +253,7 @@ impl EndCondition {
         console: &mut Console,
         wait: Duration,
     ) -> WorkloadResult<bool> {
-        match self.wait_for_input(console, wait) {
+        match self.wait_for_input_within(console, wait) {
             Some(
                 ConsoleInput::End
                 | ConsoleInput::Request(WorkloadRequest::Quit | WorkloadRequest::Stop),

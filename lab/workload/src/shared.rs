@@ -112,7 +112,7 @@ impl SharingProcesses {
                     read_random_word(&self.memory, &mut rng, read_pages);
                 }
             }
-            match clock.wait_for_input(console, pause) {
+            match clock.wait_for_input_within(console, pause) {
                 None => {}
                 Some(ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit)) => break,
                 Some(ConsoleInput::Request(WorkloadRequest::Go)) => self.fork_workers(args)?,

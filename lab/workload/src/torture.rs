@@ -5,7 +5,7 @@ mod mapping_with_shadow_copy;
 mod operation;
 mod operation_steps;
 mod shadow_pages;
-mod snapshot_checker;
+mod snapshot_check_runner;
 mod torture_thread;
 
 use crate::prelude::*;

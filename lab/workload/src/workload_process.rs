@@ -166,12 +166,12 @@ impl WorkloadProcess {
     ) -> Result<f64, WorkloadProcessError> {
         self.pending.retain(|event| !matches!(event, WorkloadEvent::Rate { .. }));
         while let Ok(line) = self.lines.try_recv() {
-            self.rate_or_keep(parse_event(&line)?)?;
+            self.rate_or_queue_event(parse_event(&line)?)?;
         }
         let mut first = None;
         loop {
             let event = self.receive_event(RATE_TIMEOUT)?;
-            let Some((elapsed_s, accesses)) = self.rate_or_keep(event)? else {
+            let Some((elapsed_s, accesses)) = self.rate_or_queue_event(event)? else {
                 continue;
             };
             let (begin_s, before) = *first.get_or_insert_with(|| {
@@ -186,7 +186,7 @@ impl WorkloadProcess {
     }
 
     /// Time and reads of an event that reports the rate; other events are kept.
-    fn rate_or_keep(
+    fn rate_or_queue_event(
         &mut self,
         event: WorkloadEvent,
     ) -> Result<Option<(f64, u64)>, WorkloadProcessError> {

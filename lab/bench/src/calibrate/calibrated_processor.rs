@@ -77,10 +77,10 @@ pub(super) fn processor_from_measurements(
     let mut made = ProcessorSpec { name: FROM_FILE, source: "hawkeye-lab calibrate", ..like };
     made.ghz = notes.add_measured_cost("clock", "GHz", core.ghz);
     for ReadNsAtSize { bytes, ns } in &core.latencies {
-        notes.add_cost_in_ns(read_measurement_name("dependent read", *bytes), *ns);
+        notes.add_cost_in_ns(format_read_cost_label("dependent read", *bytes), *ns);
     }
     for ReadNsAtSize { bytes, ns } in &core.independent {
-        notes.add_cost_in_ns(read_measurement_name("independent read", *bytes), *ns);
+        notes.add_cost_in_ns(format_read_cost_label("independent read", *bytes), *ns);
     }
     let sharing = &core.sharing;
     notes.add_cost_in_ns("read of a line that was not read before", sharing.gone);
@@ -141,7 +141,7 @@ fn nearest_preset(cpuinfo: &str, caches: &[DataCacheLevel]) -> ProcessorSpec {
     nearest.copied().unwrap_or(hawkeye_sim::mmu::SKYLAKE)
 }
 
-fn read_measurement_name(kind: &str, bytes: usize) -> String {
+fn format_read_cost_label(kind: &str, bytes: usize) -> String {
     match bytes >> 20 {
         0 => format!("{kind}, over {} KiB", bytes >> 10),
         mib => format!("{kind}, over {mib} MiB"),

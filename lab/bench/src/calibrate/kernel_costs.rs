@@ -23,7 +23,7 @@ pub(super) fn measure_kernel_costs(
     let [collapse, split_used, split_zero] = collapse_split::measure_collapse_and_split_costs();
     let (sampling, shoot_down) =
         (access_bits::measure_access_bit_costs(), tlb_shoot_down::measure_shoot_down_cost());
-    let mut costs = KernelCosts::this_machine();
+    let mut costs = KernelCosts::development_vm();
     let pages = f64::from(PAGES_PER_REGION);
 
     let whats = [

@@ -100,7 +100,7 @@ impl BenchHost {
     }
 
     /// Restores all settings and lets another manager have the machine while `work` runs.
-    pub fn run_without_lease<T>(
+    pub fn release_lease_while<T>(
         &mut self,
         work: impl FnOnce(&Self) -> BenchResult<T>,
     ) -> BenchResult<T> {

@@ -170,7 +170,7 @@ impl EstimatedAndCountedProgram {
 
 impl EstimateVerification {
     /// Results without any program yet, on the machine that these texts of the kernel describe.
-    fn empty_for_machine(cpuinfo: &str, osrelease: &str, events: &WalkEventSet) -> Self {
+    fn new_without_programs(cpuinfo: &str, osrelease: &str, events: &WalkEventSet) -> Self {
         let code = |raw: u64| format!("{raw:#x}");
         let version = osrelease.split(|c: char| !c.is_ascii_digit() && c != '.');
         Self {
@@ -249,7 +249,7 @@ pub fn count_and_estimate_nine_programs(
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let (cpuinfo, osrelease) = (read("/proc/cpuinfo"), read("/proc/sys/kernel/osrelease"));
     let mut results =
-        EstimateVerification::empty_for_machine(&cpuinfo, &osrelease, counters.events());
+        EstimateVerification::new_without_programs(&cpuinfo, &osrelease, counters.events());
     for kind in NINE_ESTIMATED_PROGRAMS {
         match count_then_estimate_program(host, counters, kind) {
             Ok(program) => results.programs.push(program),

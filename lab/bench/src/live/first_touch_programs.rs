@@ -43,7 +43,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         for (_, enabled, ahead) in WAYS {
             host.set_thp_enabled(enabled)?;
             let seconds = (0..turns).map(|_| {
-                run_without_lease_if_prefaulting(host, ahead, || {
+                release_lease_if_prefaulting(host, ahead, || {
                     program.measure_start_seconds(ahead, warm_gib)
                 })
             });
@@ -58,7 +58,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     for (way, enabled, ahead) in WAYS {
         host.set_thp_enabled(enabled)?;
         let runs = (0..turns).map(|_| {
-            run_without_lease_if_prefaulting(host, ahead, || {
+            release_lease_if_prefaulting(host, ahead, || {
                 redis_inserts::measure_redis_inserts(ahead, gib)
             })
         });
@@ -82,13 +82,13 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 }
 
 /// `hawkeye run`, which prefaults, must have the machine for itself.
-fn run_without_lease_if_prefaulting<T>(
+fn release_lease_if_prefaulting<T>(
     host: &mut BenchHost,
     prefault: bool,
     work: impl FnOnce() -> BenchResult<T>,
 ) -> BenchResult<T> {
     match prefault {
-        true => host.run_without_lease(|_| work()),
+        true => host.release_lease_while(|_| work()),
         false => work(),
     }
 }

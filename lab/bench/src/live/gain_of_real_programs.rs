@@ -8,7 +8,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let sizes = scale.choose_turn_settings([256, 1, 300, 0], [2048, 5, 1000, 0]);
     allow_huge_buffers(host)?;
     for kind in host.selected_programs(&PROGRAMS_OF_OTHERS, &PROGRAMS_OF_OTHERS)? {
-        let measured = BaseAndHugeRounds::measure_in_turn(host, kind, sizes)
+        let measured = BaseAndHugeRounds::start_and_measure_in_turn(host, kind, sizes)
             .and_then(|pair| Ok((rss_bytes(pair.base.pid())?, pair)));
         // One program that can't run here does not affect the others.
         match measured {
@@ -38,8 +38,8 @@ fn add_program_row(
 ) {
     let ratios = rounds.iter().map(|[base, huge]| huge.per_cpu_s / base.per_cpu_s);
     let ratios = sorted(ratios.collect());
-    let [base, huge] =
-        [0, 1].map(|n: usize| with_metric_prefix(median_of_mapped(rounds, |round| round[n].per_s)));
+    let [base, huge] = [0, 1]
+        .map(|n: usize| format_with_si_prefix(median_of_mapped(rounds, |round| round[n].per_s)));
     report.add_row(
         kind.name(),
         median(&ratios),
@@ -56,7 +56,7 @@ fn add_program_row(
     );
 }
 
-fn with_metric_prefix(number: f64) -> String {
+fn format_with_si_prefix(number: f64) -> String {
     match number {
         n if n >= 1e7 => format!("{:.0} M", n / 1e6),
         n if n >= 1e6 => format!("{:.1} M", n / 1e6),
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let short = [812.4, 15_000.0, 1_234_000.0, 31_400_000.0].map(with_metric_prefix);
+        let short = [812.4, 15_000.0, 1_234_000.0, 31_400_000.0].map(format_with_si_prefix);
         assert_eq!(short, ["812", "15 k", "1.2 M", "31 M"]);
     }
 }

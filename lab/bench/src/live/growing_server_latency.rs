@@ -25,7 +25,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let polling = IdlePolling::start_if_available()?;
     for kind in SERVERS {
         require_available_memory(2 * kind.expected_resident_bytes(sizes.mib))?;
-        let per_s = measure_affordable_requests_per_s(host, kind, sizes)?;
+        let per_s = measure_light_request_rate(host, kind, sizes)?;
         let mut all = vec![Vec::new(); SYSTEMS.len()];
         // Each round runs all systems, so that a drift of the machine affects all of them.
         for _ in 0..sizes.turns {
@@ -54,7 +54,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 }
 
 /// A rate of questions per second that leaves a server under base pages idle most of the time.
-fn measure_affordable_requests_per_s(
+fn measure_light_request_rate(
     host: &mut BenchHost,
     kind: ProgramKind,
     sizes: TurnSettings,
@@ -81,7 +81,7 @@ fn measure_latencies(
         questions_per_s,
         writes_percent: WRITES_PERCENT,
     };
-    let promoter = system.set_up_promoter(host)?;
+    let promoter = system.new_promoter(host)?;
     let asking = || program.measure_answer_latencies(questions);
     let (asked, _) = promoter.promote_during(pid, 4 * sizes.turn, report, asking)?;
     asked?.ok_or_else(|| impossible!("{} does not answer single requests", kind.name()))

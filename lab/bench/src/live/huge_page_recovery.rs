@@ -32,7 +32,7 @@ const NEARLY_ALL_PERCENT: f64 = 80.0;
 const TURN: Duration = Duration::from_millis(240);
 
 #[derive(Clone, Copy)]
-struct RecoverySizes {
+struct RecoveryRunSettings {
     /// Promotion rate of the comparison with the same budget.
     regions_per_s: f64,
     /// Duration of the comparison at the systems' own pace.
@@ -43,7 +43,7 @@ struct RecoverySizes {
     fragmented: bool,
 }
 
-impl RecoverySizes {
+impl RecoveryRunSettings {
     /// The time that khugepaged needs for a whole program at this pace, with a margin.
     fn time_limit(self, pace: PromoterPace, bytes: u64) -> Duration {
         match pace {
@@ -59,7 +59,7 @@ impl RecoverySizes {
 /// second, or each system has its own pace.
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let seconds = |quick, full| Duration::from_secs_f64(scale.short_or_long(quick, full));
-    let sizes = RecoverySizes {
+    let sizes = RecoveryRunSettings {
         regions_per_s: scale.short_or_long(32.0, 24.0),
         length: seconds(5.0, 40.0),
         warm_up: seconds(0.1, 15.0),
@@ -93,7 +93,7 @@ fn measure_and_report_program(
     host: &mut BenchHost,
     subject: &RecoveryProgram,
     scale: Scale,
-    sizes: RecoverySizes,
+    sizes: RecoveryRunSettings,
     report: &mut LiveReport,
 ) -> BenchResult<()> {
     require_available_memory(subject.kind.expected_resident_bytes(subject.mib))?;
@@ -114,7 +114,7 @@ fn measure_and_report_at_pace(
     subject: &RecoveryProgram,
     pace: PromoterPace,
     systems: &[HugePageSystem],
-    sizes: RecoverySizes,
+    sizes: RecoveryRunSettings,
     report: &mut LiveReport,
 ) -> BenchResult<()> {
     let mut lines = Vec::new();
@@ -139,7 +139,7 @@ fn measure_and_report_at_pace(
                 "{NEARLY_ALL_PERCENT} % {nearly_all}; {:.0} % at the end; {} promotions, each had all of it huge for {:.0} ms; {huge_at_start:.0} % of all memory huge at the start; {:.1} % of a core",
                 shares.last().map_or(0.0, |(_, share)| *share),
                 promoting.promoted,
-                huge_ms_per_promotion(&shares, promoting.promoted),
+                ms_kept_huge_per_promotion(&shares, promoting.promoted),
                 promoting.cpu_percent_of_core(),
             ),
         );
@@ -169,7 +169,7 @@ fn measure_huge_share_over_time(
     subject: &RecoveryProgram,
     system: HugePageSystem,
     pace: PromoterPace,
-    sizes: RecoverySizes,
+    sizes: RecoveryRunSettings,
 ) -> BenchResult<HugeShareOverTime> {
     system.prepare_kernel(host)?;
     let fragmented = match sizes.fragmented {
@@ -181,7 +181,7 @@ fn measure_huge_share_over_time(
     let huge_at_start = huge_memory_percent(pid)?;
     let length = sizes.time_limit(pace, rss_bytes(pid)?);
     let mut in_use = RecentlyUsedMemory::sample_process(program.as_mut())?;
-    let promoter = system.set_up_promoter(host)?;
+    let promoter = system.new_promoter(host)?;
     let over = AtomicBool::new(false);
     let (shares, promoting) = std::thread::scope(|scope| {
         let watching = scope.spawn(|| -> BenchResult<Vec<(f64, f64)>> {
@@ -211,7 +211,7 @@ fn seconds_until_share(shares: &[(f64, f64)], percent: f64) -> Option<f64> {
 
 /// How long all of the memory in use was huge for each promotion, in milliseconds: the benefit of
 /// promotions, independent of the gain on this machine. 0 without promotions.
-fn huge_ms_per_promotion(shares: &[(f64, f64)], promoted: u64) -> f64 {
+fn ms_kept_huge_per_promotion(shares: &[(f64, f64)], promoted: u64) -> f64 {
     let pairs = shares.windows(2);
     let huge_s: f64 = pairs.map(|p| (p[1].0 - p[0].0) * p[0].1 / 100.0).sum();
     match promoted {
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(seconds_until_share(&in_use, 50.0), Some(2.0));
         assert_eq!(seconds_until_share(&in_use, 95.0), None);
         // 60 % for one second; the last observation is not known to have lasted.
-        assert_eq!(huge_ms_per_promotion(&in_use, 6), 100.0);
-        assert_eq!(huge_ms_per_promotion(&in_use, 0), 0.0);
+        assert_eq!(ms_kept_huge_per_promotion(&in_use, 6), 100.0);
+        assert_eq!(ms_kept_huge_per_promotion(&in_use, 0), 0.0);
     }
 }

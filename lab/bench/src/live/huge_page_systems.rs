@@ -83,8 +83,8 @@ impl HugePageSystem {
         host.set_thp_enabled(at_faults)
     }
 
-    /// Sets up the promoter, which takes a moment.
-    pub fn set_up_promoter(self, host: &mut BenchHost) -> BenchResult<Promoter<'_>> {
+    /// Creates the promoter, which takes a moment.
+    pub fn new_promoter(self, host: &mut BenchHost) -> BenchResult<Promoter<'_>> {
         let manager = match self.manager_policy() {
             Some(policy) => Some((policy, host.new_kernel_backend()?)),
             None => None,

@@ -39,11 +39,11 @@ impl ManagementRecord {
 /// The policies to compare, the most promising first.
 pub(super) const POLICIES: [&str; 5] = ["hawkeye", "hawkeye-g", "hawkeye-pmu", "ingens", "linux"];
 
-/// Period of [`promote_half_the_regions`], shorter than the default: a run lasts seconds.
+/// Period of [`promote_one_programs_worth`], shorter than the default: a run lasts seconds.
 pub(super) const PERIOD: Duration = Duration::from_secs(5);
 
 /// Promotes as many regions as one of two programs of this size has, in seconds, without CPU limit.
-pub(super) fn promote_half_the_regions<'a>(
+pub(super) fn promote_one_programs_worth<'a>(
     host: &BenchHost,
     policy: &str,
     programs: impl IntoIterator<Item = &'a mut Box<dyn MeasuredProgram>>,

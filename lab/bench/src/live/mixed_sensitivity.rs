@@ -78,7 +78,7 @@ fn measure_pair_under_policy(
     let mut managed = start_random_and_sequential(host, sizes.mib)?;
     let pids = [managed[0].pid(), managed[1].pid()];
     let spent = match policy {
-        Some(policy) => Some(promote_half_the_regions(host, policy, &mut managed, sizes)?),
+        Some(policy) => Some(promote_one_programs_worth(host, policy, &mut managed, sizes)?),
         None => None,
     };
     let relative = measure_relative_speeds(&mut managed, huge, sizes)?;

@@ -258,5 +258,5 @@ fn start_and_read_figures(
         share_percent: bytes as f64 * 100.0 / rss_bytes.max(1.0),
         ns: 0.0,
     };
-    Ok((super::programs::wrap_ready_reader(workload, pid), seen))
+    Ok((super::programs::wrap_ready_workload(workload, pid), seen))
 }

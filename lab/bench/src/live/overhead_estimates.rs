@@ -83,7 +83,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let mut compared = Vec::new();
     for kind in NINE_ESTIMATED_PROGRAMS {
         // One program that can't run here does not affect the others.
-        match BaseAndHugeRounds::measure_in_turn(host, kind, sizes) {
+        match BaseAndHugeRounds::start_and_measure_in_turn(host, kind, sizes) {
             Ok(mut pair) => {
                 let estimate = estimate_overhead_while_working(
                     host,
@@ -174,7 +174,7 @@ fn add_rows_to_report(
     estimates: BenchResult<Vec<TranslationOverhead>>,
     report: &mut LiveReport,
 ) -> Option<EstimateAndGain> {
-    if let Some(doubt) = comparison_doubt(pair.huge_percent) {
+    if let Some(doubt) = comparison_caveat(pair.huge_percent) {
         report.add_note(format!("{}: {doubt}.", kind.name()));
     }
     let per_s = |n: usize| median_of_mapped(&pair.rounds, |round| round[n].per_s) / 1e6;
@@ -214,7 +214,7 @@ fn add_rows_to_report(
 const MOSTLY_PERCENT: f64 = 95.0;
 
 /// Why a comparison of two instances with these shares of huge memory is doubtful.
-fn comparison_doubt([base, huge]: [f64; 2]) -> Option<String> {
+fn comparison_caveat([base, huge]: [f64; 2]) -> Option<String> {
     if base > 100.0 - MOSTLY_PERCENT {
         return Some(format!(
             "{base:.1} % of its base pages became huge during the measurement: something else promotes on this machine, and the program gains more than this"
@@ -297,8 +297,8 @@ mod tests {
 
     #[test]
     fn instances_with_the_wrong_page_size_are_reported() {
-        assert_eq!(comparison_doubt([1.0, 99.0]), None);
-        let doubt = |base, huge| comparison_doubt([base, huge]).unwrap_or_default();
+        assert_eq!(comparison_caveat([1.0, 99.0]), None);
+        let doubt = |base, huge| comparison_caveat([base, huge]).unwrap_or_default();
         assert!(doubt(82.8, 100.0).contains("something else"));
         assert!(doubt(0.0, 60.0).contains("only 60.0 %"));
     }

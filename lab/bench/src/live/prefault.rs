@@ -89,7 +89,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 }
 
 /// Prefaults memory of a process: at most `room` regions, `warm` of them at once.
-pub(super) fn start_prefaulting_process(
+pub(super) fn start_prefaulter_for_process(
     pid: u32,
     rate: Option<RatePerSecond>,
     warm: u64,
@@ -114,7 +114,7 @@ fn measure_first_touches(
     let mut program = host.start_workload(&format!("touch --mib {mib} {options}"))?;
     program.wait_ready()?;
     let fault_ahead = match without {
-        Some(_) => Some(start_prefaulting_process(program.pid(), None, 0, mib)?),
+        Some(_) => Some(start_prefaulter_for_process(program.pid(), None, 0, mib)?),
         None => None,
     };
     program.send_request(WorkloadRequest::Go)?;

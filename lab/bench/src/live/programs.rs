@@ -272,7 +272,7 @@ pub fn start_reader_workload(program: &Path, words: &str) -> BenchResult<Box<dyn
     Ok(Box::new(protocol_program::ProtocolProgram::from_workload_when_ready(workload)?))
 }
 
-pub(super) fn wrap_ready_reader(workload: WorkloadProcess, pid: u32) -> Box<dyn MeasuredProgram> {
+pub(super) fn wrap_ready_workload(workload: WorkloadProcess, pid: u32) -> Box<dyn MeasuredProgram> {
     Box::new(protocol_program::ProtocolProgram::from_ready_workload(workload, pid))
 }
 

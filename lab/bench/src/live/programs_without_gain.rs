@@ -51,7 +51,7 @@ fn compare_managed_with_unmanaged(
         Ok(rounds.into_iter().map(|round| round.map(|speed| speed.per_cpu_s)).collect())
     };
     let before = speeds(before)?;
-    let promoter = HugePageSystem::Hawkeye.set_up_promoter(host)?;
+    let promoter = HugePageSystem::Hawkeye.new_promoter(host)?;
     let measuring = || speeds(managed);
     let (during, promoting) = promoter.promote_during(pid, 2 * managed, report, measuring)?;
     let during = during?;

@@ -47,7 +47,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     HugePageSystem::Base.prepare_kernel(host)?;
     measure_and_report_speed_and_memory(&servers, sizes, "60 % deleted", report)?;
     if let Some(short) = sizes.short {
-        promote_while_memory_short(host, &servers, short, report)?;
+        run_systems_in_memory_shortage(host, &servers, short, report)?;
         measure_and_report_speed_and_memory(&servers, sizes, "then short memory", report)?;
     }
     report.add_note(format!(
@@ -58,7 +58,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
 }
 
 /// For `short` per server: the shortage affects all servers, so each gets the same time.
-fn promote_while_memory_short(
+fn run_systems_in_memory_shortage(
     host: &mut BenchHost,
     servers: &[(HugePageSystem, RedisServer)],
     short: Duration,
@@ -66,7 +66,7 @@ fn promote_while_memory_short(
 ) -> BenchResult<()> {
     let pressure = MemoryHogs::fill_until_percent(host.workload_program_path(), SHORT_PERCENT)?;
     for (system, server) in servers {
-        let promoter = system.set_up_promoter(host)?;
+        let promoter = system.new_promoter(host)?;
         let promoting =
             promoter.promote_process_until(server.pid(), PromoterPace::Own, short, || false)?;
         if system.manager_policy().is_some() {
@@ -88,7 +88,7 @@ fn promote_under_load(
     sizes: RedisBloatSizes,
     report: &mut LiveReport,
 ) -> BenchResult<()> {
-    let promoter = system.set_up_promoter(host)?;
+    let promoter = system.new_promoter(host)?;
     let until = Instant::now() + sizes.settle;
     let load = || -> BenchResult<()> {
         while Instant::now() < until {

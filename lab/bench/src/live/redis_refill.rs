@@ -103,7 +103,7 @@ fn run_refill_under_system(
     let group = MemoryCgroup::new("hawkeye-bench-redis", limit)?;
     let server = RedisServer::start(|command| group.wrap_command(&command))?;
     let pid = server.pid();
-    let promoter = system.set_up_promoter(host)?;
+    let promoter = system.new_promoter(host)?;
     let phases = || RefillRun::run_on_server(server, sizes);
     Ok(promoter.promote_during(pid, AT_MOST, report, phases)?.0)
 }

@@ -84,7 +84,7 @@ fn measure_start_order_under_policy(
         if redis_first {
             arrived.reverse();
         }
-        let done = promote_half_the_regions(host, policy, arrived, sizes)?;
+        let done = promote_one_programs_worth(host, policy, arrived, sizes)?;
         promoted = [sensitive.pid(), redis.pid()].map(|pid| done.count_promoted_regions(pid));
     }
     redis.start_work()?;

@@ -1,7 +1,7 @@
 //! Effect of prefault on a neighbour's caches and its share of memory bandwidth. Alias:
 //! `figure-10`, after the HawkEye paper's Figure 10, which is about zeroing in advance.
 
-use super::prefault::start_prefaulting_process;
+use super::prefault::start_prefaulter_for_process;
 use super::prelude::*;
 
 /// The neighbours: their names, and the workload's options. The first two have all or much of their
@@ -71,7 +71,7 @@ fn speed_and_fill_rate_beside_filler(
     owner.wait_ready()?;
     // All of `RATES` are in range.
     let rate = rate.and_then(|rate| RatePerSecond::new(rate).ok());
-    let filler = start_prefaulting_process(owner.pid(), rate, mib, mib)?;
+    let filler = start_prefaulter_for_process(owner.pid(), rate, mib, mib)?;
     // Time for the filler's first read of the owner's mappings, and for what it may fill at once
     // after a rest.
     std::thread::sleep(Duration::from_millis(50));

@@ -90,7 +90,7 @@ pub fn measure_core() -> Result<CoreMeasurements, LinuxError> {
         let ns = chased(&shuffled_lines_by_block(bytes, NEAR_BLOCK))?;
         latencies.push(ReadNsAtSize { bytes, ns });
     }
-    let ns = chase_ns_after_sweep(&memory, shared)?;
+    let ns = chase_ns_in_warmed_cache(&memory, shared)?;
     latencies.push(ReadNsAtSize { bytes: shared, ns });
     let bytes = DATA_BYTES;
     let order = shuffled_lines_by_block(bytes, FAR_BLOCK);
@@ -109,8 +109,7 @@ pub fn measure_core() -> Result<CoreMeasurements, LinuxError> {
     // Each power-of-two multiple, and the sizes half-way between.
     let sizes = (0..).flat_map(|n| [shared << n, (shared + shared / 2) << n]);
     for bytes in sizes.take_while(|bytes| *bytes < DATA_BYTES) {
-        let ns =
-            median_figure_over_turns(|| Ok(repeated_sweep_ns_per_read(&memory, bytes, || ())))?;
+        let ns = median_figure_over_turns(|| Ok(independent_ns_per_read(&memory, bytes, || ())))?;
         independent.push(ReadNsAtSize { bytes, ns });
     }
     let stream_gb_per_s = median_figure_over_turns(|| Ok(streaming_read_gb_per_s(&memory)))?;
@@ -195,19 +194,19 @@ pub(super) fn chase_ns_per_read(memory: &ScratchMemory, at: &mut usize, reads: u
 /// Laps through `bytes` of a shared cache, each after independent reads of all of it. Without these
 /// reads, a lap that finds its lines evicted waits for memory. It then takes so long that
 /// neighbours evict the lines again, and no turn would find any.
-fn chase_ns_after_sweep(memory: &ScratchMemory, bytes: usize) -> CostResult {
+fn chase_ns_in_warmed_cache(memory: &ScratchMemory, bytes: usize) -> CostResult {
     let order = shuffled_lines_by_block(bytes, FAR_BLOCK);
     link_lines_into_ring(memory, &order);
     let mut at = chase_start_offset(&order);
     median_figure_over_turns(|| {
-        repeated_sweep_ns_per_read(memory, bytes, || ());
+        independent_ns_per_read(memory, bytes, || ());
         Ok(chase_ns_per_read(memory, &mut at, order.len()))
     })
 }
 
 /// Reads a line of each pair in a range of whole blocks, block after block, `laps` times. No read
 /// waits for another, and `work` runs before each. Returns nanoseconds per read.
-pub(super) fn sweep_ns_per_read(
+pub(super) fn independent_laps_ns_per_read(
     memory: &ScratchMemory,
     of: Range<usize>,
     laps: usize,
@@ -227,14 +226,14 @@ pub(super) fn sweep_ns_per_read(
     nanoseconds_since(begun) / (laps * (of.len() / FAR_BLOCK) * BLOCK_PAIRS) as f64
 }
 
-/// Sweeps through `bytes`, often enough for `FREE_READS` reads.
-pub(super) fn repeated_sweep_ns_per_read(
+/// The same through all of `bytes`, with enough laps for `FREE_READS` reads.
+pub(super) fn independent_ns_per_read(
     memory: &ScratchMemory,
     bytes: usize,
     work: impl Fn(),
 ) -> f64 {
     let laps = (FREE_READS / (bytes / PAIR)).max(1);
-    sweep_ns_per_read(memory, 0..bytes, laps, work)
+    independent_laps_ns_per_read(memory, 0..bytes, laps, work)
 }
 
 /// The next pair of lines of a block, in an order that visits each pair once.
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_reads_every_pair() {
+    fn a_lap_reads_every_pair() {
         let mut seen = vec![false; BLOCK_PAIRS];
         let mut x = 5;
         for _ in 0..BLOCK_PAIRS {

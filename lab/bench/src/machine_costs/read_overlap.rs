@@ -4,7 +4,7 @@
 //! - how much longer some reads take than others: instructions leave the core in order, so they
 //!   wait for the slowest
 
-use super::core_measurements::repeated_sweep_ns_per_read;
+use super::core_measurements::independent_ns_per_read;
 use super::prelude::*;
 use crate::statistics::{quantile_of_sorted, sorted};
 use std::arch::asm;
@@ -85,8 +85,8 @@ fn chase_chains_ns_per_read(memory: &ScratchMemory, at: &mut [usize; CHAINS]) ->
 /// between reads adds an equal part of a read's duration (after H. Wong, "Measuring reorder buffer
 /// capacity", 2013). Registers run out first: most instructions of programs write one.
 fn measure_instructions_ahead(memory: &ScratchMemory, read_ns: f64) -> f64 {
-    let few = repeated_sweep_ns_per_read(memory, REACH_BYTES, run_additions::<FEW_ADDITIONS>);
-    let many = repeated_sweep_ns_per_read(memory, REACH_BYTES, run_additions::<MANY_ADDITIONS>);
+    let few = independent_ns_per_read(memory, REACH_BYTES, run_additions::<FEW_ADDITIONS>);
+    let many = independent_ns_per_read(memory, REACH_BYTES, run_additions::<MANY_ADDITIONS>);
     let each_ns = (many - few) / (MANY_ADDITIONS - FEW_ADDITIONS) as f64;
     read_ns / each_ns.max(f64::MIN_POSITIVE)
 }

@@ -6,7 +6,8 @@
 
 use super::core_measurements::{
     DataCacheLevel, FAR_BLOCK, NEAR_BLOCK, PAIR, chase_ns_per_read, chase_start_offset,
-    link_lines_into_ring, read_data_cache_levels, shuffled_lines_by_block, sweep_ns_per_read,
+    independent_laps_ns_per_read, link_lines_into_ring, read_data_cache_levels,
+    shuffled_lines_by_block,
 };
 use super::prelude::*;
 use std::time::{Duration, Instant};
@@ -15,8 +16,8 @@ use std::time::{Duration, Instant};
 const UNTOLD_BYTES: usize = 8 << 20;
 /// Memory read in between to evict all lines: more than last-level caches hold.
 const FORGETTING_BYTES: usize = 256 << 20;
-/// After this many sweeps, even a cache that takes one of ten missing lines has them.
-const SWEEPS: usize = 32;
+/// After this many laps, even a cache that takes one of ten missing lines has them.
+const LAPS: usize = 32;
 /// Milliseconds of waiting before the lines are read.
 const AFTER_MS: [f64; 9] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0];
 
@@ -60,13 +61,13 @@ pub(super) fn measure_retention_of_bytes(
     bytes: usize,
 ) -> Result<SharedCacheRetention, LinuxError> {
     let order = shuffled_lines_by_block(bytes, NEAR_BLOCK);
-    // Lines of the first block of a sweep, so that the core's own caches no longer have them.
+    // Lines of the first block of a lap, so that the core's own caches no longer have them.
     let asked = order.get(..NEAR_BLOCK / PAIR).unwrap_or(&order);
     link_lines_into_ring(memory, asked);
-    let after = |sweeps: usize, wait_ms: f64| {
+    let after = |laps: usize, wait_ms: f64| {
         median_figure_over_turns(|| {
-            sweep_ns_per_read(memory, bytes..bytes + FORGETTING_BYTES, 1, || ());
-            sweep_ns_per_read(memory, 0..bytes, sweeps, || ());
+            independent_laps_ns_per_read(memory, bytes..bytes + FORGETTING_BYTES, 1, || ());
+            independent_laps_ns_per_read(memory, 0..bytes, laps, || ());
             busy_wait(Duration::from_secs_f64(wait_ms / 1e3));
             let mut at = chase_start_offset(asked);
             Ok(chase_ns_per_read(memory, &mut at, asked.len()))
@@ -77,10 +78,10 @@ pub(super) fn measure_retention_of_bytes(
         bytes,
         gone: after(0, 0.0)?,
         once: after(1, 0.0)?,
-        kept: after(SWEEPS, 0.0)?,
+        kept: after(LAPS, 0.0)?,
         later: AFTER_MS
             .iter()
-            .map(|ms| Ok((*ms, after(SWEEPS, *ms)?)))
+            .map(|ms| Ok((*ms, after(LAPS, *ms)?)))
             .collect::<Result<_, LinuxError>>()?,
     })
 }

@@ -79,7 +79,7 @@ fn check_panel_is_finite(panel: &PlotPanel) -> Result<(), PlotError> {
 }
 
 /// The end of an axis that starts at 0.
-fn axis_top(values: impl Iterator<Item = f64>) -> f64 {
+fn axis_maximum(values: impl Iterator<Item = f64>) -> f64 {
     let most = values.fold(0.0, f64::max);
     if most > 0.0 { most * HEADROOM } else { 1.0 }
 }
@@ -122,7 +122,7 @@ fn draw_line_panel(
     lines: &[PlotLine],
     (canvas, area): (&SvgArea, &SvgArea),
 ) -> Result<(), PlotError> {
-    let top = axis_top(lines.iter().flat_map(|line| line.points.iter().map(|(_, y)| *y)));
+    let top = axis_maximum(lines.iter().flat_map(|line| line.points.iter().map(|(_, y)| *y)));
     let horizontal = Axis {
         from: across.from,
         to: across.to,

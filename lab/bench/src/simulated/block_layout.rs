@@ -35,7 +35,7 @@ pub struct FilledBlocks {
 
 impl BlockLayout {
     /// Distance from the start of one block to that of the next.
-    pub fn spacing_pages(&self) -> u64 {
+    pub fn stride_pages(&self) -> u64 {
         self.block_pages + u64::from(self.apart)
     }
 
@@ -58,14 +58,14 @@ impl BlockLayout {
     }
 
     fn fill_at_shift(&self, shift: u64, sizes: PageOrderSet) -> FilledBlocks {
-        let all = self.blocks * self.spacing_pages();
+        let all = self.blocks * self.stride_pages();
         let region = PageOrder::HUGE.pages();
         // Distance of the lowest page from a multiple of a region; nothing below it is mapped.
         let bottom = region + (shift * 37) % region;
         let mut there = vec![false; (bottom + all + region) as usize];
         let mut filled = FilledBlocks::default();
         for block in (0..self.blocks).rev() {
-            let begin = bottom + block * self.spacing_pages();
+            let begin = bottom + block * self.stride_pages();
             let mapping =
                 if self.apart { begin..begin + self.block_pages } else { bottom..bottom + all };
             for page in begin..begin + self.used_pages {
@@ -139,12 +139,12 @@ pub fn simulate_block_reads(
 ) -> Result<HugePageGain, MmuError> {
     let processor = &here.processor;
     let pattern = AccessPattern::Blocks {
-        block_bytes: layout.spacing_pages() * BASE_PAGE_BYTES,
+        block_bytes: layout.stride_pages() * BASE_PAGE_BYTES,
         used_bytes: layout.used_pages * BASE_PAGE_BYTES,
         instructions,
     };
     // The blocks and the table.
-    let pages = layout.blocks * layout.spacing_pages() + layout.blocks / 256 + 1;
+    let pages = layout.blocks * layout.stride_pages() + layout.blocks / 256 + 1;
     let bytes = pages.next_multiple_of(PageOrder::HUGE.pages()) * BASE_PAGE_BYTES;
     let at_best = f64::from(processor.width);
     let pace = (f64::from(instructions) / (own_ns * processor.ghz)).min(at_best);

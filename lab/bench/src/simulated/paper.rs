@@ -130,7 +130,7 @@ fn workload_or_mix(names: &str) -> Result<WorkloadSpec, String> {
     for name in names.split(", ") {
         let next = workloads::by_name(name).map_err(|e| e.to_string())?;
         mixed = Some(match mixed {
-            Some(before) => before.followed_by_workload(next, LATER_S),
+            Some(before) => before.with_delayed_workload(next, LATER_S),
             None => next,
         });
     }

@@ -26,7 +26,7 @@ const STARTS: usize = 3;
 const TURNS: usize = 4;
 const TURN: Duration = Duration::from_millis(350);
 
-struct PredictedProgram {
+struct PredictionCase {
     name: &'static str,
     words: &'static str,
     /// The same over little memory: far reads at a fixed distance would share a few cache sets.
@@ -43,8 +43,8 @@ struct PredictedProgram {
     accesses: u64,
 }
 
-const CASES: [PredictedProgram; 5] = [
-    PredictedProgram {
+const CASES: [PredictionCase; 5] = [
+    PredictionCase {
         name: "random",
         words: "random",
         little: "random",
@@ -53,7 +53,7 @@ const CASES: [PredictedProgram; 5] = [
         registers: 13,
         accesses: 2_000_000,
     },
-    PredictedProgram {
+    PredictionCase {
         name: "zipf",
         words: "zipf",
         little: "zipf",
@@ -62,7 +62,7 @@ const CASES: [PredictedProgram; 5] = [
         registers: 509,
         accesses: 2_000_000,
     },
-    PredictedProgram {
+    PredictionCase {
         name: "sequential",
         words: "sequential",
         little: "sequential",
@@ -71,7 +71,7 @@ const CASES: [PredictedProgram; 5] = [
         registers: 5,
         accesses: 8_000_000,
     },
-    PredictedProgram {
+    PredictionCase {
         name: "stride 64 KiB",
         words: "stride --stride-bytes 65536",
         little: "sequential",
@@ -80,7 +80,7 @@ const CASES: [PredictedProgram; 5] = [
         registers: 5,
         accesses: 2_000_000,
     },
-    PredictedProgram {
+    PredictionCase {
         name: "pointer chase",
         words: "chase",
         little: "chase",
@@ -163,7 +163,7 @@ pub fn measure_and_predict_speed_ups(program: &Path) -> BenchResult<LiveReport> 
     Ok(report)
 }
 
-fn measure_program_reads(program: &Path, case: &PredictedProgram) -> BenchResult<MeasuredReadNs> {
+fn measure_program_reads(program: &Path, case: &PredictionCase) -> BenchResult<MeasuredReadNs> {
     let start = |words, mib, pages| {
         let words = format!("{words} --mib {mib} --pages {pages}");
         start_reader_workload(program, &words)
@@ -214,7 +214,7 @@ fn with_median_cache_retention(
 
 /// Instructions that the core runs ahead: until its registers run out or its reorder buffer is
 /// full. The number of registers is the measured number of instructions that all write one.
-fn instructions_ahead(here: &CalibratedProcessor, case: &PredictedProgram) -> u32 {
+fn instructions_ahead(here: &CalibratedProcessor, case: &PredictionCase) -> u32 {
     let by_registers = here.processor.reorder_buffer * case.instructions / case.registers;
     by_registers.min(here.reorder_buffer.max(here.processor.reorder_buffer))
 }
@@ -222,7 +222,7 @@ fn instructions_ahead(here: &CalibratedProcessor, case: &PredictedProgram) -> u3
 /// The same accesses on the simulated processor; the program's own work takes as long as here.
 fn simulate_program_reads(
     here: &CalibratedProcessor,
-    case: &PredictedProgram,
+    case: &PredictionCase,
     own_ns: f64,
 ) -> BenchResult<HugePageGain, MmuError> {
     let mut processor = here.processor;

@@ -99,8 +99,8 @@ impl BenchCommand {
         }
         let mut results = BenchResults::empty_for_this_machine(self.quick);
         let mut failed = false;
-        for side in chosen.into_iter().flat_map(ExperimentEntry::split_into_sides) {
-            match self.run_experiment_side(&side, host.as_mut()) {
+        for side in chosen.into_iter().flat_map(ExperimentEntry::split_live_and_simulated) {
+            match self.run_live_or_simulated(&side, host.as_mut()) {
                 Ok(outcome) => {
                     if !self.json {
                         println!("{outcome}");
@@ -119,7 +119,7 @@ impl BenchCommand {
                 Err(error) => {
                     eprintln!(
                         "hawkeye-lab: experiment {} failed: {error}",
-                        side.first_side_title()
+                        side.first_result_title()
                     );
                     failed = true;
                 }
@@ -131,7 +131,7 @@ impl BenchCommand {
         Ok(ExitCode::from(u8::from(failed)))
     }
 
-    fn run_experiment_side(
+    fn run_live_or_simulated(
         &self,
         experiment: &ExperimentEntry,
         host: Option<&mut BenchHost>,
@@ -192,10 +192,11 @@ fn write_outcome_files(folder: &Path, outcome: &ExperimentOutcome, section: &str
 
 fn write_results_index(folder: &Path) -> Result<()> {
     let mut written = Vec::new();
-    for side in
-        experiments::all_experiments().into_iter().flat_map(ExperimentEntry::split_into_sides)
+    for side in experiments::all_experiments()
+        .into_iter()
+        .flat_map(ExperimentEntry::split_live_and_simulated)
     {
-        let title = side.first_side_title();
+        let title = side.first_result_title();
         let read = |kind| {
             let file = format!("{title}.{kind}");
             fs::read_to_string(folder.join(experiments::RESULTS_FOLDER).join(file))

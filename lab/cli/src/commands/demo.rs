@@ -110,7 +110,7 @@ fn measure_policies_on_hot_workload() -> Result<Vec<SystemFigures>> {
         all.push(SystemFigures {
             system: policy.to_owned(),
             promoted: run.promoted.len() as u64,
-            promoted_hot: run.count_promoted_among_top(HOT_REGIONS),
+            promoted_hot: run.count_promoted_in_last_regions(HOT_REGIONS),
             million_reads_per_s: run.million_reads_per_s(),
         });
     }
@@ -193,7 +193,7 @@ impl DemoRun {
         program.context("the simulation has no program")
     }
 
-    fn count_promoted_among_top(&self, count: usize) -> u64 {
+    fn count_promoted_in_last_regions(&self, count: usize) -> u64 {
         let Some(first) = self.regions.iter().rev().nth(count - 1) else {
             return 0;
         };

@@ -283,14 +283,14 @@ impl ItaniumMachine {
             page = (page / leaf + 1) * leaf;
         }
         // The hardware's walker reads the entry at the place of a base page of its region.
-        let walked = self.walker_entry_page(process, first)?;
+        let walked = self.page_indexed_by_walker(process, first)?;
         self.ensure_leaf_table(process, walked)
     }
 
     /// The page with the entry that the hardware's walker reads for `page`. In a region with a
     /// larger preferred page size, entries are numbered by that size (`htlbpage_to_page`,
     /// `asm-ia64/page.h`).
-    pub(super) fn walker_entry_page(&self, process: u32, page: u64) -> Result<u64> {
+    pub(super) fn page_indexed_by_walker(&self, process: u32, page: u64) -> Result<u64> {
         let base = self.base_page_size();
         let registers = &self.process_space(process)?.registers;
         let order = registers.preferred_order_at(base.address_of_page(page));

@@ -56,7 +56,7 @@ impl CountsByOrder {
     }
 
     /// This order's share of all base pages, in per cent. `None` without pages.
-    pub fn base_page_percent(&self, order: u8) -> Option<f64> {
+    pub fn memory_percent_of_order(&self, order: u8) -> Option<f64> {
         let pages = |order: u8| (self.count_of_order(order) << order) as f64;
         let all: f64 = (0..self.0.len()).map(|order| pages(order as u8)).sum();
         Some(pages(order) / all * 100.0).filter(|percent| percent.is_finite())

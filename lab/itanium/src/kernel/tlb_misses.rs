@@ -84,7 +84,7 @@ impl ItaniumMachine {
         let base = self.base_page_size();
         let page = base.page_of_address(address);
         let offset = offset_in_region(address);
-        let walked = self.walker_entry_page(process, page)?;
+        let walked = self.page_indexed_by_walker(process, page)?;
         let Some(Some(space)) = self.spaces.get(process as usize) else {
             return Err(ItaniumError::Process(process));
         };

@@ -99,7 +99,7 @@ pub const MADISON: ItaniumProcessorSpec = ItaniumProcessorSpec {
 
 impl ItaniumProcessorSpec {
     /// Rejects sizes that the simulation does not support.
-    pub fn check_sizes_for_walker(&self, walker: WalkerMode) -> Result {
+    pub fn check_tlb_and_table_sizes(&self, walker: WalkerMode) -> Result {
         let must = ItaniumError::require_setting;
         let first = (1..=255).contains(&self.l1_entries);
         must(first, "the number of first-level TLB entries", "1 to 255")?;

@@ -344,7 +344,7 @@ impl TlbSlotIndex {
 
     #[inline]
     fn find(&self, rid: u32, page: u64, shift: u32, same: impl Fn(u8) -> bool) -> Option<u8> {
-        let mut slot = self.first[hash_bucket(rid, page, shift)];
+        let mut slot = self.first[slot_index_bucket(rid, page, shift)];
         while slot != END {
             if same(slot) {
                 return Some(slot);
@@ -355,14 +355,14 @@ impl TlbSlotIndex {
     }
 
     fn add(&mut self, rid: u32, page: u64, shift: u32, slot: u8) {
-        let first = &mut self.first[hash_bucket(rid, page, shift)];
+        let first = &mut self.first[slot_index_bucket(rid, page, shift)];
         self.next[usize::from(slot)] = *first;
         *first = slot;
     }
 
     fn remove(&mut self, rid: u32, page: u64, shift: u32, slot: u8) {
         let after = self.next[usize::from(slot)];
-        let mut link = &mut self.first[hash_bucket(rid, page, shift)];
+        let mut link = &mut self.first[slot_index_bucket(rid, page, shift)];
         while *link != slot && *link != END {
             link = &mut self.next[usize::from(*link)];
         }
@@ -373,7 +373,7 @@ impl TlbSlotIndex {
 }
 
 #[inline]
-fn hash_bucket(rid: u32, page: u64, shift: u32) -> usize {
+fn slot_index_bucket(rid: u32, page: u64, shift: u32) -> usize {
     let key = page ^ u64::from(rid) << 40 ^ u64::from(shift) << 34;
     (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - BUCKETS.ilog2())) as usize
 }

@@ -161,7 +161,7 @@ const CONTENTION_PAGE_BYTES: u64 = 16384;
 
 /// Processes that take turns; each goes over a few neighbouring pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ContentionWorkload {
+pub struct TlbContentionWorkload {
     /// Number of processes.
     pub processes: u32,
     /// Pages of 16 KiB in each process.
@@ -172,7 +172,7 @@ pub struct ContentionWorkload {
     pub turns: u32,
 }
 
-impl ContentionWorkload {
+impl TlbContentionWorkload {
     /// `processes` processes over 160 KiB each.
     pub const fn with_processes(processes: u32) -> Self {
         Self { processes, pages: 10, rounds: 10, turns: 100 }

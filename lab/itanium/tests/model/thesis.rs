@@ -4,7 +4,7 @@ use hawkeye_itanium::address::BasePageSize;
 use hawkeye_itanium::kernel::KernelSettings;
 use hawkeye_itanium::mmu::{ItaniumCounters, WalkerMode};
 use hawkeye_itanium::workloads::{
-    ContentionWorkload, LinearWorkload, SparseWorkload, ThesisWorkload,
+    LinearWorkload, SparseWorkload, ThesisWorkload, TlbContentionWorkload,
 };
 use hawkeye_itanium::{MachineSettings, simulate_workload};
 
@@ -67,7 +67,7 @@ fn sparse_accesses_share_tables_on_pages_of_64_kib() {
 #[test]
 fn contention_begins_earlier_with_the_short_format() {
     let misses = |walker, processes| {
-        let workload = ThesisWorkload::Contention(ContentionWorkload::with_processes(processes));
+        let workload = ThesisWorkload::Contention(TlbContentionWorkload::with_processes(processes));
         counted(walker, PLAIN, workload).misses
     };
     let long = WalkerMode::LONG;
@@ -80,7 +80,7 @@ fn contention_begins_earlier_with_the_short_format() {
 /// 64 processes with the same layout: none takes another's entry.
 #[test]
 fn processes_do_not_collide_in_the_hash_table() {
-    let workload = ThesisWorkload::Contention(ContentionWorkload::with_processes(64));
+    let workload = ThesisWorkload::Contention(TlbContentionWorkload::with_processes(64));
     let long = counted(WalkerMode::LONG, PLAIN, workload);
     assert_eq!((long.software, long.hash_collisions), (0, 0));
 }

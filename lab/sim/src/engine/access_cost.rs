@@ -59,7 +59,7 @@ const ENTRIES_PER_LINE: f64 = 8.0;
 
 impl Program {
     /// Uncounted accesses at the start of a phase, given the number in a sample.
-    pub(super) fn count_warm_up_accesses(&self, sample: u32) -> u32 {
+    pub(super) fn needed_warm_up_accesses(&self, sample: u32) -> u32 {
         let least = sample.saturating_mul(WARM_UP_SAMPLES);
         let PhaseProgress::Accesses { sources, .. } = &self.work else {
             return least;
@@ -68,7 +68,7 @@ impl Program {
         let needed = sources.iter().filter(often).map(|source| {
             let size = |number: &usize| {
                 let region = self.lots.get(source.lot)?.region_address(*number);
-                self.seen.size(region)
+                self.seen.page_size(region)
             };
             let regions = source.regions.clone();
             let base = regions.filter(|n| size(n) == Some(LeafSize::Base)).count();

@@ -60,7 +60,7 @@ impl AreaLayout {
         }
     }
 
-    pub(super) fn is_in_pieces(&self) -> bool {
+    pub(super) fn is_mapped_in_pieces(&self) -> bool {
         self.pieces.is_some()
     }
 

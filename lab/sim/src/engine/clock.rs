@@ -62,7 +62,7 @@ impl Engine {
     }
 
     /// A call of the manager's that takes `time`, while programs run on.
-    pub(super) fn charge_manager_time(&mut self, time: Duration) {
+    pub(super) fn advance_by_manager_time(&mut self, time: Duration) {
         self.manager_cpu += time;
         if let Some(turn) = &mut self.turn {
             turn.busy_until = turn.busy_until.max(self.now) + time;

@@ -136,11 +136,11 @@ impl Program {
         pages: PageBits,
     ) -> [u16; EntrySize::ALL.len()] {
         let mut entries = [0; EntrySize::ALL.len()];
-        let Some(size) = self.seen.size(region) else {
+        let Some(size) = self.seen.page_size(region) else {
             return entries;
         };
         // In a virtual machine the host may map by smaller pages than the guest.
-        let host = self.seen.host_size(region);
+        let host = self.seen.host_page_size(region);
         let whole = match size {
             LeafSize::Base => None,
             LeafSize::Huge if self.seen.is_in_huge_group(region) => Some(EntrySize::HugeGroup),

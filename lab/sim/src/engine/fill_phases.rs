@@ -27,7 +27,7 @@ impl Program {
                 // A share of what earlier rounds have left.
                 let each = share / f64::from(all);
                 let now = each / (1.0 - each * f64::from(round));
-                self.free_share_of_region(kernel, (lot, next), now, page_ns)?;
+                self.free_random_part_of_region(kernel, (lot, next), now, page_ns)?;
             }
             _ => {}
         }
@@ -86,7 +86,7 @@ impl Program {
         Ok(())
     }
 
-    fn free_share_of_region(
+    fn free_random_part_of_region(
         &mut self,
         kernel: &mut SimulatedKernel,
         (lot, number): (usize, usize),
@@ -97,8 +97,8 @@ impl Program {
             return Ok(());
         };
         let region = held.region_address(number);
-        if held.is_in_pieces() {
-            return self.free_share_of_pieces(kernel, (lot, number), share, page_ns);
+        if held.is_mapped_in_pieces() {
+            return self.unmap_random_pieces(kernel, (lot, number), share, page_ns);
         }
         let mut pages = held.used_pages(number);
         if share < 1.0 {
@@ -115,13 +115,13 @@ impl Program {
         // The phase gives back all that is in use: unmap everything that is present.
         let all = held.used_pages(number).is_empty();
         let given = if all { PageBits::FULL } else { pages };
-        let paid = kernel.free_pages(self.space, region, given)?;
+        let paid = kernel.free_pages_of_region(self.space, region, given)?;
         self.owed_ns += paid.as_nanos() as f64 + page_ns * f64::from(pages.count());
         self.update_mappings(kernel, region)?;
         Ok(())
     }
 
-    fn free_share_of_pieces(
+    fn unmap_random_pieces(
         &mut self,
         kernel: &mut SimulatedKernel,
         (lot, number): (usize, usize),

@@ -8,7 +8,7 @@ use super::program_run::MeasurementSettings;
 use super::simulated_prefaulter::SimulatedPrefaulter;
 use super::zeroing_neighbour::ZeroingNeighbour;
 use crate::kernel::SimulatedKernel;
-use crate::mmu::TlbPageGroups;
+use crate::mmu::CoalescedPageGroups;
 use crate::simulation_setup::SimulationSetup;
 use crate::systems::SimulatedSystem;
 use crate::workloads::{Process, WorkloadSpec};
@@ -93,7 +93,7 @@ impl Engine {
             kernel.fragment_free_memory(setup.fragmented, setup.seed);
         }
         kernel.set_merging(setup.merging);
-        kernel.start_recording_remaps(setup.processor.groups != TlbPageGroups::NONE);
+        kernel.start_recording_remaps(setup.processor.groups != CoalescedPageGroups::NONE);
         let mut programs = Vec::new();
         for process in processes {
             for _ in 0..process.count {

@@ -38,9 +38,9 @@ impl Engine {
     }
 
     /// Accounts for a manager's call. What it holds up is accounted for elsewhere.
-    fn charge_manager_call(&mut self, time: Duration) {
+    fn advance_by_manager_call(&mut self, time: Duration) {
         self.longest_call = self.longest_call.max(time);
-        self.charge_manager_time(time);
+        self.advance_by_manager_time(time);
     }
 
     /// The kernel remapped memory of a process, one page of size `order` around a region. The
@@ -155,7 +155,7 @@ impl Machine for Engine {
         match self.kernel.promote(space, region, order) {
             Ok(done) => {
                 self.apply_remap_to_owner(process, region, order, done.locked)?;
-                self.charge_manager_call(done.time);
+                self.advance_by_manager_call(done.time);
                 Ok(PromotionResult::Done(done.time))
             }
             Err(KernelError::NoFrames(..)) => Err(MachineError::Refused {
@@ -178,7 +178,7 @@ impl Machine for Engine {
         let scanned = self.kernel.scan_zeros(space, region, enough);
         // An error: it is no huge page any more, so there is nothing to find.
         let scanned = scanned.unwrap_or(ZeroScanResult { zero_pages: 0, took: Duration::ZERO });
-        self.charge_manager_time(scanned.took);
+        self.advance_by_manager_time(scanned.took);
         Ok(scanned)
     }
 
@@ -192,7 +192,7 @@ impl Machine for Engine {
         })?;
         // The page table is locked while pages are read and remapped.
         self.apply_remap_to_owner(process, region, PageOrder::HUGE, done.took)?;
-        self.charge_manager_call(done.took);
+        self.advance_by_manager_call(done.took);
         Ok(done)
     }
 
@@ -224,7 +224,7 @@ impl Sampling for Engine {
     ) -> Result<SliceProgress<()>> {
         let space = self.space_of_process(process)?;
         let (clear, _) = self.sampling_time(space)?;
-        self.charge_manager_call(clear);
+        self.advance_by_manager_call(clear);
         let now = self.now;
         if let Some(guest) = self.living_guest(process) {
             guest.open_window(now);
@@ -269,7 +269,7 @@ impl Sampling for Engine {
             }
         };
         // A live manager reads in short slices, so this is not one long call.
-        self.charge_manager_time(read);
+        self.advance_by_manager_time(read);
         Ok(SliceProgress::Done(sample))
     }
 
@@ -286,7 +286,7 @@ impl Sampling for Engine {
             sample.runs = 1;
         }
         let each = Duration::from_nanos(self.kernel.costs().read_huge_ns);
-        self.charge_manager_time(each * huge.len() as u32);
+        self.advance_by_manager_time(each * huge.len() as u32);
         Ok(SliceProgress::Done(huge))
     }
 

@@ -5,10 +5,10 @@ use super::access_cost::{AccessCost, WalksByEntrySize};
 use super::area_layout::{AreaLayout, lay_out_areas};
 use super::core_shares::CpuDemand;
 use super::figures::{AccessTally, PhaseFigures, ProgramFigures, ProgramMoment, ProgramOutcome};
-use super::page_size_history::PageSizeHistory;
 use super::program_history::ProgramHistory;
 use super::stream_sampler::StreamSampler;
 use super::swap_waits::SwapWaits;
+use super::time_weighted_page_sizes::TimeWeightedPageSizes;
 use super::trace_player::TracePlayer;
 use super::zeroing_neighbour::EstimatedSlowdown;
 use crate::kernel::{FaultCounts, SimulatedKernel, SpaceFigures, SpaceId};
@@ -120,7 +120,7 @@ pub(super) struct Program {
     huge_peak_bytes: u64,
     phases: Vec<PhaseFigures>,
     course: ProgramHistory,
-    sizes: PageSizeHistory,
+    sizes: TimeWeightedPageSizes,
     /// Time in faults during its filling phases, in nanoseconds.
     pub(super) fault_ns: f64,
     pub(super) useful_end_bytes: u64,
@@ -182,7 +182,7 @@ impl Program {
             huge_peak_bytes: 0,
             phases: Vec::new(),
             course: ProgramHistory::new(),
-            sizes: PageSizeHistory::new(arrives),
+            sizes: TimeWeightedPageSizes::new(arrives),
             fault_ns: 0.0,
             useful_end_bytes: 0,
             spec,

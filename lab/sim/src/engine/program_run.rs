@@ -171,7 +171,7 @@ impl Program {
     ) -> Result<(f64, bool)> {
         if self.is_measurement_due(now) {
             if std::mem::take(&mut self.cold) {
-                let accesses = self.count_warm_up_accesses(measuring.accesses);
+                let accesses = self.needed_warm_up_accesses(measuring.accesses);
                 self.measure_access_cost(kernel, now, accesses)?;
             }
             self.changed = false;

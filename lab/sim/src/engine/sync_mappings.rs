@@ -4,7 +4,7 @@ use super::EngineError;
 use super::program::Program;
 use crate::kernel::{RegionId, RegionMapping, SimulatedKernel, regions_of_same_page};
 use crate::mmu::translation::LeafSize;
-use crate::mmu::{TlbGroupCondition, TlbPageGroup};
+use crate::mmu::{CoalescedPageGroup, TlbGroupCondition};
 use crate::page_bits::PageBits;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 
@@ -17,11 +17,11 @@ impl Program {
     ) -> Result<(), EngineError> {
         let found = kernel.region(RegionId::new(self.space, region));
         let multi_region = found.and_then(|found| found.multi_region);
-        let was_giant = self.seen.size(region) == Some(LeafSize::Giant);
+        let was_giant = self.seen.page_size(region) == Some(LeafSize::Giant);
         if was_giant && multi_region != Some(PageOrder::GIANT) {
             // Its parts are updated one by one below.
             let all = regions_of_page(region, PageOrder::GIANT);
-            self.seen.unmap_giant(region.start())?;
+            self.seen.unmap_whole_gib(region.start())?;
             for part in all {
                 self.sync_region_mapping(kernel, part)?;
             }
@@ -49,7 +49,7 @@ impl Program {
         let grouped =
             group.is_some_and(|group| order.log2_pages() == PageOrder::HUGE.log2_pages() + group);
         let as_it_is = match order {
-            PageOrder::GIANT => self.seen.size(region) == Some(LeafSize::Giant),
+            PageOrder::GIANT => self.seen.page_size(region) == Some(LeafSize::Giant),
             _ => grouped && self.seen.is_in_huge_group(region),
         };
         if as_it_is {
@@ -59,7 +59,7 @@ impl Program {
             self.sync_region_mapping(kernel, part)?;
         }
         if order == PageOrder::GIANT {
-            self.seen.unmap_giant(region.start())?;
+            self.seen.unmap_whole_gib(region.start())?;
             self.seen.map_giant(region.start())?;
         } else if grouped {
             self.seen.map_huge_group(region)?;
@@ -75,7 +75,7 @@ impl Program {
         region: RegionAddr,
     ) -> Result<Option<LeafSize>, EngineError> {
         let found = kernel.region(RegionId::new(self.space, region));
-        let before = self.seen.size(region);
+        let before = self.seen.page_size(region);
         let huge = found.is_some_and(|found| found.huge.is_some());
         if self.runs_in_guest() {
             self.changed_share += self.access_share_of_region(region);
@@ -131,7 +131,7 @@ impl Program {
         use crate::mmu::translation::LeafSize::{Giant, Huge};
         for sample in kernel.region_samples(self.space).unwrap_or_default() {
             let region = sample.region;
-            let size = self.seen.size(region);
+            let size = self.seen.page_size(region);
             let huge = size >= Some(Huge);
             assert_eq!(huge, sample.is_huge(), "{region} of {}", self.id);
             let giant = sample.order == PageOrder::GIANT;
@@ -168,7 +168,7 @@ fn regions_of_page(region: RegionAddr, order: PageOrder) -> impl Iterator<Item =
 /// more on Arm since 6.9 (`arch/arm64/mm/contpte.c`), as they are mapped. On RISC-V it marks only
 /// hugetlb pages. Svnapot for anonymous memory is a series of patches (linux-riscv, April 2026),
 /// which work as on Arm; so does this.
-pub(super) fn page_bits_in_groups(found: &RegionMapping, group: TlbPageGroup) -> PageBits {
+pub(super) fn page_bits_in_groups(found: &RegionMapping, group: CoalescedPageGroup) -> PageBits {
     match group.condition {
         TlbGroupCondition::Contiguous => found.page_bits_in_contiguous_blocks(group.order),
         TlbGroupCondition::Marked => {

@@ -3,7 +3,7 @@
 use super::SimulatedKernel;
 use super::kernel_costs::time_of_operations;
 use super::page_moves::PagesToMoveTogether;
-use crate::memory::{PhysicalMemory, ScanCount, ValueRun};
+use crate::memory::{AscendingRun, PhysicalMemory, ScanCount};
 use std::time::Duration;
 
 /// Deferral of compaction for a while after failures (`defer_compaction`).
@@ -51,7 +51,7 @@ impl SimulatedKernel {
 
     /// Moves a run of pages out of a pageblock; returns the number of pages. Moves as many at a
     /// time as find room side by side, and whole folios where there is room for one.
-    fn evacuate_run(&mut self, block: u32, run: ValueRun, scanned: &mut ScanCount) -> u64 {
+    fn evacuate_run(&mut self, block: u32, run: AscendingRun, scanned: &mut ScanCount) -> u64 {
         let allocate = |memory: &mut PhysicalMemory, (count, order): PagesToMoveTogether, owner| {
             let room = order.and_then(|order| memory.highest_free_target_block(order));
             let room = room.map(|frame| (frame, count));

@@ -7,7 +7,7 @@ use super::kernel_costs::time_of_operations;
 use super::page_moves::PagesToMoveTogether;
 use super::{SimulatedKernel, SpaceId};
 use crate::memory::{
-    FrameContent, FrameOwner, FrameRun, HUGE_ORDER, PageblockUse, PhysicalMemory, ValueRun,
+    AscendingRun, FrameContent, FrameOwner, FrameRun, HUGE_ORDER, MovablePages, PhysicalMemory,
 };
 use hawkeye_policy::PAGES_PER_REGION;
 use std::ops::Range;
@@ -32,7 +32,7 @@ impl SimulatedKernel {
         }
         let mut moved = 0;
         let emptied = range.clone().all(|block| {
-            let runs: Vec<ValueRun> = self.memory.owner_runs_in_pageblock(block).collect();
+            let runs: Vec<AscendingRun> = self.memory.owner_runs_in_pageblock(block).collect();
             let others = runs.into_iter().filter(|run| !is_kernel_owned_run(*run));
             others.into_iter().all(|run| self.move_run_anywhere(block, run, &mut moved))
         });
@@ -41,7 +41,7 @@ impl SimulatedKernel {
             return Some(range.start);
         }
         for block in range {
-            let runs: Vec<ValueRun> = self.memory.owner_runs_in_pageblock(block).collect();
+            let runs: Vec<AscendingRun> = self.memory.owner_runs_in_pageblock(block).collect();
             for run in runs.into_iter().filter(|run| is_kernel_owned_run(*run)) {
                 self.memory.free(FrameRun::from_pageblock_offset(block, run.first, run.count));
             }
@@ -81,21 +81,21 @@ impl SimulatedKernel {
 
     /// Pages of a pageblock in use, if all of them can move. Pages larger than it stay.
     fn count_pages_if_all_movable(&self, block: u32) -> Option<u64> {
-        match self.memory.pageblock_use(block)? {
-            PageblockUse::Pages(pages) => Some(pages.into()),
-            PageblockUse::Whole(FrameOwner::Anonymous { space, page }) => {
+        match self.memory.movable_pages_of_pageblock(block)? {
+            MovablePages::Pages(pages) => Some(pages.into()),
+            MovablePages::Whole(FrameOwner::Anonymous { space, page }) => {
                 let region = page / u64::from(PAGES_PER_REGION);
                 let found = self.region(RegionId { space: SpaceId(space), region });
                 let is_part = found.is_some_and(|found| found.multi_region.is_some());
                 (!is_part).then_some(PAGES_PER_REGION.into())
             }
-            PageblockUse::Whole(_) => None,
+            MovablePages::Whole(_) => None,
         }
     }
 
     /// Moves a run of pages to free frames anywhere. A huge page or a folio moves as a whole if
     /// there is a frame for it. Returns whether there was room for all.
-    fn move_run_anywhere(&mut self, block: u32, run: ValueRun, moved: &mut u64) -> bool {
+    fn move_run_anywhere(&mut self, block: u32, run: AscendingRun, moved: &mut u64) -> bool {
         let allocate = |memory: &mut PhysicalMemory, (count, order): PagesToMoveTogether, owner| {
             let order = match order {
                 Some(order) => Some(order.log2_pages() as u8),
@@ -110,6 +110,6 @@ impl SimulatedKernel {
     }
 }
 
-fn is_kernel_owned_run(run: ValueRun) -> bool {
+fn is_kernel_owned_run(run: AscendingRun) -> bool {
     matches!(FrameOwner::unpack(run.value), FrameOwner::Kernel { .. })
 }

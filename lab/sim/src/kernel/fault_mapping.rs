@@ -54,7 +54,7 @@ impl SimulatedKernel {
         let FirstTouchPolicy::Huge { compact } = self.first_touch_policy_of_region(at)? else {
             return Ok(false);
         };
-        let owner = self.frame_owner(at, 0)?;
+        let owner = self.new_anonymous_owner(at, 0)?;
         let got = self.allocate_huge_frame(FrameContent::Zeroed, owner, compact, &mut sum.time);
         let Some(got) = got else {
             sum.faults.record_size_fallback(PageOrder::HUGE);
@@ -74,7 +74,7 @@ impl SimulatedKernel {
         (first, count): (u16, u16),
         sum: &mut TouchResult,
     ) -> Result<u16> {
-        let owner = self.frame_owner(at, first)?;
+        let owner = self.new_anonymous_owner(at, first)?;
         let reservation = self.get_or_create_region(at)?.reservation;
         let got = match reservation {
             Some(reservation) => {
@@ -126,7 +126,7 @@ impl SimulatedKernel {
         (first, count): (u16, u16),
         sum: &mut TouchResult,
     ) -> Result<u16> {
-        let owner = self.frame_owner(at, first)?;
+        let owner = self.new_anonymous_owner(at, first)?;
         let got =
             self.allocate_base_frames(at.space, count, FrameContent::Dirty, owner, &mut sum.time)?;
         let pages = u64::from(got.frames.count);
@@ -141,7 +141,7 @@ impl SimulatedKernel {
         Ok(got.frames.count as u16)
     }
 
-    pub(crate) fn frame_owner(&self, at: RegionId, page: u16) -> Result<FrameOwner> {
+    pub(crate) fn new_anonymous_owner(&self, at: RegionId, page: u16) -> Result<FrameOwner> {
         let (space, page) = (self.space(at.space)?.id.0, at.page_number(page));
         Ok(FrameOwner::Anonymous { space, page })
     }

@@ -56,7 +56,7 @@ pub(super) struct SpaceStreamWatch {
 }
 
 impl SpaceStreamWatch {
-    fn change_stream_score(&mut self, by: i32) {
+    fn change_space_score(&mut self, by: i32) {
         self.score = (self.score + by).clamp(SCORES.0, SCORES.1);
     }
 
@@ -72,7 +72,7 @@ impl SpaceStreamWatch {
         let mut tracks = self.tracks.iter_mut();
         if let Some(track) = tracks.find(|t| t.region == region) {
             track.touches += 1;
-            self.change_stream_score(1);
+            self.change_space_score(1);
             return None;
         }
         let mut tracks = self.tracks.iter_mut();
@@ -84,7 +84,7 @@ impl SpaceStreamWatch {
             let (step, proven) = (track.step as i32, track.advances >= PROVEN);
             // A leap may cross filled memory, or be chance.
             if exact {
-                self.change_stream_score(1);
+                self.change_space_score(1);
             }
             return (proven && self.score >= 0).then(|| StreamFaultReport {
                 region: RegionAddr::containing((region as u64) << 21),
@@ -92,7 +92,7 @@ impl SpaceStreamWatch {
                 dense,
             });
         }
-        self.change_stream_score(-1);
+        self.change_space_score(-1);
         let near =
             |t: &&mut StreamTrack| t.advances < PROVEN && (region - t.region).abs() <= LARGEST_STEP;
         if let Some(track) = self.tracks.iter_mut().find(near) {

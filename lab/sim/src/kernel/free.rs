@@ -21,7 +21,7 @@ impl SimulatedKernel {
     }
 
     /// The same for some pages of one region.
-    pub fn free_pages(
+    pub fn free_pages_of_region(
         &mut self,
         space: SpaceId,
         region: RegionAddr,

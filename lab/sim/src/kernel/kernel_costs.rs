@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Costs of a kernel's operations: [`KernelCosts::paper`] or [`KernelCosts::this_machine`].
+/// Costs of a kernel's operations: [`KernelCosts::paper`] or [`KernelCosts::development_vm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelCosts {
@@ -95,7 +95,7 @@ impl FaultCostCalibration {
     /// - Share of zeroing in a fault: 97 % for huge pages, by the text on the same runs (section
     ///   2.2). A base page is then zeroed at the same speed: 879 of 3534 ns, where the text says
     ///   "about 25 %".
-    /// - Time of a collapse: 0.84 huge-page faults, as on this machine (405 of 482 us).
+    /// - Time of a collapse: 0.84 huge-page faults, as on the development VM (405 of 482 us).
     /// - Additional time of a touch when the page is in no cache: the memory latency of the
     ///   processor's preset, in full. This is chosen: it assumes that a touch of what was just
     ///   zeroed waits for nothing. With the latency of the last cache taken off (71 ns) the last
@@ -125,7 +125,7 @@ impl FaultCostCalibration {
     ///
     /// Freeing was not measured: the figures are the paper's. A touch's own time is part of the
     /// measured ones here.
-    pub const THIS_MACHINE: Self = Self {
+    pub const DEVELOPMENT_VM: Self = Self {
         base_fault_ns: 555e6 / 262_144.0,
         huge_fault_ns: 247e6 / 512.0,
         zeroing_share: 350.0 / 482.0,
@@ -191,9 +191,9 @@ impl KernelCosts {
         FaultCostCalibration::TABLE_1.costs()
     }
 
-    /// The virtual machine that this was written on ([`FaultCostCalibration::THIS_MACHINE`]).
-    pub fn this_machine() -> Self {
-        FaultCostCalibration::THIS_MACHINE.costs()
+    /// The virtual machine that this was written on ([`FaultCostCalibration::DEVELOPMENT_VM`]).
+    pub fn development_vm() -> Self {
+        FaultCostCalibration::DEVELOPMENT_VM.costs()
     }
 }
 

@@ -3,7 +3,7 @@
 use super::address_space::{RegionId, first_page, split_at_region_boundaries};
 use super::{SimulatedKernel, SpaceId};
 use crate::memory::{
-    AllocatedFrames, FrameOwner, FrameRun, PhysicalMemory, ValueRun, pageblock_of_frame,
+    AllocatedFrames, AscendingRun, FrameOwner, FrameRun, PhysicalMemory, pageblock_of_frame,
 };
 use crate::page_bits::PageBits;
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
@@ -17,7 +17,7 @@ impl SimulatedKernel {
     pub(super) fn move_page_run(
         &mut self,
         block: u32,
-        run: ValueRun,
+        run: AscendingRun,
         mut allocate: impl FnMut(
             &mut PhysicalMemory,
             PagesToMoveTogether,
@@ -43,7 +43,7 @@ impl SimulatedKernel {
 
     /// The first part of a run of frames of a pageblock (with its packed owner) that should stay
     /// together: a folio, or all before the next one.
-    fn first_pages_to_move_together(&self, block: u32, run: ValueRun) -> PagesToMoveTogether {
+    fn first_pages_to_move_together(&self, block: u32, run: AscendingRun) -> PagesToMoveTogether {
         let FrameOwner::Anonymous { space, page } = FrameOwner::unpack(run.value) else {
             return (run.count, None);
         };
@@ -135,7 +135,7 @@ impl SimulatedKernel {
         let same: Vec<_> = runs.filter(|run| run.value == had(run.first)).collect();
         for run in &same {
             found.frames.remove(run.first, run.count);
-            found.frames.insert(ValueRun {
+            found.frames.insert(AscendingRun {
                 value: run.value - u64::from(from.first) + u64::from(to),
                 ..*run
             });

@@ -8,7 +8,7 @@ use super::kernel_costs::time_of_operations;
 use super::region_mapping::RegionMapping;
 use super::region_mapping::frame_run_of_huge_page;
 use super::{KernelError, Result, SimulatedKernel, SpaceId};
-use crate::memory::{FrameContent, ValueRun, pageblock_of_frame};
+use crate::memory::{AscendingRun, FrameContent, pageblock_of_frame};
 use crate::page_bits::PageBits;
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr};
 use std::time::Duration;
@@ -80,7 +80,7 @@ impl SimulatedKernel {
             return Err(at.not_candidate_error());
         }
         let mut time = Duration::ZERO;
-        let owner = self.frame_owner(at, 0)?;
+        let owner = self.new_anonymous_owner(at, 0)?;
         // The copy overwrites most of it, so it needs no zeroed frame.
         let got = self.allocate_huge_frame(FrameContent::Dirty, owner, true, &mut time);
         let got = got.ok_or(at.no_frames_error(PageOrder::HUGE))?;
@@ -113,7 +113,7 @@ impl SimulatedKernel {
         at: RegionId,
         block: u32,
         cold: bool,
-    ) -> Result<(Vec<ValueRun>, u16)> {
+    ) -> Result<(Vec<AscendingRun>, u16)> {
         let owned = self.space_mut(at.space)?;
         let found = owned.table.get_or_create(at.region);
         let added = PAGES_PER_REGION - found.present.count();
@@ -167,7 +167,7 @@ impl SimulatedKernel {
             return Err(at.not_candidate_error());
         }
         let mut time = Duration::ZERO;
-        let owner = self.frame_owner(at, 0)?;
+        let owner = self.new_anonymous_owner(at, 0)?;
         let got = self.allocate_huge_frame(FrameContent::Zeroed, owner, false, &mut time);
         let got = got.ok_or(at.no_frames_error(PageOrder::HUGE))?;
         time +=

@@ -2,7 +2,7 @@
 
 use super::address_space::RegionId;
 use super::{Result, SimulatedKernel, SpaceId};
-use crate::memory::{FrameRun, ValueRun};
+use crate::memory::{AscendingRun, FrameRun};
 use hawkeye_policy::PageOrder;
 use std::ops::Range;
 use std::time::Duration;
@@ -21,7 +21,7 @@ impl SimulatedKernel {
     }
 
     /// Frees the frames of pages that were unmapped; `run.value` is the first one.
-    pub(crate) fn release_unmapped_frames(&mut self, run: ValueRun) {
+    pub(crate) fn release_unmapped_frames(&mut self, run: AscendingRun) {
         self.memory.free(FrameRun::new(run.value as u32, run.count.into()));
     }
 

@@ -1,7 +1,7 @@
 //! The mappings of one region: 2 MiB of an address space.
 
 use super::folios::Folios;
-use crate::memory::{FrameRun, RunLengthMap, ValueRun};
+use crate::memory::{AscendingRun, AscendingRunMap, FrameRun};
 use crate::page_bits::PageBits;
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample};
 
@@ -38,7 +38,7 @@ pub(crate) struct RegionMapping {
     pub(crate) written: PageBits,
     /// Pages accessed since the last scan of reclaim.
     pub(crate) accessed: PageBits,
-    pub(crate) frames: RunLengthMap,
+    pub(crate) frames: AscendingRunMap,
     /// Pages of it that are in folios, if it is no huge page.
     pub(crate) folios: Folios,
     pub(crate) huge: Option<u32>,
@@ -54,9 +54,9 @@ pub(crate) struct RegionMapping {
     pub(crate) listed: Option<u64>,
 }
 
-pub(crate) fn frame_run_of_huge_page(block: u32) -> ValueRun {
+pub(crate) fn frame_run_of_huge_page(block: u32) -> AscendingRun {
     let frames = FrameRun::of_pageblock(block);
-    ValueRun::new(0, frames.count as u16, frames.first.into())
+    AscendingRun::new(0, frames.count as u16, frames.first.into())
 }
 
 impl RegionMapping {
@@ -107,7 +107,7 @@ impl RegionMapping {
         self.zero_mapped = self.zero_mapped.minus(pages);
         self.swapped = self.swapped.minus(pages);
         self.untouched = false;
-        self.frames.insert(ValueRun::new(first, count, frames.first.into()));
+        self.frames.insert(AscendingRun::new(first, count, frames.first.into()));
     }
 
     /// Maps a page of this order; its first frame and first page must be aligned to its size.
@@ -128,7 +128,7 @@ impl RegionMapping {
     }
 
     /// The same for all of these pages; returns their frames.
-    pub(crate) fn unmap_pages(&mut self, pages: PageBits) -> Vec<ValueRun> {
+    pub(crate) fn unmap_pages(&mut self, pages: PageBits) -> Vec<AscendingRun> {
         let mut runs = Vec::new();
         for (first, count) in pages.runs() {
             runs.extend(self.frames.runs_within(first, count));
@@ -141,8 +141,11 @@ impl RegionMapping {
         self.multi_region = None;
         if let Some(block) = self.huge.take() {
             let frames = FrameRun::of_pageblock(block);
-            self.frames =
-                RunLengthMap::from_run(ValueRun::new(0, PAGES_PER_REGION, frames.first.into()));
+            self.frames = AscendingRunMap::from_run(AscendingRun::new(
+                0,
+                PAGES_PER_REGION,
+                frames.first.into(),
+            ));
             self.untouched = false;
         }
     }

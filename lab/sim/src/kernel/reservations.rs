@@ -3,7 +3,7 @@
 use super::SimulatedKernel;
 use super::address_space::RegionId;
 use super::kernel_costs::time_of_operations;
-use crate::memory::{FrameOwner, FrameRun, ValueRun};
+use crate::memory::{AscendingRun, FrameOwner, FrameRun};
 use crate::page_bits::PageBits;
 use hawkeye_policy::PAGES_PER_REGION;
 use std::collections::BTreeMap;
@@ -39,7 +39,8 @@ impl SimulatedKernel {
         queue.remove(&reservation.used);
         let block = reservation.block;
         let frames = FrameRun::of_pageblock(block);
-        if found.frames.is_exactly_run(ValueRun::new(0, PAGES_PER_REGION, frames.first.into())) {
+        if found.frames.is_exactly_run(AscendingRun::new(0, PAGES_PER_REGION, frames.first.into()))
+        {
             found.reservation = None;
             found.map_huge_page(block);
             owned.huge += 1;

@@ -84,7 +84,7 @@ impl SimulatedKernel {
         page: u16,
         order: PageOrder,
     ) -> Result<Option<AllocatedFrames>> {
-        let owner = self.frame_owner(at, page & !(order.pages() as u16 - 1))?;
+        let owner = self.new_anonymous_owner(at, page & !(order.pages() as u16 - 1))?;
         if self.memory.count_free_frames() < order.pages() + self.reclaim_state.watermarks.low {
             return Ok(None);
         }

@@ -73,7 +73,7 @@ impl SwapDevice {
     }
 
     /// Writes pages; returns how long the writer waits for the device.
-    fn write_wait(&mut self, pages: u64) -> Duration {
+    fn write_pages(&mut self, pages: u64) -> Duration {
         let own = time_of_operations(pages, self.spec.map_or(0, |spec| spec.write_ns));
         self.given += own;
         own.mul_f64(self.crowd)
@@ -164,7 +164,7 @@ impl SimulatedKernel {
         let pages = want - left;
         self.reports.remapped.record(at);
         *time += time_of_operations(pages, self.costs.swap_base_ns)
-            + self.reclaim_state.swap.write_wait(pages);
+            + self.reclaim_state.swap.write_pages(pages);
         (pages, u64::from(old.count()) > pages)
     }
 
@@ -200,7 +200,7 @@ mod tests {
         for moment in 0..200 {
             for owed in &mut owed {
                 while *owed < step {
-                    *owed += swap.write_wait(32);
+                    *owed += swap.write_pages(32);
                     pages += if moment < 100 { 0 } else { 32 };
                 }
                 *owed -= step;

@@ -2,11 +2,11 @@
 
 mod free_lists;
 
+use super::ascending_run_map::AscendingRun;
 use super::frame_run::{
     FrameRun, first_frame_of_pageblock, offset_in_pageblock, pageblock_of_frame,
 };
 use super::partial_pageblock::{FreeBlock, PartialPageblock, aligned_blocks};
-use super::run_length_map::ValueRun;
 use super::{FrameContent, FrameContentChange, FrameOwner, HUGE_ORDER, ORDERS, PART_ORDERS};
 use crate::page_bits::PageBits;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
@@ -114,7 +114,7 @@ impl PhysicalMemory {
     ) -> Option<AllocatedFrames> {
         let pick = self.pick_free_block(order, prefer)?;
         if order < HUGE_ORDER {
-            let part = self.break_up(pick)?;
+            let part = self.prepare_picked_block(pick)?;
             return Some(self.take_from_free_block(
                 pick.block,
                 part,
@@ -157,8 +157,8 @@ impl PhysicalMemory {
                 self.zeroed_frame_bits_in(pick.block).or(self.zeroed_frame_bits_in(pick.block + 1));
             !zeroes.is_empty()
         };
-        let part = self.break_up(pick)?;
-        let single = pair_differs || !self.parts_in_block(pick.block)?.is_uniform(part);
+        let part = self.prepare_picked_block(pick)?;
+        let single = pair_differs || !self.partial_pageblock(pick.block)?.has_uniform_content(part);
         let most = if single { 1 } else { most };
         let count = most.min(1 << part.order);
         Some(self.take_from_free_block(pick.block, part, part.offset, count, owner))
@@ -174,7 +174,7 @@ impl PhysicalMemory {
     ) -> Option<AllocatedFrames> {
         let (block, offset) = (pageblock_of_frame(frame), offset_in_pageblock(frame));
         let part = match self.blocks.get(block as usize)? {
-            PageblockState::Free { order, .. } => self.break_up(PickedFreeBlock {
+            PageblockState::Free { order, .. } => self.prepare_picked_block(PickedFreeBlock {
                 block,
                 order: *order,
                 content: FrameContent::Dirty,
@@ -213,13 +213,13 @@ impl PhysicalMemory {
     }
 
     /// The owners of a pageblock's frames: runs of frames with their (packed) owners.
-    pub(crate) fn owner_runs_in_pageblock(&self, block: u32) -> impl Iterator<Item = ValueRun> {
+    pub(crate) fn owner_runs_in_pageblock(&self, block: u32) -> impl Iterator<Item = AscendingRun> {
         let (whole, parts) = match self.blocks.get(block as usize) {
             Some(PageblockState::Owned(owner)) => (Some(*owner), None),
             Some(PageblockState::Parts(parts)) => (None, Some(parts.owners.iter())),
             Some(PageblockState::Free { .. }) | None => (None, None),
         };
-        let whole = whole.map(|value| ValueRun::new(0, PAGES_PER_REGION, value));
+        let whole = whole.map(|value| AscendingRun::new(0, PAGES_PER_REGION, value));
         whole.into_iter().chain(parts.into_iter().flatten())
     }
 
@@ -236,7 +236,7 @@ impl PhysicalMemory {
     }
 
     fn pick_free_block(&self, order: u8, prefer: FrameContent) -> Option<PickedFreeBlock> {
-        [prefer, prefer.other()].into_iter().find_map(|content| {
+        [prefer, prefer.opposite()].into_iter().find_map(|content| {
             let lists = self.lists[content.index()].iter().zip(0..);
             let mut larger = lists.skip(order.into());
             let (list, order) = larger.find(|(list, _)| list.count > 0)?;
@@ -245,9 +245,9 @@ impl PhysicalMemory {
     }
 
     /// The picked free block. A whole pageblock is put in parts for it.
-    fn break_up(&mut self, pick: PickedFreeBlock) -> Option<FreeBlock> {
+    fn prepare_picked_block(&mut self, pick: PickedFreeBlock) -> Option<FreeBlock> {
         if pick.order < HUGE_ORDER {
-            return self.parts_in_block(pick.block)?.first_free_block(pick.order, pick.content);
+            return self.partial_pageblock(pick.block)?.first_free_block(pick.order, pick.content);
         }
         // The pick may be either block of a pair.
         let first = pick.block & !u32::from(pick.order > HUGE_ORDER);

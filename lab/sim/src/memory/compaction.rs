@@ -1,9 +1,9 @@
 //! Compaction's two scanners (`mm/compaction.c` in outline). One looks upwards for pageblocks that
 //! can be emptied, the other downwards for free frames to move their pages to.
 
+use super::ascending_run_map::AscendingRun;
 use super::frame_run::first_frame_of_pageblock;
 use super::partial_pageblock::PartialPageblock;
-use super::run_length_map::ValueRun;
 use super::{FrameContent, FrameOwner, PhysicalMemory};
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 
@@ -11,7 +11,7 @@ use hawkeye_policy::{PAGES_PER_REGION, PageOrder};
 pub(crate) struct PageblockEvacuation {
     pub(crate) block: u32,
     /// Runs of pages with their (packed) owners.
-    pub(crate) pages: Vec<ValueRun>,
+    pub(crate) pages: Vec<AscendingRun>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl PhysicalMemory {
     pub(crate) fn next_target_frame_run(&mut self, scanned: &mut ScanCount) -> Option<(u32, u16)> {
         while self.scanners.1 > self.scanners.0 {
             let block = self.scanners.1 - 1;
-            if let Some(free) = self.target_frames(block) {
+            if let Some(free) = self.partial_block_with_free_frames(block) {
                 let (first, count) = free.free.next_run(0)?;
                 return Some((first_frame_of_pageblock(block) + u32::from(first), count));
             }
@@ -69,24 +69,25 @@ impl PhysicalMemory {
     }
 
     /// The aligned free block of this size in the highest pageblock that
-    /// [`next_target_frame_run`](Self::next_target_frame_run) may reach. A whole folio may move there.
+    /// [`next_target_frame_run`](Self::next_target_frame_run) may reach. A whole folio may move
+    /// there.
     pub(crate) fn highest_free_target_block(&self, order: PageOrder) -> Option<u32> {
         let targets = (self.scanners.0..self.scanners.1).rev();
         targets.into_iter().find_map(|block| {
-            let free = self.target_frames(block)?.free;
+            let free = self.partial_block_with_free_frames(block)?.free;
             let first = free.fully_covered_blocks(order.log2_pages()).next_page(0)?;
             Some(first_frame_of_pageblock(block) + u32::from(first))
         })
     }
 
-    fn target_frames(&self, block: u32) -> Option<&PartialPageblock> {
-        self.parts_in_block(block).filter(|parts| !parts.free.is_empty())
+    fn partial_block_with_free_frames(&self, block: u32) -> Option<&PartialPageblock> {
+        self.partial_pageblock(block).filter(|parts| !parts.free.is_empty())
     }
 
     /// All that a pageblock holds, if all of it can move and there are free frames in it.
-    fn page_runs_if_all_movable(&self, block: u32) -> Option<Vec<ValueRun>> {
-        let parts = self.target_frames(block)?;
-        let moves = |run: ValueRun| FrameOwner::unpack(run.value).is_movable();
+    fn page_runs_if_all_movable(&self, block: u32) -> Option<Vec<AscendingRun>> {
+        let parts = self.partial_block_with_free_frames(block)?;
+        let moves = |run: AscendingRun| FrameOwner::unpack(run.value).is_movable();
         let all_move = parts.owners.iter().all(moves);
         all_move.then(|| parts.owners.iter().collect())
     }
@@ -95,7 +96,7 @@ impl PhysicalMemory {
     fn count_free_frames_above(&self, block: u32, enough: u64) -> u64 {
         let mut room = 0;
         for target in (block + 1..self.scanners.1).rev() {
-            let free = self.target_frames(target).map(|parts| parts.free.count());
+            let free = self.partial_block_with_free_frames(target).map(|parts| parts.free.count());
             room += free.map_or(0, u64::from);
             if room >= enough {
                 break;

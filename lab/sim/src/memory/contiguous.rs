@@ -6,7 +6,7 @@ use super::{FrameOwner, FrameRun, PhysicalMemory};
 use hawkeye_policy::PAGES_PER_REGION;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PageblockUse {
+pub(crate) enum MovablePages {
     /// A number of pages (0-512).
     Pages(u16),
     /// One page, and its owner.
@@ -19,17 +19,17 @@ impl PhysicalMemory {
     }
 
     /// The content of a pageblock; `None` if some of it can't move.
-    pub(crate) fn pageblock_use(&self, block: u32) -> Option<PageblockUse> {
+    pub(crate) fn movable_pages_of_pageblock(&self, block: u32) -> Option<MovablePages> {
         match self.blocks.get(block as usize)? {
-            PageblockState::Free { .. } => Some(PageblockUse::Pages(0)),
+            PageblockState::Free { .. } => Some(MovablePages::Pages(0)),
             PageblockState::Owned(owner) => {
                 let owner = FrameOwner::unpack(*owner);
-                owner.is_movable().then_some(PageblockUse::Whole(owner))
+                owner.is_movable().then_some(MovablePages::Whole(owner))
             }
             PageblockState::Parts(parts) => {
                 let moves =
                     parts.owners.iter().all(|run| FrameOwner::unpack(run.value).is_movable());
-                moves.then(|| PageblockUse::Pages(PAGES_PER_REGION - parts.free.count()))
+                moves.then(|| MovablePages::Pages(PAGES_PER_REGION - parts.free.count()))
             }
         }
     }
@@ -48,7 +48,7 @@ impl PhysicalMemory {
                 return;
             };
             let frame = start + u32::from(first);
-            let owner = kernel_owner_of_frame(frame);
+            let owner = new_kernel_owner(frame);
             if self.allocate_at(frame, count, owner).is_none() {
                 return;
             }
@@ -57,10 +57,10 @@ impl PhysicalMemory {
 
     /// Keeps frames of an isolated pageblock for the kernel after their page was moved out.
     pub(crate) fn isolate_emptied_frames(&mut self, frames: FrameRun) {
-        self.change_frame_owner(frames, kernel_owner_of_frame(frames.first));
+        self.change_frame_owner(frames, new_kernel_owner(frames.first));
     }
 }
 
-fn kernel_owner_of_frame(frame: u32) -> FrameOwner {
+fn new_kernel_owner(frame: u32) -> FrameOwner {
     FrameOwner::Kernel { frame: frame.into() }
 }

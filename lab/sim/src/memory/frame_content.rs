@@ -17,7 +17,7 @@ impl FrameContent {
         usize::from(self == Self::Zeroed)
     }
 
-    pub(crate) fn other(self) -> Self {
+    pub(crate) fn opposite(self) -> Self {
         Self::zeroed_if(self == Self::Dirty)
     }
 

@@ -104,7 +104,7 @@ fn check_partial_pageblock(parts: &PartialPageblock) -> Result<(), &'static str>
     let mut covered = PageBits::EMPTY;
     let mut from = 0;
     while let Some(frame) = parts.free.next_page(from) {
-        let Some(part) = parts.only_free_block_at(frame) else {
+        let Some(part) = parts.unique_free_block_at(frame) else {
             return Err("a free frame is in no free block, or in two");
         };
         let frames = PageBits::range(part.offset, 1 << part.order);

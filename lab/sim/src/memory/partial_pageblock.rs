@@ -1,7 +1,7 @@
 //! A pageblock that is neither free nor allocated as a whole: its free frames, their free blocks of
 //! the buddy system, and the owners of the other frames.
 
-use super::run_length_map::{RunLengthMap, ValueRun};
+use super::ascending_run_map::{AscendingRun, AscendingRunMap};
 use super::{FrameContent, PART_ORDERS};
 use crate::page_bits::PageBits;
 use hawkeye_policy::PAGES_PER_REGION;
@@ -14,7 +14,7 @@ pub(crate) struct PartialPageblock {
     /// Those of them that are known to be zero.
     pub(super) zero: PageBits,
     /// Owners of the other frames, packed.
-    pub(super) owners: RunLengthMap,
+    pub(super) owners: AscendingRunMap,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl PartialPageblock {
             heads: [PageBits::EMPTY; PART_ORDERS as usize],
             free: PageBits::FULL,
             zero,
-            owners: RunLengthMap::default(),
+            owners: AscendingRunMap::default(),
         }
     }
 
@@ -40,7 +40,7 @@ impl PartialPageblock {
     pub(crate) fn all_owned(owner: u64) -> Self {
         Self {
             free: PageBits::EMPTY,
-            owners: RunLengthMap::from_run(ValueRun::new(0, PAGES_PER_REGION, owner)),
+            owners: AscendingRunMap::from_run(AscendingRun::new(0, PAGES_PER_REGION, owner)),
             ..Self::all_free(PageBits::EMPTY)
         }
     }
@@ -51,7 +51,7 @@ impl PartialPageblock {
     }
 
     /// Whether these frames are all zeroed or all dirty.
-    pub(crate) fn is_uniform(&self, part: FreeBlock) -> bool {
+    pub(crate) fn has_uniform_content(&self, part: FreeBlock) -> bool {
         let frames = PageBits::range(part.offset, 1 << part.order);
         part.content == FrameContent::Zeroed || frames.and(self.zero).is_empty()
     }
@@ -85,13 +85,13 @@ impl PartialPageblock {
     }
 
     /// The only free block that starts at a frame.
-    pub(crate) fn only_free_block_at(&self, frame: u16) -> Option<FreeBlock> {
+    pub(crate) fn unique_free_block_at(&self, frame: u16) -> Option<FreeBlock> {
         let aligned = (0..PART_ORDERS).filter(|order| frame.trailing_zeros() >= u32::from(*order));
         let mut parts = aligned.filter_map(|order| self.free_block_at(order, frame));
         parts.next().filter(|_| parts.next().is_none())
     }
 
-    pub(crate) fn set_free_block(&mut self, part: FreeBlock, there: bool) {
+    pub(crate) fn set_block_head(&mut self, part: FreeBlock, there: bool) {
         let heads = &mut self.heads[usize::from(part.order)];
         match there {
             true => heads.insert(part.offset),
@@ -104,12 +104,12 @@ impl PartialPageblock {
         debug_assert!(frames.is_subset_of(self.free));
         self.free = self.free.minus(frames);
         self.zero = self.zero.minus(frames);
-        self.owners.insert(ValueRun::new(first, count, owner));
+        self.owners.insert(AscendingRun::new(first, count, owner));
     }
 
     pub(crate) fn change_frame_owner(&mut self, first: u16, count: u16, owner: u64) {
         self.owners.remove(first, count);
-        self.owners.insert(ValueRun::new(first, count, owner));
+        self.owners.insert(AscendingRun::new(first, count, owner));
     }
 
     pub(crate) fn free_owned_frames(&mut self, first: u16, count: u16) {

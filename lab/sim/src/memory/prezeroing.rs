@@ -57,8 +57,9 @@ impl PhysicalMemory {
     }
 
     fn zero_free_block_in_pageblock(&mut self, block: u32, order: u8, most: u64) -> u64 {
-        let Some(part) =
-            self.parts_in_block(block).and_then(|p| p.first_free_block(order, FrameContent::Dirty))
+        let Some(part) = self
+            .partial_pageblock(block)
+            .and_then(|p| p.first_free_block(order, FrameContent::Dirty))
         else {
             return most;
         };

@@ -44,7 +44,7 @@ impl HugePageGain {
         let count = |size| {
             let mut run = new(size)?;
             run.run_accesses(accesses);
-            Ok(run.count_accesses(accesses))
+            Ok(run.run_and_count_accesses(accesses))
         };
         Ok(Self { base: count(LeafSize::Base)?, huge: count(LeafSize::Huge)? })
     }
@@ -56,7 +56,7 @@ impl HugePageGain {
     }
 
     /// Cost to the program of each walk that huge pages save, in nanoseconds; `None` without any.
-    pub fn saved_walk_ns(&self) -> Option<f64> {
+    pub fn ns_per_saved_walk(&self) -> Option<f64> {
         let saved_walks = self.base.walks.checked_sub(self.huge.walks)?;
         let saved = self.base.cpu_time.as_secs_f64() - self.huge.cpu_time.as_secs_f64();
         (saved_walks > 0).then(|| saved * 1e9 / saved_walks as f64)

@@ -135,7 +135,7 @@ impl MemoryModel {
     pub(crate) fn load_for_walk(&mut self, line: u64, start: f64) -> (MemoryLevel, f64) {
         if self.walks_pass_first_level {
             let level = self.caches.load_beyond_first(line, BASE_PAGE_BYTES, start);
-            let start = self.channel_request_time(level, start);
+            let start = self.reserve_channel(level, start);
             return (level, start + self.level_latency(level));
         }
         let level = self.caches.load(line, BASE_PAGE_BYTES, start);
@@ -152,7 +152,7 @@ impl MemoryModel {
 
     /// When a line that is wanted at `start` is requested from the channel.
     #[inline]
-    fn channel_request_time(&mut self, level: MemoryLevel, start: f64) -> f64 {
+    fn reserve_channel(&mut self, level: MemoryLevel, start: f64) -> f64 {
         if level != MemoryLevel::Memory {
             return start;
         }
@@ -171,7 +171,7 @@ impl MemoryModel {
             return self.fill_buffers.end_of_work_on(line, hit);
         }
         self.fill_buffers.drop_work_before(self.entered);
-        let start = self.channel_request_time(level, start);
+        let start = self.reserve_channel(level, start);
         let begin = self.fill_buffers.first_free_time(start);
         let ready = begin + self.level_latency(level);
         self.fill_buffers.add_busy_span(line, begin, ready);

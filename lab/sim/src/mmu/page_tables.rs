@@ -33,7 +33,7 @@ impl WalkCacheSizes {
 /// A processor's caches of translations from guest-physical to host-physical addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NestedCaches {
+pub struct NestedCacheSizes {
     /// Entries of the nested TLB, fully associative: host translations of the guest's page tables;
     /// 0 if there is none.
     pub tlb: u32,
@@ -55,7 +55,7 @@ impl PageTables {
     }
 
     /// Makes them a guest's tables: the host maps its memory and tables by pages of this size.
-    pub(crate) fn in_guest(mut self, caches: NestedCaches, backed_by: LeafSize) -> Self {
+    pub(crate) fn in_guest(mut self, caches: NestedCacheSizes, backed_by: LeafSize) -> Self {
         self.host = Some(HostTables::new(caches, backed_by, self.tables.end));
         self
     }
@@ -114,7 +114,7 @@ impl FourLevelTables {
             *entry = (address >> shift) as u32;
         }
         let levels = LEVEL_SHIFTS.len();
-        self.upper.first_level(&entries, leaf, levels)
+        self.upper.find_walk_start(&entries, leaf, levels)
     }
 
     #[inline]
@@ -141,7 +141,7 @@ struct HostTables {
 }
 
 impl HostTables {
-    fn new(caches: NestedCaches, backed_by: LeafSize, begin: u64) -> Self {
+    fn new(caches: NestedCacheSizes, backed_by: LeafSize, begin: u64) -> Self {
         Self {
             backed_by,
             tlb: FullyAssociativeKeyCache::new(caches.tlb),

@@ -98,14 +98,14 @@ impl PatternRun {
     }
 
     /// Runs for `count` accesses, and returns their counts.
-    pub fn count_accesses(&mut self, count: u64) -> CoreCounters {
+    pub fn run_and_count_accesses(&mut self, count: u64) -> CoreCounters {
         let before = self.counters();
         self.run_accesses(count);
         self.counters().since(&before)
     }
 
     /// The regions of its memory, in order of their addresses.
-    pub fn regions(&self) -> impl ExactSizeIterator<Item = RegionAddr> + use<> {
+    pub fn region_addresses(&self) -> impl ExactSizeIterator<Item = RegionAddr> + use<> {
         let regions = 0..self.regions as u32;
         regions.map(|index| RegionAddr::containing(START + u64::from(index) * HUGE_PAGE_BYTES))
     }

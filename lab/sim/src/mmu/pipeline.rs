@@ -11,13 +11,13 @@
 
 use super::access_bits::AccessBits;
 use super::access_generator::PatternAccess;
+use super::coalesced_page_groups::{CoalescedPageGroup, TlbGroupCondition};
 use super::core_counters::CoreCounters;
 use super::data_cache_hierarchy::CACHE_LINE_BYTES;
 use super::memory_model::MemoryModel;
 use super::page_tables::PageTables;
 use super::page_walkers::PageWalkers;
 use super::processor_spec::ProcessorSpec;
-use super::tlb_page_groups::{TlbGroupCondition, TlbPageGroup};
 use super::translation::{AccessBitMask, EntrySize, LeafSize};
 use super::two_level_tlb::{TlbLookup, TwoLevelTlb};
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ pub(crate) struct Pipeline {
     /// Page size of the host; the largest if there is no host.
     host: EntrySize,
     /// Its groups, if the processor forms them only when all access bits are set.
-    seen_if_accessed: Option<TlbPageGroup>,
+    seen_if_accessed: Option<CoalescedPageGroup>,
     ghz: f64,
     l2_tlb_hit_cycles: f64,
     tlb: TwoLevelTlb,
@@ -146,7 +146,7 @@ impl Pipeline {
             if !all {
                 // It may have been one entry before. A walk sets this page's bit.
                 let sizes = [EntrySize::BaseGroup, EntrySize::Base];
-                if let Some(known) = self.tlb.look_up_known(offset, sizes) {
+                if let Some(known) = self.tlb.look_up_if_present(offset, sizes) {
                     return known;
                 }
                 if !others {

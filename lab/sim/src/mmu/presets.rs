@@ -8,13 +8,13 @@
 //!
 //! A preset marks as "not confirmed" what is from memory of the source named there: a guess.
 
+use super::coalesced_page_groups::{CoalescedPageGroup, CoalescedPageGroups, TlbGroupCondition};
 use super::data_cache_hierarchy::{CacheLevelSpec, CacheReplacement};
 use super::lru_sets::SetShape;
 use super::memory_model::MemorySpec;
-use super::page_tables::{NestedCaches, WalkCacheSizes};
+use super::page_tables::{NestedCacheSizes, WalkCacheSizes};
 use super::processor_spec::ProcessorSpec;
 use super::read_latency::ReadLatencyShape;
-use super::tlb_page_groups::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
 use super::two_level_tlb::{GiantPages, L1TlbSpec, L2TlbSpec};
 
 const KIB: u64 = 1 << 10;
@@ -35,8 +35,8 @@ const fn cache_levels(bytes: [u64; 3], ways: [u32; 3], cycles: [u32; 3]) -> [Cac
 /// No maker publishes these for any processor that is sold. 16 entries and a second set of the
 /// native walk caches are what R. Bhargava, B. Serebrin, F. Spadini, S. Manne, "Accelerating
 /// two-dimensional page walks for virtualized systems" (ASPLOS 2008) found worthwhile.
-const fn nested_caches(walk_caches: WalkCacheSizes) -> NestedCaches {
-    NestedCaches { tlb: 16, walk_caches }
+const fn nested_caches(walk_caches: WalkCacheSizes) -> NestedCacheSizes {
+    NestedCacheSizes { tlb: 16, walk_caches }
 }
 
 const fn l2_tlb(
@@ -49,8 +49,12 @@ const fn l2_tlb(
     L2TlbSpec { shape: SetShape::new(entries, ways), large: None, huge_ways, giant, hit_cycles }
 }
 
-const fn page_group(order: u32, condition: TlbGroupCondition, in_l1: bool) -> Option<TlbPageGroup> {
-    Some(TlbPageGroup { order, condition, in_l1 })
+const fn page_group(
+    order: u32,
+    condition: TlbGroupCondition,
+    in_l1: bool,
+) -> Option<CoalescedPageGroup> {
+    Some(CoalescedPageGroup { order, condition, in_l1 })
 }
 
 // Intel. None of these holds neighbouring pages in one entry.
@@ -75,7 +79,7 @@ pub const HASWELL: ProcessorSpec = ProcessorSpec {
     reorder_buffer: 192,
     l1_tlb: intel_l1_tlb(SetShape::new(64, 4), 4),
     l2_tlb: l2_tlb(1024, 8, 8, GiantPages::Nowhere, 7),
-    groups: TlbPageGroups::NONE,
+    groups: CoalescedPageGroups::NONE,
     walk_caches: INTEL_WALK_CACHES,
     nested: nested_caches(INTEL_WALK_CACHES),
     walkers: 1,
@@ -189,7 +193,10 @@ pub const ZEN_4: ProcessorSpec = ProcessorSpec {
     reorder_buffer: 320,
     l1_tlb: L1TlbSpec::Shared(SetShape::fully_associative(72)),
     l2_tlb: l2_tlb(3072, 24, 24, GiantPages::AsHuge, 7),
-    groups: TlbPageGroups { base: page_group(2, TlbGroupCondition::Contiguous, true), huge: None },
+    groups: CoalescedPageGroups {
+        base: page_group(2, TlbGroupCondition::Contiguous, true),
+        huge: None,
+    },
     walk_caches: AMD_WALK_CACHES,
     nested: nested_caches(AMD_WALK_CACHES),
     walkers: 6,
@@ -253,7 +260,7 @@ pub const NEOVERSE_V2: ProcessorSpec = ProcessorSpec {
     reorder_buffer: 320,
     l1_tlb: L1TlbSpec::Shared(SetShape::fully_associative(48)),
     l2_tlb: l2_tlb(2048, 8, 8, GiantPages::Among { ways: 8 }, 5),
-    groups: TlbPageGroups {
+    groups: CoalescedPageGroups {
         base: page_group(4, TlbGroupCondition::Marked, true),
         huge: page_group(4, TlbGroupCondition::Marked, false),
     },
@@ -315,7 +322,10 @@ pub const XIANGSHAN: ProcessorSpec = ProcessorSpec {
         giant: GiantPages::AsHuge,
         hit_cycles: 10,
     },
-    groups: TlbPageGroups { base: page_group(4, TlbGroupCondition::Marked, true), huge: None },
+    groups: CoalescedPageGroups {
+        base: page_group(4, TlbGroupCondition::Marked, true),
+        huge: None,
+    },
     walk_caches: XIANGSHAN_WALK_CACHES,
     nested: nested_caches(XIANGSHAN_WALK_CACHES),
     walkers: 6,

@@ -1,10 +1,10 @@
 //! A processor, as data.
 
+use super::coalesced_page_groups::{CoalescedPageGroup, CoalescedPageGroups};
 use super::error::MmuError;
 use super::lru_sets::SetShape;
 use super::memory_model::MemorySpec;
-use super::page_tables::{NestedCaches, WalkCacheSizes};
-use super::tlb_page_groups::{TlbPageGroup, TlbPageGroups};
+use super::page_tables::{NestedCacheSizes, WalkCacheSizes};
 use super::two_level_tlb::{GiantPages, L1TlbSpec, L2TlbSpec};
 use hawkeye_policy::{PageOrder, PageOrderSet};
 use serde::{Deserialize, Serialize};
@@ -32,11 +32,11 @@ pub struct ProcessorSpec {
     pub l2_tlb: L2TlbSpec,
     /// Neighbouring pages that one entry of its TLBs can hold.
     #[serde(default)]
-    pub groups: TlbPageGroups,
+    pub groups: CoalescedPageGroups,
     /// Caches of upper page-table entries.
     pub walk_caches: WalkCacheSizes,
     /// Caches for walks of the host's tables in a virtual machine.
-    pub nested: NestedCaches,
+    pub nested: NestedCacheSizes,
     /// Page walks that can be under way at the same time.
     pub walkers: u32,
     /// Caches and memory.
@@ -51,8 +51,8 @@ const MAX_WALK_ENTRIES: u32 = 255;
 impl ProcessorSpec {
     /// Sizes that an entry of its TLBs can have beside that of a base page.
     pub fn entry_orders(&self) -> PageOrderSet {
-        let TlbPageGroups { base, huge } = self.groups;
-        let order = |of: PageOrder, group: Option<TlbPageGroup>| {
+        let CoalescedPageGroups { base, huge } = self.groups;
+        let order = |of: PageOrder, group: Option<CoalescedPageGroup>| {
             let order = of.log2_pages() + group?.order;
             PageOrder::new(order as u8)
         };

@@ -41,9 +41,9 @@
 //!   level, or in memory. Both caches have exact LRU replacement among lines of page tables. Their
 //!   share beside the program's own data is [`TranslatorSpec::page_table_share_percent`].
 //! - A walk sets the access bit of the page that the program sees; a TLB hit does not.
-//! - Pages that one TLB entry holds as a [group](crate::mmu::TlbPageGroup) keep their own table
-//!   entries ([`Mappings::set_groups`], [`Mappings::map_huge_group`]). A walk loads the missed
-//!   page's.
+//! - Pages that one TLB entry holds as a [group](crate::mmu::CoalescedPageGroup) keep their own
+//!   table entries ([`Mappings::set_groups`], [`Mappings::map_huge_group`]). A walk loads the
+//!   missed page's.
 //! - Marked groups have one access bit. Groups that the processor sees by itself have one for each
 //!   page, and are one entry as long as all are set. Otherwise their pages are looked up one access
 //!   at a time: as the group, in case a TLB still has it, and then as themselves. A page that has
@@ -67,7 +67,7 @@
 
 mod access;
 mod batch_result;
-mod chunk_tables;
+mod dense_page_numbers;
 mod error;
 mod fully_associative_key_cache;
 mod fully_associative_lru;

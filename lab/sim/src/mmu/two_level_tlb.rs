@@ -1,7 +1,7 @@
 //! Two levels of TLB for data.
 
+use super::coalesced_page_groups::CoalescedPageGroups;
 use super::lru_sets::SetShape;
-use super::tlb_page_groups::TlbPageGroups;
 use super::translation::{EntryOrders, EntrySize, FirstLevelTlb, SecondLevelTlb};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
@@ -82,7 +82,7 @@ pub(crate) struct TwoLevelTlb {
 }
 
 impl TwoLevelTlb {
-    pub(crate) fn new(l1: L1TlbSpec, l2: L2TlbSpec, groups: TlbPageGroups) -> Self {
+    pub(crate) fn new(l1: L1TlbSpec, l2: L2TlbSpec, groups: CoalescedPageGroups) -> Self {
         Self {
             first: FirstLevelTlb::new(l1),
             second: SecondLevelTlb::new(l2),
@@ -114,7 +114,7 @@ impl TwoLevelTlb {
     }
 
     /// Looks up these sizes up to the first hit, without creating an entry; also returns its size.
-    pub(crate) fn look_up_known(
+    pub(crate) fn look_up_if_present(
         &mut self,
         offset: u64,
         sizes: [EntrySize; 2],
@@ -122,12 +122,12 @@ impl TwoLevelTlb {
         let (page, l1_orders) = (page_number(offset), self.l1_orders);
         let number = |size| l1_orders.entry_number(page, size);
         for size in sizes {
-            if self.first.tlb_part_for_size_mut(size).access_known(number(size), size) {
+            if self.first.tlb_part_for_size_mut(size).access_if_present(number(size), size) {
                 return Some((TlbLookup::L1, size));
             }
         }
         let mut sizes = sizes.into_iter();
-        let size = sizes.find(|size| self.second.access_known(page, *size, self.orders))?;
+        let size = sizes.find(|size| self.second.access_if_present(page, *size, self.orders))?;
         self.first.tlb_part_for_size_mut(size).access(number(size), size);
         Some((TlbLookup::L2, size))
     }
@@ -168,7 +168,7 @@ mod tests {
             giant: GiantPages::Nowhere,
             hit_cycles: 7,
         };
-        let mut tlb = TwoLevelTlb::new(l1, l2, TlbPageGroups::NONE);
+        let mut tlb = TwoLevelTlb::new(l1, l2, CoalescedPageGroups::NONE);
         let steps = [
             (0, TlbLookup::Nowhere),
             (0, TlbLookup::L1),

@@ -71,7 +71,7 @@ struct RegionSums {
 
 /// How much a region was accessed in a window, and in how many runs. Page walks count instead where
 /// only walks were sampled.
-fn accesses_and_runs(row: &CoverageRow) -> (u64, u64) {
+fn accessed_pages_and_runs(row: &CoverageRow) -> (u64, u64) {
     let region = &row.region;
     match row.source {
         AccessSource::Probed => (region.walks_per_s.into(), region.walks_per_s.into()),
@@ -91,7 +91,7 @@ impl TimeSlot {
         let number = region.region.start() / HUGE_PAGE_BYTES;
         let sums = self.regions.entry(number).or_default();
         sums.most_present = sums.most_present.max(region.present);
-        let (accessed, runs) = accesses_and_runs(row);
+        let (accessed, runs) = accessed_pages_and_runs(row);
         sums.accessed += accessed;
         sums.runs += runs;
     }

@@ -313,7 +313,7 @@ impl WorkloadSpec {
 
     /// Adds the programs and virtual machines of another workload, `after_s` seconds later.
     #[must_use]
-    pub fn followed_by_workload(mut self, other: Self, after_s: f64) -> Self {
+    pub fn with_delayed_workload(mut self, other: Self, after_s: f64) -> Self {
         let later = |process: Process| process.delayed_by(after_s);
         self.name = format!("{}, {}", self.name, other.name);
         self.source = format!("{}\n{}", self.source, other.source);

@@ -55,7 +55,7 @@ fn neighbours_in_memory_are_one_entry_unmarked_on_zen() {
     // Filled in order, in memory that no other program uses, pages are contiguous.
     let zen = overhead(&setup);
     let mut lone = setup;
-    lone.processor.groups = hawkeye_sim::mmu::TlbPageGroups::NONE;
+    lone.processor.groups = hawkeye_sim::mmu::CoalescedPageGroups::NONE;
     assert!(zen < overhead(&lone) * 0.9, "{zen} {}", overhead(&lone));
 }
 

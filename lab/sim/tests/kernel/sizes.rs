@@ -269,7 +269,7 @@ fn a_gibibyte_is_one_page() -> TestResult {
     assert_eq!(done.copied % (512 * 512), 0);
     assert_eq!(first_order(&kernel, space), Some(PageOrder::GIANT));
     assert_eq!(rss(&kernel, space), 1 << 30);
-    let freed = kernel.free_pages(space, region(100), PageBits::range(0, 1))?;
+    let freed = kernel.free_pages_of_region(space, region(100), PageBits::range(0, 1))?;
     assert!(freed > Duration::ZERO);
     assert_eq!(huge(&kernel, space), 511);
     kernel.check().map_err(|error| panic!("{error}"))

@@ -8,8 +8,8 @@ use hawkeye_sim::mmu::translation::{
     Translator, TranslatorSpec,
 };
 use hawkeye_sim::mmu::{
-    GiantPages, HASWELL, L1TlbSpec, L2TlbSpec, NestedCaches, PROCESSORS, ProcessorSpec, SetShape,
-    TlbGroupCondition, TlbPageGroup, TlbPageGroups, WalkCacheSizes,
+    CoalescedPageGroup, CoalescedPageGroups, GiantPages, HASWELL, L1TlbSpec, L2TlbSpec,
+    NestedCacheSizes, PROCESSORS, ProcessorSpec, SetShape, TlbGroupCondition, WalkCacheSizes,
 };
 use proptest::prelude::*;
 
@@ -30,7 +30,7 @@ const TINY: ProcessorSpec = ProcessorSpec {
         hit_cycles: 7,
     },
     walk_caches: WalkCacheSizes::new(3, 2, 1),
-    nested: NestedCaches { tlb: 3, walk_caches: WalkCacheSizes::new(2, 1, 0) },
+    nested: NestedCacheSizes { tlb: 3, walk_caches: WalkCacheSizes::new(2, 1, 0) },
     ..HASWELL
 };
 
@@ -41,9 +41,9 @@ fn with_groups(
     orders: [u32; 2],
     in_l1: bool,
 ) -> ProcessorSpec {
-    let group = |order, condition| Some(TlbPageGroup { order, condition, in_l1 });
+    let group = |order, condition| Some(CoalescedPageGroup { order, condition, in_l1 });
     ProcessorSpec {
-        groups: TlbPageGroups {
+        groups: CoalescedPageGroups {
             base: group(orders[0], base),
             huge: group(orders[1], TlbGroupCondition::Marked),
         },
@@ -159,7 +159,7 @@ impl ModelPair {
         match step {
             MappingStep::Access(accesses) => self.access(accesses)?,
             MappingStep::Change(region, change) => self.change(REGIONS[*region], change)?,
-            MappingStep::InvalidateHost => self.invalidate_host(),
+            MappingStep::InvalidateHost => self.invalidate_all_and_host(),
         }
         self.compare()
     }
@@ -249,7 +249,7 @@ impl ModelPair {
         };
         prop_assert_eq!(fast, plain);
         match change {
-            MappingChange::SetHost(_) => self.invalidate_host(),
+            MappingChange::SetHost(_) => self.invalidate_all_and_host(),
             MappingChange::ClearAccessed => {}
             _ => {
                 let end = begin + (2 << 20);
@@ -260,9 +260,9 @@ impl ModelPair {
         Ok(())
     }
 
-    fn invalidate_host(&mut self) {
-        self.fast.invalidate_host();
-        self.plain.invalidate_host();
+    fn invalidate_all_and_host(&mut self) {
+        self.fast.invalidate_all_and_host();
+        self.plain.invalidate_all_and_host();
     }
 
     fn compare(&self) -> PropertyResult {

@@ -4,12 +4,12 @@ use super::{BEGIN, FULL, TestResult, random, region};
 use hawkeye_sim::mmu::translation::{
     Access, LeafSize, Mappings, ProgramWork, Translator, TranslatorSpec,
 };
-use hawkeye_sim::mmu::{AccessPattern, PROCESSORS, PatternRun, ProcessorSpec, TlbPageGroups};
+use hawkeye_sim::mmu::{AccessPattern, CoalescedPageGroups, PROCESSORS, PatternRun, ProcessorSpec};
 
 #[test]
 fn strided_reads_hit_and_walk_as_in_the_exact_model() -> TestResult {
     for processor in PROCESSORS {
-        let grouped = processor.groups != TlbPageGroups::NONE;
+        let grouped = processor.groups != CoalescedPageGroups::NONE;
         for size in [LeafSize::Base, LeafSize::Huge] {
             for backed_by in [None, Some(LeafSize::Base), Some(LeafSize::Huge)] {
                 for stride in [64u64, 4096, 16_384, 65_536, 131_072 + 4096] {
@@ -117,7 +117,7 @@ fn count_random(processor: &ProcessorSpec, gib: u64, in_groups: bool) -> TestRes
         exact = exact.in_largest_tlb_groups(processor);
     }
     exact.run_accesses(accesses);
-    let exact = exact.count_accesses(accesses);
+    let exact = exact.run_and_count_accesses(accesses);
 
     let mut mappings = mapped(processor, gib << 30, LeafSize::Base, in_groups, None)?;
     let mut fast = Translator::new(&TranslatorSpec::native(processor))?;

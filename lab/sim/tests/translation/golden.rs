@@ -5,7 +5,7 @@ use hawkeye_sim::mmu::translation::{
     Access, LeafSize, PageTableLevels, PageTableSetup, ProgramWork, Translator, TranslatorSpec,
 };
 use hawkeye_sim::mmu::{
-    CacheLevelSpec, GiantPages, L1TlbSpec, L2TlbSpec, MmuError, NestedCaches, ProcessorSpec,
+    CacheLevelSpec, GiantPages, L1TlbSpec, L2TlbSpec, MmuError, NestedCacheSizes, ProcessorSpec,
     SKYLAKE, SetShape, WalkCacheSizes,
 };
 
@@ -16,7 +16,7 @@ fn bare() -> ProcessorSpec {
     let none = WalkCacheSizes::new(0, 0, 0);
     let mut processor = SKYLAKE;
     processor.walk_caches = none;
-    processor.nested = NestedCaches { tlb: 0, walk_caches: none };
+    processor.nested = NestedCacheSizes { tlb: 0, walk_caches: none };
     let [first, mut second, mut last] = processor.memory.caches;
     second.latency_cycles = 10;
     last.latency_cycles = 40;
@@ -136,7 +136,7 @@ fn hits_cost_nothing_or_the_second_levels_time() -> TestResult {
     let counters = native(&TranslatorSpec::native(&processor))?.load(&[0, 0, 4, 4, 0, 1]);
     assert_eq!((counters.accesses, counters.l1_misses, counters.walks()), (6, 4, 3));
     assert_eq!(counters.l2_hits(), 1);
-    assert_eq!(counters.cycles(), 6 + 7 + counters.walk_cycles());
+    assert_eq!(counters.unhalted_cycles(), 6 + 7 + counters.walk_cycles());
     Ok(())
 }
 

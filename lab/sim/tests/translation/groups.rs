@@ -3,8 +3,8 @@
 use super::{BEGIN, FULL, Machine, TestResult, region};
 use hawkeye_sim::mmu::translation::{EntrySize, LeafSize, Mappings, Translator, TranslatorSpec};
 use hawkeye_sim::mmu::{
-    NEOVERSE_V2, ProcessorSpec, SKYLAKE, TlbGroupCondition, TlbPageGroup, TlbPageGroups, XIANGSHAN,
-    ZEN_4,
+    CoalescedPageGroup, CoalescedPageGroups, NEOVERSE_V2, ProcessorSpec, SKYLAKE,
+    TlbGroupCondition, XIANGSHAN, ZEN_4,
 };
 
 fn native(processor: &ProcessorSpec) -> TranslatorSpec {
@@ -106,7 +106,7 @@ fn huge_pages_are_groups_too() -> TestResult {
         assert!(arm.mappings.is_in_huge_group(region(number)));
         arm.mappings.clear_accessed(region(number));
     }
-    assert_eq!(arm.mappings.size(region(16)), None);
+    assert_eq!(arm.mappings.page_size(region(16)), None);
     // The second level has 32 MiB in one entry; the first has single huge pages.
     let pages: Vec<u64> = (0..16).map(|number| number * 512).collect();
     let counted = arm.load(&pages);
@@ -149,7 +149,7 @@ fn where_a_processor_knows_none_there_are_none() -> TestResult {
     assert_eq!(intel.load(&[0, 1]).walks_of_size(EntrySize::Base), 2);
     intel.mappings.map_huge_group(region(0))?;
     assert!(!intel.mappings.is_in_huge_group(region(0)));
-    assert_eq!(intel.mappings.size(region(1)), None);
+    assert_eq!(intel.mappings.page_size(region(1)), None);
     Ok(())
 }
 
@@ -187,8 +187,8 @@ fn pages_of_a_gibibyte_are_reached_all_the_way() -> TestResult {
         assert_eq!((counted.walks(), counted.first_touches), (1, 1), "{what}");
         assert_eq!(counted.walk_loads.iter().sum::<u64>(), 2, "{what}");
         assert_eq!(machine.mappings.accessed(region(9)), FULL);
-        machine.mappings.unmap_giant(BEGIN)?;
-        assert_eq!(machine.mappings.size(region(9)), None);
+        machine.mappings.unmap_whole_gib(BEGIN)?;
+        assert_eq!(machine.mappings.page_size(region(9)), None);
     }
     Ok(())
 }
@@ -196,8 +196,9 @@ fn pages_of_a_gibibyte_are_reached_all_the_way() -> TestResult {
 #[test]
 fn groups_that_cant_be_are_refused() {
     let refused = |order, condition, huge: bool| {
-        let group = Some(TlbPageGroup { order, condition, in_l1: true });
-        let groups = TlbPageGroups { base: group.filter(|_| !huge), huge: group.filter(|_| huge) };
+        let group = Some(CoalescedPageGroup { order, condition, in_l1: true });
+        let groups =
+            CoalescedPageGroups { base: group.filter(|_| !huge), huge: group.filter(|_| huge) };
         let processor = ProcessorSpec { groups, ..SKYLAKE };
         let core = Translator::new(&native(&processor)).is_err();
         assert_eq!(core, Mappings::with_groups(groups).is_err());

@@ -325,7 +325,7 @@ fn what_cant_be_mapped_is_refused() -> TestResult {
     mappings.map_giant(BEGIN)?;
     assert_eq!(mappings.map_huge(region), Err(MappingError::Giant(BEGIN)));
     assert_eq!(mappings.map_giant(BEGIN), Err(MappingError::Occupied(BEGIN)));
-    mappings.unmap_giant(BEGIN)?;
+    mappings.unmap_whole_gib(BEGIN)?;
     mappings.map_huge(region)?;
     let mut mappings = Mappings::new();
     let chunks = 8191;

@@ -7,7 +7,7 @@ mod walks;
 use hawkeye_sim::mmu::translation::{
     EntrySize, LeafSize, ProgramWork, TranslationCounters as Counters, TranslatorSpec,
 };
-use hawkeye_sim::mmu::{GiantPages, L1TlbSpec, TlbGroupCondition, TlbPageGroup};
+use hawkeye_sim::mmu::{CoalescedPageGroup, GiantPages, L1TlbSpec, TlbGroupCondition};
 use lists::{PlainEntry, PlainLru, PlainTlb};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,8 +45,8 @@ pub struct PlainTranslator {
     spec: TranslatorSpec,
     pub regions: BTreeMap<u64, PlainRegion>,
     pub accessed: BTreeSet<PlainPage>,
-    pub base_group: Option<TlbPageGroup>,
-    pub huge_group: Option<TlbPageGroup>,
+    pub base_group: Option<CoalescedPageGroup>,
+    pub huge_group: Option<CoalescedPageGroup>,
     /// Numbers of pieces of 1 GiB, of 512 GiB, of 256 TiB, in order of their first mapping.
     numbers: [BTreeMap<u64, u32>; 3],
     l1: [PlainTlb; 3],
@@ -186,7 +186,7 @@ impl PlainTranslator {
     fn translate_seeming(&mut self, address: u64, store: bool, counters: &mut Counters) -> u64 {
         let both = [EntrySize::BaseGroup, EntrySize::Base];
         for size in both {
-            if self.first_level(size, address, PlainLru::access_known) {
+            if self.first_level(size, address, PlainLru::access_if_present) {
                 return 0;
             }
         }
@@ -197,7 +197,7 @@ impl PlainTranslator {
                 Some(large) if size == EntrySize::BaseGroup => large,
                 _ => &mut self.l2,
             };
-            if level.set(entry).access_known(entry) {
+            if level.set(entry).access_if_present(entry) {
                 self.first_level(size, address, PlainLru::access);
                 return u64::from(self.spec.processor.l2_tlb.hit_cycles);
             }
@@ -370,7 +370,7 @@ impl PlainTranslator {
         upper.for_each(|cache| cache.entries.clear());
     }
 
-    pub fn invalidate_host(&mut self) {
+    pub fn invalidate_all_and_host(&mut self) {
         self.invalidate(0, u64::MAX);
         let host = self.host_upper.iter_mut();
         host.for_each(|cache| cache.entries.clear());

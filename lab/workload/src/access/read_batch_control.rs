@@ -37,7 +37,7 @@ impl ReadBatchControl {
     ) -> WorkloadResult<Option<usize>> {
         let ends_by_itself = self.end_after.is_some() || self.end_at.is_some();
         while let Some(input) =
-            if self.running { console.poll_input() } else { Some(console.wait_for_next_input()) }
+            if self.running { console.poll_input() } else { Some(console.wait_for_input()) }
         {
             match input {
                 ConsoleInput::Request(WorkloadRequest::Go) if self.running => {}

@@ -1,10 +1,10 @@
 //! Latency of a server for single requests at a fixed pace. Requests do not wait for the answers to
 //! earlier ones.
 
-use super::core_waits::{CoreWaits, ranges_overlap};
 use super::request_schedule::{
     AnswerLatencies, RequestSchedule, SILENCE, UndelayedAnswerLatencies,
 };
+use super::run_queue_waits::{RunQueueWaits, ranges_overlap};
 use super::server_connection::{KeyValueRequestSettings, ServerConnection};
 use crate::prelude::*;
 use crate::process::new_nanosecond_histogram;
@@ -29,7 +29,7 @@ pub(super) struct LatencyClient {
     rng: WorkloadRng,
     inserted: u64,
     answers: Vec<AnswerTimeRange>,
-    waits: Option<CoreWaits>,
+    waits: Option<RunQueueWaits>,
 }
 
 /// Time at which the request was due, and that of the answer, since the first request was due.
@@ -47,7 +47,7 @@ impl LatencyClient {
         Ok(Self {
             questions,
             pace,
-            waits: CoreWaits::watch_peer_and_self(&connections[0]),
+            waits: RunQueueWaits::watch_peer_and_self(&connections[0]),
             connections,
             free: (0..CONNECTIONS).collect(),
             busy: Vec::new(),

@@ -3,7 +3,7 @@
 use super::mapping_with_shadow_copy::MappingWithShadowCopy;
 use super::operation::TortureOperation;
 use super::shadow_pages::ExpectedPage;
-use super::snapshot_checker::SnapshotChecker;
+use super::snapshot_check_runner::SnapshotCheckRunner;
 use super::torture_thread::TortureThread;
 use crate::prelude::*;
 
@@ -154,7 +154,7 @@ impl TortureThread {
         let most = 8 * REGION_PAGES;
         let first = self.rng.draw_below(self.pieces[at].pages());
         let range = first..self.pieces[at].pages().min(first + most);
-        let turn = SnapshotChecker::lock_child_turn();
+        let turn = SnapshotCheckRunner::lock_child_turn();
         let Some(child) = self.snapshots.fork_child(&mut self.pieces[at], range.clone())? else {
             self.totals.refused += 1;
             return Ok(());

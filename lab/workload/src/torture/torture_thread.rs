@@ -4,7 +4,7 @@ use super::TortureArgs;
 use super::mapping_with_shadow_copy::MappingWithShadowCopy;
 use super::operation::TortureOperation;
 use super::shadow_pages::PageMismatch;
-use super::snapshot_checker::SnapshotChecker;
+use super::snapshot_check_runner::SnapshotCheckRunner;
 use crate::prelude::*;
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ pub(super) struct TortureThread {
     /// Generation of the last written page.
     pub(super) generation: u32,
     pub(super) during: TortureOperation,
-    pub(super) snapshots: SnapshotChecker,
+    pub(super) snapshots: SnapshotCheckRunner,
     pub totals: OperationTotals,
 }
 
@@ -45,7 +45,7 @@ impl TortureThread {
             next_tag: (thread as u64) << 32,
             generation: 0,
             during: TortureOperation::Map,
-            snapshots: SnapshotChecker::new()?,
+            snapshots: SnapshotCheckRunner::new()?,
             totals: OperationTotals::default(),
         };
         while this.mapped < this.most_pages * 3 / 4 {

@@ -100,7 +100,7 @@ fn counters_that_count_nothing_are_an_error() {
 #[test]
 fn the_file_names_processor_and_events_but_not_the_machine() {
     let mut results =
-        EstimateVerification::empty_for_machine(XEON, "6.12.3-alices-laptop+\n", &events(XEON));
+        EstimateVerification::new_without_programs(XEON, "6.12.3-alices-laptop+\n", &events(XEON));
     results.programs.push(compare(18.0, false, XEON, "intel", 1.0));
     results.not_measured.push("Redis");
     let text = results.to_string();
@@ -115,7 +115,7 @@ fn the_file_names_processor_and_events_but_not_the_machine() {
     assert_eq!(json["events"]["stores"], "0x1001013");
     assert_eq!(json["programs"][0]["estimate"]["percent"], 18.0);
     assert!(!json.to_string().contains("alice"), "{json}");
-    let amd = EstimateVerification::empty_for_machine(EPYC, "6.8.0", &events(EPYC));
+    let amd = EstimateVerification::new_without_programs(EPYC, "6.8.0", &events(EPYC));
     assert_eq!(amd.events.name, "ls_l1_d_tlb_miss.*_l2_miss");
     assert_eq!((amd.events.loads.as_str(), amd.events.stores), ("0xf045", None));
 }

@@ -77,11 +77,11 @@ impl HeadlineArm {
                 KhugepagedPace::Shipped.apply_pace(host)?;
                 work(host, Vec::new())
             }
-            Self::Run => host.run_without_lease(|host| {
+            Self::Run => host.release_lease_while(|host| {
                 let words = [find_hawkeye_program()?.into_os_string(), "run".into(), "--".into()];
                 work(host, words.to_vec())
             }),
-            Self::Daemon => host.run_without_lease(|host| {
+            Self::Daemon => host.release_lease_while(|host| {
                 let daemon = RunningDaemon::start()?;
                 let (begun, before) =
                     (Instant::now(), manager_family_cpu_time(daemon.process.child.id()));

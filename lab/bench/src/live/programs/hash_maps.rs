@@ -1,7 +1,7 @@
 //! Hash maps with look-ups of random keys: one in a Java virtual machine, sparsehash's
 //! `dense_hash_map`, and a map of Go. They use the workloads' line protocol.
 
-use super::protocol_program::{ProtocolProgram, command_with_unblocked_signals};
+use super::protocol_program::{ProtocolProgram, protocol_program_command};
 use super::{create_temporary_folder, debian_packages, write_file_in_folder};
 use crate::error::BenchError;
 use crate::live::prelude::*;
@@ -75,7 +75,7 @@ fn round_down_to_power_of_two(mib: u64) -> u64 {
 
 pub(super) fn start_sparsehash_map(mib: u64, hot: HotKeyShares) -> BenchResult<ProtocolProgram> {
     let program = CompiledProgram::install_sparsehash_and_compile(include_str!("sparsehash.cc"))?;
-    let mut command = command_with_unblocked_signals(program.path());
+    let mut command = protocol_program_command(program.path());
     command.arg(round_down_to_power_of_two(mib).to_string()).args(hot.to_option_values());
     ProtocolProgram::from_workload_when_ready(WorkloadProcess::spawn_command(command)?)
 }
@@ -85,7 +85,7 @@ pub(super) fn start_java_hash_map(mib: u64, hot: HotKeyShares) -> BenchResult<Pr
     let table_mib = round_down_to_power_of_two(mib);
     let folder = create_temporary_folder()?;
     let source = write_file_in_folder(&folder, "HashLookup.java", include_str!("HashLookup.java"))?;
-    let mut command = command_with_unblocked_signals("java");
+    let mut command = protocol_program_command("java");
     // The serial collector works in the program's own thread and only at an allocation. The young
     // generation holds what the compiler leaves, the old one only the table.
     let heap = table_mib + 256;
@@ -102,7 +102,7 @@ pub(super) fn start_java_hash_map(mib: u64, hot: HotKeyShares) -> BenchResult<Pr
 /// A map of Go. Its values are most of a heap of this size.
 pub(super) fn start_go_map(mib: u64) -> BenchResult<ProtocolProgram> {
     let program = CompiledProgram::compile_go(include_str!("map_lookup.go"))?;
-    let mut command = command_with_unblocked_signals(program.path());
+    let mut command = protocol_program_command(program.path());
     command.arg(mib.max(1).to_string());
     ProtocolProgram::from_workload_when_ready(WorkloadProcess::spawn_command(command)?)
 }

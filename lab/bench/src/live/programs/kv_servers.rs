@@ -32,7 +32,7 @@ pub(super) fn start_redis_with_client(
     let command = redis_server_command(folder.path());
     let mut asking = client_command_with_options(client, "redis", mib, REDIS_VALUE_BYTES, hot);
     asking.args(["--pause-ms", &pause.as_millis().to_string()]);
-    start_server(command, folder, asking)
+    start_server_with_client(command, folder, asking)
 }
 
 pub(in crate::live) fn redis_server_command(folder: &Path) -> Command {
@@ -59,7 +59,7 @@ pub(super) fn start_memcached_with_client(
         .args(["-u", "root", "-t", "1", "-m", &(2 * mib).to_string(), "-s"])
         .arg(folder.path().join("socket"));
     let asking = client_command_with_options(client, "memcached", mib, MEMCACHED_VALUE_BYTES, hot);
-    start_server(command, folder, asking)
+    start_server_with_client(command, folder, asking)
 }
 
 fn client_command_with_options(
@@ -79,7 +79,7 @@ fn client_command_with_options(
     client
 }
 
-fn start_server(
+fn start_server_with_client(
     mut command: Command,
     folder: TempDir,
     mut client: Command,
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_server_that_ends_at_once_is_an_error() {
         let folder = create_temporary_folder().expect("is created");
-        let started = start_server(Command::new("false"), folder, client());
+        let started = start_server_with_client(Command::new("false"), folder, client());
         let error = started.map(drop).expect_err("there is no server");
         assert!(error.to_string().starts_with("false ended"), "{error}");
     }

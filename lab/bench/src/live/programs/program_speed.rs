@@ -53,7 +53,7 @@ pub struct BaseAndHugeRounds {
 impl BaseAndHugeRounds {
     /// Starts both and measures them in turn. The first round does not count: it warms up caches
     /// and compilers, and allocates memory that comes and goes.
-    pub fn measure_in_turn(
+    pub fn start_and_measure_in_turn(
         host: &BenchHost,
         kind: ProgramKind,
         sizes: TurnSettings,

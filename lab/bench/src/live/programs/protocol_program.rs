@@ -35,7 +35,7 @@ pub(super) fn start_workload_program(
     ProtocolProgram::from_workload_when_ready(host.start_workload(&words)?)
 }
 
-pub(super) fn command_with_unblocked_signals(program: impl AsRef<OsStr>) -> Command {
+pub(super) fn protocol_program_command(program: impl AsRef<OsStr>) -> Command {
     let mut command = command_through_launcher(program);
     hawkeye_linux::stop_signals::unblock_signals_in_child(&mut command);
     command

@@ -1,7 +1,7 @@
 //! Programs in Python: our scripts around the work of a library. They use the workloads' line
 //! protocol.
 
-use super::protocol_program::{ProtocolProgram, command_with_unblocked_signals};
+use super::protocol_program::{ProtocolProgram, protocol_program_command};
 use super::{create_temporary_folder, debian_packages, program_launcher, write_file_in_folder};
 use crate::error::BenchError;
 use crate::live::prelude::*;
@@ -66,7 +66,7 @@ pub(super) fn start_script(script: PythonScript, mib: u64) -> BenchResult<Protoc
     let folder = create_temporary_folder()?;
     write_file_in_folder(&folder, "console.py", CONSOLE)?;
     let program = write_file_in_folder(&folder, "program.py", script.source())?;
-    let mut command = command_with_unblocked_signals(INTERPRETER);
+    let mut command = protocol_program_command(INTERPRETER);
     command.args(["-B".as_ref(), program.as_os_str()]).arg(mib.to_string());
     for threads in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"] {
         command.env(threads, "1");

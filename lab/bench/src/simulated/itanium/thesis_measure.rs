@@ -123,7 +123,7 @@ impl ThesisMeasure {
             Self::Effectiveness => (own.cycles - own.miss_cycles) / own.cycles,
             Self::MissesOver(other) => counters.misses as f64 / run(other)?.counters.misses as f64,
             Self::SpeedUpOver(other) => run(other)?.cycles / own.cycles,
-            Self::SpacePercent(order) => own.statistics.faulted.base_page_percent(order)?,
+            Self::SpacePercent(order) => own.statistics.faulted.memory_percent_of_order(order)?,
             Self::SpeedUp => run(row.kernel.without_large_pages())?.cycles / own.cycles,
             Self::SpeedUpFromStart => {
                 run(row.kernel.without_large_pages())?.all_cycles / own.all_cycles

@@ -1,7 +1,7 @@
 //! The tables and figures with the measured values.
 
 mod extremes;
-mod hash_table_fill;
+mod hashed_page_table_fill;
 mod microbenchmarks;
 mod policies;
 mod spec_programs;
@@ -29,7 +29,7 @@ pub const TABLES: [ThesisTable; 15] = [
     spec_programs::VORTEX_PAGES,
     spec_programs::MCF,
     spec_programs::MCF_PAGES,
-    hash_table_fill::FILL,
+    hashed_page_table_fill::FILL,
     policies::POLICIES,
     policies::FRAGMENTED,
     policies::PUBLISHED,

@@ -69,11 +69,11 @@ impl GuestMachine {
             let own = behind_moved.iter().filter(|(of, _)| *of == program.space);
             regions.extend(own.map(|(_, region)| region));
             for region in regions {
-                if program.seen.size(region).is_none() {
+                if program.seen.page_size(region).is_none() {
                     continue;
                 }
                 let behind = most_common_host_page_size(inside, program.space, region, host, space);
-                if program.seen.host_size(region) != behind.into() {
+                if program.seen.host_page_size(region) != behind.into() {
                     program.seen.set_host_page_size(region, behind)?;
                     program.changed_share += program.access_share_of_region(region);
                     changed = true;
@@ -91,7 +91,7 @@ impl GuestMachine {
                 changed = true;
             }
             if changed {
-                program.core.invalidate_host();
+                program.core.invalidate_all_and_host();
                 program.changed = true;
             }
         }
@@ -130,10 +130,10 @@ impl GuestMachine {
         for program in self.machine.programs.iter().filter(|p| p.is_alive()) {
             for sample in inside.region_samples(program.space).unwrap_or_default() {
                 let region = sample.region;
-                if !program.moved.contains(&region) && program.seen.size(region).is_some() {
+                if !program.moved.contains(&region) && program.seen.page_size(region).is_some() {
                     let behind =
                         most_common_host_page_size(inside, program.space, region, host, space);
-                    let known = program.seen.host_size(region);
+                    let known = program.seen.host_page_size(region);
                     assert_eq!(known, behind.into(), "{region} of {}", program.id);
                 }
             }

@@ -35,7 +35,7 @@ impl SimulatedKernel {
             let block = self.allocate_contiguous_pageblocks(each as u32, &mut time);
             let block = block.ok_or(at.no_frames_error(order))?;
             for (at, block) in regions.iter().zip(block..) {
-                let owner = self.frame_owner(*at, 0)?;
+                let owner = self.new_anonymous_owner(*at, 0)?;
                 self.memory.change_frame_owner(FrameRun::of_pageblock(block), owner);
                 self.split_multi_region_page(*at);
                 self.copy_region_to(*at, block, true, &mut work)?;

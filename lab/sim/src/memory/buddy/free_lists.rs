@@ -50,7 +50,7 @@ impl PhysicalMemory {
         let part = FreeBlock { offset, order, content };
         // The tree is slow beside the rest: it changes with a pageblock's first and last part.
         let first = parts.head_bits_of_free_blocks(order, content).is_empty();
-        parts.set_free_block(part, true);
+        parts.set_block_head(part, true);
         let list = &mut self.lists[content.index()][usize::from(order)];
         list.count += 1;
         if first {
@@ -60,7 +60,7 @@ impl PhysicalMemory {
 
     pub(in crate::memory) fn remove_free_part(&mut self, block: u32, part: FreeBlock) {
         let parts = self.get_or_create_partial_pageblock(block);
-        parts.set_free_block(part, false);
+        parts.set_block_head(part, false);
         let last = parts.head_bits_of_free_blocks(part.order, part.content).is_empty();
         let list = &mut self.lists[part.content.index()][usize::from(part.order)];
         list.count -= 1;
@@ -69,7 +69,7 @@ impl PhysicalMemory {
         }
     }
 
-    pub(in crate::memory) fn parts_in_block(&self, block: u32) -> Option<&PartialPageblock> {
+    pub(in crate::memory) fn partial_pageblock(&self, block: u32) -> Option<&PartialPageblock> {
         match self.blocks.get(block as usize)? {
             PageblockState::Parts(parts) => Some(parts),
             PageblockState::Free { .. } | PageblockState::Owned(_) => None,

@@ -34,7 +34,7 @@ impl Access {
 
     /// Address and kind in one number.
     #[inline]
-    pub(super) const fn packed(self) -> u64 {
+    pub(super) const fn to_bits(self) -> u64 {
         self.0
     }
 }

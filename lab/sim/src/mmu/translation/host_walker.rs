@@ -1,13 +1,13 @@
 //! The host's half of a walk in a virtual machine.
 
-use super::chunk_tables::ChunkTables;
+use super::dense_page_numbers::ChunkUpperEntries;
 use super::fully_associative_key_cache::FullyAssociativeKeyCache;
 use super::missed_pages::MAX_LEVELS;
 use super::sizes::LeafSize;
 use super::table_caches::TableCacheLine;
 use super::translator_spec::PageTableLevels;
 use super::upper_entry_caches::UpperEntryCaches;
-use crate::mmu::NestedCaches;
+use crate::mmu::NestedCacheSizes;
 
 /// Kinds of lines: the tables of an address space or guest, those of the host for the guest's
 /// memory, and those of the host for the guest's page tables.
@@ -32,7 +32,7 @@ pub(super) struct HostWalker {
 
 impl HostWalker {
     pub(super) fn new(
-        caches: NestedCaches,
+        caches: NestedCacheSizes,
         levels: PageTableLevels,
         tables_backed_by: LeafSize,
     ) -> Self {
@@ -68,7 +68,7 @@ impl HostWalker {
     pub(super) fn translate_page(
         &mut self,
         page: u32,
-        place: &ChunkTables,
+        place: &ChunkUpperEntries,
         leaf: LeafSize,
         load: &mut impl FnMut(TableCacheLine),
     ) {
@@ -87,7 +87,7 @@ impl HostWalker {
         load: &mut impl FnMut(TableCacheLine),
     ) {
         let leaf = leaf as usize;
-        let first = self.upper.first_level(keys, leaf, self.levels);
+        let first = self.upper.find_walk_start(keys, leaf, self.levels);
         for level in (leaf..first).rev() {
             load(TableCacheLine::of_entry(kind + level as u32, entries[level]));
         }

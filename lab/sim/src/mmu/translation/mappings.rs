@@ -4,12 +4,14 @@ mod changes;
 mod chunks;
 mod groups;
 
-use super::chunk_tables::{ChunkTables, REGIONS_PER_CHUNK, page_number, region_of_page};
+use super::dense_page_numbers::{
+    ChunkUpperEntries, REGIONS_PER_CHUNK, page_number, region_of_page,
+};
 use super::region_translation::RegionTranslation;
 use super::sizes::{EntryOrders, EntrySize, LeafSize};
-use crate::mmu::{MmuError, TlbPageGroups};
+use crate::mmu::{CoalescedPageGroups, MmuError};
 pub(crate) use groups::AccessBitMask;
-pub(super) use groups::GroupMembership;
+pub(super) use groups::PageGroupState;
 use hawkeye_policy::RegionAddr;
 use prefetch_index::prefetch_index;
 
@@ -27,7 +29,7 @@ const BLOCK_SHIFT: u32 = 39;
 /// A [`Translator`](super::Translator)'s TLBs do not see changes: invalidate them.
 #[derive(Clone, Debug)]
 pub struct Mappings {
-    groups: TlbPageGroups,
+    groups: CoalescedPageGroups,
     /// Sizes of entries in the second level.
     pub(super) orders: EntryOrders,
     pub(super) l1_orders: EntryOrders,
@@ -44,7 +46,7 @@ pub struct Mappings {
     huge_accessed: Vec<u64>,
     /// Access bits of pages of 1 GiB, by piece.
     giant_accessed: Vec<u64>,
-    pub(super) places: Vec<ChunkTables>,
+    pub(super) places: Vec<ChunkUpperEntries>,
     /// The pieces of each block of 512 GiB.
     blocks: Vec<[u16; CHUNKS_PER_BLOCK]>,
     /// Block number of each 512 GiB of addresses, for [`page_of_address`](Self::page_of_address).
@@ -62,18 +64,18 @@ impl Default for Mappings {
 impl Mappings {
     /// An empty address space without groups.
     pub fn new() -> Self {
-        Self::with_checked_groups(TlbPageGroups::NONE)
+        Self::with_checked_groups(CoalescedPageGroups::NONE)
     }
 
     /// An empty address space for a processor that holds groups of pages in one TLB entry
     /// ([`ProcessorSpec::groups`](crate::mmu::ProcessorSpec::groups)). Use it only with cores of
     /// such a processor: they take groups as they are here.
-    pub fn with_groups(groups: TlbPageGroups) -> Result<Self, MmuError> {
+    pub fn with_groups(groups: CoalescedPageGroups) -> Result<Self, MmuError> {
         groups.check("these mappings")?;
         Ok(Self::with_checked_groups(groups))
     }
 
-    fn with_checked_groups(groups: TlbPageGroups) -> Self {
+    fn with_checked_groups(groups: CoalescedPageGroups) -> Self {
         let l1_orders = EntryOrders::of_first_level(groups);
         let mut mappings = Self {
             groups,
@@ -93,17 +95,17 @@ impl Mappings {
             numbers: vec![0; 1 << (ADDRESS_BITS - BLOCK_SHIFT)],
             tops: Vec::new(),
         };
-        mappings.push_chunk(ChunkTables::default());
+        mappings.push_chunk(ChunkUpperEntries::default());
         mappings
     }
 
     /// Size of the pages that map a region; `None` if none does.
-    pub fn size(&self, region: RegionAddr) -> Option<LeafSize> {
+    pub fn page_size(&self, region: RegionAddr) -> Option<LeafSize> {
         self.states[self.region_index(region.start())].size()
     }
 
     /// Size by which the host maps the memory behind a region.
-    pub fn host_size(&self, region: RegionAddr) -> EntrySize {
+    pub fn host_page_size(&self, region: RegionAddr) -> EntrySize {
         self.states[self.region_index(region.start())].host()
     }
 

@@ -20,7 +20,7 @@ const LONG: usize = 2048;
 /// Many times the number of places.
 const ENDINGS: usize = 1024;
 
-const fn last_bits(key: u32) -> usize {
+const fn low_bits_of_key(key: u32) -> usize {
     key as usize % ENDINGS
 }
 
@@ -45,12 +45,12 @@ impl MissOptimisedLru {
         let oldest = self.row.len() - self.places;
         self.row.push(key);
         let known = &self.row[oldest..oldest + self.places];
-        if self.endings[last_bits(key)] != 0 && contains(known, key) {
+        if self.endings[low_bits_of_key(key)] != 0 && contains(known, key) {
             move_up(&mut self.row[oldest..]);
             return true;
         }
-        self.endings[last_bits(known[0])] -= 1;
-        self.endings[last_bits(key)] += 1;
+        self.endings[low_bits_of_key(known[0])] -= 1;
+        self.endings[low_bits_of_key(key)] += 1;
         false
     }
 
@@ -92,11 +92,12 @@ impl MissOptimisedLru {
         let (row, endings) = (&self.row[done..count + places], &mut self.endings);
         let pairs = row.iter().zip(&row[places..]);
         for (number, (oldest, key)) in pairs.enumerate() {
-            if endings[last_bits(*key)] != 0 && contains(&row[number..number + places], *key) {
+            if endings[low_bits_of_key(*key)] != 0 && contains(&row[number..number + places], *key)
+            {
                 return Some(done + number);
             }
-            endings[last_bits(*oldest)] -= 1;
-            endings[last_bits(*key)] += 1;
+            endings[low_bits_of_key(*oldest)] -= 1;
+            endings[low_bits_of_key(*key)] += 1;
         }
         None
     }
@@ -105,7 +106,7 @@ impl MissOptimisedLru {
         self.row.clear();
         self.row.resize(self.places, EMPTY);
         self.endings.fill(0);
-        self.endings[last_bits(EMPTY)] = self.places as u16;
+        self.endings[low_bits_of_key(EMPTY)] = self.places as u16;
     }
 
     fn compact_row(&mut self) {

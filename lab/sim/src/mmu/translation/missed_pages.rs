@@ -125,12 +125,12 @@ pub(super) fn retain_missed(
 
 /// Accesses that hit the TLB entry that was used last: `key & mask == base`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LastEntryHits {
+pub(super) struct LastEntryWindow {
     mask: u64,
     base: u64,
 }
 
-impl LastEntryHits {
+impl LastEntryWindow {
     pub(super) const NONE: Self = Self { mask: 0, base: 1 };
 
     /// The window of an access to the entry of these bits; of loads only, if stores would fault.
@@ -143,6 +143,6 @@ impl LastEntryHits {
 
     #[inline]
     pub(super) fn holds(&self, access: Access) -> bool {
-        access.packed() & self.mask == self.base
+        access.to_bits() & self.mask == self.base
     }
 }

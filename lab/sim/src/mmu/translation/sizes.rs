@@ -1,6 +1,6 @@
 //! Sizes of pages and of TLB entries.
 
-use super::super::tlb_page_groups::{TlbPageGroup, TlbPageGroups};
+use super::super::coalesced_page_groups::{CoalescedPageGroup, CoalescedPageGroups};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use serde::Serialize;
 
@@ -26,7 +26,7 @@ impl LeafSize {
     }
 }
 
-/// Size that one TLB entry holds, ascending: a page, or a [group](crate::mmu::TlbPageGroup).
+/// Size that one TLB entry holds, ascending: a page, or a [group](crate::mmu::CoalescedPageGroup).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum EntrySize {
     /// 4 KiB.
@@ -83,16 +83,17 @@ impl From<LeafSize> for EntrySize {
 pub(crate) struct EntryOrders(u64);
 
 impl EntryOrders {
-    pub(crate) fn new(groups: TlbPageGroups) -> Self {
+    pub(crate) fn new(groups: CoalescedPageGroups) -> Self {
         Self::of_groups(groups, |_| true)
     }
 
-    pub(crate) fn of_first_level(groups: TlbPageGroups) -> Self {
+    pub(crate) fn of_first_level(groups: CoalescedPageGroups) -> Self {
         Self::of_groups(groups, |group| group.in_l1)
     }
 
-    fn of_groups(groups: TlbPageGroups, has: impl Fn(&TlbPageGroup) -> bool) -> Self {
-        let order = |group: Option<TlbPageGroup>| group.filter(&has).map_or(0, |group| group.order);
+    fn of_groups(groups: CoalescedPageGroups, has: impl Fn(&CoalescedPageGroup) -> bool) -> Self {
+        let order =
+            |group: Option<CoalescedPageGroup>| group.filter(&has).map_or(0, |group| group.order);
         let orders = [0, order(groups.base), 9, 9 + order(groups.huge), 18];
         let bytes = orders.into_iter().zip(0..);
         Self(bytes.fold(0, |all, (order, byte)| all | u64::from(order) << (8 * byte)))

@@ -37,7 +37,7 @@ impl TlbEntries {
     }
 
     /// Uses a page if it is there; true if it was.
-    pub(in crate::mmu) fn access_known(&mut self, number: u32, size: EntrySize) -> bool {
+    pub(in crate::mmu) fn access_if_present(&mut self, number: u32, size: EntrySize) -> bool {
         let known = match self {
             Self::Sets(sets) => {
                 let (set, tag) = set_and_tag(sets, number, size);

@@ -1,6 +1,6 @@
 //! The TLBs of a core.
 
-use super::chunk_tables::ChunkTables;
+use super::dense_page_numbers::ChunkUpperEntries;
 use super::missed_pages::{MissedPage, UniformKind, retain_missed};
 use super::sizes::{EntryOrders, EntrySize, LeafSize};
 use super::tlb_entries::TlbEntries;
@@ -170,7 +170,7 @@ impl SecondLevelTlb {
     }
 
     /// Uses the entry of base pages that holds `page` if it is there; true if it was.
-    pub(in crate::mmu) fn access_known(
+    pub(in crate::mmu) fn access_if_present(
         &mut self,
         page: u32,
         size: EntrySize,
@@ -180,7 +180,7 @@ impl SecondLevelTlb {
             Some(large) if size != EntrySize::Base => large,
             _ => &mut self.shared,
         };
-        tags.access_known(orders.entry_number(page, size), size)
+        tags.access_if_present(orders.entry_number(page, size), size)
     }
 
     pub(in crate::mmu) fn retain(&mut self, keep: impl Fn(u32, EntrySize) -> bool) {
@@ -192,7 +192,7 @@ impl SecondLevelTlb {
 }
 
 pub(super) fn entry_overlaps(
-    places: &[ChunkTables],
+    places: &[ChunkUpperEntries],
     orders: EntryOrders,
     (number, size): (u32, EntrySize),
     addresses: &Range<u64>,

@@ -24,7 +24,7 @@ pub struct TranslationCounters {
     pub prefetches: u64,
     /// Access bits that a walk set.
     pub first_touches: u64,
-    /// Unhalted cycles, in thousandths: see [`cycles`](Self::cycles).
+    /// Unhalted cycles, in thousandths: see [`unhalted_cycles`](Self::unhalted_cycles).
     pub millicycles: u64,
 }
 
@@ -50,7 +50,7 @@ impl TranslationCounters {
     }
 
     /// Unhalted cycles: the program's own work, and its waits for translations.
-    pub fn cycles(&self) -> u64 {
+    pub fn unhalted_cycles(&self) -> u64 {
         self.millicycles / 1000
     }
 

@@ -11,7 +11,7 @@ mod stages;
 use super::access::Access;
 use super::batch_result::BatchResult;
 use super::mappings::Mappings;
-use super::missed_pages::{BATCH, LastEntryHits, MAX_WALKS, MissedPage};
+use super::missed_pages::{BATCH, LastEntryWindow, MAX_WALKS, MissedPage};
 use super::sizes::{EntryOrders, EntrySize};
 use super::tlb_levels::{FirstLevelTlb, SecondLevelTlb, entry_overlaps};
 use super::translation_counters::TranslationCounters;
@@ -83,12 +83,12 @@ impl Translator {
         work: ProgramWork,
     ) -> BatchResult {
         let mut counters = self.counters;
-        let mut window = LastEntryHits::NONE;
+        let mut window = LastEntryWindow::NONE;
         let (mut done, mut fault) = (0, None);
         while done < accesses.len() && fault.is_none() {
             let collected = self.collect_batch(mappings, &accesses[done..], &mut window);
             if collected.incomplete_group {
-                self.process_incomplete_group(mappings, &mut counters);
+                self.process_uncoalesced_page(mappings, &mut counters);
             } else {
                 self.process_batch(mappings, collected.pages, &mut counters);
             }
@@ -127,7 +127,7 @@ impl Translator {
     }
 
     /// Drops everything, host translations too (INVEPT): the host changed its mapping.
-    pub fn invalidate_host(&mut self) {
+    pub fn invalidate_all_and_host(&mut self) {
         self.invalidate_all();
         self.walker.clear_host();
     }

@@ -1,6 +1,6 @@
 //! Loads of a walk that are skipped because an upper entry is cached.
 
-use super::chunk_tables::{ChunkTables, chunk_of_page};
+use super::dense_page_numbers::{ChunkUpperEntries, chunk_of_page};
 use super::fully_associative_key_cache::FullyAssociativeKeyCache;
 use super::missed_pages::{MAX_LEVELS, MissedPage, WalkKind};
 use crate::mmu::WalkCacheSizes;
@@ -21,18 +21,18 @@ impl UpperEntryCaches {
 
     /// Number of levels that a walk loads, including the leaf. Caches the missing entries.
     #[inline(always)]
-    pub(in crate::mmu) fn first_level(
+    pub(in crate::mmu) fn find_walk_start(
         &mut self,
         entries: &[u32; MAX_LEVELS],
         leaf: usize,
         levels: usize,
     ) -> usize {
         let [pde, pdpte, pml4e] = &mut self.0;
-        if leaf < 1 && access_entry_if_cached(pde, entries[1]) {
+        if leaf < 1 && access_if_level_has_cache(pde, entries[1]) {
             1
-        } else if leaf < 2 && access_entry_if_cached(pdpte, entries[2]) {
+        } else if leaf < 2 && access_if_level_has_cache(pdpte, entries[2]) {
             2
-        } else if access_entry_if_cached(pml4e, entries[3]) {
+        } else if access_if_level_has_cache(pml4e, entries[3]) {
             3
         } else {
             levels
@@ -40,19 +40,19 @@ impl UpperEntryCaches {
     }
 
     /// The same for many walks, level by level: which walks access a cache depends only on the
-    /// caches below it. Skips what [`few_pdpte_keys`](Self::few_pdpte_keys) covers.
+    /// caches below it. Skips what [`small_pdpte_cache`](Self::small_pdpte_cache) covers.
     #[inline(never)]
     pub(super) fn find_walk_starts(
         &mut self,
         kind: &impl WalkKind,
         walks: &[MissedPage],
-        places: &[ChunkTables],
+        places: &[ChunkUpperEntries],
         levels: u8,
         asked: &mut WalkStartLevels,
     ) {
         asked.first.clear();
         asked.first.resize(walks.len(), levels);
-        let in_turn = self.few_pdpte_keys().is_some();
+        let in_turn = self.small_pdpte_cache().is_some();
         let [pde, pdpte, pml4e] = &mut self.0;
         asked.look_up_level::<1>(kind, pde, walks, |walk| walk.page() >> 9);
         if in_turn {
@@ -67,10 +67,10 @@ impl UpperEntryCaches {
 
     /// The PDPTEs, if they are few and no later cache exists. Each use waits for the one before, so
     /// it takes no time beside the loads of the walk, but much time on its own.
-    pub(super) fn few_pdpte_keys(&mut self) -> Option<SerialKeys<'_>> {
+    pub(super) fn small_pdpte_cache(&mut self) -> Option<SmallPdpteCache<'_>> {
         match &mut self.0 {
             [_, Some(FullyAssociativeKeyCache::Four([keys])), None] => {
-                Some(SerialKeys { now: *keys, keys })
+                Some(SmallPdpteCache { now: *keys, keys })
             }
             _ => None,
         }
@@ -82,16 +82,16 @@ impl UpperEntryCaches {
 }
 
 /// A few PDPTEs, used walk by walk.
-pub(super) struct SerialKeys<'a> {
+pub(super) struct SmallPdpteCache<'a> {
     now: u32x4,
     keys: &'a mut u32x4,
 }
 
-impl SerialKeys<'_> {
+impl SmallPdpteCache<'_> {
     /// Level from which a walk starts: `first`, or 2 if its PDPTE is cached. `first` must be
     /// `levels`, or a level from which the walk needs no PDPTE.
     #[inline(always)]
-    pub(super) fn first_level(
+    pub(super) fn find_walk_start(
         &mut self,
         walk: MissedPage,
         leaf: usize,
@@ -112,7 +112,7 @@ impl SerialKeys<'_> {
 
 /// Uses an entry, if its level has a cache; true if it was there.
 #[inline(always)]
-fn access_entry_if_cached(cache: &mut Option<FullyAssociativeKeyCache>, entry: u32) -> bool {
+fn access_if_level_has_cache(cache: &mut Option<FullyAssociativeKeyCache>, entry: u32) -> bool {
     cache.as_mut().is_some_and(|cache| cache.access(entry))
 }
 

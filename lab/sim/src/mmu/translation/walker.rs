@@ -1,6 +1,6 @@
 //! Page walks.
 
-use super::chunk_tables::{ChunkTables, chunk_of_page};
+use super::dense_page_numbers::{ChunkUpperEntries, chunk_of_page};
 use super::host_walker::HostWalker;
 use super::mappings::Mappings;
 use super::missed_pages::{
@@ -82,14 +82,14 @@ impl Walker {
         mappings: &Mappings,
     ) -> WalkLoadCounts {
         match self.levels {
-            MAX_LEVELS => self.walk_levels::<MAX_LEVELS>(kind, walks, mappings),
-            _ => self.walk_levels::<4>(kind, walks, mappings),
+            MAX_LEVELS => self.walk_native_batch_of_depth::<MAX_LEVELS>(kind, walks, mappings),
+            _ => self.walk_native_batch_of_depth::<4>(kind, walks, mappings),
         }
     }
 
     /// The same for tables of `LEVELS` levels.
     #[inline(never)]
-    fn walk_levels<const LEVELS: usize>(
+    fn walk_native_batch_of_depth<const LEVELS: usize>(
         &mut self,
         kind: &impl WalkKind,
         walks: &[MissedPage],
@@ -97,14 +97,14 @@ impl Walker {
     ) -> WalkLoadCounts {
         let (levels, places, asked) = (LEVELS, &mappings.places[..], &mut self.asked);
         self.upper.find_walk_starts(kind, walks, places, levels as u8, asked);
-        let mut in_turn = self.upper.few_pdpte_keys();
+        let mut in_turn = self.upper.small_pdpte_cache();
         let walks = walks.iter().zip(&asked.first);
         let loads = self.lines.load_all(kind, |loader| {
             let mut loads = 0;
             for (walk, first) in walks {
                 let (leaf, mut first) = (kind.leaf(*walk), usize::from(*first));
                 if let Some(entries) = &mut in_turn {
-                    first = entries.first_level(*walk, leaf, first, levels);
+                    first = entries.find_walk_start(*walk, leaf, first, levels);
                 }
                 match kind.uniform_walk() {
                     Some(_) => loads += first - leaf,
@@ -124,8 +124,8 @@ impl Walker {
         loads
     }
 
-    pub(super) fn cycles(&self, loads: &[u64; 3]) -> u64 {
-        self.lines.cycles(loads)
+    pub(super) fn cycles_of_loads(&self, loads: &[u64; 3]) -> u64 {
+        self.lines.cycles_of_loads(loads)
     }
 
     pub(super) fn clear(&mut self) {
@@ -145,7 +145,7 @@ fn load_entries_of_walk(
     loader: &mut WalkLoader<'_>,
     kind: &impl WalkKind,
     walk: MissedPage,
-    place: &ChunkTables,
+    place: &ChunkUpperEntries,
     first: usize,
     levels: usize,
 ) {
@@ -175,14 +175,14 @@ fn load_nested_walk(
     upper: &mut UpperEntryCaches,
     host: &mut HostWalker,
     walk: MissedPage,
-    place: &ChunkTables,
+    place: &ChunkUpperEntries,
     levels: usize,
 ) {
     let (page, state, cause) = (walk.page(), walk.state(), walk.cause());
     let [pdpte, pml4e, pml5e] = place.upper;
     let entries = [page, page >> 9, pdpte, pml4e, pml5e];
     let leaf = state.leaf() as usize;
-    let first = upper.first_level(&entries, leaf, levels);
+    let first = upper.find_walk_start(&entries, leaf, levels);
     let mut load = |line: TableCacheLine| {
         loader.count_loads(cause, 1);
         loader.load(line, cause);

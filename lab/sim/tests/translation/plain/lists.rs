@@ -20,7 +20,7 @@ impl<T: PartialEq + Copy> PlainLru<T> {
         self.access_with_way_limit(entry, self.most, |_| true)
     }
 
-    pub(super) fn access_known(&mut self, entry: T) -> bool {
+    pub(super) fn access_if_present(&mut self, entry: T) -> bool {
         self.entries.contains(&entry) && self.access(entry)
     }
 

@@ -3,7 +3,7 @@
 use super::ThesisMeasure::*;
 use super::{TableLayout, ThesisKernel, ThesisTable, ThesisValue, thesis_values_of_kernels};
 use hawkeye_itanium::workloads::{
-    ContentionWorkload, LinearWorkload, SparseWorkload, ThesisWorkload,
+    LinearWorkload, SparseWorkload, ThesisWorkload, TlbContentionWorkload,
 };
 
 pub(super) const SPARSE: ThesisTable = ThesisTable {
@@ -62,7 +62,7 @@ const PROCESSES: [u32; 6] = [8, 11, 12, 13, 16, 64];
 
 fn contention_rows() -> Vec<ThesisValue> {
     let of = |processes: u32| {
-        let workload = ThesisWorkload::Contention(ContentionWorkload::with_processes(processes));
+        let workload = ThesisWorkload::Contention(TlbContentionWorkload::with_processes(processes));
         let name = format!("{processes} processes");
         let kernels = [(ThesisKernel::SF, None), (ThesisKernel::LF, None)];
         [

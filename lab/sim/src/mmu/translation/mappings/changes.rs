@@ -1,7 +1,7 @@
 //! Changes of mappings.
 
 use super::{FULL, Mappings, WORDS, is_bit_set, region_words, set_bit};
-use crate::mmu::translation::chunk_tables::{CHUNK_BYTES, REGIONS_PER_CHUNK};
+use crate::mmu::translation::dense_page_numbers::{CHUNK_BYTES, REGIONS_PER_CHUNK};
 use crate::mmu::translation::error::{MappingError, Result};
 use crate::mmu::translation::region_translation::RegionTranslation;
 use crate::mmu::translation::sizes::{EntrySize, LeafSize};
@@ -116,7 +116,7 @@ impl Mappings {
     }
 
     /// Unmaps everything in the 1 GiB that holds `address`.
-    pub fn unmap_giant(&mut self, address: u64) -> Result<()> {
+    pub fn unmap_whole_gib(&mut self, address: u64) -> Result<()> {
         let regions = self.ensure_chunk_regions(address)?;
         for state in &mut self.states[regions] {
             *state = RegionTranslation::new(None, state.host(), false);
@@ -128,8 +128,8 @@ impl Mappings {
     /// counts in virtual machines only; the default is 1 GiB. A host page of 1 GiB covers all
     /// regions of its 1 GiB, and a group of huge pages all of its regions. If one of those regions
     /// gets a smaller size, the others keep 2 MiB. Groups of base pages cover the whole region.
-    /// Cores must drop their host translations
-    /// ([`Translator::invalidate_host`](crate::mmu::translation::Translator::invalidate_host)).
+    /// Cores must drop their host translations: see
+    /// [`Translator::invalidate_all_and_host`](super::super::Translator::invalidate_all_and_host).
     pub fn set_host_page_size(
         &mut self,
         region: RegionAddr,

@@ -1,7 +1,9 @@
 //! Pieces of 1 GiB, and the tables that lead to them.
 
 use super::{ADDRESS_BITS, BLOCK_SHIFT, CHUNKS_PER_BLOCK, Mappings, WORDS};
-use crate::mmu::translation::chunk_tables::{ChunkTables, MAX_CHUNKS, REGIONS_PER_CHUNK};
+use crate::mmu::translation::dense_page_numbers::{
+    ChunkUpperEntries, MAX_CHUNKS, REGIONS_PER_CHUNK,
+};
 use crate::mmu::translation::error::{MappingError, Result};
 use crate::mmu::translation::region_translation::RegionTranslation;
 
@@ -32,17 +34,17 @@ impl Mappings {
         let upper = [
             entry_number_over_all_tables(u32::from(block), address >> 30),
             entry_number_over_all_tables(
-                self.get_or_create_top_table(address >> 48),
+                self.get_or_create_pml4_table(address >> 48),
                 address >> BLOCK_SHIFT,
             ),
             entry_number_over_all_tables(0, address >> 48),
         ];
-        let chunk = self.push_chunk(ChunkTables::new(upper, (address >> 30) as u32));
+        let chunk = self.push_chunk(ChunkUpperEntries::new(upper, (address >> 30) as u32));
         self.blocks[usize::from(block)][(address >> 30) as usize % CHUNKS_PER_BLOCK] = chunk;
         Ok(self.region_index(address))
     }
 
-    pub(super) fn push_chunk(&mut self, place: ChunkTables) -> u16 {
+    pub(super) fn push_chunk(&mut self, place: ChunkUpperEntries) -> u16 {
         let chunks = self.places.len() + 1;
         let regions = chunks * REGIONS_PER_CHUNK;
         self.states.resize(regions, RegionTranslation::UNMAPPED);
@@ -59,7 +61,7 @@ impl Mappings {
     }
 
     /// Number of the table under the topmost of five levels.
-    fn get_or_create_top_table(&mut self, high: u64) -> u32 {
+    fn get_or_create_pml4_table(&mut self, high: u64) -> u32 {
         let known = self.tops.iter().position(|top| *top == high);
         let index = known.unwrap_or_else(|| {
             self.tops.push(high);

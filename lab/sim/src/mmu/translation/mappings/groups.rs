@@ -1,16 +1,16 @@
 //! Neighbouring pages that one TLB entry can hold.
 
 use super::{Mappings, WORDS, region_words};
-use crate::mmu::translation::chunk_tables::region_of_page;
+use crate::mmu::translation::dense_page_numbers::region_of_page;
 use crate::mmu::translation::error::Result;
 use crate::mmu::translation::region_translation::RegionTranslation;
 use crate::mmu::translation::sizes::EntrySize;
-use crate::mmu::{TlbGroupCondition, TlbPageGroup, TlbPageGroups};
+use crate::mmu::{CoalescedPageGroup, CoalescedPageGroups, TlbGroupCondition};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 
 /// Whether the entry of its group holds a base page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::mmu::translation) enum GroupMembership {
+pub(in crate::mmu::translation) enum PageGroupState {
     /// The page is in no group.
     None,
     /// Not one group to the processor yet: not all of its pages have their access bit set.
@@ -31,9 +31,9 @@ pub(crate) struct AccessBitMask {
 impl AccessBitMask {
     pub(crate) const SINGLE: Self = Self { first: u32::MAX, bits: 1 };
 
-    pub(crate) fn by_entry_size(groups: TlbPageGroups) -> [Self; 5] {
+    pub(crate) fn by_entry_size(groups: CoalescedPageGroups) -> [Self; 5] {
         let [base, huge] = [groups.base, groups.huge].map(|group| match group {
-            Some(TlbPageGroup { order, condition: TlbGroupCondition::Marked, .. }) => {
+            Some(CoalescedPageGroup { order, condition: TlbGroupCondition::Marked, .. }) => {
                 Self { first: u32::MAX << order, bits: lowest_bits(1 << order) }
             }
             _ => Self::SINGLE,
@@ -56,14 +56,14 @@ impl AccessBitMask {
 
 impl Mappings {
     /// The groups that are possible.
-    pub fn groups(&self) -> TlbPageGroups {
+    pub fn groups(&self) -> CoalescedPageGroups {
         self.groups
     }
 
     /// Sets which naturally aligned groups of a region's base pages lie in contiguous frames,
     /// equally aligned. They must be marked if the processor requires it
-    /// ([`TlbPageGroup::condition`](crate::mmu::TlbPageGroup::condition)). Takes a bit for each
-    /// group, the first lowest; all others stop being groups.
+    /// ([`CoalescedPageGroup::condition`](crate::mmu::CoalescedPageGroup::condition)). Takes a bit
+    /// for each group, the first lowest; all others stop being groups.
     ///
     /// A group is left out if a page of it is not mapped, or not protected like the others. It ends
     /// when a page of it is unmapped or protected differently, or when the region is mapped by a
@@ -159,7 +159,7 @@ impl Mappings {
             TlbGroupCondition::Marked => groups,
             TlbGroupCondition::Contiguous => {
                 let accessed = region_words(&self.accessed, index);
-                groups & groups_that_hold(group, |word, bits| accessed[word] & bits == bits)
+                groups & groups_where_all(group, |word, bits| accessed[word] & bits == bits)
             }
         };
         let all = u128::MAX >> (128 - (PAGES_PER_REGION >> group.order));
@@ -174,43 +174,43 @@ impl Mappings {
     }
 
     #[inline]
-    pub(in crate::mmu::translation) fn group_membership(&self, page: u32) -> GroupMembership {
+    pub(in crate::mmu::translation) fn page_group_state(&self, page: u32) -> PageGroupState {
         let Some(group) = self.groups.base else {
-            return GroupMembership::None;
+            return PageGroupState::None;
         };
         let groups = self.grouped.get(region_of_page(page)).copied();
         let number = (page % PAGES_PER_REGION as u32) >> group.order;
         if groups.unwrap_or_default() >> number & 1 == 0 {
-            return GroupMembership::None;
+            return PageGroupState::None;
         }
         match group.condition {
-            TlbGroupCondition::Marked => GroupMembership::Member,
+            TlbGroupCondition::Marked => PageGroupState::Member,
             TlbGroupCondition::Contiguous if self.is_group_accessed(group, page) => {
-                GroupMembership::Member
+                PageGroupState::Member
             }
-            TlbGroupCondition::Contiguous => GroupMembership::Incomplete,
+            TlbGroupCondition::Contiguous => PageGroupState::Incomplete,
         }
     }
 
     /// After a page's access bit was set: whether the processor now sees its group as one.
-    pub(in crate::mmu::translation) fn update_completed_group(&mut self, page: u32) -> bool {
-        let seen = self.group_membership(page) == GroupMembership::Member;
+    pub(in crate::mmu::translation) fn update_group_if_completed(&mut self, page: u32) -> bool {
+        let seen = self.page_group_state(page) == PageGroupState::Member;
         if seen {
             self.update_region_state(region_of_page(page));
         }
         seen
     }
 
-    fn is_group_accessed(&self, group: TlbPageGroup, page: u32) -> bool {
+    fn is_group_accessed(&self, group: CoalescedPageGroup, page: u32) -> bool {
         let first = page & (u32::MAX << group.order);
         let bits = lowest_bits(1 << group.order) << (first % 64);
         self.accessed[(first / 64) as usize] & bits == bits
     }
 
-    fn groups_of_like_pages(&self, index: usize, group: TlbPageGroup) -> u128 {
+    fn groups_of_like_pages(&self, index: usize, group: CoalescedPageGroup) -> u128 {
         let (present, protected) =
             (region_words(&self.present, index), region_words(&self.protected, index));
-        groups_that_hold(group, |word, bits| {
+        groups_where_all(group, |word, bits| {
             let protected = protected[word] & bits;
             present[word] & bits == bits && (protected == 0 || protected == bits)
         })
@@ -218,7 +218,7 @@ impl Mappings {
 }
 
 /// The groups of a region for which `holds` is true of all pages, given by their word and bits.
-fn groups_that_hold(group: TlbPageGroup, holds: impl Fn(usize, u64) -> bool) -> u128 {
+fn groups_where_all(group: CoalescedPageGroup, holds: impl Fn(usize, u64) -> bool) -> u128 {
     let groups = 0..(PAGES_PER_REGION >> group.order) as u32;
     groups.fold(0, |all, number| {
         let (word, bits) = group_pages(group, number);
@@ -227,7 +227,7 @@ fn groups_that_hold(group: TlbPageGroup, holds: impl Fn(usize, u64) -> bool) -> 
 }
 
 /// The base pages of a group of a region: word and bits.
-fn group_pages(group: TlbPageGroup, number: u32) -> (usize, u64) {
+fn group_pages(group: CoalescedPageGroup, number: u32) -> (usize, u64) {
     let first = number << group.order;
     ((first / 64) as usize, lowest_bits(1 << group.order) << (first % 64))
 }

@@ -3,8 +3,8 @@
 use super::Translator;
 use crate::mmu::translation::access::Access;
 use crate::mmu::translation::batch_result::{AccessFault, check_page_access};
-use crate::mmu::translation::mappings::{GroupMembership, Mappings};
-use crate::mmu::translation::missed_pages::{LastEntryHits, MissedPage, WalkCause};
+use crate::mmu::translation::mappings::{Mappings, PageGroupState};
+use crate::mmu::translation::missed_pages::{LastEntryWindow, MissedPage, WalkCause};
 use crate::mmu::translation::sizes::EntrySize;
 
 impl Translator {
@@ -14,7 +14,7 @@ impl Translator {
         &mut self,
         mappings: &Mappings,
         accesses: &[Access],
-        window: &mut LastEntryHits,
+        window: &mut LastEntryWindow,
     ) -> CollectedBatch {
         let (blocks, entries) = (&mappings.numbers[..], mappings.l1_entries);
         let mut collected = CollectedBatch::default();
@@ -32,7 +32,7 @@ impl Translator {
             else {
                 return collected;
             };
-            match page_of_access(mappings, blocks, *access) {
+            match resolve_access(mappings, blocks, *access) {
                 // Its entry is known only when all pages before it are settled.
                 Ok(found) if found.incomplete_group && collected.pages > 0 => return collected,
                 Ok(found) => {
@@ -70,7 +70,7 @@ fn collect_faultless(
     blocks: &[u16],
     entries: &[u64; 5],
     accesses: &[Access],
-    (misses, window): (&mut [MissedPage], &mut LastEntryHits),
+    (misses, window): (&mut [MissedPage], &mut LastEntryWindow),
     collected: &mut CollectedBatch,
 ) {
     let (mut now, mut pages) = (*window, collected.pages);
@@ -93,7 +93,7 @@ fn collect_faultless(
             if last != Some(state) {
                 (last, entry) = (Some(state), entries[state.entry_size() as usize]);
             }
-            now = LastEntryHits::new(*access, entry, true);
+            now = LastEntryWindow::new(*access, entry, true);
             pages += 1;
         }
         ahead.next();
@@ -105,13 +105,13 @@ fn collect_faultless(
 
 pub(super) struct CollectedPage {
     pub(super) miss: MissedPage,
-    pub(super) window: LastEntryHits,
+    pub(super) window: LastEntryWindow,
     /// Whether it is in a group that the processor does not see as one yet.
     pub(super) incomplete_group: bool,
 }
 
 #[inline]
-pub(super) fn page_of_access(
+pub(super) fn resolve_access(
     mappings: &Mappings,
     blocks: &[u16],
     access: Access,
@@ -121,16 +121,16 @@ pub(super) fn page_of_access(
     let writable = state.is_whole() || check_page_access(mappings, page, state, access)?;
     let mut incomplete_group = false;
     if state.has_some_groups() {
-        match mappings.group_membership(page) {
-            GroupMembership::None => {}
-            GroupMembership::Member => state = state.as_group_member(),
-            GroupMembership::Incomplete => incomplete_group = state.host() > EntrySize::Base,
+        match mappings.page_group_state(page) {
+            PageGroupState::None => {}
+            PageGroupState::Member => state = state.as_group_member(),
+            PageGroupState::Incomplete => incomplete_group = state.host() > EntrySize::Base,
         }
     }
     let entry = mappings.l1_entries[state.entry_size() as usize];
     Ok(CollectedPage {
         miss: MissedPage::new(page, state, walk_cause(access)),
-        window: LastEntryHits::new(access, entry, writable),
+        window: LastEntryWindow::new(access, entry, writable),
         incomplete_group,
     })
 }

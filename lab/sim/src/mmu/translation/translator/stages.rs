@@ -1,8 +1,8 @@
 //! The stages of a batch of pages.
 
 use super::Translator;
-use crate::mmu::translation::chunk_tables::chunk_of_page;
-use crate::mmu::translation::mappings::{AccessBitMask, GroupMembership, Mappings};
+use crate::mmu::translation::dense_page_numbers::chunk_of_page;
+use crate::mmu::translation::mappings::{AccessBitMask, Mappings, PageGroupState};
 use crate::mmu::translation::missed_pages::{
     MissedPage, MixedWalks, UniformKind, UniformWalks, WalkCause, WalkKind, uniform_kind,
 };
@@ -46,13 +46,13 @@ impl Translator {
         };
         let loads = self.walker.walk_batch(walks, kind, mappings);
         add_load_counts(&self.walker, &loads, counters);
-        set_access_bits(walks, kind, mappings, counters);
+        count_walks_and_mark_pages(walks, kind, mappings, counters);
     }
 
     /// Takes the first page, which is in a group that the processor does not see as one yet,
     /// through all levels. Its old entry may still be in the TLB; after a walk the processor may
     /// see the group as one.
-    pub(super) fn process_incomplete_group(
+    pub(super) fn process_uncoalesced_page(
         &mut self,
         mappings: &mut Mappings,
         counters: &mut TranslationCounters,
@@ -61,17 +61,21 @@ impl Translator {
         let page = miss.page();
         let first = self.first.tlb_part_for_size_mut(EntrySize::Base);
         let sizes = [EntrySize::BaseGroup, EntrySize::Base];
-        if sizes.iter().any(|size| first.access_known(l1_orders.entry_number(page, *size), *size)) {
+        if sizes
+            .iter()
+            .any(|size| first.access_if_present(l1_orders.entry_number(page, *size), *size))
+        {
             return;
         }
         counters.l1_misses += 1;
-        let known = sizes.into_iter().find(|size| self.second.access_known(page, *size, orders));
+        let known =
+            sizes.into_iter().find(|size| self.second.access_if_present(page, *size, orders));
         let size = known.unwrap_or_else(|| {
             let loads = self.walker.walk_batch(&[miss], uniform_kind(&[miss]), mappings);
             add_load_counts(&self.walker, &loads, counters);
             let mark = mappings.marks[EntrySize::Base as usize];
             counters.first_touches += mappings.mark_pages_accessed([(page, 0, mark)].into_iter());
-            let size = if mappings.update_completed_group(page) {
+            let size = if mappings.update_group_if_completed(page) {
                 EntrySize::BaseGroup
             } else {
                 EntrySize::Base
@@ -102,7 +106,7 @@ impl Translator {
         };
         let alone = !state.has_some_groups()
             || state.host() == EntrySize::Base
-            || mappings.group_membership(next) == GroupMembership::None;
+            || mappings.page_group_state(next) == PageGroupState::None;
         let orders = mappings.orders;
         if mapped
             && alone
@@ -115,14 +119,14 @@ impl Translator {
 }
 
 fn add_load_counts(walker: &Walker, loads: &WalkLoadCounts, counters: &mut TranslationCounters) {
-    counters.load_walk_cycles += walker.cycles(&loads[WalkCause::Load as usize]);
-    counters.store_walk_cycles += walker.cycles(&loads[WalkCause::Store as usize]);
+    counters.load_walk_cycles += walker.cycles_of_loads(&loads[WalkCause::Load as usize]);
+    counters.store_walk_cycles += walker.cycles_of_loads(&loads[WalkCause::Store as usize]);
     for (level, count) in counters.walk_loads.iter_mut().enumerate() {
         *count += loads.iter().map(|of_cause| of_cause[level]).sum::<u64>();
     }
 }
 
-fn set_access_bits(
+fn count_walks_and_mark_pages(
     walks: &[MissedPage],
     kind: UniformKind,
     mappings: &mut Mappings,

@@ -2,13 +2,13 @@
 
 /// Neighbouring places: `first + i` has the value `value + i`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ValueRun {
+pub(crate) struct AscendingRun {
     pub(crate) first: u16,
     pub(crate) count: u16,
     pub(crate) value: u64,
 }
 
-impl ValueRun {
+impl AscendingRun {
     pub(crate) const fn new(first: u16, count: u16, value: u64) -> Self {
         Self { first, count, value }
     }
@@ -32,26 +32,26 @@ impl ValueRun {
 
 /// A partial map from the base pages of a region (or the frames of a pageblock) to numbers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RunLengthMap(
+pub(crate) struct AscendingRunMap(
     /// In ascending order, disjoint, and as few as possible: no run continues the one before it.
-    Vec<ValueRun>,
+    Vec<AscendingRun>,
 );
 
 /// Index of the first run that ends after `place`.
-fn first_run_ending_after(runs: &[ValueRun], place: u16) -> usize {
+fn first_run_ending_after(runs: &[AscendingRun], place: u16) -> usize {
     runs.partition_point(|run| run.end() <= place)
 }
 
-fn continues(low: &ValueRun, high: &ValueRun) -> bool {
+fn continues(low: &AscendingRun, high: &AscendingRun) -> bool {
     low.end() == high.first && low.value + u64::from(low.count) == high.value
 }
 
-impl RunLengthMap {
-    pub(crate) fn from_run(run: ValueRun) -> Self {
+impl AscendingRunMap {
+    pub(crate) fn from_run(run: AscendingRun) -> Self {
         Self(vec![run])
     }
 
-    pub(crate) fn is_exactly_run(&self, run: ValueRun) -> bool {
+    pub(crate) fn is_exactly_run(&self, run: AscendingRun) -> bool {
         self.0 == [run]
     }
 
@@ -60,7 +60,7 @@ impl RunLengthMap {
         Some(run.clipped(place, place + 1)?.value)
     }
 
-    pub(crate) fn insert(&mut self, run: ValueRun) {
+    pub(crate) fn insert(&mut self, run: AscendingRun) {
         if run.count == 0 {
             return;
         }
@@ -96,13 +96,13 @@ impl RunLengthMap {
     }
 
     /// The runs within `count` places from `first` on, cut at both ends.
-    pub(crate) fn runs_within(&self, first: u16, count: u16) -> impl Iterator<Item = ValueRun> {
+    pub(crate) fn runs_within(&self, first: u16, count: u16) -> impl Iterator<Item = AscendingRun> {
         let end = first + count;
         let runs = self.0[first_run_ending_after(&self.0, first)..].iter();
         runs.map_while(move |run| run.clipped(first, end))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = ValueRun> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = AscendingRun> {
         self.0.iter().copied()
     }
 
@@ -119,7 +119,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_an_array(steps in prop::collection::vec((0u16..512, 1u16..40, 0u64..3, prop::bool::ANY), 1..200)) {
-            let mut map = RunLengthMap::default();
+            let mut map = AscendingRunMap::default();
             let mut array = [None; 512];
             for (first, count, value, insert) in steps {
                 let count = count.min(512 - first);
@@ -128,7 +128,7 @@ mod tests {
                 array[places.clone()].fill(None);
                 if insert {
                     let value = value * 1000 + u64::from(first);
-                    map.insert(ValueRun { first, count, value });
+                    map.insert(AscendingRun { first, count, value });
                     for (i, place) in places.enumerate() {
                         array[place] = Some(value + i as u64);
                     }

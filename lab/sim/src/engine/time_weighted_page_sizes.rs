@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// The sizes at the last update, and their sums over the time before.
 #[derive(Clone, Debug)]
-pub(super) struct PageSizeHistory {
+pub(super) struct TimeWeightedPageSizes {
     began: Duration,
     at: Duration,
     mapped: MappedBytesBySize,
@@ -15,7 +15,7 @@ pub(super) struct PageSizeHistory {
     sums: [f64; MappedBytesBySize::ORDERS],
 }
 
-impl PageSizeHistory {
+impl TimeWeightedPageSizes {
     pub(super) fn new(began: Duration) -> Self {
         Self {
             began,

@@ -21,7 +21,7 @@ const SLOW: Duration = Duration::from_micros(250);
 ///
 /// The kernel counts a wait when it is over, so it may have begun before the first read. Requests
 /// that came meanwhile take no longer than the wait where a server is not always busy.
-fn possible_wait_range(before: Duration, now: Duration, waited: Duration) -> Range<Duration> {
+fn possible_wait_interval(before: Duration, now: Duration, waited: Duration) -> Range<Duration> {
     before.min(now.saturating_sub(waited))..now + waited
 }
 
@@ -30,13 +30,13 @@ pub(super) fn ranges_overlap(a: &Range<Duration>, b: &Range<Duration>) -> bool {
     a.start <= b.end && b.start <= a.end
 }
 
-pub(super) struct CoreWaits {
+pub(super) struct RunQueueWaits {
     threads: Vec<(File, Duration)>,
     looked: Duration,
     pub(super) seen: Vec<Range<Duration>>,
 }
 
-impl CoreWaits {
+impl RunQueueWaits {
     /// Observes the peer of a unix socket, and the calling thread. `None` where the kernel does not
     /// count the waits of threads (`CONFIG_SCHED_INFO`).
     pub(super) fn watch_peer_and_self(socket: &impl AsFd) -> Option<Self> {
@@ -69,7 +69,7 @@ impl CoreWaits {
             }
         }
         if most >= LEAST {
-            self.seen.push(possible_wait_range(self.looked, now, most));
+            self.seen.push(possible_wait_interval(self.looked, now, most));
         }
         self.looked = now;
     }
@@ -97,14 +97,14 @@ mod tests {
 
     #[test]
     fn a_wait_reaches_back_and_holds_up_what_follows() {
-        assert_eq!(possible_wait_range(ms(10), ms(11), ms(4)), ms(7)..ms(15));
-        assert_eq!(possible_wait_range(ms(10), ms(20), ms(4)), ms(10)..ms(24));
-        assert_eq!(possible_wait_range(ms(0), ms(1), ms(4)).start, ms(0));
+        assert_eq!(possible_wait_interval(ms(10), ms(11), ms(4)), ms(7)..ms(15));
+        assert_eq!(possible_wait_interval(ms(10), ms(20), ms(4)), ms(10)..ms(24));
+        assert_eq!(possible_wait_interval(ms(0), ms(1), ms(4)).start, ms(0));
     }
 
     #[test]
     fn a_wait_meets_what_overlaps_it() {
-        let wait = possible_wait_range(ms(10), ms(11), ms(4));
+        let wait = possible_wait_interval(ms(10), ms(11), ms(4));
         let meets = |from, to| ranges_overlap(&wait, &(ms(from)..ms(to)));
         assert!(meets(15, 16) && meets(6, 7));
         assert!(meets(0, 20) && meets(8, 8));
@@ -120,7 +120,7 @@ mod tests {
         let looking = std::thread::spawn(move || {
             let _stay = one.restrict_calling_thread();
             let (here, _there) = UnixStream::pair().expect("sockets");
-            let Some(mut waits) = CoreWaits::watch_peer_and_self(&here) else {
+            let Some(mut waits) = RunQueueWaits::watch_peer_and_self(&here) else {
                 return this_test!().skip("this kernel does not count how long threads wait");
             };
             while begun.elapsed() < ms(200) {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Aligned neighbours that one TLB entry can hold, each with its own page-table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TlbPageGroup {
+pub struct CoalescedPageGroup {
     /// log2 of the number of pages: 2 to 6 for base pages (4 is 64 KiB), 1 to 6 for huge pages.
     pub order: u32,
     /// Condition for one entry.
@@ -33,14 +33,14 @@ pub enum TlbGroupCondition {
 /// The groups that a processor supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct TlbPageGroups {
+pub struct CoalescedPageGroups {
     /// Of base pages. They are in the same TLBs as base pages, one entry each.
-    pub base: Option<TlbPageGroup>,
+    pub base: Option<CoalescedPageGroup>,
     /// Of huge pages. They are in the same TLBs as huge pages.
-    pub huge: Option<TlbPageGroup>,
+    pub huge: Option<CoalescedPageGroup>,
 }
 
-impl TlbPageGroups {
+impl CoalescedPageGroups {
     /// No groups.
     pub const NONE: Self = Self { base: None, huge: None };
 

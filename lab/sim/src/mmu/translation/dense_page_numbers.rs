@@ -9,14 +9,14 @@ pub(super) const CHUNK_BYTES: u64 = 1 << 30;
 
 /// Position of a piece of 1 GiB, and the entries of the upper tables that lead to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ChunkTables {
+pub(super) struct ChunkUpperEntries {
     /// Entries of the topmost three of five levels, from the lowest: PDPTE, PML4E, PML5E.
     pub(super) upper: [u32; 3],
     pub(super) lines: [TableCacheLine; 3],
     pub(super) gib: u32,
 }
 
-impl ChunkTables {
+impl ChunkUpperEntries {
     pub(super) fn new(upper: [u32; 3], gib: u32) -> Self {
         let [pdpte, pml4e, pml5e] = upper;
         let lines = [

@@ -17,12 +17,12 @@ const WRONG: u8 = 3;
 const WRITE_EVERY: usize = 7;
 
 /// Forks children for one thread, and reads their reports.
-pub(super) struct SnapshotChecker {
+pub(super) struct SnapshotCheckRunner {
     /// Shared with the children, which write their results to it.
     report: WorkloadMemory,
 }
 
-impl SnapshotChecker {
+impl SnapshotCheckRunner {
     pub(super) fn new() -> WorkloadResult<Self> {
         Ok(Self { report: WorkloadMemory::map_shared(PAGE)? })
     }
@@ -99,7 +99,7 @@ mod tests {
                 .unwrap();
         let mut piece = MappingWithShadowCopy::new(memory, 1);
         piece.write_page(5, ExpectedPage::Full(1));
-        let mut snapshots = SnapshotChecker::new().unwrap();
+        let mut snapshots = SnapshotCheckRunner::new().unwrap();
         let mut look = |piece: &mut MappingWithShadowCopy| {
             let child = snapshots.fork_child(piece, 0..REGION_PAGES).unwrap().unwrap();
             snapshots.wait_for_result(child).unwrap()
