@@ -19,7 +19,7 @@ pub mod huge_page_context;
 pub(crate) mod managed_processes;
 pub(crate) mod mapping_records;
 pub mod mappings;
-pub(crate) mod pid_namespace;
+pub(crate) mod own_pid_namespace;
 pub(crate) mod proc_scanner;
 pub mod process;
 pub(crate) mod process_attributes;

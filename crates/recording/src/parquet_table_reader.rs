@@ -202,7 +202,12 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
     }
 
     /// An integer of this row, at most `most`.
-    pub(crate) fn read_int(&self, column: usize, most: u64, allowed: &'static str) -> Result<u64> {
+    pub(crate) fn int_in_row(
+        &self,
+        column: usize,
+        most: u64,
+        allowed: &'static str,
+    ) -> Result<u64> {
         let value = match self.locate_value(column) {
             Some((TypedColumnReader::Int(_, values), place)) => values.get(place).copied(),
             _ => None,
@@ -211,7 +216,7 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
         fits.ok_or_else(|| self.invalid_value_error(column, allowed, format_value_or_null(value)))
     }
 
-    pub(crate) fn read_flag(&self, column: usize) -> bool {
+    pub(crate) fn flag_in_row(&self, column: usize) -> bool {
         match self.locate_value(column) {
             Some((TypedColumnReader::Flag(_, values), place)) => values.get(place) == Some(&true),
             _ => false,
@@ -219,7 +224,7 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
     }
 
     /// A number of this row, at least 0.
-    pub(crate) fn read_float(&self, column: usize) -> Result<f64> {
+    pub(crate) fn float_in_row(&self, column: usize) -> Result<f64> {
         let value = match self.locate_value(column) {
             Some((TypedColumnReader::Float(_, values), place)) => values.get(place).copied(),
             _ => None,
@@ -230,7 +235,7 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
     }
 
     /// A text of this row; empty where it has no value.
-    pub(crate) fn read_text(&self, column: usize) -> Result<&str> {
+    pub(crate) fn text_in_row(&self, column: usize) -> Result<&str> {
         let bytes = match self.locate_value(column) {
             Some((TypedColumnReader::Text(_, values), place)) => {
                 values.get(place).map_or(&[][..], ByteArray::data)

@@ -67,11 +67,11 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
     }
 
     fn read_time(&self, column: usize) -> Result<Duration> {
-        self.table.read_int(column, MOST, TIME).map(Duration::from_micros)
+        self.table.int_in_row(column, MOST, TIME).map(Duration::from_micros)
     }
 
     fn read_byte_count(&self, column: usize) -> Result<u64> {
-        self.table.read_int(column, MOST, BYTES)
+        self.table.int_in_row(column, MOST, BYTES)
     }
 
     fn read_unless_null<T>(
@@ -84,7 +84,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
     }
 
     fn read_float_unless_null(&self, column: usize) -> Result<Option<f64>> {
-        self.read_unless_null(column, || self.table.read_float(column))
+        self.read_unless_null(column, || self.table.float_in_row(column))
     }
 
     fn read_row(&mut self) -> Result<Option<RecordingRow>> {
@@ -94,11 +94,11 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
             let allowed = "no earlier than in the row before";
             return Err(self.table.invalid_value_error(column!("time_us"), allowed, found));
         }
-        let command = self.table.read_text(column!("command"))?;
+        let command = self.table.text_in_row(column!("command"))?;
         if *command != *self.command {
             self.command = Arc::from(command);
         }
-        let row = match self.table.read_text(column!("kind"))? {
+        let row = match self.table.text_in_row(column!("kind"))? {
             "region" => RecordingRow::Region(self.read_region_row(at)?),
             "process" => RecordingRow::Process(self.read_process_row(at)?),
             "memory" => RecordingRow::Memory(self.read_memory_row(at)?),
@@ -112,15 +112,15 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
     fn read_process_id(&self) -> Result<ProcessId> {
         let table = &self.table;
         Ok(ProcessId {
-            pid: table.read_int(column!("pid"), u32::MAX.into(), "a process id")? as u32,
-            start_ticks: table.read_int(column!("start_ticks"), MOST, "0 or more")?,
+            pid: table.int_in_row(column!("pid"), u32::MAX.into(), "a process id")? as u32,
+            start_ticks: table.int_in_row(column!("start_ticks"), MOST, "0 or more")?,
         })
     }
 
     fn read_region_address(&self) -> Result<RegionAddr> {
         let column = column!("region_address");
         let allowed = "an address of user space, a multiple of 2 MiB";
-        let address = self.table.read_int(column, LAST_REGION, allowed)?;
+        let address = self.table.int_in_row(column, LAST_REGION, allowed)?;
         let region = RegionAddr::containing(address);
         if region.start() == address {
             return Ok(region);
@@ -130,13 +130,13 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
 
     fn read_region_row(&self, at: Duration) -> Result<CoverageRow> {
         let table = &self.table;
-        let source = table.read_text(column!("source"))?;
+        let source = table.text_in_row(column!("source"))?;
         let source: AccessSource = source.parse().map_err(|_| {
             let allowed = "access-bits, probed, estimated or population";
             table.invalid_value_error(column!("source"), allowed, format!("{source:?}"))
         })?;
         let pages = |column| {
-            let count = table.read_int(column, PAGES_PER_REGION.into(), PAGES)?;
+            let count = table.int_in_row(column, PAGES_PER_REGION.into(), PAGES)?;
             Ok::<_, RecordingError>(count as u16)
         };
         let walks = column!("walks_per_s");
@@ -146,11 +146,11 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
             source,
             process: self.read_process_id()?,
             command: Arc::clone(&self.command),
-            cpu_cores: table.read_float(column!("cpu_cores"))?,
+            cpu_cores: table.float_in_row(column!("cpu_cores"))?,
             overhead_percent: self.read_float_unless_null(column!("overhead_percent"))?,
             region: RegionSample {
                 region: self.read_region_address()?,
-                order: PageOrder::base_or_huge(table.read_flag(column!("huge"))),
+                order: PageOrder::base_or_huge(table.flag_in_row(column!("huge"))),
                 present: pages(column!("present_pages"))?,
                 accessed: pages(column!("accessed_pages"))?,
                 runs: pages(column!("accessed_runs"))?,
@@ -158,7 +158,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
                 zero_mapped: pages(column!("zero_pages"))?,
                 maybe_shared: 0,
                 swapped: pages(column!("swapped_pages"))?,
-                walks_per_s: table.read_int(walks, u32::MAX.into(), "0 to 4294967295")? as u32,
+                walks_per_s: table.int_in_row(walks, u32::MAX.into(), "0 to 4294967295")? as u32,
             },
         })
     }
@@ -195,8 +195,8 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
             process: process.map(|process| (process, Arc::clone(&self.command))),
             region: self
                 .read_unless_null(column!("region_address"), || self.read_region_address())?,
-            event: self.table.read_text(column!("event"))?.into(),
-            reason: self.table.read_text(column!("reason"))?.into(),
+            event: self.table.text_in_row(column!("event"))?.into(),
+            reason: self.table.text_in_row(column!("reason"))?.into(),
         })
     }
 }

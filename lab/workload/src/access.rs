@@ -4,13 +4,13 @@ mod access_patterns;
 mod blocks;
 mod pointer_chase;
 mod random_cycle;
-mod read_batch_control;
+mod read_loop_control;
 mod zipf;
 
 use crate::prelude::*;
 use access_patterns::{AccessPattern, HotColdLayout, RandomReads, StridedReads};
 use pointer_chase::PointerChase;
-use read_batch_control::ReadBatchControl;
+use read_loop_control::ReadLoopControl;
 use zipf::ZipfReads;
 
 pub(super) use blocks::run_block_reads;
@@ -133,7 +133,7 @@ fn read_until_end(
         memory.bytes() as u64,
         memory.start_address() + layout.hot.offset as u64,
     )))?;
-    let mut pace = ReadBatchControl::new(args);
+    let mut pace = ReadLoopControl::new(args);
     while let Some(count) = pace.serve_and_next_batch_size(console)? {
         walk.read_batch(memory, count);
     }

@@ -37,7 +37,7 @@ impl CoreSet {
     }
 
     /// Restricts all present threads of a process, and those that they start later.
-    pub fn restrict_process(self, pid: u32) -> io::Result<()> {
+    pub fn restrict_threads_of_pid(self, pid: u32) -> io::Result<()> {
         for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
             let thread = task?.file_name().into_string().unwrap_or_default();
             match thread.parse().map(Pid::from_raw) {
@@ -111,12 +111,12 @@ mod tests {
     fn a_running_process_is_restricted() {
         let mut child = Command::new("sleep").arg("9").spawn().expect("starts");
         let (_, one) = last_core();
-        one.restrict_process(child.id()).expect("is restricted");
+        one.restrict_threads_of_pid(child.id()).expect("is restricted");
         let pid = Pid::from_raw(child.id() as i32);
         let now = sched_getaffinity(pid).expect("has cores");
         child.kill().expect("is killed");
         child.wait().expect("ends");
         assert_eq!(now, one.0);
-        assert!(one.restrict_process(u32::MAX).is_err());
+        assert!(one.restrict_threads_of_pid(u32::MAX).is_err());
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn run_one_tib(args: &OneTibArgs, console: &mut Console) -> WorkloadR
     let (Some(read), Some(faulted)) = own.split_at(bytes - REGION) else {
         unreachable!("--mib is at least two regions")
     };
-    let (longest, over) = (&LongestCallTimes::default(), &AtomicBool::new(false));
+    let (longest, over) = (&LongestProgramCallTimes::default(), &AtomicBool::new(false));
     let answer = |request| (request == WorkloadRequest::Longest).then(|| longest.take_as_event());
     run_workers_until_first_ends(
         console,
@@ -77,14 +77,14 @@ fn map_file_many_times(args: &OneTibArgs) -> WorkloadResult<Vec<WorkloadMemory>>
 
 /// The longest calls since the last report, in nanoseconds.
 #[derive(Debug, Default)]
-struct LongestCallTimes {
+struct LongestProgramCallTimes {
     map: AtomicU64,
     unmap: AtomicU64,
     fault: AtomicU64,
     calls: AtomicU64,
 }
 
-impl LongestCallTimes {
+impl LongestProgramCallTimes {
     fn time_call<T>(&self, longest: &AtomicU64, call: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let result = call();
@@ -104,7 +104,7 @@ impl LongestCallTimes {
     }
 }
 
-fn time_map_and_unmap(longest: &LongestCallTimes, over: &AtomicBool) -> WorkloadResult<()> {
+fn time_map_and_unmap(longest: &LongestProgramCallTimes, over: &AtomicBool) -> WorkloadResult<()> {
     while !over.load(Ordering::Relaxed) {
         let mapping = longest.time_call(&longest.map, || WorkloadMemory::map_shared(PIECE))?;
         longest.time_call(&longest.unmap, || drop(mapping));
@@ -115,7 +115,7 @@ fn time_map_and_unmap(longest: &LongestCallTimes, over: &AtomicBool) -> Workload
 
 fn time_page_faults(
     mut memory: WorkloadMemory,
-    longest: &LongestCallTimes,
+    longest: &LongestProgramCallTimes,
     over: &AtomicBool,
 ) -> WorkloadResult<()> {
     while !over.load(Ordering::Relaxed) {

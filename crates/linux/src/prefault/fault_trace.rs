@@ -2,7 +2,7 @@
 
 use crate::bpf_skeletons::fault_trace::{FaultTraceSkel, FaultTraceSkelBuilder};
 use crate::error::{LinuxError, Result};
-use crate::processes::pid_namespace::PidNamespace;
+use crate::processes::own_pid_namespace::OwnPidNamespace;
 use crate::ring_buffer::RingBufferReader;
 use hawkeye_policy::prefault::StreamFaultReport;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
@@ -37,7 +37,7 @@ impl FaultTrace {
         let open = FaultTraceSkelBuilder::default().open(storage);
         let mut open = open.map_err(fault_trace_error)?;
         if let (Some(own), Some(told)) =
-            (PidNamespace::own_if_not_first(), &mut open.maps.rodata_data)
+            (OwnPidNamespace::own_if_not_first(), &mut open.maps.rodata_data)
         {
             told.pidns_dev = own.dev;
             told.pidns_ino = own.ino;

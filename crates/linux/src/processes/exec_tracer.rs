@@ -3,7 +3,7 @@
 
 use crate::bpf_skeletons::exec_tracer::{ExecTracerSkel, ExecTracerSkelBuilder};
 use crate::error::{LinuxError, Result};
-use crate::processes::pid_namespace::PidNamespace;
+use crate::processes::own_pid_namespace::OwnPidNamespace;
 use crate::ring_buffer::RingBufferReader;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use std::mem::MaybeUninit;
@@ -32,7 +32,7 @@ impl ExecTracer {
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = ExecTracerSkelBuilder::default().open(storage).map_err(failed)?;
         if let (Some(own), Some(rodata)) =
-            (PidNamespace::own_if_not_first(), &mut open.maps.rodata_data)
+            (OwnPidNamespace::own_if_not_first(), &mut open.maps.rodata_data)
         {
             rodata.pidns_dev = own.dev;
             rodata.pidns_ino = own.ino;

@@ -74,7 +74,7 @@ impl ResidentGrowth {
         self.bytes > self.sampled_bytes + self.sampled_bytes / 2 + GROWTH_BYTES
     }
 
-    pub(super) fn on_sampled(&mut self, now: Duration, partly: bool) {
+    pub(super) fn restart_growth_wait_from_sample(&mut self, now: Duration, partly: bool) {
         self.sampled_bytes = self.bytes;
         self.sampled_in_growth = false;
         self.partly_seen_at = partly.then_some(now);
@@ -121,9 +121,14 @@ impl EarlySampleSelection {
     }
 
     /// A sample of a program was taken. `partly`: it is worth promotions, and not all was seen.
-    pub(super) fn on_sampled(&mut self, now: Duration, process: ProcessId, partly: bool) {
+    pub(super) fn restart_growth_wait_from_sample(
+        &mut self,
+        now: Duration,
+        process: ProcessId,
+        partly: bool,
+    ) {
         if let Some(program) = self.programs.get_mut(&process) {
-            program.on_sampled(now, partly);
+            program.restart_growth_wait_from_sample(now, partly);
         }
     }
 
@@ -161,7 +166,7 @@ mod tests {
             let now = ms(n * 200);
             looks.record_resident_bytes(now, process_with_pid(1), size * MIB);
             if looks.programs_due_for_sample(now) == [process_with_pid(1)] {
-                looks.on_sampled(now, process_with_pid(1), false);
+                looks.restart_growth_wait_from_sample(now, process_with_pid(1), false);
                 sampled.push(n * 200);
             }
         }
@@ -205,7 +210,7 @@ mod tests {
             looks.record_resident_bytes(ms(at), process_with_pid(1), 1000 * MIB);
             assert_eq!(!looks.programs_due_for_sample(ms(at)).is_empty(), wanted, "{at}");
             if wanted {
-                looks.on_sampled(ms(at), process_with_pid(1), partly);
+                looks.restart_growth_wait_from_sample(ms(at), process_with_pid(1), partly);
             }
         }
     }

@@ -485,7 +485,7 @@ impl<M: Machine> Manager<M> {
         let next = opened + base.max(own);
         let regular = regular.map_or(next, |(_, at)| at.max(opened + own));
         self.sampling.state = WindowState::Idle { next: next.min(regular) };
-        self.sampling.all_memory.on_sampled(now, false);
+        self.sampling.all_memory.restart_growth_wait_from_sample(now, false);
         self.sampling.last_window = Some(now);
         self.sampling.look_cost = cost + programs_cost;
         self.sampling.saved = SavingsSinceWindow::default();
@@ -507,7 +507,11 @@ impl<M: Machine> Manager<M> {
                 accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
             };
             self.dispatch_event(now, event);
-            self.sampling.early.on_sampled(now, sample.process, sample.is_worth_sampling_again());
+            self.sampling.early.restart_growth_wait_from_sample(
+                now,
+                sample.process,
+                sample.is_worth_sampling_again(),
+            );
         }
         let each = self.machine.first_touch_cost();
         let touches: u64 = observation.processes.iter().map(|s| s.first_touches).sum();

@@ -184,7 +184,7 @@ impl FaultStream {
 
     /// The next region to fill, if one is due: within the window and the mapping.
     pub fn region_to_prefault(&self, surroundings: &PrefaultableMemory) -> Option<RegionAddr> {
-        if !self.window_has_room() || surroundings.room_regions == 0 {
+        if !self.has_room_to_prefault() || surroundings.room_regions == 0 {
             return None;
         }
         let region = self.region_at_position(self.next)?;
@@ -193,7 +193,7 @@ impl FaultStream {
     }
 
     /// Whether the window has room.
-    pub fn window_has_room(&self) -> bool {
+    pub fn has_room_to_prefault(&self) -> bool {
         let waits_for_proof = !self.proven && self.region_to_check_use().is_some();
         self.count_unreached_regions() < u64::from(self.window) && !waits_for_proof
     }

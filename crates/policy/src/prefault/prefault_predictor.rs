@@ -155,7 +155,7 @@ impl PrefaultPredictor {
                 > self.prefaults_under_way_of_process(process).count() as u64
         };
         let wanting = self.streams.iter().filter(|((process, _), s)| {
-            s.window_has_room()
+            s.has_room_to_prefault()
                 && (s.proven || !self.has_reached_unproven_limit(now, *process))
                 && (!s.asked_for || warm(*process))
         });

@@ -256,7 +256,7 @@ impl Sampling for ScriptedMachine {
         }
         let program = self.alive_program_mut(process)?;
         program.clear_access_bits();
-        let base = program.region_samples().iter().filter(|r| !r.is_huge()).count();
+        let base = program.list_region_samples().iter().filter(|r| !r.is_huge()).count();
         self.spend_manager_time(cost_times(costs::CLEAR, base), Duration::ZERO);
         Ok(SliceProgress::Done(()))
     }
@@ -276,7 +276,7 @@ impl Sampling for ScriptedMachine {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
         let program = self.alive_program(process)?;
-        let mut regions = program.region_samples();
+        let mut regions = program.list_region_samples();
         for region in &mut regions {
             let pages = self.shared.get(&(process, region.region));
             region.maybe_shared = pages.map_or(0, |pages| pages.maybe_shared);
@@ -315,7 +315,7 @@ impl Sampling for ScriptedMachine {
         if !self.work_in_calls("list", process, until) {
             return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
-        let mut huge = self.alive_program(process)?.region_samples();
+        let mut huge = self.alive_program(process)?.list_region_samples();
         huge.retain(RegionSample::is_huge);
         self.spend_manager_time(cost_times(costs::READ_HUGE, huge.len()), Duration::ZERO);
         Ok(SliceProgress::Done(huge))

@@ -237,7 +237,7 @@ impl ScriptedProgram {
     }
 
     /// Samples of all regions that are not empty.
-    pub(super) fn region_samples(&self) -> Vec<RegionSample> {
+    pub(super) fn list_region_samples(&self) -> Vec<RegionSample> {
         let parts = self.parts.iter();
         let all = parts.flat_map(|part| {
             let regions = part.regions.iter().zip(0u64..);

@@ -57,7 +57,7 @@ impl Program {
         now: Duration,
         promotable: PageOrderSet,
     ) -> ProcessSample {
-        let mut regions = kernel.region_samples(self.space).unwrap_or_default();
+        let mut regions = kernel.list_region_samples(self.space).unwrap_or_default();
         // Memory that could never be huge is no region of a process (`MemoryOutsideRegions`).
         regions.retain(|sample| kernel.is_region_in_one_mapping(self.space, sample.region));
         let beyond_huge = promotable.largest() > Some(PageOrder::HUGE);

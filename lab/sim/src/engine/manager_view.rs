@@ -279,7 +279,7 @@ impl Sampling for Engine {
         _until: Duration,
     ) -> Result<SliceProgress<Vec<RegionSample>>> {
         let space = self.space_of_process(process)?;
-        let mut huge = self.kernel.region_samples(space).unwrap_or_default();
+        let mut huge = self.kernel.list_region_samples(space).unwrap_or_default();
         huge.retain(RegionSample::is_huge);
         for sample in &mut huge {
             sample.accessed = sample.present;

@@ -129,7 +129,7 @@ impl Program {
     #[cfg(debug_assertions)]
     pub(super) fn assert_consistent_in_debug(&self, kernel: &SimulatedKernel) {
         use crate::mmu::translation::LeafSize::{Giant, Huge};
-        for sample in kernel.region_samples(self.space).unwrap_or_default() {
+        for sample in kernel.list_region_samples(self.space).unwrap_or_default() {
             let region = sample.region;
             let size = self.seen.page_size(region);
             let huge = size >= Some(Huge);

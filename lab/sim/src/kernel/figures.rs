@@ -109,7 +109,7 @@ impl SimulatedKernel {
     }
 
     /// All regions with anything in them, in address order, with the access figures of reclaim.
-    pub fn region_samples(&self, space: SpaceId) -> Result<Vec<RegionSample>> {
+    pub fn list_region_samples(&self, space: SpaceId) -> Result<Vec<RegionSample>> {
         let regions = self.space(space)?.table.iter();
         let sample = |(region, found): (u64, &RegionMapping)| {
             found.region_sample(RegionId { space, region }.address())

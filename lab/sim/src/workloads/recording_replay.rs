@@ -115,7 +115,7 @@ impl TimeSlot {
     }
 
     /// Share of running time that was the program's own work, without address translation.
-    fn cpu_share_without_translation(&self) -> f64 {
+    fn own_work_share_of_running_time(&self) -> f64 {
         let overhead_percent = self.overhead_percent / f64::from(self.windows.max(1));
         1.0 - (overhead_percent / 100.0).clamp(0.0, 0.99)
     }
@@ -281,7 +281,7 @@ fn access_phases(slot: &TimeSlot, areas: &[Range<u64>], stretch: u64, span_s: f6
         return vec![Phase::Wait { seconds: span_s }];
     }
     let mut phases = vec![Phase::Access {
-        ideal_s: Some(running_s * slot.cpu_share_without_translation()),
+        ideal_s: Some(running_s * slot.own_work_share_of_running_time()),
         accesses: None,
         idle_ns: 0.0,
         streams,

@@ -20,7 +20,7 @@ fn first_promoted(
     let engine = manager.machine();
     assert!(engine.now().as_secs() < 120);
     let space = engine.kernel().space_ids().next();
-    let samples = space.map(|space| engine.kernel().region_samples(space).unwrap_or_default());
+    let samples = space.map(|space| engine.kernel().list_region_samples(space).unwrap_or_default());
     let regions = samples.into_iter().flatten().enumerate();
     regions.filter(|(_, s)| s.is_huge()).map(|(n, _)| n).collect()
 }

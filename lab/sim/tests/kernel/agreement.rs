@@ -181,5 +181,5 @@ proptest! {
 
 fn seen(kernel: &SimulatedKernel, space: SpaceId) -> Option<(SpaceFigures, Vec<RegionSample>)> {
     let figures = kernel.space_figures(space).ok()?;
-    Some((figures, kernel.region_samples(space).ok()?))
+    Some((figures, kernel.list_region_samples(space).ok()?))
 }

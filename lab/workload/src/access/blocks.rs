@@ -2,7 +2,7 @@
 //! part, at random.
 
 use super::ReadWorkloadArgs;
-use super::read_batch_control::ReadBatchControl;
+use super::read_loop_control::ReadLoopControl;
 use crate::prelude::*;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -144,7 +144,7 @@ pub(crate) fn run_block_reads(args: &BlocksArgs, console: &mut Console) -> Workl
     })?;
     let used_bytes = (blocks.blocks.len() * blocks.used_bytes) as u64;
     console.emit_event(&WorkloadEvent::Ready(ready_report(0, used_bytes, 0)))?;
-    let mut pace = ReadBatchControl::new(&args.access);
+    let mut pace = ReadLoopControl::new(&args.access);
     let begun = Instant::now();
     let mut renewed = 0.0;
     while let Some(count) = pace.serve_and_next_batch_size(console)? {

@@ -29,10 +29,10 @@ struct ConnectionTable {
     next: u64,
     threads: usize,
     /// Oldest first.
-    open: Vec<OpenConnection>,
+    open: Vec<ConnectionEntry>,
 }
 
-struct OpenConnection {
+struct ConnectionEntry {
     id: u64,
     client: ConnectedClient,
     /// A second descriptor of the connection, used to shut it down.
@@ -116,7 +116,7 @@ impl Connections {
         let id = state.next;
         state.next += 1;
         state.threads += 1;
-        state.open.push(OpenConnection { id, client, socket });
+        state.open.push(ConnectionEntry { id, client, socket });
         Some(ConnectionPermit { connections: Arc::clone(this), id })
     }
 

@@ -173,9 +173,9 @@ impl KernelSettingsGuardState {
             before.clone().unwrap_or_else(|| SettingChange { found: now, set: Vec::new() });
         change.set.push(value.to_owned());
         // A change must be on disk before it is made.
-        self.save_or_remove_change(path, Some(change.clone()))?;
+        self.save_or_remove_one_change(path, Some(change.clone()))?;
         if let Err(error) = write_existing_file(path, value) {
-            if let Err(error) = self.save_or_remove_change(path, before) {
+            if let Err(error) = self.save_or_remove_one_change(path, before) {
                 tracing::warn!("{error}");
             }
             return Err(LinuxError::wrap_io_error("writing", path)(error));
@@ -185,7 +185,7 @@ impl KernelSettingsGuardState {
         self.last_values.insert(path.to_owned(), left.clone());
         if change.set != [left.clone()] {
             change.set = vec![left];
-            self.save_or_remove_change(path, Some(change))?;
+            self.save_or_remove_one_change(path, Some(change))?;
         }
         Ok(())
     }
@@ -201,13 +201,17 @@ impl KernelSettingsGuardState {
                 Some(_) | None => return Ok(()),
             }
             self.changed_by_others.insert(path.to_owned());
-            self.save_or_remove_change(path, None)?;
+            self.save_or_remove_one_change(path, None)?;
         }
         Err(LinuxError::ChangedByOthers { path: path.to_owned(), now: now.to_owned() })
     }
 
     /// Records on disk the change of a setting to put back. `None` removes it.
-    fn save_or_remove_change(&mut self, path: &Path, change: Option<SettingChange>) -> Result<()> {
+    fn save_or_remove_one_change(
+        &mut self,
+        path: &Path,
+        change: Option<SettingChange>,
+    ) -> Result<()> {
         let mut changes = self.changes.clone();
         match change {
             Some(change) => changes.insert(path.to_owned(), change),
@@ -232,7 +236,7 @@ impl KernelSettingsGuardState {
                 SettingRestoreResult::Left { .. } => {
                     tracing::warn!("{outcome}");
                     self.changed_by_others.insert(path.to_owned());
-                    return self.save_or_remove_change(path, None);
+                    return self.save_or_remove_one_change(path, None);
                 }
                 SettingRestoreResult::PutBack => {}
             }
@@ -240,7 +244,7 @@ impl KernelSettingsGuardState {
         if let Ok(now) = read_setting(path) {
             self.last_values.insert(path.to_owned(), now);
         }
-        self.save_or_remove_change(path, None)
+        self.save_or_remove_one_change(path, None)
     }
 }
 

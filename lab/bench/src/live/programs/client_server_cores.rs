@@ -37,7 +37,8 @@ pub(super) fn restrict_launched_server(started: u32) -> BenchResult<()> {
     if let (Some([_, server]), true) =
         (client_and_server_cores(), program_launcher::is_launcher_active())
     {
-        let restricted = server.restrict_process(program_launcher::managed_program_pid(started));
+        let restricted =
+            server.restrict_threads_of_pid(program_launcher::managed_program_pid(started));
         restricted.map_err(|error| impossible!("keeping a server on its cores: {error}"))?;
     }
     Ok(())

@@ -39,7 +39,7 @@ impl GuestMachine {
         host: &SimulatedKernel,
         now: Duration,
     ) -> ProcessSample {
-        let samples = self.space.and_then(|space| host.region_samples(space).ok());
+        let samples = self.space.and_then(|space| host.list_region_samples(space).ok());
         let mut regions = samples.unwrap_or_default();
         let (mut tally, mut busy_ns) = (AccessTally::default(), 0.0);
         let inside = &self.machine.kernel;
@@ -53,7 +53,7 @@ impl GuestMachine {
             tally.add(window.tally);
             busy_ns += window.busy_ns;
             let parts = program.stream_touched_shares(&window);
-            for sample in inside.region_samples(program.space).unwrap_or_default() {
+            for sample in inside.list_region_samples(program.space).unwrap_or_default() {
                 let Some(marked) = program.region_accesses(sample.region, &window, &parts) else {
                     continue;
                 };

@@ -128,7 +128,7 @@ impl GuestMachine {
             return;
         }
         for program in self.machine.programs.iter().filter(|p| p.is_alive()) {
-            for sample in inside.region_samples(program.space).unwrap_or_default() {
+            for sample in inside.list_region_samples(program.space).unwrap_or_default() {
                 let region = sample.region;
                 if !program.moved.contains(&region) && program.seen.page_size(region).is_some() {
                     let behind =

@@ -64,7 +64,7 @@ impl Default for Mappings {
 impl Mappings {
     /// An empty address space without groups.
     pub fn new() -> Self {
-        Self::with_checked_groups(CoalescedPageGroups::NONE)
+        Self::empty_with_checked_groups(CoalescedPageGroups::NONE)
     }
 
     /// An empty address space for a processor that holds groups of pages in one TLB entry
@@ -72,10 +72,10 @@ impl Mappings {
     /// such a processor: they take groups as they are here.
     pub fn with_groups(groups: CoalescedPageGroups) -> Result<Self, MmuError> {
         groups.check("these mappings")?;
-        Ok(Self::with_checked_groups(groups))
+        Ok(Self::empty_with_checked_groups(groups))
     }
 
-    fn with_checked_groups(groups: CoalescedPageGroups) -> Self {
+    fn empty_with_checked_groups(groups: CoalescedPageGroups) -> Self {
         let l1_orders = EntryOrders::of_first_level(groups);
         let mut mappings = Self {
             groups,

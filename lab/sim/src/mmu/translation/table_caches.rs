@@ -148,7 +148,7 @@ impl TableCaches {
     }
 
     /// Cycles of these numbers of loads, by where the lines were.
-    pub(super) fn cycles_of_loads(&self, loads: &[u64; 3]) -> u64 {
+    pub(super) fn sum_load_cycles(&self, loads: &[u64; 3]) -> u64 {
         let cycles = loads.iter().zip(self.cycles);
         cycles.map(|(loads, cycles)| loads * u64::from(cycles)).sum()
     }

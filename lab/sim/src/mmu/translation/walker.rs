@@ -124,8 +124,8 @@ impl Walker {
         loads
     }
 
-    pub(super) fn cycles_of_loads(&self, loads: &[u64; 3]) -> u64 {
-        self.lines.cycles_of_loads(loads)
+    pub(super) fn sum_load_cycles(&self, loads: &[u64; 3]) -> u64 {
+        self.lines.sum_load_cycles(loads)
     }
 
     pub(super) fn clear(&mut self) {

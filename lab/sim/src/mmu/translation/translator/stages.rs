@@ -119,8 +119,8 @@ impl Translator {
 }
 
 fn add_load_counts(walker: &Walker, loads: &WalkLoadCounts, counters: &mut TranslationCounters) {
-    counters.load_walk_cycles += walker.cycles_of_loads(&loads[WalkCause::Load as usize]);
-    counters.store_walk_cycles += walker.cycles_of_loads(&loads[WalkCause::Store as usize]);
+    counters.load_walk_cycles += walker.sum_load_cycles(&loads[WalkCause::Load as usize]);
+    counters.store_walk_cycles += walker.sum_load_cycles(&loads[WalkCause::Store as usize]);
     for (level, count) in counters.walk_loads.iter_mut().enumerate() {
         *count += loads.iter().map(|of_cause| of_cause[level]).sum::<u64>();
     }

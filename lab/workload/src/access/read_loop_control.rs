@@ -4,7 +4,7 @@ use super::{BATCH, ReadWorkloadArgs};
 use crate::prelude::*;
 
 /// Counts reads and listens to requests between them.
-pub(super) struct ReadBatchControl {
+pub(super) struct ReadLoopControl {
     report: Option<Duration>,
     end_after: Option<Duration>,
     end_at: Option<u64>,
@@ -16,7 +16,7 @@ pub(super) struct ReadBatchControl {
     interval: (Instant, u64),
 }
 
-impl ReadBatchControl {
+impl ReadLoopControl {
     pub(super) fn new(args: &ReadWorkloadArgs) -> Self {
         Self {
             report: (!args.quiet).then(|| Duration::from_millis(args.report_ms)),
