@@ -318,7 +318,7 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
     for mode in [WatchMode::WriteProtect, WatchMode::Missing] {
         let watcher = or_skip!(userfaultfd(test, true));
         register(&watcher, memory.range(2..4), mode);
-        assert_eq!(eligible(3), Err(mappings::IneligibleReason::UserfaultfdHandle));
+        assert_eq!(eligible(3), Err(mappings::IneligibleReason::Userfaultfd));
         assert_eq!(eligible(5), Ok(()));
         drop(watcher);
         assert_eq!(eligible(3), Ok(()));

@@ -3,7 +3,7 @@
 #![expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "the figures come from system calls and from one byte that goes through a pipe"
+    reason = "the figures come from system calls and through a pipe"
 )]
 
 use crate::anonymous_mapping::map_anonymous;

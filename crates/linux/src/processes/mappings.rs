@@ -44,7 +44,7 @@ pub enum IneligibleReason {
     Stack,
     /// Registered with userfaultfd: its monitor sees and answers each fault.
     #[error("userfaultfd watches it")]
-    UserfaultfdHandle,
+    Userfaultfd,
     /// Its owner called `madvise(MADV_NOHUGEPAGE)`.
     #[error("the program called madvise(MADV_NOHUGEPAGE) on it")]
     NoHugePage,
@@ -110,7 +110,7 @@ impl Mapping {
             (has(vm::HUGETLB), IneligibleReason::HugeTlb),
             (no_memory, IneligibleReason::NotAnonymous),
             (has(vm::GROWSDOWN), IneligibleReason::Stack),
-            (has(vm::UFFD_MISSING | vm::UFFD_WP), IneligibleReason::UserfaultfdHandle),
+            (has(vm::UFFD_MISSING | vm::UFFD_WP), IneligibleReason::Userfaultfd),
             (has(vm::NOHUGEPAGE), IneligibleReason::NoHugePage),
             (has(vm::MERGEABLE), IneligibleReason::Merging),
             (!has(vm::WRITE), IneligibleReason::ReadOnly),
@@ -256,11 +256,8 @@ mod tests {
             (heap(4096..2 * HUGE - 4096), Err(IneligibleReason::TooSmall)),
             (heap(HUGE..2 * HUGE), Ok(HUGE..2 * HUGE)),
             (with(vm::NOHUGEPAGE, all.clone()), Err(IneligibleReason::NoHugePage)),
-            (with(vm::UFFD_MISSING, all.clone()), Err(IneligibleReason::UserfaultfdHandle)),
-            (
-                with(vm::UFFD_WP | vm::NOHUGEPAGE, all.clone()),
-                Err(IneligibleReason::UserfaultfdHandle),
-            ),
+            (with(vm::UFFD_MISSING, all.clone()), Err(IneligibleReason::Userfaultfd)),
+            (with(vm::UFFD_WP | vm::NOHUGEPAGE, all.clone()), Err(IneligibleReason::Userfaultfd)),
             (with(vm::HUGETLB, all.clone()), Err(IneligibleReason::HugeTlb)),
             (with(vm::MERGEABLE, all.clone()), Err(IneligibleReason::Merging)),
             (with(vm::SHARED, all.clone()), Err(IneligibleReason::NotAnonymous)),

@@ -139,9 +139,11 @@ fn estimate_overhead_of_windows(
     count: usize,
     within: Duration,
 ) -> BenchResult<Vec<TranslationOverhead>> {
-    let SamplerBackend::AccessBits(bits) = host.new_kernel_backend()?.sampler else {
+    let SamplerBackend::AccessBits(mut bits) = host.new_kernel_backend()?.sampler else {
         bail!("estimating overhead needs access bits, which cannot be read here");
     };
+    // Only the estimate is wanted, and counters would slow the program meanwhile.
+    bits.counters = None;
     let mut meter = ProcessMeter::open(bits, pid)?;
     let until = Instant::now() + within;
     let mut windows = Vec::new();
