@@ -18,7 +18,7 @@ pub enum RecordingError {
     Create { path: PathBuf, error: io::Error },
     #[error("{}: {error}", path.display())]
     Part { path: PathBuf, error: Box<RecordingError> },
-    #[error("{} is empty: the recording was killed within its first minute", .0.display())]
+    #[error("{} is empty so far: a recording writes its first minute when that is over; if none runs, it was killed before", .0.display())]
     NoParts(PathBuf),
     #[error("can't write the Parquet file: {0}")]
     Write(ParquetError),

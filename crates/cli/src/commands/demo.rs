@@ -1,4 +1,4 @@
-//! `hawkeye demo`: promotion and recovery on two programs of our own, in under a minute.
+//! `hawkeye demo`: promotion and recovery on two programs of our own, in one to two minutes.
 
 use crate::demo::{DemoMachine, ReaderSize};
 use crate::output;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Demonstrate promotion and recovery in under a minute.
+/// Demonstrate promotion and recovery in one to two minutes.
 ///
 /// Runs two small programs: hot memory of the first becomes huge, and bloat of the second is
 /// recovered.

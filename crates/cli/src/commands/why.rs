@@ -100,12 +100,12 @@ fn push_region_explanation(out: &mut WrappedText, it: &RegionExplanation) {
     };
     out.push_sentence(&sampled);
     if let Some(waiting) = &it.waiting {
-        let waits = "It waits for its turn";
+        let queue = "in the queue of its process";
         let turn = match it.ahead.map(|ahead| (ahead, format_count(ahead))) {
-            Some((0, _)) => "It is the next one of its process".to_owned(),
-            Some((1, _)) => format!("{waits}, after another region of its process"),
-            Some((_, ahead)) => format!("{waits}, after {ahead} other regions of its process"),
-            None => waits.to_owned(),
+            Some((0, _)) => format!("It is the first {queue}"),
+            Some((1, _)) => format!("It is {queue}, after another region"),
+            Some((_, ahead)) => format!("It is {queue}, after {ahead} other regions"),
+            None => format!("It is {queue}"),
         };
         out.push_sentence(format!("{turn}: {waiting}."));
     }

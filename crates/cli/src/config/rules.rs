@@ -26,7 +26,7 @@ pub(super) fn read_rules(top: &mut ConfigTable<'_, '_>, usual: ProcessSettings) 
 fn read_rule_name(s: &mut ConfigTable<'_, '_>) -> String {
     let name = s.read_optional("name");
     if !s.is_key_set("name") {
-        let why = "is missing: every rule needs a name (`hawkeye status` shows it)";
+        let why = "is missing: every rule needs a name (`hawkeye why` shows it)";
         s.report_problem("name", why.into());
     }
     name.unwrap_or_default()

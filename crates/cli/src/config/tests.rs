@@ -215,7 +215,7 @@ folder = "/tmp/r"
 max_size = "1 KiB" #!12: recording.max_size must be at least "1 MiB", not "1 KiB"
 [journal]
 max_size = "1 GiB" #!12: journal.max_size has no effect without file; set file, or remove this key
-[[rule]] #!1: rule[1].name is missing: every rule needs a name (`hawkeye status` shows it)
+[[rule]] #!1: rule[1].name is missing: every rule needs a name (`hawkeye why` shows it)
 match.command = "[a" #!17: rule[1].match.command must be a pattern, such as "redis-*" (invalid range pattern, at byte 0 of `[a`), not "[a"
 [[rule]]
 name = "a"

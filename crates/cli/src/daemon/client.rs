@@ -19,7 +19,7 @@ pub fn send_request(socket: &Path, request: DaemonRequest) -> Result<DaemonReply
     let at = socket.display();
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
         ErrorKind::NotFound | ErrorKind::ConnectionRefused => anyhow!(
-            "no daemon runs: nothing answers at {at}; `status`, `why` and `top` need the daemon: start it with `systemctl start hawkeye` or `hawkeye daemon`; `run` and `attach` answer no requests: see their recording (--record FILE)"
+            "no daemon runs: nothing answers at {at}; `status`, `why` and `top` need the daemon: start it with `systemctl start hawkeye` or `hawkeye daemon`; if it has another socket, name that (--socket PATH); `run` and `attach` answer no requests: see their recording (--record FILE)"
         ),
         _ => anyhow!("the daemon can't be reached at {at}: {error}"),
     })?;

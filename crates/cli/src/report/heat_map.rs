@@ -105,7 +105,10 @@ impl HeatMapBuilder {
             cell.samples += 1;
             cell.accessed += u64::from(row.region.accessed);
             cell.huge += u32::from(row.region.is_huge());
-            cell.walks_per_s += u64::from(row.region.walks_per_s);
+            // Of a huge page it is what accesses cost before its promotion.
+            if !row.region.is_huge() {
+                cell.walks_per_s += u64::from(row.region.walks_per_s);
+            }
         }
     }
 

@@ -55,7 +55,7 @@ fn why_explains_huge_waiting_and_excluded_regions() {
     let ahead = |why: &&Value| why["ahead"].as_u64();
     let last = whys.iter().max_by_key(ahead).expect("some regions wait");
     let said = text(last["start"].as_u64().expect("an address"));
-    assert!(said.contains("It waits for its turn, after"), "{said}");
+    assert!(said.contains("It is in the queue of its process, after"), "{said}");
     assert!(said.contains("Nothing was done to it"), "{said}");
 
     let (said, nothing) = (text(4096), "it is not managed: nothing is mapped");

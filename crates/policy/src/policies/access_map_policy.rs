@@ -237,8 +237,13 @@ pub(super) fn explain_low_overhead(
     let least = terms.min_overhead_to_promote_percent();
     // NaN is not at least anything either.
     let worth = overhead.percent >= least;
-    (!worth).then(|| {
-        format!("its overhead of {overhead} is under the minimum of {least} % for promotion")
+    (!worth).then(|| match overhead.at_least {
+        false => {
+            format!("its overhead of {overhead} is under the minimum of {least} % for promotion")
+        }
+        true => format!(
+            "its overhead is {overhead}: nothing shows that it reaches the minimum of {least} % for promotion"
+        ),
     })
 }
 

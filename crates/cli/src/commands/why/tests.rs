@@ -122,8 +122,8 @@ fn a_waiting_region_shows_its_place_in_the_queue_and_its_history() {
 Region 0x7f2a40000000-0x7f2a40200000: it was accessed and may be promoted.
 3 s ago 500 of its 512 base pages were present and 480 had been accessed (bucket
 9 of 0 to 9), causing about 1,200 page walks a second.
-It waits for its turn, after 1,500 other regions of its process: bucket 9: 480
-of 512 base pages accessed.
+It is in the queue of its process, after 1,500 other regions: bucket 9: 480 of
+512 base pages accessed.
 It is not promoted at the moment because:
 - the machine uses 90 % of its memory
 The last decision, 5 s ago: split, 512 KiB recovered in 0.5 ms: 128 zero base
