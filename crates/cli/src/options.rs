@@ -29,13 +29,8 @@ pub struct ManageOptions {
     #[arg(long, value_name = "PROFILE", hide_possible_values = true, value_parser = keyword_parser::<SettingsProfile>())]
     pub profile: Option<SettingsProfile>,
 
-    /// Choose which regions become huge first [default: by the profile].
-    ///
-    /// hawkeye (by what each promotion saves; none where translation costs under 2 %), hawkeye-g
-    /// (by access coverage), hawkeye-pmu (by overhead, then coverage), ingens (by memory held;
-    /// regions 90 % in use while memory is fragmented), linux (khugepaged's order and pace), none
-    /// (recover bloat only).
-    #[arg(long, value_name = "P", value_parser = parse_policy_name)]
+    // What it chooses is in `policies.rs`.
+    #[arg(long, value_name = "P", value_parser = parse_policy_name, help = policy_help(), long_help = policy_long_help())]
     policy: Option<String>,
 
     /// Seconds between sampling windows.
@@ -192,6 +187,19 @@ impl ManageOptions {
         };
         Ok(settings.check()?)
     }
+}
+
+fn policy_help() -> String {
+    let names: Vec<_> = policies::policy_names().collect();
+    let names = names.join(", ");
+    format!("Choose which regions become huge first: {names} [default: by the profile]")
+}
+
+fn policy_long_help() -> String {
+    let all = policies::policy_names_and_summaries();
+    let all: Vec<_> = all.map(|(name, first)| format!("{name} ({first})")).collect();
+    let all = all.join(", ");
+    format!("Choose which regions become huge first [default: by the profile].\n\n{all}.")
 }
 
 fn parse_policy_name(name: &str) -> Result<String, String> {

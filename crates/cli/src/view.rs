@@ -6,54 +6,14 @@ mod explanation;
 mod manager_view;
 
 pub use address_strip::{AddressStrip, AddressStripColumn, address_strip_of_process};
-pub use manager_view::ManagerView;
+pub use manager_view::{ManagerStatus, ManagerView};
 
 use crate::text_format::format_short_duration;
-use hawkeye_manager::{BudgetWait, ExhaustedBudget, JournalTotals, PromotionAndRecoveryRates};
+use hawkeye_manager::{BudgetWait, ExhaustedBudget, PromotionAndRecoveryRates};
 use hawkeye_policy::{CoverageSource, ProcessSettings, RegionSample, TranslationOverhead};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ManagerStatus {
-    pub version: String,
-    pub policy: String,
-    pub uptime_s: f64,
-    pub paused: bool,
-    /// Why nothing is promoted at the moment, as a sentence; `None`: promotion is not held.
-    pub held: Option<String>,
-    #[serde(default)]
-    pub budget_waits: Vec<BudgetWaitStatus>,
-    pub memory: Option<MemoryStatus>,
-    /// The manager's own CPU time over the last minute, in per cent of one core. In the first
-    /// minute: over the time since management began.
-    pub manager_cpu_percent: f64,
-    pub longest_call_ms: f64,
-    pub totals: JournalTotals,
-    #[serde(default)]
-    pub reserve: HugePageReserveStatus,
-    #[serde(default)]
-    pub pace: PromotionAndRecoveryRates,
-    pub managed: usize,
-    /// Of these, processes that do not answer calls at the moment.
-    #[serde(default)]
-    pub not_answering: usize,
-    /// The largest of them ([`ManagerStatus::MOST_PROCESSES`] at most), by resident memory.
-    pub processes: Vec<ProcessStatus>,
-    /// The latest decisions ([`ManagerStatus::MOST_DECISIONS`] at most), oldest first.
-    #[serde(default)]
-    pub latest: Vec<DecisionView>,
-}
-
-impl ManagerStatus {
-    pub const MOST_PROCESSES: usize = 256;
-    pub const MOST_DECISIONS: usize = 16;
-
-    pub fn promotion_wait(&self) -> Option<&BudgetWaitStatus> {
-        self.budget_waits.iter().find(|wait| wait.work == WaitingWorkKind::Promotion)
-    }
-}
 
 /// Work that a budget holds back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@
 //!    |-- prefault     memory filled ahead of its first touch
 //!    `-- page_sizes   sizes that first touches get
 //!  machine_lease one manager a machine, and what it must put back
-//!  stop          what a waiting manager is woken by
+//!  stop_signals  what a waiting manager is woken by
 //! ```
 //!
 //! Read [`machine`] first, then [`probe`], then [`sample`].

@@ -128,7 +128,7 @@ impl HugePageReservePlanner {
     const CLOSED_FOR: Duration = Duration::from_secs(10);
     /// A fill cost is measured anew after this time.
     const MEASURED_FOR: Duration = Duration::from_secs(60);
-    /// Assumed cost of a promotion from the reserve (`kernel-facts.md`: 445-462 us).
+    /// Assumed cost of a promotion from the reserve (measured: 445-462 us).
     const SERVED: Duration = Duration::from_micros(450);
     /// Weight of the newest promotion in the average.
     const NEWEST: f64 = 0.1;

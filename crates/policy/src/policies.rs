@@ -42,13 +42,20 @@ pub struct PolicySettings {
 
 type PolicyConstructor = fn(&PolicySettings) -> Box<dyn Policy>;
 
-const POLICIES: &[PolicyConstructor] = &[
-    |s| Box::new(Hawkeye::new(s.average)),
-    |s| Box::new(AccessMapPolicy::hawkeye_g(s.average)),
-    |s| Box::new(AccessMapPolicy::hawkeye_pmu(s.average)),
-    |s| Box::new(Ingens::new(s.ingens)),
-    |s| Box::new(LinuxPolicy::new(s.linux)),
-    |_| Box::new(NoPromotion::BLIND),
+/// Each policy, and what it promotes first, as in the help of `--policy`.
+const POLICIES: &[(PolicyConstructor, &str)] = &[
+    (
+        |s| Box::new(Hawkeye::new(s.average)),
+        "by what each promotion saves; none where translation costs under 2 %",
+    ),
+    (|s| Box::new(AccessMapPolicy::hawkeye_g(s.average)), "by access coverage"),
+    (|s| Box::new(AccessMapPolicy::hawkeye_pmu(s.average)), "by overhead, then coverage"),
+    (
+        |s| Box::new(Ingens::new(s.ingens)),
+        "by memory held; regions 90 % in use while memory is fragmented",
+    ),
+    (|s| Box::new(LinuxPolicy::new(s.linux)), "khugepaged's order and pace"),
+    (|_| Box::new(NoPromotion::BLIND), "recover bloat only"),
 ];
 
 /// No policy has this name.
@@ -61,7 +68,12 @@ pub struct UnknownPolicy {
 
 /// The names of all policies.
 pub fn policy_names() -> impl Iterator<Item = &'static str> {
-    POLICIES.iter().map(|make| make(&PolicySettings::default()).name())
+    policy_names_and_summaries().map(|(name, _)| name)
+}
+
+/// All policies: name, and what each promotes first.
+pub fn policy_names_and_summaries() -> impl Iterator<Item = (&'static str, &'static str)> {
+    POLICIES.iter().map(|(make, first)| (make(&PolicySettings::default()).name(), *first))
 }
 
 /// Makes the policy with this name.
@@ -71,7 +83,7 @@ pub fn make_policy_by_name(
 ) -> Result<Box<dyn Policy>, UnknownPolicy> {
     POLICIES
         .iter()
-        .map(|make| make(settings))
+        .map(|(make, _)| make(settings))
         .find(|policy| policy.name() == name)
         .ok_or_else(|| UnknownPolicy { name: name.to_owned() })
 }

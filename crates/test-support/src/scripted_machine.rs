@@ -15,7 +15,7 @@ use hawkeye_policy::{BASE_PAGE_BYTES, Errno, ProcessId, RegionAddr, ReserveState
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// Duration of accesses and calls, as on the virtual machine of `kernel-facts.md`.
+/// Duration of accesses and calls, as on the virtual machine of docs/research/measured.md.
 mod costs {
     use std::time::Duration;
 

@@ -13,12 +13,10 @@ use std::process::ExitCode;
 #[command(
     after_help = "\
 Example: hawkeye attach --watermarks 80,60 $(pidof redis-server)
-Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none.
 `hawkeye help attach` describes all options in full, and also --average,
 --promotion-return, --kernel-split, --fill-rate and --fill-threads.",
     after_long_help = "\
-Example: hawkeye attach --watermarks 80,60 $(pidof redis-server)
-Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none."
+Example: hawkeye attach --watermarks 80,60 $(pidof redis-server)"
 )]
 pub struct AttachOptions {
     #[command(flatten)]

@@ -24,12 +24,10 @@ use std::process::{Command, ExitCode};
 #[command(
     after_help = "\
 Example: hawkeye run --policy hawkeye-g -- redis-server --port 6380
-Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none.
 `hawkeye help run` describes all options in full, and also --average,
 --promotion-return, --first-touch, --kernel-split, --fill-rate and --fill-threads.",
     after_long_help = "\
-Example: hawkeye run --policy hawkeye-g -- redis-server --port 6380
-Policies: hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none."
+Example: hawkeye run --policy hawkeye-g -- redis-server --port 6380"
 )]
 pub struct RunOptions {
     #[command(flatten)]

@@ -179,7 +179,7 @@ fn a_profile_decides_unless_a_key_overrides_it() {
 
 /// Wrong configurations. A comment after `#!` is the column and the text of the error in its line.
 const WRONG: &str = r#"
-policy = "best" #!10: policy can't be used: there is no policy "best"; the policies are hawkeye, hawkeye-g, hawkeye-pmu, ingens, linux, none
+policy = "best" #!10: policy can't be used: there is no policy "best"; the policies are {policies}
 polcy = "linux" #!1: polcy is not a known key; did you mean policy?
 socket = "hawkeye.sock" #!10: socket must be an absolute path, such as "/run/hawkeye/hawkeye.sock", not "hawkeye.sock"
 khugepaged = true #!14: khugepaged must be one of "off", "restrain", "leave", not true
@@ -259,7 +259,8 @@ period = "100 ms" #!10: sampling.period contradicts other settings: window (s) m
 
 #[test]
 fn every_mistake_is_reported_with_its_position_and_what_is_allowed() {
-    for text in WRONG.split("---\n") {
+    let policies = policies::policy_names().collect::<Vec<_>>().join(", ");
+    for text in WRONG.replace("{policies}", &policies).split("---\n") {
         let said = |(n, line): (usize, &str)| {
             let (_, said) = line.split_once("#!")?;
             Some(format!("hawkeye.toml:{}:{said}", n + 1))

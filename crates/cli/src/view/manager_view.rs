@@ -2,14 +2,57 @@
 
 use super::explanation::{latest_entries, region_promotion_state};
 use super::{
-    BudgetWaitStatus, CgroupMemoryStatus, DecisionView, HugePageReserveStatus, ManagerStatus,
-    MemoryStatus, ProcessStatus, RegionPromotionState,
+    BudgetWaitStatus, CgroupMemoryStatus, DecisionView, HugePageReserveStatus, MemoryStatus,
+    ProcessStatus, RegionPromotionState, WaitingWorkKind,
 };
-use hawkeye_manager::{Event, JournalEntry, Machine, Manager, PromotionAndRecoveryRates};
+use hawkeye_manager::{
+    Event, JournalEntry, JournalTotals, Machine, Manager, PromotionAndRecoveryRates,
+};
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionSample, gain_percent_if_all_huge};
+use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ManagerStatus {
+    pub version: String,
+    pub policy: String,
+    pub uptime_s: f64,
+    pub paused: bool,
+    /// Why nothing is promoted at the moment, as a sentence; `None`: promotion is not held.
+    pub held: Option<String>,
+    #[serde(default)]
+    pub budget_waits: Vec<BudgetWaitStatus>,
+    pub memory: Option<MemoryStatus>,
+    /// The manager's own CPU time over the last minute, in per cent of one core. In the first
+    /// minute: over the time since management began.
+    pub manager_cpu_percent: f64,
+    pub longest_call_ms: f64,
+    pub totals: JournalTotals,
+    #[serde(default)]
+    pub reserve: HugePageReserveStatus,
+    #[serde(default)]
+    pub pace: PromotionAndRecoveryRates,
+    pub managed: usize,
+    /// Of these, processes that do not answer calls at the moment.
+    #[serde(default)]
+    pub not_answering: usize,
+    /// The largest of them ([`ManagerStatus::MOST_PROCESSES`] at most), by resident memory.
+    pub processes: Vec<ProcessStatus>,
+    /// The latest decisions ([`ManagerStatus::MOST_DECISIONS`] at most), oldest first.
+    #[serde(default)]
+    pub latest: Vec<DecisionView>,
+}
+
+impl ManagerStatus {
+    pub const MOST_PROCESSES: usize = 256;
+    pub const MOST_DECISIONS: usize = 16;
+
+    pub fn promotion_wait(&self) -> Option<&BudgetWaitStatus> {
+        self.budget_waits.iter().find(|wait| wait.work == WaitingWorkKind::Promotion)
+    }
+}
 
 #[derive(Default)]
 pub struct ManagerView {

@@ -486,3 +486,46 @@ fn try_damon() -> TryResult {
         )),
     }
 }
+
+#[cfg(test)]
+impl KernelFacts {
+    /// A host on which everything works.
+    pub(crate) fn all_work() -> Self {
+        let works = || KernelCheckResult::Works;
+        Self {
+            host: HostFacts {
+                kernel: "6.18.0".into(),
+                missing_capabilities: vec![],
+                container: None,
+                lockdown: super::host_facts::KernelLockdown::None,
+                thp_enabled: Some("madvise".into()),
+                own_thp_disabled: false,
+                cgroup: Some("version 2".into()),
+                psi: true,
+                swap_bytes: 1 << 30,
+            },
+            page_table_walk: works(),
+            page_table_levels: Some(4),
+            access_bits: works(),
+            first_touch_ns: 10,
+            collapse: works(),
+            split: works(),
+            zero_page_remap: works(),
+            soft_dirty: PageMarkAfterSplit::Kept,
+            write_protection: PageMarkAfterSplit::Kept,
+            page_out: works(),
+            fault_ahead_collapse: works(),
+            fault_ahead_read: works(),
+            first_touches: works(),
+            counters: works(),
+            damon: works(),
+            page_idle: works(),
+            prezeroing: PrezeroingFacts::There(crate::memory::prezeroing::KernelPrezeroingState {
+                active: true,
+                module: None,
+                zones: Vec::new(),
+            }),
+            small_pages: vec![super::mthp_sizes::tests::size(4, works(), [2, 3, 9])],
+        }
+    }
+}

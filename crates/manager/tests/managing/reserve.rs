@@ -6,7 +6,8 @@ use hawkeye_test_support::builders::*;
 use hawkeye_test_support::scripted_machine::{ScriptedChange, ScriptedMachine};
 use std::time::Duration;
 
-/// What a huge page costs on a host that must back its memory first (`kernel-facts.md`).
+/// What a huge page costs on a host that must back its memory first (measured on a virtual
+/// machine with free page reporting).
 const EXPENSIVE: Duration = Duration::from_micros(4600);
 const CHEAP: Duration = Duration::from_micros(90);
 

@@ -91,7 +91,7 @@ impl SavingsBudget {
     const MOST_SETTLED_S: f64 = 60.0;
     /// Time in which [`Self::MOST_CORES`] may be used at once.
     const BURST_S: f64 = 0.2;
-    /// Cost of a promotion before the first one, in seconds (`kernel-facts.md`: 370-440 us).
+    /// Cost of a promotion before the first one, in seconds (measured: 370-440 us).
     const FIRST_COST_S: f64 = 400e-6;
     /// Weight of the newest promotion in the average cost.
     const NEWEST: f64 = 0.1;

@@ -117,7 +117,7 @@ impl FaultCostCalibration {
         after_fault_ns: ((106.0 - 102.0) - (24.9 - 24.4)) * 1e9 / 26.2e6,
     };
 
-    /// The virtual machine of `kernel-facts.md`:
+    /// The virtual machine of docs/research/measured.md:
     ///
     /// - 1 GiB touched in 555 ms under base pages and 247 ms under huge ones
     /// - 330-370 us to have a huge page zeroed by a remote read, nearly all of it zeroing
@@ -135,7 +135,7 @@ impl FaultCostCalibration {
         ..Self::TABLE_1
     };
 
-    /// All costs: from the calibration, or else from `kernel-facts.md` or a comment's source.
+    /// All costs: from the calibration, or else from that machine or a comment's source.
     pub fn costs(&self) -> KernelCosts {
         const COLLAPSE_NS: u64 = 20_000;
         const SHOOT_DOWN_NS: u64 = 4_000;

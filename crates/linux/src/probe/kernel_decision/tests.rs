@@ -1,54 +1,12 @@
 //! Tests of the decisions in the module above.
 
-use super::super::host_facts::HostFacts;
 use super::super::kernel_facts::PageMarkAfterSplit;
 use super::super::mthp_sizes::tests::size;
 use super::super::prezeroing::PrezeroingFacts;
 use super::*;
-use crate::memory::prezeroing::KernelPrezeroingState;
-
-/// A host on which everything works.
-fn all_work() -> KernelFacts {
-    let works = || KernelCheckResult::Works;
-    KernelFacts {
-        host: HostFacts {
-            kernel: "6.18.0".into(),
-            missing_capabilities: vec![],
-            container: None,
-            lockdown: KernelLockdown::None,
-            thp_enabled: Some("madvise".into()),
-            own_thp_disabled: false,
-            cgroup: Some("version 2".into()),
-            psi: true,
-            swap_bytes: 1 << 30,
-        },
-        page_table_walk: works(),
-        page_table_levels: Some(4),
-        access_bits: works(),
-        first_touch_ns: 10,
-        collapse: works(),
-        split: works(),
-        zero_page_remap: works(),
-        soft_dirty: PageMarkAfterSplit::Kept,
-        write_protection: PageMarkAfterSplit::Kept,
-        page_out: works(),
-        fault_ahead_collapse: works(),
-        fault_ahead_read: works(),
-        first_touches: works(),
-        counters: works(),
-        damon: works(),
-        page_idle: works(),
-        prezeroing: PrezeroingFacts::There(KernelPrezeroingState {
-            active: true,
-            module: None,
-            zones: Vec::new(),
-        }),
-        small_pages: vec![size(4, works(), [2, 3, 9])],
-    }
-}
 
 fn with(change: impl FnOnce(&mut KernelFacts)) -> KernelFacts {
-    let mut facts = all_work();
+    let mut facts = KernelFacts::all_work();
     change(&mut facts);
     facts
 }
@@ -59,7 +17,7 @@ fn fails() -> KernelCheckResult {
 
 #[test]
 fn a_capable_host_uses_the_best_of_everything() {
-    let decision = decide_with_best_sampler(&all_work());
+    let decision = decide_with_best_sampler(&KernelFacts::all_work());
     assert!(decision.can_manage);
     assert_eq!(decision.sampler, SamplerKind::AccessBits);
     assert_eq!(decision.recovery, RecoveryMethod::SplitRemaps);
@@ -159,7 +117,7 @@ fn methods_that_were_not_tried_are_not_used() {
 
 #[test]
 fn each_circumstance_has_its_note() {
-    let mut facts = all_work();
+    let mut facts = KernelFacts::all_work();
     facts.host.lockdown = KernelLockdown::Confidentiality;
     facts.host.missing_capabilities = vec!["CAP_BPF".into()];
     facts.host.container = Some("docker".into());

@@ -16,7 +16,7 @@ pub(super) struct PromotionCosts {
 }
 
 impl PromotionCosts {
-    /// Assumed cost of a promotion to a huge page before the first one (`kernel-facts.md`: 370-440
+    /// Assumed cost of a promotion to a huge page before the first one (measured: 370-440
     /// us).
     const FIRST: Duration = Duration::from_micros(400);
     /// Weight of the newest promotion in the average.

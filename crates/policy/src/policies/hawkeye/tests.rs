@@ -147,6 +147,18 @@ fn a_stream_beside_random_access_gets_nothing() {
 }
 
 #[test]
+fn a_lower_bound_is_not_called_too_low() {
+    let mut policy = policy();
+    let regions = vec![walking(1, 3000)];
+    see(&mut policy, 1.4, regions, |sample| {
+        sample.overhead = sample.overhead.map(|it| TranslationOverhead { at_least: true, ..it });
+    });
+    let why = policy.why_process_not_promoted(process(1));
+    let unknown = "its overhead is at least 1.4 %: nothing shows that it reaches the minimum of 2 % for promotion";
+    assert_eq!(why.as_deref(), Some(unknown));
+}
+
+#[test]
 fn a_promotion_must_pay_for_itself() {
     let mut policy = policy();
     // 4 % of one core over 8000 regions: 5 us/s each, 1.5 ms in five minutes.
