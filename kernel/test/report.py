@@ -10,6 +10,7 @@ import json
 import re
 import statistics
 import sys
+import textwrap
 from pathlib import Path
 
 SPLAT = re.compile(
@@ -32,10 +33,10 @@ fast `rep stosb` (`clearcpuid=erms`), and kernels clear eight bytes an instructi
 base page. With that, a base-page fault that clears takes a tenth more than one that does not, and a
 huge-page fault 35 times as much. In the paper's Table 1 it is a third more, and 36 times.
 
-Instructions of the allocator, in the table of that name: those of one allocation and the free that
-follows, the least of 200 runs, in kernels that are compiled as distributions compile theirs (-O2,
-static keys). "held" is the allocation alone, of pages that were not in use lately. A fault is
-counted from user space to user space.
+The table "Instructions" counts one allocation and the free that follows. It shows the least of 200
+runs, in kernels that are compiled as distributions compile theirs (-O2, static keys). "held" is the
+allocation alone, of pages that were not in use lately. A fault is counted from user space to user
+space.
 
 Kernels clear memory with `rep stosb` in that table. Rows in which something is cleared hide what
 the series adds, and what they save is no measure of time. Rows in which nothing is cleared show the
@@ -46,14 +47,14 @@ What the series adds to an allocation that wants no zeros and is served by its p
 - With the device off: a no-op at the static key, and the store of a flag that marks a list
   just filled.
 - With the device on: instead of the no-op, a jump to code out of line, and two checks, each with a
-  conditional jump: whether the first page of the list is marked, and whether zeros are wanted. The
-  second jump leads back.
+  conditional jump. They check whether the first page of the list is marked, and whether zeros are
+  wanted. The second jump leads back.
 
 The compiler's output offsets most of that cost, or more than all of it. With the series the
 refilling of a list has two callers and is no longer inlined. Values for it are then no longer
-computed ahead in every allocation. The mark is in the page's `private` field, which the allocation writes anyway. An
-allocation that wants no zeros does not read the mark again. The rest of the cost stays: through it,
-allocations that overwrite memory find pages that are not zeroed.
+computed ahead in every allocation. The mark is in the page's `private` field, which the allocation
+writes anyway. An allocation that wants no zeros does not read the mark again. The rest of the cost
+stays: through it, allocations that overwrite memory find pages that are not zeroed.
 """
 
 
@@ -180,6 +181,10 @@ def number(value, digits=0):
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
+def paragraph(text):
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
 def table(head, rows):
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join(lines + ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]) + "\n"
@@ -241,9 +246,11 @@ def correctness(runs):
 
 def document(files):
     print("# Pre-zeroed free pages: tests and figures\n")
-    print("Written by `make kernel-test` (kernel/test.sh, kernel/test/report.py); not by hand. **All of it ran under emulation** (QEMU without KVM): "
-          "counts are valid, times on a real machine were not measured. Seconds and microseconds of faults and start-ups are instructions, a "
-          "nanosecond each (\"What is counted\", at the end). \"Off\" and \"on\" are measured in turn in the same boot; figures are medians of the rounds.\n")
+    print(paragraph(
+        "Written by `make kernel-test` (kernel/test.sh, kernel/test/report.py); not by hand. **All of it ran under emulation** (QEMU without "
+        "KVM): counts are valid, times on a real machine were not measured. Seconds and microseconds of faults and start-ups are instructions, "
+        "a nanosecond each (\"What is counted\", at the end). \"Off\" and \"on\" are measured in turn in the same boot; figures are medians "
+        "of the rounds."))
     for file in files:
         results = json.loads(Path(file).read_text())
         runs = results["runs"]
@@ -251,8 +258,8 @@ def document(files):
         every = {key: ", ".join(sorted({a[key] for a in about if key in a})) for key in ("tree", "kernel", "source", "emulator")}
         dates = sorted(a["date"] for a in about if "date" in a)
         print(f"## Linux {results['version']}\n")
-        print(f"Kernel {every['kernel']} of Debian's {every['source']} with `kernel/patches/{results['version']}`; tree {every['tree']}; "
-              f"{dates[0]} to {dates[-1]} UTC; {every['emulator']} (TCG).\n")
+        print(paragraph(f"Kernel {every['kernel']} of Debian's {every['source']} with `kernel/patches/{results['version']}`. "
+                        f"Tree {every['tree']}. Measured {dates[0]} to {dates[-1]} UTC with {every['emulator']} (TCG)."))
         # Instructions without a target are in a table of their own.
         rows = [r for r in results["targets"] if not (r["what"].startswith("instructions") and r["wanted"] == "reported")]
         print(table(["target", "wanted", "found", ""], [[r["what"], r["wanted"], r["found"], r["result"]] for r in rows]))

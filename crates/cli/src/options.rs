@@ -111,20 +111,20 @@ pub struct ManageOptions {
     #[arg(long, value_name = "N", hide_short_help = true, value_parser = checked_number_parser(PrefaultThreadCount::new))]
     fill_threads: Option<PrefaultThreadCount>,
 
-    /// Huge pages at page faults, MACHINE-WIDE.
+    /// Enable huge pages at page faults for every program on this machine.
     ///
-    /// Enables huge pages at page faults for every program on this machine, while memory allows,
-    /// without waiting for compaction. The setting is restored at the end.
+    /// Programs get them while memory allows, without waiting for compaction. The setting is
+    /// restored at the end.
     #[arg(long)]
     huge_faults: bool,
 
-    /// Smaller pages: advised, all.
+    /// Give small or sparse memory pages of 16 KiB to 1 MiB: advised or all.
     ///
-    /// Give memory that is too small or too sparse for huge pages pages of 16 KiB to 1 MiB at its
-    /// first touch, where the policy finds that they pay. off: none. advised: only memory for which
-    /// its program asked for huge pages by madvise. all: all memory. The kernel's switches hold for
-    /// the whole machine: with all, EVERY program on it gets such pages meanwhile, not only managed
-    /// ones. The settings are restored at the end.
+    /// Memory that is too small or too sparse for huge pages gets such pages at its first touch,
+    /// where the policy finds that they pay. off: none. advised: only memory for which its program
+    /// asked for huge pages by madvise. all: all memory. The kernel's switches hold for the whole
+    /// machine: with all, every program on it gets such pages meanwhile, not only managed ones. The
+    /// settings are restored at the end.
     #[arg(long, value_name = "MODE", hide_possible_values = true, default_value = "off", value_parser = keyword_parser::<ThpMode>())]
     pub small_pages: ThpMode,
 

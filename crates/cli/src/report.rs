@@ -2,12 +2,14 @@
 //! These become text, SVG, a page and JSON.
 //!
 //! ```text
-//!               1st reading        2nd reading
-//!  rows of a --> extent: how far --> report_builder --> RecordingReport --> report_text  (terminal)
-//!  recording     it reaches           |                                |--> JSON  (--json)
-//!                                     |-- time_series  means           |--> report_figures --> svg_figure
-//!                                     |-- heat_map     coverage        `--> html_page
-//!                                     `-- decisions
+//!               1st reading           2nd reading
+//!  rows of a --> recording_extent: --> report_builder --> RecordingReport
+//!  recording     how far it reaches     |                  |--> report_text (terminal)
+//!                                       |-- time_series    |--> JSON (--json)
+//!                                       |     means        |--> report_figures --> svg_figure
+//!                                       |-- heat_map       `--> html_page
+//!                                       |     coverage
+//!                                       `-- decisions
 //! ```
 //! Only the two readings see rows. The rest is pure.
 

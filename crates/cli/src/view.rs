@@ -1,9 +1,21 @@
 //! The daemon's view of its manager for people and programs: plain data with units in the names.
-//! [`ManagerView`] derives it from the journal and from the last samples of each process.
+//!
+//! ```text
+//!  Manager --+--> manager_view   ManagerStatus: memory, budgets, processes, latest decisions
+//!  (journal, |--> explanation    Explanation: why a process or a region is treated as it is
+//!   samples) `--> address_strip  AddressStrip: the regions of a process in columns
+//!                    all of them --> daemon::protocol --> status, top, why
+//! ```
+//!
+//! [`ManagerView`] derives the first two from the journal and from the last samples of each
+//! process. All three use `region_state`. Read the types in this file first, then
+//! `manager_view`. Programs read the same types as JSON, so a field that is renamed changes their
+//! input. `without_addresses` is for clients that may not know addresses.
 
 mod address_strip;
 mod explanation;
 mod manager_view;
+mod region_state;
 
 pub use address_strip::{AddressStrip, AddressStripColumn, address_strip_of_process};
 pub use manager_view::{ManagerStatus, ManagerView};

@@ -1,6 +1,11 @@
-//! Runs the programs of `hawkeye demo`. Needs no privileges.
+//! Runs the programs of `hawkeye demo`, and the demo itself where it is not permitted. Needs no
+//! privileges.
 
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -62,4 +67,26 @@ fn an_unknown_command_ends_the_demo_programs() {
     for words in ["reader --mib 2 --hot-mib 1 --hot-percent 50", "bloated --mib 2 --used-pages 1"] {
         assert!(!run(words, &["jump"]).0);
     }
+}
+
+#[test]
+fn without_privileges_the_demo_says_why_and_exits_with_3() {
+    /// A user without privileges.
+    const UNPRIVILEGED: u32 = 65534;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    // Other users may have no access to the build folder.
+    let program = folder.path().join("hawkeye");
+    std::fs::copy(env!("CARGO_BIN_EXE_hawkeye"), &program).expect("the program can be copied");
+    let open = |path: &Path| std::fs::set_permissions(path, Permissions::from_mode(0o755));
+    open(folder.path()).and_then(|()| open(&program)).expect("permissions can be set");
+    let mut demo = Command::new(&program);
+    demo.arg("demo").env_remove("HAWKEYE_STATE_DIR").current_dir("/");
+    if nix::unistd::geteuid().is_root() {
+        demo.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
+    }
+    let ended = demo.output().expect("the program runs");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(3), "{said}");
+    assert_eq!(said.matches("ermission denied").count(), 1, "{said}");
+    assert!(said.contains("hawkeye doctor"), "{said}");
 }

@@ -47,14 +47,15 @@ pub enum LinuxError {
         thread: u32,
     },
     /// A file of the kernel's or of HawkEye's could not be read or written.
-    #[error("{doing} {path}: {source}", path = path.display())]
+    // No `source`: where causes are printed, the error would stand there twice.
+    #[error("{doing} {path}: {error}", path = path.display())]
     File {
         /// What was done to the file: "reading", "writing" and so on.
         doing: &'static str,
         /// The file.
         path: PathBuf,
         /// The error.
-        source: io::Error,
+        error: io::Error,
     },
     /// A system call failed.
     #[error("{call}: {errno}")]
@@ -131,7 +132,7 @@ impl LinuxError {
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| Self::File { doing, path, source }
+        move |error| Self::File { doing, path, error }
     }
 
     /// Wraps the `errno` of a system call.
@@ -143,7 +144,7 @@ impl LinuxError {
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Call { errno, .. } => Some(*errno),
-            Self::File { source, .. } => source.raw_os_error().map(Errno::from_raw),
+            Self::File { error, .. } => error.raw_os_error().map(Errno::from_raw),
             _ => None,
         }
     }

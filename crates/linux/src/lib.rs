@@ -41,8 +41,9 @@ pub mod stop_signals;
 pub mod test_costs;
 
 pub use error::LinuxError;
-pub use machine::{ChosenKernelMethods, LinuxMachine};
+pub use machine::LinuxMachine;
 pub use machine_lease::MachineLease;
 pub use memory::recovery_method::RecoveryMethod;
+pub use probe::ChosenKernelMethods;
 pub use processes::managed_processes::{ManagedProcessView, ManagedTarget};
 pub use stop_signals::Waker;

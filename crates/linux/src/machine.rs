@@ -10,16 +10,15 @@ use crate::memory::{fragmentation, system_memory};
 use crate::page_sizes::page_size_control::PageSizeControl;
 use crate::prefault::profile_store::{ProfileRecorder, ProgramProfile};
 use crate::prefault::{PrefaultStatistics, Prefaulter};
+use crate::probe::ChosenKernelMethods;
 use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, ManagedTarget};
 use crate::processes::process;
 use crate::processes::process_selector::ProcessScanCosts;
 use crate::promote::process_madvise::{COLLAPSE, CollapseRetry};
 use crate::promote::reserve::RESERVE;
 use crate::promote::target_call::{CallHelperPool, TargetRequest};
-use crate::sample::counters::{CountableWalkEvents, EventCodeOverrides};
-use crate::sample::sampler::{ProcessWorkSlice, Sampler, SamplerBackend};
+use crate::sample::sampler::{ProcessWorkSlice, Sampler};
 use crate::sample::shared_pages;
-use crate::sample::walk_costs::CurrentWalkCosts;
 use crate::stop_signals::{StopSignals, WaitResult};
 use crate::test_costs;
 use hawkeye_manager::machine::{CallResult, ResumableCallResult};
@@ -39,34 +38,6 @@ use nix::unistd::Pid;
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-/// The findings of the probe that managing needs.
-pub struct ChosenKernelMethods {
-    /// How accesses are sampled.
-    pub sampler: SamplerBackend,
-    /// How bloat is recovered.
-    pub recovery: RecoveryMethod,
-    /// Cost to the program of a base page's first access after a clear.
-    pub first_touch_cost: Duration,
-}
-
-impl ChosenKernelMethods {
-    /// Prepares the estimate of overhead: by hardware counters where the processor has them, and by
-    /// the `costs` of page walks. `events` names the counters' events if the table does not.
-    pub fn enable_overhead_estimate(
-        &mut self,
-        costs: CurrentWalkCosts,
-        events: EventCodeOverrides,
-    ) {
-        if let SamplerBackend::AccessBits(bits) = &mut self.sampler {
-            let counters = CountableWalkEvents::find(events).inspect_err(|none| {
-                tracing::info!("overhead is estimated by walk-rate sampling: {none}");
-            });
-            bits.counters = counters.ok();
-            bits.walk_costs = Some(costs);
-        }
-    }
-}
 
 /// The running kernel, with the processes to manage on it.
 pub struct LinuxMachine {

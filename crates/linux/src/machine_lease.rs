@@ -1,4 +1,16 @@
 //! Takes over the machine: one manager at a time, with settings that are put back.
+//!
+//! ```text
+//!  MachineLease::acquire_and_probe
+//!     |-- manager_lock    excludes other managers; names the one that runs
+//!     |-- thp_settings    puts back what a killed manager left changed, then guards the settings
+//!     |-- sampler::damon  stops the session that a killed manager left running
+//!     `-- probe           finds which methods work on this kernel
+//!  own_files              HawkEye's own files: for root alone, checked when they are read
+//! ```
+//!
+//! Read [`MachineLease`] first, then [`thp_settings`]. The order matters: nothing is changed before
+//! the lock is held, and the settings are put back before it is released.
 
 pub mod manager_lock;
 pub mod own_files;

@@ -19,9 +19,11 @@ pub use kernel_decision::{KernelDecision, ManagerCapability, decide_with_best_sa
 pub use kernel_facts::{KernelFacts, PageMarkAfterSplit, ProbeExtent, gather_kernel_facts};
 
 use crate::error::{LinuxError, Result};
-use crate::machine::ChosenKernelMethods;
+use crate::memory::recovery_method::RecoveryMethod;
+use crate::sample::counters::{CountableWalkEvents, EventCodeOverrides};
 use crate::sample::page_table_reader::PageTableReader;
 use crate::sample::sampler::{AccessBitBackend, SamplerBackend};
+use crate::sample::walk_costs::CurrentWalkCosts;
 use crate::test_costs;
 use kernel_decision::SamplerKind;
 use serde::Serialize;
@@ -73,6 +75,34 @@ pub fn decide_kernel_methods(facts: &KernelFacts) -> Result<KernelDecision> {
 fn requested_sampler_name() -> Option<String> {
     let asked = std::env::var_os("HAWKEYE_SAMPLER")?;
     Some(asked.to_string_lossy().into_owned())
+}
+
+/// The findings of the probe that managing needs.
+pub struct ChosenKernelMethods {
+    /// How accesses are sampled.
+    pub sampler: SamplerBackend,
+    /// How bloat is recovered.
+    pub recovery: RecoveryMethod,
+    /// Cost to the program of a base page's first access after a clear.
+    pub first_touch_cost: Duration,
+}
+
+impl ChosenKernelMethods {
+    /// Prepares the estimate of overhead: by hardware counters where the processor has them, and by
+    /// the `costs` of page walks. `events` names the counters' events if the table does not.
+    pub fn enable_overhead_estimate(
+        &mut self,
+        costs: CurrentWalkCosts,
+        events: EventCodeOverrides,
+    ) {
+        if let SamplerBackend::AccessBits(bits) = &mut self.sampler {
+            let counters = CountableWalkEvents::find(events).inspect_err(|none| {
+                tracing::info!("overhead is estimated by walk-rate sampling: {none}");
+            });
+            bits.counters = counters.ok();
+            bits.walk_costs = Some(costs);
+        }
+    }
 }
 
 /// Sets up what the decision chose.

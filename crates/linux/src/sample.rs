@@ -2,13 +2,13 @@
 //! walks.
 //!
 //! ```text
-//!  sampler          access coverage and page walks, one file for each way to see them
-//!    |-- page_tables    by BPF: accessed bits, contents of pages, without the target's locks
-//!    |-- pagemap        by /proc: which pages are there
-//!    `-- shared_pages   which of them other processes map too
-//!  counters         overhead by hardware counters
-//!  walk_costs       what a page walk costs on this machine
-//!  process_meter    all of it for one process, for `advise`
+//!  sampler                  access coverage and page walks, one file for each way to see them
+//!    |-- page_table_reader    by BPF: accessed bits, contents of pages, without the target's locks
+//!    |-- pagemap              by /proc: which pages are there
+//!    `-- shared_pages         which of them other processes map too
+//!  counters                 overhead by hardware counters
+//!  walk_costs               what a page walk costs on this machine
+//!  process_meter            all of it for one process, for `advise`
 //! ```
 //!
 //! Read [`sampler`] first, then [`page_table_reader`].

@@ -4,7 +4,8 @@
 //!  machine    what a machine can do, as traits
 //!     ^  |
 //!     |  v
-//!  manager    step: refresh, sample, recover, promote --Event--> the parts that keep state
+//!  manager    run_due_work_and_wait:
+//!             refresh, sample, recover, promote --Event--> the parts that keep state
 //!                                                              |
 //!  journal    what was done, why, and what it cost  <----------+
 //! ```

@@ -1,8 +1,24 @@
-//! The manager's loop: observe, plan, apply, record.
+//! The manager's loop: refresh, sample, recover, promote, record.
 //!
-//! Each part of a step has its own file: `refresh.rs`, `sampling.rs`, `recovery.rs`,
-//! `promotion.rs`. The state is in `memory_watch.rs`, `last_samples.rs`, `unanswered_calls.rs`.
-//! `Manager::dispatch_event` sends events to all parts.
+//! ```text
+//!  refresh     once a second: processes, their sizes, memory_watch
+//!     v
+//!  sampling    --Observation--> policy ----Promotion----> promotion --+
+//!     |                                                               |--Event--> dispatch_event
+//!     `----------Observation--> recovery, while memory is short ------+             |-- the parts
+//!                                                                                   `-- journal
+//! ```
+//!
+//! Read [`Manager::run_due_work_and_wait`] first, then `refresh`, `sampling`, `recovery` and
+//! `promotion`: one file for each part of a step. The parts learn in three ways:
+//!
+//! - `apply_event`: the outcome of a call. `Manager::dispatch_event` sends each event to the parts
+//!   and to the journal. The policy learns the results of its proposals by `on_promotion_result`.
+//! - `observe`: what a sample found. `Manager::distribute_observation` passes each observation to
+//!   the policy, to recovery and to the limits. The policy and recovery forget a process that an
+//!   observation lacks, unless it could not be read.
+//! - `retain_processes`: which processes still exist. `Manager::forget_ended_processes` calls it at
+//!   each refresh, in the other parts that keep state by process.
 
 mod budget_wait;
 mod early_sample_selection;
@@ -52,7 +68,7 @@ pub struct Manager<M> {
     fault_sizes: HashMap<ProcessId, PageOrderSet>,
     unanswered: UnansweredCalls,
     refresh: RefreshSchedule,
-    // Each of these receives events from `dispatch`.
+    // Each of these receives events from `dispatch_event`.
     memory: MemoryWatch,
     limits: RegionPromotionLimits,
     sampling: SamplingSchedule,

@@ -5,11 +5,12 @@
 //! that is the same in every call.
 //!
 //! ```text
-//!  samples --> walk_rate: Overhead --> Observation --> Policy (policies::*) --> Promotion, Reason
-//!                                         |                                        |
-//!                                         |       budget, refusal_cooldown, memory limits, watermarks
-//!                                         v                                        v
-//!                                  watermarks: MemoryShortage --> recovery  the manager applies it
+//!  samples --> walk_rate: TranslationOverhead --> Observation --> policies --> Promotion, Reason
+//!                                                     |                            |
+//!                                                     |  budget, refusal_cooldown, |
+//!                                                     |  memory limits, watermarks |
+//!                                                     v                            v
+//!                   watermarks: MemoryShortage --> bloat_recovery     the manager applies it
 //! ```
 //!
 //! Read in this order:
@@ -64,6 +65,7 @@ pub mod saturating_cast;
 pub mod setting_error;
 pub mod settings_profile;
 pub mod shared_regions;
+pub mod statistics;
 #[cfg(test)]
 mod test_support;
 pub mod translation_overhead;

@@ -1,5 +1,14 @@
 //! Figures as SVG: bars and lines, with units on the axes. Marks, dashes and names distinguish
 //! lines, so that they can be read in greyscale too.
+//!
+//! ```text
+//!  PlotFigure --> svg: one panel below the other --+--> bars
+//!  (PlotPanel,                                     `--> line_styles: marks and dashes
+//!   PlotContent)                                          axis: labels at round values
+//! ```
+//!
+//! The types in this file are what callers fill in, without drawing anything. Read [`PlotContent`]
+//! first, then [`PlotFigure::to_svg`].
 
 mod axis;
 mod bars;

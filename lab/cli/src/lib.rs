@@ -1,7 +1,15 @@
 //! The program `hawkeye-lab`: explains, predicts and reproduces what `hawkeye` does.
 //!
-//! Each command is a file in `commands/` of the same name; `sim` and `itanium` have subcommands in
-//! a folder.
+//! ```text
+//!  run_command_line --> commands --+--> hawkeye_sim       sim, demo: the simulated machine
+//!                                  |--> hawkeye_bench     bench, calibrate, predict, verify,
+//!                                  |                      itanium, sim paper: experiments
+//!                                  `--> hawkeye_workload  workload (hidden): programs to manage
+//! ```
+//!
+//! Read [`run_command_line`] first. Each command is a file in `commands/` of the same name, and
+//! `sim` has its subcommands in a folder. The commands read options and print results; the other
+//! crates compute them.
 
 mod commands;
 

@@ -82,9 +82,9 @@ pub const PAGE_SHIFTS: [u32; 12] = [12, 13, 14, 16, 18, 20, 22, 24, 26, 28, 30, 
 
 /// Page sizes that a kernel uses, as orders: 2^order base pages. Order 0 is always among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageOrderSet(u32);
+pub struct KernelPageOrders(u32);
 
-impl PageOrderSet {
+impl KernelPageOrders {
     /// The base page and nothing else: a kernel without large pages.
     pub const BASE: Self = Self(1);
 
@@ -159,23 +159,27 @@ mod tests {
 
     #[test]
     fn the_base_page_size_determines_the_orders() {
-        let orders =
-            |base| (0..32).filter(move |o| PageOrderSet::all_processor_orders(base).contains(*o));
+        let orders = |base| {
+            (0..32).filter(move |o| KernelPageOrders::all_processor_orders(base).contains(*o))
+        };
         let of = |base| orders(base).collect::<Vec<_>>();
         assert_eq!(of(BasePageSize::Kib16), [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
         assert_eq!(of(BasePageSize::Kib4), [0, 1, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20]);
         assert_eq!(of(BasePageSize::Kib64), [0, 2, 4, 6, 8, 10, 12, 14, 16]);
         assert!(
-            !PageOrderSet::BASE.has_large_orders()
-                && PageOrderSet::all_processor_orders(BasePageSize::Kib64).has_large_orders()
+            !KernelPageOrders::BASE.has_large_orders()
+                && KernelPageOrders::all_processor_orders(BasePageSize::Kib64).has_large_orders()
         );
-        assert!(PageOrderSet::from_order_bitmap(0b1001, BasePageSize::Kib16) == PageOrderSet::BASE);
+        assert!(
+            KernelPageOrders::from_order_bitmap(0b1001, BasePageSize::Kib16)
+                == KernelPageOrders::BASE
+        );
     }
 
     #[test]
     fn figure_2_6() {
         // Eight pages, two off the alignment of four: 2 + 4 + 2.
-        let orders = PageOrderSet::from_order_bitmap(u32::MAX, BasePageSize::Kib4);
+        let orders = KernelPageOrders::from_order_bitmap(u32::MAX, BasePageSize::Kib4);
         let pieces: Vec<_> = orders.largest_pages_covering(2, 8, u8::MAX).collect();
         assert_eq!(pieces, [(2, 1), (4, 2), (8, 1)]);
     }
@@ -201,7 +205,7 @@ mod tests {
         fn covers_are_aligned_whole_and_as_large_as_can_be(
             bitmap: u32, first in 0u64..1 << 40, pages in 1u64..5000, limit in 0u8..20,
         ) {
-            let orders = PageOrderSet::from_order_bitmap(bitmap, BasePageSize::Kib16);
+            let orders = KernelPageOrders::from_order_bitmap(bitmap, BasePageSize::Kib16);
             let mut next = first;
             for (page, order) in orders.largest_pages_covering(first, pages, limit) {
                 let fits = |o: u8| {

@@ -37,7 +37,7 @@ pub use frames::InitialFragmentation;
 pub use process_space::{MappingBacking, MemoryMapping, PageTable, ProcessSpace};
 pub use statistics::{CountsByOrder, LargePageStatistics};
 
-use crate::address::{BasePageSize, PageOrderSet};
+use crate::address::{BasePageSize, KernelPageOrders};
 use crate::error::{ItaniumError, Result};
 use crate::mmu::{
     ItaniumCounters, ItaniumProcessorSpec, MADISON, Mmu, RegionRegisters, WalkerMode,
@@ -64,7 +64,7 @@ pub struct KernelSettings {
     /// Its page size.
     pub base: BasePageSize,
     /// Page sizes that it may use (`order_bitmap`).
-    pub orders: PageOrderSet,
+    pub orders: KernelPageOrders,
     /// Mappings begin at multiples of this (`superpage_vm_align`), rounded up to whole pages. The
     /// thesis names no value. It is 0 here because an alignment of megabytes would spread vortex
     /// over far more than its 25 MiB.
@@ -82,7 +82,7 @@ impl KernelSettings {
     pub const fn with_base_pages_only(base: BasePageSize) -> Self {
         Self {
             base,
-            orders: PageOrderSet::BASE,
+            orders: KernelPageOrders::BASE,
             vm_align_bytes: 0,
             copy_on_write: LargePageCopyOnWrite::Demote,
             memory_bytes: 2 << 30,
@@ -93,7 +93,7 @@ impl KernelSettings {
     /// The same kernel with every page size that the processor has.
     pub fn with_all_page_sizes(base: BasePageSize) -> Self {
         Self {
-            orders: PageOrderSet::all_processor_orders(base),
+            orders: KernelPageOrders::all_processor_orders(base),
             ..Self::with_base_pages_only(base)
         }
     }
@@ -264,7 +264,7 @@ impl ItaniumMachine {
     }
 
     #[inline]
-    fn allowed_orders(&self) -> PageOrderSet {
+    fn allowed_orders(&self) -> KernelPageOrders {
         self.setup.kernel.orders
     }
 

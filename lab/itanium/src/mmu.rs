@@ -1,5 +1,15 @@
 //! The memory management unit of Itanium 2, data side: two levels of TLB, region ids, pinned
 //! entries, and the hardware page-table walker in its two forms (thesis, chapter 3).
+//!
+//! ```text
+//!  address --region_registers--> region id, offset --> Mmu::translate
+//!     |-- tlb: Tlb                      a hit: TlbEntry
+//!     |-- the walker, by WalkerMode     ShortFormat: a Pte; LongFormat: HashedPageTable
+//!     `-- SoftwareFilledMiss            the kernel fills the TLB
+//! ```
+//!
+//! Read [`Mmu::translate`] first, then `tlb`. `processor` has the processors as data, the counters
+//! of events and their costs in cycles.
 
 mod processor;
 mod region_registers;

@@ -1,4 +1,15 @@
 //! Workloads that read memory in one pattern and report their rate.
+//!
+//! ```text
+//!  run_* --> map_and_fill --> read_until_end <-- read_loop_control: when to read, report and end
+//!                                 ^
+//!                                 `-- AccessPattern::read_batch
+//!                                       access_patterns: RandomReads, StridedReads
+//!                                       pointer_chase (with random_cycle), zipf
+//! ```
+//!
+//! Read `access_patterns` first: the trait, and its two simplest implementations. `blocks` has a
+//! layout of its own: many mappings, partly used and replaced.
 
 mod access_patterns;
 mod blocks;

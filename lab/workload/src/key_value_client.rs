@@ -1,8 +1,16 @@
 //! A client of a key-value server. It requests random keys, many at a time, and reports the number
 //! of answers.
 //!
-//! It is a process and not a thread of the measuring program: a manager in that program's process
-//! would count the client's CPU time as its own.
+//! ```text
+//!  hot_key_shares: which keys --> server_connection --server_protocol--> Redis or memcached
+//!                                    ^
+//!  request_schedule --> latency_client: single requests at a fixed pace --> AnswerLatencies
+//!                         `-- run_queue_waits: when a core was waited for
+//! ```
+//!
+//! Read [`run_key_value_client`] first, then `server_connection`. The client is a process and not a
+//! thread of the measuring program: a manager in that program's process would count the client's
+//! CPU time as its own.
 
 mod hot_key_shares;
 mod latency_client;

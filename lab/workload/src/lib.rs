@@ -1,8 +1,17 @@
 //! Programs to manage, each a process of its own.
 //!
 //! A workload uses memory in a known way, checks its contents, and uses a line protocol:
-//! [`WorkloadEvent`]s as JSON objects on standard output, [`WorkloadRequest`]s as words on standard
-//! input. [`run_workload`] is the workload's side, [`WorkloadProcess`] that of its starter.
+//!
+//! ```text
+//!  starter                                        workload process
+//!  WorkloadProcess --WorkloadRequest (words)----> console --> access, torture, grow, touch, ...
+//!  (workload_process) <--WorkloadEvent (JSON)---- console <--   `-- memory: every read and write
+//! ```
+//!
+//! [`run_workload`] is the workload's side, [`WorkloadProcess`] that of its starter. Read
+//! [`WorkloadCommand`], the list of the workloads, then `protocol`, then one workload: `grow` is
+//! short. All workloads read and write memory in `memory`; `patterned_memory` adds known
+//! contents.
 
 mod access;
 mod console;

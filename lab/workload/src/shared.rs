@@ -32,7 +32,7 @@ pub struct SharedArgs {
     /// Of every N pages only one gets such contents; the others are equal to none.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub mergeable_every: u64,
-    /// Fork the workers only when told `go`.
+    /// Wait for `go` before the workers are forked.
     #[arg(long)]
     pub wait: bool,
     /// End after N seconds instead of at the end of standard input.

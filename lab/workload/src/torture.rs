@@ -1,5 +1,17 @@
 //! Memory torture: threads that change their memory in every way a program can. At any time they
 //! have the expected value of each byte.
+//!
+//! ```text
+//!  run_torture --> torture_thread --picks--> operation: TortureOperation
+//!                     |                         v
+//!                     |                      operation_steps: does it to memory and to the shadow
+//!                     |                         v
+//!                     |-- mapping_with_shadow_copy --> shadow_pages: ExpectedPage
+//!                     `-- snapshot_check_runner: a forked child checks a snapshot
+//! ```
+//!
+//! Read `torture_thread` first, then `operation`. A word that differs from the shadow is
+//! reported by [`WorkloadEvent::Wrong`] and ends the workload.
 
 mod mapping_with_shadow_copy;
 mod operation;

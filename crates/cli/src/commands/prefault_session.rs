@@ -87,7 +87,9 @@ impl PrefaultSession {
         if wanted.huge_faults {
             let huge_faults = filling.huge_faults.insert(HugePageFaultSwitch::default());
             let allowed = huge_faults.set_allowed(true, settings);
-            allowed.context("can't enable huge pages at page faults")?;
+            allowed.context(
+                "can't enable huge pages at page faults; start without --huge-faults (daemon: fault_ahead.huge_faults off)",
+            )?;
         }
         let Some(starting) = prepared else { return Ok(filling) };
         let avoid = may_disable_huge_zero_page(wanted);
@@ -108,7 +110,11 @@ impl PrefaultSession {
                 };
                 PrefaultStartOutcome { on: true, reason }
             }
-            Err(error) if required => return Err(error.context("can't prefault memory here")),
+            Err(error) if required => {
+                return Err(error.context(
+                    "can't prefault memory here; --fault-ahead auto without --warm does not need it",
+                ));
+            }
             Err(error) => {
                 match wanted.mode {
                     PrefaultMode::On => tracing::warn!("prefault is off: {error:#}"),

@@ -33,7 +33,7 @@ pub fn send_request(socket: &Path, request: DaemonRequest) -> Result<DaemonReply
         use ErrorKind::{BrokenPipe, ConnectionReset};
         match sent.and(read) {
             Err(error) if !matches!(error.kind(), BrokenPipe | ConnectionReset) => {
-                bail!("the daemon at {at} does not answer: {error}")
+                bail!("the daemon at {at} does not answer: {error}; see `systemctl status hawkeye`")
             }
             _ => bail!("the daemon at {at} is busy: too many open connections; try again"),
         }

@@ -7,11 +7,13 @@ use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::probe;
 use hawkeye_linux::processes::process::{self, ProcessHandle, own_cpu_time};
 use hawkeye_linux::stop_signals::{StopSignals, unblock_signals_in_child};
-use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
+use hawkeye_linux::{LinuxError, LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{Event, Journal, LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies;
 use hawkeye_policy::saturating_cast::usize_from_u64;
+use hawkeye_policy::statistics::median;
 use hawkeye_policy::{BASE_PAGE_BYTES, CpuBudget, HUGE_PAGE_BYTES, RatePerSecond, Watermarks};
+use nix::errno::Errno;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -54,13 +56,24 @@ pub struct RecoveryEffect {
     pub cpu_s: f64,
 }
 
+fn lacks_permission(error: &LinuxError) -> bool {
+    matches!(error.errno(), Some(Errno::EACCES | Errno::EPERM | Errno::EROFS))
+}
+
 /// The machine; its settings are restored when this is dropped.
 pub struct DemoMachine(MachineLease);
 
 impl DemoMachine {
     /// Takes the machine over. The inner `Err` says why nothing can be managed here.
     pub fn take_over() -> Result<Result<Self, String>> {
-        let mut lease = MachineLease::acquire_and_probe("demo")?;
+        let mut lease = match MachineLease::acquire_and_probe("demo") {
+            Ok(lease) => lease,
+            // Without root, or where /run is read-only.
+            Err(error) if lacks_permission(&error) => {
+                return Ok(Err(format!("Processes can't be managed by this user: {error}.")));
+            }
+            Err(error) => return Err(error.into()),
+        };
         if !lease.decision().can_manage {
             return Ok(Err(lease.decision().verdict.clone()));
         }
@@ -92,7 +105,7 @@ impl DemoMachine {
                 let base = base.measure_reads_per_s(TRIAL)?;
                 Ok(huge.measure_reads_per_s(TRIAL)? / base)
             });
-            Ok(median(ratios.collect::<Result<_>>()?))
+            Ok(median(&ratios.collect::<Result<Vec<_>>>()?))
         })
     }
 
@@ -114,8 +127,8 @@ impl DemoMachine {
         if let Some(policy) = policy {
             let settings = Settings {
                 max_promotions: Some(budget),
-                // At khugepaged's rate the same regions would take minutes.
-                rate: (policy == "linux").then_some(RatePerSecond::new(1e6)?),
+                // No limit; at khugepaged's own rate the same regions would take minutes.
+                rate: Some(RatePerSecond::new(1e6)?),
                 cpu: CpuBudget::new(100.0)?,
                 window: WINDOW,
                 ..Settings::default()
@@ -140,9 +153,9 @@ impl DemoMachine {
             rates.push(program.measure_reads_per_s(TURN)?);
             huge_rates.push(huge.measure_reads_per_s(TURN)?);
         }
-        let all_huge = median(huge_rates);
+        let all_huge = median(&huge_rates);
         Ok(ReaderProgramFigures {
-            relative: median(rates) / all_huge,
+            relative: median(&rates) / all_huge,
             million_reads_per_s_all_huge: all_huge / 1e6,
             promoted,
             promoted_hot,
@@ -219,12 +232,6 @@ fn huge_share_per_column(huge_regions: &[bool]) -> Vec<f64> {
     let columns = huge_regions.chunks(huge_regions.len().div_ceil(COLUMNS).max(1));
     let huge = |column: &[bool]| column.iter().filter(|huge| **huge).count() as f64;
     columns.map(|column| huge(column) / column.len() as f64).collect()
-}
-
-/// The median of an odd number of values.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// A running program; killed when dropped.

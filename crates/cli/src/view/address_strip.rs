@@ -1,7 +1,7 @@
 //! A process's address space as a strip.
 
 use super::RegionPromotionState;
-use super::explanation::region_promotion_state;
+use super::region_state::region_promotion_state;
 use hawkeye_manager::{LastSample, Machine, Manager};
 use hawkeye_policy::{CoverageSource, RegionSample};
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,7 @@
 //! Explains the treatment of a process or of a region of it.
 
+use super::manager_view::latest_entries;
+use super::region_state::region_promotion_state;
 use super::{
     BudgetWaitStatus, Explanation, JournalEntryView, LastSampleSummary, ManagerView,
     ProcessExplanation, ProcessStatus, RegionExplanation, RegionPromotionState, WaitingWorkKind,
@@ -8,8 +10,7 @@ use hawkeye_manager::{
     Event, Journal, JournalEntry, LastSample, Machine, Manager, PromotionAndRecoveryRates,
 };
 use hawkeye_policy::access_map::bucket_of_coverage;
-use hawkeye_policy::{CoverageSource, ProcessId, RegionAddr, RegionPromotionLimits, RegionSample};
-use std::time::Duration;
+use hawkeye_policy::{CoverageSource, ProcessId, RegionAddr};
 
 /// Entries of the journal in an explanation at most.
 const LATEST: usize = 10;
@@ -175,31 +176,6 @@ fn process_promotion_obstacles(
     kept_by
 }
 
-/// State of a region, from the last sample of its process and the actions since.
-pub(super) fn region_promotion_state(
-    limits: &RegionPromotionLimits,
-    seen: &LastSample,
-    sample: &RegionSample,
-    now: Duration,
-) -> RegionPromotionState {
-    let (process, region) = (seen.sample.process, sample.region);
-    if seen.is_huge_now(sample) {
-        RegionPromotionState::Huge
-    } else if !limits.recovered.may_promote(process, region) {
-        RegionPromotionState::Recovered
-    } else if let Some(until) = limits.cooldown.cooling_until(process, region, now) {
-        RegionPromotionState::CoolingDown { remaining_s: (until - now).as_secs_f64(), errno: None }
-    } else if let Some((pages, until)) =
-        limits.shared.shared_pages_and_pause_end(process, region, now)
-    {
-        RegionPromotionState::Shared { pages, remaining_s: (until - now).as_secs_f64() }
-    } else if sample.accessed > 0 {
-        RegionPromotionState::Candidate
-    } else {
-        RegionPromotionState::NotAccessed
-    }
-}
-
 fn last_sample_summary<M: Machine>(
     manager: &Manager<M>,
     process: ProcessId,
@@ -232,19 +208,6 @@ fn last_sample_summary<M: Machine>(
         *count += 1;
     }
     Some(status)
-}
-
-/// The latest entries that `keep` selects, oldest first.
-pub(super) fn latest_entries<T>(
-    journal: &Journal,
-    most: usize,
-    keep: impl Fn(&Event) -> bool,
-    view: impl Fn(&JournalEntry) -> T,
-) -> Vec<T> {
-    let newest_first = journal.entries().rev().filter(|entry| keep(&entry.event));
-    let mut latest: Vec<T> = newest_first.take(most).map(view).collect();
-    latest.reverse();
-    latest
 }
 
 fn journal_entry_view(entry: &JournalEntry) -> JournalEntryView {

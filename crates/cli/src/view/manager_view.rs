@@ -1,12 +1,12 @@
 //! The state of management.
 
-use super::explanation::{latest_entries, region_promotion_state};
+use super::region_state::region_promotion_state;
 use super::{
     BudgetWaitStatus, CgroupMemoryStatus, DecisionView, HugePageReserveStatus, MemoryStatus,
     ProcessStatus, RegionPromotionState, WaitingWorkKind,
 };
 use hawkeye_manager::{
-    Event, JournalEntry, JournalTotals, Machine, Manager, PromotionAndRecoveryRates,
+    Event, Journal, JournalEntry, JournalTotals, Machine, Manager, PromotionAndRecoveryRates,
 };
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionSample, gain_percent_if_all_huge};
 use serde::{Deserialize, Serialize};
@@ -219,6 +219,19 @@ fn memory_status<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
         fmfi: memory.fmfi,
         groups: groups.collect(),
     })
+}
+
+/// The latest entries that `keep` selects, oldest first.
+pub(super) fn latest_entries<T>(
+    journal: &Journal,
+    most: usize,
+    keep: impl Fn(&Event) -> bool,
+    view: impl Fn(&JournalEntry) -> T,
+) -> Vec<T> {
+    let newest_first = journal.entries().rev().filter(|entry| keep(&entry.event));
+    let mut latest: Vec<T> = newest_first.take(most).map(view).collect();
+    latest.reverse();
+    latest
 }
 
 #[cfg(test)]

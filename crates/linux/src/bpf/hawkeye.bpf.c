@@ -13,7 +13,7 @@
 #include "hawkeye/calibrate.h"
 #include "hawkeye/list_mappings.h"
 #include "hawkeye/walk.h"
-#include "hawkeye/read_marks.h"
+#include "hawkeye/read_access_bits.h"
 #include "hawkeye/scan_zeros.h"
 
 char LICENSE[] SEC("license") = "GPL";

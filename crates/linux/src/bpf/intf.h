@@ -58,8 +58,8 @@ struct mapping_record {
 	u64 has_file;
 };
 
-/* Input and output of `read_marks`: one region. */
-struct region_marks {
+/* Input and output of `read_access_bits`: one region. */
+struct region_access_bits {
 	u64 va;
 	u64 at_ns;		/* out: time of the read, CLOCK_MONOTONIC */
 	u64 accessed[8];	/* out: one bit per base page; all or none for a huge page */

@@ -230,7 +230,7 @@ pub fn set_huge_zero_page_avoided(spare: bool, guard: &mut KernelSettingsGuard) 
 }
 
 /// Whether first reads of memory that gets huge pages map the huge zero page. The kernel does so
-/// unless told otherwise.
+/// unless set otherwise.
 pub fn uses_huge_zero_page() -> bool {
     read_setting(&Path::new(THP_DIR).join("use_zero_page")).map_or(true, |value| value != "0")
 }

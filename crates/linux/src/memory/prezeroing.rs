@@ -155,8 +155,8 @@ impl PrezeroingFiles {
         let found =
             read_number_from_file(&self.rate).and_then(|rate| Ok((rate, read_trimmed_text(path)?)));
         let (pages_per_second, word) = match found {
-            Err(PrezeroingError::Unreadable { source, .. })
-                if source.kind() == io::ErrorKind::NotFound =>
+            Err(PrezeroingError::Unreadable { error, .. })
+                if error.kind() == io::ErrorKind::NotFound =>
             {
                 return Ok(None);
             }
@@ -205,7 +205,7 @@ fn set_module_parameter(path: &Path, value: &str, guard: &mut KernelSettingsGuar
 }
 
 fn unreadable_error(path: &Path) -> impl FnOnce(io::Error) -> PrezeroingError {
-    move |source| PrezeroingError::Unreadable { path: path.to_owned(), source }
+    move |error| PrezeroingError::Unreadable { path: path.to_owned(), error }
 }
 
 fn read_trimmed_text(path: &Path) -> Result<String, PrezeroingError> {

@@ -135,8 +135,8 @@ impl PrefaultLoop {
         let next = looks.chain(peek).min();
         let next = next.map(|at| at.saturating_sub(self.now()));
         let pause = next.map_or(IDLE_INTERVAL, |pause| pause.min(IDLE_INTERVAL));
-        // `PrefaultThreadPool::wait_for_outcome_or_fd` returns at once for less; such a loop would use a
-        // worker's core.
+        // `PrefaultThreadPool::wait_for_outcome_or_fd` returns at once for less; such a loop would
+        // use a worker's core.
         let fills = self.predictor.count_prefaults_under_way() > 0;
         if fills { pause.max(MAX_FILL_TIME) } else { pause }
     }

@@ -1,7 +1,16 @@
 //! MMU overhead by hardware counters (paper, section 2.4 and Table 4).
 //!
-//! None of this has run on hardware with counters. The arithmetic is tested on a recording and on
-//! made-up counts, the calls on the kernel's software events.
+//! ```text
+//!  events          WalkEventSet: which events count walks on this processor
+//!     v
+//!  perf_counters   counts them for each thread of a process: perf_event_open
+//!     v
+//!  overhead_meter  cycles in walks over all cycles --> TranslationOverhead
+//! ```
+//!
+//! Read [`CountableWalkEvents::find`], which tries the events here, then [`ProcessCounters`], and
+//! [`events`] to add a processor. None of this has run on hardware with counters. The arithmetic is
+//! tested on a recording and on made-up counts, the calls on the kernel's software events.
 
 pub mod events;
 pub mod overhead_meter;

@@ -166,7 +166,7 @@ impl PageTableReader {
             list: link_program_to_process(programs.list_mappings.as_fd(), pid)?,
             find: link_program_to_process(programs.find_mapping.as_fd(), pid)?,
             scan: link_program_to_process(programs.scan_zeros.as_fd(), pid)?,
-            marks: link_program_to_process(programs.read_marks.as_fd(), pid)?,
+            marks: link_program_to_process(programs.read_access_bits.as_fd(), pid)?,
         })
     }
 

@@ -3,7 +3,7 @@
 use crate::anonymous_mapping::AnonymousMapping;
 use crate::error::{LinuxError, Result};
 use crate::memory::ksm::KsmState;
-use crate::processes::mappings::Mapping;
+use crate::processes::mappings::{self, EligibleRanges, Mapping};
 use crate::processes::process;
 use crate::ring_buffer::decode_u64s;
 use hawkeye_policy::saturating_cast::usize_from_u64;
@@ -219,6 +219,16 @@ impl PagemapEntry {
     pub fn is_write_protected(self) -> bool {
         self.0 & WRITE_PROTECTED != 0
     }
+}
+
+/// Mappings, and the regions in them.
+pub(crate) type PresentPagesReading = Result<(EligibleRanges, Vec<RegionSample>)>;
+
+/// The mappings of a process that may become huge, and their regions with something in them.
+pub(crate) fn read_eligible_present_pages(pid: u32) -> PresentPagesReading {
+    let eligible = mappings::collect_eligible_ranges(&read_mappings_from_smaps(pid)?);
+    let regions = read_population(pid, &eligible.ranges)?;
+    Ok((eligible, regions))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::processes::process::{calling_thread_cpu_time, own_huge_bytes};
 use crate::sample::random::{dependent_arithmetic_step, map_random_below, next_random};
 use crate::test_costs;
 use hawkeye_policy::saturating_cast::{i64_from_u64, usize_from_u64};
+use hawkeye_policy::statistics::{median, median_standard_error};
 use hawkeye_policy::walk_rate::{WalkCostAtInterval, WalkCosts, WalkCostsAtFootprint};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -314,28 +315,14 @@ fn measure_extra_cost_of_walks(
     with: impl Fn(u64) -> f64,
     without: impl Fn(u64) -> f64,
 ) -> WalkCostAtInterval {
-    let pairs: Vec<(f64, f64)> = (0..TURNS).map(|n| (with(n), without(n))).collect();
-    let sorted = |part: fn(&(f64, f64)) -> f64| {
-        let mut parts: Vec<f64> = pairs.iter().map(part).collect();
-        parts.sort_by(f64::total_cmp);
-        parts
-    };
-    let walks = sorted(|pair| pair.0 - pair.1);
+    let pairs = (0..TURNS).map(|n| (with(n), without(n)));
+    let (apart, walks): (Vec<f64>, Vec<f64>) =
+        pairs.map(|(with, without)| (with, with - without)).unzip();
     WalkCostAtInterval {
-        apart_ns: sorted(|pair| pair.0)[pairs.len() / 2],
-        walk_ns: walks[walks.len() / 2].max(LEAST_NS),
-        error_ns: standard_error_of_median(&walks),
+        apart_ns: median(&apart),
+        walk_ns: median(&walks).max(LEAST_NS),
+        error_ns: median_standard_error(&walks),
     }
-}
-
-/// Standard error of the median of independent values, in ascending order. It follows from the
-/// width of their middle half, which a few outliers do not change.
-fn standard_error_of_median(sorted: &[f64]) -> f64 {
-    /// Standard error of a normal distribution's median, in widths of its middle half.
-    const OF_ONE: f64 = 0.929;
-    let quarter = sorted.len() / 4;
-    let width = sorted[sorted.len() - 1 - quarter] - sorted[quarter];
-    OF_ONE * width / (sorted.len() as f64).sqrt()
 }
 
 /// CPU time of this thread per step of some work of `steps` steps, in nanoseconds. Time in which
@@ -574,14 +561,6 @@ fn mapping_error(errno: nix::errno::Errno) -> LinuxError {
 mod tests {
     use super::*;
     use serde_json::Value;
-
-    #[test]
-    fn a_median_s_error_is_that_of_the_middle_half() {
-        let values: Vec<f64> = (0..100).map(f64::from).collect();
-        let error = standard_error_of_median(&values);
-        assert!((error - 0.929 * 49.0 / 10.0).abs() < 1e-9, "{error}");
-        assert_eq!(standard_error_of_median(&[7.0; 9]), 0.0);
-    }
 
     #[test]
     fn costs_are_in_the_order_of_their_distances() {

@@ -23,8 +23,9 @@ fn promotion_does_not_take_memory_over_the_high_watermark() {
     assert!(most <= GIB * 85 / 100 + 2 * MIB, "{most} bytes in use");
 }
 
-/// `step` promotes only while nothing is recovered. A group that stays over its watermark is
-/// recovered from anew at each look. Other groups get a batch when a window happens to end.
+/// `run_due_work_and_wait` promotes only while nothing is recovered. A group that stays over its
+/// watermark is recovered from anew at each look. Other groups get a batch when a window happens to
+/// end.
 #[test]
 fn a_full_group_does_not_hold_up_others() {
     let mut machine = machine_with_bytes(16 * GIB);

@@ -1,4 +1,16 @@
 //! Programs to measure, all used in one way: started, set going, timed by their CPU time, stopped.
+//!
+//! ```text
+//!  ProgramKind::start --> kv_servers, postgres, mariadb, rocksdb, hash_maps, python
+//!                            |      `-- program_launcher: started directly, or by hawkeye run
+//!                            v
+//!                         protocol_program, reporting_program: two ways to count operations
+//!                            v
+//!                         MeasuredProgram --> program_speed, cpu_clock: operations per second
+//! ```
+//!
+//! Read [`MeasuredProgram`] and [`ProgramKind`] first, then [`program_speed`]. A new program is one
+//! file and one variant of [`ProgramKind`]. [`whole_process_promotion`] makes a program all huge.
 
 mod client_server_cores;
 mod cpu_clock;

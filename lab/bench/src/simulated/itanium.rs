@@ -1,5 +1,20 @@
 //! Wienand's thesis, "Transparent Large-Page Support for Itanium Linux", on the simulated machine:
 //! every simulated value beside the measured one.
+//!
+//! ```text
+//!  thesis_kernel, thesis_system          what is simulated
+//!     v
+//!  thesis_tables         ThesisTable     measured values, as data
+//!     v
+//!  simulate_table        FinishedRuns    runs each workload on each machine once
+//!     v
+//!  thesis_measure        ThesisMeasure   a run's figure, in the thesis' unit
+//!     v
+//!  thesis_table_report   both values and their difference, as text or JSON --> plots
+//! ```
+//!
+//! Read [`ThesisTable`] and [`simulate_table`] first. The machine itself is the crate
+//! `hawkeye-itanium`. `thesis_system` contains the systems that the thesis only classifies.
 
 mod plots;
 mod thesis_kernel;

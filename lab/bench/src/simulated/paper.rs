@@ -1,5 +1,18 @@
 //! The papers' tables and figures on the simulated machine: every simulated value beside the
 //! published one.
+//!
+//! ```text
+//!  paper_tables     PaperTable, PaperValue         published values, as data
+//!     v
+//!  simulate_table                                  runs each workload on each system once
+//!     v
+//!  paper_measure    PaperMeasure::compute_value    a run's figure, in the paper's unit
+//!     v
+//!  paper_report     PaperReport                    both values and the error
+//! ```
+//!
+//! Read [`PaperTable`] and [`simulate_table`] first, then `paper_tables`. A new table is a constant
+//! in a file of `paper_tables`, and one line in [`TABLES`].
 
 mod paper_measure;
 mod paper_report;

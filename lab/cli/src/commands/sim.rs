@@ -1,4 +1,17 @@
 //! `hawkeye-lab sim`: the same policies on a simulated machine.
+//!
+//! ```text
+//!  machine_options, trace_options: the machine; workloads and traces
+//!     v
+//!  run, compare, sweep --> run_result: RunResult --> output_options --+--> table (text)
+//!                                                                     |--> JSON, Parquet
+//!                                                                     `--> run_plots (SVG)
+//!  paper --> published_tables: tables by name
+//!  prezeroing: free lists beside those of a patched kernel
+//! ```
+//!
+//! One file for each subcommand. Read `run` first: `compare` repeats it for each system and
+//! workload, `sweep` for each system and value of a parameter.
 
 mod compare;
 pub(super) mod machine_options;

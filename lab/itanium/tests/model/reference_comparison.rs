@@ -3,7 +3,7 @@
 use super::calls::{Call, Step, WINDOW, events, make, steps, walkers};
 use super::large;
 use super::reference_machine::ReferenceMachine;
-use hawkeye_itanium::address::{BasePageSize, PageOrderSet};
+use hawkeye_itanium::address::{BasePageSize, KernelPageOrders};
 use hawkeye_itanium::kernel::{InitialFragmentation, KernelSettings, LargePageCopyOnWrite};
 use hawkeye_itanium::mmu::{ItaniumProcessorSpec, MADISON, TlbReplacement};
 use hawkeye_itanium::{ItaniumMachine, MachineSettings};
@@ -36,7 +36,7 @@ fn setups() -> impl Strategy<Value = MachineSettings> {
             processor: ItaniumProcessorSpec { l1_entries, l2_entries, replacement, ..MADISON },
             walker,
             kernel: KernelSettings {
-                orders: PageOrderSet::from_order_bitmap(bitmap, base),
+                orders: KernelPageOrders::from_order_bitmap(bitmap, base),
                 vm_align_bytes,
                 copy_on_write,
                 memory_bytes: 64 << 20,

@@ -304,7 +304,7 @@ fn restore_setting(path: &Path, change: &SettingChange) -> Option<SettingRestore
             _ => write_existing_file(path, &change.found)
                 .map_or_else(SettingRestoreResult::Failed, |()| SettingRestoreResult::PutBack),
         },
-        Err(LinuxError::File { source, .. }) => SettingRestoreResult::Failed(source),
+        Err(LinuxError::File { error, .. }) => SettingRestoreResult::Failed(error),
         Err(error) => SettingRestoreResult::Failed(io::Error::other(error)),
     };
     // The module with the setting was unloaded, or another kernel was started.

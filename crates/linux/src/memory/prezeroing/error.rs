@@ -11,12 +11,12 @@ pub const LOAD_COMMAND: &str = "modprobe prezero";
 #[derive(Debug, Error)]
 pub enum PrezeroingError {
     /// A file that such kernels have cannot be read.
-    #[error("reading {path}: {source}; reading it needs no privileges, but /sys must be mounted", path = path.display())]
+    #[error("reading {path}: {error}; reading it needs no privileges, but /sys must be mounted", path = path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// The kernel's error.
-        source: io::Error,
+        error: io::Error,
     },
     /// A file has unexpected contents.
     #[error(

@@ -10,9 +10,9 @@ use super::{
     sum_huge_bytes,
 };
 use crate::error::{LinuxError, Result};
-use crate::processes::mappings::{self, EligibleRanges, Mapping};
+use crate::processes::mappings::Mapping;
 use crate::promote::target_call::CallHelperPool;
-use crate::sample::pagemap;
+use crate::sample::pagemap::{self, PresentPagesReading, read_eligible_present_pages};
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{
     CoverageSource, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
@@ -23,20 +23,11 @@ use std::time::Duration;
 /// A process that was not read within this time is skipped for now.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Mappings, and the regions in them.
-pub(super) type PresentPagesReading = Result<(EligibleRanges, Vec<RegionSample>)>;
-
 #[derive(Default)]
 pub(super) struct PagemapSampler {
     pub(super) readings: HashMap<ProcessId, BackgroundTask<PresentPagesReading>>,
     /// Estimates accesses, if it is used.
     pub(super) damon: Option<DamonSessions>,
-}
-
-pub(super) fn read_eligible_present_pages(pid: u32) -> PresentPagesReading {
-    let eligible = mappings::collect_eligible_ranges(&pagemap::read_mappings_from_smaps(pid)?);
-    let regions = pagemap::read_population(pid, &eligible.ranges)?;
-    Ok((eligible, regions))
 }
 
 impl PagemapSampler {

@@ -1,4 +1,14 @@
-//! The tables and figures with the measured values.
+//! The tables and figures with the measured values, as data.
+//!
+//! One file for each kind of workload:
+//!
+//! - `extremes`: the walkers' best and worst cases, and many processes. Read it first.
+//! - `microbenchmarks`: matrix transposition and Tlbcover.
+//! - `spec_programs`: models of vortex and mcf.
+//! - `hashed_page_table_fill`: an ablation that the thesis does not have.
+//! - `policies`: the systems that the thesis classifies.
+//!
+//! Each table is a [`ThesisTable`] constant in the list [`TABLES`]. The functions below make rows.
 
 mod extremes;
 mod hashed_page_table_fill;

@@ -1,4 +1,14 @@
-//! The tables and figures with the published values.
+//! The tables and figures with the published values, as data.
+//!
+//! One file for each subject:
+//!
+//! - `translation`: the cost of translation, and how soon promotion removes it. Read it first.
+//! - `first_touches`: the cost of page faults. `bloat`: memory of Redis.
+//! - `machines`: several programs, virtual machines, and a neighbour of the zeroing thread.
+//! - `ingens_paper`: the tables of the Ingens paper.
+//!
+//! Each table is a [`PaperTable`] constant in the list [`TABLES`]. Its `notes` name every parameter
+//! that was chosen for some of its values. The functions below make rows of a table.
 
 mod bloat;
 mod first_touches;

@@ -1,4 +1,15 @@
 //! Mappings and access bits of an address space.
+//!
+//! ```text
+//!  address --chunks--> a piece of 1 GiB --> a region --+--> RegionTranslation: its page size
+//!                                                      |--> present, protected, accessed: bits
+//!                                                      `--> groups: pages of one TLB entry
+//!  changes: map, unmap, split
+//! ```
+//!
+//! Read [`Mappings`] first: its fields are this layout. Then read `changes`, and `groups` for
+//! processors that coalesce pages. Walks set access bits in `Mappings::mark_pages_accessed`, for a
+//! batch at a time and without branches.
 
 mod changes;
 mod chunks;

@@ -28,7 +28,11 @@ pub enum DamonError {
     )]
     NoResults(PathBuf),
     /// Another program uses DAMON, and is left alone.
-    #[error("DAMON is in use: {} is {count}", path.display())]
+    #[error(
+        "DAMON is in use: {} is {count}; end the program that uses it, or write 0 to this file if \
+         none does",
+        path.display()
+    )]
     InUse {
         /// The file with the number of configured kdamonds.
         path: PathBuf,
@@ -42,8 +46,8 @@ pub enum DamonError {
     )]
     Exclusive(PathBuf),
     /// A file could not be read or written.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io { action: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot {action} {}: {error}", path.display())]
+    Io { action: &'static str, path: PathBuf, error: io::Error },
     /// A file holds something other than a number.
     #[error("{} holds {content:?}, not a number", path.display())]
     NotANumber { path: PathBuf, content: String },

@@ -116,12 +116,12 @@ impl Kdamond {
     pub(super) fn start_monitoring(&self, pid: u32) -> DamonResult<()> {
         let on = self.kdamond_dir().write_value("state", "on");
         on.map_err(|error| match error {
-            DamonError::Io { path, source, .. } if source.kind() == ErrorKind::ResourceBusy => {
+            DamonError::Io { path, error, .. } if error.kind() == ErrorKind::ResourceBusy => {
                 DamonError::Exclusive(path)
             }
             // The kernel accepted the configuration before, so it is the pid that is invalid.
-            DamonError::Io { source, .. }
-                if source.kind() == ErrorKind::InvalidInput && !process_exists(pid) =>
+            DamonError::Io { error, .. }
+                if error.kind() == ErrorKind::InvalidInput && !process_exists(pid) =>
             {
                 DamonError::Stopped(pid)
             }
@@ -138,7 +138,7 @@ impl Kdamond {
         }
         requested?;
         let dir = self.results_dir();
-        let failed = |source| DamonError::Io { action: "list", path: dir.0.clone(), source };
+        let failed = |error| DamonError::Io { action: "list", path: dir.0.clone(), error };
         let mut hits = Vec::new();
         for entry in fs::read_dir(&dir.0).map_err(failed)? {
             let entry = entry.map_err(failed)?;

@@ -62,7 +62,7 @@ fn retry_while_busy<T>(
             }
             result => {
                 let path = path.to_owned();
-                return result.map_err(|source| DamonError::Io { action, path, source });
+                return result.map_err(|error| DamonError::Io { action, path, error });
             }
         }
     }

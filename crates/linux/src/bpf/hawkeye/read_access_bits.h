@@ -7,13 +7,13 @@
 #include "walk.h"
 
 u32 marked_regions;
-struct region_marks marks[MAX_MARKED];
+struct region_access_bits marks[MAX_MARKED];
 
 /*
  * Collects which pages of the table in the page buffer are marked accessed. It has no branches, as
  * `count_mixed`.
  */
-__noinline int collect_marks(struct region_marks *m)
+__noinline int collect_marks(struct region_access_bits *m)
 {
 	u64 *pte = page_buffer();
 	u64 present = 0, protected = 0;
@@ -44,7 +44,7 @@ __noinline int collect_marks(struct region_marks *m)
 
 static long mark_step(u32 i, struct walk *w)
 {
-	struct region_marks *m;
+	struct region_access_bits *m;
 	u64 e;
 
 	if (i >= marked_regions || i >= MAX_MARKED)
@@ -79,7 +79,7 @@ static long mark_step(u32 i, struct walk *w)
 }
 
 SEC("iter/task")
-int read_marks(struct bpf_iter__task *ctx)
+int read_access_bits(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct walk w = {};
