@@ -11,7 +11,7 @@ pub struct WriteFailures {
     /// Number of entries that were not written.
     pub lost: u64,
     /// The error because of which nothing can be written at the moment.
-    pub trouble: Option<String>,
+    pub last_error: Option<String>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -28,7 +28,7 @@ pub struct BackgroundWriter<T, R> {
     pub failures: SharedWriteFailures,
     batches: Option<SyncSender<T>>,
     result: Receiver<R>,
-    reported_trouble: Option<String>,
+    reported_error: Option<String>,
 }
 
 impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
@@ -44,7 +44,7 @@ impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
         let shared = failures.clone();
         let thread = thread::Builder::new().name(name.into());
         thread.spawn(move || drop(ended.send(write(waiting, &shared))))?;
-        Ok(Self { failures, batches: Some(batches), result, reported_trouble: None })
+        Ok(Self { failures, batches: Some(batches), result, reported_error: None })
     }
 
     /// Hands a batch over. Its entries are lost if too many batches wait.
@@ -53,21 +53,21 @@ impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
         if batches.try_send(batch).is_err() {
             let mut failures = self.failures.lock();
             failures.lost += entries;
-            failures.trouble.get_or_insert_with(|| "the disk is too slow".to_owned());
+            failures.last_error.get_or_insert_with(|| "the disk is too slow".to_owned());
         }
     }
 
     /// Reports to the log and to the manager when writing fails, and when it works again.
-    pub fn report_if_trouble_changed<M: Machine>(
+    pub fn report_if_error_changed<M: Machine>(
         &mut self,
         manager: &mut Manager<M>,
         message: impl FnOnce(&WriteFailures) -> String,
     ) {
         let failures = self.failures.lock();
-        if failures.trouble == self.reported_trouble {
+        if failures.last_error == self.reported_error {
             return;
         }
-        self.reported_trouble.clone_from(&failures.trouble);
+        self.reported_error.clone_from(&failures.last_error);
         let message = message(&failures);
         drop(failures);
         tracing::warn!("{message}");

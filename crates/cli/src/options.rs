@@ -98,8 +98,8 @@ pub struct ManageOptions {
     /// Another CPU zeroes huge pages and maps them before the program touches them. auto: where a
     /// CPU is spare and the kernel reports where programs touch new memory; no setting of the
     /// machine changes. The default is auto with the profile speed, off with others.
-    #[arg(long, value_name = "MODE", hide_possible_values = true, value_parser = keyword_parser::<PrefaultMode>())]
-    fault_ahead: Option<PrefaultMode>,
+    #[arg(long = "fault-ahead", value_name = "MODE", hide_possible_values = true, value_parser = keyword_parser::<PrefaultMode>())]
+    prefault: Option<PrefaultMode>,
 
     /// Prefault at most N regions of 2 MiB a second.
     #[arg(long, value_name = "REGIONS_PER_S", hide_short_help = true, value_parser = checked_number_parser(RatePerSecond::new))]
@@ -111,9 +111,9 @@ pub struct ManageOptions {
     #[arg(long, value_name = "N", hide_short_help = true, value_parser = checked_number_parser(PrefaultThreadCount::new))]
     fill_threads: Option<PrefaultThreadCount>,
 
-    /// Enable huge pages at page faults for every program on this machine.
+    /// Enable huge pages at page faults machine-wide.
     ///
-    /// Programs get them while memory allows, without waiting for compaction. The setting is
+    /// Every program gets them while memory allows, without waiting for compaction. The setting is
     /// restored at the end.
     #[arg(long)]
     huge_faults: bool,
@@ -161,7 +161,7 @@ impl ManageOptions {
         };
         // A warm start is impossible without prefault.
         let mode = match warm_bytes {
-            0 => self.fault_ahead.unwrap_or(implied),
+            0 => self.prefault.unwrap_or(implied),
             _ => PrefaultMode::On,
         };
         PrefaultSettings {

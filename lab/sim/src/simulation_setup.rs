@@ -48,7 +48,7 @@ pub struct SimulationSetup {
     /// Whether systems that zero free memory had time to zero all of it before the start.
     pub zeroed_before: bool,
     /// Whether systems that can prefault do so instead of zeroing memory, as on a live machine.
-    pub fault_ahead: bool,
+    pub prefault: bool,
     /// Simulated time after which the run ends, with its programs unfinished.
     pub longest: Duration,
 }
@@ -72,7 +72,7 @@ impl Default for SimulationSetup {
             swap: None,
             merging: None,
             zeroed_before: true,
-            fault_ahead: false,
+            prefault: false,
             longest: Duration::from_secs(100_000),
         }
     }

@@ -4,6 +4,7 @@
 import json
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 # Times of an emulated machine mean nothing, and would change with every run.
@@ -185,6 +186,10 @@ What that means:
 """
 
 
+def paragraph(text):
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
 def table(head, rows):
     print("| " + " | ".join(head) + " |")
     print("|" + "---|" * len(head))
@@ -196,18 +201,15 @@ def table(head, rows):
 def main():
     kernels = [Kernel(sys.argv[1], name) for name in sys.argv[2:]]
     commits, dates = zip(*sorted({run for kernel in kernels for run in kernel.runs}))
-    when = f"{' and '.join(sorted(set(dates)))} (at {', '.join(sorted(set(commits)))})"
     names = [kernel.name for kernel in kernels]
 
     print("# What works on which kernel\n")
-    print(
-        f"Written by `make test-kernels` on {when}: Debian's cloud kernels "
-        + ", ".join(kernel.release for kernel in kernels)
-        + ", each booted in QEMU (no KVM, two emulated processors, 5 GiB, a swap device in zram, cgroup version 2). In each "
-        "ran `hawkeye doctor`, every live test, the torture, and the kernel's own managers of huge pages beside ours. "
-        "An emulated machine shows what works, not how fast it is. "
-        f"Transparent huge pages are `{kernels[0].enabled}` for the doctor, as these kernels start, and `madvise` for the tests.\n"
-    )
+    print(paragraph(
+        f"Written by `make test-kernels` on {' and '.join(sorted(set(dates)))}. Tree {', '.join(sorted(set(commits)))}. The kernels are "
+        f"Debian's cloud kernels {', '.join(kernel.release for kernel in kernels)}. `make test-kernels` booted each in QEMU: no KVM, two "
+        "emulated processors, 5 GiB of memory, a swap device in zram, cgroup version 2. On each it ran `hawkeye doctor`, every live test with "
+        "the torture test, and the kernel's own managers of huge pages beside HawkEye. An emulated machine shows what works, not how fast it "
+        f"is. Transparent huge pages are `{kernels[0].enabled}` for the doctor, the kernels' value after boot, and `madvise` for the tests."))
     table(["feature", *names], [[name, *(of(k) for k in kernels)] for name, of in FEATURES])
 
     print(NOTES)
@@ -218,7 +220,7 @@ def main():
         [[outcome, *(str(k.count(outcome)) for k in kernels)] for outcome in ("passed", "failed", "skipped")]
         + [["not run", *(str(len(everything) - len(k.tests)) for k in kernels)]],
     )
-    print("The torture, 40 s with 8 threads over 2 GiB; it checks every byte:\n")
+    print("The torture test runs for 40 s with 8 threads over 2 GiB, and checks every byte:\n")
     table(["kernel", ""], [[k.name, tortured(k)] for k in kernels])
     odd = [n for n in everything if any(k.tests.get(n, NOT_RUN)[0] in ("failed", "skipped") for k in kernels)]
     if odd:
@@ -231,12 +233,11 @@ def main():
         table(["test", *names], [[f"`{n}`", *(test_result(k, n) for k in kernels)] for n in odd])
 
     print("## The kernel's own managers beside HawkEye\n")
-    print(
-        "What each did with the same program in the same virtual machine (`scripts/vm/peers/`). DAMON's scheme `hugepage` "
-        "asks for huge pages where 5 of 20 samples found accesses (khugepaged, at its fastest, makes them) and `nohugepage` "
-        "where none did; `collapse` makes them at once. The shrinker splits huge pages with more zero pages than "
-        "`max_ptes_none` while its cgroup reclaims.\n"
-    )
+    print(paragraph(
+        "In each comparison, all managers ran on the same program in the same virtual machine (`scripts/vm/peers/`). DAMON's scheme `hugepage` "
+        "requests huge pages where at least 5 of 20 samples found accesses; khugepaged, at its fastest, makes them. The scheme `collapse` makes "
+        "huge pages there at once. `nohugepage` excludes memory in which no sample found an access. The shrinker splits huge pages with more "
+        "than `max_ptes_none` zero-filled base pages while their cgroup reclaims memory."))
     rows = []
     for script in dict.fromkeys(script for k in kernels for script, _, _ in k.peers):
         for kernel in kernels:

@@ -19,7 +19,7 @@ use std::thread::available_parallelism;
 pub struct PrefaultSession {
     /// `None` with the mode off.
     pub start_outcome: Option<PrefaultStartOutcome>,
-    fault_ahead: Option<Prefaulter>,
+    prefaulter: Option<Prefaulter>,
     warm_bytes: u64,
     huge_faults: Option<HugePageFaultSwitch>,
     /// Whether `use_zero_page` is off at the moment; `None`: the manager leaves it alone.
@@ -101,8 +101,8 @@ impl PrefaultSession {
             Ok(ready)
         });
         filling.start_outcome = Some(match started {
-            Ok(fault_ahead) => {
-                filling.fault_ahead = Some(fault_ahead);
+            Ok(prefaulter) => {
+                filling.prefaulter = Some(prefaulter);
                 filling.spares_zero_page = avoid.then_some(true);
                 let reason = match prefault_thread_count(wanted).get() {
                     1 => "by 1 thread on a spare CPU".into(),
@@ -128,8 +128,8 @@ impl PrefaultSession {
     }
 
     pub fn hand_prefaulter_to_machine(&mut self, machine: &mut LinuxMachine) {
-        if let Some(fault_ahead) = self.fault_ahead.take() {
-            machine.enable_prefault(fault_ahead, self.warm_bytes);
+        if let Some(prefaulter) = self.prefaulter.take() {
+            machine.enable_prefault(prefaulter, self.warm_bytes);
         }
     }
 

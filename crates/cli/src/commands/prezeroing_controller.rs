@@ -24,7 +24,7 @@ pub struct PrezeroingController {
     /// Whether the module has our settings at the moment.
     set: bool,
     /// The last error that was reported; each one is reported once.
-    trouble: Option<String>,
+    last_error: Option<String>,
     status: Option<PrezeroingStatus>,
 }
 
@@ -48,7 +48,7 @@ impl PrezeroingController {
             idle: IdleTimeMeter::default(),
             due: Duration::ZERO,
             set: false,
-            trouble: None,
+            last_error: None,
             status: None,
         })
     }
@@ -63,7 +63,7 @@ impl PrezeroingController {
             self.due = standing.now + LOOK_EVERY;
             match self.adjust_rate(standing, guard) {
                 Ok(status) => {
-                    self.trouble = None;
+                    self.last_error = None;
                     self.status = Some(status);
                 }
                 Err(error) => self.report_error_once(&error),
@@ -74,13 +74,13 @@ impl PrezeroingController {
 
     fn report_error_once(&mut self, error: &LinuxError) {
         let said = error.to_string();
-        if self.trouble.as_ref() != Some(&said) {
+        if self.last_error.as_ref() != Some(&said) {
             tracing::warn!("prezeroing can't be set or read: {said}");
         }
         if let Some(status) = &mut self.status {
             status.pace.clone_from(&said);
         }
-        self.trouble = Some(said);
+        self.last_error = Some(said);
     }
 
     fn adjust_rate(

@@ -104,8 +104,8 @@ fn status_text(daemon: &DaemonStatus) -> String {
         if journal.lost_entries > 0 {
             text += &format!("; {} entries lost", format_count(journal.lost_entries));
         }
-        if let Some(trouble) = &journal.trouble {
-            text += &format!("; it can't be written: {trouble}");
+        if let Some(last_error) = &journal.last_error {
+            text += &format!("; it can't be written: {last_error}");
         }
         row("journal", &text);
     }
@@ -229,7 +229,7 @@ mod tests {
         status.metrics = "127.0.0.1:9500".parse().ok();
         if let Some(journal) = &mut status.journal {
             journal.path = "/var/log/hawkeye/journal.jsonl".into();
-            journal.trouble = Some("No space left on device (os error 28)".into());
+            journal.last_error = Some("No space left on device (os error 28)".into());
         }
         let text = status_text(&status);
         // 16 EiB is too wide for its column, but no machine has it.

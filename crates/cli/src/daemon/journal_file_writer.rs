@@ -44,7 +44,7 @@ impl JournalFileWriter {
                 if written.is_err() {
                     failures.lost += lines.entries;
                 }
-                failures.trouble = written.err().map(|error| error.to_string());
+                failures.last_error = written.err().map(|error| error.to_string());
             }
         };
         Ok(Self {
@@ -57,7 +57,7 @@ impl JournalFileWriter {
     /// Takes new entries from the manager's journal.
     pub fn write_new_entries<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let path = self.settings.path.display();
-        self.writer.report_if_trouble_changed(manager, |failures| match &failures.trouble {
+        self.writer.report_if_error_changed(manager, |failures| match &failures.last_error {
             Some(why) => format!("the journal can't be written to {path}: {why}"),
             None => {
                 let lost = failures.lost;
@@ -80,7 +80,7 @@ impl JournalFileWriter {
         JournalFileStatus {
             path: self.settings.path.clone(),
             lost_entries: failures.lost,
-            trouble: failures.trouble.clone(),
+            last_error: failures.last_error.clone(),
         }
     }
 }

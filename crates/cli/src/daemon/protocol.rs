@@ -125,7 +125,8 @@ pub struct JournalFileStatus {
     pub path: PathBuf,
     pub lost_entries: u64,
     /// The error because of which entries can't be written at the moment.
-    pub trouble: Option<String>,
+    #[serde(rename = "trouble")]
+    pub last_error: Option<String>,
 }
 
 #[derive(Serialize)]

@@ -80,7 +80,7 @@ impl ActiveRecording {
     /// Takes new rows from the manager; called between steps.
     pub fn write_new_rows<M: Machine>(&mut self, manager: &mut Manager<M>) {
         let path = self.place.path().display();
-        self.writer.report_if_trouble_changed(manager, |failures| match &failures.trouble {
+        self.writer.report_if_error_changed(manager, |failures| match &failures.last_error {
             Some(why) => format!("the recording {path} has a gap: {why}"),
             None => format!("the recording {path} continues"),
         });
@@ -149,7 +149,7 @@ fn write_batches_until_closed(
                 let lost_rows = 1 + recorder.abandon_open_part();
                 let mut failures = shared.lock();
                 failures.lost += lost_rows;
-                failures.trouble = Some(error.to_string());
+                failures.last_error = Some(error.to_string());
                 if !tries_again {
                     return Err(error);
                 }
@@ -157,7 +157,7 @@ fn write_batches_until_closed(
             }
         }
         if not_before.is_zero() {
-            shared.lock().trouble = None;
+            shared.lock().last_error = None;
         }
     }
     Ok(())

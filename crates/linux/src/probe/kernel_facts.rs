@@ -72,9 +72,11 @@ pub struct KernelFacts {
     /// Zero pages of a split huge page go to swap.
     pub page_out: KernelCheckResult,
     /// An untouched region is populated by a remote read and collapse.
-    pub fault_ahead_collapse: KernelCheckResult,
+    #[serde(rename = "fault_ahead_collapse")]
+    pub prefault_by_collapse: KernelCheckResult,
     /// An untouched region is populated by a remote read while `use_zero_page` is off.
-    pub fault_ahead_read: KernelCheckResult,
+    #[serde(rename = "fault_ahead_read")]
+    pub prefault_by_read: KernelCheckResult,
     /// The first touches of another process's memory are reported.
     pub first_touches: KernelCheckResult,
     /// Hardware counters count in another process.
@@ -145,9 +147,9 @@ pub fn gather_kernel_facts(
         write_protection,
         page_out,
         prezeroing: PrezeroingFacts::read(&PrezeroingFiles::default()),
-        fault_ahead_collapse: check_if_wanted(everything, try_prefault_collapse)?,
+        prefault_by_collapse: check_if_wanted(everything, try_prefault_collapse)?,
         small_pages: if everything { try_mthp_sizes(settings.as_deref_mut())? } else { Vec::new() },
-        fault_ahead_read: check_if_wanted(everything, || try_prefault_read(settings))?,
+        prefault_by_read: check_if_wanted(everything, || try_prefault_read(settings))?,
         first_touches: check_if_wanted(everything, try_first_touch_reports)?,
         counters: check_if_wanted(everything, try_hardware_counters)?,
         page_idle: check_if_wanted(everything, || {
@@ -514,8 +516,8 @@ impl KernelFacts {
             soft_dirty: PageMarkAfterSplit::Kept,
             write_protection: PageMarkAfterSplit::Kept,
             page_out: works(),
-            fault_ahead_collapse: works(),
-            fault_ahead_read: works(),
+            prefault_by_collapse: works(),
+            prefault_by_read: works(),
             first_touches: works(),
             counters: works(),
             damon: works(),

@@ -117,7 +117,7 @@ impl ResultFile {
 
 /// The index: each experiment with a link to its file, and the CPU time of managers in all of them.
 pub fn results_index_markdown(written: &[ResultFile]) -> String {
-    let mut text = "# Results\n\n`hawkeye-lab bench --out FOLDER` writes one file for each experiment. A repeated experiment replaces its earlier result.\n\n| experiment | shows | date |\n|---|---|---|\n".to_owned();
+    let mut text = "# Results\n\n`hawkeye-lab bench --out FOLDER` writes one file for each experiment. A repeated experiment replaces\nits earlier result.\n\n| experiment | shows | date |\n|---|---|---|\n".to_owned();
     let mut managing = ManagerCpuUse::default();
     for one in written {
         let (title, shows, date) = (&one.title, one.shows, one.date_in_text());

@@ -113,7 +113,7 @@ fn measure_first_touches(
     host.set_thp_enabled(enabled)?;
     let mut program = host.start_workload(&format!("touch --mib {mib} {options}"))?;
     program.wait_ready()?;
-    let fault_ahead = match without {
+    let prefaulter = match without {
         Some(_) => Some(start_prefaulter_for_process(program.pid(), None, 0, mib)?),
         None => None,
     };
@@ -129,7 +129,7 @@ fn measure_first_touches(
             other => bail!("unexpected event of the workload: {other:?}"),
         }
     }
-    let filled = fault_ahead.map(|f| f.statistics()).unwrap_or_default();
+    let filled = prefaulter.map(|it| it.statistics()).unwrap_or_default();
     Ok(FirstAndRepeatTouchTimes {
         first: touched.first().copied().unwrap_or_default(),
         again: touched.last().copied().unwrap_or_default(),

@@ -76,8 +76,8 @@ impl Engine {
         let fits = (64..=100_000_000).contains(&setup.sample);
         let value = setup.sample.to_string();
         require(fits, "accesses in a sample", "64 to 100 million", value)?;
-        let fault_ahead = setup.fault_ahead && system.fills_ahead;
-        let zeroing = system.background_zeroing_spec().filter(|_| !fault_ahead);
+        let prefault = setup.prefault && system.fills_ahead;
+        let zeroing = system.background_zeroing_spec().filter(|_| !prefault);
         let mut kernel = SimulatedKernel::new(setup.memory_bytes, system.faults, setup.costs)?;
         kernel.set_swap(setup.swap);
         kernel.set_zeroing(setup.tuning.override_zeroing_spec(zeroing));
@@ -112,7 +112,7 @@ impl Engine {
                 )?);
             }
         }
-        if fault_ahead {
+        if prefault {
             for program in &programs {
                 kernel.watch_first_touches(program.space);
             }
@@ -130,7 +130,7 @@ impl Engine {
             now: Duration::ZERO,
             programs,
             guests: Vec::new(),
-            filler: fault_ahead.then(SimulatedPrefaulter::default),
+            filler: prefault.then(SimulatedPrefaulter::default),
             turn: None,
             marked: Duration::ZERO,
             manager_cpu: Duration::ZERO,

@@ -194,7 +194,7 @@ impl SimulatedKernel {
         match choice {
             FirstTouchPolicy::Huge { .. } => {
                 if self.try_huge_page_at_first_touch(at, sum)? {
-                    self.reports.frontier.record_first_touches(at, 1);
+                    self.reports.first_touch_streams.record_first_touches(at, 1);
                     return Ok(count);
                 }
             }
@@ -203,14 +203,14 @@ impl SimulatedKernel {
         }
         let most = match self.try_map_sized_page(at, (first, count), sum)? {
             NonHugeTouchResult::Mapped(got) => {
-                self.reports.frontier.record_first_touches(at, 1);
+                self.reports.first_touch_streams.record_first_touches(at, 1);
                 return Ok(got);
             }
             NonHugeTouchResult::Base(most) => most,
         };
         let got = self.map_base_pages(at, (first, most), sum)?;
         sum.faults.base += u64::from(got);
-        self.reports.frontier.record_first_touches(at, got);
+        self.reports.first_touch_streams.record_first_touches(at, got);
         Ok(got)
     }
 }

@@ -132,11 +132,11 @@ impl FirstTouchStreamDetector {
 impl SimulatedKernel {
     /// Starts to watch first touches in an address space.
     pub fn watch_first_touches(&mut self, space: SpaceId) {
-        self.reports.frontier.watched.entry(space).or_default();
+        self.reports.first_touch_streams.watched.entry(space).or_default();
     }
 
     /// The advances from region to region since the last call.
     pub fn take_stream_advances(&mut self) -> Vec<(SpaceId, StreamFaultReport)> {
-        std::mem::take(&mut self.reports.frontier.advances)
+        std::mem::take(&mut self.reports.first_touch_streams.advances)
     }
 }

@@ -56,7 +56,7 @@ pub(super) struct HugePageSupply {
 /// What the kernel reports to the machine around it: the engine, and the host of a virtual machine.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KernelReports {
-    pub(super) frontier: FirstTouchStreamDetector,
+    pub(super) first_touch_streams: FirstTouchStreamDetector,
     pub(super) remapped: RemappedRegions,
     pub(super) hosted: FramesSwappedByHost,
 }
@@ -114,7 +114,7 @@ impl SimulatedKernel {
         }
         self.charge_kernel_time(space, time);
         self.spaces.remove(&space);
-        self.reports.frontier.watched.remove(&space);
+        self.reports.first_touch_streams.watched.remove(&space);
         self.assert_consistent_in_debug();
         Ok(time)
     }

@@ -2,11 +2,11 @@
 
 mod common;
 mod compare;
-mod fault_ahead;
 mod guests;
 mod managing;
 mod phases;
 mod playing;
+mod prefault;
 mod pressure;
 mod sampling;
 mod sharing;

@@ -61,7 +61,7 @@ pub fn draw_top_screen(frame: &mut Frame<'_>, model: &TopModel) {
 }
 
 fn stale_figures_notice(model: &TopModel) -> Option<Line<'static>> {
-    let why = model.trouble.as_ref()?;
+    let why = model.last_error.as_ref()?;
     let text = clip_printable(&format!("NO NEW FIGURES: {why}"), 200);
     Some(Line::styled(text, model.theme.warning_style()))
 }

@@ -24,7 +24,7 @@ pub struct TopModel {
     pub order: SortOrder,
     pub status: Box<DaemonStatus>,
     /// Why the figures are old, if they are.
-    pub trouble: Option<String>,
+    pub last_error: Option<String>,
     pub selected: Option<u32>,
     pub open: Option<OpenedProcess>,
     pub help: bool,
@@ -59,7 +59,7 @@ impl TopModel {
     pub fn apply_daemon_answer(&mut self, answer: Result<TopData>) {
         match answer {
             Ok(answer) => {
-                self.trouble = None;
+                self.last_error = None;
                 self.status = answer.status;
                 // Meanwhile the user may have closed this process or opened another one.
                 if let (Some(open), Some(seen)) = (&mut self.open, answer.opened) {
@@ -68,7 +68,7 @@ impl TopModel {
                     }
                 }
             }
-            Err(error) => self.trouble = Some(format!("{error:#}")),
+            Err(error) => self.last_error = Some(format!("{error:#}")),
         }
     }
 

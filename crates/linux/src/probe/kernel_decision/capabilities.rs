@@ -93,14 +93,14 @@ pub(super) fn capabilities_from_facts(facts: &KernelFacts) -> Vec<ManagerCapabil
         ),
         capability(
             "fault-ahead by collapse",
-            availability_by_check(&facts.fault_ahead_collapse),
+            availability_by_check(&facts.prefault_by_collapse),
             "1-byte read of a child's untouched region, then MADV_COLLAPSE",
             "nothing while fault-ahead by remote read works",
             "Linux 6.18 or later",
         ),
         capability(
             "fault-ahead by remote read",
-            availability_by_check(&facts.fault_ahead_read),
+            availability_by_check(&facts.prefault_by_read),
             "use_zero_page=0 for a moment, then a 1-byte read of a child's untouched region",
             "nothing while fault-ahead by collapse works",
             "a writable /sys/kernel/mm/transparent_hugepage/use_zero_page",

@@ -181,8 +181,8 @@ fn last_errno() -> i64 {
 fn call_process_madvise(request: &RawRequest, process: i32, usual: ThreadScheduling) -> i64 {
     let count = (request.ranges as usize).min(MAX_RANGES);
     // A short call, which must not lose its processor while it holds the lock.
-    let unpreempted = request.advice == libc::MADV_COLD;
-    if unpreempted {
+    let with_sched_fifo = request.advice == libc::MADV_COLD;
+    if with_sched_fifo {
         ThreadScheduling::FIFO.set_for_this_thread();
     }
     let (call, ranges) = (libc::SYS_process_madvise, request.range.as_ptr());
@@ -190,7 +190,7 @@ fn call_process_madvise(request: &RawRequest, process: i32, usual: ThreadSchedul
     // target's, and only the kernel interprets them.
     let done = unsafe { libc::syscall(call, process, ranges, count, request.advice, 0u32) };
     let done = result_or_minus_errno(done);
-    if unpreempted {
+    if with_sched_fifo {
         usual.set_for_this_thread();
     }
     done

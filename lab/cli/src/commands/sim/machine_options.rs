@@ -83,8 +83,8 @@ pub struct MachineOptions {
     /// Prefault memory.
     ///
     /// Systems that can prefault (`hawkeye`) do so instead of zeroing free memory.
-    #[arg(long)]
-    fault_ahead: bool,
+    #[arg(long = "fault-ahead")]
+    prefault: bool,
 }
 
 impl MachineOptions {
@@ -103,7 +103,7 @@ impl MachineOptions {
             guest_fragmented: self.guest_fragment,
             swap: self.swap.map(|size| SwapSpec::ssd(size.0)),
             merging: self.merge.map(|pages_per_s| SamePageMergingSpec { pages_per_s }),
-            fault_ahead: self.fault_ahead,
+            prefault: self.prefault,
             ..SimulationSetup::default()
         };
         if let Some(path) = &self.costs {

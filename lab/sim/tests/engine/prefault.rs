@@ -17,10 +17,10 @@ fn filling(pages: u16, page_ns: f64) -> WorkloadSpec {
     )
 }
 
-fn setup(fault_ahead: bool) -> SimulationSetup {
+fn setup(prefault: bool) -> SimulationSetup {
     SimulationSetup {
         memory_bytes: 2048 * MIB,
-        fault_ahead,
+        prefault,
         // Nothing is zeroed in either case.
         zeroed_before: false,
         ..small()
