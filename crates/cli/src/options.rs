@@ -190,8 +190,7 @@ impl ManageOptions {
 }
 
 fn policy_help() -> String {
-    let names: Vec<_> = policies::policy_names().collect();
-    let names = names.join(", ");
+    let names = policies::joined_policy_names();
     format!("Choose which regions become huge first: {names} [default: by the profile]")
 }
 

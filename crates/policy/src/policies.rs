@@ -60,10 +60,15 @@ const POLICIES: &[(PolicyConstructor, &str)] = &[
 
 /// No policy has this name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("there is no policy {name:?}; the policies are {}", policy_names().collect::<Vec<_>>().join(", "))]
+#[error("there is no policy {name:?}; the policies are {}", joined_policy_names())]
 pub struct UnknownPolicy {
     /// The requested name.
     pub name: String,
+}
+
+/// The names of all policies, with commas between them.
+pub fn joined_policy_names() -> String {
+    policy_names().collect::<Vec<_>>().join(", ")
 }
 
 /// The names of all policies.

@@ -259,7 +259,7 @@ period = "100 ms" #!10: sampling.period contradicts other settings: window (s) m
 
 #[test]
 fn every_mistake_is_reported_with_its_position_and_what_is_allowed() {
-    let policies = policies::policy_names().collect::<Vec<_>>().join(", ");
+    let policies = policies::joined_policy_names();
     for text in WRONG.replace("{policies}", &policies).split("---\n") {
         let said = |(n, line): (usize, &str)| {
             let (_, said) = line.split_once("#!")?;

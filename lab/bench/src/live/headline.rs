@@ -6,25 +6,11 @@ mod ratio_table;
 
 use super::memory_hogs::MemoryHogs;
 use super::prelude::*;
-use super::programs::program_launcher;
+use super::programs::{HEADLINE_PROGRAMS, program_launcher};
 use hawkeye_workload::RequestSchedule;
 use headline_arm::{HeadlineArm, HeadlineArmFigures};
 use ratio_table::add_ratio_rows;
 
-/// The programs.
-const PROGRAMS: [ProgramKind; 11] = [
-    ProgramKind::Redis,
-    ProgramKind::JavaHashMap,
-    ProgramKind::Sparsehash,
-    ProgramKind::Memcached,
-    ProgramKind::Postgres,
-    ProgramKind::MariaDb,
-    ProgramKind::RocksDb,
-    ProgramKind::GoMap,
-    ProgramKind::DuckDb,
-    ProgramKind::Mg,
-    ProgramKind::Graph,
-];
 /// The quick form runs the first three.
 const QUICK_PROGRAMS: usize = 3;
 
@@ -128,8 +114,8 @@ fn measure_programs(
     report: &mut LiveReport,
 ) -> BenchResult<()> {
     let sizes = scale.short_or_long(HeadlineSizes::QUICK, HeadlineSizes::FULL);
-    let usual = &PROGRAMS[..scale.short_or_long(QUICK_PROGRAMS, PROGRAMS.len())];
-    let programs = host.selected_programs(&PROGRAMS, usual)?;
+    let usual = &HEADLINE_PROGRAMS[..scale.short_or_long(QUICK_PROGRAMS, HEADLINE_PROGRAMS.len())];
+    let programs = host.selected_programs(&HEADLINE_PROGRAMS, usual)?;
     let mut all = Vec::new();
     for kind in programs.iter().copied() {
         match measure_program_under_all_arms(host, kind, sizes, memory) {
@@ -225,10 +211,10 @@ fn measure_started_program(
     }
     let first = program.measure_operations_per_s(left, &mut || {})? * left.as_secs_f64();
     std::thread::sleep(sizes.last_minute_at.saturating_sub(begun.elapsed()));
-    let last_begun = (Instant::now(), headline_arm::program_cpu_time(program.pid()));
+    let (last_begun, cpu_before) = (Instant::now(), headline_arm::program_cpu_time(program.pid()));
     let last = program.measure_operations_per_s(sizes.minute, &mut || {})?;
-    let last_cpu = headline_arm::program_cpu_time(program.pid()).saturating_sub(last_begun.1);
-    let program_cores = last_cpu.as_secs_f64() / last_begun.0.elapsed().as_secs_f64();
+    let last_cpu = headline_arm::program_cpu_time(program.pid()).saturating_sub(cpu_before);
+    let program_cores = last_cpu.as_secs_f64() / last_begun.elapsed().as_secs_f64();
     program.pause_work()?;
     let latencies = program.measure_answer_latencies(RequestSchedule {
         length: latency_phase_length(sizes),
