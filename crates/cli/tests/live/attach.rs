@@ -47,7 +47,8 @@ fn a_large_process_is_sampled_completely_long_before_the_period_ends() {
     let whole = |journal: &Journal| journal.totals().samples >= 2 && journal.totals().promoted == 1;
     let managed = manage_process_until(kernel_backend(), pid, "hawkeye", settings, DEADLINE, whole);
     let journal = managed.expect("the process can be managed").journal;
-    assert!(whole(&journal), "{:?}", journal.totals());
+    let events: Vec<String> = journal.entries().map(|entry| entry.event.to_string()).collect();
+    assert!(whole(&journal), "{:?}, {events:?}", journal.totals());
     let _ = program.send_request(WorkloadRequest::Quit);
 }
 
