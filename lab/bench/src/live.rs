@@ -12,6 +12,7 @@ mod container_at_limit;
 pub mod estimate_verification;
 mod fairness;
 mod first_touch_programs;
+mod free_page_reporting;
 mod gain_of_real_programs;
 mod growing_server_latency;
 mod headline;

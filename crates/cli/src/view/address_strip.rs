@@ -33,7 +33,7 @@ pub struct AddressStripColumn {
     pub present_pages: u64,
     /// Base pages accessed in the last window; of a huge page, all or none.
     pub accessed_pages: u64,
-    /// Page walks per second of CPU time, if the sampler sees them by region.
+    /// Page walks of base pages per second of CPU time, if the sampler sees them by region.
     pub walks_per_s: u64,
 }
 
@@ -98,7 +98,10 @@ fn divide_into_strip_columns(
             column.candidates += u64::from(state == RegionPromotionState::Candidate);
             column.present_pages += u64::from(region.present);
             column.accessed_pages += u64::from(region.accessed);
-            column.walks_per_s += u64::from(region.walks_per_s);
+            // Of a huge page it is what accesses cost before its promotion.
+            if state != RegionPromotionState::Huge {
+                column.walks_per_s += u64::from(region.walks_per_s);
+            }
         }
         column
     };
@@ -136,7 +139,7 @@ mod tests {
             assert_eq!(sum(|c| c.regions), 7);
             assert_eq!((sum(|c| c.huge), sum(|c| c.candidates)), (4, 3));
             assert_eq!(sum(|c| c.present_pages), 3500);
-            assert_eq!(sum(|c| c.walks_per_s), 49);
+            assert_eq!(sum(|c| c.walks_per_s), 21, "those of the three that are not huge");
             assert_eq!(strip[0].start, Some(1 << 21));
             assert_eq!(strip[strip.len() - 1].end, Some(13 << 21));
         }

@@ -1,6 +1,10 @@
 //! The machine that experiments run on; the experiment has it for itself.
 
 use super::Scale;
+use super::free_page_reporting::{
+    FREE_PAGE_REPORTING_ORDER, FreePageReportingWithoutLease, REPORT_NOTHING,
+    read_free_page_reporting, restore_free_page_reporting_without_lease,
+};
 use super::programs::ProgramKind;
 use crate::error::{BenchError, BenchResult, bail, impossible};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
@@ -19,13 +23,6 @@ use hawkeye_workload::core_set::CoreSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-
-/// The smallest order of free pages that a virtual machine reports to its hypervisor
-/// (mm/page_reporting.c).
-const FREE_PAGE_REPORTING_ORDER: &str =
-    "/sys/module/page_reporting/parameters/page_reporting_order";
-/// One more than the largest order that exists.
-const REPORT_NOTHING: &str = "11";
 
 /// The machine, and the program that starts workloads.
 pub struct BenchHost {
@@ -99,13 +96,17 @@ impl BenchHost {
         Ok(self.lease.as_mut().ok_or_else(none)?.settings())
     }
 
-    /// Restores all settings and lets another manager have the machine while `work` runs.
+    /// Restores all settings but that of free page reporting, and lets another manager have the
+    /// machine while `work` runs.
     pub fn release_lease_while<T>(
         &mut self,
         work: impl FnOnce(&Self) -> BenchResult<T>,
     ) -> BenchResult<T> {
+        let reporting = read_free_page_reporting()?;
         self.lease = None;
+        let kept = FreePageReportingWithoutLease::set(reporting)?;
         let done = work(self);
+        drop(kept);
         self.lease = Some(Self::acquire_and_prepare_lease()?);
         done
     }
@@ -150,8 +151,16 @@ impl BenchHost {
         Ok(self.settings_guard()?.put_back(path)?)
     }
 
-    /// Restores the reporting of free pages to the hypervisor, as while another manager has the
-    /// machine.
+    /// Stops the reporting of free pages to the hypervisor, as from the start of the experiments.
+    pub fn stop_free_page_reporting(&mut self) -> BenchResult<()> {
+        let reporting = Path::new(FREE_PAGE_REPORTING_ORDER);
+        match reporting.exists() {
+            true => self.set_kernel_setting(reporting, REPORT_NOTHING),
+            false => Ok(()),
+        }
+    }
+
+    /// Restores the reporting of free pages to the hypervisor.
     pub fn restore_free_page_reporting(&mut self) -> BenchResult<()> {
         let reporting = Path::new(FREE_PAGE_REPORTING_ORDER);
         match reporting.exists() {
@@ -210,6 +219,7 @@ fn restore_settings_on_stop_signals() -> BenchResult<()> {
                         "hawkeye-lab: {error}: run `hawkeye restore` to restore the settings"
                     );
                 }
+                restore_free_page_reporting_without_lease();
                 std::process::exit(128 + signal);
             }
         }

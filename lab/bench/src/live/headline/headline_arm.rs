@@ -66,13 +66,11 @@ impl HeadlineArm {
     ) -> BenchResult<HeadlineArmFigures> {
         match self {
             Self::Never => {
-                host.restore_free_page_reporting()?;
                 HugePageSystem::Base.prepare_kernel(host)?;
                 host.set_thp_enabled("never")?;
                 work(host, Vec::new())
             }
             Self::Always => {
-                host.restore_free_page_reporting()?;
                 HugePageSystem::ThpShipped.prepare_kernel(host)?;
                 KhugepagedPace::Shipped.apply_pace(host)?;
                 work(host, Vec::new())
