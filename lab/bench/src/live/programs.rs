@@ -18,6 +18,7 @@ pub mod debian_packages;
 pub(super) mod hash_maps;
 mod kv_servers;
 mod mariadb;
+mod paced_transactions;
 mod postgres;
 pub(super) mod program_launcher;
 pub mod program_speed;
@@ -66,7 +67,7 @@ pub trait MeasuredProgram: Send {
     }
 
     /// Latencies of single questions that come at a fixed pace; otherwise the program pauses.
-    /// `None` if it answers no questions.
+    /// `None` if it answers no questions. Database servers get look-ups only.
     fn measure_answer_latencies(
         &mut self,
         _pace: RequestSchedule,

@@ -20,7 +20,8 @@ pub struct RequestSchedule {
 }
 
 impl RequestSchedule {
-    pub(super) fn request_count(&self) -> u64 {
+    /// Number of requests in the whole length.
+    pub fn request_count(&self) -> u64 {
         (self.length.as_secs_f64() * f64::from(self.questions_per_s)) as u64
     }
 

@@ -2,6 +2,10 @@
 //! buffer pool of InnoDB.
 
 use super::client_server_cores::{restrict_launched_server, restrict_server_command};
+use super::paced_transactions::{
+    LatencyCount, PacedServer, WARM_UP, run_paced_generator, schedule_with_warm_up,
+    summarize_latency_counts,
+};
 use super::program_launcher::{self, command_through_launcher};
 use super::reporting_program::{
     REPORT_S, RateReport, ReportingProgram, receive_parsed_lines, start_load_generator,
@@ -9,8 +13,10 @@ use super::reporting_program::{
 use super::running_process::{RunningProcess, prepare_for_background, run_for_successful_stdout};
 use super::{create_temporary_folder, debian_packages};
 use crate::live::prelude::*;
+use hawkeye_workload::{AnswerLatencies, RequestSchedule};
 use nix::sys::signal::Signal;
 use nix::unistd::{User, geteuid};
+use std::fs::File;
 use std::os::unix::net::UnixStream;
 use tempfile::TempDir;
 
@@ -30,7 +36,8 @@ const TABLE: &str = "CREATE DATABASE sbtest; USE sbtest; \
 pub(super) struct MariaDbServer {
     // Dropped first: it writes into the folder until it has ended.
     _server: RunningProcess,
-    _folder: TempDir,
+    folder: TempDir,
+    rows: u64,
 }
 
 /// Starts a server with a buffer pool of `mib` MiB. Nine tenths of it are filled from files that
@@ -55,7 +62,7 @@ pub(super) fn start_under_sysbench(mib: u64) -> BenchResult<ReportingProgram<Mar
     let mut client = start_sysbench(folder.path(), rows)?;
     let reports = receive_parsed_lines(client.child.stdout.take(), parse_sysbench_report);
     let generator = client.child.id();
-    let server = MariaDbServer { _server: server, _folder: folder };
+    let server = MariaDbServer { _server: server, folder, rows };
     ReportingProgram::new_paused(client, generator, reports, pid, server)
 }
 
@@ -104,19 +111,55 @@ fn run_query(folder: &Path, query: &str) -> BenchResult<String> {
 }
 
 fn start_sysbench(folder: &Path, rows: u64) -> BenchResult<RunningProcess> {
-    let socket = folder.join("socket");
-    let socket = socket.display();
+    let mut command = look_up_command(folder, rows);
+    command.args([&format!("--report-interval={REPORT_S}"), "run"]).stdout(Stdio::piped());
+    start_load_generator(command)
+}
+
+/// sysbench with look-ups without end, to which other options can be added.
+fn look_up_command(folder: &Path, rows: u64) -> Command {
     let mut command = Command::new("sysbench");
     command
         .args(["oltp_point_select", "--db-driver=mysql", "--mysql-user=root"])
-        .arg(format!("--mysql-socket={socket}"))
+        .arg(format!("--mysql-socket={}", folder.join("socket").display()))
         .args(["--tables=1", &format!("--table-size={rows}")])
         .args(["--rand-type=uniform", "--threads=1", "--time=0"])
-        .args([&format!("--report-interval={REPORT_S}"), "run"])
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    start_load_generator(command)
+    command
+}
+
+impl PacedServer for MariaDbServer {
+    fn measure_transaction_latencies(
+        &self,
+        pace: RequestSchedule,
+    ) -> BenchResult<Option<AnswerLatencies>> {
+        let with_warm_up = schedule_with_warm_up(pace);
+        let path = self.folder.path().join("histogram");
+        let file = File::create(&path).map_err(LinuxError::wrap_io_error("creating", &path))?;
+        let mut command = look_up_command(self.folder.path(), self.rows);
+        command
+            .arg(format!("--events={}", with_warm_up.request_count()))
+            .arg(format!("--rate={}", pace.questions_per_s))
+            // The report at this time empties the histogram.
+            .arg(format!("--report-checkpoints={}", WARM_UP.as_secs()))
+            .args(["--histogram", "run"])
+            .stdout(file);
+        run_paced_generator(command, with_warm_up)?;
+        let output =
+            std::fs::read_to_string(&path).map_err(LinuxError::wrap_io_error("reading", &path))?;
+        let counts = output.lines().filter_map(parse_sysbench_latencies).collect();
+        summarize_latency_counts(counts).map(Some)
+    }
+}
+
+/// A line of sysbench's histogram, in milliseconds. The distance between two of its 1024 latencies
+/// is 1.8 %. Latencies include the time in the queue of transactions that are due.
+fn parse_sysbench_latencies(line: &str) -> Option<LatencyCount> {
+    let (latency_ms, bar) = line.split_once(" |")?;
+    let (_, transactions) = bar.rsplit_once(' ')?;
+    let latency_ms: f64 = latency_ms.trim().parse().ok()?;
+    Some(LatencyCount { latency_us: latency_ms * 1e3, transactions: transactions.parse().ok()? })
 }
 
 fn parse_sysbench_report(line: &str) -> Option<RateReport> {
@@ -129,7 +172,7 @@ fn parse_sysbench_report(line: &str) -> Option<RateReport> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::programs::testing::{assert_works, skip_without};
+    use crate::live::programs::testing::{assert_answers_at_pace, assert_works, skip_without};
     use hawkeye_test_support::this_test;
 
     #[test]
@@ -140,11 +183,26 @@ mod tests {
         assert_eq!(parse_sysbench_report("Threads started!"), None);
     }
 
+    /// Of 60 transactions, 17 came in the warm-up. Another session locked the table for 0.3 s.
+    #[test]
+    fn the_histogram_has_the_transactions_after_the_warm_up() {
+        let output = include_str!("../../../testdata/sysbench-rate-histogram.txt");
+        let counts: Vec<_> = output.lines().filter_map(parse_sysbench_latencies).collect();
+        assert_eq!(counts[0], LatencyCount { latency_us: 99.0, transactions: 1 });
+        let latencies = summarize_latency_counts(counts).expect("has transactions");
+        assert_eq!((latencies.questions, latencies.p50_us), (43, 296.0));
+        // Three were due while the table was locked.
+        assert_eq!((latencies.p99_us, latencies.p999_us), (248_825.0, 248_825.0));
+    }
+
     #[test]
     fn rows_are_looked_up() {
         if !debian_packages::is_in_path(SERVER) || !debian_packages::is_in_path("sysbench") {
             return skip_without(this_test!(), "MariaDB with sysbench");
         }
-        assert_works(&mut start_under_sysbench(16).expect("starts"));
+        let mut program = start_under_sysbench(16).expect("starts");
+        assert_works(&mut program);
+        assert_answers_at_pace(&mut program, 200);
+        assert_works(&mut program);
     }
 }

@@ -12,6 +12,9 @@
 
 mod cluster;
 
+use super::paced_transactions::{
+    LatencyCount, PacedServer, run_paced_generator, schedule_with_warm_up, summarize_latency_counts,
+};
 use super::reporting_program::{
     REPORT_S, RateReport, ReportingProgram, SILENCE, receive_parsed_lines, start_load_generator,
 };
@@ -19,6 +22,7 @@ use super::running_process::{RunningProcess, poll_for_answer, run_for_successful
 use crate::live::prelude::*;
 use cluster::PostgresCluster;
 use hawkeye_linux::name_value_lines::find_value_by_name;
+use hawkeye_workload::{AnswerLatencies, RequestSchedule};
 
 /// Size of the table and the index for one pgbench scale unit: 100,000 rows.
 const SCALE_BYTES: u64 = 15 << 20;
@@ -26,6 +30,8 @@ const SCALE_BYTES: u64 = 15 << 20;
 /// all, in per cent.
 const MAPPING: Duration = Duration::from_secs(60);
 const MAPPED_PERCENT: u64 = 90;
+/// The name of pgbench's logs, without the process id.
+const LOG_PREFIX: &str = "transactions";
 
 /// Makes the kernel align shared memory that is mapped from now on, so that it can be made huge.
 /// If the setting allows it already, or is missing, nothing is changed.
@@ -65,13 +71,62 @@ pub(super) fn start_under_pgbench(mib: u64) -> BenchResult<ReportingProgram<Post
 }
 
 fn start_pgbench(cluster: &PostgresCluster) -> BenchResult<RunningProcess> {
-    let mut command = cluster.command("pgbench");
+    let mut command = look_up_command(cluster);
     let forever = "100000000";
-    command
-        .args(["-n", "-S", "-M", "prepared", "-c", "1", "-j", "1"])
-        .args(["-T", forever, "-P", &REPORT_S.to_string()])
-        .stderr(Stdio::piped());
+    command.args(["-T", forever, "-P", &REPORT_S.to_string()]).stderr(Stdio::piped());
     start_load_generator(command)
+}
+
+fn look_up_command(cluster: &PostgresCluster) -> Command {
+    let mut command = cluster.command("pgbench");
+    command.args(["-n", "-S", "-M", "prepared", "-c", "1", "-j", "1"]);
+    command
+}
+
+/// The measured backend serves the paused connection. These transactions have a backend of their
+/// own, which maps shared buffers when it first reads them.
+impl PacedServer for PostgresCluster {
+    fn measure_transaction_latencies(
+        &self,
+        pace: RequestSchedule,
+    ) -> BenchResult<Option<AnswerLatencies>> {
+        let with_warm_up = schedule_with_warm_up(pace);
+        let mut command = look_up_command(self);
+        command
+            .args(["-t", &with_warm_up.request_count().to_string()])
+            .args(["--rate", &pace.questions_per_s.to_string()])
+            .args(["--log", "--log-prefix", LOG_PREFIX]);
+        let generator = run_paced_generator(command, with_warm_up)?;
+        let log = self.path_in_folder(&format!("{LOG_PREFIX}.{generator}"));
+        let text =
+            std::fs::read_to_string(&log).map_err(LinuxError::wrap_io_error("reading", &log))?;
+        let warm_up = with_warm_up.request_count() - pace.request_count();
+        let latencies = parse_pgbench_log(&text, warm_up)?;
+        summarize_latency_counts(latencies).map(Some)
+    }
+}
+
+/// Latencies in the log of pgbench with `--rate`, without the first transactions. They count from
+/// the time when a transaction was due, so they include the schedule lag, which is the last field.
+fn parse_pgbench_log(log: &str, without_first: u64) -> BenchResult<Vec<LatencyCount>> {
+    let parse_line = |line: &str| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let [_client, number, latency_us, _script, _s, _us, _lag_us] = fields[..] else {
+            return None;
+        };
+        let latency = LatencyCount { latency_us: latency_us.parse().ok()?, transactions: 1 };
+        Some((number.parse::<u64>().ok()?, latency))
+    };
+    let mut latencies = Vec::new();
+    for line in log.lines() {
+        let Some((number, latency)) = parse_line(line) else {
+            bail!("pgbench logged {line:?} instead of a transaction and its schedule lag");
+        };
+        if number > without_first {
+            latencies.push(latency);
+        }
+    }
+    Ok(latencies)
 }
 
 fn parse_pgbench_progress(line: &str) -> Option<RateReport> {
@@ -120,7 +175,7 @@ fn wait_until_mapped(pid: u32, bytes: u64) -> BenchResult<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::programs::testing::{assert_works, skip_without};
+    use crate::live::programs::testing::{assert_answers_at_pace, assert_works, skip_without};
     use hawkeye_test_support::this_test;
 
     #[test]
@@ -131,12 +186,29 @@ mod tests {
         assert_eq!(parse_pgbench_progress("progress: nan s, x tps"), None);
     }
 
+    /// Another session locked the table for 0.3 s, when transaction 14 was due.
+    #[test]
+    fn a_transaction_that_waits_behind_a_slow_one_counts_as_slow() {
+        let log = include_str!("../../../testdata/pgbench-rate-log.txt");
+        let latencies = parse_pgbench_log(log, 0).expect("is a log");
+        assert_eq!(latencies.len(), 20);
+        assert_eq!(latencies[1], LatencyCount { latency_us: 506.0, transactions: 1 });
+        assert!(latencies[13..].iter().all(|it| it.latency_us > 120e3), "{latencies:?}");
+        let without_first = parse_pgbench_log(log, 5).expect("is a log");
+        let latencies = summarize_latency_counts(without_first).expect("has transactions");
+        assert_eq!((latencies.questions, latencies.p999_us), (15, 294_968.0));
+        assert!(parse_pgbench_log("0 1 1018 0 1795816147 783392", 0).is_err());
+    }
+
     #[test]
     fn rows_are_looked_up() {
         if cluster::postgres_program_folder().is_none() {
             skip_without(this_test!(), "PostgreSQL");
             return;
         }
-        assert_works(&mut start_under_pgbench(16).expect("starts"));
+        let mut program = start_under_pgbench(16).expect("starts");
+        assert_works(&mut program);
+        assert_answers_at_pace(&mut program, 200);
+        assert_works(&mut program);
     }
 }

@@ -2,9 +2,11 @@
 //! the measured program itself.
 
 use super::client_server_cores::restrict_client_command;
+use super::paced_transactions::PacedServer;
 use super::running_process::{RunningProcess, signal_when_parent_thread_ends};
 use crate::live::prelude::*;
 use hawkeye_workload::line_reader_thread::spawn_line_reader_thread;
+use hawkeye_workload::{AnswerLatencies, RequestSchedule};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::Read;
@@ -34,7 +36,7 @@ pub(super) struct ReportingProgram<S> {
     reports: Receiver<RateReport>,
     pid: u32,
     /// What the program needs while it runs.
-    _server: S,
+    server: S,
 }
 
 impl<S> ReportingProgram<S> {
@@ -46,7 +48,7 @@ impl<S> ReportingProgram<S> {
         pid: u32,
         server: S,
     ) -> BenchResult<Self> {
-        let program = Self { _generator: generator, generator_pid, reports, pid, _server: server };
+        let program = Self { _generator: generator, generator_pid, reports, pid, server };
         program.signal_generator(Signal::SIGSTOP)?;
         Ok(program)
     }
@@ -61,7 +63,7 @@ impl<S> ReportingProgram<S> {
     }
 }
 
-impl<S: Send> MeasuredProgram for ReportingProgram<S> {
+impl<S: PacedServer> MeasuredProgram for ReportingProgram<S> {
     fn pid(&self) -> u32 {
         self.pid
     }
@@ -93,6 +95,13 @@ impl<S: Send> MeasuredProgram for ReportingProgram<S> {
                 return Ok(operations / (last_s - begun_s));
             }
         }
+    }
+
+    fn measure_answer_latencies(
+        &mut self,
+        pace: RequestSchedule,
+    ) -> BenchResult<Option<AnswerLatencies>> {
+        self.server.measure_transaction_latencies(pace)
     }
 
     fn prepare_to_end(&mut self) -> BenchResult<()> {

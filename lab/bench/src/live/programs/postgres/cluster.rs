@@ -156,6 +156,11 @@ impl PostgresCluster {
         command_as_user(self.user.as_ref(), &path, self.folder.path())
     }
 
+    /// The place of a file that a program of the cluster writes.
+    pub(super) fn path_in_folder(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
     pub(super) fn run_query(&self, query: &str) -> BenchResult<String> {
         let mut psql = self.command("psql");
         psql.args(["-X", "-q", "-A", "-t", "-c", query]);
