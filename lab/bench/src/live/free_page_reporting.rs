@@ -1,7 +1,7 @@
 //! The reporting of free memory by a virtual machine to its hypervisor, which may take it back.
 //!
-//! An experiment stops it through its lease. While it has released the lease to another manager,
-//! nobody else would keep it stopped, and memory that a filler has backed would go back.
+//! An experiment stops it through its lease. While another manager has the lease, it would be
+//! restored, and memory that a filler has backed would go back to the hypervisor.
 
 use crate::error::BenchResult;
 use hawkeye_linux::LinuxError;
