@@ -177,7 +177,7 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     top.read_subtable("sampling", |s| read_sampling_settings(s, &mut settings));
     top.read_subtable("limits", |s| read_limit_settings(s, &mut settings));
     let group_watermarks = top.read_subtable("memory", |s| read_memory_settings(s, &mut settings));
-    let linux = top.read_subtable("linux", |s| read_linux_policy_settings(s, &settings));
+    let linux = top.read_subtable("linux", read_linux_policy_settings).with_rate(settings.rate);
     let ingens = top.read_subtable("ingens", read_ingens_settings);
     let (unmatched, selection) = top.read_subtable("selection", read_process_selection);
     let (mode, mut fill) = top.read_subtable("fault_ahead", read_prefault_settings);
@@ -279,8 +279,8 @@ fn read_ingens_settings(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
     s.value_or_report(wanted).unwrap_or_default()
 }
 
-fn read_linux_policy_settings(s: &mut ConfigTable<'_, '_>, settings: &Settings) -> LinuxSettings {
-    let usual = settings.linux_policy_settings();
+fn read_linux_policy_settings(s: &mut ConfigTable<'_, '_>) -> LinuxSettings {
+    let usual = LinuxSettings::default();
     let max_ptes_none = s.read_or_default("max_ptes_none", usual.max_ptes_none);
     if max_ptes_none > 511 {
         s.report_invalid_value("max_ptes_none", "at most 511");
@@ -293,8 +293,7 @@ fn read_linux_policy_settings(s: &mut ConfigTable<'_, '_>, settings: &Settings) 
     if scan_sleep < Duration::from_millis(1) {
         s.report_invalid_value("scan_sleep", "at least \"1 ms\"");
     }
-    let own = PromotionPace::Khugepaged { pages_to_scan, scan_sleep };
-    LinuxSettings { max_ptes_none, pace: settings.rate.map_or(own, PromotionPace::PerSecond) }
+    LinuxSettings { max_ptes_none, pace: PromotionPace::Khugepaged { pages_to_scan, scan_sleep } }
 }
 
 fn read_process_selection(

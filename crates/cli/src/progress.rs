@@ -32,8 +32,8 @@ impl ManagerProgress {
         }
         self.next = now + Duration::from_secs(1);
         let (latest, totals) = (manager.journal().latest_footprint, manager.journal().totals());
-        let wait = manager.promotion_pacing().waits.current_wait(now);
-        let held = match (manager.promotion_held_by(), wait) {
+        let wait = manager.limits().waits.current_wait(now);
+        let held = match (manager.memory().held.as_ref(), wait) {
             (Some(hold), _) => format!("; promotion held: {hold}"),
             (None, Some(wait)) => format!("; {}", BudgetWaitStatus::new(&wait, now)),
             (None, None) => String::new(),

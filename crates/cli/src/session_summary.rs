@@ -177,7 +177,7 @@ pub fn notes_from_journal(journal: &Journal) -> Vec<String> {
 
 pub fn budget_wait_note(manager: &Manager<impl Machine>) -> Option<String> {
     let now = manager.machine().now();
-    let waits = &manager.promotion_pacing().waits;
+    let waits = &manager.limits().waits;
     let (waited, budget) = waits.total_wait_and_last_budget(now)?;
     let waited = format_short_duration(waited.as_secs_f64());
     let mut note = format!("promotion waited {waited} in all for a budget: {budget}");

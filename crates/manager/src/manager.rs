@@ -23,6 +23,7 @@
 mod budget_wait;
 mod early_sample_selection;
 mod fault_sizes;
+mod known_processes;
 mod last_samples;
 mod memory_watch;
 mod promotion;
@@ -32,26 +33,21 @@ mod reserve;
 mod sampling;
 mod sampling_slowdown_budgets;
 mod sliced_process_queue;
-mod unanswered_calls;
+mod work_limits;
 
 pub use budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
+pub use known_processes::KnownProcesses;
 pub use last_samples::{LastSample, LastSamples};
-pub use promotion::PromotionPacing;
-use unanswered_calls::UnansweredCalls;
+pub use memory_watch::MemoryWatch;
+pub use work_limits::WorkLimits;
 
 use crate::journal::Journal;
-use crate::machine::{LoopWakeReason, Machine, MachineError, UnresponsiveProcess};
+use crate::machine::{LoopWakeReason, Machine, MachineError};
 use crate::settings::Settings;
-use hawkeye_policy::{
-    CpuBudget, Event, HugePageReservePlanner, MemoryGuard, MemoryState, PageOrderSet, Policy,
-    ProcessId, PromotionBlockReason, PromotionCountBudget, RegionPromotionLimits, SettingError,
-    WatermarkTable,
-};
-use memory_watch::MemoryWatch;
-use recovery::RecoveryPacing;
-use refresh::RefreshSchedule;
+use hawkeye_policy::{CallBatchBackoff, Event, Policy, SettingError, WatermarkTable};
+use promotion::PromotionProgress;
+use recovery::RecoveryProgress;
 use sampling::SamplingSchedule;
-use std::collections::HashMap;
 use std::time::Duration;
 
 /// Manages a machine by a policy, one [`run_due_work_and_wait`](Self::run_due_work_and_wait) after
@@ -60,22 +56,14 @@ pub struct Manager<M> {
     machine: M,
     policy: Box<dyn Policy>,
     settings: Settings,
-    /// The manager's own CPU time.
-    cpu: CpuBudget,
     paused: bool,
-    /// The current processes, in order of arrival.
-    processes: Vec<ProcessId>,
-    fault_sizes: HashMap<ProcessId, PageOrderSet>,
-    unanswered: UnansweredCalls,
-    refresh: RefreshSchedule,
     // Each of these receives events from `dispatch_event`.
+    processes: KnownProcesses,
     memory: MemoryWatch,
-    limits: RegionPromotionLimits,
+    limits: WorkLimits,
     sampling: SamplingSchedule,
-    promotion: PromotionPacing,
-    recovery: RecoveryPacing,
-    reserve: HugePageReservePlanner,
-    last_seen: LastSamples,
+    recovery: RecoveryProgress,
+    promotion: PromotionProgress,
     journal: Journal,
 }
 
@@ -90,24 +78,14 @@ impl<M: Machine> Manager<M> {
     ) -> Result<Self, SettingError> {
         let settings = settings.check()?;
         let rate = settings.rate.filter(|_| !policy.limits_own_rate());
-        let guard = MemoryGuard::new(settings.watermarks, settings.pressure_limit_percent)?;
         Ok(Self {
-            cpu: settings.cpu,
             paused: false,
-            processes: Vec::new(),
-            fault_sizes: HashMap::new(),
-            unanswered: UnansweredCalls::default(),
-            refresh: RefreshSchedule::default(),
-            memory: MemoryWatch::new(guard),
-            limits: RegionPromotionLimits::with_recovery_threshold(settings.bloat),
+            processes: KnownProcesses::default(),
+            memory: MemoryWatch::new(&settings)?,
+            limits: WorkLimits::new(&settings, rate),
             sampling: SamplingSchedule::new(&settings),
-            promotion: PromotionPacing::new(
-                PromotionCountBudget::new(settings.max_promotions, rate),
-                settings.promotion_return,
-            ),
-            recovery: RecoveryPacing::new(settings.bloat),
-            reserve: HugePageReservePlanner::new(settings.reserve),
-            last_seen: LastSamples::default(),
+            recovery: RecoveryProgress::new(settings.bloat),
+            promotion: PromotionProgress::default(),
             journal: Journal::default(),
             machine,
             policy,
@@ -130,14 +108,14 @@ impl<M: Machine> Manager<M> {
         let now = self.machine.now();
         self.handle_late_call_results(now);
         self.refresh_if_due(now);
-        self.update_cpu_budget(now);
+        self.limits.record_total_cpu_time(now, self.machine.management_costs().cpu);
         // A window that is open is still read, because its bits are already cleared.
         if self.paused && !self.sampling.in_window() {
-            return self.wait_until(self.refresh.due_at());
+            return self.wait_until(self.processes.refresh.due_at());
         }
         self.continue_sampling(now);
         self.list_huge_pages_for_recovery(now);
-        let mut wake_at = self.refresh.due_at().min(self.sampling.due_at());
+        let mut wake_at = self.processes.refresh.due_at().min(self.sampling.due_at());
         // Listing must not disturb a window, so it waits until the window is closed.
         if self.recovery.listing.is_some() && !self.sampling.in_window() {
             wake_at = now;
@@ -153,28 +131,38 @@ impl<M: Machine> Manager<M> {
             wake_at = recover_at.map_or(wake_at, |at| at.min(wake_at));
         }
         let now = self.machine.now();
-        if self.cpu.is_exhausted(now) && !self.memory.guard.will_be_full_within_seconds() {
-            let looks = self.memory.guard.next_memory_read_at().unwrap_or(self.refresh.next);
-            wake_at = self.refresh.due_at().min(looks).max(now);
+        if self.is_out_of_cpu_time(now) {
+            let refresh = &self.processes.refresh;
+            let looks = self.memory.guard.next_memory_read_at().unwrap_or(refresh.next);
+            wake_at = refresh.due_at().min(looks).max(now);
         }
         // Savings may pay for promotions although the budget is used up.
         self.wait_until(promote_at.map_or(wake_at, |at| at.min(wake_at)))
     }
 
-    /// Takes in the manager's own CPU time. Promotions that savings paid for don't count.
-    fn update_cpu_budget(&mut self, now: Duration) {
-        let paid = self.promotion.savings.cpu_time_spent();
-        let own = self.machine.management_costs().cpu.saturating_sub(paid);
-        self.cpu.record_total_cpu_time(now, own);
+    /// Whether the CPU budget is used up and counts: memory that is about to be full overrides it.
+    fn is_out_of_cpu_time(&self, now: Duration) -> bool {
+        self.limits.cpu.is_exhausted(now) && !self.memory.guard.will_be_full_within_seconds()
+    }
+
+    /// Takes in late results. Reports processes that do not answer, and those that answer again.
+    fn handle_late_call_results(&mut self, now: Duration) {
+        let late = self.machine.take_timed_out_call_results();
+        for result in late.ended {
+            self.finish_late_promotion(now, result);
+        }
+        for change in self.processes.update_unresponsive(late.waiting) {
+            self.dispatch_event(now, change);
+        }
     }
 
     fn dispatch_event(&mut self, now: Duration, event: Event) {
         self.memory.apply_event(&event);
-        self.limits.apply_event(now, &event);
+        self.limits.regions.apply_event(now, &event);
         self.sampling.add_saving_if_promotion(&event);
-        self.promotion.savings.apply_event(now, &event);
+        self.limits.savings.apply_event(now, &event);
         self.recovery.planner.apply_event(&event);
-        self.last_seen.apply_event(&event);
+        self.processes.last_samples.apply_event(&event);
         self.journal.record(now, event);
     }
 
@@ -236,60 +224,35 @@ impl<M: Machine> Manager<M> {
         &self.settings
     }
 
-    /// State of memory as last read, plus the changes since; `None` where it could not be read.
-    pub fn memory_state(&self) -> Option<&MemoryState> {
-        self.memory.state.as_ref()
+    /// Memory use, as last read plus the changes since.
+    pub fn memory(&self) -> &MemoryWatch {
+        &self.memory
     }
 
-    /// Why nothing is promoted at present, if so.
-    pub fn promotion_held_by(&self) -> Option<&PromotionBlockReason> {
-        self.memory.held.as_ref()
-    }
-
-    /// The guard, which decides from memory use on promotion and recovery.
-    pub fn memory_guard(&self) -> &MemoryGuard {
-        &self.memory.guard
-    }
-
-    /// The managed processes, in order of arrival.
-    pub fn processes(&self) -> &[ProcessId] {
+    /// What is known of the managed processes.
+    pub fn processes(&self) -> &KnownProcesses {
         &self.processes
     }
 
-    /// The limits on promotions of single regions.
-    pub fn region_promotion_limits(&self) -> &RegionPromotionLimits {
+    /// The limits of the loop's work, except those by memory use.
+    pub fn limits(&self) -> &WorkLimits {
         &self.limits
     }
 
-    /// The pace of promotion.
-    pub fn promotion_pacing(&self) -> &PromotionPacing {
-        &self.promotion
+    /// The pause after calls that took long, or for which no huge page was available.
+    pub fn promotion_backoff(&self) -> &CallBatchBackoff {
+        &self.promotion.backoff
     }
 
     /// Work that waits for a budget at the moment: promotion, sampling.
     pub fn budget_waits(&self) -> impl Iterator<Item = BudgetWait> {
         let now = self.machine.now();
-        self.promotion.waits.current_wait(now).into_iter().chain(self.sampling.budget_wait(now))
-    }
-
-    /// Whether a reserve of huge pages pays here; `None` until that was measured.
-    pub fn is_reserve_worthwhile(&self) -> Option<bool> {
-        self.reserve.is_worthwhile()
+        self.limits.waits.current_wait(now).into_iter().chain(self.sampling.budget_wait(now))
     }
 
     /// The last sample of each process.
     pub fn last_samples(&self) -> &LastSamples {
-        &self.last_seen
-    }
-
-    /// The processes that do not answer, as of the last check.
-    pub fn unresponsive_processes(&self) -> &HashMap<ProcessId, UnresponsiveProcess> {
-        &self.unanswered.reported
-    }
-
-    /// The budget of the manager's own CPU time.
-    pub fn cpu_budget(&self) -> &CpuBudget {
-        &self.cpu
+        &self.processes.last_samples
     }
 
     /// The policy.

@@ -1,6 +1,6 @@
 //! What users can set, checked on creation.
 
-use hawkeye_policy::policies::{LinuxSettings, PolicySettings, PromotionPace};
+use hawkeye_policy::policies::{LinuxSettings, PolicySettings};
 use hawkeye_policy::{
     BloatThreshold, CoverageAveraging, CpuBudget, MemoryGuard, RatePerSecond, ReserveLimit,
     SamplingCostLimits, SavingsShare, SettingError, Watermarks,
@@ -92,14 +92,8 @@ impl Settings {
     pub fn policy_settings(&self) -> PolicySettings {
         PolicySettings {
             average: self.average,
-            linux: self.linux_policy_settings(),
+            linux: LinuxSettings::default().with_rate(self.rate),
             ..PolicySettings::default()
         }
-    }
-
-    /// Settings of khugepaged's order. A rate that the user sets replaces its own pace.
-    pub fn linux_policy_settings(&self) -> LinuxSettings {
-        let pace = self.rate.map_or(LinuxSettings::default().pace, PromotionPace::PerSecond);
-        LinuxSettings { pace, ..LinuxSettings::default() }
     }
 }

@@ -124,14 +124,14 @@ impl RecordingRowsFromManager {
                 bloat_bytes: bloat(process),
             }));
         }
-        rows.extend(manager.memory_state().map(|memory| {
+        rows.extend(manager.memory().state.as_ref().map(|memory| {
             RecordingRow::Memory(MemoryRow {
                 at: now,
                 used_bytes: memory.machine.used_bytes,
                 total_bytes: memory.machine.total_bytes,
                 pressure_percent: memory.pressure_percent,
                 fmfi: memory.fmfi,
-                manager_cpu_percent: Some(manager.cpu_budget().percent_of_core_used_in_minute(now)),
+                manager_cpu_percent: Some(manager.limits().cpu.percent_of_core_used_in_minute(now)),
             })
         }));
     }

@@ -95,7 +95,7 @@ impl DaemonOptions {
             if let Some(zeroing) = &mut zeroing {
                 let state = ManagerStateForZeroing {
                     now: manager.machine().now(),
-                    short: manager.promotion_held_by().is_some(),
+                    short: manager.memory().held.is_some(),
                     paused: manager.is_paused(),
                 };
                 status.prezeroing = zeroing.adjust_if_due(state, lease.settings()).cloned();

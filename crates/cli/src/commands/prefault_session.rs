@@ -139,7 +139,7 @@ impl PrefaultSession {
         manager: &Manager<LinuxMachine>,
         settings: &mut KernelSettingsGuard,
     ) {
-        let allowed = manager.promotion_held_by().is_none() && !manager.is_paused();
+        let allowed = manager.memory().held.is_none() && !manager.is_paused();
         if let Some(huge_faults) = &mut self.huge_faults {
             if let Err(error) = huge_faults.set_allowed(allowed, settings) {
                 tracing::warn!("huge pages at page faults not switched: {error}");

@@ -55,13 +55,13 @@ pub fn address_strip_of_process(
     pid: u32,
     most: u16,
 ) -> Option<AddressStrip> {
-    let process = *manager.processes().iter().find(|p| p.pid == pid)?;
+    let process = *manager.processes().current.iter().find(|p| p.pid == pid)?;
     let seen = manager.last_samples().sample(process);
     let now = manager.machine().now();
     let most = most.clamp(1, AddressStrip::MOST_COLUMNS);
     let columns = |seen: &LastSample| {
         divide_into_strip_columns(&seen.sample.regions, most.into(), |region| {
-            region_promotion_state(manager.region_promotion_limits(), seen, region, now)
+            region_promotion_state(&manager.limits().regions, seen, region, now)
         })
     };
     Some(AddressStrip {

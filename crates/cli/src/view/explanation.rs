@@ -23,7 +23,7 @@ impl ManagerView {
         pid: u32,
         address: Option<u64>,
     ) -> Explanation {
-        let Some(process) = manager.processes().iter().copied().find(|p| p.pid == pid) else {
+        let Some(&process) = manager.processes().current.iter().find(|p| p.pid == pid) else {
             let unknown = || format!("process {pid} is not under management");
             let why = manager.machine().why_not_managed(pid).unwrap_or_else(unknown);
             return Explanation::NotManaged { pid, why };
@@ -84,7 +84,7 @@ impl ManagerView {
         let mut state = match (excluded, found) {
             (Some(why), _) => RegionPromotionState::Excluded { why },
             (None, Some((seen, sample))) => {
-                region_promotion_state(manager.region_promotion_limits(), seen, &sample, now)
+                region_promotion_state(&manager.limits().regions, seen, &sample, now)
             }
             (None, None) => RegionPromotionState::NotSampled,
         };
@@ -128,7 +128,7 @@ fn process_promotion_obstacles(
     if manager.is_paused() {
         kept_by.push("management is paused; `hawkeye resume` resumes it".to_owned());
     }
-    if let Some(found) = manager.unresponsive_processes().get(&process) {
+    if let Some(found) = manager.processes().unresponsive.get(&process) {
         let (call, s) = (&found.call, found.waited.as_secs_f64());
         let waited = format!("{call} has waited {s:.0} s for a lock that the process holds");
         kept_by.push(format!("it does not answer: {waited}"));
@@ -140,14 +140,14 @@ fn process_promotion_obstacles(
         let guard = "its profile is guard: bloat is recovered, and nothing is promoted";
         kept_by.push(guard.to_owned());
     }
-    if let Err(hold) = manager.memory_guard().may_promote(process, 0) {
+    if let Err(hold) = manager.memory().guard.may_promote(process, 0) {
         kept_by.push(hold.to_string());
     }
     kept_by.extend(manager.policy().why_process_not_promoted(process));
     // The limit counts by the terms of the last sample, not by those of a reload since.
     let last = manager.last_samples().sample(process);
     let terms = last.map(|last| last.sample.terms).unwrap_or_default();
-    let huge = &manager.region_promotion_limits().huge;
+    let huge = &manager.limits().regions.huge;
     if let (Some(rule), Some(most)) = (terms.rule, terms.max_huge_bytes) {
         if !huge.allows_another_huge_page(process) {
             let (most, used) = (most >> 20, huge.huge_bytes_under_rule(rule) >> 20);
@@ -157,7 +157,7 @@ fn process_promotion_obstacles(
         }
     }
     if let Some(max) = manager.settings().max_promotions {
-        if manager.promotion_pacing().budget.count_spent_promotions() >= max {
+        if manager.limits().promotions.count_spent_promotions() >= max {
             kept_by.push(format!("the limit of {max} promotions in all is reached"));
         }
     }
@@ -167,7 +167,7 @@ fn process_promotion_obstacles(
             kept_by.push(wait.to_string());
         }
     }
-    let backoff = manager.promotion_pacing().backoff;
+    let backoff = manager.promotion_backoff();
     if !backoff.is_pause_over(now) {
         let left_s = backoff.pause_ends_at().saturating_sub(now).as_secs_f64();
         let why = "calls into processes took long, or the kernel had no free huge page";
@@ -196,15 +196,14 @@ fn last_sample_summary<M: Machine>(
         not_accessed: 0,
     };
     for region in &sample.regions {
-        let count =
-            match region_promotion_state(manager.region_promotion_limits(), seen, region, now) {
-                RegionPromotionState::Huge => &mut status.huge,
-                RegionPromotionState::Candidate => &mut status.candidates,
-                RegionPromotionState::CoolingDown { .. } => &mut status.cooling_down,
-                RegionPromotionState::Shared { .. } => &mut status.shared,
-                RegionPromotionState::Recovered => &mut status.recovered,
-                _ => &mut status.not_accessed,
-            };
+        let count = match region_promotion_state(&manager.limits().regions, seen, region, now) {
+            RegionPromotionState::Huge => &mut status.huge,
+            RegionPromotionState::Candidate => &mut status.candidates,
+            RegionPromotionState::CoolingDown { .. } => &mut status.cooling_down,
+            RegionPromotionState::Shared { .. } => &mut status.shared,
+            RegionPromotionState::Recovered => &mut status.recovered,
+            _ => &mut status.not_accessed,
+        };
         *count += 1;
     }
     Some(status)

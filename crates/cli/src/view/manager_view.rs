@@ -81,7 +81,7 @@ impl ManagerView {
         let seen = manager.last_samples();
         let sampled = |process: &ProcessId| seen.sample(*process).is_some();
         self.gains.retain(|process, _| sampled(process));
-        let mut largest = manager.processes().to_vec();
+        let mut largest = manager.processes().current.to_vec();
         let rss = |process| seen.footprint(process).unwrap_or_default().rss_bytes;
         largest.sort_by_key(|process| Reverse(rss(*process)));
         largest.truncate(ManagerStatus::MOST_PROCESSES);
@@ -96,16 +96,16 @@ impl ManagerView {
             policy: manager.policy().name().to_owned(),
             uptime_s: now.as_secs_f64(),
             paused: manager.is_paused(),
-            held: manager.promotion_held_by().map(ToString::to_string),
+            held: manager.memory().held.as_ref().map(ToString::to_string),
             budget_waits: waits.collect(),
             memory: memory_status(manager),
-            manager_cpu_percent: manager.cpu_budget().percent_of_core_used_in_minute(now),
+            manager_cpu_percent: manager.limits().cpu.percent_of_core_used_in_minute(now),
             longest_call_ms: manager.machine().management_costs().longest_call.as_secs_f64() * 1e3,
             totals: manager.journal().totals().clone(),
             reserve: huge_page_reserve_status(manager),
             pace,
-            managed: manager.processes().len(),
-            not_answering: manager.unresponsive_processes().len(),
+            managed: manager.processes().current.len(),
+            not_answering: manager.processes().unresponsive.len(),
             processes: largest.iter().map(status).collect(),
             latest: latest_decisions(manager),
         }
@@ -122,7 +122,7 @@ impl ManagerView {
         let footprint = seen.footprint(process).unwrap_or_default();
         let sample = seen.sample(process).map(|seen| &seen.sample);
         let done = manager.journal().process_totals(process).cloned().unwrap_or_default();
-        let unanswered = manager.unresponsive_processes().get(&process);
+        let unanswered = manager.processes().unresponsive.get(&process);
         ProcessStatus {
             pid: process.pid,
             name: identity.name,
@@ -162,7 +162,7 @@ impl ManagerView {
             return gain.percent;
         }
         let promotable = |region: &RegionSample| {
-            region_promotion_state(manager.region_promotion_limits(), seen, region, now)
+            region_promotion_state(&manager.limits().regions, seen, region, now)
                 == RegionPromotionState::Candidate
         };
         let percent = gain_percent_if_all_huge(&seen.sample, promotable);
@@ -180,7 +180,7 @@ fn huge_page_reserve_status<M: Machine>(manager: &Manager<M>) -> HugePageReserve
         failed: state.failed,
         served: state.served,
         fill_cpu_s: state.fill_cpu.as_secs_f64(),
-        pays: manager.is_reserve_worthwhile(),
+        pays: manager.memory().reserve.is_worthwhile(),
     }
 }
 
@@ -200,7 +200,7 @@ fn latest_decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
 }
 
 fn memory_status<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
-    let memory = manager.memory_state()?;
+    let memory = manager.memory().state.as_ref()?;
     let groups = memory.groups.iter().map(|group| CgroupMemoryStatus {
         name: group.name.clone(),
         used_bytes: group.usage.used_bytes,
@@ -214,7 +214,7 @@ fn memory_status<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
         total_bytes: memory.machine.total_bytes,
         high_percent: watermarks.high_percent(),
         low_percent: watermarks.low_percent(),
-        recovering: manager.memory_guard().is_recovering(),
+        recovering: manager.memory().guard.is_recovering(),
         pressure_percent: memory.pressure_percent,
         fmfi: memory.fmfi,
         groups: groups.collect(),

@@ -30,20 +30,26 @@ impl<M: Machine> Manager<M> {
         if offered.is_empty() || self.settings.measure_only {
             return;
         }
-        for process in self.processes.clone() {
-            let set = self.fault_sizes.get(&process).copied();
+        for process in self.processes.current.clone() {
+            let set = self.processes.fault_sizes.get(&process).copied();
             let chosen = self.policy.fault_sizes(process);
             let chosen = chosen.or_else(|| self.learned_fault_sizes(process));
-            // Of the machine, or of the process's own cgroup.
-            let short =
-                self.memory.held.is_some() || self.memory.guard.may_promote(process, 0).is_err();
             let (orders, reason) = match chosen {
-                _ if short || self.paused => (PageOrderSet::NONE, None),
+                _ if self.paused || self.memory.is_short_for_process(process) => {
+                    (PageOrderSet::NONE, None)
+                }
                 Some(chosen) => (chosen.orders.intersection(offered), Some(chosen.reason)),
                 None => continue,
             };
-            if set.unwrap_or_default() != orders {
-                self.set_fault_sizes(now, process, orders, reason);
+            if set.unwrap_or_default() == orders {
+                continue;
+            }
+            match self.machine.set_fault_sizes(process, orders) {
+                Ok(()) => {
+                    self.processes.fault_sizes.insert(process, orders);
+                    self.dispatch_event(now, Event::FaultSizes { process, orders, reason });
+                }
+                Err(error) => self.record_error(now, &error),
             }
         }
     }
@@ -54,21 +60,5 @@ impl<M: Machine> Manager<M> {
             orders: learned.orders,
             reason: Reason::new(LearnedFaultSizesReason { starts: learned.starts }),
         })
-    }
-
-    fn set_fault_sizes(
-        &mut self,
-        now: Duration,
-        process: ProcessId,
-        orders: PageOrderSet,
-        reason: Option<Reason>,
-    ) {
-        match self.machine.set_fault_sizes(process, orders) {
-            Ok(()) => {
-                self.fault_sizes.insert(process, orders);
-                self.dispatch_event(now, Event::FaultSizes { process, orders, reason });
-            }
-            Err(error) => self.record_error(now, &error),
-        }
     }
 }

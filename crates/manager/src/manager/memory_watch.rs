@@ -2,23 +2,37 @@
 
 use super::Manager;
 use crate::machine::Machine;
+use crate::settings::Settings;
 use hawkeye_policy::saturating_cast::i64_from_u64;
-use hawkeye_policy::{Event, MemoryGuard, MemoryState, ProcessId, PromotionBlockReason};
+use hawkeye_policy::{
+    Event, HugePageReservePlanner, MemoryGuard, MemoryState, ProcessId, PromotionBlockReason,
+    SettingError,
+};
 use std::mem::discriminant;
 use std::time::Duration;
 
 /// State of memory as last read, plus the changes since.
-pub(super) struct MemoryWatch {
-    pub(super) guard: MemoryGuard,
+pub struct MemoryWatch {
+    /// Decides from memory use on promotion and recovery.
+    pub guard: MemoryGuard,
     /// Total memory and use; `None` where it could not be read.
-    pub(super) state: Option<MemoryState>,
+    pub state: Option<MemoryState>,
     /// Why nothing is promoted at present, if so.
-    pub(super) held: Option<PromotionBlockReason>,
+    pub held: Option<PromotionBlockReason>,
+    /// How many huge pages of it are held ready.
+    pub reserve: HugePageReservePlanner,
 }
 
 impl MemoryWatch {
-    pub(super) fn new(guard: MemoryGuard) -> Self {
-        Self { guard, state: None, held: None }
+    pub(super) fn new(settings: &Settings) -> Result<Self, SettingError> {
+        let guard = MemoryGuard::new(settings.watermarks, settings.pressure_limit_percent)?;
+        let reserve = HugePageReservePlanner::new(settings.reserve);
+        Ok(Self { guard, state: None, held: None, reserve })
+    }
+
+    /// Whether memory of the machine, or of the process's own cgroup, is too short to promote in.
+    pub(super) fn is_short_for_process(&self, process: ProcessId) -> bool {
+        self.held.is_some() || self.guard.may_promote(process, 0).is_err()
     }
 
     /// Takes in an event: hundreds of regions are promoted or split between two looks.
@@ -69,7 +83,7 @@ impl MemoryWatch {
 impl<M: Machine> Manager<M> {
     /// Sets how much memory may be prefaulted from now on: up to the nearest high watermark.
     pub(super) fn update_prefault_limits(&mut self) {
-        for &process in &self.processes {
+        for &process in &self.processes.current {
             let room =
                 if self.paused { 0 } else { self.memory.guard.room_bytes_for_process(process) };
             self.machine.set_prefault_limit(process, room);
@@ -100,7 +114,7 @@ impl<M: Machine> Manager<M> {
             match self.machine.read_memory_use(&scope) {
                 Ok(usage) => self.memory.guard.record_scope_use(now, &scope, usage),
                 Err(_) => {
-                    self.refresh.next = now;
+                    self.processes.refresh.next = now;
                     break;
                 }
             }
@@ -110,10 +124,10 @@ impl<M: Machine> Manager<M> {
         self.memory.held = self.memory.guard.all_promotion_blocked_by();
         self.update_fault_sizes(now);
         // For memory that was not read now, what was filled since counts.
-        for process in self.processes.clone() {
+        for process in self.processes.current.clone() {
             let filled_bytes = self.machine.take_prefaulted_bytes(process);
             if filled_bytes > 0 {
-                self.reserve.record_demand(now);
+                self.memory.reserve.record_demand(now);
             }
             self.memory.add_used_bytes(process, i64_from_u64(filled_bytes));
         }

@@ -1,103 +1,38 @@
 //! Carries out promotions within all limits.
 
-use super::budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
+use super::work_limits::PaidBy;
 use super::{BATCH, Manager};
-use crate::machine::{Machine, MachineError, PromotionResult};
+use crate::machine::{Machine, MachineError, PromotionResult, TimedOutPromotionResult};
 use hawkeye_policy::region_promotion_limits::added_pages_upper_bound;
 use hawkeye_policy::{
-    BatchDecision, CallBatchBackoff, Errno, Event, MeasuredPromotionCost, Observation, Promotion,
-    PromotionBudgetExhausted, PromotionCountBudget, PromotionEffect, SavingsBudget,
-    SavingsDecision, SavingsShare,
+    BatchDecision, CallBatchBackoff, Errno, Event, HugePageReadiness, MeasuredPromotionCost,
+    ProcessId, Promotion, PromotionEffect, RegionAddr,
 };
+use std::collections::HashMap;
 use std::time::Duration;
-
-/// Share of the CPU budget that promotion leaves unused. If memory runs short just afterwards, its
-/// recovery must not wait a minute.
-const KEPT_FOR_RECOVERY: f64 = 1.0 / 3.0;
 
 /// Attempts on a region without a free huge page: a brief shortage must not skip the best ones.
 const TRIES: u32 = CallBatchBackoff::PATIENCE + 1;
 
-/// The pace of promotion.
-pub struct PromotionPacing {
-    /// Counts the promotions taken.
-    pub budget: PromotionCountBudget,
-    /// CPU time that promotions save and may use.
-    pub savings: SavingsBudget,
-    /// How promotions wait for budgets.
-    pub waits: BudgetWaits,
+/// What promotion keeps from one batch to the next.
+#[derive(Default)]
+pub(super) struct PromotionProgress {
     /// The pause after calls that took long, or for which no huge page was available.
-    pub backoff: CallBatchBackoff,
+    pub(super) backoff: CallBatchBackoff,
     /// A promotion that waits for a budget or for a huge page, before the policy's next one.
     postponed: Option<Promotion>,
     /// How often no huge page was available for it.
     shortages: u32,
-}
-
-/// What pays for a promotion's CPU time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PaidBy {
-    CpuBudget,
-    /// What promotions save.
-    Savings,
-}
-
-impl PromotionPacing {
-    pub(super) fn new(budget: PromotionCountBudget, share: SavingsShare) -> Self {
-        Self {
-            budget,
-            savings: SavingsBudget::new(share),
-            waits: BudgetWaits::default(),
-            backoff: CallBatchBackoff::default(),
-            postponed: None,
-            shortages: 0,
-        }
-    }
-
-    pub(super) fn cap_savings_by_cpu_use(&mut self, observation: &Observation) {
-        for sample in &observation.processes {
-            self.savings.limit_process_saving_to_cpu_use(
-                observation.at,
-                sample.process,
-                sample.cpu_cores,
-            );
-        }
-    }
+    /// Promotions that have no result yet, and for which the loop no longer waits.
+    timed_out: HashMap<(ProcessId, RegionAddr), (Promotion, HugePageReadiness)>,
 }
 
 impl<M: Machine> Manager<M> {
-    /// What pays for a promotion, or how long it waits because nothing does. The last third of the
-    /// CPU budget is kept for recovery.
-    fn decide_promotion_payment(
-        &mut self,
-        now: Duration,
-        saved_us_per_s: Option<f64>,
-    ) -> Result<PaidBy, BudgetWait> {
-        let savings = &mut self.promotion.savings;
-        match saved_us_per_s.map(|saved| savings.decide_whether_savings_pay(now, saved)) {
-            Some(SavingsDecision::Pays) => return Ok(PaidBy::Savings),
-            Some(SavingsDecision::Wait { until }) => {
-                let budget = ExhaustedBudget::PromotionCores;
-                return Err(BudgetWait { budget, until });
-            }
-            Some(SavingsDecision::TooLittle) | None => {}
-        }
-        let until = self.cpu.time_when_above_reserve(now, KEPT_FOR_RECOVERY);
-        if until <= now {
-            return Ok(PaidBy::CpuBudget);
-        }
-        let budget = ExhaustedBudget::PromotionCpu {
-            percent: self.cpu.limit_percent_of_core(),
-            returns: saved_us_per_s.is_some(),
-        };
-        Err(BudgetWait { budget, until })
-    }
-
     /// Promotes until the batch's time is up or a limit is reached. Returns when to go on, if that
     /// is before the next look.
     pub(super) fn promote_batch(&mut self) -> Option<Duration> {
         let begun = self.machine.now();
-        self.promotion.waits.end_current_wait(begun);
+        self.limits.waits.end_current_wait(begun);
         // No process may be promoted in: leave the waiting list as it is.
         if self.is_all_promotion_blocked() {
             return None;
@@ -108,17 +43,12 @@ impl<M: Machine> Manager<M> {
         let mut called = false;
         let more = loop {
             let now = self.machine.now();
-            self.update_cpu_budget(now);
+            self.limits.record_total_cpu_time(now, self.machine.management_costs().cpu);
             if now >= begun + BATCH || self.is_all_promotion_blocked() {
                 break Some(now);
             }
-            match self.promotion.budget.take_promotion(now) {
-                Ok(()) => {}
-                Err(PromotionBudgetExhausted::Total) => break None,
-                Err(PromotionBudgetExhausted::Rate { ready_at: until }) => {
-                    let budget = ExhaustedBudget::PromotionRate;
-                    break Some(self.promotion.waits.begin_wait(now, BudgetWait { budget, until }));
-                }
+            if let Err(again_at) = self.limits.take_promotion(now) {
+                break again_at;
             }
             let supply = self.next_huge_page_readiness(now);
             let again = self.promotion.postponed.take();
@@ -126,27 +56,27 @@ impl<M: Machine> Manager<M> {
             let next = again.or_else(|| self.policy.pop_next_promotion(now, supply));
             self.reschedule_sampling_by_saving(now, next.as_ref());
             let Some(next) = next else {
-                self.promotion.budget.give_back_promotion();
+                self.limits.promotions.give_back_promotion();
                 break None;
             };
             if is_new {
                 self.promotion.shortages = 0;
             }
             if !self.is_promotion_allowed(&next, now) {
-                self.promotion.budget.give_back_promotion();
+                self.limits.promotions.give_back_promotion();
                 self.drop_proposal(&next);
                 continue;
             }
-            let paid_by = match self.decide_promotion_payment(now, next.saved_us_per_s) {
+            let paid_by = match self.limits.decide_promotion_payment(now, next.saved_us_per_s) {
                 Ok(paid_by) => paid_by,
                 Err(wait) => {
-                    self.promotion.budget.give_back_promotion();
+                    self.limits.promotions.give_back_promotion();
                     self.promotion.postponed = Some(next);
-                    break Some(self.promotion.waits.begin_wait(now, wait));
+                    break Some(self.limits.waits.begin_wait(now, wait));
                 }
             };
             called = true;
-            self.reserve.record_demand(now);
+            self.memory.reserve.record_demand(now);
             if self.promote_and_charge(next, now, paid_by) == BatchDecision::StopBatch {
                 break Some(now);
             }
@@ -181,11 +111,11 @@ impl<M: Machine> Manager<M> {
     }
 
     fn is_promotion_allowed(&self, promotion: &Promotion, now: Duration) -> bool {
-        let taken_bytes = self.limits.max_bytes_taken_by_promotion(promotion);
+        let taken_bytes = self.limits.regions.max_bytes_taken_by_promotion(promotion);
         let spared = taken_bytes == 0 && !self.settings.hold_full;
         let guard = &self.memory.guard;
         (spared || guard.may_promote(promotion.process, taken_bytes).is_ok())
-            && self.limits.may_promote_within_limits(promotion, now)
+            && self.limits.regions.may_promote_within_limits(promotion, now)
     }
 
     fn is_all_promotion_blocked(&self) -> bool {
@@ -213,23 +143,16 @@ impl<M: Machine> Manager<M> {
         };
         let served = self.machine.reserve_state().served > served_before;
         let done = matches!(outcome, Ok(PromotionResult::Done(_)));
-        let savings = &mut self.promotion.savings;
-        if done {
-            savings.record_promotion_cost(cost);
-        }
-        if paid_by == PaidBy::Savings {
-            savings.charge_promotion_cost(now, cost);
-        }
-        let supply = self.record_promotion_time_by_readiness(served, done.then_some(took));
+        self.limits.charge(now, cost, paid_by, done);
+        let supply = self.memory.record_promotion_time_by_readiness(served, done.then_some(took));
         let shortage = matches!(&outcome, Err(error) if error.is_huge_page_shortage());
         self.promotion.shortages += u32::from(shortage);
         if outcome == Ok(PromotionResult::Pending) {
             // The kernel may still do it, so it stays charged to the budget until the result is
             // known.
-            let under_way = &mut self.unanswered.promotions;
-            under_way.insert((process, region), (promotion, supply));
+            self.promotion.timed_out.insert((process, region), (promotion, supply));
         } else if shortage && self.promotion.shortages < TRIES {
-            self.promotion.budget.give_back_promotion();
+            self.limits.promotions.give_back_promotion();
             let event = Event::Refused { process, region, errno: Errno::ENOMEM, again_soon: true };
             self.dispatch_event(now, event);
             self.promotion.postponed = Some(promotion);
@@ -244,7 +167,21 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    pub(super) fn finish_promotion(
+    /// Takes in the result of a promotion for which the loop no longer waits.
+    pub(super) fn finish_late_promotion(&mut self, now: Duration, late: TimedOutPromotionResult) {
+        let TimedOutPromotionResult { process, region, outcome, took } = late;
+        let Some((promotion, supply)) = self.promotion.timed_out.remove(&(process, region)) else {
+            return;
+        };
+        self.finish_promotion(promotion, outcome, MeasuredPromotionCost { took, supply }, now);
+        // No batch is under way that this could stop.
+        let _ = self.promotion.backoff.record_call_duration(took);
+        self.promotion.backoff.end_batch(now);
+        // Its other regions were passed over meanwhile.
+        self.sampling.schedule_window_soon(now, &self.settings);
+    }
+
+    fn finish_promotion(
         &mut self,
         promotion: Promotion,
         outcome: Result<PromotionResult, MachineError>,
@@ -252,7 +189,7 @@ impl<M: Machine> Manager<M> {
         now: Duration,
     ) {
         let effect = PromotionEffect {
-            taken_bytes: self.limits.max_bytes_taken_by_promotion(&promotion),
+            taken_bytes: self.limits.regions.max_bytes_taken_by_promotion(&promotion),
             added_pages: added_pages_upper_bound(&promotion),
             saved_us_per_s: promotion.saved_us_per_s,
         };
@@ -260,7 +197,7 @@ impl<M: Machine> Manager<M> {
         let done = matches!(outcome, Ok(PromotionResult::Done(_)));
         self.policy.on_promotion_result(process, region, done.then_some(cost));
         if !done {
-            self.promotion.budget.give_back_promotion();
+            self.limits.promotions.give_back_promotion();
         }
         let event = match outcome {
             Ok(PromotionResult::Done(took)) => {

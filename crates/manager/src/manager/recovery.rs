@@ -13,13 +13,13 @@ use std::time::Duration;
 const RELIST: Duration = Duration::from_millis(10);
 
 /// Huge pages to search, and the pace of the search.
-pub(super) struct RecoveryPacing {
+pub(super) struct RecoveryProgress {
     pub(super) planner: RecoveryPlanner,
     backoff: CallBatchBackoff,
     pub(super) listing: Option<SlicedProcessQueue>,
 }
 
-impl RecoveryPacing {
+impl RecoveryProgress {
     pub(super) fn new(threshold: BloatThreshold) -> Self {
         Self {
             planner: RecoveryPlanner::new(threshold),
@@ -55,9 +55,9 @@ impl<M: Machine> Manager<M> {
         let mut called = false;
         let more = loop {
             let now = self.machine.now();
-            self.update_cpu_budget(now);
-            if self.cpu.is_exhausted(now) && !self.memory.guard.will_be_full_within_seconds() {
-                break Some(self.cpu.ready_at(now));
+            self.limits.record_total_cpu_time(now, self.machine.management_costs().cpu);
+            if self.is_out_of_cpu_time(now) {
+                break Some(self.limits.cpu.ready_at(now));
             }
             if !self.memory.guard.is_recovering() {
                 break None;
@@ -98,8 +98,7 @@ impl<M: Machine> Manager<M> {
             Err(error) => return self.record_recovery_error(now, &error),
         };
         self.dispatch_event(now, Event::Searched { process, region, zero_pages: scan.zero_pages });
-        let planner = &self.recovery.planner;
-        match planner.split_reason(scan.zero_pages, shortage) {
+        match self.recovery.planner.split_reason(scan.zero_pages, shortage) {
             Some(reason) => self.split_huge_page(target, reason, scan.took, now),
             None => self.recovery.backoff.record_call_duration(scan.took),
         }
@@ -141,16 +140,13 @@ impl<M: Machine> Manager<M> {
 
     /// Recovery needs a listing even where the policy needs no samples, or its next window is far.
     pub(super) fn list_huge_pages_for_recovery(&mut self, now: Duration) {
-        if self.settings.measure_only {
-            return;
-        }
-        let wait = self.cpu.is_exhausted(now) && !self.memory.guard.will_be_full_within_seconds();
-        if self.sampling.in_window() || wait {
+        let hands_off = self.settings.measure_only || self.sampling.in_window();
+        if hands_off || self.is_out_of_cpu_time(now) {
             return;
         }
         if self.recovery.listing.is_none() {
             let guard = &mut self.memory.guard;
-            let listed = guard.take_processes_due_for_listing(now, &self.processes);
+            let listed = guard.take_processes_due_for_listing(now, &self.processes.current);
             if listed.is_empty() {
                 return;
             }
@@ -180,7 +176,7 @@ impl<M: Machine> Manager<M> {
                 }
             }
         }
-        observation.unread.extend(self.processes.iter().filter(|p| !read.contains(p)));
+        observation.unread.extend(self.processes.current.iter().filter(|p| !read.contains(p)));
         self.recovery.planner.observe(&observation);
         if !listing.is_done() {
             self.recovery.listing = Some(listing);

@@ -3,15 +3,13 @@
 use super::Manager;
 use super::sliced_process_queue::SlicedProcessQueue;
 use crate::journal::FootprintAtTime;
-use crate::machine::{LoopWakeReason, Machine, ProcessFootprint, SliceProgress};
+use crate::machine::{LoopWakeReason, Machine, ProcessFootprint};
 use hawkeye_policy::{Event, ProcessId};
 use std::collections::HashSet;
 use std::time::Duration;
 
 /// Interval of reading footprints and memory. Memory that could be full sooner is read more often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Share of the CPU budget that early samples leave to other work.
-const KEPT_FROM_EARLY_SAMPLES: f64 = 0.5;
 /// The shortest interval of looks caused by processes that have just joined.
 const JOIN_EVERY: Duration = Duration::from_millis(50);
 /// How long each kind of work goes on before memory is read again: looking, opening a window,
@@ -27,7 +25,7 @@ pub(super) struct RefreshSchedule {
     /// When the last look began.
     begun: Duration,
     /// When to go on admitting processes, while many join.
-    joining: Option<Duration>,
+    pub(super) joining: Option<Duration>,
     under_way: Option<FootprintReadProgress>,
 }
 
@@ -53,7 +51,7 @@ impl RefreshSchedule {
 
 impl<M: Machine> Manager<M> {
     pub(super) fn refresh_if_due(&mut self, now: Duration) {
-        if now >= self.refresh.next {
+        if now >= self.processes.refresh.next {
             self.begin_refresh(now);
         } else {
             self.continue_admitting_processes(now);
@@ -65,76 +63,71 @@ impl<M: Machine> Manager<M> {
     pub(super) fn wait_until(&mut self, deadline: Duration) -> LoopWakeReason {
         let wake = self.machine.wait_until(deadline);
         if wake == LoopWakeReason::Joined {
-            self.refresh.on_process_joined(self.machine.now());
+            self.processes.refresh.on_process_joined(self.machine.now());
         }
         wake
     }
 
     /// Goes on admitting processes, if many join. The next look sees all of them.
     fn continue_admitting_processes(&mut self, now: Duration) {
-        if self.refresh.joining.is_none_or(|again_at| again_at > now) {
+        if self.processes.refresh.joining.is_none_or(|again_at| again_at > now) {
             return;
         }
-        self.admit_and_update_processes();
-        if self.refresh.joining.is_none() {
-            self.refresh.next = now;
+        self.admit_processes();
+        if self.processes.refresh.joining.is_none() {
+            self.processes.refresh.next = now;
         }
     }
 
     /// Known processes are handled while others still join.
-    fn admit_and_update_processes(&mut self) {
-        self.refresh.joining = match self.machine.admit_and_list_processes(self.slice_end()) {
-            SliceProgress::Done(processes) => {
-                self.processes = processes;
-                None
-            }
-            SliceProgress::Unfinished(wait) => Some(self.machine.now() + wait),
-        };
+    fn admit_processes(&mut self) {
+        let admitted = self.machine.admit_and_list_processes(self.slice_end());
+        self.processes.record_admission(self.machine.now(), admitted);
     }
 
     /// End of a slice that begins now: at the next read of memory, if that is due earlier.
     pub(super) fn slice_end(&self) -> Duration {
         let now = self.machine.now();
-        let read_at = self.memory.guard.next_memory_read_at();
-        let due = read_at.map_or(self.refresh.next, |at| at.min(self.refresh.next));
+        let (next, read_at) =
+            (self.processes.refresh.next, self.memory.guard.next_memory_read_at());
+        let due = read_at.map_or(next, |at| at.min(next));
         due.max(now + SHORTEST_SLICE).min(now + SLICE)
     }
 
     fn begin_refresh(&mut self, now: Duration) {
-        self.refresh.next = now + LOOK_EVERY;
-        self.refresh.begun = now;
+        self.processes.refresh.next = now + LOOK_EVERY;
+        self.processes.refresh.begun = now;
         let cpu_before = self.machine.management_costs().cpu;
-        self.admit_and_update_processes();
+        self.admit_processes();
         self.forget_ended_processes(now);
         // A look that takes longer than the interval is not started anew.
-        self.refresh.under_way.get_or_insert_with(|| FootprintReadProgress {
-            slices: SlicedProcessQueue::new(self.processes.iter().copied(), now),
+        self.processes.refresh.under_way.get_or_insert_with(|| FootprintReadProgress {
+            slices: SlicedProcessQueue::new(self.processes.current.iter().copied(), now),
             cpu_before,
             sum: FootprintAtTime { at_s: now.as_secs_f64(), ..Default::default() },
         });
         self.read_and_assess_memory(now);
         // The memory state just read includes what was filled until now.
-        for &process in &self.processes {
+        for &process in &self.processes.current {
             if self.machine.take_prefaulted_bytes(process) > 0 {
-                self.reserve.record_demand(now);
+                self.memory.reserve.record_demand(now);
             }
         }
         self.update_prefault_limits();
     }
 
     fn forget_ended_processes(&mut self, now: Duration) {
-        let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
+        let there: HashSet<ProcessId> = self.processes.current.iter().copied().collect();
         let is_there = |process| there.contains(&process);
-        self.limits.retain_processes(now, is_there);
-        self.promotion.savings.retain_processes(now, is_there);
+        self.limits.regions.retain_processes(now, is_there);
+        self.limits.savings.retain_processes(now, is_there);
         self.sampling.early.retain_processes(is_there);
         self.journal.retain_processes(is_there);
-        self.last_seen.retain_processes(is_there);
-        self.fault_sizes.retain(|process, _| is_there(*process));
+        self.processes.retain_processes(is_there);
     }
 
     fn continue_refresh(&mut self, now: Duration) {
-        let Some(mut look) = self.refresh.under_way.take() else { return };
+        let Some(mut look) = self.processes.refresh.under_way.take() else { return };
         let until = self.slice_end();
         let measure = |machine: &mut M, process| machine.footprint(process, until);
         while let Some((process, measured)) =
@@ -148,27 +141,25 @@ impl<M: Machine> Manager<M> {
             self.dispatch_event(now, Event::Measured { process, rss_bytes, huge_bytes });
         }
         if !look.slices.is_done() {
-            self.refresh.under_way = Some(look);
+            self.processes.refresh.under_way = Some(look);
             return;
         }
         // The last look before the end finds no process, which is no footprint of theirs.
-        if look.sum.rss_bytes > 0 {
+        let rss_bytes = look.sum.rss_bytes;
+        if rss_bytes > 0 {
             self.journal.add_footprint(look.sum);
             // Coverage in growth shows what is being filled; probed page walks do not.
             let coverage = self.policy.sample_kinds().includes_coverage();
             let again = if self.settings.early_samples && !coverage {
-                let rested = self.cpu.time_when_above_reserve(now, KEPT_FROM_EARLY_SAMPLES) <= now;
+                let rested = self.limits.allow_early_samples(now);
                 self.sampling.plan_early_window(now, rested);
                 let cost = self.machine.management_costs().cpu.saturating_sub(look.cpu_before);
                 self.sampling.early.next_size_check(now, cost).filter(|_| rested)
             } else {
-                (self.sampling).schedule_window_after_growth(
-                    now,
-                    look.sum.rss_bytes,
-                    &self.settings,
-                )
+                self.sampling.schedule_window_after_growth(now, rss_bytes, &self.settings)
             };
-            self.refresh.next = again.map_or(self.refresh.next, |at| at.min(self.refresh.next));
+            let next = self.processes.refresh.next;
+            self.processes.refresh.next = again.map_or(next, |at| at.min(next));
         }
     }
 }

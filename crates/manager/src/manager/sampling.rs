@@ -237,8 +237,8 @@ impl<M: Machine> Manager<M> {
     }
 
     fn prepare_next_window(&mut self, now: Duration) {
-        if self.cpu.is_exhausted(now) {
-            let until = self.cpu.ready_at(now).max(now + self.settings.window);
+        if self.limits.cpu.is_exhausted(now) {
+            let until = self.limits.cpu.ready_at(now).max(now + self.settings.window);
             return self.postpone_window(now, until, SamplingDelayReason::ManagerCpu);
         }
         let each = self.machine.first_touch_cost();
@@ -254,7 +254,7 @@ impl<M: Machine> Manager<M> {
 
     /// The processes of the next window.
     fn processes_of_next_window(&self) -> Vec<ProcessId> {
-        let mut processes = self.processes.clone();
+        let mut processes = self.processes.current.clone();
         if let Some((grown, _)) = &self.sampling.early_window {
             processes.retain(|process| grown.contains(process));
         }
@@ -290,18 +290,15 @@ impl<M: Machine> Manager<M> {
     fn open_window(&mut self, now: Duration) {
         // Clearing takes longer than reading, so the process cleared first is exposed longest.
         // Processes take turns at being first.
-        self.sampling.slowdown.retain_processes(&self.processes);
+        self.sampling.slowdown.retain_processes(&self.processes.current);
         let mut processes = self.processes_of_next_window();
         processes.retain(|process| self.sampling.slowdown.may_clear_again_at(now, *process) <= now);
         let first = self.sampling.windows % processes.len().max(1);
         processes.rotate_left(first);
         self.sampling.windows = self.sampling.windows.wrapping_add(1);
-        let opening = WindowOpenProgress {
-            slices: SlicedProcessQueue::new(processes, now),
-            open: Vec::new(),
-            cpu_before: self.machine.management_costs().cpu,
-        };
-        self.continue_opening(now, opening);
+        let slices = SlicedProcessQueue::new(processes, now);
+        let cpu_before = self.machine.management_costs().cpu;
+        self.continue_opening(now, WindowOpenProgress { slices, open: Vec::new(), cpu_before });
     }
 
     fn continue_opening(&mut self, now: Duration, mut opening: WindowOpenProgress) {
@@ -352,11 +349,8 @@ impl<M: Machine> Manager<M> {
         // Clearing itself takes a while. Each page is exposed from its clear to its read, and both
         // sweeps go in the same order.
         let until = self.machine.now() + lasts;
-        let probing = if needs.includes_overhead() {
-            open.iter().map(|process| (*process, now)).collect()
-        } else {
-            Vec::new()
-        };
+        let probed = if needs.includes_overhead() { open.as_slice() } else { &[] };
+        let probing = probed.iter().map(|process| (*process, now)).collect();
         let opened = OpenWindow { until, cpu_before, open, probing };
         if window.is_zero() {
             self.close_window(now, opened);
@@ -406,7 +400,7 @@ impl<M: Machine> Manager<M> {
         purpose: ReadPurpose,
     ) {
         let asked: HashSet<&ProcessId> = processes.iter().collect();
-        let unread = self.processes.iter().filter(|p| !asked.contains(p));
+        let unread = self.processes.current.iter().filter(|p| !asked.contains(p));
         let observation = Observation {
             at: now,
             fmfi: self.memory.state.as_ref().and_then(|memory| memory.fmfi),
@@ -414,17 +408,13 @@ impl<M: Machine> Manager<M> {
             unread: unread.copied().collect(),
             ..Observation::default()
         };
-        let reading = SampleReadProgress {
-            slices: SlicedProcessQueue::new(processes, now),
-            observation,
-            purpose,
-        };
-        self.continue_reading_samples(now, reading);
+        let slices = SlicedProcessQueue::new(processes, now);
+        self.continue_reading_samples(now, SampleReadProgress { slices, observation, purpose });
     }
 
     fn continue_reading_samples(&mut self, now: Duration, mut reading: SampleReadProgress) {
         let until = self.slice_end();
-        let there: HashSet<ProcessId> = self.processes.iter().copied().collect();
+        let there: HashSet<ProcessId> = self.processes.current.iter().copied().collect();
         let read = |machine: &mut M, process| match there.contains(&process) {
             true => machine.sample(process, until),
             false => Err(MachineError::Gone(process)),
@@ -461,7 +451,7 @@ impl<M: Machine> Manager<M> {
 
     fn on_samples_read(&mut self, now: Duration, cpu_before: Duration, observation: Observation) {
         // Avoids losing a whole period because no call was answered in time.
-        let nothing_seen = observation.processes.is_empty() && !self.processes.is_empty();
+        let nothing_seen = observation.processes.is_empty() && !self.processes.current.is_empty();
         let (more_to_see, programs_cost) = self.distribute_observation(now, observation);
         let cost = self.machine.management_costs().cpu.saturating_sub(cpu_before);
         let needs = self.policy.sample_kinds();
@@ -474,7 +464,7 @@ impl<M: Machine> Manager<M> {
         };
         let regular = self.sampling.early_window.take();
         let pace = self.settings.pace;
-        let own = pace.min_period_within_cpu_budget(cost, self.cpu.limit_percent_of_core());
+        let own = pace.min_period_within_cpu_budget(cost, self.limits.cpu.limit_percent_of_core());
         let delayed = (own > base).then_some(SamplingDelayReason::ManagerCpu);
         self.sampling.delayed = delayed;
         if let Some(because) = delayed {
@@ -521,9 +511,8 @@ impl<M: Machine> Manager<M> {
         self.recovery.observe(&observation);
         self.memory.guard.record_huge_pages_listed(now);
         self.limits.observe(&observation);
-        self.promotion.cap_savings_by_cpu_use(&observation);
         let more_to_see = observation.processes.iter().any(ProcessSample::is_worth_sampling_again);
-        self.last_seen.store_observation(observation);
+        self.processes.last_samples.store_observation(observation);
         self.update_fault_sizes(now);
         (more_to_see, each.mul_f64(touches as f64))
     }

@@ -25,12 +25,8 @@ impl SamplingSlowdownBudgets {
         each: Duration,
     ) {
         for sample in samples {
-            self.get_or_create_budget(sample.process).record_touches(
-                now,
-                sample.first_touches,
-                each,
-                sample.cpu_cores,
-            );
+            let budget = self.get_or_create_budget(sample.process);
+            budget.record_touches(now, sample.first_touches, each, sample.cpu_cores);
         }
     }
 

@@ -104,9 +104,9 @@ fn promotions_paid_from_savings_leave_the_cpu_budget_to_other_work() {
     let (machine, _) = machine_with_program(16 * GIB, program_with_walk_share(4000, 1.0));
     let mut manager = manager_of(machine, "hawkeye", frequent_sampling_settings());
     run_manager_watching(&mut manager, seconds(60.0), |manager| {
-        assert!(!manager.cpu_budget().is_exhausted(manager.machine().now()));
+        assert!(!manager.limits().cpu.is_exhausted(manager.machine().now()));
     });
-    let paid = manager.promotion_pacing().savings.cpu_time_spent();
+    let paid = manager.limits().savings.cpu_time_spent();
     assert!(paid > seconds(1.2), "{paid:?}");
     assert!(manager.journal().totals().samples > 3);
 }
@@ -117,7 +117,7 @@ fn promotions_without_a_known_saving_are_not_paid_from_savings() {
     for policy in ["hawkeye-g", "ingens", "linux"] {
         let machine = machine_running_parts(16 * GIB, &[base_page_part(0, 4000, 1.0)]);
         let manager = run_manager_of(machine, policy, frequent_sampling_settings(), seconds(60.0));
-        let paid = manager.promotion_pacing().savings.cpu_time_spent();
+        let paid = manager.limits().savings.cpu_time_spent();
         assert_eq!(paid, Duration::ZERO, "{policy}");
         assert!(!promotions(&manager).is_empty());
     }

@@ -175,7 +175,7 @@ fn where_no_huge_frame_is_free_promotion_is_refused_and_nothing_breaks() {
 fn above_the_watermark_the_manager_says_why_it_holds() {
     let machine = machine_running_parts(100 * MIB, &[base_page_part(0, 45, 1.0)]);
     let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(30.0));
-    let held = manager.promotion_held_by();
+    let held = manager.memory().held.as_ref();
     assert!(matches!(held, Some(PromotionBlockReason::AboveHigh { .. })), "{held:?}");
     assert_eq!(promotions(&manager), []);
 }

@@ -67,7 +67,7 @@ fn a_hold_for_want_of_sight_is_shown() {
     let mut machine = machine_running_parts(16 * GIB, &[base_page_part(0, 8, 1.0)]);
     machine.schedule_change(seconds(3.5), ScriptedChange::FailMemory(u32::MAX));
     let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(10.0));
-    assert_eq!(manager.promotion_held_by(), Some(&PromotionBlockReason::Unknown));
+    assert_eq!(manager.memory().held.as_ref(), Some(&PromotionBlockReason::Unknown));
 }
 
 /// While promotion is held, each batch takes every proposal from the policy and drops it. The

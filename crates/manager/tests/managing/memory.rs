@@ -131,11 +131,11 @@ fn pressure_holds_promotion() {
     let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
     run_manager_until(&mut manager, seconds(40.0));
     assert_eq!(promotions(&manager), []);
-    assert!(manager.promotion_held_by().is_some());
+    assert!(manager.memory().held.is_some());
     assert!(manager.journal().totals().samples > 0);
     run_manager_until(&mut manager, seconds(60.0));
     assert_eq!(promotions(&manager).len(), 32);
-    assert_eq!(manager.promotion_held_by(), None);
+    assert_eq!(manager.memory().held.as_ref(), None);
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn where_huge_pages_are_expensive_promotions_take_them_from_the_reserve() {
     run_manager_watching(&mut manager, seconds(120.0), |manager| {
         most = most.max(reserve_of(manager).held);
     });
-    assert_eq!(manager.is_reserve_worthwhile(), Some(true));
+    assert_eq!(manager.memory().reserve.is_worthwhile(), Some(true));
     assert!((64..=128).contains(&most), "{most}");
     let durations = durations(&manager);
     assert_eq!(durations.len(), 400);
@@ -64,7 +64,7 @@ fn without_use_it_is_emptied() {
 fn where_huge_pages_cost_little_it_stays_empty() {
     let machine = machine_with_fill_cost(CHEAP);
     let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(30.0));
-    assert_eq!(manager.is_reserve_worthwhile(), Some(false));
+    assert_eq!(manager.memory().reserve.is_worthwhile(), Some(false));
     let state = reserve_of(&manager);
     assert_eq!(state.held, 0);
     assert!((1..=8).contains(&state.filled), "{state:?}");
@@ -84,7 +84,7 @@ fn it_is_empty_whenever_memory_is_short_or_management_pauses() {
         run_manager_watching(&mut manager, seconds(8.0), |manager| {
             let held = reserve_of(manager).held;
             was_filled |= held == 128;
-            if manager.promotion_held_by().is_some() {
+            if manager.memory().held.is_some() {
                 was_held = true;
                 assert_eq!(held, 0, "{:?}", manager.machine().now());
             }

@@ -80,7 +80,7 @@ fn copies_of_shared_pages_are_memory() {
     let mut manager = manager_of(setup(16 * GIB), "hawkeye-g", settings);
     let mut most = 0;
     run_manager_watching(&mut manager, seconds(30.0), |manager| {
-        let memory = manager.memory_state();
+        let memory = manager.memory().state.as_ref();
         let reckoned = memory.map_or(0, |memory| memory.machine.used_bytes);
         most = most.max(reckoned.saturating_sub(manager.machine().used_bytes()));
     });

@@ -28,6 +28,13 @@ impl Default for LinuxSettings {
     }
 }
 
+impl LinuxSettings {
+    /// A rate that the user sets replaces khugepaged's own pace.
+    pub fn with_rate(self, rate: Option<RatePerSecond>) -> Self {
+        Self { pace: rate.map_or(self.pace, PromotionPace::PerSecond), ..self }
+    }
+}
+
 /// How fast regions are promoted. Only successes count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PromotionPace {
