@@ -11,7 +11,7 @@ ok() { echo "ok: $*"; }
 
 tools=$PWD/target/packages/tools
 venv=$tools/venv
-golden=crates/cli/src/daemon/prometheus/golden.txt
+golden=crates/cli/src/daemon/prometheus/snapshots/hawkeye__daemon__prometheus__tests__every_metric.snap
 alerts=packaging/prometheus/hawkeye-alerts.yml
 dashboard=packaging/grafana/hawkeye-dashboard.json
 manifest=packaging/kubernetes/hawkeye.yaml

@@ -30,7 +30,7 @@ pub struct ManageOptions {
     pub profile: Option<SettingsProfile>,
 
     // What it chooses is in `policies.rs`.
-    #[arg(long, value_name = "P", value_parser = parse_policy_name, help = policy_help(), long_help = policy_long_help())]
+    #[arg(long, value_name = "P", value_parser = parse_policy_name, help = POLICY_HELP, long_help = policy_long_help())]
     policy: Option<String>,
 
     /// Seconds between sampling windows.
@@ -189,16 +189,14 @@ impl ManageOptions {
     }
 }
 
-fn policy_help() -> String {
-    let names = policies::joined_policy_names();
-    format!("Choose which regions become huge first: {names} [default: by the profile]")
-}
+/// Without the policies' names: with every new one the help would outgrow a screen.
+const POLICY_HELP: &str = "Choose which regions become huge first [default: by the profile]";
 
 fn policy_long_help() -> String {
     let all = policies::policy_names_and_summaries();
     let all: Vec<_> = all.map(|(name, first)| format!("{name} ({first})")).collect();
     let all = all.join(", ");
-    format!("Choose which regions become huge first [default: by the profile].\n\n{all}.")
+    format!("{POLICY_HELP}.\n\n{all}.")
 }
 
 fn parse_policy_name(name: &str) -> Result<String, String> {
