@@ -29,10 +29,14 @@ mkdir -p "$cache"
 work=$(mktemp -d "$cache/tests.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# A debug build would work too, but several times slower.
-live=$(cargo test --release -p hawkeye-cli --test live --no-run --message-format=json |
-  sed -nE 's/.*"executable":"([^"]*\/live-[^"]*)".*/\1/p' | tail -n 1)
-strip -o "$work/live" "$live"
+# live_tests PACKAGE: builds its live tests, and prints the path of their program. A debug build
+# would work too, but several times slower.
+live_tests() {
+  cargo test --release -p "$1" --test live --no-run --message-format=json |
+    sed -nE 's/.*"executable":"([^"]*\/live-[^"]*)".*/\1/p' | tail -n 1
+}
+strip -o "$work/live-linux" "$(live_tests hawkeye-linux)"
+strip -o "$work/live-cli" "$(live_tests hawkeye-cli)"
 strip -o "$work/hawkeye" "$target/release/hawkeye"
 
 # Modules for a swap device in memory: zram, and on 6.1 its compressor.
@@ -48,7 +52,7 @@ for kernel in "${kernels[@]}"; do
     # More memory than the largest test takes, which is the torture with 2 GiB.
     # shellcheck disable=SC2086
     "$here/run.sh" "$kernel" -m 5120 -t 2400 ${modules[$kernel]} \
-      -f "$work/hawkeye" -f "$work/live" -f "$here/kernels/inside" \
+      -f "$work/hawkeye" -f "$work/live-linux" -f "$work/live-cli" -f "$here/kernels/inside" \
       -f "$here/peers/program" -f "$here/peers/damon-hugepage" -f "$here/peers/underused-shrinker" \
       -- sh ./inside "$target/release/hawkeye" "$part" >>"$to.new" || status=$?
     sed -n 's/\r$//; /^@\(kernel\|test\|peer\)/p' "$to.new"

@@ -1,9 +1,7 @@
 //! The whole machine as the scope: which processes join and leave, and what wakes the manager.
 
-mod common;
-
-use common::{machine, start, wait_joined, workloads};
 use hawkeye_linux::{LinuxMachine, ManagedProcessView};
+use hawkeye_live_test_support::machine_of_workloads::{machine, start, wait_joined, workloads};
 use hawkeye_manager::{
     LoopWakeReason, Machine, MachineError, PromotionResult, Sampling, SliceProgress,
 };
@@ -44,6 +42,15 @@ fn member(machine: &mut LinuxMachine, pid: u32) -> Option<ManagedProcessView> {
 fn under(machine: &mut LinuxMachine, action: RuleAction, pid: u32) -> Option<ManagedProcessView> {
     machine.set_rules(workloads(action), ProcessSelectionSettings::default());
     member(machine, pid)
+}
+
+/// Runs this program as a workload if it is started as one.
+#[ctor::ctor]
+fn workloads_are_this_program() {
+    hawkeye_live_test_support::workloads::run_as_workload_or_link(concat!(
+        env!("CARGO_TARGET_TMPDIR"),
+        "/whole_machine/hawkeye-workload"
+    ));
 }
 
 #[test]

@@ -336,5 +336,4 @@ fn is_thp_always() -> bool {
 }
 
 #[cfg(test)]
-#[path = "memory_tests.rs"]
 mod tests;

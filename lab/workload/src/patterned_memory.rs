@@ -211,5 +211,4 @@ fn runs_of_true(set: &[bool]) -> Vec<Range<usize>> {
 }
 
 #[cfg(test)]
-#[path = "patterned_memory_tests.rs"]
 mod tests;

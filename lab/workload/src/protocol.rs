@@ -295,5 +295,4 @@ impl fmt::Display for WorkloadRequest {
 }
 
 #[cfg(test)]
-#[path = "protocol_tests.rs"]
 mod tests;

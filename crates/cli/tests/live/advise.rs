@@ -5,8 +5,8 @@ use crate::common::{
     CommandOutput, TestMachine, WORKLOADS, assert_unharmed, machine, machine_at_speed, memory,
     or_skip, read_json, without_huge_pages, workload, workload_without_thp,
 };
-use crate::settings;
 use hawkeye_linux::test_costs;
+use hawkeye_live_test_support::settings;
 use hawkeye_policy::walk_rate::WalkCosts;
 use hawkeye_test_support::this_test;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 //! `hawkeye doctor`.
 
 use crate::common::{NOBODY, machine, or_skip};
-use crate::settings;
+use hawkeye_live_test_support::settings;
 use hawkeye_test_support::this_test;
 
 #[test]

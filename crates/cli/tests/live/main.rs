@@ -1,5 +1,5 @@
-//! Tests against the running kernel. They need root, and each one has the machine for itself. Where
-//! the machine can't be managed they count as skipped.
+//! Tests of the program against the running kernel. They need root, and each one has the machine
+//! for itself. Where the machine can't be managed they count as skipped.
 
 mod advise;
 mod attach;
@@ -10,8 +10,6 @@ mod common;
 mod daemon;
 mod demo;
 mod doctor;
-mod fragment;
-mod ksm;
 mod observers;
 mod prefault;
 mod prezeroing;
@@ -19,8 +17,6 @@ mod record;
 mod recovery;
 mod run;
 mod safety;
-mod sampling;
-mod settings;
 mod settings_conflicts;
 mod shared_memory;
 mod small_pages;
@@ -34,5 +30,5 @@ mod why;
 /// Runs this program as a workload if it is started as one.
 #[ctor::ctor]
 fn workloads() {
-    hawkeye_workload::test_program::run_as_workload_or_link(common::WORKLOADS);
+    hawkeye_live_test_support::workloads::run_as_workload_or_link(common::WORKLOADS);
 }

@@ -5,8 +5,8 @@ use crate::common::{
     machine_at_speed, machine_with_remap, memory_cgroup, or_skip, read_json, started_by,
     time_limit_factor, until, workload,
 };
-use crate::settings;
 use hawkeye_linux::memory::system_memory;
+use hawkeye_live_test_support::settings;
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{WorkloadEvent, WorkloadProcess, WorkloadRequest};
 use std::path::Path;

@@ -3,7 +3,7 @@
 
 use crate::common::{TestMachine, machine, machine_with, or_skip, signal, until};
 use crate::daemon::RunningDaemon;
-use crate::settings::Changed;
+use hawkeye_live_test_support::settings::Changed;
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
 use serde_json::Value;

@@ -2,7 +2,7 @@
 //! replays them.
 
 use crate::common::{TestMachine, figure, machine, or_skip, time_limit_factor, workload};
-use crate::settings;
+use hawkeye_live_test_support::settings;
 use hawkeye_sim::simulate::{SimulationSetup, simulate};
 use hawkeye_sim::systems;
 use hawkeye_sim::trace::{BadRecordHandling, CoverageRowReader};

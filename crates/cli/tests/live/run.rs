@@ -4,7 +4,7 @@ use crate::common::{
     CommandOutput, DEADLINE, HAWKEYE, NO_SWAP_IN_GROUP, StartedProcess, WORKLOADS, figure, machine,
     machine_at_speed, machine_with_remap, memory_cgroup, or_skip, read_json, signal, until, wait,
 };
-use crate::settings;
+use hawkeye_live_test_support::settings;
 use hawkeye_test_support::this_test;
 use std::io::Write;
 use std::path::Path;

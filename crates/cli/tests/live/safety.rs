@@ -6,7 +6,7 @@ use crate::common::{
     machine_at_speed, memory, memory_cgroup, or_skip, remaps, signal, started_by,
     time_limit_factor, until, workload,
 };
-use crate::settings;
+use hawkeye_live_test_support::settings;
 use hawkeye_policy::HUGE_PAGE_BYTES;
 use hawkeye_test_support::this_test;
 use hawkeye_workload::WorkloadProcess;

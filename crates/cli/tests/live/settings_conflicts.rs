@@ -6,8 +6,8 @@ use crate::common::{
     wait, workload,
 };
 use crate::daemon::{CONFIG, RunningDaemon};
-use crate::settings::{chosen, file, read};
 use hawkeye_linux::machine_lease::thp_settings::{THP_DIR, enabled_file};
+use hawkeye_live_test_support::settings::{chosen, file, read};
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
 use std::fs;

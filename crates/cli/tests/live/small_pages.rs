@@ -5,7 +5,7 @@ use crate::common::{
     DEADLINE, StartedProcess, TestMachine, WORKLOADS, at_speed, figure, machine, or_skip,
     read_json, signal, time_limit_factor, until, wait,
 };
-use crate::settings;
+use hawkeye_live_test_support::settings;
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
 use serde_json::Value;

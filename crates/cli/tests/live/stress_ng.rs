@@ -6,7 +6,7 @@ use crate::common::{
     until,
 };
 use crate::daemon::RunningDaemon;
-use crate::ksm::KsmGuard;
+use hawkeye_live_test_support::ksm::KsmGuard;
 use hawkeye_test_support::this_test;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};

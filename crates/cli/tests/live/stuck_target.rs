@@ -5,16 +5,14 @@ use crate::common::{
     wait,
 };
 use crate::daemon::{NAME, RunningDaemon};
+use hawkeye_live_test_support::settings;
+use hawkeye_live_test_support::silent_files::SilentFiles;
 use hawkeye_test_support::this_test;
 use serde_json::Value;
-use silent_files::SilentFiles;
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-
-#[path = "stuck_target/silent_files.rs"]
-mod silent_files;
 
 const MIB: u64 = 512;
 
@@ -71,7 +69,7 @@ fn a_process_that_never_releases_its_lock_delays_neither_other_processes_nor_the
     let config = crate::daemon::CONFIG.replace("[limits]\ncpu_percent = 100\n", slow);
     let mut options = "policy = \"hawkeye-g\"\n".to_owned();
     // With such page sizes, the daemon also counts the pages of each process.
-    if crate::settings::sizes().iter().any(|name| !name.contains("2048kB")) {
+    if settings::sizes().iter().any(|name| !name.contains("2048kB")) {
         options += "small_pages = \"all\"\n";
     }
     let daemon = RunningDaemon::start_by(&machine, &(options + &config));

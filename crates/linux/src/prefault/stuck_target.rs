@@ -2,12 +2,12 @@
 
 use crate::anonymous_mapping::AnonymousMapping;
 use crate::processes::process::ProcessHandle;
+use hawkeye_live_test_support::silent_files::SilentFiles;
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork};
-use silent_files::SilentFiles;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -15,9 +15,6 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-
-#[path = "../../../cli/tests/live/stuck_target/silent_files.rs"]
-mod silent_files;
 
 /// A child that reads its own memory where a file is mapped of which no read is answered. This
 /// process has the same memory at the same addresses. Both have touched only the first page.

@@ -1,6 +1,6 @@
 //! Small machines and workloads.
 
-use crate::support::{one, reader};
+use crate::workload_toml::{one, reader};
 use hawkeye_manager::{Machine, MachineError, Sampling};
 use hawkeye_policy::{ProcessId, ProcessSample, RatePerSecond};
 use hawkeye_sim::engine::{Engine, ProgramFigures};

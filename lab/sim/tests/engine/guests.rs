@@ -3,7 +3,7 @@
 use crate::common::{
     RANDOM, SEQUENTIAL, accessing, fragmented, parse, program, ran, run, second_phase_s, small,
 };
-use crate::support::{process, workload};
+use crate::workload_toml::{process, workload};
 use hawkeye_sim::engine::ProgramOutcome;
 use hawkeye_sim::kernel::{SamePageMergingSpec, SwapSpec};
 use hawkeye_sim::simulate::{SimulationResult, SimulationSetup};

@@ -8,10 +8,11 @@ mod phases;
 mod playing;
 mod prefault;
 mod pressure;
+mod recording;
 mod sampling;
 mod sharing;
 mod sizes;
-#[path = "../support/mod.rs"]
-mod support;
+mod sweep;
 mod toml;
 mod translation;
+mod workload_toml;

@@ -1,7 +1,7 @@
 //! What phases of filling and freeing do, and the figures of a run.
 
 use crate::common::{accessing, parse, program, ran, run, small};
-use crate::support::{process, workload};
+use crate::workload_toml::{process, workload};
 use hawkeye_sim::engine::{ProgramFigures, ProgramOutcome};
 
 const MIB: f64 = 1048576.0;

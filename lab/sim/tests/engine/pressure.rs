@@ -1,7 +1,7 @@
 //! Memory runs short.
 
 use crate::common::{parse, program, ran, run, small};
-use crate::support::{process, workload};
+use crate::workload_toml::{process, workload};
 use hawkeye_sim::engine::ProgramOutcome;
 use hawkeye_sim::simulate::SimulationSetup;
 

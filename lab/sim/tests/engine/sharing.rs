@@ -1,7 +1,7 @@
 //! Programs on fewer cores than they have threads.
 
 use crate::common::{parse, run, small};
-use crate::support::{process, workload};
+use crate::workload_toml::{process, workload};
 use hawkeye_sim::engine::ProgramFigures;
 use hawkeye_sim::simulate::SimulationSetup;
 

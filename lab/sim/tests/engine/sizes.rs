@@ -1,7 +1,7 @@
 //! Pages of many sizes on processors that support some of them.
 
 use crate::common::{RANDOM, accessing, engine, only, parse, run, sample, small};
-use crate::support::reader;
+use crate::workload_toml::reader;
 use hawkeye_manager::{FaultPageSizes, Machine, MachineError, PromotionResult, Sampling};
 use hawkeye_policy::{PageOrder, PageOrderSet, RegionAddr, SampleKinds};
 use hawkeye_sim::engine::Engine;

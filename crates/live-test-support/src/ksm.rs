@@ -5,13 +5,13 @@ use std::fs;
 use std::path::PathBuf;
 
 /// KSM running with the test's settings; the former settings are restored when this is dropped.
-pub(crate) struct KsmGuard {
+pub struct KsmGuard {
     _changed: Changed,
 }
 
 impl KsmGuard {
     /// `None` where the kernel has no KSM.
-    pub(crate) fn start() -> Option<Self> {
+    pub fn start() -> Option<Self> {
         let values = [
             ("use_zero_pages", "0"),
             ("sleep_millisecs", "10"),
@@ -22,11 +22,16 @@ impl KsmGuard {
         Some(Self { _changed })
     }
 
-    pub(crate) fn path(file: &str) -> PathBuf {
+    /// The file of a setting of KSM.
+    pub fn path(file: &str) -> PathBuf {
         format!("/sys/kernel/mm/ksm/{file}").into()
     }
 
-    pub(crate) fn pages_sharing() -> u64 {
+    /// How many pages are merged into others.
+    ///
+    /// # Panics
+    /// This kernel has no KSM.
+    pub fn pages_sharing() -> u64 {
         let text = fs::read_to_string(Self::path("pages_sharing")).expect("this kernel has KSM");
         text.trim().parse().expect("a number")
     }

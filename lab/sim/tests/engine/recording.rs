@@ -1,7 +1,6 @@
 //! Recordings: what the simulated manager saw is read back, and replayed on other systems.
 
-mod support;
-
+use crate::workload_toml::reader;
 use hawkeye_manager::{Explain, Manager};
 use hawkeye_recording::{
     AccessSource, CoverageRow, RecordingMetadata, RecordingRow, RecordingWriter,
@@ -68,7 +67,7 @@ fn record(name: &str, spoilt: bool) -> (PathBuf, usize) {
         spoilt,
     };
     let system = systems::by_name("hawkeye-g").unwrap();
-    let text = support::reader(64, "pages_per_region = 256", 100.0, HOT_AT_THE_TOP);
+    let text = reader(64, "pages_per_region = 256", 100.0, HOT_AT_THE_TOP);
     let workload = WorkloadSpec::parse("test", &text).unwrap();
     let plain = simulate(&system, &workload, &setup());
     let observed = simulate_observed(&system, &workload, &setup(), &mut |manager| {

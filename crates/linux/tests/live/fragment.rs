@@ -1,10 +1,12 @@
 //! Fragments free memory on purpose.
 
-use crate::common::{
-    WORKLOADS, kernel_backend, machine_at_speed, machine_of, or_skip, sampled, started, until,
-};
-use crate::settings::Changed;
 use hawkeye_linux::memory::fragmentation::read_unusable_free_index;
+use hawkeye_live_test_support::manager_in_test::{kernel_backend, machine_of, sampled};
+use hawkeye_live_test_support::or_skip;
+use hawkeye_live_test_support::settings::Changed;
+use hawkeye_live_test_support::test_machine::machine_at_speed;
+use hawkeye_live_test_support::time_limits::until;
+use hawkeye_live_test_support::workloads::{started, workload_command};
 use hawkeye_manager::{HugePageReserveControl as _, Machine as _, PromotionResult};
 use hawkeye_policy::{PageOrder, ReserveTarget};
 use hawkeye_test_support::this_test;
@@ -20,8 +22,8 @@ const WHOLE: Duration = Duration::from_secs(120);
 fn free_memory_has_the_requested_fragmentation_until_it_is_released() {
     let _machine = or_skip!(machine_at_speed(this_test!()));
     compact();
-    let words = ["workload", "fragment", "--fmfi", "0.8", "--unmovable"];
-    let mut workload = WorkloadProcess::spawn(WORKLOADS, words).expect("the workload starts");
+    let command = workload_command("fragment --fmfi 0.8 --unmovable");
+    let mut workload = WorkloadProcess::spawn_command(command).expect("the workload starts");
     let (before, reached) = loop {
         match workload.next_event(FILLED).expect("the next event arrives") {
             WorkloadEvent::Fragmented { fmfi_before, fmfi, .. } => break (fmfi_before, fmfi),
@@ -82,8 +84,8 @@ fn in_fragmented_memory_promotions_from_the_reserve_do_not_compact() {
     // Fills would compact too.
     let keep = ReserveTarget { fill: false, ..fill };
     machine.set_reserve_target(keep, RESERVE).expect("its process runs");
-    let words = ["workload", "fragment", "--fmfi", "0.9", "--unmovable"];
-    let mut workload = WorkloadProcess::spawn(WORKLOADS, words).expect("the workload starts");
+    let command = workload_command("fragment --fmfi 0.9 --unmovable");
+    let mut workload = WorkloadProcess::spawn_command(command).expect("the workload starts");
     loop {
         match workload.next_event(FILLED).expect("the next event arrives") {
             WorkloadEvent::Fragmented { .. } => break,

@@ -1,7 +1,6 @@
 //! Parameters are found by their keys.
 
-mod support;
-
+use crate::workload_toml::reader;
 use hawkeye_sim::mmu::translation::PageTableLevels;
 use hawkeye_sim::simulate::SimulationSetup;
 use hawkeye_sim::sweep_parameters::{SweepBase, SweepParameter};
@@ -18,7 +17,7 @@ fn base() -> SweepBase {
             ..SimulationSetup::default()
         },
         name: "test".to_owned(),
-        text: support::reader(64, "", 5.0, POPULAR),
+        text: reader(64, "", 5.0, POPULAR),
     }
 }
 

@@ -1,11 +1,15 @@
 //! Compares the sampler's results with what the program did.
 
-use crate::common::{DEADLINE, eligible, machine, or_skip, read_regions, started, until, workload};
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
 use hawkeye_linux::sample::clear_refs;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 use hawkeye_linux::sample::pagemap;
+use hawkeye_live_test_support::manager_in_test::{eligible, read_regions};
+use hawkeye_live_test_support::or_skip;
+use hawkeye_live_test_support::test_machine::machine;
+use hawkeye_live_test_support::time_limits::{DEADLINE, until};
+use hawkeye_live_test_support::workloads::{started, workload};
 use hawkeye_policy::RegionSample;
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{WorkloadReady, WorkloadRequest};

@@ -15,11 +15,15 @@ const STARTED: [(&str, &str); 5] = [
     ("khugepaged/scan_sleep_millisecs", "10000"),
 ];
 
+/// The file of a setting of huge pages.
 pub fn file(name: &str) -> PathBuf {
     Path::new(FOLDER).join(name)
 }
 
 /// The switches of all page sizes; none on kernels before 6.8.
+///
+/// # Panics
+/// This kernel has no huge pages.
 pub fn sizes() -> Vec<String> {
     let entries = fs::read_dir(FOLDER).expect("the folder can be read").flatten();
     let mut names: Vec<String> = entries
@@ -31,6 +35,10 @@ pub fn sizes() -> Vec<String> {
     names
 }
 
+/// The value of a setting.
+///
+/// # Panics
+/// It can't be read.
 pub fn read(name: &str) -> String {
     chosen(&fs::read_to_string(file(name)).expect("the file can be read"))
 }
@@ -63,6 +71,9 @@ impl Changed {
     }
 
     /// Sets the kernel's default settings. The other settings of huge pages are restored too.
+    ///
+    /// # Panics
+    /// A setting can't be changed.
     pub fn to_defaults() -> Self {
         let defaults = STARTED.map(|(name, value)| (file(name), value));
         let mut changed = Self::to(defaults).expect("root can change the settings");

@@ -1,0 +1,176 @@
+//! Recovery of bloat, and that freed memory stays free.
+
+use hawkeye_bench::live::manage_process_until;
+use hawkeye_linux::memory::system_memory;
+use hawkeye_linux::processes::process::ProcessHandle;
+use hawkeye_linux::promote::process_madvise;
+use hawkeye_live_test_support::manager_in_test::{kernel_backend, machine_of, sampled};
+use hawkeye_live_test_support::or_skip;
+use hawkeye_live_test_support::test_machine::{machine, machine_with_remap};
+use hawkeye_live_test_support::time_limits::{DEADLINE, time_limit_factor};
+use hawkeye_live_test_support::workloads::{assert_unharmed, huge_bytes, memory, workload};
+use hawkeye_manager::{Journal, Machine as _, MachineError, PromotionResult, Settings};
+use hawkeye_policy::{CpuBudget, Errno, HUGE_PAGE_BYTES, PageOrder, RegionAddr, Watermarks};
+use hawkeye_test_support::this_test;
+use hawkeye_workload::WorkloadRequest;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Reads a program's memory repeatedly, which holds a reference to each page for a moment.
+fn read_all_the_time(pid: u32, regions: &[RegionAddr], until: &AtomicBool) {
+    let memory = File::open(format!("/proc/{pid}/mem")).expect("the file can be opened");
+    let mut page = [0; 4096];
+    while !until.load(Ordering::Relaxed) {
+        for region in regions {
+            let _ = memory.read_at(&mut page, region.start());
+        }
+    }
+}
+
+#[test]
+fn referenced_pages_are_recovered_or_reported_as_refused() {
+    let why = "this kernel pages zero pages out: what is read meanwhile comes back";
+    let _machine = or_skip!(machine_with_remap(this_test!(), why));
+    let (mut program, pid) = workload("bloat --mib 256 --used 100 --pages huge");
+    let (mut machine, process) = machine_of(kernel_backend(), pid);
+    let sampled = sampled(&mut machine, process);
+    let huge = sampled.regions.iter().filter(|r| r.is_huge());
+    let regions: Vec<RegionAddr> = huge.map(|r| r.region).collect();
+    assert_eq!(regions.len(), 128);
+    let mut recover = |regions: &[RegionAddr]| {
+        let outcome = |region: &RegionAddr| (*region, machine.recover_bloat(process, *region));
+        regions.iter().map(outcome).collect::<Vec<_>>()
+    };
+    let stop = AtomicBool::new(false);
+    let outcomes = std::thread::scope(|scope| {
+        scope.spawn(|| read_all_the_time(pid, &regions, &stop));
+        let outcomes = recover(&regions);
+        stop.store(true, Ordering::Relaxed);
+        outcomes
+    });
+    let mut refused = Vec::new();
+    for (region, outcome) in outcomes {
+        match outcome {
+            Ok(recovered) => assert_eq!(recovered.bytes, 412 * 4096, "{region}"),
+            Err(MachineError::Refused { errno: Errno::EBUSY, .. }) => refused.push(region),
+            Err(error) => panic!("{region}: {error}"),
+        }
+    }
+    // Nothing holds references to the pages any more.
+    for (region, outcome) in recover(&refused) {
+        let bytes = outcome.expect("the region can be recovered").bytes;
+        assert_eq!(bytes, 412 * 4096, "{region}");
+    }
+    assert_eq!(memory(&mut program).1, 0);
+    assert_unharmed(&mut program);
+}
+
+#[test]
+fn a_full_huge_page_is_not_split() {
+    let _machine = or_skip!(machine(this_test!()));
+    let (mut program, pid) = workload("bloat --mib 32 --used 512 --pages huge");
+    let used =
+        system_memory::machine_memory_use().expect("the memory use can be read").used_percent();
+    let settings = Settings {
+        cpu: CpuBudget::new(100.0).expect("in range"),
+        watermarks: Watermarks::new(used / 2.0, used / 4.0).expect("in range"),
+        ..Settings::default()
+    };
+    let all = |journal: &Journal| journal.totals().scanned >= 16;
+    let managed = manage_process_until(kernel_backend(), pid, "none", settings, DEADLINE, all);
+    let journal = managed.expect("the process can be managed").journal;
+    assert!(all(&journal), "{:?}", journal.totals());
+    assert_eq!(journal.totals().split, 0);
+    assert_eq!(memory(&mut program).1, 32 << 20);
+}
+
+#[test]
+fn memory_that_its_owner_has_just_freed_is_not_refilled() {
+    let _machine = or_skip!(machine(this_test!()));
+    let (mut program, pid) = workload("burner --mib 64 --pages base");
+    let (mut machine, process) = machine_of(kernel_backend(), pid);
+    let sampled = sampled(&mut machine, process);
+    program
+        .request_and_wait(WorkloadRequest::DontNeed(90), Duration::from_secs(10))
+        .expect("the workload frees memory");
+    let (before, _) = memory(&mut program);
+    for r in sampled.regions.iter().filter(|r| r.present == 512) {
+        let outcome = machine.promote(process, r.region, PageOrder::HUGE, r.present);
+        assert_eq!(outcome, Ok(PromotionResult::Freed), "{r:?}");
+    }
+    let (after, huge) = memory(&mut program);
+    assert_eq!(huge, 0);
+    // Pages of the program's own code may become resident meanwhile.
+    assert!(after < before + HUGE_PAGE_BYTES, "{before} {after}");
+}
+
+#[test]
+fn regions_that_were_split_are_promoted_again() {
+    let _machine = or_skip!(machine(this_test!()));
+    let (_program, pid) = workload(&format!(
+        "random --mib 32 --pages base --quiet --seconds {}",
+        600 * time_limit_factor()
+    ));
+    let settings = Settings {
+        period: Duration::from_secs(1),
+        window: Duration::from_millis(100),
+        cpu: CpuBudget::new(100.0).expect("in range"),
+        ..Settings::default()
+    };
+    let promote = |at_least: u64| {
+        let (time, policy) = (DEADLINE * time_limit_factor(), "hawkeye-g");
+        let enough = |journal: &Journal| journal.totals().promoted >= at_least;
+        let promoted = manage_process_until(kernel_backend(), pid, policy, settings, time, enough);
+        promoted.expect("the process can be managed").journal
+    };
+    let first = promote(16);
+    assert!(first.totals().promoted >= 16);
+    let process = ProcessHandle::open(pid).expect("the process can be opened");
+    let mut split = 0;
+    for entry in first.entries() {
+        if let hawkeye_manager::Event::Promoted { region, .. } = &entry.event {
+            split += u64::from(process_madvise::split_huge_page(&process, *region).is_ok());
+        }
+    }
+    assert!(split >= 16);
+    assert_eq!(huge_bytes(pid), 0);
+    let again = promote(split).totals().clone();
+    assert!(again.promoted >= split, "{split} were split: {again:?}");
+}
+
+#[test]
+fn recovered_regions_are_not_promoted_until_they_are_used() {
+    let why = "this kernel pages zero pages out: a read brings their memory back";
+    let _machine = or_skip!(machine_with_remap(this_test!(), why));
+    let (mut program, pid) = workload("bloat --mib 256 --used 100 --pages huge");
+    let state = system_memory::machine_memory_use().expect("the memory use can be read");
+    // The high watermark is passed by half of what can be recovered, so that other programs' use of
+    // memory matters little. If all were recovered, promotion could go on, and verifying touches
+    // every page. The low watermark is out of reach, so recovery goes through everything once.
+    let half = 128.0 * 412.0 * 4096.0 / 2.0 / state.total_bytes as f64 * 100.0;
+    let settings = Settings {
+        period: Duration::from_secs(1),
+        window: Duration::from_millis(300),
+        cpu: CpuBudget::new(100.0).expect("in range"),
+        watermarks: Watermarks::new((state.used_percent() - half).max(0.02), 0.01)
+            .expect("in range"),
+        ..Settings::default()
+    };
+    // Three windows see the reads of its memory after all of it was split.
+    let mut split_after = None;
+    let managed =
+        manage_process_until(kernel_backend(), pid, "hawkeye-g", settings, DEADLINE, |journal| {
+            let totals = journal.totals();
+            if totals.split < 128 {
+                return false;
+            }
+            let _ = program.send_request(WorkloadRequest::Verify);
+            totals.samples >= *split_after.get_or_insert(totals.samples) + 3
+        });
+    let totals = managed.expect("the process can be managed").journal.totals().clone();
+    assert_eq!((totals.split, totals.promoted), (128, 0), "{totals:?}");
+    let windows = split_after.map(|before| totals.samples - before);
+    assert!(windows >= Some(3), "{totals:?}");
+}

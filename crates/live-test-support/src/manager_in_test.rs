@@ -1,0 +1,94 @@
+//! The crate `linux` inside the test process, with the costs of the test machine
+//! ([`crate::test_machine`]).
+
+use hawkeye_linux::probe::userfaultfd_handle::UserfaultfdHandle;
+use hawkeye_linux::probe::{self, ProbeExtent};
+use hawkeye_linux::processes::mappings;
+use hawkeye_linux::processes::process::ProcessHandle;
+use hawkeye_linux::sample::counters::EventCodeOverrides;
+use hawkeye_linux::sample::page_table_reader::{PageTableReader, ProcessBpfLinks, WalkDetail};
+use hawkeye_linux::sample::walk_costs;
+use hawkeye_linux::stop_signals::StopSignals;
+use hawkeye_linux::{ChosenKernelMethods, LinuxMachine, ManagedTarget};
+use hawkeye_manager::{Machine as _, Sampling as _};
+use hawkeye_policy::{ProcessId, ProcessSample, RegionSample};
+use hawkeye_test_support::test_skips::TestName;
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+/// What a manager inside the test process uses.
+///
+/// # Panics
+/// The machine can't be managed.
+pub fn kernel_backend() -> ChosenKernelMethods {
+    let facts = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)
+        .expect("the machine can be probed");
+    let decision = probe::decide_kernel_methods(&facts).expect("the machine can be managed");
+    let mut means =
+        probe::set_up_chosen_methods(&decision).expect("the kernel interfaces can be set up");
+    // The folder is not used, because the costs are given.
+    let costs =
+        walk_costs::load_or_measure_costs(Path::new("/nonexistent")).expect("costs are given");
+    means.enable_overhead_estimate(costs.into(), EventCodeOverrides::default());
+    means
+}
+
+/// The machine of a manager inside the test process, with one managed process.
+///
+/// # Panics
+/// The process can't be managed.
+pub fn machine_of(means: ChosenKernelMethods, pid: u32) -> (LinuxMachine, ProcessId) {
+    let scope = ManagedTarget::Processes(vec![
+        ProcessHandle::open(pid).expect("the process can be opened"),
+    ]);
+    let signals = StopSignals::take_over().expect("the signals can be blocked");
+    let mut machine = LinuxMachine::new(means, scope, signals);
+    let joined = machine.admit_and_list_processes(Duration::from_secs(3600)).into_done();
+    let process = joined.expect("the process is managed")[0];
+    (machine, process)
+}
+
+/// A sample of all regions of a process.
+///
+/// # Panics
+/// It can't be sampled.
+pub fn sampled(machine: &mut LinuxMachine, process: ProcessId) -> ProcessSample {
+    let sampled = machine.sample(process, machine.now() + Duration::from_secs(60));
+    let sampled = sampled.expect("the process can be sampled");
+    sampled.into_done().expect("one call reads all of it")
+}
+
+/// The ranges of a process that may have huge pages.
+///
+/// # Panics
+/// The mappings can't be listed.
+pub fn eligible(tables: &PageTableReader, target: &ProcessBpfLinks) -> Vec<Range<u64>> {
+    let mappings = tables.list_mappings(target);
+    mappings::collect_eligible_ranges(&mappings.expect("the mappings can be listed")).ranges
+}
+
+/// The same, and their regions, from its page tables.
+///
+/// # Panics
+/// The page tables can't be walked.
+pub fn read_regions(
+    tables: &mut PageTableReader,
+    pid: u32,
+) -> (Vec<Range<u64>>, Vec<RegionSample>) {
+    let target = tables.bind_to_process(pid).expect("the target can be bound");
+    let ranges = eligible(tables, &target);
+    let mut found = Vec::new();
+    let walked = tables.walk_ranges(&target, &ranges, WalkDetail::Regions, &mut found, |_| {});
+    walked.expect("the page tables can be walked");
+    (ranges, found)
+}
+
+/// A monitor of page faults. Where it can't protect pages, the test counts as skipped.
+pub fn userfaultfd(test: TestName, user_only: bool) -> Option<UserfaultfdHandle> {
+    let opened = UserfaultfdHandle::open(user_only);
+    if opened.is_err() {
+        test.skip("this kernel's userfaultfd can't protect pages");
+    }
+    opened.ok()
+}
