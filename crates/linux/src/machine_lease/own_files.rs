@@ -156,7 +156,10 @@ pub fn set_damaged_file_aside(path: &Path) -> io::Result<PathBuf> {
 
 /// Creates a folder and its parents with this mode. An existing folder must not be writable by
 /// other users, which could replace its files.
-pub(crate) fn create_trusted_folder(path: &Path, mode: u32) -> crate::error::Result<()> {
+///
+/// # Errors
+/// The folder cannot be created, or other users can write to it.
+pub fn create_trusted_folder(path: &Path, mode: u32) -> crate::error::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(mode).create(path);
     let made = made.and_then(|()| fs::metadata(path));
     let found = made.map_err(LinuxError::wrap_io_error("creating", path))?;

@@ -1,10 +1,7 @@
 //! The machine that experiments run on; the experiment has it for itself.
 
 use super::Scale;
-use super::free_page_reporting::{
-    FREE_PAGE_REPORTING_ORDER, FreePageReportingWithoutLease, REPORT_NOTHING,
-    read_free_page_reporting, restore_free_page_reporting_without_lease,
-};
+use super::free_page_reporting::{FreePageReporting, restore_free_page_reporting_from_record};
 use super::programs::ProgramKind;
 use crate::error::{BenchError, BenchResult, bail, impossible};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
@@ -26,6 +23,8 @@ use std::time::Duration;
 
 /// The machine, and the program that starts workloads.
 pub struct BenchHost {
+    // Declared before the lease, so that its setting is restored before the lock is released.
+    free_page_reporting: FreePageReporting,
     /// `None` while another manager runs for an experiment.
     lease: Option<MachineLease>,
     program: PathBuf,
@@ -41,7 +40,9 @@ impl BenchHost {
     pub fn take_over_machine(program: PathBuf) -> BenchResult<Self> {
         restore_settings_on_stop_signals()?;
         let lease = Some(Self::acquire_and_prepare_lease()?);
-        Ok(Self { lease, program, selected: Vec::new() })
+        let mut free_page_reporting = FreePageReporting::restore_leftovers_and_start()?;
+        free_page_reporting.stop()?;
+        Ok(Self { free_page_reporting, lease, program, selected: Vec::new() })
     }
 
     /// Limits experiments with several programs to those of these names, such as `jvm-hash-map`;
@@ -82,12 +83,6 @@ impl BenchHost {
             return Err(BenchError::Impossible(lease.decision().verdict.clone()));
         }
         start_programs_on_base_pages(lease.settings())?;
-        // Otherwise free memory would go back to the hypervisor after two seconds, and the
-        // experiment would measure how it is obtained again.
-        let reporting = Path::new(FREE_PAGE_REPORTING_ORDER);
-        if reporting.exists() {
-            lease.settings().set(reporting, REPORT_NOTHING)?;
-        }
         Ok(lease)
     }
 
@@ -97,17 +92,23 @@ impl BenchHost {
     }
 
     /// Restores all settings but that of free page reporting, and lets another manager have the
-    /// machine while `work` runs.
+    /// machine while `work` runs. Then takes the machine over again, also if `work` fails.
+    ///
+    /// # Errors
+    /// `work` fails, or the machine cannot be taken over again. Of two errors both are reported.
     pub fn release_lease_while<T>(
         &mut self,
         work: impl FnOnce(&Self) -> BenchResult<T>,
     ) -> BenchResult<T> {
-        let reporting = read_free_page_reporting()?;
         self.lease = None;
-        let kept = FreePageReportingWithoutLease::set(reporting)?;
         let done = work(self);
-        drop(kept);
-        self.lease = Some(Self::acquire_and_prepare_lease()?);
+        match Self::acquire_and_prepare_lease() {
+            Ok(lease) => self.lease = Some(lease),
+            Err(error) => match done {
+                Ok(_) => return Err(error),
+                Err(first) => bail!("{first}; taking over the machine again also failed: {error}"),
+            },
+        }
         done
     }
 
@@ -151,22 +152,14 @@ impl BenchHost {
         Ok(self.settings_guard()?.put_back(path)?)
     }
 
-    /// Stops the reporting of free pages to the hypervisor, as from the start of the experiments.
+    /// Stops the reporting of free pages to the hypervisor. Experiments start with it stopped.
     pub fn stop_free_page_reporting(&mut self) -> BenchResult<()> {
-        let reporting = Path::new(FREE_PAGE_REPORTING_ORDER);
-        match reporting.exists() {
-            true => self.set_kernel_setting(reporting, REPORT_NOTHING),
-            false => Ok(()),
-        }
+        self.free_page_reporting.stop()
     }
 
     /// Restores the reporting of free pages to the hypervisor.
     pub fn restore_free_page_reporting(&mut self) -> BenchResult<()> {
-        let reporting = Path::new(FREE_PAGE_REPORTING_ORDER);
-        match reporting.exists() {
-            true => self.restore_kernel_setting(reporting),
-            false => Ok(()),
-        }
+        self.free_page_reporting.restore()
     }
 
     /// The costs of first touches, measured by a child process.
@@ -219,7 +212,9 @@ fn restore_settings_on_stop_signals() -> BenchResult<()> {
                         "hawkeye-lab: {error}: run `hawkeye restore` to restore the settings"
                     );
                 }
-                restore_free_page_reporting_without_lease();
+                if let Err(error) = restore_free_page_reporting_from_record() {
+                    eprintln!("hawkeye-lab: {error}: the next `hawkeye-lab bench` tries again");
+                }
                 std::process::exit(128 + signal);
             }
         }

@@ -1,64 +1,77 @@
 //! The reporting of free memory by a virtual machine to its hypervisor, which may take it back.
-//!
-//! An experiment stops it through its lease. While another manager has the lease, it would be
-//! restored, and memory that a filler has backed would go back to the hypervisor.
 
 use crate::error::BenchResult;
-use hawkeye_linux::LinuxError;
-use std::fs;
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use hawkeye_linux::machine_lease::manager_lock::state_dir;
+use hawkeye_linux::machine_lease::own_files::create_trusted_folder;
+use hawkeye_linux::machine_lease::thp_settings::{KernelSettingsGuard, restore_leftover_settings};
+use std::path::{Path, PathBuf};
 
 /// The smallest order of free pages that is reported (mm/page_reporting.c).
-pub const FREE_PAGE_REPORTING_ORDER: &str =
-    "/sys/module/page_reporting/parameters/page_reporting_order";
+const ORDER_FILE: &str = "/sys/module/page_reporting/parameters/page_reporting_order";
 /// One more than the largest order that exists.
-pub const REPORT_NOTHING: &str = "11";
+const REPORT_NOTHING: &str = "11";
 
-/// What the file contained before an experiment without lease changed it.
-static BEFORE: Mutex<Option<String>> = Mutex::new(None);
+/// Stops the reporting of free pages. Dropping it restores the former setting.
+///
+/// Its guard is not the lease's, which restores its settings when another manager gets the machine.
+/// Memory that a filler has backed would then go back to the hypervisor.
+#[derive(Debug)]
+pub struct FreePageReporting {
+    /// `None` where the kernel has no such setting.
+    guard: Option<KernelSettingsGuard>,
+}
 
-/// Keeps a setting of free page reporting without a lease. Dropping it restores what was before.
-pub struct FreePageReportingWithoutLease;
-
-impl FreePageReportingWithoutLease {
-    /// Sets what [`read_free_page_reporting`] returned. `None`: there is nothing to set.
-    pub fn set(order: Option<String>) -> BenchResult<Self> {
-        if let Some(order) = order {
-            let before = read_free_page_reporting()?;
-            *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = before;
-            write_order(&order)?;
+impl FreePageReporting {
+    /// Restores what a killed experiment left changed, and starts without changes. The caller holds
+    /// the machine's lease.
+    ///
+    /// # Errors
+    /// The folder of the former setting cannot be created or is writable by other users.
+    pub fn restore_leftovers_and_start() -> BenchResult<Self> {
+        if !Path::new(ORDER_FILE).exists() {
+            return Ok(Self { guard: None });
         }
-        Ok(Self)
+        let folder = record_folder();
+        create_trusted_folder(&folder, 0o755)?;
+        Ok(Self { guard: Some(KernelSettingsGuard::restore_leftovers_and_start(&folder)?) })
+    }
+
+    /// Stops the reporting. Otherwise free memory goes back to the hypervisor after two seconds, and
+    /// an experiment measures how it is obtained again.
+    ///
+    /// # Errors
+    /// The setting cannot be written, or another program has changed it since.
+    pub fn stop(&mut self) -> BenchResult<()> {
+        match &mut self.guard {
+            Some(guard) => Ok(guard.set(Path::new(ORDER_FILE), REPORT_NOTHING)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Restores the former setting.
+    ///
+    /// # Errors
+    /// The setting cannot be written.
+    pub fn restore(&mut self) -> BenchResult<()> {
+        match &mut self.guard {
+            Some(guard) => Ok(guard.put_back(Path::new(ORDER_FILE))?),
+            None => Ok(()),
+        }
     }
 }
 
-impl Drop for FreePageReportingWithoutLease {
-    fn drop(&mut self) {
-        restore_free_page_reporting_without_lease();
-    }
+/// Restores what a [`FreePageReporting`] changed, for signal handlers after which nothing is
+/// dropped.
+///
+/// # Errors
+/// The record of the former setting cannot be written.
+pub fn restore_free_page_reporting_from_record() -> BenchResult<()> {
+    restore_leftover_settings(&record_folder())?;
+    Ok(())
 }
 
-/// Restores what a [`FreePageReportingWithoutLease`] changed, if there is one: for signal handlers
-/// after which nothing is dropped.
-pub fn restore_free_page_reporting_without_lease() {
-    let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(Err(error)) = before.map(|before| write_order(&before)) {
-        eprintln!("hawkeye-lab: {error}: write the former value to this file");
-    }
-}
-
-/// The current setting; `None` where the kernel has none.
-pub fn read_free_page_reporting() -> BenchResult<Option<String>> {
-    let path = Path::new(FREE_PAGE_REPORTING_ORDER);
-    if !path.exists() {
-        return Ok(None);
-    }
-    let order = fs::read_to_string(path).map_err(LinuxError::wrap_io_error("reading", path))?;
-    Ok(Some(order.trim().to_owned()))
-}
-
-fn write_order(order: &str) -> BenchResult<()> {
-    let path = Path::new(FREE_PAGE_REPORTING_ORDER);
-    Ok(fs::write(path, order).map_err(LinuxError::wrap_io_error("writing", path))?)
+/// The folder of the record of the former setting. A folder of its own, because each guard writes
+/// its whole record.
+fn record_folder() -> PathBuf {
+    state_dir().join("bench")
 }

@@ -108,7 +108,9 @@ pub fn run_in_long_free_memory(
     scale: Scale,
     report: &mut LiveReport,
 ) -> BenchResult<()> {
-    measure_programs(host, scale, FreeMemory::LongFree, report)
+    let measured = measure_programs(host, scale, FreeMemory::LongFree, report);
+    let stopped = host.stop_free_page_reporting();
+    measured.and(stopped)
 }
 
 fn measure_programs(
