@@ -53,7 +53,7 @@ pub struct HeatMap {
     pub coverage_percent: Vec<Option<u8>>,
     /// Share of regions under one huge page, among those that were mapped, in per cent.
     pub huge_percent: Vec<Option<u8>>,
-    /// Page walks per second, summed over the row.
+    /// Page walks of base pages per second, summed over the row: a promoted part adds none.
     pub walks_per_s: Vec<u64>,
 }
 
@@ -105,7 +105,7 @@ impl HeatMapBuilder {
             cell.samples += 1;
             cell.accessed += u64::from(row.region.accessed);
             cell.huge += u32::from(row.region.is_huge());
-            // Of a huge page it is what accesses cost before its promotion.
+            // The figure of a huge page is what its accesses cost before its promotion.
             if !row.region.is_huge() {
                 cell.walks_per_s += u64::from(row.region.walks_per_s);
             }

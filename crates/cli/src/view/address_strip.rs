@@ -33,7 +33,8 @@ pub struct AddressStripColumn {
     pub present_pages: u64,
     /// Base pages accessed in the last window; of a huge page, all or none.
     pub accessed_pages: u64,
-    /// Page walks of base pages per second of CPU time, if the sampler sees them by region.
+    /// Page walks of base pages per second of CPU time, if the sampler sees them by region. Huge
+    /// regions have none.
     pub walks_per_s: u64,
 }
 
@@ -98,7 +99,7 @@ fn divide_into_strip_columns(
             column.candidates += u64::from(state == RegionPromotionState::Candidate);
             column.present_pages += u64::from(region.present);
             column.accessed_pages += u64::from(region.accessed);
-            // Of a huge page it is what accesses cost before its promotion.
+            // The figure of a huge page is what its accesses cost before its promotion.
             if state != RegionPromotionState::Huge {
                 column.walks_per_s += u64::from(region.walks_per_s);
             }

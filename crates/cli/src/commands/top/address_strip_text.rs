@@ -12,8 +12,10 @@ pub const LEGEND: &str =
 /// They show how much is accessed, what is huge, and where gaps and the chosen column are.
 pub fn strip_rows(strip: &AddressStrip, chosen: Option<usize>, look: &Theme) -> [String; 4] {
     let walked = strip.columns.iter().any(|column| column.walks_per_s > 0);
-    let walks =
-        |column: &AddressStripColumn| column.walks_per_s as f64 / column.regions.max(1) as f64;
+    let walks = |column: &AddressStripColumn| {
+        let not_huge = column.regions.saturating_sub(column.huge);
+        column.walks_per_s as f64 / not_huge.max(1) as f64
+    };
     let most = strip.columns.iter().map(walks).fold(0.0, f64::max);
     let pages = |column: &AddressStripColumn| {
         let all = column.regions * u64::from(PAGES_PER_REGION);
@@ -85,7 +87,7 @@ pub fn describe_strip_column(column: &AddressStripColumn) -> String {
         percent(column.accessed_pages),
     );
     if column.walks_per_s > 0 {
-        text += &format!("; {} page walks/s", format_count(column.walks_per_s));
+        text += &format!("; {} page walks/s of base pages", format_count(column.walks_per_s));
     }
     text
 }

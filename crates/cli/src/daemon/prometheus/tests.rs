@@ -102,7 +102,9 @@ pub(crate) fn status() -> DaemonStatus {
 
 #[test]
 fn a_full_status_gives_every_metric() {
-    insta::assert_snapshot!("every_metric", render_metrics(status()).expect("the status renders"));
+    let text = render_metrics(status()).expect("the status renders");
+    assert!(text.ends_with("# EOF\n"), "a snapshot does not compare the final newline");
+    insta::assert_snapshot!("every_metric", text);
 }
 
 #[test]
