@@ -11,7 +11,7 @@ ok() { echo "ok: $*"; }
 
 tools=$PWD/target/packages/tools
 venv=$tools/venv
-golden=crates/cli/src/daemon/prometheus/snapshots/hawkeye__daemon__prometheus__tests__every_metric.snap
+snapshot=crates/cli/src/daemon/prometheus/snapshots/hawkeye__daemon__prometheus__tests__every_metric.snap
 alerts=packaging/prometheus/hawkeye-alerts.yml
 dashboard=packaging/grafana/hawkeye-dashboard.json
 manifest=packaging/kubernetes/hawkeye.yaml
@@ -59,8 +59,8 @@ check_deb() {
   ok "$deb was installed, upgraded, removed and purged"
   # Alerts and dashboard are checked against a test's exposition; a real one must hold nothing else.
   local unknown
-  unknown=$(comm -13 <(metric_names "$golden") <(metric_names target/packages/metrics.txt))
-  [ -z "$unknown" ] || die "the daemon serves metrics that $golden lacks: $unknown"
+  unknown=$(comm -13 <(metric_names "$snapshot") <(metric_names target/packages/metrics.txt))
+  [ -z "$unknown" ] || die "the daemon serves metrics that $snapshot lacks: $unknown"
   ok "the confined daemon served $(metric_names target/packages/metrics.txt | wc -l) known metrics"
 }
 
@@ -120,12 +120,12 @@ install_tools() {
 }
 
 if [ "${1-}" = quick ]; then
-  check_metrics "$golden" >/dev/null
+  check_metrics "$snapshot" >/dev/null
   exit
 fi
 [ -f "$deb" ] || die "$deb is missing; run 'make deb'"
 install_tools
-check_metrics "$golden" >"$tools/dashboard-rules.json"
+check_metrics "$snapshot" >"$tools/dashboard-rules.json"
 check_prometheus
 check_unit
 check_man_pages

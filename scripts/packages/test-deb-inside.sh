@@ -40,7 +40,7 @@ for file in man/man1/hawkeye.1.gz man/man1/hawkeye-run.1.gz bash-completion/comp
   [ -s "/usr/share/$file" ] || die "/usr/share/$file is missing"
 done
 for path in $(dpkg-query --listfiles hawkeye); do
-  case $path in *hawkeye-lab*) die "$path belongs into the package hawkeye-lab" ;; esac
+  case $path in *hawkeye-lab*) die "$path belongs in the package hawkeye-lab" ;; esac
 done
 as_found
 done_with "installed; off until enabled"

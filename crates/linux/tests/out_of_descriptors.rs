@@ -25,7 +25,7 @@ fn workloads_are_this_program() {
 fn managed_processes_stay_when_no_file_can_be_opened() {
     let workload = start(80);
     let usual = RuleAction::Include(ProcessSettings::default());
-    let (mut machine, _bell) = machine(workloads(usual));
+    let (mut machine, _waker) = machine(workloads(usual));
     wait_joined(&mut machine, usual, workload.pid());
     limit_open_files(Some(3));
     let kept = manages(&mut machine, usual, workload.pid());

@@ -58,7 +58,7 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     let (large, small) = (start(80), start(8));
     let own = vec![1u8; 80 << 20];
     let usual = RuleAction::Include(ProcessSettings::default());
-    let (mut machine, _bell) = machine(workloads(usual));
+    let (mut machine, _waker) = machine(workloads(usual));
     wait_joined(&mut machine, usual, large.pid());
     let joined = member(&mut machine, large.pid()).expect("it is large");
     let executable = joined.identity.executable.as_deref();
@@ -97,7 +97,7 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
 fn processes_that_join_together_join_over_several_calls() {
     let large = [start(80), start(80), start(80)];
     sleep(Duration::from_millis(1500));
-    let (mut machine, _bell) = machine(workloads(RuleAction::Include(ProcessSettings::default())));
+    let (mut machine, _waker) = machine(workloads(RuleAction::Include(ProcessSettings::default())));
     let begun = Instant::now();
     let mut most_at_once = 0;
     let mut calls = 0;
@@ -124,7 +124,7 @@ fn at_most_max_processes_are_managed() {
     // A process that uses a whole core ranks as if it had 8 times its memory.
     let (larger, large) = (start(720), start(80));
     let usual = RuleAction::Include(ProcessSettings::default());
-    let (mut machine, _bell) = machine(workloads(usual));
+    let (mut machine, _waker) = machine(workloads(usual));
     for pid in [larger.pid(), large.pid()] {
         wait_joined(&mut machine, usual, pid);
     }
@@ -141,14 +141,14 @@ fn at_most_max_processes_are_managed() {
 }
 
 #[test]
-fn a_bell_wakes_a_manager_without_processes() {
+fn a_waker_wakes_a_manager_without_processes() {
     let (mut machine, waker) = machine(workloads(RuleAction::Exclude));
     let soon = machine.now() + Duration::from_millis(10);
     assert_eq!(machine.wait_until(soon), LoopWakeReason::Deadline);
     waker.wake();
     let much_later = machine.now() + Duration::from_secs(600);
     assert_eq!(machine.wait_until(much_later), LoopWakeReason::Called);
-    let ringer = std::thread::spawn(move || waker.wake());
+    let other_thread = std::thread::spawn(move || waker.wake());
     assert_eq!(machine.wait_until(much_later), LoopWakeReason::Called);
-    ringer.join().unwrap();
+    other_thread.join().unwrap();
 }

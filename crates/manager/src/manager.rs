@@ -57,13 +57,13 @@ pub struct Manager<M> {
     policy: Box<dyn Policy>,
     settings: Settings,
     paused: bool,
+    promotion: PromotionProgress,
     // Each of these receives events from `dispatch_event`.
     processes: KnownProcesses,
     memory: MemoryWatch,
     limits: WorkLimits,
     sampling: SamplingSchedule,
     recovery: RecoveryProgress,
-    promotion: PromotionProgress,
     journal: Journal,
 }
 
@@ -122,9 +122,9 @@ impl<M: Machine> Manager<M> {
         }
         wake_at = self.memory.guard.next_memory_read_at().map_or(wake_at, |at| wake_at.min(at));
         // In a window the program's accesses count, and our own calls would disturb them.
-        let hands_off = self.paused || self.settings.measure_only;
+        let changes_nothing = self.paused || self.settings.measure_only;
         let mut promote_at = None;
-        if !hands_off && !self.sampling.in_window() {
+        if !changes_nothing && !self.sampling.in_window() {
             let recover_at = self.recover_bloat_batch();
             promote_at = self.promote_batch();
             wake_at = wake_at.min(self.sampling.due_at());

@@ -140,8 +140,8 @@ impl<M: Machine> Manager<M> {
 
     /// Recovery needs a listing even where the policy needs no samples, or its next window is far.
     pub(super) fn list_huge_pages_for_recovery(&mut self, now: Duration) {
-        let hands_off = self.settings.measure_only || self.sampling.in_window();
-        if hands_off || self.is_out_of_cpu_time(now) {
+        let may_list = !self.settings.measure_only && !self.sampling.in_window();
+        if !may_list || self.is_out_of_cpu_time(now) {
             return;
         }
         if self.recovery.listing.is_none() {

@@ -36,8 +36,8 @@ impl FreePageReporting {
         Ok(Self { guard: Some(KernelSettingsGuard::restore_leftovers_and_start(&folder)?) })
     }
 
-    /// Stops the reporting. Otherwise free memory goes back to the hypervisor after two seconds, and
-    /// an experiment measures how it is obtained again.
+    /// Stops the reporting. Otherwise free memory goes back to the hypervisor after two seconds,
+    /// and an experiment measures how it is obtained again.
     ///
     /// # Errors
     /// The setting cannot be written, or another program has changed it since.

@@ -63,7 +63,7 @@ fn manage_and_report_crowd(
     crowd.wait_ready()?;
     // The manager does not consider a process in its first second.
     std::thread::sleep(Duration::from_secs(2));
-    let (scope, _bell) =
+    let (scope, _waker) =
         ManagedTarget::whole_machine_with_waker(rules_for_crowd_only(host)?, selection)?;
     let machine = LinuxMachine::new(host.new_kernel_backend()?, scope, StopSignals::disabled());
     let settings = Settings::default();
