@@ -5,13 +5,15 @@ use crate::time_limits::{from_environment, time_limit_factor};
 use hawkeye_linux::probe::{self, KernelDecision, ProbeExtent};
 use hawkeye_linux::{RecoveryMethod, test_costs};
 use hawkeye_test_support::test_skips::TestName;
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde_json::{Value, json};
 use std::fs::File;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Once, OnceLock};
 
 /// The machine for one test, with a state folder of its own and the kernel's default settings.
 pub struct TestMachine {
@@ -60,10 +62,24 @@ impl TestMachine {
     }
 }
 
-/// Waits until no other live test runs, in this process or in another one.
+/// Waits until no other live test runs, in this process or in another one. The first wait of a
+/// process is reported: the other test may hang.
 fn wait_for_turn() -> Flock<File> {
-    let folder = File::open(std::env::temp_dir()).expect("the folder can be opened");
-    Flock::lock(folder, FlockArg::LockExclusive).expect("the folder can be locked")
+    static REPORTED: Once = Once::new();
+    let path = std::env::temp_dir();
+    let folder = File::open(&path).expect("the folder can be opened");
+    match Flock::lock(folder, FlockArg::LockExclusiveNonblock) {
+        Ok(turn) => turn,
+        Err((folder, Errno::EWOULDBLOCK)) => {
+            // Not `eprintln!`, which the harness shows only after the test.
+            REPORTED.call_once(|| {
+                let at = path.display();
+                let _ = writeln!(std::io::stderr(), "a live test waits: another one locks {at}");
+            });
+            Flock::lock(folder, FlockArg::LockExclusive).expect("the folder can be locked")
+        }
+        Err((_, errno)) => panic!("the folder cannot be locked: {errno}"),
+    }
 }
 
 /// Takes the machine for a test. `None`, and the test counts as skipped, where it can't be managed.

@@ -426,11 +426,12 @@ fn owned_fd_or_error(fd: i32, call: &'static str) -> Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hawkeye_test_support::this_test;
 
     #[test]
     fn the_search_reads_only_the_direct_map() {
         if !nix::unistd::geteuid().is_root() {
-            return;
+            return this_test!().skip("it needs root");
         }
         let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
         let frames = read_end_frame().expect("the end of memory is known");

@@ -5,6 +5,7 @@ use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::process::ProcessHandle;
 use crate::sample::page_table_reader::PageTableReader;
 use hawkeye_test_support::event_constructors::process_with_pid;
+use hawkeye_test_support::this_test;
 use nix::sys::mman::{ProtFlags, mprotect};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -138,7 +139,7 @@ fn a_process_that_has_ended_is_not_read() {
 #[test]
 fn an_abandoned_listing_disturbs_no_other() {
     if !nix::unistd::geteuid().is_root() {
-        return;
+        return this_test!().skip("it needs root");
     }
     let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
     let many = many_mappings(5000);

@@ -5,6 +5,7 @@ use crate::anonymous_mapping::AnonymousMapping;
 use crate::promote::target_call::CallHelperPool;
 use crate::sample::page_table_reader::PageTableReader;
 use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION};
+use hawkeye_test_support::this_test;
 use nix::sys::mman::{MmapAdvise, mlock};
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ const REGIONS: u64 = 8;
 #[test]
 fn locked_memory_is_not_taken_for_hot() {
     if !nix::unistd::geteuid().is_root() {
-        return;
+        return this_test!().skip("it needs root");
     }
     let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
     let mut calls = CallHelperPool::default();
