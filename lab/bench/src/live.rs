@@ -65,6 +65,8 @@ pub struct LiveExperiment {
 impl LiveExperiment {
     /// Runs it.
     pub fn run(&self, host: &mut BenchHost, scale: Scale) -> BenchResult<LiveReport> {
+        // The experiment before may have restored it.
+        host.stop_free_page_reporting()?;
         let mut report = LiveReport::new(self.name);
         (self.run)(host, scale, &mut report)?;
         Ok(report)

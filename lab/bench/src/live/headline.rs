@@ -108,9 +108,7 @@ pub fn run_in_long_free_memory(
     scale: Scale,
     report: &mut LiveReport,
 ) -> BenchResult<()> {
-    let measured = measure_programs(host, scale, FreeMemory::LongFree, report);
-    let stopped = host.stop_free_page_reporting();
-    measured.and(stopped)
+    measure_programs(host, scale, FreeMemory::LongFree, report)
 }
 
 fn measure_programs(
@@ -146,7 +144,7 @@ fn measure_programs(
         None => "The short form does not measure resident memory under pressure after deletion.".to_owned(),
     });
     report.add_note(format!(
-        "Only servers have a p99.9, of about {:.0} answers in each round. Of Redis and memcached, only the answers count during which neither server nor client waited for a core. pgbench and sysbench do not report that, so all look-ups in PostgreSQL and MariaDB count. Those in PostgreSQL come over a new connection, whose process maps the shared buffers as it reads them. So its p99.9 contains first touches.",
+        "Only servers have a p99.9, of about {:.0} answers in each round. Of Redis and memcached, only the answers count during which neither server nor client waited for a core. pgbench and sysbench do not report that, so all look-ups in PostgreSQL and MariaDB count. Those in PostgreSQL come over a new connection. The process of that connection maps the shared buffers as it reads them, so the p99.9 contains first touches.",
         latency_phase_length(sizes).as_secs_f64() * f64::from(LATENCY_QUESTIONS_PER_S),
     ));
     if programs.contains(&ProgramKind::Postgres) {
