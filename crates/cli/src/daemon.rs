@@ -92,7 +92,7 @@ impl DaemonServices {
             self.config.metrics = new.metrics;
         }
         if new.journal != self.config.journal {
-            // Events so far belong into the previous file.
+            // Events so far belong in the previous file.
             if let Some(journal) = &mut self.journal {
                 journal.write_new_entries(manager);
             }
