@@ -169,7 +169,6 @@ fn costs(promotion_us: u64) -> Value {
             "footprint_bytes": mib << 20,
             "independent_ns": independent_ns,
             "dependent_ns": dependent_ns,
-            "alone_ns": dependent_ns * 1.5,
         })
     };
     json!({
@@ -183,7 +182,6 @@ fn costs(promotion_us: u64) -> Value {
             ],
             "streamed": [{"apart_ns": 20.0, "walk_ns": 0.5}],
             "strided": [{"apart_ns": 20.0, "walk_ns": 0.5}],
-            "scattered_error": 0.25,
             "data_independent_ns": 12.0,
             "data_dependent_ns": 160.0,
             "tlb_pages": 2048,

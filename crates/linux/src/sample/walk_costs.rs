@@ -30,27 +30,28 @@ const FILE: &str = "walk-costs.json";
 /// Upper limit for a file of costs, in bytes.
 const LONGEST_FILE: u64 = 64 << 10;
 const FOOTPRINTS_BYTES: [u64; 3] = [64 << 20, 512 << 20, 4 << 30];
-/// Memory read at random to learn the cost of a cache miss; less where less is available.
+/// Memory that is read, much more than caches hold; less where less is available.
 const DATA_BYTES: u64 = 512 << 20;
-/// Memory that is mapped repeatedly, for overlapping page walks: little, so that a walk takes no
-/// longer than the read of the data.
-const NEAR_BYTES: u64 = 64 << 20;
-/// Divisor of available memory, for page walks that are waited for and that compete with data for
-/// the caches.
-const FAR_SHARE: u64 = 8;
+/// The least of it that shows anything.
+const LEAST_DATA_BYTES: u64 = 64 << 20;
+/// Divisor of available memory.
+const DATA_SHARE: u64 = 8;
+const CACHE_LINE_BYTES: u64 = 64;
 /// No walk is free.
 const LEAST_NS: f64 = 0.1;
 const READS: u64 = 100_000;
-/// Reads in one measurement where each read comes with many others.
-const READS_AMID: u64 = 10_000;
 /// Reads in one measurement where each read comes with work.
 const READS_WORKING: u64 = 100_000;
 /// Pages in one measurement of pages in order.
 const ORDERED_PAGES: u64 = 50_000;
-/// Loops over pages in order: one that reads a word of each page, one that reads several, and one
-/// that reads all of their cache lines.
-const STREAMS: [OrderedPageLoop; 3] =
-    [OrderedPageLoop::new(1, 1, 0), OrderedPageLoop::new(1, 8, 0), OrderedPageLoop::new(1, 64, 0)];
+/// Loops over pages in order: they read a word of each page, several, one of each cache line, and
+/// all of them.
+const STREAMS: [OrderedPageLoop; 4] = [
+    OrderedPageLoop::new(1, 1, 0),
+    OrderedPageLoop::new(1, 8, 0),
+    OrderedPageLoop::new(1, 64, 0),
+    OrderedPageLoop::new(1, 512, 0),
+];
 /// Loops over every sixteenth page (64 KiB): none of its page-table entries shares a cache line
 /// with another. With more and more work between the reads.
 const STRIDES: [OrderedPageLoop; 3] = [
@@ -213,75 +214,67 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
     let available = memory.total_bytes.saturating_sub(memory.used_bytes);
     let in_group = CgroupLimits::of_this_machine().own_remaining_memory_bytes();
     let available = available.min(in_group.unwrap_or(u64::MAX));
-    if available < FAR_SHARE * NEAR_BYTES {
+    if available < DATA_SHARE * LEAST_DATA_BYTES {
         return Err(LinuxError::NotMeasured(
             "the cost of page walks cannot be measured: too little memory is free",
         ));
     }
-    let data_bytes = (available / FAR_SHARE) & !(HUGE_PAGE_BYTES - 1);
-    let data_bytes = data_bytes.clamp(NEAR_BYTES, DATA_BYTES);
+    // A power of two divides the footprints.
+    let data_bytes = 1 << (available / DATA_SHARE).ilog2();
+    let data_bytes = data_bytes.clamp(LEAST_DATA_BYTES, DATA_BYTES);
     let data = MeasuredMemory::map_huge_pages(data_bytes)?;
-    let small = MeasuredMemory::map_and_write(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
     let data_pages = data_bytes / BASE_PAGE_BYTES;
-    // Ordered pages come from memory that is not mirrored. Otherwise base pages would find their
-    // data and the host's page tables in the caches more often than huge pages do.
+    let repeated =
+        MeasuredMemory::map_repeated_base_pages(largest, data_bytes, CacheLinesRead::All)?;
     let in_order = |order: OrderedPageLoop| {
         measure_extra_cost_of_walks(
-            |n| small.ns_per_ordered_page(data_pages, order, n),
-            |n| data.ns_per_ordered_page(data_pages, order, n),
+            |n| repeated.ns_per_ordered_page(order, n),
+            |n| data.ns_per_ordered_page(order, n),
         )
     };
-    let streamed = measure_costs_by_interval(&STREAMS, in_order);
-    let strided = measure_costs_by_interval(&STRIDES, in_order);
+    // Streams come from memory that is not mapped repeatedly: prefetchers follow its addresses.
+    let small = MeasuredMemory::map_and_write(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
+    let streamed = measure_costs_by_interval(&STREAMS, |order| {
+        measure_extra_cost_of_walks(
+            |n| small.ns_per_ordered_page(order, n),
+            |n| data.ns_per_ordered_page(order, n),
+        )
+    });
     drop(small);
-    let near = MeasuredMemory::map_repeated_base_pages(largest, NEAR_BYTES, CacheLinesRead::All)?;
-    let far = MeasuredMemory::map_repeated_base_pages(largest, data_bytes, CacheLinesRead::All)?;
-    // Loops of random reads, with their footprints.
-    let mut random = Vec::new();
+    let strided = measure_costs_by_interval(&STRIDES, in_order);
     let by_footprint = FOOTPRINTS_BYTES.map(|bytes| {
-        let independent = MeasuredMemory::ns_per_independent_read;
-        let dependent = MeasuredMemory::ns_per_dependent_read;
+        let cost = |read: fn(&MeasuredMemory, u64, u64) -> f64| {
+            walk_cost_in_repeated_mapping(&repeated, &data, bytes, read)
+        };
         let costs = [
-            walk_cost_in_repeated_mapping(&near, &data, bytes, independent),
-            walk_cost_in_repeated_mapping(&far, &data, bytes, dependent),
-            walk_cost_in_repeated_mapping(&near, &data, bytes, |memory, pages, n| {
-                memory.ns_per_read_amid_others(&data, pages, n)
-            }),
+            cost(MeasuredMemory::ns_per_independent_read),
+            cost(MeasuredMemory::ns_per_dependent_read),
         ];
-        random.extend(costs.map(|cost| (bytes, cost)));
-        let [independent_ns, dependent_ns, alone_ns] = costs.map(|cost| cost.walk_ns);
-        WalkCostsAtFootprint {
-            footprint_bytes: bytes,
-            independent_ns,
-            dependent_ns,
-            alone_ns: alone_ns.max(dependent_ns),
-        }
+        let [independent_ns, dependent_ns] = costs.map(|cost| cost.walk_ns);
+        WalkCostsAtFootprint { footprint_bytes: bytes, independent_ns, dependent_ns }
     });
     let by_distance = measure_costs_by_interval(&WORK_STEPS, |steps| {
-        walk_cost_in_repeated_mapping(&near, &data, largest, |memory, pages, n| {
+        walk_cost_in_repeated_mapping(&repeated, &data, largest, |memory, pages, n| {
             memory.ns_per_read_with_work(pages, steps, n)
         })
     });
-    random.extend(by_distance.iter().map(|cost| (largest, *cost)));
     let cached = MeasuredMemory::map_repeated_base_pages(
         FOOTPRINTS_BYTES[1],
         HUGE_PAGE_BYTES,
         CacheLinesRead::OneOfEachPage,
     )?;
     let reach = measure_tlb_reach_pages(&cached);
-    let costs = WalkCosts {
+    Ok(WalkCosts {
         by_footprint: by_footprint.into(),
         streamed,
         strided,
         by_distance,
-        scattered_error: WalkCosts::LEAST_SCATTERED_ERROR,
         data_independent_ns: least_ns_of_turns(|n| data.ns_per_independent_read(data_pages, n)),
         data_dependent_ns: least_ns_of_turns(|n| data.ns_per_dependent_read(data_pages, n)),
         tlb_pages: reach,
         // Base and huge pages share the second level, since Haswell and Zen.
         tlb_huge_pages: reach,
-    };
-    Ok(WalkCosts { scattered_error: costs.scattered_error_from_loops(&random), ..costs })
+    })
 }
 
 /// The costs of similar loops, by the time from one page to the next.
@@ -310,12 +303,17 @@ fn walk_cost_in_repeated_mapping(
 }
 
 /// Distance of reads with page walks, and how much greater it is than without them. Both are
-/// medians of pairs, since other load makes the machine faster and slower.
+/// medians of pairs, since other load makes the machine faster and slower. Of two turns only the
+/// second counts: the first finds the caches as the other loop left them.
 fn measure_extra_cost_of_walks(
     with: impl Fn(u64) -> f64,
     without: impl Fn(u64) -> f64,
 ) -> WalkCostAtInterval {
-    let pairs = (0..TURNS).map(|n| (with(n), without(n)));
+    let second_turn = |read: &dyn Fn(u64) -> f64, n: u64| {
+        read(2 * n);
+        read(2 * n + 1)
+    };
+    let pairs = (0..TURNS).map(|n| (second_turn(&with, n), second_turn(&without, n)));
     let (apart, walks): (Vec<f64>, Vec<f64>) =
         pairs.map(|(with, without)| (with, with - without)).unzip();
     WalkCostAtInterval {
@@ -409,9 +407,10 @@ impl MeasuredMemory {
         let memory =
             AnonymousMapping::map_with_protection(usize_from_u64(bytes), ProtFlags::PROT_NONE);
         let memory = memory.map_err(mapping_error)?;
-        let length = NonZeroUsize::new(usize_from_u64(file_bytes)).unwrap_or(NonZeroUsize::MIN);
         for offset in (0..memory.byte_len()).step_by(usize_from_u64(file_bytes)) {
             let at = NonZeroUsize::new(usize_from_u64(memory.address()) + offset);
+            let length = usize_from_u64(file_bytes).min(memory.byte_len() - offset);
+            let length = NonZeroUsize::new(length).unwrap_or(NonZeroUsize::MIN);
             let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED | MapFlags::MAP_POPULATE;
             // SAFETY: `at` lies within our reservation, a part of which the new mapping replaces.
             unsafe { mmap(at, length, ProtFlags::PROT_READ, flags, file.as_fd(), 0) }
@@ -424,24 +423,6 @@ impl MeasuredMemory {
             unsafe { memory.start().cast::<u8>().add(offset).read_volatile() };
         }
         Ok(Self { memory, distinct_bytes: file_bytes, lines })
-    }
-
-    /// Nanoseconds per dependent read. Between two reads a page of `other` is read in full, as by a
-    /// program that works on what it has found.
-    fn ns_per_read_amid_others(&self, other: &Self, pages: u64, seed: u64) -> f64 {
-        let other_pages = other.memory.byte_len() as u64 / BASE_PAGE_BYTES;
-        cpu_ns_per_step(READS_AMID, || {
-            let mut x = seed;
-            for _ in 0..READS_AMID {
-                let (next, word) = self.read_random_word(x, pages, CacheLinesRead::All);
-                x = next.wrapping_add(word);
-                let page = map_random_below(x.rotate_left(32), other_pages);
-                for line in 0..64 {
-                    other.read_word(page * BASE_PAGE_BYTES + line * 64);
-                }
-            }
-            x
-        })
     }
 
     /// Nanoseconds per independent random read with `steps` steps of work between reads.
@@ -458,30 +439,35 @@ impl MeasuredMemory {
         })
     }
 
-    /// Nanoseconds per page of a loop over the first `pages` pages. Each turn starts where the last
-    /// one ended, at page tables that were not read for longest.
-    fn ns_per_ordered_page(&self, pages: u64, order: OrderedPageLoop, turn: u64) -> f64 {
-        debug_assert!(pages * BASE_PAGE_BYTES <= self.memory.byte_len() as u64);
+    /// Nanoseconds per page of a loop over all pages. Each turn starts where the last one ended, at
+    /// page tables that were not read for longest. Each pass over the memory behind the mapping
+    /// reads other cache lines, so that repeated mappings do not find their data in the caches.
+    fn ns_per_ordered_page(&self, order: OrderedPageLoop, turn: u64) -> f64 {
         let OrderedPageLoop { step, lines, work } = order;
         let apart = BASE_PAGE_BYTES / lines;
-        let (mut page, mut left) = (turn * ORDERED_PAGES * step % pages, ORDERED_PAGES);
+        let pages = self.memory.byte_len() as u64 / BASE_PAGE_BYTES;
+        let distinct = self.distinct_bytes / BASE_PAGE_BYTES;
+        let start = turn * ORDERED_PAGES * step;
+        let (mut page, mut behind, mut pass) = (start % pages, start % distinct, start / distinct);
         cpu_ns_per_step(ORDERED_PAGES, || {
             let mut x = turn;
-            while left > 0 {
-                let until_end = (pages - page).div_ceil(step).min(left);
-                let mut offset = page * BASE_PAGE_BYTES;
-                for _ in 0..until_end {
-                    self.read_word(offset);
-                    for line in 1..lines {
-                        self.read_word(offset + line * apart);
-                    }
-                    for _ in 0..work {
-                        x = dependent_arithmetic_step(x);
-                    }
-                    offset += step * BASE_PAGE_BYTES;
+            for _ in 0..ORDERED_PAGES {
+                for line in 0..lines {
+                    let offset = (pass * CACHE_LINE_BYTES + line * apart) % BASE_PAGE_BYTES;
+                    self.read_word(page * BASE_PAGE_BYTES + offset);
                 }
-                left -= until_end;
-                page = 0;
+                for _ in 0..work {
+                    x = dependent_arithmetic_step(x);
+                }
+                page += step;
+                if page >= pages {
+                    page -= pages;
+                }
+                behind += step;
+                if behind >= distinct {
+                    behind -= distinct;
+                    pass += 1;
+                }
             }
             x
         })
@@ -561,6 +547,27 @@ fn mapping_error(errno: nix::errno::Errno) -> LinuxError {
 mod tests {
     use super::*;
     use serde_json::Value;
+
+    #[test]
+    fn a_repeated_mapping_ends_where_its_reservation_ends() {
+        const PAGES: u64 = 5;
+        let lines = CacheLinesRead::All;
+        let repeated = MeasuredMemory::map_repeated_base_pages(
+            PAGES * BASE_PAGE_BYTES,
+            2 * BASE_PAGE_BYTES,
+            lines,
+        );
+        let repeated = repeated.expect("the memory can be mapped");
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("it can be read");
+        let start = repeated.memory.address();
+        let address = |text: &str| u64::from_str_radix(text, 16).expect("an address");
+        let ends = maps.lines().filter_map(|line| line.split_once(' ')?.0.split_once('-'));
+        let ours = ends.filter(|(from, _)| {
+            (start..start + (PAGES + 1) * BASE_PAGE_BYTES).contains(&address(from))
+        });
+        let memfd: Vec<u64> = ours.map(|(_, end)| address(end)).collect();
+        assert_eq!(memfd.get(2), Some(&(start + PAGES * BASE_PAGE_BYTES)), "{maps}");
+    }
 
     #[test]
     fn costs_are_in_the_order_of_their_distances() {

@@ -47,7 +47,7 @@ fn a_process_without_worthwhile_promotions_is_sampled_once_a_period() {
         let mut given = bits.walk_costs.take().expect("the costs are given");
         let mut costs = given.measured_or_typical().clone();
         for at in &mut costs.by_footprint {
-            (at.independent_ns, at.dependent_ns, at.alone_ns) = (0.1, 0.1, 0.1);
+            (at.independent_ns, at.dependent_ns) = (0.1, 0.1);
         }
         for at in &mut costs.by_distance {
             at.walk_ns = 0.1;

@@ -28,12 +28,11 @@ fn expensive_walk_costs() -> WalkCosts {
         r#"{
             "by_footprint": [{
                 "footprint_bytes": 67108864, "independent_ns": 200.0,
-                "dependent_ns": 400.0, "alone_ns": 400.0
+                "dependent_ns": 400.0
             }],
             "by_distance": [{"apart_ns": 100.0, "walk_ns": 400.0}],
             "streamed": [{"apart_ns": 100.0, "walk_ns": 50.0}],
             "strided": [{"apart_ns": 100.0, "walk_ns": 100.0}],
-            "scattered_error": 0.25,
             "data_independent_ns": 20.0,
             "data_dependent_ns": 50.0,
             "tlb_pages": 1536,

@@ -111,18 +111,18 @@ impl RateReads {
         }
     }
 
-    /// Whether all pages of this kind that the process uses were touched before the first read.
-    /// Their rate then is only a lower bound.
-    fn is_all_touched_at_first_read(self, reads: &ProbeTotalsByRead) -> bool {
+    /// Whether all pages of this kind that the process uses were touched long before the last
+    /// read. Their rate then is only a lower bound: each may have been touched several times.
+    fn is_all_touched_early(self, reads: &ProbeTotalsByRead) -> bool {
         /// Share of the pages from which on all count as touched.
         const FULL: f64 = 0.9;
+        let touched = |read: &ProbeReadTotals| read.touches[self.kind as usize] as f64;
         let (first, last) = (&reads[0], last_read(reads));
-        let touched = first.touches[self.kind as usize] as f64;
-        let pages = first.regions as f64 * f64::from(PAGES_PER_REGION);
-        let full = touched >= pages * FULL;
-        let no_more = last.exposed_s >= 2.0 * first.exposed_s
-            && touched >= last.touches[self.kind as usize] as f64 * FULL;
-        self.telling == 0 && touched > 0.0 && (full || no_more)
+        let full = touched(first) >= first.regions as f64 * f64::from(PAGES_PER_REGION) * FULL;
+        let early = |read: &&ProbeReadTotals| last.exposed_s >= 2.0 * read.exposed_s;
+        let no_more =
+            reads.iter().rfind(early).is_some_and(|read| touched(read) >= touched(last) * FULL);
+        touched(first) > 0.0 && (full || no_more)
     }
 }
 
@@ -410,7 +410,13 @@ impl OverheadEstimator {
         let beyond_tlb = self.share_beyond_tlb(reads, costs);
         let [streamed_per_s, strided_per_s, scattered_per_s] =
             from.map(|from| self.walk_rate_of_touch_kind(from, reads, beyond_tlb));
-        WalkRates { streamed_per_s, strided_per_s, scattered_per_s }
+        let residence_s = self.tlb_residence_s(f64::from(costs.tlb_pages));
+        let late_per_s = self.scattered_walk_rate_after(residence_s, reads);
+        WalkRates {
+            streamed_per_s,
+            strided_per_s,
+            scattered_per_s: late_per_s.unwrap_or(scattered_per_s),
+        }
     }
 
     /// The shares that base pages cost. Where pages are touched faster than reads can follow, the
@@ -427,7 +433,7 @@ impl OverheadEstimator {
             self.base_page_walk_rates_by_kind(reads, from, costs).cpu_shares(at, costs);
         let tight = [&costs.streamed, &costs.strided];
         for ((share, from), tight) in shares.iter_mut().zip(from).zip(tight) {
-            if from.is_all_touched_at_first_read(reads) {
+            if from.is_all_touched_early(reads) {
                 *share = cpu_share_from_lower_bound(*share, tight, beyond_tlb);
             }
         }
@@ -514,7 +520,46 @@ impl OverheadEstimator {
         });
         // Only where the TLB could explain most of the marks, because this figure is the noisier
         // one.
-        if beyond_tlb < 0.5 { all.max(between) } else { all }
+        if beyond_tlb < 0.5 {
+            return all.max(between);
+        }
+        if !from.is_all_touched_early(reads) {
+            return all;
+        }
+        // Once all are touched, more time shows no more. The fastest increase is the best bound.
+        let increases = reads.windows(2).filter_map(|pair| {
+            let new = touches(&pair[1]).saturating_sub(touches(&pair[0]));
+            let longer_s = pair[1].exposed_s - pair[0].exposed_s;
+            (new >= MARKS_ENOUGH && longer_s > 0.0).then(|| of(new, longer_s, &pair[1]))
+        });
+        increases.fold(all, f64::max)
+    }
+
+    /// Walks of scattered pages per second of CPU time, from pages first touched after `residence_s`
+    /// of CPU time. Their translations had left the TLB. Earlier touches also contain each page in
+    /// constant use once, which needed a walk only because of the clear. `None`: too few such
+    /// touches.
+    fn scattered_walk_rate_after(
+        &self,
+        residence_s: f64,
+        reads: &ProbeTotalsByRead,
+    ) -> Option<f64> {
+        let scattered = |read: &ProbeReadTotals| read.touches[TouchKind::Scattered as usize];
+        let exposed_cpu_s = |read: &ProbeReadTotals| {
+            ratio_or_zero(read.exposed_s, read.regions as f64)
+                * self.cpu_cores_less_probing_cost(read)
+        };
+        let first = reads.iter().position(|read| exposed_cpu_s(read) >= residence_s)?;
+        let before = &reads[first];
+        let new = |read: &ProbeReadTotals| scattered(read).saturating_sub(scattered(before));
+        let after = reads[first..].iter().find(|read| new(read) >= MARKS_ENOUGH);
+        let after = after.unwrap_or(last_read(reads));
+        if new(after) < MARKS_NEEDED {
+            return None;
+        }
+        let per_s = ratio_or_zero(new(after) as f64, after.exposed_s - before.exposed_s);
+        let cores = self.cpu_cores_less_probing_cost(after);
+        Some(ratio_or_zero(per_s * self.base_regions, cores))
     }
 
     /// How long a translation stays in an LRU TLB of `held` entries, in seconds of CPU time. It is

@@ -1,3 +1,4 @@
+use super::super::walk_costs::SCATTERED_ERROR;
 use super::*;
 use crate::test_support::{bitmap_of, region};
 use crate::walk_rate::region_probe_plan::xorshift;
@@ -15,7 +16,6 @@ fn costs() -> WalkCosts {
             footprint_bytes: 2 << 30,
             independent_ns: 8.0,
             dependent_ns: 80.0,
-            alone_ns: 120.0,
         }],
         by_distance: [(20.0, 8.0), (250.0, 80.0)]
             .map(|(apart_ns, walk_ns)| WalkCostAtInterval { apart_ns, walk_ns, error_ns: 1.0 })
@@ -103,7 +103,7 @@ fn the_rate_of_random_touches_is_found() {
     assert!((3.2e6..4.4e6).contains(&rate), "{rate}");
     let estimate = estimator.finish_estimate(&costs());
     let percent = overhead(&estimate).percent;
-    assert!((25.0..35.0).contains(&percent), "{percent}");
+    assert!((20.0..28.0).contains(&percent), "{percent}");
     assert_eq!(estimate.walks.len(), 256);
     // The walks that one region was seen to cause, in the same unit.
     let walks = estimate.walks.iter();
@@ -380,7 +380,19 @@ fn a_loop_faster_than_the_first_read_may_be_as_tight_as_any() {
     // The tightest loop of this shape lost a fifth, and a quarter of the pages fit into the TLB.
     assert!(found.high_percent > 15.0, "{found}");
     assert!(found.low_percent < 3.0, "{found}");
-    assert!((4.0..12.0).contains(&found.percent), "{found}");
+    assert!((3.0..12.0).contains(&found.percent), "{found}");
+}
+
+#[test]
+fn pages_that_stay_in_the_tlb_cause_no_walks() {
+    // A page of each region is in constant use: 1,024 pages. 1 million others a second are random.
+    let touched = |r, t: f64| {
+        let mut touched = scattered(r, t * 1e6 / 1024.0 + 0.5);
+        touched.insert(0);
+        touched
+    };
+    let rate = rates(&estimator_after(8, 1.0, Duration::ZERO, touched)).scattered_per_s;
+    assert!((0.9e6..1.1e6).contains(&rate), "{rate}");
 }
 
 /// Overhead of a process with 4 million random touches a second.
@@ -392,19 +404,19 @@ fn with_rounds(rounds: u64) -> TranslationOverhead {
         let touched = |r, t: f64| scattered(r, t * pace * 4e6 / 1024.0 + 0.5);
         probe_round(&mut estimator, round..round + 1, CLEAR, |time| time, touched);
     }
-    let mut exact = costs();
-    exact.scattered_error = 0.01;
-    overhead(&estimator.finish_estimate(&exact))
+    overhead(&estimator.finish_estimate(&costs()))
 }
 
 #[test]
 fn more_rounds_make_the_interval_narrower() {
-    let widths = [2, 6, 24, 96].map(|rounds| {
+    // The error of walk costs stays, however long the program is sampled.
+    let of_costs = 2.0 * (NINETY_PERCENT * SCATTERED_ERROR).sinh();
+    let more = [2, 6, 24, 96].map(|rounds| {
         let found = with_rounds(rounds);
-        found.high_percent - found.low_percent
+        found.high_percent - found.low_percent - of_costs * found.percent
     });
-    assert!(widths.is_sorted_by(|a, b| a > b), "{widths:?}");
-    assert!(widths[3] < 4.0, "{widths:?}");
+    assert!(more.is_sorted_by(|a, b| a > b), "{more:?}");
+    assert!(more[3] < 1.0, "{more:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 use super::*;
 use crate::test_support::Chance;
 use crate::walk_rate::RegionProbePlan;
+use crate::walk_rate::walk_costs::SCATTERED_ERROR;
 
 const RUNS: u64 = 10;
 const ROUNDS: u64 = 12;
@@ -59,7 +60,7 @@ impl Pattern {
         streamed.percent
             + strided.percent
             + added
-            + scattered.percent * (off * costs.scattered_error).exp()
+            + scattered.percent * (off * SCATTERED_ERROR).exp()
     }
 
     /// What a run's probe finds.
