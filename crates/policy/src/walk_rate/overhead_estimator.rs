@@ -535,10 +535,10 @@ impl OverheadEstimator {
         increases.fold(all, f64::max)
     }
 
-    /// Walks of scattered pages per second of CPU time, from pages first touched after `residence_s`
-    /// of CPU time. Their translations had left the TLB. Earlier touches also contain each page in
-    /// constant use once, which needed a walk only because of the clear. `None`: too few such
-    /// touches.
+    /// Walks of scattered pages per second of CPU time, from pages first touched after
+    /// `residence_s` of CPU time. Their translations had left the TLB. Earlier touches also contain
+    /// each page in constant use once, which needed a walk only because of the clear. `None`: too
+    /// few such touches.
     fn scattered_walk_rate_after(
         &self,
         residence_s: f64,

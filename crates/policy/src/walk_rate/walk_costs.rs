@@ -201,10 +201,10 @@ pub(super) struct WalkRates {
     pub(super) scattered_per_s: f64,
 }
 
-/// Relative standard error of the cost of scattered walks. Programs overlap their walks in ways that
-/// no loop covers. In a virtual machine it also matters how the host maps a program's memory, which
-/// a guest cannot see. There, the gain of the same programs changed by factors up to 2.3 within half
-/// an hour (`hawkeye-lab bench --live walk-rate`, November 2026).
+/// Relative standard error of the cost of scattered walks. Programs overlap their walks in ways
+/// that no loop covers. In a virtual machine it also matters how the host maps a program's memory,
+/// which a guest cannot see. There, the gain of the same program changed by up to 2.3 times within
+/// half an hour (`hawkeye-lab bench --live walk-rate`, November 2026).
 pub(super) const SCATTERED_ERROR: f64 = 0.35;
 
 impl WalkRates {

@@ -3,9 +3,8 @@
 use super::guest_machine::{GuestMachine, host_region_of_pageblock};
 use crate::engine::EngineError;
 use crate::kernel::{RegionId, SimulatedKernel, SpaceId};
-use crate::memory::FrameRun;
 use crate::mmu::translation::{LeafSize, PageTableSetup, Translator};
-use hawkeye_policy::{PAGES_PER_REGION, RegionAddr};
+use hawkeye_policy::RegionAddr;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -103,6 +102,8 @@ impl GuestMachine {
     /// the host, or is in the host's swap. What the guest's kernel considers swapped is.
     #[cfg(debug_assertions)]
     pub(in crate::engine) fn assert_consistent_in_debug(&self, host: &SimulatedKernel) {
+        use crate::memory::FrameRun;
+        use hawkeye_policy::PAGES_PER_REGION;
         let Some(space) = self.space else {
             return;
         };
