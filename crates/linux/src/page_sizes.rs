@@ -8,7 +8,7 @@
 //! ```text
 //!  tlb_page_sizes (the processor's) --> page_size_control <--> machine: sizes on offer, and wanted
 //!                                        |-- page_size_switches         turns sizes on and off
-//!                                        `-- mapped_page_size_sampler   looks at each process at intervals
+//!                                        `-- mapped_page_size_sampler   looks at the processes
 //!                                              `-- mapped_page_sizes    counts the pages of one
 //! ```
 //!
