@@ -39,6 +39,7 @@ pub fn format_short_duration(seconds: f64) -> String {
 
 /// Wraps a text at spaces into lines of at most `width` characters; all except the first line are
 /// indented. Control characters are replaced, because the text may contain names that users chose.
+// By hand: `textwrap` would be one more dependency of a program that runs as root.
 pub fn wrap_printable(text: &str, width: usize, indent: usize) -> String {
     let mut out = String::new();
     let mut column = 0;

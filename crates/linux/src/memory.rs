@@ -2,8 +2,12 @@
 //! back.
 //!
 //! [`system_memory`] and [`cgroup_limits`] report how much is in use and how long tasks wait for
-//! memory. [`recovery_method`] gives zero pages back. [`prezeroing`] and [`idle_time_meter`] serve
-//! kernels that zero free memory in advance. `ksm` reports whether equal pages are merged.
+//! memory. [`recovery_method`] gives zero pages back. [`fragmentation`] reports the share of free
+//! memory that cannot be huge pages. [`prezeroing`] and [`idle_time_meter`] serve kernels that zero
+//! free memory in advance. `ksm` reports whether equal pages are merged.
+//!
+//! Read [`system_memory`] first, then [`cgroup_limits`], which reports the same for cgroups, then
+//! [`recovery_method`].
 
 pub mod cgroup_limits;
 pub mod fragmentation;

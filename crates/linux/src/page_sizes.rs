@@ -5,8 +5,14 @@
 //! applies to every process on the machine: it cannot be set for one process from outside (up to
 //! 7.2).
 //!
-//! `page_size_switches.rs` turns sizes on, `mapped_page_sizes.rs` counts the pages that result,
-//! `mapped_page_size_sampler.rs` reads which pages map a region.
+//! ```text
+//!  tlb_page_sizes (the processor's) --> page_size_control <--> machine: sizes on offer, and wanted
+//!                                        |-- page_size_switches         turns sizes on and off
+//!                                        `-- mapped_page_size_sampler   looks at the processes
+//!                                              `-- mapped_page_sizes    counts the pages of one
+//! ```
+//!
+//! Read [`PageSizeSetting`] in this file first, then `page_size_control`.
 
 pub(crate) mod page_size_control;
 pub mod tlb_page_sizes;

@@ -1,11 +1,18 @@
 //! Prefault: threads zero and map huge pages before the program touches them.
 //!
-//! - BPF reports where processes touch new memory (`fault_trace`).
-//! - The predictor of the policy crate decides what comes next; `prefault_loop` asks it.
-//! - The filler's thread or workers (`prefault_thread_pool`) fill the regions, in one of two ways
-//!   (`prefault_region`).
+//! ```text
+//!  fault_trace: BPF reports first touches --+
+//!  warm_start: mappings that are new -------+--> prefault_loop <--> PrefaultPredictor (policy)
+//!                                                 |         ^       what comes next
+//!                                     PrefaultJob |         | PrefaultOutcome
+//!                                                 v         |
+//!                                               prefault_thread_pool --> prefault_region
+//! ```
 //!
-//! The manager decides which processes are followed and how much may be filled.
+//! Read [`Prefaulter`] first: through it the manager sets which processes are followed, and how
+//! much may be filled. Then read `PrefaultLoop::run`, and [`hawkeye_policy::prefault`] for the
+//! decisions. Four files hold fills or reports back: `prefault_rate_and_memory_limit`,
+//! `spare_core_throttle`, `suppressed_processes` and `trace_backoff`.
 
 pub mod profile_store;
 

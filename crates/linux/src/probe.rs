@@ -1,10 +1,15 @@
 //! What this kernel lets a manager do: facts first, then a decision, then the reasons.
 //!
-//! [`kernel_facts`] tries every primitive on a throw-away child. [`kernel_decision`] is pure and
-//! turns facts into capabilities. Each capability has how it was checked, what is lost without it,
-//! and what would provide it. [`set_up_chosen_methods`] sets up what was chosen.
+//! ```text
+//!  probe_child, mthp_sizes (tried) --+
+//!  host_facts, prezeroing (read) ----+--> KernelFacts --kernel_decision--> KernelDecision
+//!                                         (kernel_facts)    (pure)            |
+//!                                    set_up_chosen_methods, for the manager <-+
+//!                                    `hawkeye doctor`, for people <-----------'
+//! ```
 //!
-//! Read `kernel_facts.rs` first, then `kernel_decision.rs`.
+//! Read [`kernel_facts`] first, then [`kernel_decision`]. A fact is read, or tried on a throw-away
+//! child. A capability has how it was checked, what is lost without it, and what would provide it.
 
 pub mod userfaultfd_handle;
 

@@ -1,9 +1,16 @@
 //! Advice about another process's memory: promotion, splits, populating, paging out.
 //!
-//! [`process_madvise`] is the system call. It takes the target's lock, so a helper process makes it
-//! ([`target_call`]) and the loop waits for the answer up to a deadline. [`sched_fifo`] keeps the
-//! CPU while the lock is held. `reserve` gives the kernel a huge page right before such a call.
-//! Read [`target_call`] first.
+//! ```text
+//!  LinuxMachine::promote
+//!    |-- reserve       gives the kernel a huge page right before the call
+//!    `-- target_call --TargetRequest--> helper process --process_madvise--> the kernel
+//!          ^                                   |   (sched_fifo: a short call keeps its CPU)
+//!          `------------CallResult-------------'
+//! ```
+//!
+//! The call takes the target's lock, so a helper process makes it, and the loop waits for the
+//! result up to a deadline. Read [`target_call`] first. [`process_madvise`] has the advice by name.
+//! The probe calls it without a helper.
 
 pub mod process_madvise;
 pub(crate) mod reserve;

@@ -2,6 +2,10 @@
 //!
 //! `promotion_count_budget` and `savings_budget` use the token buckets of `token_bucket`;
 //! `cpu_budget` counts seconds of CPU time by itself.
+//!
+//! Read [`TokenBucket`] first, then [`SavingsBudget`]: a promotion is charged to it where savings
+//! pay for it, and to [`CpuBudget`], like sampling, where they do not. The manager asks all of them
+//! in `crates/manager/src/manager/work_limits.rs`.
 
 mod cpu_budget;
 mod promotion_count_budget;

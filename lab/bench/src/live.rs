@@ -1,10 +1,19 @@
 //! Experiments on the running kernel. Each figure is measured in the same run as the figure that it
 //! is compared with. Nothing in here decides whether a figure is good enough.
 //!
-//! [`EXPERIMENTS`] lists them. Each gets a [`Scale`] and a [`BenchHost`], which sets the machine up
-//! and restores it. `huge_page_systems.rs` has the ways to get huge pages that are compared,
-//! `programs/` the programs that run. `live_report.rs` has what is printed, `prelude.rs` what
-//! nearly all experiments use.
+//! ```text
+//!  EXPERIMENTS --> run(BenchHost, Scale, LiveReport): one experiment, one file
+//!      |-- bench_host           takes the machine over, and restores its settings
+//!      |-- programs             starts programs, and times them by their CPU time
+//!      |-- huge_page_systems    prepares the kernel for a system, and promotes as it does
+//!      |     `-- manager_runs   the manager inside this process
+//!      v
+//!    LiveReport (live_report): rows, notes, panels --> experiments, result files
+//! ```
+//!
+//! Read [`EXPERIMENTS`] first, then a short experiment: `zero_scan_cost.rs` uses a workload and no
+//! system, `redis_bloat.rs` compares systems. `prelude.rs` has what nearly all experiments use,
+//! [`Scale`] the lengths of a short and a long run.
 
 pub(crate) mod bench_host;
 mod bloat_recovery;

@@ -1,6 +1,14 @@
 //! Costs of the kernel's and the processor's work on this machine, measured from inside one
 //! process.
 //!
+//! ```text
+//!  a kind of work --a turn--> median_figures_over_turns --MedianAndRange--> calibrate
+//!  (one file each,            (1 + TURNS turns)                               |
+//!   on ScratchMemory)                     the simulator's KernelCosts and ProcessorSpec
+//! ```
+//!
+//! Read `median_figures_over_turns` in this file first, then [`access_bits`].
+//!
 //! No setting is changed: huge pages come from `madvise`, and all memory is our own and is unmapped
 //! at the end. Only reading page tables needs privileges.
 //!

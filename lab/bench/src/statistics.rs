@@ -14,7 +14,7 @@ pub fn median_of_mapped<T>(all: &[T], part: impl Fn(&T) -> f64) -> f64 {
     median(&all.iter().map(part).collect::<Vec<_>>())
 }
 
-/// The median of several turns, and their spread. In nanoseconds, unless stated otherwise.
+/// The [`median`] of several turns, and their spread. In nanoseconds, unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct MedianAndRange {
     pub median: f64,
@@ -29,7 +29,7 @@ impl MedianAndRange {
         let figures = sorted(figures);
         let at = |place: usize| figures.get(place).copied().unwrap_or(0.0);
         Self {
-            median: at(figures.len() / 2),
+            median: median(&figures),
             low: at(0),
             high: at(figures.len().saturating_sub(1)),
             turns: figures.len(),

@@ -2,6 +2,21 @@
 //! replication (thesis, chapter 5), or, on the same mechanisms, another system's rules for page
 //! sizes ([`policies`]).
 //!
+//! ```text
+//!  a program's mmap, fork, ... --> mapping_calls: mappings, and page sizes in the page table
+//!  a program's reference
+//!    v                                                               process_space
+//!  tlb_misses: access_memory --> Mmu::translate --a hit--> done      (PageTable)
+//!    | a miss: filled from the page table <------------------------------+
+//!    v no memory yet, or a write to a shared page                        |
+//!  page_faults --FrameSource (policies)--> frames, reservations          |
+//!    |                                       `--> page table entries ----+
+//!    v                                                                   |
+//!  promotion, compaction: larger pages, in place or by copying ----------'
+//! ```
+//!
+//! Read `access_memory` in `tlb_misses.rs` first, then `page_faults.rs`, then [`policies`].
+//!
 //! The thesis' rule:
 //!
 //! - `mmap` chooses page sizes: the largest that are aligned and fit, from the mapping's first page

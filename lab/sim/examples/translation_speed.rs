@@ -15,6 +15,7 @@
 //! Each figure is the median of several turns. Stages of the translation are separate functions, so
 //! that a profiler can separate them: `perf record -e cpu-clock`.
 
+use hawkeye_policy::statistics::median;
 use hawkeye_policy::{AccessMap, CoverageAveraging, PageOrder, RegionAddr, RegionSample};
 use hawkeye_sim::mmu::translation::{
     Access, EntrySize, LeafSize, Mappings, ProgramWork, Translator, TranslatorSpec,
@@ -107,10 +108,10 @@ fn random(
     sample(mappings, gib, &mut map);
 
     let before = core.counters();
-    let translating = median(|| load(&mut rng, &mut core, mappings, gib, TURN));
+    let translating = median_turn_s(|| load(&mut rng, &mut core, mappings, gib, TURN));
     let counted = core.counters().since(&before);
 
-    let sampling = median(|| sample(mappings, gib, &mut map));
+    let sampling = median_turn_s(|| sample(mappings, gib, &mut map));
     let simulated_s = counted.unhalted_cycles() as f64 / spec.processor.ghz / 1e9 / TURNS as f64;
     let with_policy = translating + sampling * simulated_s / SAMPLED_EVERY_S;
 
@@ -128,15 +129,14 @@ fn random(
 }
 
 /// Seconds of the median turn.
-fn median(mut turn: impl FnMut()) -> f64 {
+fn median_turn_s(mut turn: impl FnMut()) -> f64 {
     let mut seconds = [0.0; TURNS];
     for seconds in &mut seconds {
         let clock = Instant::now();
         turn();
         *seconds = clock.elapsed().as_secs_f64();
     }
-    seconds.sort_by(f64::total_cmp);
-    seconds[TURNS / 2]
+    median(&seconds)
 }
 
 /// Reads and clears all access bits, and passes them to the policy.
@@ -186,7 +186,7 @@ fn sequential(spec: &TranslatorSpec) -> Result<(), Box<dyn std::error::Error>> {
         let lines = (gib << 30) / LINE;
         let mut core = Translator::new(spec)?;
         let mut batch = Vec::with_capacity(BATCH);
-        let by_access = median(|| {
+        let by_access = median_turn_s(|| {
             for first in (0..lines).step_by(BATCH) {
                 batch.clear();
                 let batched = first..first + BATCH as u64;

@@ -3,7 +3,21 @@
 //! that translates their addresses. The same [`Manager`](hawkeye_manager::Manager) and policies
 //! manage it that manage live processes.
 //!
-//! Data goes one way: workload -> engine -> kernel and translation -> figures.
+//! ```text
+//!  workload --> Engine ---a step, core shares---> Program, phase by phase
+//!               (machine) (clock, core_shares)    (program, program_run)
+//!                                                  |              |
+//!                                     fills, swaps v              v a sample of the accesses
+//!                                                kernel ------> access_cost: Translator
+//!                                                  | sync_mappings   | cycles, walks
+//!  Manager <-- manager_view <-- coverage <---------+-----------------+--> figures
+//!                                  ^
+//!                                  `-- stream_sampler: access bits, as all accesses set them
+//! ```
+//!
+//! Read `Engine::advance_to` in `clock.rs` first, then `Program::run` in `program_run.rs`, then
+//! `access_cost.rs`. `manager_view.rs` implements the manager's traits; `coverage.rs` has what a
+//! sample shows.
 //!
 //! # Time
 //!

@@ -1,5 +1,19 @@
 //! A kernel's memory manager: address spaces, faults, and all that gives and takes pages.
 //!
+//! ```text
+//!  touch ----> faults: the cause of each --> fault_policies: which page a first touch gets
+//!                |-- fault_mapping, sized_faults: maps it -----+
+//!                `-- swap: reads it back ----------------------+--> frame_supply --> memory
+//!  promote --> promotion: collapses, copies, maps -------------+      |-- reclaim: reservations,
+//!  recover_bloat --> recovery: zero pages ----> memory                |     page_cache, swap
+//!  free -----------> free: frames ------------> memory                `-- compaction: page_moves
+//!  run_kernel_threads_for_step --> kernel_threads: kswapd, zeroing, same_page_merging
+//! ```
+//!
+//! All of these change the page table: `address_space`, its `region_table`, and the
+//! `region_mapping` of each region. Read `simulated_kernel.rs`, the state, first. Then read
+//! `faults.rs`, `frame_supply.rs` and `promotion.rs`.
+//!
 //! [`SimulatedKernel`] has no clock and no thread of its own. Each operation returns its time and
 //! charges it to a program or to a thread of the kernel.
 //! [`SimulatedKernel::run_kernel_threads_for_step`] runs these threads. Systems differ at a page

@@ -1,5 +1,19 @@
 //! Physical memory: frames, the buddy system, and what fragments it.
 //!
+//! ```text
+//!  kernel --allocate, free--> buddy: PhysicalMemory, the state of each pageblock
+//!    ^                          |-- buddy/free_lists    free blocks by order and content
+//!    |                          |-- partial_pageblock   a pageblock in parts
+//!    |                          `-- frame_touches       for the host of a virtual machine
+//!    |
+//!    +-- compaction, contiguous: frames to empty, by their owner (frame_owner)
+//!    +-- prezeroing: dirty free frames become zeroed
+//!    `-- fragmentation, zone_watermarks: how fragmented, and how much is kept free
+//! ```
+//!
+//! Read `buddy.rs` first, then `partial_pageblock.rs`. `ascending_run_map.rs` stores the frames of
+//! a region for the kernel. `allocation_replay.rs` uses all of it without a kernel.
+//!
 //! # The model
 //!
 //! - Frames are handed out in blocks of 2^order frames, orders 0 to 10, as `mm/page_alloc.c` does.

@@ -4,6 +4,18 @@
 //!
 //! Its counters are exact, unlike those of a virtual machine; estimates are compared with them.
 //!
+//! ```text
+//!  AccessPattern --access_generator--> pipeline: when is each access done?
+//!                                        |-- two_level_tlb: a hit, or a walk
+//!                                        |-- page_walkers, page_tables: the walk's loads
+//!                                        |-- memory_model: data_cache_hierarchy, fill buffers
+//!                                        v
+//!  PatternRun <------ core_counters, access_bits
+//! ```
+//!
+//! Read [`PatternRun`] first, then `pipeline.rs` and `two_level_tlb.rs`. [`ProcessorSpec`] has the
+//! data of a processor. Whole machines use the [fast model](translation), a folder of its own.
+//!
 //! # The model
 //!
 //! - [`AccessPattern`] describes a program's accesses, [`ProcessorSpec`] the processor; both are

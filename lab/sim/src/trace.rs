@@ -8,6 +8,15 @@
 //! | `Drmemtrace` | `drrun -t drmemtrace -tool view`, the text it prints | every access and instruction, with its thread |
 //! | `PerfScript` | `perf script -F comm,pid,time,event,addr` of `perf mem record` | samples of accesses, with process and time |
 //!
+//! ```text
+//!  a file --open, trace_format--> TraceReader --trace_line_reader--> a format's parser --+
+//!  (xz or plain)                    |  ^        (or records of champsim)                 |
+//!                                   |  `------------------ TraceAccess ------------------'
+//!                                   `--> engine::trace_player, workloads::trace_workload
+//! ```
+//!
+//! Read [`TraceReader`] first, then `lackey.rs`, the shortest format.
+//!
 //! [`CoverageRowReader`]s are this project's own format: coverage over time, as the live or the
 //! simulated manager saw it, in Parquet.
 //!

@@ -4,6 +4,15 @@
 //! A workload does not depend on the system that it runs on. The amount of work is given in
 //! accesses, or in seconds of the program's own work without translation. Its duration follows from
 //! the system.
+//!
+//! ```text
+//!  lab/sim/workloads/*.toml --built_in--+
+//!  a file of the user ------------------+--parse, check--> WorkloadSpec --> engine
+//!  a trace --trace_workload-------------+                  (workload_spec)
+//!  a recording --recording_replay-------'
+//! ```
+//!
+//! Read [`WorkloadSpec`] first, beside a file of `lab/sim/workloads/`.
 
 mod built_in;
 mod byte_size;

@@ -5,6 +5,7 @@ use hawkeye_sim::trace::{
 };
 use lzma_rust2::{XzOptions, XzWriter};
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence::Direct;
 use std::io::{BufReader, Cursor, Write};
 
 type TestResult = Result<(), Box<dyn std::error::Error>>;
@@ -309,7 +310,10 @@ fn written(format: TraceFormat, access: &TraceAccess) -> Option<String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig {
+        cases: 400,
+        ..ProptestConfig::with_failure_persistence(Direct("proptest-regressions/tests/trace.txt"))
+    })]
 
     #[test]
     fn arbitrary_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..2000), name in ".{0,8}") {

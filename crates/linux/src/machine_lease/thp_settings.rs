@@ -4,6 +4,8 @@
 //! found is put back when the guard is dropped. After a crash or SIGKILL, the next start or
 //! `hawkeye restore` puts it back. A setting that another program has changed meanwhile stays as it
 //! is.
+//!
+//! Read [`KernelSettingsGuard`] first, then [`KernelThpPlan`]. `saved_settings` is the file.
 
 mod kernel_settings_guard;
 mod saved_settings;

@@ -1,8 +1,15 @@
 //! What was learned of programs, stored by executable for their next start (the outlook of
 //! Wienand's thesis, 7.2.3).
 //!
+//! ```text
+//!  a process starts --> executable_identity --load_profile--> profile_recorder --> warm start,
+//!                       (path, build, user)                     |      ^           page sizes
+//!  learned/NAME-HASH.json <---------save_profile, at its end----'      `-- samples of the process
+//! ```
+//!
 //! Each program has one small file, in a separate folder that may be emptied at any time. To forget
-//! a program, delete its file.
+//! a program, delete its file. Read [`ProgramProfile`] first, which is the file's content, then
+//! `profile_recorder`.
 
 mod executable_identity;
 mod profile_recorder;

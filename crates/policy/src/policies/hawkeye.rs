@@ -1,4 +1,16 @@
 //! HawkEye: promotes by what each promotion saves. The default.
+//!
+//! ```text
+//!  Observation --> hawkeye_process (one a process): PromotionCandidates, the best last
+//!                    |                                 ^ expected_cost
+//!                    v                                 |
+//!            pop_next_promotion                 promotion_costs
+//!                    |                                 ^
+//!                    `-- Promotion --> the manager ----' on_promotion_result
+//! ```
+//!
+//! Read [`Hawkeye`] first, which states the rules, then `pop_next_promotion`, which chooses the
+//! process. `hawkeye_process::process_state_after_sample` weighs the regions of a process.
 
 mod hawkeye_process;
 mod promotion_costs;

@@ -3,6 +3,17 @@
 //!
 //! Speeds are not measured here: the gain from huge pages changes with the machine's neighbours.
 //! The simulated `fragmented-speedup` has them.
+//!
+//! ```text
+//!  FragmentedMemory: free memory in small blocks
+//!    v
+//!  RecoveryProgram, warmed up --> RecentlyUsedMemory: which pages it uses, under base pages
+//!    |  two threads
+//!    |-- Promoter (huge_page_systems): promotes as the system does
+//!    `-- turn by turn: the program runs; which share of that memory is huge? --> shares over time
+//! ```
+//!
+//! Read `measure_huge_share_over_time` first, then `recently_used_memory.rs`.
 
 mod fragmented_memory;
 mod recently_used_memory;

@@ -10,8 +10,10 @@
 //! - The guest's programs walk nested tables. Their cores learn by which page sizes the host maps
 //!   the memory behind a region (`host_mappings.rs`).
 //! - Accesses of the guest's programs are accesses to the process at the host. They make its
-//!   coverage, its overhead, and what reclaim considers old (`coverage.rs`).
+//!   coverage, its overhead, and what reclaim considers old (`guest_coverage.rs`).
 //! - Each machine has its own manager; the managers take turns (`machine_view.rs`).
+//!
+//! Read `guest_machine.rs` first, then `host_effects.rs` from `run_guests_for_step` on.
 //!
 //! Not modelled: sharing of page-table memory among guests, devices, ballooning, and the
 //! hypervisor's own time except exits for faults.

@@ -1,5 +1,14 @@
 //! A stream of accesses: single ones drawn for the sample, and each page's long-run frequency.
 //!
+//! ```text
+//!  AccessStream --> StreamSampler --draw_access----------> access_cost: the sample
+//!  (workload)         |-- page_touch_probability --------> coverage, swap_waits: pages touched
+//!                     |     ^ zipf: sums over pages
+//!                     `-- touched_lines -----------------> zeroing_neighbour: cache lines touched
+//! ```
+//!
+//! Read `StreamSampler::new` and `draw_access` first, then `page_touch_probability.rs`.
+//!
 //! Both follow the same distribution. Coverage over a window of any length therefore follows from
 //! the number of accesses in it, whatever the size of the sample. A page that one access goes to
 //! with chance `c` was accessed in `n` of them with probability `1 - exp(-n c)`.

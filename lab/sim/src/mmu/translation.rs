@@ -25,6 +25,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! ```text
+//!  Accesses --> Translator --stage after stage--> tlb_levels --misses--> walker, host_walker
+//!                 |                               (tlb_entries)            |-- upper_entry_caches
+//!                 v                                                        `-- table_caches
+//!               TranslationCounters; access bits in Mappings
+//! ```
+//!
+//! Read [`Translator`] first, then `translator/stages.rs`, then [`Mappings`] and `walker.rs`. The
+//! other files are single structures of a core.
+//!
 //! # The model
 //!
 //! - [`Mappings`] hold the [`LeafSize`] of each mapping in one address space, with one byte for a

@@ -10,6 +10,7 @@ use hawkeye_sim::simulate::{SimulationResult, SimulationSetup};
 use hawkeye_sim::systems;
 use hawkeye_sim::workloads::{ByteSize, WorkloadSpec};
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence::Direct;
 
 const MIB: u64 = 1 << 20;
 
@@ -189,7 +190,10 @@ fn programs() -> impl Strategy<Value = WorkloadSpec> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(12))]
+    #![proptest_config(ProptestConfig {
+        cases: 12,
+        ..ProptestConfig::with_failure_persistence(Direct("proptest-regressions/tests/guests.txt"))
+    })]
 
     /// In debug builds the engine asserts the invariants of kernels and guests, and the agreement
     /// between them, after each of its steps.

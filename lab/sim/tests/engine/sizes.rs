@@ -8,6 +8,7 @@ use hawkeye_sim::engine::Engine;
 use hawkeye_sim::mmu::{ICE_LAKE, NEOVERSE_V2, ProcessorSpec, ZEN_4};
 use hawkeye_sim::simulate::SimulationSetup;
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence::Direct;
 use std::time::Duration;
 
 const K64: PageOrder = PageOrder::CONTIGUOUS;
@@ -185,7 +186,10 @@ const STREAM: &str =
     r#"{ area = "heap", pattern = "random", cycles = 60.0, stores_percent = 50.0 }"#;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(10))]
+    #![proptest_config(ProptestConfig {
+        cases: 10,
+        ..ProptestConfig::with_failure_persistence(Direct("proptest-regressions/tests/sizes.txt"))
+    })]
 
     /// Builds with debug assertions check after each step that the processor's mappings equal the
     /// kernel's, groups and larger pages included. They also check the kernel's own invariants.

@@ -10,6 +10,7 @@ use hawkeye_sim::kernel::{
 };
 use hawkeye_sim::memory::{FrameContent, ORDERS};
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence::Direct;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
@@ -109,7 +110,10 @@ fn build(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(120))]
+    #![proptest_config(ProptestConfig {
+        cases: 120,
+        ..ProptestConfig::with_failure_persistence(Direct("proptest-regressions/tests/agreement.txt"))
+    })]
 
     /// After any operations on its memory, a program reads what it wrote.
     #[test]

@@ -12,6 +12,7 @@ use hawkeye_sim::mmu::{
     NestedCacheSizes, PROCESSORS, ProcessorSpec, SetShape, TlbGroupCondition, WalkCacheSizes,
 };
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence::Direct;
 
 /// So small that it evicts all the time.
 const TINY: ProcessorSpec = ProcessorSpec {
@@ -288,7 +289,10 @@ fn check(spec: &TranslatorSpec, steps: &[MappingStep]) -> PropertyResult {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(250))]
+    #![proptest_config(ProptestConfig {
+        cases: 250,
+        ..ProptestConfig::with_failure_persistence(Direct("proptest-regressions/tests/agree.txt"))
+    })]
 
     #[test]
     fn as_the_plain_model(

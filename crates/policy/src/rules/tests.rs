@@ -1,0 +1,225 @@
+use super::*;
+use crate::process_attributes::Pod;
+use crate::settings_profile::SettingsProfile;
+use proptest::prelude::*;
+
+impl RuleConditions {
+    fn match_fully(&self, identity: &ProcessAttributes) -> bool {
+        self.matches_attributes(identity) == Some(true)
+    }
+}
+
+fn pattern(text: &str) -> Option<GlobPattern> {
+    Some(text.parse().expect(text))
+}
+
+fn redis() -> ProcessAttributes {
+    ProcessAttributes {
+        command: "redis-server".into(),
+        executable: Some("redis-check-rdb".into()),
+        user: "redis".into(),
+        user_pending: false,
+        uid: 106,
+        cgroup: "/system.slice/redis-server.service".into(),
+        unit: Some("redis-server.service".into()),
+        pod: None,
+        container: None,
+    }
+}
+
+fn in_pod() -> ProcessAttributes {
+    ProcessAttributes {
+        command: "java".into(),
+        user: "1000".into(),
+        uid: 1000,
+        cgroup: "/kubepods.slice/kubepods-burstable.slice".into(),
+        pod: Some(Pod {
+            uid: "0f7c2c2f-1e6b-4a4e-9f57-2f5b0f3f7f10".into(),
+            qos: QosClass::Burstable,
+        }),
+        ..ProcessAttributes::default()
+    }
+}
+
+fn by(user: &str, command: &str) -> RuleConditions {
+    RuleConditions {
+        user: Some(user.into()),
+        command: pattern(command),
+        ..RuleConditions::default()
+    }
+}
+
+fn include(name: &str, conditions: RuleConditions, weight: f64) -> Rule {
+    let terms = ProcessSettings { weight, ..ProcessSettings::default() };
+    Rule { name: name.into(), conditions, action: RuleAction::Include(terms) }
+}
+
+fn exclude(name: &str, conditions: RuleConditions) -> Rule {
+    Rule { action: RuleAction::Exclude, ..include(name, conditions, 1.0) }
+}
+
+#[test]
+fn patterns_match_whole_texts() {
+    for (glob, text, expected) in [
+        ("redis-*", "redis-server", true),
+        ("redis", "redis-server", false),
+        ("/system.slice/*", "/system.slice/redis.service", true),
+        ("/system.slice/*", "/system.slice/a/b", false),
+        ("/system.slice/**", "/system.slice/a/b", true),
+        ("/**", "/", true),
+        (r"dev\x2ddisk*", r"dev\x2ddisk.mount", true),
+        ("[!a]*", ".hidden", true),
+        ("[!a]*", "about", false),
+        ("{mysqld,mariadbd}", "mysqld", true),
+        ("{mysqld,mariadbd}", "mariadbd", true),
+        ("{mysqld,mariadbd}", "mysql", false),
+        ("{a,b}-x{1,2}", "a-x1", true),
+        ("{a,b}-x{1,2}", "a-x2", true),
+        ("{a,b}-x{1,2}", "b-x1", true),
+        ("{a,b}-x{1,2}", "b-x2", true),
+        ("{a,b}-x{1,2}", "a-x", false),
+    ] {
+        let pattern: GlobPattern = glob.parse().expect(glob);
+        assert_eq!(pattern.matches(text), expected, "{glob} {text}");
+    }
+}
+
+#[test]
+fn malformed_patterns_are_refused_with_the_reason() {
+    let long = "x".repeat(300);
+    let nested = "{".repeat(120) + &"}".repeat(120);
+    let many = "{a,b}".repeat(7);
+    for (bad, reason) in [
+        ("", "1 to 256 bytes, not 0"),
+        (long.as_str(), "1 to 256 bytes, not 300"),
+        ("[a", "invalid range"),
+        ("**pod", "single path component"),
+        ("{a,b", "{one,other}"),
+        ("a}b", "{one,other}"),
+        ("x}{a}", "{one,other}"),
+        (nested.as_str(), "{one,other}"),
+        (many.as_str(), "more than 64"),
+    ] {
+        let error = bad.parse::<GlobPattern>().expect_err(bad).to_string();
+        assert!(error.contains(reason), "{bad}: {error}");
+    }
+}
+
+/// Each wildcard could be tried at each position: without an early end that would be 2^100.
+#[test]
+fn many_wildcards_end_soon() -> Result<(), PatternError> {
+    let pattern: GlobPattern = ("*a".repeat(100) + "b").parse()?;
+    assert!(!pattern.matches(&"a".repeat(250)));
+    Ok(())
+}
+
+#[test]
+fn every_condition_must_hold() {
+    let mut conditions = RuleConditions {
+        command: pattern("redis-server"),
+        user: Some("redis".into()),
+        cgroup: pattern("/system.slice/**"),
+        unit: pattern("redis*.service"),
+        ..RuleConditions::default()
+    };
+    assert!(conditions.match_fully(&redis()));
+    assert!(!conditions.match_fully(&in_pod()));
+    conditions.user = Some("106".into());
+    assert!(conditions.match_fully(&redis()), "a user number matches");
+    conditions.command = pattern("redis-check-rdb");
+    let by_executable = conditions.match_fully(&redis());
+    assert!(by_executable);
+    conditions.unit = pattern("postgres*");
+    assert!(!conditions.match_fully(&redis()));
+}
+
+#[test]
+fn rules_match_pods_by_uid_and_class() {
+    let class = |qos| RuleConditions { qos: Some(qos), ..RuleConditions::default() };
+    assert!(class(QosClass::Burstable).match_fully(&in_pod()));
+    assert!(!class(QosClass::Guaranteed).match_fully(&in_pod()));
+    assert!(!class(QosClass::Burstable).match_fully(&redis()));
+    let pod = pattern("*");
+    let any_pod = RuleConditions { pod, ..RuleConditions::default() };
+    assert!(any_pod.match_fully(&in_pod()));
+    assert!(!any_pod.match_fully(&redis()), "the process is in no pod");
+}
+
+#[test]
+fn the_first_rule_decides() {
+    let rules = vec![
+        include("db", by("redis", "*"), 4.0),
+        include("db again", by("redis", "*"), 9.0),
+        exclude("no pods", RuleConditions::default()),
+    ];
+    let rules = Rules::new(rules, UnmatchedAction::Include);
+    let terms = ProcessSettings { weight: 4.0, rule: Some(0), ..ProcessSettings::default() };
+    assert_eq!(rules.evaluate_process(&redis()), RuleVerdict::Include(terms));
+    assert_eq!(rules.evaluate_process(&in_pod()), RuleVerdict::Exclude { rule: Some(2) });
+}
+
+#[test]
+fn a_rule_on_an_unknown_user_name_stops_the_decision() {
+    let unnamed = ProcessAttributes { user: "106".into(), user_pending: true, ..redis() };
+    let judge = |conditions| {
+        let rules = vec![exclude("first", conditions)];
+        Rules::new(rules, UnmatchedAction::Include).evaluate_process(&unnamed)
+    };
+    let undecided = RuleVerdict::Undecided { rule: 0 };
+    let included = RuleVerdict::Include(ProcessSettings::default());
+    assert_eq!(judge(by("redis", "*")), undecided);
+    // A rule on another command does not hold up the next, and a user number decides at once.
+    assert_eq!(judge(by("redis", "java")), included);
+    assert_eq!(judge(by("107", "*")), included);
+    let excluded = RuleVerdict::Exclude { rule: Some(0) };
+    assert_eq!(judge(by("106", "*")), excluded);
+}
+
+#[test]
+fn possible_warm_starts_are_recognised_by_command() {
+    let named = |name: &str, warm_bytes| {
+        let command = pattern(name);
+        let conditions = RuleConditions { command, ..RuleConditions::default() };
+        let terms = ProcessSettings { warm_bytes, ..ProcessSettings::default() };
+        let action = RuleAction::Include(terms);
+        Rule { action, ..include(name, conditions, 1.0) }
+    };
+    let rules = |rules| Rules::new(rules, UnmatchedAction::Include);
+    let none = rules(vec![named("java", None)]);
+    assert!(!none.any_rule_wants_warm_start() && !none.may_want_warm_start("java"));
+    let some = rules(vec![named("redis*", None), named("qemu-*", Some(1 << 30))]);
+    assert!(some.any_rule_wants_warm_start());
+    assert!(some.may_want_warm_start("qemu-kvm"));
+    assert!(!some.may_want_warm_start("redis-server"));
+    let cut_off = some.may_want_warm_start("a-name-that-is-");
+    assert!(cut_off);
+}
+
+#[test]
+fn processes_without_a_rule_get_the_default_rules() {
+    let guarded = ProcessSettings::default().with_profile(SettingsProfile::Guard);
+    let redis_only = include("redis", by("redis", "redis-server"), 2.0);
+    let rules = Rules::new(vec![redis_only], UnmatchedAction::Include);
+    let rules = rules.with_default_settings(guarded);
+    let other = ProcessAttributes { command: "java".into(), executable: None, ..redis() };
+    assert_eq!(rules.evaluate_process(&other), RuleVerdict::Include(guarded));
+    let promotes: Vec<bool> = rules.all_process_settings().map(|rules| rules.promotes).collect();
+    assert_eq!(promotes, [true, false]);
+}
+
+#[test]
+fn without_a_rule_the_setting_decides() {
+    let judge = |unmatched| Rules::new(Vec::new(), unmatched).evaluate_process(&redis());
+    let default = RuleVerdict::Include(ProcessSettings::default());
+    assert_eq!(judge(UnmatchedAction::Include), default);
+    assert_eq!(judge(UnmatchedAction::Exclude), RuleVerdict::Exclude { rule: None });
+}
+
+proptest! {
+    #[test]
+    fn patterns_and_names_cause_no_panic(glob in "\\PC{0,40}", text in "\\PC{0,20}") {
+        if let Ok(pattern) = glob.parse::<GlobPattern>() {
+            pattern.matches(&text);
+        }
+    }
+}
