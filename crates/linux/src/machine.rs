@@ -334,8 +334,8 @@ impl Machine for LinuxMachine {
         let mut insisting = CollapseRetry::default();
         let (result, took) = loop {
             let served = RESERVE.state().served;
-            let request = TargetRequest::for_collapse(&member.handle, region);
-            let request = request.on_cpu(RESERVE.give_back_page());
+            let cpu = RESERVE.give_back_page();
+            let request = TargetRequest::for_collapse(&member.handle, region, cpu);
             let result = self.calls.call_target(process, COLLAPSE.call, &request);
             let served = RESERVE.state().served > served;
             let took = match &result {
