@@ -30,6 +30,9 @@ pub enum Event {
         huge: usize,
         /// Base pages accessed.
         accessed_pages: u64,
+        /// Whether it is worth promotions, and not all of it was seen.
+        #[serde(skip)]
+        worth_sampling_again: bool,
     },
     /// Sampling windows are further apart than the settings ask for.
     Stretched { because: SamplingDelayReason },

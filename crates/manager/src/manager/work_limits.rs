@@ -3,7 +3,7 @@
 use super::budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
 use crate::settings::Settings;
 use hawkeye_policy::{
-    CpuBudget, Observation, ProcessSample, PromotionBudgetExhausted, PromotionCountBudget,
+    CpuBudget, Event, Observation, ProcessSample, PromotionBudgetExhausted, PromotionCountBudget,
     RatePerSecond, RegionPromotionLimits, SavingsBudget, SavingsDecision,
 };
 use std::time::Duration;
@@ -45,6 +45,11 @@ impl WorkLimits {
             waits: BudgetWaits::default(),
             regions: RegionPromotionLimits::with_recovery_threshold(settings.bloat),
         }
+    }
+
+    pub(super) fn apply_event(&mut self, now: Duration, event: &Event) {
+        self.regions.apply_event(now, event);
+        self.savings.apply_event(now, event);
     }
 
     /// Takes in all CPU time of management so far. Promotions that savings paid for don't count.
