@@ -133,7 +133,8 @@ impl Journal {
             }
             Event::Sampled { .. } => self.totals.samples += 1,
             Event::Searched { .. } => self.totals.scanned += 1,
-            Event::NotSplit { .. }
+            Event::PromotionTried { .. }
+            | Event::NotSplit { .. }
             | Event::Measured { .. }
             | Event::Stretched { .. }
             | Event::FaultSizes { .. }

@@ -157,7 +157,7 @@ impl<M: Machine> Manager<M> {
     }
 
     fn dispatch_event(&mut self, now: Duration, event: Event) {
-        self.memory.apply_event(&event);
+        self.memory.apply_event(now, &event);
         self.limits.apply_event(now, &event);
         self.sampling.apply_event(now, &event);
         self.recovery.planner.apply_event(&event);

@@ -104,14 +104,4 @@ impl WorkLimits {
         };
         Err(BudgetWait { budget, until })
     }
-
-    /// A promotion was tried for this CPU time, and was made if `done`.
-    pub(super) fn charge(&mut self, now: Duration, cost: Duration, paid_by: PaidBy, done: bool) {
-        if done {
-            self.savings.record_promotion_cost(cost);
-        }
-        if paid_by == PaidBy::Savings {
-            self.savings.charge_promotion_cost(now, cost);
-        }
-    }
 }
