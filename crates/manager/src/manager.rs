@@ -57,13 +57,13 @@ pub struct Manager<M> {
     policy: Box<dyn Policy>,
     settings: Settings,
     paused: bool,
+    promotion: PromotionProgress,
     // Each of these receives events from `dispatch_event`.
     processes: KnownProcesses,
     memory: MemoryWatch,
     limits: WorkLimits,
     sampling: SamplingSchedule,
     recovery: RecoveryProgress,
-    promotion: PromotionProgress,
     journal: Journal,
 }
 
@@ -161,7 +161,7 @@ impl<M: Machine> Manager<M> {
         self.limits.apply_event(now, &event);
         self.sampling.apply_event(now, &event);
         self.recovery.planner.apply_event(&event);
-        self.processes.last_samples.apply_event(&event);
+        self.processes.apply_event(&event);
         self.journal.apply_event(now, event);
     }
 
