@@ -13,7 +13,6 @@ use crate::prefault::{PrefaultStatistics, Prefaulter};
 use crate::probe::ChosenKernelMethods;
 use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, ManagedTarget};
 use crate::processes::process;
-use crate::processes::process_selector::ProcessScanCosts;
 use crate::promote::process_madvise::{COLLAPSE, CollapseRetry};
 use crate::promote::reserve::RESERVE;
 use crate::promote::target_call::{CallHelperPool, TargetRequest};
@@ -128,11 +127,6 @@ impl LinuxMachine {
     /// All managed processes, in the order in which they joined.
     pub fn managed_processes(&self) -> Vec<ManagedProcessView> {
         self.members.process_views()
-    }
-
-    /// The cost of finding processes; `None` if the target names its processes.
-    pub fn process_scan_costs(&self) -> Option<ProcessScanCosts> {
-        self.target.selector().map(|selector| selector.costs)
     }
 
     /// Changes the rules for the whole machine. A process that stays keeps its state; one that the
@@ -334,8 +328,8 @@ impl Machine for LinuxMachine {
         let mut insisting = CollapseRetry::default();
         let (result, took) = loop {
             let served = RESERVE.state().served;
-            let request = TargetRequest::for_collapse(&member.handle, region);
-            let request = request.on_cpu(RESERVE.give_back_page());
+            let cpu = RESERVE.give_back_page();
+            let request = TargetRequest::for_collapse(&member.handle, region, cpu);
             let result = self.calls.call_target(process, COLLAPSE.call, &request);
             let served = RESERVE.state().served > served;
             let took = match &result {

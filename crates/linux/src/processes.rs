@@ -20,7 +20,7 @@ pub(crate) mod managed_processes;
 pub(crate) mod mapping_records;
 pub mod mappings;
 pub(crate) mod own_pid_namespace;
-pub(crate) mod proc_scanner;
+pub mod proc_scanner;
 pub mod process;
 pub(crate) mod process_attributes;
 pub(crate) mod process_reader_thread;

@@ -13,7 +13,6 @@
 //!
 //! Read [`sampler`] first, then [`page_table_reader`].
 
-pub mod clear_refs;
 pub mod counters;
 pub mod page_table_reader;
 pub mod pagemap;

@@ -100,7 +100,7 @@ const MAX_FOOTPRINTS: usize = 1024;
 
 impl Journal {
     /// Counts an event and writes it down. A repeated error is written down once a minute.
-    pub fn record(&mut self, at: Duration, event: Event) {
+    pub fn apply_event(&mut self, at: Duration, event: Event) {
         if let Event::Trouble { message } = &event {
             let last = self.last_trouble.as_ref();
             if last.is_some_and(|(last, then)| then == message && at < *last + TROUBLE_AGAIN) {
@@ -133,7 +133,8 @@ impl Journal {
             }
             Event::Sampled { .. } => self.totals.samples += 1,
             Event::Searched { .. } => self.totals.scanned += 1,
-            Event::NotSplit { .. }
+            Event::PromotionTried { .. }
+            | Event::NotSplit { .. }
             | Event::Measured { .. }
             | Event::Stretched { .. }
             | Event::FaultSizes { .. }
@@ -287,7 +288,7 @@ mod tests {
     fn a_full_journal_drops_its_oldest_events() {
         let mut journal = Journal::default();
         for n in 0..MAX_ENTRIES as u64 + 10 {
-            journal.record(Duration::from_secs(n), Event::Paused);
+            journal.apply_event(Duration::from_secs(n), Event::Paused);
         }
         assert_eq!(journal.entries().count(), MAX_ENTRIES);
         let oldest = journal.entries().next().map(|entry| entry.at);
@@ -309,7 +310,7 @@ mod tests {
         let mut journal = Journal::default();
         for (second, pid) in [(5, 1), (6, 2), (7, 1)] {
             let at = Duration::from_secs(second);
-            journal.record(at, promoted_event(process_with_pid(pid), region_at_index(0), 0));
+            journal.apply_event(at, promoted_event(process_with_pid(pid), region_at_index(0), 0));
         }
         assert_eq!(journal.first_promotion, Some(Duration::from_secs(5)));
         let one = journal.process_totals(process_with_pid(1)).cloned().unwrap_or_default();

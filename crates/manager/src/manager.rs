@@ -157,13 +157,12 @@ impl<M: Machine> Manager<M> {
     }
 
     fn dispatch_event(&mut self, now: Duration, event: Event) {
-        self.memory.apply_event(&event);
-        self.limits.regions.apply_event(now, &event);
-        self.sampling.add_saving_if_promotion(&event);
-        self.limits.savings.apply_event(now, &event);
+        self.memory.apply_event(now, &event);
+        self.limits.apply_event(now, &event);
+        self.sampling.apply_event(now, &event);
         self.recovery.planner.apply_event(&event);
-        self.processes.last_samples.apply_event(&event);
-        self.journal.record(now, event);
+        self.processes.apply_event(&event);
+        self.journal.apply_event(now, event);
     }
 
     fn record_error(&mut self, now: Duration, error: &MachineError) {

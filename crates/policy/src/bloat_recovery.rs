@@ -91,7 +91,9 @@ impl RecoveryPlanner {
     /// Takes in one round of samples: which huge pages exist, and which were accessed. Processes
     /// and huge pages that are missing from it are forgotten.
     pub fn observe(&mut self, observation: &Observation) {
-        self.owners.observe(observation, ZeroScanQueue::from_sample_and_previous);
+        for (sample, queue) in self.owners.states_to_update(observation, ZeroScanQueue::default) {
+            queue.observe(sample);
+        }
     }
 
     /// Sets the share of its cycles that a process spends in page walks, in per cent (0-100).

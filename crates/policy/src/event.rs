@@ -30,9 +30,25 @@ pub enum Event {
         huge: usize,
         /// Base pages accessed.
         accessed_pages: u64,
+        /// Whether it is worth promotions, and not all of it was seen.
+        #[serde(skip)]
+        worth_sampling_again: bool,
     },
     /// Sampling windows are further apart than the settings ask for.
     Stretched { because: SamplingDelayReason },
+    /// A promotion was tried. The event of its result follows, if it has one.
+    PromotionTried {
+        /// Whether the region became huge.
+        done: bool,
+        /// How long the call took.
+        took: Duration,
+        /// CPU time of management for it.
+        cpu: Duration,
+        /// Whether the savings of promotions pay for it. Otherwise the CPU budget does.
+        paid_by_savings: bool,
+        /// Whether the reserve gave a huge page for it.
+        from_reserve: bool,
+    },
     /// A region became huge.
     Promoted {
         process: ProcessId,
@@ -152,7 +168,8 @@ impl Event {
     pub fn is_kept_in_journal(&self) -> bool {
         !matches!(
             self,
-            Self::Searched { .. }
+            Self::PromotionTried { .. }
+                | Self::Searched { .. }
                 | Self::NotSplit { .. }
                 | Self::CallRefused { .. }
                 | Self::Measured { .. }
@@ -180,6 +197,7 @@ impl Event {
             | Self::NotAnswering { process, .. }
             | Self::Answering { process, .. } => Some(*process),
             Self::Stretched { .. }
+            | Self::PromotionTried { .. }
             | Self::CallRefused { .. }
             | Self::Held { .. }
             | Self::Paused
@@ -247,7 +265,8 @@ impl fmt::Display for Event {
             }
             Self::Trouble { message } => f.write_str(message),
             // The journal counts these and does not show them.
-            Self::Searched { .. }
+            Self::PromotionTried { .. }
+            | Self::Searched { .. }
             | Self::NotSplit { .. }
             | Self::CallRefused { .. }
             | Self::Measured { .. } => f.write_str(self.kind()),

@@ -4,6 +4,7 @@
 //! reporting), or the kernel must compact. The reserve moves this cost out of promotions, to a
 //! thread of idle priority. Where huge pages are cheap, it stays empty.
 
+use crate::event::Event;
 use crate::page::HUGE_PAGE_BYTES;
 use crate::saturating_cast::u32_from_f64;
 use crate::setting_error::SettingError;
@@ -148,7 +149,18 @@ impl HugePageReservePlanner {
         }
     }
 
-    /// A promotion is due.
+    /// Takes in that a promotion was tried, and how long one took.
+    pub fn apply_event(&mut self, now: Duration, event: &Event) {
+        let Event::PromotionTried { done, took, from_reserve, .. } = *event else { return };
+        self.record_demand(now);
+        match (done, from_reserve) {
+            (true, true) => self.record_promotion_from_reserve(took),
+            (true, false) => self.record_promotion_without_reserve(took),
+            (false, _) => {}
+        }
+    }
+
+    /// A huge page is needed.
     pub fn record_demand(&mut self, now: Duration) {
         self.last_use = now;
     }
@@ -159,13 +171,13 @@ impl HugePageReservePlanner {
     }
 
     /// A promotion for which the reserve gave a huge page took this long.
-    pub fn record_promotion_from_reserve(&mut self, took: Duration) {
+    fn record_promotion_from_reserve(&mut self, took: Duration) {
         self.served = self.served.mul_f64(1.0 - Self::NEWEST) + took.mul_f64(Self::NEWEST);
     }
 
     /// A promotion for which the kernel had to get a huge page took this long. Beyond what one from
     /// the reserve takes, it is what a fill would have cost.
-    pub fn record_promotion_without_reserve(&mut self, took: Duration) {
+    fn record_promotion_without_reserve(&mut self, took: Duration) {
         if let Some((_, fill)) = &mut self.fill {
             let cost = took.saturating_sub(self.served);
             *fill = fill.mul_f64(1.0 - Self::NEWEST) + cost.mul_f64(Self::NEWEST);

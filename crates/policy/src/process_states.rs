@@ -9,19 +9,20 @@ pub(crate) struct ProcessStates<T> {
 }
 
 impl<T> ProcessStates<T> {
-    /// Takes in a round. `update` gets each sample and the previous state of its process, if any.
+    /// Starts a round: each sample with the state of its process, which is `new` for a new process.
     /// Processes that could not be read keep their state; missing ones are forgotten.
-    pub(crate) fn observe(
-        &mut self,
-        observation: &Observation,
-        mut update: impl FnMut(&ProcessSample, Option<T>) -> T,
-    ) {
+    pub(crate) fn states_to_update<'a>(
+        &'a mut self,
+        observation: &'a Observation,
+        new: impl Fn() -> T,
+    ) -> impl Iterator<Item = (&'a ProcessSample, &'a mut T)> {
         let mut known: HashMap<ProcessId, T> = self.all.drain(..).collect();
-        for sample in &observation.processes {
-            self.all.push((sample.process, update(sample, known.remove(&sample.process))));
+        for ProcessSample { process, .. } in &observation.processes {
+            self.all.push((*process, known.remove(process).unwrap_or_else(&new)));
         }
         let unread = observation.unread.iter();
         self.all.extend(unread.filter_map(|process| known.remove_entry(process)));
+        observation.processes.iter().zip(self.all.iter_mut().map(|(_, member)| member))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
@@ -59,15 +60,17 @@ mod tests {
     #[test]
     fn missing_members_are_dropped_and_unread_ones_kept() {
         let mut members = ProcessStates::default();
-        let count = |_: &ProcessSample, before: Option<u32>| before.unwrap_or(0) + 1;
+        let count = |members: &mut ProcessStates<u32>, observation: &Observation| {
+            members.states_to_update(observation, || 0).for_each(|(_, rounds)| *rounds += 1);
+        };
         let all = observation(&[(1, vec![]), (2, vec![]), (3, vec![])]);
-        members.observe(&all, count);
+        count(&mut members, &all);
         let mut one = observation(&[(3, vec![])]);
         one.unread = vec![process(1), process(9)];
-        members.observe(&one, count);
+        count(&mut members, &one);
         assert_eq!(members.iter().copied().collect::<Vec<_>>(), [2, 1]);
         assert_eq!(members.get(process(2)), None);
-        members.observe(&all, count);
+        count(&mut members, &all);
         let seen: Vec<_> = members.iter_mut().map(|(p, n)| (p.pid, *n)).collect();
         assert_eq!(seen, [(1, 2), (2, 1), (3, 3)]);
     }

@@ -5,12 +5,13 @@
 //!    |-- live       on the running kernel, one file each
 //!    `-- simulated  on the simulated machine, beside what was published
 //!  machine_costs --> calibrate --> a processor and costs for the simulator
-//!  plot, result_tables (Parquet), statistics
+//!  plot, result_tables (Parquet), statistics, clear_refs
 //! ```
 //!
 //! A new experiment is one file in [`live`] or [`simulated`], and one line in its list.
 
 pub mod calibrate;
+pub mod clear_refs;
 mod error;
 mod experiment_name;
 pub mod experiments;

@@ -105,7 +105,7 @@ mod tests {
         let (process, region) = (stuck.handle.id, stuck.untouched_region());
         // This writer waits for the lock, and all later callers wait behind it.
         let mut writer = CallHelperPool::default();
-        let request = TargetRequest::for_collapse(&stuck.handle, region);
+        let request = TargetRequest::for_collapse(&stuck.handle, region, None);
         let collapsed = writer
             .map_page_by_reading(&stuck.handle, region.start(), false)
             .and_then(|()| writer.call_target(process, "collapsing", &request));

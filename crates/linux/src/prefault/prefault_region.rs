@@ -59,8 +59,7 @@ pub(super) fn prefault_region(
             let refused = LinuxError::wrap_errno("filling a region that is shared by now");
             return Err(refused(Errno::EEXIST));
         }
-        let request = TargetRequest::for_collapse(process, region);
-        let request = request.on_cpu(RESERVE.give_back_page());
+        let request = TargetRequest::for_collapse(process, region, RESERVE.give_back_page());
         calls.call_target(process.id, COLLAPSE.call, &request)?;
     }
     Ok(())

@@ -12,7 +12,6 @@ use crate::prefault::FaultTrace;
 use crate::processes::process::ProcessHandle;
 use crate::promote::process_madvise;
 use crate::promote::target_call::CallHelperPool;
-use crate::sample::clear_refs;
 use crate::sample::counters::{CountableWalkEvents, EventCodeOverrides};
 use crate::sample::page_table_reader::PageTableReader;
 use crate::sample::pagemap;
@@ -346,6 +345,14 @@ fn split_and_compare_marks(
     })
 }
 
+/// Clears the soft-dirty bits of a process (`CLEAR_REFS_SOFT_DIRTY`). Only for a child of the
+/// manager's own: other tools rely on the bits of their processes.
+fn clear_soft_dirty(pid: u32) -> Result<()> {
+    let path = format!("/proc/{pid}/clear_refs");
+    let failed = LinuxError::wrap_io_error("clearing soft-dirty bits through", &path);
+    std::fs::write(&path, "4").map_err(failed)
+}
+
 fn try_split_with_soft_dirty() -> Result<PageMarkAfterSplit> {
     let child = ProbeChild::spawn()?;
     let region = child.region(0);
@@ -356,7 +363,7 @@ fn try_split_with_soft_dirty() -> Result<PageMarkAfterSplit> {
         let why = "this kernel has no soft-dirty bits (CONFIG_MEM_SOFT_DIRTY)";
         return Ok(PageMarkAfterSplit::Absent(why.into()));
     }
-    if let Err(error) = clear_refs::clear_soft_dirty(child.handle.id.pid) {
+    if let Err(error) = clear_soft_dirty(child.handle.id.pid) {
         return Ok(PageMarkAfterSplit::NotTried(error.to_string()));
     }
     child.send_command_and_wait(ChildCommand::TouchTen)?;

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 /// A process that a scan found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScannedProcess {
+    /// The process.
     pub process: ProcessId,
     /// Resident memory without a file behind it, in bytes.
     pub anonymous_bytes: u64,
@@ -30,12 +31,14 @@ pub struct ScannedProcess {
     pub family: usize,
     /// CPU time used by its threads.
     pub cpu: Duration,
+    /// Its program and user.
     pub program: ProgramIdentity,
 }
 
 /// Shows whether a process has started another program, or runs as another user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramIdentity {
+    /// Its command name.
     pub command: String,
     /// Its effective user.
     pub user: u32,

@@ -3,7 +3,7 @@
 
 use crate::error::{LinuxError, Result};
 use crate::processes::exec_tracer::ExecTracer;
-use crate::processes::proc_scanner::{ProcScanResult, ProcScanner, ScannedProcess};
+use crate::processes::proc_scanner::{ProcScanner, ScannedProcess};
 use crate::processes::process::{self, calling_thread_cpu_time};
 use crate::processes::process_attributes::read_process_attributes;
 use crate::processes::user_names::UserNames;
@@ -16,7 +16,6 @@ use hawkeye_policy::{
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use procfs::process::Process;
-use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -33,8 +32,6 @@ pub struct ProcessSelector {
     descriptors: u64,
     /// Large processes that are not managed.
     skipped: HashMap<u32, RetryPause>,
-    /// The cost of finding processes so far.
-    pub(crate) costs: ProcessScanCosts,
     /// Present if some rule asks for warm starts.
     execs: Option<ExecTracer>,
     /// Processes just started to which such a rule may apply.
@@ -61,19 +58,6 @@ struct RetryPause {
     until: Duration,
     /// The pause after the next failure; zero if the rules exclude the process.
     next: Duration,
-}
-
-/// The cost of finding processes so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct ProcessScanCosts {
-    /// Scans completed.
-    pub sweeps: u64,
-    /// CPU time of all of them.
-    pub cpu: Duration,
-    /// CPU time of the last one.
-    pub last: Duration,
-    /// Processes that the last one found.
-    pub processes: usize,
 }
 
 /// How long a verdict holds. Processes start other programs, and are renamed and moved to other
@@ -110,7 +94,6 @@ impl ProcessSelector {
             next_scan: Duration::ZERO,
             scan_cpu: Duration::ZERO,
             skipped: HashMap::new(),
-            costs: ProcessScanCosts::default(),
         })
     }
 
@@ -188,18 +171,12 @@ impl ProcessSelector {
         };
         let took = std::mem::take(&mut self.scan_cpu);
         self.next_scan = now.saturating_add(self.selection.pause_after_scan(took));
-        let ProcScanResult { processes, mut large } = match found {
-            Ok(scan) => scan,
+        let mut large = match found {
+            Ok(scan) => scan.large,
             Err(error) => {
                 tracing::warn!("the scan for processes failed; the next one tries again: {error}");
                 return SliceProgress::Done(None);
             }
-        };
-        self.costs = ProcessScanCosts {
-            sweeps: self.costs.sweeps + 1,
-            cpu: self.costs.cpu + took,
-            last: took,
-            processes,
         };
         let is_own = |pid| pid == std::process::id() || RESERVE.is_reserve_pid(pid);
         large.retain(|seen| !is_own(seen.process.pid));
@@ -429,8 +406,6 @@ mod tests {
         selector.set_rules(Rules::default(), ProcessSelectionSettings::default());
         let again = full_scan(&mut selector, S(4));
         assert!(again.is_some(), "new rules make a scan due at once");
-        assert_eq!(selector.costs.sweeps, 2);
-        assert!(selector.costs.processes > 0);
     }
 
     #[test]

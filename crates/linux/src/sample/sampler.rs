@@ -5,7 +5,7 @@
 //!                    AccessBits  access_bits_sampler.rs  exact: MADV_COLD clears, BPF reads
 //!                                walk_probing.rs         walk rates, by probes
 //!                    Population  pagemap_sampler.rs      what is present, no accesses
-//!                    Damon       pagemap_sampler.rs      the same, accesses estimated by damon.rs
+//!                    Damon       damon_sampler.rs        the same, accesses estimated by damon.rs
 //! ```
 //!
 //! A new way of seeing accesses is one file with a [`Sampler`], a variant of [`SamplerBackend`],
@@ -14,6 +14,7 @@
 mod access_bits_sampler;
 mod background_task;
 pub(crate) mod damon;
+mod damon_sampler;
 mod pagemap_sampler;
 mod walk_probing;
 
@@ -25,7 +26,7 @@ use crate::processes::mappings::{EligibleRanges, Mapping};
 use crate::processes::process::{self, ProcessHandle};
 use crate::promote::target_call::CallHelperPool;
 use access_bits_sampler::AccessBitsSampler;
-use damon::DamonSessions;
+use damon_sampler::DamonSampler;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{
     HUGE_PAGE_BYTES, ProcessAttributes, ProcessId, ProcessSample, ProcessSettings, RegionAddr,
@@ -122,10 +123,7 @@ impl SamplerBackend {
             Self::AccessBits(bits) => {
                 Box::new(AccessBitsSampler { bits: *bits, watched: HashMap::new() })
             }
-            Self::Damon => Box::new(PagemapSampler {
-                damon: Some(DamonSessions::default()),
-                ..PagemapSampler::default()
-            }),
+            Self::Damon => Box::<DamonSampler>::default(),
             Self::Population => Box::<PagemapSampler>::default(),
         }
     }

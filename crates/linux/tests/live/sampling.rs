@@ -1,8 +1,8 @@
 //! Compares the sampler's results with what the program did.
 
+use hawkeye_bench::clear_refs;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
-use hawkeye_linux::sample::clear_refs;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 use hawkeye_linux::sample::pagemap;
 use hawkeye_live_test_support::manager_in_test::{eligible, read_regions};

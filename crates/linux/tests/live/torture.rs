@@ -1,8 +1,8 @@
 //! Rule 1: memory contents never change, whatever the manager does to the pages under them.
 
+use hawkeye_bench::clear_refs;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
-use hawkeye_linux::sample::clear_refs;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 use hawkeye_live_test_support::manager_in_test::eligible;
 use hawkeye_live_test_support::or_skip;

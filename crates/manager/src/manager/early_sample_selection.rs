@@ -1,7 +1,7 @@
 //! Which programs are sampled before their turn, because their memory has grown or
 //! because they were seen only in part.
 
-use hawkeye_policy::ProcessId;
+use hawkeye_policy::{Event, ProcessId};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -86,13 +86,19 @@ impl ResidentGrowth {
 }
 
 impl EarlySampleSelection {
-    /// Takes in a program's resident memory.
-    pub(super) fn record_resident_bytes(
-        &mut self,
-        now: Duration,
-        process: ProcessId,
-        rss_bytes: u64,
-    ) {
+    pub(super) fn apply_event(&mut self, now: Duration, event: &Event) {
+        match *event {
+            Event::Measured { process, rss_bytes, .. } => {
+                self.record_resident_bytes(now, process, rss_bytes);
+            }
+            Event::Sampled { process, worth_sampling_again, .. } => {
+                self.restart_growth_wait_from_sample(now, process, worth_sampling_again);
+            }
+            _ => {}
+        }
+    }
+
+    fn record_resident_bytes(&mut self, now: Duration, process: ProcessId, rss_bytes: u64) {
         let program = self.programs.entry(process).or_default();
         program.record_resident_bytes(now, rss_bytes);
         if program.phase != GrowthPhase::Settled {
@@ -120,13 +126,7 @@ impl EarlySampleSelection {
         grown
     }
 
-    /// A sample of a program was taken. `partly`: it is worth promotions, and not all was seen.
-    pub(super) fn restart_growth_wait_from_sample(
-        &mut self,
-        now: Duration,
-        process: ProcessId,
-        partly: bool,
-    ) {
+    fn restart_growth_wait_from_sample(&mut self, now: Duration, process: ProcessId, partly: bool) {
         if let Some(program) = self.programs.get_mut(&process) {
             program.restart_growth_wait_from_sample(now, partly);
         }

@@ -45,10 +45,7 @@ impl<M: Machine> Manager<M> {
                 continue;
             }
             match self.machine.set_fault_sizes(process, orders) {
-                Ok(()) => {
-                    self.processes.fault_sizes.insert(process, orders);
-                    self.dispatch_event(now, Event::FaultSizes { process, orders, reason });
-                }
+                Ok(()) => self.dispatch_event(now, Event::FaultSizes { process, orders, reason }),
                 Err(error) => self.record_error(now, &error),
             }
         }

@@ -21,6 +21,13 @@ pub struct KnownProcesses {
 }
 
 impl KnownProcesses {
+    pub(super) fn apply_event(&mut self, event: &Event) {
+        if let Event::FaultSizes { process, orders, .. } = *event {
+            self.fault_sizes.insert(process, orders);
+        }
+        self.last_samples.apply_event(event);
+    }
+
     /// Takes in the result of an admission, which may be unfinished.
     pub(super) fn record_admission(&mut self, now: Duration, list: SliceProgress<Vec<ProcessId>>) {
         self.refresh.joining = match list {

@@ -76,7 +76,6 @@ impl<M: Machine> Manager<M> {
                 }
             };
             called = true;
-            self.memory.reserve.record_demand(now);
             if self.promote_and_charge(next, now, paid_by) == BatchDecision::StopBatch {
                 break Some(now);
             }
@@ -135,16 +134,18 @@ impl<M: Machine> Manager<M> {
         let cpu_before = self.machine.management_costs().cpu;
         let served_before = self.machine.reserve_state().served;
         let outcome = self.machine.promote(process, region, order, present);
-        let cost = self.machine.management_costs().cpu.saturating_sub(cpu_before);
+        let cpu = self.machine.management_costs().cpu.saturating_sub(cpu_before);
         let took = match outcome {
             Ok(PromotionResult::Done(took)) => took,
             // A refused call may have waited for memory too.
             _ => self.machine.now().saturating_sub(before),
         };
-        let served = self.machine.reserve_state().served > served_before;
+        let from_reserve = self.machine.reserve_state().served > served_before;
         let done = matches!(outcome, Ok(PromotionResult::Done(_)));
-        self.limits.charge(now, cost, paid_by, done);
-        let supply = self.memory.record_promotion_time_by_readiness(served, done.then_some(took));
+        let paid_by_savings = paid_by == PaidBy::Savings;
+        let tried = Event::PromotionTried { done, took, cpu, paid_by_savings, from_reserve };
+        self.dispatch_event(now, tried);
+        let supply = self.memory.readiness_if_reserve_holds(u32::from(from_reserve));
         let shortage = matches!(&outcome, Err(error) if error.is_huge_page_shortage());
         self.promotion.shortages += u32::from(shortage);
         if outcome == Ok(PromotionResult::Pending) {

@@ -137,7 +137,6 @@ impl<M: Machine> Manager<M> {
             let Ok(ProcessFootprint { rss_bytes, huge_bytes }) = measured else { continue };
             look.sum.rss_bytes += rss_bytes;
             look.sum.huge_bytes += huge_bytes;
-            self.sampling.early.record_resident_bytes(now, process, rss_bytes);
             self.dispatch_event(now, Event::Measured { process, rss_bytes, huge_bytes });
         }
         if !look.slices.is_done() {

@@ -8,24 +8,10 @@ use std::time::Duration;
 
 impl MemoryWatch {
     /// How the kernel gets a huge page, if the reserve holds this many.
-    fn readiness_if_reserve_holds(&self, held: u32) -> HugePageReadiness {
+    pub(super) fn readiness_if_reserve_holds(&self, held: u32) -> HugePageReadiness {
         let fmfi = self.state.as_ref().and_then(|memory| memory.fmfi);
         let free_blocks = fmfi.is_none_or(|fmfi| fmfi < 1.0);
         self.reserve.next_huge_page_readiness(held, free_blocks)
-    }
-
-    /// A promotion was tried, and took this long if it was made. Returns how its page was got.
-    pub(super) fn record_promotion_time_by_readiness(
-        &mut self,
-        served: bool,
-        took: Option<Duration>,
-    ) -> HugePageReadiness {
-        match (served, took) {
-            (_, None) => {}
-            (true, Some(took)) => self.reserve.record_promotion_from_reserve(took),
-            (false, Some(took)) => self.reserve.record_promotion_without_reserve(took),
-        }
-        self.readiness_if_reserve_holds(u32::from(served))
     }
 }
 

@@ -186,7 +186,8 @@ impl SamplingSchedule {
         }
     }
 
-    pub(super) fn add_saving_if_promotion(&mut self, event: &Event) {
+    pub(super) fn apply_event(&mut self, now: Duration, event: &Event) {
+        self.early.apply_event(now, event);
         if let Event::Promoted { effect, .. } = event {
             if let Some(saved_us_per_s) = effect.saved_us_per_s {
                 self.saved.sum_us_per_s += saved_us_per_s;
@@ -495,13 +496,9 @@ impl<M: Machine> Manager<M> {
                 regions: sample.regions.len(),
                 huge: sample.regions.iter().filter(|r| r.is_huge()).count(),
                 accessed_pages: sample.regions.iter().map(|r| u64::from(r.accessed)).sum(),
+                worth_sampling_again: sample.is_worth_sampling_again(),
             };
             self.dispatch_event(now, event);
-            self.sampling.early.restart_growth_wait_from_sample(
-                now,
-                sample.process,
-                sample.is_worth_sampling_again(),
-            );
         }
         let each = self.machine.first_touch_cost();
         let touches: u64 = observation.processes.iter().map(|s| s.first_touches).sum();

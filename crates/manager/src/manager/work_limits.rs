@@ -3,7 +3,7 @@
 use super::budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
 use crate::settings::Settings;
 use hawkeye_policy::{
-    CpuBudget, Observation, ProcessSample, PromotionBudgetExhausted, PromotionCountBudget,
+    CpuBudget, Event, Observation, ProcessSample, PromotionBudgetExhausted, PromotionCountBudget,
     RatePerSecond, RegionPromotionLimits, SavingsBudget, SavingsDecision,
 };
 use std::time::Duration;
@@ -45,6 +45,11 @@ impl WorkLimits {
             waits: BudgetWaits::default(),
             regions: RegionPromotionLimits::with_recovery_threshold(settings.bloat),
         }
+    }
+
+    pub(super) fn apply_event(&mut self, now: Duration, event: &Event) {
+        self.regions.apply_event(now, event);
+        self.savings.apply_event(now, event);
     }
 
     /// Takes in all CPU time of management so far. Promotions that savings paid for don't count.
@@ -98,15 +103,5 @@ impl WorkLimits {
             returns: saved_us_per_s.is_some(),
         };
         Err(BudgetWait { budget, until })
-    }
-
-    /// A promotion was tried for this CPU time, and was made if `done`.
-    pub(super) fn charge(&mut self, now: Duration, cost: Duration, paid_by: PaidBy, done: bool) {
-        if done {
-            self.savings.record_promotion_cost(cost);
-        }
-        if paid_by == PaidBy::Savings {
-            self.savings.charge_promotion_cost(now, cost);
-        }
     }
 }

@@ -25,28 +25,23 @@ pub(super) struct ZeroScanQueue {
 }
 
 impl ZeroScanQueue {
-    /// The state after a round of samples, given the state `before`. Pages that rest go on resting.
-    pub(super) fn from_sample_and_previous(sampled: &ProcessSample, before: Option<Self>) -> Self {
-        let before = before.unwrap_or_default();
-        let mut owner = Self {
-            overhead_percent: before.overhead_percent,
-            resting: before.resting,
-            ..Self::default()
-        };
+    /// Replaces the pages by those of a sample. Pages that rest go on resting.
+    pub(super) fn observe(&mut self, sampled: &ProcessSample) {
+        let before = std::mem::take(&mut self.pages);
+        self.waiting.clear();
         for sample in sampled.regions.iter().filter(|s| s.is_huge()) {
-            let known = before.pages.get(&sample.region);
+            let known = before.get(&sample.region);
             let resting_since = known.and_then(|page| page.resting_since);
             let accessed = match (sampled.source, known) {
                 // A sample of the population says nothing about accesses.
                 (CoverageSource::Population, Some(page)) => page.accessed,
                 _ => sample.accessed > 0,
             };
-            owner.pages.insert(sample.region, QueuedHugePage { accessed, resting_since });
+            self.pages.insert(sample.region, QueuedHugePage { accessed, resting_since });
             if resting_since.is_none() {
-                owner.waiting.insert((accessed, sample.region));
+                self.waiting.insert((accessed, sample.region));
             }
         }
-        owner
     }
 
     pub(super) fn next_huge_page_to_scan(&self) -> Option<(bool, RegionAddr)> {

@@ -134,13 +134,21 @@ impl SavingsBudget {
         }
     }
 
-    /// Takes in promotions, and that a recovered region saves nothing any more.
+    /// Takes in what promotions cost and save, and that a recovered region saves nothing any more.
     pub fn apply_event(&mut self, now: Duration, event: &Event) {
-        match event {
-            Event::Promoted { process, effect, .. } => {
-                self.record_promotion_saving(now, *process, effect.saved_us_per_s.unwrap_or(0.0))
+        match *event {
+            Event::PromotionTried { done, cpu, paid_by_savings, .. } => {
+                if done {
+                    self.record_promotion_cost(cpu);
+                }
+                if paid_by_savings {
+                    self.charge_promotion_cost(now, cpu);
+                }
             }
-            Event::Recovered { process, .. } => self.record_recovery(now, *process),
+            Event::Promoted { process, effect, .. } => {
+                self.record_promotion_saving(now, process, effect.saved_us_per_s.unwrap_or(0.0))
+            }
+            Event::Recovered { process, .. } => self.record_recovery(now, process),
             _ => {}
         }
     }
@@ -165,12 +173,12 @@ impl SavingsBudget {
 
     /// Takes in the CPU time of a promotion, whatever paid for it. The time that its call took may
     /// be much longer, because the call waits.
-    pub fn record_promotion_cost(&mut self, cost: Duration) {
+    fn record_promotion_cost(&mut self, cost: Duration) {
         self.average_cost_s += (cost.as_secs_f64() - self.average_cost_s) * Self::NEWEST;
     }
 
     /// Pays for a call, whether it succeeded or not.
-    pub fn charge_promotion_cost(&mut self, now: Duration, cost: Duration) {
+    fn charge_promotion_cost(&mut self, now: Duration, cost: Duration) {
         self.settle_savings(now);
         self.settled_s -= cost.as_secs_f64();
         self.pace.draw_tokens_into_debt(now, cost.as_secs_f64());

@@ -152,12 +152,16 @@ impl Policy for AccessMapPolicy {
 
     fn observe(&mut self, observation: &Observation) {
         let average = self.average;
-        self.members.observe(observation, |sample, before| {
-            let (mut map, last_turn) =
-                before.map_or_else(|| (AccessMap::new(average), 0), |m| (m.map, m.last_turn));
-            map.observe(&sample.regions);
-            AccessMapProcess { map, overhead: sample.overhead, terms: sample.terms, last_turn }
-        });
+        let new = || AccessMapProcess {
+            map: AccessMap::new(average),
+            overhead: None,
+            terms: ProcessSettings::default(),
+            last_turn: 0,
+        };
+        for (sample, member) in self.members.states_to_update(observation, new) {
+            member.map.observe(&sample.regions);
+            (member.overhead, member.terms) = (sample.overhead, sample.terms);
+        }
     }
 
     fn pop_next_promotion(

@@ -159,8 +159,12 @@ impl Policy for Hawkeye {
             average: self.average,
             costs: &self.costs,
         };
-        self.members
-            .observe(observation, |sample, before| seen.process_state_after_sample(sample, before));
+        let members = self.members.states_to_update(observation, HawkeyeProcess::default);
+        for (sample, member) in members {
+            seen.update_weights_and_overhead(member, sample);
+            member.waiting = seen.promotion_candidates(member, sample);
+            seen.update_fault_sizes(member, sample);
+        }
     }
 
     fn pop_next_promotion(

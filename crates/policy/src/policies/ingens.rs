@@ -223,11 +223,10 @@ impl Policy for Ingens {
         self.round += 1;
         self.fmfi = observation.fmfi;
         let (round, min_present) = (self.round, self.settings.min_present_pages(observation.fmfi));
-        self.members.observe(observation, |sample, before| {
-            let mut member = before.unwrap_or_default();
+        let members = self.members.states_to_update(observation, IngensProcess::default);
+        for (sample, member) in members {
             member.observe(sample, round, min_present);
-            member
-        });
+        }
     }
 
     fn pop_next_promotion(

@@ -1,8 +1,8 @@
 //! The cost of reading coverage, beside a plain walk of the same memory.
 
 use super::prelude::*;
+use crate::clear_refs;
 use hawkeye_linux::processes::mappings;
-use hawkeye_linux::sample::clear_refs;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 
 const TIMES: usize = 15;

@@ -1,6 +1,7 @@
 //! How long sampling holds up a process with a huge address space.
 
 use super::prelude::*;
+use crate::clear_refs;
 
 /// In milliseconds: `mmap`, `munmap` and page faults.
 type LongestMapUnmapFaultMs = [f64; 3];
@@ -50,7 +51,9 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     for (written, what) in CLEARS {
         let mut took = Duration::ZERO;
         let longest = longest_calls_during(&mut workload, || {
-            took = time_clear_refs(pid, written)?;
+            let begun = Instant::now();
+            clear_refs::write_clear_refs(pid, written)?;
+            took = begun.elapsed();
             Ok(())
         })?;
         report.add_row(
@@ -109,13 +112,6 @@ fn take_longest_calls_of_workload(
         _ => None,
     })?;
     Ok(longest.map(|us| us / 1e3))
-}
-
-fn time_clear_refs(pid: u32, what: &str) -> BenchResult<Duration> {
-    let path = format!("/proc/{pid}/clear_refs");
-    let begun = Instant::now();
-    std::fs::write(&path, what).map_err(LinuxError::wrap_io_error("writing", &path))?;
-    Ok(begun.elapsed())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Costs of clearing and reading access bits.
 
 use super::prelude::*;
-use hawkeye_linux::sample::clear_refs;
+use crate::clear_refs;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 use std::slice::from_ref;
 

@@ -35,8 +35,8 @@ fn events(path: &Path) -> Vec<String> {
 #[test]
 fn entries_become_lines_with_the_time_of_day() {
     let mut journal = Journal::default();
-    journal.record(Duration::from_secs(10), Event::Paused);
-    journal.record(Duration::from_secs(70), Event::Resumed);
+    journal.apply_event(Duration::from_secs(10), Event::Paused);
+    journal.apply_event(Duration::from_secs(70), Event::Resumed);
     let lines = JournalLines::from_entries_after(&journal, 1, Duration::from_secs(130));
     assert_eq!((lines.entries, lines.missed), (1, 0));
     let line: Value = serde_json::from_slice(&lines.text).expect("one line of JSON");

@@ -18,7 +18,8 @@ const LONGEST_VALUE: usize = 256;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// Settings that may be changed and put back: everything in these folders, and these files. The
-/// manager changes the first two, experiments the others.
+/// manager changes the first two, experiments the others. All are here, because experiments use the
+/// manager's lease and file: its next start puts back what a killed experiment left.
 const KERNEL: [&str; 4] = [
     "/sys/kernel/mm/transparent_hugepage",
     "/sys/module/prezero/parameters",

@@ -113,7 +113,7 @@ fn a_promotion_takes_a_page_of_the_reserve() {
     let served_before = RESERVE.state().served;
     let own = ProcessHandle::open(std::process::id()).expect("this process exists");
     let mut calls = CallHelperPool::with_time_limit(Duration::from_secs(60));
-    let request = TargetRequest::for_collapse(&own, region).on_cpu(RESERVE.give_back_page());
+    let request = TargetRequest::for_collapse(&own, region, RESERVE.give_back_page());
     calls.call_target(own.id, "collapsing", &request).expect("it is promoted");
     let state = RESERVE.state();
     RESERVE.stop();

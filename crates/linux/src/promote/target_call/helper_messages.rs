@@ -3,7 +3,7 @@
 use crate::processes::process::ProcessHandle;
 use crate::promote::process_madvise::COLLAPSE;
 use crate::ring_buffer::decode_u64s;
-use hawkeye_policy::RegionAddr;
+use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use std::ops::Range;
@@ -35,16 +35,23 @@ impl<'a> TargetRequest<'a> {
         Self { raw, passed: Some(process.fd()) }
     }
 
-    /// Makes a region huge ([`crate::promote::process_madvise::collapse`]).
-    pub(crate) fn for_collapse(process: &'a ProcessHandle, region: RegionAddr) -> Self {
-        let range = region.start()..region.end();
-        Self::for_advice(process, COLLAPSE.number, &[range])
+    /// Makes a region huge ([`crate::promote::process_madvise::collapse`]), on this CPU, which got
+    /// a huge page back right before.
+    pub(crate) fn for_collapse(
+        process: &'a ProcessHandle,
+        region: RegionAddr,
+        cpu: Option<u32>,
+    ) -> Self {
+        let (advice, cpu) = (COLLAPSE.number, RawRequest::encode_cpu(cpu));
+        let mut raw = RawRequest { kind: ADVISE, advice, cpu, ranges: 1, ..RawRequest::EMPTY };
+        raw.range[0] = [region.start(), HUGE_PAGE_BYTES];
+        Self { raw, passed: Some(process.fd()) }
     }
 
     /// Makes the call on this CPU, which got a huge page back right before.
     #[must_use]
     pub fn on_cpu(mut self, cpu: Option<u32>) -> Self {
-        self.raw.cpu = cpu.map_or(0, |cpu| u64::from(cpu) + 1);
+        self.raw.cpu = RawRequest::encode_cpu(cpu);
         self
     }
 
@@ -136,6 +143,10 @@ impl RawRequest {
         path: [0; MAX_PATH],
         range: [[0; 2]; MAX_RANGES],
     };
+
+    fn encode_cpu(cpu: Option<u32>) -> u64 {
+        cpu.map_or(0, |cpu| u64::from(cpu) + 1)
+    }
 
     pub(super) fn as_bytes(&self) -> &[u8] {
         // SAFETY: the struct has no padding, so all its bytes are initialised.

@@ -1,10 +1,9 @@
 //! Population where BPF cannot read page tables: a separate thread reads `smaps` and `pagemap`.
-//! Accesses are estimated by DAMON, or not seen.
+//! Accesses are not seen.
 //!
 //! Both files take the process's `mmap_lock` and are slow, so the loop does not wait for them.
 
 use super::background_task::{BackgroundTask, POLL_INTERVAL};
-use super::damon::DamonSessions;
 use super::{
     ProcessWorkSlice, SampledProcess, Sampler, SliceResult, is_huge_page_with_memory,
     sum_huge_bytes,
@@ -14,9 +13,7 @@ use crate::processes::mappings::Mapping;
 use crate::promote::target_call::CallHelperPool;
 use crate::sample::pagemap::{self, PresentPagesReading, read_eligible_present_pages};
 use hawkeye_manager::SliceProgress;
-use hawkeye_policy::{
-    CoverageSource, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
-};
+use hawkeye_policy::{ProcessId, ProcessSample, RegionAddr, RegionSample};
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -25,9 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct PagemapSampler {
-    pub(super) readings: HashMap<ProcessId, BackgroundTask<PresentPagesReading>>,
-    /// Estimates accesses, if it is used.
-    pub(super) damon: Option<DamonSessions>,
+    readings: HashMap<ProcessId, BackgroundTask<PresentPagesReading>>,
 }
 
 impl PagemapSampler {
@@ -59,9 +54,6 @@ impl PagemapSampler {
 impl Sampler for PagemapSampler {
     fn retain_processes(&mut self, there: &dyn Fn(ProcessId) -> bool) {
         self.readings.retain(|process, _| there(*process));
-        if let Some(damon) = &mut self.damon {
-            damon.retain_processes(there);
-        }
     }
 
     fn list_mappings(
@@ -72,33 +64,9 @@ impl Sampler for PagemapSampler {
         pagemap::read_mappings_from_smaps(member.handle.id.pid)
     }
 
-    fn start_window(
-        &mut self,
-        slice: &mut ProcessWorkSlice,
-        _needs: SampleKinds,
-    ) -> SliceResult<()> {
-        match &mut self.damon {
-            Some(damon) if !slice.member.thp_disabled => damon.start_window(slice.member.handle.id),
-            _ => Ok(SliceProgress::Done(())),
-        }
-    }
-
     fn read_sample(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<ProcessSample> {
-        let process = slice.member.handle.id;
-        if let Some(damon) = &mut self.damon {
-            if let SliceProgress::Unfinished(wait) = damon.end_window(process)? {
-                return Ok(SliceProgress::Unfinished(wait));
-            }
-        }
         let regions = self.poll_present_regions(slice.member)?;
-        Ok(regions.map(|regions| {
-            let mut sample = slice.member.sample_with_population_only(regions);
-            let damon = self.damon.as_mut();
-            if damon.is_some_and(|damon| damon.apply_estimates(process, &mut sample.regions)) {
-                sample.source = CoverageSource::Estimated;
-            }
-            sample
-        }))
+        Ok(regions.map(|regions| slice.member.sample_with_population_only(regions)))
     }
 
     fn read_region(

@@ -47,6 +47,8 @@ pub(super) struct HawkeyeProcess {
     pub(super) unsampled_regions: usize,
     /// Its page faults at the last count.
     faults: Option<(Duration, u64)>,
+    /// Page faults per second between the last two counts.
+    faults_per_s: Option<f64>,
     /// Its page sizes at first touches, as last decided, and when.
     decided: Option<(Duration, FaultSizes)>,
 }
@@ -125,17 +127,18 @@ pub(super) struct ObservationContext<'a> {
 }
 
 impl ObservationContext<'_> {
-    pub(super) fn process_state_after_sample(
+    /// Replaces the state of a process by that after a sample, except what is chosen from it.
+    pub(super) fn update_weights_and_overhead(
         &self,
+        member: &mut HawkeyeProcess,
         sample: &ProcessSample,
-        before: Option<HawkeyeProcess>,
-    ) -> HawkeyeProcess {
+    ) {
         let walks = sample.regions.iter().any(|r| r.walks_per_s > 0);
         let weigh = |r: &RegionSample| {
             if walks { f64::from(r.walks_per_s) } else { f64::from(r.accessed) }
         };
         let newest = self.average.newest_weight();
-        let before = before.unwrap_or_default();
+        let before = std::mem::take(member);
         let before_percent = before.overhead.map(|_| before.left_percent.max(0.0));
         let largest = self.machine.promotable.largest();
         let mut weights = BTreeMap::new();
@@ -166,7 +169,11 @@ impl ObservationContext<'_> {
                 })
             }
         };
-        let mut member = HawkeyeProcess {
+        let faults_per_s = before.faults.zip(sample.faults).map(|((then, old), new)| {
+            let time_s = self.at.saturating_sub(then).as_secs_f64();
+            ratio_or_zero(new.saturating_sub(old) as f64, time_s)
+        });
+        *member = HawkeyeProcess {
             // Regions not seen yet are assumed to be like the rest. So a promotion saves only its
             // share of all.
             total_weight: weights.values().sum::<f64>()
@@ -180,24 +187,14 @@ impl ObservationContext<'_> {
             last_turn: before.last_turn,
             unsampled_regions: count_unsampled_regions(sample),
             faults: sample.faults.map(|faults| (self.at, faults)),
+            faults_per_s,
             decided: before.decided,
             ..HawkeyeProcess::default()
         };
-        member.waiting = self.promotion_candidates(&member, sample);
-        if !self.machine.at_faults.is_empty() {
-            // While the process gets larger pages, all of each page is present, whatever was
-            // touched. Their presence then says nothing.
-            let larger = member.fault_sizes().is_some_and(|f| !f.orders.is_empty());
-            let chosen =
-                if larger { None } else { self.choose_fault_sizes(&member, sample, before.faults) };
-            let decided = chosen.map(|chosen| (self.at, chosen));
-            let before = member.decided.take().map(|it| self.expire_fault_sizes_decision(it));
-            member.decided = decided.or(before);
-        }
-        member
     }
 
-    fn promotion_candidates(
+    /// The regions of a process that larger pages could map, the best one last.
+    pub(super) fn promotion_candidates(
         &self,
         member: &HawkeyeProcess,
         sample: &ProcessSample,
@@ -261,6 +258,20 @@ impl ObservationContext<'_> {
         })
     }
 
+    /// Decides on page sizes at first touches, where the machine allows a choice.
+    pub(super) fn update_fault_sizes(&self, member: &mut HawkeyeProcess, sample: &ProcessSample) {
+        if self.machine.at_faults.is_empty() {
+            return;
+        }
+        // While the process gets larger pages, all of each page is present, whatever was touched.
+        // Their presence then says nothing.
+        let larger = member.fault_sizes().is_some_and(|f| !f.orders.is_empty());
+        let chosen = if larger { None } else { self.choose_fault_sizes(member, sample) };
+        let decided = chosen.map(|chosen| (self.at, chosen));
+        let before = member.decided.take().map(|it| self.expire_fault_sizes_decision(it));
+        member.decided = decided.or(before);
+    }
+
     /// A decision holds for a while. Then base pages are tried again, which give information.
     fn expire_fault_sizes_decision(
         &self,
@@ -284,11 +295,8 @@ impl ObservationContext<'_> {
         &self,
         member: &HawkeyeProcess,
         sample: &ProcessSample,
-        before: Option<(Duration, u64)>,
     ) -> Option<FaultSizes> {
-        let (then, faults_then) = before?;
-        let faults = sample.faults?.saturating_sub(faults_then);
-        let time_s = self.at.saturating_sub(then).as_secs_f64();
+        let faults_per_s = member.faults_per_s?;
         let waiting = member.waiting.iter();
         let become_huge: HashSet<RegionAddr> =
             waiting.filter(|c| c.order >= PageOrder::HUGE).map(|c| c.region).collect();
@@ -300,11 +308,8 @@ impl ObservationContext<'_> {
                 (*r, member.cores_saved_by_weight(left.unwrap_or(0.0)))
             })
             .collect();
-        let evidence = FaultSizeInputs {
-            regions: &regions,
-            outside: &sample.outside,
-            faults_per_s: ratio_or_zero(faults as f64, time_s),
-        };
+        let evidence =
+            FaultSizeInputs { regions: &regions, outside: &sample.outside, faults_per_s };
         evidence.choose_fault_size(self.machine, Hawkeye::HORIZON)
     }
 }

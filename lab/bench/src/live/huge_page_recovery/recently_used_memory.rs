@@ -1,9 +1,9 @@
 //! Finds which memory a program uses while all of it is under base pages, and how much of that is
 //! huge later. Unlike the program's speed, this does not depend on the machine's neighbours.
 
+use crate::clear_refs;
 use crate::live::prelude::*;
 use hawkeye_linux::processes::mappings;
-use hawkeye_linux::sample::clear_refs;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, ProcessBpfLinks, WalkDetail};
 use hawkeye_policy::RegionSample;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
