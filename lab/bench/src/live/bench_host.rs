@@ -5,7 +5,7 @@ use super::free_page_reporting::{
     FREE_PAGE_REPORTING_ORDER, FreePageReportingWithoutLease, REPORT_NOTHING,
     read_free_page_reporting, restore_free_page_reporting_without_lease,
 };
-use super::programs::ProgramKind;
+use super::programs::program_kind::ProgramKind;
 use crate::error::{BenchError, BenchResult, bail, impossible};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{
