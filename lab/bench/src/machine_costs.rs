@@ -16,13 +16,15 @@
 //! The first turn of each does not count, because a hypervisor may have to back memory in it. Only
 //! an optimised build gives meaningful figures.
 //!
-//! Each file is about one kind of work; `core_measurements.rs` and `shared_cache_retention.rs`
-//! measure the caches.
+//! Each file is about one kind of work; `core_measurements.rs` measures the core and its caches by
+//! the reads in `line_reads.rs`.
 
 pub mod access_bits;
 pub mod collapse_split;
 pub mod core_measurements;
+pub mod data_cache_levels;
 pub mod fault_costs;
+mod line_reads;
 pub mod page_contents;
 pub mod read_overlap;
 mod scratch_memory;

@@ -14,6 +14,7 @@ mod axis;
 mod bars;
 mod line_styles;
 mod svg;
+mod svg_area;
 
 use serde::Serialize;
 use thiserror::Error;

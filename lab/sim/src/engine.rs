@@ -38,7 +38,7 @@
 //!   went to it. That probability follows from the distribution that the sample is drawn from
 //!   (`stream_sampler.rs`).
 //! - Overhead in a window comes from the samples' counters, weighted by the time that each held.
-//! - A trace is no distribution: all of its accesses are made, in their order (`trace_player.rs`).
+//! - A trace is no distribution: all of its accesses are made, in their order (`trace_run.rs`).
 //! - A program waits for each page in swap that it accesses (`swap_waits.rs`). The zeroing thread
 //!   takes lines of the last-level cache and time of memory's channels from programs beside it
 //!   (`zeroing_neighbour.rs`).
@@ -52,6 +52,7 @@
 //! [`Translator`]: crate::mmu::translation::Translator
 
 mod access_cost;
+mod access_sample;
 mod area_layout;
 mod clock;
 mod core_shares;
@@ -71,6 +72,7 @@ mod swap_waits;
 mod sync_mappings;
 mod time_weighted_page_sizes;
 mod trace_player;
+mod trace_run;
 mod zeroing_neighbour;
 
 pub use error::EngineError;

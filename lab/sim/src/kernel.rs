@@ -65,7 +65,8 @@ mod reservations;
 mod same_page_merging;
 mod simulated_kernel;
 mod sized_faults;
-mod swap;
+mod swap_device;
+mod swap_out;
 
 pub(crate) use address_space::RegionId;
 pub use address_space::{FaultCounts, SpaceId};
@@ -80,4 +81,4 @@ pub use promotion::CompletedPromotion;
 pub(crate) use reclaim::regions_of_same_page;
 pub(crate) use region_mapping::{RegionMapping, RegionPartInPageblock};
 pub use simulated_kernel::SimulatedKernel;
-pub use swap::SwapSpec;
+pub use swap_device::SwapSpec;

@@ -1,11 +1,12 @@
 //! The workload's side of the protocol: it writes events and reads requests.
 
+use crate::error::{WorkloadError, WorkloadResult};
 use crate::line_reader_thread::spawn_line_reader_thread;
-use crate::prelude::*;
-use crate::protocol::InvalidRequestLine;
+use crate::protocol::{InvalidRequestLine, WorkloadEvent, WorkloadRequest};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
+use std::time::Duration;
 
 /// Time between two checks for the end.
 const IDLE: Duration = Duration::from_millis(20);

@@ -1,6 +1,10 @@
 //! Facts about a workload's own process, and forking.
 
-use crate::prelude::*;
+use crate::console::{Console, ConsoleInput};
+use crate::error::{WorkloadError, WorkloadResult};
+use crate::memory::{PAGE, WorkloadMemory};
+use crate::protocol::{WorkloadEvent, WorkloadReady, WorkloadRequest};
+use crate::rng::WorkloadRng;
 use hdrhistogram::Histogram;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! Lines that a workload and its starter exchange.
 
 use crate::key_value_client::request_schedule::{AnswerLatencies, RequestSchedule};
-use crate::page_fault_stalls::PageFaultTimes;
+use crate::page_fault_stalls::page_fault_times::PageFaultTimes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,8 @@
 //! Turns measured figures into a simulated processor.
 
 use super::CostRecorder;
-use crate::machine_costs::core_measurements::{CoreMeasurements, DataCacheLevel, ReadNsAtSize};
+use crate::machine_costs::core_measurements::{CoreMeasurements, ReadNsAtSize};
+use crate::machine_costs::data_cache_levels::DataCacheLevel;
 use crate::machine_costs::shared_cache_retention::SharedCacheRetention;
 use crate::statistics::{MedianAndRange, quantile_of_sorted};
 use hawkeye_linux::name_value_lines::find_value_by_name;

@@ -2,7 +2,7 @@
 
 use super::Scale;
 use super::free_page_reporting::{FreePageReporting, restore_free_page_reporting_from_record};
-use super::programs::ProgramKind;
+use super::programs::program_kind::ProgramKind;
 use crate::error::{BenchError, BenchResult, bail, impossible};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{

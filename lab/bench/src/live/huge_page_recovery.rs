@@ -15,16 +15,13 @@
 //!
 //! Read `measure_huge_share_over_time` first, then `recently_used_memory.rs`.
 
-mod fragmented_memory;
 mod recently_used_memory;
-mod recovery_programs;
 
 use super::huge_page_systems::PromoterResult;
 use super::prelude::*;
 use crate::plot::{PlotLine, PlotPanel};
-use fragmented_memory::FragmentedMemory;
+use hawkeye_workload::HotKeyShares;
 use recently_used_memory::{RecentlyUsedMemory, WITHIN};
-use recovery_programs::{RecoveryProgram, programs_to_recover};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The first two also run programs of others. The last promotes nothing and shows the error.
@@ -63,6 +60,53 @@ impl RecoveryRunSettings {
             }
             PromoterPace::Own => self.length,
         }
+    }
+}
+
+/// A program with a hot part.
+struct RecoveryProgram {
+    kind: ProgramKind,
+    mib: u64,
+}
+
+/// Nearly all requests are for a tenth of the keys. With fewer of them, the page walks of the other
+/// keys would cost more than those of the hot part, because caches hold less of their page tables.
+const HOT: HotKeyShares = HotKeyShares { keys_percent: 10, questions_percent: 99 };
+
+/// One program of ours with its hot seventh at the highest addresses, and programs of others with
+/// their hot tenth in ten places of memory.
+fn programs_to_recover(scale: Scale) -> Vec<RecoveryProgram> {
+    let of = |kind, mib| RecoveryProgram { kind, mib };
+    let ours = |words| reader_kind("pointer chase", words);
+    match scale {
+        Scale::Quick => vec![of(ours("chase --hot-mib 32 --hot-percent 99"), 256)],
+        Scale::Full => vec![
+            of(ours("chase --hot-mib 768 --hot-percent 99"), 5120),
+            of(ProgramKind::Redis, 6144),
+            of(ProgramKind::Memcached, 6144),
+            // Its table size is a power of two.
+            of(ProgramKind::JavaHashMap, 8192),
+            of(ProgramKind::Sparsehash, 8192),
+        ],
+    }
+}
+
+impl RecoveryProgram {
+    fn is_own_workload(&self) -> bool {
+        matches!(self.kind, ProgramKind::Reader { .. })
+    }
+
+    fn start_and_warm_up(
+        &self,
+        host: &BenchHost,
+        warm_up: Duration,
+    ) -> BenchResult<Box<dyn MeasuredProgram>> {
+        let mut program = match self.is_own_workload() {
+            true => self.kind.start(host, self.mib)?,
+            false => self.kind.start_with_hot_keys(host, self.mib, HOT)?,
+        };
+        measure_turn(program.as_mut(), warm_up)?;
+        Ok(program)
     }
 }
 
@@ -228,6 +272,50 @@ fn ms_kept_huge_per_promotion(shares: &[(f64, f64)], promoted: u64) -> f64 {
     match promoted {
         0 => 0.0,
         _ => huge_s * 1e3 / promoted as f64,
+    }
+}
+
+/// Keeps free memory fragmented while this value lives, by the workload `fragment`. The kernel can
+/// move the memory that it holds, so huge pages are possible, but compaction has to make each of
+/// them. Proactive compaction is off: programs that start meanwhile get base pages, and only
+/// compaction for their own promotions slows them down.
+struct FragmentedMemory {
+    _workload: WorkloadProcess,
+}
+
+/// 0-1: the share of free memory in blocks smaller than a huge page.
+const LEAST_FMFI: f64 = 0.7;
+
+/// How eagerly the kernel makes huge pages before a request; 0 is never. 5.9 and later
+/// (`mm/compaction.c`).
+const UNASKED: &str = "/proc/sys/vm/compaction_proactiveness";
+
+const AT_MOST: Duration = Duration::from_secs(120);
+
+impl FragmentedMemory {
+    /// Fragments all free memory except 256 MiB, without which the kernel would kill this or
+    /// another process.
+    fn new(host: &mut BenchHost) -> BenchResult<Self> {
+        let unasked = Path::new(UNASKED);
+        if unasked.exists() {
+            host.set_kernel_setting(unasked, "0")?;
+        }
+        let mut workload = host.start_workload("fragment --fmfi 1 --spare-mib 256")?;
+        loop {
+            if let WorkloadEvent::Fragmented { fmfi, .. } = workload.next_event(AT_MOST)? {
+                if fmfi < LEAST_FMFI {
+                    bail!(
+                        "fragmenting free memory reached an FMFI of {fmfi:.2} only, not {LEAST_FMFI}"
+                    );
+                }
+                return Ok(Self { _workload: workload });
+            }
+        }
+    }
+
+    /// Gives the memory back, and restores the machine's setting of proactive compaction.
+    fn end(self, host: &mut BenchHost) -> BenchResult<()> {
+        host.restore_kernel_setting(Path::new(UNASKED))
     }
 }
 

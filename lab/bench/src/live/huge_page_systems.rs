@@ -3,12 +3,17 @@
 
 mod khugepaged;
 
-use crate::live::prelude::*;
+use super::bench_host::BenchHost;
+use super::live_report::{LiveReport, ManagerCpuUse};
+use super::manager_runs::manage_process_until;
+use crate::error::BenchResult;
 use hawkeye_linux::ChosenKernelMethods;
-use hawkeye_manager::Journal;
+use hawkeye_manager::{Journal, Settings};
+use hawkeye_policy::{CpuBudget, RatePerSecond};
 pub use khugepaged::KhugepagedPace;
 pub(super) use khugepaged::set_empty_page_limit_and_shrinker;
 use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePageSystem {
@@ -46,6 +51,16 @@ pub struct PromoterResult {
 impl PromoterResult {
     pub fn cpu_percent_of_core(&self) -> f64 {
         self.cpu.as_secs_f64() * 100.0 / self.wall.as_secs_f64().max(1e-9)
+    }
+}
+
+impl ManagerCpuUse {
+    pub(super) fn add_promoter_result(&mut self, run: &PromoterResult) {
+        self.merge(&Self {
+            cpu_s: run.cpu.as_secs_f64(),
+            wall_s: run.wall.as_secs_f64(),
+            worst_percent: run.cpu_percent_of_core(),
+        });
     }
 }
 

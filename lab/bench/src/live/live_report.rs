@@ -1,6 +1,5 @@
 //! Figures, as a table for readers and as JSON.
 
-use super::huge_page_systems::PromoterResult;
 use crate::experiment_name::ExperimentName;
 use crate::plot::PlotPanel;
 use serde::{Deserialize, Serialize};
@@ -60,14 +59,6 @@ pub struct ManagerCpuUse {
 }
 
 impl ManagerCpuUse {
-    pub(super) fn add_promoter_result(&mut self, run: &PromoterResult) {
-        self.merge(&Self {
-            cpu_s: run.cpu.as_secs_f64(),
-            wall_s: run.wall.as_secs_f64(),
-            worst_percent: run.cpu_percent_of_core(),
-        });
-    }
-
     pub(crate) fn merge(&mut self, other: &Self) {
         self.cpu_s += other.cpu_s;
         self.wall_s += other.wall_s;

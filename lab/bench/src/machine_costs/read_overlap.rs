@@ -4,7 +4,7 @@
 //! - how much longer some reads take than others: instructions leave the core in order, so they
 //!   wait for the slowest
 
-use super::core_measurements::independent_ns_per_read;
+use super::line_reads::independent_ns_per_read;
 use super::prelude::*;
 use crate::statistics::{quantile_of_sorted, sorted};
 use std::arch::asm;
@@ -121,7 +121,7 @@ fn run_additions<const COUNT: usize>() {
 
 #[cfg(test)]
 mod tests {
-    use super::super::core_measurements::{PAIR, link_lines_into_ring, shuffled_lines_by_block};
+    use super::super::line_reads::{PAIR, link_lines_into_ring, shuffled_lines_by_block};
     use super::super::scratch_memory::{PageAdvice, REGION};
     use super::*;
 

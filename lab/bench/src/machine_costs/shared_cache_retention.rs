@@ -4,10 +4,10 @@
 //! again. Their rules are not published. This measures both: it reads all lines, waits, and then
 //! reads a few of them one after the other.
 
-use super::core_measurements::{
-    DataCacheLevel, FAR_BLOCK, NEAR_BLOCK, PAIR, chase_ns_per_read, chase_start_offset,
-    independent_laps_ns_per_read, link_lines_into_ring, read_data_cache_levels,
-    shuffled_lines_by_block,
+use super::data_cache_levels::{DataCacheLevel, read_data_cache_levels};
+use super::line_reads::{
+    FAR_BLOCK, NEAR_BLOCK, PAIR, chase_ns_per_read, chase_start_offset,
+    independent_laps_ns_per_read, link_lines_into_ring, shuffled_lines_by_block,
 };
 use super::prelude::*;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Bars, one below the other, so that each has room for its name.
 
 use super::axis::format_three_digits;
-use super::svg::{FONT, SvgArea, drawing_error};
+use super::svg_area::{FONT, SvgArea, drawing_error};
 use super::{PlotError, PlotPanel};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

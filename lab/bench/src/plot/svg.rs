@@ -3,8 +3,8 @@
 use super::axis::{Axis, format_three_digits, round_tick_values};
 use super::bars;
 use super::line_styles::{LineStyle, MarkShape, line_style_of_index};
+use super::svg_area::{FONT, SvgArea, drawing_error};
 use super::{PlotContent, PlotError, PlotFigure, PlotLine, PlotPanel};
-use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
@@ -16,13 +16,6 @@ const MARK_SIZE: i32 = 4;
 /// Space above the highest value, for text.
 const HEADROOM: f64 = 1.12;
 const LEGEND_WIDTH: i32 = 170;
-pub(super) const FONT: &str = "sans-serif";
-
-pub(super) type SvgArea<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-
-pub(super) fn drawing_error(error: impl std::fmt::Display) -> PlotError {
-    PlotError(error.to_string())
-}
 
 pub(super) fn draw_figure_as_svg(figure: &PlotFigure) -> Result<String, PlotError> {
     for panel in &figure.panels {

@@ -1,7 +1,7 @@
 //! The simulated clock and the steps in which the machine advances.
 
-use super::access_cost::ProgramError;
 use super::core_shares::{self, CpuDemand};
+use super::error::ProgramError;
 use super::figures::ProgramOutcome;
 use super::guests::GuestMachine;
 use super::program::{PhaseProgress, Program, ProgramStatus};

@@ -44,3 +44,27 @@ pub enum EngineError {
         area: String,
     },
 }
+
+pub(super) type Result<T, E = ProgramError> = std::result::Result<T, E>;
+
+/// The engine deals with memory running out; every other error is a bug.
+#[derive(Debug)]
+pub(super) enum ProgramError {
+    OutOfMemory,
+    Error(EngineError),
+}
+
+impl From<KernelError> for ProgramError {
+    fn from(error: KernelError) -> Self {
+        match error {
+            KernelError::OutOfMemory(_) => Self::OutOfMemory,
+            other => Self::Error(other.into()),
+        }
+    }
+}
+
+impl From<EngineError> for ProgramError {
+    fn from(error: EngineError) -> Self {
+        Self::Error(error)
+    }
+}

@@ -1,7 +1,7 @@
 //! Phases that fill memory or give it back, region by region.
 
-use super::access_cost::Result;
 use super::area_layout::byte_range_of_pages;
+use super::error::Result;
 use super::program::{PhaseProgress, Program};
 use crate::kernel::{PageAccessKind, SimulatedKernel};
 use crate::page_bits::PageBits;

@@ -7,7 +7,6 @@ use super::core_shares::CpuDemand;
 use super::figures::{AccessTally, PhaseFigures, ProgramFigures, ProgramMoment, ProgramOutcome};
 use super::program_history::ProgramHistory;
 use super::stream_sampler::StreamSampler;
-use super::swap_waits::SwapWaits;
 use super::time_weighted_page_sizes::TimeWeightedPageSizes;
 use super::trace_player::TracePlayer;
 use super::zeroing_neighbour::EstimatedSlowdown;
@@ -81,6 +80,17 @@ pub(super) struct StreamAccessCounts {
     pub(super) source: StreamSampler,
     pub(super) accesses: f64,
     pub(super) walks: WalksByEntrySize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SwapWaits {
+    /// When the wait was last estimated; `None` if never in this phase.
+    pub(super) at: Option<Duration>,
+    /// Average wait of an access, in nanoseconds.
+    pub(super) waits_ns: f64,
+    pub(super) made: f64,
+    /// Expected wait of these accesses, already spent, in nanoseconds.
+    pub(super) waited_ns: f64,
 }
 
 #[derive(Debug)]

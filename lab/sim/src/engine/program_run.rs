@@ -1,7 +1,8 @@
 //! Runs a program phase after phase, while it has the processor.
 
 use super::EngineError;
-use super::access_cost::{Result, WalksByEntrySize};
+use super::access_cost::WalksByEntrySize;
+use super::error::Result;
 use super::program::{PhaseProgress, Program, StreamAccessCounts};
 use super::stream_sampler::StreamSampler;
 use super::trace_player::TracePlayer;

@@ -4,24 +4,13 @@
 //! pages in swap. Which pages these are is drawn with the probabilities of *all* accesses, as
 //! access bits are. The program waits for each.
 
-use super::access_cost::Result;
+use super::error::Result;
 use super::program::{PhaseProgress, Program, SamplingWindow, WindowObserver};
 use super::stream_sampler::StreamSampler;
 use crate::kernel::SimulatedKernel;
 use crate::page_bits::PageBits;
 use hawkeye_policy::RegionAddr;
 use std::time::Duration;
-
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct SwapWaits {
-    /// When the wait was last estimated; `None` if never in this phase.
-    at: Option<Duration>,
-    /// Average wait of an access, in nanoseconds.
-    pub(super) waits_ns: f64,
-    pub(super) made: f64,
-    /// Expected wait of these accesses, already spent, in nanoseconds.
-    pub(super) waited_ns: f64,
-}
 
 /// Shortest time between two estimates.
 const EVERY: Duration = Duration::from_millis(100);

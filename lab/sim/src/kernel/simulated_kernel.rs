@@ -12,7 +12,7 @@ use super::reclaim_lists::ReclaimLists;
 use super::region_mapping::RegionMapping;
 use super::remapped_regions::RemappedRegions;
 use super::reservations::Reservations;
-use super::swap::SwapDevice;
+use super::swap_device::SwapDevice;
 use super::{KernelCosts, KernelError, Result, SpaceId};
 use crate::memory::{PhysicalMemory, ZoneWatermarks};
 use hawkeye_policy::HUGE_PAGE_BYTES;

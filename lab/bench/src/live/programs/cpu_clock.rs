@@ -1,11 +1,14 @@
 //! CPU time of a program's work.
 
-use crate::live::prelude::*;
+use super::MeasuredProgram;
+use crate::error::{BenchResult, bail};
+use hawkeye_linux::LinuxError;
 use hawkeye_linux::processes::schedstat::SchedStat;
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
 use std::collections::BTreeMap;
 use std::fs;
+use std::time::Duration;
 
 const READING: &str = "reading a process's CPU time";
 

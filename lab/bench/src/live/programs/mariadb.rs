@@ -3,12 +3,11 @@
 
 use super::client_server_cores::{restrict_launched_server, restrict_server_command};
 use super::paced_transactions::{
-    LatencyCount, PacedServer, WARM_UP, run_paced_generator, schedule_with_warm_up,
-    summarize_latency_counts,
+    LatencyCount, WARM_UP, run_paced_generator, schedule_with_warm_up, summarize_latency_counts,
 };
 use super::program_launcher::{self, command_through_launcher};
 use super::reporting_program::{
-    REPORT_S, RateReport, ReportingProgram, receive_parsed_lines, start_load_generator,
+    PacedServer, REPORT_S, RateReport, ReportingProgram, receive_parsed_lines, start_load_generator,
 };
 use super::running_process::{RunningProcess, prepare_for_background, run_for_successful_stdout};
 use super::{create_temporary_folder, debian_packages};

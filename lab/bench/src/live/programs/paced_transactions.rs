@@ -14,25 +14,6 @@ use hawkeye_workload::{AnswerLatencies, RequestSchedule};
 /// server, which takes milliseconds, and others wait behind it.
 pub(super) const WARM_UP: Duration = Duration::from_secs(1);
 
-/// A server that can get transactions at a fixed pace.
-pub(super) trait PacedServer: Send {
-    /// As [`MeasuredProgram::measure_answer_latencies`], over a new connection.
-    fn measure_transaction_latencies(
-        &self,
-        pace: RequestSchedule,
-    ) -> BenchResult<Option<AnswerLatencies>>;
-}
-
-/// A program without clients has no transactions.
-impl PacedServer for tempfile::TempDir {
-    fn measure_transaction_latencies(
-        &self,
-        _pace: RequestSchedule,
-    ) -> BenchResult<Option<AnswerLatencies>> {
-        Ok(None)
-    }
-}
-
 /// The schedule with the warm-up before it. A generator must end after its number of transactions,
 /// not after its length: it then also waits for those that are late.
 pub(super) fn schedule_with_warm_up(pace: RequestSchedule) -> RequestSchedule {

@@ -13,10 +13,11 @@
 mod cluster;
 
 use super::paced_transactions::{
-    LatencyCount, PacedServer, run_paced_generator, schedule_with_warm_up, summarize_latency_counts,
+    LatencyCount, run_paced_generator, schedule_with_warm_up, summarize_latency_counts,
 };
 use super::reporting_program::{
-    REPORT_S, RateReport, ReportingProgram, SILENCE, receive_parsed_lines, start_load_generator,
+    PacedServer, REPORT_S, RateReport, ReportingProgram, SILENCE, receive_parsed_lines,
+    start_load_generator,
 };
 use super::running_process::{RunningProcess, poll_for_answer, run_for_successful_stdout};
 use crate::live::prelude::*;

@@ -1,7 +1,14 @@
 //! How fast programs work, alone and side by side.
 
 use super::cpu_clock::ProgramCpuClock;
-use crate::live::prelude::*;
+use super::whole_process_promotion::{huge_memory_percent, promote_whole_process};
+use super::{MeasuredProgram, ProgramKind};
+use crate::error::{BenchResult, bail};
+use crate::live::bench_host::{BenchHost, require_available_memory};
+use crate::live::huge_page_systems::join_or_resume_panic;
+use crate::live::scale::TurnSettings;
+use crate::statistics::median;
+use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProgramSpeed {

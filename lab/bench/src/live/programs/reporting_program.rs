@@ -2,7 +2,6 @@
 //! the measured program itself.
 
 use super::client_server_cores::restrict_client_command;
-use super::paced_transactions::PacedServer;
 use super::running_process::{RunningProcess, signal_when_parent_thread_ends};
 use crate::live::prelude::*;
 use hawkeye_workload::line_reader_thread::spawn_line_reader_thread;
@@ -25,6 +24,25 @@ pub(super) fn start_load_generator(mut command: Command) -> BenchResult<RunningP
     signal_when_parent_thread_ends(&mut command, Signal::SIGKILL);
     restrict_client_command(&mut command);
     RunningProcess::start(&mut command, Signal::SIGKILL)
+}
+
+/// A server that can get transactions at a fixed pace.
+pub(super) trait PacedServer: Send {
+    /// As [`MeasuredProgram::measure_answer_latencies`], over a new connection.
+    fn measure_transaction_latencies(
+        &self,
+        pace: RequestSchedule,
+    ) -> BenchResult<Option<AnswerLatencies>>;
+}
+
+/// A program without clients has no transactions.
+impl PacedServer for tempfile::TempDir {
+    fn measure_transaction_latencies(
+        &self,
+        _pace: RequestSchedule,
+    ) -> BenchResult<Option<AnswerLatencies>> {
+        Ok(None)
+    }
 }
 
 /// The load generator pauses by a signal.

@@ -1,12 +1,15 @@
 //! Makes a whole program huge, and measures how much of it is.
 
-use crate::live::prelude::*;
+use crate::error::BenchResult;
+use hawkeye_linux::LinuxError;
 use hawkeye_linux::processes::mappings;
+use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
 use hawkeye_linux::promote::process_madvise::CollapseRetry;
 use hawkeye_linux::sample::pagemap;
-use hawkeye_policy::RegionSample;
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr, RegionSample};
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 /// Pages that were just touched may not be on the LRU list yet, so a refused promotion may succeed.
 const TRIES: usize = 3;
