@@ -210,8 +210,8 @@ pub const WORTH_CORES: f64 = 0.05;
 /// A process has paused when it used less than this share of its average CPU time in a round.
 const RAN_SHARE: f64 = 0.5;
 /// Standard error of any estimate, in percentage points: base pages have effects that loops leave
-/// out. Sequential reads, whose walks are all hidden, gained -0.2 to 1.4 % from huge pages (four
-/// runs of `hawkeye-lab bench --live walk-rate`, November 2026).
+/// out. Of sequential reads all walks are hidden, and their gain from huge pages was -0.2 to 1.4 %
+/// (four runs of `hawkeye-lab bench --live walk-rate`, November 2026).
 const LEAST_ERROR_PERCENT: f64 = 0.6;
 /// When first touches take more than this share of the process's time, they slow it too much for
 /// its true rate to show.
