@@ -224,24 +224,22 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
     let data_bytes = data_bytes.clamp(LEAST_DATA_BYTES, DATA_BYTES);
     let data = MeasuredMemory::map_huge_pages(data_bytes)?;
     let data_pages = data_bytes / BASE_PAGE_BYTES;
+    let in_order = |loops: &[OrderedPageLoop], base_pages: &MeasuredMemory| {
+        measure_costs_by_interval(loops, |order| {
+            measure_extra_cost_of_walks(
+                |n| base_pages.ns_per_ordered_page(order, n),
+                |n| data.ns_per_ordered_page(order, n),
+            )
+        })
+    };
+    // Streams come from memory that is not mapped repeatedly: prefetchers follow its addresses. It
+    // is freed before the other memory is mapped.
+    let small = MeasuredMemory::map_and_write(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
+    let streamed = in_order(&STREAMS, &small);
+    drop(small);
     let repeated =
         MeasuredMemory::map_repeated_base_pages(largest, data_bytes, CacheLinesRead::All)?;
-    let in_order = |order: OrderedPageLoop| {
-        measure_extra_cost_of_walks(
-            |n| repeated.ns_per_ordered_page(order, n),
-            |n| data.ns_per_ordered_page(order, n),
-        )
-    };
-    // Streams come from memory that is not mapped repeatedly: prefetchers follow its addresses.
-    let small = MeasuredMemory::map_and_write(data_bytes, MmapAdvise::MADV_NOHUGEPAGE)?;
-    let streamed = measure_costs_by_interval(&STREAMS, |order| {
-        measure_extra_cost_of_walks(
-            |n| small.ns_per_ordered_page(order, n),
-            |n| data.ns_per_ordered_page(order, n),
-        )
-    });
-    drop(small);
-    let strided = measure_costs_by_interval(&STRIDES, in_order);
+    let strided = in_order(&STRIDES, &repeated);
     let by_footprint = FOOTPRINTS_BYTES.map(|bytes| {
         let cost = |read: fn(&MeasuredMemory, u64, u64) -> f64| {
             walk_cost_in_repeated_mapping(&repeated, &data, bytes, read)

@@ -490,12 +490,7 @@ impl OverheadEstimator {
         costs: &WalkCosts,
     ) -> f64 {
         let last = last_read(reads);
-        let per_region_s = ratio_or_zero(3.0, last.exposed_s);
-        let unseen_per_s = per_region_s * self.base_regions;
-        let unseen = WalkRates::only_scattered(ratio_or_zero(
-            unseen_per_s,
-            self.cpu_cores_less_probing_cost(last),
-        ));
+        let unseen = WalkRates::only_scattered(self.touches_per_cpu_s(3.0, last.exposed_s, last));
         CpuShareEstimate::sum(unseen.cpu_shares(at, costs)).percent
     }
 
@@ -513,8 +508,7 @@ impl OverheadEstimator {
     ) -> f64 {
         let touches = |read: &ProbeReadTotals| read.touches[from.kind as usize];
         let of = |marks: u64, exposed_s: f64, read: &ProbeReadTotals| {
-            let marks_per_s = ratio_or_zero(marks as f64, exposed_s) * self.base_regions;
-            ratio_or_zero(marks_per_s, self.cpu_cores_less_probing_cost(read))
+            self.touches_per_cpu_s(marks as f64, exposed_s, read)
         };
         let telling = &reads[from.telling];
         let all = of(touches(telling), telling.exposed_s, telling) * beyond_tlb;
@@ -550,11 +544,7 @@ impl OverheadEstimator {
         reads: &ProbeTotalsByRead,
     ) -> Option<f64> {
         let scattered = |read: &ProbeReadTotals| read.touches[TouchKind::Scattered as usize];
-        let exposed_cpu_s = |read: &ProbeReadTotals| {
-            ratio_or_zero(read.exposed_s, read.regions as f64)
-                * self.cpu_cores_less_probing_cost(read)
-        };
-        let first = reads.iter().position(|read| exposed_cpu_s(read) >= residence_s)?;
+        let first = reads.iter().position(|read| self.mean_exposed_cpu_s(read) >= residence_s)?;
         let before = &reads[first];
         let new = |read: &ProbeReadTotals| scattered(read).saturating_sub(scattered(before));
         let after = reads[first..].iter().find(|read| new(read) >= MARKS_ENOUGH);
@@ -562,9 +552,20 @@ impl OverheadEstimator {
         if new(after) < MARKS_NEEDED {
             return None;
         }
-        let per_s = ratio_or_zero(new(after) as f64, after.exposed_s - before.exposed_s);
-        let cores = self.cpu_cores_less_probing_cost(after);
-        Some(ratio_or_zero(per_s * self.base_regions, cores))
+        let longer_s = after.exposed_s - before.exposed_s;
+        Some(self.touches_per_cpu_s(new(after) as f64, longer_s, after))
+    }
+
+    /// Touches of all base pages per second of CPU time, from those seen in the probed regions over
+    /// `exposed_s`, a sum over these regions, until `read`.
+    fn touches_per_cpu_s(&self, touches: f64, exposed_s: f64, read: &ProbeReadTotals) -> f64 {
+        let touches_per_s = ratio_or_zero(touches, exposed_s) * self.base_regions;
+        ratio_or_zero(touches_per_s, self.cpu_cores_less_probing_cost(read))
+    }
+
+    /// Mean CPU time of the process since a region was cleared, in seconds.
+    fn mean_exposed_cpu_s(&self, read: &ProbeReadTotals) -> f64 {
+        ratio_or_zero(read.exposed_s, read.regions as f64) * self.cpu_cores_less_probing_cost(read)
     }
 
     /// How long a translation stays in an LRU TLB of `held` entries, in seconds of CPU time. It is
@@ -576,8 +577,7 @@ impl OverheadEstimator {
             let regions = pool.regions as f64;
             let pages =
                 ratio_or_zero(pool.count_touched_base_pages() as f64, regions) * self.base_regions;
-            let exposed_s =
-                ratio_or_zero(pool.exposed_s, regions) * self.cpu_cores_less_probing_cost(pool);
+            let exposed_s = self.mean_exposed_cpu_s(pool);
             if pages >= held {
                 return before_s
                     + (exposed_s - before_s) * ratio_or_zero(held - before, pages - before);
