@@ -39,24 +39,15 @@ pub fn format_short_duration(seconds: f64) -> String {
 
 /// Wraps a text at spaces into lines of at most `width` characters; all except the first line are
 /// indented. Control characters are replaced, because the text may contain names that users chose.
-// By hand: `textwrap` would be one more dependency of a program that runs as root.
 pub fn wrap_printable(text: &str, width: usize, indent: usize) -> String {
-    let mut out = String::new();
-    let mut column = 0;
-    for word in text.split_whitespace() {
-        let length = word.chars().count();
-        if column > indent && column + 1 + length > width {
-            out.push('\n');
-            out.extend(std::iter::repeat_n(' ', indent));
-            column = indent;
-        } else if column > 0 {
-            out.push(' ');
-            column += 1;
-        }
-        out.extend(word.chars().map(printable_char));
-        column += length;
-    }
-    out
+    let printable = |word: &str| word.chars().map(printable_char).collect::<String>();
+    let words: Vec<String> = text.split_whitespace().map(printable).collect();
+    let indent = " ".repeat(indent);
+    let options = textwrap::Options::new(width)
+        .subsequent_indent(&indent)
+        .break_words(false)
+        .word_splitter(textwrap::WordSplitter::NoHyphenation);
+    textwrap::fill(&words.join(" "), options)
 }
 
 /// A text in lines of 80 columns.

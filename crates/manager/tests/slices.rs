@@ -1,12 +1,8 @@
 //! However large or many the processes are, memory is read in time. The machine is scripted: its
 //! time passes only through the work it is asked for.
 
-use hawkeye_manager::{Machine, Manager};
-use hawkeye_test_support::builders::{
-    GIB, MIB, base_page_part, frequent_sampling_settings, machine_with_bytes, manager_of,
-    program_of_parts, seconds,
-};
-use hawkeye_test_support::scripted_machine::{ScriptedChange, ScriptedMachine};
+use hawkeye_manager::{Machine, MachineError};
+use hawkeye_test_support::builders::*;
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -16,13 +12,13 @@ const FREE_BYTES: u64 = TOTAL_BYTES / 50;
 
 const REGIONS: u32 = 1000;
 
-fn managing(processes: u64, work: Duration) -> Manager<ScriptedMachine> {
-    let mut machine = machine_with_bytes(TOTAL_BYTES);
-    machine.set_call_durations(work, Duration::ZERO);
+fn managing(processes: u64, work: Duration) -> ScriptedManager {
+    let mut machine = ScriptedMachine::new(TOTAL_BYTES);
+    machine.call_duration = work;
     for _ in 0..processes {
         start(&mut machine, REGIONS / processes as u32);
     }
-    machine.schedule_change(seconds(0.0), others(0));
+    machine.other_bytes = TOTAL_BYTES - FREE_BYTES - u64::from(REGIONS) * 2 * MIB;
     manager_of(machine, "hawkeye-g", frequent_sampling_settings())
 }
 
@@ -30,12 +26,9 @@ fn start(machine: &mut ScriptedMachine, regions: u32) {
     machine.add_program(program_of_parts(&[base_page_part(0, regions, 0.0)]));
 }
 
-fn others(filled: u64) -> ScriptedChange {
-    ScriptedChange::OtherMemory(TOTAL_BYTES - FREE_BYTES + filled - u64::from(REGIONS) * 2 * MIB)
-}
-
 fn assert_reads_in_time(machine: &ScriptedMachine) {
-    let longest = machine.longest_gap_between_memory_reads();
+    let reads: Vec<Duration> = machine.call_times("memory").collect();
+    let longest = reads.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default();
     println!("longest gap {longest:?}");
     assert!(longest <= 50 * MS, "{longest:?}");
 }
@@ -45,25 +38,23 @@ fn assert_reads_in_time(machine: &ScriptedMachine) {
 fn memory_in_danger_is_seen_while_a_window_of_a_tebibyte_opens() {
     let mut manager = managing(1, Duration::from_micros(524_288 * 16));
     // Until the middle of the clear.
-    while manager.machine().count_programs_with_cleared_bits() == 0
-        && manager.machine().now() <= seconds(4.0)
-    {
+    while manager.machine().now() <= seconds(4.0) {
         manager.run_due_work_and_wait();
     }
-    let cleared = manager.machine().count_programs_with_cleared_bits();
-    assert_eq!(cleared, 0, "the window is still opening");
+    assert_eq!(manager.machine().call_times("clear").count(), 0, "the window is still opening");
     let from = manager.machine().now();
     for ms in 1..=FREE_BYTES / 1_000_000 {
         let (machine, at) = (manager.machine_mut(), from + Duration::from_millis(ms));
-        machine.schedule_change(at, others(ms * 1_000_000));
+        machine.schedule(at, |machine| machine.other_bytes += 1_000_000);
     }
-    while manager.machine().last_huge_page_listing_time() < from {
+    while manager.machine().call_times("list").all(|at| at < from) {
         manager.run_due_work_and_wait();
         assert!(manager.machine().now() < from + seconds(2.0));
     }
     let machine = manager.machine();
-    let reaction = machine.last_huge_page_listing_time() - from;
-    assert!(machine.has_abandoned_window(), "the window is given up");
+    let listed = machine.call_times("list").find(|at| *at >= from);
+    let reaction = listed.map_or(Duration::MAX, |at| at - from);
+    assert!(machine.call_times("abandon").count() > 0, "the window is given up");
     // The time between two reads of memory, and a slice of 8 ms of other work.
     assert!(reaction <= 58 * MS, "{reaction:?}");
     assert_reads_in_time(machine);
@@ -87,10 +78,10 @@ fn a_thousand_processes_that_join_at_once_hold_no_look_up() {
     }
     // One second of work.
     let machine = manager.machine_mut();
-    machine.set_call_durations(2 * MS, MS);
+    machine.admission_duration = MS;
     (1..1000).for_each(|_| start(machine, 0));
     let begun = machine.now();
-    while manager.machine().count_admitted_processes() < 1000 {
+    while manager.machine().admitted < 1000 {
         manager.run_due_work_and_wait();
         assert!(manager.machine().now() < begun + seconds(20.0));
     }
@@ -100,7 +91,7 @@ fn a_thousand_processes_that_join_at_once_hold_no_look_up() {
 #[test]
 fn a_window_in_which_nobody_answered_is_made_up_for() {
     let mut manager = managing(1, 2 * MS);
-    manager.machine_mut().schedule_change(seconds(0.0), ScriptedChange::LateSamples(1));
+    manager.machine_mut().sample_errors = [MachineError::NotAnswering as fn(_) -> _].into();
     // Long before the period of 5 s is over.
     while manager.machine().now() < seconds(2.0) {
         manager.run_due_work_and_wait();

@@ -1,6 +1,7 @@
 //! Short constructors of scripted machines, programs and managers.
 
-use crate::scripted_machine::{ProgramPart, ProgramSpec, ScriptedMachine, ScriptedProgram};
+pub use crate::scripted_machine::{ProgramPart, ScriptedMachine, ScriptedProgram};
+
 use hawkeye_manager::{LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::{CpuBudget, HUGE_PAGE_BYTES, ProcessId, RatePerSecond, RegionAddr, policies};
 use std::time::Duration;
@@ -9,6 +10,8 @@ use std::time::Duration;
 pub const GIB: u64 = 1 << 30;
 /// Bytes of a mebibyte.
 pub const MIB: u64 = 1 << 20;
+/// The first program of a scripted machine.
+pub const FIRST_PROCESS: ProcessId = ProcessId { pid: 1001, start_ticks: 1 };
 
 /// Seconds.
 pub fn seconds(seconds: f64) -> Duration {
@@ -20,51 +23,47 @@ pub fn region_at_index(index: u32) -> RegionAddr {
     RegionAddr::containing(GIB + u64::from(index) * HUGE_PAGE_BYTES)
 }
 
-/// A machine with this much memory, in bytes.
-pub fn machine_with_bytes(total_bytes: u64) -> ScriptedMachine {
-    ScriptedMachine::new(total_bytes)
+/// Several of them.
+pub fn regions_at(indices: impl IntoIterator<Item = u32>) -> Vec<RegionAddr> {
+    indices.into_iter().map(region_at_index).collect()
 }
 
-/// A machine with this much memory, in bytes, and one program.
-pub fn machine_with_program(total_bytes: u64, spec: ProgramSpec) -> (ScriptedMachine, ProcessId) {
-    let mut machine = machine_with_bytes(total_bytes);
-    let process = machine.add_program(spec);
-    (machine, process)
+/// A machine with this much memory, in bytes, and one program: [`FIRST_PROCESS`].
+pub fn machine_running(total_bytes: u64, program: ScriptedProgram) -> ScriptedMachine {
+    let mut machine = ScriptedMachine::new(total_bytes);
+    machine.add_program(program);
+    machine
 }
 
 /// The same with a program of these parts.
 pub fn machine_running_parts(total_bytes: u64, parts: &[ProgramPart]) -> ScriptedMachine {
-    machine_with_program(total_bytes, program_of_parts(parts)).0
+    machine_running(total_bytes, program_of_parts(parts))
 }
 
 /// Fully used regions under base pages.
 pub fn base_page_part(first: u32, regions: u32, weight: f64) -> ProgramPart {
-    ProgramPart { start: region_at_index(first), regions, weight, ..ProgramPart::default() }
+    ProgramPart::new(region_at_index(first), regions, false, weight)
 }
 
 /// Huge pages with 100 of 512 base pages in use.
 pub fn bloated_part(first: u32, regions: u32, weight: f64) -> ProgramPart {
-    ProgramPart { used_pages: 100, huge: true, ..base_page_part(first, regions, weight) }
+    ProgramPart::new(region_at_index(first), regions, true, weight).using(100)
 }
 
-/// A program with these parts that runs from the start.
-pub fn program_of_parts(parts: &[ProgramPart]) -> ProgramSpec {
-    ProgramSpec { parts: parts.to_vec(), ..ProgramSpec::default() }
+/// A program with these parts. Every access to a base page needs a walk.
+pub fn program_of_parts(parts: &[ProgramPart]) -> ScriptedProgram {
+    ScriptedProgram { parts: parts.to_vec(), ..ScriptedProgram::default() }
 }
 
 /// The same in a cgroup.
-pub fn program_in_group(name: &str, parts: &[ProgramPart]) -> ProgramSpec {
-    ProgramSpec { group: Some(name.to_owned()), ..program_of_parts(parts) }
-}
-
-/// A program with these parts that ends at this time.
-pub fn program_ending_at(at: Duration, parts: &[ProgramPart]) -> ProgramSpec {
-    ProgramSpec { ends_at: Some(at), ..program_of_parts(parts) }
+pub fn program_in_group(name: &'static str, parts: &[ProgramPart]) -> ScriptedProgram {
+    ScriptedProgram { group: Some(name), ..program_of_parts(parts) }
 }
 
 /// A program of this many regions in which only this share of accesses to base pages needs a walk.
-pub fn program_with_walk_share(regions: u32, walk_share: f64) -> ProgramSpec {
-    ProgramSpec { walk_share, ..program_of_parts(&[base_page_part(0, regions, 1.0)]) }
+pub fn program_with_walk_share(regions: u32, walk_share: f64) -> ScriptedProgram {
+    let program = program_of_parts(&[base_page_part(0, regions, 1.0)]);
+    ScriptedProgram { walkless_share: 1.0 - walk_share, ..program }
 }
 
 /// Settings with a window of 0.1 s every 5 s.
@@ -154,11 +153,9 @@ pub fn run_manager_watching(
 }
 
 fn events_of_kind(manager: &ScriptedManager, kind: &str) -> Vec<(Duration, ProcessId, RegionAddr)> {
-    let entries = manager.journal().entries();
-    let of_kind = entries.filter(|entry| entry.event.kind() == kind);
-    of_kind
-        .filter_map(|entry| Some((entry.at, entry.event.process()?, entry.event.region()?)))
-        .collect()
+    let entries = manager.journal().entries().filter(|entry| entry.event.kind() == kind);
+    let known = entries.map(|it| Some((it.at, it.event.process()?, it.event.region()?)));
+    known.flatten().collect()
 }
 
 /// Time, process and region of each promotion.
@@ -183,10 +180,9 @@ pub fn promoted_regions(manager: &ScriptedManager) -> Vec<RegionAddr> {
     promotions(manager).iter().map(|(_, _, region)| *region).collect()
 }
 
-/// Time and region of each refusal.
-pub fn refused_promotions(manager: &ScriptedManager) -> Vec<(Duration, RegionAddr)> {
-    let refused = events_of_kind(manager, "refused").into_iter();
-    refused.map(|(at, _, region)| (at, region)).collect()
+/// Time, process and region of each refusal.
+pub fn refused_promotions(manager: &ScriptedManager) -> Vec<(Duration, ProcessId, RegionAddr)> {
+    events_of_kind(manager, "refused")
 }
 
 /// Time, process and region of each recovery.
@@ -194,19 +190,17 @@ pub fn recoveries(manager: &ScriptedManager) -> Vec<(Duration, ProcessId, Region
     events_of_kind(manager, "recovered")
 }
 
+/// Memory in use on the machine, in bytes.
+pub fn used_bytes(manager: &ScriptedManager) -> u64 {
+    manager.machine().memory_use(None).used_bytes
+}
+
 /// Resident memory of a process, in bytes.
 pub fn rss_bytes_of(manager: &ScriptedManager, process: ProcessId) -> u64 {
-    let program = manager.machine().program_of_process(process);
-    program.map_or(0, ScriptedProgram::rss_bytes)
+    manager.machine().program(process).map_or(0, ScriptedProgram::rss_bytes)
 }
 
 /// Memory of a process under huge pages, in bytes.
 pub fn huge_bytes_of(manager: &ScriptedManager, process: ProcessId) -> u64 {
-    let program = manager.machine().program_of_process(process);
-    program.map_or(0, ScriptedProgram::huge_bytes)
-}
-
-/// Accesses per second of a process with its current mapping.
-pub fn accesses_per_s_of(machine: &ScriptedMachine, process: ProcessId) -> f64 {
-    machine.program_of_process(process).map_or(0.0, ScriptedProgram::accesses_per_s)
+    manager.machine().program(process).map_or(0, ScriptedProgram::huge_bytes)
 }

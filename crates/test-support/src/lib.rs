@@ -2,8 +2,8 @@
 //! tests, and checks of every command's help. For tests only: the product does not depend on it.
 //!
 //! ```text
-//!  ProgramSpec --> ScriptedMachine <--Machine's calls--> Manager --> promotions, recoveries
-//!  (a script)      (scripted_machine)                    (builders makes both, and reads results)
+//!  ScriptedProgram --> ScriptedMachine <--Machine's calls--> Manager --> promotions, recoveries
+//!                      (scripted_machine)            (builders makes both, and reads results)
 //! ```
 //!
 //! A test of the manager's loop starts from [`builders`]: read it first, then [`scripted_machine`].

@@ -2,11 +2,10 @@ use super::*;
 use hawkeye_manager::{Event, Manager, Settings};
 use hawkeye_policy::{CpuBudget, Watermarks};
 use hawkeye_test_support::builders::{
-    GIB, MIB, base_page_part, bloated_part, frequent_sampling_settings, machine_with_bytes,
+    GIB, MIB, ScriptedMachine, base_page_part, bloated_part, frequent_sampling_settings,
     manager_of, program_of_parts, run_manager_until, seconds, settings_with_max_promotions,
     settings_with_promotion_rate,
 };
-use hawkeye_test_support::scripted_machine::{ScriptedMachine, SharedPageCounts};
 
 fn status(manager: &Manager<ScriptedMachine>) -> ManagerStatus {
     ManagerView::default().manager_status(manager)
@@ -36,7 +35,7 @@ fn start(index: u32) -> u64 {
 
 #[test]
 fn a_status_adds_up() {
-    let mut machine = machine_with_bytes(4 * GIB);
+    let mut machine = ScriptedMachine::new(4 * GIB);
     let large = machine.add_program(program_of_parts(&[base_page_part(0, 40, 1.0)]));
     let small = machine.add_program(program_of_parts(&[base_page_part(0, 10, 0.0)]));
     let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
@@ -60,7 +59,7 @@ fn a_status_adds_up() {
 
 #[test]
 fn rates_decisions_and_columns_come_from_the_last_sample_and_the_journal() {
-    let mut machine = machine_with_bytes(4 * GIB);
+    let mut machine = ScriptedMachine::new(4 * GIB);
     let it = machine
         .add_program(program_of_parts(&[base_page_part(0, 40, 1.0), base_page_part(100, 10, 0.0)]));
     let mut manager = manager_of(machine, "hawkeye-g", settings_with_promotion_rate(2.0));
@@ -88,7 +87,7 @@ fn rates_decisions_and_columns_come_from_the_last_sample_and_the_journal() {
 
 #[test]
 fn the_state_of_a_region_follows_from_its_sample_and_history() {
-    let mut machine = machine_with_bytes(4 * GIB);
+    let mut machine = ScriptedMachine::new(4 * GIB);
     let it = machine
         .add_program(program_of_parts(&[base_page_part(0, 4, 1.0), base_page_part(8, 4, 0.0)]));
     let mut manager = manager_of(machine, "hawkeye-g", settings_with_max_promotions(2));
@@ -124,7 +123,7 @@ fn the_state_of_a_region_follows_from_its_sample_and_history() {
 
 #[test]
 fn recovery_and_the_reason_for_held_promotion_are_shown() {
-    let mut machine = machine_with_bytes(100 * MIB);
+    let mut machine = ScriptedMachine::new(100 * MIB);
     let it = machine
         .add_program(program_of_parts(&[bloated_part(0, 20, 1.0), base_page_part(30, 2, 1.0)]));
     let mut settings = frequent_sampling_settings();
@@ -150,7 +149,7 @@ fn recovery_and_the_reason_for_held_promotion_are_shown() {
 /// Promotions stop at two thirds of the budget; the last third is kept for recovery.
 #[test]
 fn a_cpu_budget_that_holds_promotions_back_is_named_with_its_end() {
-    let mut machine = machine_with_bytes(8 * GIB);
+    let mut machine = ScriptedMachine::new(8 * GIB);
     let it = machine.add_program(program_of_parts(&[base_page_part(0, 2000, 1.0)]));
     let settings = Settings {
         cpu: CpuBudget::new(1.0).expect("the percentage is in its range"),
@@ -174,7 +173,7 @@ fn a_cpu_budget_that_holds_promotions_back_is_named_with_its_end() {
 
 #[test]
 fn while_paused_processes_are_observed_and_not_changed() {
-    let mut machine = machine_with_bytes(4 * GIB);
+    let mut machine = ScriptedMachine::new(4 * GIB);
     let it = machine.add_program(program_of_parts(&[base_page_part(0, 400, 1.0)]));
     let mut manager = manager_of(machine, "hawkeye-g", settings_with_promotion_rate(10.0));
     run_manager_until(&mut manager, seconds(8.0));
@@ -198,7 +197,7 @@ fn while_paused_processes_are_observed_and_not_changed() {
 
 #[test]
 fn a_window_that_is_open_at_the_pause_is_read_and_no_other_opens() {
-    let mut machine = machine_with_bytes(4 * GIB);
+    let mut machine = ScriptedMachine::new(4 * GIB);
     machine.add_program(program_of_parts(&[base_page_part(0, 4, 1.0)]));
     let settings = Settings { period: seconds(5.0), window: seconds(3.0), ..Settings::default() };
     let mut manager = manager_of(machine, "hawkeye-g", settings);
@@ -211,11 +210,10 @@ fn a_window_that_is_open_at_the_pause_is_read_and_no_other_opens() {
 
 #[test]
 fn a_region_shared_with_other_processes_is_explained() {
-    let mut machine = machine_with_bytes(16 * GIB);
+    let mut machine = ScriptedMachine::new(16 * GIB);
     let it = machine.add_program(program_of_parts(&[base_page_part(0, 8, 1.0)]));
-    let (maybe_shared, shared) = (512, 300);
-    let pages = SharedPageCounts { maybe_shared, shared };
-    machine.share_pages(it, hawkeye_test_support::builders::region_at_index(3), pages);
+    let shared = (it, hawkeye_test_support::builders::region_at_index(3));
+    machine.shared.insert(shared, (512, 300));
     let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
     run_manager_until(&mut manager, seconds(8.0));
     let why = region_at_index(&mut manager, it.pid, start(3));

@@ -2,7 +2,6 @@
 
 mod budgets;
 mod errors;
-mod ingens;
 mod kept_limits;
 mod memory;
 mod order;

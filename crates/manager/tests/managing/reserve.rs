@@ -3,7 +3,6 @@
 use hawkeye_manager::{Event, HugePageReserveControl, Machine, Settings};
 use hawkeye_policy::{HugePageReservePlanner, ReserveLimit, ReserveState};
 use hawkeye_test_support::builders::*;
-use hawkeye_test_support::scripted_machine::{ScriptedChange, ScriptedMachine};
 use std::time::Duration;
 
 /// What a huge page costs on a host that must back its memory first (measured on a virtual
@@ -13,7 +12,7 @@ const CHEAP: Duration = Duration::from_micros(90);
 
 fn machine_with_fill_cost(cost: Duration) -> ScriptedMachine {
     let mut machine = machine_running_parts(64 * GIB, &[base_page_part(0, 400, 1.0)]);
-    machine.set_huge_page_fill_cost(cost);
+    machine.huge_page_fill_cost = cost;
     machine
 }
 
@@ -73,12 +72,14 @@ fn where_huge_pages_cost_little_it_stays_empty() {
 
 #[test]
 fn it_is_empty_whenever_memory_is_short_or_management_pauses() {
-    let memory = [60 * GIB, 0].map(ScriptedChange::OtherMemory);
-    let pressure = [50.0, 0.0].map(ScriptedChange::Pressure);
-    for [shortage, end] in [memory, pressure] {
+    for (other_bytes, pressure_percent) in [(60 * GIB, 0.0), (0, 50.0)] {
         let mut machine = machine_with_fill_cost(EXPENSIVE);
-        machine.schedule_change(seconds(3.0), shortage);
-        machine.schedule_change(seconds(5.0), end);
+        machine.schedule(seconds(3.0), move |machine| {
+            (machine.other_bytes, machine.pressure_percent) = (other_bytes, pressure_percent);
+        });
+        machine.schedule(seconds(5.0), |machine| {
+            (machine.other_bytes, machine.pressure_percent) = (0, 0.0);
+        });
         let mut manager = manager_of(machine, "none", frequent_sampling_settings());
         let (mut was_filled, mut was_held) = (false, false);
         run_manager_watching(&mut manager, seconds(8.0), |manager| {

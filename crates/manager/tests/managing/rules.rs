@@ -2,29 +2,27 @@
 
 use hawkeye_policy::ProcessSettings;
 use hawkeye_test_support::builders::*;
-use hawkeye_test_support::scripted_machine::{ProgramSpec, ScriptedChange};
 
-fn limited(regions: u32, rule: usize, limit_mib: u64) -> ProgramSpec {
-    ProgramSpec {
-        terms: ProcessSettings {
-            max_huge_bytes: Some(limit_mib * MIB),
-            rule: Some(rule),
-            ..ProcessSettings::default()
-        },
-        ..program_of_parts(&[base_page_part(0, regions, 1.0)])
-    }
+fn limited(regions: u32, rule: usize, limit_mib: u64) -> ScriptedProgram {
+    let mut program = program_of_parts(&[base_page_part(0, regions, 1.0)]);
+    program.terms = ProcessSettings {
+        max_huge_bytes: Some(limit_mib * MIB),
+        rule: Some(rule),
+        ..ProcessSettings::default()
+    };
+    program
 }
 
 #[test]
 fn processes_of_one_rule_share_a_limit_of_huge_memory() {
-    let (mut machine, first) = machine_with_program(16 * GIB, limited(32, 0, 40));
+    let mut machine = machine_running(16 * GIB, limited(32, 0, 40));
     let second = machine.add_program(limited(32, 0, 40));
     let other = machine.add_program(limited(32, 1, 64));
     let free = machine.add_program(program_of_parts(&[base_page_part(0, 32, 1.0)]));
     let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
     let mut most = 0;
     run_manager_watching(&mut manager, seconds(60.0), |manager| {
-        most = most.max(huge_bytes_of(manager, first) + huge_bytes_of(manager, second));
+        most = most.max(huge_bytes_of(manager, FIRST_PROCESS) + huge_bytes_of(manager, second));
     });
     assert_eq!(most, 40 * MIB);
     assert_eq!(huge_bytes_of(&manager, other), 64 * MIB);
@@ -33,12 +31,13 @@ fn processes_of_one_rule_share_a_limit_of_huge_memory() {
 
 #[test]
 fn who_ends_leaves_room_for_the_others_of_its_rule() {
-    let (mut machine, first) = machine_with_program(16 * GIB, limited(20, 0, 40));
+    let mut machine = machine_running(16 * GIB, limited(20, 0, 40));
     let second = machine.add_program(limited(20, 0, 40));
-    machine.schedule_change(seconds(30.0), ScriptedChange::Exit(first));
+    machine.schedule(seconds(30.0), |machine| machine.end_program(FIRST_PROCESS));
     let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
     run_manager_until(&mut manager, seconds(29.0));
-    assert_eq!(huge_bytes_of(&manager, first) + huge_bytes_of(&manager, second), 40 * MIB);
+    let of = |process| huge_bytes_of(&manager, process);
+    assert_eq!(of(FIRST_PROCESS) + of(second), 40 * MIB);
     run_manager_until(&mut manager, seconds(60.0));
     assert_eq!(huge_bytes_of(&manager, second), 40 * MIB);
 }

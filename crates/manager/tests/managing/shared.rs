@@ -1,17 +1,11 @@
 //! Memory that other processes share.
 
-use hawkeye_manager::{Event, Manager};
+use hawkeye_manager::Event;
 use hawkeye_policy::{BASE_PAGE_BYTES, MAX_SHARED_PAGES, RegionAddr, Watermarks, policies};
 use hawkeye_test_support::builders::*;
-use hawkeye_test_support::scripted_machine::{ScriptedMachine, SharedPageCounts};
 use std::collections::{HashMap, HashSet};
 
-/// All pages are write-protected, and this many are shared.
-fn protected(shared: u16) -> SharedPageCounts {
-    SharedPageCounts { maybe_shared: 512, shared }
-}
-
-fn passed_over(manager: &Manager<ScriptedMachine>) -> HashMap<RegionAddr, usize> {
+fn passed_over(manager: &ScriptedManager) -> HashMap<RegionAddr, usize> {
     let mut times = HashMap::new();
     for entry in manager.journal().entries() {
         if let Event::Shared { region, .. } = entry.event {
@@ -24,19 +18,15 @@ fn passed_over(manager: &Manager<ScriptedMachine>) -> HashMap<RegionAddr, usize>
 #[test]
 fn no_policy_promotes_what_others_share_and_each_promotes_it_when_they_end() {
     for policy in policies::policy_names().filter(|policy| *policy != "none") {
-        let (mut machine, it) =
-            machine_with_program(16 * GIB, program_of_parts(&[base_page_part(0, 100, 1.0)]));
-        let shared: Vec<RegionAddr> = (10..20).map(region_at_index).collect();
-        for region in &shared {
-            machine.share_pages(it, *region, protected(512));
-        }
+        let mut machine = machine_running_parts(16 * GIB, &[base_page_part(0, 100, 1.0)]);
         // One page too many; the most allowed; all write-protected, but none shared.
-        machine.share_pages(it, region_at_index(20), protected(MAX_SHARED_PAGES + 1));
-        machine.share_pages(it, region_at_index(21), protected(MAX_SHARED_PAGES));
-        machine.share_pages(it, region_at_index(22), protected(0));
+        let others = [(20, MAX_SHARED_PAGES + 1), (21, MAX_SHARED_PAGES), (22, 0)];
+        for (index, shared) in (10..20).map(|index| (index, 512)).chain(others) {
+            machine.shared.insert((FIRST_PROCESS, region_at_index(index)), (512, shared));
+        }
         let mut manager = manager_of(machine, policy, frequent_sampling_settings());
         run_manager_until(&mut manager, seconds(150.0));
-        let private: HashSet<RegionAddr> = (0..10).chain(21..100).map(region_at_index).collect();
+        let private: HashSet<RegionAddr> = regions_at((0..10).chain(21..100)).into_iter().collect();
         let promoted: HashSet<RegionAddr> = promoted_regions(&manager).into_iter().collect();
         assert_eq!(promoted, private, "{policy}");
         let times = passed_over(&manager);
@@ -46,8 +36,8 @@ fn no_policy_promotes_what_others_share_and_each_promotes_it_when_they_end() {
         assert!(few, "{policy}: {times:?}");
         let total: usize = times.values().sum();
         assert_eq!(manager.journal().totals().shared, total as u64);
-        for private in shared {
-            manager.machine_mut().share_pages(it, private, protected(0));
+        for region in regions_at(10..20) {
+            manager.machine_mut().shared.insert((FIRST_PROCESS, region), (512, 0));
         }
         run_manager_until(&mut manager, seconds(400.0));
         let promoted = promoted_regions(&manager);
@@ -61,14 +51,12 @@ fn no_policy_promotes_what_others_share_and_each_promotes_it_when_they_end() {
 #[test]
 fn copies_of_shared_pages_are_memory() {
     // Two full regions, one with a few shared pages: only that one takes memory.
-    let mut few = protected(MAX_SHARED_PAGES);
-    few.maybe_shared = MAX_SHARED_PAGES;
+    let few = (MAX_SHARED_PAGES, MAX_SHARED_PAGES);
     let mut settings = frequent_sampling_settings();
     settings.hold_full = false;
     let setup = |total: u64| {
-        let (mut machine, it) =
-            machine_with_program(total, program_of_parts(&[base_page_part(0, 2, 1.0)]));
-        machine.share_pages(it, region_at_index(1), few);
+        let mut machine = machine_running_parts(total, &[base_page_part(0, 2, 1.0)]);
+        machine.shared.insert((FIRST_PROCESS, region_at_index(1)), few);
         machine
     };
     let mut above = settings;
@@ -82,7 +70,7 @@ fn copies_of_shared_pages_are_memory() {
     run_manager_watching(&mut manager, seconds(30.0), |manager| {
         let memory = manager.memory().state.as_ref();
         let reckoned = memory.map_or(0, |memory| memory.machine.used_bytes);
-        most = most.max(reckoned.saturating_sub(manager.machine().used_bytes()));
+        most = most.max(reckoned.saturating_sub(used_bytes(manager)));
     });
     assert_eq!(promoted_regions(&manager).len(), 2);
     assert_eq!(most, u64::from(MAX_SHARED_PAGES) * BASE_PAGE_BYTES);

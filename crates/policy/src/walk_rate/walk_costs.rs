@@ -203,8 +203,8 @@ pub(super) struct WalkRates {
 
 /// Relative standard error of the cost of scattered walks. Programs overlap their walks in ways
 /// that no loop covers. In a virtual machine it also matters how the host maps a program's memory,
-/// which a guest cannot see. There, the gain of the same program changed by up to 2.3 times within
-/// half an hour (`hawkeye-lab bench --live walk-rate`, November 2026).
+/// which a guest cannot see. There, the gain of the same program changed by up to four times within
+/// an hour and a half (docs/research/measured.md).
 pub(super) const SCATTERED_ERROR: f64 = 0.35;
 
 impl WalkRates {

@@ -1,7 +1,6 @@
 //! The scripted machine as the manager sees it.
 
-use super::scripted_program::{ScriptedProgram, ScriptedRegion};
-use super::{ScriptedMachine, costs, pages_to_bytes, take_one_failure};
+use super::{ScriptedMachine, costs};
 use hawkeye_manager::machine::{CallResult, ResumableCallResult};
 use hawkeye_manager::{
     Explain, FaultPageSizes, HugePageReserveControl, LoopWakeReason, Machine, MachineError,
@@ -9,72 +8,32 @@ use hawkeye_manager::{
     SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
-    CgroupMemory, CoverageSource, Errno, HUGE_PAGE_BYTES, MAX_SHARED_PAGES, MemoryScope,
-    MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample, RegionAddr,
-    RegionSample, ReserveState, ReserveTarget, SampleKinds, TranslationOverhead,
-    TranslationOverheadSource,
+    BASE_PAGE_BYTES, CgroupMemory, CoverageSource, MAX_SHARED_PAGES, MemoryScope, MemoryState,
+    MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample,
+    ReserveState, ReserveTarget, SampleKinds,
 };
 use std::time::Duration;
 
 impl ScriptedMachine {
-    fn alive_program(&self, id: ProcessId) -> CallResult<&ScriptedProgram> {
-        let program = self.program_of_process(id).filter(|program| program.is_alive());
-        program.ok_or(MachineError::Gone(id))
-    }
-
-    fn machine_memory_use(&self) -> MemoryUse {
-        MemoryUse { used_bytes: self.used_bytes(), total_bytes: self.total_bytes }
-    }
-
-    fn group_memory_use(&self, name: &str, limit: u64) -> MemoryUse {
-        MemoryUse { used_bytes: self.group_used_bytes(name), total_bytes: limit }
-    }
-
-    fn alive_processes_where(&self, which: impl Fn(&ScriptedProgram) -> bool) -> Vec<ProcessId> {
-        let mut there: Vec<&ScriptedProgram> =
-            self.programs.iter().filter(|p| p.is_alive()).collect();
-        there.sort_by_key(|program| program.spec.arrives);
-        let members = there.into_iter().filter(|program| which(program));
-        members.map(|program| program.id).collect()
-    }
-
-    /// Until `until`, or longer where a call takes longer. Returns whether all is done.
-    fn work_in_calls(&mut self, kind: &'static str, process: ProcessId, until: Duration) -> bool {
-        // Only huge pages are counted, which is far cheaper than reading all.
-        let part = if kind == "measure" { 100 } else { 1 };
-        let left = self.work_left.entry((kind, process));
-        let left = left.or_insert(self.work / part);
-        if !left.is_zero() {
-            let time = until.saturating_sub(self.now).min(*left).as_nanos();
-            let calls = time.div_ceil(costs::CALL.as_nanos()).max(1) as u32;
-            let spent = (costs::CALL * calls).min(*left);
-            *left -= spent;
-            let done = left.is_zero();
-            self.longest_call = self.longest_call.max(costs::CALL);
-            self.advance_to(self.now + spent, false);
-            if !done {
-                return false;
-            }
+    /// Works in short calls until `until`, or on to the end of the call, and then finishes.
+    fn work_in_calls<T>(
+        &mut self,
+        name: &'static str,
+        process: ProcessId,
+        until: Duration,
+        finish: impl FnOnce(&mut Self) -> CallResult<T>,
+    ) -> ResumableCallResult<T> {
+        // Only huge pages are counted for a footprint, which is far cheaper than reading all.
+        let all = if name == "footprint" { self.call_duration / 100 } else { self.call_duration };
+        let left = self.work_left.remove(&(name, process)).unwrap_or(all);
+        let spent = left.min(until.saturating_sub(self.now) + costs::CALL);
+        self.advance_to(self.now + spent);
+        if spent < left {
+            self.work_left.insert((name, process), left - spent);
+            return Ok(SliceProgress::Unfinished(Duration::ZERO));
         }
-        self.work_left.remove(&(kind, process));
-        true
+        finish(self).map(SliceProgress::Done)
     }
-
-    /// Whether there is memory for a huge page, or the error of its promotion.
-    fn check_memory_for_huge_page(&self, id: ProcessId) -> Result<(), Errno> {
-        let group = self.program_of_process(id).and_then(|p| p.spec.group.as_deref());
-        if self.memory_left_bytes(None) < HUGE_PAGE_BYTES {
-            Err(Errno::ENOMEM)
-        } else if self.memory_left_bytes(group) < HUGE_PAGE_BYTES {
-            Err(Errno::EBUSY)
-        } else {
-            Ok(())
-        }
-    }
-}
-
-fn cost_times(cost: Duration, count: usize) -> Duration {
-    cost * u32::try_from(count).expect("a small machine")
 }
 
 impl Machine for ScriptedMachine {
@@ -83,54 +42,48 @@ impl Machine for ScriptedMachine {
     }
 
     fn wait_until(&mut self, deadline: Duration) -> LoopWakeReason {
-        self.advance_to(deadline, true);
-        match self.have_all_programs_ended() {
-            true => LoopWakeReason::Stop,
-            false => LoopWakeReason::Deadline,
-        }
+        self.advance_to(deadline);
+        if self.is_over() { LoopWakeReason::Stop } else { LoopWakeReason::Deadline }
     }
 
     fn admit_and_list_processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
-        let all = self.alive_processes_where(|_| true);
-        while self.joined < all.len() {
-            self.advance_to(self.now + self.joining, false);
-            self.joined += 1;
-            if !self.joining.is_zero() && self.now >= until && self.joined < all.len() {
-                return SliceProgress::Unfinished(Duration::ZERO);
-            }
+        let all: Vec<ProcessId> = self.programs.iter().map(|(id, _)| *id).collect();
+        while self.admitted < all.len() && self.now < until {
+            self.advance_to(self.now + self.admission_duration);
+            self.admitted += 1;
         }
-        SliceProgress::Done(all)
+        let done = self.admitted >= all.len();
+        if done { SliceProgress::Done(all) } else { SliceProgress::Unfinished(Duration::ZERO) }
     }
 
     fn read_memory_state(&mut self) -> CallResult<MemoryState> {
-        self.looks.push(self.now);
-        if take_one_failure(&mut self.failures.memory) {
+        self.calls.push(("memory", self.now));
+        if self.memory_unreadable {
             return Err(MachineError::Other("memory can't be read".to_owned()));
         }
-        let groups = self.groups.iter().map(|(name, limit)| CgroupMemory {
-            name: name.clone(),
-            usage: self.group_memory_use(name, *limit),
-            pressure_percent: None,
-            members: self.alive_processes_where(|program| program.is_in_group(name)),
+        let groups = self.groups.keys().map(|&name| {
+            let members = self.programs.iter().filter(|(_, it)| it.group == Some(name));
+            CgroupMemory {
+                name: name.to_owned(),
+                usage: self.memory_use(Some(name)),
+                pressure_percent: None,
+                members: members.map(|(id, _)| *id).collect(),
+            }
         });
-        let groups = groups.filter(|group| !group.members.is_empty()).collect();
         Ok(MemoryState {
-            machine: self.machine_memory_use(),
-            groups,
+            machine: self.memory_use(None),
+            groups: groups.filter(|group| !group.members.is_empty()).collect(),
             pressure_percent: Some(self.pressure_percent),
             fmfi: self.fmfi,
         })
     }
 
     fn read_memory_use(&mut self, scope: &MemoryScope) -> CallResult<MemoryUse> {
-        self.looks.push(self.now);
-        match scope {
-            MemoryScope::Machine => Ok(self.machine_memory_use()),
-            MemoryScope::Group(name) => match self.groups.get(name) {
-                Some(limit) => Ok(self.group_memory_use(name, *limit)),
-                None => Err(MachineError::Other(format!("there is no group {name}"))),
-            },
-        }
+        self.calls.push(("memory", self.now));
+        Ok(match scope {
+            MemoryScope::Machine => self.memory_use(None),
+            MemoryScope::Group(name) => self.memory_use(Some(name)),
+        })
     }
 
     fn footprint(
@@ -138,14 +91,11 @@ impl Machine for ScriptedMachine {
         process: ProcessId,
         until: Duration,
     ) -> ResumableCallResult<ProcessFootprint> {
-        if !self.work_in_calls("measure", process, until) {
-            return Ok(SliceProgress::Unfinished(Duration::ZERO));
-        }
-        let program = self.alive_program(process)?;
-        Ok(SliceProgress::Done(ProcessFootprint {
-            rss_bytes: program.rss_bytes(),
-            huge_bytes: program.huge_bytes(),
-        }))
+        self.work_in_calls("footprint", process, until, |machine| {
+            let program = machine.program_mut(process)?;
+            let (rss_bytes, huge_bytes) = (program.rss_bytes(), program.huge_bytes());
+            Ok(ProcessFootprint { rss_bytes, huge_bytes })
+        })
     }
 
     fn promote(
@@ -155,48 +105,29 @@ impl Machine for ScriptedMachine {
         order: PageOrder,
         expected_present: u16,
     ) -> CallResult<PromotionResult> {
-        if order != PageOrder::HUGE {
-            return Err(MachineError::PageSize(order));
+        assert_eq!(order, PageOrder::HUGE);
+        self.program_mut(process)?;
+        let (longer, errno) = self.promotion_answers.pop_front().unwrap_or_default();
+        self.advance_to(self.now + longer);
+        if let Some(errno) = errno {
+            return Err(MachineError::Refused { call: "collapse", process, errno });
         }
-        let refused = |errno| MachineError::Refused { call: "collapse", process, errno };
-        let waiting = match take_one_failure(&mut self.failures.slow) {
-            true => self.failures.slow_by,
-            false => Duration::ZERO,
-        };
-        self.alive_program(process)?;
-        if take_one_failure(&mut self.failures.promotions) {
-            self.spend_manager_time(costs::READ, waiting);
-            return Err(refused(self.failures.promotion_errno.unwrap_or(Errno::Other)));
-        }
-        self.fill_reserve_until_now();
-        let fill = if self.reserve.held > 0 {
-            self.reserve.held -= 1;
-            self.reserve.served += 1;
-            self.begin_reserve_fill();
-            Duration::ZERO
-        } else {
-            self.fill_cost
-        };
-        let took = self.spend_manager_time(costs::PROMOTE + fill, waiting);
+        let from_reserve = self.reserve.held.min(1);
+        self.reserve.held -= from_reserve;
+        self.reserve.served += u64::from(from_reserve);
+        let fill = self.huge_page_fill_cost * (1 - from_reserve);
+        let took = longer + self.spend(costs::PROMOTE + fill);
         // The state at the time of the work counts, not that at the time of the call.
-        let program = self.alive_program_mut(process)?;
-        let Some((found, _)) = program.region_and_used_pages_mut(region).filter(|(r, _)| !r.huge)
-        else {
-            return Ok(PromotionResult::NotCandidate);
-        };
-        if found.present < expected_present {
-            return Ok(PromotionResult::Freed);
-        }
-        let shared = self.shared.get(&(process, region));
-        if let Some(pages) = shared.map(|it| it.shared).filter(|n| *n > MAX_SHARED_PAGES) {
-            return Ok(PromotionResult::Shared { pages });
-        }
-        self.check_memory_for_huge_page(process).map_err(refused)?;
-        if let Some((found, _)) = self.alive_program_mut(process)?.region_and_used_pages_mut(region)
-        {
-            found.collapse();
-        }
-        Ok(PromotionResult::Done(took))
+        let pages = self.shared.get(&(process, region)).map_or(0, |(_, shared)| *shared);
+        Ok(match self.program_mut(process)?.region_mut(region) {
+            None | Some((true, _)) => PromotionResult::NotCandidate,
+            Some((_, used_pages)) if used_pages < expected_present => PromotionResult::Freed,
+            Some(_) if pages > MAX_SHARED_PAGES => PromotionResult::Shared { pages },
+            Some((huge, _)) => {
+                *huge = true;
+                PromotionResult::Done(took)
+            }
+        })
     }
 
     fn count_zero_pages_in_huge_page(
@@ -205,11 +136,10 @@ impl Machine for ScriptedMachine {
         region: RegionAddr,
         enough: u16,
     ) -> CallResult<ZeroScanResult> {
-        let took = self.spend_manager_time(costs::SCAN, Duration::ZERO);
-        let program = self.alive_program_mut(process)?;
-        let huge = program.region_and_used_pages_mut(region).filter(|(r, _)| r.huge);
-        let zero_pages = huge.map_or(0, |(_, used)| (PAGES_PER_REGION - used).min(enough));
-        Ok(ZeroScanResult { zero_pages, took })
+        let took = self.spend(costs::SCAN);
+        let huge = self.program_mut(process)?.region_mut(region).filter(|(huge, _)| **huge);
+        let zero_pages = huge.map_or(0, |(_, used_pages)| PAGES_PER_REGION - used_pages);
+        Ok(ZeroScanResult { zero_pages: zero_pages.min(enough), took })
     }
 
     fn recover_bloat(
@@ -217,30 +147,24 @@ impl Machine for ScriptedMachine {
         process: ProcessId,
         region: RegionAddr,
     ) -> CallResult<RecoveryResult> {
-        self.alive_program(process)?;
-        if take_one_failure(&mut self.failures.recoveries) {
-            return Err(MachineError::Refused {
-                call: "split",
-                process,
-                errno: self.failures.recovery_errno.unwrap_or(Errno::Other),
-            });
+        if let Some(errno) = self.recovery_errors.pop_front() {
+            return Err(MachineError::Refused { call: "split", process, errno });
         }
-        let took = self.spend_manager_time(costs::SPLIT, Duration::ZERO);
-        let program = self.alive_program_mut(process)?;
-        let split = |(region, used): (&mut ScriptedRegion, u16)| {
-            (region.split_and_free_unused(used), region.present)
-        };
-        let (freed, left_present) = program.region_and_used_pages_mut(region).map_or((0, 0), split);
-        Ok(RecoveryResult {
-            bytes: pages_to_bytes(u64::from(freed)),
-            left_present,
-            took,
-            longest_call: took,
-        })
+        let took = self.spend(costs::SPLIT);
+        let region = self.program_mut(process)?.region_mut(region);
+        let freed =
+            region.map_or(
+                0,
+                |(huge, used_pages)| {
+                    if std::mem::take(huge) { PAGES_PER_REGION - used_pages } else { 0 }
+                },
+            );
+        let (bytes, left_present) = (u64::from(freed) * BASE_PAGE_BYTES, PAGES_PER_REGION - freed);
+        Ok(RecoveryResult { bytes, left_present, took, longest_call: took })
     }
 
     fn management_costs(&self) -> ManagementCosts {
-        ManagementCosts { cpu: self.manager_cpu, longest_call: self.longest_call }
+        ManagementCosts { cpu: self.manager_cpu, ..ManagementCosts::default() }
     }
 }
 
@@ -251,14 +175,13 @@ impl Sampling for ScriptedMachine {
         _: SampleKinds,
         until: Duration,
     ) -> ResumableCallResult<()> {
-        if !self.work_in_calls("clear", process, until) {
-            return Ok(SliceProgress::Unfinished(Duration::ZERO));
-        }
-        let program = self.alive_program_mut(process)?;
-        program.clear_access_bits();
-        let base = program.list_region_samples().iter().filter(|r| !r.is_huge()).count();
-        self.spend_manager_time(cost_times(costs::CLEAR, base), Duration::ZERO);
-        Ok(SliceProgress::Done(()))
+        self.work_in_calls("clear", process, until, |machine| {
+            machine.calls.push(("clear", machine.now));
+            let now = machine.now;
+            let base_regions = machine.program_mut(process)?.clear_access_bits(now);
+            machine.spend(costs::CLEAR * base_regions as u32);
+            Ok(())
+        })
     }
 
     fn sample(
@@ -266,44 +189,30 @@ impl Sampling for ScriptedMachine {
         process: ProcessId,
         until: Duration,
     ) -> ResumableCallResult<ProcessSample> {
-        if take_one_failure(&mut self.failures.late_samples) {
-            return Err(MachineError::NotAnswering(process));
+        if let Some(error) = self.sample_errors.pop_front() {
+            return Err(error(process));
         }
-        if take_one_failure(&mut self.failures.samples) {
-            return Err(MachineError::Other("nothing can be sampled".to_owned()));
-        }
-        if !self.work_in_calls("read", process, until) {
-            return Ok(SliceProgress::Unfinished(Duration::ZERO));
-        }
-        let program = self.alive_program(process)?;
-        let mut regions = program.list_region_samples();
-        for region in &mut regions {
-            let pages = self.shared.get(&(process, region.region));
-            region.maybe_shared = pages.map_or(0, |pages| pages.maybe_shared);
-        }
-        let (source, first_touches) = match program.cleared {
-            true => (CoverageSource::AccessBits, count_touches(&regions)),
-            false => (CoverageSource::Population, 0),
-        };
-        let overhead = program.overhead_percent();
-        let sample = ProcessSample {
-            source,
-            first_touches,
-            overhead: overhead.map(|it| {
-                TranslationOverhead::new_without_error(it, TranslationOverheadSource::Counters)
-            }),
-            age: self.now.saturating_sub(program.spec.arrives),
-            terms: program.spec.terms,
-            ..ProcessSample::from_present_pages(process, regions)
-        };
-        let huge = sample.regions.iter().filter(|r| r.is_huge()).count();
-        let base = sample.regions.len() - huge;
-        let cpu = cost_times(costs::READ, base) + cost_times(costs::READ_HUGE, huge);
-        // Done in short slices, so not one long call.
-        let longest = self.longest_call;
-        self.spend_manager_time(cpu, Duration::ZERO);
-        self.longest_call = longest;
-        Ok(SliceProgress::Done(sample))
+        self.work_in_calls("sample", process, until, |machine| {
+            let program = machine.program(process).ok_or(MachineError::Gone(process))?;
+            let mut regions = program.region_samples(machine.now);
+            for region in &mut regions {
+                let pages = machine.shared.get(&(process, region.region));
+                region.maybe_shared = pages.map_or(0, |(maybe_shared, _)| *maybe_shared);
+            }
+            let sample = ProcessSample {
+                source: match program.cleared {
+                    Some(_) => CoverageSource::AccessBits,
+                    None => CoverageSource::Population,
+                },
+                first_touches: program.first_touches(machine.now) as u64,
+                overhead: program.overhead(),
+                age: machine.now - program.started,
+                terms: program.terms,
+                ..ProcessSample::from_present_pages(process, regions)
+            };
+            machine.spend(costs::READ * sample.regions.len() as u32);
+            Ok(sample)
+        })
     }
 
     fn list_huge_pages(
@@ -311,35 +220,24 @@ impl Sampling for ScriptedMachine {
         process: ProcessId,
         until: Duration,
     ) -> ResumableCallResult<Vec<RegionSample>> {
-        self.last_listing = self.now;
-        if !self.work_in_calls("list", process, until) {
-            return Ok(SliceProgress::Unfinished(Duration::ZERO));
-        }
-        let mut huge = self.alive_program(process)?.list_region_samples();
-        huge.retain(RegionSample::is_huge);
-        self.spend_manager_time(cost_times(costs::READ_HUGE, huge.len()), Duration::ZERO);
-        Ok(SliceProgress::Done(huge))
+        self.calls.push(("list", self.now));
+        self.work_in_calls("list", process, until, |machine| {
+            let now = machine.now;
+            let mut huge = machine.program_mut(process)?.region_samples(now);
+            huge.retain(RegionSample::is_huge);
+            machine.spend(costs::READ * huge.len() as u32);
+            Ok(huge)
+        })
     }
 
     fn abandon_all_windows(&mut self) {
-        self.abandoned = true;
+        self.calls.push(("abandon", self.now));
     }
 
     fn first_touch_cost(&self) -> Duration {
         costs::FIRST_TOUCH
     }
 }
-
-/// Touches that set an access bit: one for each base page, one for a huge page.
-fn count_touches(regions: &[RegionSample]) -> u64 {
-    let of = |region: &RegionSample| match region.is_huge() {
-        true => u64::from(region.accessed > 0),
-        false => u64::from(region.accessed),
-    };
-    regions.iter().map(of).sum()
-}
-
-impl FaultPageSizes for ScriptedMachine {}
 
 impl HugePageReserveControl for ScriptedMachine {
     fn reserve_state(&self) -> ReserveState {
@@ -348,14 +246,17 @@ impl HugePageReserveControl for ScriptedMachine {
 
     fn set_reserve_target(&mut self, target: ReserveTarget, most: u32) -> CallResult<()> {
         assert!(target.pages <= most, "{target:?} of {most}");
-        self.fill_reserve_until_now();
-        self.reserve_target = target;
-        self.reserve.held = self.reserve.held.min(target.pages);
-        self.begin_reserve_fill();
+        let each = self.huge_page_fill_cost.max(costs::CALL);
+        let time = self.now - std::mem::replace(&mut self.reserve_filled_at, self.now);
+        let missing = target.pages.saturating_sub(self.reserve.held) * u32::from(target.fill);
+        let filled = missing.min((time.as_nanos() / each.as_nanos()) as u32);
+        self.reserve.held = self.reserve.held.min(target.pages) + filled;
+        self.reserve.filled += u64::from(filled);
+        self.reserve.fill_cpu += self.huge_page_fill_cost * filled;
         Ok(())
     }
 }
 
+impl FaultPageSizes for ScriptedMachine {}
 impl Prefault for ScriptedMachine {}
-
 impl Explain for ScriptedMachine {}

@@ -1,8 +1,11 @@
-use super::super::walk_costs::SCATTERED_ERROR;
+use super::region_walk_rates::count_newly_touched_pages;
 use super::*;
 use crate::test_support::{bitmap_of, region};
-use crate::walk_rate::region_probe_plan::xorshift;
-use crate::walk_rate::walk_costs::{WalkCostAtInterval, WalkCostsAtFootprint};
+use crate::walk_rate::confidence_interval::NINETY_PERCENT;
+use crate::walk_rate::region_probe_plan::{READS_AFTER, xorshift};
+use crate::walk_rate::walk_costs::{
+    SCATTERED_ERROR, WalkCostAtInterval, WalkCostsAtFootprint, WalkRates,
+};
 use proptest::prelude::*;
 
 mod coverage;
@@ -79,9 +82,11 @@ fn probed(rounds: u64, touched: impl Fn(u64, f64) -> PageBitmap) -> OverheadEsti
 }
 
 fn rates(estimator: &OverheadEstimator) -> WalkRates {
-    let reads = estimator.sum_rate_rounds_without(None);
-    let from = TouchKind::ALL.map(|kind| RateReads::choose_reads_for_touch_kind(kind, &reads));
-    estimator.base_page_walk_rates_by_kind(&reads, from, &costs())
+    let (costs, process) = (costs(), estimator.process);
+    let reads = sum_rounds_without(&estimator.rate_rounds, None);
+    let from = RateReads::choose_for_touch_kinds(&reads);
+    let residence_s = process.tlb_residence_s(f64::from(costs.tlb_pages), &estimator.at_work);
+    process.base_page_walk_rates(&reads, from, residence_s, &costs)
 }
 
 fn overhead(estimate: &OverheadEstimate) -> TranslationOverhead {
