@@ -131,6 +131,8 @@ pub struct CgroupMemoryStatus {
     /// Memory of its processes under huge pages that was zero-filled when last searched.
     #[serde(default)]
     pub unused_huge_bytes: u64,
+    #[serde(default)]
+    pub growth_bytes_per_s: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -8,7 +8,9 @@ use super::{
 use hawkeye_manager::{
     Event, Journal, JournalEntry, JournalTotals, Machine, Manager, PromotionAndRecoveryRates,
 };
-use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionSample, gain_percent_if_all_huge};
+use hawkeye_policy::{
+    HUGE_PAGE_BYTES, MemoryScope, ProcessId, RegionSample, gain_percent_if_all_huge,
+};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -212,6 +214,10 @@ fn memory_status<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
         pressure_percent: group.pressure_percent,
         processes: group.members.len(),
         unused_huge_bytes: unused_huge_bytes(&group.members),
+        growth_bytes_per_s: {
+            let scope = MemoryScope::Group(group.name.clone());
+            manager.memory().guard.growth_bytes_per_s(&scope)
+        },
     });
     let watermarks = manager.settings().watermarks;
     Some(MemoryStatus {

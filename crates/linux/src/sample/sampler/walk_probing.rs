@@ -286,7 +286,7 @@ impl ProcessWindowProbing {
         let all: Vec<RegionAddr> = present.map(|r| r.region).collect();
         let (base_regions, huge_regions) = ((all.len() - huge.len()) as u64, huge.len() as u64);
         // Promotions choose between base regions, so huge ones come last.
-        let last = |region| base_regions > 0 && huge.contains(region);
+        let last = |region: &RegionAddr| base_regions > 0 && huge.contains(region);
         let seen = |region| if last(&region) { u64::MAX } else { seen(region) };
         Self {
             estimator: OverheadEstimator::new(base_regions, huge_regions, first_touch),
