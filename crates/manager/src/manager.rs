@@ -88,7 +88,10 @@ impl<M: Machine> Manager<M> {
             memory: MemoryWatch::new(&settings)?,
             limits: WorkLimits::new(&settings, rate),
             sampling: SamplingSchedule::new(&settings),
-            recovery: RecoveryProgress::new(settings.bloat, recovery_order_of_policy(policy.name())),
+            recovery: RecoveryProgress::new(
+                settings.bloat,
+                recovery_order_of_policy(policy.name()),
+            ),
             promotion: PromotionProgress::default(),
             journal: Journal::default(),
             machine,

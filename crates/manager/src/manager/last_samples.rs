@@ -51,11 +51,7 @@ impl LastSamples {
     const MOST_REGIONS: usize = 256 << 10;
 
     fn with_max_regions(most_regions: usize) -> Self {
-        Self {
-            footprints: BTreeMap::new(),
-            samples: HashMap::new(),
-            most_regions,
-        }
+        Self { footprints: BTreeMap::new(), samples: HashMap::new(), most_regions }
     }
 
     pub(super) fn apply_event(&mut self, event: &Event) {

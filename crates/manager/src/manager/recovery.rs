@@ -4,8 +4,8 @@ use super::sliced_process_queue::SlicedProcessQueue;
 use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, RecoveryResult, ZeroScanResult};
 use hawkeye_policy::{
-    BatchDecision, BloatThreshold, CallBatchBackoff, Event, Observation, ProcessId, ProcessSample,
-    Reason, RecoveryOrder, RecoveryPlanner, RecoveryTarget,
+    BatchDecision, BloatThreshold, CallBatchBackoff, Event, Observation, ProcessSample, Reason,
+    RecoveryOrder, RecoveryPlanner, RecoveryTarget,
 };
 use std::collections::HashSet;
 use std::time::Duration;

@@ -31,8 +31,7 @@ fn guard_promotes_nothing_and_knows_what_is_unused_before_memory_is_short() {
 fn searches_in_advance_leave_the_cpu_budget_to_others() {
     let (machine, process) =
         machine_with_program(64 * GIB, program_of_parts(&[bloated_part(0, 8000, 1.0)]));
-    let manager =
-        run_manager_of(machine, "guard", settings_with_cpu_percent(2.0), seconds(120.0));
+    let manager = run_manager_of(machine, "guard", settings_with_cpu_percent(2.0), seconds(120.0));
     let scanned = manager.journal().totals().scanned;
     // 2 ms a second, at 30 us each.
     assert!((1000..=8100).contains(&scanned), "{scanned}");
@@ -81,8 +80,7 @@ fn two_equal_programs_lose_alike_under_orders_that_are_fair() {
         let parts = &[bloated_part(0, 200, 1.0)];
         let twins = [0, 1].map(|_| machine.add_program(program_of_parts(parts)));
         machine.schedule_change(seconds(30.3), ScriptedChange::OtherMemory(150 * MIB));
-        let manager =
-            run_manager_of(machine, policy, frequent_sampling_settings(), seconds(60.0));
+        let manager = run_manager_of(machine, policy, frequent_sampling_settings(), seconds(60.0));
         let [one, other] = twins.map(|twin| splits_by_process(&manager, twin));
         assert!(one > 50 && one.abs_diff(other) <= 2, "{policy}: {one}, {other}");
     }

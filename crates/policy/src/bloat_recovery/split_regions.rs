@@ -147,7 +147,8 @@ impl SplitRegions {
     /// The state in which a region is left, and why.
     pub(super) fn hold(&self, region: RegionAddr, now: Duration) -> Option<RegionHold> {
         self.regions.get(&region)?.hold.filter(|hold| hold.until > now)
-    }}
+    }
+}
 
 impl SplitRegion {
     fn undo(&mut self, now: Duration, state: HeldState) {

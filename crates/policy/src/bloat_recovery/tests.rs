@@ -68,10 +68,7 @@ fn given_back(process: ProcessId, region: RegionAddr, given_bytes: u64) -> Event
 
 /// A huge page that is accessed this often per second.
 fn touched(index: u64, touches_per_s: u32) -> RegionSample {
-    RegionSample {
-        touches_per_s: Some(touches_per_s),
-        ..huge_sample(index, touches_per_s > 0)
-    }
+    RegionSample { touches_per_s: Some(touches_per_s), ..huge_sample(index, touches_per_s > 0) }
 }
 
 #[test]
@@ -105,8 +102,7 @@ fn only_from_the_processes_allowed() {
         (2, vec![huge_sample(1, true)]),
     ]));
     let only_2 = |p: ProcessId| p == process(2);
-    let first =
-        planner.take_next_huge_page(at_second(0), only_2).map(|target| target.process);
+    let first = planner.take_next_huge_page(at_second(0), only_2).map(|target| target.process);
     assert_eq!(first, Some(process(2)));
     assert_eq!(planner.take_next_huge_page(at_second(0), only_2), None);
 }
@@ -316,7 +312,10 @@ fn what_a_program_fills_again_is_left_huge_for_a_while() {
         ..observation(&[(1, vec![touched(1, 1), touched(2, 1)])])
     };
     planner.observe(&round(0));
-    assert_eq!(split_all(&mut planner, at_second(0), |_, index| 300 * (index == 1) as u16).len(), 1);
+    assert_eq!(
+        split_all(&mut planner, at_second(0), |_, index| 300 * (index == 1) as u16).len(),
+        1
+    );
     planner.observe(&round(30));
     let hold = planner.hold_of_region(process(1), region(1), at_second(30));
     assert_eq!(hold.map(|hold| hold.state), Some(HeldState::Huge));

@@ -7,12 +7,12 @@ use crate::processes::process;
 use crate::promote::sched_fifo::run_with_sched_fifo;
 use crate::promote::target_call::CallHelperPool;
 use crate::sample::page_table_reader::{AccessBitSnapshot, PageTableReader, ProcessBpfLinks};
+use hawkeye_policy::saturating_cast::u32_from_f64;
 use hawkeye_policy::walk_rate::region_probe_plan::READS_AFTER;
 use hawkeye_policy::walk_rate::{
     OverheadEstimate, OverheadEstimator, PageBitmap, ProbeRoundPlan, RegionAccessBits,
     RegionProbePlan, RegionProbeSettings, WORTH_CORES, WalkCosts,
 };
-use hawkeye_policy::saturating_cast::u32_from_f64;
 use hawkeye_policy::{MAX_SHARED_PAGES, ProcessId, RegionAddr, RegionSample, TranslationOverhead};
 use nix::time::{ClockId, clock_gettime};
 use std::collections::{HashMap, HashSet};

@@ -32,7 +32,13 @@ pub(super) const RECOVERY_ORDERS: PaperTable = PaperTable {
             }
             for system in ORDERS {
                 let memory = ResidentGib(AFTER);
-                figures.push(row("bloat-and-heat", program, system, memory, PublishedValue::Unknown));
+                figures.push(row(
+                    "bloat-and-heat",
+                    program,
+                    system,
+                    memory,
+                    PublishedValue::Unknown,
+                ));
             }
         }
         for system in ORDERS {
