@@ -1,6 +1,6 @@
 //! The huge pages of one process, in the order in which they are searched and split.
 
-use super::recovery_order::{RankedHugePage, RecoveryOrder};
+use super::recovery_order::{RankedHugePage, RecoveryOrder, SPLIT_WALKS_PER_S};
 use super::split_regions::{HeldState, SplitRegions};
 use crate::observation::{CoverageSource, ProcessSample, RegionSample};
 use crate::page::{BASE_PAGE_BYTES, RegionAddr};
@@ -138,7 +138,7 @@ impl HugePageQueue {
         if ranked && shows_accesses {
             self.weight = sampled.terms.weight;
             self.remember_base_walks(sampled);
-            self.update_usual_figures(other_walks_per_s);
+            self.update_usual_figures(other_walks_per_s, sampled.cpu_cores);
         }
         let waiting = self.pages.iter().filter(|(_, page)| page.waits_with_rank.is_some());
         let waiting: Vec<_> = waiting.map(|(region, page)| (*region, self.rank(page))).collect();
@@ -160,14 +160,15 @@ impl HugePageQueue {
         self.base_walks_per_s = walks.collect();
     }
 
-    fn update_usual_figures(&mut self, other_walks_per_s: Option<f64>) {
+    fn update_usual_figures(&mut self, other_walks_per_s: Option<f64>, cpu_cores: f64) {
         let known = || self.pages.values().filter_map(|page| page.search);
         let zero: f64 = known().map(|search| f64::from(search.zero_pages)).sum();
         let searched = known().count() as f64;
         // One unsearched page counts along, so that a single search does not decide.
         self.usual_zero_pages = (zero + UNSEARCHED_ZERO_PAGES) / (searched + 1.0);
-        let usual = self.mean_walks_per_s().or(other_walks_per_s);
-        self.usual_walks_per_s = usual.unwrap_or(UNKNOWN_WALKS_PER_S);
+        // A process that hardly runs is not probed, and causes few walks.
+        let of_others = other_walks_per_s.unwrap_or(UNKNOWN_WALKS_PER_S) * cpu_cores.min(1.0);
+        self.usual_walks_per_s = self.mean_walks_per_s().unwrap_or(of_others);
     }
 
     /// Mean of the accessed huge pages of which it is known; `None`: of none.
@@ -234,7 +235,7 @@ impl HugePageQueue {
             let walks = page.and_then(|page| page.expected_walks_per_s());
             let given_pages = u16_from_f64((bytes / BASE_PAGE_BYTES) as f64);
             let walks = walks.unwrap_or(self.usual_walks_per_s);
-            self.splits.record_split(now, region, given_pages, walks);
+            self.splits.record_split(now, region, given_pages, walks + SPLIT_WALKS_PER_S);
         }
     }
 

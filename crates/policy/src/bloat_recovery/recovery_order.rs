@@ -45,7 +45,7 @@ pub(super) struct RankedHugePage {
 const BLOAT_LEVELS: f64 = 10.0;
 /// What a split costs besides page walks, as page walks per second: 0.5 ms of CPU time and later
 /// page faults, spread over the five minutes in which a promotion must pay.
-const SPLIT_WALKS_PER_S: f64 = 20.0;
+pub(super) const SPLIT_WALKS_PER_S: f64 = 20.0;
 /// Ranks by slow-down in a factor of two.
 const RANKS_PER_DOUBLING: u32 = 4;
 /// The base-2 logarithm of a cost that never occurs, so that ranks are over 0.

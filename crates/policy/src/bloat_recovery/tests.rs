@@ -268,6 +268,21 @@ fn a_cgroup_of_many_processes_loses_no_more_than_one_of_one() {
 }
 
 #[test]
+fn what_is_unknown_of_a_process_that_hardly_runs_costs_little() {
+    let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+    let mut round = observation(&[
+        (1, vec![huge_sample(1, true)]),
+        (2, vec![touched(1, 500), huge_sample(2, true)]),
+        (3, vec![huge_sample(1, true)]),
+    ]);
+    round.processes[2].cpu_cores = 0.01;
+    planner.observe(&round);
+    assert_eq!(next(&mut planner, at_second(0)), Some(region(1)));
+    let split = split_all(&mut planner, at_second(0), |_, _| 400);
+    assert_eq!(split, [(1, 1), (2, 1), (2, 2)], "the third process was first");
+}
+
+#[test]
 fn walks_seen_before_a_promotion_are_remembered_until_the_page_is_left_alone() {
     let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
     let walked = RegionSample { walks_per_s: 900, ..sample(1, 400) };
