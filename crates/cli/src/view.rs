@@ -112,6 +112,9 @@ pub struct MemoryStatus {
     pub pressure_percent: Option<f64>,
     /// Free memory fragmentation index (0-1), where it is known.
     pub fmfi: Option<f64>,
+    /// Memory of all managed processes under huge pages that was zero-filled when last searched.
+    #[serde(default)]
+    pub unused_huge_bytes: u64,
     /// Cgroups with a limit and a managed process.
     pub groups: Vec<CgroupMemoryStatus>,
 }
@@ -125,6 +128,11 @@ pub struct CgroupMemoryStatus {
     pub total_bytes: u64,
     pub pressure_percent: Option<f64>,
     pub processes: usize,
+    /// Memory of its processes under huge pages that was zero-filled when last searched.
+    #[serde(default)]
+    pub unused_huge_bytes: u64,
+    #[serde(default)]
+    pub growth_bytes_per_s: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -144,9 +152,9 @@ pub struct ProcessStatus {
     /// of the CPU time that it uses; `None`: unknown. Based on the last sample, less what was
     /// promoted up to some seconds ago.
     pub gain_percent: Option<f64>,
-    /// Memory under its huge pages that was empty when they were made or last searched for zeros.
-    /// It may have been used since. Huge pages that the manager has neither made nor searched don't
-    /// count.
+    /// Memory under its huge pages that was empty when they were made or last searched for zeros,
+    /// within the last hour. It may have been used since. Huge pages that the manager has neither
+    /// made nor searched don't count.
     #[serde(default)]
     pub bloat_bytes: u64,
     pub cpu_cores: Option<f64>,
@@ -245,6 +253,9 @@ pub struct RegionExplanation {
     pub ahead: Option<u64>,
     /// What prevents its promotion at the moment, or all promotions in the process.
     pub kept_by: Vec<String>,
+    /// What recovery knows of it, a clause each.
+    #[serde(default)]
+    pub recovery: Vec<String>,
     /// The latest actions on the region, oldest first.
     pub latest: Vec<JournalEntryView>,
     /// Actions before this time are no longer in the journal: seconds since management began.

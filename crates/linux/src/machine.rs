@@ -462,9 +462,12 @@ impl Sampling for LinuxMachine {
         needs: SampleKinds,
         until: Duration,
     ) -> ResumableCallResult<()> {
-        self.run_sampler_slice(process, until, |sampler, slice| match slice.member.terms.promotes {
-            true => sampler.start_window(slice, needs),
-            false => Ok(SliceProgress::Done(())),
+        self.run_sampler_slice(process, until, |sampler, slice| {
+            // Coverage is for promotions alone, and costs a clear of the whole process.
+            match slice.member.terms.promotes || !needs.includes_coverage() {
+                true => sampler.start_window(slice, needs),
+                false => Ok(SliceProgress::Done(())),
+            }
         })
     }
 
@@ -488,8 +491,10 @@ impl Sampling for LinuxMachine {
         let member = self.members.get_mut(process)?;
         sample.terms = member.terms;
         if !member.terms.promotes {
-            // Recovery needs its huge pages.
-            sample.regions.retain(RegionSample::is_huge);
+            // Recovery needs its huge pages, and what became of those it has split. Nothing else
+            // was probed.
+            sample.regions.retain(|region| region.is_huge() || region.zero_mapped > 0);
+            sample.overhead = None;
         }
         self.sizing.add_page_size_choice_inputs(&mut sample, &member.eligible);
         if let Some(recorder) = &mut self.profile_recorder {

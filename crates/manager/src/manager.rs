@@ -20,6 +20,7 @@
 //! - `retain_processes`: which processes still exist. `Manager::forget_ended_processes` calls it at
 //!   each refresh, in the other parts that keep state by process.
 
+mod bloat_tracking;
 mod budget_wait;
 mod early_sample_selection;
 mod fault_sizes;
@@ -44,7 +45,10 @@ pub use work_limits::WorkLimits;
 use crate::journal::Journal;
 use crate::machine::{LoopWakeReason, Machine, MachineError};
 use crate::settings::Settings;
-use hawkeye_policy::{CallBatchBackoff, Event, Policy, SettingError, WatermarkTable};
+use hawkeye_policy::policies::recovery_order_of_policy;
+use hawkeye_policy::{
+    CallBatchBackoff, Event, Policy, RecoveryPlanner, SettingError, WatermarkTable,
+};
 use promotion::PromotionProgress;
 use recovery::RecoveryProgress;
 use sampling::SamplingSchedule;
@@ -84,7 +88,10 @@ impl<M: Machine> Manager<M> {
             memory: MemoryWatch::new(&settings)?,
             limits: WorkLimits::new(&settings, rate),
             sampling: SamplingSchedule::new(&settings),
-            recovery: RecoveryProgress::new(settings.bloat),
+            recovery: RecoveryProgress::new(
+                settings.bloat,
+                recovery_order_of_policy(policy.name()),
+            ),
             promotion: PromotionProgress::default(),
             journal: Journal::default(),
             machine,
@@ -127,6 +134,7 @@ impl<M: Machine> Manager<M> {
         if !changes_nothing && !self.sampling.in_window() {
             let recover_at = self.recover_bloat_batch();
             promote_at = self.promote_batch();
+            self.track_bloat();
             wake_at = wake_at.min(self.sampling.due_at());
             wake_at = recover_at.map_or(wake_at, |at| at.min(wake_at));
         }
@@ -160,7 +168,7 @@ impl<M: Machine> Manager<M> {
         self.memory.apply_event(now, &event);
         self.limits.apply_event(now, &event);
         self.sampling.apply_event(now, &event);
-        self.recovery.planner.apply_event(&event);
+        self.recovery.planner.apply_event(now, &event);
         self.processes.apply_event(&event);
         self.journal.apply_event(now, event);
     }
@@ -247,6 +255,11 @@ impl<M: Machine> Manager<M> {
     pub fn budget_waits(&self) -> impl Iterator<Item = BudgetWait> {
         let now = self.machine.now();
         self.limits.waits.current_wait(now).into_iter().chain(self.sampling.budget_wait(now))
+    }
+
+    /// What is known of bloat in huge pages.
+    pub fn bloat(&self) -> &RecoveryPlanner {
+        &self.recovery.planner
     }
 
     /// The last sample of each process.

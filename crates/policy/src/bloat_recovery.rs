@@ -1,18 +1,25 @@
 //! The order in which huge pages are searched for bloat, and what happens to them.
 
-mod zero_scan_queue;
+mod huge_page_queue;
+mod recovery_order;
+mod split_regions;
+
+pub use recovery_order::RecoveryOrder;
+pub use split_regions::{HeldState, RegionHold};
 
 use crate::event::Event;
 use crate::observation::{Observation, ProcessId};
-use crate::page::{PAGES_PER_REGION, PageOrder, RegionAddr};
+use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 use crate::process_states::ProcessStates;
 use crate::reason::Reason;
+use crate::saturating_cast::u32_from_f64;
 use crate::setting_error::SettingError;
 use crate::watermarks::MemoryShortage;
+use huge_page_queue::HugePageQueue;
 use serde::Serialize;
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
-use zero_scan_queue::ZeroScanQueue;
 
 /// Number of zero base pages at which a huge page is split (paper, section 3.2: "a threshold").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +57,9 @@ struct BloatSplitReason {
     zero_pages: u16,
     /// Split at or above this many.
     threshold: u16,
+    /// Page walks per second that the split is expected to cost, where the order goes by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    walks_per_s: Option<u32>,
     /// Share in use of the memory that is short, in per cent.
     used_percent: f64,
     /// Per cent: the high watermark, or less while use grows fast.
@@ -60,40 +70,81 @@ struct BloatSplitReason {
 
 impl fmt::Display for BloatSplitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { zero_pages, threshold, used_percent, start_percent, growth_bytes_per_s } = self;
+        let Self { zero_pages, threshold, used_percent, start_percent, growth_bytes_per_s, .. } =
+            self;
+        write!(f, "{zero_pages} zero base pages (threshold {threshold})")?;
+        if let Some(walks) = self.walks_per_s {
+            write!(f, ", expected to cost {walks} page walks/s,")?;
+        }
         write!(
             f,
-            "{zero_pages} zero base pages (threshold {threshold}) with {used_percent:.0} % of memory in use, growing by {} MB/s (recovery starts at {start_percent:.0} %)",
+            " with {used_percent:.0} % of memory in use, growing by {} MB/s (recovery starts at {start_percent:.0} %)",
             growth_bytes_per_s / 1_000_000
         )
     }
 }
 
-/// Chooses the huge pages to scan for zero base pages, and judges what was found (paper,
-/// section 3.2).
+/// Chooses the huge pages to search for zero base pages and to split, in a [`RecoveryOrder`].
 ///
-/// The process with the lowest overhead comes first, because it loses least. A process of unknown
-/// overhead counts with the mean of the others. Among processes of equal overhead, and within one,
-/// huge pages that were not accessed come first. Then come order of arrival and order of address.
-/// The caller decides how fast to scan.
+/// ```text
+///  samples ----> HugePageQueue (one a process) --take_next_huge_page--> the manager searches it
+///                  ^    `-- SplitRegions: is memory taken again?             |
+///                  |                                                         v
+///                  `---- events: Searched, Recovered, Promoted <--- split_reason, or it waits again
+/// ```
+///
+/// The caller decides how fast to search.
 #[derive(Clone, Debug)]
 pub struct RecoveryPlanner {
     threshold: BloatThreshold,
-    owners: ProcessStates<ZeroScanQueue>,
+    order: RecoveryOrder,
+    owners: ProcessStates<HugePageQueue>,
+    /// Turns of processes in background searches.
+    turns: u64,
+}
+
+/// A huge page whose turn has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryTarget {
+    /// Its process.
+    pub process: ProcessId,
+    /// Its region.
+    pub region: RegionAddr,
+    /// Zero base pages, where they were counted just now.
+    pub known_zero_pages: Option<u16>,
+}
+
+/// What is known of a huge page's bloat.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HugePageBloat {
+    /// Memory that a split would give back, in bytes.
+    pub unused_bytes: u64,
+    /// Page walks per second that the split is expected to cost; `None`: unknown.
+    pub walks_per_s: Option<f64>,
 }
 
 impl RecoveryPlanner {
-    /// A planner with this threshold that knows no huge page yet.
-    pub fn new(threshold: BloatThreshold) -> Self {
-        Self { threshold, owners: ProcessStates::default() }
+    /// A planner that knows no huge page yet.
+    pub fn new(threshold: BloatThreshold, order: RecoveryOrder) -> Self {
+        Self { threshold, order, owners: ProcessStates::default(), turns: 0 }
     }
 
     /// Takes in one round of samples: which huge pages exist, and which were accessed. Processes
     /// and huge pages that are missing from it are forgotten.
     pub fn observe(&mut self, observation: &Observation) {
-        for (sample, queue) in self.owners.states_to_update(observation, ZeroScanQueue::default) {
-            queue.observe(sample);
+        let order = self.order;
+        let usual = order.counts_zero_pages().then(|| self.mean_walks_per_s()).flatten();
+        let new = || HugePageQueue::new(order);
+        for (sample, queue) in self.owners.states_to_update(observation, new) {
+            queue.observe(observation.at, sample, usual);
         }
+    }
+
+    /// The mean over the processes in which it is known; `None`: in none.
+    fn mean_walks_per_s(&self) -> Option<f64> {
+        let known: Vec<f64> =
+            self.owners.iter().filter_map(HugePageQueue::mean_walks_per_s).collect();
+        (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
     }
 
     /// Sets the share of its cycles that a process spends in page walks, in per cent (0-100).
@@ -104,23 +155,41 @@ impl RecoveryPlanner {
         }
     }
 
+    /// Sets the cgroups of the processes of which they are not known yet, where the order is fair
+    /// between cgroups. `find` returns a cgroup's path.
+    pub fn set_missing_groups(&mut self, find: impl Fn(ProcessId) -> Option<String>) {
+        if self.order == RecoveryOrder::MostBytesPerSlowdown {
+            for (process, owner) in self.owners.iter_mut().filter(|(_, it)| it.group.is_none()) {
+                owner.group = Some(find(process).unwrap_or_default().into());
+            }
+        }
+    }
+
     /// Takes in what happened since the last observation.
-    pub fn apply_event(&mut self, event: &Event) {
+    pub fn apply_event(&mut self, now: Duration, event: &Event) {
         match *event {
             // Smaller pages are no bloat to split, and larger ones were huge before.
-            Event::Promoted { process, region, order: PageOrder::HUGE, .. } => {
-                // It counts as accessed, because that is why it was promoted.
+            Event::Promoted { process, region, order: PageOrder::HUGE, effect, .. } => {
+                if self.owners.get(process).is_none() {
+                    self.owners.push(process, HugePageQueue::new(self.order));
+                }
                 if let Some(owner) = self.owners.get_mut(process) {
-                    owner.add_or_update_page(region, true);
-                } else {
-                    let mut owner = ZeroScanQueue::default();
-                    owner.add_or_update_page(region, true);
-                    self.owners.push(process, owner);
+                    owner.add_promoted_page(now, region, effect.added_pages);
+                }
+            }
+            Event::Searched { process, region, zero_pages } => {
+                if let Some(owner) = self.owners.get_mut(process) {
+                    owner.record_search(now, region, zero_pages);
+                }
+            }
+            Event::Recovered { process, region, bytes, .. } => {
+                if let Some(owner) = self.owners.get_mut(process) {
+                    owner.record_split(now, region, bytes);
                 }
             }
             // A page that the kernel did not split is held elsewhere for a short time. It does not
             // rest like a page that is not worth a split, but waits for the next listing.
-            Event::Recovered { process, region, .. } | Event::NotSplit { process, region } => {
+            Event::NotSplit { process, region } => {
                 if let Some(owner) = self.owners.get_mut(process) {
                     owner.remove_page(region);
                 }
@@ -129,48 +198,184 @@ impl RecoveryPlanner {
         }
     }
 
-    /// The next huge page to scan among the processes for which `allowed` is true. From `now` on it
-    /// rests for a minute, whatever the scan finds.
-    pub fn take_next_huge_page_to_scan(
+    /// The next huge page among the processes for which `allowed` is true. From `now` on it rests
+    /// for a minute, whatever a search finds, unless [`split_reason`](Self::split_reason) lets
+    /// others go first.
+    pub fn take_next_huge_page(
         &mut self,
         now: Duration,
         allowed: impl Fn(ProcessId) -> bool,
-    ) -> Option<(ProcessId, RegionAddr)> {
-        let unknown = self.mean_overhead();
-        let owners = self.owners.iter_mut();
-        let first = owners
-            .filter(|(process, _)| allowed(*process))
-            .filter_map(|(process, owner)| {
-                owner.requeue_rested_pages(now, RESCAN_AFTER);
-                let (accessed, region) = owner.next_huge_page_to_scan()?;
-                let overhead = owner.overhead_percent.unwrap_or(unknown);
-                Some((overhead, accessed, region, process, owner))
-            })
-            // Of equal ones the first stays: first come, first served.
-            .min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
-        let (_, accessed, region, process, owner) = first?;
-        owner.mark_scanned(accessed, region, now);
-        Some((process, region))
+    ) -> Option<RecoveryTarget> {
+        let mut candidates = Vec::new();
+        for (process, owner) in self.owners.iter_mut().filter(|(process, _)| allowed(*process)) {
+            owner.requeue_rested_pages(now, RESCAN_AFTER);
+            let next = owner.next_huge_page_to_search();
+            candidates.extend(next.map(|(rank, region)| (process, rank, region)));
+        }
+        let (process, _, region) = self.first_by_order(candidates)?;
+        let known_zero_pages = self.owners.get_mut(process)?.begin_search(region, now);
+        let known_zero_pages = known_zero_pages.filter(|_| self.order.counts_zero_pages());
+        Some(RecoveryTarget { process, region, known_zero_pages })
     }
 
-    /// Whether a huge page with `zero_pages` zero base pages (0-512) should be split, and why.
-    /// `shortage` is the cause of the recovery, for the record.
-    pub fn split_reason(&self, zero_pages: u16, shortage: MemoryShortage) -> Option<Reason> {
+    /// Of equal ones the first stays: first come, first served.
+    fn first_by_order(
+        &self,
+        candidates: Vec<(ProcessId, u32, RegionAddr)>,
+    ) -> Option<(ProcessId, u32, RegionAddr)> {
+        let best = candidates.iter().map(|(_, rank, _)| *rank).min()?;
+        let similar = best.saturating_add(self.order.similar_ranks());
+        let owner = |process: ProcessId| self.owners.get(process);
+        match self.order {
+            RecoveryOrder::LowestOverheadFirst => {
+                let unknown = self.mean_overhead();
+                let overhead = |it: &(ProcessId, u32, RegionAddr)| {
+                    owner(it.0).and_then(|owner| owner.overhead_percent).unwrap_or(unknown)
+                };
+                let by = candidates.into_iter().map(|it| (overhead(&it), it));
+                by.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.1.cmp(&b.1.1))).map(|(_, it)| it)
+            }
+            RecoveryOrder::MostBloatedFirst => {
+                let given = |it: &(ProcessId, u32, RegionAddr)| {
+                    owner(it.0).map_or(0, |owner| owner.given_bytes)
+                };
+                candidates.into_iter().filter(|it| it.1 <= similar).min_by_key(given)
+            }
+            RecoveryOrder::MostBytesPerSlowdown => {
+                let mut left = candidates;
+                left.retain(|(_, rank, _)| *rank <= similar);
+                if left.len() < 2 {
+                    return left.into_iter().next();
+                }
+                let lost_by_group = self.weighted_losses_of_groups();
+                let lost = |it: &(ProcessId, u32, RegionAddr)| {
+                    let owner = owner(it.0)?;
+                    let group = owner.group.as_deref().and_then(|name| lost_by_group.get(name));
+                    let own = weighted_loss(owner);
+                    Some((group.copied().unwrap_or(own), own))
+                };
+                let by = left.into_iter().filter_map(|it| Some((lost(&it)?, it)));
+                by.min_by(|(a, _), (b, _)| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)))
+                    .map(|(_, it)| it)
+            }
+        }
+    }
+
+    fn weighted_losses_of_groups(&self) -> HashMap<&str, f64> {
+        let mut groups = HashMap::new();
+        for owner in self.owners.iter() {
+            if let Some(group) = owner.group.as_deref().filter(|group| !group.is_empty()) {
+                *groups.entry(group).or_default() += weighted_loss(owner);
+            }
+        }
+        groups
+    }
+
+    /// Whether a huge page with `zero_pages` zero base pages (0-512) should be split now, and why.
+    /// `shortage` is the cause of the recovery, for the record. Where the order ranks huge pages,
+    /// the page waits again if others among `allowed` processes come before it, unless it is
+    /// `urgent`.
+    pub fn split_reason(
+        &mut self,
+        target: RecoveryTarget,
+        zero_pages: u16,
+        shortage: MemoryShortage,
+        urgent: bool,
+        allowed: impl Fn(ProcessId) -> bool,
+    ) -> Option<Reason> {
         let threshold = self.threshold.zero_pages();
-        (zero_pages >= threshold).then(|| {
-            Reason::new(BloatSplitReason {
-                zero_pages,
-                threshold,
-                used_percent: shortage.used_percent,
-                start_percent: shortage.start_percent,
-                growth_bytes_per_s: shortage.growth_bytes_per_s,
-            })
-        })
+        if zero_pages < threshold {
+            return None;
+        }
+        let mut walks_per_s = None;
+        if self.order.counts_zero_pages() {
+            let first = |(process, owner): (ProcessId, &mut HugePageQueue)| {
+                let next = owner.next_huge_page_to_search().filter(|_| allowed(process));
+                next.map(|(rank, _)| rank)
+            };
+            let best = self.owners.iter_mut().filter_map(first).min().unwrap_or(u32::MAX);
+            let owner = self.owners.get_mut(target.process)?;
+            let own = owner.rank_of_region(target.region)?;
+            if !urgent && own > best.saturating_add(self.order.similar_ranks()) {
+                owner.wait_again(target.region);
+                return None;
+            }
+            walks_per_s = owner.expected_walks_per_s(target.region).map(u32_from_f64);
+        }
+        Some(Reason::new(BloatSplitReason {
+            zero_pages,
+            threshold,
+            walks_per_s,
+            used_percent: shortage.used_percent,
+            start_percent: shortage.start_percent,
+            growth_bytes_per_s: shortage.growth_bytes_per_s,
+        }))
     }
 
-    /// Number of zero base pages at which a huge page is split. A scan need not count further.
-    pub fn threshold(&self) -> BloatThreshold {
-        self.threshold
+    /// Number of zero base pages after which a search may end. A split needs the threshold. Where
+    /// the order ranks huge pages by their zero pages, and it is not `urgent`, all are counted.
+    pub fn pages_to_count(&self, urgent: bool) -> u16 {
+        match self.order.counts_zero_pages() && !urgent {
+            true => PAGES_PER_REGION,
+            false => self.threshold.zero_pages(),
+        }
+    }
+
+    /// The next huge page to search in advance, round after round; `None`: none at present, or the
+    /// order needs no counts. A search of it is an [`Event::Searched`].
+    pub fn next_huge_page_to_track(&mut self, now: Duration) -> Option<(ProcessId, RegionAddr)> {
+        if !self.order.counts_zero_pages() {
+            return None;
+        }
+        loop {
+            let due = self.owners.iter_mut().filter(|(_, owner)| owner.round_is_due(now));
+            let (process, owner) = due.min_by_key(|(_, owner)| owner.last_turn)?;
+            self.turns += 1;
+            owner.last_turn = self.turns;
+            if let Some(region) = owner.next_page_to_track(now) {
+                return Some((process, region));
+            }
+        }
+    }
+
+    /// Memory of a process under huge pages that was zero-filled when they were last searched or
+    /// made, in bytes. It may have been used since.
+    pub fn unused_bytes(&self, process: ProcessId, now: Duration) -> u64 {
+        self.owners.get(process).map_or(0, |owner| owner.unused_bytes(now))
+    }
+
+    /// What a split of a huge page would give back, and cost; `None`: it was not searched.
+    pub fn huge_page_bloat(
+        &self,
+        process: ProcessId,
+        region: RegionAddr,
+        now: Duration,
+    ) -> Option<HugePageBloat> {
+        let owner = self.owners.get(process)?;
+        let pages = owner.known_zero_pages(region, now)?;
+        let unused_bytes = u64::from(pages) * BASE_PAGE_BYTES;
+        Some(HugePageBloat { unused_bytes, walks_per_s: owner.expected_walks_per_s(region) })
+    }
+
+    /// Why a region is left huge or split for a while; `None`: it is not.
+    pub fn hold_of_region(
+        &self,
+        process: ProcessId,
+        region: RegionAddr,
+        now: Duration,
+    ) -> Option<RegionHold> {
+        self.owners.get(process)?.splits.hold(region, now)
+    }
+
+    /// Whether the region is to stay split although it may otherwise be promoted.
+    pub fn is_kept_split(&self, process: ProcessId, region: RegionAddr, now: Duration) -> bool {
+        let hold = self.hold_of_region(process, region, now);
+        hold.is_some_and(|hold| hold.state == HeldState::Split)
+    }
+
+    /// Share of the memory that recovery gave back which the process took again soon (0-1).
+    pub fn refilled_share(&self, process: ProcessId) -> f64 {
+        self.owners.get(process).map_or(0.0, |owner| 1.0 - owner.splits.kept_share())
     }
 
     /// The assumed overhead of a process of unknown overhead, in per cent.
@@ -178,6 +383,11 @@ impl RecoveryPlanner {
         let known = || self.owners.iter().filter_map(|o| o.overhead_percent);
         known().sum::<f64>() / known().count().max(1) as f64
     }
+}
+
+/// A process of weight 2 loses half as much as one of weight 1.
+fn weighted_loss(owner: &HugePageQueue) -> f64 {
+    owner.splits.lost_walks_per_s * owner.weight
 }
 
 #[cfg(test)]

@@ -27,6 +27,9 @@ impl ReserveLimit {
     /// Share of memory that the reserve never exceeds: a hundredth.
     const MEMORY_SHARE: u64 = 100;
 
+    /// No reserve.
+    pub const OFF: Self = Self(0);
+
     /// A limit in bytes, at most [`Self::MAX_BYTES`]. Less than a huge page turns the reserve off.
     pub fn from_bytes(bytes: u64) -> Result<Self, SettingError> {
         let fits = bytes <= Self::MAX_BYTES;

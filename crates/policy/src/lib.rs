@@ -73,7 +73,10 @@ pub mod walk_rate;
 pub mod watermarks;
 
 pub use access_map::AccessMap;
-pub use bloat_recovery::{BloatThreshold, RecoveryPlanner};
+pub use bloat_recovery::{
+    BloatThreshold, HeldState, HugePageBloat, RecoveryOrder, RecoveryPlanner, RecoveryTarget,
+    RegionHold,
+};
 pub use budget::{
     CpuBudget, PromotionBudgetExhausted, PromotionCountBudget, RatePerSecond, SavingsBudget,
     SavingsDecision, SavingsShare, TokenBucket,

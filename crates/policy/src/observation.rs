@@ -54,6 +54,10 @@ pub struct RegionSample {
     /// The estimate uses what was seen of this region and of similar ones. It is 0 where the region
     /// was not touched or no walks were looked for.
     pub walks_per_s: u32,
+    /// Of a huge page: accesses per second at least, by the time from a clear of its access bit to
+    /// the first access. Split, it would cause at most that many page walks. `None`: not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub touches_per_s: Option<u32>,
 }
 
 impl RegionSample {
@@ -71,6 +75,7 @@ impl RegionSample {
             swapped: 0,
             order: PageOrder::BASE,
             walks_per_s: 0,
+            touches_per_s: None,
         }
     }
 
@@ -149,14 +154,16 @@ impl ProcessSample {
         }
     }
 
-    /// Whether another look at the process pays: part of it was not seen, and the possible saving
-    /// is enough for promotions.
+    /// Whether another look at the process pays: part of it was not seen, it may be promoted, and
+    /// the possible saving is enough for that.
     pub fn is_worth_sampling_again(&self) -> bool {
         /// Less than 1, because programs grow and shrink meanwhile.
         const NEARLY_ALL: f64 = 0.95;
         let least = self.terms.min_overhead_to_promote_percent();
         let savable = self.overhead.map(|overhead| overhead.savable_percent());
-        savable.is_some_and(|percent| percent >= least) && self.walks_seen < NEARLY_ALL
+        self.terms.promotes
+            && savable.is_some_and(|percent| percent >= least)
+            && self.walks_seen < NEARLY_ALL
     }
 
     /// Memory in the sampled regions, in bytes.

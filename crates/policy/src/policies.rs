@@ -7,7 +7,10 @@
 //! | [`access_map_policy`], as `hawkeye-g` | the highest access-map bucket of all processes |
 //! | [`ingens`] | well-used regions, by utilisation, fragmentation and fair shares |
 //! | [`linux`] | in order of address, as khugepaged does |
-//! | [`none`] | nothing |
+//! | [`none`], also as `guard` | nothing |
+//! | [`hawkeye`], as `emd` | as `hawkeye` |
+//!
+//! Each also has the order in which recovery splits bloated huge pages, a [`RecoveryOrder`].
 //!
 //! Read [`none`] first: it shows what a policy needs. The other policies share
 //! `ProcessStates`, the state by process. CONTRIBUTING.md says how to add a policy.
@@ -24,6 +27,7 @@ pub use ingens::{Ingens, IngensSettings};
 pub use linux::{LinuxPolicy, LinuxSettings, PromotionPace};
 pub use none::NoPromotion;
 
+use crate::bloat_recovery::RecoveryOrder;
 use crate::coverage_averaging::CoverageAveraging;
 use crate::policy::Policy;
 use thiserror::Error;
@@ -42,20 +46,48 @@ pub struct PolicySettings {
 
 type PolicyConstructor = fn(&PolicySettings) -> Box<dyn Policy>;
 
-/// Each policy, and what it promotes first, as in the help of `--policy`.
-const POLICIES: &[(PolicyConstructor, &str)] = &[
+/// Each policy, what it promotes first, as in the help of `--policy`, and how it recovers bloat.
+const POLICIES: &[(PolicyConstructor, &str, RecoveryOrder)] = &[
     (
         |s| Box::new(Hawkeye::new(s.average)),
         "by what each promotion saves; none where translation costs under 2 %",
+        RecoveryOrder::MostBytesPerSlowdown,
     ),
-    (|s| Box::new(AccessMapPolicy::hawkeye_g(s.average)), "by access coverage"),
-    (|s| Box::new(AccessMapPolicy::hawkeye_pmu(s.average)), "by overhead, then coverage"),
+    (
+        |s| Box::new(AccessMapPolicy::hawkeye_g(s.average)),
+        "by access coverage",
+        RecoveryOrder::LowestOverheadFirst,
+    ),
+    (
+        |s| Box::new(AccessMapPolicy::hawkeye_pmu(s.average)),
+        "by overhead, then coverage",
+        RecoveryOrder::LowestOverheadFirst,
+    ),
+    (
+        |s| Box::new(Hawkeye::with_recovery_by_emd(s.average)),
+        "as hawkeye; recovers the most bloated regions first",
+        RecoveryOrder::MostBloatedFirst,
+    ),
     (
         |s| Box::new(Ingens::new(s.ingens)),
         "by memory held; regions 90 % in use while memory is fragmented",
+        RecoveryOrder::LowestOverheadFirst,
     ),
-    (|s| Box::new(LinuxPolicy::new(s.linux)), "khugepaged's order and pace"),
-    (|_| Box::new(NoPromotion::BLIND), "recover bloat only"),
+    (
+        |s| Box::new(LinuxPolicy::new(s.linux)),
+        "khugepaged's order and pace",
+        RecoveryOrder::LowestOverheadFirst,
+    ),
+    (
+        |_| Box::new(NoPromotion::GUARD),
+        "nothing; recovers bloat where that costs least speed",
+        RecoveryOrder::MostBytesPerSlowdown,
+    ),
+    (
+        |_| Box::new(NoPromotion::BLIND),
+        "nothing; recovers bloat as hawkeye-g does",
+        RecoveryOrder::LowestOverheadFirst,
+    ),
 ];
 
 /// No policy has this name.
@@ -78,7 +110,8 @@ pub fn policy_names() -> impl Iterator<Item = &'static str> {
 
 /// All policies: name, and what each promotes first.
 pub fn policy_names_and_summaries() -> impl Iterator<Item = (&'static str, &'static str)> {
-    POLICIES.iter().map(|(make, first)| (make(&PolicySettings::default()).name(), *first))
+    let all = POLICIES.iter();
+    all.map(|(make, first, _)| (make(&PolicySettings::default()).name(), *first))
 }
 
 /// Makes the policy with this name.
@@ -88,14 +121,31 @@ pub fn make_policy_by_name(
 ) -> Result<Box<dyn Policy>, UnknownPolicy> {
     POLICIES
         .iter()
-        .map(|(make, _)| make(settings))
+        .map(|(make, ..)| make(settings))
         .find(|policy| policy.name() == name)
         .ok_or_else(|| UnknownPolicy { name: name.to_owned() })
+}
+
+/// How recovery splits bloated huge pages under the policy with this name. A policy that is not in
+/// the table has the paper's order.
+pub fn recovery_order_of_policy(name: &str) -> RecoveryOrder {
+    let with_name =
+        |(make, ..): &&(PolicyConstructor, _, _)| make(&PolicySettings::default()).name() == name;
+    POLICIES.iter().find(with_name).map_or_else(RecoveryOrder::default, |(_, _, order)| *order)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_policy_has_its_order_of_recovery() {
+        use RecoveryOrder::{LowestOverheadFirst, MostBloatedFirst, MostBytesPerSlowdown};
+        let orders = ["hawkeye", "guard", "emd", "hawkeye-g", "hawkeye-pmu", "of another crate"]
+            .map(recovery_order_of_policy);
+        let (ours, paper) = (MostBytesPerSlowdown, LowestOverheadFirst);
+        assert_eq!(orders, [ours, ours, MostBloatedFirst, paper, paper, paper]);
+    }
 
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {

@@ -74,7 +74,7 @@ const NO_COMPACTION: FaultPolicy =
     FaultPolicy { first_touch: FirstTouchPolicy::Huge { compact: false }, ..LINUX_BASE };
 
 /// All systems.
-pub const SYSTEMS: [SimulatedSystem; 16] = [
+pub const SYSTEMS: [SimulatedSystem; 18] = [
     PLAIN,
     SimulatedSystem {
         name: "linux",
@@ -143,6 +143,21 @@ pub const SYSTEMS: [SimulatedSystem; 16] = [
         about: "HawkEye by measured overhead",
         policy: "hawkeye-pmu",
         ..HAWKEYE
+    },
+    SimulatedSystem {
+        name: "emd",
+        about: "EMD: promotes as ours does, and recovers the most bloated huge pages first",
+        policy: "emd",
+        ..HAWKEYE
+    },
+    SimulatedSystem {
+        name: "guard",
+        about: "Linux with huge pages at first faults; bloat is recovered where that costs least speed",
+        faults: NO_COMPACTION,
+        policy: "guard",
+        recovers: true,
+        budgeted: true,
+        ..PLAIN
     },
     SimulatedSystem {
         name: "hawkeye",

@@ -10,7 +10,7 @@ use crate::progress::{ManagerProgress, show_progress_line};
 use crate::recording::{ActiveRecording, RecordingTarget};
 use crate::session_summary::{self, SessionSummary};
 use crate::text_format::format_bytes;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{KernelThpPlan, KhugepagedMode};
 use hawkeye_linux::prefault::profile_store::{ProfileStore, profile_dir};
@@ -21,7 +21,7 @@ use hawkeye_linux::stop_signals::StopSignals;
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies::NoPromotion;
-use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, SettingsProfile, policies};
+use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, ReserveLimit, SettingsProfile, policies};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -119,12 +119,24 @@ impl PreparedSession {
         walk_costs: fn() -> Result<CurrentWalkCosts>,
         purpose: &str,
     ) -> Result<Self> {
-        let Config { settings, fill, .. } = *config;
+        let Config { mut settings, fill, .. } = *config;
+        let guards = policy.name() == SettingsProfile::Guard.policy_name();
+        if guards && fill.mode == PrefaultMode::Off {
+            // Nothing would use it, and it is memory.
+            settings.reserve = ReserveLimit::OFF;
+        }
         let prepared = PrefaultSession::start_loading_prefaulter(&fill);
         let mut lease = MachineLease::acquire_and_probe(purpose)?;
         let decision = lease.decision();
         if !decision.can_manage {
             bail!("{} Run `hawkeye doctor` for details.", decision.verdict);
+        }
+        match &decision.cannot_guard {
+            Some(why) if guards => {
+                bail!("{why} Run `hawkeye doctor` for details.")
+            }
+            Some(why) => tracing::warn!("{why}"),
+            None => {}
         }
         if policy.sample_kinds().reads_access_bits() && decision.sampler == SamplerKind::Population
         {
@@ -146,9 +158,16 @@ impl PreparedSession {
         }
         let mut backend = probe::set_up_chosen_methods(lease.decision())?;
         if policy.sample_kinds().includes_overhead() {
-            let costs = walk_costs()
-                .context("can't measure overhead here; --policy hawkeye-g does not need it")?;
-            backend.enable_overhead_estimate(costs, config.counters);
+            match walk_costs() {
+                Ok(costs) => backend.enable_overhead_estimate(costs, config.counters),
+                Err(error) if guards => {
+                    tracing::warn!("recovery cannot see which memory is used most: {error:#}");
+                }
+                Err(error) => {
+                    let other = "can't measure overhead here; --policy hawkeye-g does not need it";
+                    return Err(error.context(other));
+                }
+            }
         }
         // Before the filler starts: it changes settings that this check depends on.
         let sizes =

@@ -44,7 +44,11 @@ fn status_text(daemon: &DaemonStatus) -> String {
         row("memory", &memory_text(memory));
         for group in memory.groups.iter().take(MOST_ROWS) {
             let used = used_memory_text(group.used_bytes, group.total_bytes);
-            row("  cgroup", &format!("{used} by {}", group.name));
+            let unused = match group.unused_huge_bytes {
+                0 => String::new(),
+                bytes => format!(", {} of it huge and unused", format_bytes(bytes)),
+            };
+            row("  cgroup", &format!("{used} by {}{unused}", group.name));
         }
     }
     let totals = &status.totals;

@@ -113,6 +113,9 @@ fn push_region_explanation(out: &mut WrappedText, it: &RegionExplanation) {
     if !matches!(it.state, RegionPromotionState::Huge | RegionPromotionState::Excluded { .. }) {
         push_obstacles(out, &it.kept_by);
     }
+    for known in &it.recovery {
+        out.push_sentence(format!("Recovery: {known}."));
+    }
     push_region_history(out, it);
 }
 

@@ -125,7 +125,7 @@ fn a_profile_decides_unless_a_key_overrides_it() {
     for (text, policy, mode, other, rule) in [
         ("", "hawkeye", PrefaultMode::Off, (true, false), (true, false)),
         ("profile = 'speed'", "hawkeye", PrefaultMode::Auto, (true, true), (true, true)),
-        ("profile = 'guard'", "none", PrefaultMode::Off, (false, false), (false, false)),
+        ("profile = 'guard'", "guard", PrefaultMode::Off, (false, false), (false, false)),
         // Individual keys.
         (
             "profile = 'guard'\npolicy = 'hawkeye-g'",

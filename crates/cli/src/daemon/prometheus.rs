@@ -197,6 +197,9 @@ fn encode_memory(out: &mut MetricEncoder<'_>, memory: &MemoryStatus) -> fmt::Res
             "Memory in use that is not cheap to reclaim, of the machine and of each cgroup with a limit.";
         gauges "memory_limit_bytes" = scoped(memory.total_bytes, |group| group.total_bytes),
             "Memory of the machine, and the memory limit of each cgroup.";
+        gauges "unused_huge_bytes" =
+            scoped(memory.unused_huge_bytes, |group| group.unused_huge_bytes),
+            "Memory in huge pages that was zero-filled when last searched, of all managed processes and of each cgroup with a limit.";
         gauge "memory_recovering" = bool_as_metric_value(memory.recovering),
             "1 while recovery takes memory back from bloated huge pages.";
         gauge_if_known "memory_pressure_ratio" = share,
@@ -220,6 +223,8 @@ fn encode_processes(out: &mut MetricEncoder<'_>, processes: &[ProcessStatus]) ->
             "Resident memory of a managed process (the 64 largest).";
         gauges "process_huge_bytes" = all().map(|(labels, p)| (labels, p.huge_bytes as f64)),
             "Memory of a managed process in huge pages.";
+        gauges "process_unused_huge_bytes" = all().map(|(labels, p)| (labels, p.bloat_bytes as f64)),
+            "Memory of a managed process in huge pages that was zero-filled when last searched.";
         gauges "process_overhead_ratio" =
             all().filter_map(|(labels, p)| Some((labels, p.overhead?.percent / 100.0))),
             "Share of CPU time that a managed process loses to address translation, where it is known.";

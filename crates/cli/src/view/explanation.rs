@@ -10,7 +10,7 @@ use hawkeye_manager::{
     Event, Journal, JournalEntry, LastSample, Machine, Manager, PromotionAndRecoveryRates,
 };
 use hawkeye_policy::access_map::bucket_of_coverage;
-use hawkeye_policy::{CoverageSource, ProcessId, RegionAddr};
+use hawkeye_policy::{CoverageSource, HeldState, ProcessId, RegionAddr};
 
 /// Entries of the journal in an explanation at most.
 const LATEST: usize = 10;
@@ -100,6 +100,14 @@ impl ManagerView {
             self.process_status(manager, process, recent_rates_of_process(manager, process));
         let mut kept_by = process_promotion_obstacles(manager, process, &status);
         kept_by.extend(waiting.as_ref().and_then(|it| it.passed_over.clone()));
+        let mut recovery = Vec::new();
+        let hold = manager.bloat().hold_of_region(process, region, now);
+        match hold.map(|hold| (hold.state, hold.explain(now))) {
+            Some((HeldState::Split, why)) => kept_by.push(why),
+            Some((HeldState::Huge, why)) => recovery.push(why),
+            None => {}
+        }
+        recovery.extend(recovery_figures(manager, process, region));
         RegionExplanation {
             uptime_s: now.as_secs_f64(),
             start: region.start(),
@@ -111,11 +119,29 @@ impl ManagerView {
             waiting: waiting.as_ref().map(|it| it.reason.to_string()),
             ahead: waiting.as_ref().map(|it| it.ahead),
             kept_by,
+            recovery,
             process: status,
             latest: latest_entries(journal, LATEST, of_region, journal_entry_view),
             remembered_since_s: journal_start_s(journal),
         }
     }
+}
+
+/// What a split of a huge page would give back and cost.
+fn recovery_figures(
+    manager: &Manager<impl Machine>,
+    process: ProcessId,
+    region: RegionAddr,
+) -> Option<String> {
+    let bloat = manager.bloat().huge_page_bloat(process, region, manager.machine().now())?;
+    let unused = format!("a split would give {} KiB back", bloat.unused_bytes >> 10);
+    let cost = bloat.walks_per_s.map(|walks| format!(" and cost about {walks:.0} page walks/s"));
+    let refilled = manager.bloat().refilled_share(process);
+    let often = (refilled >= 0.1).then(|| {
+        let percent = refilled * 100.0;
+        format!("; its process soon takes {percent:.0} % of such memory again")
+    });
+    Some(unused + &cost.unwrap_or_default() + &often.unwrap_or_default())
 }
 
 fn process_promotion_obstacles(

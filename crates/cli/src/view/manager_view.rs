@@ -8,7 +8,9 @@ use super::{
 use hawkeye_manager::{
     Event, Journal, JournalEntry, JournalTotals, Machine, Manager, PromotionAndRecoveryRates,
 };
-use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionSample, gain_percent_if_all_huge};
+use hawkeye_policy::{
+    HUGE_PAGE_BYTES, MemoryScope, ProcessId, RegionSample, gain_percent_if_all_huge,
+};
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -134,7 +136,7 @@ impl ManagerView {
             huge_bytes: footprint.huge_bytes,
             overhead: sample.and_then(|sample| sample.overhead),
             gain_percent: self.cached_gain_percent(manager, process),
-            bloat_bytes: seen.zero_bytes_in_huge_pages(process),
+            bloat_bytes: manager.bloat().unused_bytes(process, manager.machine().now()),
             cpu_cores: sample.map(|sample| sample.cpu_cores),
             promoted: done.promoted,
             split: done.split,
@@ -201,12 +203,21 @@ fn latest_decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
 
 fn memory_status<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
     let memory = manager.memory().state.as_ref()?;
+    let now = manager.machine().now();
+    let unused_huge_bytes = |processes: &[ProcessId]| {
+        processes.iter().map(|process| manager.bloat().unused_bytes(*process, now)).sum()
+    };
     let groups = memory.groups.iter().map(|group| CgroupMemoryStatus {
         name: group.name.clone(),
         used_bytes: group.usage.used_bytes,
         total_bytes: group.usage.total_bytes,
         pressure_percent: group.pressure_percent,
         processes: group.members.len(),
+        unused_huge_bytes: unused_huge_bytes(&group.members),
+        growth_bytes_per_s: {
+            let scope = MemoryScope::Group(group.name.clone());
+            manager.memory().guard.growth_bytes_per_s(&scope)
+        },
     });
     let watermarks = manager.settings().watermarks;
     Some(MemoryStatus {
@@ -217,6 +228,7 @@ fn memory_status<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
         recovering: manager.memory().guard.is_recovering(),
         pressure_percent: memory.pressure_percent,
         fmfi: memory.fmfi,
+        unused_huge_bytes: unused_huge_bytes(&manager.processes().current),
         groups: groups.collect(),
     })
 }

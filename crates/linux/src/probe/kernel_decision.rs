@@ -52,6 +52,8 @@ pub struct KernelDecision {
     pub sampler: SamplerKind,
     /// How bloat is recovered.
     pub recovery: RecoveryMethod,
+    /// Why the profile `guard` has no effect here, as a sentence; `None`: it can give memory back.
+    pub cannot_guard: Option<String>,
     /// Cost to the program of a base page's first access after a clear.
     pub first_touch_cost: Duration,
     /// All capabilities, in order of importance.
@@ -91,6 +93,7 @@ pub fn decide_with_sampler(sampler: SamplerKind, facts: &KernelFacts) -> Result<
 
 fn build_kernel_decision(facts: &KernelFacts, sampler: SamplerKind) -> KernelDecision {
     let recovery = working_recovery_method(facts);
+    let cannot_guard = why_nothing_recovered(facts, recovery);
     let blocker = why_nothing_managed(facts);
     KernelDecision {
         can_manage: blocker.is_none(),
@@ -102,7 +105,8 @@ fn build_kernel_decision(facts: &KernelFacts, sampler: SamplerKind) -> KernelDec
             SamplerKind::Damon | SamplerKind::Population => Duration::ZERO,
         },
         capabilities: capabilities::capabilities_from_facts(facts),
-        notes: notes_for_user(facts),
+        notes: notes_for_user(facts).into_iter().chain(cannot_guard.clone()).collect(),
+        cannot_guard,
     }
 }
 
@@ -119,6 +123,26 @@ fn working_recovery_method(facts: &KernelFacts) -> RecoveryMethod {
     } else {
         RecoveryMethod::None
     }
+}
+
+/// Why huge pages cannot be given back, if they cannot.
+fn why_nothing_recovered(facts: &KernelFacts, recovery: RecoveryMethod) -> Option<String> {
+    if recovery != RecoveryMethod::None {
+        return None;
+    }
+    let describe = capabilities::describe_check_result;
+    let why = if facts.zero_page_remap.works() {
+        "a split of a huge page would lose marks that other tools rely on (soft-dirty, userfaultfd)"
+            .to_owned()
+    } else if !facts.split.works() {
+        format!("huge pages of other processes cannot be split: {}", describe(&facts.split))
+    } else {
+        format!(
+            "a split gives no memory back (kernels before 6.12), and zero pages cannot be swapped out: {}",
+            describe(&facts.page_out)
+        )
+    };
+    Some(format!("The profile guard cannot give memory back here: {why}."))
 }
 
 /// The reason why nothing can be managed, if there is one. Only promotion has no replacement.

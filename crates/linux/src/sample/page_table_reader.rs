@@ -356,6 +356,7 @@ fn region_sample_from_record(r: &types::region_record) -> RegionSample {
         swapped: r.swapped,
         order: PageOrder::base_or_huge(r.huge != 0),
         walks_per_s: 0,
+        touches_per_s: None,
     }
 }
 

@@ -2,19 +2,16 @@
 
 use crate::machine::ProcessFootprint;
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, Event, Observation, PageOrder, ProcessId, ProcessSample, RegionAddr,
-    RegionSample,
+    Event, Observation, PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// The last sample of each process, its size, and its known empty memory. The size is bounded.
+/// The last sample of each process, and its size. All samples together are bounded.
 pub struct LastSamples {
     footprints: BTreeMap<ProcessId, ProcessFootprint>,
     samples: HashMap<ProcessId, LastSample>,
-    /// Base pages of huge pages that were empty at the last search.
-    empty: HashMap<ProcessId, HashMap<RegionAddr, u16>>,
     /// Upper limit of the regions in all samples together.
     most_regions: usize,
 }
@@ -54,26 +51,16 @@ impl LastSamples {
     const MOST_REGIONS: usize = 256 << 10;
 
     fn with_max_regions(most_regions: usize) -> Self {
-        Self {
-            footprints: BTreeMap::new(),
-            samples: HashMap::new(),
-            empty: HashMap::new(),
-            most_regions,
-        }
+        Self { footprints: BTreeMap::new(), samples: HashMap::new(), most_regions }
     }
 
     pub(super) fn apply_event(&mut self, event: &Event) {
         match *event {
-            Event::Promoted { process, region, order, effect, .. } if order >= PageOrder::HUGE => {
+            Event::Promoted { process, region, order, .. } if order >= PageOrder::HUGE => {
                 self.record_hugeness_change(process, region, true);
-                self.set_zero_pages(process, region, effect.added_pages);
             }
             Event::Recovered { process, region, .. } => {
                 self.record_hugeness_change(process, region, false);
-                self.set_zero_pages(process, region, 0);
-            }
-            Event::Searched { process, region, zero_pages } => {
-                self.set_zero_pages(process, region, zero_pages)
             }
             Event::Measured { process, rss_bytes, huge_bytes } => {
                 self.footprints.insert(process, ProcessFootprint { rss_bytes, huge_bytes });
@@ -85,29 +72,12 @@ impl LastSamples {
     pub(super) fn retain_processes(&mut self, there: impl Fn(ProcessId) -> bool) {
         self.footprints.retain(|process, _| there(*process));
         self.samples.retain(|process, _| there(*process));
-        self.empty.retain(|process, _| there(*process));
     }
 
     fn record_hugeness_change(&mut self, process: ProcessId, region: RegionAddr, huge: bool) {
         if let Some(seen) = self.samples.get_mut(&process) {
             seen.changed.insert(region, huge);
         }
-    }
-
-    fn set_zero_pages(&mut self, process: ProcessId, region: RegionAddr, pages: u16) {
-        let kept: usize = self.empty.values().map(HashMap::len).sum();
-        let regions = self.empty.entry(process).or_default();
-        if pages == 0 {
-            regions.remove(&region);
-        } else if kept < self.most_regions || regions.contains_key(&region) {
-            regions.insert(region, pages);
-        }
-    }
-
-    /// Memory of a process under huge pages that was empty at the last search, in bytes.
-    pub fn zero_bytes_in_huge_pages(&self, process: ProcessId) -> u64 {
-        let pages = self.empty.get(&process).into_iter().flat_map(HashMap::values);
-        pages.map(|pages| u64::from(*pages) * BASE_PAGE_BYTES).sum()
     }
 
     /// Resident and huge memory of a process, at the last look.
@@ -142,13 +112,8 @@ impl LastSamples {
         for sample in observation.processes {
             let process = sample.process;
             let seen = LastSample { at, sample, changed: HashMap::new() };
-            if let Some(empty) = self.empty.get_mut(&process) {
-                // The program itself and the kernel split huge pages too.
-                empty.retain(|region, _| seen.region(*region).is_some_and(RegionSample::is_huge));
-            }
             self.samples.insert(process, seen);
         }
-        self.empty.retain(|_, regions| !regions.is_empty());
         let regions = |seen: &LastSample| seen.sample.regions.len();
         let mut kept: usize = self.samples.values().map(regions).sum();
         while kept > self.most_regions {

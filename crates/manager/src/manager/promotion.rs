@@ -113,7 +113,9 @@ impl<M: Machine> Manager<M> {
         let taken_bytes = self.limits.regions.max_bytes_taken_by_promotion(promotion);
         let spared = taken_bytes == 0 && !self.settings.hold_full;
         let guard = &self.memory.guard;
-        (spared || guard.may_promote(promotion.process, taken_bytes).is_ok())
+        let (process, region) = (promotion.process, promotion.region);
+        (spared || guard.may_promote(process, taken_bytes).is_ok())
+            && !self.recovery.planner.is_kept_split(process, region, now)
             && self.limits.regions.may_promote_within_limits(promotion, now)
     }
 

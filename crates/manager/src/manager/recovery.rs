@@ -2,10 +2,10 @@
 
 use super::sliced_process_queue::SlicedProcessQueue;
 use super::{BATCH, Manager};
-use crate::machine::{Machine, MachineError, RecoveryResult};
+use crate::machine::{Machine, MachineError, RecoveryResult, ZeroScanResult};
 use hawkeye_policy::{
-    BatchDecision, BloatThreshold, CallBatchBackoff, Event, Observation, ProcessId, ProcessSample,
-    Reason, RecoveryPlanner, RegionAddr,
+    BatchDecision, BloatThreshold, CallBatchBackoff, Event, Observation, ProcessSample, Reason,
+    RecoveryOrder, RecoveryPlanner, RecoveryTarget,
 };
 use std::collections::HashSet;
 use std::time::Duration;
@@ -17,14 +17,17 @@ pub(super) struct RecoveryProgress {
     pub(super) planner: RecoveryPlanner,
     backoff: CallBatchBackoff,
     pub(super) listing: Option<SlicedProcessQueue>,
+    /// When huge pages may next be searched in advance.
+    pub(super) track_at: Duration,
 }
 
 impl RecoveryProgress {
-    pub(super) fn new(threshold: BloatThreshold) -> Self {
+    pub(super) fn new(threshold: BloatThreshold, order: RecoveryOrder) -> Self {
         Self {
-            planner: RecoveryPlanner::new(threshold),
+            planner: RecoveryPlanner::new(threshold, order),
             backoff: CallBatchBackoff::default(),
             listing: None,
+            track_at: Duration::ZERO,
         }
     }
 
@@ -67,13 +70,13 @@ impl<M: Machine> Manager<M> {
             }
             let guard = &self.memory.guard;
             let short = |process| guard.shortage_for_process(process).is_some();
-            let Some(target) = self.recovery.planner.take_next_huge_page_to_scan(now, short) else {
+            let Some(target) = self.recovery.planner.take_next_huge_page(now, short) else {
                 self.memory.guard.on_search_exhausted(now);
                 // Processes with huge pages still to be listed are searched after the listing.
                 break self.memory.guard.is_recovering().then_some(now + RELIST);
             };
             called = true;
-            if self.scan_and_split(target, now) == BatchDecision::StopBatch {
+            if self.search_and_split(target, now) == BatchDecision::StopBatch {
                 break Some(now);
             }
         };
@@ -87,26 +90,36 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Searches one huge page and splits it if that pays; returns whether the batch may go on.
-    fn scan_and_split(&mut self, target: (ProcessId, RegionAddr), now: Duration) -> BatchDecision {
-        let (process, region) = target;
+    fn search_and_split(&mut self, target: RecoveryTarget, now: Duration) -> BatchDecision {
+        let RecoveryTarget { process, region, known_zero_pages } = target;
         let Some(shortage) = self.memory.guard.shortage_for_process(process) else {
             return BatchDecision::Continue;
         };
-        let enough = self.recovery.planner.threshold().zero_pages();
-        let scan = match self.machine.count_zero_pages_in_huge_page(process, region, enough) {
-            Ok(scan) => scan,
-            Err(error) => return self.record_recovery_error(now, &error),
+        let urgent = self.memory.guard.will_be_full_within_seconds();
+        let (zero_pages, searched_for) = match known_zero_pages {
+            Some(zero_pages) => (zero_pages, Duration::ZERO),
+            None => {
+                let enough = self.recovery.planner.pages_to_count(urgent);
+                match self.machine.count_zero_pages_in_huge_page(process, region, enough) {
+                    Ok(ZeroScanResult { zero_pages, took }) => {
+                        self.dispatch_event(now, Event::Searched { process, region, zero_pages });
+                        (zero_pages, took)
+                    }
+                    Err(error) => return self.record_recovery_error(now, &error),
+                }
+            }
         };
-        self.dispatch_event(now, Event::Searched { process, region, zero_pages: scan.zero_pages });
-        match self.recovery.planner.split_reason(scan.zero_pages, shortage) {
-            Some(reason) => self.split_huge_page(target, reason, scan.took, now),
-            None => self.recovery.backoff.record_call_duration(scan.took),
+        let Self { recovery, memory, .. } = self;
+        let short = |process| memory.guard.shortage_for_process(process).is_some();
+        match recovery.planner.split_reason(target, zero_pages, shortage, urgent, short) {
+            Some(reason) => self.split_huge_page(target, reason, searched_for, now),
+            None => self.recovery.backoff.record_call_duration(searched_for),
         }
     }
 
     fn split_huge_page(
         &mut self,
-        (process, region): (ProcessId, RegionAddr),
+        RecoveryTarget { process, region, .. }: RecoveryTarget,
         reason: Reason,
         searched_for: Duration,
         now: Duration,
@@ -136,6 +149,12 @@ impl<M: Machine> Manager<M> {
             | MachineError::NotAnswering(_)
             | MachineError::Refused { .. } => BatchDecision::Continue,
         }
+    }
+
+    /// Recovery is fair between cgroups.
+    pub(super) fn set_missing_groups(&mut self) {
+        let Self { recovery, machine, .. } = self;
+        recovery.planner.set_missing_groups(|process| machine.describe(process).cgroup);
     }
 
     /// Recovery needs a listing even where the policy needs no samples, or its next window is far.
@@ -178,6 +197,7 @@ impl<M: Machine> Manager<M> {
         }
         observation.unread.extend(self.processes.current.iter().filter(|p| !read.contains(p)));
         self.recovery.planner.observe(&observation);
+        self.set_missing_groups();
         if !listing.is_done() {
             self.recovery.listing = Some(listing);
         }

@@ -2,6 +2,7 @@
 
 mod budgets;
 mod errors;
+mod guard;
 mod kept_limits;
 mod memory;
 mod order;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::observation::RegionSample;
 use crate::test_support::{
     assert_reason_text_and_json, at_second, huge_sample, observation, process, promoted_event,
     recovered_event, region, sample,
@@ -7,17 +8,67 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 fn planner() -> RecoveryPlanner {
-    RecoveryPlanner::new(BloatThreshold::default())
+    planner_with(RecoveryOrder::LowestOverheadFirst)
+}
+
+fn planner_with(order: RecoveryOrder) -> RecoveryPlanner {
+    RecoveryPlanner::new(BloatThreshold::default(), order)
+}
+
+fn take(planner: &mut RecoveryPlanner, now: Duration) -> Option<RecoveryTarget> {
+    planner.take_next_huge_page(now, |_| true)
 }
 
 fn next(planner: &mut RecoveryPlanner, now: Duration) -> Option<RegionAddr> {
-    planner.take_next_huge_page_to_scan(now, |_| true).map(|(_, region)| region)
+    take(planner, now).map(|target| target.region)
+}
+
+fn number_of(target: RecoveryTarget) -> (u32, u64) {
+    (target.process.pid, target.region.start() >> 21)
 }
 
 fn scan_all(planner: &mut RecoveryPlanner, now: Duration) -> Vec<(u32, u64)> {
-    std::iter::from_fn(|| planner.take_next_huge_page_to_scan(now, |_| true))
-        .map(|(process, region)| (process.pid, region.start() >> 21))
-        .collect()
+    std::iter::from_fn(|| take(planner, now)).map(number_of).collect()
+}
+
+const SHORT: MemoryShortage =
+    MemoryShortage { used_percent: 90.0, start_percent: 85.0, growth_bytes_per_s: 7 };
+
+/// Recovers until nothing is left; `zero_pages` of each huge page, by process and region.
+fn split_all(
+    planner: &mut RecoveryPlanner,
+    now: Duration,
+    zero_pages: impl Fn(u32, u64) -> u16,
+) -> Vec<(u32, u64)> {
+    let mut split = Vec::new();
+    while let Some(target) = take(planner, now) {
+        let (pid, index) = number_of(target);
+        let found = target.known_zero_pages.unwrap_or_else(|| zero_pages(pid, index));
+        assert_eq!(found, zero_pages(pid, index));
+        let RecoveryTarget { process, region, .. } = target;
+        planner.apply_event(now, &Event::Searched { process, region, zero_pages: found });
+        if planner.split_reason(target, found, SHORT, false, |_| true).is_some() {
+            split.push((pid, index));
+            let bytes = u64::from(found) * BASE_PAGE_BYTES;
+            planner.apply_event(now, &given_back(process, region, bytes));
+        }
+        assert!(split.len() < 1000, "it ends");
+    }
+    split
+}
+
+fn given_back(process: ProcessId, region: RegionAddr, given_bytes: u64) -> Event {
+    match recovered_event(process, region) {
+        Event::Recovered { process, region, reason, took, searched_for, .. } => {
+            Event::Recovered { process, region, reason, bytes: given_bytes, took, searched_for }
+        }
+        other => other,
+    }
+}
+
+/// A huge page that is accessed this often per second.
+fn touched(index: u64, touches_per_s: u32) -> RegionSample {
+    RegionSample { touches_per_s: Some(touches_per_s), ..huge_sample(index, touches_per_s > 0) }
 }
 
 #[test]
@@ -51,10 +102,9 @@ fn only_from_the_processes_allowed() {
         (2, vec![huge_sample(1, true)]),
     ]));
     let only_2 = |p: ProcessId| p == process(2);
-    let first =
-        planner.take_next_huge_page_to_scan(at_second(0), only_2).map(|(process, _)| process);
+    let first = planner.take_next_huge_page(at_second(0), only_2).map(|target| target.process);
     assert_eq!(first, Some(process(2)));
-    assert_eq!(planner.take_next_huge_page_to_scan(at_second(0), only_2), None);
+    assert_eq!(planner.take_next_huge_page(at_second(0), only_2), None);
 }
 
 #[test]
@@ -76,13 +126,13 @@ fn scanned_pages_are_not_scanned_again_at_once() {
 fn promotions_and_splits_update_the_list() {
     let mut planner = planner();
     planner.observe(&observation(&[(1, vec![huge_sample(1, true)])]));
-    planner.apply_event(&promoted_event(process(1), region(0)));
-    planner.apply_event(&promoted_event(process(5), region(9)));
-    planner.apply_event(&recovered_event(process(1), region(1)));
+    planner.apply_event(at_second(0), &promoted_event(process(1), region(0)));
+    planner.apply_event(at_second(0), &promoted_event(process(5), region(9)));
+    planner.apply_event(at_second(0), &recovered_event(process(1), region(1)));
     assert_eq!(scan_all(&mut planner, at_second(0)), [(1, 0), (5, 9)]);
     // Split and huge again within the rest: it is a new huge page, without the old rest.
-    planner.apply_event(&recovered_event(process(1), region(0)));
-    planner.apply_event(&promoted_event(process(1), region(0)));
+    planner.apply_event(at_second(0), &recovered_event(process(1), region(0)));
+    planner.apply_event(at_second(0), &promoted_event(process(1), region(0)));
     assert_eq!(scan_all(&mut planner, at_second(30)), [(1, 0)]);
     assert_eq!(scan_all(&mut planner, at_second(60)), [(5, 9)]);
     assert_eq!(scan_all(&mut planner, at_second(90)), [(1, 0)]);
@@ -92,25 +142,216 @@ fn promotions_and_splits_update_the_list() {
 
 #[test]
 fn split_at_or_above_the_threshold() {
-    let planner = planner();
-    let short = MemoryShortage { used_percent: 90.0, start_percent: 85.0, growth_bytes_per_s: 7 };
-    assert_eq!(planner.split_reason(63, short), None);
-    let bloat = Reason::new(BloatSplitReason {
-        zero_pages: 64,
-        threshold: 64,
-        used_percent: 90.0,
-        start_percent: 85.0,
-        growth_bytes_per_s: 7,
-    });
+    let reason = |order: RecoveryOrder, zero_pages| {
+        let mut planner = planner_with(order);
+        planner.observe(&observation(&[(1, vec![touched(1, 30)])]));
+        let target = take(&mut planner, at_second(0)).expect("a huge page");
+        planner.split_reason(target, zero_pages, SHORT, false, |_| true)
+    };
+    let bloat = |walks_per_s| {
+        Reason::new(BloatSplitReason {
+            zero_pages: 64,
+            threshold: 64,
+            walks_per_s,
+            used_percent: 90.0,
+            start_percent: 85.0,
+            growth_bytes_per_s: 7,
+        })
+    };
     assert_reason_text_and_json(
-        &bloat,
+        &bloat(None),
         "64 zero base pages (threshold 64) with 90 % of memory in use, growing by 0 MB/s (recovery starts at 85 %)",
         r#"{"rule":"bloat","zero_pages":64,"threshold":64,"used_percent":90.0,"start_percent":85.0,"growth_bytes_per_s":7}"#,
     );
-    assert_eq!(planner.split_reason(64, short), Some(bloat));
+    let text = bloat(Some(30)).to_string();
+    assert!(text.contains("(threshold 64), expected to cost 30 page walks/s, with 90 %"), "{text}");
+    for (order, walks) in [
+        (RecoveryOrder::LowestOverheadFirst, None),
+        (RecoveryOrder::MostBytesPerSlowdown, Some(30)),
+    ] {
+        assert_eq!(reason(order, 63), None);
+        assert_eq!(reason(order, 64), Some(bloat(walks)));
+    }
     assert!(BloatThreshold::new(0).is_err());
     assert!(BloatThreshold::new(513).is_err());
     assert!(BloatThreshold::new(512).is_ok());
+}
+
+#[test]
+fn what_a_split_costs_and_regains_decides_whichever_process_has_it() {
+    let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+    // The process with the lowest overhead has hot bloat, the other one cold bloat.
+    let low = vec![touched(1, 5000), touched(2, 5000), touched(3, 0)];
+    let high = vec![touched(1, 0), touched(2, 50), touched(3, 5000)];
+    planner.observe(&observation(&[(1, low), (2, high)]));
+    planner.set_process_overhead(process(1), Some(0.0));
+    planner.set_process_overhead(process(2), Some(50.0));
+    let zero = |pid, index| match (pid, index) {
+        (1, 3) => 100,
+        (2, 3) => 0,
+        _ => 400,
+    };
+    let split = split_all(&mut planner, at_second(0), zero);
+    // 400 pages for nothing, 100 pages for nothing or 400 for 50 walks/s, then the hot ones.
+    assert_eq!(split[0], (2, 1));
+    assert_eq!(BTreeSet::from_iter(&split[1..3]), BTreeSet::from_iter(&[(1, 3), (2, 2)]));
+    assert_eq!(split[3..], [(1, 1), (1, 2)]);
+    assert_eq!(planner.unused_bytes(process(2), at_second(0)), 0);
+}
+
+#[test]
+fn emd_splits_the_most_bloated_pages_of_all_processes_in_turn() {
+    let mut planner = planner_with(RecoveryOrder::MostBloatedFirst);
+    let pages = || (1..=4).map(|index| touched(index, 9)).collect();
+    planner.observe(&observation(&[(1, pages()), (2, pages())]));
+    let zero = |_, index| if index > 2 { 500 } else { 200 };
+    let split = split_all(&mut planner, at_second(0), zero);
+    let turns: Vec<u32> = split.iter().map(|(pid, _)| *pid).collect();
+    assert!(split[..4].iter().all(|(_, index)| *index > 2), "{split:?}");
+    assert!(turns.chunks(2).all(|pair| pair[0] != pair[1]), "{split:?}");
+    assert_eq!(split.len(), 8);
+}
+
+#[test]
+fn danger_splits_what_was_found_whatever_may_be_better() {
+    for (urgent, split) in [(false, false), (true, true)] {
+        let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+        planner.observe(&observation(&[(1, vec![touched(1, 10), touched(2, 10)])]));
+        let target = take(&mut planner, at_second(0)).expect("a huge page");
+        let searched = Event::Searched { process: process(1), region: region(1), zero_pages: 70 };
+        planner.apply_event(at_second(0), &searched);
+        // The other one is expected to hold far more.
+        let reason = planner.split_reason(target, 70, SHORT, urgent, |_| true);
+        assert_eq!(reason.is_some(), split);
+        assert_eq!(planner.pages_to_count(urgent), if urgent { 64 } else { 512 });
+    }
+    assert_eq!(planner().pages_to_count(false), 64);
+}
+
+#[test]
+fn equal_programs_lose_alike_and_weights_count() {
+    for (weights, share_of_first) in [([1.0, 1.0], 0.5), ([3.0, 1.0], 0.25)] {
+        let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+        let pages = || (0..200).map(|index| touched(index, 100 + index as u32 % 7)).collect();
+        let mut round = observation(&[(1, pages()), (2, pages())]);
+        for (sample, weight) in round.processes.iter_mut().zip(weights) {
+            sample.terms.weight = weight;
+        }
+        planner.observe(&round);
+        let mut lost = [0.0; 3];
+        for _ in 0..100 {
+            let target = take(&mut planner, at_second(0)).expect("enough huge pages");
+            let RecoveryTarget { process, region, .. } = target;
+            lost[process.pid as usize] += 1.0;
+            planner.apply_event(at_second(0), &given_back(process, region, 1 << 20));
+        }
+        let share: f64 = lost[1] / 100.0;
+        assert!((share - share_of_first).abs() < 0.015, "{lost:?}");
+    }
+}
+
+#[test]
+fn a_cgroup_of_many_processes_loses_no_more_than_one_of_one() {
+    let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+    let pages = || (0..100).map(|index| touched(index, 100)).collect::<Vec<_>>();
+    planner.observe(&observation(&[(1, pages()), (2, pages()), (3, pages())]));
+    let group = |process: ProcessId| Some(if process.pid < 3 { "/two" } else { "/one" }.to_owned());
+    planner.set_missing_groups(group);
+    let mut lost = [0; 4];
+    for _ in 0..100 {
+        let RecoveryTarget { process, region, .. } =
+            take(&mut planner, at_second(0)).expect("enough huge pages");
+        lost[process.pid as usize] += 1;
+        planner.apply_event(at_second(0), &given_back(process, region, 1 << 20));
+    }
+    assert_eq!(lost, [0, 25, 25, 50]);
+}
+
+#[test]
+fn what_is_unknown_of_a_process_that_hardly_runs_costs_little() {
+    let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+    let mut round = observation(&[
+        (1, vec![huge_sample(1, true)]),
+        (2, vec![touched(1, 500), huge_sample(2, true)]),
+        (3, vec![huge_sample(1, true)]),
+    ]);
+    round.processes[2].cpu_cores = 0.01;
+    planner.observe(&round);
+    assert_eq!(next(&mut planner, at_second(0)), Some(region(1)));
+    let split = split_all(&mut planner, at_second(0), |_, _| 400);
+    assert_eq!(split, [(1, 1), (2, 1), (2, 2)], "the third process was first");
+}
+
+#[test]
+fn walks_seen_before_a_promotion_are_remembered_until_the_page_is_left_alone() {
+    let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+    let walked = RegionSample { walks_per_s: 900, ..sample(1, 400) };
+    planner.observe(&observation(&[(1, vec![walked])]));
+    planner.apply_event(at_second(1), &promoted_event(process(1), region(1)));
+    let cost = |planner: &RecoveryPlanner| {
+        planner.huge_page_bloat(process(1), region(1), at_second(2)).map(|it| it.walks_per_s)
+    };
+    assert_eq!(cost(&planner), Some(Some(900.0)));
+    // Accesses are an upper limit of page walks.
+    planner.observe(&observation(&[(1, vec![touched(1, 300)])]));
+    assert_eq!(cost(&planner), Some(Some(300.0)));
+    planner.observe(&observation(&[(1, vec![touched(1, 0)])]));
+    assert_eq!(cost(&planner), Some(Some(0.0)));
+}
+
+#[test]
+fn pages_are_searched_in_advance_in_turns_until_all_are_known() {
+    let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+    let pages = |n: u64| (0..n).map(|index| touched(index, 1)).collect();
+    planner.observe(&observation(&[(1, pages(3)), (2, pages(2))]));
+    let mut found = Vec::new();
+    while let Some((process, region)) = planner.next_huge_page_to_track(at_second(5)) {
+        planner.apply_event(at_second(5), &Event::Searched { process, region, zero_pages: 100 });
+        found.push(process.pid);
+    }
+    assert_eq!(found, [1, 2, 1, 2, 1]);
+    let unused = |second| planner.unused_bytes(process(1), at_second(second));
+    assert_eq!((unused(6), unused(4000)), (300 * BASE_PAGE_BYTES, 0), "an old count is stale");
+    assert_eq!(planner.next_huge_page_to_track(at_second(500)), None);
+    assert!(planner.next_huge_page_to_track(at_second(700)).is_some());
+    let mut paper = planner_with(RecoveryOrder::LowestOverheadFirst);
+    paper.observe(&observation(&[(1, pages(3))]));
+    assert_eq!(paper.next_huge_page_to_track(at_second(5)), None);
+}
+
+#[test]
+fn what_a_program_fills_again_is_left_huge_for_a_while() {
+    let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+    let round = |second| Observation {
+        at: at_second(second),
+        ..observation(&[(1, vec![touched(1, 1), touched(2, 1)])])
+    };
+    planner.observe(&round(0));
+    assert_eq!(
+        split_all(&mut planner, at_second(0), |_, index| 300 * (index == 1) as u16).len(),
+        1
+    );
+    planner.observe(&round(30));
+    let hold = planner.hold_of_region(process(1), region(1), at_second(30));
+    assert_eq!(hold.map(|hold| hold.state), Some(HeldState::Huge));
+    assert!(planner.refilled_share(process(1)) > 0.0);
+    assert_eq!(split_all(&mut planner, at_second(100), |_, _| 300), [(1, 2)]);
+    planner.observe(&round(900));
+    assert_eq!(split_all(&mut planner, at_second(900), |_, _| 300).len(), 2);
+}
+
+#[test]
+fn a_region_that_promotion_and_recovery_undo_in_turn_is_kept_split() {
+    let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+    planner.observe(&observation(&[(1, vec![touched(1, 1)])]));
+    for second in [0, 40] {
+        assert!(!planner.is_kept_split(process(1), region(1), at_second(second)));
+        let bytes = 300 * BASE_PAGE_BYTES;
+        planner.apply_event(at_second(second), &given_back(process(1), region(1), bytes));
+        planner.apply_event(at_second(second + 10), &promoted_event(process(1), region(1)));
+    }
+    assert!(planner.is_kept_split(process(1), region(1), at_second(41)));
+    assert!(!planner.is_kept_split(process(1), region(1), at_second(41 + 240)));
 }
 
 proptest! {
@@ -130,7 +371,7 @@ proptest! {
         for start in [0, 60, 120] {
             let mut seen = BTreeSet::new();
             let mut scans = 0;
-            while let Some(target) = planner.take_next_huge_page_to_scan(at_second(start), |_| true) {
+            while let Some(target) = take(&mut planner, at_second(start)).map(number_of) {
                 prop_assert!(seen.insert(target));
                 scans += 1;
                 if scans % observe_every == 0 {
@@ -139,5 +380,28 @@ proptest! {
             }
             prop_assert_eq!(seen.len(), pages.iter().map(Vec::len).sum::<usize>());
         }
+    }
+
+    /// In an order by rank, every page with enough zero pages is split, and no page is lost.
+    #[test]
+    fn every_bloated_page_is_split_in_the_end(
+        zero in prop::collection::vec(prop::collection::vec(0u16..=512, 0..12), 0..4),
+        touches in prop::collection::vec(0u32..10_000, 12),
+        emd: bool,
+    ) {
+        let pages = |zero: &Vec<u16>| {
+            (0u64..).zip(zero).zip(&touches).map(|((i, _), t)| touched(i, *t)).collect()
+        };
+        let all: Vec<_> = (1u32..).zip(&zero).map(|(pid, zero)| (pid, pages(zero))).collect();
+        let order = match emd {
+            true => RecoveryOrder::MostBloatedFirst,
+            false => RecoveryOrder::MostBytesPerSlowdown,
+        };
+        let mut planner = planner_with(order);
+        planner.observe(&observation(&all));
+        let found = |pid: u32, index: u64| zero[pid as usize - 1][index as usize];
+        let split = split_all(&mut planner, at_second(0), found);
+        let bloated = zero.iter().flatten().filter(|pages| **pages >= 64).count();
+        prop_assert_eq!(split.len(), bloated);
     }
 }

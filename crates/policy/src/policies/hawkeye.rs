@@ -83,6 +83,7 @@ impl fmt::Display for SavingReason {
 ///   [`Self::ASSUMED_PERCENT`], which is roughly HawkEye-G.
 #[derive(Debug)]
 pub struct Hawkeye {
+    name: &'static str,
     /// How a region's page walks are averaged over windows.
     average: CoverageAveraging,
     members: ProcessStates<HawkeyeProcess>,
@@ -111,11 +112,17 @@ impl Hawkeye {
     /// A policy that knows no process yet.
     pub fn new(average: CoverageAveraging) -> Self {
         Self {
+            name: "hawkeye",
             average,
             members: ProcessStates::default(),
             costs: PromotionCosts::default(),
             turns: 0,
         }
+    }
+
+    /// The same promotions. Its line in the table of policies has EMD's order of recovery.
+    pub fn with_recovery_by_emd(average: CoverageAveraging) -> Self {
+        Self { name: "emd", ..Self::new(average) }
     }
 
     /// Half of the age: two of three processes that have run for t run for another t/2. The share
@@ -145,7 +152,7 @@ impl Hawkeye {
 
 impl Policy for Hawkeye {
     fn name(&self) -> &'static str {
-        "hawkeye"
+        self.name
     }
 
     fn sample_kinds(&self) -> SampleKinds {

@@ -10,20 +10,25 @@ use std::time::Duration;
 /// Never promotes anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoPromotion {
+    name: &'static str,
     needs: SampleKinds,
 }
 
 impl NoPromotion {
     /// Needs no samples either.
-    pub const BLIND: Self = Self { needs: SampleKinds::NOTHING };
+    pub const BLIND: Self = Self { name: "none", needs: SampleKinds::NOTHING };
+
+    /// Needs page walks by region: they show what a split of each huge page would cost.
+    pub const GUARD: Self = Self { name: "guard", needs: SampleKinds::OVERHEAD };
 
     /// Needs coverage and overhead: for measuring without changing anything (`hawkeye record`).
-    pub const WATCHING: Self = Self { needs: SampleKinds::COVERAGE.union(SampleKinds::OVERHEAD) };
+    pub const WATCHING: Self =
+        Self { name: "none", needs: SampleKinds::COVERAGE.union(SampleKinds::OVERHEAD) };
 }
 
 impl Policy for NoPromotion {
     fn name(&self) -> &'static str {
-        "none"
+        self.name
     }
 
     fn sample_kinds(&self) -> SampleKinds {
@@ -58,7 +63,7 @@ mod tests {
 
     #[test]
     fn the_policy_none_promotes_nothing() {
-        for mut policy in [NoPromotion::BLIND, NoPromotion::WATCHING] {
+        for mut policy in [NoPromotion::BLIND, NoPromotion::GUARD, NoPromotion::WATCHING] {
             policy.observe(&observation(&[(1, vec![sample(1, 512)])]));
             assert_eq!(next_proposal(&mut policy), None);
         }

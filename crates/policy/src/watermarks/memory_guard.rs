@@ -330,6 +330,12 @@ impl MemoryGuard {
             .map_or(Ok(()), Err)
     }
 
+    /// Growth of use of the machine or of a cgroup, in bytes per second; 0 where it is not watched.
+    pub fn growth_bytes_per_s(&self, scope: &MemoryScope) -> u64 {
+        let found = self.watched.iter().find(|watched| watched.scope == *scope);
+        found.map_or(0, |watched| u64_from_f64(watched.growth.bytes_per_s()))
+    }
+
     /// Whether memory is recovered from any process, by the last assessment.
     pub fn is_recovering(&self) -> bool {
         self.watched.iter().any(|w| w.recovering)

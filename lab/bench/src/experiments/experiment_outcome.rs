@@ -109,6 +109,7 @@ impl BarPanelsByUnit {
         let paper = match row.paper {
             PublishedValue::Value(value) | PublishedValue::AtLeast(value) => [Some(value), None],
             PublishedValue::Range(from, to) => [Some(from), Some(to)],
+            PublishedValue::Unknown => [None, None],
         };
         for value in paper.into_iter().flatten() {
             self.add_bar("simulated", row.unit, format!("{name}, published"), value);

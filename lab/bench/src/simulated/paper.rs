@@ -54,6 +54,8 @@ pub(crate) enum PublishedValue {
     /// This value or more, or never.
     AtLeast(f64),
     Range(f64, f64),
+    /// Nothing was published for this system.
+    Unknown,
 }
 
 /// One of the papers' tables or figures.
@@ -174,6 +176,7 @@ impl PublishedValue {
             Self::AtLeast(paper) if value >= paper => return None,
             Self::AtLeast(paper) => paper,
             Self::Range(from, to) => value.clamp(from, to),
+            Self::Unknown => return None,
         };
         // A published zero has no relative error.
         Some((value / nearest - 1.0) * 100.0).filter(|percent| percent.is_finite())
@@ -188,6 +191,7 @@ impl fmt::Display for PublishedValue {
             Self::Range(from, to) => {
                 f.pad(&format!("{}-{}", format_short_decimal(from), format_short_decimal(to)))
             }
+            Self::Unknown => f.pad("-"),
         }
     }
 }

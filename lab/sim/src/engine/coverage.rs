@@ -32,7 +32,7 @@ pub(super) struct RegionAccesses {
     pub(super) touched: PageBits,
     /// The chance that each other page in use was accessed.
     pub(super) chance: f64,
-    /// Average number of accesses to each of these.
+    /// Average number of accesses to each of these, in the window.
     pub(super) times: f64,
     /// Walks for all its pages, per second of CPU time, if they are base pages.
     pub(super) walks_per_s: f64,
@@ -42,6 +42,9 @@ pub(super) struct RegionAccesses {
     swept: bool,
     pub(super) used: PageBits,
 }
+
+/// A live manager cannot tell shorter times to a page's first access apart than 50 us.
+const MOST_TOUCHES_PER_S: f64 = 20_000.0;
 
 impl RegionAccesses {
     /// Runs of accessed pages, given the number that lie scattered. A swept region is one run.
@@ -69,7 +72,7 @@ impl Program {
             }
             match &window {
                 Some(window) => {
-                    let large_walks = self.fill_region_sample(sample, kernel, window, &parts);
+                    let large_walks = self.fill_region_sample(sample, kernel, window, &parts, now);
                     if beyond_huge && sample.is_huge() {
                         sample.walks_per_s = large_walks as u32;
                     }
@@ -213,6 +216,7 @@ impl Program {
         kernel: &SimulatedKernel,
         window: &SamplingWindow,
         parts: &[StreamTouchedShare],
+        now: Duration,
     ) -> f64 {
         let Some(marked) = self.region_accesses(sample.region, window, parts) else {
             return 0.0;
@@ -224,6 +228,9 @@ impl Program {
             sample.accessed = if any { PAGES_PER_REGION } else { 0 };
             sample.runs = u16::from(any);
             sample.walks_per_s = 0;
+            let lasted_s = now.saturating_sub(window.opened).as_secs_f64();
+            let touches_per_s = marked.times * pages / lasted_s.max(f64::MIN_POSITIVE);
+            sample.touches_per_s = Some(touches_per_s.min(MOST_TOUCHES_PER_S) as u32);
             return marked.large_walks_per_s;
         }
         let there = self.faulted_page_bits(kernel, sample.region);

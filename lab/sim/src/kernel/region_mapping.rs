@@ -238,6 +238,7 @@ impl RegionMapping {
             swapped: self.swapped.count(),
             order,
             walks_per_s: 0,
+            touches_per_s: None,
         })
     }
 }

@@ -40,10 +40,12 @@ pub(crate) fn status() -> DaemonStatus {
                 recovering: true,
                 pressure_percent: Some(2.5),
                 fmfi: Some(0.25),
+                unused_huge_bytes: 5 << 20,
                 groups: vec![CgroupMemoryStatus {
                     name: "/pod".into(),
                     used_bytes: 1 << 20,
                     total_bytes: 2 << 20,
+                    unused_huge_bytes: 3 << 12,
                     ..CgroupMemoryStatus::default()
                 }],
                 ..MemoryStatus::default()

@@ -63,6 +63,34 @@ fn without_the_remap_recovery_takes_swap_and_without_both_there_is_none() {
 }
 
 #[test]
+fn a_kernel_that_gives_nothing_back_cannot_guard_and_says_why() {
+    let why = |facts: &KernelFacts| {
+        let decision = decide_with_best_sampler(facts);
+        assert_eq!(decision.notes.last(), decision.cannot_guard.as_ref());
+        decision.cannot_guard
+    };
+    assert_eq!(why(&KernelFacts::all_work()), None);
+    let no_swap = KernelCheckResult::NotTried("there is no swap and no zram".into());
+    let without = |split, soft_dirty, zero_page_remap: KernelCheckResult| KernelFacts {
+        split,
+        soft_dirty,
+        zero_page_remap,
+        page_out: no_swap.clone(),
+        ..KernelFacts::all_work()
+    };
+    use KernelCheckResult::Works;
+    let lost = PageMarkAfterSplit::Lost("for a test".into());
+    for (facts, cause) in [
+        (without(Works, PageMarkAfterSplit::Kept, fails()), "there is no swap and no zram"),
+        (without(fails(), PageMarkAfterSplit::Kept, fails()), "cannot be split: EINVAL"),
+        (without(Works, lost, Works), "marks that other tools rely on"),
+    ] {
+        let why = why(&facts).unwrap_or_default();
+        assert!(why.starts_with("The profile guard cannot") && why.contains(cause), "{why}");
+    }
+}
+
+#[test]
 fn no_page_is_split_where_a_split_loses_marks_of_other_programs() {
     let lost = || PageMarkAfterSplit::Lost("for a test".into());
     let unknown = || PageMarkAfterSplit::NotTried("for a test".into());

@@ -247,8 +247,11 @@ impl Sampler for AccessBitsSampler {
             let (tables, target, walk) = (&mut bits.tables, &watched.target, &mut start.walk);
             start.read = tables.continue_walk_until(target, walk, Some(slice.deadline), timed)?;
             if start.read {
-                let eligible = &slice.member.eligible;
-                walk.found.retain(|r| !eligible.is_region_locked(r.region));
+                let (eligible, terms) = (&slice.member.eligible, slice.member.terms);
+                // Where nothing is promoted, only what a split would cost matters.
+                walk.found.retain(|r| {
+                    !eligible.is_region_locked(r.region) && (terms.promotes || r.is_huge())
+                });
             }
         }
         if !start.read || needs.includes_coverage() && !start.clear_until_deadline(slice)? {

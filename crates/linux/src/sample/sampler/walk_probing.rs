@@ -7,6 +7,7 @@ use crate::processes::process;
 use crate::promote::sched_fifo::run_with_sched_fifo;
 use crate::promote::target_call::CallHelperPool;
 use crate::sample::page_table_reader::{AccessBitSnapshot, PageTableReader, ProcessBpfLinks};
+use hawkeye_policy::saturating_cast::u32_from_f64;
 use hawkeye_policy::walk_rate::region_probe_plan::READS_AFTER;
 use hawkeye_policy::walk_rate::{
     OverheadEstimate, OverheadEstimator, PageBitmap, ProbeRoundPlan, RegionAccessBits,
@@ -31,6 +32,8 @@ pub struct ProcessWindowProbing {
     shared: HashSet<RegionAddr>,
     shared_base: SharedRegionCount,
     shared_huge: SharedRegionCount,
+    /// Time from the clear of each huge page to the read that found it accessed, if one did.
+    huge_touched_after: HashMap<RegionAddr, Option<Duration>>,
 }
 
 /// Regions of one kind that were checked for sharing.
@@ -63,6 +66,9 @@ pub struct RegionWalkRates {
     /// Page walks per second by region, and the window that showed them. One window does not cover
     /// all of a large process.
     regions: HashMap<RegionAddr, (u32, u64)>,
+    /// Average time to the first access of huge pages, in seconds, and the window that last showed
+    /// it.
+    huge: HashMap<RegionAddr, (f64, u64)>,
     /// Regions that other processes share, and the window that showed it. Their walks are unknown.
     shared: HashMap<RegionAddr, u64>,
     /// Windows that have ended.
@@ -84,6 +90,11 @@ pub struct SetBitsAndProbedShare {
 /// Windows after which what was seen of a region is forgotten. It is forgotten earlier if all
 /// regions could have been seen twice since.
 const REMEMBERED_WINDOWS: u64 = 16;
+/// Time to the first access that is assumed of a huge page if none came while it was read, for
+/// about 30 ms. Access bits are not read again before the end of the window.
+const UNTOUCHED_S: f64 = 0.5;
+/// Weight of the newest time to the first access.
+const NEWEST_TOUCH: f64 = 0.5;
 /// A process has grown if it has more regions than before by one part in this many.
 const GROWN: usize = 8;
 
@@ -115,6 +126,7 @@ impl RegionWalkRates {
             return false;
         };
         let (all, shared) = (probing.regions, probing.shared.clone());
+        let huge_touched_after = probing.huge_touched_after.clone();
         let estimate = probing.finish_estimate(costs);
         self.windows += 1;
         let window = self.windows;
@@ -131,6 +143,13 @@ impl RegionWalkRates {
         let is_recent = |seen: u64| seen + remembered > window;
         self.regions.retain(|region, (_, seen)| is_recent(*seen) && !shared.contains(region));
         self.shared.retain(|_, seen| is_recent(*seen));
+        self.huge.retain(|_, (_, seen)| is_recent(*seen));
+        for (region, touched_after) in huge_touched_after {
+            let newest_s = touched_after.map_or(UNTOUCHED_S, |after| after.as_secs_f64());
+            let (average_s, seen) = self.huge.entry(region).or_insert((newest_s, window));
+            *average_s += (newest_s - *average_s) * NEWEST_TOUCH;
+            *seen = window;
+        }
         self.shared.extend(shared.iter().map(|region| (*region, window)));
         for walks in estimate.walks {
             self.shared.remove(&walks.region);
@@ -142,8 +161,9 @@ impl RegionWalkRates {
     /// The window that last showed a region; 0 for none.
     pub fn last_window_of_region_or_zero(&self, region: RegionAddr) -> u64 {
         let walks = self.regions.get(&region).map_or(0, |(_, window)| *window);
+        let huge = self.huge.get(&region).map_or(0, |(_, window)| *window);
         let shared = self.shared.get(&region).copied().unwrap_or(0);
-        walks.max(shared)
+        walks.max(huge).max(shared)
     }
 
     /// Puts what is known into a sample's regions. A region that has not been touched until now,
@@ -155,6 +175,12 @@ impl RegionWalkRates {
         let present = regions.iter_mut().filter(|sample| sample.present > 0);
         for sample in present.filter(private) {
             base += u64::from(!sample.is_huge());
+            if let (true, Some((after_s, window))) =
+                (sample.is_huge(), self.huge.get(&sample.region))
+            {
+                let idle = *window == self.windows && sample.accessed == 0;
+                sample.touches_per_s = Some(if idle { 0 } else { u32_from_f64(1.0 / after_s) });
+            }
             let Some((walks, window)) = self.regions.get_mut(&sample.region) else {
                 continue;
             };
@@ -258,9 +284,10 @@ impl ProcessWindowProbing {
         let huge = present.clone().filter(|r| r.is_huge());
         let huge: HashSet<RegionAddr> = huge.map(|r| r.region).collect();
         let all: Vec<RegionAddr> = present.map(|r| r.region).collect();
-        // Huge regions need no choice between them, so they come last.
-        let seen = |region| if huge.contains(&region) { u64::MAX } else { seen(region) };
         let (base_regions, huge_regions) = ((all.len() - huge.len()) as u64, huge.len() as u64);
+        // Promotions choose between base regions, so huge ones come last.
+        let last = |region: &RegionAddr| base_regions > 0 && huge.contains(region);
+        let seen = |region| if last(&region) { u64::MAX } else { seen(region) };
         Self {
             estimator: OverheadEstimator::new(base_regions, huge_regions, first_touch),
             regions: all.len(),
@@ -269,6 +296,7 @@ impl ProcessWindowProbing {
             shared: HashSet::new(),
             shared_base: SharedRegionCount::default(),
             shared_huge: SharedRegionCount::default(),
+            huge_touched_after: HashMap::new(),
         }
     }
 
@@ -330,6 +358,11 @@ impl ProcessWindowProbing {
                 })
             });
             let marks: Vec<RegionAccessBits> = marks.collect();
+            for mark in marks.iter().filter(|mark| mark.huge) {
+                let touched = (mark.touched.count() > 0).then_some(mark.exposed);
+                let first = self.huge_touched_after.entry(mark.region).or_default();
+                *first = first.or(touched);
+            }
             let touched = self.estimator.record_probe_read(&marks, cpu, wall);
             let probed = round.regions.len();
             if !RegionProbePlan::round_has_enough_touches(round.reads, touched, probed) {
@@ -410,6 +443,7 @@ fn monotonic_now() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hawkeye_policy::PageOrder;
     use hawkeye_test_support::event_constructors::region_at_index;
 
     fn sample(n: u64, accessed: u16) -> RegionSample {
@@ -438,6 +472,22 @@ mod tests {
         // The value holds until the region is seen again.
         walks.windows += 1;
         assert_eq!(of(&mut walks, [9; 4]).0, [0, 7, 7, 0]);
+    }
+
+    #[test]
+    fn a_huge_page_is_touched_as_often_as_the_time_to_its_first_access_says() {
+        let mut walks = RegionWalkRates {
+            windows: 3,
+            huge: [(1, 0.01), (2, 0.01), (3, UNTOUCHED_S)]
+                .map(|(n, after_s)| (region_at_index(n), (after_s, 3)))
+                .into(),
+            ..RegionWalkRates::default()
+        };
+        let huge = |(n, accessed)| RegionSample { order: PageOrder::HUGE, ..sample(n, accessed) };
+        let mut samples = [(1, 512), (2, 0), (3, 512), (4, 512)].map(huge);
+        walks.apply_to_regions(&mut samples);
+        let touches = samples.map(|sample| sample.touches_per_s);
+        assert_eq!(touches, [Some(100), Some(0), Some(2), None]);
     }
 
     #[test]

@@ -168,6 +168,18 @@ fn fast_growth_has_recovery_start_early_and_slow_growth_does_not() {
 }
 
 #[test]
+fn the_growth_of_a_group_is_its_own() {
+    let mut guard = guard();
+    for (second, used_mib) in [(0, 100), (1, 1124)] {
+        let _ = guard.assess(at_second(second), &in_group("/app", gib(used_mib), &[1]));
+    }
+    let growth = |scope| guard.growth_bytes_per_s(&scope);
+    assert!(growth(MemoryScope::Group("/app".to_owned())) > 1 << 29);
+    assert_eq!(growth(MemoryScope::Machine), 0);
+    assert_eq!(growth(MemoryScope::Group("/other".to_owned())), 0);
+}
+
+#[test]
 fn a_slow_recovery_has_to_start_earlier() {
     let mut guard = guard();
     // 8 MiB/s here.

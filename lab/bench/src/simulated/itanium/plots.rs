@@ -53,5 +53,6 @@ fn thesis_value(row: &ThesisAndModelValue) -> Option<f64> {
     match row.thesis? {
         PublishedValue::Value(value) | PublishedValue::AtLeast(value) => Some(value),
         PublishedValue::Range(from, to) => Some((from + to) / 2.0),
+        PublishedValue::Unknown => None,
     }
 }

@@ -99,7 +99,7 @@ impl ThesisTableReport {
             let digits = row.decimals;
             let exact = |value: f64| format!("{value:.digits$}");
             let thesis = match row.thesis {
-                None => "-".to_owned(),
+                None | Some(PublishedValue::Unknown) => "-".to_owned(),
                 Some(PublishedValue::Value(value)) => exact(value),
                 Some(PublishedValue::AtLeast(value)) => format!("> {}", exact(value)),
                 Some(PublishedValue::Range(from, to)) => format!("{}-{}", exact(from), exact(to)),

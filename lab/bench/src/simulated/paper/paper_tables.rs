@@ -5,6 +5,7 @@
 //! - `translation`: the cost of translation, and how soon promotion removes it. Read it first.
 //! - `first_touches`: the cost of page faults. `bloat`: memory of Redis.
 //! - `machines`: several programs, virtual machines, and a neighbour of the zeroing thread.
+//! - `recovery_orders`: which huge pages are split first, beside EMD.
 //! - `ingens_paper`: the tables of the Ingens paper.
 //!
 //! Each table is a [`PaperTable`] constant in the list [`TABLES`]. Its `notes` name every parameter
@@ -14,6 +15,7 @@ mod bloat;
 mod first_touches;
 mod ingens_paper;
 mod machines;
+mod recovery_orders;
 mod translation;
 
 use super::{PaperMeasure, PaperTable, PaperValue, PublishedValue};
@@ -33,6 +35,7 @@ pub const TABLES: &[PaperTable] = &[
     first_touches::FIRST_TOUCH_PROGRAMS,
     bloat::REDIS_REFILL,
     bloat::REDIS_BLOAT,
+    recovery_orders::RECOVERY_ORDERS,
     ingens_paper::VIRTUAL_SPEEDUP,
     ingens_paper::ASYNC_PROMOTION,
     ingens_paper::REDIS_MONGODB_MEMORY,

@@ -1,0 +1,328 @@
+//! The huge pages of one process, in the order in which they are searched and split.
+
+use super::recovery_order::{RankedHugePage, RecoveryOrder, SPLIT_WALKS_PER_S};
+use super::split_regions::{HeldState, SplitRegions};
+use crate::observation::{CoverageSource, ProcessSample, RegionSample};
+use crate::page::{BASE_PAGE_BYTES, RegionAddr};
+use crate::saturating_cast::u16_from_f64;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is known of a huge page.
+#[derive(Clone, Copy, Debug, Default)]
+struct HugePage {
+    accessed: bool,
+    /// Page walks per second that it caused under base pages, when that was last seen.
+    base_walks_per_s: Option<f64>,
+    touches_per_s: Option<f64>,
+    search: Option<ZeroSearch>,
+    /// Its rank while it waits; `None` while it rests.
+    waits_with_rank: Option<u32>,
+}
+
+/// A search for zero base pages.
+#[derive(Clone, Copy, Debug)]
+struct ZeroSearch {
+    at: Duration,
+    zero_pages: u16,
+}
+
+impl HugePage {
+    /// Page walks per second that its accesses are expected to cause under base pages: at most one
+    /// for each access.
+    fn expected_walks_per_s(&self) -> Option<f64> {
+        match (self.accessed, self.base_walks_per_s, self.touches_per_s) {
+            (false, ..) => Some(0.0),
+            (true, Some(walks), Some(touches)) => Some(walks.min(touches)),
+            (true, walks, touches) => walks.or(touches),
+        }
+    }
+}
+
+/// Zero base pages that a huge page is expected to hold before any was searched: half of all.
+const UNSEARCHED_ZERO_PAGES: f64 = 256.0;
+/// Page walks per second of a huge page before anything is known: a middling figure.
+const UNKNOWN_WALKS_PER_S: f64 = 100.0;
+/// A search this recent is not repeated before a split.
+const FRESH: Duration = Duration::from_secs(10);
+/// After this time a page is searched again, to keep the count of unused memory up to date.
+const SEARCH_AGAIN: Duration = Duration::from_secs(600);
+/// What was found longer ago does not count any more.
+const STALE: Duration = Duration::from_secs(3600);
+/// Pause between two rounds through all pages in search of unsearched ones.
+const ROUND_PAUSE: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Debug)]
+pub(super) struct HugePageQueue {
+    order: RecoveryOrder,
+    /// Its overhead, in per cent of cycles, if known.
+    pub(super) overhead_percent: Option<f64>,
+    pub(super) weight: f64,
+    /// Its cgroup, once that is known.
+    pub(super) group: Option<Arc<str>>,
+    pub(super) splits: SplitRegions,
+    /// Memory that it gave back so far.
+    pub(super) given_bytes: u64,
+    pages: BTreeMap<RegionAddr, HugePage>,
+    /// Page walks of its regions under base pages, for the time when they are huge.
+    base_walks_per_s: HashMap<RegionAddr, f64>,
+    /// Pages to search, by rank and address.
+    waiting: BTreeSet<(u32, RegionAddr)>,
+    /// Searched pages, the longest ago first. An entry is skipped when its page is gone or was
+    /// searched again.
+    resting: VecDeque<(Duration, RegionAddr)>,
+    /// What a page is assumed to have that was not searched or not seen.
+    usual_zero_pages: f64,
+    usual_walks_per_s: f64,
+    /// The last page that the current round of background searches came to.
+    round_at: Option<RegionAddr>,
+    next_round: Duration,
+    /// When its turn of background searches last came.
+    pub(super) last_turn: u64,
+}
+
+impl HugePageQueue {
+    pub(super) fn new(order: RecoveryOrder) -> Self {
+        Self {
+            order,
+            overhead_percent: None,
+            weight: 1.0,
+            group: None,
+            splits: SplitRegions::default(),
+            given_bytes: 0,
+            pages: BTreeMap::new(),
+            base_walks_per_s: HashMap::new(),
+            waiting: BTreeSet::new(),
+            resting: VecDeque::new(),
+            usual_zero_pages: UNSEARCHED_ZERO_PAGES,
+            usual_walks_per_s: UNKNOWN_WALKS_PER_S,
+            round_at: None,
+            next_round: Duration::ZERO,
+            last_turn: 0,
+        }
+    }
+
+    /// Replaces the pages by those of a sample. Pages that rest go on resting. `other_walks_per_s`:
+    /// the usual page walks of a huge page in other processes, if known.
+    pub(super) fn observe(
+        &mut self,
+        at: Duration,
+        sampled: &ProcessSample,
+        other_walks_per_s: Option<f64>,
+    ) {
+        let ranked = self.order.counts_zero_pages();
+        // A sample of the population says nothing about accesses.
+        let shows_accesses = sampled.source != CoverageSource::Population;
+        if self.order == RecoveryOrder::MostBytesPerSlowdown {
+            self.splits.observe(at, &sampled.regions);
+        }
+        let before = std::mem::take(&mut self.pages);
+        self.waiting.clear();
+        for sample in sampled.regions.iter().filter(|s| s.is_huge()) {
+            let mut page = before.get(&sample.region).copied().unwrap_or_else(|| HugePage {
+                accessed: sample.accessed > 0,
+                base_walks_per_s: self.base_walks_per_s.get(&sample.region).copied(),
+                ..HugePage::default()
+            });
+            let is_new = !before.contains_key(&sample.region);
+            if shows_accesses {
+                page.accessed = sample.accessed > 0;
+                page.touches_per_s = sample.touches_per_s.map(f64::from).or(page.touches_per_s);
+            }
+            let waits = is_new || page.waits_with_rank.is_some();
+            page.waits_with_rank = waits.then_some(0);
+            self.pages.insert(sample.region, page);
+        }
+        if ranked && shows_accesses {
+            self.weight = sampled.terms.weight;
+            self.remember_base_walks(sampled);
+            self.update_usual_figures(other_walks_per_s, sampled.cpu_cores);
+        }
+        let waiting = self.pages.iter().filter(|(_, page)| page.waits_with_rank.is_some());
+        let waiting: Vec<_> = waiting.map(|(region, page)| (*region, self.rank(page))).collect();
+        for (region, rank) in waiting {
+            if !self.is_left_huge(region, at) {
+                self.wait_with_rank(region, rank);
+            }
+        }
+    }
+
+    fn is_left_huge(&self, region: RegionAddr, now: Duration) -> bool {
+        self.splits.hold(region, now).is_some_and(|hold| hold.state == HeldState::Huge)
+    }
+
+    fn remember_base_walks(&mut self, sampled: &ProcessSample) {
+        let walked = |r: &&RegionSample| !r.is_huge() && r.walks_per_s > 0;
+        let per_wall_s = |r: &RegionSample| f64::from(r.walks_per_s) * sampled.cpu_cores;
+        let walks = sampled.regions.iter().filter(walked).map(|r| (r.region, per_wall_s(r)));
+        self.base_walks_per_s = walks.collect();
+    }
+
+    fn update_usual_figures(&mut self, other_walks_per_s: Option<f64>, cpu_cores: f64) {
+        let known = || self.pages.values().filter_map(|page| page.search);
+        let zero: f64 = known().map(|search| f64::from(search.zero_pages)).sum();
+        let searched = known().count() as f64;
+        // One unsearched page counts along, so that a single search does not decide.
+        self.usual_zero_pages = (zero + UNSEARCHED_ZERO_PAGES) / (searched + 1.0);
+        // A process that hardly runs is not probed, and causes few walks.
+        let of_others = other_walks_per_s.unwrap_or(UNKNOWN_WALKS_PER_S) * cpu_cores.min(1.0);
+        self.usual_walks_per_s = self.mean_walks_per_s().unwrap_or(of_others);
+    }
+
+    /// Mean of the accessed huge pages of which it is known; `None`: of none.
+    pub(super) fn mean_walks_per_s(&self) -> Option<f64> {
+        let accessed = || self.pages.values().filter(|page| page.accessed);
+        let known = || accessed().filter_map(HugePage::expected_walks_per_s);
+        let pages = known().count();
+        (pages > 0).then(|| known().sum::<f64>() / pages as f64)
+    }
+
+    fn rank(&self, page: &HugePage) -> u32 {
+        let searched = page.search.map(|search| f64::from(search.zero_pages));
+        self.order.rank(&RankedHugePage {
+            zero_pages: searched.unwrap_or(self.usual_zero_pages),
+            kept_share: self.splits.kept_share(),
+            accessed: page.accessed,
+            walks_per_s: page.expected_walks_per_s().unwrap_or(self.usual_walks_per_s),
+        })
+    }
+
+    fn wait_with_rank(&mut self, region: RegionAddr, rank: u32) {
+        if let Some(page) = self.pages.get_mut(&region) {
+            if let Some(old) = page.waits_with_rank.replace(rank) {
+                self.waiting.remove(&(old, region));
+            }
+            self.waiting.insert((rank, region));
+        }
+    }
+
+    /// The first page to search, with its rank.
+    pub(super) fn next_huge_page_to_search(&self) -> Option<(u32, RegionAddr)> {
+        self.waiting.first().copied()
+    }
+
+    /// A region that became huge now, by a promotion that added `added_pages` base pages.
+    pub(super) fn add_promoted_page(&mut self, now: Duration, region: RegionAddr, added: u16) {
+        self.splits.record_promotion(region);
+        // It counts as accessed, because that is why it was promoted.
+        let before = self.pages.get(&region).copied().unwrap_or_default();
+        let page = HugePage {
+            accessed: true,
+            base_walks_per_s: self.base_walks_per_s.get(&region).copied(),
+            // Known, but not by a search.
+            search: Some(ZeroSearch { at: now.saturating_sub(FRESH), zero_pages: added }),
+            ..before
+        };
+        let rank = self.rank(&page);
+        self.pages.insert(region, page);
+        self.wait_with_rank(region, rank);
+    }
+
+    pub(super) fn remove_page(&mut self, region: RegionAddr) {
+        if let Some(rank) = self.pages.remove(&region).and_then(|page| page.waits_with_rank) {
+            self.waiting.remove(&(rank, region));
+        }
+    }
+
+    /// A page was split and gave memory back.
+    pub(super) fn record_split(&mut self, now: Duration, region: RegionAddr, bytes: u64) {
+        let page = self.pages.get(&region).copied();
+        self.remove_page(region);
+        self.given_bytes += bytes;
+        if self.order == RecoveryOrder::MostBytesPerSlowdown {
+            let walks = page.and_then(|page| page.expected_walks_per_s());
+            let given_pages = u16_from_f64((bytes / BASE_PAGE_BYTES) as f64);
+            let walks = walks.unwrap_or(self.usual_walks_per_s);
+            self.splits.record_split(now, region, given_pages, walks + SPLIT_WALKS_PER_S);
+        }
+    }
+
+    pub(super) fn requeue_rested_pages(&mut self, now: Duration, rescan_after: Duration) {
+        while let Some((since, region)) = self.resting.front().copied() {
+            if now < since.saturating_add(rescan_after) {
+                break;
+            }
+            self.resting.pop_front();
+            let page = self.pages.get(&region).filter(|page| page.waits_with_rank.is_none());
+            let rested = page.filter(|page| page.search.is_none_or(|search| search.at == since));
+            if let Some(rank) = rested.map(|page| self.rank(page)) {
+                self.wait_with_rank(region, rank);
+            }
+        }
+    }
+
+    /// The page rests from now on. Returns its zero pages where these were counted just now.
+    pub(super) fn begin_search(&mut self, region: RegionAddr, now: Duration) -> Option<u16> {
+        let page = self.pages.get_mut(&region)?;
+        if let Some(rank) = page.waits_with_rank.take() {
+            self.waiting.remove(&(rank, region));
+        }
+        let known = page.search.filter(|search| now < search.at.saturating_add(FRESH));
+        let zero_pages = page.search.map_or(0, |search| search.zero_pages);
+        page.search = Some(ZeroSearch { at: now, zero_pages });
+        self.resting.push_back((now, region));
+        known.map(|search| search.zero_pages)
+    }
+
+    /// Takes in how many zero pages a search found.
+    pub(super) fn record_search(&mut self, now: Duration, region: RegionAddr, zero_pages: u16) {
+        let Some(page) = self.pages.get_mut(&region) else { return };
+        let rests = page.waits_with_rank.is_none();
+        let at = page.search.filter(|_| rests).map_or(now, |search| search.at);
+        page.search = Some(ZeroSearch { at, zero_pages });
+        if !rests && !self.is_left_huge(region, now) {
+            self.wait_again(region);
+        }
+    }
+
+    /// The page waits again, because others come before it.
+    pub(super) fn wait_again(&mut self, region: RegionAddr) {
+        if let Some(rank) = self.pages.get(&region).map(|page| self.rank(page)) {
+            self.wait_with_rank(region, rank);
+        }
+    }
+
+    /// The rank of a page by what is known of it.
+    pub(super) fn rank_of_region(&self, region: RegionAddr) -> Option<u32> {
+        self.pages.get(&region).map(|page| self.rank(page))
+    }
+
+    /// Page walks per second that a split of the page is expected to cost, if known.
+    pub(super) fn expected_walks_per_s(&self, region: RegionAddr) -> Option<f64> {
+        self.pages.get(&region)?.expected_walks_per_s()
+    }
+
+    /// Whether a round of background searches may begin or continue.
+    pub(super) fn round_is_due(&self, now: Duration) -> bool {
+        now >= self.next_round
+    }
+
+    /// The next page of the round; `None` at its end.
+    pub(super) fn next_page_to_track(&mut self, now: Duration) -> Option<RegionAddr> {
+        let from = self.round_at.map_or(Bound::Unbounded, Bound::Excluded);
+        let old = |page: &HugePage| {
+            page.search.is_none_or(|search| now >= search.at.saturating_add(SEARCH_AGAIN))
+        };
+        let mut rest = self.pages.range((from, Bound::Unbounded));
+        self.round_at = rest.find(|(_, page)| old(page)).map(|(region, _)| *region);
+        if self.round_at.is_none() {
+            self.next_round = now + ROUND_PAUSE;
+        }
+        self.round_at
+    }
+
+    /// Zero base pages of a page, and when they were counted.
+    pub(super) fn known_zero_pages(&self, region: RegionAddr, now: Duration) -> Option<u16> {
+        let search = self.pages.get(&region)?.search;
+        Some(search.filter(|it| now < it.at.saturating_add(STALE))?.zero_pages)
+    }
+
+    /// Memory in huge pages that was zero-filled when it was last searched, in bytes.
+    pub(super) fn unused_bytes(&self, now: Duration) -> u64 {
+        let searched = self.pages.values().filter_map(|page| page.search);
+        let known = searched.filter(|search| now < search.at.saturating_add(STALE));
+        known.map(|search| u64::from(search.zero_pages) * BASE_PAGE_BYTES).sum()
+    }
+}

@@ -1,0 +1,232 @@
+//! What becomes of regions that recovery has split: does the memory stay given back?
+
+use crate::observation::RegionSample;
+use crate::page::{PAGES_PER_REGION, RegionAddr};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Memory that a program takes again sooner than this was not worth its split.
+const LASTS: Duration = Duration::from_secs(120);
+/// How long a region is left as it is after a split was undone once. Doubled each further time.
+const FIRST_HOLD: Duration = Duration::from_secs(240);
+const MOST_DOUBLINGS: u8 = 4;
+/// Base pages given back that a process must have before its refills tell something.
+const EVIDENCE: f64 = 8.0 * PAGES_PER_REGION as f64;
+/// Base pages after which older splits count half: 4 GiB.
+const FORGET_AFTER: f64 = (1u32 << 20) as f64;
+
+/// The split regions of one process.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SplitRegions {
+    regions: BTreeMap<RegionAddr, SplitRegion>,
+    /// Base pages given back, and how many of these the program soon took again.
+    given: f64,
+    taken_again: f64,
+    /// Page walks per second that all regions which are still split are expected to cost.
+    pub(super) lost_walks_per_s: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct SplitRegion {
+    at: Duration,
+    given_pages: u16,
+    /// Page walks per second that its split is expected to cost; 0 once it is huge again.
+    walks_per_s: f64,
+    /// Whether it is still to be seen what becomes of it.
+    open: bool,
+    /// Whether the manager has promoted it since.
+    promoted: bool,
+    times_undone: u8,
+    hold: Option<RegionHold>,
+}
+
+/// A region that recovery and something else would change back and forth for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionHold {
+    /// Which state it is left in.
+    pub state: HeldState,
+    /// How long it takes until the split is undone.
+    pub undone_after: Duration,
+    /// How often that happened.
+    pub times: u8,
+    /// The end of the hold.
+    pub until: Duration,
+}
+
+impl RegionHold {
+    /// The hold and its cause, as a clause.
+    pub fn explain(&self, now: Duration) -> String {
+        let (times, after_s) = (self.times, self.undone_after.as_secs());
+        let left_s = self.until.saturating_sub(now).as_secs();
+        match self.state {
+            HeldState::Huge => format!(
+                "{after_s} s after recovery had split it, it was full again ({times} times so far): recovery leaves it huge for {left_s} s more"
+            ),
+            HeldState::Split => format!(
+                "promotion and recovery have undone each other here {times} times: it stays split for {left_s} s more"
+            ),
+        }
+    }
+}
+
+/// The state in which a region is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldState {
+    /// The program or the kernel fills it again. From outside, nothing prevents that
+    /// (`process_madvise` has no `MADV_NOHUGEPAGE`). So each further split would cost its time and
+    /// page faults, and would save memory for seconds.
+    Huge,
+    /// The manager's own promotions fill it again. Without them it costs page walks alone.
+    Split,
+}
+
+impl SplitRegions {
+    /// A region was split and gave `given_pages` back.
+    pub(super) fn record_split(
+        &mut self,
+        now: Duration,
+        region: RegionAddr,
+        given_pages: u16,
+        walks_per_s: f64,
+    ) {
+        let split = self.regions.entry(region).or_default();
+        if std::mem::take(&mut split.promoted) && now < split.at.saturating_add(8 * LASTS) {
+            split.undo(now, HeldState::Split);
+        }
+        self.lost_walks_per_s += walks_per_s - split.walks_per_s;
+        *split = SplitRegion { at: now, given_pages, walks_per_s, open: true, ..*split };
+        if self.given > FORGET_AFTER {
+            self.given /= 2.0;
+            self.taken_again /= 2.0;
+        }
+        self.given += f64::from(given_pages);
+    }
+
+    /// The manager made a region huge.
+    pub(super) fn record_promotion(&mut self, region: RegionAddr) {
+        if let Some(split) = self.regions.get_mut(&region) {
+            self.lost_walks_per_s -= split.walks_per_s;
+            (split.promoted, split.open, split.walks_per_s) = (true, false, 0.0);
+        }
+    }
+
+    /// Takes in a sample of regions in order of address. A region that is missing is as it was.
+    pub(super) fn observe(&mut self, at: Duration, sampled: &[RegionSample]) {
+        for (region, split) in &mut self.regions {
+            let found = sampled.binary_search_by_key(region, |sample| sample.region);
+            let now_is = found.ok().and_then(|index| sampled.get(index));
+            if now_is.is_some_and(RegionSample::is_huge) {
+                split.walks_per_s = 0.0;
+            }
+            if !split.open {
+                continue;
+            }
+            // More than half of what it gave back.
+            let full = PAGES_PER_REGION.saturating_sub(split.given_pages / 2);
+            if at >= split.at.saturating_add(LASTS) {
+                split.open = false;
+            } else if now_is.is_some_and(|sample| sample.present > full) {
+                split.open = false;
+                self.taken_again += f64::from(split.given_pages);
+                split.undo(at, HeldState::Huge);
+            }
+        }
+        let holds = |hold: RegionHold| hold.until > at;
+        self.regions.retain(|_, split| {
+            split.open || split.promoted || split.walks_per_s > 0.0 || split.hold.is_some_and(holds)
+        });
+        self.lost_walks_per_s = self.regions.values().map(|split| split.walks_per_s).sum();
+    }
+
+    /// Share of the memory given back that the program leaves alone for some time (over 0, at
+    /// most 1).
+    pub(super) fn kept_share(&self) -> f64 {
+        1.0 - self.taken_again / (self.given + EVIDENCE)
+    }
+
+    /// The state in which a region is left, and why.
+    pub(super) fn hold(&self, region: RegionAddr, now: Duration) -> Option<RegionHold> {
+        self.regions.get(&region)?.hold.filter(|hold| hold.until > now)
+    }
+}
+
+impl SplitRegion {
+    fn undo(&mut self, now: Duration, state: HeldState) {
+        let longer = self.times_undone.min(MOST_DOUBLINGS);
+        self.times_undone = self.times_undone.saturating_add(1);
+        self.hold = Some(RegionHold {
+            state,
+            undone_after: now.saturating_sub(self.at),
+            times: self.times_undone,
+            until: now + FIRST_HOLD * (1 << longer),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::PageOrder;
+    use crate::test_support::{at_second, huge_sample, region, sample};
+
+    fn with_present(index: u64, present: u16) -> RegionSample {
+        RegionSample { present, ..sample(index, 1) }
+    }
+
+    #[test]
+    fn a_region_that_its_program_fills_again_is_left_huge_and_longer_each_time() {
+        let mut splits = SplitRegions::default();
+        let mut holds = Vec::new();
+        for start in [0, 1000] {
+            splits.record_split(at_second(start), region(1), 400, 70.0);
+            assert_eq!(splits.lost_walks_per_s, 70.0);
+            splits.observe(at_second(start + 20), &[with_present(1, 312)]);
+            assert_eq!(splits.hold(region(1), at_second(start + 20)), None, "half is not more");
+            splits.observe(at_second(start + 30), &[huge_sample(1, true)]);
+            assert_eq!(splits.lost_walks_per_s, 0.0);
+            holds.extend(splits.hold(region(1), at_second(start + 30)));
+        }
+        let held = |times, until| RegionHold {
+            state: HeldState::Huge,
+            undone_after: at_second(30),
+            times,
+            until: at_second(until),
+        };
+        assert_eq!(holds, [held(1, 270), held(2, 1510)]);
+        assert_eq!(splits.hold(region(1), at_second(1510)), None);
+        assert!(splits.kept_share() < 0.9);
+    }
+
+    #[test]
+    fn memory_that_stays_away_for_two_minutes_was_worth_it() {
+        let mut splits = SplitRegions::default();
+        splits.record_split(at_second(0), region(1), 400, 0.0);
+        splits.observe(at_second(121), &[with_present(1, 112)]);
+        splits.observe(at_second(150), &[huge_sample(1, true)]);
+        assert_eq!(splits.hold(region(1), at_second(150)), None);
+        assert_eq!(splits.kept_share(), 1.0);
+        assert!(splits.regions.is_empty());
+    }
+
+    #[test]
+    fn a_region_that_the_manager_promotes_in_vain_stays_split() {
+        let mut splits = SplitRegions::default();
+        splits.record_split(at_second(0), region(1), 400, 9.0);
+        splits.record_promotion(region(1));
+        splits.observe(at_second(20), &[huge_sample(1, true)]);
+        assert_eq!(splits.hold(region(1), at_second(20)), None);
+        splits.record_split(at_second(40), region(1), 400, 9.0);
+        let hold = splits.hold(region(1), at_second(40)).map(|hold| (hold.state, hold.times));
+        assert_eq!(hold, Some((HeldState::Split, 1)));
+        assert_eq!(splits.lost_walks_per_s, 9.0);
+    }
+
+    #[test]
+    fn an_unseen_region_is_as_it_was() {
+        let mut splits = SplitRegions::default();
+        splits.record_split(at_second(0), region(1), 512, 5.0);
+        let other = RegionSample { order: PageOrder::HUGE, ..sample(2, 512) };
+        splits.observe(at_second(500), &[other]);
+        assert_eq!((splits.lost_walks_per_s, splits.kept_share()), (5.0, 1.0));
+    }
+}
