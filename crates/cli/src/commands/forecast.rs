@@ -38,7 +38,9 @@ pub const MOST_SECONDS: f64 = 30.0;
 /// The settings of recovery that `guard` would have.
 pub struct RecoverySettings {
     pub watermarks: WatermarkTable,
-    pub threshold: BloatThreshold,
+    threshold: BloatThreshold,
+    /// Anonymous memory from which on a process is managed.
+    min_resident_bytes: u64,
 }
 
 impl RecoverySettings {
@@ -52,7 +54,11 @@ impl RecoverySettings {
             tracing::warn!("the forecast assumes the default watermarks: {error}");
             Config::default()
         });
-        Self { watermarks: watermark_table(&config), threshold: config.settings.bloat }
+        Self {
+            watermarks: watermark_table(&config),
+            threshold: config.settings.bloat,
+            min_resident_bytes: config.selection.min_bytes_to_join(),
+        }
     }
 }
 
@@ -93,7 +99,7 @@ pub fn measure_forecast(
     let facts = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?;
     let mut methods = probe::set_up_chosen_methods(&probe::decide_kernel_methods(&facts)?)?;
     let wanted = |_, cgroup: &Path| cgroup.starts_with(top);
-    let measured = measure_growth(&mut methods, settings.threshold, wanted, seconds)?;
+    let measured = measure_growth(&mut methods, settings, wanted, seconds)?;
     Ok(MemoryForecast {
         enabled: ThpSettings::read().enabled,
         recovery_possible: methods.recovery != RecoveryMethod::None,
@@ -105,7 +111,7 @@ pub fn measure_forecast(
 /// Reads the processes for which `wanted` is true, by pid and cgroup.
 pub fn measure_growth(
     methods: &mut ChosenKernelMethods,
-    threshold: BloatThreshold,
+    settings: &RecoverySettings,
     wanted: impl Fn(u32, &Path) -> bool,
     seconds: f64,
 ) -> Result<MeasuredGrowth> {
@@ -117,15 +123,16 @@ pub fn measure_growth(
         wanted,
         Instant::now() + Duration::from_secs_f64(seconds),
         |found| {
-            let pid = found.scanned.process.pid;
-            let threshold = recovery.is_possible_for_pid(pid).then_some(threshold);
-            let family = found.scanned.family;
-            processes.push(ProcessGrowth {
-                pid,
-                cgroup: found.cgroup,
-                anonymous_bytes: found.scanned.own_bytes,
-                growth: HugePageGrowth::of_process(&found.regions, family, threshold),
-            });
+            let scanned = &found.scanned;
+            let pid = scanned.process.pid;
+            let threshold = recovery.is_possible_for_pid(pid).then_some(settings.threshold);
+            let mut growth = HugePageGrowth::of_process(&found.regions, scanned.family, threshold);
+            // A process that stays too small is not managed.
+            if scanned.anonymous_bytes + growth.added_bytes < settings.min_resident_bytes {
+                growth.recoverable_bytes = 0;
+            }
+            let anonymous_bytes = scanned.own_bytes;
+            processes.push(ProcessGrowth { pid, cgroup: found.cgroup, anonymous_bytes, growth });
         },
     )?;
     Ok(MeasuredGrowth { coverage, processes })

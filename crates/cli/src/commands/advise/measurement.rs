@@ -111,7 +111,7 @@ fn measure_forecast(
     let wanted = |other: u32, cgroup: &Path| {
         other == pid || top.is_some_and(|top| cgroup.starts_with(top))
     };
-    let measured = forecast::measure_growth(means, settings.threshold, wanted, seconds)?;
+    let measured = forecast::measure_growth(means, &settings, wanted, seconds)?;
     let Some(own) = measured.processes.iter().find(|process| process.pid == pid) else {
         return Ok(None);
     };
