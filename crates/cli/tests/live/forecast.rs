@@ -2,7 +2,7 @@
 //! `status --forecast`.
 
 use crate::common::{
-    TestMachine, WORKLOADS, figure, machine, memory, memory_cgroup, or_skip, started_by, workload,
+    CommandOutput, TestMachine, WORKLOADS, figure, machine, memory, memory_cgroup, or_skip, started_by, workload,
     workload_without_thp,
 };
 use crate::daemon::RunningDaemon;
@@ -72,11 +72,18 @@ fn the_limit_of_a_cgroup_decides_what_stays_under_guard() {
     let _madvise = set_enabled("madvise");
     let group = or_skip!(memory_cgroup(test, GROUP, 100 * MIB));
     let words = "bloat --mib 128 --pages default --used 100";
-    let (_, found) = run_in_group(&group, words, || forecast_of_group(&machine));
+    let without_bpf = || {
+        let mut command = machine.hawkeye(&format!("advise --cgroup /{GROUP} --json"));
+        let read = CommandOutput::of(command.env("HAWKEYE_SAMPLER", "population"));
+        figure(&read.assert_success().json()["cgroups"][0], "always_added_bytes")
+    };
+    let look = || (forecast_of_group(&machine), without_bpf());
+    let (_, (found, added_without_bpf)) = run_in_group(&group, words, look);
     assert_eq!(figure(&found, "limit_bytes"), 100 * MIB, "{found}");
     let added = figure(&found, "always_added_bytes");
     let full = 64 * 412 * 4096;
     assert!(added >= full && added <= full + 8 * MIB, "{found}");
+    assert!(added.abs_diff(added_without_bpf) <= MIB, "{added_without_bpf}: {found}");
     let percent = |name: &str| found[name].as_f64().expect("a number");
     assert!(percent("always_percent_of_limit") > 110.0, "{found}");
     let guard = percent("guard_percent_of_limit");
