@@ -128,8 +128,8 @@ fn any_region() -> impl Strategy<Value = RegionSample> {
 
 fn any_group() -> impl Strategy<Value = CgroupPopulation> {
     let path = proptest::sample::select(vec!["/", "/a", "/a/b", "/a/b/c", "/a/d", "/e"]);
-    let growth = proptest::collection::vec(any_region(), 0..20);
-    (path, growth, 0..100u64, 0..100u64).prop_map(|(path, regions, used, limit)| {
+    let regions = proptest::collection::vec(any_region(), 0..20);
+    (path, regions, 0..100u64, 0..100u64).prop_map(|(path, regions, used, limit)| {
         let mut group = group(path, used, limit, 0);
         group.growth = growth(&regions);
         group
