@@ -7,7 +7,8 @@
 //!                                    |-- page_size_switches     `--small-pages`
 //!                                    `-- prezeroing_controller  zeroing free memory (daemon alone)
 //!  status, top, why, pause_resume --> client_options: one request to a daemon, its reply
-//!  advise, doctor, report, restore, demo: on their own
+//!  advise, status --> forecast: what huge pages for every program would add
+//!  doctor, report, restore, demo: on their own
 //! ```
 
 pub mod advise;
@@ -16,6 +17,7 @@ pub mod client_options;
 pub mod daemon;
 pub mod demo;
 pub mod doctor;
+mod forecast;
 mod page_size_switches;
 pub mod pause_resume;
 pub mod prefault_session;

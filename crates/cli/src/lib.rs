@@ -87,12 +87,7 @@ enum Command {
     Top(commands::top::TopOptions),
     Record(commands::record::RecordOptions),
     Report(commands::report::ReportOptions),
-    /// Show what the daemon manages, what it has done, and what prevents promotions.
-    #[command(after_help = "\
-Examples:
-  hawkeye status
-  hawkeye status --json")]
-    Status(ClientOptions),
+    Status(commands::status::StatusOptions),
     Why(commands::why::WhyOptions),
     /// Pause the daemon until `hawkeye resume` (root only).
     ///
@@ -138,7 +133,7 @@ pub fn run() -> ExitCode {
         Command::Top(command) => command.execute(),
         Command::Record(command) => command.execute(),
         Command::Report(command) => command.execute(),
-        Command::Status(options) => commands::status::execute(&options),
+        Command::Status(command) => command.execute(),
         Command::Why(command) => command.execute(),
         Command::Pause(options) => commands::pause_resume::request_pause_or_resume(&options, true),
         Command::Resume(options) => {

@@ -9,6 +9,7 @@
 //!  counters                 overhead by hardware counters
 //!  walk_costs               what a page walk costs on this machine
 //!  process_meter            all of it for one process, for `advise`
+//!  population_survey        population of all processes, for forecasts
 //! ```
 //!
 //! Read [`sampler`] first, then [`page_table_reader`].
@@ -16,6 +17,7 @@
 pub mod counters;
 pub mod page_table_reader;
 pub mod pagemap;
+pub mod population_survey;
 pub mod process_meter;
 pub mod random;
 pub mod sampler;

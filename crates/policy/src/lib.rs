@@ -22,7 +22,8 @@
 //!    applies to every policy's proposals.
 //! 4. [`bloat_recovery`]: where unused memory is recovered. [`prefault`]: what is prefaulted.
 //!    [`page_size_choice`]: which page size. [`prezeroing`]: how fast free memory is zeroed.
-//! 5. [`walk_rate`]: overhead estimated from access bits.
+//! 5. [`walk_rate`]: overhead estimated from access bits. [`huge_page_forecast`]: memory that huge
+//!    pages for every program would add.
 //! 6. [`rules`], [`process_settings`], [`process_selection_settings`]: which processes are managed,
 //!    and how.
 #![forbid(unsafe_code)]
@@ -39,6 +40,7 @@ pub mod coverage_averaging;
 pub mod errno;
 pub mod event;
 pub mod gain_if_all_huge;
+pub mod huge_page_forecast;
 pub mod huge_page_reserve_planner;
 pub mod machine_page_properties;
 pub mod management_slot_ranking;
@@ -86,6 +88,9 @@ pub use coverage_averaging::CoverageAveraging;
 pub use errno::Errno;
 pub use event::{Event, PromotionEffect};
 pub use gain_if_all_huge::gain_percent_if_all_huge;
+pub use huge_page_forecast::{
+    CgroupForecast, CgroupPopulation, HugePageGrowth, forecast_cgroups,
+};
 pub use huge_page_reserve_planner::{
     HugePageReadiness, HugePageReservePlanner, ReserveInput, ReserveLimit, ReserveState,
     ReserveTarget,

@@ -4,8 +4,9 @@
 //! ```text
 //!  measurement (reads the process) --> facts --> findings --> Advice --> advice_text, or JSON
 //!                                                   `-- remedies (commands that would change it)
+//!  --all, --cgroup: super::forecast (reads all processes) --> forecast_text, or JSON
 //! ```
-//! Only `measurement` touches the machine. A new finding takes three changes: a variant in
+//! Only `measurement` and `super::forecast` touch the machine. A new finding takes three changes: a variant in
 //! `finding`, its condition in `findings` and its sentence in `advice_text`.
 
 mod advice_text;
@@ -15,14 +16,17 @@ mod findings;
 mod measurement;
 mod remedies;
 
-use super::client_options;
+use super::client_options::print_text_or_json;
+use super::forecast::{self, RecoverySettings};
 use crate::options;
 use crate::progress::show_progress_line;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use facts::AdviceFacts;
 use finding::Advice;
+use hawkeye_linux::memory::cgroup_limits::find_memory_hierarchy;
 use serde::Serialize;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Measure what a process would gain and waste with huge pages.
@@ -30,18 +34,32 @@ use std::process::ExitCode;
 /// Also measures what address translation costs it now, checks the settings that affect that, and
 /// prints commands that would change it.
 ///
+/// With --all or --cgroup: a forecast of memory for each cgroup, if the kernel gave huge pages to
+/// every program (enabled=always), without and with the profile `guard`.
+///
 /// Changes nothing: no setting, no page of the process. Like a manager, it samples the process for
-/// a few milliseconds at a time, which slows the process down by about 1 %.
+/// a few milliseconds at a time, which slows the process down by about 1 %. For a forecast it reads
+/// page tables only, and rests between reads.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   hawkeye advise $(pidof redis-server)
   hawkeye advise --seconds 60 --json 4711
+  hawkeye advise --all
+  hawkeye advise --cgroup /system.slice/redis.service
 
 Exit status 0: the process was measured, whatever the result; 1: it could not
 be measured.")]
 pub struct AdviseOptions {
-    /// Seconds to measure; more seconds rank regions better.
+    /// Forecast the memory of every cgroup with huge pages for all programs.
+    #[arg(long, conflicts_with_all = ["cgroup", "pid"])]
+    all: bool,
+
+    /// Forecast the memory of a cgroup and of those below it.
+    #[arg(long, value_name = "PATH", conflicts_with = "pid", value_parser = parse_cgroup_path)]
+    cgroup: Option<PathBuf>,
+
+    /// Seconds to measure; more seconds rank regions better. A forecast ends earlier if it can.
     #[arg(long, value_name = "S", default_value = "30", value_parser = parse_measuring_seconds)]
     seconds: f64,
 
@@ -50,8 +68,16 @@ pub struct AdviseOptions {
     json: bool,
 
     /// Process to measure.
-    #[arg(value_parser = options::parse_pid)]
-    pid: u32,
+    #[arg(value_parser = options::parse_pid, required_unless_present_any = ["all", "cgroup"])]
+    pid: Option<u32>,
+}
+
+fn parse_cgroup_path(text: &str) -> Result<PathBuf, String> {
+    // Components, so that a slash at the end does not matter.
+    let path: PathBuf = Path::new(text).components().collect();
+    let whole = path.is_absolute() && !text.split('/').any(|part| part == "..");
+    let example = "such as /system.slice/redis.service";
+    whole.then_some(path).ok_or(format!("{text:?} is not the path of a cgroup, {example}"))
 }
 
 fn parse_measuring_seconds(text: &str) -> Result<f64, String> {
@@ -71,9 +97,18 @@ struct AdviceReport<'a> {
 
 impl AdviseOptions {
     pub fn execute(self) -> Result<ExitCode> {
+        match (self.pid, &self.cgroup) {
+            (Some(pid), _) => self.advise_on_process(pid)?,
+            (None, Some(cgroup)) => self.forecast_below(cgroup)?,
+            (None, None) => self.forecast_below(Path::new("/"))?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn advise_on_process(&self, pid: u32) -> Result<()> {
         let show =
-            |so_far: &str| show_progress_line(&format!("measuring process {}: {so_far}", self.pid));
-        let facts = measurement::measure_process(self.pid, self.seconds, show);
+            |so_far: &str| show_progress_line(&format!("measuring process {pid}: {so_far}"));
+        let facts = measurement::measure_process(pid, self.seconds, show);
         show_progress_line("");
         let facts = facts?;
         let advice = findings::advice_from_facts(&facts);
@@ -82,9 +117,18 @@ impl AdviseOptions {
             sentences: advice.findings.iter().map(advice_text::finding_sentence).collect(),
             facts: &facts,
         };
-        client_options::print_text_or_json(self.json, &report, |_| {
-            advice_text::advice_text(&facts, &advice)
-        })?;
-        Ok(ExitCode::SUCCESS)
+        print_text_or_json(self.json, &report, |_| advice_text::advice_text(&facts, &advice))
+    }
+
+    fn forecast_below(&self, cgroup: &Path) -> Result<()> {
+        let below_root = cgroup.strip_prefix("/").unwrap_or(cgroup);
+        if find_memory_hierarchy().is_some_and(|(_, root)| !root.join(below_root).is_dir()) {
+            bail!("there is no cgroup {} with a memory controller", cgroup.display());
+        }
+        show_progress_line("reading the memory of all processes");
+        let settings = RecoverySettings::of_config_file(None);
+        let forecast = forecast::measure_forecast(cgroup, &settings, self.seconds);
+        show_progress_line("");
+        print_text_or_json(self.json, &forecast?, forecast::forecast_text)
     }
 }

@@ -44,7 +44,7 @@ const PAGE_SIZES_INTERVAL: Duration = Duration::from_secs(1);
 const WATCHDOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Target of messages about reloads, which are shown by default.
 pub const RELOAD_LOG_TARGET: &str = "hawkeye::reload";
-const DEFAULT_CONFIG_FILE: &str = "/etc/hawkeye/hawkeye.toml";
+pub(super) const DEFAULT_CONFIG_FILE: &str = "/etc/hawkeye/hawkeye.toml";
 
 impl DaemonOptions {
     pub fn execute(self) -> Result<ExitCode> {
@@ -163,7 +163,7 @@ fn prefault_status(fill: PrefaultStatistics) -> PrefaultStatus {
     }
 }
 
-fn watermark_table(config: &Config) -> WatermarkTable {
+pub(super) fn watermark_table(config: &Config) -> WatermarkTable {
     WatermarkTable {
         machine: config.settings.watermarks,
         groups: config.group_watermarks,

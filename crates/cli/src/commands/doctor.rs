@@ -1,4 +1,7 @@
-//! `hawkeye doctor`: reports what a manager can do on this machine.
+//! `hawkeye doctor`: reports what a manager can do on this machine, and which deaths it can't
+//! prevent.
+
+mod startup_deaths;
 
 use super::client_options::print_text_or_json;
 use anyhow::Result;
@@ -7,16 +10,20 @@ use hawkeye_linux::LinuxError;
 use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
 use hawkeye_linux::machine_lease::stop_leftover_damon_session;
 use hawkeye_linux::machine_lease::thp_settings::{KernelSettingsGuard, SHRINK_UNDERUSED, THP_DIR};
+use hawkeye_linux::memory::oom_kills::read_oom_kills;
 use hawkeye_linux::probe::{self, KernelCheckResult, KernelDecision, KernelFacts, ProbeExtent};
+use hawkeye_linux::processes::huge_page_context::ThpSettings;
 use serde::Serialize;
+use startup_deaths::{StartupDeaths, startup_deaths_text};
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Check what HawkEye can do on this kernel, and what is missing.
 ///
 /// Prints for each capability whether it works, how that was checked, what is lost without it and
-/// what would enable it. Each one is tried on a temporary child process. Exit status 0: processes
-/// can be managed; 1: they can't.
+/// what would enable it. Each one is tried on a temporary child process. Then come the processes
+/// that were killed for lack of memory, and what prevents the deaths that a manager can't prevent.
+/// Exit status 0: processes can be managed; 1: they can't.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -33,6 +40,7 @@ struct DoctorReport {
     #[serde(flatten)]
     decision: KernelDecision,
     facts: KernelFacts,
+    startup_deaths: StartupDeaths,
 }
 
 impl DoctorOptions {
@@ -40,7 +48,9 @@ impl DoctorOptions {
         let facts = claim_and_gather_kernel_facts()?;
         let mut decision = probe::decide_with_best_sampler(&facts);
         decision.notes.extend(kernel_split_note());
-        let report = DoctorReport { decision, facts };
+        let startup_deaths =
+            StartupDeaths::from_kernel_state(read_oom_kills(), &ThpSettings::read());
+        let report = DoctorReport { decision, facts, startup_deaths };
         print_text_or_json(self.json, &report, doctor_text)?;
         Ok(ExitCode::from(u8::from(!report.decision.can_manage)))
     }
@@ -67,7 +77,7 @@ fn kernel_split_note() -> Option<String> {
 }
 
 fn doctor_text(report: &DoctorReport) -> String {
-    let DoctorReport { decision, facts } = report;
+    let DoctorReport { decision, facts, startup_deaths } = report;
     let enabled = facts.host.thp_enabled.as_deref().unwrap_or("none");
     let (verdict, kernel) = (&decision.verdict, &facts.host.kernel);
     let mut out = format!("{verdict}\nLinux {kernel}, transparent huge pages: {enabled}\n\n");
@@ -105,5 +115,5 @@ fn doctor_text(report: &DoctorReport) -> String {
     for note in &decision.notes {
         out += &format!("\n{note}\n");
     }
-    out
+    out + "\n" + &startup_deaths_text(startup_deaths)
 }

@@ -1,6 +1,7 @@
 //! `hawkeye status`: shows the state of the daemon's management.
 
 use super::client_options::{ClientOptions, print_text_or_json};
+use super::forecast::{self, MemoryForecast, RecoverySettings};
 use crate::daemon::protocol::{DaemonStatus, PrezeroingStatus};
 use crate::session_summary::observed_sizes_text;
 use crate::text_format::{
@@ -9,7 +10,10 @@ use crate::text_format::{
 };
 use crate::view::{HugePageReserveStatus, MemoryStatus, ProcessStatus};
 use anyhow::Result;
+use clap::Args;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
+use serde::Serialize;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Rows of processes and of cgroups at most; `--json` has more.
@@ -18,9 +22,48 @@ const WIDTH: usize = 80;
 /// Column at which the second column of the head begins.
 const INDENT: usize = 12;
 
-pub fn execute(options: &ClientOptions) -> Result<ExitCode> {
-    print_text_or_json(options.json, &*options.fetch_status()?, status_text)?;
-    Ok(ExitCode::SUCCESS)
+/// Show what the daemon manages, what it has done, and what prevents promotions.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  hawkeye status
+  hawkeye status --json
+  hawkeye status --forecast")]
+pub struct StatusOptions {
+    #[command(flatten)]
+    client: ClientOptions,
+
+    /// Add each cgroup's memory with huge pages for all programs (needs root).
+    ///
+    /// Reads the page tables of all processes, managed or not, and changes nothing. The forecast is
+    /// that of `hawkeye advise --all`, with the watermarks of the daemon.
+    #[arg(long)]
+    forecast: bool,
+}
+
+#[derive(Serialize)]
+struct StatusReport<'a> {
+    #[serde(flatten)]
+    daemon: &'a DaemonStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    forecast: Option<MemoryForecast>,
+}
+
+impl StatusOptions {
+    pub fn execute(self) -> Result<ExitCode> {
+        let daemon = self.client.fetch_status()?;
+        let forecast = self.forecast.then(|| {
+            let settings = RecoverySettings::of_config_file(daemon.config_file.as_deref());
+            forecast::measure_forecast(Path::new("/"), &settings, forecast::MOST_SECONDS)
+        });
+        let report = StatusReport { daemon: &daemon, forecast: forecast.transpose()? };
+        print_text_or_json(self.client.json, &report, |report| {
+            let forecast = report.forecast.as_ref().map(forecast::forecast_text);
+            let forecast = forecast.map_or_else(String::new, |text| format!("\n{text}"));
+            status_text(report.daemon) + &forecast
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 fn status_text(daemon: &DaemonStatus) -> String {

@@ -22,6 +22,9 @@ fn every_capability_is_explained_every_page_size_tried_and_no_setting_changed() 
         }
     }
     assert_eq!(report["facts"]["collapse"]["outcome"], "works");
+    let deaths = &report["startup_deaths"];
+    assert!(deaths["oom_kills_since_boot"].is_u64() && deaths["cgroups"].is_array(), "{deaths}");
+    assert!(deaths["preventions"].as_array().is_some_and(|all| all.len() >= 2), "{deaths}");
     let sizes = report["facts"]["small_pages"].as_array().expect("a list");
     assert_eq!(sizes.len(), there.len().saturating_sub(1), "{there:?}");
     for size in sizes {

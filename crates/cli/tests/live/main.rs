@@ -10,6 +10,7 @@ mod common;
 mod daemon;
 mod demo;
 mod doctor;
+mod forecast;
 mod observers;
 mod prefault;
 mod prezeroing;

@@ -90,6 +90,11 @@ impl CgroupLimits {
         cgroup_memory_use(*version, &cgroup_folder(root, path))
     }
 
+    /// The cgroup of a process; `None` if the process has ended, or its cgroup is not visible here.
+    pub fn cgroup_of_pid(&self, pid: u32) -> Option<PathBuf> {
+        memory_cgroup_of_pid(self.hierarchy.as_ref()?.0, pid)
+    }
+
     /// Bytes that this process may still allocate within the limits of its cgroups; `None` if there
     /// is no limit.
     pub fn own_remaining_memory_bytes(&self) -> Option<u64> {

@@ -3,7 +3,9 @@
 //! only reads.
 
 use crate::error::Result;
-use crate::machine_lease::thp_settings::{THP_DIR, enabled_file, read_setting};
+use crate::machine_lease::thp_settings::{
+    SHRINK_UNDERUSED, THP_DIR, enabled_file, read_setting,
+};
 use crate::processes::mappings::{Mapping, vm};
 use crate::processes::process;
 use crate::processes::process_attributes::read_process_attributes;
@@ -79,6 +81,9 @@ pub struct ThpSettings {
     pub khugepaged_scan_sleep_ms: Option<String>,
     /// Base pages that khugepaged looks at in each scan.
     pub khugepaged_pages_to_scan: Option<String>,
+    /// Whether the kernel splits huge pages with more empty base pages than that when memory runs
+    /// out (since 6.12).
+    pub shrink_underused: Option<String>,
     /// Huge pages in shared memory.
     pub shmem_enabled: Option<String>,
 }
@@ -96,24 +101,28 @@ impl HugePageContext {
             identity,
             thp_disabled: status.thp_enabled == Some(false),
             places: merge_equal_neighbours(maps.iter().map(mapping_group_from_smaps)),
-            settings: read_thp_settings(),
+            settings: ThpSettings::read(),
         })
     }
 }
 
-fn read_thp_settings() -> ThpSettings {
-    let folder = Path::new(THP_DIR);
-    let read = |name: &str| read_setting(&folder.join(name)).ok();
-    let enabled_file = enabled_file();
-    ThpSettings {
-        enabled: read_setting(&enabled_file).ok(),
-        enabled_file: enabled_file.display().to_string(),
-        defrag: read("defrag"),
-        khugepaged_defrag: read("khugepaged/defrag"),
-        khugepaged_max_ptes_none: read("khugepaged/max_ptes_none"),
-        khugepaged_scan_sleep_ms: read("khugepaged/scan_sleep_millisecs"),
-        khugepaged_pages_to_scan: read("khugepaged/pages_to_scan"),
-        shmem_enabled: read("shmem_enabled"),
+impl ThpSettings {
+    /// Reads the settings of this machine.
+    pub fn read() -> Self {
+        let folder = Path::new(THP_DIR);
+        let read = |name: &str| read_setting(&folder.join(name)).ok();
+        let enabled_file = enabled_file();
+        Self {
+            enabled: read_setting(&enabled_file).ok(),
+            enabled_file: enabled_file.display().to_string(),
+            defrag: read("defrag"),
+            khugepaged_defrag: read("khugepaged/defrag"),
+            khugepaged_max_ptes_none: read("khugepaged/max_ptes_none"),
+            khugepaged_scan_sleep_ms: read("khugepaged/scan_sleep_millisecs"),
+            khugepaged_pages_to_scan: read("khugepaged/pages_to_scan"),
+            shrink_underused: read(SHRINK_UNDERUSED),
+            shmem_enabled: read("shmem_enabled"),
+        }
     }
 }
 

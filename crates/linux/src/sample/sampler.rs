@@ -12,7 +12,7 @@
 //! and a case in the probe that chooses it. Each sampler keeps its own state of every process.
 
 mod access_bits_sampler;
-mod background_task;
+pub(super) mod background_task;
 pub(crate) mod damon;
 mod damon_sampler;
 mod pagemap_sampler;

@@ -3,7 +3,7 @@
 use hawkeye_manager::Machine;
 use hawkeye_policy::ProcessId;
 use hawkeye_test_support::builders::*;
-use hawkeye_test_support::scripted_machine::{ProgramPart, ScriptedChange};
+use hawkeye_test_support::scripted_machine::{ProgramPart, ScriptedMachine};
 
 /// Bloated huge pages that are not accessed.
 fn idle(first: u32, regions: u32) -> ProgramPart {
@@ -17,9 +17,9 @@ fn splits_by_process(manager: &ScriptedManager, of: ProcessId) -> usize {
 #[test]
 fn guard_promotes_nothing_and_knows_what_is_unused_before_memory_is_short() {
     let parts = [bloated_part(0, 64, 1.0), base_page_part(300, 100, 1.0)];
-    let (machine, process) = machine_with_program(16 * GIB, program_of_parts(&parts));
+    let machine = machine_running_parts(16 * GIB, &parts);
     let manager = run_manager_of(machine, "guard", frequent_sampling_settings(), seconds(60.0));
-    let unused = manager.bloat().unused_bytes(process, manager.machine().now());
+    let unused = manager.bloat().unused_bytes(FIRST_PROCESS, manager.machine().now());
     assert_eq!(unused, 64 * 412 * 4096);
     let totals = manager.journal().totals();
     assert_eq!((totals.promoted, totals.split), (0, 0));
@@ -29,13 +29,12 @@ fn guard_promotes_nothing_and_knows_what_is_unused_before_memory_is_short() {
 
 #[test]
 fn searches_in_advance_leave_the_cpu_budget_to_others() {
-    let (machine, process) =
-        machine_with_program(64 * GIB, program_of_parts(&[bloated_part(0, 8000, 1.0)]));
+    let machine = machine_running_parts(64 * GIB, &[bloated_part(0, 8000, 1.0)]);
     let manager = run_manager_of(machine, "guard", settings_with_cpu_percent(2.0), seconds(120.0));
     let scanned = manager.journal().totals().scanned;
     // 2 ms a second, at 30 us each.
     assert!((1000..=8100).contains(&scanned), "{scanned}");
-    assert!(manager.bloat().unused_bytes(process, manager.machine().now()) > 0);
+    assert!(manager.bloat().unused_bytes(FIRST_PROCESS, manager.machine().now()) > 0);
     let percent = manager.limits().cpu.percent_of_core_used_in_minute(seconds(120.0));
     assert!(percent < 1.0, "{percent}");
 }
@@ -43,13 +42,13 @@ fn searches_in_advance_leave_the_cpu_budget_to_others() {
 #[test]
 fn guard_recovers_a_full_cgroup_and_a_full_machine() {
     for limit in [290 * MIB, 16 * GIB] {
-        let mut machine = machine_with_bytes(if limit > GIB { 290 * MIB } else { 16 * GIB });
-        machine.set_group_limit("/box", limit);
+        let mut machine = ScriptedMachine::new(if limit > GIB { 290 * MIB } else { 16 * GIB });
+        machine.groups.insert("/box", limit);
         machine.add_program(program_in_group("/box", &[bloated_part(0, 128, 1.0)]));
         let manager = run_manager_of(machine, "guard", frequent_sampling_settings(), seconds(60.0));
         assert!(!recoveries(&manager).is_empty());
         assert_eq!(promotions(&manager), []);
-        let used = manager.machine().group_used_bytes("/box");
+        let used = manager.machine().memory_use(Some("/box")).used_bytes;
         assert!(used < 290 * MIB * 70 / 100, "{used}");
     }
 }
@@ -58,12 +57,12 @@ fn guard_recovers_a_full_cgroup_and_a_full_machine() {
 #[test]
 fn idle_memory_of_a_busy_process_goes_before_hot_memory_of_one_without_overhead() {
     for (policy, idle_first) in [("hawkeye", true), ("guard", true), ("hawkeye-g", false)] {
-        let mut machine = machine_with_bytes(GIB);
+        let mut machine = ScriptedMachine::new(GIB);
         let hot = machine.add_program(program_of_parts(&[bloated_part(0, 128, 1.0)]));
         let busy = [idle(0, 128), base_page_part(300, 60, 1.0)];
         let busy = machine.add_program(program_of_parts(&busy));
         // 632 MiB, then 90 % of the machine. 200 MiB must be given back: 127 huge pages.
-        machine.schedule_change(seconds(30.3), ScriptedChange::OtherMemory(290 * MIB));
+        machine.schedule(seconds(30.3), |machine| machine.other_bytes = 290 * MIB);
         let settings = settings_with_max_promotions(0);
         let manager = run_manager_of(machine, policy, settings, seconds(60.0));
         let first = if idle_first { busy } else { hot };
@@ -76,10 +75,10 @@ fn idle_memory_of_a_busy_process_goes_before_hot_memory_of_one_without_overhead(
 #[test]
 fn two_equal_programs_lose_alike_under_orders_that_are_fair() {
     for policy in ["hawkeye", "guard", "emd"] {
-        let mut machine = machine_with_bytes(GIB);
+        let mut machine = ScriptedMachine::new(GIB);
         let parts = &[bloated_part(0, 200, 1.0)];
         let twins = [0, 1].map(|_| machine.add_program(program_of_parts(parts)));
-        machine.schedule_change(seconds(30.3), ScriptedChange::OtherMemory(150 * MIB));
+        machine.schedule(seconds(30.3), |machine| machine.other_bytes = 150 * MIB);
         let manager = run_manager_of(machine, policy, frequent_sampling_settings(), seconds(60.0));
         let [one, other] = twins.map(|twin| splits_by_process(&manager, twin));
         assert!(one > 50 && one.abs_diff(other) <= 2, "{policy}: {one}, {other}");
@@ -88,13 +87,12 @@ fn two_equal_programs_lose_alike_under_orders_that_are_fair() {
 
 #[test]
 fn a_program_that_fills_again_what_was_given_back_is_recognised() {
-    let (mut machine, process) =
-        machine_with_program(300 * MIB, program_of_parts(&[bloated_part(0, 128, 1.0)]));
-    machine.schedule_change(seconds(20.0), ScriptedChange::Use(process, 0, 512));
+    let mut machine = machine_running_parts(300 * MIB, &[bloated_part(0, 128, 1.0)]);
+    machine.schedule(seconds(20.0), |machine| machine.set_used_pages(FIRST_PROCESS, 0, 512));
     let manager = run_manager_of(machine, "hawkeye", frequent_sampling_settings(), seconds(40.0));
     let split = recoveries(&manager);
     assert!(!split.is_empty());
-    assert!(manager.bloat().refilled_share(process) > 0.5);
+    assert!(manager.bloat().refilled_share(FIRST_PROCESS) > 0.5);
     let now = manager.machine().now();
     let held = split.iter().filter(|(_, process, region)| {
         manager.bloat().hold_of_region(*process, *region, now).is_some()

@@ -1,6 +1,8 @@
 //! Findings as sentences.
 
-use super::facts::{AdviceFacts, RunningHawkeye, TranslationCost, TranslationNotMeasured};
+use super::facts::{
+    AdviceFacts, ProcessForecast, RunningHawkeye, TranslationCost, TranslationNotMeasured,
+};
 use super::finding::{Advice, AdviceVerdict, Finding, RemedyEffectTime, WORTH_PERCENT};
 use crate::text_format::{
     WrappedText, clip_printable, format_bytes, format_count, format_duration,
@@ -91,6 +93,7 @@ pub fn finding_sentence(finding: &Finding) -> String {
             *added as f64 * 100.0 / (*of_bytes).max(1) as f64,
             bytes(of_bytes),
         ),
+        Finding::Forecast(forecast) => forecast_sentence(forecast),
         Finding::Wastes { searched, huge_regions, zero_percent, bytes: wasted, recoverable_bytes } => {
             let [all, searched] = [*huge_regions, *searched].map(format_count);
             let wasted = bytes(wasted);
@@ -149,6 +152,29 @@ pub fn finding_sentence(finding: &Finding) -> String {
             bytes(room_bytes),
         ),
     }
+}
+
+fn forecast_sentence(forecast: &ProcessForecast) -> String {
+    let added = format_bytes(forecast.added_bytes);
+    let mut text = format!(
+        "With huge pages for every program (enabled=always) it would hold up to {added} more."
+    );
+    if let Some(group) = &forecast.cgroup {
+        let with = |bytes: u64, percent: Option<f64>| {
+            format!("{:.0} % (+{})", percent.unwrap_or_default(), format_bytes(bytes))
+        };
+        let always = with(group.always_added_bytes, group.always_percent_of_limit);
+        let guard = with(group.guard_added_bytes, group.guard_percent_of_limit);
+        let limit = format_bytes(group.limit_bytes.unwrap_or_default());
+        text += &format!(
+            " Its cgroup {} would then use up to {always} of its limit of {limit}, under `guard` up to {guard}.",
+            group.cgroup
+        );
+        if group.always_percent_of_limit >= Some(100.0) {
+            text += " At its limit the kernel kills.";
+        }
+    }
+    text
 }
 
 fn translation_cost_sentence(cost: &TranslationCost) -> String {

@@ -2,7 +2,9 @@
 
 use crate::allocator_env_plan::AllocatorEnvPlan;
 use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, HugePageContext, MappingGroup};
-use hawkeye_policy::{BASE_PAGE_BYTES, MemoryUse, PAGES_PER_REGION, TranslationOverhead};
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, CgroupForecast, MemoryUse, PAGES_PER_REGION, TranslationOverhead,
+};
 use serde::{Serialize, Serializer};
 
 #[derive(Clone, Debug, Serialize)]
@@ -30,6 +32,9 @@ pub struct AdviceFacts {
     pub manager: Option<RunningHawkeye>,
     /// The fullest of its cgroups that have a limit.
     pub cgroup: Option<CgroupFacts>,
+    /// `None`: its memory could not be read, for example because it did not answer.
+    #[serde(skip)]
+    pub forecast: Option<ProcessForecast>,
 }
 
 fn serialize_length<S: Serializer>(regions: &[BaseRegionFacts], to: S) -> Result<S::Ok, S::Error> {
@@ -97,6 +102,15 @@ impl BaseRegionFacts {
         let there = self.present.saturating_add(self.swapped);
         u64::from(PAGES_PER_REGION.saturating_sub(there)) * BASE_PAGE_BYTES
     }
+}
+
+/// What huge pages for every program (`enabled=always`) would add.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProcessForecast {
+    /// To the process, in bytes at most.
+    pub added_bytes: u64,
+    /// To the fullest of its cgroups that have a limit.
+    pub cgroup: Option<CgroupForecast>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

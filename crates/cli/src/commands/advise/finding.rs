@@ -1,6 +1,6 @@
 //! The types of findings; no logic.
 
-use super::facts::{RunningHawkeye, TranslationCost, TranslationNotMeasured};
+use super::facts::{ProcessForecast, RunningHawkeye, TranslationCost, TranslationNotMeasured};
 use hawkeye_policy::{MemoryUse, ProcessSettings};
 use serde::Serialize;
 
@@ -59,6 +59,8 @@ pub enum Finding {
         /// Memory of the process under base pages now, in bytes.
         of_bytes: u64,
     },
+    /// Memory that `enabled=always` would add.
+    Forecast(ProcessForecast),
     Wastes {
         searched: u64,
         huge_regions: u64,

@@ -11,6 +11,9 @@ pub fn advice_from_facts(facts: &AdviceFacts) -> Advice {
     let verdict = judge_gain_and_add_findings(facts, &mut findings);
     findings.extend(facts.manager.clone().map(Finding::ManagerRuns));
     add_added_and_wasted_memory(facts, verdict, &mut findings);
+    if facts.surroundings.settings.enabled.as_deref() != Some("always") {
+        findings.extend(facts.forecast.clone().map(Finding::Forecast));
+    }
     if facts.regions.iter().any(|region| region.present > 0) {
         add_reasons_for_base_pages(facts, &mut findings);
     }

@@ -1,7 +1,8 @@
 //! Measures the facts about a process.
 
+use super::super::forecast::{self, RecoverySettings};
 use super::facts::{
-    AdviceFacts, BaseRegionFacts, CgroupFacts, RunningHawkeye, TranslationCost,
+    AdviceFacts, BaseRegionFacts, CgroupFacts, ProcessForecast, RunningHawkeye, TranslationCost,
     TranslationNotMeasured, ZeroPageFacts,
 };
 use crate::allocator_env_plan::{self, HugePageSources};
@@ -19,8 +20,11 @@ use hawkeye_linux::sample::counters::EventCodeOverrides;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_linux::sample::process_meter::{MeasuredWindowOverhead, ProcessMeter};
 use hawkeye_linux::sample::sampler::SamplerBackend;
+use hawkeye_linux::ChosenKernelMethods;
 use hawkeye_linux::sample::walk_costs;
-use hawkeye_policy::{BloatThreshold, RegionAddr, RegionSample, TranslationOverhead};
+use hawkeye_policy::{
+    BloatThreshold, CgroupMemory, RegionAddr, RegionSample, TranslationOverhead,
+};
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -45,6 +49,11 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
     let manager = find_running_hawkeye(&state, pid);
     let costs = walk_costs::load_or_measure_costs(&state)?;
     means.enable_overhead_estimate(costs.into(), EventCodeOverrides::default());
+    let groups =
+        CgroupLimits::of_this_machine().read_limited_cgroups(Duration::ZERO, &[process.id]);
+    let fullest =
+        groups.into_iter().max_by(|a, b| a.usage.used_percent().total_cmp(&b.usage.used_percent()));
+    let forecast = measure_forecast(&mut means, pid, fullest.as_ref(), seconds)?;
     let (cost, ranked, huge, zeros) = match means.sampler {
         SamplerBackend::AccessBits(bits) => {
             let mut measuring = ProcessMeter::open(bits, pid)?;
@@ -70,10 +79,6 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
     if !process.is_alive() {
         bail!("process {pid} ended while it was measured");
     }
-    let groups =
-        CgroupLimits::of_this_machine().read_limited_cgroups(Duration::ZERO, &[process.id]);
-    let fullest =
-        groups.into_iter().max_by(|a, b| a.usage.used_percent().total_cmp(&b.usage.used_percent()));
     let surroundings = HugePageContext::of_process(pid)?;
     let sources = HugePageSources::of_machine(surroundings.settings.enabled.as_deref());
     Ok(AdviceFacts {
@@ -90,7 +95,30 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
         memory: system_memory::machine_memory_use()
             .context("can't read the memory use of the machine")?,
         cgroup: fullest.map(|group| CgroupFacts { name: group.name, usage: group.usage }),
+        forecast,
     })
+}
+
+/// The forecast for a process and for its fullest cgroup with a limit.
+fn measure_forecast(
+    means: &mut ChosenKernelMethods,
+    pid: u32,
+    fullest: Option<&CgroupMemory>,
+    seconds: f64,
+) -> Result<Option<ProcessForecast>> {
+    let top = fullest.map(|group| Path::new(&group.name));
+    let settings = RecoverySettings::of_config_file(None);
+    let wanted = |other: u32, cgroup: &Path| {
+        other == pid || top.is_some_and(|top| cgroup.starts_with(top))
+    };
+    let measured = forecast::measure_growth(means, &settings, wanted, seconds)?;
+    let Some(own) = measured.processes.iter().find(|process| process.pid == pid) else {
+        return Ok(None);
+    };
+    let below = |top| forecast::forecast_below(top, &measured.processes, &settings.watermarks);
+    let groups = top.map_or(Ok(Vec::new()), below)?;
+    let added_bytes = own.growth.added_bytes;
+    Ok(Some(ProcessForecast { added_bytes, cgroup: groups.into_iter().next() }))
 }
 
 /// The machine's manager. One that this user can't see counts as none.

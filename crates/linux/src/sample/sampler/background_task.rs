@@ -6,17 +6,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time between two polls, in which the loop does other work.
-pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
+pub(in crate::sample) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
-pub(super) struct BackgroundTask<T> {
+pub(in crate::sample) struct BackgroundTask<T> {
     answer: Receiver<T>,
     /// Time of the loop's first poll.
     requested_at: Option<Instant>,
 }
 
 impl<T: Send + 'static> BackgroundTask<T> {
-    pub(super) fn spawn(work: impl FnOnce() -> T + Send + 'static) -> Self {
+    pub(in crate::sample) fn spawn(work: impl FnOnce() -> T + Send + 'static) -> Self {
         let (sender, answer) = sync_channel(1);
         thread::spawn(move || {
             // The receiver may be gone by then.
@@ -27,7 +27,7 @@ impl<T: Send + 'static> BackgroundTask<T> {
 
     /// The result; `None` while the work is under way. Fails once the loop has polled for
     /// `patience`: the next time may be better. `pid` is the process in the error.
-    pub(super) fn poll(&mut self, pid: u32, patience: Duration) -> Result<Option<T>> {
+    pub(in crate::sample) fn poll(&mut self, pid: u32, patience: Duration) -> Result<Option<T>> {
         match self.answer.try_recv() {
             Ok(done) => Ok(Some(done)),
             Err(TryRecvError::Disconnected) => Err(LinuxError::NoSuchProcess(pid)),

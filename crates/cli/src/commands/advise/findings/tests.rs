@@ -1,8 +1,8 @@
-use super::super::facts::{CgroupFacts, RunningHawkeye, TranslationCost, ZeroPageFacts};
+use super::super::facts::{CgroupFacts, ProcessForecast, RunningHawkeye, TranslationCost, ZeroPageFacts};
 use super::*;
 use crate::allocator_env_plan::{AllocatorEnvPlan, HugePageEnvVariable};
 use hawkeye_linux::processes::huge_page_context::{HugePageContext, ThpSettings};
-use hawkeye_policy::{MemoryUse, ProcessAttributes, TranslationOverheadSource};
+use hawkeye_policy::{CgroupForecast, MemoryUse, ProcessAttributes, TranslationOverheadSource};
 
 const START: u64 = 0x7f00_0000_0000;
 
@@ -73,6 +73,18 @@ pub(in super::super) fn facts() -> AdviceFacts {
         },
         memory: MemoryUse { used_bytes: 4 << 30, total_bytes: 24 << 30 },
         cgroup: None,
+        forecast: Some(ProcessForecast {
+            added_bytes: 1000 * 12 * 4096,
+            cgroup: Some(CgroupForecast {
+                cgroup: "/system.slice/reader.service".into(),
+                limit_bytes: Some(2 << 30),
+                always_added_bytes: 64 << 20,
+                always_percent_of_limit: Some(103.4),
+                guard_added_bytes: 12 << 20,
+                guard_percent_of_limit: Some(100.6),
+                ..CgroupForecast::default()
+            }),
+        }),
     }
 }
 
@@ -239,6 +251,8 @@ fn each_setting_that_prevents_huge_pages_is_found() {
     });
     // 1000 regions of 512 pages, 4096 every 10 s.
     assert!(has!(always, Finding::KernelSaysAlways { khugepaged_s: Some(s), .. } if *s == 1250.0));
+    // What is so already needs no forecast.
+    assert!(has!(silent, Finding::Forecast(_)) && !has!(always, Finding::Forecast(_)));
     let disabled = with(|f| f.surroundings.thp_disabled = true);
     assert!(has!(disabled, Finding::ThpDisabled));
     let attach = |advice: &Advice| advice.remedies.iter().any(|r| r.command.contains("attach"));

@@ -1,0 +1,136 @@
+//! Forecasts of memory with huge pages for every program: `advise --cgroup`, `advise --all` and
+//! `status --forecast`.
+
+use crate::common::{
+    CommandOutput, TestMachine, WORKLOADS, figure, machine, memory, memory_cgroup, or_skip, started_by, workload,
+    workload_without_thp,
+};
+use crate::daemon::RunningDaemon;
+use hawkeye_bench::live::MemoryCgroup;
+use hawkeye_live_test_support::settings::{self, Changed};
+use hawkeye_test_support::this_test;
+use serde_json::Value;
+use std::path::Path;
+
+const GROUP: &str = "hawkeye-test-forecast";
+const MIB: u64 = 1 << 20;
+
+fn forecast(machine: &TestMachine, words: &str) -> Vec<Value> {
+    let report = machine.output(&format!("advise {words} --json")).assert_success().json();
+    assert!(figure(&report, "processes_read") > 0, "{report}");
+    report["cgroups"].as_array().expect("a list").clone()
+}
+
+fn forecast_of_group(machine: &TestMachine) -> Value {
+    forecast(machine, &format!("--cgroup /{GROUP}")).swap_remove(0)
+}
+
+/// Resident memory of a workload in the cgroup, and what `look` returns meanwhile.
+fn run_in_group<T>(group: &MemoryCgroup, words: &str, look: impl FnOnce() -> T) -> (u64, T) {
+    let words = format!("workload {words}");
+    let command = group.program_command_in_cgroup(Path::new(WORKLOADS), &words);
+    let (mut program, _) = started_by(command);
+    let (rss_bytes, _) = memory(&mut program);
+    (rss_bytes, look())
+}
+
+fn set_enabled(value: &str) -> Changed {
+    Changed::to([(settings::file("enabled"), value)]).expect("root can change the setting")
+}
+
+#[test]
+fn a_program_grows_under_always_as_it_was_forecast_under_madvise_and_never() {
+    let test = this_test!();
+    let machine = or_skip!(machine(test));
+    let group = or_skip!(memory_cgroup(test, GROUP, 1 << 30));
+    for words in [
+        "bloat --mib 64 --pages default --used 1",
+        "bloat --mib 128 --pages default --used 100",
+        "bloat --mib 128 --pages default --used 440",
+        "bloat --mib 128 --pages default --used 512",
+    ] {
+        for enabled in ["madvise", "never"] {
+            let before = set_enabled(enabled);
+            let (now, found) = run_in_group(&group, words, || forecast_of_group(&machine));
+            drop(before);
+            let always = set_enabled("always");
+            let (then, ()) = run_in_group(&group, words, || ());
+            drop(always);
+            let added = figure(&found, "always_added_bytes");
+            let expected = now + added;
+            assert!(expected.abs_diff(then) * 10 <= then, "{words}: {now} + {added}, {then} then");
+            assert_eq!(figure(&found, "processes"), 1, "{found}");
+            assert!(figure(&found, "anonymous_bytes") > 0, "{found}");
+        }
+    }
+}
+
+#[test]
+fn the_limit_of_a_cgroup_decides_what_stays_under_guard() {
+    let test = this_test!();
+    let machine = or_skip!(machine(test));
+    let _madvise = set_enabled("madvise");
+    let group = or_skip!(memory_cgroup(test, GROUP, 100 * MIB));
+    let words = "bloat --mib 128 --pages default --used 100";
+    let without_bpf = || {
+        let mut command = machine.hawkeye(&format!("advise --cgroup /{GROUP} --json"));
+        let read = CommandOutput::of(command.env("HAWKEYE_SAMPLER", "population"));
+        figure(&read.assert_success().json()["cgroups"][0], "always_added_bytes")
+    };
+    let look = || (forecast_of_group(&machine), without_bpf());
+    let (_, (found, added_without_bpf)) = run_in_group(&group, words, look);
+    assert_eq!(figure(&found, "limit_bytes"), 100 * MIB, "{found}");
+    let added = figure(&found, "always_added_bytes");
+    let full = 64 * 412 * 4096;
+    assert!(added >= full && added <= full + 8 * MIB, "{found}");
+    assert!(added.abs_diff(added_without_bpf) <= MIB, "{added_without_bpf}: {found}");
+    let percent = |name: &str| found[name].as_f64().expect("a number");
+    assert!(percent("always_percent_of_limit") > 110.0, "{found}");
+    let guard = percent("guard_percent_of_limit");
+    let recovers = hawkeye_live_test_support::test_machine::remaps();
+    assert_eq!(recovers, (84.0..=86.0).contains(&guard), "{found}");
+    let text = machine.output(&format!("advise --cgroup /{GROUP}")).assert_success().out;
+    assert!(text.contains("enabled=always; now madvise"), "{text}");
+}
+
+#[test]
+fn a_program_with_huge_pages_disabled_or_in_use_does_not_grow() {
+    let machine = or_skip!(machine(this_test!()));
+    let _madvise = set_enabled("madvise");
+    let (_disabled, disabled) = workload_without_thp("bloat --mib 64 --pages default --used 100");
+    let (_huge, huge) = workload("bloat --mib 64 --pages huge --used 100");
+    let (_base, base) = workload("bloat --mib 64 --pages default --used 100");
+    let added = |pid: u32| {
+        let advice = machine.output(&format!("advise --seconds 1 --json {pid}"));
+        let advice = advice.assert_success().json();
+        let mut findings = advice["findings"].as_array().expect("a list").iter();
+        let found = findings.find(|finding| finding["finding"] == "forecast");
+        figure(found.unwrap_or_else(|| panic!("no forecast in {advice}")), "added_bytes")
+    };
+    assert_eq!(added(disabled), 0);
+    assert!(added(huge) < 8 * MIB);
+    assert!(added(base) >= 32 * 412 * 4096);
+}
+
+#[test]
+fn the_machine_comes_first_and_a_daemon_adds_the_forecast_to_its_status() {
+    let machine = or_skip!(machine(this_test!()));
+    let _madvise = set_enabled("madvise");
+    let (_program, _) = workload("bloat --mib 64 --pages default --used 100");
+    let rows = forecast(&machine, "--all");
+    assert_eq!(rows[0]["cgroup"], "/");
+    assert!(figure(&rows[0], "always_added_bytes") >= 32 * 412 * 4096, "{rows:?}");
+    let daemon = RunningDaemon::start(&machine, "");
+    assert!(daemon.status().get("forecast").is_none());
+    let status = daemon.json("status --forecast");
+    assert_eq!(status["forecast"]["cgroups"][0]["cgroup"], "/", "{status}");
+    assert_eq!(status["forecast"]["enabled"], "madvise");
+    assert!(status["managed"].is_u64());
+    let text = machine.output("status --forecast").assert_success().out;
+    assert!(text.contains("CGROUP") && text.contains("  the machine\n"), "{text}");
+    daemon.end();
+    let missing = machine.output("advise --cgroup /hawkeye-test-missing");
+    missing.assert_refused(1, "there is no cgroup /hawkeye-test-missing");
+    machine.output("advise").assert_refused(2, "required");
+    machine.output("advise --all 1").assert_refused(2, "cannot be used with");
+}

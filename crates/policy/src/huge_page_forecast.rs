@@ -1,0 +1,193 @@
+//! What huge pages for every program (`enabled=always`) would add to each cgroup, and what part of
+//! that recovery would leave.
+//!
+//! Under `always` a region becomes huge at its first touch, or when khugepaged reaches it. Its
+//! empty base pages then take memory. So the regions that a program populates now show what it
+//! would hold then.
+
+use crate::bloat_recovery::BloatThreshold;
+use crate::observation::{MemoryUse, RegionSample};
+use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION};
+use crate::saturating_cast::u64_from_f64;
+use crate::watermarks::{MemoryScope, WatermarkTable};
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Memory that huge pages would add to some processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HugePageGrowth {
+    /// Empty base pages in all regions that are not empty, in bytes.
+    pub added_bytes: u64,
+    /// The part in regions that recovery would split.
+    pub recoverable_bytes: u64,
+}
+
+impl HugePageGrowth {
+    /// The growth of one process. The regions are those that the kernel may make huge.
+    ///
+    /// The `family` processes that were forked from one program (1 or more) share a huge page until
+    /// one of them writes to it, so each counts for its part of a region with shared pages.
+    /// `recovery` is the threshold of recovery; `None` where this kernel cannot give memory back.
+    pub fn of_process(
+        regions: &[RegionSample],
+        family: usize,
+        recovery: Option<BloatThreshold>,
+    ) -> Self {
+        let mut growth = Self::default();
+        for region in regions {
+            let used = region.present.saturating_add(region.swapped);
+            let empty = PAGES_PER_REGION.saturating_sub(used);
+            // A region that was only read is the huge zero page, which takes no memory.
+            if region.is_huge() || used == 0 {
+                continue;
+            }
+            let sharers = if region.maybe_shared > 0 { family.max(1) as u64 } else { 1 };
+            let bytes = u64::from(empty) * BASE_PAGE_BYTES / sharers;
+            growth.added_bytes += bytes;
+            if recovery.is_some_and(|threshold| empty >= threshold.zero_pages()) {
+                growth.recoverable_bytes += bytes;
+            }
+        }
+        growth
+    }
+
+    /// Adds the growth of other processes.
+    pub fn add(&mut self, other: Self) {
+        self.added_bytes += other.added_bytes;
+        self.recoverable_bytes += other.recoverable_bytes;
+    }
+
+    /// What is left when recovery has split all that it would split, in bytes.
+    pub fn unrecoverable_bytes(self) -> u64 {
+        self.added_bytes.saturating_sub(self.recoverable_bytes)
+    }
+}
+
+/// A cgroup as it is now, with the processes that are directly in it. The machine is the cgroup
+/// `/`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CgroupPopulation {
+    /// Path of the cgroup.
+    pub cgroup: String,
+    /// Use against the limit; `None`: it has no limit.
+    pub usage: Option<MemoryUse>,
+    /// Anonymous memory of these processes, in bytes.
+    pub anonymous_bytes: u64,
+    /// Number of these processes.
+    pub processes: usize,
+    /// Growth of these processes.
+    pub growth: HugePageGrowth,
+}
+
+/// The forecast for a cgroup, including the cgroups below it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CgroupForecast {
+    /// Path of the cgroup; `/` is the machine.
+    pub cgroup: String,
+    /// Processes with anonymous memory.
+    pub processes: usize,
+    /// Their anonymous memory now.
+    pub anonymous_bytes: u64,
+    /// Memory in use that is not cheap to reclaim; `None`: the cgroup has no limit.
+    pub used_bytes: Option<u64>,
+    /// The limit, or the memory of the machine.
+    pub limit_bytes: Option<u64>,
+    /// Memory that `always` would add at most.
+    pub always_added_bytes: u64,
+    /// Memory in use then, in per cent of the limit.
+    pub always_percent_of_limit: Option<f64>,
+    /// The most of that which would stay where recovery keeps use under the high watermark.
+    pub guard_added_bytes: u64,
+    /// Memory in use then, in per cent of the limit.
+    pub guard_percent_of_limit: Option<f64>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct SubtreeTotal {
+    processes: usize,
+    anonymous_bytes: u64,
+    growth: HugePageGrowth,
+    /// What recovery leaves in its parts, each with the limits below.
+    left_bytes: u64,
+}
+
+impl SubtreeTotal {
+    fn add(&mut self, other: Self) {
+        self.processes += other.processes;
+        self.anonymous_bytes += other.anonymous_bytes;
+        self.growth.add(other.growth);
+        self.left_bytes += other.left_bytes;
+    }
+}
+
+/// The forecast for each cgroup, in the order of `populations`. A cgroup that is listed includes
+/// the listed ones below it.
+///
+/// Recovery leaves what fits under the high watermark, and what it would not split even above.
+pub fn forecast_cgroups(
+    populations: &[CgroupPopulation],
+    watermarks: &WatermarkTable,
+) -> Vec<CgroupForecast> {
+    let paths = || populations.iter().map(|group| Path::new(&group.cgroup));
+    let index_of: HashMap<&Path, usize> = paths().zip(0..).collect();
+    let mut totals: Vec<SubtreeTotal> = populations.iter().map(own_total).collect();
+    let mut deepest_first: Vec<(usize, &Path)> = paths().enumerate().collect();
+    deepest_first.sort_by_key(|(_, path)| Reverse(path.components().count()));
+    for (index, path) in deepest_first {
+        let total = &mut totals[index];
+        if let Some(usage) = populations[index].usage {
+            let high_percent = watermarks.for_scope(&scope_of_path(path)).high_percent();
+            let room_bytes = room_bytes_under(usage, high_percent);
+            let least = total.growth.unrecoverable_bytes();
+            total.left_bytes = total.left_bytes.min(room_bytes.max(least));
+        }
+        let total = *total;
+        if let Some(parent) = path.ancestors().skip(1).find_map(|above| index_of.get(above)) {
+            totals[*parent].add(total);
+        }
+    }
+    populations.iter().zip(totals).map(|(group, total)| cgroup_forecast(group, total)).collect()
+}
+
+fn own_total(group: &CgroupPopulation) -> SubtreeTotal {
+    SubtreeTotal {
+        processes: group.processes,
+        anonymous_bytes: group.anonymous_bytes,
+        growth: group.growth,
+        left_bytes: group.growth.added_bytes,
+    }
+}
+
+fn scope_of_path(path: &Path) -> MemoryScope {
+    match path.parent() {
+        None => MemoryScope::Machine,
+        Some(_) => MemoryScope::Group(path.display().to_string()),
+    }
+}
+
+fn room_bytes_under(usage: MemoryUse, percent: f64) -> u64 {
+    u64_from_f64(usage.total_bytes as f64 * percent / 100.0).saturating_sub(usage.used_bytes)
+}
+
+fn cgroup_forecast(group: &CgroupPopulation, total: SubtreeTotal) -> CgroupForecast {
+    let percent_with = |added_bytes: u64| {
+        let used_bytes = group.usage?.used_bytes.saturating_add(added_bytes);
+        Some(MemoryUse { used_bytes, ..group.usage? }.used_percent())
+    };
+    CgroupForecast {
+        cgroup: group.cgroup.clone(),
+        processes: total.processes,
+        anonymous_bytes: total.anonymous_bytes,
+        used_bytes: group.usage.map(|usage| usage.used_bytes),
+        limit_bytes: group.usage.map(|usage| usage.total_bytes),
+        always_added_bytes: total.growth.added_bytes,
+        always_percent_of_limit: percent_with(total.growth.added_bytes),
+        guard_added_bytes: total.left_bytes,
+        guard_percent_of_limit: percent_with(total.left_bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests;
