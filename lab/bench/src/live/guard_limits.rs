@@ -43,6 +43,8 @@ struct ServiceRun {
     per_s: Option<f64>,
     /// The most memory of its cgroup.
     peak_bytes: u64,
+    /// Memory that guard took back.
+    recovered_bytes: u64,
 }
 
 /// A service and what was measured of it.
@@ -62,7 +64,8 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         pause: scale.short_or_long(Duration::from_secs(1), Duration::from_secs(5)),
     };
     let rounds = scale.short_or_long(2, 20);
-    let services = &ChurnService::ALL[..scale.short_or_long(QUICK_SERVICES, ChurnService::ALL.len())];
+    let services =
+        &ChurnService::ALL[..scale.short_or_long(QUICK_SERVICES, ChurnService::ALL.len())];
     let guard = scale.short_or_long(QUICK_GUARD, GuardArm::GUARD);
     require_available_memory(4 * (load.mib << 20))?;
     let mut measured = measure_peaks_without_huge_pages(host, services, &load, report)?;
@@ -108,7 +111,7 @@ fn measure_peaks_without_huge_pages(
         let mut measured = Vec::new();
         for &service in services {
             let reference = PreparedService::prepare(service, load)
-                .and_then(|prepared| Ok((run_in_cgroup(&prepared, load, None)?, prepared)));
+                .and_then(|prepared| Ok((run_in_cgroup(&prepared, load, None, None)?, prepared)));
             match reference {
                 Ok((reference, prepared)) => measured.push(MeasuredService {
                     service,
@@ -139,7 +142,7 @@ fn run_services_beside_daemon(
     let (begun, cpu_before_s) = (Instant::now(), cpu_s());
     for service in measured {
         let limit = limited.then_some(service.limit_bytes);
-        match run_in_cgroup(&service.prepared, load, limit) {
+        match run_in_cgroup(&service.prepared, load, limit, daemon) {
             Ok(run) => service.runs[arm].push(run),
             // A run that failed for another reason does not end an experiment of hours.
             Err(error) => report.add_note(format!(
@@ -160,7 +163,12 @@ fn run_in_cgroup(
     service: &PreparedService,
     load: &ChurnLoad,
     limit_bytes: Option<u64>,
+    daemon: Option<&RunningDaemon>,
 ) -> BenchResult<ServiceRun> {
+    let recovered_bytes = || -> BenchResult<u64> {
+        daemon.map_or(Ok(0), |daemon| Ok(daemon.fetch_status()?.totals.recovered_bytes))
+    };
+    let recovered_before = recovered_bytes()?;
     let group = MemoryCgroup::without_limit("hawkeye-bench-service")?;
     if let Some(bytes) = limit_bytes {
         group.set_limit(bytes)?;
@@ -170,7 +178,8 @@ fn run_in_cgroup(
         Err(error) if group.count_oom_kills()? == 0 => return Err(error),
         Err(_) => None,
     };
-    Ok(ServiceRun { per_s, peak_bytes: group.peak_bytes()? })
+    let recovered_bytes = recovered_bytes()? - recovered_before;
+    Ok(ServiceRun { per_s, peak_bytes: group.peak_bytes()?, recovered_bytes })
 }
 
 fn add_rows_to_report(
@@ -198,7 +207,12 @@ fn add_rows_to_report(
             None => String::new(),
         };
         let lived = runs.iter().filter(|run| run.per_s.is_some()).count();
-        let beside = format!("of {}; {limit}{}", runs.len(), goal("all"));
+        let recovered = median_of_mapped(runs, |run| bytes_to_mib(run.recovered_bytes));
+        let recovered = match arm.config {
+            Some(_) => format!("; it took {recovered:.0} MiB back"),
+            None => String::new(),
+        };
+        let beside = format!("of {}; {limit}{recovered}{}", runs.len(), goal("all"));
         rows.add_row("survived", lived as f64, "runs", beside);
         let peak = peaks(runs);
         let beside = format!(
@@ -230,9 +244,11 @@ mod tests {
     fn arms_are_compared_with_never_and_with_always_without_a_limit() {
         assert_eq!((ARMS[NEVER].0.name, ARMS[NEVER].1), ("THP never", true));
         assert!(!ARMS[ALWAYS_WITHOUT_LIMIT].1);
-        let survived =
-            |per_s, mib: u64| vec![ServiceRun { per_s: Some(per_s), peak_bytes: mib << 20 }; 2];
-        let killed = vec![ServiceRun { per_s: None, peak_bytes: 110 << 20 }; 2];
+        let runs = |per_s, mib: u64| {
+            vec![ServiceRun { per_s, peak_bytes: mib << 20, recovered_bytes: 7 << 20 }; 2]
+        };
+        let survived = |per_s, mib| runs(Some(per_s), mib);
+        let killed = runs(None, 110);
         let shrinker = survived(900.0, 105);
         let runs =
             [survived(800.0, 100), killed, shrinker, survived(990.0, 102), survived(1000.0, 150)];
@@ -250,6 +266,6 @@ mod tests {
         assert_eq!(value("Redis, THP always, guard: throughput"), Some(0.99));
         assert_eq!(value("Redis, THP always without a limit: peak memory"), Some(1.5));
         let guard = row("Redis, THP always, guard: survived").expect("a row");
-        assert_eq!(guard.beside, "of 2; limit 110 MiB; goal: all");
+        assert_eq!(guard.beside, "of 2; limit 110 MiB; it took 7 MiB back; goal: all");
     }
 }

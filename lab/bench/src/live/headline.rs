@@ -248,8 +248,7 @@ fn measure_started_program(
             with_cores.unwrap_or(answers.p999_us)
         }),
         manager_cores: manager.map(|manager| {
-            manager_family_cpu_time(manager).as_secs_f64()
-                / begun.elapsed().as_secs_f64()
+            manager_family_cpu_time(manager).as_secs_f64() / begun.elapsed().as_secs_f64()
         }),
     })
 }

@@ -68,8 +68,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         );
         rows.add_row("neighbour killed", effect.killed as f64, "times", beside);
         if arm.config.is_some() {
-            let beside =
-                format!("of {:.0} MiB; goal: 0", bytes_to_mib(effect.recovered_bytes));
+            let beside = format!("of {:.0} MiB; goal: 0", bytes_to_mib(effect.recovered_bytes));
             let in_others = bytes_to_mib(effect.recovered_in_others_bytes);
             rows.add_row("taken from the others", in_others, "MiB", beside);
         }

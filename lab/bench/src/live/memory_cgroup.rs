@@ -73,13 +73,14 @@ impl MemoryCgroup {
         self.find_number(file, "oom_kill ")
     }
 
-    /// Memory of its processes that is not of files.
-    pub fn anonymous_bytes(&self) -> BenchResult<u64> {
-        let name = match self.version {
-            CgroupVersion::V2 => "anon ",
-            CgroupVersion::V1 => "total_rss ",
+    /// Memory that is charged to it, without files. That includes what was given back of a huge
+    /// page that is still whole, which is not resident any more.
+    pub fn used_bytes_without_files(&self) -> BenchResult<u64> {
+        let files = match self.version {
+            CgroupVersion::V2 => "file ",
+            CgroupVersion::V1 => "total_cache ",
         };
-        self.find_number("memory.stat", name)
+        Ok(self.used_bytes()?.saturating_sub(self.find_number("memory.stat", files)?))
     }
 
     fn read_number(&self, of_version_2: &str, of_version_1: &str) -> BenchResult<u64> {

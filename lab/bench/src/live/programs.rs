@@ -188,7 +188,11 @@ pub(super) fn create_temporary_folder() -> BenchResult<TempDir> {
     folder.map_err(|error| impossible!("creating a temporary folder: {error}"))
 }
 
-pub(super) fn write_file_in_folder(folder: &TempDir, file: &str, contents: &str) -> BenchResult<PathBuf> {
+pub(super) fn write_file_in_folder(
+    folder: &TempDir,
+    file: &str,
+    contents: &str,
+) -> BenchResult<PathBuf> {
     let path = folder.path().join(file);
     std::fs::write(&path, contents).map_err(LinuxError::wrap_io_error("writing", &path))?;
     Ok(path)
