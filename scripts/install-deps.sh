@@ -147,6 +147,7 @@ if [ "${1-}" = test ]; then
   need_command db_bench rocksdb-tools
   need_command mariadbd mariadb-server
   need_command sysbench sysbench
+  installed libjemalloc2 || missing+=(libjemalloc2)
   [ -x /usr/local/go/bin/go ] || need_command go golang-go
   /usr/bin/python3 -c 'import scipy' 2>/dev/null || missing+=(python3-scipy)
   if [ ${#missing[@]} -gt 0 ] && ! (install_stopped "${missing[@]}"); then

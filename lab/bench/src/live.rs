@@ -7,6 +7,8 @@
 //!      |-- programs             starts programs, and times them by their CPU time
 //!      |-- huge_page_systems    prepares the kernel for a system, and promotes as it does
 //!      |     `-- manager_runs   the manager inside this process
+//!      |-- guard_arm            kernel settings, with or without the profile guard
+//!      |     `-- running_daemon the daemon beside this process
 //!      v
 //!    LiveReport (live_report): rows, notes, panels --> experiments, result files
 //! ```
@@ -21,17 +23,22 @@ mod container_at_limit;
 pub mod estimate_verification;
 mod fairness;
 mod first_touch_programs;
-mod free_page_reporting;
 mod gain_of_real_programs;
 mod growing_server_latency;
+mod guard_arm;
+mod guard_limits;
 mod headline;
+mod hostile_neighbour;
 mod huge_page_recovery;
 mod huge_page_systems;
+mod idle_node;
 mod idle_polling;
+mod lasting_settings;
 pub(crate) mod live_report;
 mod manager_runs;
 mod many_processes;
 mod memory_cgroup;
+mod memory_forecast;
 mod memory_hogs;
 mod mixed_sensitivity;
 mod mthp_of_64_kib;
@@ -42,9 +49,11 @@ mod prelude;
 pub(crate) mod programs;
 mod programs_without_gain;
 mod promotion_throughput;
+mod recovery_order;
 mod redis_bloat;
 mod redis_refill;
 mod redis_server;
+mod running_daemon;
 mod sampling_cost;
 mod sampling_of_one_tib;
 mod scale;
@@ -100,6 +109,8 @@ pub const EXPERIMENTS: &[LiveExperiment] = experiments! {
     "container": container_at_limit::run, "a container that bloats itself to its limit: killed or recovered, by its growth rate";
     "small-pages": mthp_of_64_kib::run, "speed and memory with pages of 4 KiB, 64 KiB and 2 MiB for blocks of 128 KiB: measured and predicted";
     "many-processes": many_processes::run, "cost of managing a whole machine while processes start and end";
+    "hostile-neighbour": hostile_neighbour::run, "a container that bloats without end beside two others, under the kernel alone and with guard";
+    "guard-growth": container_at_limit::run_guard_growth, "a running program that grows to its limit in half a second: killed or not, with guard and without";
     "prefault" = "fault-ahead": prefault::run, "time to touch new memory that is prefaulted, and memory prefaulted in vain";
     "sampling": sampling_cost::run, "cost of reading coverage, per region and per huge page";
     "zero-scan": zero_scan_cost::run, "cost of searching huge pages for zero-filled base pages: in use, bloated and nearly empty";
@@ -108,15 +119,19 @@ pub const EXPERIMENTS: &[LiveExperiment] = experiments! {
     "zeroing-neighbour" = "figure-10": zeroing_neighbour::run, "how much prefault slows a program on another core, by its rate";
     "redis-bloat" = "table-7": redis_bloat::run, "Redis with 60 % of its keys deleted, then with short memory: base pages, THP always and managed";
     "redis-refill" = "figure-1": redis_refill::run, "Redis in a container, filled, 80 % deleted, filled again: killed or not, and how much of its memory is data";
+    "guard-order": recovery_order::run, "speed and fairness at equal memory when huge pages are split in the paper's order, in EMD's and in ours";
+    "idle-node": idle_node::run, "CPU time and memory of a daemon with guard on a node with 300 idle containers";
     "one-tib": sampling_of_one_tib::run, "longest delay of a process with 1 TiB mapped while it is sampled";
     "start-order" = "figure-8": start_order::run, "a sensitive program started before and after a large idle Redis, by policy";
     "mixed-sensitivity" = "table-9": mixed_sensitivity::run, "random reads beside sequential reads, with promotions for one of them, by policy";
     "fairness" = "table-5": fairness::run, "how evenly three equal programs gain from promotions, by policy";
+    "forecast": memory_forecast::run, "memory under THP always of ten programs, beside the forecast while they ran under THP never";
     "programs": gain_of_real_programs::run, "gain from huge pages of Redis, memcached, PostgreSQL, a JVM, sparsehash, cg, mg, a graph and DuckDB";
     "headline": headline::run, "speed, memory and latency of real programs by THP never, THP always, hawkeye run and the daemon";
     "headline-long-free": headline::run_in_long_free_memory, "the same in memory that has been free for long, which a hypervisor may have taken back";
     "latency": growing_server_latency::run, "latency of Redis and memcached while they grow, by system";
     "no-gain": programs_without_gain::run, "cost of management for programs that gain nothing from huge pages, in speed and memory";
     "recovery": huge_page_recovery::run, "programs started in fragmented memory: time until the memory in use is huge, and for how long by promotion, by system";
+    "guard-limits": guard_limits::run, "five services that bloat in cgroups at 1.1 times their peak: killed or not, memory and speed, with guard and without";
     "walk-rate" = "run-rate": overhead_estimates::run, "estimated overhead of nine programs beside their measured gain from huge pages";
 };

@@ -14,6 +14,12 @@ pub fn median_of_mapped<T>(all: &[T], part: impl Fn(&T) -> f64) -> f64 {
     median(&all.iter().map(part).collect::<Vec<_>>())
 }
 
+/// The geometric mean of ratios; 1 without ratios.
+pub fn geometric_mean(ratios: &[f64]) -> f64 {
+    let logarithms: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
+    (logarithms / ratios.len().max(1) as f64).exp()
+}
+
 /// The [`median`] of several turns, and their spread. In nanoseconds, unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct MedianAndRange {

@@ -5,7 +5,7 @@
 //!                                 ^
 //!                                 `-- AccessPattern::read_batch
 //!                                       access_patterns: RandomReads, StridedReads
-//!                                       pointer_chase (with random_cycle), zipf
+//!                                       pointer_chase (with random_cycle), zipf, sparse
 //! ```
 //!
 //! Read `access_patterns` first: the trait, and its two simplest implementations. `blocks` has a
@@ -16,17 +16,20 @@ mod blocks;
 mod pointer_chase;
 mod random_cycle;
 mod read_loop_control;
+mod sparse;
 mod zipf;
 
 use crate::prelude::*;
 use access_patterns::{AccessPattern, HotColdLayout, RandomReads, StridedReads};
 use pointer_chase::PointerChase;
 use read_loop_control::ReadLoopControl;
+use sparse::SparseReads;
 use zipf::ZipfReads;
 
 pub(super) use blocks::run_block_reads;
 
 pub use blocks::BlocksArgs;
+pub use sparse::SparseArgs;
 pub use zipf::ZipfArgs;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -110,6 +113,14 @@ pub(super) fn run_zipf_reads(args: &ZipfArgs, console: &mut Console) -> Workload
     let access = &args.access;
     let (memory, layout) = map_and_fill(access, 0)?;
     let walk = ZipfReads::new(&memory, args.theta, access.seed)?;
+    read_until_end(walk, &memory, layout, access, console)
+}
+
+pub(super) fn run_sparse_reads(args: &SparseArgs, console: &mut Console) -> WorkloadResult<()> {
+    let access = &args.access;
+    let walk = SparseReads::new(args)?;
+    let memory = walk.map_and_fill(access.pages)?;
+    let layout = walk.layout_by_address();
     read_until_end(walk, &memory, layout, access, console)
 }
 

@@ -45,7 +45,7 @@ pub use workload_process::{WorkloadProcess, WorkloadProcessError};
 
 pub(crate) use rng::WorkloadRng;
 
-use access::{BlocksArgs, ReadWorkloadArgs, ZipfArgs};
+use access::{BlocksArgs, ReadWorkloadArgs, SparseArgs, ZipfArgs};
 use console::Console;
 use crowd::CrowdArgs;
 use error::{WorkloadError, WorkloadResult};
@@ -77,6 +77,8 @@ pub enum WorkloadCommand {
     Chase(ReadWorkloadArgs),
     /// Read random words in many blocks that are mapped one by one, partly used, and replaced.
     Blocks(BlocksArgs),
+    /// Read at random in regions of which a part of the base pages holds data.
+    Sparse(SparseArgs),
     /// Hold mostly zero-filled memory; free, refill and verify it on request.
     Bloat(BloatArgs),
     /// Hold memory in full use; free, refill and verify it on request.
@@ -126,6 +128,7 @@ pub fn run_workload(command: &WorkloadCommand) -> WorkloadResult<()> {
         }
         WorkloadCommand::Chase(args) => access::run_pointer_chase(args, &mut console),
         WorkloadCommand::Blocks(args) => access::run_block_reads(args, &mut console),
+        WorkloadCommand::Sparse(args) => access::run_sparse_reads(args, &mut console),
         WorkloadCommand::Bloat(args) => memory_holding_workloads::run_bloat(args, &mut console),
         WorkloadCommand::Burner(args) => {
             memory_holding_workloads::run_fully_used_memory(args, &mut console)

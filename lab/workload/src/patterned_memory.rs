@@ -195,7 +195,8 @@ fn expected_word(contents: &PatternWords, word: usize) -> u64 {
     found.find(|(at, _)| *at == word).map_or(0, |(_, value)| *value)
 }
 
-fn page_at_spread_rank(rank: usize) -> usize {
+/// The page of a region that is used as number `rank`.
+pub(super) fn page_at_spread_rank(rank: usize) -> usize {
     rank * SPREAD % REGION_PAGES
 }
 

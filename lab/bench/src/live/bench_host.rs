@@ -1,7 +1,7 @@
 //! The machine that experiments run on; the experiment has it for itself.
 
 use super::Scale;
-use super::free_page_reporting::{FreePageReporting, restore_free_page_reporting_from_record};
+use super::lasting_settings::{LastingSettings, restore_lasting_settings_from_record};
 use super::programs::program_kind::ProgramKind;
 use crate::error::{BenchError, BenchResult, bail, impossible};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
@@ -23,8 +23,8 @@ use std::time::Duration;
 
 /// The machine, and the program that starts workloads.
 pub struct BenchHost {
-    // Declared before the lease, so that its setting is restored before the lock is released.
-    free_page_reporting: FreePageReporting,
+    // Declared before the lease, so that they are restored before the lock is released.
+    lasting_settings: LastingSettings,
     /// `None` while another manager runs for an experiment.
     lease: Option<MachineLease>,
     program: PathBuf,
@@ -40,9 +40,9 @@ impl BenchHost {
     pub fn take_over_machine(program: PathBuf) -> BenchResult<Self> {
         restore_settings_on_stop_signals()?;
         let lease = Some(Self::acquire_and_prepare_lease()?);
-        let mut free_page_reporting = FreePageReporting::restore_leftovers_and_start()?;
-        free_page_reporting.stop()?;
-        Ok(Self { free_page_reporting, lease, program, selected: Vec::new() })
+        let mut lasting_settings = LastingSettings::restore_leftovers_and_start()?;
+        lasting_settings.stop_free_page_reporting()?;
+        Ok(Self { lasting_settings, lease, program, selected: Vec::new() })
     }
 
     /// Limits experiments with several programs to those of these names, such as `jvm-hash-map`;
@@ -100,9 +100,24 @@ impl BenchHost {
         &mut self,
         work: impl FnOnce(&Self) -> BenchResult<T>,
     ) -> BenchResult<T> {
+        self.release_lease_under_settings(&[], work)
+    }
+
+    /// As [`Self::release_lease_while`]. These settings are in force while `work` runs, and are
+    /// what the other manager finds.
+    pub(crate) fn release_lease_under_settings<T>(
+        &mut self,
+        settings: &[(PathBuf, String)],
+        work: impl FnOnce(&Self) -> BenchResult<T>,
+    ) -> BenchResult<T> {
         self.lease = None;
-        let done = work(self);
-        match Self::acquire_and_prepare_lease() {
+        let mut set = settings.iter();
+        let done = set
+            .try_for_each(|(file, value)| self.lasting_settings.set(file, value))
+            .and_then(|()| work(self));
+        let mut set = settings.iter();
+        let restored = set.try_for_each(|(file, _)| self.lasting_settings.restore(file));
+        match restored.and_then(|()| Self::acquire_and_prepare_lease()) {
             Ok(lease) => self.lease = Some(lease),
             Err(error) => match done {
                 Ok(_) => return Err(error),
@@ -154,12 +169,12 @@ impl BenchHost {
 
     /// Stops the reporting of free pages to the hypervisor. Experiments start with it stopped.
     pub fn stop_free_page_reporting(&mut self) -> BenchResult<()> {
-        self.free_page_reporting.stop()
+        self.lasting_settings.stop_free_page_reporting()
     }
 
     /// Restores the reporting of free pages to the hypervisor.
     pub fn restore_free_page_reporting(&mut self) -> BenchResult<()> {
-        self.free_page_reporting.restore()
+        self.lasting_settings.restore_free_page_reporting()
     }
 
     /// The costs of first touches, measured by a child process.
@@ -212,7 +227,7 @@ fn restore_settings_on_stop_signals() -> BenchResult<()> {
                         "hawkeye-lab: {error}: run `hawkeye restore` to restore the settings"
                     );
                 }
-                if let Err(error) = restore_free_page_reporting_from_record() {
+                if let Err(error) = restore_lasting_settings_from_record() {
                     eprintln!("hawkeye-lab: {error}: the next `hawkeye-lab bench` tries again");
                 }
                 std::process::exit(128 + signal);

@@ -1,8 +1,10 @@
 //! A container bloats itself to its memory limit: is it killed or not?
 
+use super::guard_arm::{GuardArm, khugepaged_pace_note};
 use super::huge_page_systems::set_empty_page_limit_and_shrinker;
 use super::memory_cgroup::MemoryCgroup;
 use super::prelude::*;
+use super::running_daemon::RunningDaemon;
 use hawkeye_linux::stop_signals::unblock_signals_in_child;
 use hawkeye_workload::WorkloadProcessError;
 use std::fs;
@@ -40,21 +42,58 @@ struct ContainerTrialResult {
     grown_s: Option<f64>,
 }
 
+/// A program that will grow, in a container.
+struct GrowingContainer {
+    // Dropped first: the cgroup must be empty then.
+    program: WorkloadProcess,
+    pid: u32,
+    group: MemoryCgroup,
+}
+
+impl GrowingContainer {
+    /// Starts the program, which has `start_mib` MiB and waits.
+    fn start(host: &BenchHost, start_mib: u64, mb_per_s: Option<u64>) -> BenchResult<Self> {
+        let group = MemoryCgroup::new("hawkeye-bench-container", LIMIT_MIB << 20)?;
+        let mut words = format!(
+            "workload grow --mib {GROWS_TO_MIB} --start-mib {start_mib} --used {USED_PAGES}"
+        );
+        if let Some(rate) = mb_per_s {
+            words += &format!(" --mb-per-s {rate}");
+        }
+        let mut command = group.program_command_in_cgroup(host.workload_program_path(), &words);
+        unblock_signals_in_child(&mut command);
+        let mut program = WorkloadProcess::spawn_command(command)?;
+        let pid = program.wait_ready()?.pid;
+        Ok(Self { program, pid, group })
+    }
+
+    /// Waits until the program has grown and verified its memory, or was killed.
+    fn wait_for_end(&mut self, found: &mut ContainerTrialResult) -> BenchResult<()> {
+        loop {
+            match self.program.next_event(Duration::from_secs(300)) {
+                Ok(WorkloadEvent::Progress { elapsed_s, .. }) => found.grown_s = Some(elapsed_s),
+                Ok(WorkloadEvent::Verified { bad_bytes: 0, .. }) => return Ok(()),
+                Ok(WorkloadEvent::Verified { bad_bytes, .. }) => {
+                    bail!("the program's memory is corrupt: {bad_bytes} bytes are wrong");
+                }
+                Ok(_) => {}
+                Err(WorkloadProcessError::Ended) if self.group.count_oom_kills()? > 0 => {
+                    found.killed = true;
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
 /// Runs the program once in a new container.
 fn run_container_trial(
     host: &BenchHost,
     system: ContainerTrialSetup,
     mb_per_s: Option<u64>,
 ) -> BenchResult<ContainerTrialResult> {
-    let group = MemoryCgroup::new("hawkeye-bench-container", LIMIT_MIB << 20)?;
-    let mut words = format!("workload grow --mib {GROWS_TO_MIB} --used {USED_PAGES}");
-    if let Some(rate) = mb_per_s {
-        words += &format!(" --mb-per-s {rate}");
-    }
-    let mut command = group.program_command_in_cgroup(host.workload_program_path(), &words);
-    unblock_signals_in_child(&mut command);
-    let mut program = WorkloadProcess::spawn_command(command)?;
-    let pid = program.wait_ready()?.pid;
+    let mut container = GrowingContainer::start(host, 0, mb_per_s)?;
     let before = read_kernel_split_count();
     let mut found = ContainerTrialResult::default();
     let ContainerTrialSetup(.., managed) = system;
@@ -62,36 +101,87 @@ fn run_container_trial(
         let (mut told, mut waiting) = (Ok(()), true);
         let start = |_: &_| {
             if std::mem::take(&mut waiting) {
-                told = program.send_request(WorkloadRequest::Go);
+                told = container.program.send_request(WorkloadRequest::Go);
             }
             told.is_err()
         };
         // Managing ends with the program.
         let (settings, at_most) = (Settings::default(), Duration::from_secs(300));
-        let means = host.new_kernel_backend()?;
+        let (means, pid) = (host.new_kernel_backend()?, container.pid);
         let managed = manage_process_until(means, pid, "hawkeye-g", settings, at_most, start)?;
         told?;
         found.split = managed.journal.totals().split;
         found.manager_cpu_s = managed.cpu.as_secs_f64();
     } else {
-        program.send_request(WorkloadRequest::Go)?;
+        container.program.send_request(WorkloadRequest::Go)?;
     }
+    container.wait_for_end(&mut found)?;
     found.kernel_split = read_kernel_split_count().saturating_sub(before);
-    loop {
-        match program.next_event(Duration::from_secs(300)) {
-            Ok(WorkloadEvent::Progress { elapsed_s, .. }) => found.grown_s = Some(elapsed_s),
-            Ok(WorkloadEvent::Verified { bad_bytes: 0, .. }) => return Ok(found),
-            Ok(WorkloadEvent::Verified { bad_bytes, .. }) => {
-                bail!("the program's memory is corrupt: {bad_bytes} bytes are wrong");
-            }
-            Ok(_) => {}
-            Err(WorkloadProcessError::Ended) => {
-                found.killed = true;
-                return Ok(found);
-            }
-            Err(error) => return Err(error.into()),
+    Ok(found)
+}
+
+/// Memory that the program of [`run_guard_growth`] has before it grows: enough for the daemon to
+/// manage it.
+const RUNNING_MIB: u64 = 128;
+/// How fast it grows.
+const GUARD_GROWTH_MB_PER_S: u64 = 4000;
+
+const GUARD_GROWTH_ARMS: [GuardArm; 5] = [
+    GuardArm::NEVER,
+    GuardArm::ALWAYS,
+    GuardArm::SHRINKER,
+    GuardArm::GUARD_AND_SHRINKER,
+    GuardArm::GUARD_WITHOUT_SHRINKER,
+];
+
+/// Runs the program once in a new container beside a daemon that manages the machine, or without
+/// one.
+fn run_trial_beside_daemon(
+    host: &BenchHost,
+    daemon: Option<&RunningDaemon>,
+) -> BenchResult<ContainerTrialResult> {
+    let mut container = GrowingContainer::start(host, RUNNING_MIB, Some(GUARD_GROWTH_MB_PER_S))?;
+    let daemon_totals = || -> BenchResult<(u64, Duration)> {
+        daemon.map_or(Ok(Default::default()), |daemon| {
+            Ok((daemon.fetch_status()?.totals.split, daemon.cpu_time()))
+        })
+    };
+    if let Some(daemon) = daemon {
+        daemon.wait_until_managed(container.pid)?;
+    }
+    let (kernel_before, (split_before, cpu_before)) = (read_kernel_split_count(), daemon_totals()?);
+    container.program.send_request(WorkloadRequest::Go)?;
+    let mut found = ContainerTrialResult::default();
+    container.wait_for_end(&mut found)?;
+    let (split, cpu) = daemon_totals()?;
+    found.split = split - split_before;
+    found.manager_cpu_s = cpu.saturating_sub(cpu_before).as_secs_f64();
+    found.kernel_split = read_kernel_split_count().saturating_sub(kernel_before);
+    Ok(found)
+}
+
+/// A running program grows to its limit within half a second: the daemon with the profile `guard`
+/// beside the kernel alone.
+pub fn run_guard_growth(
+    host: &mut BenchHost,
+    scale: Scale,
+    report: &mut LiveReport,
+) -> BenchResult<()> {
+    require_available_memory(LIMIT_MIB << 20)?;
+    let mut trials = GUARD_GROWTH_ARMS.map(|_| Vec::new());
+    for _ in 0..scale.short_or_long(2, 20) {
+        for (arm, trials) in GUARD_GROWTH_ARMS.iter().zip(&mut trials) {
+            trials.push(arm.run_under_arm(host, run_trial_beside_daemon)?);
         }
     }
+    for (arm, trials) in GUARD_GROWTH_ARMS.iter().zip(&trials) {
+        add_row_for_trials(arm.name, Some(GUARD_GROWTH_MB_PER_S), trials, report);
+    }
+    report.add_note(format!(
+        "{CONTAINER_NOTE} It has touched {RUNNING_MIB} MiB of huge pages before, and waits until a daemon manages it. Goal for guard: all live."
+    ));
+    report.add_note(khugepaged_pace_note());
+    Ok(())
 }
 
 fn read_kernel_split_count() -> u64 {
@@ -111,24 +201,39 @@ fn run_and_report_trials(
     system.prepare_host(host)?;
     let trials = (0..runs).map(|_| run_container_trial(host, system, mb_per_s));
     let trials = trials.collect::<BenchResult<Vec<_>>>()?;
+    add_row_for_trials(system.0, mb_per_s, &trials, report);
+    Ok(())
+}
+
+fn add_row_for_trials(
+    name: &str,
+    mb_per_s: Option<u64>,
+    trials: &[ContainerTrialResult],
+    report: &mut LiveReport,
+) {
     let lived = trials.iter().filter(|trial| !trial.killed).count();
-    let of = |figure: fn(&ContainerTrialResult) -> f64| median_of_mapped(&trials, figure);
+    let of = |figure: fn(&ContainerTrialResult) -> f64| median_of_mapped(trials, figure);
     let speed = mb_per_s.map_or("unlimited".to_owned(), |rate| format!("{rate} MB/s"));
     let grown: Vec<f64> = trials.iter().filter_map(|trial| trial.grown_s).collect();
+    let grown = match grown[..] {
+        [] => "never grown".to_owned(),
+        _ => format!("grew in {:.1} s", median(&grown)),
+    };
     report.add_row(
-        format!("{}, {speed}: survived", system.0),
+        format!("{name}, {speed}: survived"),
         lived as f64,
         "runs",
         format!(
-            "of {runs}; grew in {:.1} s; huge pages split: {} by the manager ({:.1} s of CPU), {} by the kernel at the limit",
-            median(&grown),
+            "of {}; {grown}; huge pages split: {} by the manager ({:.1} s of CPU), {} by the kernel at the limit",
+            trials.len(),
             of(|trial| trial.split as f64),
             of(|trial| trial.manager_cpu_s),
             of(|trial| trial.kernel_split as f64),
         ),
     );
-    Ok(())
 }
+
+const CONTAINER_NOTE: &str = "The limit is 2 GiB. The program touches 4 GiB of huge pages, 16 base pages of each, and verifies them at the end.";
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     require_available_memory(LIMIT_MIB << 20)?;
@@ -144,7 +249,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         run_and_report_trials(host, report, MANAGED_ALONE, *rate, sweep)?;
     }
     host.set_thp_enabled("madvise")?;
-    report.add_note("The limit is 2 GiB. The program touches 4 GiB of huge pages, 16 base pages of each, and verifies them at the end.");
+    report.add_note(CONTAINER_NOTE);
     report.add_note("MB/s counts the huge pages that are touched. The manager has default settings; counts are medians.");
     Ok(())
 }

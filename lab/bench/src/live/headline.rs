@@ -7,6 +7,7 @@ mod ratio_table;
 use super::memory_hogs::MemoryHogs;
 use super::prelude::*;
 use super::programs::{HEADLINE_PROGRAMS, program_launcher};
+use super::running_daemon::manager_family_cpu_time;
 use hawkeye_workload::RequestSchedule;
 use headline_arm::{HeadlineArm, HeadlineArmFigures};
 use ratio_table::add_ratio_rows;
@@ -247,8 +248,7 @@ fn measure_started_program(
             with_cores.unwrap_or(answers.p999_us)
         }),
         manager_cores: manager.map(|manager| {
-            headline_arm::manager_family_cpu_time(manager).as_secs_f64()
-                / begun.elapsed().as_secs_f64()
+            manager_family_cpu_time(manager).as_secs_f64() / begun.elapsed().as_secs_f64()
         }),
     })
 }

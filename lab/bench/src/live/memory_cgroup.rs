@@ -2,39 +2,107 @@
 
 use crate::error::{BenchResult, impossible};
 use hawkeye_linux::memory::cgroup_limits::{CgroupVersion, find_memory_hierarchy};
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// A memory cgroup of version 2 or 1; removed when dropped.
+/// A memory cgroup of version 2 or 1; removed when dropped. One inside another must be dropped
+/// first.
 #[derive(Debug)]
 pub struct MemoryCgroup {
+    version: CgroupVersion,
     path: PathBuf,
 }
 
 impl MemoryCgroup {
     /// Creates a cgroup with this limit and without swap.
     pub fn new(name: &str, limit_bytes: u64) -> BenchResult<Self> {
+        let group = Self::without_limit(name)?;
+        group.set_limit(limit_bytes)?;
+        Ok(group)
+    }
+
+    /// Creates a cgroup without a limit of its own. In a name, a slash leads to a cgroup inside
+    /// another.
+    pub fn without_limit(name: &str) -> BenchResult<Self> {
         let failed = |error: io::Error| impossible!("creating the memory cgroup {name}: {error}");
         let (version, root) =
             find_memory_hierarchy().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         let path = root.join(name);
         fs::create_dir_all(&path).map_err(failed)?;
-        let group = Self { path };
-        let (limit, swap, most_swap) = match version {
+        Ok(Self { version, path })
+    }
+
+    /// Limits its memory, and forbids swap.
+    pub fn set_limit(&self, limit_bytes: u64) -> BenchResult<()> {
+        let (limit, swap, most_swap) = match self.version {
             CgroupVersion::V2 => ("memory.max", "memory.swap.max", 0),
             // This limit is on memory and swap together.
             CgroupVersion::V1 => {
                 ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", limit_bytes)
             }
         };
-        let write = |file: &str, bytes: u64| fs::write(group.path.join(file), bytes.to_string());
-        write(limit, limit_bytes).map_err(failed)?;
+        let write = |file: &str, bytes: u64| fs::write(self.path.join(file), bytes.to_string());
+        write(limit, limit_bytes).map_err(|error| {
+            impossible!("limiting the memory cgroup {}: {error}", self.path.display())
+        })?;
         // This file is missing without swap accounting.
         let _ = write(swap, most_swap);
-        Ok(group)
+        Ok(())
+    }
+
+    /// Memory that is charged to it and to cgroups inside it, files included.
+    pub fn used_bytes(&self) -> BenchResult<u64> {
+        self.read_number("memory.current", "memory.usage_in_bytes")
+    }
+
+    /// The most memory that was ever charged to it. Version 2 has that since Linux 5.19.
+    pub fn peak_bytes(&self) -> BenchResult<u64> {
+        self.read_number("memory.peak", "memory.max_usage_in_bytes")
+    }
+
+    /// How many of its processes the kernel has killed because of a memory limit.
+    pub fn count_oom_kills(&self) -> BenchResult<u64> {
+        let file = match self.version {
+            CgroupVersion::V2 => "memory.events",
+            CgroupVersion::V1 => "memory.oom_control",
+        };
+        self.find_number(file, "oom_kill ")
+    }
+
+    /// Memory that is charged to it, without files. That includes what was given back of a huge
+    /// page that is still whole, which is not resident any more.
+    pub fn used_bytes_without_files(&self) -> BenchResult<u64> {
+        let files = match self.version {
+            CgroupVersion::V2 => "file ",
+            CgroupVersion::V1 => "total_cache ",
+        };
+        Ok(self.used_bytes()?.saturating_sub(self.find_number("memory.stat", files)?))
+    }
+
+    fn read_number(&self, of_version_2: &str, of_version_1: &str) -> BenchResult<u64> {
+        let file = match self.version {
+            CgroupVersion::V2 => of_version_2,
+            CgroupVersion::V1 => of_version_1,
+        };
+        let text = self.read_file(file)?;
+        let number = text.trim().parse();
+        number.map_err(|error| impossible!("{}/{file}: {error}", self.path.display()))
+    }
+
+    /// The number in a line that begins with `name`.
+    fn find_number(&self, file: &str, name: &str) -> BenchResult<u64> {
+        let text = self.read_file(file)?;
+        let number = text.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
+        number.ok_or_else(|| impossible!("{}/{file} has no line {name}", self.path.display()))
+    }
+
+    fn read_file(&self, file: &str) -> BenchResult<String> {
+        let path = self.path.join(file);
+        fs::read_to_string(&path).map_err(|error| impossible!("{}: {error}", path.display()))
     }
 
     /// A command that runs `program` in the cgroup.
@@ -44,13 +112,19 @@ impl MemoryCgroup {
         self.wrap_command(&command)
     }
 
-    /// A command that runs the given command in the cgroup.
+    /// A command that runs the given command in the cgroup. Environment variables of the given
+    /// command are not passed on.
     pub fn wrap_command(&self, within: &Command) -> Command {
-        let mut command = Command::new("sh");
-        let script = "echo $$ >\"$0/cgroup.procs\" && exec \"$@\"";
-        command.arg("-c").arg(script).arg(&self.path);
-        command.arg(within.get_program()).args(within.get_args());
+        let [shell, words @ ..] = self.launcher_words();
+        let mut command = Command::new(shell);
+        command.args(words).arg(within.get_program()).args(within.get_args());
         command
+    }
+
+    /// The first words of a command that runs the rest of it in the cgroup.
+    pub fn launcher_words(&self) -> [OsString; 4] {
+        let script = "echo $$ >\"$0/cgroup.procs\" && exec \"$@\"";
+        ["sh".into(), "-c".into(), script.into(), self.path.as_os_str().to_owned()]
     }
 }
 

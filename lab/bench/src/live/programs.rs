@@ -33,6 +33,9 @@ mod testing;
 pub mod whole_process_promotion;
 
 pub(super) use kv_servers::redis_server_command;
+pub(super) use mariadb::{
+    MARIADB_SERVER, install_mariadb_files, run_mariadb_query, start_mariadb_server,
+};
 pub(super) use postgres::allow_huge_buffers;
 pub(super) use program_kind::reader_kind;
 pub use program_kind::{
@@ -40,12 +43,14 @@ pub use program_kind::{
 };
 pub(super) use running_process::{
     RunningProcess, poll_for_answer, prepare_for_background, redirect_streams_to_null,
-    run_for_output,
+    run_for_output, run_for_successful_stdout, signal_when_parent_thread_ends,
 };
 
 use crate::error::{BenchResult, bail, impossible};
 use crate::live::bench_host::BenchHost;
+use crate::live::memory_cgroup::MemoryCgroup;
 use hawkeye_linux::LinuxError;
+use hawkeye_linux::stop_signals::unblock_signals_in_child;
 use hawkeye_workload::{AnswerLatencies, HotKeyShares, RequestSchedule, WorkloadProcess};
 use kv_servers::LIGHT_LOAD;
 use python::PythonScript;
@@ -146,6 +151,19 @@ pub fn start_reader_workload(program: &Path, words: &str) -> BenchResult<Box<dyn
     Ok(Box::new(protocol_program::ProtocolProgram::from_workload_when_ready(workload)?))
 }
 
+/// As [`start_reader_workload`], in a memory cgroup.
+pub(super) fn start_reader_in_cgroup(
+    host: &BenchHost,
+    group: &MemoryCgroup,
+    words: &str,
+) -> BenchResult<Box<dyn MeasuredProgram>> {
+    let words = format!("workload {words} {}", protocol_program::COUNTING);
+    let mut command = group.program_command_in_cgroup(host.workload_program_path(), &words);
+    unblock_signals_in_child(&mut command);
+    let workload = WorkloadProcess::spawn_command(command)?;
+    Ok(Box::new(protocol_program::ProtocolProgram::from_workload_when_ready(workload)?))
+}
+
 pub(super) fn wrap_ready_workload(workload: WorkloadProcess, pid: u32) -> Box<dyn MeasuredProgram> {
     Box::new(protocol_program::ProtocolProgram::from_ready_workload(workload, pid))
 }
@@ -170,7 +188,11 @@ pub(super) fn create_temporary_folder() -> BenchResult<TempDir> {
     folder.map_err(|error| impossible!("creating a temporary folder: {error}"))
 }
 
-fn write_file_in_folder(folder: &TempDir, file: &str, contents: &str) -> BenchResult<PathBuf> {
+pub(super) fn write_file_in_folder(
+    folder: &TempDir,
+    file: &str,
+    contents: &str,
+) -> BenchResult<PathBuf> {
     let path = folder.path().join(file);
     std::fs::write(&path, contents).map_err(LinuxError::wrap_io_error("writing", &path))?;
     Ok(path)

@@ -30,7 +30,7 @@ impl HotColdLayout {
     }
 
     /// A draw of 32 bits below this goes to the hot part. An empty part is never drawn.
-    fn hot_draw_limit(self) -> u64 {
+    pub(super) fn hot_draw_limit(self) -> u64 {
         match (self.cold.bytes, self.hot.bytes) {
             (_, 0) => 0,
             (0, _) => 1 << 32,

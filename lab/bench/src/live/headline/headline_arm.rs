@@ -3,11 +3,10 @@
 use crate::live::huge_page_systems::KhugepagedPace;
 use crate::live::prelude::*;
 use crate::live::programs::debian_packages::find_hawkeye_program;
+use crate::live::programs::poll_for_answer;
 use crate::live::programs::program_launcher::{is_manager_process, process_name};
-use crate::live::programs::{
-    RunningProcess, create_temporary_folder, poll_for_answer, redirect_streams_to_null,
-};
-use hawkeye_linux::processes::process::{cpu_time, pids_of_process_and_descendants};
+use crate::live::running_daemon::{DAEMON_TIMEOUT, RunningDaemon, family_cpu_time};
+use hawkeye_linux::processes::process::pids_of_process_and_descendants;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::ffi::OsString;
@@ -43,8 +42,6 @@ pub(super) struct HeadlineArmFigures {
 
 /// The daemon's configuration.
 const DAEMON_CONFIG: &str = "profile = \"balanced\"\n";
-/// How long a manager may take to start or to end.
-const AT_MOST: Duration = Duration::from_secs(30);
 
 impl HeadlineArm {
     pub(super) const ALL: [Self; 4] = [Self::Never, Self::Always, Self::Run, Self::Daemon];
@@ -80,11 +77,10 @@ impl HeadlineArm {
                 work(host, words.to_vec())
             }),
             Self::Daemon => host.release_lease_while(|host| {
-                let daemon = RunningDaemon::start()?;
-                let (begun, before) =
-                    (Instant::now(), manager_family_cpu_time(daemon.process.child.id()));
+                let daemon = RunningDaemon::start(DAEMON_CONFIG)?;
+                let (begun, before) = (Instant::now(), daemon.cpu_time());
                 let mut outcome = work(host, Vec::new())?;
-                let cpu = manager_family_cpu_time(daemon.process.child.id()).saturating_sub(before);
+                let cpu = daemon.cpu_time().saturating_sub(before);
                 outcome.manager_cores = Some(cpu.as_secs_f64() / begun.elapsed().as_secs_f64());
                 Ok(outcome)
             }),
@@ -92,47 +88,9 @@ impl HeadlineArm {
     }
 }
 
-/// A daemon that manages the machine. Dropping it ends it, and waits until it has restored
-/// settings.
-struct RunningDaemon {
-    process: RunningProcess,
-    _folder: tempfile::TempDir,
-}
-
-impl RunningDaemon {
-    fn start() -> BenchResult<Self> {
-        let folder = create_temporary_folder()?;
-        let config = folder.path().join("hawkeye.toml");
-        std::fs::write(&config, DAEMON_CONFIG)
-            .map_err(LinuxError::wrap_io_error("writing", &config))?;
-        let product = find_hawkeye_program()?;
-        let mut command = Command::new(&product);
-        command.args(["daemon".as_ref(), "--config".as_ref(), config.as_os_str()]);
-        redirect_streams_to_null(&mut command);
-        hawkeye_linux::stop_signals::unblock_signals_in_child(&mut command);
-        let mut process = RunningProcess::start(&mut command, Signal::SIGTERM)?;
-        process.wait_until_listening("the daemon", AT_MOST, || {
-            let mut status = Command::new(&product);
-            let asked = redirect_streams_to_null(status.arg("status")).status();
-            asked.is_ok_and(|status| status.success())
-        })?;
-        Ok(Self { process, _folder: folder })
-    }
-}
-
-/// CPU time of a manager and its helpers.
-pub(super) fn manager_family_cpu_time(manager: u32) -> Duration {
-    family_cpu_time(manager, is_manager_process)
-}
-
 /// CPU time of a program and its children, without a manager that started it.
 pub(super) fn program_cpu_time(pid: u32) -> Duration {
     family_cpu_time(pid, |pid| !is_manager_process(pid))
-}
-
-fn family_cpu_time(pid: u32, counts: fn(u32) -> bool) -> Duration {
-    let family = pids_of_process_and_descendants(pid).filter(|pid| counts(*pid));
-    family.filter_map(|pid| cpu_time(pid).ok()).sum()
 }
 
 /// The `hawkeye run` that started a program, if one did: the program is that process or one of its
@@ -154,7 +112,7 @@ pub(super) fn terminate_hawkeye_run(manager: u32) -> BenchResult<()> {
         let words = std::fs::read(format!("/proc/{manager}/cmdline")).unwrap_or_default();
         Ok(words.is_empty().then_some(()))
     };
-    match poll_for_answer(AT_MOST, ended)? {
+    match poll_for_answer(DAEMON_TIMEOUT, ended)? {
         Some(()) => Ok(()),
         None => bail!("`hawkeye run` (process {manager}) did not end at SIGTERM"),
     }

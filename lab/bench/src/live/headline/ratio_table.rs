@@ -2,7 +2,7 @@
 
 use super::headline_arm::{HeadlineArm, HeadlineArmFigures};
 use crate::live::prelude::*;
-use crate::statistics::sorted;
+use crate::statistics::{geometric_mean, sorted};
 
 /// A figure that is compared, and the arm to compare it with.
 struct ComparedFigure {
@@ -129,11 +129,6 @@ fn sorted_ratios(
     };
     let ratios = rounds.iter().filter_map(ratio);
     sorted(ratios.filter(|ratio| ratio.is_finite()).collect())
-}
-
-fn geometric_mean(ratios: &[f64]) -> f64 {
-    let logarithms: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
-    (logarithms / ratios.len().max(1) as f64).exp()
 }
 
 #[cfg(test)]

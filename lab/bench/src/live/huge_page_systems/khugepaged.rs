@@ -16,6 +16,12 @@ pub enum KhugepagedPace {
 
 impl KhugepagedPace {
     pub fn apply_pace(self, host: &mut BenchHost) -> BenchResult<()> {
+        let mut settings = self.thp_settings().into_iter();
+        settings.try_for_each(|(file, value)| host.set_thp_setting(file, &value))
+    }
+
+    /// The files of its settings, in the order in which they must be written, and their values.
+    pub fn thp_settings(self) -> [(&'static str, String); 3] {
         let scanned = |regions: f64| (regions * f64::from(PAGES_PER_REGION)).round().max(1.0);
         // Pages per pass, the pause after a pass, and the pause after a failed allocation of a huge
         // page.
@@ -28,9 +34,11 @@ impl KhugepagedPace {
             Self::Unpaced => (1e6, 0, 0),
         };
         // Writing a pause wakes khugepaged, so the amount comes first.
-        host.set_thp_setting("khugepaged/pages_to_scan", &format!("{pages:.0}"))?;
-        host.set_thp_setting("khugepaged/alloc_sleep_millisecs", &alloc_pause_ms.to_string())?;
-        host.set_thp_setting("khugepaged/scan_sleep_millisecs", &pause_ms.to_string())
+        [
+            ("khugepaged/pages_to_scan", format!("{pages:.0}")),
+            ("khugepaged/alloc_sleep_millisecs", alloc_pause_ms.to_string()),
+            ("khugepaged/scan_sleep_millisecs", pause_ms.to_string()),
+        ]
     }
 }
 

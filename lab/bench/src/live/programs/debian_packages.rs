@@ -41,7 +41,7 @@ fn run_apt_get(words: &[&str]) -> std::io::Result<()> {
         .map(drop)
 }
 
-pub(super) fn is_in_path(program: &str) -> bool {
+pub(in crate::live) fn is_in_path(program: &str) -> bool {
     find_in_path(program).is_some()
 }
 

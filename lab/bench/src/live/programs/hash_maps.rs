@@ -17,7 +17,7 @@ const GO: &str = "/usr/local/go/bin/go";
 const PROGRAM: &str = "program";
 
 /// The Go compiler, if it is installed.
-fn find_go_compiler() -> Option<PathBuf> {
+pub(in crate::live) fn find_go_compiler() -> Option<PathBuf> {
     let own = PathBuf::from(GO);
     debian_packages::find_in_path("go").or_else(|| own.exists().then_some(own))
 }
@@ -36,7 +36,7 @@ impl CompiledProgram {
         Self::compile_source(compiler, "program.cc", source)
     }
 
-    fn compile_go(source: &str) -> BenchResult<Self> {
+    pub(in crate::live) fn compile_go(source: &str) -> BenchResult<Self> {
         let compiler = match find_go_compiler() {
             Some(compiler) => compiler,
             None => {
@@ -65,6 +65,10 @@ impl CompiledProgram {
 
     pub(in crate::live) fn path(&self) -> PathBuf {
         self.folder.path().join(PROGRAM)
+    }
+
+    pub(in crate::live) fn into_folder(self) -> TempDir {
+        self.folder
     }
 }
 

@@ -19,7 +19,7 @@ use std::fs::File;
 use std::os::unix::net::UnixStream;
 use tempfile::TempDir;
 
-const SERVER: &str = "mariadbd";
+pub(in crate::live) const MARIADB_SERVER: &str = "mariadbd";
 /// What a row takes in the buffer pool, with its share of the index.
 const ROW_BYTES: u64 = 240;
 const START: Duration = Duration::from_secs(30);
@@ -42,27 +42,34 @@ pub(super) struct MariaDbServer {
 /// Starts a server with a buffer pool of `mib` MiB. Nine tenths of it are filled from files that
 /// another server has written.
 pub(super) fn start_under_sysbench(mib: u64) -> BenchResult<ReportingProgram<MariaDbServer>> {
-    debian_packages::install_program_if_missing(SERVER, "mariadb-server")?;
     debian_packages::install_program_if_missing("sysbench", "sysbench")?;
-    let folder = create_temporary_folder()?;
+    let folder = install_mariadb_files()?;
     let rows = ((mib << 20) / 10 * 9 / ROW_BYTES).max(1);
-    let mut install = Command::new("mariadb-install-db");
-    add_data_options(&mut install, folder.path())?;
-    install.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
-    run_for_successful_stdout(install)?;
-    let writer = start_server(Command::new(SERVER), folder.path(), mib)?;
-    run_query(folder.path(), &format!("{TABLE}{rows}"))?;
+    let writer = start_mariadb_server(Command::new(MARIADB_SERVER), folder.path(), mib, &[])?;
+    run_mariadb_query(folder.path(), &format!("{TABLE}{rows}"))?;
     drop(writer);
-    let server = start_server(command_through_launcher(SERVER), folder.path(), mib)?;
+    let server =
+        start_mariadb_server(command_through_launcher(MARIADB_SERVER), folder.path(), mib, &[])?;
     restrict_launched_server(server.child.id())?;
     // A look at every row.
-    run_query(folder.path(), "SELECT COUNT(c) FROM sbtest.sbtest1")?;
+    run_mariadb_query(folder.path(), "SELECT COUNT(c) FROM sbtest.sbtest1")?;
     let pid = program_launcher::managed_program_pid(server.child.id());
     let mut client = start_sysbench(folder.path(), rows)?;
     let reports = receive_parsed_lines(client.child.stdout.take(), parse_sysbench_report);
     let generator = client.child.id();
     let server = MariaDbServer { _server: server, folder, rows };
     ReportingProgram::new_paused(client, generator, reports, pid, server)
+}
+
+/// The folder of a server that has no data yet.
+pub(in crate::live) fn install_mariadb_files() -> BenchResult<TempDir> {
+    debian_packages::install_program_if_missing(MARIADB_SERVER, "mariadb-server")?;
+    let folder = create_temporary_folder()?;
+    let mut install = Command::new("mariadb-install-db");
+    add_data_options(&mut install, folder.path())?;
+    install.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
+    run_for_successful_stdout(install)?;
+    Ok(folder)
 }
 
 /// `--no-defaults` comes first, or the programs refuse it.
@@ -78,7 +85,13 @@ fn add_data_options(command: &mut Command, folder: &Path) -> BenchResult<()> {
 }
 
 /// A server on a socket in `folder` that answers. SIGTERM ends it after it has written everything.
-fn start_server(mut command: Command, folder: &Path, pool_mib: u64) -> BenchResult<RunningProcess> {
+/// The last one of two equal options counts.
+pub(in crate::live) fn start_mariadb_server(
+    mut command: Command,
+    folder: &Path,
+    pool_mib: u64,
+    more_options: &[&str],
+) -> BenchResult<RunningProcess> {
     let socket = folder.join("socket");
     add_data_options(&mut command, folder)?;
     command
@@ -91,15 +104,16 @@ fn start_server(mut command: Command, folder: &Path, pool_mib: u64) -> BenchResu
             "--innodb-flush-method=fsync",
             "--innodb-flush-log-at-trx-commit=0",
             "--innodb-doublewrite=0",
-        ]);
+        ])
+        .args(more_options);
     prepare_for_background(&mut command);
     restrict_server_command(&mut command);
     let mut server = RunningProcess::start(&mut command, Signal::SIGTERM)?;
-    server.wait_until_listening(SERVER, START, || UnixStream::connect(&socket).is_ok())?;
+    server.wait_until_listening(MARIADB_SERVER, START, || UnixStream::connect(&socket).is_ok())?;
     Ok(server)
 }
 
-fn run_query(folder: &Path, query: &str) -> BenchResult<String> {
+pub(in crate::live) fn run_mariadb_query(folder: &Path, query: &str) -> BenchResult<String> {
     let mut client = Command::new("mariadb");
     client
         .args(["--no-defaults", "--user=root", "--batch"])
@@ -196,7 +210,8 @@ mod tests {
 
     #[test]
     fn rows_are_looked_up() {
-        if !debian_packages::is_in_path(SERVER) || !debian_packages::is_in_path("sysbench") {
+        if !debian_packages::is_in_path(MARIADB_SERVER) || !debian_packages::is_in_path("sysbench")
+        {
             return skip_without(this_test!(), "MariaDB with sysbench");
         }
         let mut program = start_under_sysbench(16).expect("starts");

@@ -68,7 +68,7 @@ pub(in crate::live) fn run_for_output(command: &mut Command) -> BenchResult<Outp
 
 /// Has the program get a signal when the thread that starts it ends, even if that thread is killed:
 /// servers hold gigabytes.
-pub(super) fn signal_when_parent_thread_ends(command: &mut Command, signal: Signal) {
+pub(in crate::live) fn signal_when_parent_thread_ends(command: &mut Command, signal: Signal) {
     // SAFETY: the closure makes only one system call between fork and exec.
     unsafe {
         command.pre_exec(move || Ok(set_pdeathsig(signal)?));
@@ -81,7 +81,7 @@ pub(in crate::live) fn prepare_for_background(command: &mut Command) {
 }
 
 /// What a command prints; that it fails is an error.
-pub(super) fn run_for_successful_stdout(mut command: Command) -> BenchResult<String> {
+pub(in crate::live) fn run_for_successful_stdout(mut command: Command) -> BenchResult<String> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = run_for_output(&mut command)?;
     if output.status.success() {

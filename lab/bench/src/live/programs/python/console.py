@@ -50,6 +50,10 @@ class Console:
             self._reported, self._reported_at = self._operations, now
         self._pause()
 
+    def finished(self, elapsed_s, operations):
+        """Reports a fixed amount of work, after which the program ends."""
+        _say("finished", elapsed_s=elapsed_s, accesses=operations)
+
     def _pause(self):
         with self._changed:
             while True:

@@ -1,0 +1,271 @@
+//! Services that bloat, each in a cgroup that is a tenth larger than its peak without huge pages:
+//! killed or not, memory and speed, under the kernel alone and with guard.
+
+mod churn_service;
+mod mariadb_churn;
+
+use super::ManagerCpuUse;
+use super::guard_arm::{GuardArm, khugepaged_pace_note};
+use super::memory_cgroup::MemoryCgroup;
+use super::prelude::*;
+use super::running_daemon::RunningDaemon;
+use crate::statistics::MedianAndRange;
+use churn_service::{ChurnLoad, ChurnService, DELETED_PERCENT, PreparedService};
+
+/// The quick form runs the first ones.
+const QUICK_SERVICES: usize = 2;
+
+/// The limit of a service, as a share of its peak without huge pages.
+const LIMIT_PERCENT: u64 = 110;
+
+/// An arm, and whether its services have a limit.
+type LimitArm = (GuardArm, bool);
+
+const NEVER: usize = 0;
+const ALWAYS_WITHOUT_LIMIT: usize = 4;
+const ARMS: [LimitArm; 5] = [
+    (GuardArm::NEVER, true),
+    (GuardArm::ALWAYS, true),
+    (GuardArm::SHRINKER, true),
+    (GuardArm::GUARD, true),
+    (GuardArm { name: "THP always without a limit", ..GuardArm::ALWAYS }, false),
+];
+/// A daemon that finds new services at once, for runs of seconds.
+const QUICK_GUARD: GuardArm = GuardArm {
+    config: Some("profile = \"guard\"\n[selection]\nlook_every = \"1 s\"\n"),
+    ..GuardArm::GUARD
+};
+
+/// One run of a service.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct ServiceRun {
+    /// Operations per second; `None` if the kernel killed the service at its limit.
+    per_s: Option<f64>,
+    /// The most memory of its cgroup.
+    peak_bytes: u64,
+    /// Memory that guard took back.
+    recovered_bytes: u64,
+}
+
+/// A service and what was measured of it.
+struct MeasuredService {
+    service: ChurnService,
+    prepared: PreparedService,
+    limit_bytes: u64,
+    /// The runs of each of [`ARMS`].
+    runs: [Vec<ServiceRun>; ARMS.len()],
+}
+
+pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
+    let load = ChurnLoad {
+        mib: scale.short_or_long(192, 512),
+        deletions: scale.short_or_long(1, 2),
+        settle: scale.short_or_long(Duration::from_secs(2), Duration::from_secs(8)),
+        pause: scale.short_or_long(Duration::from_secs(1), Duration::from_secs(5)),
+    };
+    let rounds = scale.short_or_long(2, 20);
+    let services =
+        &ChurnService::ALL[..scale.short_or_long(QUICK_SERVICES, ChurnService::ALL.len())];
+    let guard = scale.short_or_long(QUICK_GUARD, GuardArm::GUARD);
+    require_available_memory(4 * (load.mib << 20))?;
+    let mut measured = measure_peaks_without_huge_pages(host, services, &load, report)?;
+    for round in 0..rounds {
+        // Each round begins with another arm.
+        for n in 0..ARMS.len() {
+            let index = (round + n) % ARMS.len();
+            let (mut arm, limited) = ARMS[index];
+            if arm.config.is_some() {
+                arm = guard;
+            }
+            arm.run_under_arm(host, |_, daemon| {
+                run_services_beside_daemon(&mut measured, index, limited, &load, daemon, report);
+                Ok(())
+            })?;
+        }
+    }
+    for service in &measured {
+        add_rows_to_report(service.service.name(), service.limit_bytes, &service.runs, report);
+    }
+    report.add_note(format!(
+        "Each service stores {} MiB of values of about 1 KB, looks them up, deletes {DELETED_PERCENT} % of them at random, rests for {} s, stores values of about 16 KB until it is as full again, and looks them up: {} times, the sizes in turn. Its cgroup is limited to {LIMIT_PERCENT} % of the peak of a run without huge pages and without a limit. There is no swap. Each arm has {rounds} runs; medians, and the range of the runs. Throughput counts operations per second of work, of runs that survived.",
+        load.mib,
+        load.pause.as_secs(),
+        load.deletions,
+    ));
+    report.add_note(khugepaged_pace_note());
+    report.add_note(format!(
+        "Half full, each service waits for {} s, in which the daemon finds it.",
+        load.settle.as_secs()
+    ));
+    Ok(())
+}
+
+/// The services that can run here, with limits by their peaks.
+fn measure_peaks_without_huge_pages(
+    host: &mut BenchHost,
+    services: &[ChurnService],
+    load: &ChurnLoad,
+    report: &mut LiveReport,
+) -> BenchResult<Vec<MeasuredService>> {
+    GuardArm::NEVER.run_under_arm(host, |_, _| {
+        let mut measured = Vec::new();
+        for &service in services {
+            let reference = PreparedService::prepare(service, load)
+                .and_then(|prepared| Ok((run_in_cgroup(&prepared, load, None, None)?, prepared)));
+            match reference {
+                Ok((reference, prepared)) => measured.push(MeasuredService {
+                    service,
+                    prepared,
+                    limit_bytes: reference.peak_bytes / 100 * LIMIT_PERCENT,
+                    runs: Default::default(),
+                }),
+                // One service that can't run here does not affect the others.
+                Err(error) => {
+                    report.add_note(format!("{} could not be measured: {error}", service.name()))
+                }
+            }
+        }
+        Ok(measured)
+    })
+}
+
+/// Runs each service once.
+fn run_services_beside_daemon(
+    measured: &mut [MeasuredService],
+    arm: usize,
+    limited: bool,
+    load: &ChurnLoad,
+    daemon: Option<&RunningDaemon>,
+    report: &mut LiveReport,
+) {
+    let cpu_s = || daemon.map(|daemon| daemon.cpu_time().as_secs_f64());
+    let (begun, cpu_before_s) = (Instant::now(), cpu_s());
+    for service in measured {
+        let limit = limited.then_some(service.limit_bytes);
+        match run_in_cgroup(&service.prepared, load, limit, daemon) {
+            Ok(run) => service.runs[arm].push(run),
+            // A run that failed for another reason does not end an experiment of hours.
+            Err(error) => report.add_note(format!(
+                "A run of {} under {} failed and does not count: {error}",
+                service.service.name(),
+                ARMS[arm].0.name
+            )),
+        }
+    }
+    if let (Some(before_s), Some(after_s)) = (cpu_before_s, cpu_s()) {
+        let (cpu_s, wall_s) = (after_s - before_s, begun.elapsed().as_secs_f64());
+        let worst_percent = cpu_s * 100.0 / wall_s;
+        report.managing.merge(&ManagerCpuUse { cpu_s, wall_s, worst_percent });
+    }
+}
+
+fn run_in_cgroup(
+    service: &PreparedService,
+    load: &ChurnLoad,
+    limit_bytes: Option<u64>,
+    daemon: Option<&RunningDaemon>,
+) -> BenchResult<ServiceRun> {
+    let recovered_bytes = || -> BenchResult<u64> {
+        daemon.map_or(Ok(0), |daemon| Ok(daemon.fetch_status()?.totals.recovered_bytes))
+    };
+    let recovered_before = recovered_bytes()?;
+    let group = MemoryCgroup::without_limit("hawkeye-bench-service")?;
+    if let Some(bytes) = limit_bytes {
+        group.set_limit(bytes)?;
+    }
+    let per_s = match service.run_load(load, &|command| group.wrap_command(command)) {
+        Ok(per_s) => Some(per_s),
+        Err(error) if group.count_oom_kills()? == 0 => return Err(error),
+        Err(_) => None,
+    };
+    let recovered_bytes = recovered_bytes()? - recovered_before;
+    Ok(ServiceRun { per_s, peak_bytes: group.peak_bytes()?, recovered_bytes })
+}
+
+fn add_rows_to_report(
+    service: &str,
+    limit_bytes: u64,
+    runs: &[Vec<ServiceRun>; ARMS.len()],
+    report: &mut LiveReport,
+) {
+    let peaks = |runs: &[ServiceRun]| {
+        MedianAndRange::from_figures(runs.iter().map(|run| run.peak_bytes as f64).collect())
+    };
+    let speeds = |runs: &[ServiceRun]| {
+        MedianAndRange::from_figures(runs.iter().filter_map(|run| run.per_s).collect())
+    };
+    let never_peak = peaks(&runs[NEVER]).median;
+    let always_speed = speeds(&runs[ALWAYS_WITHOUT_LIMIT]).median;
+    for ((arm, limited), runs) in ARMS.iter().zip(runs) {
+        let mut rows = report.prefixed_row_writer(format!("{service}, {}", arm.name));
+        let limit = match limited {
+            true => format!("limit {:.0} MiB", bytes_to_mib(limit_bytes)),
+            false => "no limit".to_owned(),
+        };
+        let goal = |goal: &str| match arm.config {
+            Some(_) => format!("; goal: {goal}"),
+            None => String::new(),
+        };
+        let lived = runs.iter().filter(|run| run.per_s.is_some()).count();
+        let recovered = median_of_mapped(runs, |run| bytes_to_mib(run.recovered_bytes));
+        let recovered = match arm.config {
+            Some(_) => format!("; it took {recovered:.0} MiB back"),
+            None => String::new(),
+        };
+        let beside = format!("of {}; {limit}{recovered}{}", runs.len(), goal("all"));
+        rows.add_row("survived", lived as f64, "runs", beside);
+        let peak = peaks(runs);
+        let beside = format!(
+            "{:.2}-{:.2}, of THP never, which has {:.0} MiB{}",
+            peak.low / never_peak,
+            peak.high / never_peak,
+            never_peak / f64::from(1 << 20),
+            goal("at most 1.05")
+        );
+        rows.add_row("peak memory", peak.median / never_peak, "times", beside);
+        if lived > 0 {
+            let speed = speeds(runs);
+            let beside = format!(
+                "{:.2}-{:.2}, of THP always without a limit, {always_speed:.0} operations/s{}",
+                speed.low / always_speed,
+                speed.high / always_speed,
+                goal("at least 0.97, and not below max_ptes_none=63")
+            );
+            rows.add_row("throughput", speed.median / always_speed, "times", beside);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arms_are_compared_with_never_and_with_always_without_a_limit() {
+        assert_eq!((ARMS[NEVER].0.name, ARMS[NEVER].1), ("THP never", true));
+        assert!(!ARMS[ALWAYS_WITHOUT_LIMIT].1);
+        let runs = |per_s, mib: u64| {
+            vec![ServiceRun { per_s, peak_bytes: mib << 20, recovered_bytes: 7 << 20 }; 2]
+        };
+        let survived = |per_s, mib| runs(Some(per_s), mib);
+        let killed = runs(None, 110);
+        let shrinker = survived(900.0, 105);
+        let runs =
+            [survived(800.0, 100), killed, shrinker, survived(990.0, 102), survived(1000.0, 150)];
+        let mut report = LiveReport::new("guard-limits");
+        add_rows_to_report("Redis", 110 << 20, &runs, &mut report);
+        let row = |what: &str| {
+            let mut rows = report.rows.iter();
+            rows.find(|row| row.what == what)
+        };
+        let value = |what: &str| row(what).map(|row| row.value);
+        assert_eq!(value("Redis, THP always: survived"), Some(0.0));
+        assert_eq!(value("Redis, THP always: throughput"), None);
+        assert_eq!(value("Redis, THP always, guard: survived"), Some(2.0));
+        assert_eq!(value("Redis, THP always, guard: peak memory"), Some(1.02));
+        assert_eq!(value("Redis, THP always, guard: throughput"), Some(0.99));
+        assert_eq!(value("Redis, THP always without a limit: peak memory"), Some(1.5));
+        let guard = row("Redis, THP always, guard: survived").expect("a row");
+        assert_eq!(guard.beside, "of 2; limit 110 MiB; it took 7 MiB back; goal: all");
+    }
+}

@@ -1,0 +1,107 @@
+//! A program in a cgroup that grows without end in memory that it hardly uses.
+
+use crate::live::memory_cgroup::MemoryCgroup;
+use crate::live::prelude::*;
+use crate::live::running_daemon::RunningDaemon;
+use hawkeye_linux::stop_signals::unblock_signals_in_child;
+use hawkeye_workload::WorkloadProcessError;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The program of [`EndlessGrower::run_beside`], and whether it should grow.
+#[derive(Debug, Default)]
+pub(super) struct EndlessGrower {
+    growing: AtomicBool,
+    over: AtomicBool,
+}
+
+/// Time between two checks of what the program should do.
+const TICK: Duration = Duration::from_millis(20);
+
+impl EndlessGrower {
+    pub(super) const LIMIT_MIB: u64 = 1024;
+    pub(super) const GROWS_TO_MIB: u64 = 4096;
+    pub(super) const MB_PER_S: u64 = 500;
+    /// Memory before it grows: enough for a daemon to manage it.
+    const START_MIB: u64 = 128;
+
+    /// Runs `work` beside the program, which is stopped at first. Returns how often the kernel
+    /// killed the program. It is started again each time. Where a daemon runs, the program does not
+    /// grow before it is managed.
+    pub(super) fn run_beside(
+        host: &BenchHost,
+        daemon: Option<&RunningDaemon>,
+        work: impl FnOnce(&Self) -> BenchResult<()>,
+    ) -> BenchResult<u64> {
+        let group = MemoryCgroup::new("hawkeye-bench-neighbour", Self::LIMIT_MIB << 20)?;
+        let program = host.workload_program_path();
+        let control = Self::default();
+        let mut first = Some(start_stopped(program, &group, daemon)?);
+        std::thread::scope(|scope| {
+            let growing = scope.spawn(|| -> BenchResult<()> {
+                while !control.over.load(Ordering::Relaxed) {
+                    let grower = match first.take() {
+                        Some(grower) => grower,
+                        None => start_stopped(program, &group, daemon)?,
+                    };
+                    control.serve_until_killed(grower)?;
+                }
+                Ok(())
+            });
+            let worked = work(&control);
+            control.over.store(true, Ordering::Relaxed);
+            worked.and(join_or_resume_panic(growing))
+        })?;
+        group.count_oom_kills()
+    }
+
+    /// Lets it grow, or stops it.
+    pub(super) fn set_growing(&self, growing: bool) {
+        self.growing.store(growing, Ordering::Relaxed);
+    }
+
+    /// Returns when the program was killed, or when all is over.
+    fn serve_until_killed(&self, mut grower: WorkloadProcess) -> BenchResult<()> {
+        let mut running = false;
+        while !self.over.load(Ordering::Relaxed) {
+            let growing = self.growing.load(Ordering::Relaxed);
+            if growing != running {
+                running = growing;
+                let signal = if growing { Signal::SIGCONT } else { Signal::SIGSTOP };
+                // If it has just been killed, the next event says so.
+                let _ = kill(Pid::from_raw(grower.pid() as i32), signal);
+            }
+            match grower.next_event(TICK) {
+                Err(WorkloadProcessError::Ended) => return Ok(()),
+                Ok(_) | Err(WorkloadProcessError::Timeout(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn start_stopped(
+    program: &Path,
+    group: &MemoryCgroup,
+    daemon: Option<&RunningDaemon>,
+) -> BenchResult<WorkloadProcess> {
+    let words = format!(
+        "workload grow --endless --mib {} --start-mib {} --mb-per-s {}",
+        EndlessGrower::GROWS_TO_MIB,
+        EndlessGrower::START_MIB,
+        EndlessGrower::MB_PER_S,
+    );
+    let mut command = group.program_command_in_cgroup(program, &words);
+    unblock_signals_in_child(&mut command);
+    let mut grower = WorkloadProcess::spawn_command(command)?;
+    let pid = grower.wait_ready()?.pid;
+    if let Some(daemon) = daemon {
+        daemon.wait_until_managed(pid)?;
+    }
+    let stopped = kill(Pid::from_raw(pid as i32), Signal::SIGSTOP);
+    stopped.map_err(|errno| impossible!("stopping a program: {errno}"))?;
+    grower.send_request(WorkloadRequest::Go)?;
+    Ok(grower)
+}
