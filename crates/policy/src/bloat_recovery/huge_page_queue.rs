@@ -41,7 +41,9 @@ impl HugePage {
     }
 }
 
-/// Zero base pages that a huge page is expected to hold before any was searched: half of all.
+/// Zero base pages that a huge page is expected to hold before it was searched: half of all. Others
+/// of its process tell nothing, because bloat is concentrated in some regions. A search costs far
+/// less than a split.
 const UNSEARCHED_ZERO_PAGES: f64 = 256.0;
 /// Page walks per second of a huge page before anything is known: a middling figure.
 const UNKNOWN_WALKS_PER_S: f64 = 100.0;
@@ -73,8 +75,7 @@ pub(super) struct HugePageQueue {
     /// Searched pages, the longest ago first. An entry is skipped when its page is gone or was
     /// searched again.
     resting: VecDeque<(Duration, RegionAddr)>,
-    /// What a page is assumed to have that was not searched or not seen.
-    usual_zero_pages: f64,
+    /// Page walks per second of a page of which they are not known.
     usual_walks_per_s: f64,
     /// The last page that the current round of background searches came to.
     round_at: Option<RegionAddr>,
@@ -96,7 +97,6 @@ impl HugePageQueue {
             base_walks_per_s: HashMap::new(),
             waiting: BTreeSet::new(),
             resting: VecDeque::new(),
-            usual_zero_pages: UNSEARCHED_ZERO_PAGES,
             usual_walks_per_s: UNKNOWN_WALKS_PER_S,
             round_at: None,
             next_round: Duration::ZERO,
@@ -138,7 +138,7 @@ impl HugePageQueue {
         if ranked && shows_accesses {
             self.weight = sampled.terms.weight;
             self.remember_base_walks(sampled);
-            self.update_usual_figures(other_walks_per_s, sampled.cpu_cores);
+            self.update_usual_walks(other_walks_per_s, sampled.cpu_cores);
         }
         let waiting = self.pages.iter().filter(|(_, page)| page.waits_with_rank.is_some());
         let waiting: Vec<_> = waiting.map(|(region, page)| (*region, self.rank(page))).collect();
@@ -160,12 +160,7 @@ impl HugePageQueue {
         self.base_walks_per_s = walks.collect();
     }
 
-    fn update_usual_figures(&mut self, other_walks_per_s: Option<f64>, cpu_cores: f64) {
-        let known = || self.pages.values().filter_map(|page| page.search);
-        let zero: f64 = known().map(|search| f64::from(search.zero_pages)).sum();
-        let searched = known().count() as f64;
-        // One unsearched page counts along, so that a single search does not decide.
-        self.usual_zero_pages = (zero + UNSEARCHED_ZERO_PAGES) / (searched + 1.0);
+    fn update_usual_walks(&mut self, other_walks_per_s: Option<f64>, cpu_cores: f64) {
         // A process that hardly runs is not probed, and causes few walks.
         let of_others = other_walks_per_s.unwrap_or(UNKNOWN_WALKS_PER_S) * cpu_cores.min(1.0);
         self.usual_walks_per_s = self.mean_walks_per_s().unwrap_or(of_others);
@@ -182,7 +177,7 @@ impl HugePageQueue {
     fn rank(&self, page: &HugePage) -> u32 {
         let searched = page.search.map(|search| f64::from(search.zero_pages));
         self.order.rank(&RankedHugePage {
-            zero_pages: searched.unwrap_or(self.usual_zero_pages),
+            zero_pages: searched.unwrap_or(UNSEARCHED_ZERO_PAGES),
             kept_share: self.splits.kept_share(),
             accessed: page.accessed,
             walks_per_s: page.expected_walks_per_s().unwrap_or(self.usual_walks_per_s),
