@@ -11,6 +11,7 @@ mod daemon;
 mod demo;
 mod doctor;
 mod observers;
+mod pods;
 mod prefault;
 mod prezeroing;
 mod record;
