@@ -232,8 +232,8 @@ impl Rules {
         Self { highest_request, ..self }
     }
 
-    /// Whether a process is managed, and under which rules. What its workload asks for counts unless
-    /// a rule excludes it or names a profile.
+    /// Whether a process is managed, and under which rules. What its workload asks for counts
+    /// unless a rule excludes it or names a profile.
     pub fn evaluate_process(&self, identity: &ProcessAttributes) -> RuleVerdict {
         let rules = self.rules.iter();
         let decisions = rules.map(|rule| rule.conditions.matches_attributes(identity));
@@ -283,9 +283,9 @@ impl Rules {
             return Some(asks);
         };
         let rule = rule.and_then(|rule| self.get(rule));
-        let decided_by = rule.filter(|rule| {
-            matches!(rule.action, RuleAction::Include(terms) if terms.profile.is_some())
-        });
+        let decided_by = rule.filter(
+            |rule| matches!(rule.action, RuleAction::Include(terms) if terms.profile.is_some()),
+        );
         Some(match (decided_by, profile) {
             (Some(rule), _) => format!("{asks}, but rule {:?} decides", rule.name),
             (None, Some(profile)) if WorkloadProfile::Managed(profile) < wanted => {

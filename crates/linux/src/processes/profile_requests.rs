@@ -12,9 +12,9 @@ mod grpc_call;
 mod pod_annotations;
 mod unit_files;
 
+pub use grpc_call::GrpcError;
 #[doc(hidden)]
 pub use grpc_call::call_unary;
-pub use grpc_call::GrpcError;
 pub use pod_annotations::{ANNOTATION, CriError, PodAnnotationStatus, count_pods};
 
 use crate::processes::process_attributes::system_units_of_cgroup;

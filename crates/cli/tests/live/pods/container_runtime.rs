@@ -130,14 +130,11 @@ impl ContainerRuntime {
         let metadata =
             [text(1, &format!("pod-{number}")), text(2, &uid), text(3, "default")].concat();
         let logs = self.folder.join("logs").display().to_string();
-        let annotation = profile.map(|name| field(7, &[text(1, ANNOTATION), text(2, name)].concat()));
-        let sandbox_config = [
-            field(1, &metadata),
-            text(3, &logs),
-            annotation.unwrap_or_default(),
-            field(8, &linux),
-        ]
-        .concat();
+        let annotation =
+            profile.map(|name| field(7, &[text(1, ANNOTATION), text(2, name)].concat()));
+        let sandbox_config =
+            [field(1, &metadata), text(3, &logs), annotation.unwrap_or_default(), field(8, &linux)]
+                .concat();
         let sandbox = self.call("RunPodSandbox", &field(1, &sandbox_config));
         let sandbox = content_of_only_field(&sandbox);
         self.sandboxes.push(sandbox.clone());

@@ -84,8 +84,8 @@ impl From<io::Error> for GrpcError {
 /// Calls `method`, such as `/runtime.v1.RuntimeService/Version`, and returns the answer's message.
 ///
 /// # Errors
-/// The server cannot be reached, refuses, or has not answered after `at_most`. A request over 16 KiB
-/// is refused without a call.
+/// The server cannot be reached, refuses, or has not answered after `at_most`. A request over
+/// 16 KiB is refused without a call.
 pub fn call_unary(
     socket: &Path,
     method: &str,
@@ -102,7 +102,9 @@ pub fn call_unary(
         None => return Err(GrpcError::Malformed("it has no status")),
     }
     match body.split_first_chunk::<MESSAGE_PREFIX_BYTES>() {
-        Some(([0, length @ ..], message)) if u32::from_be_bytes(*length) as usize == message.len() => {
+        Some(([0, length @ ..], message))
+            if u32::from_be_bytes(*length) as usize == message.len() =>
+        {
             Ok(message.to_owned())
         }
         _ => Err(GrpcError::Malformed("it is not one uncompressed message")),

@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// The annotation whose value is the name of a profile.
+/// The annotation with the name of a profile.
 pub const ANNOTATION: &str = "hawkeye.dev/profile";
 
 /// A call ends after this time.

@@ -1,5 +1,6 @@
 //! The profile in the files of a systemd unit: `Profile=` in a section `[X-HawkEye]` of the unit
-//! file or of a drop-in. systemd ignores sections whose names begin with `X-` (systemd.unit(5)).
+//! file or of a drop-in. systemd ignores sections with names that begin with `X-`
+//! (systemd.unit(5)).
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -54,7 +55,7 @@ fn is_unit_or_template(name: &str, unit: &str) -> bool {
     name == unit || name.contains("@.") && unit.contains('@')
 }
 
-/// The names whose drop-ins apply to a unit, the most specific one first: itself, its template,
+/// The names with drop-ins that apply to a unit, the most specific one first: itself, its template,
 /// those of names cut off after a hyphen, and that of its kind.
 fn names_with_drop_ins(unit: &str) -> Vec<String> {
     let mut names = vec![unit.to_owned()];
@@ -141,7 +142,11 @@ mod tests {
         write("usr/lib/systemd/system/db@.service", "balanced");
         assert_eq!(profile("db@1.service").as_deref(), Some("balanced"), "the template");
         write("etc/systemd/system/db@1.service", "speed");
-        assert_eq!(profile("db@1.service").as_deref(), Some("speed"), "the unit hides its template");
+        assert_eq!(
+            profile("db@1.service").as_deref(),
+            Some("speed"),
+            "the unit hides its template"
+        );
         assert_eq!(profile("db@2.service").as_deref(), Some("balanced"));
         write("usr/lib/systemd/system/service.d/50-all.conf", "guard");
         assert_eq!(profile("db@1.service").as_deref(), Some("guard"), "a drop-in comes later");
