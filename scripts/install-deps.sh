@@ -140,6 +140,9 @@ if [ "${1-}" = test ]; then
   need_command redis-server redis-server
   need_command memcached memcached
   need_command stress-ng stress-ng
+  # Pods of Kubernetes, without a cluster.
+  need_command containerd containerd
+  need_command runc runc
   need_command javac default-jdk-headless
   installed postgresql || missing+=(postgresql)
   installed libsparsehash-dev || missing+=(libsparsehash-dev)

@@ -23,6 +23,7 @@ pub use config_value::KeywordValue;
 use config_value::MemorySize;
 use hawkeye_linux::machine_lease::thp_settings::KhugepagedMode;
 use hawkeye_linux::page_sizes::ThpMode;
+use hawkeye_linux::processes::profile_requests::ProfileRequestSources;
 use hawkeye_linux::sample::counters::EventCodeOverrides;
 use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{
@@ -53,6 +54,8 @@ pub struct Config {
     pub group_watermarks: Watermarks,
     pub selection: ProcessSelectionSettings,
     pub rules: Rules,
+    /// Where workloads may ask for a profile.
+    pub profile_requests: ProfileRequestSources,
     pub khugepaged: KhugepagedMode,
     /// Whether the kernel splits sparse huge pages when memory runs out, of excluded programs too.
     pub kernel_split: bool,
@@ -166,9 +169,7 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
         }
     }
     let socket: PathBuf = top.read_or_default("socket", DEFAULT_SOCKET.into());
-    if socket.as_os_str().len() > LONGEST_SOCKET_BYTES {
-        top.report_invalid_value("socket", "a path of at most 107 bytes");
-    }
+    report_long_socket_path(top, "socket", Some(&socket));
     let khugepaged = top.read_or_default("khugepaged", KhugepagedMode::default());
     let kernel_split = top.read_or_default("kernel_split", false);
     let small_pages = top.read_or_default("small_pages", ThpMode::default());
@@ -180,6 +181,8 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     let linux = top.read_subtable("linux", read_linux_policy_settings).with_rate(settings.rate);
     let ingens = top.read_subtable("ingens", read_ingens_settings);
     let (unmatched, selection) = top.read_subtable("selection", read_process_selection);
+    let (highest_request, profile_requests) =
+        top.read_subtable("workload_profiles", |s| read_workload_profiles(s, profile));
     let (mode, mut fill) = top.read_subtable("fault_ahead", read_prefault_settings);
     // A key of its own overrides the profile.
     let default_rules = ProcessSettings {
@@ -188,9 +191,12 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
         ..ProcessSettings::default()
     };
     let rules = Rules::new(rules::read_rules(top, default_rules), unmatched);
-    let rules = rules.with_default_settings(default_rules);
-    let any =
-        |kind: fn(&ProcessSettings) -> bool| rules.all_process_settings().any(|rules| kind(&rules));
+    let rules = rules.with_default_settings(default_rules).with_highest_request(highest_request);
+    let requested = default_rules.with_profile(highest_request);
+    let requested = profile_requests.any().then_some(requested);
+    let any = |kind: fn(&ProcessSettings) -> bool| {
+        rules.all_process_settings().chain(requested).any(|rules| kind(&rules))
+    };
     // Rules keep processes of the profile `guard` from the policy of others.
     let most = match any(|rules| rules.promotes) {
         true => SettingsProfile::Balanced,
@@ -213,6 +219,7 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
         group_watermarks,
         selection,
         rules,
+        profile_requests,
         khugepaged,
         kernel_split,
         socket,
@@ -309,6 +316,27 @@ fn read_process_selection(
         s.read_or_default("max_processes", usual.max_processes()),
     );
     (unmatched, s.value_or_report(made).unwrap_or_default())
+}
+
+/// The most that a workload may ask for, and where it may ask.
+fn read_workload_profiles(
+    s: &mut ConfigTable<'_, '_>,
+    usual: SettingsProfile,
+) -> (SettingsProfile, ProfileRequestSources) {
+    let highest = s.read_or_default("highest", usual);
+    let sources = ProfileRequestSources {
+        units: s.read_or_default("units", true),
+        cgroups: s.read_or_default("cgroups", true),
+        cri_socket: s.read_optional("cri_socket"),
+    };
+    report_long_socket_path(s, "cri_socket", sources.cri_socket.as_deref());
+    (highest, sources)
+}
+
+fn report_long_socket_path(s: &mut ConfigTable<'_, '_>, key: &'static str, path: Option<&Path>) {
+    if path.is_some_and(|path| path.as_os_str().len() > LONGEST_SOCKET_BYTES) {
+        s.report_invalid_value(key, "a path of at most 107 bytes");
+    }
 }
 
 fn read_metrics_address(s: &mut ConfigTable<'_, '_>) -> Option<SocketAddr> {

@@ -169,6 +169,8 @@ pub struct ProcessStatus {
     pub terms: ProcessSettings,
     /// Name of the rule that includes it; `None`: no rule matches it.
     pub rule_name: Option<String>,
+    /// The profile that its workload asks for and what comes of that, as a clause.
+    pub profile_request: Option<String>,
     /// How long a call into it has been waiting, in seconds, if at least one second.
     pub not_answering_s: Option<f64>,
     /// Whether huge pages are disabled for it (`PR_SET_THP_DISABLE`).

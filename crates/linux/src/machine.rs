@@ -13,6 +13,7 @@ use crate::prefault::{PrefaultStatistics, Prefaulter};
 use crate::probe::ChosenKernelMethods;
 use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, ManagedTarget};
 use crate::processes::process;
+use crate::processes::profile_requests::{PodAnnotationStatus, ProfileRequestSources};
 use crate::promote::process_madvise::{COLLAPSE, CollapseRetry};
 use crate::promote::reserve::RESERVE;
 use crate::promote::target_call::{CallHelperPool, TargetRequest};
@@ -136,6 +137,18 @@ impl LinuxMachine {
             selector.set_rules(rules, selection);
             self.members.reapply_rules(selector);
         }
+    }
+
+    /// Changes where workloads may ask for a profile. At first they may not ask anywhere.
+    pub fn set_profile_request_sources(&mut self, sources: ProfileRequestSources) {
+        if let ManagedTarget::Machine { selector, .. } = &mut self.target {
+            selector.set_profile_request_sources(sources);
+        }
+    }
+
+    /// How reading pods' annotations goes; `None`: they are not read.
+    pub fn pod_annotation_status(&self) -> Option<PodAnnotationStatus> {
+        self.target.selector()?.pod_annotation_status()
     }
 
     fn run_sampler_slice<T>(

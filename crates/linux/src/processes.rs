@@ -4,7 +4,8 @@
 //!  proc_scanner --> process_selector --> managed_processes   found, chosen by the rules, managed
 //!    |                |
 //!    |-- exec_tracer  `-- process_attributes,       programs just started; command, unit, pod;
-//!    |                    user_names                user
+//!    |                    user_names,               user;
+//!    |                    profile_requests          the profile that a unit, cgroup or pod asks for
 //!    v
 //!  process                                      one process, by a handle that survives pid reuse
 //!    `-- mappings, huge_page_context            its memory, and what decides about huge pages
@@ -25,6 +26,7 @@ pub mod process;
 pub(crate) mod process_attributes;
 pub(crate) mod process_reader_thread;
 pub(crate) mod process_selector;
+pub mod profile_requests;
 pub mod program_allocator;
 pub mod schedstat;
 pub(crate) mod user_names;

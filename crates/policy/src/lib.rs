@@ -24,8 +24,8 @@
 //!    [`page_size_choice`]: which page size. [`prezeroing`]: how fast free memory is zeroed.
 //! 5. [`walk_rate`]: overhead estimated from access bits. [`huge_page_forecast`]: memory that huge
 //!    pages for every program would add.
-//! 6. [`rules`], [`process_settings`], [`process_selection_settings`]: which processes are managed,
-//!    and how.
+//! 6. [`rules`], [`process_settings`], [`workload_profile`], [`process_selection_settings`]: which
+//!    processes are managed, and how.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -73,6 +73,7 @@ mod test_support;
 pub mod translation_overhead;
 pub mod walk_rate;
 pub mod watermarks;
+pub mod workload_profile;
 
 pub use access_map::AccessMap;
 pub use bloat_recovery::{
@@ -120,3 +121,4 @@ pub use settings_profile::SettingsProfile;
 pub use shared_regions::MAX_SHARED_PAGES;
 pub use translation_overhead::{TranslationOverhead, TranslationOverheadSource};
 pub use watermarks::{MemoryGuard, MemoryScope, PromotionBlockReason, WatermarkTable, Watermarks};
+pub use workload_profile::{ProfileRequest, ProfileRequestSource, WorkloadProfile};

@@ -1,5 +1,6 @@
 //! Identity of a process in terms that users know: command, user, and where it runs.
 
+use crate::workload_profile::ProfileRequest;
 use serde::Serialize;
 
 /// The properties that rules check.
@@ -25,6 +26,12 @@ pub struct ProcessAttributes {
     pub pod: Option<Pod>,
     /// The id of its container, of whatever runtime.
     pub container: Option<String>,
+    /// The profile that its workload asks for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile_request: Option<ProfileRequest>,
+    /// Whether the container runtime has not yet said which profile its pod asks for.
+    #[serde(skip)]
+    pub request_pending: bool,
 }
 
 /// A Kubernetes pod, as read from the process's cgroup.

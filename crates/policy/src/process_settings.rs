@@ -25,6 +25,9 @@ pub struct ProcessSettings {
     /// Whether its memory is prefaulted, where prefault runs.
     #[serde(default = "default_true")]
     pub prefaults: bool,
+    /// The profile that its rule names, or that its workload asks for. `None`: the daemon's.
+    #[serde(default)]
+    pub profile: Option<SettingsProfile>,
     /// The rule that it falls under, by its index.
     pub rule: Option<usize>,
 }
@@ -39,6 +42,7 @@ impl ProcessSettings {
     /// These rules with the behaviour of a profile.
     pub fn with_profile(self, profile: SettingsProfile) -> Self {
         Self {
+            profile: Some(profile),
             promotes: profile.promotes(),
             prefaults: profile.wants_huge_first_touch() || self.warm_bytes.is_some(),
             ..self
@@ -90,6 +94,7 @@ impl Default for ProcessSettings {
             warm_bytes: None,
             promotes: true,
             prefaults: true,
+            profile: None,
             rule: None,
         }
     }

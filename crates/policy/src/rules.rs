@@ -2,6 +2,8 @@
 
 use crate::process_attributes::{ProcessAttributes, QosClass};
 use crate::process_settings::ProcessSettings;
+use crate::settings_profile::SettingsProfile;
+use crate::workload_profile::WorkloadProfile;
 use serde::Serialize;
 use std::str::FromStr;
 use thiserror::Error;
@@ -193,10 +195,13 @@ pub enum RuleVerdict {
         /// The deciding rule, by its index; `None`: no rule matched.
         rule: Option<usize>,
     },
-    /// Leave it alone for now: its user's name is not known yet, and a rule depends on it.
+    /// Leave it alone: its workload asks for that.
+    ExcludedByRequest,
+    /// Leave it alone for now.
     Undecided {
-        /// The rule, by its index.
-        rule: usize,
+        /// The rule, by its index, that depends on the name of its user, which is not known yet.
+        /// `None`: the profile that its pod asks for is not known yet.
+        rule: Option<usize>,
     },
 }
 
@@ -207,12 +212,13 @@ pub struct Rules {
     unmatched: UnmatchedAction,
     /// Rules for processes that no rule matches, if these are managed.
     default_rules: ProcessSettings,
+    highest_request: SettingsProfile,
 }
 
 impl Rules {
     /// The first rule that applies decides; `unmatched` where none does.
     pub fn new(rules: Vec<Rule>, unmatched: UnmatchedAction) -> Self {
-        Self { rules, unmatched, default_rules: ProcessSettings::default() }
+        Self { rules, unmatched, ..Self::default() }
     }
 
     /// The same, with these rules for processes that no rule matches.
@@ -220,23 +226,73 @@ impl Rules {
         Self { default_rules, ..self }
     }
 
-    /// Whether a process is managed, and under which rules.
+    /// The same, where a workload gets this profile if it asks for one that does more. Unless set,
+    /// it is the default profile.
+    pub fn with_highest_request(self, highest_request: SettingsProfile) -> Self {
+        Self { highest_request, ..self }
+    }
+
+    /// Whether a process is managed, and under which rules. What its workload asks for counts
+    /// unless a rule excludes it or names a profile.
     pub fn evaluate_process(&self, identity: &ProcessAttributes) -> RuleVerdict {
         let rules = self.rules.iter();
         let decisions = rules.map(|rule| rule.conditions.matches_attributes(identity));
         let decisive = decisions.enumerate().find(|(_, holds)| *holds != Some(false));
         if let Some((rule, None)) = decisive {
-            return RuleVerdict::Undecided { rule };
+            return RuleVerdict::Undecided { rule: Some(rule) };
         }
         let first = decisive.map(|(rule, _)| rule);
-        match (first.map(|at| self.rules[at].action), self.unmatched) {
+        let (settings, unasked) = match (first.map(|at| self.rules[at].action), self.unmatched) {
             (Some(RuleAction::Include(terms)), _) => {
-                RuleVerdict::Include(ProcessSettings { rule: first, ..terms })
+                let terms = ProcessSettings { rule: first, ..terms };
+                (terms, RuleVerdict::Include(terms))
             }
-            (Some(RuleAction::Exclude), _) => RuleVerdict::Exclude { rule: first },
-            (None, UnmatchedAction::Include) => RuleVerdict::Include(self.default_rules),
-            (None, UnmatchedAction::Exclude) => RuleVerdict::Exclude { rule: None },
+            (Some(RuleAction::Exclude), _) => return RuleVerdict::Exclude { rule: first },
+            (None, UnmatchedAction::Include) => {
+                (self.default_rules, RuleVerdict::Include(self.default_rules))
+            }
+            (None, UnmatchedAction::Exclude) => {
+                (self.default_rules, RuleVerdict::Exclude { rule: None })
+            }
+        };
+        if first.is_some() && settings.profile.is_some() {
+            return unasked;
         }
+        if identity.request_pending {
+            return RuleVerdict::Undecided { rule: None };
+        }
+        let request = identity.profile_request.as_ref();
+        match request.and_then(|request| WorkloadProfile::from_name(&request.name)) {
+            None => unasked,
+            Some(WorkloadProfile::Never) => RuleVerdict::ExcludedByRequest,
+            Some(WorkloadProfile::Managed(profile)) => {
+                RuleVerdict::Include(settings.with_profile(profile.min(self.highest_request)))
+            }
+        }
+    }
+
+    /// What the request of a process's workload leads to, as a clause. `None`: it has none.
+    pub fn describe_request(&self, identity: &ProcessAttributes) -> Option<String> {
+        let request = identity.profile_request.as_ref()?;
+        let asks = format!("{} asks for the profile {:?}", request.source, request.name);
+        let Some(wanted) = WorkloadProfile::from_name(&request.name) else {
+            return Some(format!("{asks}, which does not exist"));
+        };
+        let verdict = self.evaluate_process(identity);
+        let RuleVerdict::Include(ProcessSettings { profile, rule, .. }) = verdict else {
+            return Some(asks);
+        };
+        let rule = rule.and_then(|rule| self.get(rule));
+        let decided_by = rule.filter(
+            |rule| matches!(rule.action, RuleAction::Include(terms) if terms.profile.is_some()),
+        );
+        Some(match (decided_by, profile) {
+            (Some(rule), _) => format!("{asks}, but rule {:?} decides", rule.name),
+            (None, Some(profile)) if WorkloadProfile::Managed(profile) < wanted => {
+                format!("{asks}, but workload_profiles.highest allows no more than {profile}")
+            }
+            (None, _) => asks,
+        })
     }
 
     /// Number of rules.

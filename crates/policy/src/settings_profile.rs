@@ -2,8 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What HawkEye does for a program. Every profile recovers bloat.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
+/// What HawkEye does for a program. Every profile recovers bloat. A later one does more.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    strum::Display,
+)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum SettingsProfile {

@@ -66,6 +66,7 @@ impl DaemonOptions {
         let ActiveSession { mut lease, mut recording, mut prefault, mut manager } =
             session.into_active_session(scope)?;
         manager.set_watermarks(watermark_table(&config));
+        manager.machine_mut().set_profile_request_sources(config.profile_requests.clone());
         let mut zeroing =
             PrezeroingController::new_if_supported(PrezeroingFiles::default(), config.prezeroing);
         let mut services = DaemonServices::start(config, Arc::new(move || waker.wake()))?;
@@ -106,6 +107,7 @@ impl DaemonOptions {
             let machine = manager.machine();
             status.fill = machine.prefault_statistics().map(prefault_status);
             status.slow_calls = machine.slow_target_call_count();
+            status.pod_annotations = machine.pod_annotation_status();
             // Only the loop itself can show that it still runs.
             if machine.now() >= watchdog_due {
                 watchdog_due = machine.now() + WATCHDOG_INTERVAL;
@@ -190,6 +192,7 @@ fn apply_config_if_changeable(
     let changeable = Config {
         rules: new.rules.clone(),
         selection: new.selection,
+        profile_requests: new.profile_requests.clone(),
         metrics: new.metrics,
         journal: new.journal.clone(),
         socket: new.socket.clone(),
@@ -199,11 +202,13 @@ fn apply_config_if_changeable(
     };
     if changeable != new {
         bail!(
-            "only watermarks, [selection], rules, [metrics] and [journal] can change while the daemon runs; another policy or prefault, also by a rule's profile, needs a restart"
+            "only watermarks, [selection], [workload_profiles], rules, [metrics] and [journal] can change while the daemon runs; another policy or prefault, also by a profile of rules or workloads, needs a restart"
         );
     }
     let (rules, selection, watermarks) = (new.rules.clone(), new.selection, watermark_table(&new));
+    let profile_requests = new.profile_requests.clone();
     services.apply_config(new, manager).context("can't apply the new configuration")?;
+    manager.machine_mut().set_profile_request_sources(profile_requests);
     manager.machine_mut().set_rules(rules, selection);
     manager.set_watermarks(watermarks);
     Ok(())

@@ -13,6 +13,7 @@ use hawkeye_linux::machine_lease::thp_settings::{KernelSettingsGuard, SHRINK_UND
 use hawkeye_linux::memory::oom_kills::read_oom_kills;
 use hawkeye_linux::probe::{self, KernelCheckResult, KernelDecision, KernelFacts, ProbeExtent};
 use hawkeye_linux::processes::huge_page_context::ThpSettings;
+use hawkeye_linux::processes::profile_requests;
 use serde::Serialize;
 use startup_deaths::{StartupDeaths, startup_deaths_text};
 use std::path::Path;
@@ -48,6 +49,7 @@ impl DoctorOptions {
         let facts = claim_and_gather_kernel_facts()?;
         let mut decision = probe::decide_with_best_sampler(&facts);
         decision.notes.extend(kernel_split_note());
+        decision.notes.extend(container_runtime_notes());
         let startup_deaths =
             StartupDeaths::from_kernel_state(read_oom_kills(), &ThpSettings::read());
         let report = DoctorReport { decision, facts, startup_deaths };
@@ -73,6 +75,24 @@ fn kernel_split_note() -> Option<String> {
     Path::new(THP_DIR).join(SHRINK_UNDERUSED).exists().then(|| {
         "This kernel can split sparse huge pages itself where a cgroup is at its limit. That setting affects every program, excluded ones too. The manager therefore changes it only with your consent: `kernel_split = \"on\"`, or --kernel-split."
             .into()
+    })
+}
+
+/// Whether annotations of pods can be read from the container runtimes of this machine.
+fn container_runtime_notes() -> impl Iterator<Item = String> {
+    const SOCKETS: [&str; 3] = [
+        "/run/containerd/containerd.sock",
+        "/run/k3s/containerd/containerd.sock",
+        "/run/crio/crio.sock",
+    ];
+    SOCKETS.into_iter().filter(|socket| Path::new(socket).exists()).map(|socket| {
+        match profile_requests::count_pods(Path::new(socket)) {
+            Ok((pods, asking)) => format!(
+                "{socket} reports {pods} pods; {asking} of them ask for a profile by the annotation {}. The daemon follows them where the key cri_socket of [workload_profiles] names this socket.",
+                profile_requests::ANNOTATION
+            ),
+            Err(error) => format!("Annotations of pods can't be read from {socket}: {error}"),
+        }
     })
 }
 

@@ -11,6 +11,7 @@ use crate::text_format::{
 use crate::view::{HugePageReserveStatus, MemoryStatus, ProcessStatus};
 use anyhow::Result;
 use clap::Args;
+use hawkeye_linux::processes::profile_requests::PodAnnotationStatus;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use serde::Serialize;
 use std::path::Path;
@@ -121,6 +122,9 @@ fn status_text(daemon: &DaemonStatus) -> String {
     if let Some(seen) = &daemon.page_sizes {
         row("sizes", &observed_sizes_text(seen));
     }
+    if let Some(pods) = &daemon.pod_annotations {
+        row("pods", &pod_annotations_text(pods));
+    }
     if !totals.errors.is_empty() {
         row("refused", &format_errno_counts(&totals.errors));
     }
@@ -171,6 +175,17 @@ fn reserve_text(reserve: &HugePageReserveStatus) -> String {
         "{held} in huge pages; {filled} filled in {:.2} s of idle CPU time, {served} used{empty}",
         reserve.fill_cpu_s
     )
+}
+
+fn pod_annotations_text(pods: &PodAnnotationStatus) -> String {
+    let known = format_count(pods.pods as u64);
+    let answer = match (&pods.last_error, pods.answer_age_s) {
+        (None, Some(age_s)) => format!("{known} pods, {} ago", format_duration(age_s)),
+        (None, None) => "not called yet: no large process is in a pod".to_owned(),
+        (Some(error), Some(_)) => format!("{error}; {known} pods are known"),
+        (Some(error), None) => format!("{error}; processes of pods are left alone"),
+    };
+    format!("annotations by {}: {answer}", pods.socket.display())
 }
 
 fn prezeroing_text(zeroing: &PrezeroingStatus) -> String {
@@ -266,6 +281,12 @@ mod tests {
             zeroing.served_pages = 1 << 30;
             zeroing.pace = "no module zeroes memory; `modprobe prezero` loads one".into();
         }
+        status.pod_annotations = Some(PodAnnotationStatus {
+            socket: "/run/k3s/containerd/containerd.sock".into(),
+            pods: 110,
+            answer_age_s: Some(5.0),
+            last_error: Some("connecting: Connection refused (os error 111)".into()),
+        });
         let size = ObservedPageSize {
             page_bytes: 1 << 20,
             pages: 99_999_999,
@@ -287,6 +308,7 @@ mod tests {
         for part in [
             "promotion tasks waited",
             "waits     promotions use at most 50 % of one core; promotion",
+            "pods      annotations by /run/k3s/containerd/containerd.sock: connecting:",
             "daemon    pid 812, configuration /etc/hawkeye/hawkeye.toml",
             "zeroed    0 bytes of 1023 GiB free; 4096 GiB served",
             ">= 100.0 %",

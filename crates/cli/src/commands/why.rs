@@ -177,6 +177,9 @@ fn push_process_summary(out: &mut WrappedText, process: &ProcessStatus) {
     if let Some(rule) = process_rule_text(process) {
         out.push_sentence(&rule);
     }
+    if let Some(request) = &process.profile_request {
+        out.push_sentence(format!("Request: {}.", clip_printable(request, 200)));
+    }
     out.push_sentence(process.translation_cost_text() + ".");
     if let Some(reason) = &process.last_reason {
         out.push_sentence(format!("Reason of the last change: {reason}."));

@@ -6,7 +6,7 @@ use hawkeye_linux::page_sizes::ThpMode;
 use hawkeye_policy::prefault::PrefaultThreadCount;
 use hawkeye_policy::{
     BloatThreshold, CoverageAveraging, CpuBudget, GlobPattern, QosClass, RatePerSecond,
-    SavingsShare, SettingsProfile, UnmatchedAction,
+    SavingsShare, SettingsProfile, UnmatchedAction, WorkloadProfile,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -126,6 +126,10 @@ macro_rules! keyword_values {
             const WORDS: &'static [(&'static str, Self)] = &[$(($word, $value)),*];
         }
     )*};
+}
+
+impl KeywordValue for WorkloadProfile {
+    const WORDS: &'static [(&'static str, Self)] = Self::NAMES;
 }
 
 keyword_values!(

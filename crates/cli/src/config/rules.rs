@@ -3,7 +3,7 @@
 use super::config_table::ConfigTable;
 use super::config_value::MemorySize;
 use hawkeye_policy::{
-    ProcessSettings, Rule, RuleAction, RuleConditions, SettingsProfile, UnmatchedAction,
+    ProcessSettings, Rule, RuleAction, RuleConditions, UnmatchedAction, WorkloadProfile,
 };
 use std::collections::HashSet;
 
@@ -56,20 +56,24 @@ fn read_rule_action_and_settings(
         warm_bytes: s.read_optional("warm").map(|MemorySize(bytes)| bytes),
         ..usual
     };
-    let terms = match s.read_optional::<SettingsProfile>("profile") {
-        Some(profile) => terms.with_profile(profile),
-        None => {
+    let profile = s.read_optional::<WorkloadProfile>("profile");
+    let terms = match profile {
+        Some(WorkloadProfile::Managed(profile)) => terms.with_profile(profile),
+        Some(WorkloadProfile::Never) | None => {
             ProcessSettings { prefaults: terms.prefaults || terms.warm_bytes.is_some(), ..terms }
         }
     };
     let terms = s.value_or_report(terms.check()).unwrap_or_default();
-    if effect == UnmatchedAction::Include {
-        return RuleAction::Include(terms);
-    }
-    let why = "has no effect in a rule with action = \"exclude\"; remove it";
-    for key in ["weight", "min_gain_percent", "max_huge", "warm", "profile"] {
+    let (cause, others) = match (effect, profile) {
+        (UnmatchedAction::Exclude, _) => ("action = \"exclude\"", &["profile"][..]),
+        (UnmatchedAction::Include, Some(WorkloadProfile::Never)) => {
+            ("profile = \"never\"", &["action"][..])
+        }
+        (UnmatchedAction::Include, _) => return RuleAction::Include(terms),
+    };
+    for key in ["weight", "min_gain_percent", "max_huge", "warm"].iter().chain(others).copied() {
         if s.is_key_set(key) {
-            s.report_problem(key, why.into());
+            s.report_problem(key, format!("has no effect in a rule with {cause}; remove it"));
         }
     }
     RuleAction::Exclude

@@ -177,6 +177,31 @@ fn a_profile_decides_unless_a_key_overrides_it() {
     assert_eq!(warm.fill.mode, PrefaultMode::Auto);
 }
 
+#[test]
+fn workloads_may_ask_for_as_much_as_the_configuration_allows() {
+    for (text, policy, mode) in [
+        ("", "none", PrefaultMode::Off),
+        ("highest = 'balanced'", "hawkeye", PrefaultMode::Off),
+        ("highest = 'speed'", "hawkeye", PrefaultMode::Auto),
+        ("highest = 'speed'\nunits = 'off'\ncgroups = 'off'", "none", PrefaultMode::Off),
+    ] {
+        let file = format!("profile = 'guard'\n[workload_profiles]\n{text}");
+        let config = parse(&file).expect("a valid configuration");
+        assert_eq!((config.policy.as_str(), config.fill.mode), (policy, mode), "{text}");
+    }
+    let socket = "/run/crio/crio.sock";
+    let config = parse(&format!("workload_profiles.cri_socket = '{socket}'"));
+    let sources = config.expect("a valid configuration").profile_requests;
+    let cri_socket = Some(PathBuf::from(socket));
+    assert_eq!(sources, ProfileRequestSources { units: true, cgroups: true, cri_socket });
+}
+
+#[test]
+fn a_rule_with_the_profile_never_excludes() {
+    let config = parse("[[rule]]\nname = 'a'\nprofile = 'never'").expect("a valid configuration");
+    assert_eq!(config.rules.get(0).map(|rule| rule.action), Some(RuleAction::Exclude));
+}
+
 /// Wrong configurations. A comment after `#!` is the column and the text of the error in its line.
 const WRONG: &str = r#"
 policy = "best" #!10: policy can't be used: there is no policy "best"; the policies are {policies}
@@ -187,7 +212,7 @@ kernel_split = 63 #!16: kernel_split must be one of "off", "on", not 63
 small_pages = "on" #!15: small_pages must be one of "off", "advised", "all", not "on"
 profile = "always" #!11: profile must be one of "guard", "balanced", "speed", not "always"
 learn = true #!9: learn must be one of "off", "on", not true
-[cache] #!2: cache is not a known key; the keys here are profile, policy, socket, khugepaged, kernel_split, small_pages, learn, sampling, limits, memory, linux, ingens, selection, fault_ahead, rule, metrics, journal, recording, counters, prezeroing
+[cache] #!2: cache is not a known key; the keys here are profile, policy, socket, khugepaged, kernel_split, small_pages, learn, sampling, limits, memory, linux, ingens, selection, workload_profiles, fault_ahead, rule, metrics, journal, recording, counters, prezeroing
 size = 1
 [sampling]
 peroid = "30 s" #!1: sampling.peroid is not a known key; did you mean period?
@@ -208,6 +233,9 @@ high_percent = 80
 low_percent = 90 #!15: memory.cgroup.low_percent must be over 0 and under the high watermark, not 90
 [selection]
 min_resident = "64" #!16: selection.min_resident must be a size with its unit, such as "64 MiB" or "4 GiB", not "64"
+[workload_profiles]
+highest = "never" #!11: workload_profiles.highest must be one of "guard", "balanced", "speed", not "never"
+cri_socket = "containerd.sock" #!14: workload_profiles.cri_socket must be an absolute path, such as "/run/hawkeye/hawkeye.sock", not "containerd.sock"
 [metrics]
 listen = "0.0.0.0:9754" #!10: metrics.listen must be a loopback address with its port, such as "127.0.0.1:9754", not "0.0.0.0:9754"
 [recording]
@@ -228,6 +256,11 @@ name = "b"
 action = "exclude"
 weight = 2 #!10: rule[4].weight has no effect in a rule with action = "exclude"; remove it
 profile = "guard" #!11: rule[4].profile has no effect in a rule with action = "exclude"; remove it
+[[rule]]
+name = "c"
+action = "include" #!10: rule[5].action has no effect in a rule with profile = "never"; remove it
+profile = "never"
+max_huge = "1 GiB" #!12: rule[5].max_huge has no effect in a rule with profile = "never"; remove it
 ---
 rule = 3 #!8: rule must be one or more tables, each with the header [[rule]], not 3
 memory = [85, 70] #!10: memory must be a table, not [85, 70]
@@ -251,7 +284,7 @@ mode = "off"
 [[rule]] #!1: rule uses `warm`, for which mode under [fault_ahead] must not be "off"
 name = "a"
 warm = "1 GiB"
-profile = "fast" #!11: rule[1].profile must be one of "guard", "balanced", "speed", not "fast"
+profile = "fast" #!11: rule[1].profile must be one of "never", "guard", "balanced", "speed", not "fast"
 ---
 [sampling]
 period = "100 ms" #!10: sampling.period contradicts other settings: window (s) must be at least 1 ms and at most the period, not 1

@@ -7,6 +7,7 @@
 
 use crate::view::{AddressStrip, Explanation, ManagerStatus};
 use hawkeye_linux::page_sizes::ObservedPageSizes;
+use hawkeye_linux::processes::profile_requests::PodAnnotationStatus;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -80,6 +81,8 @@ pub struct DaemonStatus {
     pub prezeroing: Option<PrezeroingStatus>,
     /// Pages by size in managed processes; `None` where all have 4 KiB or 2 MiB.
     pub page_sizes: Option<ObservedPageSizes>,
+    /// The profiles that pods ask for by annotation; `None`: they are not read.
+    pub pod_annotations: Option<PodAnnotationStatus>,
     /// Calls into other processes that took longer than 30 ms; after one the manager backs off.
     #[serde(default)]
     pub slow_calls: u64,

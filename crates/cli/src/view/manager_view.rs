@@ -146,6 +146,7 @@ impl ManagerView {
             last_reason: done.last_reason.map(|reason| reason.to_string()),
             terms: identity.terms.or(sample.map(|sample| sample.terms)).unwrap_or_default(),
             rule_name: identity.rule_name,
+            profile_request: identity.profile_request,
             not_answering_s: unanswered.map(|found| found.waited.as_secs_f64()),
             thp_disabled: identity.thp_disabled,
             refused_bytes: identity.refused_bytes,

@@ -12,6 +12,7 @@ mod demo;
 mod doctor;
 mod forecast;
 mod observers;
+mod pods;
 mod prefault;
 mod prezeroing;
 mod record;

@@ -13,9 +13,10 @@ impl Explain for LinuxMachine {
             return ProcessDescription { uid, ..ProcessDescription::default() };
         };
         let identity = &member.identity;
+        let selector = self.target.selector();
         let rule_name = member.terms.rule.and_then(|rule| {
-            let selector = self.target.selector()?;
-            selector.rule_name_at_index(rule).map(str::to_owned)
+            let name = selector?.rule_name_at_index(rule);
+            name.map(str::to_owned)
         });
         ProcessDescription {
             name: identity.command.clone(),
@@ -27,6 +28,7 @@ impl Explain for LinuxMachine {
             refused_bytes: member.eligible.refused_bytes,
             terms: Some(member.terms),
             rule_name,
+            profile_request: selector.and_then(|it| it.describe_profile_request(identity)),
         }
     }
 

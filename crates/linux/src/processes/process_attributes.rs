@@ -84,16 +84,39 @@ fn attributes_from_cgroup(cgroup: &str) -> ProcessAttributes {
 /// The first unit below the slices, as `systemctl` shows it. Under a user's manager, it is the unit
 /// of that manager.
 fn outermost_systemd_unit(parts: &[&str]) -> Option<String> {
-    const KINDS: [&str; 5] = ["service", "scope", "mount", "swap", "socket"];
-    // systemd puts an underscore before a name that could be a control file's (cg_escape).
-    let names = parts.iter().map(|p| p.strip_prefix('_').unwrap_or(p));
-    let mut units = names.filter(|name| {
-        let parts = name.rsplit_once('.');
-        parts.is_some_and(|(_, kind)| KINDS.contains(&kind))
-    });
+    let names = parts.iter().map(|part| unescape_cgroup_name(part));
+    let mut units = names.filter(|name| is_systemd_unit(name));
     let first = units.next()?;
     let own = units.next().filter(|_| first.starts_with("user@"));
     Some(own.unwrap_or(first).to_owned())
+}
+
+/// systemd puts an underscore before a name that could be a control file's (cg_escape).
+fn unescape_cgroup_name(name: &str) -> &str {
+    name.strip_prefix('_').unwrap_or(name)
+}
+
+/// Whether this is the name of a unit with processes. A slice has none of its own.
+fn is_systemd_unit(name: &str) -> bool {
+    const KINDS: [&str; 5] = ["service", "scope", "mount", "swap", "socket"];
+    name.rsplit_once('.').is_some_and(|(_, kind)| KINDS.contains(&kind))
+}
+
+/// The units of the system's manager that a cgroup's path names, the innermost first: a unit, and
+/// the slices above it. What is below belongs to that unit: to a user's manager, for example.
+pub(crate) fn system_units_of_cgroup(cgroup: &str) -> Vec<&str> {
+    let mut units = Vec::new();
+    for name in cgroup.split('/').filter(|part| !part.is_empty()).map(unescape_cgroup_name) {
+        let is_slice = name.ends_with(".slice");
+        if is_slice || is_systemd_unit(name) {
+            units.push(name);
+        }
+        if !is_slice {
+            break;
+        }
+    }
+    units.reverse();
+    units
 }
 
 /// The Kubernetes pod. Its cgroup is `kubepods-burstable-pod<uid>.slice` where systemd manages

@@ -6,6 +6,9 @@ use crate::processes::exec_tracer::ExecTracer;
 use crate::processes::proc_scanner::{ProcScanner, ScannedProcess};
 use crate::processes::process::{self, calling_thread_cpu_time};
 use crate::processes::process_attributes::read_process_attributes;
+use crate::processes::profile_requests::{
+    PodAnnotationStatus, ProfileRequestReader, ProfileRequestSources,
+};
 use crate::processes::user_names::UserNames;
 use crate::promote::reserve::RESERVE;
 use hawkeye_manager::SliceProgress;
@@ -38,7 +41,8 @@ pub struct ProcessSelector {
     started: Vec<u32>,
     /// Processes that have just called exec.
     executed: Vec<u32>,
-    pub(crate) users: UserNames,
+    users: UserNames,
+    profile_requests: ProfileRequestReader,
     cpu_use: CpuUseAverages,
     /// Processes that were large at the last scan and have no slot.
     without_slot: HashMap<u32, SlotRefusal>,
@@ -87,6 +91,7 @@ impl ProcessSelector {
             started: Vec::new(),
             executed: Vec::new(),
             users: UserNames::default(),
+            profile_requests: ProfileRequestReader::default(),
             cpu_use: CpuUseAverages::default(),
             without_slot: HashMap::new(),
             rules,
@@ -107,6 +112,28 @@ impl ProcessSelector {
         self.skipped.clear();
         self.scanner.discard_unfinished_scan();
         self.next_scan = Duration::ZERO;
+    }
+
+    /// Changes where workloads may ask for a profile. At first they may not ask anywhere.
+    pub fn set_profile_request_sources(&mut self, sources: ProfileRequestSources) {
+        self.profile_requests.set_sources(sources);
+    }
+
+    /// How reading pods' annotations goes; `None`: they are not read.
+    pub fn pod_annotation_status(&self) -> Option<PodAnnotationStatus> {
+        self.profile_requests.pod_annotation_status()
+    }
+
+    /// The attributes of a process by which the rules decide.
+    pub(crate) fn read_attributes(&self, pid: u32) -> Result<ProcessAttributes> {
+        let mut attributes = read_process_attributes(pid, &self.users)?;
+        self.profile_requests.add_request(&mut attributes);
+        Ok(attributes)
+    }
+
+    /// What the request of a process's workload leads to, as a clause.
+    pub fn describe_profile_request(&self, attributes: &ProcessAttributes) -> Option<String> {
+        self.rules.describe_request(attributes)
     }
 
     /// Readable when a program was started.
@@ -133,7 +160,7 @@ impl ProcessSelector {
         let started = std::mem::take(&mut self.started);
         let judge = |pid| {
             // A process that has already ended is skipped.
-            let identity = read_process_attributes(pid, &self.users).ok()?;
+            let identity = self.read_attributes(pid).ok()?;
             let terms = self.settings_for_attributes(&identity)?;
             terms.warm_bytes.map(|_| (pid, identity, terms))
         };
@@ -246,7 +273,7 @@ impl ProcessSelector {
         pid: u32,
         now: Duration,
     ) -> Result<Option<(ProcessAttributes, ProcessSettings)>> {
-        let identity = read_process_attributes(pid, &self.users)?;
+        let identity = self.read_attributes(pid)?;
         if age_of_pid(pid).is_none_or(|age| age < LEAST_AGE) {
             return Ok(None);
         }
@@ -254,7 +281,7 @@ impl ProcessSelector {
             RuleVerdict::Include(terms) => Some((identity, terms)),
             // The next scan judges it again.
             RuleVerdict::Undecided { .. } => None,
-            RuleVerdict::Exclude { .. } => {
+            RuleVerdict::Exclude { .. } | RuleVerdict::ExcludedByRequest => {
                 let until = now.saturating_add(VERDICT_AGE);
                 let next = Duration::ZERO;
                 self.skipped.insert(pid, RetryPause { until, next });
@@ -267,7 +294,9 @@ impl ProcessSelector {
     pub fn settings_for_attributes(&self, identity: &ProcessAttributes) -> Option<ProcessSettings> {
         match self.rules.evaluate_process(identity) {
             RuleVerdict::Include(terms) => Some(terms),
-            RuleVerdict::Exclude { .. } | RuleVerdict::Undecided { .. } => None,
+            RuleVerdict::Exclude { .. }
+            | RuleVerdict::ExcludedByRequest
+            | RuleVerdict::Undecided { .. } => None,
         }
     }
 
@@ -278,7 +307,7 @@ impl ProcessSelector {
 
     /// Why a process that could be managed is not, as a sentence.
     pub fn why_not_managed(&self, pid: u32) -> Option<String> {
-        let identity = read_process_attributes(pid, &self.users).ok()?;
+        let identity = self.read_attributes(pid).ok()?;
         let name = |rule| self.rule_name_at_index(rule);
         let verdict = self.rules.evaluate_process(&identity);
         Some(match (verdict, self.without_slot.get(&pid)) {
@@ -286,7 +315,18 @@ impl ProcessSelector {
                 || format!("process {pid} matches no rule, and such processes are not managed"),
                 |rule| format!("rule {rule:?} excludes process {pid}"),
             ),
-            (RuleVerdict::Undecided { rule }, _) => format!(
+            (RuleVerdict::ExcludedByRequest, _) => format!(
+                "process {pid} is left alone: {}",
+                self.rules.describe_request(&identity).unwrap_or_default()
+            ),
+            (RuleVerdict::Undecided { rule: None }, _) => format!(
+                "process {pid} is not managed until the container runtime says what its pod asks for; {}",
+                self.pod_annotation_status().and_then(|it| it.last_error).map_or_else(
+                    || "it has not answered yet".to_owned(),
+                    |error| format!("the last call failed: {error}"),
+                )
+            ),
+            (RuleVerdict::Undecided { rule: Some(rule) }, _) => format!(
                 "process {pid} is not managed until the name service returns the name of user {}: rule {:?} depends on it",
                 identity.uid,
                 name(rule).unwrap_or_default()

@@ -179,6 +179,9 @@ pub struct ProcessDescription {
     pub terms: Option<ProcessSettings>,
     /// Name of the rule that includes it; `None`: no rule matches it.
     pub rule_name: Option<String>,
+    /// The profile that its workload asks for and what comes of that, as a clause; `None`: it asks
+    /// for none.
+    pub profile_request: Option<String>,
 }
 
 /// Page sizes at first touches that were best in a program's earlier runs.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::process_attributes::Pod;
 use crate::settings_profile::SettingsProfile;
+use crate::workload_profile::{ProfileRequest, ProfileRequestSource};
 use proptest::prelude::*;
 
 impl RuleConditions {
@@ -22,8 +23,7 @@ fn redis() -> ProcessAttributes {
         uid: 106,
         cgroup: "/system.slice/redis-server.service".into(),
         unit: Some("redis-server.service".into()),
-        pod: None,
-        container: None,
+        ..ProcessAttributes::default()
     }
 }
 
@@ -165,7 +165,7 @@ fn a_rule_on_an_unknown_user_name_stops_the_decision() {
         let rules = vec![exclude("first", conditions)];
         Rules::new(rules, UnmatchedAction::Include).evaluate_process(&unnamed)
     };
-    let undecided = RuleVerdict::Undecided { rule: 0 };
+    let undecided = RuleVerdict::Undecided { rule: Some(0) };
     let included = RuleVerdict::Include(ProcessSettings::default());
     assert_eq!(judge(by("redis", "*")), undecided);
     // A rule on another command does not hold up the next, and a user number decides at once.
@@ -213,6 +213,80 @@ fn without_a_rule_the_setting_decides() {
     let default = RuleVerdict::Include(ProcessSettings::default());
     assert_eq!(judge(UnmatchedAction::Include), default);
     assert_eq!(judge(UnmatchedAction::Exclude), RuleVerdict::Exclude { rule: None });
+}
+
+fn redis_that_asks_for(profile: &str) -> ProcessAttributes {
+    let request = ProfileRequest { name: profile.into(), source: ProfileRequestSource::Unit };
+    ProcessAttributes { profile_request: Some(request), ..redis() }
+}
+
+#[test]
+fn a_workload_gets_the_profile_that_it_asks_for_up_to_the_highest() {
+    use SettingsProfile::{Balanced, Guard, Speed};
+    let rules = Rules::new(Vec::new(), UnmatchedAction::Include);
+    let with = |profile| RuleVerdict::Include(ProcessSettings::default().with_profile(profile));
+    let usual = RuleVerdict::Include(ProcessSettings::default());
+    let never = RuleVerdict::ExcludedByRequest;
+    for (asked, expected, said) in [
+        ("never", never, "its systemd unit asks for the profile \"never\""),
+        ("guard", with(Guard), "its systemd unit asks for the profile \"guard\""),
+        ("speed", with(Balanced), "allows no more than balanced"),
+        ("Guard", usual, "which does not exist"),
+    ] {
+        let process = redis_that_asks_for(asked);
+        assert_eq!(rules.evaluate_process(&process), expected, "{asked}");
+        let text = rules.describe_request(&process).unwrap_or_default();
+        assert!(text.ends_with(said), "{text}");
+    }
+    let rules = rules.with_highest_request(Speed);
+    assert_eq!(rules.evaluate_process(&redis_that_asks_for("speed")), with(Speed));
+    assert_eq!(rules.describe_request(&redis()), None);
+}
+
+#[test]
+fn a_workload_may_ask_to_be_managed_where_unmatched_processes_are_not() {
+    let rules = Rules::new(Vec::new(), UnmatchedAction::Exclude);
+    let verdict = |process| rules.evaluate_process(&process);
+    let guard = ProcessSettings::default().with_profile(SettingsProfile::Guard);
+    assert_eq!(verdict(redis_that_asks_for("guard")), RuleVerdict::Include(guard));
+    assert_eq!(verdict(redis_that_asks_for("none")), RuleVerdict::Exclude { rule: None });
+}
+
+#[test]
+fn a_rule_that_excludes_or_names_a_profile_decides_against_the_workload() {
+    let weighted = include("weight", by("redis", "*"), 2.0);
+    let guard = ProcessSettings::default().with_profile(SettingsProfile::Guard);
+    let guarded = Rule { action: RuleAction::Include(guard), ..weighted.clone() };
+    let judge = |rule: &Rule, asked| {
+        let rules = Rules::new(vec![rule.clone()], UnmatchedAction::Include);
+        let process = redis_that_asks_for(asked);
+        (rules.evaluate_process(&process), rules.describe_request(&process).unwrap_or_default())
+    };
+    let (verdict, said) = judge(&guarded, "never");
+    let guard = ProcessSettings { rule: Some(0), ..guard };
+    assert_eq!(verdict, RuleVerdict::Include(guard));
+    assert!(said.ends_with("but rule \"weight\" decides"), "{said}");
+    let (verdict, _) = judge(&exclude("none", by("redis", "*")), "guard");
+    assert_eq!(verdict, RuleVerdict::Exclude { rule: Some(0) });
+    // A rule without a profile keeps its other terms.
+    let (verdict, _) = judge(&weighted, "guard");
+    let weighted_guard = ProcessSettings { weight: 2.0, ..guard };
+    assert_eq!(verdict, RuleVerdict::Include(weighted_guard));
+    assert_eq!(judge(&weighted, "never").0, RuleVerdict::ExcludedByRequest);
+}
+
+#[test]
+fn a_process_is_left_alone_until_the_request_of_its_pod_is_known() {
+    let pending = ProcessAttributes { request_pending: true, ..in_pod() };
+    let judge = |rule| Rules::new(vec![rule], UnmatchedAction::Include).evaluate_process(&pending);
+    let undecided = RuleVerdict::Undecided { rule: None };
+    assert_eq!(judge(include("java", by("1000", "java"), 2.0)), undecided);
+    // The answer cannot change these.
+    assert_eq!(judge(exclude("java", by("1000", "java"))), RuleVerdict::Exclude { rule: Some(0) });
+    let guard = ProcessSettings::default().with_profile(SettingsProfile::Guard);
+    let rule = Rule { action: RuleAction::Include(guard), ..include("a", by("1000", "*"), 1.0) };
+    let guard = ProcessSettings { rule: Some(0), ..guard };
+    assert_eq!(judge(rule), RuleVerdict::Include(guard));
 }
 
 proptest! {

@@ -194,6 +194,15 @@ fn the_rule_that_includes_a_process_is_named_with_its_terms() {
 }
 
 #[test]
+fn the_profile_that_a_workload_asks_for_is_shown() {
+    let asks = "its pod asks for the profile \"guard\"";
+    let process = ProcessStatus { profile_request: Some(asks.into()), ..redis() };
+    let process = Box::new(ProcessExplanation { process, ..ProcessExplanation::default() });
+    let text = explanation_text(&Explanation::Process(process));
+    assert!(text.contains(&format!("\nRequest: {asks}.\n")), "{text}");
+}
+
+#[test]
 fn an_unmanaged_process_is_explained_in_a_sentence() {
     let why = Explanation::NotManaged { pid: 1, why: "process 1 is not under management".into() };
     assert_eq!(explanation_text(&why), "process 1 is not under management.\n");

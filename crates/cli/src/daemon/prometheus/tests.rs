@@ -77,6 +77,7 @@ pub(crate) fn status() -> DaemonStatus {
         pid: Some(812),
         config_file: Some("/etc/hawkeye/hawkeye.toml".into()),
         page_sizes: None,
+        pod_annotations: None,
         slow_calls: 4,
         fill: Some(PrefaultStatus {
             filled: 640,

@@ -5,7 +5,6 @@ use super::{ManagedProcess, ManagedProcesses, ProcessUpdateContext};
 use crate::error::LinuxError;
 use crate::processes::proc_scanner::{ProgramIdentity, ScannedProcess};
 use crate::processes::process;
-use crate::processes::process_attributes::read_process_attributes;
 use crate::processes::process_selector::{ProcessSelector, VERDICT_AGE};
 use crate::sample::sampler::SampledProcess;
 use hawkeye_policy::management_slot_ranking::choose_managed_processes;
@@ -104,7 +103,7 @@ impl ManagedProcesses {
             return;
         };
         // A process that cannot be read now keeps its last identity.
-        if let Ok(identity) = read_process_attributes(pid, &step.selector.users) {
+        if let Ok(identity) = step.selector.read_attributes(pid) {
             joined.member.identity = identity;
         }
         joined.evaluated_at = step.now;

@@ -39,6 +39,24 @@ fn the_most_specific_cgroup_path_is_taken() {
 }
 
 #[test]
+fn units_of_the_system_are_a_unit_and_the_slices_above_it() {
+    for (path, units) in [
+        ("/system.slice/redis.service/workers", &["redis.service", "system.slice"][..]),
+        ("/system.slice/_cpu.service", &["cpu.service", "system.slice"]),
+        (
+            "/user.slice/user-7.slice/user@7.service/app.slice/redis.service",
+            &["user@7.service", "user-7.slice", "user.slice"],
+        ),
+        ("/init.scope", &["init.scope"]),
+        ("/batch/redis.service", &[]),
+        ("/../redis.service", &[]),
+        ("/", &[]),
+    ] {
+        assert_eq!(system_units_of_cgroup(path), units, "{path}");
+    }
+}
+
+#[test]
 fn units_are_named_as_systemctl_names_them() {
     const USER: &str = "/user.slice/user-1000.slice";
     for (path, unit) in [
