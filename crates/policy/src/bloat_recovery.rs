@@ -103,7 +103,7 @@ pub struct RecoveryPlanner {
     turns: u64,
 }
 
-/// A huge page whose turn has come.
+/// The next huge page to search and split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecoveryTarget {
     /// Its process.

@@ -1,4 +1,4 @@
-//! What becomes of regions that recovery has split: does the memory stay given back?
+//! Regions that recovery has split: does their memory stay given back?
 
 use crate::observation::RegionSample;
 use crate::page::{PAGES_PER_REGION, RegionAddr};
@@ -32,7 +32,7 @@ struct SplitRegion {
     given_pages: u16,
     /// Page walks per second that its split is expected to cost; 0 once it is huge again.
     walks_per_s: f64,
-    /// Whether it is still to be seen what becomes of it.
+    /// Whether its memory may still be taken again soon.
     open: bool,
     /// Whether the manager has promoted it since.
     promoted: bool,
