@@ -89,9 +89,7 @@ pub use coverage_averaging::CoverageAveraging;
 pub use errno::Errno;
 pub use event::{Event, PromotionEffect};
 pub use gain_if_all_huge::gain_percent_if_all_huge;
-pub use huge_page_forecast::{
-    CgroupForecast, CgroupPopulation, HugePageGrowth, forecast_cgroups,
-};
+pub use huge_page_forecast::{CgroupForecast, CgroupPopulation, HugePageGrowth, forecast_cgroups};
 pub use huge_page_reserve_planner::{
     HugePageReadiness, HugePageReservePlanner, ReserveInput, ReserveLimit, ReserveState,
     ReserveTarget,

@@ -6,8 +6,8 @@
 //!                                                   `-- remedies (commands that would change it)
 //!  --all, --cgroup: super::forecast (reads all processes) --> forecast_text, or JSON
 //! ```
-//! Only `measurement` and `super::forecast` touch the machine. A new finding takes three changes: a variant in
-//! `finding`, its condition in `findings` and its sentence in `advice_text`.
+//! Only `measurement` and `super::forecast` touch the machine. A new finding takes three changes:
+//! a variant in `finding`, its condition in `findings` and its sentence in `advice_text`.
 
 mod advice_text;
 mod facts;
@@ -106,8 +106,7 @@ impl AdviseOptions {
     }
 
     fn advise_on_process(&self, pid: u32) -> Result<()> {
-        let show =
-            |so_far: &str| show_progress_line(&format!("measuring process {pid}: {so_far}"));
+        let show = |so_far: &str| show_progress_line(&format!("measuring process {pid}: {so_far}"));
         let facts = measurement::measure_process(pid, self.seconds, show);
         show_progress_line("");
         let facts = facts?;

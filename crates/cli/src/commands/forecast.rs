@@ -259,7 +259,8 @@ fn forecast_warnings(forecast: &MemoryForecast) -> Vec<String> {
     let left_out = forecast.coverage.left_out;
     if left_out > 0 {
         warnings.push(format!(
-            "Without the growth of {left_out} processes, which could not be read or were not reached in time."
+            "Left out, because they could not be read or were not reached in time: {} processes.",
+            format_count(left_out as u64)
         ));
     }
     warnings

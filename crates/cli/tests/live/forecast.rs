@@ -2,8 +2,8 @@
 //! `status --forecast`.
 
 use crate::common::{
-    CommandOutput, TestMachine, WORKLOADS, figure, machine, memory, memory_cgroup, or_skip, started_by, workload,
-    workload_without_thp,
+    CommandOutput, TestMachine, WORKLOADS, figure, machine, memory, memory_cgroup, or_skip,
+    started_by, workload, workload_without_thp,
 };
 use crate::daemon::RunningDaemon;
 use hawkeye_bench::live::MemoryCgroup;

@@ -3,9 +3,7 @@
 //! only reads.
 
 use crate::error::Result;
-use crate::machine_lease::thp_settings::{
-    SHRINK_UNDERUSED, THP_DIR, enabled_file, read_setting,
-};
+use crate::machine_lease::thp_settings::{SHRINK_UNDERUSED, THP_DIR, enabled_file, read_setting};
 use crate::processes::mappings::{Mapping, vm};
 use crate::processes::process;
 use crate::processes::process_attributes::read_process_attributes;

@@ -9,6 +9,7 @@ use crate::allocator_env_plan::{self, HugePageSources};
 use crate::daemon::protocol::{DaemonReply, DaemonRequest};
 use crate::daemon::{client, socket_path_in_state_dir};
 use anyhow::{Context, Result, bail};
+use hawkeye_linux::ChosenKernelMethods;
 use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
 use hawkeye_linux::memory::cgroup_limits::CgroupLimits;
 use hawkeye_linux::memory::system_memory;
@@ -20,11 +21,8 @@ use hawkeye_linux::sample::counters::EventCodeOverrides;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_linux::sample::process_meter::{MeasuredWindowOverhead, ProcessMeter};
 use hawkeye_linux::sample::sampler::SamplerBackend;
-use hawkeye_linux::ChosenKernelMethods;
 use hawkeye_linux::sample::walk_costs;
-use hawkeye_policy::{
-    BloatThreshold, CgroupMemory, RegionAddr, RegionSample, TranslationOverhead,
-};
+use hawkeye_policy::{BloatThreshold, CgroupMemory, RegionAddr, RegionSample, TranslationOverhead};
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -108,9 +106,8 @@ fn measure_forecast(
 ) -> Result<Option<ProcessForecast>> {
     let top = fullest.map(|group| Path::new(&group.name));
     let settings = RecoverySettings::of_config_file(None);
-    let wanted = |other: u32, cgroup: &Path| {
-        other == pid || top.is_some_and(|top| cgroup.starts_with(top))
-    };
+    let wanted =
+        |other: u32, cgroup: &Path| other == pid || top.is_some_and(|top| cgroup.starts_with(top));
     let measured = forecast::measure_growth(means, &settings, wanted, seconds)?;
     let Some(own) = measured.processes.iter().find(|process| process.pid == pid) else {
         return Ok(None);

@@ -1,4 +1,6 @@
-use super::super::facts::{CgroupFacts, ProcessForecast, RunningHawkeye, TranslationCost, ZeroPageFacts};
+use super::super::facts::{
+    CgroupFacts, ProcessForecast, RunningHawkeye, TranslationCost, ZeroPageFacts,
+};
 use super::*;
 use crate::allocator_env_plan::{AllocatorEnvPlan, HugePageEnvVariable};
 use hawkeye_linux::processes::huge_page_context::{HugePageContext, ThpSettings};
