@@ -205,6 +205,7 @@ impl Sampling for ScriptedMachine {
                     None => CoverageSource::Population,
                 },
                 first_touches: program.first_touches(machine.now) as u64,
+                cpu_cores: 1.0,
                 overhead: program.overhead(),
                 age: machine.now - program.started,
                 terms: program.terms,

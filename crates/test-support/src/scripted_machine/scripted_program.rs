@@ -118,7 +118,8 @@ impl ScriptedProgram {
 
     /// Accesses to a part of weight 1 since access bits were cleared; `None` if they never were.
     fn accesses_since_clear(&self, now: Duration) -> Option<f64> {
-        let elapsed_ns = (now - self.cleared?).as_secs_f64() * 1e9;
+        // The program runs on while a call clears or reads.
+        let elapsed_ns = (now - self.cleared?).max(costs::CALL).as_secs_f64() * 1e9;
         Some(self.mean_access_ns().map_or(0.0, |ns| elapsed_ns / ns / self.total_weight()))
     }
 
