@@ -32,7 +32,8 @@ impl MemoryCgroup {
         let (version, root) =
             find_memory_hierarchy().ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         let path = root.join(name);
-        fs::create_dir_all(&path).map_err(failed)?;
+        remove_leftover_cgroup(&path);
+        fs::create_dir(&path).map_err(failed)?;
         Ok(Self { version, path })
     }
 
@@ -126,6 +127,15 @@ impl MemoryCgroup {
         let script = "echo $$ >\"$0/cgroup.procs\" && exec \"$@\"";
         ["sh".into(), "-c".into(), script.into(), self.path.as_os_str().to_owned()]
     }
+}
+
+/// Removes what a killed experiment left, so that its limit and its peak do not count. It stays if a
+/// process is in it, and then the cgroup can't be created.
+fn remove_leftover_cgroup(path: &Path) {
+    for inner in fs::read_dir(path).into_iter().flatten().flatten() {
+        let _ = fs::remove_dir(inner.path());
+    }
+    let _ = fs::remove_dir(path);
 }
 
 impl Drop for MemoryCgroup {
