@@ -159,7 +159,7 @@ mod tests {
             file_backed: false,
         };
         let found = ranges_for_huge_pages(vec![with(vm::MERGEABLE, 1), with(vm::NOHUGEPAGE, 2)]);
-        assert_eq!(found, [HUGE_PAGE_BYTES..2 * HUGE_PAGE_BYTES]);
+        assert_eq!(found, vec![HUGE_PAGE_BYTES..2 * HUGE_PAGE_BYTES]);
     }
 
     fn survey(pid: u32, wait: Duration) -> (SurveyCoverage, Vec<SurveyedProcess>) {
