@@ -129,8 +129,8 @@ impl MemoryCgroup {
     }
 }
 
-/// Removes what a killed experiment left, so that its limit and its peak do not count. It stays if a
-/// process is in it, and then the cgroup can't be created.
+/// Removes what a killed experiment left, so that its limit and its peak do not count. It stays
+/// if a process is in it, and then the cgroup can't be created.
 fn remove_leftover_cgroup(path: &Path) {
     for inner in fs::read_dir(path).into_iter().flatten().flatten() {
         let _ = fs::remove_dir(inner.path());
