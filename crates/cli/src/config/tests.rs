@@ -180,10 +180,10 @@ fn a_profile_decides_unless_a_key_overrides_it() {
 #[test]
 fn workloads_may_ask_for_as_much_as_the_configuration_allows() {
     for (text, policy, mode) in [
-        ("", "none", PrefaultMode::Off),
+        ("", "guard", PrefaultMode::Off),
         ("highest = 'balanced'", "hawkeye", PrefaultMode::Off),
         ("highest = 'speed'", "hawkeye", PrefaultMode::Auto),
-        ("highest = 'speed'\nunits = 'off'\ncgroups = 'off'", "none", PrefaultMode::Off),
+        ("highest = 'speed'\nunits = 'off'\ncgroups = 'off'", "guard", PrefaultMode::Off),
     ] {
         let file = format!("profile = 'guard'\n[workload_profiles]\n{text}");
         let config = parse(&file).expect("a valid configuration");
