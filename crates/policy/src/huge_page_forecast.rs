@@ -8,7 +8,6 @@
 use crate::bloat_recovery::BloatThreshold;
 use crate::observation::{MemoryUse, RegionSample};
 use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION};
-use crate::saturating_cast::u64_from_f64;
 use crate::watermarks::{MemoryScope, WatermarkTable};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -139,7 +138,7 @@ pub fn forecast_cgroups(
         let total = &mut totals[index];
         if let Some(usage) = populations[index].usage {
             let high_percent = watermarks.for_scope(&scope_of_path(path)).high_percent();
-            let room_bytes = room_bytes_under(usage, high_percent);
+            let room_bytes = usage.room_bytes_under(high_percent);
             let least = total.growth.unrecoverable_bytes();
             total.left_bytes = total.left_bytes.min(room_bytes.max(least));
         }
@@ -165,10 +164,6 @@ fn scope_of_path(path: &Path) -> MemoryScope {
         None => MemoryScope::Machine,
         Some(_) => MemoryScope::Group(path.display().to_string()),
     }
-}
-
-fn room_bytes_under(usage: MemoryUse, percent: f64) -> u64 {
-    u64_from_f64(usage.total_bytes as f64 * percent / 100.0).saturating_sub(usage.used_bytes)
 }
 
 fn cgroup_forecast(group: &CgroupPopulation, total: SubtreeTotal) -> CgroupForecast {

@@ -3,6 +3,7 @@
 use crate::machine_page_properties::MachinePageProperties;
 use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 use crate::process_settings::ProcessSettings;
+use crate::saturating_cast::u64_from_f64;
 use crate::translation_overhead::TranslationOverhead;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -207,6 +208,11 @@ impl MemoryUse {
     /// Share in use, in per cent (above 100 where a limit was lowered).
     pub fn used_percent(self) -> f64 {
         self.used_bytes as f64 * 100.0 / self.total_bytes.max(1) as f64
+    }
+
+    /// Bytes that are left until this share is in use, in per cent; 0 where more is.
+    pub fn room_bytes_under(self, percent: f64) -> u64 {
+        u64_from_f64(percent / 100.0 * self.total_bytes as f64).saturating_sub(self.used_bytes)
     }
 }
 

@@ -205,16 +205,17 @@ fn latest_decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
 fn memory_status<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
     let memory = manager.memory().state.as_ref()?;
     let now = manager.machine().now();
-    let unused_huge_bytes = |processes: &[ProcessId]| {
-        processes.iter().map(|process| manager.bloat().unused_bytes(*process, now)).sum()
-    };
+    // Each process once, because it can have 100,000 huge pages, and cgroups are nested.
+    let processes = manager.processes().current.iter();
+    let unused_bytes: HashMap<ProcessId, u64> =
+        processes.map(|process| (*process, manager.bloat().unused_bytes(*process, now))).collect();
     let groups = memory.groups.iter().map(|group| CgroupMemoryStatus {
         name: group.name.clone(),
         used_bytes: group.usage.used_bytes,
         total_bytes: group.usage.total_bytes,
         pressure_percent: group.pressure_percent,
         processes: group.members.len(),
-        unused_huge_bytes: unused_huge_bytes(&group.members),
+        unused_huge_bytes: group.members.iter().filter_map(|it| unused_bytes.get(it)).sum(),
         growth_bytes_per_s: {
             let scope = MemoryScope::Group(group.name.clone());
             manager.memory().guard.growth_bytes_per_s(&scope)
@@ -229,7 +230,7 @@ fn memory_status<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
         recovering: manager.memory().guard.is_recovering(),
         pressure_percent: memory.pressure_percent,
         fmfi: memory.fmfi,
-        unused_huge_bytes: unused_huge_bytes(&manager.processes().current),
+        unused_huge_bytes: unused_bytes.values().sum(),
         groups: groups.collect(),
     })
 }

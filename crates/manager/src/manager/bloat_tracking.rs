@@ -1,8 +1,8 @@
 //! Searches huge pages for unused memory in advance, so that recovery knows where most of it is.
 
 use super::Manager;
-use crate::machine::{Machine, MachineError, ZeroScanResult};
-use hawkeye_policy::Event;
+use crate::machine::{Machine, ZeroScanResult};
+use hawkeye_policy::{BatchDecision, Event};
 use std::time::Duration;
 
 /// Interval of the searches.
@@ -39,8 +39,7 @@ impl<M: Machine> Manager<M> {
                     self.dispatch_event(now, Event::Searched { process, region, zero_pages });
                 }
                 Err(error) => {
-                    self.record_error(now, &error);
-                    if matches!(error, MachineError::PageSize(_) | MachineError::Other(_)) {
+                    if self.record_recovery_error(now, &error) == BatchDecision::StopBatch {
                         return;
                     }
                 }

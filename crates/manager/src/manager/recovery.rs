@@ -68,9 +68,9 @@ impl<M: Machine> Manager<M> {
             if now >= begun + BATCH {
                 break Some(now);
             }
-            let guard = &self.memory.guard;
-            let short = |process| guard.shortage_for_process(process).is_some();
-            let Some(target) = self.recovery.planner.take_next_huge_page(now, short) else {
+            let Self { recovery, memory, .. } = &mut *self;
+            let short = |process| memory.guard.is_recovering_from(process);
+            let Some(target) = recovery.planner.take_next_huge_page(now, short) else {
                 self.memory.guard.on_search_exhausted(now);
                 // Processes with huge pages still to be listed are searched after the listing.
                 break self.memory.guard.is_recovering().then_some(now + RELIST);
@@ -110,7 +110,7 @@ impl<M: Machine> Manager<M> {
             }
         };
         let Self { recovery, memory, .. } = self;
-        let short = |process| memory.guard.shortage_for_process(process).is_some();
+        let short = |process| memory.guard.is_recovering_from(process);
         match recovery.planner.split_reason(target, zero_pages, shortage, urgent, short) {
             Some(reason) => self.split_huge_page(target, reason, searched_for, now),
             None => self.recovery.backoff.record_call_duration(searched_for),
@@ -139,7 +139,11 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    fn record_recovery_error(&mut self, now: Duration, error: &MachineError) -> BatchDecision {
+    pub(super) fn record_recovery_error(
+        &mut self,
+        now: Duration,
+        error: &MachineError,
+    ) -> BatchDecision {
         self.record_error(now, error);
         match error {
             // Recovery itself does not work, so trying it on every page of the machine is

@@ -39,6 +39,12 @@ impl HugePage {
             (true, walks, touches) => walks.or(touches),
         }
     }
+
+    /// Zero base pages, if they were counted and that still counts.
+    fn known_zero_pages(&self, now: Duration) -> Option<u16> {
+        let search = self.search.filter(|search| now < search.at.saturating_add(STALE));
+        search.map(|search| search.zero_pages)
+    }
 }
 
 /// Zero base pages that a huge page is expected to hold before it was searched: half of all. Others
@@ -308,16 +314,14 @@ impl HugePageQueue {
         self.round_at
     }
 
-    /// Zero base pages of a page, and when they were counted.
+    /// Zero base pages of a page, if they were counted and that still counts.
     pub(super) fn known_zero_pages(&self, region: RegionAddr, now: Duration) -> Option<u16> {
-        let search = self.pages.get(&region)?.search;
-        Some(search.filter(|it| now < it.at.saturating_add(STALE))?.zero_pages)
+        self.pages.get(&region)?.known_zero_pages(now)
     }
 
     /// Memory in huge pages that was zero-filled when it was last searched, in bytes.
     pub(super) fn unused_bytes(&self, now: Duration) -> u64 {
-        let searched = self.pages.values().filter_map(|page| page.search);
-        let known = searched.filter(|search| now < search.at.saturating_add(STALE));
-        known.map(|search| u64::from(search.zero_pages) * BASE_PAGE_BYTES).sum()
+        let known = self.pages.values().filter_map(|page| page.known_zero_pages(now));
+        known.map(|pages| u64::from(pages) * BASE_PAGE_BYTES).sum()
     }
 }

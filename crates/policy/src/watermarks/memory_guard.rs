@@ -141,8 +141,7 @@ impl MemoryScopeState {
         if self.recovering || self.pressure_percent.is_some_and(pressed) {
             return 0;
         }
-        let high = self.marks.high_percent() / 100.0 * self.usage.total_bytes as f64;
-        u64_from_f64(high).saturating_sub(self.usage.used_bytes)
+        self.usage.room_bytes_under(self.marks.high_percent())
     }
 
     fn will_be_full_within_seconds(&self) -> bool {
@@ -349,6 +348,11 @@ impl MemoryGuard {
             .filter_map(MemoryScopeState::shortage)
             .max_by(|a, b| a.used_percent.total_cmp(&b.used_percent))
             .or(machine)
+    }
+
+    /// Whether memory is recovered from this process.
+    pub fn is_recovering_from(&self, process: ProcessId) -> bool {
+        self.shortage_for_process(process).is_some()
     }
 
     /// Whether the machine or a group would be out of memory within seconds at its present growth.
