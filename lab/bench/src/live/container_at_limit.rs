@@ -5,7 +5,6 @@ use super::huge_page_systems::set_empty_page_limit_and_shrinker;
 use super::memory_cgroup::MemoryCgroup;
 use super::prelude::*;
 use super::running_daemon::RunningDaemon;
-use hawkeye_linux::stop_signals::unblock_signals_in_child;
 use hawkeye_workload::WorkloadProcessError;
 use std::fs;
 
@@ -54,15 +53,12 @@ impl GrowingContainer {
     /// Starts the program, which has `start_mib` MiB and waits.
     fn start(host: &BenchHost, start_mib: u64, mb_per_s: Option<u64>) -> BenchResult<Self> {
         let group = MemoryCgroup::new("hawkeye-bench-container", LIMIT_MIB << 20)?;
-        let mut words = format!(
-            "workload grow --mib {GROWS_TO_MIB} --start-mib {start_mib} --used {USED_PAGES}"
-        );
+        let mut words =
+            format!("grow --mib {GROWS_TO_MIB} --start-mib {start_mib} --used {USED_PAGES}");
         if let Some(rate) = mb_per_s {
             words += &format!(" --mb-per-s {rate}");
         }
-        let mut command = group.program_command_in_cgroup(host.workload_program_path(), &words);
-        unblock_signals_in_child(&mut command);
-        let mut program = WorkloadProcess::spawn_command(command)?;
+        let mut program = group.start_workload(host.workload_program_path(), &words)?;
         let pid = program.wait_ready()?.pid;
         Ok(Self { program, pid, group })
     }

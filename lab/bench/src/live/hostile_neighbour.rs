@@ -8,6 +8,7 @@ use super::prelude::*;
 use super::programs::program_speed::measure_together;
 use super::programs::start_reader_in_cgroup;
 use super::running_daemon::RunningDaemon;
+use crate::statistics::MedianAndRange;
 use endless_grower::EndlessGrower;
 
 /// The others: random reads in memory of which a part is bloat, too.
@@ -52,14 +53,15 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let goal = |goal: &'static str| if arm.config.is_some() { goal } else { "" };
         for (number, lost) in effect.lost_percent.iter().enumerate() {
             let what = format!("speed lost by container {}", number + 1);
-            let least = lost.iter().copied().fold(f64::INFINITY, f64::min);
-            let most = lost.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let lost = MedianAndRange::from_figures(lost.clone());
             let beside = format!(
-                "{least:.1} to {most:.1} in {} turns; compared with the turns right before and after it{}",
-                lost.len(),
+                "{:.1} to {:.1} in {} turns; compared with the turns right before and after it{}",
+                lost.low,
+                lost.high,
+                lost.turns,
                 goal("; goal: under 2")
             );
-            rows.add_row(&what, median(lost), "%", beside);
+            rows.add_row(&what, lost.median, "%", beside);
         }
         let beside = format!(
             "in {rounds} runs; {} of the others{}",

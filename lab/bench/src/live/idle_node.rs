@@ -4,7 +4,6 @@ use super::guard_arm::GuardArm;
 use super::memory_cgroup::MemoryCgroup;
 use super::prelude::*;
 use super::running_daemon::RunningDaemon;
-use hawkeye_linux::stop_signals::unblock_signals_in_child;
 
 /// Memory of each process, and the limit of each container.
 const PROCESS_MIB: u64 = 4;
@@ -34,13 +33,9 @@ struct IdleContainer {
 impl IdleContainer {
     fn start(host: &BenchHost, number: usize) -> BenchResult<Self> {
         let group = MemoryCgroup::new(&format!("hawkeye-bench-idle-{number}"), LIMIT_MIB << 20)?;
-        let words = format!("workload burner --mib {PROCESS_MIB} --pages default");
-        let start = |_| {
-            let mut command = group.program_command_in_cgroup(host.workload_program_path(), &words);
-            unblock_signals_in_child(&mut command);
-            WorkloadProcess::spawn_command(command)
-        };
-        let processes = (0..process_count(number)).map(start).collect::<Result<_, _>>()?;
+        let words = format!("burner --mib {PROCESS_MIB} --pages default");
+        let start = |_| group.start_workload(host.workload_program_path(), &words);
+        let processes = (0..process_count(number)).map(start).collect::<BenchResult<_>>()?;
         Ok(Self { processes, _group: group })
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::error::{BenchResult, impossible};
 use hawkeye_linux::memory::cgroup_limits::{CgroupVersion, find_memory_hierarchy};
+use hawkeye_linux::stop_signals::unblock_signals_in_child;
+use hawkeye_workload::WorkloadProcess;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -111,6 +113,17 @@ impl MemoryCgroup {
         let mut command = Command::new(program);
         command.args(words.split_whitespace());
         self.wrap_command(&command)
+    }
+
+    /// Starts a workload, given as on the command line of `program`, in the cgroup.
+    pub(super) fn start_workload(
+        &self,
+        program: &Path,
+        words: &str,
+    ) -> BenchResult<WorkloadProcess> {
+        let mut command = self.program_command_in_cgroup(program, &format!("workload {words}"));
+        unblock_signals_in_child(&mut command);
+        Ok(WorkloadProcess::spawn_command(command)?)
     }
 
     /// A command that runs the given command in the cgroup. Environment variables of the given

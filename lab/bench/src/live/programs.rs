@@ -50,7 +50,6 @@ use crate::error::{BenchResult, bail, impossible};
 use crate::live::bench_host::BenchHost;
 use crate::live::memory_cgroup::MemoryCgroup;
 use hawkeye_linux::LinuxError;
-use hawkeye_linux::stop_signals::unblock_signals_in_child;
 use hawkeye_workload::{AnswerLatencies, HotKeyShares, RequestSchedule, WorkloadProcess};
 use kv_servers::LIGHT_LOAD;
 use python::PythonScript;
@@ -157,10 +156,8 @@ pub(super) fn start_reader_in_cgroup(
     group: &MemoryCgroup,
     words: &str,
 ) -> BenchResult<Box<dyn MeasuredProgram>> {
-    let words = format!("workload {words} {}", protocol_program::COUNTING);
-    let mut command = group.program_command_in_cgroup(host.workload_program_path(), &words);
-    unblock_signals_in_child(&mut command);
-    let workload = WorkloadProcess::spawn_command(command)?;
+    let words = format!("{words} {}", protocol_program::COUNTING);
+    let workload = group.start_workload(host.workload_program_path(), &words)?;
     Ok(Box::new(protocol_program::ProtocolProgram::from_workload_when_ready(workload)?))
 }
 

@@ -6,7 +6,6 @@ use super::prelude::*;
 use super::programs::program_speed::{measure_relative_speeds, pause_all_work, start_all_work};
 use super::programs::start_reader_in_cgroup;
 use crate::statistics::geometric_mean;
-use hawkeye_policy::policies::policy_names;
 
 /// The policies, by the order in which each recovers: the paper's first.
 const POLICIES: [&str; 3] = ["hawkeye-g", "emd", "hawkeye"];
@@ -71,18 +70,11 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         period: Duration::from_secs(scale.short_or_long(2, 5)),
         settle: Duration::from_secs(scale.short_or_long(5, 30)),
     };
-    let policies: Vec<_> = POLICIES
-        .into_iter()
-        .filter(|policy| policy_names().any(|known| known == *policy))
-        .collect();
-    if policies.len() < POLICIES.len() {
-        report.add_note("This build lacks some of the policies to compare.");
-    }
     HugePageSystem::Base.prepare_kernel(host)?;
-    let three = THREE.measure_policies(host, &policies, sizes)?;
-    add_speed_rows(&policies, &three, report);
-    let equal = EQUAL.measure_policies(host, &policies, sizes)?;
-    add_fairness_rows(&policies, &equal, report);
+    let three = THREE.measure_policies(host, &POLICIES, sizes)?;
+    add_speed_rows(&POLICIES, &three, report);
+    let equal = EQUAL.measure_policies(host, &POLICIES, sizes)?;
+    add_fairness_rows(&POLICIES, &equal, report);
     report.add_note(format!(
         "Each program reads at random, {HOT_PERCENT} % of the time in a hot part at its lowest addresses, where {HOT_USED} of the 512 base pages of a huge page hold data. In the cold parts of the three programs that is {} of 512. Each program has a cgroup of its own in one that is limited so that {FILLED_PERCENT} % of it are in use, {} s after the manager began to sample. The manager splits until use is below {} %; it promotes nothing. Then speed is measured by reads per second of CPU time, in turn with equal programs that are all huge: median of {} turns of {} s, and of {} rounds.",
         THREE.programs.map(|(.., used)| used.to_string()).join(", "),

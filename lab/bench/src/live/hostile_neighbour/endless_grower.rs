@@ -3,7 +3,6 @@
 use crate::live::memory_cgroup::MemoryCgroup;
 use crate::live::prelude::*;
 use crate::live::running_daemon::RunningDaemon;
-use hawkeye_linux::stop_signals::unblock_signals_in_child;
 use hawkeye_workload::WorkloadProcessError;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -88,14 +87,12 @@ fn start_stopped(
     daemon: Option<&RunningDaemon>,
 ) -> BenchResult<WorkloadProcess> {
     let words = format!(
-        "workload grow --endless --mib {} --start-mib {} --mb-per-s {}",
+        "grow --endless --mib {} --start-mib {} --mb-per-s {}",
         EndlessGrower::GROWS_TO_MIB,
         EndlessGrower::START_MIB,
         EndlessGrower::MB_PER_S,
     );
-    let mut command = group.program_command_in_cgroup(program, &words);
-    unblock_signals_in_child(&mut command);
-    let mut grower = WorkloadProcess::spawn_command(command)?;
+    let mut grower = group.start_workload(program, &words)?;
     let pid = grower.wait_ready()?.pid;
     if let Some(daemon) = daemon {
         daemon.wait_until_managed(pid)?;
