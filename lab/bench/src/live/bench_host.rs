@@ -33,7 +33,7 @@ pub struct BenchHost {
     session: SessionOptions,
 }
 
-/// How much a session adds to experiments whose rounds are kept.
+/// What a session adds to the kept rounds of an experiment.
 #[derive(Clone, Debug, Default)]
 pub struct SessionOptions {
     /// Rounds of each program; `None`: as many as the experiment usually has.
@@ -56,7 +56,7 @@ impl BenchHost {
         Ok(Self { lasting_settings, lease, program, selected: Vec::new(), session })
     }
 
-    /// Sets how much experiments add whose rounds are kept.
+    /// Sets what this session adds to the kept rounds of experiments.
     pub fn set_session_options(&mut self, session: SessionOptions) {
         self.session = session;
     }
