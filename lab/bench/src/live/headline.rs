@@ -159,12 +159,12 @@ fn measure_programs(
     let quick = scale == Scale::Quick;
     let sizes = HeadlineSizes::of_form(quick);
     let usual = &HEADLINE_PROGRAMS[..scale.short_or_long(QUICK_PROGRAMS, HEADLINE_PROGRAMS.len())];
-    let mut programs = host.selected_programs(&HEADLINE_PROGRAMS, usual)?;
+    let programs = host.selected_programs(&HEADLINE_PROGRAMS, usual)?;
     let origin = RunOrigin::of_this_machine();
     let mut kept = KeptRounds::load(host.kept_rounds_file(report.name.name))?;
     // A session that is stopped has rounds of all programs, rather than all rounds of some.
     for _ in 0..host.rounds().unwrap_or(sizes.rounds) {
-        for kind in std::mem::take(&mut programs) {
+        for kind in programs.iter().copied() {
             // Each round begins with another arm, also those of several sessions.
             let first_arm = kept.count_rounds_of(kind.name(), quick);
             match measure_round(host, kind, sizes, part, memory, first_arm) {
@@ -172,11 +172,10 @@ fn measure_programs(
                     let (program, origin) = (kind.name().to_owned(), origin.dated_today());
                     kept.add_round(ProgramRound { program, quick, origin, arms })?;
                     eprintln!("hawkeye-lab: {}: a round of {} is done", report.name, kind.name());
-                    programs.push(kind);
                 }
-                // One program that can't run here does not affect the others.
+                // One program that can't run here does not affect the others, nor its next round.
                 Err(error) => {
-                    report.add_note(format!("{} could not be measured: {error}", kind.name()))
+                    report.add_note(format!("A round of {} failed: {error}", kind.name()))
                 }
             }
         }
