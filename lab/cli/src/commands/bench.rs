@@ -24,7 +24,7 @@ use std::time::Instant;
 Examples:
   hawkeye-lab bench --list
   hawkeye-lab bench --quick no-gain bloat
-  hawkeye-lab bench --live headline --programs redis,postgresql --rounds 1 --out docs
+  hawkeye-lab bench --live headline --programs redis --rounds 1 --out docs
   hawkeye-lab bench --sim")]
 pub struct BenchCommand {
     /// Names or aliases of experiments [default: all].
