@@ -4,6 +4,7 @@ mod bench_results;
 mod experiment_outcome;
 
 pub use crate::experiment_name::ExperimentName;
+pub use crate::run_origin::RunOrigin;
 pub use bench_results::{BenchResults, RESULTS_FOLDER, ResultFile, results_index_markdown};
 pub use experiment_outcome::{ExperimentOutcome, LiveOrSimulatedReport};
 

@@ -19,5 +19,6 @@ pub mod live;
 mod machine_costs;
 pub mod plot;
 pub mod result_tables;
+mod run_origin;
 pub mod simulated;
 mod statistics;

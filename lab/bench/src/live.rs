@@ -61,7 +61,7 @@ mod start_order;
 mod zero_scan_cost;
 mod zeroing_neighbour;
 
-pub use bench_host::BenchHost;
+pub use bench_host::{BenchHost, SessionOptions};
 use live_report::PrefixedRowWriter;
 pub use live_report::{LiveReport, ManagerCpuUse};
 pub use manager_runs::{ManagementRecord, manage_process_until};
@@ -127,6 +127,7 @@ pub const EXPERIMENTS: &[LiveExperiment] = experiments! {
     "fairness" = "table-5": fairness::run, "how evenly three equal programs gain from promotions, by policy";
     "forecast": memory_forecast::run, "memory under THP always of ten programs, beside the forecast while they ran under THP never";
     "programs": gain_of_real_programs::run, "gain from huge pages of Redis, memcached, PostgreSQL, a JVM, sparsehash, cg, mg, a graph and DuckDB";
+    "headline-first-minute": headline::run_first_minute, "speed of eleven real programs in their first minute by THP never, THP always and hawkeye run";
     "headline": headline::run, "speed, memory and latency of real programs by THP never, THP always, hawkeye run and the daemon";
     "headline-long-free": headline::run_in_long_free_memory, "the same in memory that has been free for long, which a hypervisor may have taken back";
     "latency": growing_server_latency::run, "latency of Redis and memcached while they grow, by system";

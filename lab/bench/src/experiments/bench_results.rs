@@ -2,11 +2,8 @@
 
 use super::ExperimentOutcome;
 use crate::live::live_report::ManagerCpuUse;
-use hawkeye_linux::name_value_lines::find_value_by_name;
+use crate::run_origin::RunOrigin;
 use serde::Serialize;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::process::Command;
 
 /// The folder of the results, next to the index.
 pub const RESULTS_FOLDER: &str = "results";
@@ -14,14 +11,9 @@ pub const RESULTS_FOLDER: &str = "results";
 /// Where and when experiments ran, and their outcomes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BenchResults {
-    /// The processor's name, cores and memory.
-    pub machine: String,
-    /// The kernel's release.
-    pub kernel: String,
-    /// The commit that was built; `None` if it is not known.
-    pub commit: Option<String>,
-    /// The day as YYYY-MM-DD, in UTC.
-    pub date: String,
+    /// Machine, kernel, commit and date.
+    #[serde(flatten)]
+    pub origin: RunOrigin,
     /// Whether the experiments ran in the short form.
     pub quick: bool,
     /// The outcome of each experiment.
@@ -45,12 +37,13 @@ impl BenchResults {
     /// Formats an outcome as a section in Markdown.
     pub fn outcome_to_markdown(&self, outcome: &ExperimentOutcome) -> String {
         let name = outcome.title();
-        let commit = self.commit.as_deref().unwrap_or("unknown");
+        let origin = &self.origin;
         let mut text = format!(
-            "# {name}\n\nOn {}: {}, Linux {}, commit {commit}{}.\n\n```\n{outcome}```\n",
-            self.date,
-            self.machine,
-            self.kernel,
+            "# {name}\n\nOn {}: {}, Linux {}, commit {}{}.\n\n```\n{outcome}```\n",
+            origin.date,
+            origin.machine,
+            origin.kernel,
+            origin.commit_name(),
             if self.quick { ", short form" } else { "" },
         );
         if let Some(line) = outcome.manager_cpu_use().cpu_use_sentence() {
@@ -64,47 +57,8 @@ impl BenchResults {
 
     /// Results of this machine, today, without any outcome yet.
     pub fn empty_for_this_machine(quick: bool) -> Self {
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let cpuinfo = read("/proc/cpuinfo");
-        let model = find_value_by_name(&cpuinfo, "model name").unwrap_or("unknown processor");
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let meminfo = read("/proc/meminfo");
-        let kib = find_value_by_name(&meminfo, "MemTotal")
-            .and_then(|text| text.split(' ').next()?.parse().ok());
-        let gib = kib.map_or(0.0, |kib: f64| kib / f64::from(1 << 20));
-        Self {
-            machine: format!("{model}, {cores} cores, {gib:.1} GiB"),
-            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            commit: last_commit_before_build(),
-            date: run_for_nonempty_output("date", &["-u", "+%F"]).unwrap_or_default(),
-            quick,
-            outcomes: Vec::new(),
-        }
+        Self { origin: RunOrigin::of_this_machine(), quick, outcomes: Vec::new() }
     }
-}
-
-/// The last commit before this program was built: the tree may have changed since.
-fn last_commit_before_build() -> Option<String> {
-    let git = |args: &[&str]| {
-        let all = ["-C", env!("CARGO_MANIFEST_DIR")];
-        run_for_nonempty_output("git", &[&all[..], args].concat())
-    };
-    let built = fs::metadata(std::env::current_exe().ok()?).ok()?;
-    let before = format!("--before=@{}", built.mtime());
-    let last = git(&["log", "-1", "--format=%H", &before])?;
-    // Only while the tree exists can that commit be distinguished from a change of it.
-    if git(&["rev-parse", "HEAD"])? == last {
-        git(&["describe", "--always", "--dirty"])
-    } else {
-        git(&["rev-parse", "--short", &last])
-    }
-}
-
-fn run_for_nonempty_output(program: &str, args: &[&str]) -> Option<String> {
-    let output = Command::new(program).args(args).output().ok()?;
-    let said = String::from_utf8(output.stdout).ok()?;
-    let said = said.trim();
-    (output.status.success() && !said.is_empty()).then(|| said.to_owned())
 }
 
 impl ResultFile {
@@ -139,8 +93,6 @@ mod tests {
     #[test]
     fn a_result_names_the_origin_of_its_figures() {
         let mut results = BenchResults::empty_for_this_machine(true);
-        assert!(results.machine.contains("cores"), "{}", results.machine);
-        assert!(!results.kernel.is_empty() && !results.date.is_empty());
         let mut live = LiveReport::new("steady");
         live.add_row("CPU", 0.5, "%", "of a core");
         results.outcomes.push(ExperimentOutcome {
@@ -149,7 +101,7 @@ mod tests {
             took_s: 3.0,
         });
         let section = results.outcome_to_markdown(&results.outcomes[0]);
-        for part in ["short form", &results.kernel, "# steady", "of a core"] {
+        for part in ["short form", &results.origin.kernel, "# steady", "of a core"] {
             assert!(section.contains(part), "{section}");
         }
     }

@@ -30,6 +30,16 @@ pub struct BenchHost {
     program: PathBuf,
     /// The programs to measure where an experiment has several; empty: those it usually has.
     selected: Vec<ProgramKind>,
+    session: SessionOptions,
+}
+
+/// What a session adds to the kept rounds of an experiment.
+#[derive(Clone, Debug, Default)]
+pub struct SessionOptions {
+    /// Rounds of each program; `None`: as many as the experiment usually has.
+    pub rounds: Option<usize>,
+    /// The folder that keeps them; `None`: they are not kept.
+    pub folder: Option<PathBuf>,
 }
 
 impl BenchHost {
@@ -42,7 +52,24 @@ impl BenchHost {
         let lease = Some(Self::acquire_and_prepare_lease()?);
         let mut lasting_settings = LastingSettings::restore_leftovers_and_start()?;
         lasting_settings.stop_free_page_reporting()?;
-        Ok(Self { lasting_settings, lease, program, selected: Vec::new() })
+        let session = SessionOptions::default();
+        Ok(Self { lasting_settings, lease, program, selected: Vec::new(), session })
+    }
+
+    /// Sets what this session adds to the kept rounds of experiments.
+    pub fn set_session_options(&mut self, session: SessionOptions) {
+        self.session = session;
+    }
+
+    /// The rounds to measure in this session, where that was chosen.
+    pub(crate) fn rounds(&self) -> Option<usize> {
+        self.session.rounds
+    }
+
+    /// The file that keeps the rounds of an experiment, if they are kept.
+    pub(crate) fn kept_rounds_file(&self, experiment: &str) -> Option<PathBuf> {
+        let folder = self.session.folder.as_ref()?;
+        Some(folder.join(format!("{experiment}-rounds.jsonl")))
     }
 
     /// Limits experiments with several programs to those of these names, such as `jvm-hash-map`;

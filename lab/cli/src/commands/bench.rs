@@ -8,7 +8,7 @@ use hawkeye_bench::experiments::{
     self, BenchResults, ExperimentEntry, ExperimentName, ExperimentOutcome, LiveOrSimulatedReport,
     ResultFile,
 };
-use hawkeye_bench::live::{BenchHost, ManagerCpuUse, Scale};
+use hawkeye_bench::live::{BenchHost, ManagerCpuUse, Scale, SessionOptions};
 use hawkeye_bench::simulated::paper;
 use serde::Deserialize;
 use std::fs;
@@ -24,7 +24,7 @@ use std::time::Instant;
 Examples:
   hawkeye-lab bench --list
   hawkeye-lab bench --quick no-gain bloat
-  hawkeye-lab bench --live headline --programs redis,postgresql
+  hawkeye-lab bench --live headline --programs redis --rounds 1 --out docs
   hawkeye-lab bench --sim")]
 pub struct BenchCommand {
     /// Names or aliases of experiments [default: all].
@@ -58,6 +58,16 @@ pub struct BenchCommand {
     #[arg(long, value_name = "PROGRAM,...", value_delimiter = ',', conflicts_with = "sim")]
     programs: Vec<String>,
 
+    /// Measure N rounds in experiments that keep them in FOLDER.
+    ///
+    /// These are the experiments called headline. A round that is finished is written to
+    /// FOLDER/results/NAME-rounds.jsonl at once, and stays when the run is stopped. Later runs of
+    /// the same build add rounds of the same programs; those of another build replace them. The
+    /// results are of all kept rounds. With 0, nothing is measured, and the results of the kept
+    /// rounds are written.
+    #[arg(long, value_name = "N", conflicts_with = "sim")]
+    rounds: Option<usize>,
+
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -85,15 +95,16 @@ impl BenchCommand {
             return Ok(ExitCode::SUCCESS);
         }
         let chosen = self.chosen_experiments()?;
-        if let Some(folder) = &self.out {
-            let folder = folder.join(experiments::RESULTS_FOLDER);
-            fs::create_dir_all(&folder)
+        let folder = self.out.as_ref().map(|folder| folder.join(experiments::RESULTS_FOLDER));
+        if let Some(folder) = &folder {
+            fs::create_dir_all(folder)
                 .with_context(|| format!("creating the folder {}", folder.display()))?;
         }
         let mut host = None;
         if chosen.iter().any(|experiment| experiment.live.is_some()) {
             let mut taken = BenchHost::take_over_machine(std::env::current_exe()?)?;
             taken.select_programs(&self.programs)?;
+            taken.set_session_options(SessionOptions { rounds: self.rounds, folder });
             taken.touch_memory_once(if self.quick { 6 << 30 } else { 18 << 30 })?;
             host = Some(taken);
         }

@@ -9,9 +9,11 @@ use crate::live::running_daemon::{DAEMON_TIMEOUT, RunningDaemon, family_cpu_time
 use hawkeye_linux::processes::process::pids_of_process_and_descendants;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum HeadlineArm {
     Never,
     /// With khugepaged as shipped.
@@ -23,10 +25,19 @@ pub(super) enum HeadlineArm {
 }
 
 /// What a program did under an arm.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct HeadlineArmFigures {
     /// Operations per second over the first minute, from the program's start on.
     pub first_minute_per_s: f64,
+    /// What came after it; `None` where only the first minute is measured.
+    pub later: Option<LaterFigures>,
+    /// CPU time of the manager, in cores; `None` without a manager.
+    pub manager_cores: Option<f64>,
+}
+
+/// What a program did after its first minute.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct LaterFigures {
     pub last_minute_per_s: f64,
     /// CPU time of the program and its children in the last minute, in cores.
     pub program_cores: f64,
@@ -36,8 +47,6 @@ pub(super) struct HeadlineArmFigures {
     pub rss_bytes_after_deletion: Option<f64>,
     /// 999 of 1000 answers took at most this time, in microseconds; `None` without questions.
     pub p999_us: Option<f64>,
-    /// CPU time of the manager, in cores; `None` without a manager.
-    pub manager_cores: Option<f64>,
 }
 
 /// The daemon's configuration.
@@ -127,6 +136,5 @@ mod tests {
         let own = std::process::id();
         assert_eq!(find_launching_manager(own), None);
         assert_eq!(crate::live::programs::program_launcher::managed_program_pid(own), own);
-        assert_eq!(HeadlineArm::ALL.map(|arm| arm as usize), [0, 1, 2, 3]);
     }
 }

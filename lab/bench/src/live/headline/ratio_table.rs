@@ -1,7 +1,11 @@
-//! Figures of a program under an arm, and the table of their ratios.
+//! The table of ratios, of the rounds of all sessions.
 
-use super::headline_arm::{HeadlineArm, HeadlineArmFigures};
+use super::headline_arm::{HeadlineArm, HeadlineArmFigures, LaterFigures};
+use super::kept_rounds::ProgramRound;
 use crate::live::prelude::*;
+use crate::live::programs::HEADLINE_PROGRAMS;
+use crate::plot::distinct_in_order;
+use crate::run_origin::RunOrigin;
 use crate::statistics::{geometric_mean, sorted};
 
 /// A figure that is compared, and the arm to compare it with.
@@ -15,93 +19,148 @@ const FIGURES: [ComparedFigure; 5] = [
     ComparedFigure {
         name: "first minute",
         beside: HeadlineArm::Always,
-        value: |outcome| Some(outcome.first_minute_per_s),
+        value: |figures| Some(figures.first_minute_per_s),
     },
     ComparedFigure {
         name: "last minute",
         beside: HeadlineArm::Always,
-        value: |outcome| Some(outcome.last_minute_per_s),
+        value: |figures| Some(figures.later?.last_minute_per_s),
     },
     ComparedFigure {
         name: "resident memory",
         beside: HeadlineArm::Never,
-        value: |outcome| Some(outcome.rss_bytes),
+        value: |figures| Some(figures.later?.rss_bytes),
     },
     ComparedFigure {
         name: "resident memory under pressure after deletion",
         beside: HeadlineArm::Never,
-        value: |outcome| outcome.rss_bytes_after_deletion,
+        value: |figures| figures.later?.rss_bytes_after_deletion,
     },
-    ComparedFigure { name: "p99.9", beside: HeadlineArm::Never, value: |outcome| outcome.p999_us },
+    ComparedFigure {
+        name: "p99.9",
+        beside: HeadlineArm::Never,
+        value: |figures| figures.later?.p999_us,
+    },
 ];
 
 /// One row for each program, figure and arm with a manager: the ratio to the arm that is compared
-/// with, and that arm's own ratio where it says more.
-pub(super) fn add_ratio_rows(
-    all: &[(ProgramKind, Vec<[HeadlineArmFigures; 4]>)],
-    report: &mut LiveReport,
-) {
-    for figure in &FIGURES {
-        for arm in HeadlineArm::ALL.into_iter().filter(|arm| *arm != figure.beside) {
-            let mut medians = Vec::new();
-            for (kind, rounds) in all {
-                let ratios = sorted_ratios(rounds, arm, figure);
-                let Some(median) = (!ratios.is_empty()).then(|| median(&ratios)) else {
-                    continue;
-                };
-                medians.push(median);
-                let spread = (ratios.first(), ratios.last());
-                let (Some(least), Some(most)) = spread else {
-                    continue;
-                };
-                report.add_row(
-                    format!("{}, {}: {}", figure.name, arm.name(), kind.name()),
-                    median,
-                    "times",
-                    format!("{least:.2}-{most:.2}, of {}", figure.beside.name()),
-                );
-            }
-            if medians.len() > 1 {
-                report.add_row(
-                    format!("{}, {}: geometric mean", figure.name, arm.name()),
-                    geometric_mean(&medians),
-                    "times",
-                    format!("of {}", figure.beside.name()),
-                );
+/// with, and that arm's own ratio where it says more. Rows of the short form follow, marked as
+/// quick. `latest` is the origin that the reader of a row assumes.
+pub(super) fn add_ratio_rows(rounds: &[ProgramRound], latest: &RunOrigin, report: &mut LiveReport) {
+    for (quick, mark) in [(false, ""), (true, ", quick")] {
+        let of_form: Vec<_> = rounds.iter().filter(|round| round.quick == quick).collect();
+        let programs = group_by_program(&of_form);
+        for figure in &FIGURES {
+            for arm in HeadlineArm::ALL.into_iter().filter(|arm| *arm != figure.beside) {
+                add_rows_of_figure(&programs, figure, arm, mark, latest, report);
             }
         }
+        for arm in [HeadlineArm::Run, HeadlineArm::Daemon] {
+            add_manager_cpu_row(&of_form, arm, mark, latest, report);
+        }
     }
-    for arm in [HeadlineArm::Run, HeadlineArm::Daemon] {
-        let rounds = all.iter().flat_map(|(_, rounds)| rounds);
-        add_manager_cpu_row(&rounds.collect::<Vec<_>>(), arm, report);
+}
+
+/// The rounds of each program, in the order of [`HEADLINE_PROGRAMS`].
+fn group_by_program<'a>(rounds: &[&'a ProgramRound]) -> Vec<(&'static str, Vec<&'a ProgramRound>)> {
+    let of_program = |kind: &ProgramKind| {
+        let rounds = rounds.iter().copied().filter(|round| round.program == kind.name());
+        (kind.name(), rounds.collect::<Vec<_>>())
+    };
+    HEADLINE_PROGRAMS.iter().map(of_program).collect()
+}
+
+fn add_rows_of_figure(
+    programs: &[(&str, Vec<&ProgramRound>)],
+    figure: &ComparedFigure,
+    arm: HeadlineArm,
+    mark: &str,
+    latest: &RunOrigin,
+    report: &mut LiveReport,
+) {
+    let name = format!("{}, {}", figure.name, arm.name());
+    let beside = figure.beside.name();
+    let mut medians = Vec::new();
+    let mut counted = Vec::new();
+    for (program, rounds) in programs {
+        let ratios = sorted_ratios(rounds, arm, figure);
+        let (Some(least), Some(most)) = (ratios.first(), ratios.last()) else {
+            continue;
+        };
+        medians.push(median(&ratios));
+        counted.extend_from_slice(rounds);
+        report.add_row(
+            format!("{name}: {program}{mark}"),
+            median(&ratios),
+            "times",
+            format!(
+                "{least:.2}-{most:.2} in {} round{}, of {beside}{}",
+                ratios.len(),
+                if ratios.len() == 1 { "" } else { "s" },
+                describe_other_origin(rounds, latest)
+            ),
+        );
     }
+    if medians.len() > 1 {
+        report.add_row(
+            format!("{name}: geometric mean{mark}"),
+            geometric_mean(&medians),
+            "times",
+            format!(
+                "of {beside}, {} programs{}",
+                medians.len(),
+                describe_other_origin(&counted, latest)
+            ),
+        );
+    }
+}
+
+/// What of the rounds' origin differs from `latest`, after a semicolon: dates, commit, host.
+fn describe_other_origin(rounds: &[&ProgramRound], latest: &RunOrigin) -> String {
+    let differing = |part: fn(&RunOrigin) -> String| {
+        let parts = distinct_in_order(rounds.iter().map(|round| part(&round.origin)));
+        (parts != [part(latest)]).then(|| parts.join(" and "))
+    };
+    let date = differing(|origin| origin.date.clone());
+    let commit = differing(|origin| format!("commit {}", origin.commit_name()));
+    let host = differing(|origin| format!("{}, Linux {}", origin.machine, origin.kernel));
+    let parts = [date, commit, host].into_iter().flatten();
+    parts.map(|part| format!("; {part}")).collect()
 }
 
 /// The manager's CPU time over all programs, beside what it may use.
 fn add_manager_cpu_row(
-    rounds: &[&[HeadlineArmFigures; 4]],
+    rounds: &[&ProgramRound],
     arm: HeadlineArm,
+    mark: &str,
+    latest: &RunOrigin,
     report: &mut LiveReport,
 ) {
-    let used = rounds.iter().filter_map(|round| round[arm as usize].manager_cores);
-    let used = sorted(used.collect());
+    let (used, saved): (Vec<_>, Vec<_>) = rounds
+        .iter()
+        .filter_map(|round| {
+            let managed = round.arms.get(&arm)?;
+            let saved = saved_cores(&round.arms.get(&HeadlineArm::Never)?.later?, &managed.later?);
+            saved.is_finite().then_some((managed.manager_cores?, saved))
+        })
+        .unzip();
+    let used = sorted(used);
     let (Some(least), Some(most)) = (used.first(), used.last()) else {
         return;
     };
-    let never = HeadlineArm::Never as usize;
-    let saved = rounds.iter().map(|round| saved_cores(&round[never], &round[arm as usize]));
-    let saved = saved.filter(|cores| cores.is_finite()).sum::<f64>() / rounds.len() as f64;
-    let allowed = ALLOWED_CORES + ALLOWED_SHARE_OF_SAVINGS * saved.max(0.0);
+    let mean = |cores: &[f64]| cores.iter().sum::<f64>() / cores.len() as f64;
+    let allowed = ALLOWED_CORES + ALLOWED_SHARE_OF_SAVINGS * mean(&saved).max(0.0);
     report.add_row(
-        format!("manager's CPU time, {}", arm.name()),
-        used.iter().sum::<f64>() / used.len() as f64 * 100.0,
+        format!("manager's CPU time, {}{mark}", arm.name()),
+        mean(&used) * 100.0,
         "% of a core",
         format!(
-            "{:.1}-{:.1}; allowed {:.1}, as it saved {:.1}",
+            "{:.1}-{:.1}; allowed {:.1}, as it saved {:.1}{}",
             least * 100.0,
             most * 100.0,
             allowed * 100.0,
-            saved * 100.0
+            mean(&saved) * 100.0,
+            describe_other_origin(rounds, latest)
         ),
     );
 }
@@ -112,20 +171,16 @@ const ALLOWED_SHARE_OF_SAVINGS: f64 = 0.25;
 
 /// CPU time that a program's operations of the last minute took less than under base pages, in
 /// cores; negative where they took more.
-fn saved_cores(never: &HeadlineArmFigures, managed: &HeadlineArmFigures) -> f64 {
+fn saved_cores(never: &LaterFigures, managed: &LaterFigures) -> f64 {
     let under_base_pages = never.program_cores / never.last_minute_per_s;
     managed.last_minute_per_s * under_base_pages - managed.program_cores
 }
 
 /// The ratios of all rounds, smallest first.
-fn sorted_ratios(
-    rounds: &[[HeadlineArmFigures; 4]],
-    arm: HeadlineArm,
-    figure: &ComparedFigure,
-) -> Vec<f64> {
-    let ratio = |round: &[HeadlineArmFigures; 4]| {
-        let [ours, theirs] = [arm, figure.beside].map(|arm| (figure.value)(&round[arm as usize]));
-        Some(ours? / theirs?)
+fn sorted_ratios(rounds: &[&ProgramRound], arm: HeadlineArm, figure: &ComparedFigure) -> Vec<f64> {
+    let ratio = |round: &&ProgramRound| {
+        let value = |arm: HeadlineArm| (figure.value)(round.arms.get(&arm)?);
+        Some(value(arm)? / value(figure.beside)?)
     };
     let ratios = rounds.iter().filter_map(ratio);
     sorted(ratios.filter(|ratio| ratio.is_finite()).collect())
@@ -134,41 +189,115 @@ fn sorted_ratios(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::live_report::ReportRow;
+
+    const FIRST_DAY: &str = "2026-11-27";
+    const SECOND_DAY: &str = "2026-11-28";
+
+    fn origin(date: &str) -> RunOrigin {
+        RunOrigin {
+            machine: "host".to_owned(),
+            kernel: "6.18".to_owned(),
+            commit: Some("bf449092".to_owned()),
+            date: date.to_owned(),
+        }
+    }
+
+    /// Rates under the arms in their order; resident memory grows with them.
+    fn round(kind: ProgramKind, date: &str, rates: &[f64]) -> ProgramRound {
+        let figures = |rate: &f64| HeadlineArmFigures {
+            first_minute_per_s: *rate,
+            later: Some(LaterFigures {
+                last_minute_per_s: *rate,
+                program_cores: 0.5,
+                rss_bytes: 10.0 * rate,
+                rss_bytes_after_deletion: None,
+                p999_us: None,
+            }),
+            manager_cores: Some(0.05),
+        };
+        ProgramRound {
+            program: kind.name().to_owned(),
+            quick: false,
+            origin: origin(date),
+            arms: HeadlineArm::ALL.into_iter().zip(rates.iter().map(figures)).collect(),
+        }
+    }
+
+    fn report_of(rounds: &[ProgramRound]) -> LiveReport {
+        let mut report = LiveReport::new("headline");
+        add_ratio_rows(rounds, &origin(SECOND_DAY), &mut report);
+        report
+    }
+
+    fn row<'a>(report: &'a LiveReport, what: &str) -> &'a ReportRow {
+        let mut rows = report.rows.iter();
+        rows.find(|row| row.what == what).unwrap_or_else(|| panic!("{what}: {:?}", report.rows))
+    }
 
     #[test]
     fn ratios_are_taken_within_a_round() {
-        let outcome = |per_s: f64, rss_bytes: f64| HeadlineArmFigures {
-            first_minute_per_s: per_s,
-            last_minute_per_s: per_s,
-            program_cores: 0.5,
-            rss_bytes,
-            rss_bytes_after_deletion: None,
-            p999_us: None,
-            manager_cores: Some(0.05),
-        };
         // never, always, run, daemon; the machine is twice as fast in the second round.
-        let rounds = vec![
-            [outcome(1.0, 10.0), outcome(2.0, 15.0), outcome(2.0, 10.0), outcome(1.5, 10.0)],
-            [outcome(2.0, 10.0), outcome(4.0, 15.0), outcome(4.4, 11.0), outcome(3.0, 10.0)],
-        ];
-        let all = [(ProgramKind::Redis, rounds.clone()), (ProgramKind::Sparsehash, rounds)];
-        let mut report = LiveReport::new("headline");
-        add_ratio_rows(&all, &mut report);
-        let row = |what: &str| {
-            let mut rows = report.rows.iter();
-            rows.find(|row| row.what == what).unwrap_or_else(|| panic!("{what}: {:?}", report.rows))
-        };
-        let run = row("first minute, hawkeye run: Redis");
+        let rounds = [ProgramKind::Redis, ProgramKind::Sparsehash].map(|kind| {
+            let slow = round(kind, SECOND_DAY, &[1.0, 2.0, 2.0, 1.5]);
+            [slow, round(kind, SECOND_DAY, &[2.0, 4.0, 4.4, 3.0])]
+        });
+        let report = report_of(&rounds.concat());
+        let run = row(&report, "first minute, hawkeye run: Redis");
         assert!((run.value - 1.05).abs() < 1e-9, "{run:?}");
-        assert_eq!(run.beside, "1.00-1.10, of THP always");
-        let mean = row("last minute, daemon: geometric mean");
+        assert_eq!(run.beside, "1.00-1.10 in 2 rounds, of THP always");
+        let mean = row(&report, "last minute, daemon: geometric mean");
         assert!((mean.value - 0.75).abs() < 1e-9, "{mean:?}");
-        let memory = row("resident memory, THP always: Redis");
-        assert!((memory.value - 1.5).abs() < 1e-9, "{memory:?}");
+        assert_eq!(mean.beside, "of THP always, 2 programs");
+        let memory = row(&report, "resident memory, THP always: Redis");
+        assert!((memory.value - 2.0).abs() < 1e-9, "{memory:?}");
         assert!(report.rows.iter().all(|row| !row.what.starts_with("p99.9")));
         // 1.5 times the operations of base pages in the same CPU time: half of that is saved.
-        let cpu = row("manager's CPU time, daemon");
+        let cpu = row(&report, "manager's CPU time, daemon");
         assert!((cpu.value - 5.0).abs() < 1e-9, "{cpu:?}");
         assert_eq!(cpu.beside, "5.0-5.0; allowed 8.2, as it saved 25.0");
+    }
+
+    #[test]
+    fn rows_of_other_sessions_name_what_differs() {
+        let both_days = [FIRST_DAY, SECOND_DAY]
+            .map(|date| round(ProgramKind::Redis, date, &[1.0, 2.0, 2.0, 1.5]));
+        let mut elsewhere = round(ProgramKind::Mg, SECOND_DAY, &[1.0, 2.0, 2.0, 1.5]);
+        elsewhere.origin.commit = None;
+        elsewhere.origin.kernel = "7.2".to_owned();
+        let report = report_of(&[&[elsewhere][..], &both_days].concat());
+        let beside = |program| {
+            let name = format!("first minute, hawkeye run: {program}");
+            row(&report, &name).beside.split_once("always").map(|(_, after)| after.to_owned())
+        };
+        assert_eq!(beside("Redis").as_deref(), Some("; 2026-11-27 and 2026-11-28"));
+        assert_eq!(beside("mg").as_deref(), Some("; commit unknown; host, Linux 7.2"));
+        // In the order of the experiment, not in that of the sessions.
+        assert!(report.rows[0].what.ends_with("Redis"), "{:?}", report.rows[0]);
+    }
+
+    #[test]
+    fn quick_rows_are_marked_and_count_for_themselves() {
+        let full = round(ProgramKind::Redis, SECOND_DAY, &[1.0, 2.0, 2.0, 1.5]);
+        let quick = ProgramRound {
+            quick: true,
+            ..round(ProgramKind::Redis, SECOND_DAY, &[1.0, 2.0, 1.0, 1.5])
+        };
+        let report = report_of(&[quick, full]);
+        let value = |mark| row(&report, &format!("first minute, hawkeye run: Redis{mark}")).value;
+        assert_eq!([value(""), value(", quick")], [1.0, 0.5]);
+        let marked = |row: &&ReportRow| row.what.ends_with(", quick");
+        assert_eq!(report.rows.iter().filter(marked).count() * 2, report.rows.len());
+    }
+
+    #[test]
+    fn a_first_minute_alone_has_rows_of_its_arms() {
+        let mut first = round(ProgramKind::Redis, SECOND_DAY, &[1.0, 2.0, 2.1]);
+        first.arms.values_mut().for_each(|figures| figures.later = None);
+        let names = report_of(&[first]).rows.into_iter().map(|row| row.what);
+        assert_eq!(
+            names.collect::<Vec<_>>(),
+            ["first minute, THP never: Redis", "first minute, hawkeye run: Redis"]
+        );
     }
 }
