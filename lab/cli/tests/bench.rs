@@ -68,14 +68,14 @@ fn results_are_written_with_their_origin() {
 fn what_was_measured_stays_when_the_same_is_simulated() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-both-sides");
     std::fs::create_dir_all(folder.join("results")).expect("made");
-    let live = "# first-touch-programs\n\nOn a day: here.\n";
-    std::fs::write(folder.join("results/first-touch-programs.md"), live).expect("written");
-    let output = bench(&format!("--sim table-8 --out {}", folder.display()));
+    let live = "# zeroing-neighbour\n\nOn a day: here.\n";
+    std::fs::write(folder.join("results/zeroing-neighbour.md"), live).expect("written");
+    let output = bench(&format!("--sim figure-10 --out {}", folder.display()));
     assert!(output.status.success(), "{}", printed(&output));
     let results = std::fs::read_to_string(folder.join("results.md")).expect("written");
     let at = |part| results.find(part).unwrap_or_else(|| panic!("{part}: {results}"));
-    assert!(at("[first-touch-programs]") < at("[first-touch-programs-simulated]"));
-    let figure = folder.join("results/first-touch-programs-simulated.svg");
+    assert!(at("[zeroing-neighbour]") < at("[zeroing-neighbour-simulated]"));
+    let figure = folder.join("results/zeroing-neighbour-simulated.svg");
     assert!(figure.exists());
 }
 

@@ -72,7 +72,7 @@ impl PageBits {
 
     /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
-        self == Self::EMPTY
+        self.0.iter().fold(0, |any, word| any | word) == 0
     }
 
     /// Pages in both sets.

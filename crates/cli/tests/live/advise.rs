@@ -12,6 +12,7 @@ use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::fs;
+use std::path::Path;
 
 fn advise(machine: &TestMachine, pid: u32) -> Value {
     let words = format!("advise --seconds 2 --json {pid}");
@@ -112,34 +113,34 @@ fn measured(machine: &TestMachine, without_thp: bool) -> (Option<Value>, String)
 }
 
 #[test]
-fn page_walks_are_measured_once_and_a_damaged_file_is_replaced() {
+fn page_walks_are_measured_once_after_the_program_starts_and_a_damaged_file_is_replaced() {
     let machine = or_skip!(machine_at_speed(this_test!()));
+    let file = machine.state.join("walk-costs.json");
+    start_a_program_before_page_walks_are_measured(&machine, &file);
     let sound = |costs: &Value| {
         let costs: WalkCosts =
             serde_json::from_value(costs.clone()).expect("the costs can be parsed");
         costs.is_sound()
     };
-    let (first, said) = measured(&machine, false);
-    let first = first.unwrap_or_else(|| panic!("no costs are stored: {said}"));
+    let first = read_json(&file).expect("costs are stored");
     assert!(sound(&first), "{first}");
     let (again, said) = measured(&machine, false);
     assert_eq!(again, Some(first.clone()), "{said}");
     // As another version or a damaged disk would leave it.
     let mut damaged = first;
     damaged["by_footprint"] = Value::Array(Vec::new());
-    let file = machine.state.join("walk-costs.json");
-    fs::write(file, damaged.to_string()).expect("the file can be written");
+    fs::write(&file, damaged.to_string()).expect("the file can be written");
     let (replaced, said) = measured(&machine, false);
     assert!(replaced.as_ref().is_some_and(sound), "{replaced:?}: {said}");
 }
 
-#[test]
-fn a_program_starts_before_the_cost_of_page_walks_is_measured() {
-    let machine = or_skip!(machine_at_speed(this_test!()));
+/// Starts a program that fails if the costs of page walks are measured before it starts, or not
+/// while it runs.
+fn start_a_program_before_page_walks_are_measured(machine: &TestMachine, costs: &Path) {
     let mut command = machine.hawkeye("run -- sh -c");
     let waits = "[ -e $COSTS ] && exit 3; $PROGRAM & for i in $(seq 6000); do [ -e $COSTS ] && break; sleep 0.05; done; kill $!; [ -e $COSTS ]";
     command.arg(waits);
-    command.env("COSTS", machine.state.join("walk-costs.json"));
+    command.env("COSTS", costs);
     let program = format!("{WORKLOADS} workload random --mib 256 --quiet --seconds 600");
     command.env("PROGRAM", program);
     command.env_remove(test_costs::VARIABLE);

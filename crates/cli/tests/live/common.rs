@@ -1,6 +1,7 @@
 //! The program under test, on a machine that tests use one at a time.
 
 use hawkeye_bench::live::MemoryCgroup;
+use hawkeye_linux::processes::process::pids_of_process_and_descendants;
 use hawkeye_live_test_support::test_machine;
 use hawkeye_test_support::test_skips::TestName;
 use serde_json::Value;
@@ -180,6 +181,43 @@ impl TestMachine {
         let summary = read_json(&json).unwrap_or_else(|| panic!("no summary: {ended:?}"));
         assert!(!ended.err.contains("panicked"), "{ended:?}");
         (ended.code.expect("hawkeye exits with a code"), summary)
+    }
+
+    /// Starts `hawkeye run OPTIONS --json FILE -- PROGRAM`, waits until a process that it manages
+    /// meets a condition, and ends the program by the end of its input. Returns its exit code and
+    /// the summary.
+    pub fn run_until(
+        &self,
+        options: &str,
+        program: &[&str],
+        mut enough: impl FnMut(u32) -> bool,
+    ) -> (i32, Value) {
+        let json = self.state.join("summary.json");
+        let mut command = self.hawkeye(&format!("run {options} --json {} --", json.display()));
+        command.args(program).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut manager = StartedProcess(command.spawn().expect("the program starts"));
+        let mut met = false;
+        until(DEADLINE, || {
+            met = pids_of_process_and_descendants(manager.id()).any(&mut enough);
+            met || manager.try_wait().is_ok_and(|ended| ended.is_some())
+        });
+        drop(manager.stdin.take());
+        let code = wait(&mut manager, DEADLINE).expect("hawkeye exits with a code");
+        let summary = read_json(&json).expect("a summary");
+        assert!(met, "{summary}");
+        (code, summary)
+    }
+
+    /// The same for a workload, which runs until the end of its input.
+    pub fn run_workload_until(
+        &self,
+        options: &str,
+        workload: &str,
+        enough: impl FnMut(u32) -> bool,
+    ) -> (i32, Value) {
+        let program: Vec<&str> =
+            [WORKLOADS, "workload"].into_iter().chain(workload.split_whitespace()).collect();
+        self.run_until(options, &program, enough)
     }
 
     pub fn attach(&self, options: &str, pid: u32) -> AttachedManager {

@@ -49,13 +49,13 @@ fn a_program_grows_under_always_as_it_was_forecast_under_madvise_and_never() {
         "bloat --mib 128 --pages default --used 440",
         "bloat --mib 128 --pages default --used 512",
     ] {
+        let always = set_enabled("always");
+        let (then, ()) = run_in_group(&group, words, || ());
+        drop(always);
         for enabled in ["madvise", "never"] {
             let before = set_enabled(enabled);
             let (now, found) = run_in_group(&group, words, || forecast_of_group(&machine));
             drop(before);
-            let always = set_enabled("always");
-            let (then, ()) = run_in_group(&group, words, || ());
-            drop(always);
             let added = figure(&found, "always_added_bytes");
             let expected = now + added;
             assert!(expected.abs_diff(then) * 10 <= then, "{words}: {now} + {added}, {then} then");

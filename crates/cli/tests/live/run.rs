@@ -1,8 +1,9 @@
 //! `hawkeye run`.
 
 use crate::common::{
-    CommandOutput, DEADLINE, HAWKEYE, NO_SWAP_IN_GROUP, StartedProcess, WORKLOADS, figure, machine,
-    machine_at_speed, machine_with_remap, memory_cgroup, or_skip, read_json, signal, until, wait,
+    CommandOutput, DEADLINE, HAWKEYE, NO_SWAP_IN_GROUP, StartedProcess, WORKLOADS, figure,
+    huge_bytes, machine, machine_at_speed, machine_with_remap, memory_cgroup, or_skip, read_json,
+    signal, until, wait,
 };
 use hawkeye_live_test_support::settings;
 use hawkeye_test_support::this_test;
@@ -95,14 +96,11 @@ fn sigterm_is_forwarded_and_a_killed_program_gives_128_and_the_signal() {
 #[test]
 fn children_of_the_program_are_managed_too() {
     let machine = or_skip!(machine_at_speed(this_test!()));
-    let json = machine.state.join("family.json");
-    let script =
-        format!("{WORKLOADS} workload sequential --mib 64 --seconds 15 >/dev/null; exit 3");
+    let script = format!("{WORKLOADS} workload sequential --mib 64 >/dev/null; exit 3");
     let options = "--profile balanced --policy hawkeye-g --period 1 --window 0.1 --cpu 100";
-    let mut command = machine.hawkeye(&format!("run {options} --json {}", json.display()));
-    let ended = CommandOutput::of(command.args(["--", "sh", "-c", &script]));
-    assert_eq!(ended.code, Some(3), "{ended:?}");
-    let summary = read_json(&json).expect("a summary");
+    let huge = |pid| huge_bytes(pid) >= 60 << 20;
+    let (code, summary) = machine.run_until(options, &["sh", "-c", &script], huge);
+    assert_eq!(code, 3, "{summary}");
     assert!(summary["promoted"].as_u64() >= Some(30), "{summary}");
 }
 
@@ -110,7 +108,8 @@ fn children_of_the_program_are_managed_too() {
 fn by_default_only_programs_that_gain_are_promoted() {
     let machine = or_skip!(machine_at_speed(this_test!()));
     let options = "--profile balanced --period 2 --window 0.2 --cpu 100";
-    let (_, random) = machine.run_workload(options, "random --mib 512 --pages base --seconds 20");
+    let huge = |pid| huge_bytes(pid) >= 100 << 20;
+    let (_, random) = machine.run_workload_until(options, "random --mib 512 --pages base", huge);
     assert!(figure(&random, "promoted") >= 50, "{random}");
     let (_, sequential) =
         machine.run_workload(options, "sequential --mib 256 --pages base --seconds 10");

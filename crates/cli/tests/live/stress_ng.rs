@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Length in seconds, unless `HAWKEYE_STRESS_SECONDS` sets it.
-const SECONDS: u64 = 60;
+const SECONDS: u64 = 30;
 /// Promotion and recovery take turns of this length.
 const TURN: Duration = Duration::from_secs(3);
 /// One turn of this many is recovery's.

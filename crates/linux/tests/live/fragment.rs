@@ -18,11 +18,24 @@ use std::time::Duration;
 const FILLED: Duration = Duration::from_secs(180);
 const WHOLE: Duration = Duration::from_secs(120);
 
+/// A promotion that finds no huge page waits for compaction, which fails here. Those from the
+/// reserve do not.
 #[test]
-fn free_memory_has_the_requested_fragmentation_until_it_is_released() {
+fn free_memory_is_fragmented_until_released_and_promotions_from_the_reserve_do_not_compact() {
     let _machine = or_skip!(machine_at_speed(this_test!()));
     compact();
-    let command = workload_command("fragment --fmfi 0.8 --unmovable");
+    let (_program, ready) = started("bloat --mib 256 --used 512 --pages base");
+    let (mut machine, process) = machine_of(kernel_backend(), ready.pid);
+    let regions = sampled(&mut machine, process).regions;
+    let fill = ReserveTarget { pages: RESERVE, fill: true };
+    machine.set_reserve_target(fill, RESERVE).expect("its process starts");
+    let filled = until(FILLED, || machine.reserve_state().held == RESERVE);
+    assert!(filled, "{:?}", machine.reserve_state());
+    // Fills would compact too.
+    let keep = ReserveTarget { fill: false, ..fill };
+    machine.set_reserve_target(keep, RESERVE).expect("its process runs");
+
+    let command = workload_command("fragment --fmfi 0.9 --unmovable");
     let mut workload = WorkloadProcess::spawn_command(command).expect("the workload starts");
     let (before, reached) = loop {
         match workload.next_event(FILLED).expect("the next event arrives") {
@@ -31,10 +44,24 @@ fn free_memory_has_the_requested_fragmentation_until_it_is_released() {
             _ => {}
         }
     };
-    assert!((reached - 0.8).abs() < 0.1, "{reached}");
+    assert!((reached - 0.9).abs() < 0.1, "{reached}");
     compact();
     let compacted = read_unusable_free_index().expect("the fragmentation can be read");
     assert!(compacted > reached - 0.15, "{reached}, then {compacted}");
+
+    let stalls = compaction_stalls();
+    let full = regions.iter().filter(|region| region.present == 512);
+    let mut promoted = 0;
+    for region in full.take(RESERVE as usize) {
+        let done = machine.promote(process, region.region, PageOrder::HUGE, region.present);
+        assert!(matches!(done, Ok(PromotionResult::Done(_))), "{done:?}");
+        promoted += 1;
+    }
+    let reserve = machine.reserve_state();
+    assert_eq!(promoted, RESERVE);
+    assert_eq!((reserve.held, reserve.served), (0, u64::from(RESERVE)));
+    assert_eq!(compaction_stalls(), stalls, "no promotion waited");
+
     workload.close_input_and_wait().expect("the workload ends on request");
     let _short = Changed::to([(LIMIT.into(), "1000000")]).expect("the limit can be set");
     let half_way = f64::midpoint(before, reached);
@@ -68,45 +95,6 @@ fn shorten_lists() {
 
 /// Huge pages in the reserve. Free memory has far more blocks before it is fragmented.
 const RESERVE: u32 = 64;
-
-/// A promotion that finds no huge page waits for compaction, which fails here.
-#[test]
-fn in_fragmented_memory_promotions_from_the_reserve_do_not_compact() {
-    let _machine = or_skip!(machine_at_speed(this_test!()));
-    compact();
-    let (_program, ready) = started("bloat --mib 256 --used 512 --pages base");
-    let (mut machine, process) = machine_of(kernel_backend(), ready.pid);
-    let regions = sampled(&mut machine, process).regions;
-    let fill = ReserveTarget { pages: RESERVE, fill: true };
-    machine.set_reserve_target(fill, RESERVE).expect("its process starts");
-    let filled = until(FILLED, || machine.reserve_state().held == RESERVE);
-    assert!(filled, "{:?}", machine.reserve_state());
-    // Fills would compact too.
-    let keep = ReserveTarget { fill: false, ..fill };
-    machine.set_reserve_target(keep, RESERVE).expect("its process runs");
-    let command = workload_command("fragment --fmfi 0.9 --unmovable");
-    let mut workload = WorkloadProcess::spawn_command(command).expect("the workload starts");
-    loop {
-        match workload.next_event(FILLED).expect("the next event arrives") {
-            WorkloadEvent::Fragmented { .. } => break,
-            WorkloadEvent::Error { message } => panic!("{message}"),
-            _ => {}
-        }
-    }
-    let stalls = compaction_stalls();
-    let full = regions.iter().filter(|region| region.present == 512);
-    let mut promoted = 0;
-    for region in full.take(RESERVE as usize) {
-        let done = machine.promote(process, region.region, PageOrder::HUGE, region.present);
-        assert!(matches!(done, Ok(PromotionResult::Done(_))), "{done:?}");
-        promoted += 1;
-    }
-    let reserve = machine.reserve_state();
-    assert_eq!(promoted, RESERVE);
-    assert_eq!((reserve.held, reserve.served), (0, u64::from(RESERVE)));
-    assert_eq!(compaction_stalls(), stalls, "no promotion waited");
-    workload.close_input_and_wait().expect("the workload ends on request");
-}
 
 /// How often a task has waited for compaction of its own.
 fn compaction_stalls() -> u64 {

@@ -19,7 +19,7 @@ use std::time::Duration;
 fn no_byte_changes_while_regions_are_promoted_and_split_as_fast_as_possible() {
     let _machine = or_skip!(machine(this_test!()));
     // The test may be made longer.
-    let seconds = from_environment("HAWKEYE_TORTURE_S", 60);
+    let seconds = from_environment("HAWKEYE_TORTURE_S", 20);
     let words = format!("torture --mib 2048 --threads 8 --seconds {seconds}");
     let (mut program, pid) = workload(&words);
     let process = ProcessHandle::open(pid).expect("the process can be opened");

@@ -3,11 +3,11 @@
 mod folios_and_multi_region;
 
 use super::address_space::{AddressSpace, first_page};
-use super::region_mapping::RegionMapping;
+use super::region_mapping::{RegionMapping, frame_run_of_huge_page};
 use super::{InvariantViolation, SimulatedKernel};
-use crate::memory::FrameOwner;
+use crate::memory::{AscendingRun, FrameOwner, FrameRun};
 use crate::page_bits::PageBits;
-use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
+use hawkeye_policy::HUGE_PAGE_BYTES;
 
 /// A debug build checks machines of at most this many frames (512 MiB) in full after every call.
 const SMALL: u64 = 1 << 17;
@@ -97,15 +97,14 @@ impl SimulatedKernel {
         let accessed = region.accessed.minus(zero);
         let mut frames = region.frames.iter();
         let whole = present.is_full() && region.frames.iter().next().is_none();
-        let mut pages = (0..PAGES_PER_REGION).filter(|page| present.contains(*page));
-        let backed = pages.all(|page| {
-            let owner = FrameOwner::Anonymous {
-                space: space.id.0,
-                page: first_page(number) + u64::from(page),
-            };
-            let frame = region.frame_of_page(page);
-            frame.and_then(|frame| self.memory.owner(frame)) == Some(owner)
-        });
+        let backed = |run: AscendingRun| {
+            let page = first_page(number) + u64::from(run.first);
+            let owner = FrameOwner::Anonymous { space: space.id.0, page };
+            self.memory.owns_run(FrameRun::new(run.value as u32, run.count.into()), owner)
+        };
+        let runs = || region.frames.iter().chain(region.huge.map(frame_run_of_huge_page));
+        let frame_count: u16 = runs().map(|run| run.count).sum();
+        let backed = frame_count == present.count() && runs().all(backed);
         let rules = [
             ("a page is in one place only", one_place),
             (

@@ -223,6 +223,22 @@ impl PhysicalMemory {
         whole.into_iter().chain(parts.into_iter().flatten())
     }
 
+    /// Whether these frames have this owner and the owners that follow it, one a frame.
+    pub(crate) fn owns_run(&self, frames: FrameRun, owner: FrameOwner) -> bool {
+        let mut expected = owner.pack();
+        frames.split_by_pageblock().all(|(block, first, count)| {
+            let run = AscendingRun::new(first, count, expected);
+            expected += u64::from(count);
+            match self.blocks.get(block as usize) {
+                Some(PageblockState::Owned(owner)) => owner + u64::from(first) == run.value,
+                Some(PageblockState::Parts(parts)) => {
+                    parts.owners.runs_within(first, count).eq([run])
+                }
+                Some(PageblockState::Free { .. }) | None => false,
+            }
+        })
+    }
+
     pub(crate) fn change_frame_owner(&mut self, frames: FrameRun, owner: FrameOwner) {
         let mut owner = owner.pack();
         for (block, first, count) in frames.split_by_pageblock() {

@@ -102,7 +102,7 @@ impl GuestMachine {
     /// the host, or is in the host's swap. What the guest's kernel considers swapped is.
     #[cfg(debug_assertions)]
     pub(in crate::engine) fn assert_consistent_in_debug(&self, host: &SimulatedKernel) {
-        use crate::memory::FrameRun;
+        use crate::page_bits::PageBits;
         use hawkeye_policy::PAGES_PER_REGION;
         let Some(space) = self.space else {
             return;
@@ -118,11 +118,9 @@ impl GuestMachine {
             let away = host.swapped_page_bits(space, region);
             assert_eq!(away, inside.host_swapped_frame_bits(block), "{region} of {}", self.id);
             let backed = host.present_pages(space, region).or(away);
-            let first = FrameRun::of_pageblock(block).first;
-            for page in 0..PAGES_PER_REGION {
-                let frame = first + u32::from(page);
-                let used = inside.memory().owner(frame).is_some();
-                assert!(!used || backed.contains(page), "frame {frame} of {}", self.id);
+            for run in inside.memory().owner_runs_in_pageblock(block) {
+                let used = PageBits::range(run.first, run.count);
+                assert!(used.is_subset_of(backed), "{run:?} of block {block} of {}", self.id);
             }
         }
         if self.stale {

@@ -3,7 +3,9 @@
 use crate::kernel::address_space::AddressSpace;
 use crate::kernel::reclaim::regions_of_same_page;
 use crate::kernel::region_mapping::RegionMapping;
+use crate::memory::AscendingRun;
 use crate::page_bits::PageBits;
+use hawkeye_policy::PAGES_PER_REGION;
 
 pub(super) fn broken_page_size_rule(
     space: &AddressSpace,
@@ -36,12 +38,12 @@ fn broken_folio_rule(region: &RegionMapping) -> Option<&'static str> {
         if !pages.is_subset_of(region.present) {
             return Some("all of a folio is present");
         }
-        let lying = (0..512).filter(|page| pages.contains(*page)).all(|page| {
-            let place = u32::from(page) % (1 << order.log2_pages());
-            let head = region.frame_of_page(page - place as u16);
-            let frame = region.frame_of_page(page);
-            head.is_some_and(|head| head % (1 << order.log2_pages()) == 0)
-                && frame == head.map(|head| head + place)
+        let folio_pages = 1u16 << order.log2_pages();
+        let heads = (0..PAGES_PER_REGION).step_by(folio_pages.into());
+        let lying = heads.filter(|head| pages.contains(*head)).all(|head| {
+            let run = region.frames.runs_within(head, folio_pages).next();
+            let aligned = |run: &AscendingRun| run.value % u64::from(folio_pages) == 0;
+            run.filter(aligned).is_some_and(|run| run.count == folio_pages)
         });
         if !lying {
             return Some("a folio lies in a row, aligned in memory as in its region");
