@@ -141,8 +141,9 @@ int main(int argc, char **argv)
 	const int depth = argc > 1 ? atoi(argv[1]) : 0;
 	/* Near the end of the tables. */
 	const u64 region = (depth == 3 ? 1ull << 38 : depth == 4 ? 1ull << 46 : 15ull << 48) | 0x3fffe00000;
-	struct mm_struct mm = {};
-	struct task_struct task = { .pid = 1, .tgid = 1, .mm = &mm };
+	/* The programs read kernel memory only. */
+	struct mm_struct *mm = (struct mm_struct *)(memory + REGION + 2 * PAGE_BYTES);
+	struct task_struct task = { .pid = 1, .tgid = 1, .mm = mm };
 	struct bpf_iter__task context = { .task = &task };
 	struct region_record r;
 	u64 root, *e;
@@ -153,8 +154,8 @@ int main(int argc, char **argv)
 	base = ((u64)memory & ~((1ull << PUD_SHIFT) - 1)) - (3ull << PUD_SHIFT);
 	memory_frames = frame_of(sizeof(memory)) >> 12;
 	root = new_table();
-	mm.pgd = memory + root;
-	mm.task_size = task_size(depth);
+	mm->pgd = memory + root;
+	mm->task_size = task_size(depth);
 	if (argc > 2)
 		inaccessible = atoi(argv[2]);
 

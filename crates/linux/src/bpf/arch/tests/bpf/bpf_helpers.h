@@ -3,7 +3,6 @@
 #include <string.h>
 
 #define SEC(name)
-#define __always_inline	inline __attribute__((always_inline))
 #define __noinline	__attribute__((noinline))
 #define __uint(name, value)	int (*name)[value]
 #define __type(name, type)	typeof(type) *name
