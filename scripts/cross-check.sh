@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# cross-check.sh [find]: checks that the product compiles for arm64. Where no Rust here has a standard
-# library for arm64, it is skipped, and that is said ('scripts/install-deps.sh cross' installs one).
+# cross-check.sh [find]: checks that hawkeye-linux compiles for arm64, or CRATE: hawkeye-cli is the
+# whole product, which takes twice as long. Where no Rust here has a standard library for arm64, it
+# is skipped, and a message says so ('scripts/install-deps.sh cross' installs one).
 # find: only prints which rustc would be used, and fails where there is none.
 #
 # Nothing is linked, so this machine's compiler may build the C of libbpf. The build of any
@@ -29,4 +30,4 @@ if [ -z "$rustc" ]; then
 fi
 export RUSTC=$rustc CC_aarch64_unknown_linux_gnu=cc
 # Another rustc than in other builds must not replace their results.
-cargo check --locked --target $target --target-dir "${CARGO_TARGET_DIR:-target}/cross" -p hawkeye-cli
+cargo check --locked --target $target --target-dir "${CARGO_TARGET_DIR:-target}/cross" -p "${CRATE:-hawkeye-linux}"

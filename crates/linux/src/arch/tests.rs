@@ -1,5 +1,6 @@
-//! Tests of what is known of processors, and of the BPF programs' reads of page tables. Those run on
-//! simulated memory, for every architecture and depth of tables (`bpf/arch/tests/page_tables.c`).
+//! Tests of what is known of processors, and of the BPF programs' reads of page tables. Those run
+//! on simulated memory, for every architecture and depth of tables
+//! (`bpf/arch/tests/page_tables.c`).
 
 use super::*;
 use hawkeye_test_support::this_test;
@@ -22,8 +23,8 @@ fn run_successfully(command: &mut Command) {
     assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&text));
 }
 
-/// Builds the programs for this machine with the entries of an architecture, and runs them with each
-/// of these lists of arguments.
+/// Builds the programs for this machine with the entries of an architecture, and runs them with
+/// each of these lists of arguments.
 fn test_page_tables(arch: &str, arguments: &[&[&str]]) {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let program = folder.path().join("page_tables");
@@ -50,8 +51,8 @@ fn tables_of_3_to_5_levels_and_contiguous_entries_are_read_on_arm64() {
     }
 }
 
-/// This kernel's verifier accepts the programs of every architecture. Programs that are entered with
-/// a function of another kernel (fentry) cannot be tried.
+/// This kernel's verifier accepts the programs of every architecture. Programs that are entered
+/// with a function of another kernel (fentry) cannot be tried.
 #[test]
 fn the_verifier_accepts_the_programs_of_all_architectures() {
     if !nix::unistd::geteuid().is_root() {

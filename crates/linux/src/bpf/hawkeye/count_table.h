@@ -86,9 +86,9 @@ static __always_inline void count_mixed(const u64 *pte, struct region_record *r)
 }
 
 /*
- * Counts the table of flags in the page buffer. It is not static: the verifier checks such a function once,
- * on its own. It checks a static one on every path that leads to it, which is more than Linux 6.1
- * allows.
+ * Counts the table of flags in the page buffer. It is not static: the verifier checks such a
+ * function once, on its own. It checks a static one on every path that leads to it, which is more
+ * than Linux 6.1 allows.
  */
 __noinline int count_table(struct region_record *r)
 {

@@ -4,8 +4,8 @@
  *
  * A page that is known to be damaged is not in the direct map: the read fails, and the page counts
  * as in use. A memory error that such a read finds stops the machine, as with any other read by the
- * kernel: no read that a BPF program can make is recoverable. The kernel reads the same pages when it splits a huge page or looks for underused
- * ones.
+ * kernel: no read that a BPF program can make is recoverable. The kernel reads the same pages when
+ * it splits a huge page or looks for underused ones.
  */
 #ifndef HAWKEYE_SCAN_ZEROS_H
 #define HAWKEYE_SCAN_ZEROS_H

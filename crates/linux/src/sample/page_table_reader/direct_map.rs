@@ -8,8 +8,8 @@ use nix::sys::mman::{MmapAdvise, ProtFlags, mprotect};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// Two pages of our own. The first has a unique value at its start; access to the second is
-/// forbidden. They are not part of a huge page, as the heap may be under THP `always`: the walk that
-/// searches for them ends at a table of base pages.
+/// forbidden. They are not part of a huge page, as the heap may be under THP `always`: the walk
+/// that searches for them ends at a table of base pages.
 pub(super) fn map_unique_and_inaccessible_page() -> Result<(AnonymousMapping, u64)> {
     // Hash maps have random keys, so this is a random number.
     let value = RandomState::new().build_hasher().finish();
