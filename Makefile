@@ -43,7 +43,7 @@ kernel-test: kernel-test-deps ## build Linux 7.2 and 6.12 with our patches, test
 bench: lab ## run the live benchmarks on this machine, side by side in one run
 	$(LAB) bench --live
 
-lint: lint-deps ## check format, lints, documentation, language, links, shell scripts and licence headers
+lint: lint-deps ## check format, lints, documentation, language, links, shell scripts, licence headers and the build for arm64
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
@@ -51,6 +51,7 @@ lint: lint-deps ## check format, lints, documentation, language, links, shell sc
 	scripts/lint-files.sh
 	scripts/lint-prose.py
 	scripts/packages/check.sh quick
+	scripts/cross-check.sh
 
 deb: ## build target/packages/hawkeye_VERSION_amd64.deb and hawkeye-lab_VERSION_amd64.deb
 	@scripts/install-deps.sh deb

@@ -5,6 +5,7 @@
 #   kernels    tests on other kernels
 #   kernel     builds of the kernels of kernel/
 #   lint       lints
+#   cross      checks for arm64
 #   deb        the package
 #   packages   checks of everything that is shipped
 # Does nothing where nothing is missing, on any distribution.
@@ -130,6 +131,13 @@ if [ "${1-}" = kernel ]; then
   need_command qemu-system-x86_64 qemu-system-x86
   need_command busybox busybox-static
   need_header openssl/opensslv.h libssl-dev
+fi
+if [ "${1-}" = cross ] && ! scripts/cross-check.sh find >/dev/null; then
+  # rustup would need its own servers. Debian 12 has a new Rust only as rustc-web.
+  become_root rustc libstd-rust-dev:arm64
+  "${root[@]}" dpkg --add-architecture arm64
+  web=$(apt-cache --names-only search '^rustc-web$')
+  missing+=("rustc${web:+-web}" "libstd-rust${web:+-web}-dev:arm64")
 fi
 [ ${#missing[@]} -eq 0 ] || install "${missing[@]}"
 if [ "${1-}" = test ]; then

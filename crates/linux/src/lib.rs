@@ -10,6 +10,7 @@
 //!    |-- memory       how much is left, and giving zero pages back
 //!    |-- prefault     memory filled ahead of its first touch
 //!    `-- page_sizes   sizes that first touches get
+//!  arch          what differs between processor architectures
 //!  machine_lease one manager a machine, and what it must put back
 //!  stop_signals  what a waiting manager is woken by
 //! ```
@@ -22,6 +23,7 @@
 )]
 
 pub mod anonymous_mapping;
+pub mod arch;
 mod bpf_skeletons;
 pub mod error;
 pub mod machine;

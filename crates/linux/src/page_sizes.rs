@@ -6,7 +6,7 @@
 //! 7.2).
 //!
 //! ```text
-//!  tlb_page_sizes (the processor's) --> page_size_control <--> machine: sizes on offer, and wanted
+//!  arch: the processor's sizes      --> page_size_control <--> machine: sizes on offer, and wanted
 //!                                        |-- page_size_switches         turns sizes on and off
 //!                                        `-- mapped_page_size_sampler   looks at the processes
 //!                                              `-- mapped_page_sizes    counts the pages of one
@@ -15,7 +15,6 @@
 //! Read [`PageSizeSetting`] in this file first, then `page_size_control`.
 
 pub(crate) mod page_size_control;
-pub mod tlb_page_sizes;
 
 mod mapped_page_size_sampler;
 mod mapped_page_sizes;

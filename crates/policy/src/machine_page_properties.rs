@@ -26,8 +26,8 @@ pub struct MachinePageProperties {
 }
 
 impl Default for MachinePageProperties {
-    /// x86 with base and huge pages. Costs are those of a virtual machine with Linux 6.18 (512 base
-    /// faults: 270 us; one huge fault: 125 us, nearly all of it zeroing).
+    /// Base and huge pages. Costs are those of a virtual machine with Linux 6.18 (512 base faults:
+    /// 270 us; one huge fault: 125 us, nearly all of it zeroing).
     fn default() -> Self {
         Self {
             tlb: PageOrderSet::HUGE.with(PageOrder::GIANT),

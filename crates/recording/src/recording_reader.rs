@@ -43,7 +43,7 @@ impl RecordingReader<File> {
 const PAGES: &str = "0 to 512";
 const BYTES: &str = "a number of bytes";
 const TIME: &str = "a time in microseconds";
-/// Linux gives user space at most 56 bits, on any x86-64 processor.
+/// Linux gives user space at most 56 bits of address, with page tables of 5 levels.
 const LAST_REGION: u64 = (1 << 56) - HUGE_PAGE_BYTES;
 /// The largest microseconds of a [`Duration`] and the largest tick count here: 290,000 years.
 const MOST: u64 = i64::MAX as u64;

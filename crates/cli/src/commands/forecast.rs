@@ -11,7 +11,7 @@
 use super::daemon::{DEFAULT_CONFIG_FILE, watermark_table};
 use crate::config::Config;
 use crate::text_format::{WrappedText, format_bytes, format_count};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use hawkeye_linux::memory::cgroup_limits::CgroupLimits;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::probe::{self, ProbeExtent};
@@ -97,6 +97,9 @@ pub fn measure_forecast(
     seconds: f64,
 ) -> Result<MemoryForecast> {
     let facts = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?;
+    if let Some(why) = facts.host.unsupported_page_sizes() {
+        bail!("nothing can be measured: {why}");
+    }
     let mut methods = probe::set_up_chosen_methods(&probe::decide_kernel_methods(&facts)?)?;
     let wanted = |_, cgroup: &Path| cgroup.starts_with(top);
     let measured = measure_growth(&mut methods, settings, wanted, seconds)?;

@@ -87,19 +87,18 @@ static __always_inline int leads_on(const struct track *t, s64 distance)
 	return far == step || (t->advances >= 2 && far <= MAX_WINDOW * step && far % step == 0);
 }
 
-/* Threads of a process may run this at once. They can only make a guess wrong. */
-static __always_inline int first_touch(struct bpf_raw_tracepoint_args *ctx)
+/*
+ * The current process writes to memory for the first time. Threads of a process may run this at
+ * once. They can only make a guess wrong.
+ */
+static __always_inline int first_touch(u64 address)
 {
-	u64 region = ctx->args[0] >> REGION_SHIFT;
+	u64 region = address >> REGION_SHIFT;
 	u32 tgid = current_tgid();
 	struct watched *w = bpf_map_lookup_elem(&watched, &tgid);
 	struct track *t;
 
-	/*
-	 * X86_PF_PROT: a page is present, so this is no first touch. Without X86_PF_WRITE the
-	 * process gets the zero page, and needs no memory.
-	 */
-	if (!w || (ctx->args[2] & 3) != 2)
+	if (!w)
 		return 0;
 	if (w->score < 0) {
 		at_random++;
@@ -165,15 +164,5 @@ static __always_inline int first_touch(struct bpf_raw_tracepoint_args *ctx)
 	return 0;
 }
 
-SEC("raw_tp/page_fault_user")
-int touch_by_program(struct bpf_raw_tracepoint_args *ctx)
-{
-	return first_touch(ctx);
-}
-
-/* Memory that read(2) and similar calls write to first. */
-SEC("raw_tp/page_fault_kernel")
-int touch_for_program(struct bpf_raw_tracepoint_args *ctx)
-{
-	return (s64)ctx->args[0] < 0 ? 0 : first_touch(ctx);
-}
+/* The programs, which call first_touch(). */
+#include "first_touches.h"

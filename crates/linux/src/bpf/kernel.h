@@ -12,6 +12,7 @@ struct file;
 
 struct mm_struct {
 	void *pgd;
+	unsigned long task_size;
 } RELOCATED;
 
 struct task_struct {
@@ -49,16 +50,6 @@ struct bpf_iter__task_vma {
 	struct task_struct *task;
 	struct vm_area_struct *vma;
 } RELOCATED;
-
-/* arch/x86/include/asm/pgtable_types.h */
-#define PTE_PRESENT	(1ull << 0)
-#define PTE_RW		(1ull << 1)
-#define PTE_ACCESSED	(1ull << 5)
-#define PTE_DIRTY	(1ull << 6)
-#define PTE_HUGE	(1ull << 7)	/* in upper levels: maps a page, not a table */
-#define PTE_PROTNONE	(1ull << 8)	/* when not present: NUMA hinting, mapped nevertheless */
-#define PTE_SPECIAL	(1ull << 9)	/* in anonymous memory: the shared zero page */
-#define PTE_PFN		0x000ffffffffff000ull
 
 /* include/linux/mm.h */
 #define VM_UFFD_MISSING	(1ull << 9)

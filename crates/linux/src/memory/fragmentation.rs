@@ -83,7 +83,7 @@ fn parse_buddyinfo(buddyinfo: &str) -> Option<FreeMemorySummary> {
 mod tests {
     use super::*;
 
-    /// Orders 0 to 10 as read on Linux 6.18, x86. Blocks of order 9 and 10 hold
+    /// Orders 0 to 10 as read on Linux 6.18. Blocks of order 9 and 10 hold
     /// (1 + 2 + 84) * 512 + (3 + 751 + 4788) * 1024 = 5,719,552 pages. The others hold 125,420,
     /// of 5,844,972 in all.
     const RUNNING: &str = "\

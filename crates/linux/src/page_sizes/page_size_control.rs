@@ -1,9 +1,9 @@
 //! Page sizes at first touches that the managed machine offers.
 
+use crate::arch::tlb_page_sizes_of_this_machine;
 use crate::error::Result;
 use crate::machine_lease::thp_settings::THP_DIR;
 use crate::memory::system_memory;
-use crate::page_sizes::tlb_page_sizes;
 use crate::page_sizes::{
     MappedPageSizeSampler, ObservedPageSizes, PageSizeSwitches, ThpMode, read_page_size_settings,
 };
@@ -35,7 +35,7 @@ impl PageSizeControl {
             .any(|size| size.order < PageOrder::HUGE && size.given_to > Some(ThpMode::Never));
         Self {
             shape: MachinePageProperties {
-                tlb: tlb_page_sizes::tlb_page_sizes_of_this_machine(),
+                tlb: tlb_page_sizes_of_this_machine(),
                 cores: cores as f64,
                 memory_bytes: system_memory::machine_memory_use()
                     .map_or(0, |memory| memory.total_bytes),

@@ -1,12 +1,13 @@
 //! Reports where managed processes first touch memory, as BPF sees it in page faults.
 
+use crate::arch::FIRST_TOUCH_PROGRAMS;
 use crate::bpf_skeletons::fault_trace::{FaultTraceSkel, FaultTraceSkelBuilder};
 use crate::error::{LinuxError, Result};
 use crate::processes::own_pid_namespace::OwnPidNamespace;
 use crate::ring_buffer::RingBufferReader;
 use hawkeye_policy::prefault::StreamFaultReport;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle};
 use std::mem::MaybeUninit;
 
@@ -29,9 +30,21 @@ pub struct FaultTrace {
 pub struct FaultTraceWatchlist(MapHandle);
 
 impl FaultTrace {
-    /// Loads and attaches the program. It watches no process yet. Fails where BPF is missing or
-    /// forbidden, or the kernel lacks the tracepoint `page_fault_user`.
+    /// Loads and attaches the programs. They watch no process yet. Fails where BPF is missing or
+    /// forbidden, or this kernel shows BPF no page faults.
     pub fn attach() -> Result<(Self, FaultTraceWatchlist)> {
+        let mut failed = LinuxError::Bpf("watching first touches: there is no program".into());
+        for programs in FIRST_TOUCH_PROGRAMS {
+            match Self::attach_programs(programs) {
+                Ok(attached) => return Ok(attached),
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    /// The same with the programs of these names.
+    fn attach_programs(names: &[&str]) -> Result<(Self, FaultTraceWatchlist)> {
         // One per manager, like the page-table programs: detached when dropped, but never freed.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let open = FaultTraceSkelBuilder::default().open(storage);
@@ -41,6 +54,10 @@ impl FaultTrace {
         {
             told.pidns_dev = own.dev;
             told.pidns_ino = own.ino;
+        }
+        for mut program in open.open_object_mut().progs_mut() {
+            let wanted = names.iter().any(|name| program.name() == *name);
+            program.set_autoload(wanted);
         }
         let skel = open.load().map_err(fault_trace_error)?;
         let reports = RingBufferReader::for_map(&skel.maps.advances, parse_report)
@@ -72,9 +89,8 @@ impl FaultTrace {
 
     /// Reports again. Without `links` it reports nothing, at no cost to any program.
     pub fn resume_tracing(&mut self) -> Result<()> {
-        let programs = &self.skel.progs;
-        let programs = [&programs.touch_by_program, &programs.touch_for_program];
-        let links = programs.into_iter().map(|program| program.attach());
+        let loaded = self.skel.object().progs_mut().filter(|program| program.autoload());
+        let links = loaded.map(|program| program.attach());
         self.links = links.collect::<Result<_, _>>().map_err(fault_trace_error)?;
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! Facts that are read, not tried: privileges, lockdown, containers, settings.
 
-use crate::machine_lease::thp_settings::{enabled_file, read_setting};
+use crate::machine_lease::thp_settings::{THP_DIR, enabled_file, read_setting};
 use crate::memory::cgroup_limits::{self, CgroupVersion};
 use crate::memory::system_memory;
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder};
 use procfs::process::Process;
 use procfs::{Current, Meminfo};
 use serde::Serialize;
@@ -34,7 +35,11 @@ pub struct HostFacts {
     pub container: Option<String>,
     /// Kernel lockdown.
     pub lockdown: KernelLockdown,
-    /// `enabled` of transparent huge pages of 2 MiB; `None`: the kernel has none.
+    /// Size of a base page.
+    pub base_page_bytes: u64,
+    /// Size of a transparent huge page; `None`: the kernel has none.
+    pub huge_page_bytes: Option<u64>,
+    /// `enabled` of transparent huge pages; `None`: the kernel has none.
     pub thp_enabled: Option<String>,
     /// Whether `PR_SET_THP_DISABLE` is set for this process, and so for every program that it
     /// starts.
@@ -45,6 +50,27 @@ pub struct HostFacts {
     pub psi: bool,
     /// Swap (zram included), in bytes.
     pub swap_bytes: u64,
+}
+
+impl HostFacts {
+    /// Why this kernel's page sizes cannot be managed, as a clause; `None`: they can.
+    pub fn unsupported_page_sizes(&self) -> Option<String> {
+        let huge_bytes = self.huge_page_bytes.unwrap_or(HUGE_PAGE_BYTES);
+        if (self.base_page_bytes, huge_bytes) == (BASE_PAGE_BYTES, HUGE_PAGE_BYTES) {
+            return None;
+        }
+        let size = |bytes| {
+            PageOrder::from_bytes(bytes)
+                .map_or_else(|| format!("{bytes} bytes"), |order| order.to_string())
+        };
+        Some(format!(
+            "this kernel's base pages have {} and its huge pages {}, but HawkEye manages base pages of {} and huge pages of {}",
+            size(self.base_page_bytes),
+            size(huge_bytes),
+            size(BASE_PAGE_BYTES),
+            size(HUGE_PAGE_BYTES),
+        ))
+    }
 }
 
 /// CAP_* numbers, include/uapi/linux/capability.h.
@@ -68,6 +94,10 @@ pub fn read_host_facts() -> HostFacts {
         missing_capabilities: missing,
         container: detect_container_kind(),
         lockdown: read_kernel_lockdown(),
+        base_page_bytes: procfs::page_size(),
+        huge_page_bytes: read_setting(&Path::new(THP_DIR).join("hpage_pmd_size"))
+            .ok()
+            .and_then(|bytes| bytes.parse().ok()),
         thp_enabled: read_setting(&enabled_file()).ok(),
         own_thp_disabled: status.is_some_and(|status| status.thp_enabled == Some(false)),
         cgroup: cgroup_limits::find_memory_hierarchy().map(|(version, _)| match version {

@@ -150,6 +150,11 @@ fn why_nothing_managed(facts: &KernelFacts) -> Option<String> {
     if facts.host.thp_enabled.is_none() {
         return Some("This kernel has no transparent huge pages: nothing can be managed.".into());
     }
+    if let Some(why) = facts.host.unsupported_page_sizes() {
+        return Some(format!(
+            "Nothing can be managed: {why}. Boot a kernel with base pages of 4 KiB, if the distribution has one."
+        ));
+    }
     if facts.collapse.works() {
         return None;
     }

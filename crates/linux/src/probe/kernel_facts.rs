@@ -90,6 +90,34 @@ pub struct KernelFacts {
     pub small_pages: Vec<PageSizeFacts>,
 }
 
+impl KernelFacts {
+    /// Facts of a host on which nothing is tried, for this reason.
+    fn all_untried(host: HostFacts, why: &str) -> Self {
+        let untried = || KernelCheckResult::NotTried(why.into());
+        Self {
+            host,
+            page_table_walk: untried(),
+            page_table_levels: None,
+            access_bits: untried(),
+            first_touch_ns: 0,
+            collapse: untried(),
+            split: untried(),
+            zero_page_remap: untried(),
+            soft_dirty: PageMarkAfterSplit::NotTried(why.into()),
+            write_protection: PageMarkAfterSplit::NotTried(why.into()),
+            page_out: untried(),
+            prefault_by_collapse: untried(),
+            prefault_by_read: untried(),
+            first_touches: untried(),
+            counters: untried(),
+            damon: untried(),
+            page_idle: untried(),
+            prezeroing: PrezeroingFacts::read(&PrezeroingFiles::default()),
+            small_pages: Vec::new(),
+        }
+    }
+}
+
 /// How much to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeExtent {
@@ -106,6 +134,9 @@ pub fn gather_kernel_facts(
     mut settings: Option<&mut KernelSettingsGuard>,
 ) -> Result<KernelFacts> {
     let host = host_facts::read_host_facts();
+    if let Some(why) = host.unsupported_page_sizes() {
+        return Ok(KernelFacts::all_untried(host, &why));
+    }
     let (page_table_walk, mut tables) = match PageTableReader::load_bpf_programs() {
         Ok(tables) => (KernelCheckResult::Works, Some(tables)),
         Err(error) => (KernelCheckResult::Fails(error.to_string()), None),
@@ -507,6 +538,8 @@ impl KernelFacts {
                 missing_capabilities: vec![],
                 container: None,
                 lockdown: super::host_facts::KernelLockdown::None,
+                base_page_bytes: BASE_PAGE_BYTES,
+                huge_page_bytes: Some(hawkeye_policy::HUGE_PAGE_BYTES),
                 thp_enabled: Some("madvise".into()),
                 own_thp_disabled: false,
                 cgroup: Some("version 2".into()),

@@ -9,15 +9,16 @@
 //! ```
 //!
 //! Read [`CountableWalkEvents::find`], which tries the events here, then [`ProcessCounters`], and
-//! [`events`] to add a processor. None of this has run on hardware with counters. The arithmetic is
+//! `arch` to add a processor. None of this has run on hardware with counters. The arithmetic is
 //! tested on a recording and on made-up counts, the calls on the kernel's software events.
 
 pub mod events;
 pub mod overhead_meter;
 pub mod perf_counters;
 
-pub use events::{CountersUnavailable, CpuModel, EventCodeOverrides, WalkEventSet};
+pub use events::{CountersUnavailable, EventCodeOverrides, WalkEventSet};
 
+use crate::arch;
 use crate::error::Result;
 use crate::test_costs;
 use hawkeye_policy::TranslationOverhead;
@@ -49,7 +50,7 @@ impl CountableWalkEvents {
             return Err(CountersUnavailable::NotCounted(why));
         }
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let events = events::choose_walk_events(&CpuModel::from_cpuinfo(&cpuinfo), overrides)?;
+        let events = choose_walk_events(&cpuinfo, overrides)?;
         PerfCounters::open(std::process::id(), perf_events_of_set(&events))
             .map_err(|error| CountersUnavailable::NotCounted(error.to_string()))?;
         Ok(Self { events })
@@ -90,6 +91,26 @@ impl ProcessCounters {
     }
 }
 
+/// The events for the processor that `cpuinfo` describes; the configuration takes precedence.
+fn choose_walk_events(
+    cpuinfo: &str,
+    overrides: EventCodeOverrides,
+) -> Result<WalkEventSet, CountersUnavailable> {
+    if let Some(load) = overrides.load_walk_cycles {
+        return Ok(WalkEventSet {
+            name: "",
+            walks: (load, overrides.store_walk_cycles),
+            cycles_per_count: 1.0,
+            cycles: overrides.cycles,
+        });
+    }
+    if overrides != EventCodeOverrides::default() {
+        return Err(CountersUnavailable::IncompleteOverride);
+    }
+    arch::walk_events(cpuinfo)
+        .ok_or_else(|| CountersUnavailable::UnknownProcessor(arch::processor_model(cpuinfo)))
+}
+
 /// Loads, stores if they are counted separately, cycles.
 fn perf_events_of_set(events: &WalkEventSet) -> Vec<PerfEvent> {
     let event = |kind, config| PerfEvent { kind, config };
@@ -100,4 +121,22 @@ fn perf_events_of_set(events: &WalkEventSet) -> Vec<PerfEvent> {
     all.extend(stores.map(raw));
     all.push(events.cycles.map_or(generic_cycles, raw));
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_takes_precedence_over_the_table() {
+        let overrides =
+            EventCodeOverrides { load_walk_cycles: Some(0x1008), ..EventCodeOverrides::default() };
+        let set = choose_walk_events("", overrides).expect("the configuration names the events");
+        assert_eq!((set.walks, set.is_estimate()), ((0x1008, None), false));
+        let half = EventCodeOverrides { cycles: Some(0x3c), ..EventCodeOverrides::default() };
+        let incomplete = Err(CountersUnavailable::IncompleteOverride);
+        assert_eq!(choose_walk_events("", half), incomplete);
+        let unknown = Err(CountersUnavailable::UnknownProcessor("unknown".into()));
+        assert_eq!(choose_walk_events("", EventCodeOverrides::default()), unknown);
+    }
 }

@@ -10,9 +10,9 @@ use crate::error::{LinuxError, Result};
 use crate::memory::ksm::KsmState;
 use crate::processes::mapping_records::{keep_new_records, parse_mapping_records};
 use crate::processes::mappings::Mapping;
-use direct_map::{map_page_with_unique_value, read_end_frame};
+use direct_map::{map_unique_and_inaccessible_page, read_end_frame};
 use hawkeye_policy::walk_rate::PageBitmap;
-use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
+use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, RegionAddr, RegionSample};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use nix::errno::Errno;
@@ -125,7 +125,7 @@ impl PageTableReader {
         Ok(tables)
     }
 
-    /// Levels of the page table, 4 or 5.
+    /// Levels of the page table, 3 to 5.
     pub fn page_table_levels(&self) -> u32 {
         self.bss().levels
     }
@@ -142,11 +142,12 @@ impl PageTableReader {
 
     /// Finds where physical memory is mapped: searches for a known value on a page of our own.
     fn find_direct_map(&mut self) -> Result<()> {
-        let (page, value) = map_page_with_unique_value()?;
+        let (pages, value) = map_unique_and_inaccessible_page()?;
         let frames = read_end_frame().unwrap_or(MOST_FRAMES);
         let bss = self.bss_mut();
         bss.magic = value;
-        bss.magic_va = page.address();
+        bss.magic_va = pages.address();
+        bss.inaccessible_va = pages.address() + BASE_PAGE_BYTES;
         bss.memory_frames = frames;
         let own = link_program_to_process(self.skel.progs.calibrate.as_fd(), std::process::id())?;
         run_bpf_iterator(&own)?;

@@ -9,11 +9,12 @@ use super::overhead_estimates::{
 use super::prelude::*;
 use super::programs::NINE_ESTIMATED_PROGRAMS;
 use super::programs::program_speed::measure_turn;
+use hawkeye_linux::arch;
 use hawkeye_linux::name_value_lines::find_value_by_name;
 use hawkeye_linux::processes::process::{CpuTimeAndFaults, cpu_time_and_faults};
 use hawkeye_linux::sample::counters::overhead_meter::{EventCounts, OverheadMeter, ThreadCounts};
 use hawkeye_linux::sample::counters::{
-    CountableWalkEvents, CountersUnavailable, CpuModel, EventCodeOverrides, WalkEventSet,
+    CountableWalkEvents, CountersUnavailable, EventCodeOverrides, WalkEventSet,
 };
 use hawkeye_policy::TranslationOverhead;
 use serde::Serialize;
@@ -175,7 +176,7 @@ impl EstimateVerification {
         let version = osrelease.split(|c: char| !c.is_ascii_digit() && c != '.');
         Self {
             hawkeye: env!("CARGO_PKG_VERSION"),
-            cpu: CpuModel::from_cpuinfo(cpuinfo).to_string(),
+            cpu: arch::processor_model(cpuinfo),
             cpu_name: find_value_by_name(cpuinfo, "model name").unwrap_or_default().to_owned(),
             kernel: version.into_iter().next().unwrap_or_default().to_owned(),
             events: WalkEventDescription {
@@ -232,7 +233,7 @@ pub fn find_walk_counters() -> BenchResult<CountableWalkEvents> {
 fn missing_counters_advice(none: &CountersUnavailable) -> String {
     match none {
         CountersUnavailable::UnknownProcessor(cpu) => format!(
-            "the events that count page walks on this processor ({cpu}) are not known: add them to crates/linux/src/sample/counters/events.rs, or report the processor to HawkEye's developers"
+            "the events that count page walks on this processor ({cpu}) are not known: add them to crates/linux/src/arch/, or report the processor to HawkEye's developers"
         ),
         other => format!(
             "{other}; run this as root on hardware, or in a virtual machine with counters (QEMU: -cpu host,pmu=on)"

@@ -5,7 +5,7 @@ use super::prelude::*;
 use super::programs::start_reader_workload;
 use crate::calibrate;
 use crate::simulated::block_layout::{BlockLayout, simulate_block_reads};
-use hawkeye_linux::page_sizes::tlb_page_sizes;
+use hawkeye_linux::arch::tlb_page_sizes_of_this_machine;
 use hawkeye_linux::page_sizes::{
     available_mthp_sizes, page_size_enabled_file, read_mapped_page_sizes,
 };
@@ -119,10 +119,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         costs.zero_base_ns,
         costs.touch_ns,
     ));
-    if tlb_page_sizes::tlb_page_sizes_of_this_machine()
-        .iter()
-        .any(|order| order <= PageOrder::CONTIGUOUS)
-    {
+    if tlb_page_sizes_of_this_machine().iter().any(|order| order <= PageOrder::CONTIGUOUS) {
         report.add_note("One TLB entry of this processor can hold up to 64 KiB; the predicted speed ignores this.");
     }
     Ok(())

@@ -38,8 +38,11 @@ const SEARCHED: usize = 512;
 /// The process has ended, it belongs to another user, or this machine allows no measurement.
 pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<AdviceFacts> {
     let process = ProcessHandle::open(pid)?;
-    let decision =
-        probe::decide_kernel_methods(&probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?)?;
+    let facts = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?;
+    if let Some(why) = facts.host.unsupported_page_sizes() {
+        bail!("nothing can be measured: {why}");
+    }
+    let decision = probe::decide_kernel_methods(&facts)?;
     let mut means = probe::set_up_chosen_methods(&decision)?;
     // What walks cost is measured once after each start of the machine, and kept there.
     let state = state_dir();

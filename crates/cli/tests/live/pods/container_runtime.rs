@@ -101,7 +101,9 @@ impl ContainerRuntime {
         let sum = run("sha256sum", "layer.tar");
         let sum = sum.split_whitespace().next().expect("a sum");
         let (os, kind) = (r#""os":"linux""#, r#""type":"layers""#);
-        let architecture = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
+        // The runtime runs images of its own architecture only.
+        let architecture = run("dpkg", "--print-architecture");
+        let architecture = architecture.trim();
         write(
             "config.json",
             &format!(

@@ -14,24 +14,15 @@ u64 calibration_highest_base;
 /* A value on one of the manager's own pages: the right direct map leads to it. */
 u64 magic;
 u64 magic_va;
-
-/*
- * Start of the kernel's half of the address space with four levels. With five, the direct map ends
- * before it (Documentation/arch/x86/x86_64/mm.rst).
- */
-#define KERNEL_HALF_4 0xffff800000000000ull
-
-struct calibration {
-	u64 pgd;
-	u32 depth;
-};
+/* Another such page, which it may not access. */
+u64 inaccessible_va;
 
 /* The page or table that an entry points to; 0 if the entry points to no memory. */
 static __always_inline u64 candidate_under(u64 base, u64 e)
 {
 	u64 address = table_under(base, e);
 
-	if ((e & PTE_PFN) >> 12 >= memory_frames)
+	if (entry_frame(e) >> 12 >= memory_frames)
 		return 0;
 	if (address > calibration_highest)
 		calibration_highest = address;
@@ -39,43 +30,42 @@ static __always_inline u64 candidate_under(u64 base, u64 e)
 }
 
 /*
- * The page that maps `va`, found by a walk with `base` as the direct map's start; 0 if there is
- * none.
+ * The last-level entry for `va`, found by a walk with `base` as the direct map's start; 0 if there
+ * is none.
  */
-static __always_inline u64 own_page(u64 base, u64 pgd, u32 depth, u64 va)
+static __always_inline u64 own_entry(u64 base, u64 pgd, u64 va)
 {
 	u64 e, table = pgd;
 
-	if (depth == 5) {
+	if (levels == 5) {
 		e = entry(table, va >> PGD_SHIFT_5);
-		if (!(e & PTE_PRESENT))
+		if (!(entry_flags(e) & PTE_PRESENT))
 			return 0;
 		table = candidate_under(base, e);
 		if (!table)
 			return 0;
 	}
-	e = entry(table, va >> P4D_SHIFT);
-	if (!(e & PTE_PRESENT))
-		return 0;
-	table = candidate_under(base, e);
-	if (!table)
-		return 0;
+	if (levels >= 4) {
+		e = entry(table, va >> P4D_SHIFT);
+		if (!(entry_flags(e) & PTE_PRESENT))
+			return 0;
+		table = candidate_under(base, e);
+		if (!table)
+			return 0;
+	}
 	e = entry(table, va >> PUD_SHIFT);
-	if (!(e & PTE_PRESENT) || (e & PTE_HUGE))
+	if (!points_to_table(e))
 		return 0;
 	table = candidate_under(base, e);
 	if (!table)
 		return 0;
 	e = entry(table, va >> PMD_SHIFT);
-	if (!(e & PTE_PRESENT) || (e & PTE_HUGE))
+	if (!points_to_table(e))
 		return 0;
 	table = candidate_under(base, e);
 	if (!table)
 		return 0;
-	e = entry(table, va >> 12);
-	if (!(e & PTE_PRESENT))
-		return 0;
-	return candidate_under(base, e);
+	return entry(table, va >> 12);
 }
 
 /* Number of GiB that physical memory extends over. */
@@ -87,27 +77,29 @@ static __always_inline u32 memory_gib(void)
 /*
  * The direct map starts at a multiple of 1 GiB, at most the size of physical memory below the page
  * table's root. This tries candidates upwards. Up to the right one, no address that it reads lies
- * behind the direct map, where the mappings of devices are. Addresses before the direct map are
- * unmapped, or memory (Documentation/arch/x86/x86_64/mm.rst).
+ * behind the direct map, where the mappings of devices are. What is before it:
+ * page_table_entries.h.
  */
-static long try_base(u32 i, struct calibration *c)
+static long try_base(u32 i, u64 *pgd)
 {
-	u64 root = c->pgd & ~((1ull << PUD_SHIFT) - 1);
+	u64 root = *pgd & ~((1ull << PUD_SHIFT) - 1);
 	u64 base = root - ((u64)memory_gib() << PUD_SHIFT) + ((u64)i << PUD_SHIFT);
-	u64 page, found = 0;
+	u64 e, page = 0, found = 0;
 
 	if (i > memory_gib())
 		return 1;
 	if (base > calibration_highest_base)
 		calibration_highest_base = base;
-	page = own_page(base, c->pgd, c->depth, magic_va);
+	e = own_entry(base, *pgd, magic_va);
+	if (entry_flags(e) & PTE_PRESENT)
+		page = candidate_under(base, e);
 	if (!page)
 		return 0;
 	bpf_probe_read_kernel(&found, sizeof(found), (void *)(page + (magic_va & (PAGE_BYTES - 1))));
 	if (found != magic)
 		return 0;
+	learn_inaccessible_entry(own_entry(base, *pgd, inaccessible_va));
 	direct_map = base;
-	levels = c->depth;
 	return 1;
 }
 
@@ -115,20 +107,22 @@ SEC("iter/task")
 int calibrate(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
-	struct calibration c = {};
+	u64 size, pgd;
 
 	if (!task || direct_map)
 		return 0;
-	c.pgd = root_of(task);
-	if (!c.pgd)
+	pgd = root_of(task);
+	if (!pgd)
 		return 0;
 	/*
 	 * The depth must be known first: walks with too few levels accept no candidate, and go on
-	 * to those behind the direct map.
+	 * to those behind the direct map. Each level above the third is there for the addresses
+	 * that the others cannot express.
 	 */
-	c.depth = c.pgd >= KERNEL_HALF_4 ? 4 : 5;
+	size = task->mm->task_size;
+	levels = size > 1ull << PGD_SHIFT_5 ? 5 : size > 1ull << P4D_SHIFT ? 4 : 3;
 	/* Up to 64 TiB of physical memory. */
-	bpf_loop(65538, try_base, &c, 0);
+	bpf_loop(65538, try_base, &pgd, 0);
 	return 0;
 }
 

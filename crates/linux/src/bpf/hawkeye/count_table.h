@@ -7,7 +7,7 @@
 
 #include "page_tables.h"
 
-/* Counts a table where every entry is present with memory of its own; 0 if one is not. */
+/* Counts a table of flags where every entry is present with memory of its own; 0 if one is not. */
 static __always_inline int count_full(const u64 *pte, struct region_record *r)
 {
 	u32 present = 0, special = 0, written = 0, accessed = 0, edges = 0, writable = 0;
@@ -86,9 +86,9 @@ static __always_inline void count_mixed(const u64 *pte, struct region_record *r)
 }
 
 /*
- * Counts the table in the page buffer. It is not static: the verifier checks such a function once,
- * on its own. It checks a static one on every path that leads to it, which is more than Linux 6.1
- * allows.
+ * Counts the table of flags in the page buffer. It is not static: the verifier checks such a
+ * function once, on its own. It checks a static one on every path that leads to it, which is more
+ * than Linux 6.1 allows.
  */
 __noinline int count_table(struct region_record *r)
 {

@@ -7,27 +7,8 @@
 #ifndef HAWKEYE_PAGE_TABLES_H
 #define HAWKEYE_PAGE_TABLES_H
 
-#include "intf.h"
-#include "kernel.h"
-
-/* How this machine translates addresses, found by `calibrate`. */
-u64 direct_map;
-u32 levels;
-
-/* Copy of the table or page that a program looks at. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u64[PTES]);
-} page_copy SEC(".maps");
-
-static __always_inline u64 *page_buffer(void)
-{
-	u32 zero = 0;
-
-	return bpf_map_lookup_elem(&page_copy, &zero);
-}
+#include "page_table_entries.h"
+#include "page_table_state.h"
 
 static __always_inline u64 entry(u64 table, u64 index)
 {
@@ -39,7 +20,13 @@ static __always_inline u64 entry(u64 table, u64 index)
 
 static __always_inline u64 table_under(u64 base, u64 e)
 {
-	return base + (e & PTE_PFN);
+	return base + entry_frame(e);
+}
+
+/* Whether an entry of an upper level points to a table of the level below. */
+static __always_inline int points_to_table(u64 e)
+{
+	return (entry_flags(e) & (PTE_PRESENT | PTE_HUGE)) == PTE_PRESENT;
 }
 
 /* The root of a task's page table, 0 if it has no address space. */
@@ -72,19 +59,22 @@ static __always_inline int find_pmd_table(struct walk *w)
 
 	if (levels == 5) {
 		e = entry(table, w->va >> PGD_SHIFT_5);
-		if (!(e & PTE_PRESENT)) {
+		if (!(entry_flags(e) & PTE_PRESENT)) {
 			w->va = (w->va | ((1ull << PGD_SHIFT_5) - 1)) + 1;
 			return 0;
 		}
 		table = table_under(direct_map, e);
 	}
-	e = entry(table, w->va >> P4D_SHIFT);
-	if (!(e & PTE_PRESENT)) {
-		w->va = (w->va | ((1ull << P4D_SHIFT) - 1)) + 1;
-		return 0;
+	if (levels >= 4) {
+		e = entry(table, w->va >> P4D_SHIFT);
+		if (!(entry_flags(e) & PTE_PRESENT)) {
+			w->va = (w->va | ((1ull << P4D_SHIFT) - 1)) + 1;
+			return 0;
+		}
+		table = table_under(direct_map, e);
 	}
-	e = entry(table_under(direct_map, e), w->va >> PUD_SHIFT);
-	if (!(e & PTE_PRESENT) || (e & PTE_HUGE)) {
+	e = entry(table, w->va >> PUD_SHIFT);
+	if (!points_to_table(e)) {
 		w->va = (w->va | ((1ull << PUD_SHIFT) - 1)) + 1;
 		return 0;
 	}

@@ -45,7 +45,7 @@ __noinline int collect_marks(struct region_access_bits *m)
 static long mark_step(u32 i, struct walk *w)
 {
 	struct region_access_bits *m;
-	u64 e;
+	u64 e, flags;
 
 	if (i >= marked_regions || i >= MAX_MARKED)
 		return 1;
@@ -55,21 +55,23 @@ static long mark_step(u32 i, struct walk *w)
 	if (!find_pmd_table(w))
 		return 0;
 	e = entry(w->pmd_table, m->va >> PMD_SHIFT);
-	if (!(e & (PTE_PRESENT | PTE_PROTNONE)))
+	flags = entry_flags(e);
+	if (!(flags & (PTE_PRESENT | PTE_PROTNONE)))
 		return 0;
-	if (e & PTE_HUGE) {
-		u64 all = e & PTE_ACCESSED ? ~0ull : 0;
+	if (flags & PTE_HUGE) {
+		u64 all = flags & PTE_ACCESSED ? ~0ull : 0;
 
 		for (u32 word = 0; word < PTES / 64; word++)
 			m->accessed[word] = all;
-		m->present = e & (PTE_RW | PTE_DIRTY) ? PTES : 0;
-		m->write_protected = e & PTE_RW ? 0 : m->present;
+		m->present = flags & (PTE_RW | PTE_DIRTY) ? PTES : 0;
+		m->write_protected = flags & PTE_RW ? 0 : m->present;
 		m->huge = 1;
 	} else {
 		if (bpf_probe_read_kernel(w->copy, PAGE_BYTES, (void *)table_under(direct_map, e)))
 			return 0;
-		if ((entry(w->pmd_table, m->va >> PMD_SHIFT) ^ e) & ~(PTE_ACCESSED | PTE_DIRTY))
+		if (!is_same_table(e, entry(w->pmd_table, m->va >> PMD_SHIFT)))
 			return 0;
+		table_to_flags();
 		collect_marks(m);
 		m->huge = 0;
 	}

@@ -4,9 +4,8 @@
  *
  * A page that is known to be damaged is not in the direct map: the read fails, and the page counts
  * as in use. A memory error that such a read finds stops the machine, as with any other read by the
- * kernel: no read that a BPF program can make is recoverable (arch/x86/kernel/cpu/mce/severity.c,
- * error_context). The kernel reads the same pages when it splits a huge page or looks for underused
- * ones.
+ * kernel: no read that a BPF program can make is recoverable. The kernel reads the same pages when
+ * it splits a huge page or looks for underused ones.
  */
 #ifndef HAWKEYE_SCAN_ZEROS_H
 #define HAWKEYE_SCAN_ZEROS_H
@@ -69,7 +68,7 @@ int scan_zeros(struct bpf_iter__task *ctx)
 	struct task_struct *task = ctx->task;
 	struct scan s = {};
 	struct walk w = {};
-	u64 e;
+	u64 e, flags;
 
 	if (!task)
 		return 0;
@@ -79,9 +78,10 @@ int scan_zeros(struct bpf_iter__task *ctx)
 	if (!w.pgd || !s.copy || !find_pmd_table(&w))
 		return 0;
 	e = entry(w.pmd_table, zero_scan.va >> PMD_SHIFT);
-	if (!(e & PTE_PRESENT) || !(e & PTE_HUGE) || !(e & (PTE_RW | PTE_DIRTY)))
+	flags = entry_flags(e);
+	if (!(flags & PTE_PRESENT) || !(flags & PTE_HUGE) || !(flags & (PTE_RW | PTE_DIRTY)))
 		return 0;
-	s.page = table_under(direct_map, e & ~((1ull << PMD_SHIFT) - 1));
+	s.page = direct_map + (entry_frame(e) & ~((1ull << PMD_SHIFT) - 1));
 	s.enough = zero_scan.enough;
 	bpf_loop(PTES / SCAN_GROUP, scan_group, &s, 0);
 	zero_scan.huge = 1;

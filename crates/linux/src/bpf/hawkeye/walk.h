@@ -16,40 +16,38 @@ struct region_record records[MAX_RECORDS];
 static __always_inline void read_region(struct walk *w, u64 va)
 {
 	u64 e = entry(w->pmd_table, va >> PMD_SHIFT);
+	u64 flags = entry_flags(e);
 	struct region_record *r;
 	u32 n = result.records;
 
-	if (!(e & (PTE_PRESENT | PTE_PROTNONE)))
+	if (!(flags & (PTE_PRESENT | PTE_PROTNONE)))
 		return;
 	if (n >= MAX_RECORDS)
 		return;
 	r = &records[n];
-	if (e & PTE_HUGE) {
+	if (flags & PTE_HUGE) {
 		/* Anonymous huge pages are dirty from the start; a clean read-only one is the huge zero page. */
-		int zero = !(e & (PTE_RW | PTE_DIRTY));
+		int zero = !(flags & (PTE_RW | PTE_DIRTY));
 
 		r->va = va;
 		r->present = zero ? 0 : PTES;
-		r->accessed = e & PTE_ACCESSED ? PTES : 0;
-		r->runs = e & PTE_ACCESSED ? 1 : 0;
-		r->written = e & PTE_DIRTY ? PTES : 0;
-		r->write_protected = zero || e & PTE_RW ? 0 : PTES;
+		r->accessed = flags & PTE_ACCESSED ? PTES : 0;
+		r->runs = flags & PTE_ACCESSED ? 1 : 0;
+		r->written = flags & PTE_DIRTY ? PTES : 0;
+		r->write_protected = zero || flags & PTE_RW ? 0 : PTES;
 		r->zero_mapped = zero ? PTES : 0;
 		r->swapped = 0;
 		r->huge = 1;
 		result.records = n + 1;
 		return;
 	}
-	if (request.huge_only || !(e & PTE_PRESENT))
+	if (request.huge_only || !(flags & PTE_PRESENT))
 		return;
 	w->tables++;
 	if (bpf_probe_read_kernel(w->copy, PAGE_BYTES, (void *)table_under(direct_map, e)))
 		return;
-	/*
-	 * Promoted, freed or moved while it was read? The accessed and dirty bits mean nothing in a
-	 * table entry.
-	 */
-	if ((entry(w->pmd_table, va >> PMD_SHIFT) ^ e) & ~(PTE_ACCESSED | PTE_DIRTY)) {
+	/* Promoted, freed or moved while it was read? */
+	if (!is_same_table(e, entry(w->pmd_table, va >> PMD_SHIFT))) {
 		result.changed++;
 		return;
 	}
@@ -57,6 +55,7 @@ static __always_inline void read_region(struct walk *w, u64 va)
 	r->zero_mapped = 0;
 	r->swapped = 0;
 	r->huge = 0;
+	table_to_flags();
 	count_table(r);
 	if (r->present || r->zero_mapped || r->swapped)
 		result.records = n + 1;

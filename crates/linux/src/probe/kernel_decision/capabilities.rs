@@ -115,9 +115,9 @@ pub(super) fn capabilities_from_facts(facts: &KernelFacts) -> Vec<ManagerCapabil
         capability(
             "first touches",
             availability_by_check(&facts.first_touches),
-            "BPF on the tracepoint page_fault_user; a child touched memory region by region, and its page faults were reported",
+            "BPF on page faults; a child touched memory region by region, and its page faults were reported",
             "prefault (--fault-ahead)",
-            "the page-table walk, on x86-64 (its page faults have the tracepoint)",
+            "what the page-table walk needs, and CONFIG_FTRACE or CONFIG_KPROBES where page faults have no tracepoint",
         ),
         capability(
             "pre-zeroed memory",

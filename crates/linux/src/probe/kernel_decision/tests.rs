@@ -135,6 +135,23 @@ fn without_promotion_nothing_is_managed_and_the_cause_is_named() {
 }
 
 #[test]
+fn kernels_with_other_page_sizes_are_refused_and_the_sizes_named() {
+    for (base_kib, huge_mib) in [(16, 32), (64, 512)] {
+        let facts = with(|facts| {
+            facts.host.base_page_bytes = base_kib << 10;
+            facts.host.huge_page_bytes = Some(huge_mib << 20);
+        });
+        let decision = decide_with_best_sampler(&facts);
+        assert!(!decision.can_manage);
+        let sizes = format!("base pages have {base_kib} KiB and its huge pages {huge_mib} MiB");
+        assert!(decision.verdict.contains(&sizes), "{}", decision.verdict);
+    }
+    // A kernel without huge pages is refused for that reason.
+    let facts = with(|facts| (facts.host.huge_page_bytes, facts.host.thp_enabled) = (None, None));
+    assert!(decide_with_best_sampler(&facts).verdict.contains("no transparent huge pages"));
+}
+
+#[test]
 fn methods_that_were_not_tried_are_not_used() {
     let unknown = || KernelCheckResult::NotTried("for a test".into());
     let facts = with(|facts| facts.collapse = unknown());

@@ -123,9 +123,9 @@ fn request_frames(method: &str, message: &[u8]) -> Result<Vec<u8>, GrpcError> {
     }
     // Indexed fields and literals that are not indexed (RFC 7541, sections 6.1 and 6.2.2).
     let mut headers = vec![
-        0x83, // :method POST
-        0x86, // :scheme http
-        0x04, // :path
+        0x80 | 3, // :method POST
+        0x80 | 6, // :scheme http
+        0x04,     // :path
         method_bytes.ok_or_else(too_long)?,
     ];
     headers.extend(method.as_bytes());

@@ -4,21 +4,28 @@ use crate::anonymous_mapping::AnonymousMapping;
 use crate::error::{LinuxError, Result};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use hawkeye_policy::saturating_cast::usize_from_u64;
-use nix::sys::mman::MmapAdvise;
+use nix::sys::mman::{MmapAdvise, ProtFlags, mprotect};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// A page of our own with a unique value at its start. It is not part of a huge page, as the heap
-/// may be under THP `always`: the walk that searches for it ends at a table of base pages.
-pub(super) fn map_page_with_unique_value() -> Result<(AnonymousMapping, u64)> {
+/// Two pages of our own. The first has a unique value at its start; access to the second is
+/// forbidden. They are not part of a huge page, as the heap may be under THP `always`: the walk
+/// that searches for them ends at a table of base pages.
+pub(super) fn map_unique_and_inaccessible_page() -> Result<(AnonymousMapping, u64)> {
     // Hash maps have random keys, so this is a random number.
     let value = RandomState::new().build_hasher().finish();
     let failed = LinuxError::wrap_errno("mapping a page with a known value");
-    let page = AnonymousMapping::map(usize_from_u64(BASE_PAGE_BYTES)).map_err(failed)?;
+    let page_bytes = usize_from_u64(BASE_PAGE_BYTES);
+    let pages = AnonymousMapping::map(2 * page_bytes).map_err(failed)?;
     // Kernels without huge pages refuse the advice, and do not need it.
-    let _ = page.advise(MmapAdvise::MADV_NOHUGEPAGE);
-    // SAFETY: the mapping is a page long, aligned and writable.
-    unsafe { page.start().cast::<u64>().write_volatile(value) };
-    Ok((page, value))
+    let _ = pages.advise(MmapAdvise::MADV_NOHUGEPAGE);
+    // SAFETY: the mapping is two pages long, aligned and writable. Nothing refers to the second.
+    unsafe {
+        let second = pages.start().byte_add(page_bytes);
+        pages.start().cast::<u64>().write_volatile(value);
+        second.cast::<u64>().write_volatile(value);
+        mprotect(second, page_bytes, ProtFlags::PROT_NONE).map_err(failed)?;
+    }
+    Ok((pages, value))
 }
 
 /// Frames up to the end of the last zone; `None` if `/proc/zoneinfo` cannot be read.

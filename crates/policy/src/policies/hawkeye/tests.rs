@@ -349,7 +349,7 @@ fn huge_pages_side_by_side_become_one_larger_page() {
     observed.machine = arm();
     policy.observe(&observed);
     assert_eq!(sizes_of(&mut policy), [(region(16), M32)]);
-    // x86 has 1 GiB pages instead.
+    // Without contiguous huge pages there are only pages of 1 GiB.
     observed.machine = MachinePageProperties::default();
     policy.observe(&observed);
     assert_eq!(sizes_of(&mut policy), []);

@@ -1,5 +1,4 @@
 use super::*;
-use hawkeye_linux::sample::counters::events::choose_walk_events;
 use hawkeye_policy::TranslationOverheadSource;
 use std::collections::BTreeMap;
 
@@ -8,8 +7,7 @@ const EPYC: &str =
     "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 1\nmodel name\t: AMD EPYC 7763\n";
 
 fn events(cpuinfo: &str) -> WalkEventSet {
-    let cpu = CpuModel::from_cpuinfo(cpuinfo);
-    choose_walk_events(&cpu, EventCodeOverrides::default()).expect("the processor is in the table")
+    arch::walk_events(cpuinfo).expect("the processor is in the table")
 }
 
 /// Readings by name, with CPU time of which `user_share` is in user mode.

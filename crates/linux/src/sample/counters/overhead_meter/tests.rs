@@ -1,14 +1,8 @@
 use super::*;
-use crate::sample::counters::events::{CpuModel, EventCodeOverrides, choose_walk_events};
 use proptest::prelude::*;
 
-fn events(cpu: &CpuModel) -> WalkEventSet {
-    choose_walk_events(cpu, EventCodeOverrides::default()).expect("the processor is in the table")
-}
-
-fn intel(model: u32) -> WalkEventSet {
-    events(&CpuModel::Intel { family: 6, model })
-}
+const CYCLES: WalkEventSet = WalkEventSet::of_cycles("cycles in walks", 1, 2);
+const WALKS: WalkEventSet = WalkEventSet::of_walks("walks", 1);
 
 fn counts(loads: u64, stores: u64, cycles: u64) -> EventCounts {
     EventCounts { loads, stores, cycles, enabled_ns: cycles, running_ns: cycles }
@@ -27,14 +21,14 @@ fn bounds<const N: usize>(threads: [(u32, EventCounts); N], events: &WalkEventSe
 
 #[test]
 fn threads_come_and_go_and_their_ids_are_used_again() {
-    let (mut meter, skylake) = (OverheadMeter::default(), intel(0x55));
+    let mut meter = OverheadMeter::default();
     let first = [(1, counts(0, 0, 1000)), (2, counts(500, 0, 1000))];
-    meter.overhead_since_last_counts(first.into(), &skylake);
+    meter.overhead_since_last_counts(first.into(), &CYCLES);
     let now = [(1, counts(100, 0, 2000)), (3, counts(400, 0, 1000))];
-    assert_eq!(percent(meter.overhead_since_last_counts(now.into(), &skylake)), Some(25.0));
+    assert_eq!(percent(meter.overhead_since_last_counts(now.into(), &CYCLES)), Some(25.0));
     // Thread 1 is another thread now.
     let again = [(1, counts(10, 0, 100))];
-    assert_eq!(percent(meter.overhead_since_last_counts(again.into(), &skylake)), Some(10.0));
+    assert_eq!(percent(meter.overhead_since_last_counts(again.into(), &CYCLES)), Some(10.0));
 }
 
 #[test]
@@ -42,14 +36,12 @@ fn multiplexed_counters_are_scaled() {
     let half = EventCounts { enabled_ns: 1000, ..counts(100, 0, 500) };
     // 200 of 2000 cycles; nothing was counted for a quarter of the time.
     let threads = [(1, half), (2, counts(0, 0, 1000))];
-    assert_eq!(bounds(threads, &intel(0x55)), [7.5, 10.0, 12.5]);
+    assert_eq!(bounds(threads, &CYCLES), [7.5, 10.0, 12.5]);
 }
 
 #[test]
 fn counted_walks_are_an_estimate() {
-    let (family, model) = (0x19, 0x01);
-    let zen = events(&CpuModel::Amd { family, model });
-    assert_eq!(bounds([(1, counts(4, 0, 1000))], &zen), [7.0, 14.0, 28.0]);
+    assert_eq!(bounds([(1, counts(4, 0, 1000))], &WALKS), [7.0, 14.0, 28.0]);
 }
 
 /// Recorded counts of half a minute, so that the arithmetic is tested without counters.
@@ -60,7 +52,7 @@ fn overhead_follows_a_recording_of_counters() {
     let mut meter = OverheadMeter::default();
     let series: Vec<_> = recorded
         .into_iter()
-        .map(|read| percent(meter.overhead_since_last_counts(read, &intel(0x3f))))
+        .map(|read| percent(meter.overhead_since_last_counts(read, &CYCLES)))
         .collect();
     let expected = [Some(39.0), Some(40.0), Some(12.0), None, Some(2.0)];
     assert_eq!(series, expected);
@@ -77,7 +69,7 @@ proptest! {
                 loads: loads.into(), stores: stores.into(), cycles: cycles.into(),
                 enabled_ns: enabled.into(), running_ns: running.into(),
             })).collect();
-            if let Some(o) = meter.overhead_since_last_counts(read, &intel(0x55)) {
+            if let Some(o) = meter.overhead_since_last_counts(read, &CYCLES) {
                 prop_assert!((0.0..=100.0).contains(&o.percent), "{:?}", o);
                 prop_assert!(o.low_percent <= o.percent && o.percent <= o.high_percent, "{:?}", o);
             }

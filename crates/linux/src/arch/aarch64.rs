@@ -1,0 +1,71 @@
+//! arm64. None of this has run on hardware yet.
+
+use crate::name_value_lines::find_value_by_name;
+use crate::sample::counters::events::WalkEventSet;
+use hawkeye_policy::{PageOrder, PageOrderSet};
+
+/// BPF programs that see first touches: sets of them in order of preference. One set is used whole.
+pub const FIRST_TOUCH_PROGRAMS: &[&[&str]] =
+    &[&["touch_by_access"], &["touch_of_base_page", "touch_of_huge_page"]];
+
+/// Neoverse N1, V1, N2, V2: `DTLB_WALK`, a common event of PMUv3 (Linux
+/// include/linux/perf/arm_pmuv3.h, `ARMV8_PMUV3_PERFCTR_DTLB_WALK`).
+pub const NEOVERSE: WalkEventSet = WalkEventSet::of_walks("DTLB_WALK", 0x34);
+
+/// Implementer and part number (MIDR_EL1).
+fn implementer_and_part(cpuinfo: &str) -> Option<(&str, u32)> {
+    let part = find_value_by_name(cpuinfo, "CPU part")?.strip_prefix("0x")?;
+    let implementer = find_value_by_name(cpuinfo, "CPU implementer")?;
+    Some((implementer, u32::from_str_radix(part, 16).ok()?))
+}
+
+/// `None` for other architectures and unknown models.
+pub fn walk_events(cpuinfo: &str) -> Option<WalkEventSet> {
+    // Numbers: Linux arch/arm64/include/asm/cputype.h. Implementer 0x41 is Arm itself.
+    match implementer_and_part(cpuinfo)? {
+        ("0x41", 0xd0c | 0xd40 | 0xd49 | 0xd4f) => Some(NEOVERSE),
+        _ => None,
+    }
+}
+
+/// `None` for other architectures.
+pub fn processor_model(cpuinfo: &str) -> Option<String> {
+    Some(match implementer_and_part(cpuinfo)? {
+        ("0x41", part) => format!("Arm part {part:#x}"),
+        (implementer, part) => format!("implementer {implementer} part {part:#x}"),
+    })
+}
+
+/// Contiguous entries of 16 base pages of 4 KiB, which Linux sets by itself since 6.9
+/// (`arch/arm64/mm/contpte.c`), and of 16 huge pages, which only hugetlb uses. `None` for other
+/// architectures.
+pub fn tlb_page_sizes(cpuinfo: &str) -> Option<PageOrderSet> {
+    let contiguous =
+        PageOrderSet::HUGE.with(PageOrder::CONTIGUOUS).with(PageOrder::HUGE_CONTIGUOUS);
+    implementer_and_part(cpuinfo).map(|_| contiguous.with(PageOrder::GIANT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_recognised_by_their_numbers() {
+        for (implementer, part, model, set) in [
+            ("0x41", "0xd0c", "Arm part 0xd0c", Some(NEOVERSE)),
+            ("0x41", "0xd49", "Arm part 0xd49", Some(NEOVERSE)),
+            // Cortex-A72.
+            ("0x41", "0xd08", "Arm part 0xd08", None),
+            // AmpereOne, which has the number of none of Arm's.
+            ("0xc0", "0xac3", "implementer 0xc0 part 0xac3", None),
+        ] {
+            let cpuinfo = format!(
+                "processor\t: 0\nCPU implementer\t: {implementer}\nCPU architecture: 8\nCPU part\t: {part}\n"
+            );
+            assert_eq!(walk_events(&cpuinfo), set, "{cpuinfo}");
+            assert_eq!(processor_model(&cpuinfo).as_deref(), Some(model));
+            let sizes = tlb_page_sizes(&cpuinfo).map(|sizes| sizes.to_string());
+            assert_eq!(sizes.as_deref(), Some("64 KiB, 2 MiB, 32 MiB, 1 GiB"));
+        }
+    }
+}
