@@ -13,7 +13,7 @@ pub struct RunOrigin {
     pub machine: String,
     /// The kernel's release.
     pub kernel: String,
-    /// The commit that was built, with [`DIRTY`] where more than the documents had changed; `None`
+    /// The commit that was built, with `-dirty` where more than the documents had changed; `None`
     /// if it is not known.
     pub commit: Option<String>,
     /// The day as YYYY-MM-DD, in UTC.

@@ -121,7 +121,7 @@ fn the_file_names_processor_and_events_but_not_the_machine() {
 #[test]
 fn without_counters_the_error_says_what_to_do() {
     let unknown = missing_counters_advice(&CountersUnavailable::UnknownProcessor("new".into()));
-    assert!(unknown.contains("(new)") && unknown.contains("events.rs"), "{unknown}");
+    assert!(unknown.contains("(new)") && unknown.contains("crates/linux/src/arch/"), "{unknown}");
     let none = missing_counters_advice(&CountersUnavailable::NotCounted("ENOENT".into()));
     assert!(none.contains("ENOENT") && none.contains("pmu=on"), "{none}");
 }
