@@ -96,11 +96,7 @@ pub fn measure_forecast(
     settings: &RecoverySettings,
     seconds: f64,
 ) -> Result<MemoryForecast> {
-    let facts = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?;
-    if let Some(why) = facts.host.unsupported_page_sizes() {
-        bail!("nothing can be measured: {why}");
-    }
-    let mut methods = probe::set_up_chosen_methods(&probe::decide_kernel_methods(&facts)?)?;
+    let mut methods = set_up_methods_for_measuring()?;
     let wanted = |_, cgroup: &Path| cgroup.starts_with(top);
     let measured = measure_growth(&mut methods, settings, wanted, seconds)?;
     Ok(MemoryForecast {
@@ -109,6 +105,18 @@ pub fn measure_forecast(
         coverage: measured.coverage,
         cgroups: forecast_below(top, &measured.processes, &settings.watermarks)?,
     })
+}
+
+/// Probes this machine, and sets up what works for measuring without managing.
+///
+/// # Errors
+/// This kernel can't be examined, or it has page sizes that HawkEye does not manage.
+pub fn set_up_methods_for_measuring() -> Result<ChosenKernelMethods> {
+    let facts = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?;
+    if let Some(why) = facts.host.unsupported_page_sizes() {
+        bail!("nothing can be measured: {why}");
+    }
+    Ok(probe::set_up_chosen_methods(&probe::decide_kernel_methods(&facts)?)?)
 }
 
 /// Reads the processes for which `wanted` is true, by pid and cgroup.

@@ -13,7 +13,6 @@ use hawkeye_linux::ChosenKernelMethods;
 use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
 use hawkeye_linux::memory::cgroup_limits::CgroupLimits;
 use hawkeye_linux::memory::system_memory;
-use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::huge_page_context::HugePageContext;
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
@@ -38,12 +37,7 @@ const SEARCHED: usize = 512;
 /// The process has ended, it belongs to another user, or this machine allows no measurement.
 pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<AdviceFacts> {
     let process = ProcessHandle::open(pid)?;
-    let facts = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?;
-    if let Some(why) = facts.host.unsupported_page_sizes() {
-        bail!("nothing can be measured: {why}");
-    }
-    let decision = probe::decide_kernel_methods(&facts)?;
-    let mut means = probe::set_up_chosen_methods(&decision)?;
+    let mut means = forecast::set_up_methods_for_measuring()?;
     // What walks cost is measured once after each start of the machine, and kept there.
     let state = state_dir();
     let _ = std::fs::create_dir_all(&state);
@@ -90,7 +84,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
         huge_regions: huge.iter().filter(|r| r.present > 0).count() as u64,
         zeros,
         manager,
-        recovery_possible: decision.recovery.is_possible_for_pid(pid),
+        recovery_possible: means.recovery.is_possible_for_pid(pid),
         first_touch: allocator_env_plan::env_plan_for_process(pid, sources),
         surroundings,
         memory: system_memory::machine_memory_use()
