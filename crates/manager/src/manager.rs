@@ -45,7 +45,6 @@ pub use work_limits::WorkLimits;
 use crate::journal::Journal;
 use crate::machine::{LoopWakeReason, Machine, MachineError};
 use crate::settings::Settings;
-use hawkeye_policy::policies::recovery_order_of_policy;
 use hawkeye_policy::{
     CallBatchBackoff, Event, Policy, RecoveryPlanner, SettingError, WatermarkTable,
 };
@@ -81,17 +80,14 @@ impl<M: Machine> Manager<M> {
         settings: Settings,
     ) -> Result<Self, SettingError> {
         let settings = settings.check()?;
-        let rate = settings.rate.filter(|_| !policy.limits_own_rate());
+        let rate = settings.rate.filter(|_| !policy.properties().limits_own_rate);
         Ok(Self {
             paused: false,
             processes: KnownProcesses::default(),
             memory: MemoryWatch::new(&settings)?,
             limits: WorkLimits::new(&settings, rate),
             sampling: SamplingSchedule::new(&settings),
-            recovery: RecoveryProgress::new(
-                settings.bloat,
-                recovery_order_of_policy(policy.name()),
-            ),
+            recovery: RecoveryProgress::new(settings.bloat, policy.properties().recovery_order),
             promotion: PromotionProgress::default(),
             journal: Journal::default(),
             machine,

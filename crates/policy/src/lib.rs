@@ -103,7 +103,7 @@ pub use observation::{
 pub use page::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrderSet, RegionAddr,
 };
-pub use policy::{ExplainPolicy, Policy, SampleKinds};
+pub use policy::{ExplainPolicy, Policy, PolicyProperties, SampleKinds};
 pub use process_attributes::{Pod, ProcessAttributes, QosClass};
 pub use process_selection_settings::ProcessSelectionSettings;
 pub use process_settings::ProcessSettings;

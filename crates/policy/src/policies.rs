@@ -10,7 +10,8 @@
 //! | [`none`], also as `guard` | nothing |
 //! | [`hawkeye`], as `emd` | as `hawkeye` |
 //!
-//! Each also has the order in which recovery splits bloated huge pages, a [`RecoveryOrder`].
+//! Each also has an order in which recovery splits bloated huge pages:
+//! [`PolicyProperties::recovery_order`](crate::PolicyProperties::recovery_order).
 //!
 //! Read [`none`] first: it shows what a policy needs. The other policies share
 //! `ProcessStates`, the state by process. CONTRIBUTING.md says how to add a policy.
@@ -27,7 +28,6 @@ pub use ingens::{Ingens, IngensSettings};
 pub use linux::{LinuxPolicy, LinuxSettings, PromotionPace};
 pub use none::NoPromotion;
 
-use crate::bloat_recovery::RecoveryOrder;
 use crate::coverage_averaging::CoverageAveraging;
 use crate::policy::Policy;
 use thiserror::Error;
@@ -46,48 +46,25 @@ pub struct PolicySettings {
 
 type PolicyConstructor = fn(&PolicySettings) -> Box<dyn Policy>;
 
-/// Each policy, what it promotes first, as in the help of `--policy`, and how it recovers bloat.
-const POLICIES: &[(PolicyConstructor, &str, RecoveryOrder)] = &[
+/// Each policy, and what it promotes first, as in the help of `--policy`.
+const POLICIES: &[(PolicyConstructor, &str)] = &[
     (
         |s| Box::new(Hawkeye::new(s.average)),
         "by what each promotion saves; none where translation costs under 2 %",
-        RecoveryOrder::MostBytesPerSlowdown,
     ),
-    (
-        |s| Box::new(AccessMapPolicy::hawkeye_g(s.average)),
-        "by access coverage",
-        RecoveryOrder::LowestOverheadFirst,
-    ),
-    (
-        |s| Box::new(AccessMapPolicy::hawkeye_pmu(s.average)),
-        "by overhead, then coverage",
-        RecoveryOrder::LowestOverheadFirst,
-    ),
+    (|s| Box::new(AccessMapPolicy::hawkeye_g(s.average)), "by access coverage"),
+    (|s| Box::new(AccessMapPolicy::hawkeye_pmu(s.average)), "by overhead, then coverage"),
     (
         |s| Box::new(Hawkeye::with_recovery_by_emd(s.average)),
         "as hawkeye; recovers the most bloated regions first",
-        RecoveryOrder::MostBloatedFirst,
     ),
     (
         |s| Box::new(Ingens::new(s.ingens)),
         "by memory held; regions 90 % in use while memory is fragmented",
-        RecoveryOrder::LowestOverheadFirst,
     ),
-    (
-        |s| Box::new(LinuxPolicy::new(s.linux)),
-        "khugepaged's order and pace",
-        RecoveryOrder::LowestOverheadFirst,
-    ),
-    (
-        |_| Box::new(NoPromotion::GUARD),
-        "nothing; recovers bloat where that costs least speed",
-        RecoveryOrder::MostBytesPerSlowdown,
-    ),
-    (
-        |_| Box::new(NoPromotion::BLIND),
-        "nothing; recovers bloat as hawkeye-g does",
-        RecoveryOrder::LowestOverheadFirst,
-    ),
+    (|s| Box::new(LinuxPolicy::new(s.linux)), "khugepaged's order and pace"),
+    (|_| Box::new(NoPromotion::GUARD), "nothing; recovers bloat where that costs least speed"),
+    (|_| Box::new(NoPromotion::BLIND), "nothing; recovers bloat as hawkeye-g does"),
 ];
 
 /// No policy has this name.
@@ -111,7 +88,7 @@ pub fn policy_names() -> impl Iterator<Item = &'static str> {
 /// All policies: name, and what each promotes first.
 pub fn policy_names_and_summaries() -> impl Iterator<Item = (&'static str, &'static str)> {
     let all = POLICIES.iter();
-    all.map(|(make, first, _)| (make(&PolicySettings::default()).name(), *first))
+    all.map(|(make, first)| (make(&PolicySettings::default()).name(), *first))
 }
 
 /// Makes the policy with this name.
@@ -121,17 +98,9 @@ pub fn make_policy_by_name(
 ) -> Result<Box<dyn Policy>, UnknownPolicy> {
     POLICIES
         .iter()
-        .map(|(make, ..)| make(settings))
+        .map(|(make, _)| make(settings))
         .find(|policy| policy.name() == name)
         .ok_or_else(|| UnknownPolicy { name: name.to_owned() })
-}
-
-/// How recovery splits bloated huge pages under the policy with this name. A policy that is not in
-/// the table has the paper's order.
-pub fn recovery_order_of_policy(name: &str) -> RecoveryOrder {
-    let with_name =
-        |(make, ..): &&(PolicyConstructor, _, _)| make(&PolicySettings::default()).name() == name;
-    POLICIES.iter().find(with_name).map_or_else(RecoveryOrder::default, |(_, _, order)| *order)
 }
 
 #[cfg(test)]
@@ -140,9 +109,13 @@ mod tests {
 
     #[test]
     fn each_policy_has_its_order_of_recovery() {
-        use RecoveryOrder::{LowestOverheadFirst, MostBloatedFirst, MostBytesPerSlowdown};
-        let orders = ["hawkeye", "guard", "emd", "hawkeye-g", "hawkeye-pmu", "of another crate"]
-            .map(recovery_order_of_policy);
+        use crate::bloat_recovery::RecoveryOrder::{
+            LowestOverheadFirst, MostBloatedFirst, MostBytesPerSlowdown,
+        };
+        let orders = ["hawkeye", "guard", "emd", "hawkeye-g", "hawkeye-pmu", "none"].map(|name| {
+            let policy = make_policy_by_name(name, &PolicySettings::default()).expect("is there");
+            policy.properties().recovery_order
+        });
         let (ours, paper) = (MostBytesPerSlowdown, LowestOverheadFirst);
         assert_eq!(orders, [ours, ours, MostBloatedFirst, paper, paper, paper]);
     }

@@ -1,5 +1,6 @@
 //! The contract of every policy.
 
+use crate::bloat_recovery::RecoveryOrder;
 use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
@@ -47,6 +48,17 @@ impl SampleKinds {
     }
 }
 
+/// How a policy works with its manager.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PolicyProperties {
+    /// The policy paces itself. The manager's limit of promotions per second is then not applied.
+    pub limits_own_rate: bool,
+    /// The order in which the manager splits bloated huge pages.
+    pub recovery_order: RecoveryOrder,
+    /// Recovery is its whole purpose, so it must not manage where nothing can be recovered.
+    pub only_recovers: bool,
+}
+
 /// A region that waits for its promotion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WaitingRegion {
@@ -71,10 +83,10 @@ pub trait Policy: ExplainPolicy + Send {
     /// The kinds of samples that it needs.
     fn sample_kinds(&self) -> SampleKinds;
 
-    /// Whether the policy paces itself. The manager's limit of promotions per second is then not
-    /// applied.
-    fn limits_own_rate(&self) -> bool {
-        false
+    /// How it works with its manager. By default it promotes as fast as the manager allows, and
+    /// memory is recovered in the order of the HawkEye paper.
+    fn properties(&self) -> PolicyProperties {
+        PolicyProperties::default()
     }
 
     /// Takes in one round of samples. A process is gone when it is missing from the round and is

@@ -120,7 +120,7 @@ impl PreparedSession {
         purpose: &str,
     ) -> Result<Self> {
         let Config { mut settings, fill, .. } = *config;
-        let guards = policy.name() == SettingsProfile::Guard.policy_name();
+        let guards = policy.properties().only_recovers;
         if guards && fill.mode == PrefaultMode::Off {
             // Nothing would use it, and it is memory.
             settings.reserve = ReserveLimit::OFF;

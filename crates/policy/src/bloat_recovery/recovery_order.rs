@@ -3,8 +3,8 @@
 use crate::page::PAGES_PER_REGION;
 use crate::saturating_cast::u32_from_f64;
 
-/// The order in which recovery takes huge pages. The table of policies
-/// ([`policies`](crate::policies)) has the one of each policy.
+/// The order in which recovery takes huge pages. Each policy has its own
+/// ([`PolicyProperties::recovery_order`](crate::PolicyProperties::recovery_order)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecoveryOrder {
     /// HawkEye paper, section 3.2: the process with the lowest overhead comes first, because it

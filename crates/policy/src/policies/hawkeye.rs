@@ -15,12 +15,13 @@
 mod hawkeye_process;
 mod promotion_costs;
 
+use crate::bloat_recovery::RecoveryOrder;
 use crate::coverage_averaging::CoverageAveraging;
 use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId};
 use crate::page::{PageOrder, RegionAddr};
 use crate::policies::access_map_policy::explain_low_overhead;
-use crate::policy::{ExplainPolicy, Policy, SampleKinds, WaitingRegion};
+use crate::policy::{ExplainPolicy, Policy, PolicyProperties, SampleKinds, WaitingRegion};
 use crate::process_states::ProcessStates;
 use crate::promotion::{FaultSizes, MeasuredPromotionCost, Promotion};
 use crate::reason::Reason;
@@ -84,6 +85,7 @@ impl fmt::Display for SavingReason {
 #[derive(Debug)]
 pub struct Hawkeye {
     name: &'static str,
+    recovery_order: RecoveryOrder,
     /// How a region's page walks are averaged over windows.
     average: CoverageAveraging,
     members: ProcessStates<HawkeyeProcess>,
@@ -113,6 +115,7 @@ impl Hawkeye {
     pub fn new(average: CoverageAveraging) -> Self {
         Self {
             name: "hawkeye",
+            recovery_order: RecoveryOrder::MostBytesPerSlowdown,
             average,
             members: ProcessStates::default(),
             costs: PromotionCosts::default(),
@@ -120,9 +123,10 @@ impl Hawkeye {
         }
     }
 
-    /// The same promotions. Its line in the table of policies has EMD's order of recovery.
+    /// The same promotions, and EMD's order of recovery.
     pub fn with_recovery_by_emd(average: CoverageAveraging) -> Self {
-        Self { name: "emd", ..Self::new(average) }
+        let recovery_order = RecoveryOrder::MostBloatedFirst;
+        Self { name: "emd", recovery_order, ..Self::new(average) }
     }
 
     /// Half of the age: two of three processes that have run for t run for another t/2. The share
@@ -157,6 +161,11 @@ impl Policy for Hawkeye {
 
     fn sample_kinds(&self) -> SampleKinds {
         SampleKinds::OVERHEAD
+    }
+
+    fn properties(&self) -> PolicyProperties {
+        let recovery_order = self.recovery_order;
+        PolicyProperties { recovery_order, ..PolicyProperties::default() }
     }
 
     fn observe(&mut self, observation: &Observation) {

@@ -4,7 +4,7 @@ use crate::budget::{RatePerSecond, TokenBucket};
 use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::{PAGES_PER_REGION, RegionAddr};
-use crate::policy::{ExplainPolicy, Policy, SampleKinds};
+use crate::policy::{ExplainPolicy, Policy, PolicyProperties, SampleKinds};
 use crate::promotion::{MeasuredPromotionCost, Promotion};
 use crate::reason::Reason;
 use serde::Serialize;
@@ -195,8 +195,8 @@ impl Policy for LinuxPolicy {
         SampleKinds::POPULATION
     }
 
-    fn limits_own_rate(&self) -> bool {
-        true
+    fn properties(&self) -> PolicyProperties {
+        PolicyProperties { limits_own_rate: true, ..PolicyProperties::default() }
     }
 
     fn observe(&mut self, observation: &Observation) {

@@ -1,9 +1,10 @@
 //! No promotion: the baseline that shows the cost of managing, and the policy for measurement only.
 
+use crate::bloat_recovery::RecoveryOrder;
 use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
-use crate::policy::{ExplainPolicy, Policy, SampleKinds};
+use crate::policy::{ExplainPolicy, Policy, PolicyProperties, SampleKinds};
 use crate::promotion::{MeasuredPromotionCost, Promotion};
 use std::time::Duration;
 
@@ -12,18 +13,37 @@ use std::time::Duration;
 pub struct NoPromotion {
     name: &'static str,
     needs: SampleKinds,
+    properties: PolicyProperties,
 }
 
 impl NoPromotion {
     /// Needs no samples either.
-    pub const BLIND: Self = Self { name: "none", needs: SampleKinds::NOTHING };
+    pub const BLIND: Self =
+        Self { name: "none", needs: SampleKinds::NOTHING, properties: Self::AS_DEFAULT };
 
     /// Needs page walks by region: they show what a split of each huge page would cost.
-    pub const GUARD: Self = Self { name: "guard", needs: SampleKinds::OVERHEAD };
+    pub const GUARD: Self = Self {
+        name: "guard",
+        needs: SampleKinds::OVERHEAD,
+        properties: PolicyProperties {
+            limits_own_rate: false,
+            recovery_order: RecoveryOrder::MostBytesPerSlowdown,
+            only_recovers: true,
+        },
+    };
 
     /// Needs coverage and overhead: for measuring without changing anything (`hawkeye record`).
-    pub const WATCHING: Self =
-        Self { name: "none", needs: SampleKinds::COVERAGE.union(SampleKinds::OVERHEAD) };
+    pub const WATCHING: Self = Self {
+        name: "none",
+        needs: SampleKinds::COVERAGE.union(SampleKinds::OVERHEAD),
+        properties: Self::AS_DEFAULT,
+    };
+
+    const AS_DEFAULT: PolicyProperties = PolicyProperties {
+        limits_own_rate: false,
+        recovery_order: RecoveryOrder::LowestOverheadFirst,
+        only_recovers: false,
+    };
 }
 
 impl Policy for NoPromotion {
@@ -33,6 +53,10 @@ impl Policy for NoPromotion {
 
     fn sample_kinds(&self) -> SampleKinds {
         self.needs
+    }
+
+    fn properties(&self) -> PolicyProperties {
+        self.properties
     }
 
     fn observe(&mut self, _observation: &Observation) {}
