@@ -3,7 +3,7 @@
 # target/packages/hawkeye_VERSION_amd64.deb and hawkeye-lab_VERSION_amd64.deb
 # [default: the version of Cargo.toml]. Tests of upgrades need a second VERSION.
 # ARCH=arm64 packs the hawkeye that scripts/cross.sh built for arm64. The laboratory has no such
-# package, because it measures with instructions of amd64.
+# package, because its experiments have not run there.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -21,10 +21,12 @@ pub use events::{CountersUnavailable, EventCodeOverrides, WalkEventSet};
 use crate::arch;
 use crate::error::Result;
 use crate::test_costs;
+use events::EVENT_DEVICES;
 use hawkeye_policy::TranslationOverhead;
 use overhead_meter::{OverheadMeter, ThreadCounts};
 use perf_counters::{PerfCounters, PerfEvent};
 use perf_event_open_sys::bindings::{PERF_COUNT_HW_CPU_CYCLES, PERF_TYPE_HARDWARE, PERF_TYPE_RAW};
+use std::path::Path;
 
 /// Counters that work on this machine.
 #[derive(Clone, Debug)]
@@ -51,6 +53,9 @@ impl CountableWalkEvents {
         }
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let events = choose_walk_events(&cpuinfo, overrides)?;
+        if let Some(name) = events.listed_as.filter(|n| !is_event_listed(EVENT_DEVICES, n)) {
+            return Err(CountersUnavailable::NotListed(name));
+        }
         PerfCounters::open(std::process::id(), perf_events_of_set(&events))
             .map_err(|error| CountersUnavailable::NotCounted(error.to_string()))?;
         Ok(Self { events })
@@ -102,6 +107,7 @@ fn choose_walk_events(
             walks: (load, overrides.store_walk_cycles),
             cycles_per_count: 1.0,
             cycles: overrides.cycles,
+            listed_as: None,
         });
     }
     if overrides != EventCodeOverrides::default() {
@@ -109,6 +115,13 @@ fn choose_walk_events(
     }
     arch::walk_events(cpuinfo)
         .ok_or_else(|| CountersUnavailable::UnknownProcessor(arch::processor_model(cpuinfo)))
+}
+
+/// Whether the kernel lists an event by this name in one of the folders of `devices`. The kernel
+/// opens an event that it does not list, too; it then counts nothing.
+fn is_event_listed(devices: impl AsRef<Path>, name: &str) -> bool {
+    let folders = std::fs::read_dir(devices).into_iter().flatten().flatten();
+    folders.map(|folder| folder.path()).any(|folder| folder.join("events").join(name).exists())
 }
 
 /// Loads, stores if they are counted separately, cycles.
@@ -126,6 +139,28 @@ fn perf_events_of_set(events: &WalkEventSet) -> Vec<PerfEvent> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The events of the counters of Neoverse N1 in QEMU, as Linux 6.12 lists them. A real one also
+    /// lists the events of its caches and TLBs.
+    const IN_QEMU: [&str; 5] =
+        ["cpu_cycles", "inst_retired", "stall_backend", "stall_frontend", "sw_incr"];
+
+    #[test]
+    fn an_event_counts_where_the_kernel_lists_it() {
+        let devices = tempfile::tempdir().expect("a folder can be made");
+        let walks = arch::aarch64::NEOVERSE.listed_as.expect("not all of them have it");
+        assert!(!is_event_listed(devices.path(), walks));
+        std::fs::create_dir_all(devices.path().join("software")).expect("it can be made");
+        let events = devices.path().join("armv8_pmuv3_0/events");
+        std::fs::create_dir_all(&events).expect("it can be made");
+        for name in IN_QEMU {
+            std::fs::write(events.join(name), "event=0x0000\n").expect("it can be written");
+        }
+        assert!(!is_event_listed(devices.path(), walks));
+        std::fs::write(events.join(walks), "event=0x0034\n").expect("it can be written");
+        assert!(is_event_listed(devices.path(), walks));
+        assert!(!is_event_listed(devices.path().join("absent"), walks));
+    }
 
     #[test]
     fn the_configuration_takes_precedence_over_the_table() {
