@@ -2,7 +2,7 @@
 # fetch-kernel.sh KERNEL DIRECTORY: puts Debian's cloud kernel of that series into DIRECTORY, unless
 # it has one:
 #   vmlinuz, config, release (as in uname -r), lib/modules/RELEASE
-# KERNEL is 6.1, 6.12 or 7.2 for amd64, and 6.1-arm64 and so on for arm64, which also gets a busybox.
+# KERNEL is 6.1, 6.12 or 7.2 for amd64, 6.1-arm64 and so on for arm64. With these goes a busybox.
 # Delete DIRECTORY to fetch again. apt uses separate sources and lists, and leaves the system's as
 # they are.
 set -euo pipefail

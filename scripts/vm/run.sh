@@ -66,8 +66,8 @@ case $kernel in
   *-arm64)
     qemu=qemu-system-aarch64 package=qemu-system-arm busybox=$folder/busybox console=ttyAMA0
     # The board's own line is the console; ttyS0 is the first of those on PCI.
-    machine=(-M virt -cpu "$cpu" -chardev null,id=unused -serial "file:$folder/console.log" -device pci-serial,chardev=unused,addr=4)
-    lines=(-device pci-serial,chardev=output,addr=5 -device pci-serial,chardev=status,addr=6)
+    machine=(-M virt -cpu "$cpu" -chardev "null,id=unused" -serial "file:$folder/console.log")
+    lines=(-device "pci-serial,chardev=unused,addr=4" -device "pci-serial,chardev=output,addr=5" -device "pci-serial,chardev=status,addr=6")
     : "${processors:=-accel tcg,thread=multi -smp 2}"
     ;;
   *)
@@ -101,19 +101,24 @@ add_file() {
   while read -r library; do
     mkdir -p "$root${library%/*}"
     cp -L "$library" "$root$library"
-  done < <("libraries_${qemu#qemu-system-}" "$1")
+  done < <(shared_libraries "$1")
 }
 
-# libraries_ARCHITECTURE FILE: the paths of shared libraries that it needs
-libraries_x86_64() { ldd "$1" 2>/dev/null | sed -nE 's#^[^/]*(/[^ ]+) \(0x.*#\1#p'; }
+# shared_libraries FILE: the paths of those that it needs
+shared_libraries() {
+  case $qemu in
+    *x86_64) ldd "$1" 2>/dev/null | sed -nE 's#^[^/]*(/[^ ]+) \(0x.*#\1#p' ;;
+    *) arm64_libraries "$1" ;;
+  esac
+}
 
-# Without the loader of that architecture. Libraries need others in turn.
-libraries_aarch64() {
+# The same where no loader here reads the file. Libraries need others in turn.
+arm64_libraries() {
   local name library
   readelf -ld "$1" 2>/dev/null | sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p; s/.*interpreter: (.*)\]/\1/p' | while read -r name; do
     case $name in
       /*) library=$name ;;
-      *) library=/lib/aarch64-linux-gnu/$name && libraries_aarch64 "$library" ;;
+      *) library=/lib/aarch64-linux-gnu/$name && arm64_libraries "$library" ;;
     esac
     echo "$library"
   done | sort -u

@@ -8,11 +8,11 @@ use hawkeye_policy::{PageOrder, PageOrderSet};
 pub const FIRST_TOUCH_PROGRAMS: &[&[&str]] =
     &[&["touch_by_access"], &["touch_of_base_page", "touch_of_huge_page"]];
 
-/// Neoverse N1, V1, N2, V2: `DTLB_WALK` (Linux
-/// tools/perf/pmu-events/arch/arm64/arm/{neoverse-n1,neoverse-v1,neoverse-n2-v2}/tlb.json; its code:
-/// include/linux/perf/arm_pmuv3.h, `ARMV8_PMUV3_PERFCTR_DTLB_WALK`). They count walks of loads and
-/// stores together, and no cycles in walks. Counters may lack it, as in QEMU: the kernel lists
-/// what they have by the names in drivers/perf/arm_pmuv3.c.
+/// Neoverse N1, V1, N2, V2: `DTLB_WALK` (Linux tools/perf/pmu-events/arch/arm64/arm/, `tlb.json` in
+/// neoverse-n1, neoverse-v1 and neoverse-n2-v2; its code: include/linux/perf/arm_pmuv3.h,
+/// `ARMV8_PMUV3_PERFCTR_DTLB_WALK`). They count walks of loads and stores together, and no cycles
+/// in walks. Counters may lack it, as in QEMU: the kernel lists what they have by the names in
+/// drivers/perf/arm_pmuv3.c.
 pub const NEOVERSE: WalkEventSet =
     WalkEventSet::of_walks("DTLB_WALK", 0x34).if_listed_as("dtlb_walk");
 
