@@ -43,14 +43,15 @@ mkdir -p "$cache"
 work=$(mktemp -d "$cache/tests.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# live_tests PACKAGE: builds its live tests, and prints the path of their program. A debug build
-# would work too, but several times slower.
+# A debug build would work too, but several times slower.
+built=$("$cargo" test --release -p hawkeye-linux -p hawkeye-cli --test live --no-run --message-format=json)
+
+# live_tests CRATE: the path of the program of its live tests
 live_tests() {
-  "$cargo" test --release -p "$1" --test live --no-run --message-format=json |
-    sed -nE 's/.*"executable":"([^"]*\/live-[^"]*)".*/\1/p' | tail -n 1
+  sed -nE "s/.*\"manifest_path\":\"[^\"]*\/crates\/$1\/Cargo.toml\".*\"executable\":\"([^\"]*\/live-[^\"]*)\".*/\1/p" <<<"$built"
 }
-"$strip" -o "$work/live-linux" "$(live_tests hawkeye-linux)"
-"$strip" -o "$work/live-cli" "$(live_tests hawkeye-cli)"
+"$strip" -o "$work/live-linux" "$(live_tests linux)"
+"$strip" -o "$work/live-cli" "$(live_tests cli)"
 "$strip" -o "$work/hawkeye" "$target/release/hawkeye"
 
 # Modules for a swap device in memory: zram, and on 6.1 its compressor.

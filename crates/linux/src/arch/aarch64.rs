@@ -52,6 +52,7 @@ pub fn tlb_page_sizes(cpuinfo: &str) -> Option<PageOrderSet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::counters::is_event_listed;
 
     #[test]
     fn processors_are_recognised_by_their_numbers() {
@@ -73,5 +74,27 @@ mod tests {
             let sizes = tlb_page_sizes(&cpuinfo).map(|sizes| sizes.to_string());
             assert_eq!(sizes.as_deref(), Some("64 KiB, 2 MiB, 32 MiB, 1 GiB"));
         }
+    }
+
+    /// The events of the counters of Neoverse N1 in QEMU, as Linux 6.12 lists them. A real one also
+    /// lists the events of its caches and TLBs.
+    const IN_QEMU: [&str; 5] =
+        ["cpu_cycles", "inst_retired", "stall_backend", "stall_frontend", "sw_incr"];
+
+    #[test]
+    fn an_event_counts_where_the_kernel_lists_it() {
+        let devices = tempfile::tempdir().expect("a folder can be made");
+        let walks = NEOVERSE.listed_as.expect("not all of them have it");
+        assert!(!is_event_listed(devices.path(), walks));
+        std::fs::create_dir_all(devices.path().join("software")).expect("it can be made");
+        let events = devices.path().join("armv8_pmuv3_0/events");
+        std::fs::create_dir_all(&events).expect("it can be made");
+        for name in IN_QEMU {
+            std::fs::write(events.join(name), "event=0x0000\n").expect("it can be written");
+        }
+        assert!(!is_event_listed(devices.path(), walks));
+        std::fs::write(events.join(walks), "event=0x0034\n").expect("it can be written");
+        assert!(is_event_listed(devices.path(), walks));
+        assert!(!is_event_listed(devices.path().join("absent"), walks));
     }
 }

@@ -72,8 +72,8 @@ fn leave_tlb(memory: &[u8]) {
     }
 }
 
-/// Contiguous entries of arm64, which the kernel makes where it gives out pages of 64 KiB, have one
-/// mark for sixteen pages. A processor may also mark pages that it accesses ahead.
+/// Contiguous entries, which some kernels make where they give out pages of 64 KiB, have one mark
+/// for sixteen pages. A processor may also mark pages that it accesses ahead.
 #[test]
 fn a_hundred_random_pages_are_found_after_a_clear() {
     const REGION: usize = 2 << 20;

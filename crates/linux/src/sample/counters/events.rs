@@ -76,7 +76,7 @@ pub enum CountersUnavailable {
     IncompleteOverride,
     /// The kernel lists no such event: the processor, as this machine shows it, lacks it.
     #[error(
-        "this processor counts no page walks here: no folder in {EVENT_DEVICES} lists {0} (most virtual machines show only some of a processor's events)"
+        "this processor counts no page walks here: no folder in /sys/bus/event_source/devices lists {0} (most virtual machines show only some of a processor's events)"
     )]
     NotListed(&'static str),
     /// The kernel counts no hardware events here.
