@@ -103,7 +103,7 @@ fn a_hundred_random_pages_are_found_after_a_clear() {
     process_madvise::clear_access_bits(&own, &[region]).expect("the bits can be cleared");
     leave_tlb(memory);
     for page in &pages {
-        std::hint::black_box(&memory)[page * 4096];
+        std::hint::black_box(memory[page * 4096]);
     }
     let found = read();
     let groups: HashSet<usize> = pages.iter().map(|page| page / 16).collect();
