@@ -76,10 +76,8 @@ mod tests {
         }
     }
 
-    /// The events of the counters of Neoverse N1 in QEMU, as Linux 6.12 lists them. A real one also
-    /// lists the events of its caches and TLBs.
-    const IN_QEMU: [&str; 5] =
-        ["cpu_cycles", "inst_retired", "stall_backend", "stall_frontend", "sw_incr"];
+    /// Events of counters without that of walks, as a virtual machine may show them.
+    const WITHOUT_WALKS: [&str; 3] = ["cpu_cycles", "inst_retired", "sw_incr"];
 
     #[test]
     fn an_event_counts_where_the_kernel_lists_it() {
@@ -89,7 +87,7 @@ mod tests {
         std::fs::create_dir_all(devices.path().join("software")).expect("it can be made");
         let events = devices.path().join("armv8_pmuv3_0/events");
         std::fs::create_dir_all(&events).expect("it can be made");
-        for name in IN_QEMU {
+        for name in WITHOUT_WALKS {
             std::fs::write(events.join(name), "event=0x0000\n").expect("it can be written");
         }
         assert!(!is_event_listed(devices.path(), walks));
