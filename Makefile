@@ -34,8 +34,9 @@ selftests: build selftests-deps ## compare the kernel's own mm tests without a m
 torture: test-deps ## run stress-ng, which verifies its memory, under the daemon for HAWKEYE_STRESS_SECONDS [default: 3600]; needs root
 	@HAWKEYE_STRESS_SECONDS=$${HAWKEYE_STRESS_SECONDS:-3600} cargo test -p hawkeye-cli --test live -- --nocapture stress_ng
 
-test-kernels: kernels-deps ## run the live tests on Linux 6.1, 6.12 and 7.2 in QEMU, write docs/kernels.md (about an hour)
-	@scripts/vm/test-kernels.sh
+test-kernels: kernels-deps ## run the live tests on Linux 6.1, 6.12 and 7.2 in QEMU, write docs/kernels.md (about an hour); ARCH=arm64
+	@$(if $(filter arm64,$(ARCH)),scripts/install-deps.sh arm64)
+	@scripts/vm/test-kernels.sh $(if $(ARCH),-a $(ARCH))
 
 kernel-test: kernel-test-deps ## build Linux 7.2 and 6.12 with our patches, test and measure them in QEMU, write docs/prezero.md (two hours or more)
 	@kernel/test.sh
@@ -53,12 +54,18 @@ lint: lint-deps ## check format, lints, documentation, language, links, shell sc
 	scripts/packages/check.sh quick
 	scripts/cross-check.sh
 
-deb: ## build target/packages/hawkeye_VERSION_amd64.deb and hawkeye-lab_VERSION_amd64.deb
+deb: ## build target/packages/hawkeye_VERSION_amd64.deb and hawkeye-lab_VERSION_amd64.deb; ARCH=arm64 for hawkeye_VERSION_arm64.deb
 	@scripts/install-deps.sh deb
 	# Two builds: in one, the product would get the library features that the laboratory enables.
+ifeq ($(ARCH),arm64)
+	@scripts/install-deps.sh arm64
+	scripts/cross.sh build --release -p hawkeye-cli
+	cargo build --release --locked -p hawkeye-pages
+else
 	cargo build --release --locked -p hawkeye-cli
 	cargo build --release --locked -p hawkeye-lab -p hawkeye-pages
-	scripts/packages/deb.sh
+endif
+	ARCH=$(or $(ARCH),amd64) scripts/packages/deb.sh
 
 check-packages: deb ## check the package, unit, alerts, dashboard, image and manifest, each with its own tool; needs root
 	scripts/packages/check.sh

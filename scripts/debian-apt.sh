@@ -1,8 +1,8 @@
 # Sourced. Runs apt with separate sources and lists, so that the system's stay unchanged.
 # shellcheck shell=bash disable=SC2034
 
-# debian_apt WORK SUITE: fetches the lists of that suite of Debian to WORK, and sets `apt_options`
-# for apt-get and apt-cache
+# debian_apt WORK SUITE [ARCHITECTURE]: fetches the lists of that suite of Debian to WORK, and sets
+# `apt_options` for apt-get and apt-cache
 debian_apt() {
   chmod 755 "$1"
   mkdir -p "$1"/{lists,cache}
@@ -15,5 +15,6 @@ debian_apt() {
     -o Acquire::Languages=none -o APT::Update::Post-Invoke-Success::=
     -o APT::Sandbox::User=root
   )
+  [ $# -lt 3 ] || apt_options+=(-o "APT::Architecture=$3" -o "APT::Architectures::=$3")
   apt-get "${apt_options[@]}" update
 }

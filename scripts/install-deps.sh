@@ -6,6 +6,7 @@
 #   kernel     builds of the kernels of kernel/
 #   lint       lints
 #   cross      checks for arm64
+#   arm64      builds for arm64 on another architecture
 #   deb        the package
 #   packages   checks of everything that is shipped
 # Does nothing where nothing is missing, on any distribution.
@@ -132,13 +133,23 @@ if [ "${1-}" = kernel ]; then
   need_command busybox busybox-static
   need_header openssl/opensslv.h libssl-dev
 fi
-if [ "${1-}" = cross ] && ! scripts/cross-check.sh find >/dev/null; then
+case ${1-} in cross | arm64)
   # rustup would need its own servers. Debian 12 has a new Rust only as rustc-web.
-  become_root rustc libstd-rust-dev:arm64
-  "${root[@]}" dpkg --add-architecture arm64
-  web=$(apt-cache --names-only search '^rustc-web$')
-  missing+=("rustc${web:+-web}" "libstd-rust${web:+-web}-dev:arm64")
-fi
+  if ! scripts/cross.sh find >/dev/null 2>&1; then
+    web=$(apt-cache --names-only search '^rustc-web$')
+    missing+=("rustc${web:+-web}" "libstd-rust${web:+-web}-dev:arm64")
+  fi
+  if [ "$1" = arm64 ]; then
+    need_command aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+    installed libc6-dev-arm64-cross || missing+=(libc6-dev-arm64-cross)
+    for package in libelf-dev:arm64 zlib1g-dev:arm64; do installed $package || missing+=("$package"); done
+  fi
+  if [ ${#missing[@]} -gt 0 ]; then
+    become_root "${missing[@]}"
+    "${root[@]}" dpkg --add-architecture arm64
+  fi
+  ;;
+esac
 [ ${#missing[@]} -eq 0 ] || install "${missing[@]}"
 if [ "${1-}" = test ]; then
   missing=()

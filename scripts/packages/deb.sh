@@ -2,14 +2,22 @@
 # deb.sh [VERSION]: packs target/release/hawkeye and hawkeye-lab, which must be built, as
 # target/packages/hawkeye_VERSION_amd64.deb and hawkeye-lab_VERSION_amd64.deb
 # [default: the version of Cargo.toml]. Tests of upgrades need a second VERSION.
+# ARCH=arm64 packs the hawkeye that scripts/cross.sh built for arm64. The laboratory has no such
+# package, because its experiments have not run there.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 version=${1:-$(sed -nE 's/^version = "(.*)"/\1/p' Cargo.toml | head -n 1)}
 release=${CARGO_TARGET_DIR:-target}/release
-programs=(hawkeye hawkeye-lab)
-for program in "${programs[@]}" hawkeye-pages; do
-  [ -x "$release/$program" ] || { echo "deb: $release/$program is missing; run 'make deb', which builds it" >&2; exit 1; }
+architecture=${ARCH:-amd64}
+case $architecture in
+  amd64) built=$release programs=(hawkeye hawkeye-lab) ;;
+  arm64) built=${CARGO_TARGET_DIR:-target}/cross/aarch64-unknown-linux-gnu/release programs=(hawkeye) ;;
+  *) echo "deb: no such architecture: $architecture" >&2; exit 2 ;;
+esac
+# Manual pages are written by a program of this machine.
+for program in "${programs[@]/#/$built/}" "$release/hawkeye-pages"; do
+  [ -x "$program" ] || { echo "deb: $program is missing; run 'make deb', which builds it" >&2; exit 1; }
 done
 
 # The same commit gives the same package.
@@ -22,7 +30,7 @@ stage=$packages/build
 rm -rf "$stage"
 mkdir -p "$stage"
 for program in "${programs[@]}"; do
-  install -m755 "$release/$program" "$stage/$program"
+  install -m755 "$built/$program" "$stage/$program"
 done
 "$release/hawkeye-pages" --date "$day" "$stage/generated"
 scripts/packages/third-party.py >"$stage/THIRD-PARTY"
@@ -36,10 +44,10 @@ hawkeye ($version) unstable; urgency=medium
  -- $(sed -n 's/^Maintainer: //p' packaging/debian/control)  $(date -u -R -d "@$SOURCE_DATE_EPOCH")
 C
 
-(cd "$stage" && dpkg-buildpackage --build=binary --no-sign --no-check-builddeps) >"$packages/build.log" 2>&1 ||
+(cd "$stage" && dpkg-buildpackage --build=binary --host-arch="$architecture" --no-sign --no-check-builddeps) >"$packages/build.log" 2>&1 ||
   { cat "$packages/build.log" >&2; exit 1; }
 for program in "${programs[@]}"; do
-  deb=target/packages/${program}_${version}_amd64.deb
+  deb=target/packages/${program}_${version}_$architecture.deb
   [ -f "$deb" ]
   echo "$deb: $(stat -c %s "$deb") bytes"
 done

@@ -2,6 +2,7 @@
 # fetch-kernel.sh KERNEL DIRECTORY: puts Debian's cloud kernel of that series into DIRECTORY, unless
 # it has one:
 #   vmlinuz, config, release (as in uname -r), lib/modules/RELEASE
+# KERNEL is 6.1, 6.12 or 7.2 for amd64, 6.1-arm64 and so on for arm64. With these goes a busybox.
 # Delete DIRECTORY to fetch again. apt uses separate sources and lists, and leaves the system's as
 # they are.
 set -euo pipefail
@@ -9,7 +10,10 @@ set -euo pipefail
 . "$(dirname "$0")/../debian-apt.sh"
 
 kernel=$1 directory=$(realpath -m "$2")
-case $kernel in
+architecture=amd64
+case $kernel in *-arm64) architecture=arm64 ;; esac
+series=${kernel%-arm64}
+case $series in
   6.1) suite=bookworm ;;
   6.12) suite=bookworm-backports ;;
   7.2) suite=sid ;;
@@ -21,10 +25,10 @@ mkdir -p "$directory"
 work=$(mktemp -d "$directory.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/image"
-debian_apt "$work" "$suite"
+debian_apt "$work" "$suite" "$architecture"
 # depends PACKAGE: its dependencies, one name per line
 depends() { apt-cache "${apt_options[@]}" depends "$1" | sed -n 's/^ *Depends: //p'; }
-package=$(depends linux-image-cloud-amd64 | grep -m 1 "^linux-image-${kernel//./\\.}\.") ||
+package=$(depends "linux-image-cloud-$architecture" | grep -m 1 "^linux-image-${series//./\\.}\.") ||
   { echo "fetch-kernel: $suite has no cloud kernel $kernel" >&2; exit 1; }
 release=${package#linux-image-}
 # In 7.2 the image's package is empty, and depends on three other packages.
@@ -42,4 +46,11 @@ else
   mv "$work/image/boot/config-$release" "$directory/config"
 fi
 depmod -b "$directory" "$release"
+if [ "$architecture" = arm64 ]; then
+  mkdir "$work/busybox"
+  debian_apt "$work/busybox" "${suite%-backports}" "$architecture"
+  (cd "$work" && apt-get "${apt_options[@]}" download busybox-static)
+  dpkg-deb --fsys-tarfile "$work"/busybox-static_*.deb | tar -xO --wildcards '*bin/busybox' >"$directory/busybox"
+  chmod 755 "$directory/busybox"
+fi
 echo "$release" >"$directory/release"

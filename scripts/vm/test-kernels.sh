@@ -1,60 +1,78 @@
 #!/usr/bin/env bash
-# test-kernels.sh [-k KERNEL]... [PART]...: boots Debian's kernels in QEMU, and runs PARTs on each
-# [default: all kernels, and doctor, tests and peers]. Each PART runs in a machine of its own.
-# KERNEL is 6.1, 6.12 or 7.2. PARTs:
+# test-kernels.sh [-a ARCH] [-k KERNEL]... [PART]...: boots Debian's kernels in QEMU, and runs PARTs
+# on each [default: amd64, all kernels, and doctor, tests and peers]. Each PART runs in a machine of
+# its own. ARCH is amd64 or arm64, KERNEL is 6.1, 6.12 or 7.2. PARTs:
 #   doctor                 the doctor
+#   doctor=CPU             the doctor on another processor, as QEMU names it
 #   tests                  the live tests, with the torture
 #   peers                  the kernel's own managers of huge pages beside HawkEye
 #   test=NAME[,NAME]...    single tests; their results replace earlier ones
-# Once there are results of all parts on all kernels, it writes docs/kernels.md. Takes about 15
-# minutes per kernel.
+# Once there are results of all parts on all kernels, it writes docs/kernels.md, or
+# docs/kernels-arm64.md. Takes about 15 minutes per kernel.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
 
-kernels=()
-while getopts k: option; do
+kernels=() architecture=amd64
+while getopts a:k: option; do
   case $option in
+    a) architecture=$OPTARG ;;
     k) kernels+=("$OPTARG") ;;
     *) exit 2 ;;
   esac
 done
 shift $((OPTIND - 1))
 [ ${#kernels[@]} -gt 0 ] || kernels=(6.1 6.12 7.2)
-[ $# -gt 0 ] || set -- doctor tests peers
-
 target=${CARGO_TARGET_DIR:-$PWD/target}
+processors=()
+case $architecture in
+  amd64)
+    suffix='' cargo=cargo strip=strip page=docs/kernels.md
+    ;;
+  arm64)
+    suffix=-arm64 cargo=scripts/cross.sh strip=aarch64-linux-gnu-strip page=docs/kernels-arm64.md
+    target=$target/cross/aarch64-unknown-linux-gnu
+    # A large server's, and one that does not mark accesses.
+    processors=(neoverse-n1 cortex-a72)
+    ;;
+  *) echo "test-kernels: no such architecture: $architecture" >&2; exit 2 ;;
+esac
+[ $# -gt 0 ] || set -- doctor "${processors[@]/#/doctor=}" tests peers
 cache=$PWD/target/vm
 mkdir -p "$cache"
 work=$(mktemp -d "$cache/tests.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# live_tests PACKAGE: builds its live tests, and prints the path of their program. A debug build
-# would work too, but several times slower.
+# A debug build would work too, but several times slower.
+built=$("$cargo" test --release -p hawkeye-linux -p hawkeye-cli --test live --no-run --message-format=json)
+
+# live_tests CRATE: the path of the program of its live tests
 live_tests() {
-  cargo test --release -p "$1" --test live --no-run --message-format=json |
-    sed -nE 's/.*"executable":"([^"]*\/live-[^"]*)".*/\1/p' | tail -n 1
+  sed -nE "s/.*\"manifest_path\":\"[^\"]*\/crates\/$1\/Cargo.toml\".*\"executable\":\"([^\"]*\/live-[^\"]*)\".*/\1/p" <<<"$built"
 }
-strip -o "$work/live-linux" "$(live_tests hawkeye-linux)"
-strip -o "$work/live-cli" "$(live_tests hawkeye-cli)"
-strip -o "$work/hawkeye" "$target/release/hawkeye"
+"$strip" -o "$work/live-linux" "$(live_tests linux)"
+"$strip" -o "$work/live-cli" "$(live_tests cli)"
+"$strip" -o "$work/hawkeye" "$target/release/hawkeye"
 
 # Modules for a swap device in memory: zram, and on 6.1 its compressor.
 declare -A modules=([6.1]="-k lzo-rle -k zram" [6.12]="-k zram" [7.2]="-k zram")
 failed=0
 results=$cache/results
 mkdir -p "$results"
-for kernel in "${kernels[@]}"; do
+for kernel in "${kernels[@]/%/$suffix}"; do
   for part; do
-    status=0
-    to=$results/$kernel.${part%%=*}
+    status=0 to=$results/$kernel.$part cpu=max
+    case $part in
+      doctor=*) cpu=${part#*=} ;;
+      test=*) to=$results/$kernel.test ;;
+    esac
     echo "@commit $(git describe --always --dirty) $(date -u +%F)" >"$to.new"
     # More memory than the largest test takes, which is the torture with 2 GiB.
     # shellcheck disable=SC2086
-    "$here/run.sh" "$kernel" -m 5120 -t 2400 ${modules[$kernel]} \
+    "$here/run.sh" "$kernel" -m 5120 -t 2400 -c "$cpu" ${modules[${kernel%-arm64}]} \
       -f "$work/hawkeye" -f "$work/live-linux" -f "$work/live-cli" -f "$here/kernels/inside" \
       -f "$here/peers/program" -f "$here/peers/damon-hugepage" -f "$here/peers/underused-shrinker" \
-      -- sh ./inside "$target/release/hawkeye" "$part" >>"$to.new" || status=$?
+      -- sh ./inside "$target/release/hawkeye" "${part%="$cpu"}" >>"$to.new" || status=$?
     sed -n 's/\r$//; /^@\(kernel\|test\|peer\)/p' "$to.new"
     if [ $status -ne 0 ] || grep -q '^@test [^ ]* failed' "$to.new"; then failed=1; fi
     if [ $status -eq 0 ]; then
@@ -67,9 +85,15 @@ for kernel in "${kernels[@]}"; do
     fi
   done
 done
-if [ "$(find "$results" -name '*.doctor' -o -name '*.tests' -o -name '*.peers' | wc -l)" -eq 9 ]; then
-  python3 "$here/kernels/report.py" "$results" 6.1 6.12 7.2 >"$work/kernels.md"
-  mv "$work/kernels.md" docs/kernels.md
-  echo "test-kernels: wrote docs/kernels.md"
+mapfile -t complete < <(
+  for kernel in 6.1 6.12 7.2; do
+    of=$results/$kernel$suffix
+    if [ -f "$of.doctor" ] && [ -f "$of.tests" ] && [ -f "$of.peers" ]; then echo "$kernel$suffix"; fi
+  done
+)
+if [ ${#complete[@]} -eq 3 ]; then
+  python3 "$here/kernels/report.py" "$results" "${complete[@]}" >"$work/page"
+  mv "$work/page" "$page"
+  echo "test-kernels: wrote $page"
 fi
 exit $failed

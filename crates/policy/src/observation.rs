@@ -24,6 +24,9 @@ impl fmt::Display for ProcessId {
     }
 }
 
+/// Base pages that one TLB entry maps under contiguous entries.
+const PAGES_PER_CONTIGUOUS_ENTRY: u16 = 16;
+
 /// One region in one sampling window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionSample {
@@ -33,7 +36,8 @@ pub struct RegionSample {
     /// the shared zero page don't count.
     pub present: u16,
     /// Base pages accessed in the window: the *coverage* (0-512). A huge page has only one access
-    /// bit, so it counts 512 or 0.
+    /// bit, so it counts 512 or 0. Contiguous entries ([`PageOrder::CONTIGUOUS`]) have one for 16
+    /// pages, which all count if one was accessed.
     pub accessed: u16,
     /// Runs of neighbouring accessed base pages (0-256; 1 for an accessed huge page).
     pub runs: u16,
@@ -83,6 +87,15 @@ impl RegionSample {
     /// Whether one page maps all of the region.
     pub fn is_huge(&self) -> bool {
         self.order >= PageOrder::HUGE
+    }
+
+    /// Coverage of a region under pages smaller than huge pages in TLB entries (0-512). Contiguous
+    /// entries have one access bit and are one TLB entry, where the machine has such entries.
+    pub fn accessed_tlb_entries(&self, machine: &MachinePageProperties) -> u16 {
+        if machine.tlb_entry_order(self.order) == PageOrder::CONTIGUOUS {
+            return self.accessed.div_ceil(PAGES_PER_CONTIGUOUS_ENTRY);
+        }
+        self.accessed
     }
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""report.py FOLDER KERNEL...: prints docs/kernels.md from the output of test-kernels.sh."""
+"""report.py FOLDER KERNEL...: prints docs/kernels.md from the output of test-kernels.sh, or with
+kernels for arm64 docs/kernels-arm64.md. What did not run is reported as not run."""
 
 import json
 import re
@@ -11,6 +12,10 @@ from pathlib import Path
 TIMES = re.compile(r"; a first touch after a clear costs \d+ ns")
 
 
+def by_name(doctor):
+    return {c["name"]: c for c in doctor["capabilities"]}
+
+
 class Kernel:
     """The output on one kernel."""
 
@@ -18,11 +23,19 @@ class Kernel:
         self.release = self.enabled = None
         self.tests, self.peers, self.doctor = {}, [], None
         self.runs = set()
+        # Number of live tests that there are.
+        self.listed = 0
+        # The doctor's findings on other processors than the one on which the tests run.
+        self.processors = {}
+        for file in sorted(Path(folder).glob(f"{kernel}.doctor=*")):
+            self.read("doctor", file.read_text(errors="replace"))
+            self.processors[file.name.partition("=")[2]] = self.doctor
         for part in ("doctor", "tests", "peers"):
-            self.read(part, (Path(folder) / f"{kernel}.{part}").read_text(errors="replace"))
-        if not (self.release and self.doctor and self.tests and self.peers):
-            sys.exit(f"report: the results of {kernel} in {folder} are incomplete")
-        self.capabilities = {c["name"]: c for c in self.doctor["capabilities"]}
+            file = Path(folder) / f"{kernel}.{part}"
+            self.read(part, file.read_text(errors="replace") if file.exists() else "")
+        if not (self.release and self.doctor):
+            sys.exit(f"report: the results of {kernel} in {folder} have no doctor's findings")
+        self.capabilities = by_name(self.doctor)
 
     def read(self, part, text):
         doctor = None
@@ -36,6 +49,8 @@ class Kernel:
                 doctor.append(line)
             elif line.startswith("@commit "):
                 self.runs.add(tuple(line.split()[1:]))
+            elif line.startswith("@listed "):
+                self.listed = int(line.split()[1])
             elif line.startswith("@kernel "):
                 _, self.release, self.enabled = line.split()
             elif line.startswith("@test ") and part == "tests":
@@ -59,8 +74,11 @@ def cell(text):
 
 
 def capability(kernel, name):
-    """Works or absent, with the doctor's finding."""
-    found = kernel.capabilities[name]
+    return finding(kernel.capabilities[name])
+
+
+def finding(found):
+    """Works or absent, with the doctor's words."""
     words = TIMES.sub("", found["found"])
     if found["available"]:
         return "works" if words == "works" else f"works: {words.removeprefix('works, ')}"
@@ -122,6 +140,11 @@ def cgroup_watermark(kernel):
     return found
 
 
+def counters(kernel):
+    # QEMU's arm64 counts no page walks either; its doctor says which event is missing.
+    return capability(kernel, "hardware counters") if "arm64" in kernel.release else "not tried: QEMU has none"
+
+
 FEATURES = [
     ("promotion (`MADV_COLLAPSE` from outside)", lambda k: capability(k, "promotion")),
     ("coverage", coverage),
@@ -159,7 +182,7 @@ FEATURES = [
         "torture::no_byte_changes_under_the_manager",
         "prefault::no_byte_changes_while_torture_is_prefaulted",
     )),
-    ("hardware counters", lambda k: "not tried: QEMU has none"),
+    ("hardware counters", counters),
 ]
 
 
@@ -203,28 +226,48 @@ def main():
     commits, dates = zip(*sorted({run for kernel in kernels for run in kernel.runs}))
     names = [kernel.name for kernel in kernels]
 
-    print("# What works on which kernel\n")
+    arm64 = kernels[0].release.endswith("arm64")
+    command = "`make test-kernels ARCH=arm64`" if arm64 else "`make test-kernels`"
+    print("# What works on which kernel" + (" for arm64" if arm64 else "") + "\n")
+    if arm64:
+        print("**Nothing here ran on Arm hardware.** All of it ran in QEMU's emulation.\n")
     print(paragraph(
-        f"Written by `make test-kernels` on {' and '.join(sorted(set(dates)))}. Tree {', '.join(sorted(set(commits)))}. The kernels are "
-        f"Debian's cloud kernels {', '.join(kernel.release for kernel in kernels)}. `make test-kernels` booted each in QEMU: no KVM, two "
-        "emulated processors, 5 GiB of memory, a swap device in zram, cgroup version 2. On each it ran `hawkeye doctor`, every live test with "
+        f"Written by {command} on {' and '.join(sorted(set(dates)))}. Tree {', '.join(sorted(set(commits)))}. The kernels are "
+        f"Debian's cloud kernels {', '.join(kernel.release for kernel in kernels)}. Each ran in QEMU: no KVM, two "
+        f"emulated processors{' (`-cpu max`)' if arm64 else ''}, 5 GiB of memory, a swap device in zram, cgroup version 2. On each, "
+        "`make test-kernels` runs `hawkeye doctor`, every live test with "
         "the torture test, and the kernel's own managers of huge pages beside HawkEye. An emulated machine shows what works, not how fast it "
         f"is. Transparent huge pages are `{kernels[0].enabled}` for the doctor, the kernels' value after boot, and `madvise` for the tests."))
     table(["feature", *names], [[name, *(of(k) for k in kernels)] for name, of in FEATURES])
 
+    if any(k.processors for k in kernels):
+        print("## Other processors\n")
+        print(paragraph("What the doctor found on a processor that QEMU emulates by its model:"))
+        shown = ("promotion", "page-table walk", "access bits", "first touches", "hardware counters")
+        rows = [
+            [cpu, k.name, *(finding(by_name(doctor)[name]) for name in shown)]
+            for k in kernels
+            for cpu, doctor in k.processors.items()
+        ]
+        table(["processor", "kernel", *shown], rows)
+
     print(NOTES)
     print("## Live tests\n")
     everything = sorted({name for k in kernels for name in k.tests})
+    listed = max(len(everything), *(k.listed for k in kernels))
     table(
         ["", *names],
         [[outcome, *(str(k.count(outcome)) for k in kernels)] for outcome in ("passed", "failed", "skipped")]
-        + [["not run", *(str(len(everything) - len(k.tests)) for k in kernels)]],
+        + [["not run", *(str(listed - len(k.tests)) for k in kernels)]],
     )
     print("The torture test runs for 40 s with 8 threads over 2 GiB, and checks every byte:\n")
     table(["kernel", ""], [[k.name, tortured(k)] for k in kernels])
+    complete = all(len(k.tests) >= listed for k in kernels)
     odd = [n for n in everything if any(k.tests.get(n, NOT_RUN)[0] in ("failed", "skipped") for k in kernels)]
+    if not complete:
+        odd = everything
     if odd:
-        print("Failed or skipped on at least one kernel:\n")
+        print("Failed or skipped on at least one kernel:\n" if complete else "Only these ran:\n")
 
         def test_result(kernel, name):
             outcome, why = kernel.tests.get(name, NOT_RUN)
@@ -232,6 +275,8 @@ def main():
 
         table(["test", *names], [[f"`{n}`", *(test_result(k, n) for k in kernels)] for n in odd])
 
+    if not any(k.peers for k in kernels):
+        return
     print("## The kernel's own managers beside HawkEye\n")
     print(paragraph(
         "In each comparison, all managers ran on the same program in the same virtual machine (`scripts/vm/peers/`). DAMON's scheme `hugepage` "

@@ -11,7 +11,7 @@ use crate::view::{
 };
 use anyhow::Result;
 use clap::Args;
-use hawkeye_policy::RegionSample;
+use hawkeye_policy::{PageOrder, RegionSample};
 use std::process::ExitCode;
 
 /// Show why a process, or a region of it, gets huge pages or does not.
@@ -134,6 +134,9 @@ fn region_sample_text(it: &RegionExplanation, sample: &RegionSample, age: f64) -
     if sample.walks_per_s > 0 {
         let walks = format_count(u64::from(sample.walks_per_s));
         found += &format!(", causing about {walks} page walks a second");
+    }
+    if sample.order > PageOrder::BASE {
+        found += &format!(". Pages of {} map most of it", sample.order);
     }
     found + "."
 }

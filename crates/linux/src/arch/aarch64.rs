@@ -8,9 +8,13 @@ use hawkeye_policy::{PageOrder, PageOrderSet};
 pub const FIRST_TOUCH_PROGRAMS: &[&[&str]] =
     &[&["touch_by_access"], &["touch_of_base_page", "touch_of_huge_page"]];
 
-/// Neoverse N1, V1, N2, V2: `DTLB_WALK`, a common event of PMUv3 (Linux
-/// include/linux/perf/arm_pmuv3.h, `ARMV8_PMUV3_PERFCTR_DTLB_WALK`).
-pub const NEOVERSE: WalkEventSet = WalkEventSet::of_walks("DTLB_WALK", 0x34);
+/// Neoverse N1, V1, N2, V2: `DTLB_WALK` (Linux tools/perf/pmu-events/arch/arm64/arm/, `tlb.json` in
+/// neoverse-n1, neoverse-v1 and neoverse-n2-v2; its code: include/linux/perf/arm_pmuv3.h,
+/// `ARMV8_PMUV3_PERFCTR_DTLB_WALK`). They count walks of loads and stores together, and no cycles
+/// in walks. Counters may lack it, as in QEMU: the kernel lists what they have by the names in
+/// drivers/perf/arm_pmuv3.c.
+pub const NEOVERSE: WalkEventSet =
+    WalkEventSet::of_walks("DTLB_WALK", 0x34).if_listed_as("dtlb_walk");
 
 /// Implementer and part number (MIDR_EL1).
 fn implementer_and_part(cpuinfo: &str) -> Option<(&str, u32)> {
@@ -48,12 +52,15 @@ pub fn tlb_page_sizes(cpuinfo: &str) -> Option<PageOrderSet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::counters::is_event_listed;
 
     #[test]
     fn processors_are_recognised_by_their_numbers() {
         for (implementer, part, model, set) in [
             ("0x41", "0xd0c", "Arm part 0xd0c", Some(NEOVERSE)),
+            ("0x41", "0xd40", "Arm part 0xd40", Some(NEOVERSE)),
             ("0x41", "0xd49", "Arm part 0xd49", Some(NEOVERSE)),
+            ("0x41", "0xd4f", "Arm part 0xd4f", Some(NEOVERSE)),
             // Cortex-A72.
             ("0x41", "0xd08", "Arm part 0xd08", None),
             // AmpereOne, which has the number of none of Arm's.
@@ -67,5 +74,25 @@ mod tests {
             let sizes = tlb_page_sizes(&cpuinfo).map(|sizes| sizes.to_string());
             assert_eq!(sizes.as_deref(), Some("64 KiB, 2 MiB, 32 MiB, 1 GiB"));
         }
+    }
+
+    /// Events of counters without that of walks, as a virtual machine may show them.
+    const WITHOUT_WALKS: [&str; 3] = ["cpu_cycles", "inst_retired", "sw_incr"];
+
+    #[test]
+    fn an_event_counts_where_the_kernel_lists_it() {
+        let devices = tempfile::tempdir().expect("a folder can be made");
+        let walks = NEOVERSE.listed_as.expect("not all of them have it");
+        assert!(!is_event_listed(devices.path(), walks));
+        std::fs::create_dir_all(devices.path().join("software")).expect("it can be made");
+        let events = devices.path().join("armv8_pmuv3_0/events");
+        std::fs::create_dir_all(&events).expect("it can be made");
+        for name in WITHOUT_WALKS {
+            std::fs::write(events.join(name), "event=0x0000\n").expect("it can be written");
+        }
+        assert!(!is_event_listed(devices.path(), walks));
+        std::fs::write(events.join(walks), "event=0x0034\n").expect("it can be written");
+        assert!(is_event_listed(devices.path(), walks));
+        assert!(!is_event_listed(devices.path().join("absent"), walks));
     }
 }

@@ -40,7 +40,7 @@ struct region_record {
 	u16 swapped;
 	u16 write_protected;	/* present, but a write would fault: shared copy-on-write, for example */
 	u8 huge;
-	u8 pad;
+	u8 contiguous;		/* groups of 16 pages, each in one TLB entry (0 to 32) */
 };
 
 /* Output of `walk`. */
@@ -62,7 +62,8 @@ struct mapping_record {
 struct region_access_bits {
 	u64 va;
 	u64 at_ns;		/* out: time of the read, CLOCK_MONOTONIC */
-	u64 accessed[8];	/* out: one bit per base page; all or none for a huge page */
+	u64 accessed[8];	/* out: one bit per base page; all or none for a huge page; of pages
+				 * that one TLB entry maps together only the first */
 	u16 present;		/* out: base pages with memory of their own */
 	u16 write_protected;	/* out: those of them where a write would fault */
 	u8 huge;		/* out */

@@ -117,7 +117,7 @@ impl PageSizeControl {
             for region in sample.regions.iter_mut().filter(|r| !r.is_huge()) {
                 let seen = looks.dominant_order_of_region(sample.process, region.region);
                 let smaller = seen.filter(|order| *order < PageOrder::HUGE);
-                region.order = smaller.unwrap_or(PageOrder::BASE);
+                region.order = smaller.unwrap_or(region.order);
             }
         }
     }

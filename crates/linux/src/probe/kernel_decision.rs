@@ -221,8 +221,16 @@ fn notes_for_user(facts: &KernelFacts) -> Vec<String> {
         );
     }
     if u128::from(facts.first_touch_ns) >= INTERCEPTED.as_nanos() && facts.access_bits.works() {
+        let (why, effect) = if facts.first_touch_faults {
+            (
+                "because it is a page fault: this processor does not set access bits",
+                " Where such faults take much of a program's time, its overhead is estimated as \"at least\".",
+            )
+        } else {
+            ("as under a hypervisor with shadow page tables", "")
+        };
         notes.push(format!(
-            "A first touch after a clear costs {} ns here, as under a hypervisor with shadow page tables. Sampling windows are spaced so that they cost a program at most 1 % of its time.",
+            "A first touch after a clear costs {} ns here, {why}. Sampling windows are spaced so that they cost a program at most 1 % of its time.{effect}",
             facts.first_touch_ns
         ));
     }

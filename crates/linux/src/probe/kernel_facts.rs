@@ -9,7 +9,7 @@ use crate::error::{LinuxError, Result};
 use crate::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
 use crate::memory::prezeroing::PrezeroingFiles;
 use crate::prefault::FaultTrace;
-use crate::processes::process::ProcessHandle;
+use crate::processes::process::{ProcessHandle, cpu_time_and_faults};
 use crate::promote::process_madvise;
 use crate::promote::target_call::CallHelperPool;
 use crate::sample::counters::{CountableWalkEvents, EventCodeOverrides};
@@ -57,6 +57,8 @@ pub struct KernelFacts {
     pub access_bits: KernelCheckResult,
     /// Cost to its owner of one base page's first access after a clear, in nanoseconds.
     pub first_touch_ns: u64,
+    /// That access is a page fault, in which the kernel sets the bit: the processor does not.
+    pub first_touch_faults: bool,
     /// A region of another process becomes huge on request.
     pub collapse: KernelCheckResult,
     /// A huge page of another process splits on request.
@@ -100,6 +102,7 @@ impl KernelFacts {
             page_table_levels: None,
             access_bits: untried(),
             first_touch_ns: 0,
+            first_touch_faults: false,
             collapse: untried(),
             split: untried(),
             zero_page_remap: untried(),
@@ -158,7 +161,7 @@ pub fn gather_kernel_facts(
     } else {
         check_if_prerequisite_works(&split, "the split", try_page_out)?
     };
-    let mut first_touch = Duration::ZERO;
+    let mut first_touch = FirstTouchAfterClear::default();
     let access_bits = into_check_result(try_access_bits(tables.as_mut(), &mut first_touch))?;
     let everything = extent == ProbeExtent::Everything;
     let needs_damon = !access_bits.works() || super::requested_sampler_name().is_some();
@@ -169,7 +172,8 @@ pub fn gather_kernel_facts(
         page_table_walk,
         page_table_levels,
         access_bits,
-        first_touch_ns: nanos_of_duration(first_touch),
+        first_touch_ns: nanos_of_duration(first_touch.cost),
+        first_touch_faults: first_touch.is_fault,
         collapse,
         split,
         zero_page_remap,
@@ -274,7 +278,17 @@ fn verify_child_memory(child: &ProbeChild) -> TryResult {
     }
 }
 
-fn try_access_bits(tables: Option<&mut PageTableReader>, first_touch: &mut Duration) -> TryResult {
+/// A base page's first access after a clear.
+#[derive(Default)]
+struct FirstTouchAfterClear {
+    cost: Duration,
+    is_fault: bool,
+}
+
+fn try_access_bits(
+    tables: Option<&mut PageTableReader>,
+    first_touch: &mut FirstTouchAfterClear,
+) -> TryResult {
     let Some(tables) = tables else {
         return skipped_try("access bits are read by BPF, which does not work here");
     };
@@ -293,7 +307,10 @@ fn try_access_bits(tables: Option<&mut PageTableReader>, first_touch: &mut Durat
         Ok(read_region_by_bpf(tables, &child.handle, region)?.map_or(0, |r| r.accessed))
     };
     let cleared = accessed()?;
+    let minor_faults = || cpu_time_and_faults(child.handle.id.pid).map(|used| used.minor_faults);
+    let faults_before = minor_faults()?;
     let after_clear = child.time_reading_touched_pages()?;
+    let faults = minor_faults()?.saturating_sub(faults_before);
     let mut set = accessed()?;
     let again = child.time_reading_touched_pages()?;
     if set < PAGES_PER_REGION / 2 {
@@ -302,8 +319,11 @@ fn try_access_bits(tables: Option<&mut PageTableReader>, first_touch: &mut Durat
         child.time_reading_touched_pages()?;
         set = accessed()?;
     }
-    *first_touch =
-        after_clear.saturating_sub(again) / u32::try_from(TOUCHED_PAGES).unwrap_or(u32::MAX);
+    *first_touch = FirstTouchAfterClear {
+        cost: after_clear.saturating_sub(again) / u32::try_from(TOUCHED_PAGES).unwrap_or(u32::MAX),
+        // A few faults have other causes, such as pages that the kernel moves.
+        is_fault: faults >= TOUCHED_PAGES / 2,
+    };
     // A page with a translation that stayed in the TLB is not marked again.
     if cleared == 0 && set >= PAGES_PER_REGION / 2 {
         return Ok(());
@@ -550,6 +570,7 @@ impl KernelFacts {
             page_table_levels: Some(4),
             access_bits: works(),
             first_touch_ns: 10,
+            first_touch_faults: false,
             collapse: works(),
             split: works(),
             zero_page_remap: works(),

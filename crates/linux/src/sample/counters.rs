@@ -21,10 +21,12 @@ pub use events::{CountersUnavailable, EventCodeOverrides, WalkEventSet};
 use crate::arch;
 use crate::error::Result;
 use crate::test_costs;
+use events::EVENT_DEVICES;
 use hawkeye_policy::TranslationOverhead;
 use overhead_meter::{OverheadMeter, ThreadCounts};
 use perf_counters::{PerfCounters, PerfEvent};
 use perf_event_open_sys::bindings::{PERF_COUNT_HW_CPU_CYCLES, PERF_TYPE_HARDWARE, PERF_TYPE_RAW};
+use std::path::Path;
 
 /// Counters that work on this machine.
 #[derive(Clone, Debug)]
@@ -51,6 +53,9 @@ impl CountableWalkEvents {
         }
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let events = choose_walk_events(&cpuinfo, overrides)?;
+        if let Some(name) = events.listed_as.filter(|n| !is_event_listed(EVENT_DEVICES, n)) {
+            return Err(CountersUnavailable::NotListed(name));
+        }
         PerfCounters::open(std::process::id(), perf_events_of_set(&events))
             .map_err(|error| CountersUnavailable::NotCounted(error.to_string()))?;
         Ok(Self { events })
@@ -102,6 +107,7 @@ fn choose_walk_events(
             walks: (load, overrides.store_walk_cycles),
             cycles_per_count: 1.0,
             cycles: overrides.cycles,
+            listed_as: None,
         });
     }
     if overrides != EventCodeOverrides::default() {
@@ -109,6 +115,13 @@ fn choose_walk_events(
     }
     arch::walk_events(cpuinfo)
         .ok_or_else(|| CountersUnavailable::UnknownProcessor(arch::processor_model(cpuinfo)))
+}
+
+/// Whether the kernel lists an event by this name in one of the folders of `devices`. The kernel
+/// opens an event that it does not list, too; it then counts nothing.
+pub(crate) fn is_event_listed(devices: impl AsRef<Path>, name: &str) -> bool {
+    let folders = std::fs::read_dir(devices).into_iter().flatten().flatten();
+    folders.map(|folder| folder.path()).any(|folder| folder.join("events").join(name).exists())
 }
 
 /// Loads, stores if they are counted separately, cycles.

@@ -39,7 +39,8 @@ const LOCK_PAUSE: Duration = Duration::from_micros(50);
 pub struct AccessBitSnapshot {
     /// When they were read, on CLOCK_MONOTONIC.
     pub at: Duration,
-    /// Base pages marked accessed; all or none for a huge page.
+    /// Base pages marked accessed; all or none for a huge page. Of pages under contiguous entries,
+    /// which are one TLB entry with one mark, only the first.
     pub accessed: PageBitmap,
     /// Base pages with memory of their own (0 to 512).
     pub present: u16,
@@ -355,10 +356,19 @@ fn region_sample_from_record(r: &types::region_record) -> RegionSample {
         zero_mapped: r.zero_mapped,
         maybe_shared: r.write_protected,
         swapped: r.swapped,
-        order: PageOrder::base_or_huge(r.huge != 0),
+        order: mapped_order_from_record(r),
         walks_per_s: 0,
         touches_per_s: None,
     }
+}
+
+/// Contiguous entries count where they map more than half of what is present.
+fn mapped_order_from_record(r: &types::region_record) -> PageOrder {
+    let contiguous_pages = u64::from(r.contiguous) * PageOrder::CONTIGUOUS.pages();
+    if r.huge == 0 && contiguous_pages * 2 > u64::from(r.present) {
+        return PageOrder::CONTIGUOUS;
+    }
+    PageOrder::base_or_huge(r.huge != 0)
 }
 
 fn link_program_to_process(program: BorrowedFd<'_>, pid: u32) -> Result<OwnedFd> {
@@ -429,6 +439,21 @@ fn owned_fd_or_error(fd: i32, call: &'static str) -> Result<OwnedFd> {
 mod tests {
     use super::*;
     use hawkeye_test_support::this_test;
+
+    #[test]
+    fn a_region_is_contiguous_where_contiguous_entries_map_most_of_it() {
+        let order = |present, contiguous, huge| {
+            let record = types::region_record { present, contiguous, huge, ..Default::default() };
+            region_sample_from_record(&record).order
+        };
+        assert_eq!(order(512, 32, 0), PageOrder::CONTIGUOUS);
+        assert_eq!(order(31, 1, 0), PageOrder::CONTIGUOUS);
+        assert_eq!(order(32, 1, 0), PageOrder::BASE);
+        assert_eq!(order(512, 0, 0), PageOrder::BASE);
+        assert_eq!(order(512, 0, 1), PageOrder::HUGE);
+        // The shared zero page only.
+        assert_eq!(order(0, 0, 0), PageOrder::BASE);
+    }
 
     #[test]
     fn the_search_reads_only_the_direct_map() {

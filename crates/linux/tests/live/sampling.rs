@@ -10,9 +10,11 @@ use hawkeye_live_test_support::or_skip;
 use hawkeye_live_test_support::test_machine::machine;
 use hawkeye_live_test_support::time_limits::{DEADLINE, until};
 use hawkeye_live_test_support::workloads::{started, workload};
-use hawkeye_policy::RegionSample;
+use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
 use hawkeye_test_support::this_test;
+use hawkeye_workload::rng::WorkloadRng;
 use hawkeye_workload::{WorkloadReady, WorkloadRequest};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// Regions of the workload's memory, without those of its heap.
@@ -58,6 +60,59 @@ fn cleared_bits_stay_clear_until_memory_is_used() {
         busy.len() == 32 && busy.iter().all(|r| r.accessed > 400 && r.runs < 60)
     });
     assert!(touched, "{busy:?}");
+}
+
+/// Makes this process forget the translations of a region, as it does not within 512 pages.
+fn leave_tlb(memory: &[u8]) {
+    for access in [libc::PROT_NONE, libc::PROT_READ | libc::PROT_WRITE] {
+        let start = memory.as_ptr().cast_mut().cast();
+        // SAFETY: whole pages of the caller's memory, which nothing reads before access returns.
+        let changed = unsafe { libc::mprotect(start, memory.len(), access) };
+        assert_eq!(changed, 0);
+    }
+}
+
+/// Contiguous entries, which some kernels make where they give out pages of 64 KiB, have one mark
+/// for sixteen pages. A processor may also mark pages that it accesses ahead.
+#[test]
+fn a_hundred_random_pages_are_found_after_a_clear() {
+    const REGION: usize = 2 << 20;
+    let _machine = or_skip!(machine(this_test!()));
+    let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
+    let own = ProcessHandle::open(std::process::id()).expect("this process can be opened");
+    let mut memory = vec![0u8; 2 * REGION];
+    let first = memory.as_ptr().align_offset(REGION);
+    let memory = &mut memory[first..first + REGION];
+    for page in memory.chunks_mut(4096) {
+        page[0] = 1;
+    }
+    let region = RegionAddr::containing(memory.as_ptr() as u64);
+    let target = tables.bind_to_process(own.id.pid).expect("this process can be bound");
+    let mut read = || {
+        let found = tables.read_region(&target, region).expect("the region can be read");
+        found.expect("the region is mapped")
+    };
+    if read().is_huge() {
+        process_madvise::split_huge_page(&own, region).expect("the region can be split");
+    }
+    assert_eq!(read().present, 512);
+
+    let mut pages: Vec<usize> = (0..512).collect();
+    WorkloadRng::new(7, 0).shuffle(&mut pages);
+    pages.truncate(100);
+    process_madvise::clear_access_bits(&own, &[region]).expect("the bits can be cleared");
+    leave_tlb(memory);
+    for page in &pages {
+        std::hint::black_box(memory[page * 4096]);
+    }
+    let found = read();
+    let groups: HashSet<usize> = pages.iter().map(|page| page / 16).collect();
+    eprintln!("{} pages in {} groups were read: {found:?}", pages.len(), groups.len());
+    let least = match found.order {
+        PageOrder::CONTIGUOUS => 16 * groups.len(),
+        _ => pages.len(),
+    };
+    assert!((least..=least * 3 / 2).contains(&usize::from(found.accessed)), "{least}: {found:?}");
 }
 
 #[test]

@@ -76,3 +76,16 @@ fn zero_page_past_caches(page: NonNull<u8>) {
     // SAFETY: it orders stores, and is part of every x86-64 processor.
     unsafe { _mm_sfence() };
 }
+
+/// The same for arm64: stores of pairs with a hint that they will not be read soon.
+#[cfg(target_arch = "aarch64")]
+fn zero_page_past_caches(page: NonNull<u8>) {
+    use std::arch::asm;
+    for pair in (0..PAGE).step_by(16) {
+        // SAFETY: the bytes are those of one page of our own.
+        unsafe {
+            let at = page.add(pair).as_ptr();
+            asm!("stnp xzr, xzr, [{}]", in(reg) at, options(nostack, preserves_flags));
+        }
+    }
+}

@@ -93,6 +93,7 @@ fn measure_instructions_ahead(memory: &ScratchMemory, read_ns: f64) -> f64 {
 
 /// Runs `COUNT` instructions. They use no constants, because on Golden Cove an addition of a
 /// constant needs no register of its own.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn run_additions<const COUNT: usize>() {
     // SAFETY: it changes only registers of its own.
@@ -108,6 +109,33 @@ fn run_additions<const COUNT: usize>() {
             "add {b}, {c}",
             "add {c}, {d}",
             "add {d}, {a}",
+            ".endr",
+            quarter = const COUNT / 4,
+            a = out(reg) _,
+            b = out(reg) _,
+            c = out(reg) _,
+            d = out(reg) _,
+            options(nomem, nostack),
+        );
+    }
+}
+
+/// The same for arm64.
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn run_additions<const COUNT: usize>() {
+    // SAFETY: it changes only registers of its own.
+    unsafe {
+        asm!(
+            "mov {a}, xzr",
+            "mov {b}, xzr",
+            "mov {c}, xzr",
+            "mov {d}, xzr",
+            ".rept {quarter}",
+            "add {a}, {a}, {b}",
+            "add {b}, {b}, {c}",
+            "add {c}, {c}, {d}",
+            "add {d}, {d}, {a}",
             ".endr",
             quarter = const COUNT / 4,
             a = out(reg) _,

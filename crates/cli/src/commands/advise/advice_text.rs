@@ -76,6 +76,11 @@ pub fn finding_sentence(finding: &Finding) -> String {
                 "Making all of its {regions} regions under base pages ({memory}) huge would save {up_to}{percent:.1} % of its CPU time ({low_percent:.1}-{high_percent:.1}): {so}."
             )
         }
+        Finding::Contiguous { regions, of_regions } => format!(
+            "Contiguous entries map most of {} of these {} regions: one TLB entry covers 64 KiB there, and accesses are seen by 64 KiB. Huge pages save less there than in regions under base pages.",
+            format_count(*regions),
+            format_count(*of_regions),
+        ),
         Finding::FirstRegions { regions, share_percent, added_bytes } => format!(
             "The hottest {} regions ({}) account for {share_percent:.0} % of that; making them huge would add {}.",
             format_count(*regions),

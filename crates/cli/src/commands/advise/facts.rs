@@ -90,6 +90,8 @@ pub struct BaseRegionFacts {
     pub start: u64,
     pub present: u16,
     pub swapped: u16,
+    /// Contiguous entries map most of it, so that one TLB entry covers 16 pages.
+    pub contiguous: bool,
     /// Its share of all page walks of base pages (0-1), from windows that did not rank it.
     pub share: f64,
     /// Whether windows of both kinds sampled it, so that its rank and its share are independent.

@@ -37,6 +37,11 @@ pub enum Finding {
         speedup: f64,
         regions: u64,
     },
+    /// Regions of which contiguous page-table entries map most.
+    Contiguous {
+        regions: u64,
+        of_regions: u64,
+    },
     /// The hottest regions, and the share of the saving that they account for.
     FirstRegions {
         regions: u64,

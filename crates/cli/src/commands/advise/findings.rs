@@ -54,6 +54,10 @@ fn judge_gain_and_add_findings(facts: &AdviceFacts, findings: &mut Vec<Finding>)
         speedup: 1.0 / (1.0 - saved(percent) / 100.0),
         regions,
     });
+    let contiguous = facts.regions.iter().filter(|region| region.contiguous).count() as u64;
+    if contiguous > 0 {
+        findings.push(Finding::Contiguous { regions: contiguous, of_regions: regions });
+    }
     let verdict = if saved(percent) >= WORTH_PERCENT {
         AdviceVerdict::Gains
     } else if saved(high_percent) >= WORTH_PERCENT || at_least {

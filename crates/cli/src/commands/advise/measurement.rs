@@ -21,7 +21,9 @@ use hawkeye_linux::sample::pagemap;
 use hawkeye_linux::sample::process_meter::{MeasuredWindowOverhead, ProcessMeter};
 use hawkeye_linux::sample::sampler::SamplerBackend;
 use hawkeye_linux::sample::walk_costs;
-use hawkeye_policy::{BloatThreshold, CgroupMemory, RegionAddr, RegionSample, TranslationOverhead};
+use hawkeye_policy::{
+    BloatThreshold, CgroupMemory, PageOrder, RegionAddr, RegionSample, TranslationOverhead,
+};
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -195,6 +197,7 @@ fn rank_regions(base: &[RegionSample], windows: &[MeasuredWindowOverhead]) -> Ve
         start: r.region.start(),
         present: r.present,
         swapped: r.swapped,
+        contiguous: r.order == PageOrder::CONTIGUOUS,
         share: if all > 0.0 { walks(&of, r) / all } else { 0.0 },
         ranked: several && by.contains_key(&r.region) && of.contains_key(&r.region),
     };

@@ -1,6 +1,6 @@
 use super::*;
 use crate::view::JournalEntryView;
-use hawkeye_policy::{CoverageSource, ProcessSettings, RegionAddr};
+use hawkeye_policy::{CoverageSource, PageOrder, ProcessSettings, RegionAddr};
 
 #[test]
 fn addresses_are_hexadecimal_or_decimal() {
@@ -132,6 +132,19 @@ Before that:
 - 2 min ago: promoted in 0.4 ms: bucket 9
 ";
     assert_eq!(region_only(waits), expected);
+}
+
+#[test]
+fn pages_between_base_and_huge_are_named() {
+    let sample = RegionSample {
+        accessed: 16,
+        order: PageOrder::CONTIGUOUS,
+        ..RegionSample::new_full_and_untouched(RegionAddr::containing(0x7f2a_4000_0000))
+    };
+    let sampled =
+        RegionExplanation { sample: Some(sample), ..region(RegionPromotionState::Candidate) };
+    let text = region_only(sampled).replace('\n', " ");
+    assert!(text.contains("16 had been accessed. Pages of 64 KiB map most of it."), "{text}");
 }
 
 #[test]

@@ -33,7 +33,8 @@ __noinline int collect_marks(struct region_access_bits *m)
 
 			present += own;
 			protected += own & ~(e >> 1);		/* PTE_RW */
-			bits |= ((e >> 5) & mapped) << i;	/* PTE_ACCESSED */
+			/* PTE_ACCESSED; a mark for several pages is one touch. */
+			bits |= ((e >> 5) & mapped & is_first_of_mark(e, i)) << i;
 		}
 		m->accessed[word] = bits;
 	}

@@ -38,6 +38,7 @@ static __always_inline void read_region(struct walk *w, u64 va)
 		r->zero_mapped = zero ? PTES : 0;
 		r->swapped = 0;
 		r->huge = 1;
+		r->contiguous = 0;
 		result.records = n + 1;
 		return;
 	}
@@ -55,7 +56,7 @@ static __always_inline void read_region(struct walk *w, u64 va)
 	r->zero_mapped = 0;
 	r->swapped = 0;
 	r->huge = 0;
-	table_to_flags();
+	r->contiguous = table_to_flags();
 	count_table(r);
 	if (r->present || r->zero_mapped || r->swapped)
 		result.records = n + 1;

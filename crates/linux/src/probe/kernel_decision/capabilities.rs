@@ -16,7 +16,12 @@ pub(super) fn capabilities_from_facts(facts: &KernelFacts) -> Vec<ManagerCapabil
     let mut access_bits = availability_by_check(&facts.access_bits);
     if access_bits.0 {
         let ns = facts.first_touch_ns;
-        access_bits.1 = format!("works; a first touch after a clear costs {ns} ns");
+        let set_by = if facts.first_touch_faults {
+            ", set in page faults, because this processor sets none"
+        } else {
+            ""
+        };
+        access_bits.1 = format!("works{set_by}; a first touch after a clear costs {ns} ns");
     }
     let prezeroing = &facts.prezeroing;
     let swap = (host.swap_bytes > 0).then(|| format!("{} MiB", host.swap_bytes >> 20));

@@ -175,6 +175,29 @@ fn each_circumstance_has_its_note() {
 }
 
 #[test]
+fn a_processor_that_sets_no_access_bits_is_named_with_what_that_costs() {
+    let first_touch = |first_touch_ns, first_touch_faults| {
+        let decision = decide_with_best_sampler(&with(|facts| {
+            (facts.first_touch_ns, facts.first_touch_faults) = (first_touch_ns, first_touch_faults);
+        }));
+        assert_eq!(decision.first_touch_cost, Duration::from_nanos(first_touch_ns));
+        let mut all = decision.capabilities.into_iter();
+        let bits = all.find(|c| c.name == "access bits").expect("access bits are listed");
+        assert!(bits.available);
+        (bits.found, decision.notes)
+    };
+    let (found, notes) = first_touch(10, false);
+    assert_eq!(found, "works; a first touch after a clear costs 10 ns");
+    assert!(notes.is_empty());
+    let (_, notes) = first_touch(500, false);
+    assert!(notes.iter().any(|note| note.contains("hypervisor")), "{notes:?}");
+    let (found, notes) = first_touch(1500, true);
+    assert!(found.contains("set in page faults"), "{found}");
+    assert!(notes.iter().any(|note| note.contains("\"at least\"")), "{notes:?}");
+    assert!(!notes.iter().any(|note| note.contains("hypervisor")), "{notes:?}");
+}
+
+#[test]
 fn one_working_size_is_enough_and_none_is_reported() {
     let found = |small_pages| {
         let decision = decide_with_best_sampler(&with(|facts| facts.small_pages = small_pages));

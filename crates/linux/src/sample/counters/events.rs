@@ -26,6 +26,9 @@ pub struct WalkEventSet {
     pub cycles_per_count: f64,
     /// Raw event for unhalted cycles; `None`: the kernel's generic cycles event.
     pub cycles: Option<u64>,
+    /// Name under which the kernel lists the event of walks where the processor has it. `None`:
+    /// all processors of the kind have it.
+    pub listed_as: Option<&'static str>,
 }
 
 /// Assumed cost of a page walk where only walks are counted, in cycles. It lies between a walk from
@@ -36,13 +39,19 @@ const CYCLES_PER_WALK: f64 = 35.0;
 impl WalkEventSet {
     /// Counted cycles, of loads and of stores.
     pub(crate) const fn of_cycles(name: &'static str, loads: u64, stores: u64) -> Self {
-        Self { name, walks: (loads, Some(stores)), cycles_per_count: 1.0, cycles: None }
+        let walks = (loads, Some(stores));
+        Self { name, walks, cycles_per_count: 1.0, cycles: None, listed_as: None }
     }
 
     /// Counted walks, of loads and stores together.
     pub(crate) const fn of_walks(name: &'static str, loads_and_stores: u64) -> Self {
         let walks = (loads_and_stores, None);
-        Self { name, walks, cycles_per_count: CYCLES_PER_WALK, cycles: None }
+        Self { name, walks, cycles_per_count: CYCLES_PER_WALK, cycles: None, listed_as: None }
+    }
+
+    /// The same set, if the kernel lists the event of walks by this name.
+    pub(crate) const fn if_listed_as(self, listed_as: &'static str) -> Self {
+        Self { listed_as: Some(listed_as), ..self }
     }
 
     /// Whether walks are counted instead of their cycles.
@@ -50,6 +59,9 @@ impl WalkEventSet {
         self.cycles_per_count != 1.0
     }
 }
+
+/// Sources of events, each a folder with the folder `events`.
+pub(crate) const EVENT_DEVICES: &str = "/sys/bus/event_source/devices";
 
 /// Reason why a processor's walks are not counted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,6 +74,11 @@ pub enum CountersUnavailable {
     /// The configuration overrides only half of the events.
     #[error("[counters] must set load_walk_cycles if it sets store_walk_cycles or cycles")]
     IncompleteOverride,
+    /// The kernel lists no such event: the processor, as this machine shows it, lacks it.
+    #[error(
+        "this processor counts no page walks here: no folder in /sys/bus/event_source/devices lists {0} (most virtual machines show only some of a processor's events)"
+    )]
+    NotListed(&'static str),
     /// The kernel counts no hardware events here.
     #[error(
         "the kernel cannot count page-walk events here ({0}): most virtual machines have no counters"

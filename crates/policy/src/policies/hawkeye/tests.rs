@@ -340,6 +340,21 @@ fn each_region_gets_the_size_that_suits_it() {
 }
 
 #[test]
+fn coverage_under_contiguous_entries_counts_in_tlb_entries() {
+    let contiguous = RegionSample { order: K64, ..sample(1, 160) };
+    let mut observed = round(&[(Some(30.0), vec![contiguous, sample(2, 100)])]);
+    let first_to_last = |observed: &Observation| {
+        let mut policy = policy();
+        policy.observe(observed);
+        sizes_of(&mut policy).into_iter().map(|(region, _)| region).collect::<Vec<_>>()
+    };
+    assert_eq!(first_to_last(&observed), [region(1), region(2)]);
+    // 160 pages were marked by ten touches or more, each of one TLB entry.
+    observed.machine.tlb = PageOrderSet::HUGE.with(K64);
+    assert_eq!(first_to_last(&observed), [region(2), region(1)]);
+}
+
+#[test]
 fn huge_pages_side_by_side_become_one_larger_page() {
     let mut policy = policy();
     let huge = |index| RegionSample { order: PageOrder::HUGE, ..walking(index, 5000) };

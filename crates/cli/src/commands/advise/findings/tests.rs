@@ -29,6 +29,7 @@ pub(in super::super) fn facts() -> AdviceFacts {
         start: START + n * HUGE_PAGE_BYTES,
         present: 500,
         swapped: 0,
+        contiguous: false,
         share: if n < 100 { 0.009 } else { 0.1 / 900.0 },
         ranked: true,
     };
@@ -110,6 +111,15 @@ macro_rules! has {
     ($advice:expr, $kind:pat $(if $so:expr)?) => {
         $advice.findings.iter().any(|finding| matches!(finding, $kind $(if $so)?))
     };
+}
+
+#[test]
+fn regions_under_contiguous_entries_are_reported() {
+    let mut facts = facts();
+    assert!(!has!(advice_from_facts(&facts), Finding::Contiguous { .. }));
+    facts.regions.iter_mut().take(300).for_each(|region| region.contiguous = true);
+    let advice = advice_from_facts(&facts);
+    assert!(has!(advice, Finding::Contiguous { regions: 300, of_regions: 1000 }));
 }
 
 /// How many regions make up half of the gain, and nine tenths.

@@ -76,10 +76,12 @@ static __always_inline int is_same_table(u64 before, u64 e)
 /*
  * Makes flags of the entries in the page buffer. The processor marks any one of contiguous entries
  * for all of them; Linux, too, takes all for accessed or dirty if one is (contpte_ptep_get).
+ * Returns the number of groups of contiguous entries.
  */
 __noinline int table_to_flags(void)
 {
 	u64 *pte = page_buffer();
+	u64 entries = 0;
 
 	if (!pte)
 		return 0;
@@ -92,6 +94,7 @@ __noinline int table_to_flags(void)
 			u64 contiguous = flags >> FLAG_CONTIGUOUS_BIT & 1;
 
 			pte[i] = flags;
+			entries += contiguous;
 			marks |= flags & -contiguous;
 		}
 		marks &= PTE_ACCESSED | PTE_DIRTY;
@@ -99,7 +102,18 @@ __noinline int table_to_flags(void)
 		for (u32 i = group; i < group + CONTIGUOUS_PTES; i++)
 			pte[i] |= marks;
 	}
-	return 1;
+	return entries / CONTIGUOUS_PTES;
+}
+
+/*
+ * Whether a page is the first, or the only one, of those that share its mark: 0 or 1, without a
+ * branch.
+ */
+static __always_inline u64 is_first_of_mark(u64 flags, u32 page)
+{
+	u64 first = ((u64)(page % CONTIGUOUS_PTES) - 1) >> 63;
+
+	return first | (~(flags >> FLAG_CONTIGUOUS_BIT) & 1);
 }
 
 #endif

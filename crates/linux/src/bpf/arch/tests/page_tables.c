@@ -190,6 +190,7 @@ int main(int argc, char **argv)
 	CHECK(r.write_protected, 1);
 	CHECK(r.zero_mapped, 1);
 	CHECK(r.swapped, 1);
+	CHECK(r.contiguous, 0);
 	marked_regions = 1;
 	marks[0].va = region;
 	read_access_bits(&context);
@@ -218,6 +219,14 @@ int main(int argc, char **argv)
 	CHECK(r.accessed, 16);
 	CHECK(r.runs, 1);
 	CHECK(r.written, 16);
+	CHECK(r.contiguous, PTES / 16);
+	/* They are one TLB entry, so one touch. */
+	marks[0].va = region - REGION;
+	read_access_bits(&context);
+	CHECK(marks[0].read, 1);
+	CHECK(marks[0].present, PTES);
+	CHECK(marks[0].accessed[0], 1 << 16);
+	CHECK(marks[0].accessed[7], 0);
 	/* The bit means nothing elsewhere: in swap, and in other groups. */
 	e[0] = e[1] = SWAPPED | 1ull << 52;
 	e[20] &= ~(1ull << 52);
@@ -228,6 +237,9 @@ int main(int argc, char **argv)
 	CHECK(r.swapped, 2);
 	CHECK(r.accessed, 1);
 	CHECK(r.written, 16);
+	CHECK(r.contiguous, PTES / 16 - 2);
+	read_access_bits(&context);
+	CHECK(marks[0].accessed[0], 1 << 20);
 #endif
 
 	/* Huge pages, the huge zero page, and one that is not accessible. */

@@ -30,9 +30,16 @@ static __always_inline int is_same_table(u64 before, u64 e)
 	return !((before ^ e) & ~(PTE_ACCESSED | PTE_DIRTY));
 }
 
-/* Makes flags of the entries in the page buffer. */
-static __always_inline void table_to_flags(void)
+/* Makes flags of the entries in the page buffer. No group of pages has one mark. */
+static __always_inline int table_to_flags(void)
 {
+	return 0;
+}
+
+/* Whether a page is the first, or the only one, of those that share its mark. */
+static __always_inline u64 is_first_of_mark(u64 flags, u32 page)
+{
+	return 1;
 }
 
 /* Entries of inaccessible pages need no search: see PTE_PROTNONE. */
