@@ -52,6 +52,8 @@ pub struct Config {
     pub settings: Settings,
     /// Watermarks of each cgroup with a memory limit.
     pub group_watermarks: Watermarks,
+    /// Whether the growth of such a cgroup may be slowed where recovery cannot keep pace.
+    pub slow_growth: bool,
     pub selection: ProcessSelectionSettings,
     pub rules: Rules,
     /// Where workloads may ask for a profile.
@@ -177,7 +179,8 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     let mut settings = Settings::default();
     top.read_subtable("sampling", |s| read_sampling_settings(s, &mut settings));
     top.read_subtable("limits", |s| read_limit_settings(s, &mut settings));
-    let group_watermarks = top.read_subtable("memory", |s| read_memory_settings(s, &mut settings));
+    let (group_watermarks, slow_growth) =
+        top.read_subtable("memory", |s| read_memory_settings(s, &mut settings));
     let linux = top.read_subtable("linux", read_linux_policy_settings).with_rate(settings.rate);
     let ingens = top.read_subtable("ingens", read_ingens_settings);
     let (unmatched, selection) = top.read_subtable("selection", read_process_selection);
@@ -217,6 +220,7 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
         policy_settings: PolicySettings { average: settings.average, ingens, linux },
         settings,
         group_watermarks,
+        slow_growth,
         selection,
         rules,
         profile_requests,
@@ -261,14 +265,17 @@ fn read_limit_settings(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) {
     settings.reserve = reserve.unwrap_or_default();
 }
 
-fn read_memory_settings(s: &mut ConfigTable<'_, '_>, settings: &mut Settings) -> Watermarks {
+fn read_memory_settings(
+    s: &mut ConfigTable<'_, '_>,
+    settings: &mut Settings,
+) -> (Watermarks, bool) {
     settings.watermarks = read_watermarks(s);
     let limit = s.read_or_default("pressure_limit_percent", settings.pressure_limit_percent);
     if s.value_or_report(MemoryGuard::new(settings.watermarks, limit)).is_some() {
         settings.pressure_limit_percent = limit;
     }
     settings.bloat = s.read_or_default("bloat_pages", settings.bloat);
-    s.read_subtable("cgroup", read_watermarks)
+    s.read_subtable("cgroup", |s| (read_watermarks(s), s.read_or_default("slow_growth", true)))
 }
 
 fn read_watermarks(s: &mut ConfigTable<'_, '_>) -> Watermarks {

@@ -1,10 +1,12 @@
 //! The running kernel as a machine to manage.
 
 mod explanation;
+mod growth_throttling;
 mod profiles_and_page_sizes;
 
 use crate::error::{LinuxError, Result};
 use crate::memory::cgroup_limits::CgroupLimits;
+use crate::memory::growth_throttle::GrowthThrottler;
 use crate::memory::recovery_method::RecoveryMethod;
 use crate::memory::{fragmentation, system_memory};
 use crate::page_sizes::page_size_control::PageSizeControl;
@@ -53,6 +55,7 @@ pub struct LinuxMachine {
     promotions_under_way: HashMap<ProcessId, RegionAddr>,
     peak_excluded_bytes: u64,
     groups: CgroupLimits,
+    throttler: Option<GrowthThrottler>,
     prefaulter: Option<Prefaulter>,
     sizing: PageSizeControl,
     profile_recorder: Option<ProfileRecorder>,
@@ -93,6 +96,7 @@ impl LinuxMachine {
             promotions_under_way: HashMap::new(),
             peak_excluded_bytes: 0,
             groups: CgroupLimits::of_this_machine(),
+            throttler: None,
             prefaulter: None,
             sizing: PageSizeControl::new(),
             profile_recorder: None,

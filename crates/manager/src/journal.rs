@@ -138,6 +138,9 @@ impl Journal {
             | Event::Measured { .. }
             | Event::Stretched { .. }
             | Event::FaultSizes { .. }
+            | Event::GrowthThrottled { .. }
+            | Event::GrowthReleased { .. }
+            | Event::GrowthNotThrottled { .. }
             | Event::Held { .. }
             | Event::NotAnswering { .. }
             | Event::Answering { .. }

@@ -28,10 +28,10 @@ pub use journal::{
     FootprintAtTime, Journal, JournalEntry, JournalTotals, ProcessTotals, PromotionAndRecoveryRates,
 };
 pub use machine::{
-    Explain, FaultPageSizes, HugePageReserveControl, LearnedFaultSizes, LoopWakeReason, Machine,
-    MachineError, ManagementCosts, Prefault, ProcessDescription, ProcessFootprint, PromotionResult,
-    RecoveryResult, Sampling, SliceProgress, TimedOutCallResults, TimedOutPromotionResult,
-    UnresponsiveProcess, ZeroScanResult,
+    Explain, FaultPageSizes, GrowthThrottling, HugePageReserveControl, LearnedFaultSizes,
+    LoopWakeReason, Machine, MachineError, ManagementCosts, Prefault, ProcessDescription,
+    ProcessFootprint, PromotionResult, RecoveryResult, Sampling, SliceProgress,
+    TimedOutCallResults, TimedOutPromotionResult, UnresponsiveProcess, ZeroScanResult,
 };
 pub use manager::{BudgetWait, BudgetWaits, ExhaustedBudget, LastSample, LastSamples, Manager};
 pub use settings::Settings;

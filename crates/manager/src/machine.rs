@@ -2,7 +2,8 @@
 //!
 //! [`Machine`] has the calls that every machine implements. [`Sampling`] reads accesses. Features
 //! that a machine may lack have traits of their own, with defaults that do nothing:
-//! [`FaultPageSizes`], [`Prefault`], [`HugePageReserveControl`] and [`Explain`].
+//! [`FaultPageSizes`], [`Prefault`], [`HugePageReserveControl`], [`GrowthThrottling`] and
+//! [`Explain`].
 
 mod call_results;
 
@@ -13,8 +14,9 @@ pub use call_results::{
 };
 
 use hawkeye_policy::{
-    MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrder, PageOrderSet, ProcessId,
-    ProcessSample, RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
+    Event, MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrder, PageOrderSet,
+    ProcessId, ProcessSample, RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
+    ThrottleRequest,
 };
 use std::time::Duration;
 
@@ -24,7 +26,9 @@ pub type CallResult<T> = Result<T, MachineError>;
 pub type ResumableCallResult<T> = CallResult<SliceProgress<T>>;
 
 /// A machine under management.
-pub trait Machine: Sampling + FaultPageSizes + Prefault + HugePageReserveControl + Explain {
+pub trait Machine:
+    Sampling + FaultPageSizes + Prefault + HugePageReserveControl + GrowthThrottling + Explain
+{
     /// Monotonic time since management of the machine began.
     fn now(&self) -> Duration;
 
@@ -163,6 +167,16 @@ pub trait HugePageReserveControl {
     /// targets.
     fn set_reserve_target(&mut self, _target: ReserveTarget, _most: u32) -> CallResult<()> {
         Ok(())
+    }
+}
+
+/// Slowing the growth of cgroups that would be full before recovery could prevent that.
+pub trait GrowthThrottling {
+    /// Throttles exactly these cgroups: begins what is new, checks what goes on, and ends
+    /// everything else. Returns what has changed. What cannot be ended stays throttled, and the
+    /// next call tries again.
+    fn throttle_growth(&mut self, _requests: &[ThrottleRequest]) -> Vec<Event> {
+        Vec::new()
     }
 }
 

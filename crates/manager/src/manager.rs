@@ -24,6 +24,7 @@ mod bloat_tracking;
 mod budget_wait;
 mod early_sample_selection;
 mod fault_sizes;
+mod growth_throttle;
 mod known_processes;
 mod last_samples;
 mod memory_watch;
@@ -49,6 +50,7 @@ use hawkeye_policy::policies::recovery_order_of_policy;
 use hawkeye_policy::{
     CallBatchBackoff, Event, Policy, RecoveryPlanner, SettingError, WatermarkTable,
 };
+use growth_throttle::GrowthThrottleChecks;
 use promotion::PromotionProgress;
 use recovery::RecoveryProgress;
 use sampling::SamplingSchedule;
@@ -62,6 +64,7 @@ pub struct Manager<M> {
     settings: Settings,
     paused: bool,
     promotion: PromotionProgress,
+    throttle_checks: GrowthThrottleChecks,
     // Each of these receives events from `dispatch_event`.
     processes: KnownProcesses,
     memory: MemoryWatch,
@@ -93,6 +96,7 @@ impl<M: Machine> Manager<M> {
                 recovery_order_of_policy(policy.name()),
             ),
             promotion: PromotionProgress::default(),
+            throttle_checks: GrowthThrottleChecks::default(),
             journal: Journal::default(),
             machine,
             policy,
@@ -115,10 +119,13 @@ impl<M: Machine> Manager<M> {
         let now = self.machine.now();
         self.handle_late_call_results(now);
         self.refresh_if_due(now);
+        self.update_growth_throttles(now);
         self.limits.record_total_cpu_time(now, self.machine.management_costs().cpu);
         // A window that is open is still read, because its bits are already cleared.
         if self.paused && !self.sampling.in_window() {
-            return self.wait_until(self.processes.refresh.due_at());
+            let refresh_at = self.processes.refresh.due_at();
+            let check_at = self.next_throttle_check_at().unwrap_or(refresh_at);
+            return self.wait_until(refresh_at.min(check_at));
         }
         self.continue_sampling(now);
         self.list_huge_pages_for_recovery(now);
@@ -144,13 +151,14 @@ impl<M: Machine> Manager<M> {
             let looks = self.memory.guard.next_memory_read_at().unwrap_or(refresh.next);
             wake_at = refresh.due_at().min(looks).max(now);
         }
+        wake_at = self.next_throttle_check_at().map_or(wake_at, |at| wake_at.min(at));
         // Savings may pay for promotions although the budget is used up.
         self.wait_until(promote_at.map_or(wake_at, |at| at.min(wake_at)))
     }
 
     /// Whether the CPU budget is used up and counts: memory that is about to be full overrides it.
     fn is_out_of_cpu_time(&self, now: Duration) -> bool {
-        self.limits.cpu.is_exhausted(now) && !self.memory.guard.will_be_full_within_seconds()
+        self.limits.cpu.is_exhausted(now) && !self.memory.guard.is_recovery_urgent(now)
     }
 
     /// Takes in late results. Reports processes that do not answer, and those that answer again.

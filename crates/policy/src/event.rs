@@ -124,6 +124,30 @@ pub enum Event {
         /// short.
         reason: Option<Reason>,
     },
+    /// The kernel slows the growth of a cgroup from now on, until recovery has caught up. Again
+    /// where its limit has changed.
+    GrowthThrottled {
+        /// Its path.
+        cgroup: String,
+        /// Use above which growth is slowed (`memory.high`), in bytes.
+        level_bytes: u64,
+        /// Its limit (`memory.max`), in bytes.
+        limit_bytes: u64,
+    },
+    /// The growth of a cgroup is no longer slowed.
+    GrowthReleased {
+        /// Its path.
+        cgroup: String,
+        /// Why, as a clause.
+        because: String,
+    },
+    /// The growth of a cgroup is not slowed, although recovery cannot keep pace.
+    GrowthNotThrottled {
+        /// Its path.
+        cgroup: String,
+        /// Why, as a clause.
+        why: String,
+    },
     /// Promotion was held back, or goes on again (`None`).
     Held { hold: Option<PromotionBlockReason> },
     /// A call into a process has waited for one second. The process is left alone until it answers.
@@ -199,6 +223,9 @@ impl Event {
             Self::Stretched { .. }
             | Self::PromotionTried { .. }
             | Self::CallRefused { .. }
+            | Self::GrowthThrottled { .. }
+            | Self::GrowthReleased { .. }
+            | Self::GrowthNotThrottled { .. }
             | Self::Held { .. }
             | Self::Paused
             | Self::Resumed
@@ -248,6 +275,18 @@ impl fmt::Display for Event {
                 write!(f, "page sizes at first touches: {orders}: {reason}")
             }
             Self::FaultSizes { orders, .. } => write!(f, "page sizes at first touches: {orders}"),
+            Self::GrowthThrottled { cgroup, level_bytes, limit_bytes } => write!(
+                f,
+                "growth of cgroup {cgroup} is slowed above {} MiB, until recovery has caught up (its limit is {} MiB)",
+                level_bytes >> 20,
+                limit_bytes >> 20
+            ),
+            Self::GrowthReleased { cgroup, because } => {
+                write!(f, "growth of cgroup {cgroup} is no longer slowed: {because}")
+            }
+            Self::GrowthNotThrottled { cgroup, why } => {
+                write!(f, "growth of cgroup {cgroup} outruns recovery and is not slowed: {why}")
+            }
             Self::Held { hold: Some(hold) } => write!(f, "promotion held: {hold}"),
             Self::Held { hold: None } => f.write_str("promotion resumed"),
             Self::NotAnswering { call, .. } => write!(

@@ -4,11 +4,14 @@
 //!  memory of the machine and its cgroups --> MemoryGuard --> PromotionBlockReason
 //!                                                ^       `-> recover (MemoryShortage)
 //!    recovery_timing: start earlier when memory grows fast, and when to read again
+//!    growth_throttle: slow the growth of a cgroup that recovery cannot keep pace with
 //! ```
 
+mod growth_throttle;
 mod memory_guard;
 mod recovery_timing;
 
+pub use growth_throttle::{ThrottleRequest, throttle_level_bytes};
 pub use memory_guard::MemoryGuard;
 
 use crate::setting_error::{SettingError, check_positive_percent};

@@ -13,7 +13,7 @@ pub use scripted_program::{ProgramPart, ScriptedProgram};
 
 use hawkeye_manager::MachineError;
 use hawkeye_policy::{Errno, MemoryUse, ProcessId, RegionAddr, ReserveState};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -84,6 +84,10 @@ pub struct ScriptedMachine {
     pub admission_duration: Duration,
     /// Number of processes admitted.
     pub admitted: usize,
+    /// Cgroups whose growth is throttled. It has no effect on their programs.
+    pub throttled: BTreeSet<String>,
+    /// Why no cgroup may be throttled; `None`: all may.
+    pub throttle_refusal: Option<String>,
 }
 
 impl ScriptedMachine {
@@ -140,7 +144,7 @@ impl ScriptedMachine {
     }
 
     /// When calls with this name were made: `memory` for reads of memory, `clear` for windows that
-    /// were opened, `list` for slices of listings of huge pages, `abandon`.
+    /// were opened, `list` for slices of listings of huge pages, `abandon`, `throttle`.
     pub fn call_times(&self, name: &str) -> impl Iterator<Item = Duration> {
         self.calls.iter().filter(move |call| call.0 == name).map(|(_, at)| *at)
     }

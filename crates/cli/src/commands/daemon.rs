@@ -9,6 +9,7 @@ use crate::output;
 use crate::recording::ActiveRecording;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use hawkeye_linux::memory::growth_throttle::GrowthThrottler;
 use hawkeye_linux::memory::prezeroing::PrezeroingFiles;
 use hawkeye_linux::prefault::PrefaultStatistics;
 use hawkeye_linux::{LinuxMachine, ManagedTarget};
@@ -66,6 +67,11 @@ impl DaemonOptions {
         let ActiveSession { mut lease, mut recording, mut prefault, mut manager } =
             session.into_active_session(scope)?;
         manager.set_watermarks(watermark_table(&config));
+        let settings = lease.settings().handle();
+        let throttler = config.slow_growth.then(|| GrowthThrottler::new(settings, config.profile));
+        if let Some(throttler) = throttler.flatten() {
+            manager.machine_mut().enable_growth_throttling(throttler);
+        }
         manager.machine_mut().set_profile_request_sources(config.profile_requests.clone());
         let mut zeroing =
             PrezeroingController::new_if_supported(PrezeroingFiles::default(), config.prezeroing);
@@ -120,6 +126,7 @@ impl DaemonOptions {
             }
             services.answer_requests(&mut manager, &status);
         }
+        manager.end_growth_throttles();
         services.answer_requests(&mut manager, &status);
         manager.machine_mut().save_program_profiles();
         notify_systemd(&[NotifyState::Stopping]);

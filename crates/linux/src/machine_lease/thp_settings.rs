@@ -237,6 +237,13 @@ pub fn uses_huge_zero_page() -> bool {
     read_setting(&Path::new(THP_DIR).join("use_zero_page")).map_or(true, |value| value != "0")
 }
 
+/// Whether HawkEye has set the setting at `path` to `value`, by the record in a state folder. That
+/// of a manager that was killed counts, too. It takes root.
+pub(crate) fn is_set_by_manager(state_dir: &Path, path: &Path, value: &str) -> bool {
+    let file = saved_settings::saved_settings_file_in(state_dir);
+    saved_settings::is_recorded_value(&file, path, value)
+}
+
 /// The value in force. Among choices such as `always [madvise] never`, it is the one in brackets.
 pub fn read_setting(path: &Path) -> Result<String> {
     let text = fs::read_to_string(path).map_err(LinuxError::wrap_io_error("reading", path))?;

@@ -1,5 +1,7 @@
 //! Memory limits of cgroups, version 2 and version 1: use against limit, and pressure.
 
+use crate::machine_lease::manager_lock::state_dir;
+use crate::machine_lease::thp_settings::is_set_by_manager;
 use crate::processes::process::{self, process_age};
 use hawkeye_policy::{CgroupMemory, MemoryUse, ProcessId};
 use procfs::process::Process;
@@ -35,6 +37,8 @@ pub struct CgroupLimits {
     hierarchy: Option<(CgroupVersion, PathBuf)>,
     /// The cgroup of each process, and the time until which that is assumed.
     homes: HashMap<ProcessId, (PathBuf, Duration)>,
+    /// The folder with the record of settings that a manager has changed.
+    state_dir: PathBuf,
 }
 
 /// Time after which a move of a process to another cgroup is noticed, or its age where that is
@@ -44,7 +48,11 @@ const HOME_AGE: Duration = Duration::from_secs(5);
 impl CgroupLimits {
     /// The cgroups of this machine.
     pub fn of_this_machine() -> Self {
-        Self { hierarchy: find_memory_hierarchy(), homes: HashMap::new() }
+        Self {
+            hierarchy: find_memory_hierarchy(),
+            homes: HashMap::new(),
+            state_dir: state_dir(),
+        }
     }
 
     /// Every limited cgroup above one of `processes`, each read once. A cgroup is left
@@ -58,6 +66,7 @@ impl CgroupLimits {
             return Vec::new();
         };
         let home = |pid| memory_cgroup_of_pid(version, pid);
+        let state_dir = self.state_dir.clone();
         self.update_cgroups_of_processes(now, processes, process_age, home);
         let mut seen: HashMap<&Path, Option<CgroupMemory>> = HashMap::new();
         for process in processes {
@@ -69,7 +78,7 @@ impl CgroupLimits {
                     let folder = cgroup_folder(&root, path);
                     Some(CgroupMemory {
                         name: path.display().to_string(),
-                        usage: cgroup_memory_use(version, &folder)?,
+                        usage: cgroup_memory_use(version, &folder, &state_dir)?,
                         pressure_percent: cgroup_memory_pressure_percent(&folder),
                         members: Vec::new(),
                     })
@@ -87,7 +96,7 @@ impl CgroupLimits {
     /// Use against limit of the cgroup at `path`; `None` if it has no limit or is gone.
     pub fn memory_use_of_cgroup(&self, path: &Path) -> Option<MemoryUse> {
         let (version, root) = self.hierarchy.as_ref()?;
-        cgroup_memory_use(*version, &cgroup_folder(root, path))
+        cgroup_memory_use(*version, &cgroup_folder(root, path), &self.state_dir)
     }
 
     /// The cgroup of a process; `None` if the process has ended, or its cgroup is not visible here.
@@ -124,7 +133,7 @@ impl CgroupLimits {
     }
 }
 
-fn cgroup_folder(root: &Path, cgroup: &Path) -> PathBuf {
+pub(crate) fn cgroup_folder(root: &Path, cgroup: &Path) -> PathBuf {
     root.join(cgroup.strip_prefix("/").unwrap_or(cgroup))
 }
 
@@ -177,12 +186,21 @@ fn read_number_from_file(folder: &Path, file: &str) -> Option<u64> {
 /// Swap does not count as room: swapped-out memory slows its program down, which recovery is to
 /// prevent. Version 1 can limit memory and swap together, and kills at that limit as well. There
 /// the fuller of the two counts.
-fn cgroup_memory_use(version: CgroupVersion, folder: &Path) -> Option<MemoryUse> {
+///
+/// A `memory.high` that a manager has set, by its record in `state_dir`, is not a limit: it slows
+/// growth for a while.
+fn cgroup_memory_use(
+    version: CgroupVersion,
+    folder: &Path,
+    state_dir: &Path,
+) -> Option<MemoryUse> {
     let number = |file: &str| read_number_from_file(folder, file);
     let (inactive, limits) = match version {
         CgroupVersion::V2 => {
             // memory.high throttles before memory.max kills: the lower of the two counts.
-            let limits = [number("memory.max"), number("memory.high")];
+            let file = folder.join("memory.high");
+            let is_limit = |high: &u64| !is_set_by_manager(state_dir, &file, &high.to_string());
+            let limits = [number("memory.max"), number("memory.high").filter(is_limit)];
             let limit = limits.into_iter().flatten().min()?;
             let memory = (number("memory.current")?, limit);
             ("inactive_file ", vec![memory])
@@ -246,12 +264,28 @@ mod tests {
             "some avg10=12.50 avg60=1.00 avg300=0.00 total=9\nfull avg10=3.00 avg60=0.00 avg300=0.00 total=4\n",
         );
         let folder = tree.0.join("app");
-        assert_eq!(cgroup_memory_use(CgroupVersion::V2, &folder), use_of(600, 1000));
+        assert_eq!(cgroup_memory_use(CgroupVersion::V2, &folder, &tree.0), use_of(600, 1000));
         assert_eq!(cgroup_memory_pressure_percent(&folder), Some(12.5));
         tree.file("app/memory.max", "800\n");
-        assert_eq!(cgroup_memory_use(CgroupVersion::V2, &folder), use_of(600, 800));
+        assert_eq!(cgroup_memory_use(CgroupVersion::V2, &folder, &tree.0), use_of(600, 800));
         tree.file("app/memory.pressure", "\n");
         assert_eq!(cgroup_memory_pressure_percent(&folder), None);
+    }
+
+    #[test]
+    fn what_the_manager_has_set_is_not_a_limit() {
+        let tree = TestFolder::new("own-level");
+        tree.file("app/memory.max", "1000\n");
+        tree.file("app/memory.current", "500\n");
+        let high = tree.file("app/memory.high", "max\n");
+        let folder = tree.0.join("app");
+        let found = || cgroup_memory_use(CgroupVersion::V2, &folder, &tree.0);
+        let mut guard = tree.guard();
+        guard.set(&high, "800").expect("the level can be set");
+        assert_eq!(found(), use_of(500, 1000));
+        // Another program sets it.
+        tree.file("app/memory.high", "700\n");
+        assert_eq!(found(), use_of(500, 700));
     }
 
     #[test]
@@ -263,9 +297,9 @@ mod tests {
         tree.file("a/memory.memsw.limit_in_bytes", unlimited);
         tree.file("a/memory.memsw.usage_in_bytes", "4000\n");
         let folder = tree.0.join("a");
-        assert_eq!(cgroup_memory_use(CgroupVersion::V1, &folder), use_of(2000, 5000));
+        assert_eq!(cgroup_memory_use(CgroupVersion::V1, &folder, &tree.0), use_of(2000, 5000));
         tree.file("a/memory.memsw.limit_in_bytes", "6000\n");
-        assert_eq!(cgroup_memory_use(CgroupVersion::V1, &folder), use_of(4000, 6000));
+        assert_eq!(cgroup_memory_use(CgroupVersion::V1, &folder, &tree.0), use_of(4000, 6000));
     }
 
     #[test]
@@ -294,6 +328,7 @@ mod tests {
         let mut groups = CgroupLimits {
             hierarchy: Some((CgroupVersion::V1, tree.0.clone())),
             homes: HashMap::new(),
+            state_dir: tree.0.clone(),
         };
         for (pid, home) in [(1, "/a/b"), (2, "/a"), (3, "/"), (4, "/gone/x")] {
             let home = (PathBuf::from(home), Duration::from_secs(10));

@@ -169,13 +169,17 @@ pub fn process_age(process: ProcessId) -> Duration {
 pub fn find_real_time_thread(pid: u32) -> Option<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
     let threads = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
-    let mut real_time = threads.filter(|tid: &u32| {
-        // SAFETY: a plain system call without pointers.
-        let policy = unsafe { libc::sched_getscheduler(saturating_pid_t(*tid)) };
-        let policy = policy & !libc::SCHED_RESET_ON_FORK;
-        matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE)
-    });
+    let mut real_time = threads.filter(|thread| is_real_time_thread(*thread));
     real_time.next()
+}
+
+/// Whether a thread is scheduled by `SCHED_FIFO`, `SCHED_RR` or `SCHED_DEADLINE`; false if it has
+/// ended.
+pub(crate) fn is_real_time_thread(thread: u32) -> bool {
+    // SAFETY: a plain system call without pointers.
+    let policy = unsafe { libc::sched_getscheduler(saturating_pid_t(thread)) };
+    let policy = policy & !libc::SCHED_RESET_ON_FORK;
+    matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE)
 }
 
 /// Whether a process found by a scan may be managed under these rules. One with real-time threads

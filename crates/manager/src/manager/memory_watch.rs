@@ -38,6 +38,7 @@ impl MemoryWatch {
     /// Takes in an event: hundreds of regions are promoted or split between two looks.
     pub(super) fn apply_event(&mut self, now: Duration, event: &Event) {
         self.reserve.apply_event(now, event);
+        self.guard.apply_throttle_event(now, event);
         match *event {
             Event::Promoted { process, effect, .. } => {
                 self.add_used_bytes(process, i64_from_u64(effect.taken_bytes))

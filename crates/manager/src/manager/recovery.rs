@@ -51,7 +51,7 @@ impl<M: Machine> Manager<M> {
         // A program might be killed in the meantime, so danger overrides both the pause and the
         // budget.
         if !self.recovery.backoff.is_pause_over(begun)
-            && !self.memory.guard.will_be_full_within_seconds()
+            && !self.memory.guard.is_recovery_urgent(begun)
         {
             return Some(self.recovery.backoff.pause_ends_at());
         }
@@ -80,10 +80,11 @@ impl<M: Machine> Manager<M> {
                 break Some(now);
             }
         };
+        let ended = self.machine.now();
         if called {
-            self.recovery.backoff.end_batch(self.machine.now());
+            self.recovery.backoff.end_batch(ended);
         }
-        if self.memory.guard.will_be_full_within_seconds() {
+        if self.memory.guard.is_recovery_urgent(ended) {
             return more;
         }
         more.map(|at| at.max(self.recovery.backoff.pause_ends_at()))
@@ -95,7 +96,7 @@ impl<M: Machine> Manager<M> {
         let Some(shortage) = self.memory.guard.shortage_for_process(process) else {
             return BatchDecision::Continue;
         };
-        let urgent = self.memory.guard.will_be_full_within_seconds();
+        let urgent = self.memory.guard.is_recovery_urgent(now);
         let (zero_pages, searched_for) = match known_zero_pages {
             Some(zero_pages) => (zero_pages, Duration::ZERO),
             None => {

@@ -221,7 +221,7 @@ impl SamplingSchedule {
 impl<M: Machine> Manager<M> {
     pub(super) fn continue_sampling(&mut self, now: Duration) {
         let idle = matches!(self.sampling.state, WindowState::Idle { .. });
-        if !idle && !self.settings.measure_only && self.memory.guard.will_be_full_within_seconds() {
+        if !idle && !self.settings.measure_only && self.memory.guard.is_recovery_urgent(now) {
             // The program may end before the window does.
             self.sampling.state = WindowState::Idle { next: now + self.settings.window };
             self.machine.abandon_all_windows();

@@ -1,10 +1,12 @@
 //! The state of memory of the machine and of each cgroup, and its consequences.
 
+use super::growth_throttle::{GrowthThrottles, ThrottleRequest};
 use super::recovery_timing::{
-    MemoryGrowth, MemoryReadRateLimit, RecoverySpeed, recovery_start_percent, time_to_full,
-    wanted_read_interval,
+    MemoryGrowth, MemoryReadRateLimit, RecoverySpeed, growth_outruns_recovery,
+    recovery_start_percent, time_to_full, wanted_read_interval,
 };
 use super::{MemoryScope, MemoryShortage, PromotionBlockReason, WatermarkTable, Watermarks};
+use crate::event::Event;
 use crate::observation::{MemoryState, MemoryUse, ProcessId};
 use crate::saturating_cast::u64_from_f64;
 use crate::setting_error::{SettingError, check_positive_percent};
@@ -28,8 +30,11 @@ pub struct MemoryGuard {
     groups: HashMap<ProcessId, Vec<usize>>,
     speed: RecoverySpeed,
     pace: MemoryReadRateLimit,
+    throttles: GrowthThrottles,
 }
 
+/// Most cgroups that are throttled at a time. The file of changed settings has a bounded size.
+const MOST_THROTTLED: usize = 8;
 /// Huge pages to recover from are listed anew when the list is older than this ...
 const LIST_AGE: Duration = Duration::from_secs(10);
 /// ... or when this many bytes, or this share of the total, were allocated since.
@@ -144,9 +149,19 @@ impl MemoryScopeState {
         self.usage.room_bytes_under(self.marks.high_percent())
     }
 
+    fn time_to_full(&self) -> Option<Duration> {
+        time_to_full(self.usage, self.growth.bytes_per_s())
+    }
+
     fn will_be_full_within_seconds(&self) -> bool {
-        self.recovering
-            && time_to_full(self.usage, self.growth.bytes_per_s()).is_some_and(|at| at < FULL_SOON)
+        self.recovering && self.time_to_full().is_some_and(|at| at < FULL_SOON)
+    }
+
+    /// Whether it would be full within seconds and before recovery could prevent that.
+    fn outruns_recovery(&self, speed: RecoverySpeed) -> bool {
+        let growth = self.growth.bytes_per_s();
+        self.will_be_full_within_seconds()
+            && growth_outruns_recovery(self.usage, self.marks, growth, speed.bytes_per_s)
     }
 }
 
@@ -170,6 +185,7 @@ impl MemoryGuard {
             groups: HashMap::new(),
             speed: RecoverySpeed::default(),
             pace: MemoryReadRateLimit::default(),
+            throttles: GrowthThrottles::default(),
         })
     }
 
@@ -208,7 +224,10 @@ impl MemoryGuard {
         let mut known: HashMap<MemoryScope, MemoryScopeState> =
             before.into_iter().map(|w| (w.scope.clone(), w)).collect();
         self.groups.clear();
-        let mut watch = |scope: MemoryScope, usage, pressure_percent, members: &[ProcessId]| {
+        let mut watch = |scope: MemoryScope, usage, pressure: Option<f64>, members: &[ProcessId]| {
+            // What throttling causes must not hold promotion in other cgroups.
+            let own = self.throttles.pressure_caused_percent(now, &scope, &state.groups);
+            let pressure_percent = pressure.map(|percent| (percent - own).max(0.0));
             let marks = self.table.for_scope(&scope);
             let before = known.remove(&scope);
             let listed = before.as_ref().filter(|it| it.members == members);
@@ -255,6 +274,9 @@ impl MemoryGuard {
         for place in std::iter::once(0).chain(groups.iter().copied()) {
             if let Some(watched) = self.watched.get_mut(place) {
                 watched.add_used_bytes(taken_bytes, self.speed);
+                if let (MemoryScope::Group(path), true) = (&watched.scope, taken_bytes < 0) {
+                    self.throttles.record_recovered(path, taken_bytes.unsigned_abs());
+                }
             }
         }
     }
@@ -359,6 +381,46 @@ impl MemoryGuard {
     /// Recovery then comes before all else.
     pub fn will_be_full_within_seconds(&self) -> bool {
         self.watched.iter().any(MemoryScopeState::will_be_full_within_seconds)
+    }
+
+    /// Whether recovery comes before all else: memory would be full within seconds, or growth is
+    /// throttled, which lasts for a bounded time, until recovery has caught up.
+    pub fn is_recovery_urgent(&self, now: Duration) -> bool {
+        self.will_be_full_within_seconds() || self.throttles.any_within_longest(now)
+    }
+
+    /// The cgroups whose growth is to be throttled now: those throttled already, then those that
+    /// are full soonest. Each one goes on until recovery has ended, or its time is over.
+    pub fn throttle_requests(&self, now: Duration) -> Vec<ThrottleRequest> {
+        let mut wanted = Vec::new();
+        for watched in self.watched.iter().filter(|watched| watched.recovering) {
+            let MemoryScope::Group(path) = &watched.scope else { continue };
+            if self.throttles.is_wanted(now, path, watched.outruns_recovery(self.speed)) {
+                let request = ThrottleRequest {
+                    cgroup: path.clone(),
+                    from_percent: watched.marks.high_percent(),
+                };
+                let full_at = watched.time_to_full().unwrap_or(Duration::MAX);
+                wanted.push((!self.throttles.is_active(path), full_at, request));
+            }
+        }
+        wanted.sort_by_key(|(is_new, full_at, _)| (*is_new, *full_at));
+        wanted.into_iter().take(MOST_THROTTLED).map(|(.., request)| request).collect()
+    }
+
+    /// Whether the growth of some cgroup is throttled.
+    pub fn is_throttling_growth(&self) -> bool {
+        self.throttles.any_active()
+    }
+
+    /// Whether the growth of the cgroup at this path is throttled.
+    pub fn is_growth_throttled(&self, cgroup: &str) -> bool {
+        self.throttles.is_active(cgroup)
+    }
+
+    /// Takes in what became of requests to throttle.
+    pub fn apply_throttle_event(&mut self, now: Duration, event: &Event) {
+        self.throttles.apply_event(now, event);
     }
 
     /// The machine and groups to read by `now`, between assessments.

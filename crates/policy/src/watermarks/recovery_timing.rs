@@ -117,6 +117,18 @@ pub(super) fn recovery_start_percent(
     (start / total * 100.0).clamp(low + EARLIEST * (high - low), high)
 }
 
+/// Whether memory would be full before recovery has brought it to the low mark, at this growth.
+pub(super) fn growth_outruns_recovery(
+    usage: MemoryUse,
+    marks: Watermarks,
+    growth_bytes_per_s: f64,
+    recovery_bytes_per_s: f64,
+) -> bool {
+    let low_bytes = marks.low_percent() / 100.0 * usage.total_bytes as f64;
+    let needed_s = (usage.used_bytes as f64 - low_bytes) / recovery_bytes_per_s + SAFETY_S;
+    time_to_full(usage, growth_bytes_per_s).is_some_and(|full| full.as_secs_f64() < needed_s)
+}
+
 /// Time until memory is full at this growth; `None`: never.
 pub(super) fn time_to_full(usage: MemoryUse, growth_bytes_per_s: f64) -> Option<Duration> {
     let room = usage.total_bytes.saturating_sub(usage.used_bytes) as f64;
@@ -215,6 +227,18 @@ mod tests {
             |g: f64| recovery_start_percent(Watermarks::default(), 2 * GIB, g * GB, GB).round();
         let starts = [0.0, 0.1, 0.4, 0.5, 1.0, 4.0].map(start);
         assert_eq!(starts, [85.0, 85.0, 85.0, 82.0, 74.0, 74.0]);
+    }
+
+    #[test]
+    fn growth_outruns_recovery_where_it_is_faster_or_begins_late() {
+        let outruns = |used_mib: u64, g: f64| {
+            growth_outruns_recovery(usage(used_mib, 2048), Watermarks::default(), g * GB, GB)
+        };
+        assert!(outruns(1520, 4.0));
+        assert!(!outruns(1520, 0.5));
+        assert!(!outruns(1900, 0.1));
+        assert!(outruns(2000, 0.1));
+        assert!(!outruns(2047, 0.0));
     }
 
     #[test]

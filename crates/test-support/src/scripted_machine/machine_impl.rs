@@ -3,14 +3,14 @@
 use super::{ScriptedMachine, costs};
 use hawkeye_manager::machine::{CallResult, ResumableCallResult};
 use hawkeye_manager::{
-    Explain, FaultPageSizes, HugePageReserveControl, LoopWakeReason, Machine, MachineError,
-    ManagementCosts, Prefault, ProcessFootprint, PromotionResult, RecoveryResult, Sampling,
-    SliceProgress, ZeroScanResult,
+    Event, Explain, FaultPageSizes, GrowthThrottling, HugePageReserveControl, LoopWakeReason,
+    Machine, MachineError, ManagementCosts, Prefault, ProcessFootprint, PromotionResult,
+    RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
     BASE_PAGE_BYTES, CgroupMemory, CoverageSource, MAX_SHARED_PAGES, MemoryScope, MemoryState,
     MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample,
-    ReserveState, ReserveTarget, SampleKinds,
+    ReserveState, ReserveTarget, SampleKinds, ThrottleRequest,
 };
 use std::time::Duration;
 
@@ -255,6 +255,36 @@ impl HugePageReserveControl for ScriptedMachine {
         self.reserve.filled += u64::from(filled);
         self.reserve.fill_cpu += self.huge_page_fill_cost * filled;
         Ok(())
+    }
+}
+
+impl GrowthThrottling for ScriptedMachine {
+    fn throttle_growth(&mut self, requests: &[ThrottleRequest]) -> Vec<Event> {
+        self.calls.push(("throttle", self.now));
+        let mut events = Vec::new();
+        let refusal = self.throttle_refusal.clone();
+        let is_kept = |cgroup: &str| {
+            refusal.is_none() && requests.iter().any(|request| request.cgroup == cgroup)
+        };
+        self.throttled.retain(|cgroup| {
+            let kept = is_kept(cgroup);
+            if !kept {
+                let because = refusal.clone().unwrap_or_else(|| "not requested".to_owned());
+                events.push(Event::GrowthReleased { cgroup: cgroup.clone(), because });
+            }
+            kept
+        });
+        for ThrottleRequest { cgroup, .. } in requests {
+            let cgroup = cgroup.clone();
+            if let Some(why) = refusal.clone() {
+                events.push(Event::GrowthNotThrottled { cgroup, why });
+            } else if self.throttled.insert(cgroup.clone()) {
+                let limit_bytes = self.memory_use(Some(&cgroup)).total_bytes;
+                let level_bytes = limit_bytes / 10 * 9;
+                events.push(Event::GrowthThrottled { cgroup, level_bytes, limit_bytes });
+            }
+        }
+        events
     }
 }
 

@@ -5,8 +5,8 @@ use super::guests::GuestMachine;
 use super::program::{PhaseProgress, Program, SamplingWindow, WindowObserver};
 use crate::kernel::{KernelError, SpaceId};
 use hawkeye_manager::{
-    Explain, FaultPageSizes, HugePageReserveControl, LoopWakeReason, Machine, MachineError,
-    ManagementCosts, Prefault, ProcessDescription, ProcessFootprint, PromotionResult,
+    Explain, FaultPageSizes, GrowthThrottling, HugePageReserveControl, LoopWakeReason, Machine,
+    MachineError, ManagementCosts, Prefault, ProcessDescription, ProcessFootprint, PromotionResult,
     RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
@@ -305,6 +305,8 @@ impl FaultPageSizes for Engine {
 }
 
 impl HugePageReserveControl for Engine {}
+
+impl GrowthThrottling for Engine {}
 
 impl Prefault for Engine {
     fn take_prefaulted_bytes(&mut self, process: ProcessId) -> u64 {

@@ -155,6 +155,16 @@ impl KernelSettingsHandle {
             None => Ok(()),
         }
     }
+
+    /// As [`Self::put_back`], and forgets the setting: its file may vanish, and another one get the
+    /// same path. Where another program has changed it, the guard still does not set it again.
+    pub fn release(&self, path: &Path) -> Result<()> {
+        let Some(guard) = self.0.upgrade() else { return Ok(()) };
+        let mut state = lock(&guard);
+        state.put_back(path)?;
+        state.last_values.remove(path);
+        Ok(())
+    }
 }
 
 impl KernelSettingsGuardState {

@@ -27,6 +27,10 @@ const KERNEL: [&str; 4] = [
     "/proc/sys/vm/compaction_proactiveness",
 ];
 
+/// The cgroups of version 2. Of their files, `memory.high` alone is changed.
+const CGROUPS: &str = "/sys/fs/cgroup";
+const CGROUP_SETTING: &str = "memory.high";
+
 /// Which files may be written.
 #[derive(Clone, Debug)]
 pub struct WritableSettingFiles(Vec<PathBuf>);
@@ -44,7 +48,9 @@ impl WritableSettingFiles {
 
     pub(super) fn contains(&self, path: &Path) -> bool {
         let plain = |part| matches!(part, Component::Normal(_) | Component::RootDir);
-        path.components().all(plain) && self.0.iter().any(|folder| path.starts_with(folder))
+        let of_cgroup = path.starts_with(CGROUPS) && path.ends_with(CGROUP_SETTING);
+        let listed = of_cgroup || self.0.iter().any(|folder| path.starts_with(folder));
+        listed && path.components().all(plain)
     }
 }
 
@@ -101,13 +107,36 @@ pub(super) fn read_saved_settings(
     })
 }
 
+/// Whether HawkEye has set the file at `path` to `value`, by the record of the manager that runs or
+/// was killed. A record that cannot be used is left in place, and counts as none.
+pub(super) fn is_recorded_value(file: &Path, path: &Path, value: &str) -> bool {
+    let parse = |text: &[u8]| parse_unchecked_settings(text, read_boot_id().as_deref());
+    let Ok(Some(saved)) = own_files::read_trusted_file(file, LONGEST, parse) else { return false };
+    let change = saved.changes.get(path).filter(|_| !saved.of_earlier_boot);
+    change.is_some_and(|change| change.set.iter().any(|set| set == value))
+}
+
 fn parse_saved_settings(
     text: &[u8],
     allowed: &WritableSettingFiles,
     boot_id: Option<&str>,
 ) -> Result<SavedSettings, UnusableFileReason> {
+    let found = parse_unchecked_settings(text, boot_id)?;
+    let wrong = |(path, change): &(&PathBuf, &SettingChange)| {
+        !allowed.contains(path) || !change.is_plausible()
+    };
+    match found.changes.iter().find(wrong) {
+        Some((path, _)) => Err(UnusableFileReason::NotASetting(path.clone())),
+        None => Ok(found),
+    }
+}
+
+fn parse_unchecked_settings(
+    text: &[u8],
+    boot_id: Option<&str>,
+) -> Result<SavedSettings, UnusableFileReason> {
     let value: Value = serde_json::from_slice(text)?;
-    let found = match value.get("version").cloned() {
+    Ok(match value.get("version").cloned() {
         None => {
             let old: BTreeMap<PathBuf, String> = serde_json::from_value(value)?;
             let set = Vec::new;
@@ -126,14 +155,7 @@ fn parse_saved_settings(
         Some(version) => {
             return Err(UnusableFileReason::Version { found: version.to_string(), known: VERSION });
         }
-    };
-    let wrong = |(path, change): &(&PathBuf, &SettingChange)| {
-        !allowed.contains(path) || !change.is_plausible()
-    };
-    match found.changes.iter().find(wrong) {
-        Some((path, _)) => Err(UnusableFileReason::NotASetting(path.clone())),
-        None => Ok(found),
-    }
+    })
 }
 
 fn read_boot_id() -> Option<String> {
@@ -199,12 +221,15 @@ mod tests {
             format!(r#"{{"version": 2, "boot_id": null, "settings": {{"{path}": {change}}}}}"#)
         };
         assert!(parsed(&settings(&format!("{THP}/defrag"), "never")).is_ok());
+        assert!(parsed(&settings("/sys/fs/cgroup/a/b/memory.high", "max")).is_ok());
         for (path, found, said) in [
             ("/etc/passwd", "root::0:0::/:/bin/sh", "/etc/passwd"),
             ("/proc/sys/kernel/core_pattern", "|/tmp/a", "core_pattern"),
             (&format!("{THP}/../ksm/run"), "1", "ksm"),
             ("sys/kernel/mm/transparent_hugepage/enabled", "1", "enabled"),
             (&format!("{THP}_evil"), "1", "_evil"),
+            ("/sys/fs/cgroup/a/memory.max", "1", "memory.max"),
+            ("/sys/fs/cgroup/../a/memory.high", "1", "memory.high"),
             (&format!("{THP}/enabled"), "", "enabled"),
             (&format!("{THP}/enabled"), "always\\nnever", "enabled"),
             (&format!("{THP}/enabled"), &"9".repeat(300), "enabled"),

@@ -5,8 +5,8 @@
 
 use crate::engine::{Engine, EngineError, EngineFigures};
 use hawkeye_manager::{
-    Explain, FaultPageSizes, HugePageReserveControl, LoopWakeReason, Machine, MachineError,
-    ManagementCosts, Prefault, ProcessDescription, ProcessFootprint, PromotionResult,
+    Explain, FaultPageSizes, GrowthThrottling, HugePageReserveControl, LoopWakeReason, Machine,
+    MachineError, ManagementCosts, Prefault, ProcessDescription, ProcessFootprint, PromotionResult,
     RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
@@ -140,6 +140,8 @@ impl FaultPageSizes for MachineView {
 }
 
 impl HugePageReserveControl for MachineView {}
+
+impl GrowthThrottling for MachineView {}
 
 impl Prefault for MachineView {
     forward! {
