@@ -133,6 +133,9 @@ pub struct CgroupMemoryStatus {
     pub unused_huge_bytes: u64,
     #[serde(default)]
     pub growth_bytes_per_s: u64,
+    /// Whether the kernel slows its growth, because recovery could not keep pace.
+    #[serde(default)]
+    pub growth_throttled: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

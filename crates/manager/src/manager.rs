@@ -46,11 +46,11 @@ pub use work_limits::WorkLimits;
 use crate::journal::Journal;
 use crate::machine::{LoopWakeReason, Machine, MachineError};
 use crate::settings::Settings;
+use growth_throttle::GrowthThrottleChecks;
 use hawkeye_policy::policies::recovery_order_of_policy;
 use hawkeye_policy::{
     CallBatchBackoff, Event, Policy, RecoveryPlanner, SettingError, WatermarkTable,
 };
-use growth_throttle::GrowthThrottleChecks;
 use promotion::PromotionProgress;
 use recovery::RecoveryProgress;
 use sampling::SamplingSchedule;

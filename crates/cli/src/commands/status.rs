@@ -92,7 +92,11 @@ fn status_text(daemon: &DaemonStatus) -> String {
                 0 => String::new(),
                 bytes => format!(", {} of it huge and unused", format_bytes(bytes)),
             };
-            row("  cgroup", &format!("{used} by {}{unused}", group.name));
+            let slowed = match group.growth_throttled {
+                true => "; its growth is slowed until recovery has caught up",
+                false => "",
+            };
+            row("  cgroup", &format!("{used} by {}{unused}{slowed}", group.name));
         }
     }
     let totals = &status.totals;

@@ -220,6 +220,7 @@ fn memory_status<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
             let scope = MemoryScope::Group(group.name.clone());
             manager.memory().guard.growth_bytes_per_s(&scope)
         },
+        growth_throttled: manager.memory().guard.is_growth_throttled(&group.name),
     });
     let watermarks = manager.settings().watermarks;
     Some(MemoryStatus {

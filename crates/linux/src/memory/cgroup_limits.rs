@@ -48,11 +48,7 @@ const HOME_AGE: Duration = Duration::from_secs(5);
 impl CgroupLimits {
     /// The cgroups of this machine.
     pub fn of_this_machine() -> Self {
-        Self {
-            hierarchy: find_memory_hierarchy(),
-            homes: HashMap::new(),
-            state_dir: state_dir(),
-        }
+        Self { hierarchy: find_memory_hierarchy(), homes: HashMap::new(), state_dir: state_dir() }
     }
 
     /// Every limited cgroup above one of `processes`, each read once. A cgroup is left
@@ -189,11 +185,7 @@ fn read_number_from_file(folder: &Path, file: &str) -> Option<u64> {
 ///
 /// A `memory.high` that a manager has set, by its record in `state_dir`, is not a limit: it slows
 /// growth for a while.
-fn cgroup_memory_use(
-    version: CgroupVersion,
-    folder: &Path,
-    state_dir: &Path,
-) -> Option<MemoryUse> {
+fn cgroup_memory_use(version: CgroupVersion, folder: &Path, state_dir: &Path) -> Option<MemoryUse> {
     let number = |file: &str| read_number_from_file(folder, file);
     let (inactive, limits) = match version {
         CgroupVersion::V2 => {

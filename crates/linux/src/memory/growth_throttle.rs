@@ -162,8 +162,7 @@ fn choose_level(
 ) -> Result<u64, ThrottleRefusal> {
     let current = eligibility::read_bytes(&folder.join("memory.current"))?;
     let current = current.ok_or(ThrottleRefusal::TooFull)?;
-    throttle_level_bytes(limit_bytes, current, request.from_percent)
-        .ok_or(ThrottleRefusal::TooFull)
+    throttle_level_bytes(limit_bytes, current, request.from_percent).ok_or(ThrottleRefusal::TooFull)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod budgets;
 mod errors;
+mod growth;
 mod guard;
 mod kept_limits;
 mod memory;

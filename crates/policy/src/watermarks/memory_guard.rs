@@ -224,31 +224,32 @@ impl MemoryGuard {
         let mut known: HashMap<MemoryScope, MemoryScopeState> =
             before.into_iter().map(|w| (w.scope.clone(), w)).collect();
         self.groups.clear();
-        let mut watch = |scope: MemoryScope, usage, pressure: Option<f64>, members: &[ProcessId]| {
-            // What throttling causes must not hold promotion in other cgroups.
-            let own = self.throttles.pressure_caused_percent(now, &scope, &state.groups);
-            let pressure_percent = pressure.map(|percent| (percent - own).max(0.0));
-            let marks = self.table.for_scope(&scope);
-            let before = known.remove(&scope);
-            let listed = before.as_ref().filter(|it| it.members == members);
-            let mut watched = MemoryScopeState {
-                scope,
-                marks,
-                usage,
-                pressure_percent,
-                members: members.to_vec(),
-                growth: before.as_ref().map(|it| it.growth).unwrap_or_default(),
-                start_percent: marks.high_percent(),
-                recovering: before.as_ref().is_some_and(|it| it.recovering),
-                read_at: now,
-                listed: listed.and_then(|it| it.listed),
+        let mut watch =
+            |scope: MemoryScope, usage, pressure: Option<f64>, members: &[ProcessId]| {
+                // What throttling causes must not hold promotion in other cgroups.
+                let own = self.throttles.pressure_caused_percent(now, &scope, &state.groups);
+                let pressure_percent = pressure.map(|percent| (percent - own).max(0.0));
+                let marks = self.table.for_scope(&scope);
+                let before = known.remove(&scope);
+                let listed = before.as_ref().filter(|it| it.members == members);
+                let mut watched = MemoryScopeState {
+                    scope,
+                    marks,
+                    usage,
+                    pressure_percent,
+                    members: members.to_vec(),
+                    growth: before.as_ref().map(|it| it.growth).unwrap_or_default(),
+                    start_percent: marks.high_percent(),
+                    recovering: before.as_ref().is_some_and(|it| it.recovering),
+                    read_at: now,
+                    listed: listed.and_then(|it| it.listed),
+                };
+                watched.record_reading(now, usage, self.speed);
+                for member in members {
+                    self.groups.entry(*member).or_default().push(self.watched.len());
+                }
+                self.watched.push(watched);
             };
-            watched.record_reading(now, usage, self.speed);
-            for member in members {
-                self.groups.entry(*member).or_default().push(self.watched.len());
-            }
-            self.watched.push(watched);
-        };
         let (machine, pressure_percent) = (state.machine, state.pressure_percent);
         watch(MemoryScope::Machine, machine, pressure_percent, &[]);
         for group in &state.groups {

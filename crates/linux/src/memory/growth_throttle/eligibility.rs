@@ -157,7 +157,7 @@ fn processes_of_cgroup(folder: &Path) -> Result<Vec<u32>, ThrottleRefusal> {
         },
     };
     // The kernel shows a process of another pid namespace as 0.
-    let pids = text.lines().map(|line| line.trim().parse().ok().filter(|pid| *pid != 0));
+    let pids = text.lines().map(|line| line.trim().parse::<u32>().ok().filter(|pid| *pid != 0));
     let pids = pids.collect::<Option<Vec<u32>>>().ok_or(ThrottleRefusal::Invisible)?;
     match pids.contains(&std::process::id()) {
         true => Err(ThrottleRefusal::OwnCgroup),
@@ -173,7 +173,7 @@ fn check_threads(pid: u32, checked: &mut usize) -> Result<(), ThrottleRefusal> {
         if *checked > MOST_THREADS {
             return Err(ThrottleRefusal::TooLarge);
         }
-        let thread = task.file_name().to_str().and_then(|name| name.parse().ok());
+        let thread = task.file_name().to_str().and_then(|name| name.parse::<u32>().ok());
         if let Some(thread) = thread.filter(|thread| is_real_time_thread(*thread)) {
             return Err(ThrottleRefusal::RealTime(pid, thread));
         }
