@@ -2,8 +2,8 @@
 //! back.
 //!
 //! [`system_memory`] and [`cgroup_limits`] report how much is in use and how long tasks wait for
-//! memory. [`recovery_method`] gives zero pages back. [`growth_throttle`] slows cgroups that grow faster
-//! than that. [`fragmentation`] reports the share of free
+//! memory. [`recovery_method`] gives zero pages back. [`growth_throttle`] slows cgroups that grow
+//! faster than that. [`fragmentation`] reports the share of free
 //! memory that cannot be huge pages. [`prezeroing`] and [`idle_time_meter`] serve kernels that zero
 //! free memory in advance. `ksm` reports whether equal pages are merged. [`oom_kills`] counts the
 //! processes that were killed for lack of memory.

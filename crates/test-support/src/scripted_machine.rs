@@ -84,7 +84,7 @@ pub struct ScriptedMachine {
     pub admission_duration: Duration,
     /// Number of processes admitted.
     pub admitted: usize,
-    /// Cgroups whose growth is throttled. It has no effect on their programs.
+    /// Cgroups that are throttled. It has no effect on their programs.
     pub throttled: BTreeSet<String>,
     /// Why no cgroup may be throttled; `None`: all may.
     pub throttle_refusal: Option<String>,

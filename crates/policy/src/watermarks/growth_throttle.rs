@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// A cgroup whose growth is to be slowed.
+/// A cgroup that should grow more slowly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThrottleRequest {
     /// Its path.
@@ -129,7 +129,7 @@ impl GrowthThrottles {
         self.0.values().any(|throttle| throttle.since.is_some())
     }
 
-    /// Whether one is active that is not overdue, as one is whose end has failed.
+    /// Whether one is active and not overdue. It is overdue if its end has failed.
     pub(super) fn any_within_longest(&self, now: Duration) -> bool {
         self.0.values().any(|throttle| throttle.is_within_longest(now))
     }
@@ -168,6 +168,9 @@ impl GrowthThrottles {
         scope: &MemoryScope,
         groups: &[CgroupMemory],
     ) -> f64 {
+        if self.0.is_empty() {
+            return 0.0;
+        }
         let is_within = |group: &str| match scope {
             MemoryScope::Machine => true,
             MemoryScope::Group(own) => is_nested(group, own),
