@@ -390,7 +390,8 @@ impl MemoryGuard {
         self.will_be_full_within_seconds() || self.throttles.any_within_longest(now)
     }
 
-    /// The cgroups to throttle now: those throttled already, then those that are full soonest. Each one goes on until recovery has ended, or its time is over.
+    /// The cgroups to throttle now: those throttled already, then those that are full soonest.
+    /// Each one goes on until recovery has ended, or its time is over.
     pub fn throttle_requests(&self, now: Duration) -> Vec<ThrottleRequest> {
         let mut wanted = Vec::new();
         for watched in self.watched.iter().filter(|watched| watched.recovering) {
