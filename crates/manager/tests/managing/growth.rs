@@ -1,6 +1,6 @@
 //! Growth that recovery cannot keep pace with is slowed, for a bounded time.
 
-use hawkeye_manager::Event;
+use hawkeye_manager::{Event, Machine};
 use hawkeye_policy::ProcessId;
 use hawkeye_test_support::builders::*;
 use hawkeye_test_support::scripted_machine::ScriptedMachine;
