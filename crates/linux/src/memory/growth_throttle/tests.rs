@@ -66,12 +66,12 @@ impl TestCgroup {
 
 fn add_cgroup(tree: &TestFolder, name: &str) {
     for (file, text) in [
-        ("memory.max", LIMIT.to_string()),
-        ("memory.high", "max".to_owned()),
-        ("memory.current", (LIMIT / 2).to_string()),
+        ("memory.max", format!("{LIMIT}\n")),
+        ("memory.high", "max\n".to_owned()),
+        ("memory.current", format!("{}\n", LIMIT / 2)),
         ("cgroup.procs", String::new()),
     ] {
-        tree.file(&format!("{name}/{file}"), &format!("{text}\n"));
+        tree.file(&format!("{name}/{file}"), &text);
     }
 }
 
