@@ -122,7 +122,7 @@ impl<M: Machine> Manager<M> {
             }
         }
         let cost = self.machine.management_costs().cpu.saturating_sub(before);
-        self.memory.guard.record_read_cost(cost);
+        self.memory.guard.record_read_cost(now, cost);
         self.memory.held = self.memory.guard.all_promotion_blocked_by();
         self.update_fault_sizes(now);
         // For memory that was not read now, what was filled since counts.

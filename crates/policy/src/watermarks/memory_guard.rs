@@ -435,14 +435,25 @@ impl MemoryGuard {
         self.watched.iter().map(|w| self.next_read_of_scope_at(w)).min()
     }
 
-    /// CPU time that the reads that were due took.
-    pub fn record_read_cost(&mut self, cost: Duration) {
-        self.pace.record_cost(cost);
+    /// CPU time that the reads that were due at `now` took.
+    pub fn record_read_cost(&mut self, now: Duration, cost: Duration) {
+        self.pace.record_cost(now, cost);
     }
 
+    /// Where memory is about to be full, CPU time that was saved up makes reads more frequent.
     fn next_read_of_scope_at(&self, watched: &MemoryScopeState) -> Duration {
+        let read_at = watched.read_at;
         let wanted = wanted_read_interval(watched.usage, watched.growth.bytes_per_s());
-        watched.read_at.saturating_add(self.pace.affordable_read_interval(wanted))
+        let is_throttled = match &watched.scope {
+            MemoryScope::Machine => false,
+            MemoryScope::Group(path) => self.throttles.is_active(path),
+        };
+        let is_urgent = is_throttled || watched.time_to_full().is_some_and(|at| at < FULL_SOON);
+        let interval = match is_urgent && self.pace.has_saved_up(read_at) {
+            true => wanted,
+            false => self.pace.affordable_read_interval(wanted),
+        };
+        read_at.saturating_add(interval)
     }
 
     fn group_states_of_process(

@@ -2,6 +2,7 @@
 //! often its use is read.
 
 use super::Watermarks;
+use crate::budget::TokenBucket;
 use crate::observation::MemoryUse;
 use std::time::Duration;
 
@@ -141,8 +142,10 @@ const SELDOM: Duration = Duration::from_secs(1);
 const OFTEN: Duration = Duration::from_millis(40);
 /// The most that one thread can fill: clearing huge pages, in bytes per second.
 const FASTEST_FILL: f64 = 4e9;
-/// Reading takes at most this share of one core.
+/// Reading takes at most this share of one core ...
 const SHARE_OF_A_CORE: f64 = 0.005;
+/// ... of which this many seconds can be saved up, for memory that is about to be full.
+const SAVED_UP_S: f64 = 60.0;
 /// Weight of the newest read in the average cost.
 const NEWEST_READ: f64 = 0.2;
 
@@ -153,18 +156,34 @@ pub(super) fn wanted_read_interval(usage: MemoryUse, growth_bytes_per_s: f64) ->
     (full / 2).clamp(OFTEN, SELDOM)
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct MemoryReadRateLimit {
     cost_s: f64,
+    /// CPU time that reading may take, in seconds.
+    saved_s: TokenBucket,
+}
+
+impl Default for MemoryReadRateLimit {
+    fn default() -> Self {
+        let saved_s = TokenBucket::new_full(SHARE_OF_A_CORE, SHARE_OF_A_CORE * SAVED_UP_S);
+        Self { cost_s: 0.0, saved_s }
+    }
 }
 
 impl MemoryReadRateLimit {
-    pub(super) fn record_cost(&mut self, cost: Duration) {
-        self.cost_s += NEWEST_READ * (cost.as_secs_f64() - self.cost_s);
+    pub(super) fn record_cost(&mut self, now: Duration, cost: Duration) {
+        let cost_s = cost.as_secs_f64();
+        self.cost_s += NEWEST_READ * (cost_s - self.cost_s);
+        self.saved_s.draw_tokens_into_debt(now, cost_s);
+    }
+
+    /// Whether enough CPU time was saved up by `at` to read at any interval.
+    pub(super) fn has_saved_up(&self, at: Duration) -> bool {
+        self.saved_s.time_when_level_reached(at, self.cost_s) <= at
     }
 
     /// `wanted`, or longer where reading that often would cost too much; at most a second.
-    pub(super) fn affordable_read_interval(self, wanted: Duration) -> Duration {
+    pub(super) fn affordable_read_interval(&self, wanted: Duration) -> Duration {
         let least = Duration::try_from_secs_f64(self.cost_s / SHARE_OF_A_CORE).unwrap_or(SELDOM);
         wanted.max(least).min(SELDOM)
     }
@@ -268,14 +287,27 @@ mod tests {
     fn checks_of_memory_stay_cheap() {
         let mut pace = MemoryReadRateLimit::default();
         assert_eq!(pace.affordable_read_interval(OFTEN), OFTEN);
-        (0..50).for_each(|_| pace.record_cost(Duration::from_micros(50)));
+        (0..50).for_each(|_| pace.record_cost(at(0.0), Duration::from_micros(50)));
         assert_eq!(pace.affordable_read_interval(OFTEN), OFTEN);
         // Fifty groups: 2 ms a read.
-        (0..50).for_each(|_| pace.record_cost(Duration::from_millis(2)));
+        (0..50).for_each(|_| pace.record_cost(at(0.0), Duration::from_millis(2)));
         let paced = pace.affordable_read_interval(OFTEN).as_secs_f64();
         assert!((paced - 0.4).abs() < 0.01, "{paced}");
-        (0..50).for_each(|_| pace.record_cost(Duration::from_secs(1)));
+        (0..50).for_each(|_| pace.record_cost(at(0.0), Duration::from_secs(1)));
         assert_eq!(pace.affordable_read_interval(OFTEN), SELDOM);
+    }
+
+    #[test]
+    fn a_minutes_share_of_checks_can_be_saved_up() {
+        let mut pace = MemoryReadRateLimit::default();
+        // 0.3 s, at 2 ms a read.
+        let mut reads = 0;
+        while pace.has_saved_up(at(0.0)) {
+            pace.record_cost(at(0.0), Duration::from_millis(2));
+            reads += 1;
+        }
+        assert!((149..=151).contains(&reads), "{reads}");
+        assert!(pace.has_saved_up(at(0.9)));
     }
 
     proptest! {
