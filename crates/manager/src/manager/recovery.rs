@@ -71,8 +71,10 @@ impl<M: Machine> Manager<M> {
             let Self { recovery, memory, .. } = &mut *self;
             let short = |process| memory.guard.is_recovering_from(process);
             let Some(target) = recovery.planner.take_next_huge_page(now, short) else {
-                self.memory.guard.on_search_exhausted(now);
-                // Processes with huge pages still to be listed are searched after the listing.
+                // Huge pages that are still being listed are searched after the listing.
+                if self.recovery.listing.is_none() {
+                    self.memory.guard.on_search_exhausted(now);
+                }
                 break self.memory.guard.is_recovering().then_some(now + RELIST);
             };
             called = true;

@@ -62,6 +62,25 @@ fn growth_is_slowed_until_recovery_has_caught_up() {
     assert!(manager.machine().memory_use(Some(BOX)).used_percent() < 70.0);
 }
 
+/// While the list of huge pages is being made, there is nothing to search.
+#[test]
+fn it_goes_on_while_huge_pages_are_listed() {
+    let mut machine = ScriptedMachine::new(64 * GIB);
+    machine.call_duration = seconds(0.05);
+    machine.groups.insert(BOX, 2 * GIB);
+    machine.add_program(program_in_group(BOX, &[base_page_part(0, 400, 1.0)]));
+    for step in 0..9u32 {
+        let program = program_in_group(BOX, &[bloated_part(0, 60, 1.0)]);
+        machine.add_program_at(seconds(20.0 + 0.03 * f64::from(step)), program);
+    }
+    let settings = frequent_sampling_settings();
+    let manager = run_manager_of(machine, "guard", settings, seconds(60.0));
+    let first = spans(&manager)[0];
+    let recovered = recoveries(&manager);
+    let within = recovered.iter().filter(|(at, ..)| (first.0..=first.1).contains(at));
+    assert!(within.count() > 0, "{first:?}");
+}
+
 #[test]
 fn it_ends_by_a_pause_and_is_not_used_where_management_only_measures() {
     let settings = frequent_sampling_settings();

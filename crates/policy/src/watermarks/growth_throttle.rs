@@ -25,8 +25,9 @@ const MOST_IN_A_MINUTE: Duration = Duration::from_secs(20);
 const MINUTE: Duration = Duration::from_secs(60);
 /// Pause after one that lasted for `LONGEST`.
 const REST: Duration = Duration::from_secs(5);
-/// Pause after one in which nothing was recovered, and after a refusal.
+/// Pause after one of at least `HELPS_BY` in which nothing was recovered, and after a refusal.
 const LONG_REST: Duration = Duration::from_secs(10);
+const HELPS_BY: Duration = Duration::from_secs(1);
 /// Time after which PSI "avg10" no longer shows the waiting that throttling caused.
 const PRESSURE_LASTS: Duration = Duration::from_secs(30);
 /// Room that a level leaves above the present use, as a share of the limit.
@@ -88,7 +89,7 @@ impl CgroupThrottle {
     fn end(&mut self, now: Duration) {
         let Some(since) = self.since.take() else { return };
         self.past.push((since, now));
-        if self.recovered_bytes == 0 {
+        if self.recovered_bytes == 0 && now >= since + HELPS_BY {
             self.not_before = now + LONG_REST;
         } else if now >= since + LONGEST {
             self.not_before = now + REST;
@@ -300,6 +301,10 @@ mod tests {
             assert!(!throttles.is_wanted(at_second(10), cgroup, true));
             assert!(throttles.is_wanted(at_second(11), cgroup, true));
         }
+        assert!(throttles.is_wanted(at_second(1), "/c", true));
+        // One that ends at once says nothing.
+        throttles.apply_event(at_second(1), &throttled("/c"));
+        throttles.apply_event(at_second(1), &released("/c"));
         assert!(throttles.is_wanted(at_second(1), "/c", true));
         throttles.apply_event(at_second(90), &refused);
         assert_eq!(throttles.0.len(), 1, "what is over is forgotten");
