@@ -275,7 +275,7 @@ fn read_memory_settings(
         settings.pressure_limit_percent = limit;
     }
     settings.bloat = s.read_or_default("bloat_pages", settings.bloat);
-    s.read_subtable("cgroup", |s| (read_watermarks(s), s.read_or_default("slow_growth", true)))
+    s.read_subtable("cgroup", |s| (read_watermarks(s), s.read_or_default("slow_growth", false)))
 }
 
 fn read_watermarks(s: &mut ConfigTable<'_, '_>) -> Watermarks {
