@@ -6,7 +6,6 @@ mod observers;
 mod recovery;
 mod sampling;
 mod sampling_periods;
-mod shared_files;
 mod shared_memory;
 mod torture;
 

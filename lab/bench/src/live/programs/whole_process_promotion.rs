@@ -87,12 +87,8 @@ fn parse_shared_anonymous_regions(line: &str) -> Option<Range<u64>> {
         return None;
     }
     let address = |text| u64::from_str_radix(text, 16).ok();
-    let mapping = mappings::Mapping {
-        range: address(start)?..address(end)?,
-        flags: 0,
-        file_backed: true,
-        shared_file: None,
-    };
+    let mapping =
+        mappings::Mapping { range: address(start)?..address(end)?, flags: 0, file_backed: true };
     Some(mapping.range_of_whole_regions()).filter(|regions| !regions.is_empty())
 }
 
