@@ -8,7 +8,8 @@
 //!    |                    profile_requests          the profile that a unit, cgroup or pod asks for
 //!    v
 //!  process                                      one process, by a handle that survives pid reuse
-//!    `-- mappings, huge_page_context            its memory, and what decides about huge pages
+//!    `-- mappings, memory_maps,                 its memory, and what decides about huge pages
+//!        huge_page_context
 //! ```
 //!
 //! Read [`process`] first, then `process_selector` (pure) and `managed_processes`. Files of
@@ -20,6 +21,7 @@ pub mod huge_page_context;
 pub(crate) mod managed_processes;
 pub(crate) mod mapping_records;
 pub mod mappings;
+pub(crate) mod memory_maps;
 pub(crate) mod own_pid_namespace;
 pub mod proc_scanner;
 pub mod process;

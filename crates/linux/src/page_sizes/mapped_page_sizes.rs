@@ -2,14 +2,15 @@
 //! `/proc/kpageflags` shows which frames form one page.
 
 use crate::error::{LinuxError, Result};
-use crate::processes::process::{self, calling_thread_cpu_time};
+use crate::processes::memory_maps;
+use crate::processes::process::calling_thread_cpu_time;
 use crate::ring_buffer::decode_u64s;
 use crate::sample::pagemap::{
     FRAME, KPF_COMPOUND_TAIL, KPF_ZERO_PAGE, PRESENT, Pagemap, PagemapEntry, read_frame_flags,
 };
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
-use procfs::process::{MMPermissions, MMapPath, Process};
+use procfs::process::{MMPermissions, MMapPath};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
@@ -108,7 +109,7 @@ pub fn read_mapped_page_sizes(pid: u32) -> Result<MappedPageSizes> {
 
 /// Private writable mappings without a file.
 fn read_private_anonymous_ranges(pid: u32) -> Result<Vec<Range<u64>>> {
-    let maps = process::read_proc_entry(pid, Process::maps)?;
+    let maps = memory_maps::read_maps(pid)?;
     let wanted = MMPermissions::WRITE | MMPermissions::PRIVATE;
     Ok(maps
         .iter()

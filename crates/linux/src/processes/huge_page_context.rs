@@ -5,9 +5,9 @@
 use crate::error::Result;
 use crate::machine_lease::thp_settings::{SHRINK_UNDERUSED, THP_DIR, enabled_file, read_setting};
 use crate::processes::mappings::{Mapping, vm};
-use crate::processes::process;
 use crate::processes::process_attributes::read_process_attributes;
 use crate::processes::user_names::UserNames;
+use crate::processes::{memory_maps, process};
 use hawkeye_policy::ProcessAttributes;
 use procfs::process::{MMapPath, MemoryMap, Process, VmFlags};
 use serde::Serialize;
@@ -91,7 +91,7 @@ impl HugePageContext {
     pub fn of_process(pid: u32) -> Result<Self> {
         let users = UserNames::default();
         let status = process::read_proc_entry(pid, Process::status)?;
-        let maps = process::read_proc_entry(pid, Process::smaps)?;
+        let maps = memory_maps::read_smaps(pid)?;
         let mut identity = read_process_attributes(pid, &users)?;
         let user = users.name_within_time(identity.uid, Duration::from_secs(1));
         (identity.user, identity.user_pending) = (user.text, user.pending);

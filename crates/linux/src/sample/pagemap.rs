@@ -4,13 +4,12 @@ use crate::anonymous_mapping::AnonymousMapping;
 use crate::error::{LinuxError, Result};
 use crate::memory::ksm::KsmState;
 use crate::processes::mappings::{self, EligibleRanges, Mapping};
-use crate::processes::process;
+use crate::processes::memory_maps;
 use crate::ring_buffer::decode_u64s;
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample,
 };
-use procfs::process::Process;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -61,7 +60,7 @@ impl Pagemap {
 
 /// All mappings of a process, from `smaps`. It walks the page tables: milliseconds per GiB.
 pub fn read_mappings_from_smaps(pid: u32) -> Result<Vec<Mapping>> {
-    let maps = process::read_proc_entry(pid, Process::smaps)?;
+    let maps = memory_maps::read_smaps(pid)?;
     let mut mappings: Vec<Mapping> = maps.iter().map(Mapping::from_smaps).collect();
     let ksm = KsmState::default();
     for mapping in &mut mappings {

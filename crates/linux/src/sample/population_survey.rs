@@ -7,6 +7,7 @@ use crate::error::{LinuxError, Result};
 use crate::memory::cgroup_limits::CgroupLimits;
 use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::mappings::{Mapping, collect_eligible_ranges, vm};
+use crate::processes::memory_maps;
 use crate::processes::proc_scanner::{ProcScanner, ScannedProcess};
 use crate::processes::process::{self, ProcessHandle};
 use crate::promote::target_call::CallHelperPool;
@@ -127,7 +128,7 @@ fn read_regions_of_process(
 
 /// `pagemap` has an entry for each page of a mapping, so mappings without memory are not read.
 fn read_regions_from_proc(pid: u32) -> Result<Vec<RegionSample>> {
-    let maps = process::read_proc_entry(pid, Process::smaps)?;
+    let maps = memory_maps::read_smaps(pid)?;
     let has_memory = |map: &&MemoryMap| {
         let bytes = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
         bytes("Rss") + bytes("Swap") > 0
