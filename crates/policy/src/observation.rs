@@ -24,9 +24,6 @@ impl fmt::Display for ProcessId {
     }
 }
 
-/// Base pages that one TLB entry maps under contiguous entries.
-const PAGES_PER_CONTIGUOUS_ENTRY: u16 = 16;
-
 /// One region in one sampling window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionSample {
@@ -91,11 +88,12 @@ impl RegionSample {
 
     /// Coverage of a region under pages smaller than huge pages in TLB entries (0-512). Contiguous
     /// entries have one access bit and are one TLB entry, where the machine has such entries.
-    pub fn accessed_tlb_entries(&self, machine: &MachinePageProperties) -> u16 {
-        if machine.tlb_entry_order(self.order) == PageOrder::CONTIGUOUS {
-            return self.accessed.div_ceil(PAGES_PER_CONTIGUOUS_ENTRY);
+    pub fn accessed_tlb_entries(&self, machine: &MachinePageProperties) -> u64 {
+        let accessed = u64::from(self.accessed);
+        match machine.tlb_entry_order(self.order) {
+            PageOrder::CONTIGUOUS => accessed.div_ceil(PageOrder::CONTIGUOUS.pages()),
+            _ => accessed,
         }
-        self.accessed
     }
 }
 

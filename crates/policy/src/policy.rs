@@ -49,7 +49,7 @@ impl SampleKinds {
 }
 
 /// How a policy works with its manager.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyProperties {
     /// The policy paces itself. The manager's limit of promotions per second is then not applied.
     pub limits_own_rate: bool,
@@ -57,6 +57,16 @@ pub struct PolicyProperties {
     pub recovery_order: RecoveryOrder,
     /// Recovery is its whole purpose, so it must not manage where nothing can be recovered.
     pub only_recovers: bool,
+}
+
+impl PolicyProperties {
+    /// Those of most policies: promotion as fast as the manager allows, and recovery in the order
+    /// of the HawkEye paper.
+    pub const USUAL: Self = Self {
+        limits_own_rate: false,
+        recovery_order: RecoveryOrder::LowestOverheadFirst,
+        only_recovers: false,
+    };
 }
 
 /// A region that waits for its promotion.
@@ -83,10 +93,9 @@ pub trait Policy: ExplainPolicy + Send {
     /// The kinds of samples that it needs.
     fn sample_kinds(&self) -> SampleKinds;
 
-    /// How it works with its manager. By default it promotes as fast as the manager allows, and
-    /// memory is recovered in the order of the HawkEye paper.
+    /// How it works with its manager.
     fn properties(&self) -> PolicyProperties {
-        PolicyProperties::default()
+        PolicyProperties::USUAL
     }
 
     /// Takes in one round of samples. A process is gone when it is missing from the round and is

@@ -165,7 +165,7 @@ impl Policy for Hawkeye {
 
     fn properties(&self) -> PolicyProperties {
         let recovery_order = self.recovery_order;
-        PolicyProperties { recovery_order, ..PolicyProperties::default() }
+        PolicyProperties { recovery_order, ..PolicyProperties::USUAL }
     }
 
     fn observe(&mut self, observation: &Observation) {

@@ -196,7 +196,7 @@ impl Policy for LinuxPolicy {
     }
 
     fn properties(&self) -> PolicyProperties {
-        PolicyProperties { limits_own_rate: true, ..PolicyProperties::default() }
+        PolicyProperties { limits_own_rate: true, ..PolicyProperties::USUAL }
     }
 
     fn observe(&mut self, observation: &Observation) {

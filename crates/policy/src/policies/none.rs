@@ -19,16 +19,16 @@ pub struct NoPromotion {
 impl NoPromotion {
     /// Needs no samples either.
     pub const BLIND: Self =
-        Self { name: "none", needs: SampleKinds::NOTHING, properties: Self::AS_DEFAULT };
+        Self { name: "none", needs: SampleKinds::NOTHING, properties: PolicyProperties::USUAL };
 
     /// Needs page walks by region: they show what a split of each huge page would cost.
     pub const GUARD: Self = Self {
         name: "guard",
         needs: SampleKinds::OVERHEAD,
         properties: PolicyProperties {
-            limits_own_rate: false,
             recovery_order: RecoveryOrder::MostBytesPerSlowdown,
             only_recovers: true,
+            ..PolicyProperties::USUAL
         },
     };
 
@@ -36,13 +36,7 @@ impl NoPromotion {
     pub const WATCHING: Self = Self {
         name: "none",
         needs: SampleKinds::COVERAGE.union(SampleKinds::OVERHEAD),
-        properties: Self::AS_DEFAULT,
-    };
-
-    const AS_DEFAULT: PolicyProperties = PolicyProperties {
-        limits_own_rate: false,
-        recovery_order: RecoveryOrder::LowestOverheadFirst,
-        only_recovers: false,
+        properties: PolicyProperties::USUAL,
     };
 }
 

@@ -135,11 +135,11 @@ impl ObservationContext<'_> {
     ) {
         let walks = sample.regions.iter().any(|r| r.walks_per_s > 0);
         let weigh = |r: &RegionSample| {
-            f64::from(if walks {
-                r.walks_per_s
+            if walks {
+                f64::from(r.walks_per_s)
             } else {
-                u32::from(r.accessed_tlb_entries(self.machine))
-            })
+                r.accessed_tlb_entries(self.machine) as f64
+            }
         };
         let newest = self.average.newest_weight();
         let before = std::mem::take(member);
