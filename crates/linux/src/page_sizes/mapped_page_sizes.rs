@@ -3,7 +3,7 @@
 
 use crate::error::{LinuxError, Result};
 use crate::processes::memory_maps;
-use crate::processes::process::calling_thread_cpu_time;
+use crate::processes::process::{self, calling_thread_cpu_time};
 use crate::ring_buffer::decode_u64s;
 use crate::sample::pagemap::{
     FRAME, KPF_COMPOUND_TAIL, KPF_ZERO_PAGE, PRESENT, Pagemap, PagemapEntry, read_frame_flags,
@@ -109,7 +109,7 @@ pub fn read_mapped_page_sizes(pid: u32) -> Result<MappedPageSizes> {
 
 /// Private writable mappings without a file.
 fn read_private_anonymous_ranges(pid: u32) -> Result<Vec<Range<u64>>> {
-    let maps = memory_maps::read_maps(pid)?;
+    let maps = process::read_proc_entry(pid, memory_maps::read_maps)?;
     let wanted = MMPermissions::WRITE | MMPermissions::PRIVATE;
     Ok(maps
         .iter()

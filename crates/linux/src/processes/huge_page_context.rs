@@ -91,7 +91,7 @@ impl HugePageContext {
     pub fn of_process(pid: u32) -> Result<Self> {
         let users = UserNames::default();
         let status = process::read_proc_entry(pid, Process::status)?;
-        let maps = memory_maps::read_smaps(pid)?;
+        let maps = process::read_proc_entry(pid, memory_maps::read_smaps)?;
         let mut identity = read_process_attributes(pid, &users)?;
         let user = users.name_within_time(identity.uid, Duration::from_secs(1));
         (identity.user, identity.user_pending) = (user.text, user.pending);

@@ -1,27 +1,23 @@
 //! `/proc/PID/maps` and `smaps` of a process that may be hostile: it chooses the names in them.
 
-use super::process;
-use crate::error::Result;
-use procfs::process::MemoryMaps;
+use procfs::process::{MemoryMaps, Process};
 use procfs::{FromBufRead, ProcResult};
 use std::io::Read;
 
 /// The mappings of a process. The kernel reads them under a lock of the process.
-pub(crate) fn read_maps(pid: u32) -> Result<MemoryMaps> {
-    read_maps_file(pid, "maps")
+pub(crate) fn read_maps(process: &Process) -> ProcResult<MemoryMaps> {
+    read_maps_file(process, "maps")
 }
 
 /// The mappings of a process, with what each holds. It walks the page tables: milliseconds per GiB.
-pub(crate) fn read_smaps(pid: u32) -> Result<MemoryMaps> {
-    read_maps_file(pid, "smaps")
+pub(crate) fn read_smaps(process: &Process) -> ProcResult<MemoryMaps> {
+    read_maps_file(process, "smaps")
 }
 
-fn read_maps_file(pid: u32, name: &str) -> Result<MemoryMaps> {
-    process::read_proc_entry(pid, |process| {
-        let mut text = Vec::new();
-        process.open_relative(name)?.read_to_end(&mut text)?;
-        parse_maps(&text)
-    })
+fn read_maps_file(process: &Process, name: &str) -> ProcResult<MemoryMaps> {
+    let mut text = Vec::new();
+    process.open_relative(name)?.read_to_end(&mut text)?;
+    parse_maps(&text)
 }
 
 /// procfs takes each name that begins with `/SYSV` for a System V segment, and panics where no key
@@ -85,8 +81,8 @@ mod tests {
 
     #[test]
     fn the_mappings_of_this_process_are_read() {
-        let own = std::process::id();
-        let (maps, smaps) = (read_maps(own).expect("maps"), read_smaps(own).expect("smaps"));
+        let own = Process::myself().expect("this process exists");
+        let (maps, smaps) = (read_maps(&own).expect("maps"), read_smaps(&own).expect("smaps"));
         assert!(maps.iter().any(|map| map.pathname == MMapPath::Heap));
         assert!(smaps.iter().any(|map| map.extension.map.get("Rss").is_some_and(|rss| *rss > 0)));
     }

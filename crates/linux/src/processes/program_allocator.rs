@@ -5,7 +5,7 @@ use crate::processes::{memory_maps, process};
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, ReadCache};
-use procfs::process::{MMapPath, Process};
+use procfs::process::MMapPath;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -85,8 +85,9 @@ pub fn inspect_program(
 /// What allocates the memory of a running process: by its file and the libraries that it has
 /// mapped.
 pub fn allocator_of_process(pid: u32) -> Result<ProgramAllocator> {
-    let path = process::read_proc_entry(pid, Process::exe)?;
-    let maps = memory_maps::read_maps(pid)?;
+    let (path, maps) = process::read_proc_entry(pid, |process| {
+        Ok((process.exe()?, memory_maps::read_maps(process)?))
+    })?;
     // The process may see other mounts.
     let root = PathBuf::from(format!("/proc/{pid}/root"));
     let seen = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));

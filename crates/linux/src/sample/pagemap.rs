@@ -4,7 +4,7 @@ use crate::anonymous_mapping::AnonymousMapping;
 use crate::error::{LinuxError, Result};
 use crate::memory::ksm::KsmState;
 use crate::processes::mappings::{self, EligibleRanges, Mapping};
-use crate::processes::memory_maps;
+use crate::processes::{memory_maps, process};
 use crate::ring_buffer::decode_u64s;
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{
@@ -60,7 +60,7 @@ impl Pagemap {
 
 /// All mappings of a process, from `smaps`. It walks the page tables: milliseconds per GiB.
 pub fn read_mappings_from_smaps(pid: u32) -> Result<Vec<Mapping>> {
-    let maps = memory_maps::read_smaps(pid)?;
+    let maps = process::read_proc_entry(pid, memory_maps::read_smaps)?;
     let mut mappings: Vec<Mapping> = maps.iter().map(Mapping::from_smaps).collect();
     let ksm = KsmState::default();
     for mapping in &mut mappings {

@@ -128,7 +128,7 @@ fn read_regions_of_process(
 
 /// `pagemap` has an entry for each page of a mapping, so mappings without memory are not read.
 fn read_regions_from_proc(pid: u32) -> Result<Vec<RegionSample>> {
-    let maps = memory_maps::read_smaps(pid)?;
+    let maps = process::read_proc_entry(pid, memory_maps::read_smaps)?;
     let has_memory = |map: &&MemoryMap| {
         let bytes = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
         bytes("Rss") + bytes("Swap") > 0
