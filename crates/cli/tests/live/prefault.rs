@@ -172,8 +172,8 @@ fn unused_prefaulted_memory_is_at_most_one_window_and_is_recovered() {
 fn no_byte_changes_while_torture_is_prefaulted() {
     let machine = or_skip!(machine(this_test!()));
     for workload in [
-        "torture --mib 512 --threads 4 --seconds 8",
-        "fork-storm --children 4 --mib 256 --seconds 4",
+        "torture --mib 512 --threads 4 --seconds 4",
+        "fork-storm --children 4 --mib 256 --seconds 3",
         "exec-self --ms 200 --times 10 --mib 256 --seconds 2",
     ] {
         for threads in [1, 2] {

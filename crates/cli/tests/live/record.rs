@@ -31,8 +31,8 @@ fn a_live_program_is_recorded_unchanged_and_replayed_under_two_systems() {
     let machine = or_skip!(machine(this_test!()));
     // A recording keeps to 1 % of a core, so windows are rarer where each costs more: with busy
     // neighbours there was one in 31 s. Then a longer recording is made.
-    let short = 30 * time_limit_factor() * time_limit_factor();
-    let long = 5 * short;
+    let short = 12 * time_limit_factor() * time_limit_factor();
+    let long = 12 * short;
     let (mut program, pid) = workload(&format!(
         "hot-spot --mib 128 --hot-mib 32 --hot-percent 100 --quiet --seconds {}",
         short + long + 50

@@ -22,7 +22,7 @@ fn attach(machine: &TestMachine, policy: &str, family: &[u32]) -> AttachedManage
 #[test]
 fn forked_workers_stay_small() {
     let machine = or_skip!(machine(this_test!()));
-    for policy in ["hawkeye", "hawkeye-g", "ingens"] {
+    for policy in ["hawkeye", "ingens"] {
         forked_workers_stay_small_under(&machine, policy);
     }
 }

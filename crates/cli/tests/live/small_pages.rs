@@ -49,14 +49,23 @@ fn small_pages(summary: &Value) -> u64 {
     small.map(|size| figure(size, "pages")).sum()
 }
 
-/// Whether a process has far more small pages than the tests require of a summary. Its count may be
-/// older by a period.
+/// Whether a process has far more small pages than the tests require of a summary.
 fn has_small_pages(pid: u32) -> bool {
     let small = 1..PageOrder::HUGE.log2_pages();
     read_mapped_page_sizes(pid).is_ok_and(|found| {
         let pages = found.pages.iter().filter(|(order, _)| small.contains(&order.log2_pages()));
         pages.map(|(_, pages)| pages).sum::<u64>() > 500
     })
+}
+
+/// The same for 4 s. The manager counts them every second and takes each count a second later, and
+/// it learns nothing from a program that it managed for less than 3 s.
+fn has_counted_small_pages() -> impl FnMut(u32) -> bool {
+    let mut since = None;
+    move |pid| {
+        has_small_pages(pid)
+            && since.get_or_insert_with(Instant::now).elapsed() > Duration::from_secs(4)
+    }
 }
 
 fn start(machine: &TestMachine, options: &str, blocks: &str, seconds: u32) -> StartedProcess {
@@ -72,7 +81,7 @@ fn with_consent_small_pages_are_given_and_counted_and_switches_are_restored() {
     }
     let machine = or_skip!(machine_with_sizes(this_test!()));
     let options = format!("{SOON} --small-pages all");
-    let (code, summary) = machine.run_workload_until(&options, BLOCKS, has_small_pages);
+    let (code, summary) = machine.run_workload_until(&options, BLOCKS, has_counted_small_pages());
     // Wrong contents would change the exit code.
     assert_eq!(code, 0, "{summary}");
     assert!(small_pages(&summary) > 100, "{summary}");
@@ -93,9 +102,10 @@ fn without_consent_no_switch_is_changed() {
 fn small_pages_can_be_limited_to_advised_memory() {
     let machine = or_skip!(machine_with_sizes(this_test!()));
     let advised = BLOCKS.replace("default", "huge");
+    let mut counted = has_counted_small_pages();
     let given = |pid| {
         assert_eq!(set_to("always"), 0);
-        set_to("madvise") > 0 && has_small_pages(pid)
+        set_to("madvise") > 0 && counted(pid)
     };
     let options = format!("{SOON} --small-pages advised");
     let (code, summary) = machine.run_workload_until(&options, &advised, given);
@@ -133,14 +143,8 @@ fn learned_page_sizes_are_used_at_the_next_start() {
     }
     let machine = or_skip!(machine_with_sizes(this_test!()));
     let learn = "--small-pages all --learn";
-    let mut given_since = None;
-    // A program that was managed for less than 3 s is not learned from.
-    let long_enough = |pid| {
-        has_small_pages(pid)
-            && given_since.get_or_insert_with(Instant::now).elapsed() > Duration::from_secs(4)
-    };
     let options = format!("{SOON} {learn}");
-    let (_, first) = machine.run_workload_until(&options, BLOCKS, long_enough);
+    let (_, first) = machine.run_workload_until(&options, BLOCKS, has_counted_small_pages());
     assert!(small_pages(&first) > 100, "{first}");
     let records = std::fs::read_dir(machine.state.join("learned")).expect("the folder can be read");
     let records: Vec<_> = records.flatten().map(|entry| entry.path()).collect();
@@ -150,8 +154,8 @@ fn learned_page_sizes_are_used_at_the_next_start() {
     assert!(record["fault_sizes_bytes"][0].is_u64(), "{record}");
     // This policy chooses nothing, so what is given now was learned.
     let none = "--profile guard --small-pages all";
-    let (_, second) =
-        machine.run_workload_until(&format!("{none} --learn"), BLOCKS, has_small_pages);
+    let options = format!("{none} --learn");
+    let (_, second) = machine.run_workload_until(&options, BLOCKS, has_counted_small_pages());
     assert!(small_pages(&second) > 100, "{second}");
     let (_, without) = machine.run_workload(none, &format!("{BLOCKS} --seconds 8"));
     assert_eq!(small_pages(&without), 0, "{without}");
