@@ -12,6 +12,7 @@ use crate::prefault::profile_store::{ProfileRecorder, ProgramProfile};
 use crate::prefault::{PrefaultStatistics, Prefaulter};
 use crate::probe::ChosenKernelMethods;
 use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, ManagedTarget};
+use crate::processes::mappings;
 use crate::processes::process;
 use crate::processes::profile_requests::{PodAnnotationStatus, ProfileRequestSources};
 use crate::promote::process_madvise::{COLLAPSE, CollapseRetry};
@@ -29,13 +30,15 @@ use hawkeye_manager::{
 };
 use hawkeye_policy::saturating_cast::u32_from_f64;
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, Errno, HUGE_PAGE_BYTES, MachinePageProperties, MemoryScope, MemoryState,
-    MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample, ProcessSelectionSettings,
-    RegionAddr, RegionSample, ReserveState, ReserveTarget, Rules, SampleKinds,
+    BASE_PAGE_BYTES, Errno, FileRegion, HUGE_PAGE_BYTES, MAX_FILE_HOLES, MachinePageProperties,
+    MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample,
+    ProcessSelectionSettings, RegionAddr, RegionSample, ReserveState, ReserveTarget, Rules,
+    SampleKinds,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -69,6 +72,8 @@ impl Drop for LinuxMachine {
 const MAX_SWAPPED: u16 = 128;
 /// A process that has not answered a call for this long is reported.
 const NOT_ANSWERING_AFTER: Duration = Duration::from_secs(1);
+/// Time after which a promotion of shared memory goes on with no other process that maps it.
+const OTHER_MAPPERS_TIME: Duration = Duration::from_millis(10);
 /// Attempts to split a huge page that something else references: compaction, a debugger that reads
 /// it, DAMON. All of them release it within microseconds.
 const SPLIT_TRIES: u32 = 3;
@@ -108,6 +113,12 @@ impl LinuxMachine {
     /// What was filled ahead so far; `None` if nothing is filled ahead.
     pub fn prefault_statistics(&self) -> Option<PrefaultStatistics> {
         self.prefaulter.as_ref().map(Prefaulter::statistics)
+    }
+
+    /// Promotes shared memory of the processes that the target names, too. For a whole machine, the
+    /// rules decide. No effect where it cannot be promoted.
+    pub fn promote_shared_memory(&mut self) {
+        self.members.set_shared_memory_of_named();
     }
 
     /// Whether some process was left alone because of `PR_SET_THP_DISABLE`.
@@ -199,12 +210,75 @@ impl LinuxMachine {
         if found.present < expected_present - expected_present / 16 {
             return Ok(Some(PromotionResult::Freed));
         }
+        if let Some(file) = found.file {
+            return self.check_file_before_promotion(process, region, file);
+        }
         let calls = &mut self.calls;
         if let Some(pages) = shared_pages::shared_page_count_above_limit(calls, process, &found) {
             return Ok(Some(PromotionResult::Shared { pages }));
         }
         let eligible = self.sampler.is_region_still_eligible(member, region, calls);
         Ok((!eligible.map_err(failed)?).then_some(PromotionResult::NotCandidate))
+    }
+
+    /// The same for shared memory: whether its mapping has changed, or its file has many holes. The
+    /// kernel refuses to fill holes that userfaultfd watches in any mapping (mm/khugepaged.c,
+    /// `collapse_file`).
+    fn check_file_before_promotion(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        file: FileRegion,
+    ) -> CallResult<Option<PromotionResult>> {
+        let Some(range) = self.mapping_of_file_region(process, region, file)? else {
+            return Ok(Some(PromotionResult::NotCandidate));
+        };
+        let member = self.members.get_mut(process)?;
+        let enough = MAX_FILE_HOLES + 1;
+        let holes = self.calls.count_file_holes(&member.handle, &range, file, enough);
+        Ok(match holes.map_err(|error| error.into_machine_error(process))? {
+            None => Some(PromotionResult::NotCandidate),
+            Some(pages) => (pages >= enough).then_some(PromotionResult::FileHoles { pages }),
+        })
+    }
+
+    /// The addresses of the mapping at a region, if it still maps this part of a file and may be
+    /// managed.
+    fn mapping_of_file_region(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        file: FileRegion,
+    ) -> CallResult<Option<Range<u64>>> {
+        let member = self.members.get_mut(process)?;
+        let managed = self.sampler.managed_memory(member);
+        let mapping = self.sampler.mapping_at(member, region.start(), &mut self.calls);
+        let mapping = mapping.map_err(|error| error.into_machine_error(process))?;
+        let Some(mapping) = mapping else { return Ok(None) };
+        let range = mapping.range.clone();
+        let eligible = mappings::collect_eligible_ranges_of(&[mapping], managed);
+        Ok((eligible.file_region(region) == Some(file)).then_some(range))
+    }
+
+    /// Maps shared memory that has just become huge by huge pages in the other managed processes,
+    /// too. Without that they map it so at their next access, but by base pages on Linux 6.1.
+    /// What is refused or left out waits for a promotion in that process.
+    fn map_huge_in_other_processes(&mut self, promoted_in: ProcessId, file: FileRegion) {
+        let begun = Instant::now();
+        for process in self.members.processes_in_join_order().to_vec() {
+            if begun.elapsed() >= OTHER_MAPPERS_TIME {
+                return;
+            }
+            let known = self.members.get(process).filter(|it| it.terms.promotes);
+            let region = known.and_then(|known| known.eligible.region_of_file(file));
+            let Some(region) = region.filter(|_| process != promoted_in) else { continue };
+            if !matches!(self.mapping_of_file_region(process, region, file), Ok(Some(_))) {
+                continue;
+            }
+            let Some(known) = self.members.get(process) else { continue };
+            let request = TargetRequest::for_collapse(&known.handle, region, None);
+            let _ = self.calls.call_target(process, COLLAPSE.call, &request);
+        }
     }
 }
 
@@ -363,6 +437,9 @@ impl Machine for LinuxMachine {
                 Ok(PromotionResult::Pending)
             }
             Ok(_) => {
+                if let Some(file) = member.eligible.file_region(region) {
+                    self.map_huge_in_other_processes(process, file);
+                }
                 self.update_profile(process, |seen| seen.promoted += 1);
                 Ok(PromotionResult::Done(took))
             }

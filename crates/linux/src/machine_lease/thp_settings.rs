@@ -51,6 +51,8 @@ pub struct KernelThpPlan {
     /// Whether the kernel itself splits sparse huge pages when memory runs out, including those of
     /// excluded programs.
     pub kernel_split: bool,
+    /// Whether the kernel aligns shared memory that programs map from now on.
+    pub align_shared_memory: bool,
     /// Least number of zero base pages in a sparse huge page.
     pub zero_pages: u16,
 }
@@ -62,6 +64,9 @@ impl KernelThpPlan {
     /// A setting cannot be changed, for example because `/sys` is read-only in a container.
     /// Settings changed before that stay so until the guard is dropped.
     pub fn apply_to_kernel_settings(self, guard: &mut KernelSettingsGuard) -> Result<()> {
+        if self.align_shared_memory {
+            align_new_shared_memory(guard)?;
+        }
         if self.kernel_split {
             limit_khugepaged_and_enable_shrinker(guard, self.zero_pages)?;
         }
@@ -87,6 +92,22 @@ pub fn pause_khugepaged(guard: &mut KernelSettingsGuard) -> Result<()> {
     guard.set(&folder.join("pages_to_scan"), "1")?;
     guard.set(&folder.join("alloc_sleep_millisecs"), DAY_MS)?;
     guard.set(&folder.join("scan_sleep_millisecs"), DAY_MS)
+}
+
+/// The setting of huge pages in shared memory that no user mounted: `memfd`, System V, shared
+/// anonymous memory.
+pub const SHMEM_ENABLED: &str = "shmem_enabled";
+
+/// Makes the kernel choose addresses for new shared memory that a promotion can use, until the
+/// guard is dropped. It also gives huge pages at page faults to shared memory for which a program
+/// calls `madvise(MADV_HUGEPAGE)`. Mapped memory does not move. A setting other than `never`
+/// already aligns memory, or forbids huge pages (`deny`), and does not change.
+fn align_new_shared_memory(guard: &mut KernelSettingsGuard) -> Result<()> {
+    let path = Path::new(THP_DIR).join(SHMEM_ENABLED);
+    match read_setting(&path)?.as_str() {
+        "never" => guard.set(&path, "advise"),
+        _ => Ok(()),
+    }
 }
 
 /// Limits khugepaged and lets the kernel split, until the guard is dropped. khugepaged collapses no

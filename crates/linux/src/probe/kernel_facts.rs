@@ -10,6 +10,7 @@ use crate::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
 use crate::memory::prezeroing::PrezeroingFiles;
 use crate::prefault::FaultTrace;
 use crate::processes::process::{ProcessHandle, cpu_time_and_faults};
+use crate::processes::shared_mappings::SharedMapping;
 use crate::promote::process_madvise;
 use crate::promote::target_call::CallHelperPool;
 use crate::sample::counters::{CountableWalkEvents, EventCodeOverrides};
@@ -17,7 +18,9 @@ use crate::sample::page_table_reader::PageTableReader;
 use crate::sample::pagemap;
 use crate::sample::sampler::damon::{Damon, DamonError};
 use hawkeye_policy::saturating_cast::nanos_of_duration;
-use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample};
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample,
+};
 use nix::errno::Errno;
 use serde::Serialize;
 use std::path::Path;
@@ -61,6 +64,8 @@ pub struct KernelFacts {
     pub first_touch_faults: bool,
     /// A region of another process becomes huge on request.
     pub collapse: KernelCheckResult,
+    /// Shared memory of another process becomes huge on request, and splits on request.
+    pub shared_memory: KernelCheckResult,
     /// A huge page of another process splits on request.
     pub split: KernelCheckResult,
     /// The split maps zero-filled base pages to the shared zero page.
@@ -104,6 +109,7 @@ impl KernelFacts {
             first_touch_ns: 0,
             first_touch_faults: false,
             collapse: untried(),
+            shared_memory: untried(),
             split: untried(),
             zero_page_remap: untried(),
             soft_dirty: PageMarkAfterSplit::NotTried(why.into()),
@@ -174,6 +180,7 @@ pub fn gather_kernel_facts(
         access_bits,
         first_touch_ns: nanos_of_duration(first_touch.cost),
         first_touch_faults: first_touch.is_fault,
+        shared_memory: check_if_prerequisite_works(&collapse, "promotion", try_shared_memory)?,
         collapse,
         split,
         zero_page_remap,
@@ -349,6 +356,37 @@ fn try_collapse(tables: Option<&mut PageTableReader>) -> TryResult {
         None => true,
     };
     fail_unless_holds(huge, "the call succeeded, but the region is not a huge page")?;
+    verify_child_memory(&child)
+}
+
+/// Huge memory of a child's shared mappings, in bytes.
+fn shared_huge_bytes(child: &ProbeChild) -> Result<u64> {
+    let mappings = SharedMapping::list_with_residence(child.handle.id.pid)?;
+    Ok(mappings.iter().map(|mapping| mapping.huge_bytes).sum())
+}
+
+/// Shared memory with one mapper: collapses, and splits again.
+fn try_shared_memory() -> TryResult {
+    let child = ProbeChild::spawn()?;
+    let errno = child.send_command_and_wait(ChildCommand::MapShared)?;
+    if errno != 0 {
+        let errno = Errno::from_raw(i32::try_from(errno).unwrap_or(0));
+        return failed_try(format!("a child could not map shared memory: {errno}"));
+    }
+    child.send_command_and_wait(ChildCommand::Touch)?;
+    process_madvise::collapse(&child.handle, child.region(0)).or_else(failed_try)?;
+    // Where shmem_enabled is `always`, other regions are huge, too.
+    let huge = shared_huge_bytes(&child)?;
+    fail_unless_holds(
+        huge >= HUGE_PAGE_BYTES,
+        "the call succeeded, but the region is not a huge page",
+    )?;
+    verify_child_memory(&child)?;
+    process_madvise::split_huge_page(&child.handle, child.region(0)).or_else(failed_try)?;
+    fail_unless_holds(
+        shared_huge_bytes(&child)? == huge - HUGE_PAGE_BYTES,
+        "it becomes huge, but does not split again",
+    )?;
     verify_child_memory(&child)
 }
 
@@ -572,6 +610,7 @@ impl KernelFacts {
             first_touch_ns: 10,
             first_touch_faults: false,
             collapse: works(),
+            shared_memory: works(),
             split: works(),
             zero_page_remap: works(),
             soft_dirty: PageMarkAfterSplit::Kept,

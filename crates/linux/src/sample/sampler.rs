@@ -22,7 +22,7 @@ pub use access_bits_sampler::AccessBitBackend;
 pub(super) use walk_probing::ProcessWindowProbing;
 
 use crate::error::Result;
-use crate::processes::mappings::{EligibleRanges, Mapping};
+use crate::processes::mappings::{EligibleRanges, ManagedMemory, Mapping};
 use crate::processes::process::{self, ProcessHandle};
 use crate::promote::target_call::CallHelperPool;
 use access_bits_sampler::AccessBitsSampler;
@@ -197,6 +197,23 @@ pub trait Sampler: Send {
         _calls: &mut CallHelperPool,
     ) -> Result<bool> {
         Ok(true)
+    }
+
+    /// Which memory of a process is managed. Shared memory is not managed where accesses to it
+    /// cannot be seen.
+    fn managed_memory(&self, _member: &SampledProcess) -> ManagedMemory {
+        ManagedMemory::Private
+    }
+
+    /// The mapping at an address, as it is now; `None` where nothing is mapped, or where a single
+    /// mapping cannot be looked up. Fails as [`Self::is_region_still_eligible`].
+    fn mapping_at(
+        &mut self,
+        _member: &SampledProcess,
+        _address: u64,
+        _calls: &mut CallHelperPool,
+    ) -> Result<Option<Mapping>> {
+        Ok(None)
     }
 
     /// Bytes under huge pages in the mappings that were eligible at the last sample.

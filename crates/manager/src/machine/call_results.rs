@@ -125,6 +125,13 @@ pub enum PromotionResult {
         /// Number of such base pages.
         pages: u16,
     },
+    /// The file of shared memory lacks more of its base pages than
+    /// [`MAX_FILE_HOLES`](hawkeye_policy::MAX_FILE_HOLES). The region is left alone, because no
+    /// split gives back what a promotion adds to the file.
+    FileHoles {
+        /// Number of such base pages, counted up to one more than the limit.
+        pages: u16,
+    },
 }
 
 /// Result of the search for zero-filled base pages in a huge page.

@@ -204,11 +204,14 @@ impl<M: Machine> Manager<M> {
         }
         let event = match outcome {
             Ok(PromotionResult::Done(took)) => {
-                Event::Promoted { process, region, order, reason, took, effect }
+                let seen = self.processes.last_samples.sample(process);
+                let file = seen.and_then(|seen| seen.region(region)?.file);
+                Event::Promoted { process, region, order, reason, file, took, effect }
             }
             Ok(PromotionResult::Freed) => Event::Freed { process, region },
             Ok(PromotionResult::NotCandidate | PromotionResult::Pending) => return,
             Ok(PromotionResult::Shared { pages }) => Event::Shared { process, region, pages },
+            Ok(PromotionResult::FileHoles { pages }) => Event::FileHoles { process, region, pages },
             Err(MachineError::Refused { errno, .. }) => {
                 Event::Refused { process, region, errno, again_soon: false }
             }

@@ -12,6 +12,7 @@
 //! Read [`Hawkeye`] first, which states the rules, then `pop_next_promotion`, which chooses the
 //! process. `hawkeye_process::process_state_after_sample` weighs the regions of a process.
 
+mod file_mappers;
 mod hawkeye_process;
 mod promotion_costs;
 
@@ -80,6 +81,8 @@ impl fmt::Display for SavingReason {
 /// - Some processes have best regions with similar savings (within a factor of [`Self::SIMILAR`]).
 ///   Of these the one with the highest remaining overhead is next, so that equal programs gain
 ///   alike.
+/// - Shared memory is promoted once, through the process in which that saves most. The savings of
+///   all processes that map it count, its cost counts once.
 /// - Where accesses are only estimated, the overhead is unknown. A process then counts as
 ///   [`Self::ASSUMED_PERCENT`], which is roughly HawkEye-G.
 #[derive(Debug)]
@@ -141,7 +144,7 @@ impl Hawkeye {
         member: &HawkeyeProcess,
         candidate: &PromotionCandidate,
     ) -> Option<SavingReason> {
-        let saving = member.cores_saved_by_weight(candidate.weight);
+        let saving = member.cores_saved_by(candidate);
         let cost_us = self.costs.expected_cost(candidate.order).as_secs_f64() * 1e6;
         Some(SavingReason {
             overhead: member.overhead?,
@@ -181,6 +184,7 @@ impl Policy for Hawkeye {
             member.waiting = seen.promotion_candidates(member, sample);
             seen.update_fault_sizes(member, sample);
         }
+        file_mappers::leave_file_regions_to_one_mapper(&mut self.members, &self.costs);
     }
 
     fn pop_next_promotion(
@@ -258,8 +262,7 @@ impl ExplainPolicy for Hawkeye {
         let mut best_first = member.waiting.iter().rev().enumerate();
         let (ahead, candidate) = best_first.find(|(_, c)| c.region == region)?;
         let cost_s = self.costs.expected_cost(candidate.order).as_secs_f64();
-        let pays =
-            member.cores_saved_by_weight(candidate.weight) * member.horizon.as_secs_f64() >= cost_s;
+        let pays = member.cores_saved_by(candidate) * member.horizon.as_secs_f64() >= cost_s;
         Some(WaitingRegion {
             reason: Reason::new(self.saving_reason(member, candidate)?),
             ahead: ahead as u64,

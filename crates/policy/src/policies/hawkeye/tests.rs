@@ -1,4 +1,5 @@
 use super::*;
+use crate::file_region::FileRegion;
 use crate::machine_page_properties::MachinePageProperties;
 use crate::observation::{CoverageSource, MemoryOutsideRegions, ProcessSample, RegionSample};
 use crate::page::PageOrderSet;
@@ -399,4 +400,54 @@ fn sizes_at_first_touches_follow_the_observed_faults() {
     assert_eq!(orders(seen(end, 30_000)), base);
     // Base pages give information.
     assert_eq!(orders(seen(end + at_second(10), 40_000)), small);
+}
+
+/// A region of shared memory: the `part`th of one file.
+fn of_file(index: u64, part: u64, walks_per_s: u32) -> RegionSample {
+    RegionSample { file: FileRegion::at_offset(1, 7, part << 21), ..walking(index, walks_per_s) }
+}
+
+#[test]
+fn shared_memory_is_promoted_once_in_the_process_that_gains_most() {
+    // Both processes map two parts of a file, at addresses of their own, and have private memory.
+    let first = vec![of_file(1, 0, 1000), of_file(2, 1, 500), walking(9, 800)];
+    let second = vec![of_file(5, 0, 700), of_file(6, 1, 900), walking(9, 800)];
+    let mut policy = policy();
+    policy.observe(&round(&[(Some(30.0), first), (Some(30.0), second)]));
+    let mut proposed = drain(&mut policy);
+    proposed.sort();
+    assert_eq!(proposed, [(1, region(1)), (1, region(9)), (2, region(6)), (2, region(9))]);
+}
+
+#[test]
+fn the_savings_of_all_mappers_pay_for_one_promotion() {
+    // Each of 100 regions saves 0.003 cores, so 0.9 s in five minutes, and costs 2 s.
+    let regions = |part: u64| {
+        let private = (2..=100).map(|index| walking(index, 10));
+        std::iter::once(of_file(1, part, 10)).chain(private).collect::<Vec<_>>()
+    };
+    let proposed = |parts: &[u64]| {
+        let mut policy = policy();
+        cost(&mut policy, Duration::from_secs(2));
+        let processes: Vec<_> = parts.iter().map(|part| (Some(30.0), regions(*part))).collect();
+        policy.observe(&round(&processes));
+        let next = next_proposal(&mut policy);
+        let why = policy.why_process_not_promoted(process(1));
+        assert!(next.is_some() || why.is_none(), "{why:?}");
+        let saved = next.as_ref().and_then(|next| next.saved_us_per_s);
+        (next.map(|next| (next.process.pid, next.region)), saved.map(f64::round))
+    };
+    assert_eq!(proposed(&[0]), (None, None));
+    assert_eq!(proposed(&[0, 1, 2]), (None, None), "three parts of the file");
+    assert_eq!(proposed(&[0, 0, 0]), (Some((1, region(1))), Some(9000.0)));
+}
+
+#[test]
+fn a_process_that_is_not_promoted_leaves_shared_memory_to_the_others() {
+    let mut policy = policy();
+    let regions = |walks| vec![of_file(1, 0, walks)];
+    let mut observation = round(&[(Some(30.0), regions(5000)), (Some(30.0), regions(1000))]);
+    observation.processes[0].terms.promotes = false;
+    policy.observe(&observation);
+    assert_eq!(drain(&mut policy), [(2, region(1))]);
 }
