@@ -5,8 +5,7 @@
 //!  sampler                  access coverage and page walks, one file for each way to see them
 //!    |-- page_table_reader    by BPF: accessed bits, contents of pages, without the target's locks
 //!    |-- pagemap              by /proc: which pages are there
-//!    |-- shared_pages         which of them other processes map too
-//!    `-- file_holes           which pages a file of shared memory lacks
+//!    `-- shared_pages         which of them other processes map too
 //!  counters                 overhead by hardware counters
 //!  walk_costs               what a page walk costs on this machine
 //!  process_meter            all of it for one process, for `advise`
@@ -16,7 +15,6 @@
 //! Read [`sampler`] first, then [`page_table_reader`].
 
 pub mod counters;
-pub(crate) mod file_holes;
 pub mod page_table_reader;
 pub mod pagemap;
 pub mod population_survey;

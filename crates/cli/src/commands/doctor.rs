@@ -1,7 +1,6 @@
 //! `hawkeye doctor`: reports what a manager can do on this machine, and which deaths it can't
 //! prevent.
 
-mod shared_memory;
 mod startup_deaths;
 
 use super::client_options::print_text_or_json;
@@ -15,9 +14,7 @@ use hawkeye_linux::memory::oom_kills::read_oom_kills;
 use hawkeye_linux::probe::{self, KernelCheckResult, KernelDecision, KernelFacts, ProbeExtent};
 use hawkeye_linux::processes::huge_page_context::ThpSettings;
 use hawkeye_linux::processes::profile_requests;
-use hawkeye_linux::processes::shared_mappings::list_misaligned_on_machine;
 use serde::Serialize;
-use shared_memory::{LEAST_LISTED_BYTES, SharedMemoryReport, shared_memory_text};
 use startup_deaths::{StartupDeaths, startup_deaths_text};
 use std::path::Path;
 use std::process::ExitCode;
@@ -25,9 +22,8 @@ use std::process::ExitCode;
 /// Check what HawkEye can do on this kernel, and what is missing.
 ///
 /// Prints for each capability whether it works, how that was checked, what is lost without it and
-/// what would enable it. Each one is tried on a temporary child process. Then come shared memory
-/// that is not aligned for huge pages, the processes that were killed for lack of memory, and what
-/// prevents the deaths that a manager can't prevent.
+/// what would enable it. Each one is tried on a temporary child process. Then come the processes
+/// that were killed for lack of memory, and what prevents the deaths that a manager can't prevent.
 /// Exit status 0: processes can be managed; 1: they can't.
 #[derive(Args)]
 #[command(after_help = "\
@@ -45,7 +41,6 @@ struct DoctorReport {
     #[serde(flatten)]
     decision: KernelDecision,
     facts: KernelFacts,
-    shared_memory: SharedMemoryReport,
     startup_deaths: StartupDeaths,
 }
 
@@ -55,12 +50,9 @@ impl DoctorOptions {
         let mut decision = probe::decide_with_best_sampler(&facts);
         decision.notes.extend(kernel_split_note());
         decision.notes.extend(container_runtime_notes());
-        let settings = ThpSettings::read();
-        let startup_deaths = StartupDeaths::from_kernel_state(read_oom_kills(), &settings);
-        let misaligned = list_misaligned_on_machine(LEAST_LISTED_BYTES);
-        let shared_memory =
-            SharedMemoryReport::from_machine_state(settings.shmem_enabled, misaligned);
-        let report = DoctorReport { decision, facts, shared_memory, startup_deaths };
+        let startup_deaths =
+            StartupDeaths::from_kernel_state(read_oom_kills(), &ThpSettings::read());
+        let report = DoctorReport { decision, facts, startup_deaths };
         print_text_or_json(self.json, &report, doctor_text)?;
         Ok(ExitCode::from(u8::from(!report.decision.can_manage)))
     }
@@ -105,7 +97,7 @@ fn container_runtime_notes() -> impl Iterator<Item = String> {
 }
 
 fn doctor_text(report: &DoctorReport) -> String {
-    let DoctorReport { decision, facts, shared_memory, startup_deaths } = report;
+    let DoctorReport { decision, facts, startup_deaths } = report;
     let enabled = facts.host.thp_enabled.as_deref().unwrap_or("none");
     let (verdict, kernel) = (&decision.verdict, &facts.host.kernel);
     let mut out = format!("{verdict}\nLinux {kernel}, transparent huge pages: {enabled}\n\n");
@@ -143,5 +135,5 @@ fn doctor_text(report: &DoctorReport) -> String {
     for note in &decision.notes {
         out += &format!("\n{note}\n");
     }
-    out + "\n" + &shared_memory_text(shared_memory) + "\n" + &startup_deaths_text(startup_deaths)
+    out + "\n" + &startup_deaths_text(startup_deaths)
 }

@@ -10,7 +10,6 @@ use crate::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
 use crate::memory::prezeroing::PrezeroingFiles;
 use crate::prefault::FaultTrace;
 use crate::processes::process::{ProcessHandle, cpu_time_and_faults};
-use crate::processes::shared_mappings::SharedMapping;
 use crate::promote::process_madvise;
 use crate::promote::target_call::CallHelperPool;
 use crate::sample::counters::{CountableWalkEvents, EventCodeOverrides};
@@ -18,9 +17,7 @@ use crate::sample::page_table_reader::PageTableReader;
 use crate::sample::pagemap;
 use crate::sample::sampler::damon::{Damon, DamonError};
 use hawkeye_policy::saturating_cast::nanos_of_duration;
-use hawkeye_policy::{
-    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample,
-};
+use hawkeye_policy::{BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample};
 use nix::errno::Errno;
 use serde::Serialize;
 use std::path::Path;
@@ -64,7 +61,7 @@ pub struct KernelFacts {
     pub first_touch_faults: bool,
     /// A region of another process becomes huge on request.
     pub collapse: KernelCheckResult,
-    /// Shared memory of another process becomes huge on request, and splits on request.
+    /// Shared memory of another process becomes huge on request, and its page table shows it.
     pub shared_memory: KernelCheckResult,
     /// A huge page of another process splits on request.
     pub split: KernelCheckResult,
@@ -180,7 +177,7 @@ pub fn gather_kernel_facts(
         access_bits,
         first_touch_ns: nanos_of_duration(first_touch.cost),
         first_touch_faults: first_touch.is_fault,
-        shared_memory: check_if_prerequisite_works(&collapse, "promotion", try_shared_memory)?,
+        shared_memory: check_optional(|| try_shared_memory(tables.as_mut())),
         collapse,
         split,
         zero_page_remap,
@@ -205,6 +202,11 @@ pub fn gather_kernel_facts(
 /// Tries a primitive if that is wanted.
 fn check_if_wanted(wanted: bool, check: impl FnOnce() -> TryResult) -> Result<KernelCheckResult> {
     into_check_result(if wanted { check() } else { skipped_try("not needed for managing") })
+}
+
+/// Tries a primitive that no start may depend on: any error only means that it is not used.
+fn check_optional(check: impl FnOnce() -> TryResult) -> KernelCheckResult {
+    into_check_result(check()).unwrap_or_else(|error| KernelCheckResult::Fails(error.to_string()))
 }
 
 /// How a try ended that did not show a primitive to work.
@@ -359,14 +361,11 @@ fn try_collapse(tables: Option<&mut PageTableReader>) -> TryResult {
     verify_child_memory(&child)
 }
 
-/// Huge memory of a child's shared mappings, in bytes.
-fn shared_huge_bytes(child: &ProbeChild) -> Result<u64> {
-    let mappings = SharedMapping::list_with_residence(child.handle.id.pid)?;
-    Ok(mappings.iter().map(|mapping| mapping.huge_bytes).sum())
-}
-
-/// Shared memory with one mapper: collapses, and splits again.
-fn try_shared_memory() -> TryResult {
+/// Shared memory with one mapper. Its regions are read as before each promotion.
+fn try_shared_memory(tables: Option<&mut PageTableReader>) -> TryResult {
+    let Some(tables) = tables else {
+        return skipped_try("its regions are read by BPF, which does not work here");
+    };
     let child = ProbeChild::spawn()?;
     let errno = child.send_command_and_wait(ChildCommand::MapShared)?;
     if errno != 0 {
@@ -374,19 +373,10 @@ fn try_shared_memory() -> TryResult {
         return failed_try(format!("a child could not map shared memory: {errno}"));
     }
     child.send_command_and_wait(ChildCommand::Touch)?;
-    process_madvise::collapse(&child.handle, child.region(0)).or_else(failed_try)?;
-    // Where shmem_enabled is `always`, other regions are huge, too.
-    let huge = shared_huge_bytes(&child)?;
-    fail_unless_holds(
-        huge >= HUGE_PAGE_BYTES,
-        "the call succeeded, but the region is not a huge page",
-    )?;
-    verify_child_memory(&child)?;
-    process_madvise::split_huge_page(&child.handle, child.region(0)).or_else(failed_try)?;
-    fail_unless_holds(
-        shared_huge_bytes(&child)? == huge - HUGE_PAGE_BYTES,
-        "it becomes huge, but does not split again",
-    )?;
+    let region = child.region(0);
+    process_madvise::collapse(&child.handle, region).or_else(failed_try)?;
+    let huge = read_region_by_bpf(tables, &child.handle, region)?.is_some_and(|r| r.is_huge());
+    fail_unless_holds(huge, "the call succeeded, but the region is not a huge page")?;
     verify_child_memory(&child)
 }
 
@@ -629,5 +619,18 @@ impl KernelFacts {
             }),
             small_pages: vec![super::mthp_sizes::tests::size(4, works(), [2, 3, 9])],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_in_a_primitive_that_is_optional_ends_no_start() {
+        let failed = check_optional(|| Err(TryFailure::ChildFailed(LinuxError::NoSuchProcess(7))));
+        assert!(matches!(failed, KernelCheckResult::Fails(_)), "{failed:?}");
+        assert_eq!(check_optional(|| skipped_try("no")), KernelCheckResult::NotTried("no".into()));
+        assert!(check_optional(|| Ok(())).works());
     }
 }

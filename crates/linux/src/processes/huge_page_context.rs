@@ -103,7 +103,7 @@ impl HugePageContext {
         Ok(Self {
             identity,
             thp_disabled: status.thp_enabled == Some(false),
-            shared_memory: SharedMapping::of_maps(&maps, &TmpfsMounts::of_process(pid)?),
+            shared_memory: SharedMapping::of_maps(&maps, &TmpfsMounts::of_process(pid)),
             places: merge_equal_neighbours(maps.iter().map(mapping_group_from_smaps)),
             settings: ThpSettings::read(),
         })

@@ -5,12 +5,10 @@
 //! Nothing outside of the program can move a mapping, so the setting must change before the program
 //! starts. `docs/design/shared-memory.md` has what was measured.
 
-use crate::error::Result;
-use crate::processes::process;
 use hawkeye_policy::HUGE_PAGE_BYTES;
-use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps, Process, VmFlags};
+use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps, VmFlags};
 use serde::Serialize;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 
 /// A mapping of shared memory.
@@ -30,10 +28,8 @@ pub struct SharedMapping {
     pub what: String,
     /// Its kind.
     pub kind: SharedMemoryKind,
-    /// Resident memory in bytes; 0 where only `/proc/PID/maps` was read.
+    /// Resident memory in bytes.
     pub resident_bytes: u64,
-    /// Part of it that huge pages map, in bytes.
-    pub huge_bytes: u64,
     /// Why no part of it can become huge; `None` if some part can.
     pub obstacle: Option<SharedMemoryObstacle>,
 }
@@ -51,20 +47,6 @@ pub enum SharedMemoryKind {
     },
     /// Pages of the hugetlb pool.
     HugeTlb,
-}
-
-/// Shared memory of at least one process that is not aligned.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct MisalignedSharedMemory {
-    /// The first process, by its pid, that maps it so.
-    pub pid: u32,
-    /// The command name of that process.
-    pub command: String,
-    /// Processes that map it without alignment.
-    pub processes: usize,
-    /// Its largest mapping in that process.
-    #[serde(flatten)]
-    pub mapping: SharedMapping,
 }
 
 /// What keeps a mapping of shared memory from huge pages.
@@ -113,38 +95,33 @@ impl fmt::Display for SharedMemoryObstacle {
 pub struct TmpfsMounts(HashMap<(i32, i32), String>);
 
 impl TmpfsMounts {
-    /// The mounts of a process, in its own mount namespace.
-    pub fn of_process(pid: u32) -> Result<Self> {
-        let mounts = process::read_proc_entry(pid, Process::mountinfo)?;
-        let tmpfs = mounts.into_iter().filter(|mount| mount.fs_type == "tmpfs");
-        Ok(Self(
-            tmpfs
-                .filter_map(|mount| {
-                    let (major, minor) = mount.majmin.split_once(':')?;
-                    let device = (major.parse().ok()?, minor.parse().ok()?);
-                    Some((device, mount.mount_point.display().to_string()))
-                })
-                .collect(),
-        ))
+    /// The mounts of a process, in its own mount namespace. Those that cannot be read are left out.
+    pub fn of_process(pid: u32) -> Self {
+        let text = std::fs::read(format!("/proc/{pid}/mountinfo"));
+        Self::parse(&text.unwrap_or_default())
+    }
+
+    /// Any user can mount a file system with a name that is no text.
+    fn parse(mountinfo: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(mountinfo);
+        Self(text.lines().filter_map(tmpfs_of_line).collect())
     }
 }
 
+/// Device and mount point, if a line of `mountinfo` is a tmpfs (proc_pid_mountinfo(5)).
+fn tmpfs_of_line(line: &str) -> Option<((i32, i32), String)> {
+    let (mount, file_system) = line.split_once(" - ")?;
+    let mut fields = mount.split(' ').skip(2);
+    let (major, minor) = fields.next()?.split_once(':')?;
+    let device = (major.parse().ok()?, minor.parse().ok()?);
+    let mount_point = fields.nth(1)?;
+    file_system.starts_with("tmpfs ").then(|| (device, mount_point.to_owned()))
+}
+
 impl SharedMapping {
-    /// The shared memory among `maps`, read from `maps` or `smaps`, by address.
+    /// The shared memory among `maps`, read from `smaps`, by address.
     pub fn of_maps(maps: &MemoryMaps, mounts: &TmpfsMounts) -> Vec<Self> {
         maps.iter().filter_map(|map| Self::from_map(map, mounts)).collect()
-    }
-
-    /// The shared memory of a process, from `/proc/PID/maps`: without resident bytes.
-    pub fn list_of_process(pid: u32) -> Result<Vec<Self>> {
-        let maps = process::read_proc_entry(pid, Process::maps)?;
-        Ok(Self::of_maps(&maps, &TmpfsMounts::of_process(pid)?))
-    }
-
-    /// The shared memory of a process, from `/proc/PID/smaps`: milliseconds per GiB.
-    pub fn list_with_residence(pid: u32) -> Result<Vec<Self>> {
-        let maps = process::read_proc_entry(pid, Process::smaps)?;
-        Ok(Self::of_maps(&maps, &TmpfsMounts::of_process(pid)?))
     }
 
     fn from_map(map: &MemoryMap, mounts: &TmpfsMounts) -> Option<Self> {
@@ -179,7 +156,6 @@ impl SharedMapping {
             },
             kind,
             resident_bytes: bytes("Rss"),
-            huge_bytes: bytes("ShmemPmdMapped") + bytes("FilePmdMapped"),
             obstacle: obstacles.into_iter().find(|(holds, _)| *holds).map(|(_, what)| what),
         })
     }
@@ -187,11 +163,6 @@ impl SharedMapping {
     /// Mapped bytes.
     pub fn mapped_bytes(&self) -> u64 {
         self.end - self.start
-    }
-
-    /// Bytes by which the address would have to be lower, to be congruent with the file offset.
-    pub fn misaligned_by_bytes(&self) -> u64 {
-        self.start.wrapping_sub(self.file_offset) % HUGE_PAGE_BYTES
     }
 
     /// What would let it become huge from the next start of its program on, as a clause. `None`:
@@ -218,48 +189,6 @@ impl SharedMapping {
             SharedMemoryKind::HugeTlb => None,
         }
     }
-}
-
-/// Shared memory of all processes in mappings of at least `least_bytes` that are not aligned, the
-/// largest first. Processes that end meanwhile or belong to other users are left out.
-pub fn list_misaligned_on_machine(least_bytes: u64) -> Vec<MisalignedSharedMemory> {
-    let mut processes = Vec::new();
-    for process in procfs::process::all_processes().into_iter().flatten().flatten() {
-        let Ok(pid) = u32::try_from(process.pid()) else { continue };
-        let Ok(mappings) = SharedMapping::list_of_process(pid) else { continue };
-        if !mappings.is_empty() {
-            let command = process.stat().map(|stat| stat.comm).unwrap_or_default();
-            processes.push((pid, command, mappings));
-        }
-    }
-    processes.sort_by_key(|(pid, ..)| *pid);
-    collect_misaligned(processes, least_bytes)
-}
-
-/// One entry a file: a database's processes all map the same one.
-fn collect_misaligned(
-    processes: Vec<(u32, String, Vec<SharedMapping>)>,
-    least_bytes: u64,
-) -> Vec<MisalignedSharedMemory> {
-    let mut files: HashMap<((i32, i32), u64), MisalignedSharedMemory> = HashMap::new();
-    for (pid, command, mut mappings) in processes {
-        mappings.retain(|mapping| {
-            mapping.mapped_bytes() >= least_bytes
-                && matches!(mapping.obstacle, Some(SharedMemoryObstacle::Misaligned { .. }))
-        });
-        mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.mapped_bytes()));
-        let mut counted = HashSet::new();
-        for mapping in mappings {
-            let file = (mapping.device, mapping.inode);
-            let command = command.clone();
-            let new = MisalignedSharedMemory { pid, command, processes: 0, mapping };
-            let known = files.entry(file).or_insert(new);
-            known.processes += usize::from(counted.insert(file));
-        }
-    }
-    let mut files: Vec<MisalignedSharedMemory> = files.into_values().collect();
-    files.sort_by_key(|it| (std::cmp::Reverse(it.mapping.mapped_bytes()), it.pid));
-    files
 }
 
 /// `None`: a file or a device, which is no shared memory.
@@ -310,6 +239,21 @@ mod tests {
         let found = read(text);
         assert_eq!(found.len(), 1, "{text}");
         found[0].obstacle
+    }
+
+    #[test]
+    fn mounts_are_read_whatever_their_names_are() {
+        let mounts = TmpfsMounts::parse(
+            b"36 35 0:27 / /dev/shm rw,nosuid shared:3 - tmpfs tmpfs rw\n\
+              37 35 0:99 / /tmp/\xff\xfe rw - fuse.x x rw\n\
+              38 35 0:30 / /tmp/\xff rw - tmpfs \xff rw\n\
+              39 35 no device - tmpfs\n\
+              \n40",
+        );
+        let name = |minor| mounts.0.get(&(0, minor)).map(String::as_str);
+        assert_eq!(name(27), Some("/dev/shm"));
+        assert_eq!(name(30), Some("/tmp/\u{fffd}"));
+        assert_eq!(mounts.0.len(), 2);
     }
 
     #[test]
@@ -388,25 +332,5 @@ mod tests {
         }
         assert!(remedy(2, "advise").contains("remount,huge=advise /dev/shm"));
         assert_eq!(found[3].remedy(Some("never")), None);
-    }
-
-    #[test]
-    fn a_file_of_many_processes_is_reported_once() {
-        let at = |start: u64, regions: u64, inode: u64| {
-            let end = start + regions * H;
-            format!("{start:x}-{end:x} rw-s 00000000 00:01 {inode} /dev/zero (deleted)\n")
-        };
-        let processes = [
-            (10, at(0x1000, 64, 5) + &at(80 * H, 8, 6)),
-            (11, at(0x2000, 64, 5) + &at(90 * H + 0x1000, 4, 5)),
-            // Large and aligned; small.
-            (12, at(16 * H, 512, 7) + &at(900 * H + 0x1000, 2, 8)),
-            (13, at(0x3000, 128, 9)),
-        ];
-        let processes = processes.map(|(pid, text)| (pid, format!("p{pid}"), read(&text)));
-        let found = collect_misaligned(processes.to_vec(), 4 * H);
-        let found: Vec<_> =
-            found.iter().map(|it| (it.mapping.inode, it.pid, it.processes)).collect();
-        assert_eq!(found, [(9, 13, 1), (5, 10, 2)]);
     }
 }

@@ -71,9 +71,9 @@ pub(super) fn capabilities_from_facts(facts: &KernelFacts) -> Vec<ManagerCapabil
         capability(
             "shared memory",
             availability_by_check(&facts.shared_memory),
-            "MADV_COLLAPSE on a child's shared memory, then its smaps and contents; MADV_COLD on one base page split it again",
+            "MADV_COLLAPSE on a child's shared memory, then its page table and contents",
             "huge pages in shared memory",
-            "Linux 6.1 or later with CONFIG_SHMEM, and shmem_enabled other than deny",
+            "what promotion and the page-table walk need, CONFIG_SHMEM, and shmem_enabled other than deny",
         ),
         capability(
             "zero-page remap",

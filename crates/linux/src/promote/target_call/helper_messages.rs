@@ -3,7 +3,6 @@
 use crate::processes::process::ProcessHandle;
 use crate::promote::process_madvise::COLLAPSE;
 use crate::ring_buffer::decode_u64s;
-use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
@@ -74,25 +73,6 @@ impl<'a> TargetRequest<'a> {
         Self { raw, passed: None }
     }
 
-    /// Counts the base pages that a mapped file lacks, in `length` bytes from `offset` on, up to
-    /// `enough`. `mapping`: the exact addresses of the mapping. The answer's data is the file's
-    /// inode and device.
-    pub(crate) fn for_counting_file_holes(
-        process: &'a ProcessHandle,
-        mapping: &Range<u64>,
-        offset: u64,
-        length: u64,
-        enough: u16,
-    ) -> Self {
-        let Range { start, end } = mapping;
-        let path = format!("/proc/{}/map_files/{start:x}-{end:x}", process.id.pid);
-        let mut request = Self::for_reading_file(&path, offset, usize_from_u64(length));
-        request.raw.kind = COUNT_HOLES;
-        request.raw.enough = u64::from(enough);
-        request.passed = Some(process.fd());
-        request
-    }
-
     /// Reads up to 64 KiB of a process's memory through `/proc/PID/mem`, which faults it in. It
     /// never reaches another process that has got the same pid meanwhile.
     pub fn for_reading_memory(process: &'a ProcessHandle, address: u64, length: usize) -> Self {
@@ -123,7 +103,6 @@ pub(super) const ADVISE: u32 = 1;
 pub(super) const LIST: u32 = 2;
 pub(super) const READ_FILE: u32 = 3;
 pub(super) const READ_MEMORY: u32 = 4;
-pub(super) const COUNT_HOLES: u32 = 5;
 
 /// A request as it is sent. Both sides are one program, so the layout is private to it.
 #[repr(C)]
@@ -136,7 +115,6 @@ pub(super) struct RawRequest {
     pub cpu: u64,
     pub offset: u64,
     pub length: u64,
-    pub enough: u64,
     pub path: [u8; MAX_PATH],
     pub range: [[u64; 2]; MAX_RANGES],
 }
@@ -162,7 +140,6 @@ impl RawRequest {
         cpu: 0,
         offset: 0,
         length: 0,
-        enough: 0,
         path: [0; MAX_PATH],
         range: [[0; 2]; MAX_RANGES],
     };

@@ -10,11 +10,10 @@
 )]
 
 use super::helper_messages::{
-    ADVISE, COUNT_HOLES, LIST, MAX_DATA, MAX_RANGES, READ_FILE, READ_MEMORY, RawRequest, RawResult,
+    ADVISE, LIST, MAX_DATA, MAX_RANGES, READ_FILE, READ_MEMORY, RawRequest, RawResult,
 };
 use crate::processes::mapping_records::keep_new_records;
 use crate::promote::sched_fifo::ThreadScheduling;
-use hawkeye_policy::BASE_PAGE_BYTES;
 use hawkeye_policy::saturating_cast::nanos_of_duration;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::time::{ClockId, clock_gettime};
@@ -43,15 +42,10 @@ pub(super) fn serve_requests(socket: i32, manager: u32) -> ! {
             LIST => list_mappings(descriptor, &mut packet),
             READ_FILE => read_file(&request, None, &mut packet.data),
             READ_MEMORY => read_file(&request, Some(descriptor), &mut packet.data),
-            COUNT_HOLES => count_file_holes(&request, descriptor, &mut packet.data),
             _ => -i64::from(libc::EINVAL),
         };
-        // The results of advice and of a count are no numbers of bytes in the packet.
-        let data = match request.kind {
-            ADVISE => 0,
-            COUNT_HOLES => FILE_IDENTITY_BYTES,
-            _ => usize::try_from(result).unwrap_or(0),
-        };
+        // The result of advice is no number of bytes in the packet.
+        let data = if request.kind == ADVISE { 0 } else { usize::try_from(result).unwrap_or(0) };
         if let Some(pinned) = pinned {
             pinned.unpin();
         }
@@ -271,124 +265,8 @@ fn read_file(request: &RawRequest, process: Option<i32>, data: &mut [u8; MAX_DAT
     }
 }
 
-/// Inode and device, 8 bytes each.
-const FILE_IDENTITY_BYTES: usize = 16;
-
-/// Counts the base pages that a file lacks in a part of it, up to `enough` of them.
-///
-/// The mapping may have changed since the manager looked at it. So the file is opened without
-/// access first, and for reading only if it is a regular file: to open a device can have effects.
-/// The file offset of the process does not move.
-fn count_file_holes(request: &RawRequest, process: i32, data: &mut [u8; MAX_DATA]) -> i64 {
-    if request.path.last() != Some(&0) {
-        return -i64::from(libc::ENAMETOOLONG);
-    }
-    // SAFETY: the path ends with a zero; what the calls fill in is ours.
-    unsafe {
-        let flags = libc::O_PATH | libc::O_CLOEXEC;
-        let found = libc::open(request.path.as_ptr().cast(), flags);
-        if found < 0 {
-            return -last_errno();
-        }
-        let mut status: libc::stat = MaybeUninit::zeroed().assume_init();
-        let result = if process_has_ended(process) {
-            -i64::from(libc::ESRCH)
-        } else if libc::fstat(found, &raw mut status) < 0 {
-            -last_errno()
-        } else if status.st_mode & libc::S_IFMT != libc::S_IFREG {
-            -i64::from(libc::ESTALE)
-        } else {
-            data[..8].copy_from_slice(&status.st_ino.to_ne_bytes());
-            data[8..16].copy_from_slice(&status.st_dev.to_ne_bytes());
-            count_holes_of_regular_file(request, found)
-        };
-        libc::close(found);
-        result
-    }
-}
-
-/// Opens the file of a descriptor for reading, and counts its holes.
-fn count_holes_of_regular_file(request: &RawRequest, found: i32) -> i64 {
-    let path = path_of_own_descriptor(found);
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    // SAFETY: the path ends with a zero.
-    let file = unsafe { libc::open(path.as_ptr().cast(), flags) };
-    if file < 0 {
-        return -last_errno();
-    }
-    let end = request.offset.saturating_add(request.length);
-    let holes = count_holes_of_file(file, request.offset, end, request.enough);
-    // SAFETY: opened above, and used nowhere else.
-    unsafe { libc::close(file) };
-    holes
-}
-
-/// `/proc/self/fd/N`, which ends with a zero.
-fn path_of_own_descriptor(descriptor: i32) -> [u8; 32] {
-    const FOLDER: &[u8] = b"/proc/self/fd/";
-    let mut path = [0; 32];
-    path[..FOLDER.len()].copy_from_slice(FOLDER);
-    let (mut digits, mut rest) = (1, descriptor.unsigned_abs());
-    while rest >= 10 {
-        (digits, rest) = (digits + 1, rest / 10);
-    }
-    let mut rest = descriptor.unsigned_abs();
-    for slot in path[FOLDER.len()..FOLDER.len() + digits].iter_mut().rev() {
-        (*slot, rest) = (b'0' + (rest % 10) as u8, rest / 10);
-    }
-    path
-}
-
-fn count_holes_of_file(file: i32, start: u64, end: u64, enough: u64) -> i64 {
-    let seek = |from: u64, whence: i32| -> Result<u64, i64> {
-        // SAFETY: a plain system call without pointers, on a file that only this function uses.
-        let found = result_or_minus_errno(unsafe { libc::lseek(file, from as i64, whence) });
-        match u64::try_from(found) {
-            Ok(found) => Ok(found.min(end)),
-            // Nothing but a hole follows, or the file ends here.
-            Err(_) if found == -i64::from(libc::ENXIO) => Ok(end),
-            Err(_) => Err(found),
-        }
-    };
-    let (mut from, mut missing_bytes) = (start, 0);
-    while from < end && missing_bytes < enough.saturating_mul(BASE_PAGE_BYTES) {
-        let data = match seek(from, libc::SEEK_DATA) {
-            Ok(data) => data,
-            Err(error) => return error,
-        };
-        missing_bytes += data - from;
-        if data == end {
-            break;
-        }
-        from = match seek(data, libc::SEEK_HOLE) {
-            Ok(hole) => hole,
-            Err(error) => return error,
-        };
-    }
-    missing_bytes.div_ceil(BASE_PAGE_BYTES).min(enough) as i64
-}
-
 fn process_has_ended(process: i32) -> bool {
     let mut ended = libc::pollfd { fd: process, events: libc::POLLIN, revents: 0 };
     // SAFETY: the one entry is ours and lives through the call.
     unsafe { libc::poll(&raw mut ended, 1, 0) != 0 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn descriptors_have_their_path() {
-        for (descriptor, expected) in [
-            (0, "/proc/self/fd/0"),
-            (7, "/proc/self/fd/7"),
-            (10, "/proc/self/fd/10"),
-            (i32::MAX, "/proc/self/fd/2147483647"),
-        ] {
-            let path = path_of_own_descriptor(descriptor);
-            let path = CStr::from_bytes_until_nul(&path).expect("the path ends with a zero");
-            assert_eq!(path.to_str(), Ok(expected));
-        }
-    }
 }

@@ -323,7 +323,6 @@ fn shared_memory_that_cannot_become_huge_is_named_with_its_remedy() {
         what: "/memfd:guest (deleted)".into(),
         kind: SharedMemoryKind::Internal,
         resident_bytes: 0,
-        huge_bytes: 0,
         obstacle,
     };
     let misaligned = Some(SharedMemoryObstacle::Misaligned { by_bytes: 0x2000 });
