@@ -95,9 +95,9 @@ pub struct ManageOptions {
 
     /// Promote shared memory too: memfd, System V, /dev/shm, shared anonymous memory.
     ///
-    /// Only where address and file offset are congruent modulo 2 MiB, and where the file lacks at
-    /// most 24 of 512 base pages. Memory that several processes map stays huge until they unmap
-    /// it: no call splits it.
+    /// Only where address and file offset are congruent modulo 2 MiB, and where the managed
+    /// processes map all but 24 of 512 base pages. Memory that several processes map stays huge
+    /// until they unmap it: no call splits it.
     #[arg(long, hide_short_help = true)]
     pub shared_memory: bool,
 

@@ -12,7 +12,6 @@ use crate::prefault::profile_store::{ProfileRecorder, ProgramProfile};
 use crate::prefault::{PrefaultStatistics, Prefaulter};
 use crate::probe::ChosenKernelMethods;
 use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, ManagedTarget};
-use crate::processes::mappings;
 use crate::processes::process;
 use crate::processes::profile_requests::{PodAnnotationStatus, ProfileRequestSources};
 use crate::promote::process_madvise::{COLLAPSE, CollapseRetry};
@@ -29,6 +28,7 @@ use hawkeye_manager::{
     TimedOutCallResults, TimedOutPromotionResult, ZeroScanResult,
 };
 use hawkeye_policy::saturating_cast::u32_from_f64;
+use hawkeye_policy::walk_rate::PageBitmap;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, Errno, FileRegion, HUGE_PAGE_BYTES, MAX_FILE_HOLES, MachinePageProperties,
     MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample,
@@ -38,7 +38,6 @@ use hawkeye_policy::{
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::HashMap;
-use std::ops::Range;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -54,6 +53,8 @@ pub struct LinuxMachine {
     calls: CallHelperPool,
     /// Promotions that have not been answered yet.
     promotions_under_way: HashMap<ProcessId, RegionAddr>,
+    /// File regions with too many holes, and when that was seen.
+    sparse_files: HashMap<FileRegion, Instant>,
     peak_excluded_bytes: u64,
     groups: CgroupLimits,
     prefaulter: Option<Prefaulter>,
@@ -72,8 +73,10 @@ impl Drop for LinuxMachine {
 const MAX_SWAPPED: u16 = 128;
 /// A process that has not answered a call for this long is reported.
 const NOT_ANSWERING_AFTER: Duration = Duration::from_secs(1);
-/// Time after which a promotion of shared memory goes on with no other process that maps it.
-const OTHER_MAPPERS_TIME: Duration = Duration::from_millis(10);
+/// Time after which the search for a file region's pages goes on in no other process.
+const FILE_PAGES_TIME: Duration = Duration::from_millis(10);
+/// For this long a file region that lacks pages is not searched again, through whichever process.
+const SPARSE_FILE_PAUSE: Duration = Duration::from_secs(20);
 /// Attempts to split a huge page that something else references: compaction, a debugger that reads
 /// it, DAMON. All of them release it within microseconds.
 const SPLIT_TRIES: u32 = 3;
@@ -96,6 +99,7 @@ impl LinuxMachine {
             members: ManagedProcesses::default(),
             calls,
             promotions_under_way: HashMap::new(),
+            sparse_files: HashMap::new(),
             peak_excluded_bytes: 0,
             groups: CgroupLimits::of_this_machine(),
             prefaulter: None,
@@ -211,74 +215,49 @@ impl LinuxMachine {
             return Ok(Some(PromotionResult::Freed));
         }
         if let Some(file) = found.file {
-            return self.check_file_before_promotion(process, region, file);
+            if self.sparse_files.contains_key(&file) {
+                return Ok(Some(PromotionResult::NotCandidate));
+            }
+            let pages = PAGES_PER_REGION - self.count_mapped_file_pages(file, &found);
+            if pages > MAX_FILE_HOLES {
+                self.sparse_files.insert(file, Instant::now());
+                return Ok(Some(PromotionResult::FileHoles { pages }));
+            }
         }
-        let calls = &mut self.calls;
+        let (member, calls) = (self.members.get_mut(process)?, &mut self.calls);
         if let Some(pages) = shared_pages::shared_page_count_above_limit(calls, process, &found) {
             return Ok(Some(PromotionResult::Shared { pages }));
         }
-        let eligible = self.sampler.is_region_still_eligible(member, region, calls);
+        let eligible = self.sampler.is_region_still_eligible(member, region, found.file, calls);
         Ok((!eligible.map_err(failed)?).then_some(PromotionResult::NotCandidate))
     }
 
-    /// The same for shared memory: whether its mapping has changed, or its file has many holes. The
-    /// kernel refuses to fill holes that userfaultfd watches in any mapping (mm/khugepaged.c,
-    /// `collapse_file`).
-    fn check_file_before_promotion(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-        file: FileRegion,
-    ) -> CallResult<Option<PromotionResult>> {
-        let Some(range) = self.mapping_of_file_region(process, region, file)? else {
-            return Ok(Some(PromotionResult::NotCandidate));
-        };
-        let member = self.members.get_mut(process)?;
-        let enough = MAX_FILE_HOLES + 1;
-        let holes = self.calls.count_file_holes(&member.handle, &range, file, enough);
-        Ok(match holes.map_err(|error| error.into_machine_error(process))? {
-            None => Some(PromotionResult::NotCandidate),
-            Some(pages) => (pages >= enough).then_some(PromotionResult::FileHoles { pages }),
-        })
-    }
-
-    /// The addresses of the mapping at a region, if it still maps this part of a file and may be
-    /// managed.
-    fn mapping_of_file_region(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-        file: FileRegion,
-    ) -> CallResult<Option<Range<u64>>> {
-        let member = self.members.get_mut(process)?;
-        let managed = self.sampler.managed_memory(member);
-        let mapping = self.sampler.mapping_at(member, region.start(), &mut self.calls);
-        let mapping = mapping.map_err(|error| error.into_machine_error(process))?;
-        let Some(mapping) = mapping else { return Ok(None) };
-        let range = mapping.range.clone();
-        let eligible = mappings::collect_eligible_ranges_of(&[mapping], managed);
-        Ok((eligible.file_region(region) == Some(file)).then_some(range))
-    }
-
-    /// Maps shared memory that has just become huge by huge pages in the other managed processes,
-    /// too. Without that they map it so at their next access, but by base pages on Linux 6.1.
-    /// What is refused or left out waits for a promotion in that process.
-    fn map_huge_in_other_processes(&mut self, promoted_in: ProcessId, file: FileRegion) {
+    /// Base pages that a file region has for certain: those that its managed processes map. `found`
+    /// is the region in one of them; the others are read only where that is too little.
+    ///
+    /// The file may have further pages that no managed process maps. To look for those, it would
+    /// have to be opened, which its other users can see.
+    fn count_mapped_file_pages(&mut self, file: FileRegion, found: &RegionSample) -> u16 {
+        const ENOUGH: u16 = PAGES_PER_REGION - MAX_FILE_HOLES;
         let begun = Instant::now();
+        let (mut mapped, mut most) = (PageBitmap::default(), found.present);
         for process in self.members.processes_in_join_order().to_vec() {
-            if begun.elapsed() >= OTHER_MAPPERS_TIME {
-                return;
+            if most >= ENOUGH || begun.elapsed() >= FILE_PAGES_TIME {
+                break;
             }
-            let known = self.members.get(process).filter(|it| it.terms.promotes);
-            let region = known.and_then(|known| known.eligible.region_of_file(file));
-            let Some(region) = region.filter(|_| process != promoted_in) else { continue };
-            if !matches!(self.mapping_of_file_region(process, region, file), Ok(Some(_))) {
-                continue;
+            let Ok(member) = self.members.get_mut(process) else { continue };
+            let Some(region) = member.eligible.region_of_file(file) else { continue };
+            let calls = &mut self.calls;
+            let Ok(pages) = calls.find_mapped_pages_of_region(process, region) else { continue };
+            // Checked afterwards: the pages are those of this file.
+            let same = self.sampler.is_region_still_eligible(member, region, Some(file), calls);
+            if same.is_ok_and(|same| same) {
+                let mapped_here = (0..PAGES_PER_REGION).filter(|page| pages.contains(*page));
+                mapped_here.for_each(|page| mapped.insert(page));
+                most = most.max(mapped.count());
             }
-            let Some(known) = self.members.get(process) else { continue };
-            let request = TargetRequest::for_collapse(&known.handle, region, None);
-            let _ = self.calls.call_target(process, COLLAPSE.call, &request);
         }
+        most
     }
 }
 
@@ -339,6 +318,7 @@ impl Machine for LinuxMachine {
         }
         let members = &self.members;
         self.sizing.retain_processes(|process| members.get(process).is_some());
+        self.sparse_files.retain(|_, seen| seen.elapsed() < SPARSE_FILE_PAUSE);
         updated.map(|()| self.members.processes_in_join_order().to_vec())
     }
 
@@ -437,9 +417,6 @@ impl Machine for LinuxMachine {
                 Ok(PromotionResult::Pending)
             }
             Ok(_) => {
-                if let Some(file) = member.eligible.file_region(region) {
-                    self.map_huge_in_other_processes(process, file);
-                }
                 self.update_profile(process, |seen| seen.promoted += 1);
                 Ok(PromotionResult::Done(took))
             }
@@ -482,7 +459,8 @@ impl Machine for LinuxMachine {
         let mut longest_call = Duration::ZERO;
         let mut tries = 0;
         let left = loop {
-            let eligible = self.sampler.is_region_still_eligible(member, region, &mut self.calls);
+            let eligible =
+                self.sampler.is_region_still_eligible(member, region, None, &mut self.calls);
             if !eligible.map_err(failed)? {
                 let call = "splitting a huge page that is no longer eligible";
                 return Err(refused(call, Errno::EPERM));

@@ -86,11 +86,11 @@ pub enum Event {
         /// Base pages that other processes map.
         pages: u16,
     },
-    /// A candidate in shared memory was passed over because its file lacks too many base pages.
+    /// A candidate in shared memory was passed over because its file may lack too many base pages.
     FileHoles {
         process: ProcessId,
         region: RegionAddr,
-        /// Base pages that the file lacks there, counted up to one more than the limit.
+        /// Base pages that no managed process maps there.
         pages: u16,
     },
     /// A huge page was searched for zero pages.
@@ -257,7 +257,7 @@ impl fmt::Display for Event {
             ),
             Self::FileHoles { pages, .. } => write!(
                 f,
-                "not promoted: its file lacks {pages} base pages or more there, which a promotion would add for good"
+                "not promoted: no managed process maps {pages} of its base pages, which a promotion may add for good"
             ),
             Self::Recovered { reason, bytes, took, .. } => {
                 write!(f, "split, {} KiB recovered in {:.1} ms: {reason}", bytes >> 10, ms(took))

@@ -3,10 +3,11 @@
 use crate::page::HUGE_PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 
-/// Base pages of a file region that may be absent from the file when it becomes huge.
+/// Base pages of a file region that none of its managed processes may map when it becomes huge.
 ///
-/// A promotion allocates them. A split does not give them back, unlike in private memory, so they
-/// are lost until the file shrinks. A region of 488 base pages grows by 5 %.
+/// They may be absent from the file, and then a promotion allocates them. A split does not give
+/// them back, unlike in private memory, so they are lost until the file shrinks. A region of 488
+/// base pages grows by 5 %.
 pub const MAX_FILE_HOLES: u16 = 24;
 
 /// 2 MiB of a file of shared memory (`memfd`, System V, shared anonymous, tmpfs), at a multiple of

@@ -1,4 +1,5 @@
-//! Leaving a region alone for a while after the kernel refused it, or after its file lacked pages.
+//! Leaving a region alone for a while after the kernel refused it, or after its file seemed to lack
+//! pages.
 
 use crate::event::Event;
 use crate::observation::ProcessId;

@@ -4,6 +4,7 @@ use crate::prelude::*;
 use crate::process::ForkedWorker;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::FromRawFd;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -20,17 +21,15 @@ pub struct SharedFileArgs {
     /// Map it one base page after a multiple of 2 MiB.
     #[arg(long)]
     pub misaligned: bool,
-    /// Let the processes sleep. Otherwise they read all memory at random.
+    /// Let the first process read the first half of these pages only, and the others the second.
     #[arg(long)]
-    pub asleep: bool,
+    pub halves: bool,
 }
 
 /// Reads between two checks for input.
 const BATCH: usize = 4096;
 /// Pause after each batch of reads.
 const PAUSE: Duration = Duration::from_micros(200);
-/// Pause of a process that does not read.
-const ASLEEP: Duration = Duration::from_secs(1);
 
 /// A file without a name, in memory.
 pub(crate) fn create_memory_file(bytes: u64) -> io::Result<File> {
@@ -52,6 +51,9 @@ pub(super) fn run_shared_file(args: &SharedFileArgs, console: &mut Console) -> W
     let shift = if args.misaligned { PAGE } else { 0 };
     let pages = usize::from(args.pages);
     fill_file(&file, bytes, pages)?;
+    let middle = pages / 2;
+    let [first, others] =
+        if args.halves { [0..middle, middle..pages] } else { [0..pages, 0..pages] };
     // Nothing is mapped here: a forked process would inherit it beside its own mapping.
     let mut workers = Vec::new();
     for number in 0..args.workers {
@@ -59,26 +61,22 @@ pub(super) fn run_shared_file(args: &SharedFileArgs, console: &mut Console) -> W
         let worker = unsafe {
             ForkedWorker::fork(|| {
                 let Ok(own) = WorkloadMemory::map_file_aligned(&file, bytes, shift) else { return };
-                read_each_page(&own, pages);
+                read_each_page(&own, &others);
                 let mut rng = WorkloadRng::new(3, number.into());
                 loop {
-                    if !args.asleep {
-                        read_batch(&own, &mut rng, pages);
-                    }
-                    std::thread::sleep(if args.asleep { ASLEEP } else { PAUSE });
+                    read_batch(&own, &mut rng, &others);
+                    std::thread::sleep(PAUSE);
                 }
             })
         }?;
         workers.push(worker);
     }
     let memory = WorkloadMemory::map_file_aligned(&file, bytes, shift)?;
-    read_each_page(&memory, pages);
+    read_each_page(&memory, &first);
     report_ready(console, memory.start_address(), bytes as u64)?;
     let mut rng = WorkloadRng::new(1, 0);
     loop {
-        if !args.asleep {
-            read_batch(&memory, &mut rng, pages);
-        }
+        read_batch(&memory, &mut rng, &first);
         match console.wait_for_input_within(PAUSE) {
             None => {}
             Some(ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit)) => return Ok(()),
@@ -103,16 +101,17 @@ fn fill_file(file: &File, bytes: usize, pages: usize) -> WorkloadResult<()> {
     Ok(())
 }
 
-fn read_each_page(memory: &WorkloadMemory, pages: usize) {
-    for page in (0..memory.count_pages()).filter(|page| page % REGION_PAGES < pages) {
+fn read_each_page(memory: &WorkloadMemory, pages: &Range<usize>) {
+    for page in (0..memory.count_pages()).filter(|page| pages.contains(&(page % REGION_PAGES))) {
         memory.read_word(page * PAGE);
     }
 }
 
-fn read_batch(memory: &WorkloadMemory, rng: &mut WorkloadRng, pages: usize) {
+fn read_batch(memory: &WorkloadMemory, rng: &mut WorkloadRng, pages: &Range<usize>) {
     let regions = memory.bytes() / REGION;
     for _ in 0..BATCH {
-        let page = rng.draw_below(regions) * REGION_PAGES + rng.draw_below(pages);
+        let page =
+            rng.draw_below(regions) * REGION_PAGES + pages.start + rng.draw_below(pages.len());
         memory.read_word(page * PAGE + rng.draw_below(PAGE_WORDS) * 8);
     }
 }

@@ -125,11 +125,11 @@ pub enum PromotionResult {
         /// Number of such base pages.
         pages: u16,
     },
-    /// The file of shared memory lacks more of its base pages than
-    /// [`MAX_FILE_HOLES`](hawkeye_policy::MAX_FILE_HOLES). The region is left alone, because no
-    /// split gives back what a promotion adds to the file.
+    /// No managed process maps more than [`MAX_FILE_HOLES`](hawkeye_policy::MAX_FILE_HOLES) of the
+    /// base pages of shared memory. The region is left alone, because its file may lack them, and
+    /// no split gives back what a promotion adds to the file.
     FileHoles {
-        /// Number of such base pages, counted up to one more than the limit.
+        /// Number of such base pages.
         pages: u16,
     },
 }

@@ -13,7 +13,7 @@ use crate::sample::walk_costs::CurrentWalkCosts;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::walk_rate::RegionProbeSettings;
 use hawkeye_policy::{
-    CoverageSource, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
+    CoverageSource, FileRegion, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
 };
 use nix::errno::Errno;
 use std::collections::HashMap;
@@ -376,27 +376,23 @@ impl Sampler for AccessBitsSampler {
         &mut self,
         member: &SampledProcess,
         region: RegionAddr,
+        file: Option<FileRegion>,
         calls: &mut CallHelperPool,
     ) -> Result<bool> {
         let managed = self.managed_memory(member);
-        let found = self.mapping_at(member, region.start(), calls)?;
-        Ok(found.is_some_and(|m| mappings::check_region_eligible(&[m], region, managed).is_ok()))
-    }
-
-    fn mapping_at(
-        &mut self,
-        member: &SampledProcess,
-        address: u64,
-        calls: &mut CallHelperPool,
-    ) -> Result<Option<Mapping>> {
         let target = &sampling_state_of(&mut self.watched, member)?.target;
-        match self.bits.tables.vma_at_address(target, address) {
+        let start = region.start();
+        let found = match self.bits.tables.vma_at_address(target, start) {
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
                 let mappings = list_mappings(member, target, calls)?;
-                Ok(mappings.into_iter().find(|m| m.range.contains(&address)))
+                mappings.into_iter().find(|m| m.range.contains(&start))
             }
-            found => found,
-        }
+            found => found?,
+        };
+        let found = found.as_slice();
+        let eligible = mappings::check_region_eligible(found, region, managed).is_ok();
+        let now = mappings::collect_eligible_ranges_of(found, managed);
+        Ok(eligible && now.file_region(region) == file)
     }
 
     fn count_huge_bytes(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<u64> {
