@@ -407,16 +407,48 @@ fn of_file(index: u64, part: u64, walks_per_s: u32) -> RegionSample {
     RegionSample { file: FileRegion::at_offset(1, 7, part << 21), ..walking(index, walks_per_s) }
 }
 
-#[test]
-fn shared_memory_is_promoted_once_in_the_process_that_gains_most() {
-    // Both processes map two parts of a file, at addresses of their own, and have private memory.
+/// All proposals, each promoted unless `refuse`.
+fn propose_all(
+    policy: &mut Hawkeye,
+    refuse: impl Fn(u32, RegionAddr) -> bool,
+) -> Vec<(u32, RegionAddr)> {
+    let mut proposed = Vec::new();
+    while let Some(next) = next_proposal(policy) {
+        let (process, region) = (next.process, next.region);
+        let done = cost_with_ready_page(Duration::from_millis(1));
+        let result = done.filter(|_| !refuse(process.pid, region));
+        policy.on_promotion_result(process, region, result);
+        proposed.push((process.pid, region));
+    }
+    proposed
+}
+
+/// Two processes that map two parts of a file, at addresses of their own, and have private memory.
+fn two_mappers() -> Hawkeye {
     let first = vec![of_file(1, 0, 1000), of_file(2, 1, 500), walking(9, 800)];
     let second = vec![of_file(5, 0, 700), of_file(6, 1, 900), walking(9, 800)];
     let mut policy = policy();
     policy.observe(&round(&[(Some(30.0), first), (Some(30.0), second)]));
-    let mut proposed = drain(&mut policy);
-    proposed.sort();
-    assert_eq!(proposed, [(1, region(1)), (1, region(9)), (2, region(6)), (2, region(9))]);
+    policy
+}
+
+#[test]
+fn shared_memory_is_promoted_once_and_first_where_all_mappers_gain() {
+    let proposed = propose_all(&mut two_mappers(), |..| false);
+    let regions: Vec<RegionAddr> = proposed.iter().map(|(_, region)| *region).collect();
+    // The two parts of the file, and the private memory of both.
+    assert!([1, 5].map(region).contains(&regions[0]), "{proposed:?}");
+    assert!([2, 6].map(region).contains(&regions[1]), "{proposed:?}");
+    assert_eq!(regions[2..], [region(9), region(9)], "{proposed:?}");
+}
+
+#[test]
+fn shared_memory_refused_in_one_process_is_promoted_in_another() {
+    for refused in [1, 2] {
+        let proposed = propose_all(&mut two_mappers(), |pid, _| pid == refused);
+        let other: Vec<_> = proposed.iter().filter(|(pid, _)| *pid != refused).collect();
+        assert_eq!(other.len(), 3, "{proposed:?}");
+    }
 }
 
 #[test]
@@ -440,14 +472,4 @@ fn the_savings_of_all_mappers_pay_for_one_promotion() {
     assert_eq!(proposed(&[0]), (None, None));
     assert_eq!(proposed(&[0, 1, 2]), (None, None), "three parts of the file");
     assert_eq!(proposed(&[0, 0, 0]), (Some((1, region(1))), Some(9000.0)));
-}
-
-#[test]
-fn a_process_that_is_not_promoted_leaves_shared_memory_to_the_others() {
-    let mut policy = policy();
-    let regions = |walks| vec![of_file(1, 0, walks)];
-    let mut observation = round(&[(Some(30.0), regions(5000)), (Some(30.0), regions(1000))]);
-    observation.processes[0].terms.promotes = false;
-    policy.observe(&observation);
-    assert_eq!(drain(&mut policy), [(2, region(1))]);
 }
