@@ -8,7 +8,7 @@
 use hawkeye_policy::HUGE_PAGE_BYTES;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps, VmFlags};
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fmt;
 
 /// A mapping of shared memory.
@@ -20,10 +20,6 @@ pub struct SharedMapping {
     pub end: u64,
     /// Offset in the file that `start` maps, in bytes.
     pub file_offset: u64,
-    /// Device of the file, as major and minor number.
-    pub device: (i32, i32),
-    /// Inode of the file.
-    pub inode: u64,
     /// What is mapped, as `/proc/PID/maps` shows it.
     pub what: String,
     /// Its kind.
@@ -41,10 +37,7 @@ pub enum SharedMemoryKind {
     /// Without a file system that a user can mount: `memfd`, System V, shared anonymous memory.
     Internal,
     /// A file on a tmpfs.
-    TmpfsFile {
-        /// Where that file system is mounted, as the process sees it.
-        mount_point: String,
-    },
+    TmpfsFile,
     /// Pages of the hugetlb pool.
     HugeTlb,
 }
@@ -90,9 +83,9 @@ impl fmt::Display for SharedMemoryObstacle {
     }
 }
 
-/// The tmpfs file systems that a process sees: mount point by device (major, minor).
+/// The tmpfs file systems that a process sees, by device (major, minor).
 #[derive(Clone, Debug, Default)]
-pub struct TmpfsMounts(HashMap<(i32, i32), String>);
+pub struct TmpfsMounts(HashSet<(i32, i32)>);
 
 impl TmpfsMounts {
     /// The mounts of a process, in its own mount namespace. Those that cannot be read are left out.
@@ -108,14 +101,12 @@ impl TmpfsMounts {
     }
 }
 
-/// Device and mount point, if a line of `mountinfo` is a tmpfs (proc_pid_mountinfo(5)).
-fn tmpfs_of_line(line: &str) -> Option<((i32, i32), String)> {
+/// The device, if a line of `mountinfo` is a tmpfs (proc_pid_mountinfo(5)).
+fn tmpfs_of_line(line: &str) -> Option<(i32, i32)> {
     let (mount, file_system) = line.split_once(" - ")?;
-    let mut fields = mount.split(' ').skip(2);
-    let (major, minor) = fields.next()?.split_once(':')?;
+    let (major, minor) = mount.split(' ').nth(2)?.split_once(':')?;
     let device = (major.parse().ok()?, minor.parse().ok()?);
-    let mount_point = fields.nth(1)?;
-    file_system.starts_with("tmpfs ").then(|| (device, mount_point.to_owned()))
+    file_system.starts_with("tmpfs ").then_some(device)
 }
 
 impl SharedMapping {
@@ -147,8 +138,6 @@ impl SharedMapping {
             start,
             end,
             file_offset: map.offset,
-            device: map.dev,
-            inode: map.inode,
             what: match &map.pathname {
                 MMapPath::Path(path) => path.display().to_string(),
                 MMapPath::Vsys(key) => format!("System V segment, key {key:#x}"),
@@ -183,8 +172,8 @@ impl SharedMapping {
                 )),
                 None => Some("let the program map it at a multiple of 2 MiB".to_owned()),
             },
-            SharedMemoryKind::TmpfsFile { mount_point } => Some(format!(
-                "`mount -o remount,huge=advise {mount_point}` before the program starts, so that the kernel aligns it, {itself}"
+            SharedMemoryKind::TmpfsFile => Some(format!(
+                "remount its tmpfs with huge=advise before the program starts, so that the kernel aligns it, {itself}"
             )),
             SharedMemoryKind::HugeTlb => None,
         }
@@ -202,8 +191,8 @@ fn kind_of_map(map: &MemoryMap, mounts: &TmpfsMounts) -> Option<SharedMemoryKind
     let internal = ["/memfd:", "/SYSV", "/dev/zero (deleted)"];
     if huge_tlb || path.starts_with("/anon_hugepage") {
         Some(SharedMemoryKind::HugeTlb)
-    } else if let Some(mount_point) = mounts.0.get(&map.dev) {
-        Some(SharedMemoryKind::TmpfsFile { mount_point: mount_point.clone() })
+    } else if mounts.0.contains(&map.dev) {
+        Some(SharedMemoryKind::TmpfsFile)
     } else {
         let known = internal.iter().any(|start| path.starts_with(start));
         known.then_some(SharedMemoryKind::Internal)
@@ -218,7 +207,7 @@ mod tests {
     const H: u64 = HUGE_PAGE_BYTES;
 
     fn mounts() -> TmpfsMounts {
-        TmpfsMounts(HashMap::from([((0, 0x1b), "/dev/shm".to_owned())]))
+        TmpfsMounts(HashSet::from([(0, 0x1b)]))
     }
 
     fn line(start: u64, end: u64, perms: &str, offset: u64, device: &str, path: &str) -> String {
@@ -250,10 +239,7 @@ mod tests {
               39 35 no device - tmpfs\n\
               \n40",
         );
-        let name = |minor| mounts.0.get(&(0, minor)).map(String::as_str);
-        assert_eq!(name(27), Some("/dev/shm"));
-        assert_eq!(name(30), Some("/tmp/\u{fffd}"));
-        assert_eq!(mounts.0.len(), 2);
+        assert_eq!(mounts.0, HashSet::from([(0, 27), (0, 30)]));
     }
 
     #[test]
@@ -330,7 +316,7 @@ mod tests {
             assert!(remedy(internal, "never").contains("shmem_enabled=advise"));
             assert!(remedy(internal, "advise").starts_with("start the program again"));
         }
-        assert!(remedy(2, "advise").contains("remount,huge=advise /dev/shm"));
+        assert!(remedy(2, "advise").starts_with("remount its tmpfs with huge=advise"));
         assert_eq!(found[3].remedy(Some("never")), None);
     }
 }
