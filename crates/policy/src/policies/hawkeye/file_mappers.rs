@@ -13,7 +13,7 @@ pub(super) fn add_savings_of_other_mappers(
     costs: &PromotionCosts,
 ) {
     let mut savings: HashMap<FileRegion, f64> = HashMap::new();
-    for (_, member) in members.iter() {
+    for member in members.iter() {
         for candidate in &member.waiting {
             if let Some(file) = candidate.file {
                 *savings.entry(file).or_default() += member.cores_saved_by_weight(candidate.weight);

@@ -407,16 +407,13 @@ fn of_file(index: u64, part: u64, walks_per_s: u32) -> RegionSample {
     RegionSample { file: FileRegion::at_offset(1, 7, part << 21), ..walking(index, walks_per_s) }
 }
 
-/// All proposals, each promoted unless `refuse`.
-fn propose_all(
-    policy: &mut Hawkeye,
-    refuse: impl Fn(u32, RegionAddr) -> bool,
-) -> Vec<(u32, RegionAddr)> {
+/// All proposals, each promoted unless it is for a process in `refused`.
+fn propose_all(policy: &mut Hawkeye, refused: &[u32]) -> Vec<(u32, RegionAddr)> {
     let mut proposed = Vec::new();
     while let Some(next) = next_proposal(policy) {
         let (process, region) = (next.process, next.region);
         let done = cost_with_ready_page(Duration::from_millis(1));
-        let result = done.filter(|_| !refuse(process.pid, region));
+        let result = done.filter(|_| !refused.contains(&process.pid));
         policy.on_promotion_result(process, region, result);
         proposed.push((process.pid, region));
     }
@@ -434,7 +431,7 @@ fn two_mappers() -> Hawkeye {
 
 #[test]
 fn shared_memory_is_promoted_once_and_first_where_all_mappers_gain() {
-    let proposed = propose_all(&mut two_mappers(), |..| false);
+    let proposed = propose_all(&mut two_mappers(), &[]);
     let regions: Vec<RegionAddr> = proposed.iter().map(|(_, region)| *region).collect();
     // The two parts of the file, and the private memory of both.
     assert!([1, 5].map(region).contains(&regions[0]), "{proposed:?}");
@@ -445,7 +442,7 @@ fn shared_memory_is_promoted_once_and_first_where_all_mappers_gain() {
 #[test]
 fn shared_memory_refused_in_one_process_is_promoted_in_another() {
     for refused in [1, 2] {
-        let proposed = propose_all(&mut two_mappers(), |pid, _| pid == refused);
+        let proposed = propose_all(&mut two_mappers(), &[refused]);
         let other: Vec<_> = proposed.iter().filter(|(pid, _)| *pid != refused).collect();
         assert_eq!(other.len(), 3, "{proposed:?}");
     }
