@@ -97,7 +97,8 @@ pub struct ManageOptions {
     ///
     /// Only where address and file offset are congruent modulo 2 MiB, and where the managed
     /// processes map all but 24 of 512 base pages. Memory that several processes map stays huge
-    /// until they unmap it: no call splits it.
+    /// until they unmap it: no call splits it. Every process that maps it, managed or not, maps it
+    /// again at its next access, also where it locked that memory (mlock).
     #[arg(long, hide_short_help = true)]
     pub shared_memory: bool,
 

@@ -196,7 +196,7 @@ impl LinuxMachine {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        expected_present: u16,
+        (expected_present, expected_file): (u16, Option<FileRegion>),
     ) -> CallResult<Option<PromotionResult>> {
         let failed = |error: LinuxError| error.into_machine_error(process);
         let member = self.members.get_mut(process)?;
@@ -207,7 +207,8 @@ impl LinuxMachine {
         let Some(found) = self.sampler.read_region(member, region).map_err(failed)? else {
             return Ok(Some(PromotionResult::Freed));
         };
-        if found.is_huge() || found.swapped >= MAX_SWAPPED {
+        // Watermarks were checked for the expected kind of memory.
+        if found.is_huge() || found.swapped >= MAX_SWAPPED || found.file != expected_file {
             return Ok(Some(PromotionResult::NotCandidate));
         }
         // A small change is normal. A larger one means that the owner frees the region.
@@ -215,7 +216,7 @@ impl LinuxMachine {
             return Ok(Some(PromotionResult::Freed));
         }
         if let Some(file) = found.file {
-            if self.sparse_files.contains_key(&file) {
+            if self.sparse_files.contains_key(&file) || self.is_protected(file) {
                 return Ok(Some(PromotionResult::NotCandidate));
             }
             let pages = PAGES_PER_REGION - self.count_mapped_file_pages(file, &found);
@@ -230,6 +231,15 @@ impl LinuxMachine {
         }
         let eligible = self.sampler.is_region_still_eligible(member, region, found.file, calls);
         Ok((!eligible.map_err(failed)?).then_some(PromotionResult::NotCandidate))
+    }
+
+    /// Whether some managed process protects a file region, by its last listing.
+    fn is_protected(&mut self, file: FileRegion) -> bool {
+        let processes = self.members.processes_in_join_order().to_vec();
+        processes.into_iter().any(|process| {
+            let member = self.members.get_mut(process);
+            member.is_ok_and(|member| member.eligible.protects_file_region(file))
+        })
     }
 
     /// Base pages that a file region has for certain: those that its managed processes map. `found`
@@ -247,11 +257,17 @@ impl LinuxMachine {
             }
             let Ok(member) = self.members.get_mut(process) else { continue };
             let Some(region) = member.eligible.region_of_file(file) else { continue };
-            let calls = &mut self.calls;
+            let (sampler, calls) = (&mut self.sampler, &mut self.calls);
+            let mut maps_file = |calls: &mut CallHelperPool| {
+                let same = sampler.is_region_still_eligible(member, region, Some(file), calls);
+                same.is_ok_and(|same| same)
+            };
+            // Checked before and afterwards: the pages are those of this file.
+            if !maps_file(calls) {
+                continue;
+            }
             let Ok(pages) = calls.find_mapped_pages_of_region(process, region) else { continue };
-            // Checked afterwards: the pages are those of this file.
-            let same = self.sampler.is_region_still_eligible(member, region, Some(file), calls);
-            if same.is_ok_and(|same| same) {
+            if maps_file(calls) {
                 let mapped_here = (0..PAGES_PER_REGION).filter(|page| pages.contains(*page));
                 mapped_here.for_each(|page| mapped.insert(page));
                 most = most.max(mapped.count());
@@ -380,6 +396,7 @@ impl Machine for LinuxMachine {
         region: RegionAddr,
         order: PageOrder,
         expected_present: u16,
+        expected_file: Option<FileRegion>,
     ) -> CallResult<PromotionResult> {
         // Neither MADV_COLLAPSE nor khugepaged makes pages of other sizes (up to 7.2).
         if order != PageOrder::HUGE {
@@ -388,7 +405,8 @@ impl Machine for LinuxMachine {
         if self.calls.has_unanswered_call(process) {
             return Err(MachineError::NotAnswering(process));
         }
-        if let Some(outcome) = self.check_before_promotion(process, region, expected_present)? {
+        let expected = (expected_present, expected_file);
+        if let Some(outcome) = self.check_before_promotion(process, region, expected)? {
             return Ok(outcome);
         }
         let member = self.members.get_mut(process)?;

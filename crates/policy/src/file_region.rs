@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// base pages grows by 5 %.
 pub const MAX_FILE_HOLES: u16 = 24;
 
+/// File regions have numbers up to here, in bytes: 8 PiB.
+pub const MAX_FILE_BYTES: u64 = (u32::MAX as u64 + 1) * HUGE_PAGE_BYTES;
+
 /// 2 MiB of a file of shared memory (`memfd`, System V, shared anonymous, tmpfs), at a multiple of
 /// 2 MiB. Every process that maps it maps the same page: one promotion serves all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -23,7 +26,8 @@ pub struct FileRegion {
 }
 
 impl FileRegion {
-    /// The region at an offset in bytes, which is a multiple of 2 MiB. `None` from 8 PiB on.
+    /// The region at an offset in bytes, which is a multiple of 2 MiB. `None` from
+    /// [`MAX_FILE_BYTES`] on.
     pub fn at_offset(device: u32, inode: u64, offset: u64) -> Option<Self> {
         let index = u32::try_from(offset / HUGE_PAGE_BYTES).ok()?;
         Some(Self { inode, device, index })

@@ -64,19 +64,21 @@ impl KernelThpPlan {
     /// A setting cannot be changed, for example because `/sys` is read-only in a container.
     /// Settings changed before that stay so until the guard is dropped.
     pub fn apply_to_kernel_settings(self, guard: &mut KernelSettingsGuard) -> Result<()> {
-        if self.align_shared_memory {
-            align_new_shared_memory(guard)?;
-        }
         if self.kernel_split {
             limit_khugepaged_and_enable_shrinker(guard, self.zero_pages)?;
         }
         match self.khugepaged {
             KhugepagedMode::Restrain if !self.kernel_split => {
-                prevent_khugepaged_refill(guard, self.zero_pages)
+                prevent_khugepaged_refill(guard, self.zero_pages)?
             }
-            KhugepagedMode::Leave | KhugepagedMode::Restrain => Ok(()),
-            KhugepagedMode::Off => pause_khugepaged(guard),
+            KhugepagedMode::Leave | KhugepagedMode::Restrain => {}
+            KhugepagedMode::Off => pause_khugepaged(guard)?,
         }
+        // Last, so that an error here prevents none of the others.
+        if self.align_shared_memory {
+            align_new_shared_memory(guard)?;
+        }
+        Ok(())
     }
 }
 

@@ -9,6 +9,7 @@
 use crate::memory::ksm::KsmState;
 use crate::processes::mappings::{Mapping, SharedFile, vm};
 use crate::ring_buffer::decode_u64s;
+use hawkeye_policy::MAX_FILE_BYTES;
 
 /// Bytes of a record: `struct mapping_record` of bpf/intf.h.
 const RECORD_BYTES: usize = 64;
@@ -42,7 +43,7 @@ pub(crate) fn keep_new_records(records: &mut [u8], end: &mut u64) -> usize {
             let rest = start.max(*end);
             *end = its_end;
             records.copy_within(at..at + RECORD_BYTES, kept);
-            for (field, value) in [(0, rest), (OFFSET_FIELD, offset + (rest - start))] {
+            for (field, value) in [(0, rest), (OFFSET_FIELD, offset.saturating_add(rest - start))] {
                 if let Some(bytes) = records.get_mut(kept + field * 8..kept + field * 8 + 8) {
                     bytes.copy_from_slice(&value.to_ne_bytes());
                 }
@@ -63,7 +64,10 @@ pub(crate) fn parse_mapping_records(records: &[u8]) -> Vec<Mapping> {
 /// The mapping that the fields of a record describe.
 pub(crate) fn mapping_of_fields(fields: [u64; 7], ksm: &KsmState) -> Mapping {
     let [start, end, flags, file, device, inode, offset] = fields;
-    let shared = file == FILE_TMPFS && flags & vm::MAYSHARE != 0;
+    // What maps a part of a file that no file region covers is not managed.
+    let last = offset.checked_add(end.saturating_sub(start));
+    let covered = last.is_some_and(|last| last <= MAX_FILE_BYTES);
+    let shared = file == FILE_TMPFS && flags & vm::MAYSHARE != 0 && covered;
     let device = u32::try_from(device).ok().filter(|_| shared);
     Mapping {
         range: start..end,
@@ -114,5 +118,13 @@ mod tests {
         let file = SharedFile { device: 3, inode: 4, offset: 512 };
         assert_eq!(describe(7 | vm::MAYSHARE, FILE_TMPFS).shared_file, Some(file));
         assert_eq!(describe(7 | vm::MAYSHARE, 1).shared_file, None);
+        let with_offset = |offset| {
+            let fields = [4096, 8192, vm::MAYSHARE, FILE_TMPFS, 3, 4, offset];
+            mapping_of_fields(fields, &ksm).shared_file.is_some()
+        };
+        assert!(with_offset(MAX_FILE_BYTES - 4096));
+        for offset in [MAX_FILE_BYTES - 4095, MAX_FILE_BYTES, 1 << 62, u64::MAX - 4095, u64::MAX] {
+            assert!(!with_offset(offset), "{offset:#x}");
+        }
     }
 }

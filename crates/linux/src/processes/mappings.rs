@@ -91,6 +91,9 @@ pub enum IneligibleReason {
     /// Never written: all of it is the zero page.
     #[error("its mapping is read-only")]
     ReadOnly,
+    /// Shared memory that its owner locked. A promotion would unmap it until the next access.
+    #[error("it is shared memory that the program locked (mlock)")]
+    LockedShared,
     /// Shared memory with address and file offset that are not congruent modulo 2 MiB.
     #[error("its address and its offset in the file are not congruent modulo 2 MiB")]
     Misaligned,
@@ -159,6 +162,7 @@ impl Mapping {
             (has(vm::PFNMAP | vm::IO | vm::MIXEDMAP), IneligibleReason::NotAnonymous),
             (has(vm::UFFD_MISSING | vm::UFFD_WP), IneligibleReason::Userfaultfd),
             (has(vm::NOHUGEPAGE), IneligibleReason::NoHugePage),
+            (has(vm::LOCKED), IneligibleReason::LockedShared),
             (misaligned, IneligibleReason::Misaligned),
             (regions.is_empty(), IneligibleReason::TooSmall),
         ];
@@ -200,6 +204,8 @@ pub struct EligibleRanges {
     pub locked: Vec<Range<u64>>,
     /// Ranges of them that are shared memory, ascending, each with its file at its start.
     pub shared: Vec<(Range<u64>, SharedFile)>,
+    /// Mappings of shared memory that keep it from being promoted in any process.
+    pub protected: Vec<(Range<u64>, SharedFile)>,
     /// Bytes excluded by `MADV_NOHUGEPAGE`.
     pub refused_bytes: u64,
     /// Memory in which no whole region fits.
@@ -216,8 +222,10 @@ impl EligibleRanges {
 
     /// The ranges of private memory.
     pub fn private_ranges(&self) -> Vec<Range<u64>> {
-        let shared = |range: &&Range<u64>| self.shared.iter().any(|(other, _)| other == *range);
-        self.ranges.iter().filter(|range| !shared(range)).cloned().collect()
+        let private = |range: &&Range<u64>| {
+            self.shared.binary_search_by_key(&range.start, |(other, _)| other.start).is_err()
+        };
+        self.ranges.iter().filter(private).cloned().collect()
     }
 
     /// Which part of which file a region is; `None` for private memory.
@@ -236,6 +244,16 @@ impl EligibleRanges {
             let same = (first.device, first.inode) == (file.device, file.inode);
             let start = range.start.checked_add(bytes)?;
             (same && start < range.end).then(|| RegionAddr::containing(start))
+        })
+    }
+
+    /// Whether a promotion of this part of a file would change what its owner asked for: it is
+    /// locked here, watched by userfaultfd, or excluded by `MADV_NOHUGEPAGE`.
+    pub fn protects_file_region(&self, file: FileRegion) -> bool {
+        self.protected.iter().any(|(range, first)| {
+            let same = (first.device, first.inode) == (file.device, file.inode);
+            let last = first.offset.saturating_add(range.end - range.start);
+            same && first.offset < file.offset() + HUGE_PAGE_BYTES && file.offset() < last
         })
     }
 
@@ -308,7 +326,11 @@ pub fn collect_eligible_ranges(mappings: &[Mapping]) -> EligibleRanges {
 /// The same for the memory that is `managed`.
 pub fn collect_eligible_ranges_of(mappings: &[Mapping], managed: ManagedMemory) -> EligibleRanges {
     let mut found = EligibleRanges::default();
+    const PROTECTING: u64 = vm::LOCKED | vm::UFFD_MISSING | vm::UFFD_WP | vm::NOHUGEPAGE;
     for mapping in mappings {
+        if let Some(file) = mapping.shared_file.filter(|_| mapping.flags & PROTECTING != 0) {
+            found.protected.push((mapping.range.clone(), file));
+        }
         let advised = mapping.flags & vm::HUGEPAGE != 0;
         let all = &mapping.range;
         match mapping.eligible_range_of(managed) {
@@ -471,8 +493,7 @@ mod tests {
         for (mapping, expected) in [
             (shared(all.clone(), 0, 0), Ok(all.clone())),
             (shared(HUGE + 0x3000..4 * HUGE, 0x3000, 0), Ok(2 * HUGE..4 * HUGE)),
-            // A reader of a file is one of its mappers.
-            (shared(all.clone(), 8 * HUGE, vm::LOCKED), Ok(all.clone())),
+            (shared(all.clone(), 8 * HUGE, vm::LOCKED), Err(IneligibleReason::LockedShared)),
             (shared(all.clone(), 0x1000, 0), Err(IneligibleReason::Misaligned)),
             (shared(all.clone(), 0, vm::UFFD_MISSING), Err(IneligibleReason::Userfaultfd)),
             (shared(all.clone(), 0, vm::UFFD_WP), Err(IneligibleReason::Userfaultfd)),
@@ -489,6 +510,23 @@ mod tests {
         // Private memory is judged as before.
         let heap = heap(all.clone());
         assert_eq!(heap.eligible_range_of(ManagedMemory::PrivateAndShared), Ok(all));
+    }
+
+    #[test]
+    fn locked_watched_and_excluded_shared_memory_is_protected_in_all_processes() {
+        let at = |index| FileRegion { device: 1, inode: 7, index };
+        for managed in [ManagedMemory::Private, ManagedMemory::PrivateAndShared] {
+            for flags in [vm::LOCKED, vm::UFFD_MISSING, vm::UFFD_WP, vm::NOHUGEPAGE] {
+                // Half a region of the file, at no address that could become huge.
+                let mapping = shared(5 * HUGE + 0x3000..6 * HUGE, 9 * HUGE + HUGE / 2, flags);
+                let found = collect_eligible_ranges_of(&[mapping], managed);
+                let protects = [8, 9, 10, 11].map(|index| found.protects_file_region(at(index)));
+                assert_eq!(protects, [false, true, true, false]);
+                assert!(!found.protects_file_region(FileRegion { inode: 8, ..at(9) }));
+            }
+            let usual = collect_eligible_ranges_of(&[shared(HUGE..4 * HUGE, 0, 0)], managed);
+            assert!(!usual.protects_file_region(at(0)));
+        }
     }
 
     #[test]

@@ -149,7 +149,8 @@ impl<M: Machine> Manager<M> {
         let before = self.machine.now();
         let cpu_before = self.machine.management_costs().cpu;
         let served_before = self.machine.reserve_state().served;
-        let outcome = self.machine.promote(process, region, order, present);
+        let file = self.file_region(process, region);
+        let outcome = self.machine.promote(process, region, order, present, file);
         let cpu = self.machine.management_costs().cpu.saturating_sub(cpu_before);
         let took = match outcome {
             Ok(PromotionResult::Done(took)) => took,

@@ -34,7 +34,9 @@ static __always_inline void record_mapping(struct mapping_record *m, struct vm_a
 		m->file = FILE_TMPFS;
 		m->device = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
 		m->inode = BPF_CORE_READ(file, f_inode, i_ino);
-		m->offset = (u64)vma->vm_pgoff * PAGE_BYTES;
+		/* mremap does not limit it. */
+		m->offset = (u64)vma->vm_pgoff > ~0ull / PAGE_BYTES ?
+				    ~0ull : (u64)vma->vm_pgoff * PAGE_BYTES;
 	}
 }
 

@@ -352,6 +352,7 @@ impl Sampler for AccessBitsSampler {
             sample.cpu_cores = watched.walks.cpu_cores.unwrap_or(1.0);
             if watched.walks.has_mostly_shared_files(&sample.regions) {
                 forget_accesses(&mut sample);
+                member.eligible.clear_accesses_of_locked_regions(&mut sample.regions);
             }
             sample
         }))
