@@ -59,6 +59,10 @@ pub struct Config {
     pub khugepaged: KhugepagedMode,
     /// Whether the kernel splits sparse huge pages when memory runs out, of excluded programs too.
     pub kernel_split: bool,
+    /// Whether shared memory is promoted, where no rule sets that.
+    pub shared_memory: bool,
+    /// Whether the kernel aligns new shared memory of every program.
+    pub align_shared_memory: bool,
     pub socket: PathBuf,
     /// Loopback address for metrics; `None`: no metrics.
     pub metrics: Option<SocketAddr>,
@@ -172,6 +176,8 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     report_long_socket_path(top, "socket", Some(&socket));
     let khugepaged = top.read_or_default("khugepaged", KhugepagedMode::default());
     let kernel_split = top.read_or_default("kernel_split", false);
+    let shared_memory = top.read_or_default("shared_memory", false);
+    let align_shared_memory = top.read_or_default("align_shared_memory", false);
     let small_pages = top.read_or_default("small_pages", ThpMode::default());
     let learn = top.read_or_default("learn", false);
     let mut settings = Settings::default();
@@ -188,6 +194,7 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     let default_rules = ProcessSettings {
         promotes: policy.is_some() || profile.promotes(),
         prefaults: mode.is_some() || profile.wants_huge_first_touch(),
+        shared_memory,
         ..ProcessSettings::default()
     };
     let rules = Rules::new(rules::read_rules(top, default_rules), unmatched);
@@ -222,6 +229,8 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
         profile_requests,
         khugepaged,
         kernel_split,
+        shared_memory,
+        align_shared_memory,
         socket,
         metrics: top.read_subtable("metrics", read_metrics_address),
         journal: top.read_subtable("journal", read_journal_settings),

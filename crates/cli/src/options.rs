@@ -93,6 +93,23 @@ pub struct ManageOptions {
     #[arg(long, hide_short_help = true)]
     pub kernel_split: bool,
 
+    /// Promote shared memory too: memfd, System V, /dev/shm, shared anonymous memory.
+    ///
+    /// Only where address and file offset are congruent modulo 2 MiB, and where the managed
+    /// processes map all but 24 of 512 base pages. Memory that several processes map stays huge
+    /// until they unmap it: no call splits it. Every process that maps it, managed or not, maps it
+    /// again at its next access, also where it locked that memory (mlock).
+    #[arg(long, hide_short_help = true)]
+    pub shared_memory: bool,
+
+    /// Let the kernel align shared memory that programs map from now on.
+    ///
+    /// Sets shmem_enabled to advise where it is never. Only aligned shared memory can become huge.
+    /// The setting also holds for programs that are not managed. Shared memory gets huge pages at
+    /// page faults where its program asks for them by madvise. Put back at the end.
+    #[arg(long, hide_short_help = true)]
+    pub align_shared_memory: bool,
+
     /// Prefault memory: on, off or auto [default: by the profile].
     ///
     /// Another CPU zeroes huge pages and maps them before the program touches them. auto: where a

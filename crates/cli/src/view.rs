@@ -296,9 +296,9 @@ impl fmt::Display for RegionPromotionState {
             Self::Huge => f.write_str("one huge page maps it"),
             Self::Candidate => f.write_str("it was accessed and may be promoted"),
             Self::CoolingDown { remaining_s, errno } => {
-                f.write_str("the kernel refused to make it huge")?;
-                if let Some(errno) = errno {
-                    write!(f, " ({errno})")?;
+                match errno {
+                    Some(errno) => write!(f, "the kernel refused to make it huge ({errno})")?,
+                    None => f.write_str("its promotion was refused")?,
                 }
                 write!(f, ": left alone for {remaining_s:.0} s more")
             }

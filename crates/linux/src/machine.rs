@@ -28,10 +28,12 @@ use hawkeye_manager::{
     TimedOutCallResults, TimedOutPromotionResult, ZeroScanResult,
 };
 use hawkeye_policy::saturating_cast::u32_from_f64;
+use hawkeye_policy::walk_rate::PageBitmap;
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, Errno, HUGE_PAGE_BYTES, MachinePageProperties, MemoryScope, MemoryState,
-    MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample, ProcessSelectionSettings,
-    RegionAddr, RegionSample, ReserveState, ReserveTarget, Rules, SampleKinds,
+    BASE_PAGE_BYTES, Errno, FileRegion, HUGE_PAGE_BYTES, MAX_FILE_HOLES, MachinePageProperties,
+    MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample,
+    ProcessSelectionSettings, RegionAddr, RegionSample, ReserveState, ReserveTarget, Rules,
+    SampleKinds,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -51,6 +53,8 @@ pub struct LinuxMachine {
     calls: CallHelperPool,
     /// Promotions that have not been answered yet.
     promotions_under_way: HashMap<ProcessId, RegionAddr>,
+    /// File regions with too many holes, and when that was seen.
+    sparse_files: HashMap<FileRegion, Instant>,
     peak_excluded_bytes: u64,
     groups: CgroupLimits,
     prefaulter: Option<Prefaulter>,
@@ -69,6 +73,10 @@ impl Drop for LinuxMachine {
 const MAX_SWAPPED: u16 = 128;
 /// A process that has not answered a call for this long is reported.
 const NOT_ANSWERING_AFTER: Duration = Duration::from_secs(1);
+/// Time after which the search for a file region's pages goes on in no other process.
+const FILE_PAGES_TIME: Duration = Duration::from_millis(10);
+/// For this long a file region that lacks pages is not searched again, through whichever process.
+const SPARSE_FILE_PAUSE: Duration = Duration::from_secs(20);
 /// Attempts to split a huge page that something else references: compaction, a debugger that reads
 /// it, DAMON. All of them release it within microseconds.
 const SPLIT_TRIES: u32 = 3;
@@ -91,6 +99,7 @@ impl LinuxMachine {
             members: ManagedProcesses::default(),
             calls,
             promotions_under_way: HashMap::new(),
+            sparse_files: HashMap::new(),
             peak_excluded_bytes: 0,
             groups: CgroupLimits::of_this_machine(),
             prefaulter: None,
@@ -108,6 +117,12 @@ impl LinuxMachine {
     /// What was filled ahead so far; `None` if nothing is filled ahead.
     pub fn prefault_statistics(&self) -> Option<PrefaultStatistics> {
         self.prefaulter.as_ref().map(Prefaulter::statistics)
+    }
+
+    /// Promotes shared memory of the processes that the target names, too. For a whole machine, the
+    /// rules decide. No effect where it cannot be promoted.
+    pub fn promote_shared_memory(&mut self) {
+        self.members.set_shared_memory_of_named();
     }
 
     /// Whether some process was left alone because of `PR_SET_THP_DISABLE`.
@@ -181,7 +196,7 @@ impl LinuxMachine {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        expected_present: u16,
+        (expected_present, expected_file): (u16, Option<FileRegion>),
     ) -> CallResult<Option<PromotionResult>> {
         let failed = |error: LinuxError| error.into_machine_error(process);
         let member = self.members.get_mut(process)?;
@@ -192,19 +207,73 @@ impl LinuxMachine {
         let Some(found) = self.sampler.read_region(member, region).map_err(failed)? else {
             return Ok(Some(PromotionResult::Freed));
         };
-        if found.is_huge() || found.swapped >= MAX_SWAPPED {
+        // Watermarks were checked for the expected kind of memory.
+        if found.is_huge() || found.swapped >= MAX_SWAPPED || found.file != expected_file {
             return Ok(Some(PromotionResult::NotCandidate));
         }
         // A small change is normal. A larger one means that the owner frees the region.
         if found.present < expected_present - expected_present / 16 {
             return Ok(Some(PromotionResult::Freed));
         }
-        let calls = &mut self.calls;
+        if let Some(file) = found.file {
+            if self.sparse_files.contains_key(&file) || self.is_protected(file) {
+                return Ok(Some(PromotionResult::NotCandidate));
+            }
+            let pages = PAGES_PER_REGION - self.count_mapped_file_pages(file, &found);
+            if pages > MAX_FILE_HOLES {
+                self.sparse_files.insert(file, Instant::now());
+                return Ok(Some(PromotionResult::FileHoles { pages }));
+            }
+        }
+        let (member, calls) = (self.members.get_mut(process)?, &mut self.calls);
         if let Some(pages) = shared_pages::shared_page_count_above_limit(calls, process, &found) {
             return Ok(Some(PromotionResult::Shared { pages }));
         }
-        let eligible = self.sampler.is_region_still_eligible(member, region, calls);
+        let eligible = self.sampler.is_region_still_eligible(member, region, found.file, calls);
         Ok((!eligible.map_err(failed)?).then_some(PromotionResult::NotCandidate))
+    }
+
+    /// Whether some managed process protects a file region, by its last listing.
+    fn is_protected(&mut self, file: FileRegion) -> bool {
+        let processes = self.members.processes_in_join_order().to_vec();
+        processes.into_iter().any(|process| {
+            let member = self.members.get_mut(process);
+            member.is_ok_and(|member| member.eligible.protects_file_region(file))
+        })
+    }
+
+    /// Base pages that a file region has for certain: those that its managed processes map. `found`
+    /// is the region in one of them; the others are read only where that is too little.
+    ///
+    /// The file may have further pages that no managed process maps. To look for those, it would
+    /// have to be opened, which its other users can see.
+    fn count_mapped_file_pages(&mut self, file: FileRegion, found: &RegionSample) -> u16 {
+        const ENOUGH: u16 = PAGES_PER_REGION - MAX_FILE_HOLES;
+        let begun = Instant::now();
+        let (mut mapped, mut most) = (PageBitmap::default(), found.present);
+        for process in self.members.processes_in_join_order().to_vec() {
+            if most >= ENOUGH || begun.elapsed() >= FILE_PAGES_TIME {
+                break;
+            }
+            let Ok(member) = self.members.get_mut(process) else { continue };
+            let Some(region) = member.eligible.region_of_file(file) else { continue };
+            let (sampler, calls) = (&mut self.sampler, &mut self.calls);
+            let mut maps_file = |calls: &mut CallHelperPool| {
+                let same = sampler.is_region_still_eligible(member, region, Some(file), calls);
+                same.is_ok_and(|same| same)
+            };
+            // Checked before and afterwards: the pages are those of this file.
+            if !maps_file(calls) {
+                continue;
+            }
+            let Ok(pages) = calls.find_mapped_pages_of_region(process, region) else { continue };
+            if maps_file(calls) {
+                let mapped_here = (0..PAGES_PER_REGION).filter(|page| pages.contains(*page));
+                mapped_here.for_each(|page| mapped.insert(page));
+                most = most.max(mapped.count());
+            }
+        }
+        most
     }
 }
 
@@ -265,6 +334,7 @@ impl Machine for LinuxMachine {
         }
         let members = &self.members;
         self.sizing.retain_processes(|process| members.get(process).is_some());
+        self.sparse_files.retain(|_, seen| seen.elapsed() < SPARSE_FILE_PAUSE);
         updated.map(|()| self.members.processes_in_join_order().to_vec())
     }
 
@@ -326,6 +396,7 @@ impl Machine for LinuxMachine {
         region: RegionAddr,
         order: PageOrder,
         expected_present: u16,
+        expected_file: Option<FileRegion>,
     ) -> CallResult<PromotionResult> {
         // Neither MADV_COLLAPSE nor khugepaged makes pages of other sizes (up to 7.2).
         if order != PageOrder::HUGE {
@@ -334,7 +405,8 @@ impl Machine for LinuxMachine {
         if self.calls.has_unanswered_call(process) {
             return Err(MachineError::NotAnswering(process));
         }
-        if let Some(outcome) = self.check_before_promotion(process, region, expected_present)? {
+        let expected = (expected_present, expected_file);
+        if let Some(outcome) = self.check_before_promotion(process, region, expected)? {
             return Ok(outcome);
         }
         let member = self.members.get_mut(process)?;
@@ -405,7 +477,8 @@ impl Machine for LinuxMachine {
         let mut longest_call = Duration::ZERO;
         let mut tries = 0;
         let left = loop {
-            let eligible = self.sampler.is_region_still_eligible(member, region, &mut self.calls);
+            let eligible =
+                self.sampler.is_region_still_eligible(member, region, None, &mut self.calls);
             if !eligible.map_err(failed)? {
                 let call = "splitting a huge page that is no longer eligible";
                 return Err(refused(call, Errno::EPERM));

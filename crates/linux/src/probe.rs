@@ -119,6 +119,7 @@ pub fn set_up_chosen_methods(decision: &KernelDecision) -> Result<ChosenKernelMe
                 walk_costs: None,
                 counters: None,
                 first_touch_cost: decision.first_touch_cost,
+                shared_memory: decision.promotes_shared_memory,
             })),
             SamplerKind::Damon => SamplerBackend::Damon,
             SamplerKind::Population => SamplerBackend::Population,

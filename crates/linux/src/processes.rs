@@ -31,4 +31,5 @@ pub(crate) mod process_selector;
 pub mod profile_requests;
 pub mod program_allocator;
 pub mod schedstat;
+pub mod shared_mappings;
 pub(crate) mod user_names;

@@ -79,7 +79,7 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     machine.set_rules(workloads(RuleAction::Include(guarded)), ProcessSelectionSettings::default());
     let sampled = sample(&mut machine, same.process).unwrap();
     assert_eq!((sampled.terms.promotes, sampled.regions.len()), (false, 0));
-    let refused = machine.promote(same.process, first, PageOrder::HUGE, 512);
+    let refused = machine.promote(same.process, first, PageOrder::HUGE, 512, None);
     assert_eq!(refused, Ok(PromotionResult::NotCandidate));
 
     assert!(under(&mut machine, RuleAction::Exclude, large.pid()).is_none());

@@ -134,6 +134,7 @@ impl Journal {
             Event::Sampled { .. } => self.totals.samples += 1,
             Event::Searched { .. } => self.totals.scanned += 1,
             Event::PromotionTried { .. }
+            | Event::FileHoles { .. }
             | Event::NotSplit { .. }
             | Event::Measured { .. }
             | Event::Stretched { .. }

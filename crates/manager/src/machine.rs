@@ -13,8 +13,9 @@ pub use call_results::{
 };
 
 use hawkeye_policy::{
-    MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrder, PageOrderSet, ProcessId,
-    ProcessSample, RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
+    FileRegion, MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrder,
+    PageOrderSet, ProcessId, ProcessSample, RegionAddr, RegionSample, ReserveState, ReserveTarget,
+    SampleKinds,
 };
 use std::time::Duration;
 
@@ -55,14 +56,16 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + HugePageReserveControl
 
     /// Maps the region by pages of this size, which is one of
     /// [`MachinePageProperties::promotable`]. Refuses if fewer than `expected_present` base pages
-    /// are left in the region. A page of several regions begins at this one. A region with many
-    /// shared pages, by its state at the call, is left alone.
+    /// are left in the region, or if it is not part of `expected_file` (`None`: private memory). A
+    /// page of several regions begins at this one. A region with many shared pages, by its state at
+    /// the call, is left alone.
     fn promote(
         &mut self,
         process: ProcessId,
         region: RegionAddr,
         order: PageOrder,
         expected_present: u16,
+        expected_file: Option<FileRegion>,
     ) -> CallResult<PromotionResult>;
 
     /// Counts the zero-filled base pages of a huge page. Stops at `enough`.

@@ -168,8 +168,11 @@ impl RecoveryPlanner {
     /// Takes in what happened since the last observation.
     pub fn apply_event(&mut self, now: Duration, event: &Event) {
         match *event {
-            // Smaller pages are no bloat to split, and larger ones were huge before.
-            Event::Promoted { process, region, order: PageOrder::HUGE, effect, .. } => {
+            // Smaller pages are no bloat to split, larger ones were huge before, and shared memory
+            // gets nothing back.
+            Event::Promoted {
+                process, region, order: PageOrder::HUGE, effect, file: None, ..
+            } => {
                 if self.owners.get(process).is_none() {
                     self.owners.push(process, HugePageQueue::new(self.order));
                 }

@@ -1,6 +1,7 @@
 //! What can happen. State outside a policy changes only through these events and observations.
 
 use crate::errno::Errno;
+use crate::file_region::FileRegion;
 use crate::observation::{CoverageSource, ProcessId};
 use crate::page::{PageOrder, PageOrderSet, RegionAddr};
 use crate::reason::Reason;
@@ -57,6 +58,9 @@ pub enum Event {
         order: PageOrder,
         /// Why the policy chose this region.
         reason: Reason,
+        /// Of shared memory: which part of which file became huge, for all processes that map it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        file: Option<FileRegion>,
         /// How long the call took.
         #[serde(rename = "took_s", serialize_with = "serialize_as_seconds")]
         took: Duration,
@@ -80,6 +84,13 @@ pub enum Event {
         process: ProcessId,
         region: RegionAddr,
         /// Base pages that other processes map.
+        pages: u16,
+    },
+    /// A candidate in shared memory was passed over because its file may lack too many base pages.
+    FileHoles {
+        process: ProcessId,
+        region: RegionAddr,
+        /// Base pages that no managed process maps there.
         pages: u16,
     },
     /// A huge page was searched for zero pages.
@@ -189,6 +200,7 @@ impl Event {
             | Self::Refused { process, .. }
             | Self::Freed { process, .. }
             | Self::Shared { process, .. }
+            | Self::FileHoles { process, .. }
             | Self::Searched { process, .. }
             | Self::NotSplit { process, .. }
             | Self::Measured { process, .. }
@@ -214,6 +226,7 @@ impl Event {
             | Self::Refused { region, .. }
             | Self::Freed { region, .. }
             | Self::Shared { region, .. }
+            | Self::FileHoles { region, .. }
             | Self::Searched { region, .. }
             | Self::NotSplit { region, .. }
             | Self::Recovered { region, .. } => Some(*region),
@@ -232,14 +245,19 @@ impl fmt::Display for Event {
                 "sampled: {regions} regions, {huge} huge, {accessed_pages} base pages accessed"
             ),
             Self::Stretched { because } => write!(f, "windows further apart: {because}"),
-            Self::Promoted { reason, took, .. } => {
-                write!(f, "promoted in {:.1} ms: {reason}", ms(took))
+            Self::Promoted { reason, took, file, .. } => {
+                let kind = if file.is_some() { " as shared memory" } else { "" };
+                write!(f, "promoted{kind} in {:.1} ms: {reason}", ms(took))
             }
             Self::Refused { errno, .. } => write!(f, "the kernel refused: {errno}"),
             Self::Freed { .. } => f.write_str("not promoted: the process was freeing it"),
             Self::Shared { pages, .. } => write!(
                 f,
                 "not promoted: other processes share {pages} of its base pages, which a promotion would copy"
+            ),
+            Self::FileHoles { pages, .. } => write!(
+                f,
+                "not promoted: no managed process maps {pages} of its base pages, which a promotion may add for good"
             ),
             Self::Recovered { reason, bytes, took, .. } => {
                 write!(f, "split, {} KiB recovered in {:.1} ms: {reason}", bytes >> 10, ms(took))

@@ -39,6 +39,7 @@ pub mod call_batch_backoff;
 pub mod coverage_averaging;
 pub mod errno;
 pub mod event;
+pub mod file_region;
 pub mod gain_if_all_huge;
 pub mod huge_page_forecast;
 pub mod huge_page_reserve_planner;
@@ -88,6 +89,7 @@ pub use call_batch_backoff::{BatchDecision, CallBatchBackoff};
 pub use coverage_averaging::CoverageAveraging;
 pub use errno::Errno;
 pub use event::{Event, PromotionEffect};
+pub use file_region::{FileRegion, MAX_FILE_BYTES, MAX_FILE_HOLES};
 pub use gain_if_all_huge::gain_percent_if_all_huge;
 pub use huge_page_forecast::{CgroupForecast, CgroupPopulation, HugePageGrowth, forecast_cgroups};
 pub use huge_page_reserve_planner::{

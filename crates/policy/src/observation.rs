@@ -1,5 +1,6 @@
 //! What a machine shows to a policy: plain values without handles.
 
+use crate::file_region::FileRegion;
 use crate::machine_page_properties::MachinePageProperties;
 use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 use crate::process_settings::ProcessSettings;
@@ -60,6 +61,9 @@ pub struct RegionSample {
     /// the first access. Split, it would cause at most that many page walks. `None`: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub touches_per_s: Option<u32>,
+    /// Of shared memory: which part of which file it is. `None`: private memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<FileRegion>,
 }
 
 impl RegionSample {
@@ -78,7 +82,14 @@ impl RegionSample {
             order: PageOrder::BASE,
             walks_per_s: 0,
             touches_per_s: None,
+            file: None,
         }
+    }
+
+    /// Whether it is a huge page of which recovery may give memory back. Shared memory gets nothing
+    /// back: a split leaves the zero-filled pages in the file.
+    pub fn is_recoverable(&self) -> bool {
+        self.is_huge() && self.file.is_none()
     }
 
     /// Whether one page maps all of the region.

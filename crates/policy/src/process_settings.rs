@@ -25,6 +25,9 @@ pub struct ProcessSettings {
     /// Whether its memory is prefaulted, where prefault runs.
     #[serde(default = "default_true")]
     pub prefaults: bool,
+    /// Whether its shared memory is promoted, too.
+    #[serde(default)]
+    pub shared_memory: bool,
     /// The profile that its rule names, or that its workload asks for. `None`: the daemon's.
     #[serde(default)]
     pub profile: Option<SettingsProfile>,
@@ -94,6 +97,7 @@ impl Default for ProcessSettings {
             warm_bytes: None,
             promotes: true,
             prefaults: true,
+            shared_memory: false,
             profile: None,
             rule: None,
         }

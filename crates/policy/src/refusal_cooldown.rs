@@ -1,4 +1,5 @@
-//! Leaving a region alone for a while after the kernel refused it.
+//! Leaving a region alone for a while after the kernel refused it, or after its file seemed to lack
+//! pages.
 
 use crate::event::Event;
 use crate::observation::ProcessId;
@@ -37,6 +38,7 @@ impl RefusalCooldown {
             Event::Refused { process, region, again_soon: false, .. } => {
                 self.record_refusal(process, region, now)
             }
+            Event::FileHoles { process, region, .. } => self.record_refusal(process, region, now),
             Event::Promoted { process, region, .. } => self.forget_refusals(process, region),
             _ => {}
         }
@@ -130,5 +132,14 @@ mod tests {
         assert_eq!(cooldown.refused.len(), 1);
         cooldown.forget_expired(at_second(510));
         assert!(cooldown.refused.is_empty());
+    }
+
+    #[test]
+    fn a_region_whose_file_has_holes_is_left_alone_for_a_while() {
+        let mut cooldown = RefusalCooldown::default();
+        let (process, region) = (process(1), region(1));
+        let holes = Event::FileHoles { process, region, pages: 25 };
+        cooldown.apply_event(at_second(100), &holes);
+        assert_eq!(cooldown.cooling_until(process, region, at_second(100)), Some(at_second(130)));
     }
 }

@@ -100,6 +100,7 @@ pub fn promoted_event(process: ProcessId, region: RegionAddr) -> Event {
         region,
         order: PageOrder::HUGE,
         reason: Reason::new("a test"),
+        file: None,
         took: Duration::ZERO,
         effect: PromotionEffect::default(),
     }

@@ -41,6 +41,7 @@ fn sample(pid: u32, regions: u64, salt: u64) -> ProcessSample {
             order: PageOrder::base_or_huge(pages == 512),
             walks_per_s: n as u32 * 7,
             touches_per_s: None,
+            file: None,
         }
     };
     let exact = TranslationOverhead::new_without_error(12.5, TranslationOverheadSource::Counters);

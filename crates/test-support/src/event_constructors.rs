@@ -20,6 +20,7 @@ pub fn promoted_event(process: ProcessId, region: RegionAddr, added_pages: u16) 
         region,
         order: PageOrder::HUGE,
         reason: Reason::new("a test"),
+        file: None,
         took: Duration::ZERO,
         effect: PromotionEffect { added_pages, ..PromotionEffect::default() },
     }

@@ -12,7 +12,7 @@ mod scripted_program;
 pub use scripted_program::{ProgramPart, ScriptedProgram};
 
 use hawkeye_manager::MachineError;
-use hawkeye_policy::{Errno, MemoryUse, ProcessId, RegionAddr, ReserveState};
+use hawkeye_policy::{Errno, FileRegion, MemoryUse, ProcessId, RegionAddr, ReserveState};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
@@ -66,6 +66,11 @@ pub struct ScriptedMachine {
     /// Base pages of regions (0-512): write-protected ones, which samples show, and those of them
     /// that really are shared with other processes, which a promotion finds.
     pub shared: BTreeMap<(ProcessId, RegionAddr), (u16, u16)>,
+    /// Regions of shared memory. The group of the process through which one becomes huge pays for
+    /// the huge page.
+    pub files: BTreeMap<(ProcessId, RegionAddr), FileRegion>,
+    /// Bytes that groups paid for huge pages of shared memory.
+    file_charges: BTreeMap<&'static str, u64>,
     /// The state of memory cannot be read.
     pub memory_unreadable: bool,
     /// Errors of the next samples.
@@ -152,7 +157,7 @@ impl ScriptedMachine {
         let used_bytes: u64 = counted.map(ScriptedProgram::rss_bytes).sum();
         let (other_bytes, total_bytes) = match group {
             None => (self.other_bytes, self.total_bytes),
-            Some(name) => (0, self.groups[name]),
+            Some(name) => (self.file_charges.get(name).copied().unwrap_or(0), self.groups[name]),
         };
         MemoryUse { used_bytes: used_bytes + other_bytes, total_bytes }
     }

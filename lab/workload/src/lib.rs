@@ -33,6 +33,8 @@ mod process_storms;
 mod protocol;
 pub mod rng;
 mod shared;
+mod shared_file;
+mod shared_file_torture;
 pub mod test_program;
 mod torture;
 mod touch;
@@ -57,6 +59,8 @@ use one_tib::OneTibArgs;
 use page_fault_stalls::PageFaultStallsArgs;
 use process_storms::{ExecSelfArgs, ExitAfterArgs, ForkStormArgs, ThreadStormArgs};
 use shared::SharedArgs;
+use shared_file::SharedFileArgs;
+use shared_file_torture::SharedFileTortureArgs;
 use torture::TortureArgs;
 use touch::TouchArgs;
 
@@ -101,6 +105,10 @@ pub enum WorkloadCommand {
     Crowd(CrowdArgs),
     /// Share memory between forked workers, copy-on-write, or by KSM.
     Shared(SharedArgs),
+    /// Map one file of shared memory in several processes, and read it at random.
+    SharedFile(SharedFileArgs),
+    /// Write, truncate, punch, unmap and verify one file of shared memory in several processes.
+    SharedFileTorture(SharedFileTortureArgs),
     /// Request random keys of a running Redis or memcached, or time single answers.
     Ask(KeyValueClientArgs),
     /// Fragment free memory to a target, and hold it until the end of input.
@@ -144,6 +152,10 @@ pub fn run_workload(command: &WorkloadCommand) -> WorkloadResult<()> {
         WorkloadCommand::ForkStorm(args) => process_storms::run_fork_storm(args, &mut console),
         WorkloadCommand::Crowd(args) => crowd::run_crowd(args, &mut console),
         WorkloadCommand::Shared(args) => shared::run_shared(args, &mut console),
+        WorkloadCommand::SharedFile(args) => shared_file::run_shared_file(args, &mut console),
+        WorkloadCommand::SharedFileTorture(args) => {
+            shared_file_torture::run_shared_file_torture(args, &mut console)
+        }
         WorkloadCommand::Ask(args) => key_value_client::run_key_value_client(args, &mut console),
         WorkloadCommand::Fragment(args) => fragment::run_fragment(args, &mut console),
         WorkloadCommand::ExecSelf(args) => process_storms::run_exec_self(args, &mut console),

@@ -108,6 +108,24 @@ impl WorkloadMemory {
         map_anywhere(bytes, libc::PROT_READ, flags, file.as_raw_fd())
     }
 
+    /// Maps a file for reading and writing, shared with other mappings of it, at `shift` bytes
+    /// (whole pages) after a 2 MiB boundary.
+    pub(crate) fn map_file_aligned(
+        file: &File,
+        bytes: usize,
+        shift: usize,
+    ) -> Result<Self, MemoryCallError> {
+        assert!(shift % PAGE == 0, "a mapping starts at a page");
+        let place = Self::map_private_aligned(bytes, libc::PROT_NONE, shift)?;
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+        let (target, descriptor) = (place.start.as_ptr().cast(), file.as_raw_fd());
+        // SAFETY: the range is that of `place`, which is ours and in which no reference points.
+        let new = unsafe { libc::mmap(target, bytes, protection, flags, descriptor, 0) };
+        mmap_result(new, "mmap", bytes)?;
+        Ok(place)
+    }
+
     /// Maps private memory at `shift` bytes after a 2 MiB boundary.
     fn map_private_aligned(
         bytes: usize,

@@ -37,6 +37,7 @@ pub struct PreparedSession {
     sizes: Option<ProbedSizeSwitches>,
     learned: Option<ProfileStore>,
     recording: Option<ActiveRecording>,
+    shared_memory: bool,
 }
 
 impl PreparedSession {
@@ -62,6 +63,8 @@ impl PreparedSession {
             settings,
             khugepaged: KhugepagedMode::Off,
             kernel_split: options.kernel_split,
+            shared_memory: options.shared_memory,
+            align_shared_memory: options.align_shared_memory,
             fill,
             small_pages: options.small_pages,
             learn: options.learn,
@@ -144,15 +147,20 @@ impl PreparedSession {
                 "hawkeye: this kernel shows no accesses: regions are ranked by their number of present pages alone (see `hawkeye doctor`)"
             );
         }
+        let sees_accesses = decision.sampler == SamplerKind::AccessBits;
+        if config.shared_memory && !(sees_accesses && decision.promotes_shared_memory) {
+            eprintln!("hawkeye: shared memory cannot be promoted here (see `hawkeye doctor`)");
+        }
         if !settings.measure_only {
             let plan = KernelThpPlan {
                 khugepaged: config.khugepaged,
                 kernel_split: config.kernel_split,
+                align_shared_memory: config.align_shared_memory,
                 zero_pages: settings.bloat.zero_pages(),
             };
             // In a container this may fail.
             if let Err(error) = plan.apply_to_kernel_settings(lease.settings()) {
-                let refill = "khugepaged keeps its settings and may refill recovered memory";
+                let refill = "settings of huge pages stay as they are, and khugepaged may refill recovered memory";
                 tracing::warn!("{refill}: {error}");
             }
         }
@@ -203,12 +211,16 @@ impl PreparedSession {
             prefault,
             sizes,
             learned: config.learn.then(open_profile_store).flatten(),
+            shared_memory: config.shared_memory,
         })
     }
 
     /// The manager, for callers with a loop of their own.
     pub fn into_active_session(mut self, scope: ManagedTarget) -> Result<ActiveSession> {
         let mut machine = LinuxMachine::new(self.backend, scope, self.signals);
+        if self.shared_memory {
+            machine.promote_shared_memory();
+        }
         self.prefault.hand_prefaulter_to_machine(&mut machine);
         if let Some((switches, costs)) = self.sizes {
             machine.enable_page_size_choice(switches, costs);

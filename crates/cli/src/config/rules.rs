@@ -54,6 +54,7 @@ fn read_rule_action_and_settings(
         min_gain_percent: s.read_optional("min_gain_percent"),
         max_huge_bytes: s.read_optional("max_huge").map(|MemorySize(bytes)| bytes),
         warm_bytes: s.read_optional("warm").map(|MemorySize(bytes)| bytes),
+        shared_memory: s.read_or_default("shared_memory", usual.shared_memory),
         ..usual
     };
     let profile = s.read_optional::<WorkloadProfile>("profile");
@@ -71,7 +72,11 @@ fn read_rule_action_and_settings(
         }
         (UnmatchedAction::Include, _) => return RuleAction::Include(terms),
     };
-    for key in ["weight", "min_gain_percent", "max_huge", "warm"].iter().chain(others).copied() {
+    for key in ["weight", "min_gain_percent", "max_huge", "warm", "shared_memory"]
+        .iter()
+        .chain(others)
+        .copied()
+    {
         if s.is_key_set(key) {
             s.report_problem(key, format!("has no effect in a rule with {cause}; remove it"));
         }

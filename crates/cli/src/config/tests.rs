@@ -63,6 +63,8 @@ fn values_in_the_file_override_the_defaults() {
         policy = "linux"
         khugepaged = "restrain"
         kernel_split = "on"
+        align_shared_memory = "on"
+        shared_memory = "on"
         sampling = { period = "1 min", window = "500 ms" }
         limits.cpu_percent = 1.5
         limits.promotions_per_s = 20
@@ -91,11 +93,12 @@ fn values_in_the_file_override_the_defaults() {
         max_huge = "4 GiB"
         warm = "2 GiB"
         min_gain_percent = 5
+        shared_memory = "off"
     "#;
     let config = parse(text).expect("a valid configuration");
     assert_eq!(config.policy, "linux");
     assert_eq!(config.khugepaged, KhugepagedMode::Restrain);
-    assert!(config.kernel_split);
+    assert!(config.kernel_split && config.align_shared_memory && config.shared_memory);
     assert_eq!(config.settings.window, Duration::from_millis(500));
     assert_eq!(config.settings.cpu.limit_percent_of_core(), 1.5);
     assert_eq!(config.settings.reserve.bytes(), 64 << 20);
@@ -212,7 +215,7 @@ kernel_split = 63 #!16: kernel_split must be one of "off", "on", not 63
 small_pages = "on" #!15: small_pages must be one of "off", "advised", "all", not "on"
 profile = "always" #!11: profile must be one of "guard", "balanced", "speed", not "always"
 learn = true #!9: learn must be one of "off", "on", not true
-[cache] #!2: cache is not a known key; the keys here are profile, policy, socket, khugepaged, kernel_split, small_pages, learn, sampling, limits, memory, linux, ingens, selection, workload_profiles, fault_ahead, rule, metrics, journal, recording, counters, prezeroing
+[cache] #!2: cache is not a known key; the keys here are profile, policy, socket, khugepaged, kernel_split, shared_memory, align_shared_memory, small_pages, learn, sampling, limits, memory, linux, ingens, selection, workload_profiles, fault_ahead, rule, metrics, journal, recording, counters, prezeroing
 size = 1
 [sampling]
 peroid = "30 s" #!1: sampling.peroid is not a known key; did you mean period?

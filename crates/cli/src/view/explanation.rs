@@ -250,10 +250,13 @@ fn is_event_of_region(event: &Event, process: ProcessId, region: RegionAddr) -> 
 fn last_refusal_errno(journal: &Journal, process: ProcessId, region: RegionAddr) -> Option<String> {
     let newest_first = journal.entries().rev().map(|entry| &entry.event);
     let mut of_region = newest_first.filter(|event| is_event_of_region(event, process, region));
-    of_region.find_map(|event| match event {
+    let last =
+        of_region.find(|event| matches!(event, Event::Refused { .. } | Event::FileHoles { .. }));
+    match last? {
         Event::Refused { errno, .. } => Some(errno.to_string()),
+        // That was no refusal by the kernel.
         _ => None,
-    })
+    }
 }
 
 /// Time from which on the journal is complete, in seconds.

@@ -132,7 +132,7 @@ fn page_walks_are_measured_once_after_the_program_starts_and_a_damaged_file_is_r
 /// while it runs.
 fn start_a_program_before_page_walks_are_measured(machine: &TestMachine, costs: &Path) {
     let mut command = machine.hawkeye("run -- sh -c");
-    let waits = "[ -e $COSTS ] && exit 3; $PROGRAM & for i in $(seq 6000); do [ -e $COSTS ] && break; sleep 0.05; done; kill $!; [ -e $COSTS ]";
+    let waits = "[ -e $COSTS ] && exit 3; $PROGRAM & for i in $(seq 11000); do [ -e $COSTS ] && break; sleep 0.05; done; kill $!; [ -e $COSTS ]";
     command.arg(waits);
     command.env("COSTS", costs);
     let program = format!("{WORKLOADS} workload random --mib 256 --quiet --seconds 600");

@@ -20,6 +20,7 @@ mod recovery;
 mod run;
 mod safety;
 mod settings_conflicts;
+mod shared_files;
 mod shared_memory;
 mod small_pages;
 mod stress_ng;

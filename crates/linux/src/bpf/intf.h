@@ -51,11 +51,20 @@ struct walk_result {
 	u32 changed;		/* regions skipped because their table changed during the read */
 };
 
+#define FILE_NONE	0
+#define FILE_OTHER	1
+#define FILE_TMPFS	2
+
 struct mapping_record {
 	u64 start;
 	u64 end;
 	u64 flags;		/* VM_* bits, include/linux/mm.h */
-	u64 has_file;
+	u64 file;		/* FILE_NONE, FILE_OTHER or FILE_TMPFS */
+	/* Of a tmpfs file. */
+	u64 device;
+	u64 inode;
+	u64 offset;		/* in the file, of `start`, in bytes */
+	u64 pad;		/* a packet of an answer has a whole number of records */
 };
 
 /* Input and output of `read_access_bits`: one region. */

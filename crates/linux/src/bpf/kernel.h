@@ -8,7 +8,20 @@
 
 #define RELOCATED __attribute__((preserve_access_index))
 
-struct file;
+struct super_block {
+	unsigned int s_dev;
+	unsigned long s_magic;
+} RELOCATED;
+
+struct inode {
+	unsigned short i_mode;
+	unsigned long i_ino;
+	struct super_block *i_sb;
+} RELOCATED;
+
+struct file {
+	struct inode *f_inode;
+} RELOCATED;
 
 struct mm_struct {
 	void *pgd;
@@ -30,6 +43,7 @@ struct vm_area_struct {
 	unsigned long vm_start;
 	unsigned long vm_end;
 	unsigned long vm_flags;
+	unsigned long vm_pgoff;
 	struct file *vm_file;
 	struct vm_userfaultfd_ctx vm_userfaultfd_ctx;
 } RELOCATED;
@@ -54,6 +68,13 @@ struct bpf_iter__task_vma {
 /* include/linux/mm.h */
 #define VM_UFFD_MISSING	(1ull << 9)
 #define VM_UFFD_WP	(1ull << 12)
+
+/* include/uapi/linux/magic.h; also memory without a mount: memfd, System V, shared anonymous */
+#define TMPFS_MAGIC	0x01021994
+
+/* include/uapi/linux/stat.h */
+#define S_IFMT		0170000
+#define S_IFREG		0100000
 
 #define ENOENT	2
 

@@ -49,8 +49,9 @@ impl Explain for LinuxMachine {
 
     fn why_region_excluded(&mut self, process: ProcessId, region: RegionAddr) -> Option<String> {
         let member = self.members.get_mut(process).ok()?;
+        let managed = self.sampler.managed_memory(member);
         let mappings = self.sampler.list_mappings(member, &mut self.calls).ok()?;
-        let eligible = mappings::check_region_eligible(&mappings, region);
+        let eligible = mappings::check_region_eligible(&mappings, region, managed);
         eligible.err().map(|why| why.to_string())
     }
 }

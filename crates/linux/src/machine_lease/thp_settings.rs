@@ -51,6 +51,8 @@ pub struct KernelThpPlan {
     /// Whether the kernel itself splits sparse huge pages when memory runs out, including those of
     /// excluded programs.
     pub kernel_split: bool,
+    /// Whether the kernel aligns shared memory that programs map from now on.
+    pub align_shared_memory: bool,
     /// Least number of zero base pages in a sparse huge page.
     pub zero_pages: u16,
 }
@@ -67,11 +69,16 @@ impl KernelThpPlan {
         }
         match self.khugepaged {
             KhugepagedMode::Restrain if !self.kernel_split => {
-                prevent_khugepaged_refill(guard, self.zero_pages)
+                prevent_khugepaged_refill(guard, self.zero_pages)?
             }
-            KhugepagedMode::Leave | KhugepagedMode::Restrain => Ok(()),
-            KhugepagedMode::Off => pause_khugepaged(guard),
+            KhugepagedMode::Leave | KhugepagedMode::Restrain => {}
+            KhugepagedMode::Off => pause_khugepaged(guard)?,
         }
+        // Last, so that an error here prevents none of the others.
+        if self.align_shared_memory {
+            align_new_shared_memory(guard)?;
+        }
+        Ok(())
     }
 }
 
@@ -87,6 +94,22 @@ pub fn pause_khugepaged(guard: &mut KernelSettingsGuard) -> Result<()> {
     guard.set(&folder.join("pages_to_scan"), "1")?;
     guard.set(&folder.join("alloc_sleep_millisecs"), DAY_MS)?;
     guard.set(&folder.join("scan_sleep_millisecs"), DAY_MS)
+}
+
+/// The setting of huge pages in shared memory that no user mounted: `memfd`, System V, shared
+/// anonymous memory.
+pub const SHMEM_ENABLED: &str = "shmem_enabled";
+
+/// Makes the kernel choose addresses for new shared memory that a promotion can use, until the
+/// guard is dropped. It also gives huge pages at page faults to shared memory for which a program
+/// calls `madvise(MADV_HUGEPAGE)`. Mapped memory does not move. A setting other than `never`
+/// already aligns memory, or forbids huge pages (`deny`), and does not change.
+fn align_new_shared_memory(guard: &mut KernelSettingsGuard) -> Result<()> {
+    let path = Path::new(THP_DIR).join(SHMEM_ENABLED);
+    match read_setting(&path)?.as_str() {
+        "never" => guard.set(&path, "advise"),
+        _ => Ok(()),
+    }
 }
 
 /// Limits khugepaged and lets the kernel split, until the guard is dropped. khugepaged collapses no

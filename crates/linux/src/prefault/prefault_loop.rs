@@ -11,7 +11,7 @@ use super::trace_backoff::TraceBackoff;
 use super::warm_start::WarmStart;
 use crate::error::Result;
 use crate::mutex::lock;
-use crate::processes::mappings::check_region_eligible;
+use crate::processes::mappings::{ManagedMemory, check_region_eligible};
 use crate::processes::process::calling_thread_cpu_time;
 use crate::sample::page_table_reader::PageTableReader;
 use hawkeye_policy::prefault::{
@@ -310,7 +310,12 @@ impl PrefaultLoop {
         // The known mappings are older; userfaultfd may watch one since.
         match self.tables.vma_at_address(&known.target, task.region.start()) {
             Ok(Some(now))
-                if check_region_eligible(std::slice::from_ref(&now), task.region).is_ok() => {}
+                if check_region_eligible(
+                    std::slice::from_ref(&now),
+                    task.region,
+                    ManagedMemory::Private,
+                )
+                .is_ok() => {}
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
                 return Err(PrefaultResult::Occupied);
             }

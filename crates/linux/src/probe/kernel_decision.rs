@@ -56,6 +56,8 @@ pub struct KernelDecision {
     pub cannot_guard: Option<String>,
     /// Cost to the program of a base page's first access after a clear.
     pub first_touch_cost: Duration,
+    /// Whether shared memory can be promoted, where settings ask for it.
+    pub promotes_shared_memory: bool,
     /// All capabilities, in order of importance.
     pub capabilities: Vec<ManagerCapability>,
     /// Circumstances that the user should know, one sentence each.
@@ -104,6 +106,7 @@ fn build_kernel_decision(facts: &KernelFacts, sampler: SamplerKind) -> KernelDec
             SamplerKind::AccessBits => Duration::from_nanos(facts.first_touch_ns),
             SamplerKind::Damon | SamplerKind::Population => Duration::ZERO,
         },
+        promotes_shared_memory: facts.shared_memory.works(),
         capabilities: capabilities::capabilities_from_facts(facts),
         notes: notes_for_user(facts).into_iter().chain(cannot_guard.clone()).collect(),
         cannot_guard,

@@ -61,6 +61,8 @@ pub struct KernelFacts {
     pub first_touch_faults: bool,
     /// A region of another process becomes huge on request.
     pub collapse: KernelCheckResult,
+    /// Shared memory of another process becomes huge on request, and its page table shows it.
+    pub shared_memory: KernelCheckResult,
     /// A huge page of another process splits on request.
     pub split: KernelCheckResult,
     /// The split maps zero-filled base pages to the shared zero page.
@@ -104,6 +106,7 @@ impl KernelFacts {
             first_touch_ns: 0,
             first_touch_faults: false,
             collapse: untried(),
+            shared_memory: untried(),
             split: untried(),
             zero_page_remap: untried(),
             soft_dirty: PageMarkAfterSplit::NotTried(why.into()),
@@ -174,6 +177,7 @@ pub fn gather_kernel_facts(
         access_bits,
         first_touch_ns: nanos_of_duration(first_touch.cost),
         first_touch_faults: first_touch.is_fault,
+        shared_memory: check_optional(|| try_shared_memory(tables.as_mut())),
         collapse,
         split,
         zero_page_remap,
@@ -198,6 +202,11 @@ pub fn gather_kernel_facts(
 /// Tries a primitive if that is wanted.
 fn check_if_wanted(wanted: bool, check: impl FnOnce() -> TryResult) -> Result<KernelCheckResult> {
     into_check_result(if wanted { check() } else { skipped_try("not needed for managing") })
+}
+
+/// Tries a primitive that no start may depend on: any error only means that it is not used.
+fn check_optional(check: impl FnOnce() -> TryResult) -> KernelCheckResult {
+    into_check_result(check()).unwrap_or_else(|error| KernelCheckResult::Fails(error.to_string()))
 }
 
 /// How a try ended that did not show a primitive to work.
@@ -348,6 +357,25 @@ fn try_collapse(tables: Option<&mut PageTableReader>) -> TryResult {
         // Without page tables the call's own result counts.
         None => true,
     };
+    fail_unless_holds(huge, "the call succeeded, but the region is not a huge page")?;
+    verify_child_memory(&child)
+}
+
+/// Shared memory with one mapper. Its regions are read as before each promotion.
+fn try_shared_memory(tables: Option<&mut PageTableReader>) -> TryResult {
+    let Some(tables) = tables else {
+        return skipped_try("its regions are read by BPF, which does not work here");
+    };
+    let child = ProbeChild::spawn()?;
+    let errno = child.send_command_and_wait(ChildCommand::MapShared)?;
+    if errno != 0 {
+        let errno = Errno::from_raw(i32::try_from(errno).unwrap_or(0));
+        return failed_try(format!("a child could not map shared memory: {errno}"));
+    }
+    child.send_command_and_wait(ChildCommand::Touch)?;
+    let region = child.region(0);
+    process_madvise::collapse(&child.handle, region).or_else(failed_try)?;
+    let huge = read_region_by_bpf(tables, &child.handle, region)?.is_some_and(|r| r.is_huge());
     fail_unless_holds(huge, "the call succeeded, but the region is not a huge page")?;
     verify_child_memory(&child)
 }
@@ -572,6 +600,7 @@ impl KernelFacts {
             first_touch_ns: 10,
             first_touch_faults: false,
             collapse: works(),
+            shared_memory: works(),
             split: works(),
             zero_page_remap: works(),
             soft_dirty: PageMarkAfterSplit::Kept,
@@ -590,5 +619,18 @@ impl KernelFacts {
             }),
             small_pages: vec![super::mthp_sizes::tests::size(4, works(), [2, 3, 9])],
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_in_a_primitive_that_is_optional_ends_no_start() {
+        let failed = check_optional(|| Err(TryFailure::ChildFailed(LinuxError::NoSuchProcess(7))));
+        assert!(matches!(failed, KernelCheckResult::Fails(_)), "{failed:?}");
+        assert_eq!(check_optional(|| skipped_try("no")), KernelCheckResult::NotTried("no".into()));
+        assert!(check_optional(|| Ok(())).works());
     }
 }

@@ -43,6 +43,8 @@ pub enum ChildCommand {
     WantHuge = b'h',
     /// `madvise(MADV_NOHUGEPAGE)` on all its regions, which are huge where THP is `always`.
     WantBase = b'b',
+    /// Map new shared memory over all its regions; the answer is the errno, 0 for success.
+    MapShared = b'm',
     /// Remove all access to its regions and restore it, which leaves no translation of them in the
     /// TLB.
     LeaveTlb = b'l',
@@ -256,6 +258,13 @@ unsafe fn execute_command([order, log2_pages]: [u8; 2], memory: *mut u8) -> Answ
         }
         ChildCommand::WantHuge => advise(libc::MADV_HUGEPAGE),
         ChildCommand::WantBase => advise(libc::MADV_NOHUGEPAGE),
+        ChildCommand::MapShared => {
+            let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: replaces the child's own mapping, in which no reference points.
+            let new = unsafe { libc::mmap(memory.cast(), WHOLE_BYTES, access, flags, -1, 0) };
+            if new == libc::MAP_FAILED { Errno::last_raw() as u64 } else { 0 }
+        }
         ChildCommand::LeaveTlb => {
             let all = libc::PROT_READ | libc::PROT_WRITE;
             for protection in [libc::PROT_NONE, all] {

@@ -3,9 +3,12 @@
 //! only reads.
 
 use crate::error::Result;
-use crate::machine_lease::thp_settings::{SHRINK_UNDERUSED, THP_DIR, enabled_file, read_setting};
+use crate::machine_lease::thp_settings::{
+    SHMEM_ENABLED, SHRINK_UNDERUSED, THP_DIR, enabled_file, read_setting,
+};
 use crate::processes::mappings::{Mapping, vm};
 use crate::processes::process_attributes::read_process_attributes;
+use crate::processes::shared_mappings::{SharedMapping, TmpfsMounts};
 use crate::processes::user_names::UserNames;
 use crate::processes::{memory_maps, process};
 use hawkeye_policy::ProcessAttributes;
@@ -23,6 +26,8 @@ pub struct HugePageContext {
     pub thp_disabled: bool,
     /// Its mappings that hold memory, by address.
     pub places: Vec<MappingGroup>,
+    /// Its shared memory, touched or not, by address.
+    pub shared_memory: Vec<SharedMapping>,
     /// The kernel's settings.
     pub settings: ThpSettings,
 }
@@ -98,6 +103,7 @@ impl HugePageContext {
         Ok(Self {
             identity,
             thp_disabled: status.thp_enabled == Some(false),
+            shared_memory: SharedMapping::of_maps(&maps, &TmpfsMounts::of_process(pid)),
             places: merge_equal_neighbours(maps.iter().map(mapping_group_from_smaps)),
             settings: ThpSettings::read(),
         })
@@ -119,7 +125,7 @@ impl ThpSettings {
             khugepaged_scan_sleep_ms: read("khugepaged/scan_sleep_millisecs"),
             khugepaged_pages_to_scan: read("khugepaged/pages_to_scan"),
             shrink_underused: read(SHRINK_UNDERUSED),
-            shmem_enabled: read("shmem_enabled"),
+            shmem_enabled: read(SHMEM_ENABLED),
         }
     }
 }

@@ -98,6 +98,8 @@ pub(crate) struct ManagedProcesses {
     /// In the order in which they joined.
     order: Vec<ProcessId>,
     users: UserNames,
+    /// Settings of processes that the target names.
+    named_settings: ProcessSettings,
     /// Whether any process that joined had `PR_SET_THP_DISABLE` set.
     pub(crate) saw_thp_disabled: bool,
     /// Processes that have just started another program.
@@ -213,12 +215,20 @@ impl ManagedProcesses {
         SliceProgress::Done(())
     }
 
+    /// Manages shared memory of the processes that the target names, from their next sample on.
+    pub(crate) fn set_shared_memory_of_named(&mut self) {
+        self.named_settings.shared_memory = true;
+        for joined in self.members.values_mut() {
+            joined.member.terms.shared_memory = true;
+        }
+    }
+
     fn admit_named_process(&mut self, pid: u32, sampler: &mut dyn Sampler, now: Duration) {
         // A process that ended since it was listed does not join.
         let Ok(identity) = read_process_attributes(pid, &self.users) else {
             return;
         };
-        let opened = SampledProcess::open(pid, identity, ProcessSettings::default());
+        let opened = SampledProcess::open(pid, identity, self.named_settings);
         match opened.and_then(|member| self.admit_process(member, sampler, now)) {
             Ok(_) | Err(LinuxError::NoSuchProcess(_)) => {}
             Err(error) => tracing::warn!("process {pid} cannot be managed: {error}"),

@@ -1,6 +1,8 @@
 //! Decides which parts of an address space may become huge.
 
-use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr, RegionSample};
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, FileRegion, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample,
+};
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, VmFlags};
 use std::ops::Range;
 use thiserror::Error;
@@ -9,6 +11,8 @@ use thiserror::Error;
 pub(crate) mod vm {
     pub const WRITE: u64 = 0x2;
     pub const SHARED: u64 = 0x8;
+    /// `MAP_SHARED`; of a file that was opened for reading, `SHARED` is not set.
+    pub const MAYSHARE: u64 = 0x80;
     pub const GROWSDOWN: u64 = 0x100;
     pub const UFFD_MISSING: u64 = 0x200;
     pub const PFNMAP: u64 = 0x400;
@@ -31,6 +35,35 @@ pub struct Mapping {
     pub flags: u64,
     /// Whether a file is behind it; shared memory counts as one.
     pub file_backed: bool,
+    /// The file of shared memory; `None` for other memory, and where only `/proc` was read.
+    pub shared_file: Option<SharedFile>,
+}
+
+/// A tmpfs file that is mapped shared, with or without a mount that users see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedFile {
+    /// Its device, as the kernel encodes it.
+    pub device: u32,
+    /// Its inode.
+    pub inode: u64,
+    /// Offset in the file of the first byte, in bytes.
+    pub offset: u64,
+}
+
+impl SharedFile {
+    /// The file with the offset of a byte that is `bytes` further.
+    fn advanced_by(self, bytes: u64) -> Self {
+        Self { offset: self.offset + bytes, ..self }
+    }
+}
+
+/// Which memory of a process is managed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManagedMemory {
+    /// Private anonymous memory.
+    Private,
+    /// That, and shared memory.
+    PrivateAndShared,
 }
 
 /// Reasons why a mapping cannot be managed.
@@ -58,6 +91,12 @@ pub enum IneligibleReason {
     /// Never written: all of it is the zero page.
     #[error("its mapping is read-only")]
     ReadOnly,
+    /// Shared memory that its owner locked. A promotion would unmap it until the next access.
+    #[error("it is shared memory that the program locked (mlock)")]
+    LockedShared,
+    /// Shared memory with address and file offset that are not congruent modulo 2 MiB.
+    #[error("its address and its offset in the file are not congruent modulo 2 MiB")]
+    Misaligned,
     /// It contains no whole region.
     #[error("no mapping covers all 2 MiB of it")]
     TooSmall,
@@ -90,6 +129,7 @@ impl Mapping {
             range: map.address.0..map.address.1,
             flags: flags.map(|(_, bit)| bit).sum(),
             file_backed: map.inode != 0 || matches!(map.pathname, MMapPath::Path(_)),
+            shared_file: None,
         }
     }
 
@@ -101,6 +141,38 @@ impl Mapping {
     }
 
     /// The part that may be managed, or why no part may be.
+    pub fn eligible_range_of(
+        &self,
+        managed: ManagedMemory,
+    ) -> Result<Range<u64>, IneligibleReason> {
+        match (managed, self.shared_file) {
+            (ManagedMemory::PrivateAndShared, Some(file)) => self.eligible_shared_range(file),
+            _ => self.eligible_range(),
+        }
+    }
+
+    /// The part of shared memory that may be managed, or why no part may be.
+    fn eligible_shared_range(&self, file: SharedFile) -> Result<Range<u64>, IneligibleReason> {
+        let has = |flags| self.flags & flags != 0;
+        let regions = self.range_of_whole_regions();
+        let misaligned = self.range.start.wrapping_sub(file.offset) % HUGE_PAGE_BYTES != 0;
+        // The first reason that applies is returned.
+        let reasons = [
+            (has(vm::HUGETLB), IneligibleReason::HugeTlb),
+            (has(vm::PFNMAP | vm::IO | vm::MIXEDMAP), IneligibleReason::NotAnonymous),
+            (has(vm::UFFD_MISSING | vm::UFFD_WP), IneligibleReason::Userfaultfd),
+            (has(vm::NOHUGEPAGE), IneligibleReason::NoHugePage),
+            (has(vm::LOCKED), IneligibleReason::LockedShared),
+            (misaligned, IneligibleReason::Misaligned),
+            (regions.is_empty(), IneligibleReason::TooSmall),
+        ];
+        match reasons.into_iter().find(|(holds, _)| *holds) {
+            Some((_, why)) => Err(why),
+            None => Ok(regions),
+        }
+    }
+
+    /// The part of private memory that may be managed, or why no part may be.
     pub fn eligible_range(&self) -> Result<Range<u64>, IneligibleReason> {
         let has = |flags| self.flags & flags != 0;
         let regions = self.range_of_whole_regions();
@@ -130,6 +202,10 @@ pub struct EligibleRanges {
     pub ranges: Vec<Range<u64>>,
     /// Ranges of them that are locked in memory, ascending.
     pub locked: Vec<Range<u64>>,
+    /// Ranges of them that are shared memory, ascending, each with its file at its start.
+    pub shared: Vec<(Range<u64>, SharedFile)>,
+    /// Mappings of shared memory that keep it from being promoted in any process.
+    pub protected: Vec<(Range<u64>, SharedFile)>,
     /// Bytes excluded by `MADV_NOHUGEPAGE`.
     pub refused_bytes: u64,
     /// Memory in which no whole region fits.
@@ -142,6 +218,62 @@ impl EligibleRanges {
     pub fn is_region_locked(&self, region: RegionAddr) -> bool {
         let after = self.locked.partition_point(|range| range.start <= region.start());
         after.checked_sub(1).is_some_and(|at| self.locked[at].contains(&region.start()))
+    }
+
+    /// The ranges of private memory.
+    pub fn private_ranges(&self) -> Vec<Range<u64>> {
+        let private = |range: &&Range<u64>| {
+            self.shared.binary_search_by_key(&range.start, |(other, _)| other.start).is_err()
+        };
+        self.ranges.iter().filter(private).cloned().collect()
+    }
+
+    /// Which part of which file a region is; `None` for private memory.
+    pub fn file_region(&self, region: RegionAddr) -> Option<FileRegion> {
+        let after = self.shared.partition_point(|(range, _)| range.start <= region.start());
+        let (range, file) = &self.shared[after.checked_sub(1)?];
+        let file = file.advanced_by(region.start() - range.start);
+        let inside = range.contains(&region.start());
+        inside.then(|| FileRegion::at_offset(file.device, file.inode, file.offset))?
+    }
+
+    /// The first region that maps this part of a file.
+    pub fn region_of_file(&self, file: FileRegion) -> Option<RegionAddr> {
+        self.shared.iter().find_map(|(range, first)| {
+            let bytes = file.offset().checked_sub(first.offset)?;
+            let same = (first.device, first.inode) == (file.device, file.inode);
+            let start = range.start.checked_add(bytes)?;
+            (same && start < range.end).then(|| RegionAddr::containing(start))
+        })
+    }
+
+    /// Whether a promotion of this part of a file would change what its owner asked for: it is
+    /// locked here, watched by userfaultfd, or excluded by `MADV_NOHUGEPAGE`.
+    pub fn protects_file_region(&self, file: FileRegion) -> bool {
+        self.protected.iter().any(|(range, first)| {
+            let same = (first.device, first.inode) == (file.device, file.inode);
+            let last = first.offset.saturating_add(range.end - range.start);
+            same && first.offset < file.offset() + HUGE_PAGE_BYTES && file.offset() < last
+        })
+    }
+
+    /// Names the file of each region of shared memory. Page tables do not show which memory that
+    /// is: its pages are present in the file, whether they may be written or not.
+    pub fn name_file_regions(&self, regions: &mut [RegionSample]) {
+        if self.shared.is_empty() {
+            return;
+        }
+        for sample in regions {
+            let Some(file) = self.file_region(sample.region) else { continue };
+            sample.file = Some(file);
+            // Read-only pages are shared through the file. A promotion copies none of them.
+            sample.maybe_shared = 0;
+            // A clean, read-only huge page of private memory is the huge zero page.
+            if sample.is_huge() {
+                sample.present = PAGES_PER_REGION;
+                sample.zero_mapped = 0;
+            }
+        }
     }
 
     /// Removes the access counts of locked memory. Its access bits are never cleared, so all of it
@@ -186,22 +318,35 @@ impl BlockBytesOutsideRegions {
     }
 }
 
-/// Collects the eligible parts of mappings, and counts the memory in the others.
+/// Collects the eligible parts of mappings of private memory, and counts the memory in the others.
 pub fn collect_eligible_ranges(mappings: &[Mapping]) -> EligibleRanges {
+    collect_eligible_ranges_of(mappings, ManagedMemory::Private)
+}
+
+/// The same for the memory that is `managed`.
+pub fn collect_eligible_ranges_of(mappings: &[Mapping], managed: ManagedMemory) -> EligibleRanges {
     let mut found = EligibleRanges::default();
+    const PROTECTING: u64 = vm::LOCKED | vm::UFFD_MISSING | vm::UFFD_WP | vm::NOHUGEPAGE;
     for mapping in mappings {
+        if let Some(file) = mapping.shared_file.filter(|_| mapping.flags & PROTECTING != 0) {
+            found.protected.push((mapping.range.clone(), file));
+        }
         let advised = mapping.flags & vm::HUGEPAGE != 0;
         let all = &mapping.range;
-        match mapping.eligible_range() {
+        match mapping.eligible_range_of(managed) {
             Ok(range) => {
-                found.outside.add_blocks_of_range(all.start..range.start, advised);
-                found.outside.add_blocks_of_range(range.end..all.end, advised);
+                if let Some(file) = mapping.shared_file {
+                    found.shared.push((range.clone(), file.advanced_by(range.start - all.start)));
+                } else {
+                    found.outside.add_blocks_of_range(all.start..range.start, advised);
+                    found.outside.add_blocks_of_range(range.end..all.end, advised);
+                }
                 if mapping.flags & vm::LOCKED != 0 {
                     found.locked.push(range.clone());
                 }
                 found.ranges.push(range);
             }
-            Err(IneligibleReason::TooSmall) => {
+            Err(IneligibleReason::TooSmall) if mapping.shared_file.is_none() => {
                 found.outside.add_blocks_of_range(all.clone(), advised)
             }
             Err(IneligibleReason::NoHugePage) => {
@@ -218,10 +363,11 @@ pub fn collect_eligible_ranges(mappings: &[Mapping]) -> EligibleRanges {
 pub fn check_region_eligible(
     mappings: &[Mapping],
     region: RegionAddr,
+    managed: ManagedMemory,
 ) -> Result<(), IneligibleReason> {
     let overlaps = |m: &&Mapping| m.range.start < region.end() && m.range.end > region.start();
     let mapping = mappings.iter().find(overlaps).ok_or(IneligibleReason::Unmapped)?;
-    let eligible = mapping.eligible_range()?;
+    let eligible = mapping.eligible_range_of(managed)?;
     if eligible.start <= region.start() && region.end() <= eligible.end {
         Ok(())
     } else {
@@ -240,7 +386,7 @@ mod tests {
     }
 
     fn with(flags: u64, range: Range<u64>) -> Mapping {
-        Mapping { range, flags: 0x73 | flags, file_backed: false }
+        Mapping { range, flags: 0x73 | flags, file_backed: false, shared_file: None }
     }
 
     fn file(range: Range<u64>) -> Mapping {
@@ -273,7 +419,13 @@ mod tests {
     #[test]
     fn a_region_is_judged_by_what_is_mapped_there() {
         let mappings = [heap(HUGE..4 * HUGE - 4096), file(8 * HUGE..9 * HUGE)];
-        let judge = |index| check_region_eligible(&mappings, RegionAddr::containing(index * HUGE));
+        let judge = |index| {
+            check_region_eligible(
+                &mappings,
+                RegionAddr::containing(index * HUGE),
+                ManagedMemory::Private,
+            )
+        };
         assert_eq!(judge(1), Ok(()));
         assert_eq!(judge(3), Err(IneligibleReason::TooSmall));
         assert_eq!(judge(5), Err(IneligibleReason::Unmapped));
@@ -327,5 +479,96 @@ mod tests {
         let found = collect_eligible_ranges(&[heap(8 * HUGE..9 * HUGE), refused]);
         assert_eq!(found.ranges, vec![8 * HUGE..9 * HUGE]);
         assert_eq!(found.refused_bytes, 3 * HUGE);
+    }
+
+    fn shared(range: Range<u64>, offset: u64, flags: u64) -> Mapping {
+        let flags = vm::SHARED | vm::MAYSHARE | flags;
+        let shared_file = Some(SharedFile { device: 1, inode: 7, offset });
+        Mapping { range, flags, file_backed: true, shared_file }
+    }
+
+    #[test]
+    fn shared_memory_is_managed_only_where_wanted_and_possible() {
+        let all = HUGE..4 * HUGE;
+        for (mapping, expected) in [
+            (shared(all.clone(), 0, 0), Ok(all.clone())),
+            (shared(HUGE + 0x3000..4 * HUGE, 0x3000, 0), Ok(2 * HUGE..4 * HUGE)),
+            (shared(all.clone(), 8 * HUGE, vm::LOCKED), Err(IneligibleReason::LockedShared)),
+            (shared(all.clone(), 0x1000, 0), Err(IneligibleReason::Misaligned)),
+            (shared(all.clone(), 0, vm::UFFD_MISSING), Err(IneligibleReason::Userfaultfd)),
+            (shared(all.clone(), 0, vm::UFFD_WP), Err(IneligibleReason::Userfaultfd)),
+            (shared(all.clone(), 0, vm::HUGETLB), Err(IneligibleReason::HugeTlb)),
+            (shared(all.clone(), 0, vm::NOHUGEPAGE), Err(IneligibleReason::NoHugePage)),
+            (shared(all.clone(), 0, vm::PFNMAP), Err(IneligibleReason::NotAnonymous)),
+            (shared(HUGE..2 * HUGE - 4096, 0, 0), Err(IneligibleReason::TooSmall)),
+        ] {
+            let found = mapping.eligible_range_of(ManagedMemory::PrivateAndShared);
+            assert_eq!(found, expected, "{mapping:?}");
+            let private = mapping.eligible_range_of(ManagedMemory::Private);
+            assert!(private.is_err(), "{mapping:?}");
+        }
+        // Private memory is judged as before.
+        let heap = heap(all.clone());
+        assert_eq!(heap.eligible_range_of(ManagedMemory::PrivateAndShared), Ok(all));
+    }
+
+    #[test]
+    fn locked_watched_and_excluded_shared_memory_is_protected_in_all_processes() {
+        let at = |index| FileRegion { device: 1, inode: 7, index };
+        for managed in [ManagedMemory::Private, ManagedMemory::PrivateAndShared] {
+            for flags in [vm::LOCKED, vm::UFFD_MISSING, vm::UFFD_WP, vm::NOHUGEPAGE] {
+                // Half a region of the file, at no address that could become huge.
+                let mapping = shared(5 * HUGE + 0x3000..6 * HUGE, 9 * HUGE + HUGE / 2, flags);
+                let found = collect_eligible_ranges_of(&[mapping], managed);
+                let protects = [8, 9, 10, 11].map(|index| found.protects_file_region(at(index)));
+                assert_eq!(protects, [false, true, true, false]);
+                assert!(!found.protects_file_region(FileRegion { inode: 8, ..at(9) }));
+            }
+            let usual = collect_eligible_ranges_of(&[shared(HUGE..4 * HUGE, 0, 0)], managed);
+            assert!(!usual.protects_file_region(at(0)));
+        }
+    }
+
+    #[test]
+    fn regions_of_shared_memory_have_their_part_of_the_file() {
+        let mappings = [
+            heap(HUGE..2 * HUGE),
+            shared(4 * HUGE - 0x1000..6 * HUGE, 9 * HUGE - 0x1000, 0),
+            heap(8 * HUGE..9 * HUGE),
+        ];
+        let found = collect_eligible_ranges_of(&mappings, ManagedMemory::PrivateAndShared);
+        assert_eq!(found.ranges, [HUGE..2 * HUGE, 4 * HUGE..6 * HUGE, 8 * HUGE..9 * HUGE]);
+        assert_eq!(found.private_ranges(), [HUGE..2 * HUGE, 8 * HUGE..9 * HUGE]);
+        assert_eq!(found.outside, BlockBytesOutsideRegions::default());
+        let index = |n: u64| {
+            let file = found.file_region(RegionAddr::containing(n * HUGE));
+            file.map(|file| (file.device, file.inode, file.index))
+        };
+        let expected = [None, None, Some((1, 7, 9)), Some((1, 7, 10)), None, None];
+        assert_eq!([1, 3, 4, 5, 6, 8].map(index), expected);
+        for n in [4, 5] {
+            let region = RegionAddr::containing(n * HUGE);
+            let file = found.file_region(region).expect("it is shared memory");
+            assert_eq!(found.region_of_file(file), Some(region));
+        }
+        for (inode, index) in [(7, 8), (7, 11), (8, 9)] {
+            let other = FileRegion { device: 1, inode, index };
+            assert_eq!(found.region_of_file(other), None);
+        }
+        // Read-only pages of a file are neither copied by a promotion nor zero pages.
+        let region = |n: u64| RegionAddr::containing(n * HUGE);
+        let base =
+            RegionSample { maybe_shared: 512, ..RegionSample::new_full_and_untouched(region(4)) };
+        let huge = RegionSample {
+            present: 0,
+            zero_mapped: 512,
+            order: hawkeye_policy::PageOrder::HUGE,
+            ..RegionSample::new_full_and_untouched(region(5))
+        };
+        let zero_page = RegionSample { region: region(8), ..huge };
+        let mut regions = [base, huge, zero_page];
+        found.name_file_regions(&mut regions);
+        let seen = regions.map(|r| (r.present, r.maybe_shared, r.zero_mapped, r.file.is_some()));
+        assert_eq!(seen, [(512, 0, 0, true), (512, 0, 0, true), (0, 0, 512, false)]);
     }
 }

@@ -8,7 +8,9 @@ mod direct_map;
 use crate::bpf_skeletons::{HawkeyeSkel, HawkeyeSkelBuilder, types};
 use crate::error::{LinuxError, Result};
 use crate::memory::ksm::KsmState;
-use crate::processes::mapping_records::{keep_new_records, parse_mapping_records};
+use crate::processes::mapping_records::{
+    keep_new_records, mapping_of_fields, parse_mapping_records,
+};
 use crate::processes::mappings::Mapping;
 use direct_map::{map_unique_and_inaccessible_page, read_end_frame};
 use hawkeye_policy::walk_rate::PageBitmap;
@@ -202,11 +204,16 @@ impl PageTableReader {
                 0 => return Ok(None),
                 1.. => {
                     let found = &bss.found_mapping;
-                    return Ok(Some(Mapping {
-                        range: found.start..found.end,
-                        flags: KsmState::default().effective_vma_flags(found.flags),
-                        file_backed: found.has_file != 0,
-                    }));
+                    let fields = [
+                        found.start,
+                        found.end,
+                        found.flags,
+                        found.file,
+                        found.device,
+                        found.inode,
+                        found.offset,
+                    ];
+                    return Ok(Some(mapping_of_fields(fields, &KsmState::default())));
                 }
                 error => errno = Errno::from_raw(i32::try_from(-error).unwrap_or(libc::EIO)),
             }
@@ -359,6 +366,7 @@ fn region_sample_from_record(r: &types::region_record) -> RegionSample {
         order: mapped_order_from_record(r),
         walks_per_s: 0,
         touches_per_s: None,
+        file: None,
     }
 }
 

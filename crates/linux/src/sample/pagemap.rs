@@ -190,6 +190,7 @@ fn region_sample_from_pagemap(
         order: PageOrder::base_or_huge(aligned && contiguous == PAGES_PER_REGION),
         walks_per_s: 0,
         touches_per_s: None,
+        file: None,
     }
 }
 

@@ -158,6 +158,7 @@ mod tests {
             range: region * HUGE_PAGE_BYTES..(region + 1) * HUGE_PAGE_BYTES,
             flags: vm::WRITE | flags,
             file_backed: false,
+            shared_file: None,
         };
         let found = ranges_for_huge_pages(vec![with(vm::MERGEABLE, 1), with(vm::NOHUGEPAGE, 2)]);
         assert_eq!(found, vec![HUGE_PAGE_BYTES..2 * HUGE_PAGE_BYTES]);

@@ -22,15 +22,15 @@ pub use access_bits_sampler::AccessBitBackend;
 pub(super) use walk_probing::ProcessWindowProbing;
 
 use crate::error::Result;
-use crate::processes::mappings::{EligibleRanges, Mapping};
+use crate::processes::mappings::{EligibleRanges, ManagedMemory, Mapping};
 use crate::processes::process::{self, ProcessHandle};
 use crate::promote::target_call::CallHelperPool;
 use access_bits_sampler::AccessBitsSampler;
 use damon_sampler::DamonSampler;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{
-    HUGE_PAGE_BYTES, ProcessAttributes, ProcessId, ProcessSample, ProcessSettings, RegionAddr,
-    RegionSample, SampleKinds,
+    FileRegion, HUGE_PAGE_BYTES, ProcessAttributes, ProcessId, ProcessSample, ProcessSettings,
+    RegionAddr, RegionSample, SampleKinds,
 };
 use pagemap_sampler::PagemapSampler;
 use procfs::process::Process;
@@ -181,8 +181,9 @@ pub trait Sampler: Send {
         region: RegionAddr,
     ) -> Result<Option<RegionSample>>;
 
-    /// Whether the current mapping allows a region to be managed. A mapping that was registered
-    /// with userfaultfd since the last sample may not allow it.
+    /// Whether the current mapping allows a region to be managed, and is still of this part of a
+    /// file, or of private memory (`None`). A mapping that was registered with userfaultfd since
+    /// the last sample may not allow it.
     ///
     /// Without BPF a single mapping cannot be looked up, and the answer is that of the last sample.
     /// That is safe: the kernel refuses to collapse regions in which userfaultfd would miss faults.
@@ -194,9 +195,16 @@ pub trait Sampler: Send {
         &mut self,
         _member: &SampledProcess,
         _region: RegionAddr,
+        _file: Option<FileRegion>,
         _calls: &mut CallHelperPool,
     ) -> Result<bool> {
         Ok(true)
+    }
+
+    /// Which memory of a process is managed. Shared memory is not managed where accesses to it
+    /// cannot be seen.
+    fn managed_memory(&self, _member: &SampledProcess) -> ManagedMemory {
+        ManagedMemory::Private
     }
 
     /// Bytes under huge pages in the mappings that were eligible at the last sample.

@@ -1,4 +1,5 @@
-//! Pages of a region that other processes map too, from `/proc/PID/pagemap`.
+//! Pages of a region that the process maps, and those that other processes map too, from
+//! `/proc/PID/pagemap`.
 //!
 //! A page table shows only that a page is write-protected. That can have other reasons: the other
 //! process has ended, or soft-dirty tracking began.
@@ -20,22 +21,40 @@ impl CallHelperPool {
         process: ProcessId,
         region: RegionAddr,
     ) -> Result<PageBitmap> {
+        self.find_pages_of_region(process, region, pagemap::is_mapped_by_others)
+    }
+
+    /// The pages of a region that the process maps. The read takes the process's `mmap_lock`.
+    pub(crate) fn find_mapped_pages_of_region(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> Result<PageBitmap> {
+        self.find_pages_of_region(process, region, |entry| entry & pagemap::PRESENT != 0)
+    }
+
+    fn find_pages_of_region(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        is_wanted: impl Fn(u64) -> bool,
+    ) -> Result<PageBitmap> {
         let path = format!("/proc/{}/pagemap", process.pid);
         let offset = region.start() / BASE_PAGE_BYTES * 8;
         let length = usize::from(PAGES_PER_REGION) * 8;
         let request = TargetRequest::for_reading_file(&path, offset, length);
-        let answer = self.call_target(process, "looking for shared pages in", &request)?;
+        let answer = self.call_target(process, "looking at the pages of", &request)?;
         if answer.data.len() < length {
             // The address space is gone.
             return Err(LinuxError::NoSuchProcess(process.pid));
         }
-        let mut shared = PageBitmap::default();
+        let mut wanted = PageBitmap::default();
         for (page, entry) in (0..PAGES_PER_REGION).zip(decode_u64s(&answer.data)) {
-            if pagemap::is_mapped_by_others(entry) {
-                shared.insert(page);
+            if is_wanted(entry) {
+                wanted.insert(page);
             }
         }
-        Ok(shared)
+        Ok(wanted)
     }
 }
 

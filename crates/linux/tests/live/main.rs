@@ -6,6 +6,7 @@ mod observers;
 mod recovery;
 mod sampling;
 mod sampling_periods;
+mod shared_files;
 mod shared_memory;
 mod torture;
 

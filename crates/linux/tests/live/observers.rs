@@ -3,7 +3,7 @@
 //! The process is the test itself.
 
 use hawkeye_linux::probe::userfaultfd_handle::WatchMode;
-use hawkeye_linux::processes::mappings;
+use hawkeye_linux::processes::mappings::{self, ManagedMemory};
 use hawkeye_linux::promote::process_madvise;
 use hawkeye_linux::sample::page_table_reader::PageTableReader;
 use hawkeye_linux::sample::pagemap;
@@ -121,8 +121,8 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
             tables.vma_at_address(&target, region.start()).expect("the mapping can be looked up");
         let listed = tables.list_mappings(&target).expect("the mappings can be listed");
         let here: Vec<_> = found.into_iter().collect();
-        let now = mappings::check_region_eligible(&here, region);
-        assert_eq!(now, mappings::check_region_eligible(&listed, region));
+        let now = mappings::check_region_eligible(&here, region, ManagedMemory::Private);
+        assert_eq!(now, mappings::check_region_eligible(&listed, region, ManagedMemory::Private));
         now
     };
     assert_eq!(eligible(3), Ok(()));

@@ -97,7 +97,7 @@ fn memory_that_its_owner_has_just_freed_is_not_refilled() {
         .expect("the workload frees memory");
     let (before, _) = memory(&mut program);
     for r in sampled.regions.iter().filter(|r| r.present == 512) {
-        let outcome = machine.promote(process, r.region, PageOrder::HUGE, r.present);
+        let outcome = machine.promote(process, r.region, PageOrder::HUGE, r.present, None);
         assert_eq!(outcome, Ok(PromotionResult::Freed), "{r:?}");
     }
     let (after, huge) = memory(&mut program);

@@ -59,7 +59,7 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
     let full_and_alone = |r: &RegionSample| (r.present, r.maybe_shared) == (512, 0);
     assert!(alone.iter().all(full_and_alone));
     let promote = |machine: &mut LinuxMachine, r: &RegionSample| {
-        machine.promote(process, r.region, PageOrder::HUGE, r.present)
+        machine.promote(process, r.region, PageOrder::HUGE, r.present, None)
     };
     let done = promote(&mut machine, &alone[0]);
     assert!(matches!(done, Ok(PromotionResult::Done(_))), "{done:?}");

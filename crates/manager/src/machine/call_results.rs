@@ -125,6 +125,13 @@ pub enum PromotionResult {
         /// Number of such base pages.
         pages: u16,
     },
+    /// No managed process maps more than [`MAX_FILE_HOLES`](hawkeye_policy::MAX_FILE_HOLES) of the
+    /// base pages of shared memory. The region is left alone, because its file may lack them, and
+    /// no split gives back what a promotion adds to the file.
+    FileHoles {
+        /// Number of such base pages.
+        pages: u16,
+    },
 }
 
 /// Result of the search for zero-filled base pages in a huge page.

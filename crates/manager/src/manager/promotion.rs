@@ -5,8 +5,8 @@ use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, PromotionResult, TimedOutPromotionResult};
 use hawkeye_policy::region_promotion_limits::added_pages_upper_bound;
 use hawkeye_policy::{
-    BatchDecision, CallBatchBackoff, Errno, Event, HugePageReadiness, MeasuredPromotionCost,
-    ProcessId, Promotion, PromotionEffect, RegionAddr,
+    BatchDecision, CallBatchBackoff, Errno, Event, FileRegion, HugePageReadiness,
+    MeasuredPromotionCost, ProcessId, Promotion, PromotionEffect, RegionAddr,
 };
 use std::collections::HashMap;
 use std::time::Duration;
@@ -110,13 +110,27 @@ impl<M: Machine> Manager<M> {
     }
 
     fn is_promotion_allowed(&self, promotion: &Promotion, now: Duration) -> bool {
-        let taken_bytes = self.limits.regions.max_bytes_taken_by_promotion(promotion);
+        let taken_bytes = self.max_bytes_taken(promotion);
         let spared = taken_bytes == 0 && !self.settings.hold_full;
         let guard = &self.memory.guard;
         let (process, region) = (promotion.process, promotion.region);
         (spared || guard.may_promote(process, taken_bytes).is_ok())
             && !self.recovery.planner.is_kept_split(process, region, now)
             && self.limits.regions.may_promote_within_limits(promotion, now)
+    }
+
+    /// Which part of which file a region is, by the last sample; `None` for private memory.
+    fn file_region(&self, process: ProcessId, region: RegionAddr) -> Option<FileRegion> {
+        self.processes.last_samples.sample(process)?.region(region)?.file
+    }
+
+    /// Upper limit of the memory that a promotion takes, in bytes. The cgroup of the promoted
+    /// process pays for all of a huge page of shared memory, also where another one paid before.
+    fn max_bytes_taken(&self, promotion: &Promotion) -> u64 {
+        match self.file_region(promotion.process, promotion.region) {
+            Some(_) => promotion.order.bytes(),
+            None => self.limits.regions.max_bytes_taken_by_promotion(promotion),
+        }
     }
 
     fn is_all_promotion_blocked(&self) -> bool {
@@ -135,7 +149,8 @@ impl<M: Machine> Manager<M> {
         let before = self.machine.now();
         let cpu_before = self.machine.management_costs().cpu;
         let served_before = self.machine.reserve_state().served;
-        let outcome = self.machine.promote(process, region, order, present);
+        let file = self.file_region(process, region);
+        let outcome = self.machine.promote(process, region, order, present, file);
         let cpu = self.machine.management_costs().cpu.saturating_sub(cpu_before);
         let took = match outcome {
             Ok(PromotionResult::Done(took)) => took,
@@ -192,7 +207,7 @@ impl<M: Machine> Manager<M> {
         now: Duration,
     ) {
         let effect = PromotionEffect {
-            taken_bytes: self.limits.regions.max_bytes_taken_by_promotion(&promotion),
+            taken_bytes: self.max_bytes_taken(&promotion),
             added_pages: added_pages_upper_bound(&promotion),
             saved_us_per_s: promotion.saved_us_per_s,
         };
@@ -204,11 +219,13 @@ impl<M: Machine> Manager<M> {
         }
         let event = match outcome {
             Ok(PromotionResult::Done(took)) => {
-                Event::Promoted { process, region, order, reason, took, effect }
+                let file = self.file_region(process, region);
+                Event::Promoted { process, region, order, reason, file, took, effect }
             }
             Ok(PromotionResult::Freed) => Event::Freed { process, region },
             Ok(PromotionResult::NotCandidate | PromotionResult::Pending) => return,
             Ok(PromotionResult::Shared { pages }) => Event::Shared { process, region, pages },
+            Ok(PromotionResult::FileHoles { pages }) => Event::FileHoles { process, region, pages },
             Err(MachineError::Refused { errno, .. }) => {
                 Event::Refused { process, region, errno, again_soon: false }
             }

@@ -1,7 +1,9 @@
 //! Memory that other processes share.
 
-use hawkeye_manager::Event;
-use hawkeye_policy::{BASE_PAGE_BYTES, MAX_SHARED_PAGES, RegionAddr, Watermarks, policies};
+use hawkeye_manager::{Event, Machine as _};
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, FileRegion, MAX_SHARED_PAGES, ProcessId, RegionAddr, Watermarks, policies,
+};
 use hawkeye_test_support::builders::*;
 use std::collections::{HashMap, HashSet};
 
@@ -74,4 +76,58 @@ fn copies_of_shared_pages_are_memory() {
     });
     assert_eq!(promoted_regions(&manager).len(), 2);
     assert_eq!(most, u64::from(MAX_SHARED_PAGES) * BASE_PAGE_BYTES);
+}
+
+/// Makes the 80 regions of a process parts of a file.
+fn make_shared(machine: &mut ScriptedMachine, process: ProcessId) {
+    for index in 0..80 {
+        let file = FileRegion { device: 1, inode: 7, index };
+        machine.files.insert((process, region_at_index(index)), file);
+    }
+}
+
+/// Rule 3. A huge page of shared memory is charged to the cgroup through which it is promoted, also
+/// where its base pages were all present.
+#[test]
+fn full_regions_of_shared_memory_take_memory_from_the_cgroup_that_promotes_them() {
+    for policy in ["hawkeye", "hawkeye-g"] {
+        let mut machine = ScriptedMachine::new(16 * GIB);
+        // 160 MiB are in use, and the high watermark is at 187.
+        machine.groups.insert("/near", 220 * MIB);
+        let process = machine.add_program(program_in_group("/near", &[base_page_part(0, 80, 1.0)]));
+        make_shared(&mut machine, process);
+        let mut manager = manager_of(machine, policy, frequent_sampling_settings());
+        let mut most = 0;
+        run_manager_watching(&mut manager, seconds(60.0), |manager| {
+            most = most.max(manager.machine().memory_use(Some("/near")).used_bytes);
+        });
+        assert!((8..=14).contains(&promotions(&manager).len()), "{policy}");
+        assert!(most <= 187 * MIB, "{policy}: {most} bytes in use");
+    }
+}
+
+/// Full regions of private memory take no memory, so they are promoted over the watermark. The same
+/// addresses may be shared memory a moment later.
+#[test]
+fn memory_that_is_shared_since_its_sample_takes_none_over_the_watermark() {
+    let mut settings = frequent_sampling_settings();
+    settings.hold_full = false;
+    for becomes_shared in [false, true] {
+        let mut machine = ScriptedMachine::new(16 * GIB);
+        machine.groups.insert("/full", 170 * MIB);
+        // A batch ends with a slow promotion.
+        machine.promotion_answers.push_back((seconds(0.05), None));
+        let process = machine.add_program(program_in_group("/full", &[base_page_part(0, 80, 1.0)]));
+        let mut manager = manager_of(machine, "hawkeye-g", settings);
+        let before = manager.machine().memory_use(Some("/full")).used_bytes;
+        while manager.machine().now() < seconds(60.0) {
+            manager.run_due_work_and_wait();
+            if becomes_shared && !promotions(&manager).is_empty() {
+                make_shared(manager.machine_mut(), process);
+            }
+        }
+        let promoted = promotions(&manager).len();
+        assert_eq!(promoted == 80, !becomes_shared, "{promoted}");
+        assert_eq!(manager.machine().memory_use(Some("/full")).used_bytes, before);
+    }
 }

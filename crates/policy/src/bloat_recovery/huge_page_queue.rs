@@ -126,7 +126,7 @@ impl HugePageQueue {
         }
         let before = std::mem::take(&mut self.pages);
         self.waiting.clear();
-        for sample in sampled.regions.iter().filter(|s| s.is_huge()) {
+        for sample in sampled.regions.iter().filter(|s| s.is_recoverable()) {
             let mut page = before.get(&sample.region).copied().unwrap_or_else(|| HugePage {
                 accessed: sample.accessed > 0,
                 base_walks_per_s: self.base_walks_per_s.get(&sample.region).copied(),

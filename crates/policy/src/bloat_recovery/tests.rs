@@ -405,3 +405,19 @@ proptest! {
         prop_assert_eq!(split.len(), bloated);
     }
 }
+
+#[test]
+fn shared_memory_is_never_split() {
+    let file = crate::FileRegion::at_offset(1, 7, 0);
+    for order in [RecoveryOrder::LowestOverheadFirst, RecoveryOrder::MostBytesPerSlowdown] {
+        let mut planner = planner_with(order);
+        let shared = RegionSample { file, ..huge_sample(1, false) };
+        planner.observe(&observation(&[(1, vec![shared, huge_sample(2, false)])]));
+        let mut promoted = promoted_event(process(1), region(3));
+        if let Event::Promoted { file: promoted_file, .. } = &mut promoted {
+            *promoted_file = file;
+        }
+        planner.apply_event(at_second(0), &promoted);
+        assert_eq!(scan_all(&mut planner, at_second(0)), [(1, 2)], "{order:?}");
+    }
+}

@@ -12,11 +12,13 @@
 //! Read [`Hawkeye`] first, which states the rules, then `pop_next_promotion`, which chooses the
 //! process. `hawkeye_process::process_state_after_sample` weighs the regions of a process.
 
+mod file_mappers;
 mod hawkeye_process;
 mod promotion_costs;
 
 use crate::bloat_recovery::RecoveryOrder;
 use crate::coverage_averaging::CoverageAveraging;
+use crate::file_region::FileRegion;
 use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId};
 use crate::page::{PageOrder, RegionAddr};
@@ -30,6 +32,7 @@ use crate::translation_overhead::TranslationOverhead;
 use hawkeye_process::{HawkeyeProcess, ObservationContext, PromotionCandidate};
 use promotion_costs::PromotionCosts;
 use serde::Serialize;
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -80,6 +83,8 @@ impl fmt::Display for SavingReason {
 /// - Some processes have best regions with similar savings (within a factor of [`Self::SIMILAR`]).
 ///   Of these the one with the highest remaining overhead is next, so that equal programs gain
 ///   alike.
+/// - Shared memory is promoted once: the savings of all processes that map it count, its cost
+///   counts once. Where the promotion is refused in one of them, the next one is tried.
 /// - Where accesses are only estimated, the overhead is unknown. A process then counts as
 ///   [`Self::ASSUMED_PERCENT`], which is roughly HawkEye-G.
 #[derive(Debug)]
@@ -90,6 +95,8 @@ pub struct Hawkeye {
     average: CoverageAveraging,
     members: ProcessStates<HawkeyeProcess>,
     costs: PromotionCosts,
+    /// Shared memory that was promoted since the last observation.
+    promoted_files: HashSet<FileRegion>,
     turns: u64,
 }
 
@@ -119,6 +126,7 @@ impl Hawkeye {
             average,
             members: ProcessStates::default(),
             costs: PromotionCosts::default(),
+            promoted_files: HashSet::new(),
             turns: 0,
         }
     }
@@ -141,7 +149,7 @@ impl Hawkeye {
         member: &HawkeyeProcess,
         candidate: &PromotionCandidate,
     ) -> Option<SavingReason> {
-        let saving = member.cores_saved_by_weight(candidate.weight);
+        let saving = member.cores_saved_by(candidate);
         let cost_us = self.costs.expected_cost(candidate.order).as_secs_f64() * 1e6;
         Some(SavingReason {
             overhead: member.overhead?,
@@ -181,6 +189,8 @@ impl Policy for Hawkeye {
             member.waiting = seen.promotion_candidates(member, sample);
             seen.update_fault_sizes(member, sample);
         }
+        self.promoted_files.clear();
+        file_mappers::add_savings_of_other_mappers(&mut self.members, &self.costs);
     }
 
     fn pop_next_promotion(
@@ -189,6 +199,10 @@ impl Policy for Hawkeye {
         supply: HugePageReadiness,
     ) -> Option<Promotion> {
         self.costs.supply = supply;
+        if !self.promoted_files.is_empty() {
+            let members = self.members.iter_mut();
+            members.for_each(|(_, member)| member.drop_promoted_file_regions(&self.promoted_files));
+        }
         let costs = &self.costs;
         let best = |member: &HawkeyeProcess| member.best_saving_per_cost(costs);
         let most = self.members.iter().filter_map(best).reduce(f64::max)?;
@@ -237,6 +251,7 @@ impl Policy for Hawkeye {
             let order = proposed.map_or(PageOrder::HUGE, |candidate| candidate.order);
             self.costs.supply = supply;
             self.costs.record_promotion_cost(order, took);
+            self.promoted_files.extend(proposed.and_then(|candidate| candidate.file));
         } else if let (Some(member), Some(candidate)) = (member, proposed) {
             // The promotion failed, so it saved nothing.
             member.left_percent += member.percent_saved_by_promotion(&candidate);
@@ -258,8 +273,7 @@ impl ExplainPolicy for Hawkeye {
         let mut best_first = member.waiting.iter().rev().enumerate();
         let (ahead, candidate) = best_first.find(|(_, c)| c.region == region)?;
         let cost_s = self.costs.expected_cost(candidate.order).as_secs_f64();
-        let pays =
-            member.cores_saved_by_weight(candidate.weight) * member.horizon.as_secs_f64() >= cost_s;
+        let pays = member.cores_saved_by(candidate) * member.horizon.as_secs_f64() >= cost_s;
         Some(WaitingRegion {
             reason: Reason::new(self.saving_reason(member, candidate)?),
             ahead: ahead as u64,

@@ -8,9 +8,9 @@ use hawkeye_manager::{
     SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, CgroupMemory, CoverageSource, MAX_SHARED_PAGES, MemoryScope, MemoryState,
-    MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample,
-    ReserveState, ReserveTarget, SampleKinds,
+    BASE_PAGE_BYTES, CgroupMemory, CoverageSource, FileRegion, HUGE_PAGE_BYTES, MAX_SHARED_PAGES,
+    MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample,
+    RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
 };
 use std::time::Duration;
 
@@ -104,6 +104,7 @@ impl Machine for ScriptedMachine {
         region: RegionAddr,
         order: PageOrder,
         expected_present: u16,
+        expected_file: Option<FileRegion>,
     ) -> CallResult<PromotionResult> {
         assert_eq!(order, PageOrder::HUGE);
         self.program_mut(process)?;
@@ -119,15 +120,23 @@ impl Machine for ScriptedMachine {
         let took = longer + self.spend(costs::PROMOTE + fill);
         // The state at the time of the work counts, not that at the time of the call.
         let pages = self.shared.get(&(process, region)).map_or(0, |(_, shared)| *shared);
-        Ok(match self.program_mut(process)?.region_mut(region) {
+        let payer = self.program(process).and_then(|program| program.group);
+        let file = self.files.get(&(process, region)).copied();
+        let payer = payer.filter(|_| file.is_some());
+        let result = match self.program_mut(process)?.region_mut(region) {
             None | Some((true, _)) => PromotionResult::NotCandidate,
+            Some(_) if file != expected_file => PromotionResult::NotCandidate,
             Some((_, used_pages)) if used_pages < expected_present => PromotionResult::Freed,
             Some(_) if pages > MAX_SHARED_PAGES => PromotionResult::Shared { pages },
             Some((huge, _)) => {
                 *huge = true;
                 PromotionResult::Done(took)
             }
-        })
+        };
+        if let (PromotionResult::Done(_), Some(payer)) = (&result, payer) {
+            *self.file_charges.entry(payer).or_default() += HUGE_PAGE_BYTES;
+        }
+        Ok(result)
     }
 
     fn count_zero_pages_in_huge_page(
@@ -198,6 +207,7 @@ impl Sampling for ScriptedMachine {
             for region in &mut regions {
                 let pages = machine.shared.get(&(process, region.region));
                 region.maybe_shared = pages.map_or(0, |(maybe_shared, _)| *maybe_shared);
+                region.file = machine.files.get(&(process, region.region)).copied();
             }
             let sample = ProcessSample {
                 source: match program.cleared {

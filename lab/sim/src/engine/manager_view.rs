@@ -10,8 +10,8 @@ use hawkeye_manager::{
     RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
-    Errno, HUGE_PAGE_BYTES, MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrder,
-    PageOrderSet, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
+    Errno, FileRegion, HUGE_PAGE_BYTES, MachinePageProperties, MemoryScope, MemoryState, MemoryUse,
+    PageOrder, PageOrderSet, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
 };
 use std::time::Duration;
 
@@ -140,6 +140,7 @@ impl Machine for Engine {
         region: RegionAddr,
         order: PageOrder,
         expected_present: u16,
+        _expected_file: Option<FileRegion>,
     ) -> Result<PromotionResult> {
         if !self.promotable.contains(order) {
             return Err(MachineError::PageSize(order));

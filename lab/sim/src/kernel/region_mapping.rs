@@ -239,6 +239,7 @@ impl RegionMapping {
             order,
             walks_per_s: 0,
             touches_per_s: None,
+            file: None,
         })
     }
 }

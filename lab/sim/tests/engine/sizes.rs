@@ -95,7 +95,7 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
     let mut last = overhead(&mut machine)?;
     for size in [4, 9, 13, 18].map(order) {
         for number in (0..512).step_by(size.regions_per_page() as usize) {
-            let done = machine.promote(process, region(number), size, 0)?;
+            let done = machine.promote(process, region(number), size, 0, None)?;
             assert!(matches!(done, PromotionResult::Done(_)), "{size} at {number}");
         }
         let sample = sample(&mut machine, process)?;
@@ -110,7 +110,7 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
     let sample = sample(&mut machine, process)?;
     let of = |size| sample.regions.iter().filter(|r| r.order == size).count();
     assert_eq!((of(PageOrder::HUGE), of(PageOrder::BASE)), (511, 1));
-    let refused = machine.promote(process, region(0), order(7), 0);
+    let refused = machine.promote(process, region(0), order(7), 0, None);
     assert_eq!(refused, Err(MachineError::PageSize(order(7))));
     Ok(())
 }
@@ -217,7 +217,7 @@ proptest! {
                     let sizes = machine.page_properties().promotable;
                     let sizes: Vec<_> = sizes.iter().collect();
                     let size = sizes[usize::from(size) % sizes.len()];
-                    machine.promote(process, region(number), size, 0).ok();
+                    machine.promote(process, region(number), size, 0, None).ok();
                 }
                 SizeStep::Recover(number) => { machine.recover_bloat(process, region(number)).ok(); }
                 SizeStep::Sizes(bits) => {

@@ -145,6 +145,16 @@ pub fn finding_sentence(finding: &Finding) -> String {
             bytes(shared),
             shmem_enabled.as_deref().unwrap_or("absent"),
         ),
+        Finding::SharedBlocked { start, end, file_offset, what, mapped_bytes, resident_bytes, because, remedy } => {
+            let [mapped, resident] = [mapped_bytes, resident_bytes].map(bytes);
+            let mut text = format!(
+                "Shared memory at {start:#x}-{end:#x} ({what}, from offset {file_offset:#x}), {mapped} with {resident} resident, cannot become huge: {because}."
+            );
+            if let Some(remedy) = remedy {
+                text += &format!(" To change that: {remedy}.");
+            }
+            text
+        }
         Finding::MemoryShort { cgroup, usage, high_percent } => format!(
             "Memory is short: {} uses {:.0} % of {}, and nothing is promoted at {high_percent} % or more.",
             scope(cgroup),

@@ -100,6 +100,21 @@ pub enum Finding {
         bytes: u64,
         shmem_enabled: Option<String>,
     },
+    /// Shared memory that no means can make huge while the program runs.
+    SharedBlocked {
+        start: u64,
+        end: u64,
+        /// Offset of `start` in the file, in bytes.
+        file_offset: u64,
+        /// What is mapped there: its name.
+        what: String,
+        mapped_bytes: u64,
+        resident_bytes: u64,
+        /// What keeps it from huge pages, as a clause.
+        because: String,
+        /// What would change that from the next start on, as a clause.
+        remedy: Option<String>,
+    },
     /// Memory is short: nothing should be promoted.
     MemoryShort {
         /// Path of the cgroup; `None`: the machine.

@@ -4,7 +4,9 @@ use super::facts::{AdviceFacts, BaseRegionFacts, TranslationNotMeasured};
 use super::finding::{Advice, AdviceVerdict, Finding, WORTH_PERCENT};
 use super::remedies::remedies_for_findings;
 use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, MappingGroup};
+use hawkeye_linux::processes::shared_mappings::SharedMapping;
 use hawkeye_policy::{HUGE_PAGE_BYTES, TranslationOverhead, Watermarks};
+use std::cmp::Reverse;
 
 pub fn advice_from_facts(facts: &AdviceFacts) -> Advice {
     let mut findings = Vec::new();
@@ -18,6 +20,7 @@ pub fn advice_from_facts(facts: &AdviceFacts) -> Advice {
         add_reasons_for_base_pages(facts, &mut findings);
     }
     add_shared_memory(facts, &mut findings);
+    add_blocked_shared_memory(facts, &mut findings);
     if matches!(verdict, AdviceVerdict::Gains | AdviceVerdict::MayGain) {
         add_memory_shortage(facts, &mut findings);
     }
@@ -209,6 +212,29 @@ fn add_shared_memory(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     if bytes >= 64 << 20 && bytes * 10 >= all {
         let shmem_enabled = facts.surroundings.settings.shmem_enabled.clone();
         findings.push(Finding::Shared { bytes, shmem_enabled });
+    }
+}
+
+/// The largest mappings of shared memory that cannot become huge. Those without 2 MiB of memory are
+/// left out: every program has some.
+fn add_blocked_shared_memory(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
+    let around = &facts.surroundings;
+    let shmem_enabled = around.settings.shmem_enabled.as_deref();
+    let large = around.shared_memory.iter().filter(|m| m.mapped_bytes() >= HUGE_PAGE_BYTES);
+    let blocked = large.filter(|m| m.obstacle.is_some_and(|what| !what.is_huge_already()));
+    let mut blocked: Vec<&SharedMapping> = blocked.collect();
+    blocked.sort_by_key(|mapping| (Reverse(mapping.mapped_bytes()), mapping.start));
+    for mapping in blocked.into_iter().take(MOST_MAPPINGS_LISTED) {
+        findings.push(Finding::SharedBlocked {
+            start: mapping.start,
+            end: mapping.end,
+            file_offset: mapping.file_offset,
+            what: mapping.what.clone(),
+            mapped_bytes: mapping.mapped_bytes(),
+            resident_bytes: mapping.resident_bytes,
+            because: mapping.obstacle.map(|what| what.to_string()).unwrap_or_default(),
+            remedy: mapping.remedy(shmem_enabled),
+        });
     }
 }
 

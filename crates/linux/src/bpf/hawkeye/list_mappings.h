@@ -15,6 +15,7 @@ struct mapping_record found_mapping;
 static __always_inline void record_mapping(struct mapping_record *m, struct vm_area_struct *vma)
 {
 	u64 flags = vma->vm_flags;
+	struct file *file = vma->vm_file;
 
 	/* The bit of minor faults differs between kernels; the registration itself does not. */
 	if (!(flags & (VM_UFFD_MISSING | VM_UFFD_WP)) &&
@@ -23,7 +24,20 @@ static __always_inline void record_mapping(struct mapping_record *m, struct vm_a
 	m->start = vma->vm_start;
 	m->end = vma->vm_end;
 	m->flags = flags;
-	m->has_file = vma->vm_file != 0;
+	m->file = file ? FILE_OTHER : FILE_NONE;
+	m->device = 0;
+	m->inode = 0;
+	m->offset = 0;
+	/* Devices are files of a tmpfs, too. */
+	if (file && BPF_CORE_READ(file, f_inode, i_sb, s_magic) == TMPFS_MAGIC &&
+	    (BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT) == S_IFREG) {
+		m->file = FILE_TMPFS;
+		m->device = BPF_CORE_READ(file, f_inode, i_sb, s_dev);
+		m->inode = BPF_CORE_READ(file, f_inode, i_ino);
+		/* mremap does not limit it. */
+		m->offset = (u64)vma->vm_pgoff > ~0ull / PAGE_BYTES ?
+				    ~0ull : (u64)vma->vm_pgoff * PAGE_BYTES;
+	}
 }
 
 /* The reader of the iterator gets the records, so listings share no data. */

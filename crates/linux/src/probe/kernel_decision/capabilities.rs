@@ -69,6 +69,13 @@ pub(super) fn capabilities_from_facts(facts: &KernelFacts) -> Vec<ManagerCapabil
             "Linux 5.10 or later",
         ),
         capability(
+            "shared memory",
+            availability_by_check(&facts.shared_memory),
+            "MADV_COLLAPSE on a child's shared memory, then its page table and contents",
+            "huge pages in shared memory",
+            "what promotion and the page-table walk need, CONFIG_SHMEM, and shmem_enabled other than deny",
+        ),
+        capability(
             "zero-page remap",
             availability_by_check(&facts.zero_page_remap),
             "split of a child's huge page with 10 base pages in use: its memory shrank, its contents stayed",

@@ -4,7 +4,7 @@ use super::walk_probing::{ProcessWindowProbing, RegionWalkRates, count_set_acces
 use super::{ProcessWorkSlice, SampledProcess, Sampler, SliceResult, sum_huge_bytes};
 use crate::error::{LinuxError, Result};
 use crate::processes::mapping_records::parse_mapping_records;
-use crate::processes::mappings::{self, Mapping};
+use crate::processes::mappings::{self, ManagedMemory, Mapping};
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::CallHelperPool;
 use crate::sample::counters::{CountableWalkEvents, ProcessCounters};
@@ -13,7 +13,7 @@ use crate::sample::walk_costs::CurrentWalkCosts;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::walk_rate::RegionProbeSettings;
 use hawkeye_policy::{
-    CoverageSource, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
+    CoverageSource, FileRegion, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
 };
 use nix::errno::Errno;
 use std::collections::HashMap;
@@ -29,6 +29,8 @@ pub struct AccessBitBackend {
     pub counters: Option<CountableWalkEvents>,
     /// Cost to the program of a base page's first access after a clear.
     pub first_touch_cost: Duration,
+    /// Whether shared memory was seen to become huge here.
+    pub shared_memory: bool,
 }
 
 pub(super) struct AccessBitsSampler {
@@ -104,19 +106,40 @@ fn list_mappings(
     Ok(parse_mapping_records(&records))
 }
 
-/// Starts a walk over what is eligible now.
-fn start_eligible_walk(
+/// Leaves only the population of a sample: what is known of accesses stands for too little of it.
+fn forget_accesses(sample: &mut ProcessSample) {
+    sample.source = CoverageSource::Population;
+    sample.overhead = None;
+    for region in &mut sample.regions {
+        region.accessed = region.present;
+        region.walks_per_s = 0;
+        region.touches_per_s = None;
+    }
+}
+
+/// Updates what is eligible.
+fn update_eligible_ranges(
     slice: &mut ProcessWorkSlice,
     target: &ProcessBpfLinks,
-    detail: WalkDetail,
-) -> Result<RegionWalk> {
+    managed: ManagedMemory,
+) -> Result<()> {
     let member = &mut *slice.member;
     // The process has huge pages disabled, so it cannot gain.
     if !member.thp_disabled {
-        member.eligible =
-            mappings::collect_eligible_ranges(&list_mappings(member, target, slice.calls)?);
+        let found = list_mappings(member, target, slice.calls)?;
+        member.eligible = mappings::collect_eligible_ranges_of(&found, managed);
     }
-    Ok(RegionWalk::new(member.eligible.ranges.clone(), detail))
+    Ok(())
+}
+
+/// Starts a walk over all regions that are eligible now.
+fn start_eligible_walk(
+    slice: &mut ProcessWorkSlice,
+    target: &ProcessBpfLinks,
+    managed: ManagedMemory,
+) -> Result<RegionWalk> {
+    update_eligible_ranges(slice, target, managed)?;
+    Ok(RegionWalk::new(slice.member.eligible.ranges.clone(), WalkDetail::Regions))
 }
 
 /// Continues a walk; returns what it found when it is done. Until then `under_way` keeps it.
@@ -136,6 +159,13 @@ fn continue_walk_or_keep(
 }
 
 impl AccessBitBackend {
+    fn managed_memory(&self, member: &SampledProcess) -> ManagedMemory {
+        match self.shared_memory && member.terms.shared_memory {
+            true => ManagedMemory::PrivateAndShared,
+            false => ManagedMemory::Private,
+        }
+    }
+
     /// See [`RegionWalkRates::update_cpu_use_and_check_busy`].
     fn update_cpu_use_and_check_busy(&self, pid: u32, walks: &mut RegionWalkRates) -> Result<bool> {
         Ok(self.walk_costs.is_some() && walks.update_cpu_use_and_check_busy(pid)?)
@@ -235,8 +265,9 @@ impl Sampler for AccessBitsSampler {
                     watched.cleared = true;
                     return Ok(SliceProgress::Done(()));
                 }
+                let managed = bits.managed_memory(slice.member);
                 UnfinishedWindowStart {
-                    walk: start_eligible_walk(slice, &watched.target, WalkDetail::Regions)?,
+                    walk: start_eligible_walk(slice, &watched.target, managed)?,
                     read: false,
                     cleared: 0,
                 }
@@ -248,6 +279,7 @@ impl Sampler for AccessBitsSampler {
             start.read = tables.continue_walk_until(target, walk, Some(slice.deadline), timed)?;
             if start.read {
                 let (eligible, terms) = (&slice.member.eligible, slice.member.terms);
+                eligible.name_file_regions(&mut walk.found);
                 // Where nothing is promoted, only what a split would cost matters.
                 walk.found.retain(|r| {
                     !eligible.is_region_locked(r.region) && (terms.promotes || r.is_huge())
@@ -291,7 +323,8 @@ impl Sampler for AccessBitsSampler {
         let walk = match watched.reading.take() {
             Some(walk) => walk,
             None => {
-                let walk = start_eligible_walk(slice, &watched.target, WalkDetail::Regions)?;
+                let managed = bits.managed_memory(slice.member);
+                let walk = start_eligible_walk(slice, &watched.target, managed)?;
                 bits.end_window_and_estimate(watched)?;
                 walk
             }
@@ -301,6 +334,7 @@ impl Sampler for AccessBitsSampler {
         let member = &*slice.member;
         Ok(found.map(|regions| {
             let mut sample = member.sample_with_population_only(regions);
+            member.eligible.name_file_regions(&mut sample.regions);
             member.eligible.clear_accesses_of_locked_regions(&mut sample.regions);
             if watched.cleared {
                 sample.source = CoverageSource::AccessBits;
@@ -316,6 +350,10 @@ impl Sampler for AccessBitsSampler {
             }
             sample.overhead = watched.walks.overhead;
             sample.cpu_cores = watched.walks.cpu_cores.unwrap_or(1.0);
+            if watched.walks.has_mostly_shared_files(&sample.regions) {
+                forget_accesses(&mut sample);
+                member.eligible.clear_accesses_of_locked_regions(&mut sample.regions);
+            }
             sample
         }))
     }
@@ -326,15 +364,23 @@ impl Sampler for AccessBitsSampler {
         region: RegionAddr,
     ) -> Result<Option<RegionSample>> {
         let target = &sampling_state_of(&mut self.watched, member)?.target;
-        self.bits.tables.read_region(target, region)
+        let mut found = self.bits.tables.read_region(target, region)?;
+        member.eligible.name_file_regions(found.as_mut_slice());
+        Ok(found)
+    }
+
+    fn managed_memory(&self, member: &SampledProcess) -> ManagedMemory {
+        self.bits.managed_memory(member)
     }
 
     fn is_region_still_eligible(
         &mut self,
         member: &SampledProcess,
         region: RegionAddr,
+        file: Option<FileRegion>,
         calls: &mut CallHelperPool,
     ) -> Result<bool> {
+        let managed = self.managed_memory(member);
         let target = &sampling_state_of(&mut self.watched, member)?.target;
         let start = region.start();
         let found = match self.bits.tables.vma_at_address(target, start) {
@@ -344,7 +390,10 @@ impl Sampler for AccessBitsSampler {
             }
             found => found?,
         };
-        Ok(found.is_some_and(|m| mappings::check_region_eligible(&[m], region).is_ok()))
+        let found = found.as_slice();
+        let eligible = mappings::check_region_eligible(found, region, managed).is_ok();
+        let now = mappings::collect_eligible_ranges_of(found, managed);
+        Ok(eligible && now.file_region(region) == file)
     }
 
     fn count_huge_bytes(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<u64> {
@@ -360,10 +409,15 @@ impl Sampler for AccessBitsSampler {
     }
 
     fn list_huge_pages(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<Vec<RegionSample>> {
+        let managed = self.managed_memory(slice.member);
         let watched = sampling_state_of(&mut self.watched, slice.member)?;
         let walk = match watched.listing.take() {
             Some(walk) => walk,
-            None => start_eligible_walk(slice, &watched.target, WalkDetail::HugeOnly)?,
+            None => {
+                update_eligible_ranges(slice, &watched.target, managed)?;
+                // Recovery gets nothing back from shared memory.
+                RegionWalk::new(slice.member.eligible.private_ranges(), WalkDetail::HugeOnly)
+            }
         };
         let (target, listing) = (&watched.target, &mut watched.listing);
         let found = continue_walk_or_keep(&mut self.bits.tables, target, walk, listing, slice)?;

@@ -48,6 +48,7 @@ fn locked_memory_is_not_taken_for_hot() {
         walk_costs: None,
         counters: None,
         first_touch_cost: Duration::ZERO,
+        shared_memory: false,
     }))
     .into_sampler();
     let (own, rules) = (std::process::id(), ProcessSettings::default());

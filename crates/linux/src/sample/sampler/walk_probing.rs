@@ -3,6 +3,7 @@
 
 use super::{ProcessWorkSlice, SampledProcess};
 use crate::error::Result;
+use crate::processes::mappings::EligibleRanges;
 use crate::processes::process;
 use crate::promote::sched_fifo::run_with_sched_fifo;
 use crate::promote::target_call::CallHelperPool;
@@ -158,6 +159,14 @@ impl RegionWalkRates {
         true
     }
 
+    /// Whether most of what was probed is shared memory that several processes map. `MADV_COLD`
+    /// clears no access bits there, so the rest says little about the process.
+    pub fn has_mostly_shared_files(&self, regions: &[RegionSample]) -> bool {
+        let unseen = |r: &&RegionSample| r.file.is_some() && self.shared.contains_key(&r.region);
+        let unseen = regions.iter().filter(unseen).count();
+        unseen > self.regions.len()
+    }
+
     /// The window that last showed a region; 0 for none.
     pub fn last_window_of_region_or_zero(&self, region: RegionAddr) -> u64 {
         let walks = self.regions.get(&region).map_or(0, |(_, window)| *window);
@@ -231,18 +240,25 @@ impl RunningProbeRound {
         process: ProcessId,
         calls: &mut CallHelperPool,
         found: &mut Vec<Option<AccessBitSnapshot>>,
+        eligible: &EligibleRanges,
         mut looked: impl FnMut(RegionAddr, &AccessBitSnapshot, bool),
     ) {
         let mut kept = Vec::with_capacity(self.regions.len());
         let regions = std::mem::take(&mut self.regions);
         for ((region, cleared), marks) in regions.into_iter().zip(std::mem::take(found)) {
             if let Some(it) = &marks {
-                let shared = match it.write_protected {
+                // Shared memory is written by all of its processes. Other pages that several
+                // processes map are write-protected. Where the sharing cannot be read, each page
+                // that may be shared counts as shared.
+                let maybe_shared = match eligible.file_region(region) {
+                    Some(_) => it.present,
+                    None => it.write_protected,
+                };
+                let shared = match maybe_shared {
                     0 => Some(PageBitmap::default()),
                     _ => calls.find_shared_pages_of_region(process, region).ok(),
                 };
-                // Where the sharing cannot be read, all write-protected pages count as shared.
-                let pages = shared.map_or(it.write_protected, |pages| pages.count());
+                let pages = shared.map_or(maybe_shared, |pages| pages.count());
                 let many = pages > MAX_SHARED_PAGES;
                 looked(region, it, many);
                 if many {
@@ -339,14 +355,16 @@ impl ProcessWindowProbing {
             let wall = at.saturating_sub(round.begun);
             let cpu = cpu.saturating_sub(round.cpu_before);
             if round.reads == 0 {
-                round.find_pages_shared_at_clear(id, calls, &mut found, |region, marks, shared| {
+                let looked = |region, marks: &AccessBitSnapshot, shared| {
                     if shared {
                         self.shared.insert(region);
                     }
                     let kind =
                         if marks.huge { &mut self.shared_huge } else { &mut self.shared_base };
                     kind.count_region(shared);
-                });
+                };
+                let eligible = &slice.member.eligible;
+                round.find_pages_shared_at_clear(id, calls, &mut found, eligible, looked);
             }
             let marks = round.regions.iter().zip(found).filter_map(|(region, marks)| {
                 let ((region, cleared), marks) = (*region, marks?);
@@ -443,7 +461,7 @@ fn monotonic_now() -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_policy::PageOrder;
+    use hawkeye_policy::{FileRegion, PageOrder};
     use hawkeye_test_support::event_constructors::region_at_index;
 
     fn sample(n: u64, accessed: u16) -> RegionSample {
@@ -530,5 +548,22 @@ mod tests {
         let touched = PageBitmap([0b010, 0, 0, 0, 0, 0, 0, u64::MAX >> 1]);
         assert_eq!(round.touched_clearable_pages(region_at_index(1), &marks), touched);
         assert_eq!(round.touched_clearable_pages(region_at_index(2), &marks), marks.accessed);
+    }
+
+    #[test]
+    fn shared_memory_of_several_processes_hides_accesses() {
+        let walks = |known: &[u64], shared: &[u64]| RegionWalkRates {
+            regions: known.iter().map(|n| (region_at_index(*n), (7, 1))).collect(),
+            shared: shared.iter().map(|n| (region_at_index(*n), 1)).collect(),
+            ..RegionWalkRates::default()
+        };
+        let file = FileRegion::at_offset(1, 7, 0);
+        let of_file = |n| RegionSample { file, ..sample(n, 20) };
+        let regions = [sample(1, 20), of_file(2), of_file(3), of_file(4)];
+        assert!(!walks(&[1, 2], &[3, 4]).has_mostly_shared_files(&regions));
+        assert!(walks(&[1], &[3, 4]).has_mostly_shared_files(&regions));
+        // Copy-on-write after a fork, in private memory, is another matter.
+        assert!(!walks(&[], &[1]).has_mostly_shared_files(&regions));
+        assert!(!walks(&[], &[]).has_mostly_shared_files(&regions));
     }
 }

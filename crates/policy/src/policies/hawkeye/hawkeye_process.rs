@@ -3,6 +3,7 @@
 use super::Hawkeye;
 use super::promotion_costs::PromotionCosts;
 use crate::coverage_averaging::CoverageAveraging;
+use crate::file_region::FileRegion;
 use crate::machine_page_properties::MachinePageProperties;
 use crate::observation::{CoverageSource, ProcessSample, RegionSample};
 use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrderSet, RegionAddr};
@@ -25,6 +26,10 @@ pub(super) struct PromotionCandidate {
     /// What those pages would spare of the process's overhead, averaged over windows: page walks
     /// per second, or coverage where these are not known.
     pub(super) weight: f64,
+    /// Of shared memory: which part of which file.
+    pub(super) file: Option<FileRegion>,
+    /// What its promotion saves in other processes that map the same memory, in cores.
+    pub(super) saved_in_others: f64,
 }
 
 #[derive(Debug, Default)]
@@ -63,7 +68,12 @@ impl HawkeyeProcess {
         self.overhead.map_or(0.0, |it| it.savable_percent())
     }
 
-    /// The saving of a promotion of a candidate with this weight, in cores.
+    /// The saving of a promotion in all processes that map the memory, in cores.
+    pub(super) fn cores_saved_by(&self, candidate: &PromotionCandidate) -> f64 {
+        self.cores_saved_by_weight(candidate.weight) + candidate.saved_in_others
+    }
+
+    /// The saving of a promotion of a candidate with this weight in the process itself, in cores.
     pub(super) fn cores_saved_by_weight(&self, weight: f64) -> f64 {
         let all_saved = self.savable_percent() / 100.0 * self.cpu_cores;
         ratio_or_zero(all_saved * weight, self.total_weight)
@@ -113,7 +123,7 @@ impl HawkeyeProcess {
         }
         let heaviest = self.waiting.last()?;
         let cost = costs.expected_cost(heaviest.order).as_secs_f64();
-        let saving = self.cores_saved_by_weight(heaviest.weight);
+        let saving = self.cores_saved_by(heaviest);
         let pays = saving * self.horizon.as_secs_f64() >= cost;
         pays.then_some(saving / cost * self.terms.weight)
     }
@@ -220,6 +230,8 @@ impl ObservationContext<'_> {
                     order,
                     present: r.present,
                     weight: walks * saved_walk_share(r, order, self.machine),
+                    file: r.file,
+                    saved_in_others: 0.0,
                 })
             })
             .filter(|candidate| candidate.weight > 0.0)
@@ -258,6 +270,8 @@ impl ObservationContext<'_> {
                 order,
                 present: PAGES_PER_REGION,
                 weight,
+                file: None,
+                saved_in_others: 0.0,
             })
         })
     }

@@ -87,8 +87,12 @@ fn parse_shared_anonymous_regions(line: &str) -> Option<Range<u64>> {
         return None;
     }
     let address = |text| u64::from_str_radix(text, 16).ok();
-    let mapping =
-        mappings::Mapping { range: address(start)?..address(end)?, flags: 0, file_backed: true };
+    let mapping = mappings::Mapping {
+        range: address(start)?..address(end)?,
+        flags: 0,
+        file_backed: true,
+        shared_file: None,
+    };
     Some(mapping.range_of_whole_regions()).filter(|regions| !regions.is_empty())
 }
 

@@ -4,6 +4,7 @@ use super::super::facts::{
 use super::*;
 use crate::allocator_env_plan::{AllocatorEnvPlan, HugePageEnvVariable};
 use hawkeye_linux::processes::huge_page_context::{HugePageContext, ThpSettings};
+use hawkeye_linux::processes::shared_mappings::{SharedMemoryKind, SharedMemoryObstacle};
 use hawkeye_policy::{CgroupForecast, MemoryUse, ProcessAttributes, TranslationOverheadSource};
 
 const START: u64 = 0x7f00_0000_0000;
@@ -309,4 +310,45 @@ fn short_memory_and_a_near_limit_are_found() {
     facts.memory.used_bytes = facts.memory.total_bytes * 85 / 100 - (10 << 20);
     let near = super::advice_from_facts(&facts);
     assert!(has!(near, Finding::LimitNear { cgroup: None, .. }));
+}
+
+#[test]
+fn shared_memory_that_cannot_become_huge_is_named_with_its_remedy() {
+    let mapping = |regions: u64, obstacle| SharedMapping {
+        start: START + 0x3000,
+        end: START + 0x3000 + regions * HUGE_PAGE_BYTES,
+        file_offset: 0x1000,
+        what: "/memfd:guest (deleted)".into(),
+        kind: SharedMemoryKind::Internal,
+        resident_bytes: 0,
+        obstacle,
+    };
+    let misaligned = Some(SharedMemoryObstacle::Misaligned { by_bytes: 0x2000 });
+    let mut facts = facts();
+    facts.surroundings.settings.shmem_enabled = Some("never".into());
+    facts.surroundings.shared_memory = vec![
+        mapping(8, misaligned),
+        mapping(64, Some(SharedMemoryObstacle::Userfaultfd)),
+        mapping(128, Some(SharedMemoryObstacle::HugeTlb)),
+        mapping(256, None),
+    ];
+    let advice = advice_from_facts(&facts);
+    let blocked = advice.findings.iter().filter_map(|finding| match finding {
+        Finding::SharedBlocked { mapped_bytes, remedy, .. } => {
+            Some((mapped_bytes / HUGE_PAGE_BYTES, remedy.is_some()))
+        }
+        _ => None,
+    });
+    // Largest first. A monitor that uses userfaultfd has no remedy; hugetlb needs none.
+    assert_eq!(blocked.collect::<Vec<_>>(), [(64, false), (8, true)]);
+    let text = crate::commands::advise::advice_text::advice_text(&facts, &advice);
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let text = words.join(" ");
+    for part in [
+        "0x7f0000003000-0x7f0001003000 (/memfd:guest (deleted), from offset 0x1000), 16 MiB with",
+        "not congruent modulo 2 MiB: the address is 0x2000 too high",
+        "set shmem_enabled=advise before the program starts",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }

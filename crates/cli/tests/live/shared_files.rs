@@ -1,0 +1,144 @@
+//! Shared memory as the user sees it: promoted once for all its processes, never where its file has
+//! holes, and named where it cannot become huge.
+
+use crate::common::{
+    AttachedManager, DEADLINE, TestMachine, assert_unharmed, machine, machine_with, or_skip, until,
+    workload,
+};
+use hawkeye_live_test_support::settings;
+use hawkeye_live_test_support::workloads::{children, rollup_kib};
+use hawkeye_test_support::this_test;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+const MIB: u64 = 32;
+const REGIONS: u64 = MIB / 2;
+/// The kernel may refuse some regions for longer than a test waits (EAGAIN).
+const MOST_KIB: u64 = (MIB << 10) / 2;
+const CAPABILITY: &str = "shared memory";
+
+fn huge_kib(pid: u32) -> u64 {
+    rollup_kib(pid, "ShmemPmdMapped") + rollup_kib(pid, "FilePmdMapped")
+}
+
+fn attach(machine: &TestMachine, options: &str, pids: &[u32]) -> AttachedManager {
+    machine.attach_all(&format!("{options} --cpu 100 --period 1 --window 0.3"), pids)
+}
+
+/// Memory of the workload's file, in KiB.
+fn file_kib(pid: u32) -> u64 {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the mappings can be read");
+    let line = maps.lines().find(|line| line.contains("/memfd:workload"));
+    let address = line.and_then(|line| line.split(' ').next()).expect("the file is mapped");
+    // The kernel omits leading zeros in this folder, too.
+    let file = fs::metadata(format!("/proc/{pid}/map_files/{address}"));
+    file.expect("the file exists").blocks() / 2
+}
+
+#[test]
+fn a_file_of_two_processes_is_promoted_once_and_huge_in_both() {
+    let machine = or_skip!(machine_with(this_test!(), CAPABILITY));
+    // On 6.1 each process needs a call of its own.
+    let kernel =
+        fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel has a release");
+    let calls = if kernel.starts_with("6.1.") { 2 } else { 1 };
+    for policy in ["hawkeye", "hawkeye-g"] {
+        let (mut program, pid) = workload(&format!("shared-file --mib {MIB} --workers 1"));
+        let worker = children(pid)[0];
+        assert!(until(DEADLINE, || rollup_kib(worker, "Rss") >= MIB << 10));
+        let options = format!("--shared-memory --policy {policy}");
+        let manager = attach(&machine, &options, &[pid, worker]);
+        let huge = || huge_kib(pid) >= MOST_KIB && huge_kib(worker) >= MOST_KIB;
+        let became_huge = until(DEADLINE, huge);
+        let found = (huge_kib(pid), huge_kib(worker));
+        let summary = manager.interrupt();
+        assert!(became_huge, "{policy}: {found:?}: {summary}");
+        // Once for both. The result of the last one may come after the interrupt.
+        let promoted = summary["promoted"].as_u64().expect("a number");
+        assert!((1..=calls * REGIONS).contains(&promoted), "{policy}: {summary}");
+        assert_eq!(file_kib(pid), MIB << 10);
+        assert_unharmed(&mut program);
+    }
+}
+
+#[test]
+fn a_file_of_one_process_is_promoted_by_its_page_walks() {
+    let machine = or_skip!(machine_with(this_test!(), CAPABILITY));
+    let (mut program, pid) = workload(&format!("shared-file --mib {MIB} --workers 0"));
+    let manager = attach(&machine, "--shared-memory", &[pid]);
+    let became_huge = until(DEADLINE, || huge_kib(pid) >= MOST_KIB);
+    let found = huge_kib(pid);
+    let summary = manager.interrupt();
+    assert!(became_huge, "{found} KiB: {summary}");
+    assert_unharmed(&mut program);
+}
+
+#[test]
+fn a_sparse_file_does_not_grow_and_shared_memory_is_left_alone_unless_wanted() {
+    let machine = or_skip!(machine_with(this_test!(), CAPABILITY));
+    let (mut sparse, sparse_pid) =
+        workload(&format!("shared-file --mib {MIB} --workers 0 --pages 100"));
+    let (_full, full_pid) = workload(&format!("shared-file --mib {MIB} --workers 0"));
+    let before = file_kib(sparse_pid);
+    // The control: private memory becomes huge, and later the full file.
+    let (_private, private_pid) = workload("random --mib 32 --pages base --quiet");
+    let manager = attach(&machine, "--policy hawkeye-g", &[sparse_pid, full_pid, private_pid]);
+    assert!(until(DEADLINE, || rollup_kib(private_pid, "AnonHugePages") >= MOST_KIB));
+    manager.interrupt();
+    assert_eq!((huge_kib(sparse_pid), huge_kib(full_pid)), (0, 0));
+    let options = "--shared-memory --policy hawkeye-g";
+    let manager = attach(&machine, options, &[sparse_pid, full_pid]);
+    let became_huge = until(DEADLINE, || huge_kib(full_pid) >= MOST_KIB);
+    let summary = manager.interrupt();
+    assert!(became_huge, "{summary}");
+    let grown = file_kib(sparse_pid);
+    assert!(grown * 100 <= before * 105, "the file grew from {before} to {grown} KiB");
+    assert_unharmed(&mut sparse);
+}
+
+#[test]
+fn base_pages_of_all_managed_processes_count() {
+    let machine = or_skip!(machine_with(this_test!(), CAPABILITY));
+    let (mut halves, pid) = workload(&format!("shared-file --mib {MIB} --workers 1 --halves"));
+    let worker = children(pid)[0];
+    assert!(until(DEADLINE, || rollup_kib(worker, "Rss") >= MIB << 9));
+    let (_full, full_pid) = workload(&format!("shared-file --mib {MIB} --workers 0"));
+    let options = "--shared-memory --policy hawkeye-g";
+    let manager = attach(&machine, options, &[pid, full_pid]);
+    let full_is_huge = until(DEADLINE, || huge_kib(full_pid) >= MOST_KIB);
+    let summary = manager.interrupt();
+    assert!(full_is_huge, "{summary}");
+    assert_eq!(huge_kib(pid), 0, "a half of each region is no reason to add the other");
+    let manager = attach(&machine, options, &[pid, worker]);
+    let became_huge = until(DEADLINE, || huge_kib(pid) + huge_kib(worker) >= MOST_KIB);
+    let summary = manager.interrupt();
+    assert!(became_huge, "{summary}");
+    assert_unharmed(&mut halves);
+}
+
+#[test]
+fn advise_names_shared_memory_that_is_not_aligned() {
+    let machine = or_skip!(machine(this_test!()));
+    let (_program, pid) = workload(&format!("shared-file --mib {MIB} --workers 1 --misaligned"));
+    let advice = machine.output(&format!("advise --seconds 1 --json {pid}"));
+    let advice = advice.assert_success().json();
+    let findings = advice["findings"].as_array().expect("findings").iter();
+    let blocked: Vec<_> = findings.filter(|it| it["finding"] == "shared-blocked").collect();
+    assert_eq!(blocked.len(), 1, "{advice:#}");
+    assert_eq!(blocked[0]["mapped_bytes"].as_u64(), Some(MIB << 20), "{advice:#}");
+    let because = blocked[0]["because"].as_str().unwrap_or_default();
+    assert!(because.contains("not congruent modulo 2 MiB"), "{because}");
+}
+
+#[test]
+fn the_setting_that_aligns_shared_memory_is_put_back() {
+    let machine = or_skip!(machine(this_test!()));
+    let before = settings::read("shmem_enabled");
+    let (_program, pid) = workload("burner --mib 16");
+    let manager = attach(&machine, "--align-shared-memory", &[pid]);
+    let wanted = if before == "never" { "advise" } else { &before };
+    let was_set = until(DEADLINE, || settings::read("shmem_enabled") == wanted);
+    manager.interrupt();
+    assert!(was_set, "{before}");
+    assert_eq!(settings::read("shmem_enabled"), before);
+}

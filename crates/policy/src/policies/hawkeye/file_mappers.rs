@@ -1,0 +1,56 @@
+//! Shared memory that several processes map: promoted once, for the benefit of all of them.
+
+use super::hawkeye_process::{HawkeyeProcess, PromotionCandidate};
+use super::promotion_costs::PromotionCosts;
+use crate::file_region::FileRegion;
+use crate::process_states::ProcessStates;
+use std::collections::{HashMap, HashSet};
+
+/// Adds to each file region that waits in several processes what its promotion saves in the others.
+/// They get the huge page at their next access.
+pub(super) fn add_savings_of_other_mappers(
+    members: &mut ProcessStates<HawkeyeProcess>,
+    costs: &PromotionCosts,
+) {
+    let mut savings: HashMap<FileRegion, f64> = HashMap::new();
+    for member in members.iter() {
+        for candidate in &member.waiting {
+            if let Some(file) = candidate.file {
+                *savings.entry(file).or_default() += member.cores_saved_by_weight(candidate.weight);
+            }
+        }
+    }
+    if savings.is_empty() {
+        return;
+    }
+    for (_, member) in members.iter_mut() {
+        let mut waiting = std::mem::take(&mut member.waiting);
+        for candidate in &mut waiting {
+            let all = candidate.file.and_then(|file| savings.get(&file));
+            let own = member.cores_saved_by_weight(candidate.weight);
+            candidate.saved_in_others = all.map_or(0.0, |all| (all - own).max(0.0));
+        }
+        let saving_per_cost = |candidate: &PromotionCandidate| {
+            let cost_s = costs.expected_cost(candidate.order).as_secs_f64();
+            member.cores_saved_by(candidate) / cost_s
+        };
+        waiting.sort_by(|a, b| {
+            let by_saving = saving_per_cost(a).total_cmp(&saving_per_cost(b));
+            by_saving.then_with(|| b.region.cmp(&a.region))
+        });
+        member.waiting = waiting;
+    }
+}
+
+impl HawkeyeProcess {
+    /// Drops the best candidates for as long as another process got them promoted.
+    pub(super) fn drop_promoted_file_regions(&mut self, promoted: &HashSet<FileRegion>) {
+        while let Some(candidate) = self.waiting.last().copied() {
+            if !candidate.file.is_some_and(|file| promoted.contains(&file)) {
+                return;
+            }
+            self.waiting.pop();
+            self.left_percent -= self.percent_saved_by_promotion(&candidate);
+        }
+    }
+}

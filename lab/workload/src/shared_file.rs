@@ -1,0 +1,138 @@
+//! A file of shared memory that several processes map, at addresses of their own.
+
+use crate::prelude::*;
+use crate::process::ForkedWorker;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::FromRawFd;
+
+#[derive(Clone, Debug, clap::Args)]
+pub struct SharedFileArgs {
+    /// Size of the file, in MiB.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
+    pub mib: u64,
+    /// Forked processes that map it, beside the first one.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub workers: u16,
+    /// Base pages of each region that the file has; the others are holes.
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub pages: u16,
+    /// Map it one base page after a multiple of 2 MiB.
+    #[arg(long)]
+    pub misaligned: bool,
+    /// Let the first process read the first half of these pages only, and the others the second.
+    #[arg(long)]
+    pub halves: bool,
+}
+
+/// Reads between two checks for input.
+const BATCH: usize = 4096;
+/// Pause after each batch of reads.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// A file without a name, in memory.
+pub(crate) fn create_memory_file(bytes: u64) -> io::Result<File> {
+    // SAFETY: the name ends with a zero.
+    let descriptor = unsafe { libc::memfd_create(c"workload".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nothing else owns.
+    let file = unsafe { File::from_raw_fd(descriptor) };
+    file.set_len(bytes)?;
+    Ok(file)
+}
+
+pub(super) fn run_shared_file(args: &SharedFileArgs, console: &mut Console) -> WorkloadResult<()> {
+    let bytes = (args.mib << 20) as usize / REGION * REGION;
+    let failed = WorkloadError::wrap_system_error("memfd_create");
+    let file = create_memory_file(bytes as u64).map_err(failed)?;
+    let shift = if args.misaligned { PAGE } else { 0 };
+    let pages = usize::from(args.pages);
+    fill_file(&file, bytes, pages)?;
+    let middle = pages / 2;
+    let [first, others] =
+        if args.halves { [0..middle, middle..pages] } else { [0..pages, 0..pages] };
+    // Nothing is mapped here: a forked process would inherit it beside its own mapping.
+    let mut workers = Vec::new();
+    for number in 0..args.workers {
+        // SAFETY: this process has one thread. The child maps memory and reads it.
+        let worker = unsafe {
+            ForkedWorker::fork(|| {
+                let Ok(own) = WorkloadMemory::map_file_aligned(&file, bytes, shift) else { return };
+                read_each_page(&own, &others);
+                let mut rng = WorkloadRng::new(3, number.into());
+                loop {
+                    read_batch(&own, &mut rng, &others);
+                    std::thread::sleep(PAUSE);
+                }
+            })
+        }?;
+        workers.push(worker);
+    }
+    let memory = WorkloadMemory::map_file_aligned(&file, bytes, shift)?;
+    read_each_page(&memory, &first);
+    report_ready(console, memory.start_address(), bytes as u64)?;
+    let mut rng = WorkloadRng::new(1, 0);
+    loop {
+        read_batch(&memory, &mut rng, &first);
+        match console.wait_for_input_within(PAUSE) {
+            None => {}
+            Some(ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit)) => return Ok(()),
+            Some(ConsoleInput::Request(WorkloadRequest::Verify)) => {
+                console.emit_event(&verify(&memory, pages))?
+            }
+            Some(ConsoleInput::Request(WorkloadRequest::Rss)) => {
+                console.emit_event(&resident_memory_event()?)?
+            }
+            Some(other) => console.refuse_input(other)?,
+        }
+    }
+}
+
+fn fill_file(file: &File, bytes: usize, pages: usize) -> WorkloadResult<()> {
+    let mut memory = WorkloadMemory::map_file_aligned(file, bytes, 0)?;
+    for page in (0..bytes / PAGE).filter(|page| page % REGION_PAGES < pages) {
+        for word in 0..PAGE_WORDS {
+            memory.write_word(page * PAGE + word * 8, expected_word(page, word));
+        }
+    }
+    Ok(())
+}
+
+fn read_each_page(memory: &WorkloadMemory, pages: &Range<usize>) {
+    for page in (0..memory.count_pages()).filter(|page| pages.contains(&(page % REGION_PAGES))) {
+        memory.read_word(page * PAGE);
+    }
+}
+
+fn read_batch(memory: &WorkloadMemory, rng: &mut WorkloadRng, pages: &Range<usize>) {
+    let regions = memory.bytes() / REGION;
+    for _ in 0..BATCH {
+        let page =
+            rng.draw_below(regions) * REGION_PAGES + pages.start + rng.draw_below(pages.len());
+        memory.read_word(page * PAGE + rng.draw_below(PAGE_WORDS) * 8);
+    }
+}
+
+fn expected_word(page: usize, word: usize) -> u64 {
+    mix_bits((page * PAGE_WORDS + word) as u64) | 1
+}
+
+fn verify(memory: &WorkloadMemory, pages: usize) -> WorkloadEvent {
+    let (mut bad_bytes, mut first_bad) = (0, None);
+    for page in 0..memory.count_pages() {
+        for word in 0..PAGE_WORDS {
+            let offset = page * PAGE + word * 8;
+            let there = page % REGION_PAGES < pages;
+            // A hole is read as zeros, which gives the file a page: it is not read.
+            if there && memory.read_word(offset) != expected_word(page, word) {
+                bad_bytes += 8;
+                first_bad = first_bad.or(Some(memory.start_address() + offset as u64));
+            }
+        }
+    }
+    let checked = memory.bytes() / REGION * pages * PAGE;
+    WorkloadEvent::Verified { checked_bytes: checked as u64, bad_bytes, first_bad }
+}
