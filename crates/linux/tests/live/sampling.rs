@@ -7,6 +7,7 @@ use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 use hawkeye_linux::sample::pagemap;
 use hawkeye_live_test_support::manager_in_test::{eligible, read_regions};
 use hawkeye_live_test_support::or_skip;
+use hawkeye_live_test_support::settings;
 use hawkeye_live_test_support::test_machine::machine;
 use hawkeye_live_test_support::time_limits::{DEADLINE, until};
 use hawkeye_live_test_support::workloads::{started, workload};
@@ -76,9 +77,18 @@ fn leave_tlb(memory: &[u8]) {
 /// for sixteen pages. A processor may also mark pages that it accesses ahead.
 #[test]
 fn a_hundred_random_pages_are_found_after_a_clear() {
-    const REGION: usize = 2 << 20;
     let _machine = or_skip!(machine(this_test!()));
     let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
+    find_a_hundred_random_pages(&mut tables);
+    // Kernels before 6.8 have no such pages.
+    let large = (settings::file("hugepages-64kB/enabled"), "always");
+    if let Some(_large) = settings::Changed::to([large]) {
+        find_a_hundred_random_pages(&mut tables);
+    }
+}
+
+fn find_a_hundred_random_pages(tables: &mut PageTableReader) {
+    const REGION: usize = 2 << 20;
     let own = ProcessHandle::open(std::process::id()).expect("this process can be opened");
     let mut memory = vec![0u8; 2 * REGION];
     let first = memory.as_ptr().align_offset(REGION);
