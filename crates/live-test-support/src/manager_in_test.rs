@@ -62,7 +62,7 @@ pub fn sampled(machine: &mut LinuxMachine, process: ProcessId) -> ProcessSample 
     sampled.into_done().expect("one call reads all of it")
 }
 
-/// Makes a call until the process answers: a manager waits 20 ms, and a busy or emulated machine may
+/// Makes a call until the process answers. A manager waits 20 ms; a busy or emulated machine may
 /// need longer. Gives up after [`DEADLINE`].
 ///
 /// # Errors
