@@ -27,10 +27,12 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 processors=()
 case $architecture in
   amd64)
-    suffix='' cargo=cargo strip=strip page=docs/kernels.md
+    suffix='' cargo=cargo strip=strip page=docs/kernels.md seconds=2400
     ;;
   arm64)
     suffix=-arm64 cargo=scripts/cross.sh strip=aarch64-linux-gnu-strip page=docs/kernels-arm64.md
+    # Most tests take 10 to 30 s there.
+    seconds=7200
     target=$target/cross/aarch64-unknown-linux-gnu
     # A large server's, and one that does not mark accesses.
     processors=(neoverse-n1 cortex-a72)
@@ -69,7 +71,7 @@ for kernel in "${kernels[@]/%/$suffix}"; do
     echo "@commit $(git describe --always --dirty) $(date -u +%F)" >"$to.new"
     # More memory than the largest test takes, which is the torture with 2 GiB.
     # shellcheck disable=SC2086
-    "$here/run.sh" "$kernel" -m 5120 -t 2400 -c "$cpu" ${modules[${kernel%-arm64}]} \
+    "$here/run.sh" "$kernel" -m 5120 -t "$seconds" -c "$cpu" ${modules[${kernel%-arm64}]} \
       -f "$work/hawkeye" -f "$work/live-linux" -f "$work/live-cli" -f "$here/kernels/inside" \
       -f "$here/peers/program" -f "$here/peers/damon-hugepage" -f "$here/peers/underused-shrinker" \
       -- sh ./inside "$target/release/hawkeye" "${part%="$cpu"}" >>"$to.new" || status=$?

@@ -1,8 +1,10 @@
 //! The crate `linux` inside the test process, with the costs of the test machine
 //! ([`crate::test_machine`]).
 
+use crate::test_machine::facts;
+use crate::time_limits::{DEADLINE, until};
+use hawkeye_linux::probe;
 use hawkeye_linux::probe::userfaultfd_handle::UserfaultfdHandle;
-use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::counters::EventCodeOverrides;
@@ -10,7 +12,8 @@ use hawkeye_linux::sample::page_table_reader::{PageTableReader, ProcessBpfLinks,
 use hawkeye_linux::sample::walk_costs;
 use hawkeye_linux::stop_signals::StopSignals;
 use hawkeye_linux::{ChosenKernelMethods, LinuxMachine, ManagedTarget};
-use hawkeye_manager::{Machine as _, Sampling as _};
+use hawkeye_manager::machine::CallResult;
+use hawkeye_manager::{Machine as _, MachineError, Sampling as _};
 use hawkeye_policy::{ProcessId, ProcessSample, RegionSample};
 use hawkeye_test_support::test_skips::TestName;
 use std::ops::Range;
@@ -22,9 +25,8 @@ use std::time::Duration;
 /// # Panics
 /// The machine can't be managed.
 pub fn kernel_backend() -> ChosenKernelMethods {
-    let facts = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)
-        .expect("the machine can be probed");
-    let decision = probe::decide_kernel_methods(&facts).expect("the machine can be managed");
+    let facts = facts().expect("the machine can be probed");
+    let decision = probe::decide_kernel_methods(facts).expect("the machine can be managed");
     let mut means =
         probe::set_up_chosen_methods(&decision).expect("the kernel interfaces can be set up");
     // The folder is not used, because the costs are given.
@@ -54,9 +56,27 @@ pub fn machine_of(means: ChosenKernelMethods, pid: u32) -> (LinuxMachine, Proces
 /// # Panics
 /// It can't be sampled.
 pub fn sampled(machine: &mut LinuxMachine, process: ProcessId) -> ProcessSample {
-    let sampled = machine.sample(process, machine.now() + Duration::from_secs(60));
+    let sampled =
+        until_answered(|| machine.sample(process, machine.now() + Duration::from_secs(60)));
     let sampled = sampled.expect("the process can be sampled");
     sampled.into_done().expect("one call reads all of it")
+}
+
+/// Makes a call until the process answers. A manager waits 20 ms; a busy or emulated machine may
+/// need longer. Gives up after [`DEADLINE`].
+///
+/// # Errors
+/// Those of the last call.
+pub fn until_answered<T>(mut call: impl FnMut() -> CallResult<T>) -> CallResult<T> {
+    let mut answer = call();
+    until(DEADLINE, || {
+        let answered = !matches!(answer, Err(MachineError::NotAnswering(_)));
+        if !answered {
+            answer = call();
+        }
+        answered
+    });
+    answer
 }
 
 /// The ranges of a process that may have huge pages.

@@ -2,7 +2,7 @@
 
 use crate::settings::Changed;
 use crate::time_limits::{from_environment, time_limit_factor};
-use hawkeye_linux::probe::{self, KernelDecision, ProbeExtent};
+use hawkeye_linux::probe::{self, KernelDecision, KernelFacts, ProbeExtent};
 use hawkeye_linux::{RecoveryMethod, test_costs};
 use hawkeye_test_support::test_skips::TestName;
 use nix::errno::Errno;
@@ -139,7 +139,7 @@ pub fn machine_with_remap(test: TestName, why: &str) -> Option<TestMachine> {
 /// There is no such capability.
 pub fn machine_with(test: TestName, capability: &str) -> Option<TestMachine> {
     let machine = machine(test)?;
-    let mut capabilities = decision().as_ref().ok()?.capabilities.iter();
+    let mut capabilities = decision().ok()?.capabilities.into_iter();
     let found = capabilities.find(|c| c.name == capability);
     let found = found.expect("the probe knows the capability");
     if !found.available {
@@ -194,17 +194,22 @@ fn costs(promotion_us: u64) -> Value {
 fn why_unmanageable() -> Option<String> {
     match decision() {
         Ok(decision) if decision.can_manage => None,
-        Ok(decision) => Some(decision.verdict.clone()),
-        Err(error) => Some(error.clone()),
+        Ok(decision) => Some(decision.verdict),
+        Err(error) => Some(error.to_owned()),
     }
 }
 
-/// What the probe of this machine decides, which is made once.
-fn decision() -> &'static Result<KernelDecision, String> {
-    static DECISION: OnceLock<Result<KernelDecision, String>> = OnceLock::new();
-    DECISION.get_or_init(|| {
+/// What the probe of this machine decides.
+fn decision() -> Result<KernelDecision, &'static str> {
+    facts().map(probe::decide_with_best_sampler)
+}
+
+/// What the probe finds on this machine. It runs once.
+pub(crate) fn facts() -> Result<&'static KernelFacts, &'static str> {
+    static FACTS: OnceLock<Result<KernelFacts, String>> = OnceLock::new();
+    let facts = FACTS.get_or_init(|| {
         let facts = probe::gather_kernel_facts(ProbeExtent::ForManaging, None);
-        let facts = facts.map_err(|error| error.to_string())?;
-        Ok(probe::decide_with_best_sampler(&facts))
-    })
+        facts.map_err(|error| error.to_string())
+    });
+    facts.as_ref().map_err(String::as_str)
 }

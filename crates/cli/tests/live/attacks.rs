@@ -1,7 +1,8 @@
 //! Attacks of an unprivileged user on a daemon, run as such a user.
 
 use crate::common::{
-    CommandOutput, NOBODY, Spoken, TestMachine, compile, figure, machine, or_skip, signal,
+    CommandOutput, NOBODY, Spoken, TestMachine, compile, figure, machine_with_compiler, or_skip,
+    signal,
 };
 use crate::daemon::{CONFIG, DiscoveredProgram, NAME, RunningDaemon, free_port, scrape};
 use hawkeye_test_support::this_test;
@@ -57,7 +58,7 @@ fn with_slots(slots: usize) -> String {
 
 #[test]
 fn idle_forks_of_one_process_take_one_slot() {
-    let machine = or_skip!(machine(this_test!()));
+    let machine = or_skip!(machine_with_compiler(this_test!()));
     let attacker = AttackHelper::start(&helper(&machine), "forks 64 30", NOBODY);
     let daemon = RunningDaemon::start_by(&machine, &with_slots(8));
     daemon.wait_for_status(SOON, |status| manages(status, attacker.pid()));
@@ -69,7 +70,7 @@ fn idle_forks_of_one_process_take_one_slot() {
 
 #[test]
 fn a_user_that_has_filled_all_slots_loses_one_to_a_larger_process_of_another() {
-    let machine = or_skip!(machine(this_test!()));
+    let machine = or_skip!(machine_with_compiler(this_test!()));
     let attacker = AttackHelper::start(&helper(&machine), "apart 32 12", NOBODY);
     let daemon = RunningDaemon::start_by(&machine, &with_slots(6));
     daemon.wait_for_status(SOON, |status| status["managed"] == 6);
@@ -90,7 +91,7 @@ fn a_user_that_has_filled_all_slots_loses_one_to_a_larger_process_of_another() {
 
 #[test]
 fn idle_connections_to_the_metrics_port_do_not_block_a_scraper() {
-    let machine = or_skip!(machine(this_test!()));
+    let machine = or_skip!(machine_with_compiler(this_test!()));
     let port = free_port();
     let metrics = format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n");
     let daemon = RunningDaemon::start(&machine, &metrics);
@@ -103,7 +104,7 @@ fn idle_connections_to_the_metrics_port_do_not_block_a_scraper() {
 
 #[test]
 fn idle_connections_to_the_socket_do_not_block_other_users() {
-    let machine = or_skip!(machine(this_test!()));
+    let machine = or_skip!(machine_with_compiler(this_test!()));
     let daemon = RunningDaemon::start(&machine, "");
     let socket = machine.state.join("hawkeye.sock");
     let words = format!("unix {} 64", socket.display());
@@ -132,7 +133,7 @@ fn user_may_ask(machine: &TestMachine, daemon: &RunningDaemon<'_>, pid: u32, add
 
 #[test]
 fn addresses_are_shown_only_to_users_that_may_read_the_maps_of_the_process() {
-    let machine = or_skip!(machine(this_test!()));
+    let machine = or_skip!(machine_with_compiler(this_test!()));
     let program = helper(&machine);
     let daemon = RunningDaemon::start(&machine, "");
     let asked = |helper: &AttackHelper| user_may_ask(&machine, &daemon, helper.pid(), helper.1);
@@ -153,7 +154,7 @@ fn addresses_are_shown_only_to_users_that_may_read_the_maps_of_the_process() {
 
 #[test]
 fn a_managed_process_that_becomes_an_excluded_program_is_no_longer_managed() {
-    let machine = or_skip!(machine(this_test!()));
+    let machine = or_skip!(machine_with_compiler(this_test!()));
     let program = helper(&machine);
     let excluded = machine.state.join("hawkeye-other");
     fs::copy(&program, &excluded).expect("the file can be copied");
@@ -192,7 +193,7 @@ fn start_without_names<'a>(machine: &'a TestMachine, config: &str) -> RunningDae
 #[test]
 fn a_name_service_that_never_answers_stops_neither_answers_nor_management() {
     let test = this_test!();
-    let machine = or_skip!(machine(test));
+    let machine = or_skip!(machine_with_compiler(test));
     if !Path::new("/etc/nsswitch.conf").exists() {
         test.skip("there is no /etc/nsswitch.conf to replace");
         return;

@@ -145,6 +145,15 @@ pub fn machine_with(test: TestName, capability: &str) -> Option<TestMachine> {
     test_machine::machine_with(test, capability).map(TestMachine)
 }
 
+/// Like `machine`, for tests that [`compile`] a program, where there is a compiler.
+pub fn machine_with_compiler(test: TestName) -> Option<TestMachine> {
+    if Command::new("cc").arg("--version").output().is_err() {
+        test.skip("there is no C compiler to build what it attacks with");
+        return None;
+    }
+    machine(test)
+}
+
 /// The explanation for a cgroup, which has no swap in these tests.
 pub const NO_SWAP_IN_GROUP: &str =
     "this kernel gives memory back through swap, of which the cgroup has none";

@@ -3,7 +3,7 @@
 use crate::common::{
     CommandOutput, DEADLINE, HAWKEYE, NO_SWAP_IN_GROUP, StartedProcess, WORKLOADS, figure,
     huge_bytes, machine, machine_at_speed, machine_with_remap, memory_cgroup, or_skip, read_json,
-    signal, until, wait,
+    signal, time_limit_factor, until, wait,
 };
 use hawkeye_live_test_support::settings;
 use hawkeye_test_support::this_test;
@@ -125,7 +125,8 @@ fn inside_a_cgroup_memory_is_recovered_before_the_limit() {
     let group = or_skip!(memory_cgroup(this_test!(), "hawkeye-live-run", 200 << 20));
     let json = machine.state.join("inside.json");
     // More than the limit; the program uses a fifth of it.
-    let workload = "workload grow --mib 300 --used 100 --pages huge --mb-per-s 50";
+    let growth = 50 / time_limit_factor();
+    let workload = format!("workload grow --mib 300 --used 100 --pages huge --mb-per-s {growth}");
     let words = format!(
         "run --profile guard --cpu 100 --json {} -- {WORKLOADS} {workload}",
         json.display()

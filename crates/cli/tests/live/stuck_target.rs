@@ -1,8 +1,8 @@
 //! A process that holds its `mmap_lock` forever: every other process is managed as before.
 
 use crate::common::{
-    DEADLINE, Spoken, StartedProcess, compile, figure, huge_bytes, machine, or_skip, signal, until,
-    wait,
+    DEADLINE, Spoken, StartedProcess, compile, figure, huge_bytes, machine_with_compiler, or_skip,
+    signal, until, wait,
 };
 use crate::daemon::{NAME, RunningDaemon};
 use hawkeye_live_test_support::settings;
@@ -51,7 +51,7 @@ fn process(status: &Value, pid: u32) -> Option<&Value> {
 
 #[test]
 fn a_process_that_never_releases_its_lock_delays_neither_other_processes_nor_the_end() {
-    let machine = or_skip!(machine(this_test!()));
+    let machine = or_skip!(machine_with_compiler(this_test!()));
     // The machine's setting before a manager has changed anything.
     let pages_to_scan = "/sys/kernel/mm/transparent_hugepage/khugepaged/pages_to_scan";
     let setting = || std::fs::read_to_string(pages_to_scan).expect("the file can be read");

@@ -4,12 +4,14 @@ use hawkeye_bench::live::manage_process_until;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
-use hawkeye_live_test_support::manager_in_test::{kernel_backend, machine_of, sampled};
+use hawkeye_live_test_support::manager_in_test::{
+    kernel_backend, machine_of, sampled, until_answered,
+};
 use hawkeye_live_test_support::or_skip;
 use hawkeye_live_test_support::test_machine::{machine, machine_with_remap};
 use hawkeye_live_test_support::time_limits::{DEADLINE, time_limit_factor};
 use hawkeye_live_test_support::workloads::{assert_unharmed, huge_bytes, memory, workload};
-use hawkeye_manager::{Journal, Machine as _, MachineError, PromotionResult, Settings};
+use hawkeye_manager::{Event, Journal, Machine as _, MachineError, PromotionResult, Settings};
 use hawkeye_policy::{CpuBudget, Errno, HUGE_PAGE_BYTES, PageOrder, RegionAddr, Watermarks};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::WorkloadRequest;
@@ -40,8 +42,12 @@ fn referenced_pages_are_recovered_or_reported_as_refused() {
     let regions: Vec<RegionAddr> = huge.map(|r| r.region).collect();
     assert_eq!(regions.len(), 128);
     let mut recover = |regions: &[RegionAddr]| {
-        let outcome = |region: &RegionAddr| (*region, machine.recover_bloat(process, *region));
-        regions.iter().map(outcome).collect::<Vec<_>>()
+        let mut recovered = Vec::new();
+        for region in regions {
+            let outcome = until_answered(|| machine.recover_bloat(process, *region));
+            recovered.push((*region, outcome));
+        }
+        recovered
     };
     let stop = AtomicBool::new(false);
     let outcomes = std::thread::scope(|scope| {
@@ -97,7 +103,8 @@ fn memory_that_its_owner_has_just_freed_is_not_refilled() {
         .expect("the workload frees memory");
     let (before, _) = memory(&mut program);
     for r in sampled.regions.iter().filter(|r| r.present == 512) {
-        let outcome = machine.promote(process, r.region, PageOrder::HUGE, r.present, None);
+        let outcome =
+            until_answered(|| machine.promote(process, r.region, PageOrder::HUGE, r.present, None));
         assert_eq!(outcome, Ok(PromotionResult::Freed), "{r:?}");
     }
     let (after, huge) = memory(&mut program);
@@ -130,7 +137,7 @@ fn regions_that_were_split_are_promoted_again() {
     let process = ProcessHandle::open(pid).expect("the process can be opened");
     let mut split = 0;
     for entry in first.entries() {
-        if let hawkeye_manager::Event::Promoted { region, .. } = &entry.event {
+        if let Event::Promoted { region, .. } = &entry.event {
             split += u64::from(process_madvise::split_huge_page(&process, *region).is_ok());
         }
     }
@@ -160,8 +167,9 @@ fn recovered_regions_are_not_promoted_until_they_are_used() {
     };
     // Three windows see the reads of its memory after all of it was split.
     let mut split_after = None;
+    let time = DEADLINE * time_limit_factor();
     let managed =
-        manage_process_until(kernel_backend(), pid, "hawkeye-g", settings, DEADLINE, |journal| {
+        manage_process_until(kernel_backend(), pid, "hawkeye-g", settings, time, |journal| {
             let totals = journal.totals();
             if totals.split < 128 {
                 return false;
@@ -169,8 +177,11 @@ fn recovered_regions_are_not_promoted_until_they_are_used() {
             let _ = program.send_request(WorkloadRequest::Verify);
             totals.samples >= *split_after.get_or_insert(totals.samples) + 3
         });
-    let totals = managed.expect("the process can be managed").journal.totals().clone();
-    assert_eq!((totals.split, totals.promoted), (128, 0), "{totals:?}");
+    let journal = managed.expect("the process can be managed").journal;
+    let totals = journal.totals();
+    let mut events = journal.entries().map(|entry| &entry.event);
+    let promoted = events.find(|event| matches!(event, Event::Promoted { .. }));
+    assert_eq!((totals.split, totals.promoted), (128, 0), "{totals:?} {promoted:?}");
     let windows = split_after.map(|before| totals.samples - before);
     assert!(windows >= Some(3), "{totals:?}");
 }

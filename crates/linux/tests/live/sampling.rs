@@ -6,11 +6,13 @@ use hawkeye_linux::promote::process_madvise;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 use hawkeye_linux::sample::pagemap;
 use hawkeye_live_test_support::manager_in_test::{eligible, read_regions};
+use hawkeye_live_test_support::mapped_regions::{MappedRegions, pages};
 use hawkeye_live_test_support::or_skip;
+use hawkeye_live_test_support::settings;
 use hawkeye_live_test_support::test_machine::machine;
 use hawkeye_live_test_support::time_limits::{DEADLINE, until};
 use hawkeye_live_test_support::workloads::{started, workload};
-use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
+use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, RegionSample};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::rng::WorkloadRng;
 use hawkeye_workload::{WorkloadReady, WorkloadRequest};
@@ -63,11 +65,12 @@ fn cleared_bits_stay_clear_until_memory_is_used() {
 }
 
 /// Makes this process forget the translations of a region, as it does not within 512 pages.
-fn leave_tlb(memory: &[u8]) {
+fn leave_tlb(memory: &MappedRegions) {
+    let region = memory.range(0..1);
     for access in [libc::PROT_NONE, libc::PROT_READ | libc::PROT_WRITE] {
-        let start = memory.as_ptr().cast_mut().cast();
-        // SAFETY: whole pages of the caller's memory, which nothing reads before access returns.
-        let changed = unsafe { libc::mprotect(start, memory.len(), access) };
+        let bytes = (region.end - region.start) as usize;
+        // SAFETY: a mapping of this test, which nothing reads before access returns.
+        let changed = unsafe { libc::mprotect(region.start as *mut _, bytes, access) };
         assert_eq!(changed, 0);
     }
 }
@@ -76,17 +79,22 @@ fn leave_tlb(memory: &[u8]) {
 /// for sixteen pages. A processor may also mark pages that it accesses ahead.
 #[test]
 fn a_hundred_random_pages_are_found_after_a_clear() {
-    const REGION: usize = 2 << 20;
     let _machine = or_skip!(machine(this_test!()));
     let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
-    let own = ProcessHandle::open(std::process::id()).expect("this process can be opened");
-    let mut memory = vec![0u8; 2 * REGION];
-    let first = memory.as_ptr().align_offset(REGION);
-    let memory = &mut memory[first..first + REGION];
-    for page in memory.chunks_mut(4096) {
-        page[0] = 1;
+    find_a_hundred_random_pages(&mut tables);
+    // Kernels before 6.8 have no such pages.
+    let large = (settings::file("hugepages-64kB/enabled"), "always");
+    if let Some(_large) = settings::Changed::to([large]) {
+        find_a_hundred_random_pages(&mut tables);
     }
-    let region = RegionAddr::containing(memory.as_ptr() as u64);
+}
+
+fn find_a_hundred_random_pages(tables: &mut PageTableReader) {
+    let own = ProcessHandle::open(std::process::id()).expect("this process can be opened");
+    let memory = MappedRegions::new(1);
+    let region = memory.region(0);
+    let mut pages: Vec<u64> = pages(memory.range(0..1)).collect();
+    pages.iter().for_each(|page| memory.write(*page, 1));
     let target = tables.bind_to_process(own.id.pid).expect("this process can be bound");
     let mut read = || {
         let found = tables.read_region(&target, region).expect("the region can be read");
@@ -97,16 +105,15 @@ fn a_hundred_random_pages_are_found_after_a_clear() {
     }
     assert_eq!(read().present, 512);
 
-    let mut pages: Vec<usize> = (0..512).collect();
     WorkloadRng::new(7, 0).shuffle(&mut pages);
     pages.truncate(100);
     process_madvise::clear_access_bits(&own, &[region]).expect("the bits can be cleared");
-    leave_tlb(memory);
+    leave_tlb(&memory);
     for page in &pages {
-        std::hint::black_box(memory[page * 4096]);
+        memory.read(*page);
     }
     let found = read();
-    let groups: HashSet<usize> = pages.iter().map(|page| page / 16).collect();
+    let groups: HashSet<u64> = pages.iter().map(|page| page / (16 * BASE_PAGE_BYTES)).collect();
     eprintln!("{} pages in {} groups were read: {found:?}", pages.len(), groups.len());
     let least = match found.order {
         PageOrder::CONTIGUOUS => 16 * groups.len(),

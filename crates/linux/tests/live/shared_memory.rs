@@ -14,9 +14,9 @@ use hawkeye_live_test_support::or_skip;
 use hawkeye_live_test_support::test_machine::machine;
 use hawkeye_live_test_support::time_limits::until;
 use hawkeye_live_test_support::workloads::{children, rollup_kib, started, workload};
-use hawkeye_manager::{Machine as _, PromotionResult};
+use hawkeye_manager::{Machine as _, MachineError, PromotionResult};
 use hawkeye_policy::walk_rate::WalkCosts;
-use hawkeye_policy::{PageOrder, RegionSample};
+use hawkeye_policy::{Errno, PageOrder, RegionSample};
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
 use hawkeye_workload::WorkloadRequest;
@@ -76,12 +76,18 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
     program.send_request(WorkloadRequest::Stop).expect("the workload can be stopped");
     assert!(until(Duration::from_secs(10), || children(pid).is_empty()));
     let again = sample(&mut machine);
+    let mut promoted = 0;
     for r in &again[1..] {
         assert_eq!((r.present, r.maybe_shared), (512, 512));
-        let done = promote(&mut machine, r);
-        assert!(matches!(done, Ok(PromotionResult::Done(_))), "{done:?}");
+        match promote(&mut machine, r) {
+            Ok(PromotionResult::Done(_)) => promoted += 1,
+            // Before Linux 6.18 no region is collapsed in which no page is writable.
+            Err(MachineError::Refused { errno: Errno::EINVAL, .. }) => {}
+            other => panic!("{other:?}"),
+        }
     }
-    assert_eq!(rollup_kib(pid, "AnonHugePages"), 32 << 10);
+    assert!(promoted == 0 || promoted == 15, "{promoted}");
+    assert_eq!(rollup_kib(pid, "AnonHugePages"), (1 + promoted) * 2048);
 }
 
 #[test]

@@ -48,11 +48,16 @@ static __always_inline u64 entry_flags(u64 e)
 	u64 writable = e >> ARM_WRITABLE_BIT & 1;
 	u64 dirty = (e >> ARM_DIRTY_BIT & 1) | (writable & ~(e >> ARM_RDONLY_BIT));
 	u64 block = ~(e >> ARM_TABLE_BIT) & 1;
-	u64 swapped = ((e | -e) >> 63) & ~mapped;
-	u64 flags = PTE_PRESENT * valid | PTE_PROTNONE * inaccessible | PTE_RW * writable |
-		    PTE_ACCESSED * (e >> ARM_ACCESSED_BIT & 1) | PTE_DIRTY * dirty | PTE_HUGE * block |
-		    PTE_SPECIAL * (e >> ARM_SPECIAL_BIT & valid) |
-		    (e >> ARM_CONTIGUOUS_BIT & 1) << FLAG_CONTIGUOUS_BIT;
+	u64 minus = -e;
+	u64 flags, swapped;
+
+	/* Otherwise the compiler makes a branch, and the verifier follows both ways for each entry. */
+	barrier_var(minus);
+	swapped = ((e | minus) >> 63) & ~mapped;
+	flags = PTE_PRESENT * valid | PTE_PROTNONE * inaccessible | PTE_RW * writable |
+		PTE_ACCESSED * (e >> ARM_ACCESSED_BIT & 1) | PTE_DIRTY * dirty | PTE_HUGE * block |
+		PTE_SPECIAL * (e >> ARM_SPECIAL_BIT & valid) |
+		(e >> ARM_CONTIGUOUS_BIT & 1) << FLAG_CONTIGUOUS_BIT;
 
 	return (flags & -mapped) | swapped << FLAG_SWAPPED_BIT;
 }
