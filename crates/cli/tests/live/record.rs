@@ -94,7 +94,7 @@ fn the_recording_of_run_contains_its_promotions() {
          --max-promotions 16 --record {}",
         file.display()
     );
-    let hot = "hot-spot --mib 128 --hot-mib 64 --quiet --seconds 15";
+    let hot = "hot-spot --mib 128 --hot-mib 64 --quiet --seconds 10";
     let (code, summary) = machine.run_workload(&options, hot);
     // A busy machine may not promote all sixteen.
     let promoted = figure(&summary, "promoted");

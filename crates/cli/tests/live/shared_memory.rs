@@ -37,8 +37,9 @@ fn forked_workers_stay_small_under(machine: &TestMachine, policy: &str) {
     assert!(until(Duration::from_secs(20), filled));
     let before = sum_kib(&family, "Pss");
     let manager = attach(machine, policy, &family);
-    // The positive control: the workers' own memory becomes huge.
-    let huge = || sum_kib(&family, "AnonHugePages") >= 4 * (16 << 10);
+    // The positive control: some of the workers' own memory becomes huge. How much of it pays
+    // depends on their share of the processors.
+    let huge = || sum_kib(&family, "AnonHugePages") >= 2 * (16 << 10);
     let promoted = until(Duration::from_secs(120), huge);
     let mut most = 0;
     until(Duration::from_secs(5), || {
