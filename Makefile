@@ -47,7 +47,7 @@ bench: lab ## run the live benchmarks on this machine, side by side in one run
 lint: lint-deps ## check format, lints, documentation, language, links, shell scripts, licence headers and the build for arm64
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace --exclude hawkeye-cli
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --package hawkeye-cli --document-private-items
 	scripts/lint-files.sh
 	scripts/lint-prose.py
