@@ -196,7 +196,8 @@ impl LinuxMachine {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        (expected_present, expected_file): (u16, Option<FileRegion>),
+        expected_present: u16,
+        expected_file: Option<FileRegion>,
     ) -> CallResult<Option<PromotionResult>> {
         let failed = |error: LinuxError| error.into_machine_error(process);
         let member = self.members.get_mut(process)?;
@@ -234,12 +235,10 @@ impl LinuxMachine {
     }
 
     /// Whether some managed process protects a file region, by its last listing.
-    fn is_protected(&mut self, file: FileRegion) -> bool {
-        let processes = self.members.processes_in_join_order().to_vec();
-        processes.into_iter().any(|process| {
-            let member = self.members.get_mut(process);
-            member.is_ok_and(|member| member.eligible.protects_file_region(file))
-        })
+    fn is_protected(&self, file: FileRegion) -> bool {
+        let processes = self.members.processes_in_join_order().iter();
+        let mut members = processes.filter_map(|process| self.members.get(*process));
+        members.any(|it| it.eligible.protects_file_region(file) && it.handle.is_alive())
     }
 
     /// Base pages that a file region has for certain: those that its managed processes map. `found`
@@ -405,8 +404,9 @@ impl Machine for LinuxMachine {
         if self.calls.has_unanswered_call(process) {
             return Err(MachineError::NotAnswering(process));
         }
-        let expected = (expected_present, expected_file);
-        if let Some(outcome) = self.check_before_promotion(process, region, expected)? {
+        let refused =
+            self.check_before_promotion(process, region, expected_present, expected_file)?;
+        if let Some(outcome) = refused {
             return Ok(outcome);
         }
         let member = self.members.get_mut(process)?;

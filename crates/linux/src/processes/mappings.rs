@@ -51,6 +51,11 @@ pub struct SharedFile {
 }
 
 impl SharedFile {
+    /// Whether a file region is part of this file.
+    fn contains(self, region: FileRegion) -> bool {
+        (self.device, self.inode) == (region.device, region.inode)
+    }
+
     /// The file with the offset of a byte that is `bytes` further.
     fn advanced_by(self, bytes: u64) -> Self {
         Self { offset: self.offset + bytes, ..self }
@@ -241,9 +246,8 @@ impl EligibleRanges {
     pub fn region_of_file(&self, file: FileRegion) -> Option<RegionAddr> {
         self.shared.iter().find_map(|(range, first)| {
             let bytes = file.offset().checked_sub(first.offset)?;
-            let same = (first.device, first.inode) == (file.device, file.inode);
             let start = range.start.checked_add(bytes)?;
-            (same && start < range.end).then(|| RegionAddr::containing(start))
+            (first.contains(file) && start < range.end).then(|| RegionAddr::containing(start))
         })
     }
 
@@ -251,9 +255,10 @@ impl EligibleRanges {
     /// locked here, watched by userfaultfd, or excluded by `MADV_NOHUGEPAGE`.
     pub fn protects_file_region(&self, file: FileRegion) -> bool {
         self.protected.iter().any(|(range, first)| {
-            let same = (first.device, first.inode) == (file.device, file.inode);
             let last = first.offset.saturating_add(range.end - range.start);
-            same && first.offset < file.offset() + HUGE_PAGE_BYTES && file.offset() < last
+            first.contains(file)
+                && first.offset < file.offset() + HUGE_PAGE_BYTES
+                && file.offset() < last
         })
     }
 

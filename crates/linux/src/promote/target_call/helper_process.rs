@@ -12,7 +12,7 @@
 use super::helper_messages::{
     ADVISE, LIST, MAX_DATA, MAX_RANGES, READ_FILE, READ_MEMORY, RawRequest, RawResult,
 };
-use crate::processes::mapping_records::keep_new_records;
+use crate::processes::mapping_records::{RECORD_BYTES, keep_new_records};
 use crate::promote::sched_fifo::ThreadScheduling;
 use hawkeye_policy::saturating_cast::nanos_of_duration;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -94,6 +94,9 @@ fn send_result(packet: &ResultPacket, data: usize) {
         exit_process();
     }
 }
+
+// A listing fills a packet with whole records.
+const _: () = assert!(MAX_DATA % RECORD_BYTES == 0);
 
 #[repr(C)]
 struct ResultPacket {
