@@ -162,7 +162,7 @@ FEATURES = [
     ("a cgroup's watermark: promotion stops, memory is recovered", cgroup_watermark),
     (
         "a cgroup's watermark: fault-ahead stops",
-        by_tests("prefault::a_warm_start_stops_below_the_high_watermark_of_a_cgroup"),
+        by_tests("prefault::a_warm_start_stops_at_the_low_watermark_of_a_cgroup"),
     ),
     (
         "`hawkeye run` inside a cgroup, with the program",

@@ -112,20 +112,27 @@ fn warm_start(machine: &TestMachine, threads: u32) {
 }
 
 #[test]
-fn a_warm_start_stops_below_the_high_watermark_of_a_cgroup() {
+fn a_warm_start_stops_at_the_low_watermark_of_a_cgroup() {
     let machine = or_skip!(machine_with_remap(this_test!(), NO_SWAP_IN_GROUP));
     let group = or_skip!(memory_cgroup(this_test!(), "hawkeye-live-warm", 256 * MIB));
     let touch = "workload touch --mib 64 --mapped-mib 1024 --pages huge";
     let inside = group.program_command_in_cgroup(Path::new(WORKLOADS), touch);
-    let mut command = machine.hawkeye(&format!("run {OPTIONS} --warm 1GiB --"));
+    let json = machine.state.join("summary.json");
+    let mut command =
+        machine.hawkeye(&format!("run {OPTIONS} --warm 1GiB --json {} --", json.display()));
     command.arg(inside.get_program()).args(inside.get_args());
     let (program, ready) = started_by(command);
     let resident = || hawkeye_linux::processes::process::rss_bytes(ready.pid).unwrap_or_default();
     let filled = until(WARM_START, || resident() > 128 * MIB);
     assert!(filled, "{} bytes", resident());
     std::thread::sleep(Duration::from_secs(3));
-    assert!(resident() < 230 * MIB, "{} bytes", resident());
+    // The low watermark is at 70 % of the limit.
+    assert!(resident() < 190 * MIB, "{} bytes", resident());
     touches_and_ends(program);
+    let summary = read_json(&json).expect("a summary");
+    // Filled up to the high watermark, it would be recovered and filled again, without end.
+    let filled = figure(&summary, "filled_ahead_bytes");
+    assert!(filled < 256 * MIB, "{summary}");
 }
 
 #[test]
@@ -140,8 +147,8 @@ fn unused_prefaulted_memory_is_at_most_one_window_and_is_recovered() {
     let before = resident();
     let state = system_memory::machine_memory_use().expect("the memory use can be read");
     let used = state.used_percent();
-    // Prefault stays below the watermark; the memory that the neighbour takes does not.
-    let watermarks = format!("--watermarks {:.2},{:.2}", used + 10.0, used + 1.0);
+    // Prefault stays below the low watermark; the neighbour goes beyond the high one.
+    let watermarks = format!("--watermarks {:.2},{:.2}", used + 10.0, used + 9.5);
     let attached = machine.attach(&format!("{OPTIONS} {watermarks}"), pid);
     // Set just before the manager follows the process.
     let listens = || settings::read("use_zero_page") == "0";

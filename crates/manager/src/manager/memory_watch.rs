@@ -82,7 +82,7 @@ impl MemoryWatch {
 }
 
 impl<M: Machine> Manager<M> {
-    /// Sets how much memory may be prefaulted from now on: up to the nearest high watermark.
+    /// Sets how much memory may be prefaulted from now on: up to the nearest low watermark.
     pub(super) fn update_prefault_limits(&mut self) {
         for &process in &self.processes.current {
             let room =

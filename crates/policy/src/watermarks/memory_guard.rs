@@ -134,14 +134,14 @@ impl MemoryScopeState {
         self.listed = Some((now, self.growth.total_growth_bytes()));
     }
 
-    /// Memory up to the high watermark, in bytes; 0 under pressure. Growth does not matter here,
-    /// because a process that is prefaulted grows with its program.
-    fn room_bytes(&self, pressure_limit_percent: f64) -> u64 {
+    /// Memory up to `mark_percent` of the total, in bytes; 0 while memory is short. Growth does not
+    /// matter here, because a process that is prefaulted grows with its program.
+    fn room_bytes_under(&self, mark_percent: f64, pressure_limit_percent: f64) -> u64 {
         let pressed = |percent| percent > pressure_limit_percent;
         if self.recovering || self.pressure_percent.is_some_and(pressed) {
             return 0;
         }
-        self.usage.room_bytes_under(self.marks.high_percent())
+        self.usage.room_bytes_under(mark_percent)
     }
 
     fn will_be_full_within_seconds(&self) -> bool {
@@ -174,17 +174,22 @@ impl MemoryGuard {
     }
 
     /// How much memory the process may be given ahead of its demand, in bytes. The limit is the
-    /// nearest high watermark, of its groups or of the machine.
+    /// nearest low watermark, of its groups or of the machine: what is above it belongs to the
+    /// program's own demand. Memory given up to the high one would be recovered at the program's
+    /// next allocation, and then given again.
     pub fn room_bytes_for_process(&self, process: ProcessId) -> u64 {
-        let rooms = self.scope_states_of_process(process);
-        rooms.map(|watched| watched.room_bytes(self.pressure_limit_percent)).min().unwrap_or(0)
+        let room = |watched: &MemoryScopeState| {
+            watched.room_bytes_under(watched.marks.low_percent(), self.pressure_limit_percent)
+        };
+        self.scope_states_of_process(process).map(room).min().unwrap_or(0)
     }
 
     /// Bytes up to the high watermark of the whole machine; 0 while memory is short or its state is
     /// unknown.
     pub fn machine_room_bytes(&self) -> u64 {
-        let machine = self.watched.first();
-        machine.map_or(0, |machine| machine.room_bytes(self.pressure_limit_percent))
+        self.watched.first().map_or(0, |machine| {
+            machine.room_bytes_under(machine.marks.high_percent(), self.pressure_limit_percent)
+        })
     }
 
     /// Changes the watermarks from the next assessment on. A recovery under way goes on until use

@@ -50,6 +50,22 @@ fn guard() -> MemoryGuard {
 }
 
 #[test]
+fn memory_ahead_of_demand_ends_at_the_nearest_low_watermark() {
+    let mut guard = guard();
+    assert_eq!(guard.room_bytes_for_process(process(1)), 0, "nothing is known yet");
+    let mut state = machine(40);
+    state.groups = vec![group("/small", 60, &[1])];
+    assert_eq!(guard.assess(at_second(0), &state), Ok(()));
+    // The low watermark is at 70 % of 1000 bytes.
+    assert_eq!(guard.room_bytes_for_process(process(1)), 100);
+    assert_eq!(guard.room_bytes_for_process(process(2)), 300);
+    // What it was given does not start a recovery, which would make room for more of the same.
+    guard.add_used_bytes(process(1), 100);
+    assert_eq!(guard.room_bytes_for_process(process(1)), 0);
+    assert_eq!(held(&guard), Ok(()));
+}
+
+#[test]
 fn nothing_is_promoted_before_memory_was_looked_at() {
     let mut guard = guard();
     assert_eq!(held(&guard), Err(PromotionBlockReason::Unknown));
