@@ -45,14 +45,7 @@ bench: lab ## run the live benchmarks on this machine, side by side in one run
 	$(LAB) bench --live
 
 lint: lint-deps ## check format, lints, documentation, language, links, shell scripts, licence headers and the build for arm64
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --package hawkeye-cli --document-private-items
-	scripts/lint-files.sh
-	scripts/lint-prose.py
-	scripts/packages/check.sh quick
-	scripts/cross-check.sh
+	@scripts/lint.sh
 
 deb: ## build target/packages/hawkeye_VERSION_amd64.deb and hawkeye-lab_VERSION_amd64.deb; ARCH=arm64 for hawkeye_VERSION_arm64.deb
 	@scripts/install-deps.sh deb

@@ -12,7 +12,7 @@ fn strided_reads_hit_and_walk_as_in_the_exact_model() -> TestResult {
         let grouped = processor.groups != CoalescedPageGroups::NONE;
         for size in [LeafSize::Base, LeafSize::Huge] {
             for backed_by in [None, Some(LeafSize::Base), Some(LeafSize::Huge)] {
-                for stride in [64u64, 4096, 16_384, 65_536, 131_072 + 4096] {
+                for stride in [512u64, 4096, 16_384, 65_536, 131_072 + 4096] {
                     count_both(&processor, size, backed_by, false, stride)?;
                     if grouped {
                         count_both(&processor, size, backed_by, true, stride)?;
