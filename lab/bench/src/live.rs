@@ -33,6 +33,7 @@ mod huge_page_recovery;
 mod huge_page_systems;
 mod idle_node;
 mod idle_polling;
+mod kept_rounds;
 mod lasting_settings;
 pub(crate) mod live_report;
 mod manager_runs;

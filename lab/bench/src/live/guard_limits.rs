@@ -6,11 +6,15 @@ mod mariadb_churn;
 
 use super::ManagerCpuUse;
 use super::guard_arm::{GuardArm, khugepaged_pace_note};
+use super::kept_rounds::{KeptRound, KeptRounds};
 use super::memory_cgroup::MemoryCgroup;
 use super::prelude::*;
 use super::running_daemon::RunningDaemon;
+use crate::run_origin::RunOrigin;
 use crate::statistics::MedianAndRange;
 use churn_service::{ChurnLoad, ChurnService, DELETED_PERCENT, PreparedService};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The quick form runs the first ones.
 const QUICK_SERVICES: usize = 2;
@@ -37,23 +41,25 @@ const QUICK_GUARD: GuardArm = GuardArm {
 };
 
 /// One run of a service.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct ServiceRun {
     /// Operations per second; `None` if the kernel killed the service at its limit.
     per_s: Option<f64>,
+    limit_bytes: Option<u64>,
     /// The most memory of its cgroup.
     peak_bytes: u64,
     /// Memory that guard took back.
     recovered_bytes: u64,
 }
 
-/// A service and what was measured of it.
+/// A service's run under each arm, by the names of [`ARMS`].
+type ArmRuns = BTreeMap<String, ServiceRun>;
+
+/// A service, ready to be started many times.
 struct MeasuredService {
     service: ChurnService,
     prepared: PreparedService,
     limit_bytes: u64,
-    /// The runs of each of [`ARMS`].
-    runs: [Vec<ServiceRun>; ARMS.len()],
 }
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
@@ -63,31 +69,61 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         settle: scale.short_or_long(Duration::from_secs(2), Duration::from_secs(8)),
         pause: scale.short_or_long(Duration::from_secs(1), Duration::from_secs(5)),
     };
-    let rounds = scale.short_or_long(2, 20);
+    let quick = scale == Scale::Quick;
+    let rounds = host.rounds().unwrap_or(scale.short_or_long(2, 20));
     let services =
         &ChurnService::ALL[..scale.short_or_long(QUICK_SERVICES, ChurnService::ALL.len())];
     let guard = scale.short_or_long(QUICK_GUARD, GuardArm::GUARD);
     require_available_memory(4 * (load.mib << 20))?;
-    let mut measured = measure_peaks_without_huge_pages(host, services, &load, report)?;
-    for round in 0..rounds {
-        // Each round begins with another arm.
+    let origin = RunOrigin::of_this_machine();
+    let mut kept: KeptRounds<ArmRuns> = KeptRounds::load(host.kept_rounds_file(report.name.name))?;
+    let measured = match rounds {
+        0 => Vec::new(),
+        _ => measure_peaks_without_huge_pages(host, services, &load, report)?,
+    };
+    for _ in 0..rounds {
+        let mut runs: Vec<ArmRuns> = measured.iter().map(|_| ArmRuns::new()).collect();
+        // Each round begins with another arm, also those of several sessions.
+        let first = kept.count_rounds_of(services[0].name(), quick);
         for n in 0..ARMS.len() {
-            let index = (round + n) % ARMS.len();
-            let (mut arm, limited) = ARMS[index];
+            let (mut arm, limited) = ARMS[(first + n) % ARMS.len()];
             if arm.config.is_some() {
                 arm = guard;
             }
             arm.run_under_arm(host, |_, daemon| {
-                run_services_beside_daemon(&mut measured, index, limited, &load, daemon, report);
+                run_services_beside_daemon(
+                    &measured,
+                    &mut runs,
+                    (arm, limited),
+                    &load,
+                    daemon,
+                    report,
+                );
                 Ok(())
             })?;
         }
+        for (service, arms) in measured.iter().zip(runs) {
+            // One without all runs does not count.
+            if arms.len() == ARMS.len() {
+                let program = service.service.name().to_owned();
+                kept.add_round(KeptRound { program, quick, origin: origin.dated_today(), arms })?;
+            }
+        }
+        eprintln!("hawkeye-lab: {}: a round is done", report.name);
     }
-    for service in &measured {
-        add_rows_to_report(service.service.name(), service.limit_bytes, &service.runs, report);
+    for service in services {
+        let counts = |round: &&KeptRound<ArmRuns>| {
+            round.program == service.name()
+                && round.quick == quick
+                && round.origin.is_same_machine_and_build(&origin)
+        };
+        let rounds: Vec<_> = kept.rounds().iter().filter(counts).collect();
+        if !rounds.is_empty() {
+            add_rows_to_report(service.name(), &runs_by_arm(&rounds), report);
+        }
     }
     report.add_note(format!(
-        "Each service stores {} MiB of values of about 1 KB, looks them up, deletes {DELETED_PERCENT} % of them at random, rests for {} s, stores values of about 16 KB until it is as full again, and looks them up: {} times, the sizes in turn. Its cgroup is limited to {LIMIT_PERCENT} % of the peak of a run without huge pages and without a limit. There is no swap. Each arm has {rounds} runs; medians, and the range of the runs. Throughput counts operations per second of work, of runs that survived.",
+        "Each service stores {} MiB of values of about 1 KB, looks them up, deletes {DELETED_PERCENT} % of them at random, rests for {} s, stores values of about 16 KB until it is as full again, and looks them up: {} times, the sizes in turn. Its cgroup is limited to {LIMIT_PERCENT} % of the peak of a run without huge pages and without a limit. There is no swap. Medians, and the range of the runs; a session adds its runs to those of earlier sessions with the same build. Throughput counts operations per second of work, of runs that survived.",
         load.mib,
         load.pause.as_secs(),
         load.deletions,
@@ -98,6 +134,13 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         load.settle.as_secs()
     ));
     Ok(())
+}
+
+/// The runs of each of [`ARMS`].
+fn runs_by_arm(rounds: &[&KeptRound<ArmRuns>]) -> [Vec<ServiceRun>; ARMS.len()] {
+    ARMS.map(|(arm, _)| {
+        rounds.iter().filter_map(|round| round.arms.get(arm.name).copied()).collect()
+    })
 }
 
 /// The services that can run here, with limits by their peaks.
@@ -117,7 +160,6 @@ fn measure_peaks_without_huge_pages(
                     service,
                     prepared,
                     limit_bytes: reference.peak_bytes / 100 * LIMIT_PERCENT,
-                    runs: Default::default(),
                 }),
                 // One service that can't run here does not affect the others.
                 Err(error) => {
@@ -129,26 +171,28 @@ fn measure_peaks_without_huge_pages(
     })
 }
 
-/// Runs each service once.
+/// Runs each service once, and adds its run to its entry of `runs`.
 fn run_services_beside_daemon(
-    measured: &mut [MeasuredService],
-    arm: usize,
-    limited: bool,
+    measured: &[MeasuredService],
+    runs: &mut [ArmRuns],
+    (arm, limited): LimitArm,
     load: &ChurnLoad,
     daemon: Option<&RunningDaemon>,
     report: &mut LiveReport,
 ) {
     let cpu_s = || daemon.map(|daemon| daemon.cpu_time().as_secs_f64());
     let (begun, cpu_before_s) = (Instant::now(), cpu_s());
-    for service in measured {
+    for (service, runs) in measured.iter().zip(runs) {
         let limit = limited.then_some(service.limit_bytes);
         match run_in_cgroup(&service.prepared, load, limit, daemon) {
-            Ok(run) => service.runs[arm].push(run),
+            Ok(run) => {
+                runs.insert(arm.name.to_owned(), run);
+            }
             // A run that failed for another reason does not end an experiment of hours.
             Err(error) => report.add_note(format!(
                 "A run of {} under {} failed and does not count: {error}",
                 service.service.name(),
-                ARMS[arm].0.name
+                arm.name
             )),
         }
     }
@@ -179,12 +223,11 @@ fn run_in_cgroup(
         Err(_) => None,
     };
     let recovered_bytes = recovered_bytes()? - recovered_before;
-    Ok(ServiceRun { per_s, peak_bytes: group.peak_bytes()?, recovered_bytes })
+    Ok(ServiceRun { per_s, limit_bytes, peak_bytes: group.peak_bytes()?, recovered_bytes })
 }
 
 fn add_rows_to_report(
     service: &str,
-    limit_bytes: u64,
     runs: &[Vec<ServiceRun>; ARMS.len()],
     report: &mut LiveReport,
 ) {
@@ -198,8 +241,9 @@ fn add_rows_to_report(
     let always_speed = speeds(&runs[ALWAYS_WITHOUT_LIMIT]).median;
     for ((arm, limited), runs) in ARMS.iter().zip(runs) {
         let mut rows = report.prefixed_row_writer(format!("{service}, {}", arm.name));
+        let limit_mib = || median_of_mapped(runs, |run| bytes_to_mib(run.limit_bytes.unwrap_or(0)));
         let limit = match limited {
-            true => format!("limit {:.0} MiB", bytes_to_mib(limit_bytes)),
+            true => format!("limit {:.0} MiB", limit_mib()),
             false => "no limit".to_owned(),
         };
         let goal = |goal: &str| match arm.config {
@@ -245,7 +289,10 @@ mod tests {
         assert_eq!((ARMS[NEVER].0.name, ARMS[NEVER].1), ("THP never", true));
         assert!(!ARMS[ALWAYS_WITHOUT_LIMIT].1);
         let runs = |per_s, mib: u64| {
-            vec![ServiceRun { per_s, peak_bytes: mib << 20, recovered_bytes: 7 << 20 }; 2]
+            let limit_bytes = Some(110 << 20);
+            let run =
+                ServiceRun { per_s, limit_bytes, peak_bytes: mib << 20, recovered_bytes: 7 << 20 };
+            vec![run; 2]
         };
         let survived = |per_s, mib| runs(Some(per_s), mib);
         let killed = runs(None, 110);
@@ -253,7 +300,7 @@ mod tests {
         let runs =
             [survived(800.0, 100), killed, shrinker, survived(990.0, 102), survived(1000.0, 150)];
         let mut report = LiveReport::new("guard-limits");
-        add_rows_to_report("Redis", 110 << 20, &runs, &mut report);
+        add_rows_to_report("Redis", &runs, &mut report);
         let row = |what: &str| {
             let mut rows = report.rows.iter();
             rows.find(|row| row.what == what)

@@ -2,9 +2,9 @@
 //! run`, and the daemon. Rounds of earlier sessions are in it, too.
 
 mod headline_arm;
-mod kept_rounds;
 mod ratio_table;
 
+use super::kept_rounds::{KeptRound, KeptRounds};
 use super::memory_hogs::MemoryHogs;
 use super::prelude::*;
 use super::programs::{HEADLINE_PROGRAMS, program_launcher};
@@ -12,9 +12,12 @@ use super::running_daemon::manager_family_cpu_time;
 use crate::run_origin::RunOrigin;
 use hawkeye_workload::RequestSchedule;
 use headline_arm::{HeadlineArm, HeadlineArmFigures, LaterFigures};
-use kept_rounds::{KeptRounds, ProgramRound};
 use ratio_table::add_ratio_rows;
 use std::collections::BTreeMap;
+
+/// A program's figures under each arm.
+type ArmFigures = BTreeMap<HeadlineArm, HeadlineArmFigures>;
+type ProgramRound = KeptRound<ArmFigures>;
 
 /// The quick form runs the first three.
 const QUICK_PROGRAMS: usize = 3;
@@ -161,7 +164,8 @@ fn measure_programs(
     let usual = &HEADLINE_PROGRAMS[..scale.short_or_long(QUICK_PROGRAMS, HEADLINE_PROGRAMS.len())];
     let programs = host.selected_programs(&HEADLINE_PROGRAMS, usual)?;
     let origin = RunOrigin::of_this_machine();
-    let mut kept = KeptRounds::load(host.kept_rounds_file(report.name.name))?;
+    let mut kept: KeptRounds<ArmFigures> =
+        KeptRounds::load(host.kept_rounds_file(report.name.name))?;
     // A session that is stopped has rounds of all programs, rather than all rounds of some.
     for _ in 0..host.rounds().unwrap_or(sizes.rounds) {
         for kind in programs.iter().copied() {
@@ -192,7 +196,7 @@ fn measure_round(
     part: MeasuredPart,
     memory: FreeMemory,
     first_arm: usize,
-) -> BenchResult<BTreeMap<HeadlineArm, HeadlineArmFigures>> {
+) -> BenchResult<ArmFigures> {
     let resident_bytes = kind.expected_resident_bytes(sizes.mib);
     require_available_memory(resident_bytes * 2)?;
     let arms = part.arms();

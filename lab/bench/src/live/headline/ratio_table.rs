@@ -1,7 +1,7 @@
 //! The table of ratios, of the rounds of all sessions.
 
+use super::ProgramRound;
 use super::headline_arm::{HeadlineArm, HeadlineArmFigures, LaterFigures};
-use super::kept_rounds::ProgramRound;
 use crate::live::prelude::*;
 use crate::live::programs::HEADLINE_PROGRAMS;
 use crate::plot::distinct_in_order;

@@ -1,39 +1,40 @@
-//! Rounds of all sessions, kept in a file beside the results: one JSON object a line.
+//! Rounds of all sessions, kept in a file beside the results: one JSON object a line. Experiments of
+//! hours are measured in several sessions.
 
-use super::headline_arm::{HeadlineArm, HeadlineArmFigures};
-use crate::live::prelude::*;
+use super::prelude::*;
 use crate::run_origin::RunOrigin;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 
 /// A program under each arm, one after the other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct ProgramRound {
-    /// Its [`ProgramKind::name`].
+pub(super) struct KeptRound<Arms> {
+    /// Its name in results.
     pub program: String,
     /// Whether it is of the short form.
     pub quick: bool,
     #[serde(flatten)]
     pub origin: RunOrigin,
-    pub arms: BTreeMap<HeadlineArm, HeadlineArmFigures>,
+    /// What was measured under each arm.
+    pub arms: Arms,
 }
 
 /// Rounds of this session and of those before.
-#[derive(Debug, Default)]
-pub(super) struct KeptRounds {
+#[derive(Debug)]
+pub(super) struct KeptRounds<Arms> {
     /// `None`: they are not kept after this session.
     file: Option<PathBuf>,
-    rounds: Vec<ProgramRound>,
+    rounds: Vec<KeptRound<Arms>>,
 }
 
-impl KeptRounds {
+impl<Arms: Serialize + DeserializeOwned> KeptRounds<Arms> {
     /// Reads the rounds of earlier sessions.
     pub(super) fn load(file: Option<PathBuf>) -> BenchResult<Self> {
         let Some(path) = &file else {
-            return Ok(Self::default());
+            return Ok(Self { file, rounds: Vec::new() });
         };
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
@@ -46,22 +47,23 @@ impl KeptRounds {
                 impossible!("line {line} of {} is not a round: {error}", path.display())
             })
         };
-        let rounds: Vec<ProgramRound> =
+        let rounds: Vec<KeptRound<Arms>> =
             text.lines().enumerate().map(parse).collect::<BenchResult<_>>()?;
         Ok(Self { file, rounds })
     }
 
-    pub(super) fn rounds(&self) -> &[ProgramRound] {
+    pub(super) fn rounds(&self) -> &[KeptRound<Arms>] {
         &self.rounds
     }
 
     pub(super) fn count_rounds_of(&self, program: &str, quick: bool) -> usize {
-        let of_program = |round: &&ProgramRound| round.program == program && round.quick == quick;
+        let of_program =
+            |round: &&KeptRound<Arms>| round.program == program && round.quick == quick;
         self.rounds.iter().filter(of_program).count()
     }
 
     /// Adds a round, and writes the file before it returns.
-    pub(super) fn add_round(&mut self, round: ProgramRound) -> BenchResult<()> {
+    pub(super) fn add_round(&mut self, round: KeptRound<Arms>) -> BenchResult<()> {
         merge_round(&mut self.rounds, round);
         let Some(path) = &self.file else {
             return Ok(());
@@ -73,7 +75,7 @@ impl KeptRounds {
 
 /// Adds a round to those of the same program, form, machine and build. It replaces those of another
 /// machine or build.
-fn merge_round(rounds: &mut Vec<ProgramRound>, round: ProgramRound) {
+fn merge_round<Arms>(rounds: &mut Vec<KeptRound<Arms>>, round: KeptRound<Arms>) {
     rounds.retain(|kept| {
         kept.program != round.program
             || kept.quick != round.quick
@@ -84,7 +86,7 @@ fn merge_round(rounds: &mut Vec<ProgramRound>, round: ProgramRound) {
 
 /// Replaces the file as a whole, so that a machine that stops meanwhile leaves the old or the new
 /// one.
-fn write_lines(path: &Path, rounds: &[ProgramRound]) -> io::Result<()> {
+fn write_lines<Arms: Serialize>(path: &Path, rounds: &[KeptRound<Arms>]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let readable = Permissions::from_mode(0o644);
     let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(folder)?;
@@ -100,13 +102,13 @@ fn write_lines(path: &Path, rounds: &[ProgramRound]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn round(program: &str, quick: bool, commit: &str, per_s: f64) -> ProgramRound {
-        let figures = HeadlineArmFigures { first_minute_per_s: per_s, ..Default::default() };
-        ProgramRound {
+    /// Here the arms are one figure.
+    fn round(program: &str, quick: bool, commit: &str, per_s: f64) -> KeptRound<f64> {
+        KeptRound {
             program: program.to_owned(),
             quick,
             origin: RunOrigin { commit: Some(commit.to_owned()), ..RunOrigin::default() },
-            arms: BTreeMap::from([(HeadlineArm::Run, figures)]),
+            arms: per_s,
         }
     }
 
@@ -151,7 +153,7 @@ mod tests {
         let file = folder.path().join("rounds.jsonl");
         let line = serde_json::to_string(&round("mg", true, "one", 1.0)).expect("JSON");
         std::fs::write(&file, format!("{line}\n{{}}\n")).expect("written");
-        let error = KeptRounds::load(Some(file)).expect_err("damaged").to_string();
+        let error = KeptRounds::<f64>::load(Some(file)).expect_err("damaged").to_string();
         assert!(error.starts_with("line 2 of "), "{error}");
     }
 
