@@ -20,7 +20,7 @@ pub struct ProcessAttributes {
     pub uid: u32,
     /// Path of its cgroup, from the root of the hierarchy ("/" is the root itself).
     pub cgroup: String,
-    /// The systemd unit it belongs to, as `systemctl` names it.
+    /// The unit of the system's systemd that it belongs to, as `systemctl` names it.
     pub unit: Option<String>,
     /// The Kubernetes pod it belongs to.
     pub pod: Option<Pod>,

@@ -111,7 +111,7 @@ pub struct RuleConditions {
     pub user: Option<String>,
     /// Its cgroup's path.
     pub cgroup: Option<GlobPattern>,
-    /// Its systemd unit.
+    /// Its systemd unit, of the system's manager.
     pub unit: Option<GlobPattern>,
     /// The uid of its Kubernetes pod.
     pub pod: Option<GlobPattern>,

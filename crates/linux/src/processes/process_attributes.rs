@@ -81,14 +81,11 @@ fn attributes_from_cgroup(cgroup: &str) -> ProcessAttributes {
     }
 }
 
-/// The first unit below the slices, as `systemctl` shows it. Under a user's manager, it is the unit
-/// of that manager.
+/// The first unit below the slices, as `systemctl` shows it. Units of a user's manager do not
+/// count: the user chooses their names, and a rule for a service must not apply to them.
 fn outermost_systemd_unit(parts: &[&str]) -> Option<String> {
-    let names = parts.iter().map(|part| unescape_cgroup_name(part));
-    let mut units = names.filter(|name| is_systemd_unit(name));
-    let first = units.next()?;
-    let own = units.next().filter(|_| first.starts_with("user@"));
-    Some(own.unwrap_or(first).to_owned())
+    let mut names = parts.iter().map(|part| unescape_cgroup_name(part));
+    names.find(|name| is_systemd_unit(name)).map(str::to_owned)
 }
 
 /// systemd puts an underscore before a name that could be a control file's (cg_escape).
@@ -120,9 +117,13 @@ pub(crate) fn system_units_of_cgroup(cgroup: &str) -> Vec<&str> {
 }
 
 /// The Kubernetes pod. Its cgroup is `kubepods-burstable-pod<uid>.slice` where systemd manages
-/// cgroups, and `kubepods/burstable/pod<uid>` where the kubelet does.
+/// cgroups, and `kubepods/burstable/pod<uid>` where the kubelet does. Below `user.slice` are cgroups
+/// that users name, so none there is a pod.
 fn kubernetes_pod_of_cgroup(parts: &[&str]) -> Option<Pod> {
     let kubepods = parts.iter().position(|part| part.contains("kubepods"))?;
+    if parts[..kubepods].contains(&"user.slice") {
+        return None;
+    }
     let mut below = parts.iter().enumerate().skip(kubepods);
     let (at, uid) = below.find_map(|(at, part)| {
         let name = match part.strip_suffix(".slice") {

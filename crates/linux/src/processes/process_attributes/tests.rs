@@ -78,8 +78,10 @@ fn units_are_named_as_systemctl_names_them() {
             &format!(
                 "{USER}/user@1000.service/app.slice/app-org.gnome.Terminal.slice/vte-spawn-1.scope"
             ),
-            "vte-spawn-1.scope",
+            "user@1000.service",
         ),
+        // Anybody can start a unit of any name under a manager of their own.
+        (&format!("{USER}/user@1000.service/app.slice/redis-server.service"), "user@1000.service"),
         (&format!("{USER}/user@1000.service"), "user@1000.service"),
     ] {
         assert_eq!(unit_of(path).as_deref(), Some(unit), "{path}");
@@ -123,6 +125,8 @@ fn pods_are_recognised_under_both_drivers() {
         "/kubepods/burstable/podium",
         "/kubepods.slice/kubepods-podman.slice",
         &format!("/system.slice/pod{UID}"),
+        // A user may name cgroups as a kubelet does.
+        &format!("/user.slice/user-7.slice/user@7.service/kubepods-pod{SLICE_UID}.slice/{ID}"),
     ] {
         assert_eq!(in_pod(path), None, "{path}");
     }
