@@ -188,6 +188,7 @@ impl<M: Machine> Manager<M> {
         let change = !std::mem::replace(&mut self.paused, true);
         if change {
             self.update_reserve_target(self.machine.now());
+            self.update_prefault_limits();
             self.record_event(Event::Paused);
         }
         change

@@ -89,6 +89,8 @@ pub struct ScriptedMachine {
     pub admission_duration: Duration,
     /// Number of processes admitted.
     pub admitted: usize,
+    /// Bytes that may be prefaulted for each process, as last set.
+    pub prefault_rooms: BTreeMap<ProcessId, u64>,
 }
 
 impl ScriptedMachine {

@@ -101,6 +101,22 @@ fn it_is_empty_whenever_memory_is_short_or_management_pauses() {
 }
 
 #[test]
+fn nothing_is_prefaulted_while_management_pauses() {
+    let machine = machine_with_fill_cost(CHEAP);
+    let mut manager = manager_of(machine, "none", frequent_sampling_settings());
+    run_manager_until(&mut manager, seconds(4.0));
+    let rooms = |manager: &ScriptedManager| {
+        manager.machine().prefault_rooms.values().copied().collect::<Vec<_>>()
+    };
+    assert!(matches!(rooms(&manager)[..], [room] if room > 0), "{:?}", rooms(&manager));
+    manager.pause();
+    assert_eq!(rooms(&manager), [0]);
+    manager.resume();
+    run_manager_until(&mut manager, seconds(8.0));
+    assert!(matches!(rooms(&manager)[..], [room] if room > 0), "{:?}", rooms(&manager));
+}
+
+#[test]
 fn switched_off_it_is_never_filled() {
     let settings = Settings {
         reserve: ReserveLimit::from_bytes(0).expect("it is a valid limit"),

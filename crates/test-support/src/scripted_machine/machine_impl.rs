@@ -269,5 +269,11 @@ impl HugePageReserveControl for ScriptedMachine {
 }
 
 impl FaultPageSizes for ScriptedMachine {}
-impl Prefault for ScriptedMachine {}
+
+impl Prefault for ScriptedMachine {
+    fn set_prefault_limit(&mut self, process: ProcessId, room_bytes: u64) {
+        self.prefault_rooms.insert(process, room_bytes);
+    }
+}
+
 impl Explain for ScriptedMachine {}
