@@ -38,6 +38,7 @@ use acceptor::Acceptor;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
+use hawkeye_linux::processes::process::run_for_client;
 use hawkeye_manager::Manager;
 use journal_file_writer::JournalFileWriter;
 use protocol::{DaemonReply, DaemonRequest, DaemonStatus};
@@ -111,7 +112,7 @@ impl DaemonServices {
     /// parts of the status that neither the manager nor this knows.
     pub fn answer_requests(&mut self, manager: &mut Manager<LinuxMachine>, daemon: &DaemonStatus) {
         let (view, journal) = (&mut self.view, self.journal.as_ref());
-        self.calls.answer_pending_requests(|request| match request {
+        let answer = |request| match request {
             DaemonRequest::Status => DaemonReply::Status(Box::new(DaemonStatus {
                 manager: view.manager_status(manager),
                 metrics: self.config.metrics,
@@ -131,7 +132,9 @@ impl DaemonServices {
             }
             DaemonRequest::Pause => DaemonReply::Done { changed: manager.pause() },
             DaemonRequest::Resume => DaemonReply::Done { changed: manager.resume() },
-        });
+        };
+        let calls = &self.calls;
+        run_for_client(|| calls.answer_pending_requests(answer));
         if let Some(journal) = &mut self.journal {
             journal.write_new_entries(manager);
         }

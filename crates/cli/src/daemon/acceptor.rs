@@ -5,6 +5,7 @@ mod connections;
 pub use connections::ConnectionPermit;
 use connections::Connections;
 use hawkeye_linux::processes::client_credentials::ClientCredentials;
+use hawkeye_linux::processes::process::run_for_client;
 use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::geteuid;
 use std::io;
@@ -29,6 +30,10 @@ impl Peer {
         self.uid().is_some_and(|uid| uid == 0 || uid == geteuid().as_raw())
     }
 }
+
+/// Time between two connections, so that a client that connects in a loop costs at most a hundredth
+/// of a core.
+const CONNECTION_PAUSE: Duration = Duration::from_millis(5);
 
 /// Serves clients until it is dropped.
 pub struct Acceptor {
@@ -68,7 +73,8 @@ fn accept_loop<S: AsFd + Send + 'static>(
 ) {
     let connections = Arc::new(Connections::default());
     loop {
-        let (stream, peer) = match accept() {
+        thread::sleep(CONNECTION_PAUSE);
+        let (stream, peer) = match run_for_client(&accept) {
             Ok(client) => client,
             // The socket was shut down.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,
@@ -79,10 +85,13 @@ fn accept_loop<S: AsFd + Send + 'static>(
                 continue;
             }
         };
-        let Some(permit) = Connections::admit(&connections, stream.as_fd(), peer) else { continue };
-        let serve = Arc::clone(serve);
-        let client = thread::Builder::new().name("hawkeye-client".into());
-        // If no thread can start, dropping the closure closes the connection.
-        let _ = client.spawn(move || serve(stream, peer, &permit));
+        run_for_client(|| {
+            let admitted = Connections::admit(&connections, stream.as_fd(), peer);
+            let Some(permit) = admitted else { return };
+            let serve = Arc::clone(serve);
+            let client = thread::Builder::new().name("hawkeye-client".into());
+            // If no thread can start, dropping the closure closes the connection.
+            let _ = client.spawn(move || run_for_client(|| serve(stream, peer, &permit)));
+        });
     }
 }

@@ -1,6 +1,7 @@
 //! Processes: their identity and memory, and a handle that stays valid when pids are reused.
 
 use crate::error::{LinuxError, Result};
+use hawkeye_policy::saturating_cast::nanos_of_duration;
 use hawkeye_policy::{ProcessId, ProcessSettings};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -11,6 +12,7 @@ use procfs::process::{MemoryMap, Process};
 use std::collections::BTreeSet;
 use std::iter;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A handle on one process (a pidfd). It never refers to another process with the same pid.
@@ -144,6 +146,27 @@ pub fn own_cpu_time() -> Duration {
     read_cpu_clock(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
+/// CPU time that this process has used for clients, in nanoseconds.
+static SERVING_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Runs work for clients, who choose how much of it there is. Its CPU time is not in
+/// [`managing_cpu_time`].
+pub fn run_for_client<T>(work: impl FnOnce() -> T) -> T {
+    let before = calling_thread_cpu_time();
+    let result = work();
+    let used = calling_thread_cpu_time().saturating_sub(before);
+    SERVING_NS.fetch_add(nanos_of_duration(used), Ordering::Relaxed);
+    result
+}
+
+/// CPU time used by this process so far, without that of [`run_for_client`]. Otherwise clients
+/// could use up the manager's budget.
+pub fn managing_cpu_time() -> Duration {
+    // In this order, as both grow meanwhile.
+    let serving = Duration::from_nanos(SERVING_NS.load(Ordering::Relaxed));
+    own_cpu_time().saturating_sub(serving)
+}
+
 /// CPU time used by the calling thread so far.
 pub fn calling_thread_cpu_time() -> Duration {
     read_cpu_clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
@@ -239,6 +262,19 @@ pub(crate) const fn raw_fd_from_result(result: i64) -> i32 {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+
+    #[test]
+    fn cpu_time_of_clients_does_not_count_as_managing() {
+        const WORK: Duration = Duration::from_millis(100);
+        run_for_client(|| {
+            let begun = calling_thread_cpu_time();
+            while calling_thread_cpu_time() < begun + WORK {}
+        });
+        // In this order the difference is no less than what was served.
+        let managing = managing_cpu_time();
+        let all = own_cpu_time();
+        assert!(all.saturating_sub(managing) >= WORK, "{managing:?} of {all:?}");
+    }
 
     #[test]
     fn one_real_time_thread_is_enough_to_need_a_rule() {
