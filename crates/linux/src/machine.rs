@@ -300,13 +300,16 @@ impl Machine for LinuxMachine {
                         return LoopWakeReason::Called;
                     }
                 }
-                (WaitResult::Signal(libc::SIGHUP), _) => return LoopWakeReason::Reload,
+                (WaitResult::Signal(libc::SIGHUP), ManagedTarget::Machine { .. }) => {
+                    return LoopWakeReason::Reload;
+                }
                 // As in `perf stat`, the program decides what a signal means, and the manager waits
                 // for its end. The terminal has already sent it SIGINT.
                 (WaitResult::Signal(signal), ManagedTarget::Family(root)) => {
-                    if signal == libc::SIGTERM {
+                    let forwarded = [Signal::SIGTERM, Signal::SIGHUP];
+                    if let Some(signal) = forwarded.into_iter().find(|one| *one as i32 == signal) {
                         let pid = Pid::from_raw(process::saturating_pid_t(root.id.pid));
-                        let _ = kill(pid, Signal::SIGTERM);
+                        let _ = kill(pid, signal);
                     }
                 }
                 (WaitResult::Signal(_), _) => return LoopWakeReason::Stop,
@@ -533,7 +536,8 @@ impl Machine for LinuxMachine {
     fn management_costs(&self) -> ManagementCosts {
         // The filler's zeroing is work that the programs would have done.
         let filler = self.prefault_statistics().unwrap_or_default();
-        let own = process::own_cpu_time() + self.calls.statistics.helper_cpu + filler.helper_cpu;
+        let own =
+            process::managing_cpu_time() + self.calls.statistics.helper_cpu + filler.helper_cpu;
         ManagementCosts {
             cpu: own.saturating_sub(filler.cpu),
             longest_call: self.calls.statistics.longest,

@@ -16,20 +16,25 @@ pub mod manager_lock;
 pub mod own_files;
 pub mod thp_settings;
 
-use crate::error::Result;
+use crate::error::{LinuxError, Result};
 use crate::machine_lease::manager_lock::{ManagerLock, state_dir};
-use crate::machine_lease::thp_settings::KernelSettingsGuard;
-use crate::probe::{self, KernelDecision, ProbeExtent};
+use crate::machine_lease::thp_settings::{KernelSettingsGuard, restore_leftover_settings};
+use crate::probe::{self, ChosenKernelMethods, KernelDecision, ProbeExtent};
+use crate::sample::page_table_reader::PageTableReader;
 use crate::sample::sampler::damon::{Damon, DamonError};
+use crate::stop_signals::{StopSignals, WaitResult};
+use std::thread;
+use std::time::Duration;
 
 /// The right to manage this machine, and what the probe found here. Dropping it puts every setting
 /// back and lets the next manager in.
-#[derive(Debug)]
 pub struct MachineLease {
     // Fields drop in this order: the settings are put back before the lock is released.
     settings: KernelSettingsGuard,
     _instance: ManagerLock,
     decision: KernelDecision,
+    /// The probe's, until methods are first set up.
+    page_tables: Option<PageTableReader>,
 }
 
 impl MachineLease {
@@ -43,9 +48,9 @@ impl MachineLease {
         let instance = ManagerLock::claim(&state, purpose)?;
         let settings = KernelSettingsGuard::restore_leftovers_and_start(&state)?;
         stop_leftover_damon_session();
-        let facts = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?;
-        let decision = probe::decide_kernel_methods(&facts)?;
-        Ok(Self { settings, _instance: instance, decision })
+        let probed = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?;
+        let decision = probe::decide_kernel_methods(&probed.facts)?;
+        Ok(Self { settings, _instance: instance, decision, page_tables: probed.page_tables })
     }
 
     /// The methods that the probe chose.
@@ -53,10 +58,37 @@ impl MachineLease {
         &self.decision
     }
 
+    /// Sets up the methods that the probe chose.
+    pub fn set_up_chosen_methods(&mut self) -> Result<ChosenKernelMethods> {
+        probe::set_up_chosen_methods(&self.decision, self.page_tables.take())
+    }
+
     /// The settings that may be changed while the machine is managed.
     pub fn settings(&mut self) -> &mut KernelSettingsGuard {
         &mut self.settings
     }
+}
+
+/// Makes `signals` put every setting back before this program ends with status 128 and the signal's
+/// number, for programs that do not wait for signals. `also` runs after that. The caller holds the
+/// [`ManagerLock`] lock, but took the signals over before, as other threads must not receive them.
+pub fn restore_settings_on_stop_signals(
+    signals: StopSignals,
+    also: impl Fn() + Send + 'static,
+) -> Result<()> {
+    let wait = move || {
+        loop {
+            if let WaitResult::Signal(signal) = signals.wait(&[], Duration::from_secs(3600)) {
+                if let Err(error) = restore_leftover_settings(&state_dir()) {
+                    eprintln!("{error}: run `hawkeye restore` to restore the settings");
+                }
+                also();
+                std::process::exit(128 + signal);
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("hawkeye-signals".into()).spawn(wait);
+    thread.map(drop).map_err(|error| LinuxError::wrap_io_error("starting", "a thread")(error))
 }
 
 /// Stops the kdamond that a manager leaves running if it is killed in a sampling window. It touches

@@ -21,7 +21,9 @@ pub mod prezeroing;
 mod probe_child;
 
 pub use kernel_decision::{KernelDecision, ManagerCapability, decide_with_best_sampler};
-pub use kernel_facts::{KernelFacts, PageMarkAfterSplit, ProbeExtent, gather_kernel_facts};
+pub use kernel_facts::{
+    KernelFacts, PageMarkAfterSplit, ProbeExtent, ProbedKernel, gather_kernel_facts,
+};
 
 use crate::error::{LinuxError, Result};
 use crate::memory::recovery_method::RecoveryMethod;
@@ -110,12 +112,16 @@ impl ChosenKernelMethods {
     }
 }
 
-/// Sets up what the decision chose.
-pub fn set_up_chosen_methods(decision: &KernelDecision) -> Result<ChosenKernelMethods> {
+/// Sets up what the decision chose. `page_tables`: the probe's BPF programs; without them they are
+/// loaded if the decision needs them.
+pub fn set_up_chosen_methods(
+    decision: &KernelDecision,
+    page_tables: Option<PageTableReader>,
+) -> Result<ChosenKernelMethods> {
     Ok(ChosenKernelMethods {
         sampler: match decision.sampler {
             SamplerKind::AccessBits => SamplerBackend::AccessBits(Box::new(AccessBitBackend {
-                tables: PageTableReader::load_bpf_programs()?,
+                tables: page_tables.map_or_else(PageTableReader::load_bpf_programs, Ok)?,
                 walk_costs: None,
                 counters: None,
                 first_touch_cost: decision.first_touch_cost,

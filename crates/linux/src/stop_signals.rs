@@ -5,14 +5,15 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// SIGINT and SIGTERM, and SIGHUP on request, as a descriptor to wait for. While it exists, they do
-/// not kill the program.
+/// SIGINT, SIGTERM and SIGHUP as a descriptor to wait for. While it exists, they do not kill the
+/// program.
 #[derive(Debug)]
 pub struct StopSignals {
     /// `None`: the surrounding program handles the signals.
@@ -37,6 +38,17 @@ fn signal_set(signals: &[Signal]) -> SigSet {
     signals.iter().copied().collect()
 }
 
+fn is_ignored(signal: Signal) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new action the call only fills in the current one, for which all zeros are
+    // valid, too.
+    let action = unsafe {
+        libc::sigaction(signal as libc::c_int, std::ptr::null(), action.as_mut_ptr());
+        action.assume_init()
+    };
+    action.sa_sigaction == libc::SIG_IGN
+}
+
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitResult {
@@ -49,13 +61,19 @@ pub enum WaitResult {
 }
 
 impl StopSignals {
-    /// Blocks SIGINT and SIGTERM for all threads started from now on, and receives them here.
+    /// Blocks SIGINT, SIGTERM and SIGHUP for all threads started from now on, and receives them
+    /// here. SIGHUP is left alone where it is ignored, as under `nohup`: while blocked it would
+    /// arrive.
     pub fn take_over() -> Result<Self> {
-        Self::block_and_receive(signal_set(&[Signal::SIGINT, Signal::SIGTERM]))
+        let mut taken = signal_set(&STOP_AND_RELOAD);
+        if is_ignored(Signal::SIGHUP) {
+            taken.remove(Signal::SIGHUP);
+        }
+        Self::block_and_receive(taken)
     }
 
-    /// As [`Self::take_over`], and SIGHUP as well, which asks for the configuration to be read
-    /// again.
+    /// As [`Self::take_over`], for a program that SIGHUP asks to read its configuration again. It
+    /// receives SIGHUP even where it was ignored.
     pub fn take_over_with_reload() -> Result<Self> {
         Self::block_and_receive(signal_set(&STOP_AND_RELOAD))
     }
@@ -146,7 +164,7 @@ impl Waker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::sys::signal::raise;
+    use nix::sys::signal::{SigHandler, raise};
 
     const LONG: Duration = Duration::from_secs(600);
 
@@ -157,6 +175,24 @@ mod tests {
         assert_eq!(signals.wait(&[], LONG), WaitResult::Signal(libc::SIGHUP));
         let waited = signals.wait(&[], Duration::from_millis(1));
         assert_eq!(waited, WaitResult::TimedOut);
+    }
+
+    #[test]
+    fn a_hangup_ends_the_wait_unless_it_is_ignored() {
+        let waits = || {
+            let signals = StopSignals::take_over().expect("signals can be blocked");
+            raise(Signal::SIGHUP).expect("the signal can be sent");
+            signals.wait(&[], Duration::from_millis(100))
+        };
+        let set = |handler| {
+            // SAFETY: the handlers of this test are the kernel's own.
+            unsafe { nix::sys::signal::signal(Signal::SIGHUP, handler) }.expect("can be set");
+        };
+        set(SigHandler::SigDfl);
+        assert_eq!(waits(), WaitResult::Signal(libc::SIGHUP));
+        set(SigHandler::SigIgn);
+        assert_eq!(waits(), WaitResult::TimedOut);
+        set(SigHandler::SigDfl);
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub fn kernel_backend() -> ChosenKernelMethods {
     let facts = facts().expect("the machine can be probed");
     let decision = probe::decide_kernel_methods(facts).expect("the machine can be managed");
     let mut means =
-        probe::set_up_chosen_methods(&decision).expect("the kernel interfaces can be set up");
+        probe::set_up_chosen_methods(&decision, None).expect("the kernel interfaces can be set up");
     // The folder is not used, because the costs are given.
     let costs =
         walk_costs::load_or_measure_costs(Path::new("/nonexistent")).expect("costs are given");

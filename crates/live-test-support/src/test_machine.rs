@@ -208,8 +208,8 @@ fn decision() -> Result<KernelDecision, &'static str> {
 pub(crate) fn facts() -> Result<&'static KernelFacts, &'static str> {
     static FACTS: OnceLock<Result<KernelFacts, String>> = OnceLock::new();
     let facts = FACTS.get_or_init(|| {
-        let facts = probe::gather_kernel_facts(ProbeExtent::ForManaging, None);
-        facts.map_err(|error| error.to_string())
+        let probed = probe::gather_kernel_facts(ProbeExtent::ForManaging, None);
+        probed.map(|probed| probed.facts).map_err(|error| error.to_string())
     });
     facts.as_ref().map_err(String::as_str)
 }

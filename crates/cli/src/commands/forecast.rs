@@ -112,11 +112,13 @@ pub fn measure_forecast(
 /// # Errors
 /// This kernel can't be examined, or it has page sizes that HawkEye does not manage.
 pub fn set_up_methods_for_measuring() -> Result<ChosenKernelMethods> {
-    let facts = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?;
+    let probed = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?;
+    let facts = probed.facts;
     if let Some(why) = facts.host.unsupported_page_sizes() {
         bail!("nothing can be measured: {why}");
     }
-    Ok(probe::set_up_chosen_methods(&probe::decide_kernel_methods(&facts)?)?)
+    let decision = probe::decide_kernel_methods(&facts)?;
+    Ok(probe::set_up_chosen_methods(&decision, probed.page_tables)?)
 }
 
 /// Reads the processes for which `wanted` is true, by pid and cgroup.

@@ -14,7 +14,7 @@ use anyhow::{Result, bail};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{KernelThpPlan, KhugepagedMode};
 use hawkeye_linux::prefault::profile_store::{ProfileStore, profile_dir};
-use hawkeye_linux::probe::{self, kernel_decision::SamplerKind};
+use hawkeye_linux::probe::kernel_decision::SamplerKind;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::walk_costs::{self, CurrentWalkCosts};
 use hawkeye_linux::stop_signals::StopSignals;
@@ -164,7 +164,7 @@ impl PreparedSession {
                 tracing::warn!("{refill}: {error}");
             }
         }
-        let mut backend = probe::set_up_chosen_methods(lease.decision())?;
+        let mut backend = lease.set_up_chosen_methods()?;
         if policy.sample_kinds().includes_overhead() {
             match walk_costs() {
                 Ok(costs) => backend.enable_overhead_estimate(costs, config.counters),

@@ -2,6 +2,7 @@
 
 use super::reader_size::ReaderSize;
 use anyhow::{Context, Result, bail};
+use hawkeye_linux::machine_lease::restore_settings_on_stop_signals;
 use hawkeye_linux::machine_lease::thp_settings::start_programs_on_base_pages;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::probe;
@@ -66,6 +67,7 @@ pub struct DemoMachine(MachineLease);
 impl DemoMachine {
     /// Takes the machine over. The inner `Err` says why nothing can be managed here.
     pub fn take_over() -> Result<Result<Self, String>> {
+        let signals = StopSignals::take_over()?;
         let mut lease = match MachineLease::acquire_and_probe("demo") {
             Ok(lease) => lease,
             // Without root, or where /run is read-only.
@@ -77,6 +79,7 @@ impl DemoMachine {
         if !lease.decision().can_manage {
             return Ok(Err(lease.decision().verdict.clone()));
         }
+        restore_settings_on_stop_signals(signals, || {})?;
         start_programs_on_base_pages(lease.settings())?;
         Ok(Ok(Self(lease)))
     }
@@ -204,7 +207,7 @@ impl DemoMachine {
     ) -> Result<(Journal, Duration)> {
         let policy = policies::make_policy_by_name(policy, &settings.policy_settings())?;
         // No policy of the demo needs overhead, so nothing is prepared for it.
-        let means = probe::set_up_chosen_methods(self.0.decision())?;
+        let means = probe::set_up_chosen_methods(self.0.decision(), None)?;
         let scope = ManagedTarget::Processes(vec![ProcessHandle::open_child(program.child.id())?]);
         let before = own_cpu_time();
         let machine = LinuxMachine::new(means, scope, StopSignals::disabled());

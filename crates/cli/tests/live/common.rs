@@ -243,7 +243,7 @@ impl TestMachine {
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
         let (file, pids) = (json.display(), pids.join(" "));
         let words = format!("attach {options} --json {file} {pids}");
-        let child = StartedProcess::quietly(&mut self.hawkeye(&words));
+        let child = StartedProcess::quietly(hangup_not_ignored(&mut self.hawkeye(&words)));
         AttachedManager { child, json }
     }
 }
@@ -254,8 +254,12 @@ pub struct AttachedManager {
 }
 
 impl AttachedManager {
-    pub fn interrupt(mut self) -> Value {
-        signal(self.child.id(), libc::SIGINT);
+    pub fn interrupt(self) -> Value {
+        self.stop_by(libc::SIGINT)
+    }
+
+    pub fn stop_by(mut self, number: i32) -> Value {
+        signal(self.child.id(), number);
         self.finish()
     }
 
@@ -286,6 +290,17 @@ pub fn memory_cgroup(test: TestName, name: &str, bytes: u64) -> Option<MemoryCgr
         test.skip("no cgroup can be made here");
     }
     made.ok()
+}
+
+/// Starts a program as a terminal does: `nohup` may have started the tests.
+pub fn hangup_not_ignored(command: &mut Command) -> &mut Command {
+    // SAFETY: between fork and exec only a system call is made.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGHUP, libc::SIG_DFL);
+            Ok(())
+        })
+    }
 }
 
 pub fn signal(pid: u32, signal: i32) {

@@ -1,7 +1,24 @@
 //! Runs the whole demo.
 
-use crate::common::{figure, machine, or_skip, read_json};
+use crate::common::{
+    DEADLINE, StartedProcess, figure, hangup_not_ignored, machine, or_skip, read_json, signal,
+    until, wait,
+};
+use hawkeye_live_test_support::settings;
 use hawkeye_test_support::this_test;
+
+#[test]
+fn an_interrupted_demo_restores_settings() {
+    let machine = or_skip!(machine(this_test!()));
+    std::fs::write(settings::file("enabled"), "always").expect("the setting can be written");
+    for number in [libc::SIGINT, libc::SIGHUP] {
+        let mut demo = StartedProcess::quietly(hangup_not_ignored(&mut machine.hawkeye("demo")));
+        assert!(until(DEADLINE, || settings::read("enabled") != "always"), "the demo begins");
+        signal(demo.id(), number);
+        assert_eq!(wait(&mut demo, DEADLINE), Some(128 + number));
+        assert_eq!(settings::read("enabled"), "always");
+    }
+}
 
 #[test]
 fn the_demo_promotes_its_budget_recovers_bloat_and_changes_no_contents() {

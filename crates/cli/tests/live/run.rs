@@ -1,9 +1,9 @@
 //! `hawkeye run`.
 
 use crate::common::{
-    CommandOutput, DEADLINE, HAWKEYE, NO_SWAP_IN_GROUP, StartedProcess, WORKLOADS, figure,
-    huge_bytes, machine, machine_at_speed, machine_with_remap, memory_cgroup, or_skip, read_json,
-    signal, time_limit_factor, until, wait,
+    CommandOutput, DEADLINE, HAWKEYE, NO_SWAP_IN_GROUP, StartedProcess, TestMachine, WORKLOADS,
+    figure, hangup_not_ignored, huge_bytes, machine, machine_at_speed, machine_with_remap,
+    memory_cgroup, or_skip, read_json, signal, time_limit_factor, until, wait,
 };
 use hawkeye_live_test_support::settings;
 use hawkeye_test_support::this_test;
@@ -78,9 +78,16 @@ fn standard_output_belongs_to_the_program() {
 }
 
 #[test]
-fn sigterm_is_forwarded_and_a_killed_program_gives_128_and_the_signal() {
+fn signals_are_forwarded_and_a_killed_program_gives_128_and_the_signal() {
     let machine = or_skip!(machine(this_test!()));
-    let mut child = StartedProcess::quietly(&mut machine.hawkeye("run -- sleep 60"));
+    for signal in [libc::SIGTERM, libc::SIGHUP] {
+        signal_is_forwarded(&machine, signal);
+    }
+}
+
+fn signal_is_forwarded(machine: &TestMachine, number: i32) {
+    let mut command = machine.hawkeye("run -- sleep 60");
+    let mut child = StartedProcess::quietly(hangup_not_ignored(&mut command));
     let started = || {
         let mut family =
             hawkeye_linux::processes::process::pids_of_process_and_descendants(child.id());
@@ -89,8 +96,8 @@ fn sigterm_is_forwarded_and_a_killed_program_gives_128_and_the_signal() {
         })
     };
     assert!(until(DEADLINE, started), "sleep is started");
-    signal(child.id(), libc::SIGTERM);
-    assert_eq!(wait(&mut child, DEADLINE), Some(128 + libc::SIGTERM));
+    signal(child.id(), number);
+    assert_eq!(wait(&mut child, DEADLINE), Some(128 + number));
 }
 
 #[test]

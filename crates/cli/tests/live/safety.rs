@@ -47,10 +47,13 @@ fn kill_a_manager(machine: &TestMachine) {
 #[test]
 fn settings_are_restored_at_the_end() {
     let machine = or_skip!(machine(this_test!()));
-    let (_program, attached) = managed(&machine);
-    attached.interrupt();
-    assert_eq!(setting(), STARTED);
-    assert!(!machine.state.join("settings.json").exists());
+    // A terminal that is closed sends SIGHUP.
+    for number in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let (_program, attached) = managed(&machine);
+        attached.stop_by(number);
+        assert_eq!(setting(), STARTED);
+        assert!(!machine.state.join("settings.json").exists());
+    }
 }
 
 #[test]

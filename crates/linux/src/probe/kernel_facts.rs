@@ -124,6 +124,15 @@ impl KernelFacts {
     }
 }
 
+/// The facts, and the programs with which they were found.
+pub struct ProbedKernel {
+    /// All facts that the probe found.
+    pub facts: KernelFacts,
+    /// The loaded BPF programs, where they load. A manager goes on with them, because loading takes
+    /// a large part of its start, and what is loaded is never freed.
+    pub page_tables: Option<PageTableReader>,
+}
+
 /// How much to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeExtent {
@@ -138,10 +147,10 @@ pub enum ProbeExtent {
 pub fn gather_kernel_facts(
     extent: ProbeExtent,
     mut settings: Option<&mut KernelSettingsGuard>,
-) -> Result<KernelFacts> {
+) -> Result<ProbedKernel> {
     let host = host_facts::read_host_facts();
     if let Some(why) = host.unsupported_page_sizes() {
-        return Ok(KernelFacts::all_untried(host, &why));
+        return Ok(ProbedKernel { facts: KernelFacts::all_untried(host, &why), page_tables: None });
     }
     let (page_table_walk, mut tables) = match PageTableReader::load_bpf_programs() {
         Ok(tables) => (KernelCheckResult::Works, Some(tables)),
@@ -169,7 +178,7 @@ pub fn gather_kernel_facts(
     let everything = extent == ProbeExtent::Everything;
     let needs_damon = !access_bits.works() || super::requested_sampler_name().is_some();
     // Fields are checked in the order in which they are given here.
-    Ok(KernelFacts {
+    let facts = KernelFacts {
         damon: check_if_wanted(everything || needs_damon, try_damon)?,
         host,
         page_table_walk,
@@ -196,7 +205,8 @@ pub fn gather_kernel_facts(
                 "this kernel was built without CONFIG_IDLE_PAGE_TRACKING",
             )
         })?,
-    })
+    };
+    Ok(ProbedKernel { facts, page_tables: tables })
 }
 
 /// Tries a primitive if that is wanted.

@@ -118,7 +118,8 @@ impl PageTableReader {
         libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| {
             tracing::debug!("libbpf: {}", text.trim_end());
         })));
-        // A manager loads the kernel object once and keeps it until it exits, so it is never freed.
+        // A thread of a manager loads it once and keeps it until the manager exits, so it is never
+        // freed.
         let storage = Box::leak(Box::new(MaybeUninit::uninit()));
         let open = HawkeyeSkelBuilder::default().open(storage);
         let skel = open.and_then(OpenSkel::load);

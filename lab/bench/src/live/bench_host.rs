@@ -5,21 +5,20 @@ use super::lasting_settings::{LastingSettings, restore_lasting_settings_from_rec
 use super::programs::program_kind::ProgramKind;
 use crate::error::{BenchError, BenchResult, bail, impossible};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
+use hawkeye_linux::machine_lease::restore_settings_on_stop_signals;
 use hawkeye_linux::machine_lease::thp_settings::{
-    KernelSettingsGuard, THP_DIR, enabled_file, restore_leftover_settings,
-    start_programs_on_base_pages,
+    KernelSettingsGuard, THP_DIR, enabled_file, start_programs_on_base_pages,
 };
 use hawkeye_linux::probe;
 use hawkeye_linux::probe::mthp_sizes::{FirstTouchCosts, derive_first_touch_costs, try_mthp_sizes};
 use hawkeye_linux::sample::counters::EventCodeOverrides;
 use hawkeye_linux::sample::walk_costs;
-use hawkeye_linux::stop_signals::{StopSignals, WaitResult, unblock_signals_in_child};
+use hawkeye_linux::stop_signals::{StopSignals, unblock_signals_in_child};
 use hawkeye_linux::{ChosenKernelMethods, MachineLease};
 use hawkeye_workload::WorkloadProcess;
 use hawkeye_workload::core_set::CoreSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 /// The machine, and the program that starts workloads.
 pub struct BenchHost {
@@ -48,8 +47,13 @@ impl BenchHost {
     /// # Errors
     /// Another manager is running, or nothing can be managed here.
     pub fn take_over_machine(program: PathBuf) -> BenchResult<Self> {
-        restore_settings_on_stop_signals()?;
+        let signals = StopSignals::take_over()?;
         let lease = Some(Self::acquire_and_prepare_lease()?);
+        restore_settings_on_stop_signals(signals, || {
+            if let Err(error) = restore_lasting_settings_from_record() {
+                eprintln!("hawkeye-lab: {error}: the next `hawkeye-lab bench` tries again");
+            }
+        })?;
         let mut lasting_settings = LastingSettings::restore_leftovers_and_start()?;
         lasting_settings.stop_free_page_reporting()?;
         let session = SessionOptions::default();
@@ -174,7 +178,7 @@ impl BenchHost {
     pub(crate) fn new_kernel_backend(&self) -> BenchResult<ChosenKernelMethods> {
         let none = || impossible!("another manager has the machine now");
         let lease = self.lease.as_ref().ok_or_else(none)?;
-        let mut means = probe::set_up_chosen_methods(lease.decision())?;
+        let mut means = probe::set_up_chosen_methods(lease.decision(), None)?;
         let costs = walk_costs::load_or_measure_costs(&state_dir())?;
         means.enable_overhead_estimate(costs.into(), EventCodeOverrides::default());
         Ok(means)
@@ -241,27 +245,6 @@ impl BenchHost {
         unblock_signals_in_child(&mut command);
         command
     }
-}
-
-/// Makes SIGINT and SIGTERM restore every setting before the program ends.
-fn restore_settings_on_stop_signals() -> BenchResult<()> {
-    let signals = StopSignals::take_over()?;
-    std::thread::spawn(move || {
-        loop {
-            if let WaitResult::Signal(signal) = signals.wait(&[], Duration::from_secs(3600)) {
-                if let Err(error) = restore_leftover_settings(&state_dir()) {
-                    eprintln!(
-                        "hawkeye-lab: {error}: run `hawkeye restore` to restore the settings"
-                    );
-                }
-                if let Err(error) = restore_lasting_settings_from_record() {
-                    eprintln!("hawkeye-lab: {error}: the next `hawkeye-lab bench` tries again");
-                }
-                std::process::exit(128 + signal);
-            }
-        }
-    });
-    Ok(())
 }
 
 /// Memory available without swapping or evicting anything, in bytes.
