@@ -372,14 +372,14 @@ impl MemoryGuard {
         self.watched.iter().map(|w| self.next_read_of_scope_at(w)).min()
     }
 
-    /// CPU time that the reads that were due took.
-    pub fn record_read_cost(&mut self, cost: Duration) {
-        self.pace.record_cost(cost);
+    /// CPU time that the reads that were due at `now` took.
+    pub fn record_read_cost(&mut self, now: Duration, cost: Duration) {
+        self.pace.record_cost(now, cost);
     }
 
     fn next_read_of_scope_at(&self, watched: &MemoryScopeState) -> Duration {
         let wanted = wanted_read_interval(watched.usage, watched.growth.bytes_per_s());
-        watched.read_at.saturating_add(self.pace.affordable_read_interval(wanted))
+        watched.read_at.saturating_add(wanted).max(self.pace.ready_at())
     }
 
     fn group_states_of_process(

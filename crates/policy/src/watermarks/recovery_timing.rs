@@ -141,20 +141,25 @@ pub(super) fn wanted_read_interval(usage: MemoryUse, growth_bytes_per_s: f64) ->
     (full / 2).clamp(OFTEN, SELDOM)
 }
 
+/// Keeps reads of memory within their share of a core. What costs too much pauses all reads, so that
+/// it makes no difference how many are due at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemoryReadRateLimit {
     cost_s: f64,
+    ready_at: Duration,
 }
 
 impl MemoryReadRateLimit {
-    pub(super) fn record_cost(&mut self, cost: Duration) {
+    /// Takes in the CPU time of the reads that were due at `now`.
+    pub(super) fn record_cost(&mut self, now: Duration, cost: Duration) {
         self.cost_s += NEWEST_READ * (cost.as_secs_f64() - self.cost_s);
+        let pause = Duration::try_from_secs_f64(self.cost_s / SHARE_OF_A_CORE);
+        self.ready_at = now.saturating_add(pause.unwrap_or(Duration::MAX));
     }
 
-    /// `wanted`, or longer where reading that often would cost too much; at most a second.
-    pub(super) fn affordable_read_interval(self, wanted: Duration) -> Duration {
-        let least = Duration::try_from_secs_f64(self.cost_s / SHARE_OF_A_CORE).unwrap_or(SELDOM);
-        wanted.max(least).min(SELDOM)
+    /// When the next read is affordable.
+    pub(super) fn ready_at(self) -> Duration {
+        self.ready_at
     }
 }
 
@@ -243,15 +248,18 @@ mod tests {
     #[test]
     fn checks_of_memory_stay_cheap() {
         let mut pace = MemoryReadRateLimit::default();
-        assert_eq!(pace.affordable_read_interval(OFTEN), OFTEN);
-        (0..50).for_each(|_| pace.record_cost(Duration::from_micros(50)));
-        assert_eq!(pace.affordable_read_interval(OFTEN), OFTEN);
+        assert_eq!(pace.ready_at(), Duration::ZERO);
+        let mut pause_after_reads_of = |cost| {
+            (0..50).for_each(|_| pace.record_cost(at(100.0), cost));
+            pace.ready_at().as_secs_f64() - 100.0
+        };
+        assert!(pause_after_reads_of(Duration::from_micros(50)) < OFTEN.as_secs_f64());
         // Fifty groups: 2 ms a read.
-        (0..50).for_each(|_| pace.record_cost(Duration::from_millis(2)));
-        let paced = pace.affordable_read_interval(OFTEN).as_secs_f64();
-        assert!((paced - 0.4).abs() < 0.01, "{paced}");
-        (0..50).for_each(|_| pace.record_cost(Duration::from_secs(1)));
-        assert_eq!(pace.affordable_read_interval(OFTEN), SELDOM);
+        let pause_s = pause_after_reads_of(Duration::from_millis(2));
+        assert!((pause_s - 0.4).abs() < 0.01, "{pause_s}");
+        // The share holds for thousands of groups too.
+        let pause_s = pause_after_reads_of(Duration::from_millis(100));
+        assert!((pause_s - 20.0).abs() < 0.1, "{pause_s}");
     }
 
     proptest! {
