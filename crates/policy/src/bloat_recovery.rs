@@ -5,6 +5,7 @@ mod recovery_order;
 mod split_regions;
 
 pub use recovery_order::RecoveryOrder;
+pub(crate) use split_regions::{FORGET_UNSEEN, MOST_REGIONS};
 pub use split_regions::{HeldState, RegionHold};
 
 use crate::event::Event;

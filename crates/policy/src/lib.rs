@@ -120,5 +120,7 @@ pub use setting_error::SettingError;
 pub use settings_profile::SettingsProfile;
 pub use shared_regions::MAX_SHARED_PAGES;
 pub use translation_overhead::{TranslationOverhead, TranslationOverheadSource};
-pub use watermarks::{MemoryGuard, MemoryScope, PromotionBlockReason, WatermarkTable, Watermarks};
+pub use watermarks::{
+    MemoryGuard, MemoryScope, PromotionBlockReason, UrgentWorkPayers, WatermarkTable, Watermarks,
+};
 pub use workload_profile::{ProfileRequest, ProfileRequestSource, WorkloadProfile};

@@ -36,7 +36,7 @@ impl RegionPromotionLimits {
     pub fn apply_event(&mut self, now: Duration, event: &Event) {
         self.cooldown.apply_event(now, event);
         self.shared.apply_event(now, event);
-        self.recovered.apply_event(event);
+        self.recovered.apply_event(now, event);
         self.huge.apply_event(event);
     }
 
@@ -55,6 +55,8 @@ impl RegionPromotionLimits {
         self.cooldown.forget_expired(now);
         self.shared.retain_processes(&there);
         self.shared.forget_expired(now);
+        self.recovered.retain_processes(&there);
+        self.recovered.forget_expired(now);
         self.huge.retain_processes(there);
     }
 

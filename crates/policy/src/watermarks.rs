@@ -9,7 +9,7 @@
 mod memory_guard;
 mod recovery_timing;
 
-pub use memory_guard::MemoryGuard;
+pub use memory_guard::{MemoryGuard, UrgentWorkPayers};
 
 use crate::setting_error::{SettingError, check_positive_percent};
 use serde::Serialize;

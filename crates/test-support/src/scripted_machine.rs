@@ -141,6 +141,13 @@ impl ScriptedMachine {
         }
     }
 
+    /// From now on a program has this many regions in the part with this index. New ones are huge.
+    pub fn set_regions(&mut self, process: ProcessId, part: usize, regions: usize) {
+        if let Ok(program) = self.program_mut(process) {
+            program.parts[part].huge.resize(regions, true);
+        }
+    }
+
     /// A running program.
     pub fn program(&self, process: ProcessId) -> Option<&ScriptedProgram> {
         self.programs.iter().find_map(|(id, program)| (*id == process).then_some(program))

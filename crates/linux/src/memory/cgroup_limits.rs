@@ -5,6 +5,7 @@ use hawkeye_policy::{CgroupMemory, MemoryUse, ProcessId};
 use procfs::process::Process;
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
@@ -41,14 +42,32 @@ pub struct CgroupLimits {
 /// less: most processes are moved right after their start.
 const HOME_AGE: Duration = Duration::from_secs(5);
 
+/// The most levels of nested cgroups that are read, from the root. Inner ones are left out, so that
+/// no nesting hides a process from the limits that an administrator set around it.
+const MOST_LEVELS: usize = 32;
+/// The most that is read of a subtree that root delegated, in cgroups without a limit. Its user can
+/// create thousands of cgroups, and the loop reads all in one stretch.
+const MOST_OF_SUBTREE: u32 = 250;
+/// Reading a cgroup with a limit costs ten times as much: the kernel adds up its `memory.stat`.
+const COST_WITH_LIMIT: u32 = 10;
+
+/// A cgroup that was read.
+struct ReadCgroup {
+    is_delegated: bool,
+    /// Its memory, if that is limited.
+    memory: Option<CgroupMemory>,
+}
+
 impl CgroupLimits {
     /// The cgroups of this machine.
     pub fn of_this_machine() -> Self {
         Self { hierarchy: find_memory_hierarchy(), homes: HashMap::new() }
     }
 
-    /// Every limited cgroup above one of `processes`, each read once. A cgroup is left
-    /// out if it vanishes or its process ends meanwhile. `now` is the time on any monotonic clock.
+    /// The limited cgroups above one of `processes`, each read once, on the 32 outermost levels. Of a
+    /// subtree that belongs to another user than root, at most 25 are read, those of the first
+    /// processes. A cgroup is left out if it vanishes or its process ends meanwhile. `now` is the
+    /// time on any monotonic clock.
     pub fn read_limited_cgroups(
         &mut self,
         now: Duration,
@@ -59,27 +78,60 @@ impl CgroupLimits {
         };
         let home = |pid| memory_cgroup_of_pid(version, pid);
         self.update_cgroups_of_processes(now, processes, process_age, home);
-        let mut seen: HashMap<&Path, Option<CgroupMemory>> = HashMap::new();
+        let read = |path: &Path| {
+            let folder = cgroup_folder(&root, path);
+            Some(CgroupMemory {
+                name: path.display().to_string(),
+                usage: cgroup_memory_use(version, &folder)?,
+                pressure_percent: cgroup_memory_pressure_percent(&folder),
+                members: Vec::new(),
+            })
+        };
+        let is_delegated = |path: &Path| {
+            fs::metadata(cgroup_folder(&root, path)).is_ok_and(|folder| folder.uid() != 0)
+        };
+        self.read_cgroups_within_bounds(processes, is_delegated, read)
+    }
+
+    fn read_cgroups_within_bounds(
+        &self,
+        processes: &[ProcessId],
+        is_delegated: impl Fn(&Path) -> bool,
+        read: impl Fn(&Path) -> Option<CgroupMemory>,
+    ) -> Vec<CgroupMemory> {
+        let mut seen: HashMap<PathBuf, ReadCgroup> = HashMap::new();
+        // By the subtree's root. Users can't create that, and can't evade it by further owners.
+        let mut costs: HashMap<PathBuf, u32> = HashMap::new();
         for process in processes {
             let Some((home, _)) = self.homes.get(process) else {
                 continue;
             };
-            for path in home.ancestors() {
-                let group = seen.entry(path).or_insert_with(|| {
-                    let folder = cgroup_folder(&root, path);
-                    Some(CgroupMemory {
-                        name: path.display().to_string(),
-                        usage: cgroup_memory_use(version, &folder)?,
-                        pressure_percent: cgroup_memory_pressure_percent(&folder),
-                        members: Vec::new(),
-                    })
-                });
-                if let Some(group) = group {
-                    group.members.push(*process);
+            let mut path = PathBuf::new();
+            let mut subtree = None;
+            for part in home.components().take(MOST_LEVELS) {
+                path.push(part);
+                let known = seen.get(&path).map(|group| group.is_delegated);
+                if subtree.is_none() && known.unwrap_or_else(|| is_delegated(&path)) {
+                    subtree = Some(path.clone());
+                }
+                if known.is_none() {
+                    let cost = subtree.clone().map(|root| costs.entry(root).or_default());
+                    if cost.as_ref().is_some_and(|cost| **cost >= MOST_OF_SUBTREE) {
+                        break;
+                    }
+                    let memory = read(&path);
+                    if let Some(cost) = cost {
+                        *cost += if memory.is_some() { COST_WITH_LIMIT } else { 1 };
+                    }
+                    let group = ReadCgroup { is_delegated: subtree.is_some(), memory };
+                    seen.insert(path.clone(), group);
+                }
+                if let Some(memory) = seen.get_mut(&path).and_then(|group| group.memory.as_mut()) {
+                    memory.members.push(*process);
                 }
             }
         }
-        let mut groups: Vec<_> = seen.into_values().flatten().collect();
+        let mut groups: Vec<_> = seen.into_values().filter_map(|group| group.memory).collect();
         groups.sort_by(|a, b| a.name.cmp(&b.name));
         groups
     }
@@ -310,6 +362,52 @@ mod tests {
         let _ = fs::remove_dir_all(tree.0.join("a"));
         assert_eq!(groups.memory_use_of_cgroup(Path::new("/a")), None);
         assert_eq!(groups.read_limited_cgroups(Duration::from_secs(2), &all), []);
+    }
+
+    /// Every cgroup has a limit. Root delegated `/user`.
+    fn names_of_read_cgroups(homes: impl IntoIterator<Item = String>) -> Vec<String> {
+        let mut groups = CgroupLimits::default();
+        let until = Duration::from_secs(10);
+        let processes: Vec<ProcessId> = (1..)
+            .map(process_with_pid)
+            .zip(homes)
+            .map(|(process, home)| {
+                groups.homes.insert(process, (home.into(), until));
+                process
+            })
+            .collect();
+        let read = groups.read_cgroups_within_bounds(
+            &processes,
+            |it| it.starts_with("/user"),
+            |it| {
+                Some(CgroupMemory {
+                    name: it.display().to_string(),
+                    usage: MemoryUse { used_bytes: 1, total_bytes: 2 },
+                    pressure_percent: None,
+                    members: Vec::new(),
+                })
+            },
+        );
+        read.into_iter().map(|group| group.name).collect()
+    }
+
+    #[test]
+    fn a_user_with_thousands_of_cgroups_takes_little_time_and_hides_no_others() {
+        let of_user = (0..2000).map(|index| format!("/user/{index}"));
+        let of_root = (0..100).map(|index| format!("/system/{index}"));
+        let names = names_of_read_cgroups(of_user.chain(of_root));
+        let under = |prefix| names.iter().filter(|name| name.starts_with(prefix)).count();
+        assert_eq!((under("/user"), under("/system/"), names.len()), (25, 100, 127));
+    }
+
+    #[test]
+    fn deep_nesting_is_not_read_to_its_end() {
+        let deep = |root: &str| format!("{root}{}", "/x".repeat(500));
+        let names = names_of_read_cgroups([deep("/system")]);
+        assert_eq!(names.iter().map(|name| name.len()).max(), Some("/system".len() + 2 * 30));
+        assert_eq!(names_of_read_cgroups([deep("/user")]).len(), 26);
+        // Outer limits hold for it all the same.
+        assert!(names.contains(&"/system".to_owned()));
     }
 
     #[test]

@@ -120,8 +120,6 @@ impl<M: Machine> Manager<M> {
                 }
             }
         }
-        let cost = self.machine.management_costs().cpu.saturating_sub(before);
-        self.memory.guard.record_read_cost(cost);
         self.memory.held = self.memory.guard.all_promotion_blocked_by();
         self.update_fault_sizes(now);
         // For memory that was not read now, what was filled since counts.
@@ -129,10 +127,12 @@ impl<M: Machine> Manager<M> {
             let filled_bytes = self.machine.take_prefaulted_bytes(process);
             if filled_bytes > 0 {
                 self.memory.reserve.record_demand(now);
+                self.memory.add_used_bytes(process, i64_from_u64(filled_bytes));
             }
-            self.memory.add_used_bytes(process, i64_from_u64(filled_bytes));
         }
         self.update_prefault_limits();
         self.update_reserve_target(now);
+        let cost = self.machine.management_costs().cpu.saturating_sub(before);
+        self.memory.guard.record_read_cost(now, cost);
     }
 }

@@ -5,7 +5,7 @@ use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, RecoveryResult, ZeroScanResult};
 use hawkeye_policy::{
     BatchDecision, BloatThreshold, CallBatchBackoff, Event, Observation, ProcessSample, Reason,
-    RecoveryOrder, RecoveryPlanner, RecoveryTarget,
+    RecoveryOrder, RecoveryPlanner, RecoveryTarget, UrgentWorkPayers,
 };
 use std::collections::HashSet;
 use std::time::Duration;
@@ -45,38 +45,35 @@ impl<M: Machine> Manager<M> {
     /// if that is before the next look.
     pub(super) fn recover_bloat_batch(&mut self) -> Option<Duration> {
         let begun = self.machine.now();
-        if !self.memory.guard.is_recovering() {
-            return None;
-        }
-        // A program might be killed in the meantime, so danger overrides both the pause and the
-        // budget.
-        if !self.recovery.backoff.is_pause_over(begun)
-            && !self.memory.guard.will_be_full_within_seconds()
-        {
-            return Some(self.recovery.backoff.pause_ends_at());
-        }
         let mut called = false;
         let more = loop {
             let now = self.machine.now();
             self.limits.record_total_cpu_time(now, self.machine.management_costs().cpu);
-            if self.is_out_of_cpu_time(now) {
-                break Some(self.limits.cpu.ready_at(now));
-            }
             if !self.memory.guard.is_recovering() {
                 break None;
+            }
+            // A program might be killed in the meantime, so its danger overrides both the pause and
+            // the budget.
+            let ready_at = self.limits.cpu.ready_at(now).max(self.recovery.backoff.pause_ends_at());
+            let only_urgent = ready_at > now;
+            if only_urgent && !self.memory.guard.will_be_full_within_seconds() {
+                break Some(ready_at);
             }
             if now >= begun + BATCH {
                 break Some(now);
             }
             let Self { recovery, memory, .. } = &mut *self;
-            let short = |process| memory.guard.is_recovering_from(process);
+            let short = |process| {
+                memory.guard.is_recovering_from(process)
+                    && (!only_urgent || memory.guard.is_urgent_for_process(process))
+            };
             let Some(target) = recovery.planner.take_next_huge_page(now, short) else {
-                self.memory.guard.on_search_exhausted(now);
+                self.memory.guard.on_search_exhausted(now, only_urgent);
                 // Processes with huge pages still to be listed are searched after the listing.
                 break self.memory.guard.is_recovering().then_some(now + RELIST);
             };
             called = true;
-            if self.search_and_split(target, now) == BatchDecision::StopBatch {
+            if self.search_and_split_and_charge(target, now) == BatchDecision::StopBatch {
                 break Some(now);
             }
         };
@@ -89,13 +86,34 @@ impl<M: Machine> Manager<M> {
         more.map(|at| at.max(self.recovery.backoff.pause_ends_at()))
     }
 
+    fn search_and_split_and_charge(
+        &mut self,
+        target: RecoveryTarget,
+        now: Duration,
+    ) -> BatchDecision {
+        // The split may end the danger.
+        let payers = self.memory.guard.payers_of_urgent_work(target.process);
+        let before = self.machine.management_costs().cpu;
+        let decision = self.search_and_split(target, now);
+        let cpu = self.machine.management_costs().cpu.saturating_sub(before);
+        self.charge_recovery(payers, cpu);
+        decision
+    }
+
+    fn charge_recovery(&mut self, payers: Option<UrgentWorkPayers>, cpu: Duration) {
+        if let Some(payers) = payers {
+            self.memory.guard.record_urgent_work(self.machine.now(), &payers, cpu);
+            self.limits.urgent += cpu;
+        }
+    }
+
     /// Searches one huge page and splits it if that pays; returns whether the batch may go on.
     fn search_and_split(&mut self, target: RecoveryTarget, now: Duration) -> BatchDecision {
         let RecoveryTarget { process, region, known_zero_pages } = target;
         let Some(shortage) = self.memory.guard.shortage_for_process(process) else {
             return BatchDecision::Continue;
         };
-        let urgent = self.memory.guard.will_be_full_within_seconds();
+        let urgent = self.memory.guard.is_urgent_for_process(process);
         let (zero_pages, searched_for) = match known_zero_pages {
             Some(zero_pages) => (zero_pages, Duration::ZERO),
             None => {
@@ -168,8 +186,9 @@ impl<M: Machine> Manager<M> {
             return;
         }
         if self.recovery.listing.is_none() {
-            let guard = &mut self.memory.guard;
-            let listed = guard.take_processes_due_for_listing(now, &self.processes.current);
+            let (guard, current) = (&mut self.memory.guard, &self.processes.current);
+            let only_urgent = self.limits.cpu.is_exhausted(now);
+            let listed = guard.take_processes_due_for_listing(now, current, only_urgent);
             if listed.is_empty() {
                 return;
             }
@@ -184,8 +203,16 @@ impl<M: Machine> Manager<M> {
         let until = self.slice_end();
         let mut observation = Observation { at: now, ..Observation::default() };
         let mut read = HashSet::new();
-        let list = |machine: &mut M, process| machine.list_huge_pages(process, until);
-        while let Some((process, listed)) = listing.run_next(&mut self.machine, now, until, list) {
+        let mut costs = Vec::new();
+        let mut list = |machine: &mut M, process| {
+            let before = machine.management_costs().cpu;
+            let listed = machine.list_huge_pages(process, until);
+            costs.push((process, machine.management_costs().cpu.saturating_sub(before)));
+            listed
+        };
+        while let Some((process, listed)) =
+            listing.run_next(&mut self.machine, now, until, &mut list)
+        {
             match listed {
                 Ok(regions) => {
                     read.insert(process);
@@ -198,6 +225,9 @@ impl<M: Machine> Manager<M> {
                     self.record_error(now, &error);
                 }
             }
+        }
+        for (process, cpu) in costs {
+            self.charge_recovery(self.memory.guard.payers_of_urgent_work(process), cpu);
         }
         observation.unread.extend(self.processes.current.iter().filter(|p| !read.contains(p)));
         self.recovery.planner.observe(&observation);

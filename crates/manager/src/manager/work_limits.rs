@@ -26,6 +26,8 @@ pub struct WorkLimits {
     pub waits: BudgetWaits,
     /// The limits on promotions of single regions.
     pub regions: RegionPromotionLimits,
+    /// CPU time for groups in danger, which these pay.
+    pub(super) urgent: Duration,
 }
 
 /// What pays for a promotion's CPU time.
@@ -44,6 +46,7 @@ impl WorkLimits {
             promotions: PromotionCountBudget::new(settings.max_promotions, rate),
             waits: BudgetWaits::default(),
             regions: RegionPromotionLimits::with_recovery_threshold(settings.bloat),
+            urgent: Duration::ZERO,
         }
     }
 
@@ -52,9 +55,11 @@ impl WorkLimits {
         self.savings.apply_event(now, event);
     }
 
-    /// Takes in all CPU time of management so far. Promotions that savings paid for don't count.
+    /// Takes in all CPU time of management so far. What savings or groups in danger paid for does
+    /// not count.
     pub(super) fn record_total_cpu_time(&mut self, now: Duration, total: Duration) {
-        self.cpu.record_total_cpu_time(now, total.saturating_sub(self.savings.cpu_time_spent()));
+        let paid = self.savings.cpu_time_spent() + self.urgent;
+        self.cpu.record_total_cpu_time(now, total.saturating_sub(paid));
     }
 
     pub(super) fn allow_early_samples(&self, now: Duration) -> bool {

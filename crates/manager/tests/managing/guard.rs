@@ -99,3 +99,47 @@ fn a_program_that_fills_again_what_was_given_back_is_recognised() {
     });
     assert_eq!(held.count(), split.len());
 }
+
+#[test]
+fn a_container_that_fills_at_4_gb_per_s_is_recovered_before_it_is_full() {
+    let mut machine = ScriptedMachine::new(64 * GIB);
+    machine.groups.insert("/box", 2 * GIB);
+    let process = machine.add_program(program_in_group("/box", &[idle(0, 0)]));
+    // It would take 2.4 GiB.
+    for ms in 0..600 {
+        machine.schedule(seconds(2.0 + f64::from(ms) / 1000.0), move |machine| {
+            machine.set_regions(process, 0, 2 * ms as usize + 2);
+            let usage = machine.memory_use(Some("/box"));
+            assert!(usage.used_bytes < usage.total_bytes, "{usage:?} after {ms} ms");
+        });
+    }
+    let manager = run_manager_of(machine, "guard", frequent_sampling_settings(), seconds(10.0));
+    assert!(recoveries(&manager).len() > 300);
+    let percent = manager.machine().memory_use(Some("/box")).used_percent();
+    assert!(percent < 70.0, "{percent}");
+}
+
+/// Such a program is always in danger, because it fills memory as fast as recovery empties it.
+#[test]
+fn a_group_in_danger_for_ever_takes_a_quarter_of_a_core_and_others_are_managed() {
+    let mut machine = ScriptedMachine::new(64 * GIB);
+    machine.groups.insert("/box", 512 * MIB);
+    let process = machine.add_program(program_in_group("/box", &[idle(0, 250)]));
+    for step in 0..3000 {
+        machine.schedule(seconds(f64::from(step) * 0.02), move |machine| {
+            machine.set_regions(process, 0, 0);
+            machine.set_regions(process, 0, 250);
+        });
+    }
+    let at = seconds(5.0);
+    let other = machine.add_program_at(at, program_of_parts(&[base_page_part(1000, 400, 1.0)]));
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
+    while manager.machine().now() < seconds(60.0) {
+        manager.run_due_work_and_wait();
+    }
+    let cpu = manager.machine().management_costs().cpu;
+    assert!((seconds(10.0)..seconds(22.0)).contains(&cpu), "{cpu:?}");
+    assert_eq!(count_promotions_of(&manager, other), 400);
+    let budget = manager.limits().cpu;
+    assert!(!budget.is_exhausted(manager.machine().now()));
+}

@@ -10,6 +10,11 @@ const LASTS: Duration = Duration::from_secs(120);
 /// How long a region is left as it is after a split was undone once. Doubled each further time.
 const FIRST_HOLD: Duration = Duration::from_secs(240);
 const MOST_DOUBLINGS: u8 = 4;
+/// A split region that no sample shows for as long as the longest hold is forgotten, because its
+/// memory may be unmapped.
+pub(crate) const FORGET_UNSEEN: Duration = FIRST_HOLD.saturating_mul(1 << MOST_DOUBLINGS);
+/// The most split regions that are remembered of one process: 64 GiB.
+pub(crate) const MOST_REGIONS: usize = 1 << 15;
 /// Base pages given back that a process must have before its refills tell something.
 const EVIDENCE: f64 = 8.0 * PAGES_PER_REGION as f64;
 /// Base pages after which older splits count half: 4 GiB.
@@ -29,6 +34,8 @@ pub(super) struct SplitRegions {
 #[derive(Clone, Copy, Debug, Default)]
 struct SplitRegion {
     at: Duration,
+    /// When it was split or last sampled.
+    seen: Duration,
     given_pages: u16,
     /// Page walks per second that its split is expected to cost; 0 once it is huge again.
     walks_per_s: f64,
@@ -81,7 +88,8 @@ pub enum HeldState {
 }
 
 impl SplitRegions {
-    /// A region was split and gave `given_pages` back.
+    /// A region was split and gave `given_pages` back. Without effect on one that is new where
+    /// [`MOST_REGIONS`] are known.
     pub(super) fn record_split(
         &mut self,
         now: Duration,
@@ -89,12 +97,15 @@ impl SplitRegions {
         given_pages: u16,
         walks_per_s: f64,
     ) {
+        if self.regions.len() >= MOST_REGIONS && !self.regions.contains_key(&region) {
+            return;
+        }
         let split = self.regions.entry(region).or_default();
         if std::mem::take(&mut split.promoted) && now < split.at.saturating_add(8 * LASTS) {
             split.undo(now, HeldState::Split);
         }
         self.lost_walks_per_s += walks_per_s - split.walks_per_s;
-        *split = SplitRegion { at: now, given_pages, walks_per_s, open: true, ..*split };
+        *split = SplitRegion { at: now, seen: now, given_pages, walks_per_s, open: true, ..*split };
         if self.given > FORGET_AFTER {
             self.given /= 2.0;
             self.taken_again /= 2.0;
@@ -110,11 +121,15 @@ impl SplitRegions {
         }
     }
 
-    /// Takes in a sample of regions in order of address. A region that is missing is as it was.
+    /// Takes in a sample of regions in order of address. A region that is missing is as it was, but
+    /// not for ever ([`FORGET_UNSEEN`]).
     pub(super) fn observe(&mut self, at: Duration, sampled: &[RegionSample]) {
         for (region, split) in &mut self.regions {
             let found = sampled.binary_search_by_key(region, |sample| sample.region);
             let now_is = found.ok().and_then(|index| sampled.get(index));
+            if now_is.is_some() {
+                split.seen = at;
+            }
             if now_is.is_some_and(RegionSample::is_huge) {
                 split.walks_per_s = 0.0;
             }
@@ -133,7 +148,9 @@ impl SplitRegions {
         }
         let holds = |hold: RegionHold| hold.until > at;
         self.regions.retain(|_, split| {
-            split.open || split.promoted || split.walks_per_s > 0.0 || split.hold.is_some_and(holds)
+            let counts = split.open || split.promoted || split.walks_per_s > 0.0;
+            at < split.seen.saturating_add(FORGET_UNSEEN)
+                && (counts || split.hold.is_some_and(holds))
         });
         self.lost_walks_per_s = self.regions.values().map(|split| split.walks_per_s).sum();
     }
@@ -228,5 +245,35 @@ mod tests {
         let other = RegionSample { order: PageOrder::HUGE, ..sample(2, 512) };
         splits.observe(at_second(500), &[other]);
         assert_eq!((splits.lost_walks_per_s, splits.kept_share()), (5.0, 1.0));
+    }
+
+    #[test]
+    fn a_region_that_no_sample_shows_any_more_is_forgotten() {
+        let mut splits = SplitRegions::default();
+        for index in [1, 2, 3] {
+            splits.record_split(at_second(0), region(index), 511, 20.0);
+        }
+        splits.record_promotion(region(3));
+        splits.observe(at_second(3000), &[with_present(2, 1)]);
+        assert_eq!((splits.regions.len(), splits.lost_walks_per_s), (3, 40.0));
+        splits.observe(at_second(3840), &[]);
+        assert_eq!(splits.regions.keys().copied().collect::<Vec<_>>(), [region(2)]);
+        assert_eq!(splits.lost_walks_per_s, 20.0);
+        splits.observe(at_second(6840), &[]);
+        assert_eq!((splits.regions.len(), splits.lost_walks_per_s), (0, 0.0));
+    }
+
+    #[test]
+    fn new_addresses_without_end_take_no_memory_without_end() {
+        let mut splits = SplitRegions::default();
+        let most = MOST_REGIONS as u64;
+        for index in 0..most + 1000 {
+            splits.record_split(at_second(0), region(index), 511, 1.0);
+        }
+        assert_eq!(splits.regions.len(), MOST_REGIONS);
+        assert_eq!(splits.lost_walks_per_s, most as f64);
+        // A known one is still updated.
+        splits.record_split(at_second(1), region(0), 511, 2.0);
+        assert_eq!(splits.lost_walks_per_s, most as f64 + 1.0);
     }
 }

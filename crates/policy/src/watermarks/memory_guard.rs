@@ -1,8 +1,8 @@
 //! The state of memory of the machine and of each cgroup, and its consequences.
 
 use super::recovery_timing::{
-    MemoryGrowth, MemoryReadRateLimit, RecoverySpeed, recovery_start_percent, time_to_full,
-    wanted_read_interval,
+    MemoryGrowth, MemoryReadRateLimit, RecoverySpeed, UrgentWorkLimit, recovery_start_percent,
+    time_to_full, wanted_read_interval,
 };
 use super::{MemoryScope, MemoryShortage, PromotionBlockReason, WatermarkTable, Watermarks};
 use crate::observation::{MemoryState, MemoryUse, ProcessId};
@@ -52,12 +52,19 @@ struct MemoryScopeState {
     read_at: Duration,
     /// When its huge pages were last listed, and total growth until then, in bytes.
     listed: Option<(Duration, f64)>,
+    /// Of a group. The machine has no limit, because all programs suffer when it is full.
+    urgent_work: UrgentWorkLimit,
 }
+
+/// The groups that pay for urgent work on a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UrgentWorkPayers(Vec<usize>);
 
 impl MemoryScopeState {
     fn record_reading(&mut self, now: Duration, usage: MemoryUse, speed: RecoverySpeed) {
         self.usage = usage;
         self.read_at = now;
+        self.urgent_work.update(now);
         self.growth.record_use(now, usage.used_bytes);
         self.update_recovery(speed);
     }
@@ -80,8 +87,13 @@ impl MemoryScopeState {
         self.update_recovery(speed);
     }
 
+    /// Whether it is short of memory, and recovered from at present.
+    fn is_recovered_now(&self) -> bool {
+        self.recovering && !self.urgent_work.is_used_up()
+    }
+
     fn shortage(&self) -> Option<MemoryShortage> {
-        self.recovering.then(|| MemoryShortage {
+        self.is_recovered_now().then(|| MemoryShortage {
             used_percent: self.usage.used_percent(),
             start_percent: self.start_percent,
             growth_bytes_per_s: u64_from_f64(self.growth.bytes_per_s()),
@@ -145,7 +157,7 @@ impl MemoryScopeState {
     }
 
     fn will_be_full_within_seconds(&self) -> bool {
-        self.recovering
+        self.is_recovered_now()
             && time_to_full(self.usage, self.growth.bytes_per_s()).is_some_and(|at| at < FULL_SOON)
     }
 }
@@ -228,6 +240,7 @@ impl MemoryGuard {
                 recovering: before.as_ref().is_some_and(|it| it.recovering),
                 read_at: now,
                 listed: listed.and_then(|it| it.listed),
+                urgent_work: before.as_ref().map(|it| it.urgent_work).unwrap_or_default(),
             };
             watched.record_reading(now, usage, self.speed);
             for member in members {
@@ -278,25 +291,42 @@ impl MemoryGuard {
 
     /// Everything to recover from was searched. Where the list of huge pages is up to date,
     /// recovery ends, because the rest is in use. It starts again when memory is over the mark;
-    /// until then promotion goes on. Where the list is outdated, recovery goes on.
-    pub fn on_search_exhausted(&mut self, now: Duration) {
-        for watched in &mut self.watched {
-            watched.recovering &= watched.is_huge_page_list_outdated(now);
+    /// until then promotion goes on. Where the list is outdated, recovery goes on. `only_urgent`: only
+    /// processes of which work is urgent were searched.
+    pub fn on_search_exhausted(&mut self, now: Duration, only_urgent: bool) {
+        for watched in self.scope_states_to_recover(only_urgent) {
+            watched.recovering = watched.is_huge_page_list_outdated(now);
         }
+    }
+
+    /// Those recovered from at present. Where the machine is in danger, all work is urgent.
+    fn scope_states_to_recover(
+        &mut self,
+        only_urgent: bool,
+    ) -> impl Iterator<Item = &mut MemoryScopeState> {
+        let only_urgent = only_urgent && !self.is_machine_in_danger();
+        self.watched.iter_mut().filter(move |watched| {
+            watched.is_recovered_now() && (!only_urgent || watched.will_be_full_within_seconds())
+        })
+    }
+
+    fn is_machine_in_danger(&self) -> bool {
+        self.watched.first().is_some_and(MemoryScopeState::will_be_full_within_seconds)
     }
 
     /// The processes of which huge pages should be listed now, chosen from the given ones. Memory
     /// must be recovered from them, and new huge pages may have appeared. They count as listed from
-    /// then on.
+    /// then on. `only_urgent`: only those of which work is urgent.
     pub fn take_processes_due_for_listing(
         &mut self,
         now: Duration,
         everyone: &[ProcessId],
+        only_urgent: bool,
     ) -> Vec<ProcessId> {
         let mut all = false;
         let mut members = Vec::new();
-        for watched in &mut self.watched {
-            if watched.recovering && watched.is_huge_page_list_outdated(now) {
+        for watched in self.scope_states_to_recover(only_urgent) {
+            if watched.is_huge_page_list_outdated(now) {
                 watched.mark_huge_pages_listed(now);
                 all |= watched.scope == MemoryScope::Machine;
                 members.extend_from_slice(&watched.members);
@@ -340,9 +370,10 @@ impl MemoryGuard {
         found.map_or(0, |watched| u64_from_f64(watched.growth.bytes_per_s()))
     }
 
-    /// Whether memory is recovered from any process, by the last assessment.
+    /// Whether memory is recovered from any process, by the last assessment. Not in a group that has
+    /// used up its CPU time for urgent work, until it has rested.
     pub fn is_recovering(&self) -> bool {
-        self.watched.iter().any(|w| w.recovering)
+        self.watched.iter().any(MemoryScopeState::is_recovered_now)
     }
 
     /// The shortage for which this process is recovered from; `None` when it is left alone. Its
@@ -361,9 +392,38 @@ impl MemoryGuard {
     }
 
     /// Whether the machine or a group would be out of memory within seconds at its present growth.
-    /// Recovery then comes before all else.
+    /// Its recovery then comes before all else.
     pub fn will_be_full_within_seconds(&self) -> bool {
         self.watched.iter().any(MemoryScopeState::will_be_full_within_seconds)
+    }
+
+    /// Whether the machine or a group of this process would be out of memory within seconds.
+    pub fn is_urgent_for_process(&self, process: ProcessId) -> bool {
+        let mut scopes = self.scope_states_of_process(process);
+        scopes.any(MemoryScopeState::will_be_full_within_seconds)
+    }
+
+    /// The groups that pay for recovery of a process because they are in danger; `None`: the
+    /// manager's own budget does. Valid until the next assessment.
+    pub fn payers_of_urgent_work(&self, process: ProcessId) -> Option<UrgentWorkPayers> {
+        if self.is_machine_in_danger() {
+            return None;
+        }
+        let in_danger = |place: &usize| {
+            self.watched.get(*place)?.will_be_full_within_seconds().then_some(*place)
+        };
+        let payers: Vec<usize> = self.groups.get(&process)?.iter().filter_map(in_danger).collect();
+        (!payers.is_empty()).then_some(UrgentWorkPayers(payers))
+    }
+
+    /// Recovery took `cpu` for groups in danger. Each may use a quarter of a core, and 5 s at once.
+    /// Then nothing is recovered from it until it may use 1 s.
+    pub fn record_urgent_work(&mut self, now: Duration, payers: &UrgentWorkPayers, cpu: Duration) {
+        for place in &payers.0 {
+            if let Some(watched) = self.watched.get_mut(*place) {
+                watched.urgent_work.record_work(now, cpu);
+            }
+        }
     }
 
     /// The machine and groups to read by `now`, between assessments.
@@ -377,14 +437,14 @@ impl MemoryGuard {
         self.watched.iter().map(|w| self.next_read_of_scope_at(w)).min()
     }
 
-    /// CPU time that the reads that were due took.
-    pub fn record_read_cost(&mut self, cost: Duration) {
-        self.pace.record_cost(cost);
+    /// CPU time that the reads that were due at `now` took.
+    pub fn record_read_cost(&mut self, now: Duration, cost: Duration) {
+        self.pace.record_cost(now, cost);
     }
 
     fn next_read_of_scope_at(&self, watched: &MemoryScopeState) -> Duration {
         let wanted = wanted_read_interval(watched.usage, watched.growth.bytes_per_s());
-        watched.read_at.saturating_add(self.pace.affordable_read_interval(wanted))
+        watched.read_at.saturating_add(wanted).max(self.pace.ready_at())
     }
 
     fn group_states_of_process(

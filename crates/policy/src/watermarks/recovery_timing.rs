@@ -2,6 +2,7 @@
 //! often its use is read.
 
 use super::Watermarks;
+use crate::budget::TokenBucket;
 use crate::observation::MemoryUse;
 use std::time::Duration;
 
@@ -124,6 +125,48 @@ pub(super) fn time_to_full(usage: MemoryUse, growth_bytes_per_s: f64) -> Option<
         .then(|| Duration::try_from_secs_f64(room / growth_bytes_per_s).unwrap_or(Duration::MAX))
 }
 
+/// CPU time for a group in danger, in which neither budgets nor pauses count. A program at its limit
+/// can fill huge pages faster than they are split, and so for ever.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UrgentWorkLimit {
+    cpu_s: TokenBucket,
+    rests_until: Option<Duration>,
+}
+
+/// CPU time for urgent work, in cores.
+const URGENT_CORES: f64 = 0.25;
+/// CPU seconds that may be used at once. In this time some 5 GB are recovered.
+const URGENT_AT_ONCE_S: f64 = 5.0;
+/// CPU seconds that must be there again before work goes on. Until then sampling windows find the
+/// time that they need.
+const URGENT_AFTER_REST_S: f64 = 1.0;
+
+impl UrgentWorkLimit {
+    pub(super) fn record_work(&mut self, now: Duration, cpu: Duration) {
+        self.cpu_s.draw_tokens_into_debt(now, cpu.as_secs_f64());
+        if self.cpu_s.time_when_level_reached(now, 0.0) > now {
+            let rested = self.cpu_s.time_when_level_reached(now, URGENT_AFTER_REST_S);
+            self.rests_until = Some(rested);
+        }
+    }
+
+    pub(super) fn update(&mut self, now: Duration) {
+        self.rests_until = self.rests_until.filter(|until| now < *until);
+    }
+
+    /// Whether it is used up, by the last update.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.rests_until.is_some()
+    }
+}
+
+impl Default for UrgentWorkLimit {
+    fn default() -> Self {
+        let cpu_s = TokenBucket::new_full(URGENT_CORES, URGENT_AT_ONCE_S);
+        Self { cpu_s, rests_until: None }
+    }
+}
+
 /// The longest and the shortest interval between reads of memory use.
 const SELDOM: Duration = Duration::from_secs(1);
 const OFTEN: Duration = Duration::from_millis(40);
@@ -141,20 +184,25 @@ pub(super) fn wanted_read_interval(usage: MemoryUse, growth_bytes_per_s: f64) ->
     (full / 2).clamp(OFTEN, SELDOM)
 }
 
+/// Keeps reads of memory within their share of a core. What costs too much pauses all reads, so that
+/// it makes no difference how many are due at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemoryReadRateLimit {
     cost_s: f64,
+    ready_at: Duration,
 }
 
 impl MemoryReadRateLimit {
-    pub(super) fn record_cost(&mut self, cost: Duration) {
+    /// Takes in the CPU time of the reads that were due at `now`.
+    pub(super) fn record_cost(&mut self, now: Duration, cost: Duration) {
         self.cost_s += NEWEST_READ * (cost.as_secs_f64() - self.cost_s);
+        let pause = Duration::try_from_secs_f64(self.cost_s / SHARE_OF_A_CORE);
+        self.ready_at = now.saturating_add(pause.unwrap_or(Duration::MAX));
     }
 
-    /// `wanted`, or longer where reading that often would cost too much; at most a second.
-    pub(super) fn affordable_read_interval(self, wanted: Duration) -> Duration {
-        let least = Duration::try_from_secs_f64(self.cost_s / SHARE_OF_A_CORE).unwrap_or(SELDOM);
-        wanted.max(least).min(SELDOM)
+    /// When the next read is affordable.
+    pub(super) fn ready_at(self) -> Duration {
+        self.ready_at
     }
 }
 
@@ -226,6 +274,28 @@ mod tests {
         assert!((speed.bytes_per_s / f64::from(100 << 20) - 1.0).abs() < 0.01);
     }
 
+    #[test]
+    fn urgent_work_without_end_takes_a_quarter_of_a_core() {
+        let mut limit = UrgentWorkLimit::default();
+        let (mut now, mut worked, mut rests) = (at(100.0), Duration::ZERO, 0);
+        while now < at(1000.0) {
+            limit.update(now);
+            if limit.is_used_up() {
+                rests += 1;
+                now += Duration::from_secs(1);
+            } else {
+                let piece = Duration::from_millis(10);
+                now += piece;
+                worked += piece;
+                limit.record_work(now, piece);
+            }
+            let most = URGENT_AT_ONCE_S + 0.02 + (now - at(100.0)).as_secs_f64() * URGENT_CORES;
+            assert!(worked.as_secs_f64() <= most, "{worked:?} by {now:?}");
+        }
+        assert!(worked > at(200.0), "{worked:?}");
+        assert!(rests > 500, "{rests}");
+    }
+
     fn usage(used_mib: u64, total_mib: u64) -> MemoryUse {
         MemoryUse { used_bytes: used_mib << 20, total_bytes: total_mib << 20 }
     }
@@ -243,15 +313,18 @@ mod tests {
     #[test]
     fn checks_of_memory_stay_cheap() {
         let mut pace = MemoryReadRateLimit::default();
-        assert_eq!(pace.affordable_read_interval(OFTEN), OFTEN);
-        (0..50).for_each(|_| pace.record_cost(Duration::from_micros(50)));
-        assert_eq!(pace.affordable_read_interval(OFTEN), OFTEN);
+        assert_eq!(pace.ready_at(), Duration::ZERO);
+        let mut pause_after_reads_of = |cost| {
+            (0..50).for_each(|_| pace.record_cost(at(100.0), cost));
+            pace.ready_at().as_secs_f64() - 100.0
+        };
+        assert!(pause_after_reads_of(Duration::from_micros(50)) < OFTEN.as_secs_f64());
         // Fifty groups: 2 ms a read.
-        (0..50).for_each(|_| pace.record_cost(Duration::from_millis(2)));
-        let paced = pace.affordable_read_interval(OFTEN).as_secs_f64();
-        assert!((paced - 0.4).abs() < 0.01, "{paced}");
-        (0..50).for_each(|_| pace.record_cost(Duration::from_secs(1)));
-        assert_eq!(pace.affordable_read_interval(OFTEN), SELDOM);
+        let pause_s = pause_after_reads_of(Duration::from_millis(2));
+        assert!((pause_s - 0.4).abs() < 0.01, "{pause_s}");
+        // The share holds for thousands of groups too.
+        let pause_s = pause_after_reads_of(Duration::from_millis(100));
+        assert!((pause_s - 20.0).abs() < 0.1, "{pause_s}");
     }
 
     proptest! {

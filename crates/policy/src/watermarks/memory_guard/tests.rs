@@ -209,7 +209,7 @@ fn a_group_searched_through_does_not_end_the_recovery_of_another() {
     let mut guard = guard();
     let mut state = in_group("/a", gib(1800), &[1]);
     let listed = |guard: &mut MemoryGuard, time| {
-        guard.take_processes_due_for_listing(ms(time), &[process(1), process(2)])
+        guard.take_processes_due_for_listing(ms(time), &[process(1), process(2)], false)
     };
     let _ = guard.assess(ms(0), &state);
     assert_eq!(listed(&mut guard, 0), [process(1)]);
@@ -217,11 +217,11 @@ fn a_group_searched_through_does_not_end_the_recovery_of_another() {
     // Another group runs short; its huge pages are not listed yet.
     state.groups.push(CgroupMemory { usage: gib(1900), ..group("/b", 0, &[2]) });
     let _ = guard.assess(ms(100), &state);
-    guard.on_search_exhausted(ms(100));
+    guard.on_search_exhausted(ms(100), false);
     assert_eq!(guard.shortage_for_process(process(1)), None);
     assert!(guard.shortage_for_process(process(2)).is_some());
     assert_eq!(listed(&mut guard, 150), [process(2)]);
-    guard.on_search_exhausted(ms(150));
+    guard.on_search_exhausted(ms(150), false);
     assert!(!guard.is_recovering());
 }
 
@@ -230,7 +230,7 @@ fn huge_pages_are_listed_again_when_there_can_be_new_ones() {
     let mut guard = guard();
     let listed = |guard: &mut MemoryGuard, time, used| {
         let _ = guard.assess(ms(time), &in_group("/a", gib(used), &[1]));
-        !guard.take_processes_due_for_listing(ms(time), &[process(1)]).is_empty()
+        !guard.take_processes_due_for_listing(ms(time), &[process(1)], false).is_empty()
     };
     assert!(listed(&mut guard, 0, 1800));
     assert!(!listed(&mut guard, 100, 1800));
@@ -245,7 +245,7 @@ fn huge_pages_are_listed_again_when_there_can_be_new_ones() {
     let state = in_group("/a", gib(1832), &[1, 2]);
     let _ = guard.assess(ms(10_500), &state);
     let everyone = [process(1), process(2)];
-    let listed = guard.take_processes_due_for_listing(ms(10_500), &everyone);
+    let listed = guard.take_processes_due_for_listing(ms(10_500), &everyone, false);
     assert_eq!(listed, everyone);
 }
 
@@ -265,6 +265,65 @@ fn nearly_full_memory_is_checked_between_looks() {
     assert_eq!(guard.next_memory_read_at(), Some(ms(80)));
     guard.mark_memory_unknown();
     assert_eq!(guard.next_memory_read_at(), None);
+}
+
+/// Group `/a` fills up within seconds, `/b` is only over its mark. Both hold `process(3)`.
+fn danger_in_one_of_two_groups(guard: &mut MemoryGuard, from_ms: u64) {
+    for (look, used) in (0..).zip((600..1639).step_by(60)) {
+        let mut state = in_group("/a", gib(used), &[1, 3]);
+        state.groups.push(CgroupMemory { usage: gib(1800), ..group("/b", 0, &[2, 3]) });
+        let _ = guard.assess(ms(from_ms + look * 50), &state);
+    }
+}
+
+#[test]
+fn only_the_group_in_danger_is_urgent_and_pays() {
+    let mut guard = guard();
+    danger_in_one_of_two_groups(&mut guard, 0);
+    let urgent = [1, 2, 3].map(|pid| guard.is_urgent_for_process(process(pid)));
+    assert_eq!(urgent, [true, false, true]);
+    let payers = [1, 2, 3].map(|pid| guard.payers_of_urgent_work(process(pid)));
+    assert_eq!((&payers[0], &payers[1]), (&payers[2], &None));
+    let everyone = [1, 2, 3].map(process);
+    let listed = guard.take_processes_due_for_listing(at_second(1), &everyone, true);
+    assert_eq!(listed, [process(1), process(3)]);
+    guard.on_search_exhausted(at_second(1), true);
+    let recovering = [1, 2].map(|pid| guard.is_recovering_from(process(pid)));
+    assert_eq!(recovering, [false, true], "the other one was not searched");
+}
+
+#[test]
+fn a_group_that_used_up_its_urgent_work_rests_and_others_do_not() {
+    let mut guard = guard();
+    danger_in_one_of_two_groups(&mut guard, 0);
+    let payers = guard.payers_of_urgent_work(process(1)).expect("danger");
+    guard.record_urgent_work(at_second(1), &payers, Duration::from_millis(4900));
+    assert!(guard.is_urgent_for_process(process(1)));
+    guard.record_urgent_work(at_second(1), &payers, Duration::from_millis(200));
+    assert!(!guard.will_be_full_within_seconds());
+    let recovering = [1, 2, 3].map(|pid| guard.is_recovering_from(process(pid)));
+    assert_eq!(recovering, [false, true, true]);
+    assert!(guard.may_promote(process(1), 0).is_err());
+    // 1.1 s are missing.
+    danger_in_one_of_two_groups(&mut guard, 4000);
+    assert!(!guard.is_recovering_from(process(1)));
+    danger_in_one_of_two_groups(&mut guard, 5500);
+    assert!(guard.is_urgent_for_process(process(1)));
+}
+
+#[test]
+fn reads_that_cost_much_come_seldom_but_do_not_end() {
+    let mut guard = guard();
+    let state = in_group("/a", gib(1900), &[1]);
+    let _ = guard.assess(ms(0), &state);
+    // 10 ms on average, which is 0.5 % of 2 s.
+    guard.record_read_cost(ms(0), ms(50));
+    assert_eq!(guard.next_memory_read_at(), Some(ms(2000)));
+    // Looks go on.
+    let _ = guard.assess(ms(1000), &state);
+    assert_eq!(guard.next_memory_read_at(), Some(ms(2000)));
+    let _ = guard.assess(ms(2000), &state);
+    assert_eq!(guard.next_memory_read_at(), Some(ms(2040)));
 }
 
 #[test]
