@@ -64,8 +64,8 @@ impl CgroupLimits {
         Self { hierarchy: find_memory_hierarchy(), homes: HashMap::new() }
     }
 
-    /// The limited cgroups above one of `processes`, each read once, on the 32 outermost levels. Of a
-    /// subtree that belongs to another user than root, at most 25 are read, those of the first
+    /// The limited cgroups above one of `processes`, each read once, on the 32 outermost levels.
+    /// Of a subtree that root delegated to another user, at most 25 are read, those of the first
     /// processes. A cgroup is left out if it vanishes or its process ends meanwhile. `now` is the
     /// time on any monotonic clock.
     pub fn read_limited_cgroups(

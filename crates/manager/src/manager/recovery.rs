@@ -92,19 +92,19 @@ impl<M: Machine> Manager<M> {
         now: Duration,
     ) -> BatchDecision {
         // The split may end the danger.
-        let payers = self.memory.guard.payers_of_urgent_work(target.process);
+        let Some(payers) = self.memory.guard.payers_of_urgent_work(target.process) else {
+            return self.search_and_split(target, now);
+        };
         let before = self.machine.management_costs().cpu;
         let decision = self.search_and_split(target, now);
         let cpu = self.machine.management_costs().cpu.saturating_sub(before);
-        self.charge_recovery(payers, cpu);
+        self.charge_urgent_work(&payers, cpu);
         decision
     }
 
-    fn charge_recovery(&mut self, payers: Option<UrgentWorkPayers>, cpu: Duration) {
-        if let Some(payers) = payers {
-            self.memory.guard.record_urgent_work(self.machine.now(), &payers, cpu);
-            self.limits.urgent += cpu;
-        }
+    fn charge_urgent_work(&mut self, payers: &UrgentWorkPayers, cpu: Duration) {
+        self.memory.guard.record_urgent_work(self.machine.now(), payers, cpu);
+        self.limits.urgent += cpu;
     }
 
     /// Searches one huge page and splits it if that pays; returns whether the batch may go on.
@@ -227,7 +227,9 @@ impl<M: Machine> Manager<M> {
             }
         }
         for (process, cpu) in costs {
-            self.charge_recovery(self.memory.guard.payers_of_urgent_work(process), cpu);
+            if let Some(payers) = self.memory.guard.payers_of_urgent_work(process) {
+                self.charge_urgent_work(&payers, cpu);
+            }
         }
         observation.unread.extend(self.processes.current.iter().filter(|p| !read.contains(p)));
         self.recovery.planner.observe(&observation);

@@ -291,8 +291,8 @@ impl MemoryGuard {
 
     /// Everything to recover from was searched. Where the list of huge pages is up to date,
     /// recovery ends, because the rest is in use. It starts again when memory is over the mark;
-    /// until then promotion goes on. Where the list is outdated, recovery goes on. `only_urgent`: only
-    /// processes of which work is urgent were searched.
+    /// until then promotion goes on. Where the list is outdated, recovery goes on. `only_urgent`:
+    /// only processes in danger were searched.
     pub fn on_search_exhausted(&mut self, now: Duration, only_urgent: bool) {
         for watched in self.scope_states_to_recover(only_urgent) {
             watched.recovering = watched.is_huge_page_list_outdated(now);
@@ -316,7 +316,7 @@ impl MemoryGuard {
 
     /// The processes of which huge pages should be listed now, chosen from the given ones. Memory
     /// must be recovered from them, and new huge pages may have appeared. They count as listed from
-    /// then on. `only_urgent`: only those of which work is urgent.
+    /// then on. `only_urgent`: only processes in danger.
     pub fn take_processes_due_for_listing(
         &mut self,
         now: Duration,
@@ -370,8 +370,8 @@ impl MemoryGuard {
         found.map_or(0, |watched| u64_from_f64(watched.growth.bytes_per_s()))
     }
 
-    /// Whether memory is recovered from any process, by the last assessment. Not in a group that has
-    /// used up its CPU time for urgent work, until it has rested.
+    /// Whether memory is recovered from any process, by the last assessment. A group that has used
+    /// up its CPU time for urgent work does not count until it has rested.
     pub fn is_recovering(&self) -> bool {
         self.watched.iter().any(MemoryScopeState::is_recovered_now)
     }

@@ -125,8 +125,8 @@ pub(super) fn time_to_full(usage: MemoryUse, growth_bytes_per_s: f64) -> Option<
         .then(|| Duration::try_from_secs_f64(room / growth_bytes_per_s).unwrap_or(Duration::MAX))
 }
 
-/// CPU time for a group in danger, in which neither budgets nor pauses count. A program at its limit
-/// can fill huge pages faster than they are split, and so for ever.
+/// CPU time for a group in danger, in which neither budgets nor pauses count. Without a limit, a
+/// program that fills huge pages faster than they are split would take a core for ever.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UrgentWorkLimit {
     cpu_s: TokenBucket,
@@ -184,8 +184,8 @@ pub(super) fn wanted_read_interval(usage: MemoryUse, growth_bytes_per_s: f64) ->
     (full / 2).clamp(OFTEN, SELDOM)
 }
 
-/// Keeps reads of memory within their share of a core. What costs too much pauses all reads, so that
-/// it makes no difference how many are due at once.
+/// Keeps reads of memory within their share of a core. After reads that cost much, all pause. So it
+/// makes no difference how many are due at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemoryReadRateLimit {
     cost_s: f64,
