@@ -17,6 +17,8 @@
 
 pub mod client_credentials;
 pub(crate) mod exec_tracer;
+#[cfg(test)]
+pub(crate) mod hostile_elf;
 pub mod huge_page_context;
 pub(crate) mod managed_processes;
 pub(crate) mod mapping_records;

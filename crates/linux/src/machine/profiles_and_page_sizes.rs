@@ -21,6 +21,7 @@ impl LinuxMachine {
         let sizes = self.observed_page_sizes().unwrap_or_default().sizes;
         if let Some(recorder) = &mut self.profile_recorder {
             recorder.open_and_save_profiles(&[], now, || sizes);
+            recorder.wait_until_saved();
         }
     }
 

@@ -4,7 +4,7 @@
 //! ```text
 //!  a process starts --> executable_identity --load_profile--> profile_recorder --> warm start,
 //!                       (path, build, user)                     |      ^           page sizes
-//!  learned/NAME-HASH.json <---------save_profile, at its end----'      `-- samples of the process
+//!  learned/NAME-HASH.json <-- profile_saver <--- at its end ----'      `-- samples of the process
 //! ```
 //!
 //! Each program has one small file, in a separate folder that may be emptied at any time. To forget
@@ -13,6 +13,7 @@
 
 mod executable_identity;
 mod profile_recorder;
+mod profile_saver;
 mod program_profile;
 
 pub use executable_identity::{BuildIdentity, ExecutableIdentity};
@@ -40,7 +41,7 @@ pub fn profile_dir() -> PathBuf {
 }
 
 /// A folder of records.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ProfileStore {
     dir: PathBuf,
 }

@@ -8,6 +8,8 @@ use std::time::Duration;
 /// Mappings smaller than this part of the request are ignored: an interpreter's code beside the
 /// heap, for example.
 const MIN_MAPPING_PART: u64 = 4;
+/// New mappings that are filled after one look, at most: as many streams as a process can have.
+const MOST_NEW_RANGES: usize = 16;
 /// Time between two looks at the mappings at the start of a process ...
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 /// ... and at the end.
@@ -23,7 +25,7 @@ pub(super) struct WarmStart {
     began: Duration,
     pub(super) next_look: Duration,
     least_bytes: u64,
-    /// Address ranges already handled, in bytes.
+    /// Address ranges already handled, in bytes. They are in order and do not overlap.
     seen: Vec<Range<u64>>,
 }
 
@@ -39,7 +41,8 @@ impl WarmStart {
     }
 
     /// The last whole region of each large range that is new in `mapped`, the largest range first.
-    /// `mapped`: the process's mappings that may be huge.
+    /// Of many new ranges the smaller ones stay new. `mapped`: the process's mappings that may be
+    /// huge, in order of address.
     pub(super) fn last_regions_of_new_ranges(
         &mut self,
         now: Duration,
@@ -47,11 +50,11 @@ impl WarmStart {
     ) -> Vec<RegionAddr> {
         let age = now.saturating_sub(self.began);
         self.next_look = now + (age / PAUSE_SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-        let pieces = mapped.iter().flat_map(|range| self.unseen_parts_of_mapping(range));
-        let mut new: Vec<Range<u64>> = pieces.collect();
-        new.retain(|range| range.end - range.start >= self.least_bytes);
+        let mut new = self.large_unseen_parts(mapped);
         new.sort_by_key(|range| std::cmp::Reverse(range.end - range.start));
+        new.truncate(MOST_NEW_RANGES);
         self.seen.extend(new.iter().cloned());
+        self.seen.sort_by_key(|range| range.start);
         let last = |range: &Range<u64>| RegionAddr::containing(range.end - 1);
         new.iter().map(last).collect()
     }
@@ -62,18 +65,21 @@ impl WarmStart {
         self.seen.retain(|range| !range.contains(&region.start()));
     }
 
-    /// The parts of a mapping that were not seen before, which is what it grew by.
-    fn unseen_parts_of_mapping(&self, mapping: &Range<u64>) -> Vec<Range<u64>> {
-        let mut pieces = vec![mapping.clone()];
-        for seen in &self.seen {
-            let cut = |piece: Range<u64>| {
-                let below = piece.start..piece.end.min(seen.start);
-                let above = piece.start.max(seen.end)..piece.end;
-                [below, above].into_iter().filter(|p| p.start < p.end)
-            };
-            pieces = pieces.into_iter().flat_map(cut).collect();
+    /// The large parts of mappings that were not seen before, which is what they grew by.
+    fn large_unseen_parts(&self, mapped: &[Range<u64>]) -> Vec<Range<u64>> {
+        let mut parts = Vec::new();
+        for mapping in mapped {
+            let first = self.seen.partition_point(|seen| seen.end <= mapping.start);
+            let within = self.seen[first..].iter().take_while(|seen| seen.start < mapping.end);
+            let mut start = mapping.start;
+            for seen in within {
+                parts.push(start..seen.start);
+                start = seen.end;
+            }
+            parts.push(start..mapping.end);
         }
-        pieces
+        parts.retain(|part| part.end.saturating_sub(part.start) >= self.least_bytes.max(1));
+        parts
     }
 }
 
@@ -105,6 +111,17 @@ mod tests {
         warm.retry_mapping_later(last(149));
         let again = warm.last_regions_of_new_ranges(Duration::ZERO, &[regions(50, 150)]);
         assert_eq!(again, [last(149)]);
+    }
+
+    #[test]
+    fn many_mappings_are_taken_some_at_a_time_the_largest_first() {
+        let mut warm = WarmStart::new(Duration::ZERO, 4 * HUGE_PAGE_BYTES);
+        let all: Vec<_> = (0..30_000).map(|n| regions(8 * n, 8 * n + 1 + n % 4)).collect();
+        for look in 1..4 {
+            let new = warm.last_regions_of_new_ranges(Duration::ZERO, &all);
+            assert_eq!((new.len(), warm.seen.len()), (16, 16 * look));
+            assert!(new.iter().all(|region| region.start() / HUGE_PAGE_BYTES % 8 == 3));
+        }
     }
 
     #[test]

@@ -2,13 +2,16 @@
 
 use crate::error::Result;
 use crate::processes::{memory_maps, process};
+use object::Endianness;
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
-use object::{Endianness, ReadCache};
+use object::read::{ReadCache, ReadCacheOps, ReadRef};
 use procfs::process::MMapPath;
+use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
+use std::ops::Range;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -56,8 +59,12 @@ pub struct InspectedProgram {
 
 /// Libraries that are read at most, so that a broken file cannot keep us busy.
 const MOST_LIBRARIES: usize = 256;
-/// Bytes of a file's `.rodata` that are searched at most.
-const MOST_SEARCHED: u64 = 128 << 20;
+/// Bytes of a file that are read at most.
+const MOST_READ_BYTES: u64 = 128 << 20;
+/// Bytes that a read counts as at least, so that their number is bounded, too.
+const LEAST_READ_BYTES: u64 = 4096;
+/// Bytes of a JDK's `release` file that are read at most.
+const MOST_RELEASE_BYTES: u64 = 64 << 10;
 /// `#!` of a `#!`: more than the kernel allows.
 const MOST_INTERPRETERS: usize = 5;
 
@@ -194,7 +201,7 @@ fn detect_allocator(
         let linker = program.interpreter.as_deref().and_then(|linker| {
             let mut bytes = Vec::new();
             let file = open_regular_file(linker).ok()?;
-            file.take(MOST_SEARCHED).read_to_end(&mut bytes).ok()?;
+            file.take(MOST_READ_BYTES).read_to_end(&mut bytes).ok()?;
             Some(RodataSection(bytes))
         });
         return ProgramAllocator::Glibc {
@@ -210,7 +217,10 @@ fn jdk_version_of_launcher(launcher: &Path) -> Option<u32> {
     // In JDK 8 the launcher may be in jre/bin.
     let homes = [Some(home), home.parent()];
     let mut releases = homes.into_iter().flatten().map(|home| home.join("release"));
-    let release = releases.find_map(|file| fs::read_to_string(file).ok())?;
+    let release = releases.find_map(|path| {
+        let file = open_regular_file(&path).ok()?;
+        io::read_to_string(file.take(MOST_RELEASE_BYTES)).ok()
+    })?;
     let line = release.lines().find_map(|line| line.strip_prefix("JAVA_VERSION="))?;
     let version = line.trim_matches('"');
     // 1.8.0_402 is version 8.
@@ -281,6 +291,42 @@ fn library_folders(
     of_program.chain(of_user).chain(of_arch.map(PathBuf::from)).chain(usual).collect()
 }
 
+/// A file of which a limited number of bytes is read. Its tables may name any ranges, and a sparse
+/// file may have any size. `ReadCache` keeps all that was read.
+struct BoundedReads<R: ReadCacheOps> {
+    cache: ReadCache<R>,
+    left_bytes: Cell<u64>,
+}
+
+impl<R: ReadCacheOps> BoundedReads<R> {
+    fn new(file: R, most_bytes: u64) -> Self {
+        Self { cache: ReadCache::new(file), left_bytes: Cell::new(most_bytes) }
+    }
+
+    fn count_read(&self, bytes: u64) -> Result<(), ()> {
+        let left = self.left_bytes.get().checked_sub(bytes.max(LEAST_READ_BYTES)).ok_or(())?;
+        self.left_bytes.set(left);
+        Ok(())
+    }
+}
+
+impl<'a, R: ReadCacheOps> ReadRef<'a> for &'a BoundedReads<R> {
+    fn len(self) -> Result<u64, ()> {
+        self.cache.len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        self.count_read(size)?;
+        self.cache.read_bytes_at(offset, size)
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        // `ReadCache` reads no more than this.
+        self.count_read(LEAST_READ_BYTES)?;
+        self.cache.read_bytes_at_until(range, delimiter)
+    }
+}
+
 /// What the header of an ELF file of 64 bits says.
 #[derive(Debug)]
 struct ElfFacts {
@@ -293,8 +339,10 @@ struct ElfFacts {
 impl ElfFacts {
     /// `None` for a file that is not such a file, or is damaged.
     fn read(path: &Path) -> Option<Self> {
-        let cache = ReadCache::new(open_regular_file(path).ok()?);
-        let data = &cache;
+        Self::parse(&BoundedReads::new(open_regular_file(path).ok()?, MOST_READ_BYTES))
+    }
+
+    fn parse(data: &BoundedReads<impl ReadCacheOps>) -> Option<Self> {
         let header = FileHeader64::<Endianness>::parse(data).ok()?;
         let endian = header.endian().ok()?;
         let segments = header.program_headers(endian, data).ok()?;
@@ -335,14 +383,12 @@ impl RodataSection {
     }
 
     fn read_rodata(path: &Path) -> Option<Vec<u8>> {
-        let cache = ReadCache::new(open_regular_file(path).ok()?);
-        let data = &cache;
+        let data = &BoundedReads::new(open_regular_file(path).ok()?, MOST_READ_BYTES);
         let header = FileHeader64::<Endianness>::parse(data).ok()?;
         let endian = header.endian().ok()?;
         let sections = header.sections(endian, data).ok()?;
         let (_, section) = sections.section_by_name(endian, b".rodata")?;
-        let is_short = section.sh_size(endian) <= MOST_SEARCHED;
-        is_short.then(|| Some(section.data(endian, data).ok()?.to_owned()))?
+        Some(section.data(endian, data).ok()?.to_owned())
     }
 
     fn contains(&self, part: &[u8]) -> bool {
@@ -382,7 +428,11 @@ impl RodataSection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processes::hostile_elf::{CountingReader, elf_with_ranges};
+    use object::elf::{PT_INTERP, PT_NOTE, SHT_DYNAMIC, SHT_NOTE};
     use proptest::prelude::*;
+    use std::io::Write;
+    use std::os::unix::fs::symlink;
 
     fn own_variable(name: &str) -> Option<String> {
         std::env::var(name).ok()
@@ -459,6 +509,66 @@ mod tests {
         let large = mimalloc("mimalloc: error\0allow_large_os_pages\0");
         assert_eq!(large, Some("MIMALLOC_ALLOW_LARGE_OS_PAGES"));
         assert_eq!(mimalloc("allow_large_os_pages\0"), None);
+    }
+
+    #[test]
+    fn few_bytes_are_read_whatever_the_tables_name() {
+        let most = 1 << 20;
+        let count_read = |file: File, most| {
+            let mut counting = CountingReader { inner: file, bytes: 0 };
+            let found = ElfFacts::parse(&BoundedReads::new(&mut counting, most));
+            (found, counting.bytes)
+        };
+        // No zero ends these names of interpreters, so that one after the other is read.
+        let ranges: Vec<_> = (0..64).map(|n| 8192..700_000 + n).collect();
+        let mut unending = elf_with_ranges(PT_INTERP, SHT_NOTE, &ranges);
+        unending.resize(1 << 20, 0xff);
+        let sparse = 4096..128 << 20;
+        let huge = elf_with_ranges(PT_NOTE, SHT_DYNAMIC, &[sparse]);
+        for (start, bytes) in [(unending, 1 << 20), (huge, 128 << 20)] {
+            let mut file = tempfile::tempfile().expect("a file");
+            file.write_all(&start).expect("it is written");
+            file.set_len(bytes).expect("it is sparse");
+            let (_, read) = count_read(file, most);
+            assert!(read <= most, "{read} bytes were read");
+        }
+        let own = File::open("/proc/self/exe").expect("our own file");
+        assert!(count_read(own, MOST_READ_BYTES).0.is_some());
+    }
+
+    #[test]
+    fn a_release_file_is_read_only_where_it_is_short_and_regular() {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir_all(folder.path().join("jre/bin")).expect("a folder");
+        let launcher = folder.path().join("jre/bin/java");
+        let version = "JAVA_VERSION=\"17\"\n";
+        fs::write(folder.path().join("release"), "JAVA_VERSION=\"8\"\n").expect("it is written");
+        let release = folder.path().join("jre/release");
+        let replace = |put: &dyn Fn(&Path)| {
+            put(&release);
+            let found = jdk_version_of_launcher(&launcher);
+            fs::remove_file(&release).expect("it was there");
+            found
+        };
+        let link = |path: &Path| symlink("/dev/null", path).expect("a link");
+        assert_eq!(replace(&link), Some(8));
+        let pipe = |path: &Path| {
+            nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+            // A reader that waits gets another version. Without one, the thread waits.
+            let path = path.to_owned();
+            std::thread::spawn(move || {
+                let pipe = OpenOptions::new().write(true).open(path);
+                pipe.and_then(|mut pipe| pipe.write_all(version.as_bytes()))
+            });
+        };
+        assert_eq!(replace(&pipe), Some(8));
+        let long = |path: &Path| {
+            let before = "\n".repeat(64 << 10);
+            fs::write(path, before + version).expect("it is written");
+        };
+        assert_eq!(replace(&long), None);
+        let short = |path: &Path| fs::write(path, version).expect("it is written");
+        assert_eq!(replace(&short), Some(17));
     }
 
     #[test]

@@ -72,7 +72,6 @@ impl Reserve {
             }
         };
         let result = match reserve.shared.set_target(target) {
-            // Its answer is not needed. It comes before that of a later request.
             true => reserve.send_request(SHRINK),
             false => Ok(()),
         };

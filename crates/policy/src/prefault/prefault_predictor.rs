@@ -3,10 +3,12 @@
 use super::{FaultStream, PrefaultableMemory, StreamFaultReport};
 use crate::observation::ProcessId;
 use crate::page::RegionAddr;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Threads that touch memory in parallel have one stream each.
+/// Threads that touch memory in parallel have one stream each. As many mappings can be filled on
+/// request.
 const STREAMS_PER_PROCESS: usize = 16;
 
 /// The result of filling a region.
@@ -88,7 +90,18 @@ impl PrefaultPredictor {
         }
     }
 
+    /// Adds a stream. If there are too many of its kind, it replaces the quietest one.
     fn add_stream(&mut self, process: ProcessId, stream: FaultStream) {
+        let same_kind = |(_, other): &(_, &FaultStream)| other.asked_for == stream.asked_for;
+        if self.streams_of_process(process).filter(same_kind).count() >= STREAMS_PER_PROCESS {
+            // Of mappings seen at once, the smallest was added last.
+            let own = self.streams_of_process(process).filter(same_kind);
+            let quietest = own.max_by_key(|(_, other)| Reverse(other.heard_at));
+            if let Some(quietest) = quietest.map(|(key, _)| *key) {
+                let removed = self.streams.remove(&quietest);
+                self.unused += removed.map_or(0, |stream| stream.count_unreached_regions());
+            }
+        }
         self.streams.insert((process, self.next_id), stream);
         self.next_id += 1;
     }
@@ -125,13 +138,6 @@ impl PrefaultPredictor {
         let mut own = self.streams.range_mut((process, 0)..=(process, u64::MAX));
         if own.any(|(_, stream)| stream.accept_fault_report(now, report)) {
             return;
-        }
-        if self.streams_of_process(process).count() >= STREAMS_PER_PROCESS {
-            let quietest = self.streams_of_process(process).min_by_key(|(_, s)| s.heard_at);
-            if let Some(quietest) = quietest.map(|(key, _)| *key) {
-                let removed = self.streams.remove(&quietest);
-                self.unused += removed.map_or(0, |stream| stream.count_unreached_regions());
-            }
         }
         let mut stream = FaultStream::new(now, report);
         if self.warm.contains_key(&process) {

@@ -1,11 +1,14 @@
 //! Identifies a program: path, build and user of its executable.
 
 use crate::processes::process;
-use object::read::{Object, ReadCache};
+use object::Endianness;
+use object::elf::{ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID};
+use object::read::elf::{FileHeader, ProgramHeader};
 use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -31,7 +34,8 @@ pub struct ExecutableIdentity {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BuildIdentity {
-    /// The linker's note, `NT_GNU_BUILD_ID`, in hexadecimal.
+    /// The linker's note, `NT_GNU_BUILD_ID`, in hexadecimal. Up to 64 bytes, in the first 64 KiB of
+    /// a 64-bit file.
     Note(String),
     /// The file itself, where there is no note.
     File {
@@ -88,16 +92,30 @@ fn mount_namespace_of_pid(pid: u32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()
 }
 
-/// A larger file is not searched for a note, because the search reads the symbols.
-const MOST_BYTES: u64 = 256 << 20;
+/// Bytes of a file that are searched for the note. Linkers put it near the start. Its owner may
+/// have written any tables, so no range that they name is read.
+const HEAD_BYTES: u64 = 64 << 10;
+/// Segments of notes that are searched. Linkers write up to three.
+const MOST_NOTE_SEGMENTS: usize = 16;
+/// A longer note would make the record too long. Linkers write up to 32 bytes.
+const LONGEST_ID: usize = 64;
 
-fn read_build_id(file: File) -> Option<String> {
-    if file.metadata().ok()?.len() > MOST_BYTES {
-        return None;
-    }
-    let cache = ReadCache::new(file);
-    let id = object::File::parse(&cache).ok()?.build_id().ok()??.to_vec();
-    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+/// The note of a 64-bit ELF file.
+fn read_build_id(file: impl Read) -> Option<String> {
+    let mut head = Vec::new();
+    file.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
+    let head = head.as_slice();
+    let header = FileHeader64::<Endianness>::parse(head).ok()?;
+    let endian = header.endian().ok()?;
+    let segments = header.program_headers(endian, head).ok()?;
+    let segments = segments.iter().filter_map(|it| it.notes(endian, head).ok()?);
+    let mut notes = segments.take(MOST_NOTE_SEGMENTS).flatten().flatten();
+    let id = notes.find(|note| {
+        note.name() == ELF_NOTE_GNU
+            && note.n_type(endian) == NT_GNU_BUILD_ID
+            && note.desc().len() <= LONGEST_ID
+    })?;
+    Some(id.desc().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]
@@ -116,6 +134,45 @@ impl ExecutableIdentity {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processes::hostile_elf::{CountingReader, elf_with_ranges};
+    use object::elf::{PT_NOTE, SHT_NOTE};
+    use std::io::{Seek, Write};
+
+    /// Reads the note of a sparse file of 4 MiB that begins with these bytes. Returns the number of
+    /// bytes read, too.
+    fn read_counted(start: &[u8]) -> (Option<String>, u64) {
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(start).expect("it is written");
+        file.set_len(4 << 20).expect("it is sparse");
+        file.rewind().expect("it is a file");
+        let mut reader = CountingReader { inner: file, bytes: 0 };
+        (read_build_id(&mut reader), reader.bytes)
+    }
+
+    #[test]
+    fn few_bytes_are_read_whatever_the_tables_name() {
+        // An empty note has 12 bytes.
+        let range = |n: u64| 1 << 20..(1 << 20) + 12 * (80_000 + n);
+        let ranges: Vec<_> = (0..64).map(range).collect();
+        let (id, bytes) = read_counted(&elf_with_ranges(PT_NOTE, SHT_NOTE, &ranges));
+        assert_eq!(id, None);
+        assert!(bytes <= HEAD_BYTES, "{bytes} bytes were read");
+    }
+
+    #[test]
+    fn the_note_is_found_and_a_long_one_is_refused() {
+        for (length, found) in [(20u32, true), (64, true), (68, false)] {
+            // The tables of one range end at 248.
+            let range = 248..248 + 16 + u64::from(length);
+            let mut file = elf_with_ranges(PT_NOTE, SHT_NOTE, &[range]);
+            // Lengths of the name and of the id, and the type.
+            file.extend([4, length, NT_GNU_BUILD_ID].iter().flat_map(|it| it.to_le_bytes()));
+            file.extend(b"GNU\0");
+            file.extend((0..length).map(|_| 0xa5));
+            let id = found.then(|| "a5".repeat(length as usize));
+            assert_eq!(read_counted(&file).0, id, "{length} bytes");
+        }
+    }
 
     #[test]
     fn our_own_executable_is_identified() {

@@ -1,5 +1,6 @@
 //! Collects what is seen of managed processes, to write it into records.
 
+use super::profile_saver::ProfileSaver;
 use super::{ExecutableIdentity, ProfileStore, ProgramProfile};
 use crate::page_sizes::ObservedPageSize;
 use crate::processes::process::process_age;
@@ -14,12 +15,15 @@ const MIN_MANAGED_TIME: Duration = Duration::from_secs(3);
 const MAX_AGE_AT_START: Duration = Duration::from_secs(15);
 /// How long to wait for the executables of new processes: a warm start needs their records.
 const EXECUTABLE_WAIT: Duration = Duration::from_millis(20);
+/// How long to wait for the disk when management ends.
+const SAVE_WAIT: Duration = Duration::from_secs(5);
 /// Share of base pages present from which on regions count as filled.
 const FILLED_SHARE: f64 = 0.9;
 
 #[derive(Debug)]
 pub(crate) struct ProfileRecorder {
     store: ProfileStore,
+    saver: ProfileSaver,
     reader: ProcessReaderThread<Option<ExecutableIdentity>>,
     profiles: BTreeMap<ProcessId, Option<ProcessProfile>>,
 }
@@ -46,11 +50,13 @@ impl ProfileRecorder {
         read: impl Fn(u32) -> Option<ExecutableIdentity> + Send + 'static,
     ) -> Self {
         let reader = ProcessReaderThread::new("hawkeye-learn", read);
-        Self { store, reader, profiles: BTreeMap::new() }
+        let saved_to = store.clone();
+        let saver = ProfileSaver::start(move |record| saved_to.save_profile(record));
+        Self { store, saver, reader, profiles: BTreeMap::new() }
     }
 
-    /// Takes the managed processes of now. It looks up new ones, and stores what it learned of
-    /// those that are gone. `sizes`: the page sizes seen last.
+    /// Takes the managed processes of now. It looks up new ones, and hands what it learned
+    /// of those that are gone to a thread that saves it. `sizes`: the page sizes seen last.
     pub(crate) fn open_and_save_profiles(
         &mut self,
         processes: &[ProcessId],
@@ -64,6 +70,14 @@ impl ProfileRecorder {
         let sizes = if gone.is_empty() { Vec::new() } else { sizes() };
         for process in gone {
             self.save_learned_profile_of_process(process, now, &sizes);
+        }
+    }
+
+    /// Waits until all that was learned is saved, or for five seconds.
+    pub(crate) fn wait_until_saved(&self) {
+        let unsaved = self.saver.wait_until_saved(SAVE_WAIT);
+        if unsaved > 0 {
+            tracing::warn!("{unsaved} learned records are not saved: the disk is too slow");
         }
     }
 
@@ -82,7 +96,8 @@ impl ProfileRecorder {
                 continue;
             }
             let profile = executable.map(|executable| {
-                let known = self.store.load_profile(&executable);
+                let queued = self.saver.queued_record(&executable);
+                let known = queued.or_else(|| self.store.load_profile(&executable));
                 let known = known.unwrap_or_else(|| ProgramProfile::new(executable));
                 ProcessProfile::new(known, process_age(process) <= MAX_AGE_AT_START, now)
             });
@@ -99,9 +114,8 @@ impl ProfileRecorder {
         let profile = self.profiles.remove(&process).flatten();
         // Page sizes are counted over all processes: they can be attributed only to a single one.
         let own = if self.profiles.is_empty() { sizes } else { &[] };
-        let record = profile.and_then(|profile| profile.into_program_profile(now, own));
-        if let Some(Err(error)) = record.map(|record| self.store.save_profile(&record)) {
-            tracing::warn!("the learned record of process {process} could not be saved: {error}");
+        if let Some(record) = profile.and_then(|profile| profile.into_program_profile(now, own)) {
+            self.saver.queue_record(record);
         }
     }
 
@@ -274,6 +288,28 @@ mod tests {
             recorder.open_and_save_profiles(&all, Duration::ZERO, Vec::new);
         }
         assert!(is_open(&recorder, 1));
+    }
+
+    /// System calls of this thread that have written. `None` where the kernel doesn't count them.
+    fn write_calls() -> Option<u64> {
+        let counts = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+        counts.lines().find_map(|line| line.strip_prefix("syscw: "))?.parse().ok()
+    }
+
+    #[test]
+    fn records_of_ended_processes_are_not_written_by_the_managers_thread() {
+        let folder = TestFolder::new("profiles-written");
+        let learned = ProfileStore::open(folder.0.clone()).expect("the folder can be created");
+        let mut recorder = ProfileRecorder::new(learned.clone(), |_| None);
+        let mut ended = page(true);
+        ended.filled_at_start_bytes = Some(1 << 30);
+        let executable = ended.known.executable.clone();
+        recorder.profiles.insert(process_with_pid(1), Some(ended));
+        let before = write_calls();
+        recorder.open_and_save_profiles(&[], Duration::from_secs(60), Vec::new);
+        assert_eq!(write_calls(), before);
+        assert_eq!(recorder.saver.wait_until_saved(Duration::from_secs(60)), 0);
+        assert!(learned.load_profile(&executable).is_some());
     }
 
     #[test]

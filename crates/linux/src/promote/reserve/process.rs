@@ -25,7 +25,8 @@ use std::time::Duration;
 const MAX_PAGES: u32 = 512;
 /// Request: give one huge page back; the answer is the CPU, or -1.
 pub(super) const GIVE_BACK: u32 = 1;
-/// Request: give back what exceeds the target; the answer is 0.
+/// Request: give back what exceeds the target. There is no answer: nothing would read it, and the
+/// process waits where answers fill the socket.
 pub(super) const SHRINK: u32 = 2;
 
 const HUGE: usize = HUGE_PAGE_BYTES as usize;
@@ -134,11 +135,11 @@ pub(super) fn serve_manager(
         if got != length as isize {
             exit_process();
         }
-        let result = match request[0] {
-            GIVE_BACK => pages.give_back_and_return_cpu(),
-            _ => pages.shrink_to_target(),
-        };
-        let answer = [result as u32, request[1]];
+        if request[0] != GIVE_BACK {
+            pages.shrink_to_target();
+            continue;
+        }
+        let answer = [pages.give_back_and_return_cpu() as u32, request[1]];
         // SAFETY: `length` bytes of the answer exist.
         let sent =
             unsafe { libc::send(SOCKET, answer.as_ptr().cast(), length, libc::MSG_NOSIGNAL) };
@@ -328,9 +329,8 @@ impl ReservedPages {
 
     /// Gives back what exceeds the target. A fill under way is finished at normal priority, so that
     /// its page follows at once.
-    fn shrink_to_target(&self) -> i32 {
+    fn shrink_to_target(&self) {
         set_scheduling_policy(self.shared.filler.load(Ordering::SeqCst), libc::SCHED_OTHER);
         while self.give_back_one_excess_page() {}
-        0
     }
 }

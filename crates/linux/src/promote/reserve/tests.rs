@@ -78,6 +78,22 @@ fn a_target_beyond_the_limit_fills_up_to_it() {
 }
 
 #[test]
+fn requests_to_shrink_have_no_answer_that_could_fill_the_socket() {
+    let mut reserve = ReserveProcess::start(1).expect("a process");
+    for request in [SHRINK, SHRINK, GIVE_BACK] {
+        reserve.send_request(request).expect("it runs");
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let readable = wait_until_readable(reserve.socket.as_fd(), deadline);
+    assert_eq!(readable, Ok(true));
+    let mut packet = [0; 8];
+    let length = recv(reserve.socket.as_raw_fd(), &mut packet, MsgFlags::empty());
+    assert_eq!(length, Ok(8));
+    let answered = u32::from_ne_bytes([packet[4], packet[5], packet[6], packet[7]]);
+    assert_eq!(answered, reserve.request, "the first answer is to the last request");
+}
+
+#[test]
 fn it_is_started_again_after_its_process_was_killed() {
     let reserve = Reserve::new();
     fill(&reserve, 1, 2);

@@ -286,3 +286,37 @@ fn streams_are_filled_before_warm_starts() {
     let from_the_end = world.filled.range(FIRST + 3000..).count();
     assert!(from_the_end > 500, "{from_the_end}");
 }
+
+#[test]
+fn mappings_filled_on_request_are_bounded_and_displace_no_streams() {
+    let mut predictor = PrefaultPredictor::default();
+    let (process, now) = (process(1), Duration::ZERO);
+    predictor.request_warm_start(process, 1 << 20);
+    predictor.on_fault_report(now, process, advance(FIRST, 1, true));
+    let mapping_end = |n: u64| region(FIRST + 1000 * (n + 1));
+    for n in 0..16 {
+        predictor.on_new_mapping(now, process, mapping_end(n));
+    }
+    for n in 16..30_000 {
+        predictor.on_new_mapping(now + Duration::from_secs(1), process, mapping_end(n));
+    }
+    let asked_for = |it: &(_, &FaultStream)| it.1.asked_for;
+    let streams: Vec<_> = predictor.streams_of_process(process).collect();
+    assert_eq!(streams.iter().filter(|it| asked_for(it)).count(), 16);
+    assert_eq!(streams.len(), 17, "the program's own stream is kept");
+}
+
+#[test]
+fn of_mappings_seen_at_once_the_first_is_kept_longest() {
+    let mut predictor = PrefaultPredictor::default();
+    let process = process(1);
+    predictor.request_warm_start(process, 1 << 20);
+    for n in 0..20 {
+        // The first 16 were seen at once.
+        let now = Duration::from_secs(n / 16);
+        predictor.on_new_mapping(now, process, region(FIRST + 1000 * n));
+    }
+    let ends = predictor.streams_of_process(process).map(|(_, it)| it.last_reported_region());
+    let kept = (0..12).chain(16..20).map(|n| region(FIRST + 1000 * n));
+    assert!(ends.eq(kept), "the smallest are replaced");
+}
