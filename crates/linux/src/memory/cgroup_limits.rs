@@ -1,7 +1,11 @@
 //! Memory limits of cgroups, version 2 and version 1: use against limit, and pressure.
 
+mod cgroup_files;
+
 use crate::processes::process::{self, process_age};
+use cgroup_files::CgroupFiles;
 use hawkeye_policy::{CgroupMemory, MemoryUse, ProcessId};
+use nix::sys::resource::{Resource, getrlimit};
 use procfs::process::Process;
 use std::collections::HashMap;
 use std::fs;
@@ -36,7 +40,16 @@ pub struct CgroupLimits {
     hierarchy: Option<(CgroupVersion, PathBuf)>,
     /// The cgroup of each process, and the time until which that is assumed.
     homes: HashMap<ProcessId, (PathBuf, Duration)>,
+    /// The cgroups that were read last.
+    open: HashMap<PathBuf, CgroupFiles>,
+    most_descriptors: usize,
 }
+
+/// Divisor of the limit of open files. So many are kept open.
+pub(crate) const DESCRIPTOR_SHARE: u64 = 16;
+
+/// Time after which a change of a cgroup's limits is noticed, if they did not change before.
+const LIMITS_AGE: Duration = Duration::from_secs(5);
 
 /// Time after which a move of a process to another cgroup is noticed, or its age where that is
 /// less: most processes are moved right after their start.
@@ -61,7 +74,12 @@ struct ReadCgroup {
 impl CgroupLimits {
     /// The cgroups of this machine.
     pub fn of_this_machine() -> Self {
-        Self { hierarchy: find_memory_hierarchy(), homes: HashMap::new() }
+        let most = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft);
+        Self {
+            hierarchy: find_memory_hierarchy(),
+            most_descriptors: usize::try_from(most / DESCRIPTOR_SHARE).unwrap_or(usize::MAX),
+            ..Self::default()
+        }
     }
 
     /// The limited cgroups above one of `processes`, each read once, on the 32 outermost levels.
@@ -78,26 +96,37 @@ impl CgroupLimits {
         };
         let home = |pid| memory_cgroup_of_pid(version, pid);
         self.update_cgroups_of_processes(now, processes, process_age, home);
+        let mut before = std::mem::take(&mut self.open);
+        let mut open = HashMap::new();
+        let mut descriptors_left = self.most_descriptors;
         let read = |path: &Path| {
             let folder = cgroup_folder(&root, path);
-            Some(CgroupMemory {
+            let (files, usage) = read_or_open(before.remove(path), version, &folder, now);
+            let memory = usage.map(|usage| CgroupMemory {
                 name: path.display().to_string(),
-                usage: cgroup_memory_use(version, &folder)?,
-                pressure_percent: cgroup_memory_pressure_percent(&folder),
+                usage,
+                pressure_percent: files.pressure_percent(),
                 members: Vec::new(),
-            })
+            });
+            if let Some(left) = descriptors_left.checked_sub(files.descriptors()) {
+                descriptors_left = left;
+                open.insert(path.to_owned(), files);
+            }
+            memory
         };
         let is_delegated = |path: &Path| {
             fs::metadata(cgroup_folder(&root, path)).is_ok_and(|folder| folder.uid() != 0)
         };
-        self.read_cgroups_within_bounds(processes, is_delegated, read)
+        let groups = self.read_cgroups_within_bounds(processes, is_delegated, read);
+        self.open = open;
+        groups
     }
 
     fn read_cgroups_within_bounds(
         &self,
         processes: &[ProcessId],
         is_delegated: impl Fn(&Path) -> bool,
-        read: impl Fn(&Path) -> Option<CgroupMemory>,
+        mut read: impl FnMut(&Path) -> Option<CgroupMemory>,
     ) -> Vec<CgroupMemory> {
         let mut seen: HashMap<PathBuf, ReadCgroup> = HashMap::new();
         // By the subtree's root. Users can't create that, and can't evade it by further owners.
@@ -138,8 +167,11 @@ impl CgroupLimits {
 
     /// Use against limit of the cgroup at `path`; `None` if it has no limit or is gone.
     pub fn memory_use_of_cgroup(&self, path: &Path) -> Option<MemoryUse> {
+        if let Some(usage) = self.open.get(path).and_then(CgroupFiles::memory_use) {
+            return Some(usage);
+        }
         let (version, root) = self.hierarchy.as_ref()?;
-        cgroup_memory_use(*version, &cgroup_folder(root, path))
+        CgroupFiles::open(*version, &cgroup_folder(root, path), Duration::ZERO).memory_use()
     }
 
     /// The cgroup of a process; `None` if the process has ended, or its cgroup is not visible here.
@@ -172,6 +204,29 @@ impl CgroupLimits {
             if let Some(found) = known.or_else(|| Some((home(process.pid)?, until()))) {
                 self.homes.insert(*process, found);
             }
+        }
+    }
+}
+
+/// Reads a cgroup by the files that are open, or opens it again where its limits may have changed,
+/// or where another cgroup may have taken its place.
+fn read_or_open(
+    known: Option<CgroupFiles>,
+    version: CgroupVersion,
+    folder: &Path,
+    now: Duration,
+) -> (CgroupFiles, Option<MemoryUse>) {
+    let is_valid = known.as_ref().is_some_and(|files| now < files.until);
+    let usage = known.as_ref().filter(|_| is_valid).and_then(CgroupFiles::memory_use);
+    match known {
+        Some(files) if is_valid && (usage.is_some() || !files.has_limit()) => (files, usage),
+        known => {
+            let mut files = CgroupFiles::open(version, folder, now);
+            if known.is_some_and(|known| known.has_same_limits(&files)) {
+                files.until = now.saturating_add(LIMITS_AGE);
+            }
+            let usage = files.memory_use();
+            (files, usage)
         }
     }
 }
@@ -224,56 +279,6 @@ fn read_number_from_file(folder: &Path, file: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// Use against limit of one cgroup; `None` if it has no limit.
-///
-/// Swap does not count as room: swapped-out memory slows its program down, which recovery is to
-/// prevent. Version 1 can limit memory and swap together, and kills at that limit as well. There
-/// the fuller of the two counts.
-fn cgroup_memory_use(version: CgroupVersion, folder: &Path) -> Option<MemoryUse> {
-    let number = |file: &str| read_number_from_file(folder, file);
-    let (inactive, limits) = match version {
-        CgroupVersion::V2 => {
-            // memory.high throttles before memory.max kills: the lower of the two counts.
-            let limits = [number("memory.max"), number("memory.high")];
-            let limit = limits.into_iter().flatten().min()?;
-            let memory = (number("memory.current")?, limit);
-            ("inactive_file ", vec![memory])
-        }
-        CgroupVersion::V1 => {
-            // "No limit" is written as the largest multiple of the page size.
-            let limited = |file: &str| number(file).filter(|limit| *limit < 1 << 62);
-            let usage = |kind: &str| {
-                let limit = limited(&format!("{kind}.limit_in_bytes"))?;
-                Some((number(&format!("{kind}.usage_in_bytes"))?, limit))
-            };
-            let limits = ["memory", "memory.memsw"].into_iter().filter_map(usage);
-            ("total_inactive_file ", limits.collect())
-        }
-    };
-    if limits.is_empty() {
-        return None;
-    }
-    let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-    let droppable = stat
-        .lines()
-        .find_map(|line| line.strip_prefix(inactive)?.trim().parse::<u64>().ok())
-        .unwrap_or(0);
-    limits
-        .into_iter()
-        .map(|(current, limit)| MemoryUse {
-            used_bytes: current.saturating_sub(droppable),
-            total_bytes: limit,
-        })
-        .max_by(|a, b| a.used_percent().total_cmp(&b.used_percent()))
-}
-
-/// PSI "some avg10" of one cgroup, in per cent; `None` if there is none (version 1).
-fn cgroup_memory_pressure_percent(folder: &Path) -> Option<f64> {
-    let text = fs::read_to_string(folder.join("memory.pressure")).ok()?;
-    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
-    some.split_whitespace().find_map(|field| field.strip_prefix("avg10=")?.parse().ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,12 +303,13 @@ mod tests {
             "some avg10=12.50 avg60=1.00 avg300=0.00 total=9\nfull avg10=3.00 avg60=0.00 avg300=0.00 total=4\n",
         );
         let folder = tree.0.join("app");
-        assert_eq!(cgroup_memory_use(CgroupVersion::V2, &folder), use_of(600, 1000));
-        assert_eq!(cgroup_memory_pressure_percent(&folder), Some(12.5));
+        let open = || CgroupFiles::open(CgroupVersion::V2, &folder, Duration::ZERO);
+        assert_eq!(open().memory_use(), use_of(600, 1000));
+        assert_eq!(open().pressure_percent(), Some(12.5));
         tree.file("app/memory.max", "800\n");
-        assert_eq!(cgroup_memory_use(CgroupVersion::V2, &folder), use_of(600, 800));
+        assert_eq!(open().memory_use(), use_of(600, 800));
         tree.file("app/memory.pressure", "\n");
-        assert_eq!(cgroup_memory_pressure_percent(&folder), None);
+        assert_eq!(open().pressure_percent(), None);
     }
 
     #[test]
@@ -315,9 +321,10 @@ mod tests {
         tree.file("a/memory.memsw.limit_in_bytes", unlimited);
         tree.file("a/memory.memsw.usage_in_bytes", "4000\n");
         let folder = tree.0.join("a");
-        assert_eq!(cgroup_memory_use(CgroupVersion::V1, &folder), use_of(2000, 5000));
+        let open = || CgroupFiles::open(CgroupVersion::V1, &folder, Duration::ZERO);
+        assert_eq!(open().memory_use(), use_of(2000, 5000));
         tree.file("a/memory.memsw.limit_in_bytes", "6000\n");
-        assert_eq!(cgroup_memory_use(CgroupVersion::V1, &folder), use_of(4000, 6000));
+        assert_eq!(open().memory_use(), use_of(4000, 6000));
     }
 
     #[test]
@@ -345,7 +352,7 @@ mod tests {
         }
         let mut groups = CgroupLimits {
             hierarchy: Some((CgroupVersion::V1, tree.0.clone())),
-            homes: HashMap::new(),
+            ..CgroupLimits::default()
         };
         for (pid, home) in [(1, "/a/b"), (2, "/a"), (3, "/"), (4, "/gone/x")] {
             let home = (PathBuf::from(home), Duration::from_secs(10));
@@ -362,6 +369,38 @@ mod tests {
         let _ = fs::remove_dir_all(tree.0.join("a"));
         assert_eq!(groups.memory_use_of_cgroup(Path::new("/a")), None);
         assert_eq!(groups.read_limited_cgroups(Duration::from_secs(2), &all), []);
+    }
+
+    #[test]
+    fn files_stay_open_and_a_limit_that_did_not_change_is_assumed_for_five_seconds() {
+        let tree = TestFolder::new("v2-open");
+        tree.file("a/memory.max", "1000\n");
+        tree.file("a/memory.current", "100\n");
+        let mut groups = CgroupLimits {
+            hierarchy: Some((CgroupVersion::V2, tree.0.clone())),
+            most_descriptors: 1,
+            ..CgroupLimits::default()
+        };
+        let process = process_with_pid(1);
+        let mut read = |second, most_descriptors| {
+            groups.most_descriptors = most_descriptors;
+            groups.homes.insert(process, ("/a".into(), Duration::MAX));
+            let found = groups.read_limited_cgroups(Duration::from_secs(second), &[process]);
+            found.first().map(|group| group.usage)
+        };
+        // A new cgroup may get its limit a moment later.
+        assert_eq!(read(0, 1), use_of(100, 1000));
+        tree.file("a/memory.max", "2000\n");
+        assert_eq!(read(1, 1), use_of(100, 2000));
+        assert_eq!(read(2, 1), use_of(100, 2000));
+        tree.file("a/memory.max", "3000\n");
+        tree.file("a/memory.current", "200\n");
+        assert_eq!(read(3, 1), use_of(200, 2000));
+        assert_eq!(read(7, 1), use_of(200, 3000));
+        // Where too few files can be open, each read opens them.
+        read(8, 0);
+        tree.file("a/memory.max", "4000\n");
+        assert_eq!(read(9, 0), use_of(200, 4000));
     }
 
     /// Every cgroup has a limit. Root delegated `/user`.

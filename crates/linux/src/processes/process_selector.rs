@@ -2,6 +2,7 @@
 //! rules include.
 
 use crate::error::{LinuxError, Result};
+use crate::memory::cgroup_limits;
 use crate::processes::exec_tracer::ExecTracer;
 use crate::processes::proc_scanner::{ProcScanner, ScannedProcess};
 use crate::processes::process::{self, calling_thread_cpu_time};
@@ -383,10 +384,12 @@ fn raise_descriptor_limit() -> u64 {
     if setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft }
 }
 
-/// How many processes fit in `descriptors` file descriptors, with some left for everything else.
+/// How many processes fit in `descriptors` file descriptors, with some left for cgroups and for
+/// everything else.
 fn process_capacity_of_descriptors(descriptors: u64, each: usize) -> usize {
     const OTHERS: u64 = 128;
-    let left = usize::try_from(descriptors.saturating_sub(OTHERS)).unwrap_or(usize::MAX);
+    let others = OTHERS + descriptors / cgroup_limits::DESCRIPTOR_SHARE;
+    let left = usize::try_from(descriptors.saturating_sub(others)).unwrap_or(usize::MAX);
     (left / each.max(1)).max(1)
 }
 
@@ -450,8 +453,8 @@ mod tests {
 
     #[test]
     fn file_descriptors_limit_the_managed_processes() {
-        assert_eq!(process_capacity_of_descriptors(1024, 1), 896);
-        assert_eq!(process_capacity_of_descriptors(1024, 10), 89);
+        assert_eq!(process_capacity_of_descriptors(1024, 1), 832);
+        assert_eq!(process_capacity_of_descriptors(1024, 10), 83);
         assert_eq!(process_capacity_of_descriptors(0, 10), 1);
         assert!(process_capacity_of_descriptors(u64::MAX, 10) > 1_000_000);
     }

@@ -1,0 +1,110 @@
+//! The files of one cgroup, kept open: opening them costs four times as much as reading them.
+
+use super::{CgroupVersion, read_number_from_file};
+use hawkeye_policy::MemoryUse;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::path::Path;
+use std::time::Duration;
+
+/// A cgroup's limits as they were when it was opened, and its files to read use from.
+#[derive(Debug)]
+pub(super) struct CgroupFiles {
+    /// How long the limits are assumed.
+    pub(super) until: Duration,
+    /// Each limit in bytes, with the file of what counts against it. Empty: no limit.
+    limits: Vec<(u64, File)>,
+    /// `memory.stat` and `memory.pressure`, where there is a limit.
+    stat: Option<File>,
+    pressure: Option<File>,
+    version: CgroupVersion,
+}
+
+impl CgroupFiles {
+    /// Reads the limits of the cgroup at `folder`.
+    ///
+    /// Swap does not count as room: swapped-out memory slows its program down, which recovery is to
+    /// prevent. Version 1 can limit memory and swap together, and kills at that limit as well.
+    pub(super) fn open(version: CgroupVersion, folder: &Path, until: Duration) -> Self {
+        let number = |file: &str| read_number_from_file(folder, file);
+        let open = |file: &str| File::open(folder.join(file)).ok();
+        let limits: Vec<_> = match version {
+            CgroupVersion::V2 => {
+                // memory.high throttles before memory.max kills: the lower of the two counts.
+                let limits = [number("memory.max"), number("memory.high")];
+                let limit = limits.into_iter().flatten().min();
+                limit.and_then(|limit| Some((limit, open("memory.current")?))).into_iter().collect()
+            }
+            CgroupVersion::V1 => {
+                let limited = |kind: &str| {
+                    // "No limit" is written as the largest multiple of the page size.
+                    let limit = number(&format!("{kind}.limit_in_bytes"))?;
+                    let file = (limit < 1 << 62).then(|| open(&format!("{kind}.usage_in_bytes")));
+                    Some((limit, file??))
+                };
+                ["memory", "memory.memsw"].into_iter().filter_map(limited).collect()
+            }
+        };
+        let open_if_limited = |file| open(file).filter(|_| !limits.is_empty());
+        let stat = open_if_limited("memory.stat");
+        let pressure = match version {
+            CgroupVersion::V2 => open_if_limited("memory.pressure"),
+            CgroupVersion::V1 => None,
+        };
+        Self { until, limits, stat, pressure, version }
+    }
+
+    pub(super) fn has_same_limits(&self, other: &Self) -> bool {
+        let limits =
+            |files: &Self| files.limits.iter().map(|(limit, _)| *limit).collect::<Vec<_>>();
+        limits(self) == limits(other)
+    }
+
+    pub(super) fn has_limit(&self) -> bool {
+        !self.limits.is_empty()
+    }
+
+    /// File descriptors that it holds.
+    pub(super) fn descriptors(&self) -> usize {
+        self.limits.len() + usize::from(self.stat.is_some()) + usize::from(self.pressure.is_some())
+    }
+
+    /// Use against the limit that is nearest; `None` if there is no limit, or the cgroup is gone.
+    pub(super) fn memory_use(&self) -> Option<MemoryUse> {
+        if !self.has_limit() {
+            return None;
+        }
+        let stat = self.stat.as_ref().and_then(read_from_start).unwrap_or_default();
+        let inactive = match self.version {
+            CgroupVersion::V2 => "inactive_file ",
+            CgroupVersion::V1 => "total_inactive_file ",
+        };
+        let droppable = stat
+            .lines()
+            .find_map(|line| line.strip_prefix(inactive)?.trim().parse::<u64>().ok())
+            .unwrap_or(0);
+        let uses = self.limits.iter().map(|(limit, usage)| {
+            let current: u64 = read_from_start(usage)?.trim().parse().ok()?;
+            let used_bytes = current.saturating_sub(droppable);
+            Some(MemoryUse { used_bytes, total_bytes: *limit })
+        });
+        let uses: Option<Vec<MemoryUse>> = uses.collect();
+        uses?.into_iter().max_by(|a, b| a.used_percent().total_cmp(&b.used_percent()))
+    }
+
+    /// PSI "some avg10", in per cent; `None` if there is none (version 1).
+    pub(super) fn pressure_percent(&self) -> Option<f64> {
+        let text = read_from_start(self.pressure.as_ref()?)?;
+        let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+        some.split_whitespace().find_map(|field| field.strip_prefix("avg10=")?.parse().ok())
+    }
+}
+
+/// Reads a file of the kernel again. It fails with ENODEV where the cgroup is gone.
+fn read_from_start(mut file: &File) -> Option<String> {
+    const MOST_BYTES: u64 = 64 << 10;
+    let mut text = String::with_capacity(4096);
+    file.rewind().ok()?;
+    file.take(MOST_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
+}
