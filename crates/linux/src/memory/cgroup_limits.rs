@@ -45,7 +45,7 @@ pub struct CgroupLimits {
     most_descriptors: usize,
 }
 
-/// Divisor of the limit of open files. So many are kept open.
+/// Files of cgroups that stay open, at most: the limit of open files divided by this.
 pub(crate) const DESCRIPTOR_SHARE: u64 = 16;
 
 /// Time after which a change of a cgroup's limits is noticed, if they did not change before.

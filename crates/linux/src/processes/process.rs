@@ -149,7 +149,7 @@ pub fn own_cpu_time() -> Duration {
 /// CPU time that this process has used for clients, in nanoseconds.
 static SERVING_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Runs work for clients, who choose how much of it there is. Its CPU time is not in
+/// Runs work for a client, of which there may be any amount. Its CPU time is not in
 /// [`managing_cpu_time`].
 pub fn run_for_client<T>(work: impl FnOnce() -> T) -> T {
     let before = calling_thread_cpu_time();

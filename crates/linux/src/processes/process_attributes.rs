@@ -117,8 +117,8 @@ pub(crate) fn system_units_of_cgroup(cgroup: &str) -> Vec<&str> {
 }
 
 /// The Kubernetes pod. Its cgroup is `kubepods-burstable-pod<uid>.slice` where systemd manages
-/// cgroups, and `kubepods/burstable/pod<uid>` where the kubelet does. Below `user.slice` are cgroups
-/// that users name, so none there is a pod.
+/// cgroups, and `kubepods/burstable/pod<uid>` where the kubelet does. Users name cgroups below
+/// `user.slice`, so none there is a pod.
 fn kubernetes_pod_of_cgroup(parts: &[&str]) -> Option<Pod> {
     let kubepods = parts.iter().position(|part| part.contains("kubepods"))?;
     if parts[..kubepods].contains(&"user.slice") {

@@ -1,5 +1,5 @@
-//! Rounds of all sessions, kept in a file beside the results: one JSON object a line. Experiments of
-//! hours are measured in several sessions.
+//! Rounds of all sessions, kept in a file beside the results: one JSON object a line. So an
+//! experiment of hours can be measured in several sessions.
 
 use super::prelude::*;
 use crate::run_origin::RunOrigin;

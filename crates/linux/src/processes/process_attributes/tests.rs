@@ -80,7 +80,7 @@ fn units_are_named_as_systemctl_names_them() {
             ),
             "user@1000.service",
         ),
-        // Anybody can start a unit of any name under a manager of their own.
+        // A user can start a unit of any name under its own manager.
         (&format!("{USER}/user@1000.service/app.slice/redis-server.service"), "user@1000.service"),
         (&format!("{USER}/user@1000.service"), "user@1000.service"),
     ] {
