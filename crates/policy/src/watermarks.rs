@@ -134,6 +134,11 @@ pub enum PromotionBlockReason {
         "{scope} uses {used_percent:.1} % of its memory; recovery goes on until it uses less than {low_percent} %"
     )]
     Recovering { scope: MemoryScope, used_percent: f64, low_percent: f64 },
+    /// Recovery for a group in danger is limited to a quarter of a core.
+    #[error(
+        "{scope} uses {used_percent:.1} % of its memory and fills it as fast as it is recovered; recovery has used up its CPU time there and goes on in {rests_for_s:.0} s"
+    )]
+    RecoveryRests { scope: MemoryScope, used_percent: f64, rests_for_s: f64 },
     #[error(
         "tasks of {scope} waited for memory {pressure_percent:.1} % of the last 10 s, more than {limit_percent} %"
     )]

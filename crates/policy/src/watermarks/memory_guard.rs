@@ -89,7 +89,7 @@ impl MemoryScopeState {
 
     /// Whether it is short of memory, and recovered from at present.
     fn is_recovered_now(&self) -> bool {
-        self.recovering && !self.urgent_work.is_used_up()
+        self.recovering && self.urgent_work.rests_until().is_none()
     }
 
     fn shortage(&self) -> Option<MemoryShortage> {
@@ -108,6 +108,10 @@ impl MemoryScopeState {
             return Some(PromotionBlockReason::Pressure { scope, pressure_percent, limit_percent });
         }
         let (used_percent, start_percent) = (self.usage.used_percent(), self.start_percent);
+        if let Some(until) = self.urgent_work.rests_until() {
+            let rests_for_s = until.saturating_sub(self.read_at).as_secs_f64();
+            return Some(PromotionBlockReason::RecoveryRests { scope, used_percent, rests_for_s });
+        }
         let (high_percent, low_percent) = (self.marks.high_percent(), self.marks.low_percent());
         Some(if used_percent > high_percent {
             PromotionBlockReason::AboveHigh { scope, used_percent, high_percent }

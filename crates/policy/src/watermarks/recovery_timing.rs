@@ -154,9 +154,9 @@ impl UrgentWorkLimit {
         self.rests_until = self.rests_until.filter(|until| now < *until);
     }
 
-    /// Whether it is used up, by the last update.
-    pub(super) fn is_used_up(&self) -> bool {
-        self.rests_until.is_some()
+    /// When work goes on, if it is used up by the last update.
+    pub(super) fn rests_until(&self) -> Option<Duration> {
+        self.rests_until
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
         let (mut now, mut worked, mut rests) = (at(100.0), Duration::ZERO, 0);
         while now < at(1000.0) {
             limit.update(now);
-            if limit.is_used_up() {
+            if limit.rests_until().is_some() {
                 rests += 1;
                 now += Duration::from_secs(1);
             } else {
