@@ -319,8 +319,8 @@ fn reads_that_cost_much_come_seldom_but_do_not_end() {
     let mut guard = guard();
     let state = in_group("/a", gib(1900), &[1]);
     let _ = guard.assess(ms(0), &state);
-    // 10 ms on average, which is 0.5 % of 2 s.
-    guard.record_read_cost(ms(0), ms(50));
+    // 5 ms on average, which is 0.25 % of 2 s.
+    guard.record_read_cost(ms(0), ms(25));
     assert_eq!(guard.next_memory_read_at(), Some(ms(2000)));
     // Looks go on.
     let _ = guard.assess(ms(1000), &state);
