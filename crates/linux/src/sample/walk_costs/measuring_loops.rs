@@ -24,10 +24,8 @@ const CACHE_LINE_BYTES: u64 = 64;
 const LEAST_NS: f64 = 0.1;
 /// Random reads in one measurement.
 const READS: u64 = 100_000;
-/// Pages in one measurement of pages in order ...
+/// Pages in one measurement of pages in order.
 const ORDERED_PAGES: u64 = 50_000;
-/// ... or fewer, where many cache lines are read of each: their time is the longer.
-const ORDERED_LINES: u64 = 64 * ORDERED_PAGES;
 /// Loops over pages in order: they read a word of each page, several, one of each cache line, and
 /// all of them.
 const STREAMS: [OrderedPageLoop; 4] = [
@@ -206,12 +204,6 @@ impl OrderedPageLoop {
     const fn new(step: u64, lines: u64, work: u32) -> Self {
         Self { step, lines, work }
     }
-
-    /// Pages in one measurement.
-    const fn page_count(self) -> u64 {
-        let by_lines = ORDERED_LINES / self.lines;
-        if by_lines < ORDERED_PAGES { by_lines } else { ORDERED_PAGES }
-    }
 }
 
 impl MeasuredMemory {
@@ -237,12 +229,11 @@ impl MeasuredMemory {
         let apart = BASE_PAGE_BYTES / lines;
         let pages = self.memory.byte_len() as u64 / BASE_PAGE_BYTES;
         let distinct = self.distinct_bytes / BASE_PAGE_BYTES;
-        let count = order.page_count();
-        let start = turn * count * step;
+        let start = turn * ORDERED_PAGES * step;
         let (mut page, mut behind, mut pass) = (start % pages, start % distinct, start / distinct);
-        cpu_ns_per_step(count, || {
+        cpu_ns_per_step(ORDERED_PAGES, || {
             let mut x = turn;
-            for _ in 0..count {
+            for _ in 0..ORDERED_PAGES {
                 for line in 0..lines {
                     let offset = (pass * CACHE_LINE_BYTES + line * apart) % BASE_PAGE_BYTES;
                     self.read_word(page * BASE_PAGE_BYTES + offset);
