@@ -552,12 +552,14 @@ mod tests {
         };
         let link = |path: &Path| symlink("/dev/null", path).expect("a link");
         assert_eq!(replace(&link), Some(8));
+        let pipe_at = folder.path().join("pipe");
         let pipe = |path: &Path| {
-            nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+            nix::unistd::mkfifo(&pipe_at, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+            symlink(&pipe_at, path).expect("a link");
             // A reader that waits gets another version. Without one, the thread waits.
-            let path = path.to_owned();
+            let pipe_at = pipe_at.clone();
             std::thread::spawn(move || {
-                let pipe = OpenOptions::new().write(true).open(path);
+                let pipe = OpenOptions::new().write(true).open(pipe_at);
                 pipe.and_then(|mut pipe| pipe.write_all(version.as_bytes()))
             });
         };
