@@ -8,13 +8,12 @@ use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::LinuxError;
 use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
+use hawkeye_linux::machine_lease::stop_leftover_damon_session;
 use hawkeye_linux::machine_lease::thp_settings::{KernelSettingsGuard, SHRINK_UNDERUSED, THP_DIR};
-use hawkeye_linux::machine_lease::{restore_settings_on_stop_signals, stop_leftover_damon_session};
 use hawkeye_linux::memory::oom_kills::read_oom_kills;
 use hawkeye_linux::probe::{self, KernelCheckResult, KernelDecision, KernelFacts, ProbeExtent};
 use hawkeye_linux::processes::huge_page_context::ThpSettings;
 use hawkeye_linux::processes::profile_requests;
-use hawkeye_linux::stop_signals::StopSignals;
 use serde::Serialize;
 use startup_deaths::{StartupDeaths, startup_deaths_text};
 use std::path::Path;
@@ -61,11 +60,9 @@ impl DoctorOptions {
 
 /// Takes the machine over, because one check changes a system-wide setting for a moment.
 fn claim_and_gather_kernel_facts() -> Result<KernelFacts, LinuxError> {
-    let signals = StopSignals::take_over()?;
     let state = state_dir();
     match ManagerLock::claim(&state, "doctor") {
         Ok(_instance) => {
-            restore_settings_on_stop_signals(signals, || {})?;
             let mut settings = KernelSettingsGuard::restore_leftovers_and_start(&state)?;
             stop_leftover_damon_session();
             probe::gather_kernel_facts(ProbeExtent::Everything, Some(&mut settings))

@@ -31,10 +31,6 @@ impl Peer {
     }
 }
 
-/// Time between two connections, so that a client that connects in a loop costs at most a hundredth
-/// of a core.
-const CONNECTION_PAUSE: Duration = Duration::from_millis(5);
-
 /// Serves clients until it is dropped.
 pub struct Acceptor {
     /// A second descriptor of the listening socket.
@@ -73,7 +69,6 @@ fn accept_loop<S: AsFd + Send + 'static>(
 ) {
     let connections = Arc::new(Connections::default());
     loop {
-        thread::sleep(CONNECTION_PAUSE);
         let (stream, peer) = match run_for_client(&accept) {
             Ok(client) => client,
             // The socket was shut down.

@@ -79,8 +79,9 @@ impl DemoMachine {
         if !lease.decision().can_manage {
             return Ok(Err(lease.decision().verdict.clone()));
         }
-        restore_settings_on_stop_signals(signals, || {})?;
         start_programs_on_base_pages(lease.settings())?;
+        // After the last change, so that none can follow the restore.
+        restore_settings_on_stop_signals(signals, || {})?;
         Ok(Ok(Self(lease)))
     }
 

@@ -4,19 +4,22 @@ use crate::common::{
     DEADLINE, StartedProcess, figure, hangup_not_ignored, machine, or_skip, read_json, signal,
     until, wait,
 };
+use hawkeye_linux::machine_lease::thp_settings::enabled_file;
 use hawkeye_live_test_support::settings;
 use hawkeye_test_support::this_test;
 
 #[test]
 fn an_interrupted_demo_restores_settings() {
     let machine = or_skip!(machine(this_test!()));
-    std::fs::write(settings::file("enabled"), "always").expect("the setting can be written");
+    let file = enabled_file();
+    std::fs::write(&file, "always").expect("the setting can be written");
+    let enabled = || settings::chosen(&std::fs::read_to_string(&file).expect("it can be read"));
     for number in [libc::SIGINT, libc::SIGHUP] {
         let mut demo = StartedProcess::quietly(hangup_not_ignored(&mut machine.hawkeye("demo")));
-        assert!(until(DEADLINE, || settings::read("enabled") != "always"), "the demo begins");
+        assert!(until(DEADLINE, || enabled() != "always"), "the demo begins");
         signal(demo.id(), number);
         assert_eq!(wait(&mut demo, DEADLINE), Some(128 + number));
-        assert_eq!(settings::read("enabled"), "always");
+        assert_eq!(enabled(), "always");
     }
 }
 

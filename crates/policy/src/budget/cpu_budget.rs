@@ -35,7 +35,9 @@ impl CpuBudget {
     /// Takes in the manager's total CPU time by `now`. The first call only sets the starting point,
     /// because start-up is not management.
     pub fn record_total_cpu_time(&mut self, now: Duration, used_total: Duration) {
-        let before = self.used_total.replace(used_total).unwrap_or(used_total);
+        // It goes back where time turns out to be none of management: that was counted before.
+        let before = self.used_total.unwrap_or(used_total);
+        self.used_total = Some(before.max(used_total));
         // A clock that went back counts as standing still.
         let second = now.as_secs().max(self.second);
         for passed in (self.second + 1..=second).take(SECONDS) {
@@ -117,6 +119,16 @@ mod tests {
         assert_eq!(cpu.ready_at(at_second(30)), at_second(70));
         assert!(!cpu.is_exhausted(at_second(70)));
         assert_eq!(cpu.ready_at(at_second(75)), at_second(75));
+    }
+
+    #[test]
+    fn time_that_turns_out_to_be_none_of_management_counts_once_at_most() {
+        let mut cpu = CpuBudget::default();
+        for total_ms in [0, 700, 300, 700, 800] {
+            cpu.record_total_cpu_time(at_second(1), Duration::from_millis(total_ms));
+        }
+        let used_ms = cpu.percent_of_core_used_in_minute(at_second(1)) * 10.0 * 2.0;
+        assert!((used_ms - 800.0).abs() < 1.0, "{used_ms}");
     }
 
     #[test]

@@ -244,7 +244,10 @@ impl MemoryGuard {
                 recovering: before.as_ref().is_some_and(|it| it.recovering),
                 read_at: now,
                 listed: listed.and_then(|it| it.listed),
-                urgent_work: before.as_ref().map(|it| it.urgent_work).unwrap_or_default(),
+                urgent_work: before.as_ref().map_or_else(
+                    || UrgentWorkLimit::of_group(usage.total_bytes),
+                    |before| before.urgent_work,
+                ),
             };
             watched.record_reading(now, usage, self.speed);
             for member in members {
@@ -420,7 +423,8 @@ impl MemoryGuard {
         (!payers.is_empty()).then_some(UrgentWorkPayers(payers))
     }
 
-    /// Recovery took `cpu` for groups in danger. Each may use a quarter of a core, and 5 s at once.
+    /// Recovery took `cpu` for groups in danger. Each may use a quarter of a core, and at once
+    /// 5 s, or 1 s for each GiB of its limit.
     /// Then nothing is recovered from it until it may use 1 s.
     pub fn record_urgent_work(&mut self, now: Duration, payers: &UrgentWorkPayers, cpu: Duration) {
         for place in &payers.0 {

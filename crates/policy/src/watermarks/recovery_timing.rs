@@ -135,13 +135,20 @@ pub(super) struct UrgentWorkLimit {
 
 /// CPU time for urgent work, in cores.
 const URGENT_CORES: f64 = 0.25;
-/// CPU seconds that may be used at once. In this time some 5 GB are recovered.
+/// CPU seconds that may be used at once, or more in a large group, which may be recovered once as a
+/// whole.
 const URGENT_AT_ONCE_S: f64 = 5.0;
 /// CPU seconds that must be there again before work goes on. Until then sampling windows find the
 /// time that they need.
 const URGENT_AFTER_REST_S: f64 = 1.0;
 
 impl UrgentWorkLimit {
+    /// For a group with this limit of memory.
+    pub(super) fn of_group(total_bytes: u64) -> Self {
+        let at_once_s = URGENT_AT_ONCE_S.max(total_bytes as f64 / DEFAULT_SPEED);
+        Self { cpu_s: TokenBucket::new_full(URGENT_CORES, at_once_s), rests_until: None }
+    }
+
     pub(super) fn record_work(&mut self, now: Duration, cpu: Duration) {
         self.cpu_s.draw_tokens_into_debt(now, cpu.as_secs_f64());
         if self.cpu_s.time_when_level_reached(now, 0.0) > now {
@@ -157,13 +164,6 @@ impl UrgentWorkLimit {
     /// When work goes on, if it is used up by the last update.
     pub(super) fn rests_until(&self) -> Option<Duration> {
         self.rests_until
-    }
-}
-
-impl Default for UrgentWorkLimit {
-    fn default() -> Self {
-        let cpu_s = TokenBucket::new_full(URGENT_CORES, URGENT_AT_ONCE_S);
-        Self { cpu_s, rests_until: None }
     }
 }
 
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn urgent_work_without_end_takes_a_quarter_of_a_core() {
-        let mut limit = UrgentWorkLimit::default();
+        let mut limit = UrgentWorkLimit::of_group(2 * GIB);
         let (mut now, mut worked, mut rests) = (at(100.0), Duration::ZERO, 0);
         while now < at(1000.0) {
             limit.update(now);
@@ -294,6 +294,15 @@ mod tests {
         }
         assert!(worked > at(200.0), "{worked:?}");
         assert!(rests > 500, "{rests}");
+    }
+
+    #[test]
+    fn a_large_group_may_be_recovered_once_as_a_whole() {
+        let mut limit = UrgentWorkLimit::of_group(64 * GIB);
+        for (work_s, rests) in [(63.0, false), (2.0, true)] {
+            limit.record_work(at(1.0), at(work_s));
+            assert_eq!(limit.rests_until().is_some(), rests, "{work_s}");
+        }
     }
 
     fn usage(used_mib: u64, total_mib: u64) -> MemoryUse {

@@ -81,10 +81,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         0 => Vec::new(),
         _ => measure_peaks_without_huge_pages(host, services, &load, report)?,
     };
-    for _ in 0..rounds {
+    let kept_before = services.iter().map(|it| kept.count_rounds_of(it.name(), quick)).max();
+    // Each round begins with another arm, also those of several sessions.
+    for first in (kept_before.unwrap_or(0)..).take(rounds) {
         let mut runs: Vec<ArmRuns> = measured.iter().map(|_| ArmRuns::new()).collect();
-        // Each round begins with another arm, also those of several sessions.
-        let first = kept.count_rounds_of(services[0].name(), quick);
         for n in 0..ARMS.len() {
             let (mut arm, limited) = ARMS[(first + n) % ARMS.len()];
             if arm.config.is_some() {

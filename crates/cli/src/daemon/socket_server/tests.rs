@@ -295,21 +295,6 @@ fn a_client_is_served_while_others_stall_or_send_garbage() {
 }
 
 #[test]
-fn a_client_that_connects_in_a_loop_is_slowed_down() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("socket");
-    with_manager(done, |handler| {
-        let _server =
-            SocketServer::start(&path, handler.requests.clone()).expect("the server starts");
-        let begun = Instant::now();
-        for _ in 0..20 {
-            super::super::client::send_request(&path, DaemonRequest::Pause).expect("an answer");
-        }
-        assert!(begun.elapsed() >= Duration::from_millis(19 * 5), "{:?}", begun.elapsed());
-    });
-}
-
-#[test]
 fn a_client_over_the_limit_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("socket");

@@ -1,4 +1,4 @@
-//! The files of one cgroup, kept open: opening them costs four times as much as reading them.
+//! The files of one cgroup, kept open: opening them costs more than reading them.
 
 use super::{CgroupVersion, read_number_from_file};
 use hawkeye_policy::MemoryUse;
