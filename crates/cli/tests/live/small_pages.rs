@@ -6,6 +6,7 @@ use crate::common::{
     read_json, signal, until,
 };
 use hawkeye_linux::page_sizes::read_mapped_page_sizes;
+use hawkeye_linux::processes::process::calling_thread_cpu_time;
 use hawkeye_live_test_support::settings;
 use hawkeye_policy::PageOrder;
 use hawkeye_test_support::test_skips::TestName;
@@ -58,13 +59,17 @@ fn has_small_pages(pid: u32) -> bool {
     })
 }
 
-/// The same for 4 s. The manager counts them every second and takes each count a second later, and
-/// it learns nothing from a program that it managed for less than 3 s.
+/// The same until the manager must have counted them. It counts every second, or after 200 times
+/// the CPU time of a count, and takes each count a second later. It learns nothing from a program
+/// that it managed for less than 3 s.
 fn has_counted_small_pages() -> impl FnMut(u32) -> bool {
-    let mut since = None;
+    let mut counted_at = None;
     move |pid| {
-        has_small_pages(pid)
-            && since.get_or_insert_with(Instant::now).elapsed() > Duration::from_secs(4)
+        let before = calling_thread_cpu_time();
+        let has_them = has_small_pages(pid);
+        let cost = calling_thread_cpu_time().saturating_sub(before);
+        let counted = Duration::from_secs(4).max(Duration::from_secs(2) + cost * 250);
+        has_them && Instant::now() >= *counted_at.get_or_insert_with(|| Instant::now() + counted)
     }
 }
 
