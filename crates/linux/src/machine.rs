@@ -306,8 +306,7 @@ impl Machine for LinuxMachine {
                 // As in `perf stat`, the program decides what a signal means, and the manager waits
                 // for its end. The terminal has already sent it SIGINT.
                 (WaitResult::Signal(signal), ManagedTarget::Family(root)) => {
-                    let forwarded = [Signal::SIGTERM, Signal::SIGHUP];
-                    if let Some(signal) = forwarded.into_iter().find(|one| *one as i32 == signal) {
+                    if let Ok(signal @ (Signal::SIGTERM | Signal::SIGHUP)) = signal.try_into() {
                         let pid = Pid::from_raw(process::saturating_pid_t(root.id.pid));
                         let _ = kill(pid, signal);
                     }

@@ -88,7 +88,7 @@ pub fn restore_settings_on_stop_signals(
         }
     };
     let thread = thread::Builder::new().name("hawkeye-signals".into()).spawn(wait);
-    thread.map(drop).map_err(|error| LinuxError::wrap_io_error("starting", "a thread")(error))
+    thread.map(drop).map_err(LinuxError::wrap_io_error("starting", "a thread"))
 }
 
 /// Stops the kdamond that a manager leaves running if it is killed in a sampling window. It touches

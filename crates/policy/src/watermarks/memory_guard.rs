@@ -423,9 +423,8 @@ impl MemoryGuard {
         (!payers.is_empty()).then_some(UrgentWorkPayers(payers))
     }
 
-    /// Recovery took `cpu` for groups in danger. Each may use a quarter of a core, and at once
-    /// 5 s, or 1 s for each GiB of its limit.
-    /// Then nothing is recovered from it until it may use 1 s.
+    /// Recovery took `cpu` for groups in danger. Each may use a quarter of a core, and at once 5 s,
+    /// or 1 s for each GiB of its limit. Then nothing is recovered from it until it may use 1 s.
     pub fn record_urgent_work(&mut self, now: Duration, payers: &UrgentWorkPayers, cpu: Duration) {
         for place in &payers.0 {
             if let Some(watched) = self.watched.get_mut(*place) {

@@ -112,12 +112,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         eprintln!("hawkeye-lab: {}: a round is done", report.name);
     }
     for service in services {
-        let counts = |round: &&KeptRound<ArmRuns>| {
-            round.program == service.name()
-                && round.quick == quick
-                && round.origin.is_same_machine_and_build(&origin)
-        };
-        let rounds: Vec<_> = kept.rounds().iter().filter(counts).collect();
+        let rounds: Vec<_> = kept
+            .rounds_of(service.name(), quick)
+            .filter(|round| round.origin.is_same_machine_and_build(&origin))
+            .collect();
         if !rounds.is_empty() {
             add_rows_to_report(service.name(), &runs_by_arm(&rounds), report);
         }

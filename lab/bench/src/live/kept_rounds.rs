@@ -56,10 +56,16 @@ impl<Arms: Serialize + DeserializeOwned> KeptRounds<Arms> {
         &self.rounds
     }
 
+    pub(super) fn rounds_of(
+        &self,
+        program: &str,
+        quick: bool,
+    ) -> impl Iterator<Item = &KeptRound<Arms>> {
+        self.rounds.iter().filter(move |round| round.program == program && round.quick == quick)
+    }
+
     pub(super) fn count_rounds_of(&self, program: &str, quick: bool) -> usize {
-        let of_program =
-            |round: &&KeptRound<Arms>| round.program == program && round.quick == quick;
-        self.rounds.iter().filter(of_program).count()
+        self.rounds_of(program, quick).count()
     }
 
     /// Adds a round, and writes the file before it returns.
