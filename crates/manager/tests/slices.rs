@@ -98,3 +98,21 @@ fn a_window_in_which_nobody_answered_is_made_up_for() {
     }
     assert!(manager.journal().totals().samples > 0);
 }
+
+#[test]
+fn looks_at_the_sizes_of_many_processes_take_a_bounded_share_of_a_core() {
+    // Without a bound they would take a tenth of a core.
+    const FOOTPRINT_CPU: Duration = Duration::from_micros(100);
+    let mut manager = managing(1000, Duration::ZERO);
+    manager.machine_mut().footprint_cpu = FOOTPRINT_CPU;
+    run_manager_until(&mut manager, seconds(100.0));
+    let looks = manager.machine().call_times("footprint").count();
+    let cpu = FOOTPRINT_CPU * looks as u32;
+    // 0.5 %, 50 ms at once, and a slice.
+    assert!((400 * MS..=560 * MS).contains(&cpu), "{cpu:?}");
+
+    // One that joins does not wait for all others, of which a round takes 20 s.
+    let joined = manager.machine_mut().add_program(program_of_parts(&[base_page_part(0, 1, 0.0)]));
+    run_manager_until(&mut manager, seconds(102.0));
+    assert!(manager.last_samples().footprint(joined).is_some());
+}

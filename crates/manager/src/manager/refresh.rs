@@ -1,10 +1,11 @@
 //! The look at the machine once a second: which processes exist, their sizes, and free memory.
 
 use super::Manager;
+use super::known_processes::KnownProcesses;
 use super::sliced_process_queue::SlicedProcessQueue;
 use crate::journal::FootprintAtTime;
 use crate::machine::{LoopWakeReason, Machine, ProcessFootprint};
-use hawkeye_policy::{Event, ProcessId};
+use hawkeye_policy::{Event, ProcessId, TokenBucket};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -17,9 +18,12 @@ const JOIN_EVERY: Duration = Duration::from_millis(50);
 const SLICE: Duration = Duration::from_millis(8);
 /// The shortest slice. Without it no work would get done where memory is read all the time.
 const SHORTEST_SLICE: Duration = Duration::from_millis(1);
+/// CPU time for footprints, in cores, and the CPU seconds that may be used at once.
+const FOOTPRINT_CORES: f64 = 0.005;
+const FOOTPRINTS_AT_ONCE_S: f64 = 0.05;
 
 /// When to look at the machine, and the progress of the look.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct RefreshSchedule {
     pub(super) next: Duration,
     /// When the last look began.
@@ -27,13 +31,27 @@ pub(super) struct RefreshSchedule {
     /// When to go on admitting processes, while many join.
     pub(super) joining: Option<Duration>,
     under_way: Option<FootprintReadProgress>,
+    /// CPU seconds for footprints. With many processes a look takes longer instead.
+    footprint_cpu_s: TokenBucket,
 }
 
 #[derive(Debug)]
 struct FootprintReadProgress {
     slices: SlicedProcessQueue,
-    cpu_before: Duration,
+    cpu: Duration,
     sum: FootprintAtTime,
+}
+
+impl Default for RefreshSchedule {
+    fn default() -> Self {
+        Self {
+            next: Duration::ZERO,
+            begun: Duration::ZERO,
+            joining: None,
+            under_way: None,
+            footprint_cpu_s: TokenBucket::new_full(FOOTPRINT_CORES, FOOTPRINTS_AT_ONCE_S),
+        }
+    }
 }
 
 impl RefreshSchedule {
@@ -100,20 +118,31 @@ impl<M: Machine> Manager<M> {
         let cpu_before = self.machine.management_costs().cpu;
         self.admit_processes();
         self.forget_ended_processes(now);
-        // A look that takes longer than the interval is not started anew.
-        self.processes.refresh.under_way.get_or_insert_with(|| FootprintReadProgress {
-            slices: SlicedProcessQueue::new(self.processes.current.iter().copied(), now),
-            cpu_before,
-            sum: FootprintAtTime { at_s: now.as_secs_f64(), ..Default::default() },
-        });
-        self.read_and_assess_memory(now);
-        // The memory state just read includes what was filled until now.
+        // Before memory is read: the reading includes what was filled until now.
         for &process in &self.processes.current {
             if self.machine.take_prefaulted_bytes(process) > 0 {
                 self.memory.reserve.record_demand(now);
             }
         }
+        self.read_and_assess_memory(now);
         self.update_prefault_limits();
+        let cpu = self.machine.management_costs().cpu.saturating_sub(cpu_before);
+        self.begin_or_extend_look(now, cpu);
+    }
+
+    /// A look that takes longer than the interval is not started anew. Processes that are new come
+    /// first.
+    fn begin_or_extend_look(&mut self, now: Duration, cpu: Duration) {
+        let KnownProcesses { current, last_samples, refresh, .. } = &mut self.processes;
+        let affordable_at = refresh.footprint_cpu_s.time_when_level_reached(now, 0.0);
+        let look = refresh.under_way.get_or_insert_with(|| FootprintReadProgress {
+            slices: SlicedProcessQueue::new(current.iter().copied(), affordable_at),
+            cpu: Duration::ZERO,
+            sum: FootprintAtTime { at_s: now.as_secs_f64(), ..Default::default() },
+        });
+        look.cpu += cpu;
+        let is_new = |process: &ProcessId| last_samples.footprint(*process).is_none();
+        look.slices.put_first(current.iter().copied().filter(is_new));
     }
 
     fn forget_ended_processes(&mut self, now: Duration) {
@@ -127,8 +156,12 @@ impl<M: Machine> Manager<M> {
     }
 
     fn continue_refresh(&mut self, now: Duration) {
-        let Some(mut look) = self.processes.refresh.under_way.take() else { return };
+        let refresh = &mut self.processes.refresh;
+        let Some(mut look) = refresh.under_way.take_if(|look| look.slices.again_at <= now) else {
+            return;
+        };
         let until = self.slice_end();
+        let cpu_before = self.machine.management_costs().cpu;
         let measure = |machine: &mut M, process| machine.footprint(process, until);
         while let Some((process, measured)) =
             (look.slices).run_next(&mut self.machine, now, until, measure)
@@ -139,7 +172,13 @@ impl<M: Machine> Manager<M> {
             look.sum.huge_bytes += huge_bytes;
             self.dispatch_event(now, Event::Measured { process, rss_bytes, huge_bytes });
         }
+        let cpu = self.machine.management_costs().cpu.saturating_sub(cpu_before);
+        look.cpu += cpu;
+        let left_s = &mut self.processes.refresh.footprint_cpu_s;
+        left_s.draw_tokens_into_debt(now, cpu.as_secs_f64());
         if !look.slices.is_done() {
+            let affordable_at = left_s.time_when_level_reached(now, 0.0);
+            look.slices.again_at = look.slices.again_at.max(affordable_at);
             self.processes.refresh.under_way = Some(look);
             return;
         }
@@ -152,8 +191,7 @@ impl<M: Machine> Manager<M> {
             let again = if self.settings.early_samples && !coverage {
                 let rested = self.limits.allow_early_samples(now);
                 self.sampling.plan_early_window(now, rested);
-                let cost = self.machine.management_costs().cpu.saturating_sub(look.cpu_before);
-                self.sampling.early.next_size_check(now, cost).filter(|_| rested)
+                self.sampling.early.next_size_check(now, look.cpu).filter(|_| rested)
             } else {
                 self.sampling.schedule_window_after_growth(now, rss_bytes, &self.settings)
             };

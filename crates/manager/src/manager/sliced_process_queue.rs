@@ -2,7 +2,7 @@
 
 use crate::machine::{CallResult, Machine, ResumableCallResult, SliceProgress};
 use hawkeye_policy::ProcessId;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 #[derive(Debug)]
@@ -14,6 +14,17 @@ pub(super) struct SlicedProcessQueue {
 impl SlicedProcessQueue {
     pub(super) fn new(processes: impl IntoIterator<Item = ProcessId>, now: Duration) -> Self {
         Self { rest: processes.into_iter().collect(), again_at: now }
+    }
+
+    /// These processes are next, in this order.
+    pub(super) fn put_first(&mut self, processes: impl IntoIterator<Item = ProcessId>) {
+        let mut order: Vec<ProcessId> = processes.into_iter().collect();
+        if order.is_empty() {
+            return;
+        }
+        let first: HashSet<ProcessId> = order.iter().copied().collect();
+        order.extend(self.rest.drain(..).filter(|process| !first.contains(process)));
+        self.rest = order.into();
     }
 
     pub(super) fn is_done(&self) -> bool {

@@ -44,7 +44,8 @@ impl TokenBucket {
         Self::new_full(rate.get(), rate.get().max(1.0))
     }
 
-    pub(crate) fn new_full(per_second: f64, capacity: f64) -> Self {
+    /// A full bucket that fills at `per_second` up to `capacity` tokens; both over 0 and finite.
+    pub const fn new_full(per_second: f64, capacity: f64) -> Self {
         Self { per_second, capacity, level: capacity, at: Duration::ZERO }
     }
 
@@ -59,7 +60,7 @@ impl TokenBucket {
     }
 
     /// Takes `n` tokens, even where there are fewer.
-    pub(crate) fn draw_tokens_into_debt(&mut self, now: Duration, n: f64) {
+    pub fn draw_tokens_into_debt(&mut self, now: Duration, n: f64) {
         self.level = (self.level_at(now) - n).min(self.capacity);
         self.at = self.at.max(now);
     }
@@ -84,7 +85,7 @@ impl TokenBucket {
     }
 
     /// When there are `n` tokens; at the earliest `now`.
-    pub(crate) fn time_when_level_reached(&self, now: Duration, n: f64) -> Duration {
+    pub fn time_when_level_reached(&self, now: Duration, n: f64) -> Duration {
         let missing = n - self.level_at(now);
         if missing <= 0.0 {
             return now;
