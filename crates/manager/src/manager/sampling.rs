@@ -8,7 +8,7 @@ use super::sliced_process_queue::SlicedProcessQueue;
 use crate::machine::{Machine, MachineError, SliceProgress};
 use crate::settings::Settings;
 use hawkeye_policy::{
-    Event, Observation, ProcessId, ProcessSample, SampleKinds, SamplingDelayReason,
+    Event, Observation, ProcessId, ProcessSample, SampleKinds, SamplingDelayReason, TokenBucket,
 };
 use std::collections::HashSet;
 use std::time::Duration;
@@ -33,6 +33,8 @@ pub(super) struct SamplingSchedule {
     delayed: Option<SamplingDelayReason>,
     /// Windows opened so far.
     windows: usize,
+    /// Windows that may be abandoned because memory is in danger.
+    abandons: TokenBucket,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -87,6 +89,11 @@ const REST: u32 = 5;
 /// The earliest next look, in windows, at parts of a large process that were not seen, or not well.
 const MORE_AFTER: u32 = 3;
 
+/// How often a window is abandoned because memory is in danger. A cgroup can be in danger all the
+/// time, and without a limit nothing would be sampled then.
+const ABANDONS_PER_S: f64 = 0.1;
+const ABANDONS_AT_ONCE: f64 = 3.0;
+
 /// A saving is poor if it is below this share of the average saving of the others.
 const POORER: f64 = 0.5;
 
@@ -111,6 +118,7 @@ impl SamplingSchedule {
             stretched: None,
             delayed: None,
             windows: 0,
+            abandons: TokenBucket::new_full(ABANDONS_PER_S, ABANDONS_AT_ONCE),
         }
     }
 
@@ -221,8 +229,13 @@ impl SamplingSchedule {
 impl<M: Machine> Manager<M> {
     pub(super) fn continue_sampling(&mut self, now: Duration) {
         let idle = matches!(self.sampling.state, WindowState::Idle { .. });
-        if !idle && !self.settings.measure_only && self.memory.guard.will_be_full_within_seconds() {
-            // The program may end before the window does.
+        let in_danger = self.memory.guard.will_be_full_within_seconds();
+        // The program may end before the window does.
+        if !idle
+            && in_danger
+            && !self.settings.measure_only
+            && self.sampling.abandons.try_take_tokens(now, 1)
+        {
             self.sampling.state = WindowState::Idle { next: now + self.settings.window };
             self.machine.abandon_all_windows();
         }

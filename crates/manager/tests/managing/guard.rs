@@ -143,3 +143,21 @@ fn a_group_in_danger_for_ever_takes_a_quarter_of_a_core_and_others_are_managed()
     let budget = manager.limits().cpu;
     assert!(!budget.is_exhausted(manager.machine().now()));
 }
+
+/// Its use swings below its limit, and no huge page can be given back.
+#[test]
+fn a_group_in_danger_for_ever_without_huge_pages_does_not_stop_sampling() {
+    let mut machine = ScriptedMachine::new(64 * GIB);
+    machine.groups.insert("/box", 512 * MIB);
+    let process = machine.add_program(program_in_group("/box", &[base_page_part(0, 250, 0.0)]));
+    for step in 0..3000 {
+        let pages = [440, 470, 505][step as usize % 3];
+        machine.schedule(seconds(f64::from(step) * 0.02), move |machine| {
+            machine.set_used_pages(process, 0, pages);
+        });
+    }
+    let at = seconds(5.0);
+    let other = machine.add_program_at(at, program_of_parts(&[base_page_part(1000, 400, 1.0)]));
+    let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(60.0));
+    assert_eq!(count_promotions_of(&manager, other), 400);
+}

@@ -73,6 +73,7 @@ impl Machine for ScriptedMachine {
         Ok(MemoryState {
             machine: self.memory_use(None),
             groups: groups.filter(|group| !group.members.is_empty()).collect(),
+            limits_unknown: Vec::new(),
             pressure_percent: Some(self.pressure_percent),
             fmfi: self.fmfi,
         })
@@ -92,6 +93,8 @@ impl Machine for ScriptedMachine {
         until: Duration,
     ) -> ResumableCallResult<ProcessFootprint> {
         self.work_in_calls("footprint", process, until, |machine| {
+            machine.calls.push(("footprint", machine.now));
+            machine.spend(machine.footprint_cpu);
             let program = machine.program_mut(process)?;
             let (rss_bytes, huge_bytes) = (program.rss_bytes(), program.huge_bytes());
             Ok(ProcessFootprint { rss_bytes, huge_bytes })
