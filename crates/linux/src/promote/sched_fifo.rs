@@ -28,7 +28,7 @@ impl Drop for SchedulingRestoreGuard {
 }
 
 /// How a thread is scheduled. It makes plain system calls, because a helper process uses it too.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ThreadScheduling {
     policy: i32,
     priority: i32,
@@ -37,6 +37,17 @@ pub(crate) struct ThreadScheduling {
 impl ThreadScheduling {
     /// Ahead of all ordinary threads.
     pub(crate) const FIFO: Self = Self { policy: libc::SCHED_FIFO, priority: 1 };
+
+    /// The usual scheduling of a thread that was just forked. Its maker may be in the middle of a
+    /// call under [`Self::FIFO`], which is no usual scheduling.
+    pub(crate) fn usual_after_fork() -> Self {
+        const ORDINARY: ThreadScheduling =
+            ThreadScheduling { policy: libc::SCHED_OTHER, priority: 0 };
+        let inherited = Self::of_this_thread();
+        let usual = if inherited == Self::FIFO { ORDINARY } else { inherited };
+        usual.set_for_this_thread();
+        usual
+    }
 
     pub(crate) fn of_this_thread() -> Self {
         let mut priority = libc::sched_param { sched_priority: 0 };

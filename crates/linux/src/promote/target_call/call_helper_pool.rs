@@ -6,6 +6,7 @@ use crate::error::{LinuxError, Result};
 use hawkeye_manager::UnresponsiveProcess;
 use hawkeye_policy::ProcessId;
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 /// Time for which the loop waits for one call. A longer wait could miss a change of free memory.
@@ -14,13 +15,16 @@ const WAIT: Duration = Duration::from_millis(20);
 const SLOW: Duration = Duration::from_millis(30);
 /// Most targets that may keep helpers waiting. Beyond that no call into another process is made.
 const MAX_UNANSWERED: usize = 64;
+/// Most of them that may belong to one user. Beyond that no call into another of that user's
+/// processes is made: others must still be served if one user keeps helpers waiting on purpose.
+const MAX_UNANSWERED_OF_USER: usize = MAX_UNANSWERED / 2;
 /// Helpers that are kept for the next call.
 const MAX_IDLE: usize = 1;
 
 /// Calls into targets, timed and counted. A target with an unanswered call gets no other call.
 #[derive(Debug)]
 pub struct CallHelperPool {
-    wait: Duration,
+    pub(super) wait: Duration,
     pub(super) idle: Vec<CallHelper>,
     waiting: BTreeMap<ProcessId, UnansweredCall>,
     pub(crate) statistics: CallTimingStatistics,
@@ -41,6 +45,8 @@ struct UnansweredCall {
     caller: CallHelper,
     call: &'static str,
     since: Instant,
+    /// Of the target; `None` if it has ended.
+    user: Option<u32>,
 }
 
 /// A call that was answered after the manager had stopped waiting for it.
@@ -88,7 +94,7 @@ impl CallHelperPool {
         call: &'static str,
         request: &TargetRequest<'_>,
     ) -> Result<CallResult> {
-        if self.waiting.contains_key(&process) || self.waiting.len() >= MAX_UNANSWERED {
+        if self.waiting.contains_key(&process) || !self.may_wait_for(process) {
             return Err(LinuxError::NotAnswering(process.pid));
         }
         let mut caller = match self.idle.pop() {
@@ -107,7 +113,8 @@ impl CallHelperPool {
             }
         };
         let Some(answer) = answer else {
-            self.waiting.insert(process, UnansweredCall { caller, call, since });
+            let user = user_of_process(process.pid);
+            self.waiting.insert(process, UnansweredCall { caller, call, since, user });
             return Err(LinuxError::NotAnswering(process.pid));
         };
         self.return_helper_to_pool(caller);
@@ -116,6 +123,16 @@ impl CallHelperPool {
             Ok(_) => Ok(answer),
             Err(errno) => Err(LinuxError::wrap_errno(call)(errno)),
         }
+    }
+
+    /// Whether a helper may be kept waiting by one more target, this one.
+    fn may_wait_for(&self, process: ProcessId) -> bool {
+        if self.waiting.len() < MAX_UNANSWERED_OF_USER {
+            return true;
+        }
+        let user = user_of_process(process.pid);
+        let of_user = self.waiting.values().filter(|waiting| waiting.user == user).count();
+        self.waiting.len() < MAX_UNANSWERED && of_user < MAX_UNANSWERED_OF_USER
     }
 
     /// Calls that were answered late since this was last called.
@@ -184,4 +201,9 @@ impl CallHelperPool {
             self.idle.push(caller);
         }
     }
+}
+
+/// The effective user of a process; `None` if it has ended.
+fn user_of_process(pid: u32) -> Option<u32> {
+    Some(std::fs::metadata(format!("/proc/{pid}")).ok()?.uid())
 }

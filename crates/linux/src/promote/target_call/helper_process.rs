@@ -27,7 +27,7 @@ pub(crate) const SOCKET: i32 = 0;
 
 pub(super) fn serve_requests(socket: i32, manager: u32) -> ! {
     become_helper(c"hawkeye-call", socket, manager);
-    let usual = ThreadScheduling::of_this_thread();
+    let usual = ThreadScheduling::usual_after_fork();
     let mut request = RawRequest::EMPTY;
     let mut packet = ResultPacket { head: RawResult::default(), data: [0; MAX_DATA] };
     loop {

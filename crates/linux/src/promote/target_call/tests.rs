@@ -3,6 +3,7 @@ use crate::anonymous_mapping::AnonymousMapping;
 use crate::machine_lease::thp_settings::testing::TestFolder;
 use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::process::ProcessHandle;
+use crate::promote::sched_fifo::run_with_sched_fifo;
 use crate::sample::page_table_reader::PageTableReader;
 use hawkeye_test_support::event_constructors::process_with_pid;
 use hawkeye_test_support::this_test;
@@ -97,6 +98,39 @@ fn a_stuck_target_is_set_aside_and_others_are_served() {
     // A pipe has no positions to read from.
     assert_eq!((late.process, answer.result), (stuck, Err(Errno::ESPIPE)));
     assert!(calls.call_target(stuck, "reading", &easy).is_ok());
+}
+
+#[test]
+fn stuck_targets_of_one_user_do_not_stop_calls_for_others() {
+    let folder = TestFolder::new("many-stuck");
+    let pipe = folder.0.join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("the pipe can be created");
+    let never = file(pipe.to_str().expect("the path is valid UTF-8"), 8);
+    let mut calls = CallHelperPool::with_time_limit(Duration::from_millis(1));
+    // Processes that do not exist count as one user's.
+    let absent = |n: u32| process_with_pid(0x7000_0000 + n);
+    for n in 0..32 {
+        let refused = calls.call_target(absent(n), "reading", &never);
+        assert!(matches!(refused, Err(LinuxError::NotAnswering(_))));
+    }
+    assert_eq!(calls.unresponsive_processes().count(), 32);
+    calls.wait = LONG;
+    let own = own();
+    let easy = word(&own);
+    let refused = calls.call_target(absent(32), "reading", &easy);
+    assert!(matches!(refused, Err(LinuxError::NotAnswering(_))));
+    assert!(calls.call_target(own.id, "reading", &easy).is_ok());
+}
+
+#[test]
+fn a_helper_started_under_real_time_priority_does_not_keep_it() {
+    let mut calls = CallHelperPool::default();
+    let own = own();
+    run_with_sched_fifo(|| calls.call_target(own.id, "reading", &word(&own))).expect("it answers");
+    let helper = calls.idle[0].helper;
+    // SAFETY: a plain system call without pointers.
+    let policy = unsafe { libc::sched_getscheduler(helper.as_raw()) };
+    assert_eq!(policy, libc::SCHED_OTHER);
 }
 
 #[test]
