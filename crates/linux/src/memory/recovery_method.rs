@@ -2,6 +2,7 @@
 
 use crate::error::LinuxError;
 use crate::memory::cgroup_limits::remaining_cgroup_swap_bytes;
+use crate::memory::system_memory;
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::CallHelperPool;
 use hawkeye_manager::MachineError;
@@ -25,12 +26,13 @@ pub enum RecoveryMethod {
 
 impl RecoveryMethod {
     /// Whether it can give memory of this process back now: paging out needs swap, of which the
-    /// process's cgroup may have none left.
+    /// machine or the process's cgroup may have none left.
     pub fn is_possible_for_pid(self, pid: u32) -> bool {
         match self {
             Self::SplitRemaps => true,
             Self::SplitAndPageOut => {
-                remaining_cgroup_swap_bytes(pid).is_none_or(|bytes| bytes >= HUGE_PAGE_BYTES)
+                let machine = system_memory::free_swap_bytes().unwrap_or(0);
+                is_swap_left(machine, remaining_cgroup_swap_bytes(pid))
             }
             Self::None => false,
         }
@@ -56,8 +58,8 @@ impl RecoveryMethod {
             // A useless split would leave the process as large as before, and slower.
             Self::SplitAndPageOut if !self.is_possible_for_pid(process.id.pid) => {
                 return Err(MachineError::Other(format!(
-                    "zero pages of process {} cannot be freed: this kernel can only swap them out, and the process's cgroup has \
-                     no swap left",
+                    "zero pages of process {} cannot be freed: this kernel can only swap them out, and there is no swap left \
+                     for it",
                     process.id.pid
                 )));
             }
@@ -82,6 +84,11 @@ impl RecoveryMethod {
     }
 }
 
+/// Whether a huge page fits into the swap of the machine, and of a cgroup, where that limits it.
+fn is_swap_left(machine_bytes: u64, cgroup_bytes: Option<u64>) -> bool {
+    machine_bytes.min(cgroup_bytes.unwrap_or(u64::MAX)) >= HUGE_PAGE_BYTES
+}
+
 /// Runs of consecutive numbers: (first, length).
 fn consecutive_runs(sorted: &[u16]) -> Vec<(u16, usize)> {
     let runs = sorted.chunk_by(|one, next| one + 1 == *next);
@@ -90,7 +97,17 @@ fn consecutive_runs(sorted: &[u16]) -> Vec<(u16, usize)> {
 
 #[cfg(test)]
 mod tests {
-    use super::consecutive_runs;
+    use super::*;
+
+    #[test]
+    fn swap_of_the_machine_and_of_the_cgroup_is_needed() {
+        const ENOUGH: u64 = HUGE_PAGE_BYTES;
+        assert!(is_swap_left(ENOUGH, None));
+        assert!(is_swap_left(ENOUGH, Some(ENOUGH)));
+        for (machine, cgroup) in [(0, None), (ENOUGH - 1, Some(ENOUGH)), (ENOUGH, Some(0))] {
+            assert!(!is_swap_left(machine, cgroup), "{machine} {cgroup:?}");
+        }
+    }
 
     #[test]
     fn runs_join_neighbours() {

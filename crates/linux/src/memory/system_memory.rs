@@ -20,6 +20,11 @@ pub fn free_memory_bytes() -> Result<u64> {
     Ok(read_meminfo()?.mem_free)
 }
 
+/// Swap that holds nothing, in bytes.
+pub fn free_swap_bytes() -> Result<u64> {
+    Ok(read_meminfo()?.swap_free)
+}
+
 fn read_meminfo() -> Result<Meminfo> {
     let meminfo = Meminfo::current().map_err(std::io::Error::other);
     meminfo.map_err(LinuxError::wrap_io_error("reading", "/proc/meminfo"))
