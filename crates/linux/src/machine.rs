@@ -341,9 +341,12 @@ impl Machine for LinuxMachine {
 
     fn read_memory_state(&mut self) -> CallResult<MemoryState> {
         let now = self.now();
+        let machine = self.read_memory_use(&MemoryScope::Machine)?;
+        let groups = self.groups.read_limited_cgroups(now, self.members.processes_in_join_order());
         Ok(MemoryState {
-            machine: self.read_memory_use(&MemoryScope::Machine)?,
-            groups: self.groups.read_limited_cgroups(now, self.members.processes_in_join_order()),
+            machine,
+            groups,
+            limits_unknown: self.groups.processes_with_unknown_limits(),
             pressure_percent: system_memory::memory_pressure_percent(),
             fmfi: fragmentation::read_unusable_free_index(),
         })
@@ -437,6 +440,7 @@ impl Machine for LinuxMachine {
                 Ok(PromotionResult::Pending)
             }
             Ok(_) => {
+                member.huge_bytes.forget();
                 self.update_profile(process, |seen| seen.promoted += 1);
                 Ok(PromotionResult::Done(took))
             }
@@ -498,6 +502,7 @@ impl Machine for LinuxMachine {
                 return Err(refused("splitting a huge page", Errno::EBUSY));
             }
         };
+        member.huge_bytes.forget();
         let took = begun.elapsed();
         self.update_profile(process, |seen| seen.split += 1);
         let left_present = left.map_or(0, |r| r.present);
@@ -515,14 +520,24 @@ impl Machine for LinuxMachine {
         process: ProcessId,
         until: Duration,
     ) -> ResumableCallResult<ProcessFootprint> {
-        let counted = self
-            .run_sampler_slice(process, until, |sampler, slice| sampler.count_huge_bytes(slice))?;
+        // Before the count: what changes meanwhile is counted at the next look.
+        let rss_bytes =
+            process::rss_bytes(process.pid).map_err(|e| e.into_machine_error(process))?;
+        let known = self.members.get_mut(process)?.huge_bytes.at_size(rss_bytes);
+        let counted = match known {
+            Some(bytes) => SliceProgress::Done(bytes),
+            None => self.run_sampler_slice(process, until, |sampler, slice| {
+                let counted = sampler.count_huge_bytes(slice)?;
+                if let SliceProgress::Done(bytes) = counted {
+                    slice.member.huge_bytes.record(rss_bytes, bytes);
+                }
+                Ok(counted)
+            })?,
+        };
         let huge_bytes = match counted {
             SliceProgress::Done(bytes) => bytes,
             SliceProgress::Unfinished(wait) => return Ok(SliceProgress::Unfinished(wait)),
         };
-        let rss_bytes =
-            process::rss_bytes(process.pid).map_err(|e| e.into_machine_error(process))?;
         if let Some(looks) = &mut self.sizing.mapped_sizes {
             looks.take_results_and_request_if_due(process, self.began.elapsed());
         }
@@ -642,7 +657,8 @@ impl Prefault for LinuxMachine {
 
     fn set_prefault_limit(&mut self, process: ProcessId, room_bytes: u64) {
         if let Some(prefaulter) = &self.prefaulter {
-            prefaulter.set_process_prefault_room(process, room_bytes);
+            let cgroup = self.groups.last_cgroup_of_process(process);
+            prefaulter.set_prefault_room_in_cgroup(process, room_bytes, cgroup);
         }
     }
 }

@@ -31,6 +31,7 @@ mod trace_backoff;
 mod warm_start;
 
 use crate::error::{LinuxError, Result};
+use crate::memory::cgroup_limits::process_cgroup::ProcessCgroup;
 use crate::mutex::lock;
 use crate::processes::managed_processes::ManagedProcesses;
 use crate::processes::process::ProcessHandle;
@@ -108,10 +109,69 @@ struct PrefaultSharedState {
 struct FollowedProcess {
     handle: Arc<ProcessHandle>,
     room_regions: u64,
+    /// The cgroup for which there is room; `None`: not known.
+    cgroup: Option<ProcessCgroup>,
+    /// Fills until that is checked again.
+    until_cgroup_check: u32,
     /// Filled since the manager's last call of `take_prefaulted_bytes`.
     filled_regions: u64,
+    /// The same of all processes together, which may have the same limit.
+    filled_regions_of_all: u64,
     /// Requested, but not yet handed to the predictor.
     warm_regions: u64,
+}
+
+impl FollowedProcess {
+    /// Fills between two checks of the cgroup.
+    const FILLS_PER_CGROUP_CHECK: u32 = 8;
+
+    fn new(handle: ProcessHandle, warm_regions: u64) -> Self {
+        Self {
+            handle: Arc::new(handle),
+            room_regions: 0,
+            cgroup: None,
+            until_cgroup_check: 0,
+            filled_regions: 0,
+            filled_regions_of_all: 0,
+            warm_regions,
+        }
+    }
+
+    /// Regions that may be filled now. None in a cgroup of which the manager does not know yet:
+    /// some processes are moved after they have started, and the room is that of where they were.
+    fn checked_room_regions(&mut self) -> u64 {
+        if self.room_regions == 0 {
+            return 0;
+        }
+        match self.until_cgroup_check.checked_sub(1) {
+            Some(left) => self.until_cgroup_check = left,
+            None => {
+                self.until_cgroup_check = Self::FILLS_PER_CGROUP_CHECK - 1;
+                let pid = self.handle.id.pid;
+                if self.cgroup.as_ref().is_some_and(|cgroup| !cgroup.is_still_of(pid)) {
+                    self.room_regions = 0;
+                }
+            }
+        }
+        self.room_regions
+    }
+
+    /// Room as of the last call of [`Self::take_filled_regions`], less what was filled since.
+    fn set_room(&mut self, room_regions: u64, cgroup: Option<ProcessCgroup>) {
+        self.room_regions = room_regions.saturating_sub(self.filled_regions_of_all);
+        (self.cgroup, self.until_cgroup_check) = (cgroup, 0);
+    }
+
+    fn take_filled_regions(&mut self) -> u64 {
+        self.filled_regions_of_all = 0;
+        std::mem::take(&mut self.filled_regions)
+    }
+
+    fn record_fill(&mut self, own: bool) {
+        self.room_regions = self.room_regions.saturating_sub(1);
+        self.filled_regions += u64::from(own);
+        self.filled_regions_of_all += 1;
+    }
 }
 
 impl Prefaulter {
@@ -153,12 +213,7 @@ impl Prefaulter {
     /// [`Self::set_process_prefault_room`], except that `warm_regions` of its large mappings are
     /// filled as soon as they exist. Fails if too many are followed already.
     pub fn follow(&self, pid: u32, warm_regions: u64) -> Result<()> {
-        let followed = FollowedProcess {
-            handle: Arc::new(ProcessHandle::open(pid)?),
-            room_regions: 0,
-            filled_regions: 0,
-            warm_regions,
-        };
+        let followed = FollowedProcess::new(ProcessHandle::open(pid)?, warm_regions);
         self.watchlist.add_process(pid)?;
         let mut all = lock(&self.thread.shared.followed);
         all.insert(followed.handle.id, followed);
@@ -212,13 +267,24 @@ impl Prefaulter {
     pub fn take_prefaulted_bytes(&self, process: ProcessId) -> u64 {
         let mut followed = lock(&self.thread.shared.followed);
         let one = followed.get_mut(&process);
-        one.map_or(0, |one| std::mem::take(&mut one.filled_regions)) * HUGE_PAGE_BYTES
+        one.map_or(0, FollowedProcess::take_filled_regions) * HUGE_PAGE_BYTES
     }
 
-    /// Sets how many bytes may be filled ahead of a process from now on.
+    /// Sets how many bytes may be filled ahead of a process, as of the last call of
+    /// [`Self::take_prefaulted_bytes`]: what was filled since is subtracted.
     pub fn set_process_prefault_room(&self, process: ProcessId, room_bytes: u64) {
+        self.set_prefault_room_in_cgroup(process, room_bytes, None);
+    }
+
+    /// The same, as long as the process is in this cgroup.
+    pub(crate) fn set_prefault_room_in_cgroup(
+        &self,
+        process: ProcessId,
+        room_bytes: u64,
+        cgroup: Option<ProcessCgroup>,
+    ) {
         if let Some(followed) = lock(&self.thread.shared.followed).get_mut(&process) {
-            followed.room_regions = room_bytes / HUGE_PAGE_BYTES;
+            followed.set_room(room_bytes / HUGE_PAGE_BYTES, cgroup);
         }
     }
 
@@ -259,5 +325,46 @@ fn join_finished_until_deadline(threads: Vec<JoinHandle<()>>, patience: Duration
     for thread in threads.into_iter().filter(JoinHandle::is_finished) {
         // An error means that it panicked: nothing is left to end.
         let _ = thread.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::cgroup_limits::CgroupVersion;
+
+    fn followed_self() -> Result<FollowedProcess> {
+        Ok(FollowedProcess::new(ProcessHandle::open(std::process::id())?, 0))
+    }
+
+    #[test]
+    fn nothing_is_filled_in_a_cgroup_of_which_the_manager_does_not_know() -> Result<()> {
+        let mut followed = followed_self()?;
+        followed.set_room(10, None);
+        assert_eq!(followed.checked_room_regions(), 10);
+        followed
+            .set_room(10, Some(ProcessCgroup::new(CgroupVersion::V2, "/no/such/cgroup".into())));
+        assert_eq!(followed.checked_room_regions(), 0);
+        // Until the manager knows.
+        assert_eq!(followed.checked_room_regions(), 0);
+        followed.set_room(10, None);
+        assert_eq!(followed.checked_room_regions(), 10);
+        Ok(())
+    }
+
+    #[test]
+    fn fills_since_memory_was_read_take_part_of_the_room() -> Result<()> {
+        let mut followed = followed_self()?;
+        followed.record_fill(true);
+        assert_eq!(followed.take_filled_regions(), 1);
+        for own in [true, false, false] {
+            followed.record_fill(own);
+        }
+        followed.set_room(10, None);
+        assert_eq!(followed.checked_room_regions(), 7);
+        followed.record_fill(false);
+        assert_eq!(followed.checked_room_regions(), 6);
+        assert_eq!(followed.take_filled_regions(), 1);
+        Ok(())
     }
 }

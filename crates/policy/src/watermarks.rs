@@ -101,6 +101,10 @@ pub enum PromotionBlockReason {
     #[error("the state of memory is not known")]
     Unknown,
     #[error(
+        "the memory limits of its cgroup can't be read from this container; run HawkEye with the machine's /sys/fs/cgroup"
+    )]
+    LimitsUnknown,
+    #[error(
         "{scope} uses {used_percent:.1} % of its memory, over the high watermark of {high_percent} %"
     )]
     AboveHigh { scope: MemoryScope, used_percent: f64, high_percent: f64 },

@@ -1,12 +1,13 @@
 //! Memory limits of cgroups, version 2 and version 1: use against limit, and pressure.
 
 mod cgroup_files;
+pub(crate) mod process_cgroup;
 
-use crate::processes::process::{self, process_age};
+use crate::processes::process::process_age;
 use cgroup_files::CgroupFiles;
 use hawkeye_policy::{CgroupMemory, MemoryUse, ProcessId};
 use nix::sys::resource::{Resource, getrlimit};
-use procfs::process::Process;
+use process_cgroup::{ProcessCgroup, leads_out, memory_cgroup_of_pid};
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -38,7 +39,7 @@ pub fn find_memory_hierarchy() -> Option<(CgroupVersion, PathBuf)> {
 #[derive(Debug, Default)]
 pub struct CgroupLimits {
     hierarchy: Option<(CgroupVersion, PathBuf)>,
-    /// The cgroup of each process, and the time until which that is assumed.
+    /// The cgroup of each process, which may lead out, and the time until which that is assumed.
     homes: HashMap<ProcessId, (PathBuf, Duration)>,
     /// The cgroups that were read last.
     open: HashMap<PathBuf, CgroupFiles>,
@@ -132,12 +133,15 @@ impl CgroupLimits {
         // By the subtree's root. Users can't create that, and can't evade it by further owners.
         let mut costs: HashMap<PathBuf, u32> = HashMap::new();
         for process in processes {
-            let Some((home, _)) = self.homes.get(process) else {
+            let Some((home, _)) = self.homes.get(process).filter(|(home, _)| !leads_out(home))
+            else {
                 continue;
             };
             let mut path = PathBuf::new();
             let mut subtree = None;
-            for part in home.components().take(MOST_LEVELS) {
+            // A name that is no text can't be shown. What is outside of it counts.
+            let is_text = |part: &Component| part.as_os_str().to_str().is_some();
+            for part in home.components().take(MOST_LEVELS).take_while(is_text) {
                 path.push(part);
                 let known = seen.get(&path).map(|group| group.is_delegated);
                 if subtree.is_none() && known.unwrap_or_else(|| is_delegated(&path)) {
@@ -176,7 +180,21 @@ impl CgroupLimits {
 
     /// The cgroup of a process; `None` if the process has ended, or its cgroup is not visible here.
     pub fn cgroup_of_pid(&self, pid: u32) -> Option<PathBuf> {
-        memory_cgroup_of_pid(self.hierarchy.as_ref()?.0, pid)
+        memory_cgroup_of_pid(self.hierarchy.as_ref()?.0, pid).filter(|home| !leads_out(home))
+    }
+
+    /// Processes that have cgroups which can't be read here, as of the last
+    /// [`Self::read_limited_cgroups`].
+    pub(crate) fn processes_with_unknown_limits(&self) -> Vec<ProcessId> {
+        let unknown = self.homes.iter().filter(|(_, (home, _))| leads_out(home));
+        unknown.map(|(process, _)| *process).collect()
+    }
+
+    /// The cgroup of a process by which the last [`Self::read_limited_cgroups`] went.
+    pub(crate) fn last_cgroup_of_process(&self, process: ProcessId) -> Option<ProcessCgroup> {
+        let (version, _) = self.hierarchy.as_ref()?;
+        let (path, _) = self.homes.get(&process)?;
+        Some(ProcessCgroup::new(*version, path.clone()))
     }
 
     /// Bytes that this process may still allocate within the limits of its cgroups; `None` if there
@@ -235,23 +253,6 @@ fn cgroup_folder(root: &Path, cgroup: &Path) -> PathBuf {
     root.join(cgroup.strip_prefix("/").unwrap_or(cgroup))
 }
 
-/// The cgroup of a process; `None` if the process has ended, or its cgroup is not visible here.
-fn memory_cgroup_of_pid(version: CgroupVersion, pid: u32) -> Option<PathBuf> {
-    let cgroups = process::read_proc_entry(pid, Process::cgroups).ok()?;
-    let own = cgroups.into_iter().find(|group| match version {
-        CgroupVersion::V2 => group.hierarchy == 0,
-        CgroupVersion::V1 => group.controllers.iter().any(|c| c == "memory"),
-    });
-    cgroup_path_if_visible(own?.pathname.into())
-}
-
-/// Paths start at the root of the reader's cgroup namespace. A path that leads out of it (`/../x`,
-/// of another container) is not below that root. The root's limit does not apply to its process.
-fn cgroup_path_if_visible(path: PathBuf) -> Option<PathBuf> {
-    let leads_out = path.components().any(|part| part == Component::ParentDir);
-    (!leads_out).then_some(path)
-}
-
 /// Bytes that the cgroup of a process still allows to be paged out; `None` if nothing limits them.
 /// Version 1 limits memory and swap together, and paging out does not change their sum.
 pub(crate) fn remaining_cgroup_swap_bytes(pid: u32) -> Option<u64> {
@@ -284,6 +285,8 @@ mod tests {
     use super::*;
     use crate::machine_lease::thp_settings::testing::TestFolder;
     use hawkeye_test_support::event_constructors::process_with_pid;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     fn use_of(used_bytes: u64, total_bytes: u64) -> Option<MemoryUse> {
         Some(MemoryUse { used_bytes, total_bytes })
@@ -450,12 +453,28 @@ mod tests {
     }
 
     #[test]
-    fn a_process_in_another_container_is_not_in_ours() {
-        let seen = |path: &str| cgroup_path_if_visible(path.into());
-        assert_eq!(seen("/../../kubepods/pod1/redis"), None);
-        assert_eq!(seen("/.."), None);
-        assert_eq!(seen("/"), Some("/".into()));
-        assert_eq!(seen("/..app/x"), Some("/..app/x".into()));
+    fn limits_of_cgroups_that_are_out_of_sight_are_unknown_and_no_others() {
+        let mut groups = CgroupLimits::default();
+        let [inside, outside] = [1, 2].map(process_with_pid);
+        for (process, home) in [(inside, "/a"), (outside, "/../b")] {
+            groups.homes.insert(process, (home.into(), Duration::MAX));
+        }
+        assert_eq!(groups.processes_with_unknown_limits(), [outside]);
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_a_process_from_no_outer_limit() {
+        let hostile = PathBuf::from("/system/a").join(OsStr::from_bytes(b"\xff")).join("b");
+        let mut groups = CgroupLimits::default();
+        let process = process_with_pid(1);
+        groups.homes.insert(process, (hostile, Duration::MAX));
+        let mut read = Vec::new();
+        let no_limit = |path: &Path| {
+            read.push(path.to_owned());
+            None
+        };
+        groups.read_cgroups_within_bounds(&[process], |_| false, no_limit);
+        assert_eq!(read, ["/", "/system", "/system/a"].map(PathBuf::from));
     }
 
     #[test]

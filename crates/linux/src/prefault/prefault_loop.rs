@@ -272,13 +272,13 @@ impl PrefaultLoop {
         let (shared, tables, known) = (&self.shared, &self.tables, &mut self.mappings);
         let calls = self.calls.helper_pool_without_late_calls();
         let task = self.predictor.hand_out_next_prefault(now, |process, head| {
-            let followed = lock(&shared.followed).get(&process).cloned()?;
-            if followed.room_regions == 0 {
+            let room_regions = lock(&shared.followed).get_mut(&process)?.checked_room_regions();
+            if room_regions == 0 {
                 return None;
             }
             let known = get_or_refresh_mappings(known, tables, calls, process, Some(head), now)?;
             let (range, _) = known.find_mapping_of_region(head)?;
-            Some(PrefaultableMemory { mapped: range.clone(), room_regions: followed.room_regions })
+            Some(PrefaultableMemory { mapped: range.clone(), room_regions })
         });
         let Some(task) = task else {
             self.rate_limit.give_back_prefault();
@@ -359,10 +359,8 @@ impl PrefaultLoop {
     fn apply_prefault_result(&mut self, task: PrefaultTask, what: PrefaultResult) {
         if what == PrefaultResult::Done {
             lock(&self.shared.done).filled += 1;
-            // Other followed processes may have the same limit.
             for (process, followed) in lock(&self.shared.followed).iter_mut() {
-                followed.room_regions = followed.room_regions.saturating_sub(1);
-                followed.filled_regions += u64::from(*process == task.process);
+                followed.record_fill(*process == task.process);
             }
         } else {
             self.rate_limit.give_back_prefault();

@@ -2,12 +2,14 @@
 //! cgroup's path names.
 
 use crate::error::{LinuxError, Result};
+use crate::memory::cgroup_limits::process_cgroup::{namespace_root, path_below_mount};
 use crate::processes::user_names::UserNames;
 use hawkeye_policy::{Pod, ProcessAttributes, QosClass};
 use procfs::process::Process;
 use procfs::{FromBufRead, ProcError, ProcessCGroup, ProcessCGroups};
 use std::fs;
 use std::io;
+use std::path::Path;
 
 /// Reads the identity of a process. It does not wait for the name service:
 /// [`ProcessAttributes::user_pending`] shows whether that has not answered yet.
@@ -18,6 +20,8 @@ pub fn read_process_attributes(pid: u32, users: &UserNames) -> Result<ProcessAtt
     let command = process.stat().map_err(failed)?.comm;
     // Empty on kernels without cgroups, and for processes that end meanwhile.
     let cgroups = fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let shown = most_specific_cgroup_path(&String::from_utf8_lossy(&cgroups));
+    let cgroup = path_below_mount(namespace_root(), Path::new(&shown));
     let user = users.name(status.euid);
     Ok(ProcessAttributes {
         command,
@@ -25,7 +29,7 @@ pub fn read_process_attributes(pid: u32, users: &UserNames) -> Result<ProcessAtt
         user: user.text,
         user_pending: user.pending,
         uid: status.euid,
-        ..attributes_from_cgroup(&most_specific_cgroup_path(&String::from_utf8_lossy(&cgroups)))
+        ..attributes_from_cgroup(&cgroup.to_string_lossy())
     })
 }
 

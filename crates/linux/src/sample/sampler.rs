@@ -62,6 +62,45 @@ pub struct SampledProcess {
     pub thp_disabled: bool,
     /// Mappings that were eligible at the last sample.
     pub eligible: EligibleRanges,
+    /// Bytes under huge pages in them.
+    pub(crate) huge_bytes: HugeBytesCount,
+}
+
+/// Bytes under huge pages of a process as last counted. The count holds while resident memory stays
+/// the same, because counting costs twenty times as much as reading that.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HugeBytesCount {
+    counted: Option<CountAtSize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct CountAtSize {
+    rss_bytes: u64,
+    huge_bytes: u64,
+    looks_left: u8,
+}
+
+impl HugeBytesCount {
+    /// Looks until pages are counted again in any case. The kernel, too, can split huge pages and
+    /// make new ones, which need not change resident memory.
+    const LOOKS: u8 = 15;
+
+    /// The last count, if it still holds for a process with this much resident memory.
+    pub(crate) fn at_size(&mut self, rss_bytes: u64) -> Option<u64> {
+        let held = self.counted.take().filter(|it| it.rss_bytes == rss_bytes)?;
+        let looks_left = held.looks_left.checked_sub(1)?;
+        self.counted = Some(CountAtSize { looks_left, ..held });
+        Some(held.huge_bytes)
+    }
+
+    pub(crate) fn record(&mut self, rss_bytes: u64, huge_bytes: u64) {
+        self.counted = Some(CountAtSize { rss_bytes, huge_bytes, looks_left: Self::LOOKS });
+    }
+
+    /// Huge pages were made or split, or other mappings count.
+    pub(crate) fn forget(&mut self) {
+        self.counted = None;
+    }
 }
 
 impl SampledProcess {
@@ -75,7 +114,13 @@ impl SampledProcess {
             terms,
             thp_disabled: status.is_ok_and(|status| status.thp_enabled == Some(false)),
             eligible: EligibleRanges::default(),
+            huge_bytes: HugeBytesCount::default(),
         })
+    }
+
+    pub(crate) fn set_eligible(&mut self, eligible: EligibleRanges) {
+        self.eligible = eligible;
+        self.huge_bytes.forget();
     }
 
     /// A sample of the process with these regions, of which only the population is known.

@@ -8,7 +8,7 @@ use super::{MemoryScope, MemoryShortage, PromotionBlockReason, WatermarkTable, W
 use crate::observation::{MemoryState, MemoryUse, ProcessId};
 use crate::saturating_cast::u64_from_f64;
 use crate::setting_error::{SettingError, check_positive_percent};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 /// Watches the watermarks of the machine and of each cgroup, and memory pressure.
@@ -26,6 +26,7 @@ pub struct MemoryGuard {
     last_known: Vec<MemoryScopeState>,
     /// The groups of each process, as indices into `watched`.
     groups: HashMap<ProcessId, Vec<usize>>,
+    limits_unknown: HashSet<ProcessId>,
     speed: RecoverySpeed,
     pace: MemoryReadRateLimit,
 }
@@ -184,6 +185,7 @@ impl MemoryGuard {
             watched: Vec::new(),
             last_known: Vec::new(),
             groups: HashMap::new(),
+            limits_unknown: HashSet::new(),
             speed: RecoverySpeed::default(),
             pace: MemoryReadRateLimit::default(),
         })
@@ -194,6 +196,9 @@ impl MemoryGuard {
     /// program's own demand. Memory given up to the high one would be recovered at the program's
     /// next allocation, and then given again.
     pub fn room_bytes_for_process(&self, process: ProcessId) -> u64 {
+        if self.limits_unknown.contains(&process) {
+            return 0;
+        }
         let room = |watched: &MemoryScopeState| {
             watched.room_bytes_under(watched.marks.low_percent(), self.pressure_limit_percent)
         };
@@ -255,6 +260,7 @@ impl MemoryGuard {
             }
             self.watched.push(watched);
         };
+        self.limits_unknown = state.limits_unknown.iter().copied().collect();
         let (machine, pressure_percent) = (state.machine, state.pressure_percent);
         watch(MemoryScope::Machine, machine, pressure_percent, &[]);
         for group in &state.groups {
@@ -365,7 +371,9 @@ impl MemoryGuard {
         });
         let mut groups = fullest.into_iter().chain(self.group_states_of_process(process));
         let mut scopes = self.scope_states_of_process(process);
+        let unknown = self.limits_unknown.contains(&process);
         self.all_promotion_blocked_by()
+            .or_else(|| unknown.then_some(PromotionBlockReason::LimitsUnknown))
             .or_else(|| groups.find_map(|w| w.promotion_block(self.pressure_limit_percent)))
             .or_else(|| scopes.find_map(|w| w.promotion_block_after_adding(bytes)))
             .map_or(Ok(()), Err)

@@ -107,6 +107,7 @@ impl Machine for Engine {
         Ok(MemoryState {
             machine: self.kernel.memory_use(),
             groups: Vec::new(),
+            limits_unknown: Vec::new(),
             pressure_percent: Some(0.0),
             fmfi: Some(self.kernel.memory().unusable_free_index()),
         })

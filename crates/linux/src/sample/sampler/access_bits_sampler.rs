@@ -127,7 +127,7 @@ fn update_eligible_ranges(
     // The process has huge pages disabled, so it cannot gain.
     if !member.thp_disabled {
         let found = list_mappings(member, target, slice.calls)?;
-        member.eligible = mappings::collect_eligible_ranges_of(&found, managed);
+        member.set_eligible(mappings::collect_eligible_ranges_of(&found, managed));
     }
     Ok(())
 }

@@ -46,7 +46,7 @@ impl PagemapSampler {
             return Ok(SliceProgress::Unfinished(POLL_INTERVAL));
         };
         let (eligible, regions) = read?;
-        member.eligible = eligible;
+        member.set_eligible(eligible);
         Ok(SliceProgress::Done(regions))
     }
 }

@@ -10,7 +10,13 @@ fn usage(percent: u64) -> MemoryUse {
 }
 
 fn machine(percent: u64) -> MemoryState {
-    MemoryState { machine: usage(percent), groups: Vec::new(), pressure_percent: None, fmfi: None }
+    MemoryState {
+        machine: usage(percent),
+        groups: Vec::new(),
+        limits_unknown: Vec::new(),
+        pressure_percent: None,
+        fmfi: None,
+    }
 }
 
 fn group(name: &str, percent: u64, members: &[u32]) -> CgroupMemory {
@@ -62,6 +68,19 @@ fn memory_ahead_of_demand_ends_at_the_nearest_low_watermark() {
     // What it was given does not start a recovery, which would make room for more of the same.
     guard.add_used_bytes(process(1), 100);
     assert_eq!(guard.room_bytes_for_process(process(1)), 0);
+    assert_eq!(held(&guard), Ok(()));
+}
+
+#[test]
+fn a_process_with_limits_that_are_unknown_gets_no_memory_and_others_do() {
+    let mut guard = guard();
+    let state = MemoryState { limits_unknown: vec![process(1)], ..machine(40) };
+    assert_eq!(guard.assess(at_second(0), &state), Ok(()));
+    assert_eq!(held(&guard), Err(PromotionBlockReason::LimitsUnknown));
+    assert_eq!(guard.room_bytes_for_process(process(1)), 0);
+    assert_eq!(guard.may_promote(process(2), 0), Ok(()));
+    assert_eq!(guard.room_bytes_for_process(process(2)), 300);
+    assert_eq!(guard.assess(at_second(1), &machine(40)), Ok(()));
     assert_eq!(held(&guard), Ok(()));
 }
 
