@@ -91,6 +91,18 @@ impl<M: Machine> Manager<M> {
         }
     }
 
+    /// Adds what was filled ahead of programs. Called before memory is read: then it is no growth of
+    /// theirs, which would start recovery early, and take back what was just filled.
+    pub(super) fn add_prefaulted_memory(&mut self, now: Duration) {
+        for process in self.processes.current.clone() {
+            let filled_bytes = self.machine.take_prefaulted_bytes(process);
+            if filled_bytes > 0 {
+                self.memory.reserve.record_demand(now);
+                self.memory.add_used_bytes(process, i64_from_u64(filled_bytes));
+            }
+        }
+    }
+
     pub(super) fn read_and_assess_memory(&mut self, now: Duration) {
         let read = self.machine.read_memory_state();
         if let Err(error) = &read {
@@ -111,6 +123,7 @@ impl<M: Machine> Manager<M> {
             return;
         }
         let before = self.machine.management_costs().cpu;
+        self.add_prefaulted_memory(now);
         for scope in due {
             match self.machine.read_memory_use(&scope) {
                 Ok(usage) => self.memory.guard.record_scope_use(now, &scope, usage),
@@ -122,14 +135,6 @@ impl<M: Machine> Manager<M> {
         }
         self.memory.held = self.memory.guard.all_promotion_blocked_by();
         self.update_fault_sizes(now);
-        // For memory that was not read now, what was filled since counts.
-        for process in self.processes.current.clone() {
-            let filled_bytes = self.machine.take_prefaulted_bytes(process);
-            if filled_bytes > 0 {
-                self.memory.reserve.record_demand(now);
-                self.memory.add_used_bytes(process, i64_from_u64(filled_bytes));
-            }
-        }
         self.update_prefault_limits();
         self.update_reserve_target(now);
         let cost = self.machine.management_costs().cpu.saturating_sub(before);

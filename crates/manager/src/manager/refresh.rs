@@ -118,12 +118,7 @@ impl<M: Machine> Manager<M> {
         let cpu_before = self.machine.management_costs().cpu;
         self.admit_processes();
         self.forget_ended_processes(now);
-        // Before memory is read: the reading includes what was filled until now.
-        for &process in &self.processes.current {
-            if self.machine.take_prefaulted_bytes(process) > 0 {
-                self.memory.reserve.record_demand(now);
-            }
-        }
+        self.add_prefaulted_memory(now);
         self.read_and_assess_memory(now);
         self.update_prefault_limits();
         let cpu = self.machine.management_costs().cpu.saturating_sub(cpu_before);
