@@ -137,7 +137,7 @@ impl CgroupLimits {
             };
             let mut path = PathBuf::new();
             let mut subtree = None;
-            for part in home.components().take(MOST_LEVELS) {
+            for part in outermost_levels(home).components() {
                 path.push(part);
                 let known = seen.get(&path).map(|group| group.is_delegated);
                 if subtree.is_none() && known.unwrap_or_else(|| is_delegated(&path)) {
@@ -231,6 +231,12 @@ fn read_or_open(
     }
 }
 
+/// The part of a cgroup's path that is read. Its user chooses how deep it is nested, and the kernel
+/// walks the whole path for each level.
+pub(crate) fn outermost_levels(cgroup: &Path) -> PathBuf {
+    cgroup.components().take(MOST_LEVELS).collect()
+}
+
 fn cgroup_folder(root: &Path, cgroup: &Path) -> PathBuf {
     root.join(cgroup.strip_prefix("/").unwrap_or(cgroup))
 }
@@ -263,7 +269,7 @@ pub(crate) fn remaining_cgroup_swap_bytes(pid: u32) -> Option<u64> {
     }
 }
 
-/// The least value of a cgroup and its ancestors.
+/// The least value of a cgroup and its ancestors, of the outermost levels.
 fn least_remaining_swap_of_ancestors(root: &Path, home: &Path) -> Option<u64> {
     let left = |group: &Path| {
         let folder = cgroup_folder(root, group);
@@ -271,7 +277,7 @@ fn least_remaining_swap_of_ancestors(root: &Path, home: &Path) -> Option<u64> {
         let used = read_number_from_file(&folder, "memory.swap.current").unwrap_or(0);
         Some(most.saturating_sub(used))
     };
-    home.ancestors().filter_map(left).min()
+    outermost_levels(home).ancestors().filter_map(left).min()
 }
 
 fn read_number_from_file(folder: &Path, file: &str) -> Option<u64> {
