@@ -21,6 +21,7 @@ pub mod client;
 mod deadline_stream;
 mod journal_file;
 pub(crate) mod journal_file_writer;
+mod metrics_endpoint;
 mod metrics_server;
 mod prometheus;
 pub mod protocol;
@@ -34,17 +35,16 @@ pub use request_channel::WakeCallback;
 
 use crate::config::{Config, DEFAULT_SOCKET};
 use crate::view::{ManagerView, address_strip_of_process};
-use acceptor::Acceptor;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::processes::process::run_for_client;
 use hawkeye_manager::Manager;
 use journal_file_writer::JournalFileWriter;
+use metrics_endpoint::MetricsEndpoint;
 use protocol::{DaemonReply, DaemonRequest, DaemonStatus};
 use request_channel::{RequestReceiver, RequestSender};
 use socket_server::SocketServer;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 const SOCKET: &str = "hawkeye.sock";
@@ -59,7 +59,7 @@ pub struct DaemonServices {
     requests: RequestSender,
     calls: RequestReceiver,
     journal: Option<JournalFileWriter>,
-    metrics: Option<Acceptor>,
+    metrics: MetricsEndpoint,
     view: ManagerView,
     _socket: SocketServer,
 }
@@ -75,7 +75,7 @@ impl DaemonServices {
         Ok(Self {
             view: ManagerView::default(),
             _socket: SocketServer::start(&socket, requests.clone())?,
-            metrics: start_metrics_if_configured(config.metrics, &requests)?,
+            metrics: MetricsEndpoint::start(config.metrics, requests.clone()),
             journal: start_journal_if_configured(config.journal.clone(), 0)?,
             config,
             requests,
@@ -89,7 +89,7 @@ impl DaemonServices {
             bail!("the socket's path can't change while the daemon runs; restart the daemon");
         }
         if new.metrics != self.config.metrics {
-            self.metrics = start_metrics_if_configured(new.metrics, &self.requests)?;
+            self.metrics = MetricsEndpoint::start(new.metrics, self.requests.clone());
             self.config.metrics = new.metrics;
         }
         if new.journal != self.config.journal {
@@ -111,11 +111,13 @@ impl DaemonServices {
     /// Answers waiting requests and writes the journal; called between steps. `daemon` has the
     /// parts of the status that neither the manager nor this knows.
     pub fn answer_requests(&mut self, manager: &mut Manager<LinuxMachine>, daemon: &DaemonStatus) {
-        let (view, journal) = (&mut self.view, self.journal.as_ref());
+        self.metrics.retry_if_due(manager);
+        let (view, metrics, journal) = (&mut self.view, &self.metrics, self.journal.as_ref());
         let answer = |request| match request {
             DaemonRequest::Status => DaemonReply::Status(Box::new(DaemonStatus {
                 manager: view.manager_status(manager),
-                metrics: self.config.metrics,
+                metrics: metrics.address(),
+                metrics_error: metrics.last_error().map(str::to_owned),
                 journal: journal.map(JournalFileWriter::status),
                 ..daemon.clone()
             })),
@@ -141,18 +143,30 @@ impl DaemonServices {
     }
 }
 
-fn start_metrics_if_configured(
-    address: Option<SocketAddr>,
-    sender: &RequestSender,
-) -> Result<Option<Acceptor>> {
-    let start = |address| metrics_server::start_metrics_server(address, sender.clone());
-    address.map(start).transpose()
-}
-
 fn start_journal_if_configured(
     settings: Option<JournalFileSettings>,
     seen: u64,
 ) -> Result<Option<JournalFileWriter>> {
     let start = |settings| JournalFileWriter::start(settings, seen);
     settings.map(start).transpose().context("can't start the journal's thread")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_taken_metrics_port_does_not_keep_the_daemon_from_starting() {
+        let squatter = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let config = Config {
+            socket: folder.path().join(SOCKET),
+            metrics: squatter.local_addr().ok(),
+            ..Config::default()
+        };
+        let services = DaemonServices::start(config, Arc::new(|| {})).expect("the daemon starts");
+        assert!(services.metrics.last_error().is_some());
+    }
 }

@@ -1,6 +1,7 @@
 //! Resources that the managed program used, measured from outside.
 
 use hawkeye_linux::processes::process::{self, CpuTimeAndFaults};
+use hawkeye_policy::ProcessId;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;
@@ -30,21 +31,24 @@ impl ProgramResourceUse {
 /// Counters of processes that other programs started: their use while they were managed.
 #[derive(Debug)]
 pub struct ProgramResourceMeter {
-    /// By pid: the counters at the start, and the last ones seen.
-    processes: BTreeMap<u32, (CpuTimeAndFaults, CpuTimeAndFaults)>,
+    /// The counters at the start, and the last ones seen.
+    processes: BTreeMap<ProcessId, (CpuTimeAndFaults, CpuTimeAndFaults)>,
 }
 
 impl ProgramResourceMeter {
-    pub fn new(pids: &[u32]) -> Self {
-        let used = |pid: &u32| Some((*pid, process::cpu_time_and_faults(*pid).ok()?));
-        let processes = pids.iter().filter_map(used);
-        Self { processes: processes.map(|(pid, used)| (pid, (used, used))).collect() }
+    pub fn new(processes: &[ProcessId]) -> Self {
+        let used = |process: &ProcessId| {
+            let used = process::cpu_time_and_faults_of_process(*process).ok()?;
+            Some((*process, (used, used)))
+        };
+        Self { processes: processes.iter().filter_map(used).collect() }
     }
 
-    /// Reads the counters again. A process that has ended keeps its last ones.
+    /// Reads the counters again. A process that has ended keeps its last ones, even if another one
+    /// has its pid now.
     pub fn update(&mut self) {
-        for (pid, (_, last)) in &mut self.processes {
-            if let Ok(used) = process::cpu_time_and_faults(*pid) {
+        for (process, (_, last)) in &mut self.processes {
+            if let Ok(used) = process::cpu_time_and_faults_of_process(*process) {
                 *last = used;
             }
         }
@@ -53,8 +57,8 @@ impl ProgramResourceMeter {
     pub fn used_so_far(&self) -> ProgramResourceUse {
         let mut used = ProgramResourceUse::default();
         for (first, last) in self.processes.values() {
-            used.user_s += last.user_s - first.user_s;
-            used.system_s += last.system_s - first.system_s;
+            used.user_s += (last.user_s - first.user_s).max(0.0);
+            used.system_s += (last.system_s - first.system_s).max(0.0);
             used.minor_faults += last.minor_faults.saturating_sub(first.minor_faults);
         }
         used
@@ -88,4 +92,21 @@ pub fn wait_for_child(pid: u32) -> io::Result<(ExitStatus, ProgramResourceUse)> 
 pub fn exit_code_of_status(status: ExitStatus) -> u8 {
     let signal = 128 + status.signal().unwrap_or_default();
     status.code().unwrap_or(signal) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_linux::processes::process::ProcessHandle;
+
+    #[test]
+    fn a_process_that_took_over_a_pid_does_not_count() {
+        let own = ProcessHandle::open(std::process::id()).expect("this process exists").id;
+        let ended = ProcessId { start_ticks: own.start_ticks + 1, ..own };
+        assert!(ProgramResourceMeter::new(&[ended]).processes.is_empty());
+        let used = CpuTimeAndFaults { user_s: 1e9, system_s: 1e9, minor_faults: 0 };
+        let mut meter = ProgramResourceMeter { processes: [(ended, (used, used))].into() };
+        meter.update();
+        assert_eq!(meter.used_so_far(), ProgramResourceUse::default());
+    }
 }

@@ -1,6 +1,6 @@
 //! `hawkeye attach`: manages processes that are already running.
 
-use super::session::{PreparedSession, open_target_of_pids};
+use super::session::{PreparedSession, open_target_of_pids, pids_text};
 use crate::options::{self, ManageOptions};
 use crate::program_resource_use::ProgramResourceMeter;
 use anyhow::Result;
@@ -29,15 +29,16 @@ pub struct AttachOptions {
 
 impl AttachOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let (scope, names) = open_target_of_pids(&self.pids)?;
-        let (usual, purpose) = (SettingsProfile::Balanced, format!("attach {}", names.join(" ")));
+        let (scope, processes) = open_target_of_pids(&self.pids)?;
+        let purpose = format!("attach {}", pids_text(&processes, " "));
+        let usual = SettingsProfile::Balanced;
         let session = PreparedSession::for_run_or_attach(&self.options, usual, 0, &purpose)?;
-        let mut watched = ProgramResourceMeter::new(&self.pids);
+        let mut watched = ProgramResourceMeter::new(&processes);
         let mut managed = session.manage_until_end(scope, |_| {
             watched.update();
             true
         })?;
-        managed.summary.subject = format!("process {}", names.join(", "));
+        managed.summary.subject = format!("process {}", pids_text(&processes, ", "));
         managed.summary.program.add_usage(watched.used_so_far());
         managed.print_summary_and_save_files(&self.options)?;
         Ok(ExitCode::SUCCESS)

@@ -15,6 +15,8 @@ use hawkeye_linux::{LinuxMachine, ManagedTarget};
 use hawkeye_manager::{Event, LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::WatermarkTable;
 use sd_notify::NotifyState;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -48,9 +50,10 @@ pub(super) const DEFAULT_CONFIG_FILE: &str = "/etc/hawkeye/hawkeye.toml";
 
 impl DaemonOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let config = self.load_config()?;
+        let file = find_config_file(self.config.as_deref(), Path::new(DEFAULT_CONFIG_FILE));
+        let config = load_config(file)?;
         if self.check {
-            output::print_to_stdout(&match self.config_file_or_default() {
+            output::print_to_stdout(&match file {
                 Some(path) => format!("{} is valid.\n", path.display()),
                 None => {
                     format!("{DEFAULT_CONFIG_FILE} does not exist: every key has its default.\n")
@@ -73,7 +76,7 @@ impl DaemonOptions {
         notify_systemd(&[NotifyState::Ready]);
         let mut status = DaemonStatus {
             pid: Some(std::process::id()),
-            config_file: self.config_file_or_default().map(Path::to_owned),
+            config_file: file.map(Path::to_owned),
             ..DaemonStatus::default()
         };
         let (mut sizes_due, mut watchdog_due) = (Duration::ZERO, Duration::ZERO);
@@ -135,22 +138,39 @@ impl DaemonOptions {
         services: &mut DaemonServices,
         status: &mut DaemonStatus,
     ) -> Result<()> {
-        let file = self.config_file_or_default().map(Path::to_owned);
-        apply_config_if_changeable(self.load_config()?, manager, services)?;
+        let file = find_config_file(self.config.as_deref(), Path::new(DEFAULT_CONFIG_FILE));
+        check_file_still_there(status.config_file.as_deref(), file)?;
+        apply_config_if_changeable(load_config(file)?, manager, services)?;
         let rules = services.config().rules.count();
-        tracing::info!(target: RELOAD_LOG_TARGET, "{}", reload_message(file.as_deref(), rules));
-        status.config_file = file;
+        tracing::info!(target: RELOAD_LOG_TARGET, "{}", reload_message(file, rules));
+        status.config_file = file.map(Path::to_owned);
         Ok(())
     }
+}
 
-    fn load_config(&self) -> Result<Config> {
-        let Some(path) = self.config_file_or_default() else { return Ok(Config::default()) };
-        Ok(Config::load(path)?)
-    }
+/// The configuration file. Only a missing `usual` one means that every key has its default: a link
+/// to nowhere is a mistake, which loading reports.
+fn find_config_file<'a>(named: Option<&'a Path>, usual: &'a Path) -> Option<&'a Path> {
+    let is_missing = || {
+        let found = fs::symlink_metadata(usual);
+        found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+    };
+    named.or_else(|| (!is_missing()).then_some(usual))
+}
 
-    fn config_file_or_default(&self) -> Option<&Path> {
-        let usual = Path::new(DEFAULT_CONFIG_FILE);
-        self.config.as_deref().or_else(|| usual.exists().then_some(usual))
+fn load_config(file: Option<&Path>) -> Result<Config> {
+    file.map_or_else(|| Ok(Config::default()), |path| Ok(Config::load(path)?))
+}
+
+/// Refuses to go on with the defaults, which exclude no process. A tool that replaces the file may
+/// remove it for a moment.
+fn check_file_still_there(before: Option<&Path>, now: Option<&Path>) -> Result<()> {
+    match (before, now) {
+        (Some(before), None) => bail!(
+            "{} does not exist any more; write it again, or restart the daemon to use the defaults",
+            before.display()
+        ),
+        _ => Ok(()),
     }
 }
 
@@ -232,5 +252,27 @@ mod tests {
         let expected = "configuration reloaded file=/etc/hawkeye/hawkeye.toml rules=2";
         assert_eq!(said, expected);
         assert!(reload_message(None, 0).contains("does not exist"));
+    }
+
+    #[test]
+    fn a_link_to_nowhere_is_a_mistake_and_no_missing_file() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let usual = folder.path().join("hawkeye.toml");
+        assert_eq!(find_config_file(None, &usual), None);
+        std::os::unix::fs::symlink("nowhere", &usual).expect("a link can be made");
+        assert_eq!(find_config_file(None, &usual), Some(&*usual));
+        assert!(load_config(Some(&usual)).is_err());
+        let named = Path::new("named.toml");
+        assert_eq!(find_config_file(Some(named), &usual), Some(named));
+    }
+
+    #[test]
+    fn a_reload_without_the_file_that_is_in_force_is_refused() {
+        let file = Some(Path::new("/etc/hawkeye/hawkeye.toml"));
+        let refused = check_file_still_there(file, None).expect_err("it is refused").to_string();
+        assert!(refused.contains("hawkeye.toml does not exist any more"), "{refused}");
+        for (before, now) in [(None, None), (None, file), (file, file)] {
+            assert!(check_file_still_there(before, now).is_ok());
+        }
     }
 }

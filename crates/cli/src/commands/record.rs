@@ -1,6 +1,6 @@
 //! `hawkeye record`: samples processes for a while and writes what it sees to a file.
 
-use super::session::{PreparedSession, open_target_of_pids};
+use super::session::{PreparedSession, open_target_of_pids, pids_text};
 use crate::options::{self, DEFAULT_PERIOD_S, DEFAULT_WINDOW_S};
 use crate::recording::RecordingTarget;
 use crate::text_format::format_count;
@@ -57,14 +57,14 @@ const CPU_PERCENT: f64 = 1.0;
 
 impl RecordOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let (scope, names) = open_target_of_pids(&self.pids)?;
+        let (scope, processes) = open_target_of_pids(&self.pids)?;
         let settings = Settings {
             period: self.period,
             window: self.window,
             cpu: CpuBudget::new(CPU_PERCENT)?,
             ..Settings::default()
         };
-        let purpose = format!("record {}", names.join(" "));
+        let purpose = format!("record {}", pids_text(&processes, " "));
         let place = RecordingTarget::File(self.output.clone());
         let session = PreparedSession::for_measurement(settings.check()?, place, &purpose)?;
         let goes_on = |now| self.length.is_none_or(|length| now < length);

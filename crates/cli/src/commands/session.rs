@@ -21,7 +21,7 @@ use hawkeye_linux::stop_signals::StopSignals;
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies::NoPromotion;
-use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, ReserveLimit, SettingsProfile, policies};
+use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, ProcessId, ReserveLimit, SettingsProfile, policies};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -320,7 +320,7 @@ impl PreparedSession {
             footprints: journal.footprints,
             notes,
         };
-        Ok(FinishedSession { summary, recording, _lease: lease })
+        Ok(FinishedSession { summary, recording, lease: Some(lease) })
     }
 }
 
@@ -351,11 +351,12 @@ pub struct ActiveSession {
     pub lease: MachineLease,
 }
 
-/// A session that is over. The machine is still ours until this is dropped.
+/// A session that is over. The machine is still ours until the recording is finished, or this is
+/// dropped.
 pub struct FinishedSession {
     pub summary: SessionSummary,
     recording: Option<ActiveRecording>,
-    _lease: MachineLease,
+    lease: Option<MachineLease>,
 }
 
 impl FinishedSession {
@@ -368,13 +369,22 @@ impl FinishedSession {
         recorded
     }
 
+    /// Restores the machine's settings first: the disk may be slow, or never answer.
     pub fn finish_recording(&mut self) -> Result<()> {
+        self.lease = None;
         self.recording.take().map_or(Ok(()), ActiveRecording::finish)
     }
 }
 
-pub fn open_target_of_pids(pids: &[u32]) -> Result<(ManagedTarget, Vec<String>)> {
+pub fn open_target_of_pids(pids: &[u32]) -> Result<(ManagedTarget, Vec<ProcessId>)> {
     let handles = pids.iter().map(|pid| ProcessHandle::open(*pid));
-    let scope = ManagedTarget::Processes(handles.collect::<Result<_, _>>()?);
-    Ok((scope, pids.iter().map(u32::to_string).collect()))
+    let handles: Vec<_> = handles.collect::<Result<_, _>>()?;
+    let processes = handles.iter().map(|handle| handle.id).collect();
+    Ok((ManagedTarget::Processes(handles), processes))
+}
+
+/// The pids of these processes, with this text between them.
+pub fn pids_text(processes: &[ProcessId], between: &str) -> String {
+    let pids: Vec<String> = processes.iter().map(|process| process.pid.to_string()).collect();
+    pids.join(between)
 }

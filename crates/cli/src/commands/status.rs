@@ -148,7 +148,11 @@ fn status_text(daemon: &DaemonStatus) -> String {
         row("no answer", &format!("{some} of the managed processes; {each}"));
     }
     if let Some(address) = daemon.metrics {
-        row("metrics", &format!("http://{address}/metrics"));
+        let mut text = format!("http://{address}/metrics");
+        if let Some(error) = &daemon.metrics_error {
+            text += &format!("; they are not served: {error}");
+        }
+        row("metrics", &text);
     }
     if let Some(journal) = &daemon.journal {
         let mut text = journal.path.display().to_string();
@@ -295,6 +299,7 @@ mod tests {
         status.page_sizes =
             Some(ObservedPageSizes { age_s: 1e6, complete: false, sizes: vec![size; 8] });
         status.metrics = "127.0.0.1:9500".parse().ok();
+        status.metrics_error = Some("can't listen at 127.0.0.1:9500 for metrics".into());
         if let Some(journal) = &mut status.journal {
             journal.path = "/var/log/hawkeye/journal.jsonl".into();
             journal.last_error = Some("No space left on device (os error 28)".into());
@@ -310,6 +315,7 @@ mod tests {
             "waits     promotions use at most 50 % of one core; promotion",
             "pods      annotations by /run/k3s/containerd/containerd.sock: connecting:",
             "daemon    pid 812, configuration /etc/hawkeye/hawkeye.toml",
+            "metrics   http://127.0.0.1:9500/metrics; they are not served: can't listen at",
             "zeroed    0 bytes of 1023 GiB free; 4096 GiB served",
             ">= 100.0 %",
         ] {

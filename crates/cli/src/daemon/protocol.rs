@@ -87,6 +87,9 @@ pub struct DaemonStatus {
     #[serde(default)]
     pub slow_calls: u64,
     pub metrics: Option<SocketAddr>,
+    /// The error because of which metrics can't be served at the moment.
+    #[serde(default)]
+    pub metrics_error: Option<String>,
     pub journal: Option<JournalFileStatus>,
 }
 

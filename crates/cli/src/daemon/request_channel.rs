@@ -23,6 +23,8 @@ type LastStatus = Arc<Mutex<Option<(Instant, Box<DaemonStatus>)>>>;
 
 struct PendingRequest {
     request: DaemonRequest,
+    /// A status that was computed at most this long ago answers it too.
+    most_age: Duration,
     answer: SyncSender<DaemonReply>,
 }
 
@@ -56,8 +58,17 @@ pub fn request_channel(wake: WakeCallback) -> (RequestSender, RequestReceiver) {
 
 impl RequestSender {
     pub fn send_and_wait_for_reply(&self, request: DaemonRequest) -> DaemonReply {
+        self.send(request, Duration::ZERO)
+    }
+
+    /// The status, computed at most `most_age` ago: many clients cost the manager one status.
+    pub fn recent_status(&self, most_age: Duration) -> DaemonReply {
+        self.send(DaemonRequest::Status, most_age)
+    }
+
+    fn send(&self, request: DaemonRequest, most_age: Duration) -> DaemonReply {
         let (answer, answered) = sync_channel(1);
-        if let Err(error) = self.calls.try_send(PendingRequest { request, answer }) {
+        if let Err(error) = self.calls.try_send(PendingRequest { request, most_age, answer }) {
             let waiting = "too many requests are waiting for an answer; try again later";
             return DaemonReply::refused_because(match error {
                 TrySendError::Full(_) => waiting,
@@ -67,7 +78,7 @@ impl RequestSender {
         (self.wake)();
         if request == DaemonRequest::Status {
             let soon = answered.recv_timeout(STATUS_PATIENCE.min(self.patience));
-            let recent = || self.cached_recent_status().map(DaemonReply::Status);
+            let recent = || last_status(&self.last, RECENT_STATUS_AGE);
             if let Some(reply) = soon.ok().or_else(recent) {
                 return reply;
             }
@@ -78,12 +89,13 @@ impl RequestSender {
         let busy = format!("{late}: it is busy or shutting down; try again");
         answer.unwrap_or_else(|_| DaemonReply::refused_because(busy))
     }
+}
 
-    fn cached_recent_status(&self) -> Option<Box<DaemonStatus>> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, status) = last.as_ref()?;
-        (at.elapsed() < RECENT_STATUS_AGE).then(|| status.clone())
-    }
+/// The last status, if it is not older.
+fn last_status(last: &LastStatus, most_age: Duration) -> Option<DaemonReply> {
+    let last = last.lock().unwrap_or_else(PoisonError::into_inner);
+    let (at, status) = last.as_ref()?;
+    (at.elapsed() < most_age).then(|| DaemonReply::Status(status.clone()))
 }
 
 impl RequestReceiver {
@@ -91,15 +103,19 @@ impl RequestReceiver {
     pub fn answer_pending_requests(&self, mut answer: impl FnMut(DaemonRequest) -> DaemonReply) {
         let mut answered = 0;
         for call in self.waiting.try_iter().take(MOST_AT_ONCE) {
-            let reply = answer(call.request);
-            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-            if let DaemonReply::Status(status) = &reply {
-                *last = Some((Instant::now(), status.clone()));
-            } else if call.request.changes_daemon_state() {
-                // A later request must not get the status from before this change.
-                *last = None;
-            }
-            drop(last);
+            let is_status = call.request == DaemonRequest::Status;
+            let recent = is_status.then(|| last_status(&self.last, call.most_age)).flatten();
+            let reply = recent.unwrap_or_else(|| {
+                let reply = answer(call.request);
+                let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+                if let DaemonReply::Status(status) = &reply {
+                    *last = Some((Instant::now(), status.clone()));
+                } else if call.request.changes_daemon_state() {
+                    // A later request must not get the status from before this change.
+                    *last = None;
+                }
+                reply
+            });
             // The client may have given up.
             let _ = call.answer.try_send(reply);
             answered += 1;

@@ -10,13 +10,15 @@ use hawkeye_recording::{
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Batches that may wait for the disk. A step makes at most one.
 const MOST_WAITING: usize = 64;
 /// Time after which an unwritable folder is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// How long an ending daemon waits for the disk. It has changed settings that it must restore.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordingTarget {
@@ -93,11 +95,27 @@ impl ActiveRecording {
         }
     }
 
-    pub fn finish(mut self) -> Result<()> {
+    /// Ends the recording. Call it after changed settings are restored where the target is a file.
+    /// That is joined from its parts, which takes longer the longer the recording is.
+    pub fn finish(self) -> Result<()> {
+        let patience = match self.place {
+            RecordingTarget::File(_) => Duration::MAX,
+            RecordingTarget::Folder { .. } => PATIENCE,
+        };
+        self.finish_within(patience)
+    }
+
+    fn finish_within(mut self, patience: Duration) -> Result<()> {
         self.wanted.store(true, Ordering::Release);
-        let ended = self.writer.close_queue().recv();
-        let ended = ended.map_err(|_| anyhow!("the recording's thread panicked"))?;
+        let ended = self.writer.close_queue().recv_timeout(patience);
+        let ended = ended.map_err(|error| match error {
+            RecvTimeoutError::Disconnected => anyhow!("the recording's thread panicked"),
+            RecvTimeoutError::Timeout => {
+                anyhow!("the disk did not answer within {} s", patience.as_secs())
+            }
+        });
         let path = self.place.path().display();
+        let ended = ended.and_then(|written| Ok(written?));
         ended.with_context(|| format!("the recording {path} is incomplete"))?;
         let lost = self.writer.failures.lock().lost;
         if lost > 0 {
@@ -109,7 +127,11 @@ impl ActiveRecording {
 
 impl Drop for ActiveRecording {
     fn drop(&mut self) {
-        if let Ok(Err(error)) = self.writer.close_queue().recv() {
+        // `finish` has waited already.
+        if self.wanted.load(Ordering::Acquire) {
+            return;
+        }
+        if let Ok(Err(error)) = self.writer.close_queue().recv_timeout(PATIENCE) {
             let path = self.place.path().display();
             tracing::warn!("the recording {path} is incomplete: {error}");
         }
@@ -161,4 +183,29 @@ fn write_batches_until_closed(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_disk_that_does_not_answer_is_not_waited_for() {
+        let (answer, answered) = channel::<()>();
+        let writer = BackgroundWriter::start("a disk", 1, move |_, _: &_| {
+            let _ = answered.recv();
+            Ok(())
+        });
+        let recording = ActiveRecording {
+            place: RecordingTarget::File("a.parquet".into()),
+            tap: RecordingRowsFromManager::default(),
+            bloat: BloatEstimator::default(),
+            writer: writer.expect("the thread starts"),
+            wanted: Arc::default(),
+        };
+        let error = recording.finish_within(Duration::from_millis(1)).expect_err("the disk hangs");
+        assert!(format!("{error:#}").contains("a.parquet is incomplete: the disk did not answer"));
+        drop(answer);
+    }
 }

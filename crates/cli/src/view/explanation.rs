@@ -42,8 +42,7 @@ impl ManagerView {
         manager: &Manager<M>,
         process: ProcessId,
     ) -> ProcessExplanation {
-        let status =
-            self.process_status(manager, process, recent_rates_of_process(manager, process));
+        let status = self.process_status_now(manager, process);
         let sample = last_sample_summary(manager, process);
         let mut kept_by = process_promotion_obstacles(manager, process, &status);
         let none = "it has no accessed region under base pages that may be promoted now";
@@ -65,6 +64,16 @@ impl ManagerView {
             kept_by,
             latest: latest_entries(manager.journal(), LATEST, decided, journal_entry_view),
         }
+    }
+
+    fn process_status_now<M: Machine>(
+        &mut self,
+        manager: &Manager<M>,
+        process: ProcessId,
+    ) -> ProcessStatus {
+        let pace = recent_rates_of_process(manager, process);
+        let bloat_bytes = manager.bloat().unused_bytes(process, manager.machine().now());
+        self.process_status(manager, process, pace, bloat_bytes)
     }
 
     fn explain_region<M: Machine>(
@@ -96,8 +105,7 @@ impl ManagerView {
         let bucket = sample
             .filter(|sample| accesses && state != RegionPromotionState::Huge && !sample.is_huge());
         let waiting = manager.policy().explain_waiting_region(process, region);
-        let status =
-            self.process_status(manager, process, recent_rates_of_process(manager, process));
+        let status = self.process_status_now(manager, process);
         let mut kept_by = process_promotion_obstacles(manager, process, &status);
         kept_by.extend(waiting.as_ref().and_then(|it| it.passed_over.clone()));
         let mut recovery = Vec::new();

@@ -89,9 +89,15 @@ impl ManagerView {
         largest.truncate(ManagerStatus::MOST_PROCESSES);
         let waits = manager.budget_waits().map(|wait| BudgetWaitStatus::new(&wait, now));
         let (pace, each) = manager.journal().recent_rates(now);
+        // Each process once, because it can have 100,000 huge pages, and cgroups are nested.
+        let processes = manager.processes().current.iter();
+        let unused_bytes: HashMap<ProcessId, u64> = processes
+            .map(|process| (*process, manager.bloat().unused_bytes(*process, now)))
+            .collect();
         let status = |process: &ProcessId| {
             let pace = each.get(process).copied().unwrap_or_default();
-            self.process_status(manager, *process, pace)
+            let bloat_bytes = unused_bytes.get(process).copied().unwrap_or_default();
+            self.process_status(manager, *process, pace, bloat_bytes)
         };
         ManagerStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -100,7 +106,7 @@ impl ManagerView {
             paused: manager.is_paused(),
             held: manager.memory().held.as_ref().map(ToString::to_string),
             budget_waits: waits.collect(),
-            memory: memory_status(manager),
+            memory: memory_status(manager, &unused_bytes),
             manager_cpu_percent: manager.limits().cpu.percent_of_core_used_in_minute(now),
             longest_call_ms: manager.machine().management_costs().longest_call.as_secs_f64() * 1e3,
             totals: manager.journal().totals().clone(),
@@ -118,6 +124,7 @@ impl ManagerView {
         manager: &Manager<M>,
         process: ProcessId,
         pace: PromotionAndRecoveryRates,
+        bloat_bytes: u64,
     ) -> ProcessStatus {
         let identity = manager.machine().describe(process);
         let seen = manager.last_samples();
@@ -136,7 +143,7 @@ impl ManagerView {
             huge_bytes: footprint.huge_bytes,
             overhead: sample.and_then(|sample| sample.overhead),
             gain_percent: self.cached_gain_percent(manager, process),
-            bloat_bytes: manager.bloat().unused_bytes(process, manager.machine().now()),
+            bloat_bytes,
             cpu_cores: sample.map(|sample| sample.cpu_cores),
             promoted: done.promoted,
             split: done.split,
@@ -202,13 +209,11 @@ fn latest_decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
     latest_entries(manager.journal(), ManagerStatus::MOST_DECISIONS, decided, view)
 }
 
-fn memory_status<M: Machine>(manager: &Manager<M>) -> Option<MemoryStatus> {
+fn memory_status<M: Machine>(
+    manager: &Manager<M>,
+    unused_bytes: &HashMap<ProcessId, u64>,
+) -> Option<MemoryStatus> {
     let memory = manager.memory().state.as_ref()?;
-    let now = manager.machine().now();
-    // Each process once, because it can have 100,000 huge pages, and cgroups are nested.
-    let processes = manager.processes().current.iter();
-    let unused_bytes: HashMap<ProcessId, u64> =
-        processes.map(|process| (*process, manager.bloat().unused_bytes(*process, now))).collect();
     let groups = memory.groups.iter().map(|group| CgroupMemoryStatus {
         name: group.name.clone(),
         used_bytes: group.usage.used_bytes,

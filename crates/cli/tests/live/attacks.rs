@@ -1,14 +1,15 @@
 //! Attacks of an unprivileged user on a daemon, run as such a user.
 
 use crate::common::{
-    CommandOutput, NOBODY, Spoken, TestMachine, compile, figure, machine_with_compiler, or_skip,
-    signal,
+    CommandOutput, NOBODY, Spoken, TestMachine, compile, figure, machine, machine_with_compiler,
+    or_skip, signal,
 };
 use crate::daemon::{CONFIG, DiscoveredProgram, NAME, RunningDaemon, free_port, scrape};
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -99,6 +100,17 @@ fn idle_connections_to_the_metrics_port_do_not_block_a_scraper() {
     assert_eq!(attacker.1, 64);
     let answer = scrape(port);
     assert!(answer.contains("\nhawkeye_paused 0"), "{answer}");
+    daemon.end();
+}
+
+#[test]
+fn a_program_that_takes_the_metrics_port_does_not_stop_the_daemon() {
+    let machine = or_skip!(machine(this_test!()));
+    let squatter = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = squatter.local_addr().expect("it has an address");
+    let daemon = RunningDaemon::start(&machine, &format!("[metrics]\nlisten = \"{address}\"\n"));
+    let status = daemon.status();
+    assert!(status["metrics_error"].to_string().contains("can't listen"), "{status}");
     daemon.end();
 }
 

@@ -201,7 +201,6 @@ fn only_root_may_pause_and_other_users_may_read() {
 #[test]
 fn metrics_and_journal_follow_the_configuration_and_a_full_disk_stops_nothing() {
     let machine = or_skip!(machine(this_test!()));
-    // If the port were not free, the daemon would not start.
     let port = free_port();
     let recording = machine.state.join("recording");
     let more = format!(

@@ -1,10 +1,15 @@
 //! Describes processes, and explains why a process or a region of it is not managed.
 
 use super::LinuxMachine;
+use crate::error::LinuxError;
 use crate::processes::mappings;
 use crate::processes::process::{self, ProcessHandle};
 use hawkeye_manager::{Explain, ProcessDescription};
-use hawkeye_policy::{ProcessAttributes, ProcessId, ProcessSettings, RegionAddr};
+use hawkeye_policy::{ProcessAttributes, ProcessId, RegionAddr};
+
+/// Threads of a process that an explanation visits at most. Any user may ask for one, and a process
+/// may have 30,000 threads.
+const MOST_THREADS: usize = 1000;
 
 impl Explain for LinuxMachine {
     fn describe(&self, process: ProcessId) -> ProcessDescription {
@@ -37,8 +42,9 @@ impl Explain for LinuxMachine {
             // The error states why the process cannot be opened.
             (Err(error), _) => Some(error.to_string()),
             (Ok(_), Some(selector)) => {
-                let real_time = process::check_rule_for_real_time(pid, &ProcessSettings::default());
-                let real_time = real_time.err().map(|error| error.to_string());
+                let real_time = process::find_real_time_thread(pid, MOST_THREADS);
+                let real_time =
+                    real_time.map(|thread| LinuxError::RealTime { pid, thread }.to_string());
                 let reasons = [real_time, selector.why_not_managed(pid)];
                 let reasons = reasons.into_iter().flatten();
                 reasons.reduce(|a, b| format!("{a}; {b}"))

@@ -141,7 +141,7 @@ impl CgroupLimits {
             let mut subtree = None;
             // A name that is no text can't be shown. What is outside of it counts.
             let is_text = |part: &Component| part.as_os_str().to_str().is_some();
-            for part in home.components().take(MOST_LEVELS).take_while(is_text) {
+            for part in outermost_levels(home).components().take_while(is_text) {
                 path.push(part);
                 let known = seen.get(&path).map(|group| group.is_delegated);
                 if subtree.is_none() && known.unwrap_or_else(|| is_delegated(&path)) {
@@ -249,6 +249,12 @@ fn read_or_open(
     }
 }
 
+/// The part of a cgroup's path that is read. Its user chooses how deep it is nested, and the kernel
+/// walks the whole path for each level.
+pub(crate) fn outermost_levels(cgroup: &Path) -> PathBuf {
+    cgroup.components().take(MOST_LEVELS).collect()
+}
+
 fn cgroup_folder(root: &Path, cgroup: &Path) -> PathBuf {
     root.join(cgroup.strip_prefix("/").unwrap_or(cgroup))
 }
@@ -264,7 +270,7 @@ pub(crate) fn remaining_cgroup_swap_bytes(pid: u32) -> Option<u64> {
     }
 }
 
-/// The least value of a cgroup and its ancestors.
+/// The least value of a cgroup and its ancestors, of the outermost levels.
 fn least_remaining_swap_of_ancestors(root: &Path, home: &Path) -> Option<u64> {
     let left = |group: &Path| {
         let folder = cgroup_folder(root, group);
@@ -272,7 +278,7 @@ fn least_remaining_swap_of_ancestors(root: &Path, home: &Path) -> Option<u64> {
         let used = read_number_from_file(&folder, "memory.swap.current").unwrap_or(0);
         Some(most.saturating_sub(used))
     };
-    home.ancestors().filter_map(left).min()
+    outermost_levels(home).ancestors().filter_map(left).min()
 }
 
 fn read_number_from_file(folder: &Path, file: &str) -> Option<u64> {

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
-use procfs::process::{MemoryMap, Process, StatM};
+use procfs::process::{MemoryMap, Process, Stat, StatM};
 use procfs::{FromRead, ProcResult};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -122,15 +122,29 @@ pub struct CpuTimeAndFaults {
     pub minor_faults: u64,
 }
 
-/// Resources that a process has used so far.
+impl CpuTimeAndFaults {
+    fn from_stat(stat: &Stat) -> Self {
+        let tick = procfs::ticks_per_second() as f64;
+        Self {
+            user_s: stat.utime as f64 / tick,
+            system_s: stat.stime as f64 / tick,
+            minor_faults: stat.minflt,
+        }
+    }
+}
+
+/// Resources that the process with this pid has used so far.
 pub fn cpu_time_and_faults(pid: u32) -> Result<CpuTimeAndFaults> {
-    let stat = read_proc_entry(pid, Process::stat)?;
-    let tick = procfs::ticks_per_second() as f64;
-    Ok(CpuTimeAndFaults {
-        user_s: stat.utime as f64 / tick,
-        system_s: stat.stime as f64 / tick,
-        minor_faults: stat.minflt,
-    })
+    Ok(CpuTimeAndFaults::from_stat(&read_proc_entry(pid, Process::stat)?))
+}
+
+/// Resources that a process has used so far. It is an error if another process has its pid now.
+pub fn cpu_time_and_faults_of_process(process: ProcessId) -> Result<CpuTimeAndFaults> {
+    let stat = read_proc_entry(process.pid, Process::stat)?;
+    if stat.starttime != process.start_ticks {
+        return Err(LinuxError::NoSuchProcess(process.pid));
+    }
+    Ok(CpuTimeAndFaults::from_stat(&stat))
 }
 
 /// CPU time used by all threads of a process, including ended ones. It is exact, whereas
@@ -197,10 +211,12 @@ pub fn process_age(process: ProcessId) -> Duration {
     }
 }
 
-/// A real-time thread of the process (`SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`), if it has one.
-pub fn find_real_time_thread(pid: u32) -> Option<u32> {
+/// A real-time thread of the process (`SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`), if one of its
+/// first `most` threads is one.
+pub fn find_real_time_thread(pid: u32, most: usize) -> Option<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let threads = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok());
+    let tasks = tasks.flatten().take(most);
+    let threads = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
     let mut real_time = threads.filter(|tid: &u32| {
         // SAFETY: a plain system call without pointers.
         let policy = unsafe { libc::sched_getscheduler(saturating_pid_t(*tid)) };
@@ -214,7 +230,7 @@ pub fn find_real_time_thread(pid: u32) -> Option<u32> {
 /// needs a rule that includes it. A promotion holds the process's `mmap_lock`, and a real-time
 /// thread that faults meanwhile misses its deadline.
 pub fn check_rule_for_real_time(pid: u32, terms: &ProcessSettings) -> Result<()> {
-    match find_real_time_thread(pid) {
+    match find_real_time_thread(pid, usize::MAX) {
         Some(thread) if terms.rule.is_none() => Err(LinuxError::RealTime { pid, thread }),
         _ => Ok(()),
     }
@@ -301,9 +317,12 @@ mod tests {
         let with_rule = ProcessSettings { rule: Some(0), ..ProcessSettings::default() };
         let found = check_rule_for_real_time(own, &ProcessSettings::default());
         let allowed = check_rule_for_real_time(own, &with_rule);
+        // The first thread is the one that began the process.
+        let among_first = find_real_time_thread(own, 1);
         drop(end);
         thread.join().expect("the thread ends");
         assert!(allowed.is_ok());
+        assert_eq!(among_first, None);
         // It requires CAP_SYS_NICE.
         if is_real_time {
             let said = found.expect_err("a real-time process needs a rule").to_string();

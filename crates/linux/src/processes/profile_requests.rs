@@ -17,6 +17,7 @@ pub use grpc_call::GrpcError;
 pub use grpc_call::call_unary;
 pub use pod_annotations::{ANNOTATION, CriError, PodAnnotationStatus, count_pods};
 
+use crate::memory::cgroup_limits::outermost_levels;
 use crate::processes::process_attributes::system_units_of_cgroup;
 use hawkeye_policy::{ProcessAttributes, ProfileRequest, ProfileRequestSource};
 use pod_annotations::{PodAnnotations, PodRequest};
@@ -131,17 +132,18 @@ fn find_unified_hierarchy() -> Option<PathBuf> {
     places.into_iter().find(|place| place.join("cgroup.controllers").exists())
 }
 
-/// The attribute of the nearest cgroup that has it.
+/// The attribute of the nearest cgroup that has it, among the outermost levels.
 fn profile_of_cgroup(root: &Path, cgroup: &str) -> Option<String> {
-    let path = Path::new(cgroup.trim_start_matches('/'));
+    let path = outermost_levels(Path::new(cgroup));
     // Another namespace's path is not below this root.
     if path.components().any(|part| part == Component::ParentDir) {
         return None;
     }
     path.ancestors().find_map(|path| {
         let mut value = [0; MAX_NAME_BYTES];
+        let folder = root.join(path.strip_prefix("/").unwrap_or(path));
         // Most cgroups have none. A longer value (ERANGE) is no profile's name.
-        let bytes = rustix::fs::getxattr(root.join(path), CGROUP_ATTRIBUTE, &mut value[..]).ok()?;
+        let bytes = rustix::fs::getxattr(folder, CGROUP_ATTRIBUTE, &mut value[..]).ok()?;
         Some(String::from_utf8_lossy(&value[..bytes]).trim_end_matches(['\0', '\n']).to_owned())
     })
 }
@@ -179,6 +181,31 @@ mod tests {
         let found = [none, inherited, own, outside];
         let found = found.each_ref().map(Option::as_deref);
         assert_eq!(found, [None, Some("guard"), Some("never"), None]);
+    }
+
+    #[test]
+    fn deep_nesting_is_not_read_to_its_end() {
+        if !nix::unistd::geteuid().is_root() {
+            return this_test!().skip("it needs root");
+        }
+        let Some(root) = find_unified_hierarchy() else {
+            return this_test!().skip("there is no version 2 cgroup hierarchy");
+        };
+        let name = format!("hawkeye-deep-{}", std::process::id());
+        let outer = root.join(&name);
+        let inner = outer.join(["x"; 40].join("/"));
+        fs::create_dir_all(&inner).expect("cgroups can be made");
+        let path = format!("/{name}{}", "/x".repeat(40));
+        let set = |folder: &Path, value: &str| {
+            setxattr(folder, CGROUP_ATTRIBUTE, value.as_bytes(), XattrFlags::empty())
+        };
+        let was_set = (set(&outer, "guard"), set(&inner, "never"));
+        let found = profile_of_cgroup(&root, &path);
+        for folder in inner.ancestors().take(41) {
+            fs::remove_dir(folder).expect("it is removed");
+        }
+        assert_eq!(was_set, (Ok(()), Ok(())));
+        assert_eq!(found.as_deref(), Some("guard"));
     }
 
     #[test]

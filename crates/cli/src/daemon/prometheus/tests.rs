@@ -99,6 +99,7 @@ pub(crate) fn status() -> DaemonStatus {
             pace: "at most 10000 pages/s".into(),
         }),
         metrics: None,
+        metrics_error: None,
         journal: Some(JournalFileStatus { lost_entries: 7, ..JournalFileStatus::default() }),
     }
 }

@@ -8,7 +8,7 @@ use crate::view::{
 use hawkeye_linux::processes::client_credentials::ClientCredentials;
 use std::net::Shutdown;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 const ROOT: Peer = of_uid(0);
@@ -121,6 +121,31 @@ fn requests_about_whole_processes_count_twice() {
         // The allowance of one second, and what is regained while asking.
         let most = 11.0 + began.elapsed().as_secs_f64() * 10.0;
         assert!(answered >= 10 && (answered as f64) < most, "{answered}");
+    });
+}
+
+#[test]
+fn many_users_cost_the_manager_one_status() {
+    let computed = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&computed);
+    let answer = move |_| {
+        counter.fetch_add(1, Ordering::AcqRel);
+        DaemonReply::Status(Box::default())
+    };
+    with_manager(answer, |handler| {
+        let began = Instant::now();
+        for _ in 0..10 {
+            ask(handler, OTHER, DaemonRequest::Status);
+            ask(handler, STRANGER, DaemonRequest::Status);
+        }
+        let most = 1 + began.elapsed().as_secs() as u32;
+        let computed_for_users = computed.load(Ordering::Acquire);
+        assert!((1..=most).contains(&computed_for_users), "{computed_for_users}");
+        ask(handler, ROOT, DaemonRequest::Status);
+        // A slow manager computes it after the last one was sent.
+        while computed.load(Ordering::Acquire) == computed_for_users {
+            thread::sleep(Duration::from_millis(1));
+        }
     });
 }
 

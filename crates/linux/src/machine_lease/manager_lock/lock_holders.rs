@@ -7,7 +7,7 @@ use crate::processes::process;
 use procfs::process::Process;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The name of every manager's lock file, in any folder.
 pub(super) const LOCK: &str = "manager.lock";
@@ -54,9 +54,20 @@ pub(super) fn find_other_manager_pid(own: &[u64]) -> Option<u32> {
     holders
         .into_iter()
         .filter(|pid| !family.contains(pid))
-        .filter(|pid| LockHolder::of_pid(*pid).is_some_and(|holder| holder.uid == 0))
-        .filter(|pid| is_hawkeye_process(*pid))
-        .find(|pid| holds_manager_lock_on_inode(*pid, |inode| !own.contains(&inode)))
+        .find(|pid| is_root_manager_of_our_namespace(*pid, |inode| !own.contains(&inode)))
+}
+
+fn is_root_manager_of_our_namespace(pid: u32, wanted: impl Fn(u64) -> bool) -> bool {
+    LockHolder::of_pid(pid).is_some_and(|holder| holder.uid == 0)
+        && is_hawkeye_process(pid)
+        // Root of an ordinary container has user id 0 here too, and must not keep a manager out.
+        && pid_namespace(pid) == pid_namespace(std::process::id())
+        && holds_manager_lock_on_inode(pid, wanted)
+}
+
+/// Names the pid namespace of a process; `None` where the kernel has none.
+fn pid_namespace(pid: u32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/pid")).ok()
 }
 
 /// The pid in a line of `/proc/locks` such as `1: FLOCK  ADVISORY  WRITE 812 08:01:9978 0 EOF`.
@@ -111,6 +122,58 @@ pub(super) fn pids_of_process_and_ancestors(pid: u32) -> BTreeSet<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine_lease::thp_settings::testing::TestFolder;
+    use crate::processes::process::pids_of_process_and_descendants;
+    use hawkeye_test_support::this_test;
+    use std::process::{Child, Command, Stdio};
+    use std::time::Duration;
+
+    /// The pid of a process that `started` has started and that looks like a manager.
+    fn wait_for_manager_lock(started: &mut Child) -> Option<u32> {
+        // `try_wait` leaves its input open.
+        while started.try_wait().ok()?.is_none() {
+            let mut pids = pids_of_process_and_descendants(started.id());
+            let holds =
+                |pid: &u32| is_hawkeye_process(*pid) && holds_manager_lock_on_inode(*pid, |_| true);
+            if let Some(pid) = pids.find(holds) {
+                return Some(pid);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+
+    #[test]
+    fn root_of_another_pid_namespace_is_no_other_manager() {
+        if !nix::unistd::geteuid().is_root() {
+            return this_test!().skip("it needs root");
+        }
+        let folder = TestFolder::new("lock-holders");
+        let program = folder.0.join("hawkeye-flock");
+        if fs::copy("/usr/bin/flock", &program).is_err() {
+            return this_test!().skip("there is no flock(1)");
+        }
+        let is_manager = |wrapper: &[&str]| {
+            let lock = folder.0.join(LOCK);
+            let mut command = Command::new("env");
+            // It ends with its input.
+            command.args(wrapper).arg(&program).arg(lock).arg("cat").stdin(Stdio::piped());
+            let mut started = command.spawn().expect("env starts");
+            let pid = wait_for_manager_lock(&mut started);
+            let found = pid.map(|pid| is_root_manager_of_our_namespace(pid, |_| true));
+            started.wait().expect("it ends");
+            found
+        };
+        let Some(here) = is_manager(&[]) else {
+            return this_test!().skip("flock(1) does not work under another name");
+        };
+        assert!(here);
+        let unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"];
+        let Some(in_container) = is_manager(&unshare) else {
+            return this_test!().skip("a pid namespace can't be made here");
+        };
+        assert!(!in_container);
+    }
 
     #[test]
     fn lines_of_the_kernel_are_understood() {
