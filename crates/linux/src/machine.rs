@@ -16,7 +16,7 @@ use crate::processes::process;
 use crate::processes::profile_requests::{PodAnnotationStatus, ProfileRequestSources};
 use crate::promote::process_madvise::{COLLAPSE, CollapseRetry};
 use crate::promote::reserve::RESERVE;
-use crate::promote::target_call::{CallHelperPool, TargetRequest};
+use crate::promote::target_call::{CallHelperPool, SERIES_TIME, TargetRequest};
 use crate::sample::sampler::{ProcessWorkSlice, Sampler};
 use crate::sample::shared_pages;
 use crate::stop_signals::{StopSignals, WaitResult};
@@ -498,7 +498,7 @@ impl Machine for LinuxMachine {
                 break left;
             }
             tries += 1;
-            if tries == SPLIT_TRIES {
+            if tries == SPLIT_TRIES || begun.elapsed() >= SERIES_TIME {
                 return Err(refused("splitting a huge page", Errno::EBUSY));
             }
         };

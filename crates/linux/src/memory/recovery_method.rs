@@ -4,13 +4,13 @@ use crate::error::LinuxError;
 use crate::memory::cgroup_limits::remaining_cgroup_swap_bytes;
 use crate::memory::system_memory;
 use crate::processes::process::ProcessHandle;
-use crate::promote::target_call::CallHelperPool;
+use crate::promote::target_call::{CallHelperPool, SERIES_TIME};
 use hawkeye_manager::MachineError;
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample,
+    BASE_PAGE_BYTES, Errno, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample,
 };
 use serde::Serialize;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How zero pages are given back; the probe chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -46,6 +46,7 @@ impl RecoveryMethod {
     }
 
     /// Splits a huge page and gives its zero pages back; returns the duration of the longest call.
+    /// Where the target answers slowly, some zero pages are neither found nor given back.
     pub(crate) fn split_and_give_back_zero_pages(
         self,
         process: &ProcessHandle,
@@ -64,29 +65,54 @@ impl RecoveryMethod {
                 )));
             }
             // Zero pages must be found before the split.
-            Self::SplitAndPageOut => calls
-                .find_zero_pages_by_copying(process, region, PAGES_PER_REGION)
-                .map_err(failed)?,
+            Self::SplitAndPageOut => {
+                let deadline = Instant::now() + SERIES_TIME;
+                let pages = PAGES_PER_REGION;
+                let zero = calls.find_zero_pages_by_copying(process, region, pages, deadline);
+                let zero = zero.map_err(failed)?;
+                if zero.is_empty() {
+                    let (call, process) = ("finding zero pages", process.id);
+                    return Err(MachineError::Refused { call, process, errno: Errno::EBUSY });
+                }
+                zero
+            }
             Self::None => {
                 return Err(MachineError::Other(
                     "zero pages cannot be freed on this kernel; see `hawkeye doctor`".into(),
                 ));
             }
         };
-        let mut longest_call = calls.split_huge_page(process, region).map_err(failed)?;
-        for (first, pages) in consecutive_runs(&zero) {
-            let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
-            let bytes = pages as u64 * BASE_PAGE_BYTES;
-            let took = calls.page_out_range(process, start..start + bytes);
-            longest_call = longest_call.max(took.map_err(failed)?);
-        }
-        Ok(longest_call)
+        let split = calls.split_huge_page(process, region).map_err(failed)?;
+        let deadline = Instant::now() + SERIES_TIME;
+        let longest = page_out_until(calls, process, region, &zero, deadline).map_err(failed)?;
+        Ok(split.max(longest))
     }
 }
 
 /// Whether a huge page fits into the swap of the machine, and of a cgroup, where that limits it.
 fn is_swap_left(machine_bytes: u64, cgroup_bytes: Option<u64>) -> bool {
     machine_bytes.min(cgroup_bytes.unwrap_or(u64::MAX)) >= HUGE_PAGE_BYTES
+}
+
+/// Pages out these pages of a region, a run of neighbours a call, as far as `deadline` allows.
+/// Returns the duration of the longest call.
+fn page_out_until(
+    calls: &mut CallHelperPool,
+    process: &ProcessHandle,
+    region: RegionAddr,
+    pages: &[u16],
+    deadline: Instant,
+) -> Result<Duration, LinuxError> {
+    let mut longest = Duration::ZERO;
+    for (first, pages) in consecutive_runs(pages) {
+        if Instant::now() >= deadline {
+            break;
+        }
+        let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
+        let end = start + pages as u64 * BASE_PAGE_BYTES;
+        longest = longest.max(calls.page_out_range(process, start..end)?);
+    }
+    Ok(longest)
 }
 
 /// Runs of consecutive numbers: (first, length).
@@ -107,6 +133,16 @@ mod tests {
         for (machine, cgroup) in [(0, None), (ENOUGH - 1, Some(ENOUGH)), (ENOUGH, Some(0))] {
             assert!(!is_swap_left(machine, cgroup), "{machine} {cgroup:?}");
         }
+    }
+
+    #[test]
+    fn pages_of_a_slow_target_stay() {
+        let own = ProcessHandle::open(std::process::id()).expect("this process exists");
+        let region = RegionAddr::containing(HUGE_PAGE_BYTES);
+        let mut calls = CallHelperPool::default();
+        let longest = page_out_until(&mut calls, &own, region, &[0, 2, 4], Instant::now());
+        assert_eq!(longest.expect("no call failed"), Duration::ZERO);
+        assert_eq!(calls.statistics.longest, Duration::ZERO, "a call was made");
     }
 
     #[test]

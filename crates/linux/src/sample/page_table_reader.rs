@@ -29,8 +29,9 @@ pub const TABLES_PER_CALL: u32 = 512;
 /// Most regions for which one call can read access bits.
 pub const ACCESS_BITS_PER_CALL: usize = 64;
 
-/// Frames of 64 TiB: the most physical memory that page tables of 4 levels can address.
-const MOST_FRAMES: u64 = 64 << 28;
+/// Shortest time between two reads of where memory ends. On a machine with many CPUs one takes
+/// milliseconds, and a target can cause it.
+const END_FRAME_PAUSE: Duration = Duration::from_secs(10);
 
 /// Attempts to take a held `mmap_lock`; a process that maps memory holds it for microseconds.
 const LOCK_TRIES: u32 = 5;
@@ -56,6 +57,7 @@ pub struct AccessBitSnapshot {
 /// meanwhile.
 pub struct PageTableReader {
     skel: HawkeyeSkel<'static>,
+    end_frame_read_at: Instant,
 }
 
 /// The programs bound to one process. Dropping it unbinds them.
@@ -124,7 +126,7 @@ impl PageTableReader {
         let open = HawkeyeSkelBuilder::default().open(storage);
         let skel = open.and_then(OpenSkel::load);
         let skel = skel.map_err(|error| LinuxError::Bpf(format!("{error:#}")))?;
-        let mut tables = Self { skel };
+        let mut tables = Self { skel, end_frame_read_at: Instant::now() };
         tables.find_direct_map()?;
         Ok(tables)
     }
@@ -147,7 +149,9 @@ impl PageTableReader {
     /// Finds where physical memory is mapped: searches for a known value on a page of our own.
     fn find_direct_map(&mut self) -> Result<()> {
         let (pages, value) = map_unique_and_inaccessible_page()?;
-        let frames = read_end_frame().unwrap_or(MOST_FRAMES);
+        let frames = read_end_frame().ok_or_else(|| {
+            LinuxError::Bpf("the end of memory is unknown: /proc/zoneinfo cannot be read".into())
+        })?;
         let bss = self.bss_mut();
         bss.magic = value;
         bss.magic_va = pages.address();
@@ -158,6 +162,21 @@ impl PageTableReader {
         if self.bss().direct_map == 0 {
             let why = "the kernel's direct map was not found: memory is encrypted, or the page-table layout is unknown";
             return Err(LinuxError::Bpf(why.into()));
+        }
+        Ok(())
+    }
+
+    /// Runs a program that reads page tables. It ignores entries that point behind memory. Where it
+    /// met one, memory may have been added, so the end of memory is read again for later runs.
+    fn run_page_table_program(&mut self, link: &OwnedFd) -> Result<()> {
+        self.bss_mut().pointed_behind_memory = 0;
+        run_bpf_iterator(link)?;
+        let is_due = self.end_frame_read_at.elapsed() >= END_FRAME_PAUSE;
+        if self.bss().pointed_behind_memory != 0 && is_due {
+            self.end_frame_read_at = Instant::now();
+            if let Some(frames) = read_end_frame() {
+                self.bss_mut().memory_frames = frames;
+            }
         }
         Ok(())
     }
@@ -268,7 +287,7 @@ impl PageTableReader {
             loop {
                 self.bss_mut().result = types::walk_result::default();
                 let begun = Instant::now();
-                run_bpf_iterator(&target.walk)?;
+                self.run_page_table_program(&target.walk)?;
                 timed(begun.elapsed());
                 let bss = self.bss();
                 if bss.result.alive == 0 {
@@ -316,7 +335,7 @@ impl PageTableReader {
         for (slot, region) in bss.marks.iter_mut().zip(regions) {
             slot.va = region.start();
         }
-        run_bpf_iterator(&target.marks)?;
+        self.run_page_table_program(&target.marks)?;
         let bss = self.bss();
         if bss.result.alive == 0 {
             return Err(LinuxError::NoSuchProcess(target.pid));
@@ -348,7 +367,7 @@ impl PageTableReader {
             enough: u32::from(enough),
             ..Default::default()
         };
-        run_bpf_iterator(&target.scan)?;
+        self.run_page_table_program(&target.scan)?;
         let scan = &self.bss().zero_scan;
         Ok((scan.huge != 0).then_some(u16::try_from(scan.zero_pages).unwrap_or(u16::MAX)))
     }
@@ -447,6 +466,7 @@ fn owned_fd_or_error(fd: i32, call: &'static str) -> Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::anonymous_mapping::AnonymousMapping;
     use hawkeye_test_support::this_test;
 
     #[test]
@@ -462,6 +482,28 @@ mod tests {
         assert_eq!(order(512, 0, 1), PageOrder::HUGE);
         // The shared zero page only.
         assert_eq!(order(0, 0, 0), PageOrder::BASE);
+    }
+
+    #[test]
+    fn memory_that_was_added_is_read() {
+        if !nix::unistd::geteuid().is_root() {
+            return this_test!().skip("it needs root");
+        }
+        let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
+        let own = tables.bind_to_process(std::process::id()).expect("the programs bind");
+        let page = AnonymousMapping::map(4096).expect("memory can be mapped");
+        // SAFETY: the mapping is writable, and nothing refers to it.
+        unsafe { page.start().cast::<u8>().write_volatile(1) };
+        let region = RegionAddr::containing(page.address());
+        let is_read = |tables: &mut PageTableReader| {
+            tables.read_region(&own, region).expect("the region can be read").is_some()
+        };
+        assert!(is_read(&mut tables));
+        // As if nearly all memory had been added after its end was read.
+        tables.bss_mut().memory_frames = 1;
+        tables.end_frame_read_at = Instant::now().checked_sub(END_FRAME_PAUSE).expect("it is past");
+        assert!(!is_read(&mut tables), "an entry behind the end of memory was followed");
+        assert!(is_read(&mut tables));
     }
 
     #[test]

@@ -5,8 +5,6 @@
 
 #include "page_tables.h"
 
-/* Input: frames up to the end of physical memory. */
-u64 memory_frames;
 /* Output: the highest address that was read, and the highest candidate. */
 u64 calibration_highest;
 u64 calibration_highest_base;
@@ -17,13 +15,11 @@ u64 magic_va;
 /* Another such page, which it may not access. */
 u64 inaccessible_va;
 
-/* The page or table that an entry points to; 0 if the entry points to no memory. */
+/* As table_under(), but records the address. */
 static __always_inline u64 candidate_under(u64 base, u64 e)
 {
 	u64 address = table_under(base, e);
 
-	if (entry_frame(e) >> 12 >= memory_frames)
-		return 0;
 	if (address > calibration_highest)
 		calibration_highest = address;
 	return address;

@@ -10,6 +10,11 @@
 u64 direct_map;
 u32 levels;
 
+/* Input: frames up to the end of physical memory. Memory that is added moves the end. */
+u64 memory_frames;
+/* Output: an entry pointed behind that end. */
+u32 pointed_behind_memory;
+
 /* Copy of the table or page that a program looks at. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

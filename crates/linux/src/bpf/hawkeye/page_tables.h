@@ -2,7 +2,8 @@
 /*
  * Page tables, read through the kernel's direct map without its locks, by reads that fail instead
  * of faulting. A table that is freed meanwhile yields wrong data at worst. An entry is therefore
- * read again after the table under it.
+ * read again after the table under it. The new owner of such a table can write any entry into it.
+ * None is followed behind the end of memory, where the mappings of devices are.
  */
 #ifndef HAWKEYE_PAGE_TABLES_H
 #define HAWKEYE_PAGE_TABLES_H
@@ -18,9 +19,20 @@ static __always_inline u64 entry(u64 table, u64 index)
 	return value;
 }
 
+static __always_inline int is_in_memory(u64 physical_address)
+{
+	if (physical_address >> 12 < memory_frames)
+		return 1;
+	pointed_behind_memory = 1;
+	return 0;
+}
+
+/* The page or table that an entry points to; 0 if the entry points to no memory. */
 static __always_inline u64 table_under(u64 base, u64 e)
 {
-	return base + entry_frame(e);
+	u64 frame = entry_frame(e);
+
+	return is_in_memory(frame) ? base + frame : 0;
 }
 
 /* Whether an entry of an upper level points to a table of the level below. */
@@ -59,26 +71,27 @@ static __always_inline int find_pmd_table(struct walk *w)
 
 	if (levels == 5) {
 		e = entry(table, w->va >> PGD_SHIFT_5);
-		if (!(entry_flags(e) & PTE_PRESENT)) {
+		table = entry_flags(e) & PTE_PRESENT ? table_under(direct_map, e) : 0;
+		if (!table) {
 			w->va = (w->va | ((1ull << PGD_SHIFT_5) - 1)) + 1;
 			return 0;
 		}
-		table = table_under(direct_map, e);
 	}
 	if (levels >= 4) {
 		e = entry(table, w->va >> P4D_SHIFT);
-		if (!(entry_flags(e) & PTE_PRESENT)) {
+		table = entry_flags(e) & PTE_PRESENT ? table_under(direct_map, e) : 0;
+		if (!table) {
 			w->va = (w->va | ((1ull << P4D_SHIFT) - 1)) + 1;
 			return 0;
 		}
-		table = table_under(direct_map, e);
 	}
 	e = entry(table, w->va >> PUD_SHIFT);
-	if (!points_to_table(e)) {
+	table = points_to_table(e) ? table_under(direct_map, e) : 0;
+	if (!table) {
 		w->va = (w->va | ((1ull << PUD_SHIFT) - 1)) + 1;
 		return 0;
 	}
-	w->pmd_table = table_under(direct_map, e);
+	w->pmd_table = table;
 	w->pmd_until = (w->va | ((1ull << PUD_SHIFT) - 1)) + 1;
 	return 1;
 }

@@ -68,7 +68,9 @@ static long mark_step(u32 i, struct walk *w)
 		m->write_protected = flags & PTE_RW ? 0 : m->present;
 		m->huge = 1;
 	} else {
-		if (bpf_probe_read_kernel(w->copy, PAGE_BYTES, (void *)table_under(direct_map, e)))
+		u64 table = table_under(direct_map, e);
+
+		if (!table || bpf_probe_read_kernel(w->copy, PAGE_BYTES, (void *)table))
 			return 0;
 		if (!is_same_table(e, entry(w->pmd_table, m->va >> PMD_SHIFT)))
 			return 0;

@@ -68,7 +68,7 @@ int scan_zeros(struct bpf_iter__task *ctx)
 	struct task_struct *task = ctx->task;
 	struct scan s = {};
 	struct walk w = {};
-	u64 e, flags;
+	u64 e, flags, last;
 
 	if (!task)
 		return 0;
@@ -81,7 +81,10 @@ int scan_zeros(struct bpf_iter__task *ctx)
 	flags = entry_flags(e);
 	if (!(flags & PTE_PRESENT) || !(flags & PTE_HUGE) || !(flags & (PTE_RW | PTE_DIRTY)))
 		return 0;
-	s.page = direct_map + (entry_frame(e) & ~((1ull << PMD_SHIFT) - 1));
+	last = entry_frame(e) | ((1ull << PMD_SHIFT) - 1);
+	if (!is_in_memory(last))
+		return 0;
+	s.page = direct_map + last + 1 - (1ull << PMD_SHIFT);
 	s.enough = zero_scan.enough;
 	bpf_loop(PTES / SCAN_GROUP, scan_group, &s, 0);
 	zero_scan.huge = 1;

@@ -19,6 +19,7 @@ static __always_inline void read_region(struct walk *w, u64 va)
 	u64 flags = entry_flags(e);
 	struct region_record *r;
 	u32 n = result.records;
+	u64 table;
 
 	if (!(flags & (PTE_PRESENT | PTE_PROTNONE)))
 		return;
@@ -45,7 +46,8 @@ static __always_inline void read_region(struct walk *w, u64 va)
 	if (request.huge_only || !(flags & PTE_PRESENT))
 		return;
 	w->tables++;
-	if (bpf_probe_read_kernel(w->copy, PAGE_BYTES, (void *)table_under(direct_map, e)))
+	table = table_under(direct_map, e);
+	if (!table || bpf_probe_read_kernel(w->copy, PAGE_BYTES, (void *)table))
 		return;
 	/* Promoted, freed or moved while it was read? */
 	if (!is_same_table(e, entry(w->pmd_table, va >> PMD_SHIFT))) {

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 /// Time for which the loop waits for one call. A longer wait could miss a change of free memory.
 const WAIT: Duration = Duration::from_millis(20);
+/// Time after which the loop ends a series of calls into one target, even if each was answered.
+pub(crate) const SERIES_TIME: Duration = Duration::from_millis(50);
 /// The manager backs off after calls that take longer than this.
 const SLOW: Duration = Duration::from_millis(30);
 /// Most targets that may keep helpers waiting. Beyond that no call into another process is made.

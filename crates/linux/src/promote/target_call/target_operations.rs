@@ -9,7 +9,7 @@ use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, RegionAddr};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Most regions cleared in one call: it holds `mmap_lock` for reading for 0.25 ms.
 const CLEARED_PER_CALL: usize = 16;
@@ -110,12 +110,14 @@ impl CallHelperPool {
     }
 
     /// Indices of the zero-filled base pages of a region, up to `enough` of them, from a copy of
-    /// its contents. The copy populates pages that are not present.
+    /// its contents. The copy populates pages that are not present. Pages that it did not reach
+    /// until `deadline` count as in use.
     pub(crate) fn find_zero_pages_by_copying(
         &mut self,
         process: &ProcessHandle,
         region: RegionAddr,
         enough: u16,
+        deadline: Instant,
     ) -> Result<Vec<u16>> {
         const PAGES_PER_CALL: u16 = 16;
         let page_bytes = usize_from_u64(BASE_PAGE_BYTES);
@@ -128,11 +130,11 @@ impl CallHelperPool {
             let pages = (first..).zip(answer.data.chunks_exact(page_bytes));
             let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
             zero.extend(pages.filter_map(|(index, page)| is_zero(page).then_some(index)));
-            if zero.len() >= usize::from(enough) {
-                zero.truncate(usize::from(enough));
+            if zero.len() >= usize::from(enough) || Instant::now() >= deadline {
                 break;
             }
         }
+        zero.truncate(usize::from(enough));
         Ok(zero)
     }
 }

@@ -5,6 +5,7 @@ use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::process::ProcessHandle;
 use crate::promote::sched_fifo::run_with_sched_fifo;
 use crate::sample::page_table_reader::PageTableReader;
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use hawkeye_test_support::event_constructors::process_with_pid;
 use hawkeye_test_support::this_test;
 use nix::sys::mman::{ProtFlags, mprotect};
@@ -143,6 +144,21 @@ fn one_helper_is_enough_for_targets_that_answer() {
     }
     assert_eq!(calls.idle.len(), 1);
     assert!(calls.statistics.helper_cpu > Duration::ZERO);
+}
+
+#[test]
+fn pages_of_a_slow_target_count_as_in_use() {
+    let own = own();
+    let memory = AnonymousMapping::map(2 * HUGE_PAGE_BYTES as usize).expect("memory can be mapped");
+    let region = RegionAddr::containing(memory.address() + HUGE_PAGE_BYTES - 1);
+    let mut calls = CallHelperPool::with_time_limit(LONG);
+    let now = Instant::now();
+    let mut find = |deadline| {
+        let zero = calls.find_zero_pages_by_copying(&own, region, PAGES_PER_REGION, deadline);
+        zero.expect("the pages can be read").len()
+    };
+    assert_eq!(find(now + LONG), usize::from(PAGES_PER_REGION));
+    assert_eq!(find(now), 16, "it made more than one call after the deadline");
 }
 
 #[test]

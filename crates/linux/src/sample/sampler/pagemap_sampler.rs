@@ -10,12 +10,12 @@ use super::{
 };
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::Mapping;
-use crate::promote::target_call::CallHelperPool;
+use crate::promote::target_call::{CallHelperPool, SERIES_TIME};
 use crate::sample::pagemap::{self, PresentPagesReading, read_eligible_present_pages};
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{ProcessId, ProcessSample, RegionAddr, RegionSample};
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A process that was not read within this time is skipped for now.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -100,7 +100,8 @@ impl Sampler for PagemapSampler {
         if !found.is_some_and(|found| is_huge_page_with_memory(&found)) {
             return Ok(None);
         }
-        let zero = calls.find_zero_pages_by_copying(&member.handle, region, enough)?;
+        let deadline = Instant::now() + SERIES_TIME;
+        let zero = calls.find_zero_pages_by_copying(&member.handle, region, enough, deadline)?;
         Ok(Some(u16::try_from(zero.len()).unwrap_or(u16::MAX)))
     }
 }

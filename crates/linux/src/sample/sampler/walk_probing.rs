@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::processes::mappings::EligibleRanges;
 use crate::processes::process;
 use crate::promote::sched_fifo::run_with_sched_fifo;
-use crate::promote::target_call::CallHelperPool;
+use crate::promote::target_call::{CallHelperPool, SERIES_TIME};
 use crate::sample::page_table_reader::{AccessBitSnapshot, PageTableReader, ProcessBpfLinks};
 use hawkeye_policy::saturating_cast::u32_from_f64;
 use hawkeye_policy::walk_rate::region_probe_plan::READS_AFTER;
@@ -234,13 +234,15 @@ impl RunningProbeRound {
     ///
     /// `MADV_COLD` skips them (mm/madvise.c, `madvise_cold_or_pageout_pte_range`), so they would
     /// seem to be touched at once. Regions with many of them are dropped. `looked` receives each
-    /// region that was checked, with whether it was dropped.
+    /// region that was checked, with whether it was dropped. Regions with pages that may be shared
+    /// are dropped unchecked from `deadline` on.
     fn find_pages_shared_at_clear(
         &mut self,
         process: ProcessId,
         calls: &mut CallHelperPool,
         found: &mut Vec<Option<AccessBitSnapshot>>,
         eligible: &EligibleRanges,
+        deadline: Instant,
         mut looked: impl FnMut(RegionAddr, &AccessBitSnapshot, bool),
     ) {
         let mut kept = Vec::with_capacity(self.regions.len());
@@ -256,6 +258,7 @@ impl RunningProbeRound {
                 };
                 let shared = match maybe_shared {
                     0 => Some(PageBitmap::default()),
+                    _ if Instant::now() >= deadline => continue,
                     _ => calls.find_shared_pages_of_region(process, region).ok(),
                 };
                 let pages = shared.map_or(maybe_shared, |pages| pages.count());
@@ -338,7 +341,8 @@ impl ProcessWindowProbing {
                 if !plan.for_rate && self.estimator.uses_little_cpu() {
                     return Ok(None);
                 }
-                self.round = clear_regions(&plan, slice.member, calls)?;
+                let deadline = Instant::now() + SERIES_TIME;
+                self.round = clear_regions(&plan, slice.member, calls, deadline)?;
                 continue;
             };
             let due = round.cleared + READS_AFTER[round.reads];
@@ -364,7 +368,8 @@ impl ProcessWindowProbing {
                     kind.count_region(shared);
                 };
                 let eligible = &slice.member.eligible;
-                round.find_pages_shared_at_clear(id, calls, &mut found, eligible, looked);
+                let deadline = Instant::now() + SERIES_TIME;
+                round.find_pages_shared_at_clear(id, calls, &mut found, eligible, deadline, looked);
             }
             let marks = round.regions.iter().zip(found).filter_map(|(region, marks)| {
                 let ((region, cleared), marks) = (*region, marks?);
@@ -404,16 +409,18 @@ impl ProcessWindowProbing {
     }
 }
 
-/// Clears the regions, except those that cannot be cleared. `None` if none could be.
+/// Clears the regions, except those that cannot be cleared, or not before `deadline`. `None` if
+/// none could be.
 fn clear_regions(
     plan: &ProbeRoundPlan,
     member: &SampledProcess,
     calls: &mut CallHelperPool,
+    deadline: Instant,
 ) -> Result<Option<RunningProbeRound>> {
     let (begun, cpu_before) = read_time_and_cpu_time(member.handle.id.pid)?;
     let mut cleared = Vec::with_capacity(plan.regions.len());
     let mut rest = plan.regions.as_slice();
-    while !rest.is_empty() {
+    while !rest.is_empty() && Instant::now() < deadline {
         let found = run_with_sched_fifo(|| calls.clear_access_bits(&member.handle, rest))?;
         if let Some(answer) = found.answer {
             for (n, region) in rest.iter().take(found.done).enumerate() {
@@ -462,7 +469,7 @@ fn monotonic_now() -> Duration {
 mod tests {
     use super::*;
     use hawkeye_policy::{FileRegion, PageOrder};
-    use hawkeye_test_support::event_constructors::region_at_index;
+    use hawkeye_test_support::event_constructors::{process_with_pid, region_at_index};
 
     fn sample(n: u64, accessed: u16) -> RegionSample {
         RegionSample { accessed, ..RegionSample::new_full_and_untouched(region_at_index(n)) }
@@ -548,6 +555,38 @@ mod tests {
         let touched = PageBitmap([0b010, 0, 0, 0, 0, 0, 0, u64::MAX >> 1]);
         assert_eq!(round.touched_clearable_pages(region_at_index(1), &marks), touched);
         assert_eq!(round.touched_clearable_pages(region_at_index(2), &marks), marks.accessed);
+    }
+
+    #[test]
+    fn regions_of_a_slow_target_are_neither_shared_nor_probed() {
+        let [private, maybe_shared] = [1, 2].map(region_at_index);
+        let mut round = RunningProbeRound {
+            regions: [private, maybe_shared].map(|region| (region, Duration::ZERO)).into(),
+            begun: Duration::ZERO,
+            cpu_before: Duration::ZERO,
+            cleared: Duration::ZERO,
+            reads: 0,
+            for_rate: true,
+            shared: HashMap::new(),
+        };
+        let marks = |write_protected| AccessBitSnapshot {
+            at: Duration::ZERO,
+            accessed: PageBitmap::default(),
+            present: 512,
+            write_protected,
+            huge: false,
+        };
+        let mut found = vec![Some(marks(0)), Some(marks(512))];
+        let mut calls = CallHelperPool::default();
+        let (own, eligible) = (process_with_pid(std::process::id()), EligibleRanges::default());
+        let mut checked = Vec::new();
+        let looked = |region, _: &AccessBitSnapshot, shared| checked.push((region, shared));
+        let now = Instant::now();
+        round.find_pages_shared_at_clear(own, &mut calls, &mut found, &eligible, now, looked);
+        assert_eq!(checked, [(private, false)]);
+        assert_eq!(round.regions, [(private, Duration::ZERO)]);
+        assert_eq!(found, [Some(marks(0))]);
+        assert_eq!(calls.statistics.longest, Duration::ZERO, "a call was made");
     }
 
     #[test]

@@ -136,6 +136,53 @@ static struct region_record read_one(struct task_struct *task, u64 va)
 	return result.records ? records[0] : none;
 }
 
+/*
+ * An entry of each upper level points to the first frame behind memory, as in a freed table that a
+ * process has filled. No program reads there, and the region counts as absent.
+ */
+static void test_entries_behind_memory(struct task_struct *task, u64 root, u64 va)
+{
+	struct bpf_iter__task context = { .task = task };
+	const u64 behind = (u64)memory + memory_bytes - base;
+
+	for (int shift = PMD_SHIFT; shift < 12 + 9 * (int)levels; shift += 9) {
+		u64 *e = place_of(root, va, shift);
+		const u64 before = *e;
+
+		*e = table_entry_of(behind);
+		reads_outside = 0;
+		pointed_behind_memory = 0;
+		CHECK(read_one(task, va).va, 0);
+		marked_regions = 1;
+		marks[0].va = va;
+		read_access_bits(&context);
+		CHECK(marks[0].read, 0);
+		CHECK(reads_outside, 0);
+		CHECK(pointed_behind_memory, 1);
+		*e = before;
+	}
+	CHECK(read_one(task, va).va, va);
+}
+
+/* A huge page that begins in memory and ends behind it, or that lies behind it. */
+static void test_huge_pages_behind_memory(struct task_struct *task, u64 *e, u64 va)
+{
+	struct bpf_iter__task context = { .task = task };
+	const u64 before = *e;
+
+	memory_frames--;
+	for (int regions = 2; regions <= 3; regions++) {
+		*e = entry_of(frame_of(regions * REGION), BLOCK | WRITTEN | ACCESSED);
+		reads_outside = 0;
+		zero_scan = (struct zero_scan){ .va = va, .enough = PTES };
+		scan_zeros(&context);
+		CHECK(zero_scan.huge, 0);
+		CHECK(reads_outside, 0);
+	}
+	memory_frames++;
+	*e = before;
+}
+
 int main(int argc, char **argv)
 {
 	const int depth = argc > 1 ? atoi(argv[1]) : 0;
@@ -199,6 +246,7 @@ int main(int argc, char **argv)
 	CHECK(marks[0].write_protected, 1);
 	CHECK(marks[0].accessed[0], 0x13);
 	CHECK(marks[0].accessed[7], 1ull << 63);
+	test_entries_behind_memory(&task, root, region);
 
 	/* A full region, every eighth page of which is accessed, the others written. */
 	e = place_of(root, region - REGION, 12);
@@ -256,6 +304,7 @@ int main(int argc, char **argv)
 	scan_zeros(&context);
 	CHECK(zero_scan.huge, 1);
 	CHECK(zero_scan.zero_pages, PTES - 1);
+	test_huge_pages_behind_memory(&task, e, region - 2 * REGION);
 	*e = entry_of(frame_of(0), BLOCK | READ_ONLY);
 	r = read_one(&task, region - 2 * REGION);
 	CHECK(r.present, 0);

@@ -18,13 +18,17 @@
 static unsigned long long page_copy_buffer[512];
 extern unsigned char memory[];
 extern const unsigned long memory_bytes;
+/* Reads of what is not memory. On a machine, the mappings of devices may be there. */
+static unsigned int reads_outside;
 
 static inline long bpf_probe_read_kernel(void *to, unsigned int bytes, const void *from)
 {
 	unsigned long offset = (unsigned long)from - (unsigned long)memory;
 
-	if (offset >= memory_bytes || bytes > memory_bytes - offset)
+	if (offset >= memory_bytes || bytes > memory_bytes - offset) {
+		reads_outside++;
 		return -14;
+	}
 	memcpy(to, from, bytes);
 	return 0;
 }
