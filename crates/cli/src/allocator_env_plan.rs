@@ -6,6 +6,8 @@
 use hawkeye_linux::processes::program_allocator::{self, ProgramAllocator};
 use serde::Serialize;
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 
 /// Variables to set for a program, and remarks on what is left as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -181,9 +183,20 @@ fn choose_env_variable(
     Ok(HugePageEnvVariable { value, requests: switch.requests, name: switch.variable })
 }
 
+/// Bytes of a process's environment, and of its arguments, that are read at most. `PR_SET_MM_MAP`
+/// lets it place them anywhere, so that they could seem to be terabytes.
+const MOST_TEXT_BYTES: u64 = 8 << 20;
+
 /// What to set from the next start of a process's program on; nothing if it has just ended.
 pub fn env_plan_for_process(pid: u32, machine: HugePageSources<'_>) -> AllocatorEnvPlan {
-    let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let read = |name: &str| {
+        let mut bytes = Vec::new();
+        if let Ok(file) = File::open(format!("/proc/{pid}/{name}")) {
+            // An error leaves what was read before it.
+            let _ = file.take(MOST_TEXT_BYTES).read_to_end(&mut bytes);
+        }
+        bytes
+    };
     let texts = |bytes: Vec<u8>| -> Vec<String> {
         String::from_utf8_lossy(&bytes).split('\0').map(str::to_owned).collect()
     };

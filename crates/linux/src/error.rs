@@ -57,6 +57,14 @@ pub enum LinuxError {
         /// The error.
         error: io::Error,
     },
+    /// A file that a process can make as long as it likes.
+    #[error("{path} is longer than {most_bytes} bytes, so it is not read", path = path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that are read at most.
+        most_bytes: u64,
+    },
     /// A system call failed.
     #[error("{call}: {errno}")]
     Call {

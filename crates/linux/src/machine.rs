@@ -205,7 +205,8 @@ impl LinuxMachine {
         if !member.terms.promotes {
             return Ok(Some(PromotionResult::NotCandidate));
         }
-        let Some(found) = self.sampler.read_region(member, region).map_err(failed)? else {
+        let found = self.sampler.read_region(member, region, &mut self.calls);
+        let Some(found) = found.map_err(failed)? else {
             return Ok(Some(PromotionResult::Freed));
         };
         // Watermarks were checked for the expected kind of memory.
@@ -448,7 +449,7 @@ impl Machine for LinuxMachine {
                 let error = error.into_machine_error(process);
                 // The kernel returns the errors of a memory shortage for a hole as well.
                 if error.is_huge_page_shortage()
-                    && matches!(self.sampler.read_region(member, region), Ok(None))
+                    && matches!(self.sampler.read_region(member, region, &mut self.calls), Ok(None))
                 {
                     return Ok(PromotionResult::Freed);
                 }
@@ -493,7 +494,7 @@ impl Machine for LinuxMachine {
             let call =
                 self.recovery.split_and_give_back_zero_pages(&member.handle, region, calls)?;
             longest_call = longest_call.max(call);
-            let left = self.sampler.read_region(member, region).map_err(failed)?;
+            let left = self.sampler.read_region(member, region, calls).map_err(failed)?;
             if !left.is_some_and(|left| self.recovery.split_was_skipped(&left)) {
                 break left;
             }

@@ -24,8 +24,6 @@ mod prefault_rate_and_memory_limit;
 mod prefault_region;
 mod prefault_thread_pool;
 mod spare_core_throttle;
-#[cfg(test)]
-mod stuck_target;
 mod suppressed_processes;
 mod trace_backoff;
 mod warm_start;

@@ -15,4 +15,6 @@
 pub mod process_madvise;
 pub(crate) mod reserve;
 pub mod sched_fifo;
+#[cfg(test)]
+pub(crate) mod stuck_target;
 pub mod target_call;

@@ -7,6 +7,7 @@ use crate::common::{
 use crate::daemon::{NAME, RunningDaemon};
 use hawkeye_live_test_support::settings;
 use hawkeye_live_test_support::silent_files::SilentFiles;
+use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::io::Write;
@@ -51,7 +52,18 @@ fn process(status: &Value, pid: u32) -> Option<&Value> {
 
 #[test]
 fn a_process_that_never_releases_its_lock_delays_neither_other_processes_nor_the_end() {
-    let machine = or_skip!(machine_with_compiler(this_test!()));
+    manage_beside_a_stuck_process(this_test!(), None);
+}
+
+/// Without BPF, the manager reads `/proc/PID/pagemap` before each promotion.
+#[test]
+fn without_bpf_such_a_process_delays_neither_other_processes_nor_the_end() {
+    manage_beside_a_stuck_process(this_test!(), Some("population"));
+}
+
+/// `sampler`: the one that the daemon must use; `None`: the usual one.
+fn manage_beside_a_stuck_process(test: TestName, sampler: Option<&str>) {
+    let machine = or_skip!(machine_with_compiler(test));
     // The machine's setting before a manager has changed anything.
     let pages_to_scan = "/sys/kernel/mm/transparent_hugepage/khugepaged/pages_to_scan";
     let setting = || std::fs::read_to_string(pages_to_scan).expect("the file can be read");
@@ -61,7 +73,7 @@ fn a_process_that_never_releases_its_lock_delays_neither_other_processes_nor_the
     let program = compile(&machine, source, NAME, &["-pthread"]);
     let files = match SilentFiles::mount(&machine.state.join("silent")) {
         Ok(files) => files,
-        Err(why) => return this_test!().skip(&why),
+        Err(why) => return test.skip(&why),
     };
     let mut stuck = StuckProgram::start(&program, &files.file());
     // Slow enough that calls into it are running when it takes its lock.
@@ -72,18 +84,24 @@ fn a_process_that_never_releases_its_lock_delays_neither_other_processes_nor_the
     if settings::sizes().iter().any(|name| !name.contains("2048kB")) {
         options += "small_pages = \"all\"\n";
     }
-    let daemon = RunningDaemon::start_by(&machine, &(options + &config));
+    let daemon = RunningDaemon::start_by_command(&machine, &(options + &config), |mut daemon| {
+        daemon.envs(sampler.map(|name| ("HAWKEYE_SAMPLER", name)));
+        daemon
+    });
     let promoted = || huge_bytes(stuck.pid()) > 0;
     assert!(until(DEADLINE, promoted), "{}", daemon.status());
     stuck.hold_lock();
     assert!(until(DEADLINE, || stuck.is_stuck()));
 
-    daemon.wait_for_status(DEADLINE, |status| {
-        figure(status, "not_answering") == 1
-            && process(status, stuck.pid()).is_some_and(|p| p["not_answering_s"].is_f64())
-    });
-    let why = daemon.json(&format!("why {}", stuck.pid()));
-    assert!(why.to_string().contains("does not answer"), "{why}");
+    // Without BPF, it may be a thread that waits for the process, which is not reported.
+    if sampler.is_none() {
+        daemon.wait_for_status(DEADLINE, |status| {
+            figure(status, "not_answering") == 1
+                && process(status, stuck.pid()).is_some_and(|p| p["not_answering_s"].is_f64())
+        });
+        let why = daemon.json(&format!("why {}", stuck.pid()));
+        assert!(why.to_string().contains("does not answer"), "{why}");
+    }
 
     // A process that starts later is managed as usual.
     let other = crate::daemon::DiscoveredProgram::start(&machine);

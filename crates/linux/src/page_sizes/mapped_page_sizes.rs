@@ -3,7 +3,7 @@
 
 use crate::error::{LinuxError, Result};
 use crate::processes::memory_maps;
-use crate::processes::process::{self, calling_thread_cpu_time};
+use crate::processes::process::calling_thread_cpu_time;
 use crate::ring_buffer::decode_u64s;
 use crate::sample::pagemap::{
     FRAME, KPF_COMPOUND_TAIL, KPF_ZERO_PAGE, PRESENT, Pagemap, PagemapEntry, read_frame_flags,
@@ -64,7 +64,14 @@ pub fn read_mapped_page_sizes(pid: u32) -> Result<MappedPageSizes> {
     let begun = calling_thread_cpu_time();
     let mut left = MAX_BYTES;
     let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
-    let ranges = read_private_anonymous_ranges(pid)?;
+    let ranges = match read_private_anonymous_ranges(pid) {
+        // Not an error, so that the next look waits as long as this one's cost requires.
+        Err(LinuxError::TooLong { .. }) => {
+            found.complete = false;
+            return Ok(found);
+        }
+        ranges => ranges?,
+    };
     // A process that is ending has nothing mapped any more.
     if ranges.is_empty() {
         return Err(LinuxError::NoSuchProcess(pid));
@@ -109,14 +116,12 @@ pub fn read_mapped_page_sizes(pid: u32) -> Result<MappedPageSizes> {
 
 /// Private writable mappings without a file.
 fn read_private_anonymous_ranges(pid: u32) -> Result<Vec<Range<u64>>> {
-    let maps = process::read_proc_entry(pid, memory_maps::read_maps)?;
     let wanted = MMPermissions::WRITE | MMPermissions::PRIVATE;
-    Ok(maps
-        .iter()
-        .filter(|map| map.inode == 0 && map.perms.contains(wanted))
-        .filter(|map| !matches!(map.pathname, MMapPath::Path(_) | MMapPath::Vsys(_)))
-        .map(|map| map.address.0..map.address.1)
-        .collect())
+    memory_maps::read_maps(pid, |map| {
+        let has_file =
+            map.inode != 0 || matches!(map.pathname, MMapPath::Path(_) | MMapPath::Vsys(_));
+        (map.perms.contains(wanted) && !has_file).then_some(map.address.0..map.address.1)
+    })
 }
 
 /// Cuts a range where regions begin: no page lies in two regions.

@@ -89,10 +89,10 @@ pub(super) fn get_or_refresh_mappings<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::stuck_target::StuckTarget;
     use super::*;
     use crate::error::LinuxError;
     use crate::processes::process::ProcessHandle;
+    use crate::promote::stuck_target::StuckTarget;
     use crate::promote::target_call::TargetRequest;
     use std::sync::mpsc;
 

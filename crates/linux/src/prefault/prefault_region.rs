@@ -67,10 +67,10 @@ pub(super) fn prefault_region(
 
 #[cfg(test)]
 mod tests {
-    use super::super::stuck_target::ended_child;
     use super::*;
     use crate::anonymous_mapping::AnonymousMapping;
     use crate::probe::userfaultfd_handle::{UserfaultfdHandle, WatchMode};
+    use crate::promote::stuck_target::ended_child;
     use hawkeye_policy::HUGE_PAGE_BYTES;
     use nix::sys::signal::{Signal, kill};
     use nix::sys::wait::waitpid;

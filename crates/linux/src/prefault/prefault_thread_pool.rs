@@ -247,9 +247,9 @@ impl Drop for PrefaultThreadPool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stuck_target::{StuckTarget, ended_child};
     use super::*;
     use crate::anonymous_mapping::AnonymousMapping;
+    use crate::promote::stuck_target::{StuckTarget, ended_child};
     use hawkeye_policy::prefault::{PrefaultPredictor, PrefaultableMemory};
     use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
     use nix::sys::mman::ProtFlags;

@@ -96,15 +96,19 @@ impl HugePageContext {
     pub fn of_process(pid: u32) -> Result<Self> {
         let users = UserNames::default();
         let status = process::read_proc_entry(pid, Process::status)?;
-        let maps = process::read_proc_entry(pid, memory_maps::read_smaps)?;
+        let mounts = TmpfsMounts::of_process(pid);
+        let mappings = memory_maps::read_smaps(pid, |map| {
+            Some((SharedMapping::from_smaps(&map, &mounts), mapping_group_from_smaps(&map)))
+        })?;
+        let (shared, groups): (Vec<_>, Vec<_>) = mappings.into_iter().unzip();
         let mut identity = read_process_attributes(pid, &users)?;
         let user = users.name_within_time(identity.uid, Duration::from_secs(1));
         (identity.user, identity.user_pending) = (user.text, user.pending);
         Ok(Self {
             identity,
             thp_disabled: status.thp_enabled == Some(false),
-            shared_memory: SharedMapping::of_maps(&maps, &TmpfsMounts::of_process(pid)),
-            places: merge_equal_neighbours(maps.iter().map(mapping_group_from_smaps)),
+            shared_memory: shared.into_iter().flatten().collect(),
+            places: merge_equal_neighbours(groups.into_iter()),
             settings: ThpSettings::read(),
         })
     }

@@ -1,38 +1,81 @@
 //! `/proc/PID/maps` and `smaps` of a process that may be hostile: it chooses the names in them.
 
-use procfs::process::{MemoryMaps, Process};
+use crate::error::{LinuxError, Result};
+use procfs::process::{MemoryMap, MemoryMaps};
 use procfs::{FromBufRead, ProcResult};
-use std::io::Read;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 
-/// The mappings of a process. The kernel reads them under a lock of the process.
-pub(crate) fn read_maps(process: &Process) -> ProcResult<MemoryMaps> {
-    read_maps_file(process, "maps")
+/// Bytes of a file that are read at most. The 65,530 mappings that a kernel allows by default take
+/// about 48 MiB of `smaps`. Long names of mapped files could take gigabytes.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// What `keep` keeps of the mappings of a process. The kernel reads them under a lock of the
+/// process.
+///
+/// # Errors
+/// `TooLong`, or `NoSuchProcess` if it has ended or belongs to another user.
+pub(crate) fn read_maps<T>(pid: u32, keep: impl FnMut(MemoryMap) -> Option<T>) -> Result<Vec<T>> {
+    read_maps_file(pid, "maps", MOST_BYTES, keep)
 }
 
-/// The mappings of a process, with what each holds. It walks the page tables: milliseconds per GiB.
-pub(crate) fn read_smaps(process: &Process) -> ProcResult<MemoryMaps> {
-    read_maps_file(process, "smaps")
+/// As [`read_maps`], with what each mapping holds. It walks the page tables: milliseconds per GiB.
+pub(crate) fn read_smaps<T>(pid: u32, keep: impl FnMut(MemoryMap) -> Option<T>) -> Result<Vec<T>> {
+    read_maps_file(pid, "smaps", MOST_BYTES, keep)
 }
 
-fn read_maps_file(process: &Process, name: &str) -> ProcResult<MemoryMaps> {
-    let mut text = Vec::new();
-    process.open_relative(name)?.read_to_end(&mut text)?;
-    parse_maps(&text)
+/// Whether a mapping of `smaps` has memory, or had it before that was swapped out.
+pub(crate) fn has_memory(map: &MemoryMap) -> bool {
+    let bytes = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
+    bytes("Rss") + bytes("Swap") > 0
+}
+
+fn read_maps_file<T>(
+    pid: u32,
+    name: &str,
+    most_bytes: u64,
+    keep: impl FnMut(MemoryMap) -> Option<T>,
+) -> Result<Vec<T>> {
+    let path = format!("/proc/{pid}/{name}");
+    let file = File::open(&path).map_err(|_| LinuxError::NoSuchProcess(pid))?;
+    let mut text = BufReader::new(file.take(most_bytes + 1));
+    let kept = parse_maps(&mut text, keep);
+    if text.get_ref().limit() == 0 {
+        return Err(LinuxError::TooLong { path: path.into(), most_bytes });
+    }
+    kept.map_err(|_| LinuxError::NoSuchProcess(pid))
+}
+
+/// Parses one mapping after the other: procfs keeps about 2 KB of each one in `smaps`.
+fn parse_maps<T>(
+    mut text: impl BufRead,
+    mut keep: impl FnMut(MemoryMap) -> Option<T>,
+) -> ProcResult<Vec<T>> {
+    let (mut kept, mut mapping, mut line) = (Vec::new(), String::new(), Vec::new());
+    loop {
+        line.clear();
+        let at_end = text.read_until(b'\n', &mut line)? == 0;
+        // The lines of a mapping's fields in `smaps` start with a capital letter.
+        if at_end || !line[0].is_ascii_uppercase() {
+            let read = MemoryMaps::from_buf_read(mapping.as_bytes())?;
+            kept.extend(read.into_iter().filter_map(&mut keep));
+            mapping.clear();
+        }
+        if at_end {
+            return Ok(kept);
+        }
+        push_readable_line(&mut mapping, &String::from_utf8_lossy(&line));
+    }
 }
 
 /// procfs takes each name that begins with `/SYSV` for a System V segment, and panics where no key
 /// of 8 digits follows. It refuses the whole file where a name is not UTF-8.
-fn parse_maps(text: &[u8]) -> ProcResult<MemoryMaps> {
-    let text = String::from_utf8_lossy(text);
-    let mut readable = String::with_capacity(text.len());
-    for line in text.split_inclusive('\n') {
-        // Only names have slashes. `/.` before it leaves the path the same.
-        match line.find('/').filter(|at| is_mistaken_for_system_v(&line[*at..])) {
-            Some(at) => readable.extend([&line[..at], "/.", &line[at..]]),
-            None => readable.push_str(line),
-        }
+fn push_readable_line(text: &mut String, line: &str) {
+    // Only names have slashes. `/.` before it leaves the path the same.
+    match line.find('/').filter(|at| is_mistaken_for_system_v(&line[*at..])) {
+        Some(at) => text.extend([&line[..at], "/.", &line[at..]]),
+        None => text.push_str(line),
     }
-    MemoryMaps::from_buf_read(readable.as_bytes())
 }
 
 fn is_mistaken_for_system_v(name: &str) -> bool {
@@ -50,8 +93,8 @@ mod tests {
             let fields = b"7f0000000000-7f0000001000 r--p 00000000 fd:01 7          ".as_slice();
             [fields, name, b"\nRss:   4 kB\nVmFlags: rd mr mw me\n"].concat()
         });
-        let maps = parse_maps(&lines.collect::<Vec<_>>().concat()).expect("they are mappings");
-        maps.into_iter().map(|map| map.pathname).collect()
+        let text = lines.collect::<Vec<_>>().concat();
+        parse_maps(&*text, |map| Some(map.pathname)).expect("they are mappings")
     }
 
     #[test]
@@ -81,9 +124,23 @@ mod tests {
 
     #[test]
     fn the_mappings_of_this_process_are_read() {
-        let own = Process::myself().expect("this process exists");
-        let (maps, smaps) = (read_maps(&own).expect("maps"), read_smaps(&own).expect("smaps"));
-        assert!(maps.iter().any(|map| map.pathname == MMapPath::Heap));
-        assert!(smaps.iter().any(|map| map.extension.map.get("Rss").is_some_and(|rss| *rss > 0)));
+        let own = std::process::id();
+        let names = read_maps(own, |map| Some(map.pathname)).expect("maps");
+        assert!(names.contains(&MMapPath::Heap));
+        let with_memory = read_smaps(own, |map| has_memory(&map).then_some(map.pathname));
+        assert!(with_memory.expect("smaps").contains(&MMapPath::Heap));
+    }
+
+    #[test]
+    fn no_more_is_read_than_a_limit() {
+        let own = std::process::id();
+        for name in ["maps", "smaps"] {
+            let read = |most_bytes| read_maps_file(own, name, most_bytes, |_| Some(()));
+            assert!(read(MOST_BYTES).is_ok(), "{name}");
+            // The last of these bytes cut a line.
+            let error = read(1000).expect_err("it is longer").to_string();
+            let expected = format!("/proc/{own}/{name} is longer than 1000 bytes");
+            assert!(error.starts_with(&expected), "{error}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use object::Endianness;
 use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
 use object::read::{ReadCache, ReadCacheOps, ReadRef};
-use procfs::process::MMapPath;
+use procfs::process::{MMapPath, Process};
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{self, File, OpenOptions};
@@ -92,17 +92,15 @@ pub fn inspect_program(
 /// What allocates the memory of a running process: by its file and the libraries that it has
 /// mapped.
 pub fn allocator_of_process(pid: u32) -> Result<ProgramAllocator> {
-    let (path, maps) = process::read_proc_entry(pid, |process| {
-        Ok((process.exe()?, memory_maps::read_maps(process)?))
+    let path = process::read_proc_entry(pid, Process::exe)?;
+    let mapped = memory_maps::read_maps(pid, |map| match map.pathname {
+        MMapPath::Path(path) => Some(path),
+        _ => None,
     })?;
     // The process may see other mounts.
     let root = PathBuf::from(format!("/proc/{pid}/root"));
     let seen = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
-    let mapped = maps.into_iter().filter_map(|map| match map.pathname {
-        MMapPath::Path(path) => Some(path),
-        _ => None,
-    });
-    let libraries = mapped.filter_map(|path| {
+    let libraries = mapped.into_iter().filter_map(|path| {
         let name = path.file_name()?.to_string_lossy().into_owned();
         Some((name, Some(seen(&path))))
     });

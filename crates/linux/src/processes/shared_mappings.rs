@@ -6,10 +6,12 @@
 //! starts. `docs/design/shared-memory.md` has what was measured.
 
 use hawkeye_policy::HUGE_PAGE_BYTES;
-use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryMaps, VmFlags};
+use procfs::process::{MMPermissions, MMapPath, MemoryMap, VmFlags};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
 
 /// A mapping of shared memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -83,15 +85,23 @@ impl fmt::Display for SharedMemoryObstacle {
     }
 }
 
+/// Bytes of `mountinfo` that are read at most. Any user can mount, below long paths.
+const MOST_MOUNTINFO_BYTES: u64 = 16 << 20;
+
 /// The tmpfs file systems that a process sees, by device (major, minor).
 #[derive(Clone, Debug, Default)]
 pub struct TmpfsMounts(HashSet<(i32, i32)>);
 
 impl TmpfsMounts {
-    /// The mounts of a process, in its own mount namespace. Those that cannot be read are left out.
+    /// The mounts of a process, in its own mount namespace. Those that cannot be read, or that
+    /// follow after 16 MiB, are left out.
     pub fn of_process(pid: u32) -> Self {
-        let text = std::fs::read(format!("/proc/{pid}/mountinfo"));
-        Self::parse(&text.unwrap_or_default())
+        let mut text = Vec::new();
+        if let Ok(file) = File::open(format!("/proc/{pid}/mountinfo")) {
+            // An error leaves what was read before it.
+            let _ = file.take(MOST_MOUNTINFO_BYTES).read_to_end(&mut text);
+        }
+        Self::parse(&text)
     }
 
     /// Any user can mount a file system with a name that is no text.
@@ -110,12 +120,8 @@ fn tmpfs_of_line(line: &str) -> Option<(i32, i32)> {
 }
 
 impl SharedMapping {
-    /// The shared memory among `maps`, read from `smaps`, by address.
-    pub fn of_maps(maps: &MemoryMaps, mounts: &TmpfsMounts) -> Vec<Self> {
-        maps.iter().filter_map(|map| Self::from_map(map, mounts)).collect()
-    }
-
-    fn from_map(map: &MemoryMap, mounts: &TmpfsMounts) -> Option<Self> {
+    /// A mapping of `smaps`; `None` if it is no shared memory.
+    pub(crate) fn from_smaps(map: &MemoryMap, mounts: &TmpfsMounts) -> Option<Self> {
         if !map.perms.contains(MMPermissions::SHARED) {
             return None;
         }
@@ -203,6 +209,7 @@ fn kind_of_map(map: &MemoryMap, mounts: &TmpfsMounts) -> Option<SharedMemoryKind
 mod tests {
     use super::*;
     use procfs::FromBufRead;
+    use procfs::process::MemoryMaps;
 
     const H: u64 = HUGE_PAGE_BYTES;
 
@@ -221,7 +228,7 @@ mod tests {
 
     fn read(text: &str) -> Vec<SharedMapping> {
         let maps = MemoryMaps::from_buf_read(text.as_bytes()).expect("the text is valid");
-        SharedMapping::of_maps(&maps, &mounts())
+        maps.iter().filter_map(|map| SharedMapping::from_smaps(map, &mounts())).collect()
     }
 
     fn obstacle_of(text: &str) -> Option<SharedMemoryObstacle> {

@@ -4,12 +4,13 @@ use crate::anonymous_mapping::AnonymousMapping;
 use crate::error::{LinuxError, Result};
 use crate::memory::ksm::KsmState;
 use crate::processes::mappings::{self, EligibleRanges, Mapping};
-use crate::processes::{memory_maps, process};
+use crate::processes::memory_maps;
 use crate::ring_buffer::decode_u64s;
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample,
 };
+use procfs::process::MemoryMap;
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::ops::Range;
@@ -28,6 +29,9 @@ pub(crate) const KPF_COMPOUND_TAIL: u64 = 1 << 16;
 const KPF_THP: u64 = 1 << 22;
 /// The zero page, or (part of) the huge zero page.
 pub(crate) const KPF_ZERO_PAGE: u64 = 1 << 24;
+
+/// Regions without memory that one reading covers: about half a second of CPU time.
+const MAX_EMPTY_REGIONS: u32 = 1 << 18;
 
 /// `/proc/PID/pagemap` of a process (Documentation/admin-guide/mm/pagemap.rst).
 pub(crate) struct Pagemap {
@@ -60,43 +64,69 @@ impl Pagemap {
 
 /// All mappings of a process, from `smaps`. It walks the page tables: milliseconds per GiB.
 pub fn read_mappings_from_smaps(pid: u32) -> Result<Vec<Mapping>> {
-    let maps = process::read_proc_entry(pid, memory_maps::read_smaps)?;
-    let mut mappings: Vec<Mapping> = maps.iter().map(Mapping::from_smaps).collect();
     let ksm = KsmState::default();
-    for mapping in &mut mappings {
-        mapping.flags = ksm.effective_vma_flags(mapping.flags);
-    }
-    Ok(mappings)
+    memory_maps::read_smaps(pid, |map| Some(mapping_from_smaps(&map, &ksm)))
+}
+
+fn mapping_from_smaps(map: &MemoryMap, ksm: &KsmState) -> Mapping {
+    let mut mapping = Mapping::from_smaps(map);
+    mapping.flags = ksm.effective_vma_flags(mapping.flags);
+    mapping
 }
 
 /// Base pages of every populated region, without access bits: `accessed` repeats `present`. Pages
-/// that only this process maps count as written.
+/// that only this process maps count as written. The regions are ascending.
+///
+/// After 512 GiB without memory, the rest is not read: a process can map far more than it uses.
 pub fn read_population(pid: u32, ranges: &[Range<u64>]) -> Result<Vec<RegionSample>> {
+    read_population_until(pid, ranges, MAX_EMPTY_REGIONS)
+}
+
+fn read_population_until(
+    pid: u32,
+    ranges: &[Range<u64>],
+    max_empty: u32,
+) -> Result<Vec<RegionSample>> {
     let pagemap = Pagemap::open(pid)?;
+    // Mappings that are mostly empty are long, so the others are read first.
+    let mut ranges = ranges.to_vec();
+    ranges.sort_by_key(|range| range.end - range.start);
+    let region_bytes = usize_from_u64(HUGE_PAGE_BYTES);
     let mut found = Vec::new();
+    let mut empty = 0;
     let mut bytes = [0u8; PAGES_PER_REGION as usize * 8];
-    for range in ranges {
-        for start in (range.start..range.end).step_by(usize_from_u64(HUGE_PAGE_BYTES)) {
-            pagemap.read_entries(start, &mut bytes)?;
-            let region = RegionAddr::containing(start);
-            let mut sample =
-                region_sample_from_pagemap(region, decode_u64s(&bytes), find_zero_page_frame());
-            if sample.is_huge() {
-                let first = decode_u64s(&bytes).next().unwrap_or(0) & FRAME;
-                let kind = read_huge_aligned_run_kind(first);
-                sample.order = PageOrder::base_or_huge(kind != HugeAlignedRunKind::BasePages);
-                if kind == HugeAlignedRunKind::HugeZeroPage {
-                    sample.zero_mapped = std::mem::take(&mut sample.present);
-                    sample.maybe_shared = 0;
-                    (sample.accessed, sample.runs) = (0, 0);
-                }
-            }
-            if sample.present > 0 || sample.swapped > 0 || sample.zero_mapped > 0 {
-                found.push(sample);
-            }
+    for start in ranges.into_iter().flat_map(|range| range.step_by(region_bytes)) {
+        pagemap.read_entries(start, &mut bytes)?;
+        match region_sample_from_entries(RegionAddr::containing(start), &bytes) {
+            Some(sample) => found.push(sample),
+            None => empty += 1,
+        }
+        if empty == max_empty {
+            tracing::debug!("the rest of a sparse process is not read pid={pid} from={start:#x}");
+            break;
         }
     }
+    found.sort_by_key(|sample| sample.region);
     Ok(found)
+}
+
+/// A region with these entries of `/proc/PID/pagemap`; `None` if nothing is populated.
+pub(crate) fn region_sample_from_entries(
+    region: RegionAddr,
+    entries: &[u8],
+) -> Option<RegionSample> {
+    let mut sample = count_entries(region, decode_u64s(entries), find_zero_page_frame());
+    if sample.is_huge() {
+        let first = decode_u64s(entries).next().unwrap_or(0) & FRAME;
+        let kind = read_huge_aligned_run_kind(first);
+        sample.order = PageOrder::base_or_huge(kind != HugeAlignedRunKind::BasePages);
+        if kind == HugeAlignedRunKind::HugeZeroPage {
+            sample.zero_mapped = std::mem::take(&mut sample.present);
+            sample.maybe_shared = 0;
+            (sample.accessed, sample.runs) = (0, 0);
+        }
+    }
+    (sample.present > 0 || sample.swapped > 0 || sample.zero_mapped > 0).then_some(sample)
 }
 
 /// Whether an entry is a page that another process maps too. The zero page, which every process
@@ -155,7 +185,7 @@ fn find_zero_page_frame() -> Option<u64> {
     })
 }
 
-fn region_sample_from_pagemap(
+fn count_entries(
     region: RegionAddr,
     entries: impl Iterator<Item = u64>,
     zero_frame: Option<u64>,
@@ -222,14 +252,32 @@ impl PagemapEntry {
     }
 }
 
-/// Mappings, and the regions in them.
-pub(crate) type PresentPagesReading = Result<(EligibleRanges, Vec<RegionSample>)>;
+/// The mappings of a process, and what is in those that may become huge.
+#[derive(Clone, Debug)]
+pub struct PresentPages {
+    /// All mappings.
+    pub mappings: Vec<Mapping>,
+    /// Those that may become huge.
+    pub eligible: EligibleRanges,
+    /// Their regions with something in them, ascending.
+    pub regions: Vec<RegionSample>,
+}
 
-/// The mappings of a process that may become huge, and their regions with something in them.
-pub(crate) fn read_eligible_present_pages(pid: u32) -> PresentPagesReading {
-    let eligible = mappings::collect_eligible_ranges(&read_mappings_from_smaps(pid)?);
-    let regions = read_population(pid, &eligible.ranges)?;
-    Ok((eligible, regions))
+/// Reads the mappings of a process, and the pages of those with memory. A mapping with nothing but
+/// zero pages has none.
+pub fn read_eligible_present_pages(pid: u32) -> Result<PresentPages> {
+    let ksm = KsmState::default();
+    let mut with_memory = Vec::new();
+    let mappings = memory_maps::read_smaps(pid, |map| {
+        let mapping = mapping_from_smaps(&map, &ksm);
+        if memory_maps::has_memory(&map) {
+            with_memory.push(mapping.clone());
+        }
+        Some(mapping)
+    })?;
+    let eligible = mappings::collect_eligible_ranges(&mappings);
+    let to_read = mappings::collect_eligible_ranges(&with_memory).ranges;
+    Ok(PresentPages { mappings, eligible, regions: read_population(pid, &to_read)? })
 }
 
 #[cfg(test)]
@@ -244,10 +292,32 @@ mod tests {
     fn a_huge_page_looks_like_one_aligned_run_of_frames() {
         let run = |first: u64| (0..512).map(move |i| PRESENT | EXCLUSIVE | (first + i));
         let broken = run(1024).map(|e| if e & FRAME == 1030 { e + 4096 } else { e });
-        assert!(region_sample_from_pagemap(region(), run(1024), None).is_huge());
-        let unaligned = region_sample_from_pagemap(region(), run(1025), None);
-        let broken = region_sample_from_pagemap(region(), broken, None);
+        assert!(count_entries(region(), run(1024), None).is_huge());
+        let unaligned = count_entries(region(), run(1025), None);
+        let broken = count_entries(region(), broken, None);
         assert!(!unaligned.is_huge() && !broken.is_huge());
+    }
+
+    #[test]
+    fn a_mapping_that_is_mostly_empty_is_not_read_to_its_end() {
+        let huge = usize_from_u64(HUGE_PAGE_BYTES);
+        let memory = AnonymousMapping::map(41 * huge).expect("memory can be mapped");
+        let first = RegionAddr::containing(memory.address() + HUGE_PAGE_BYTES).start();
+        let at = |index: u64| first + index * HUGE_PAGE_BYTES;
+        for index in [0, 29, 35] {
+            let offset = usize_from_u64(at(index) - memory.address());
+            // SAFETY: a byte of that mapping, to which no reference exists.
+            unsafe { memory.start().byte_add(offset).cast::<u8>().write_volatile(1) };
+        }
+        let read = |max_empty| {
+            // The short range is read first, although it comes second.
+            let ranges = [at(0)..at(30), at(34)..at(36)];
+            let found = read_population_until(std::process::id(), &ranges, max_empty);
+            let found = found.expect("this process exists").into_iter();
+            found.map(|sample| (sample.region.start() - first) / HUGE_PAGE_BYTES).collect()
+        };
+        let (all, some): (Vec<u64>, Vec<u64>) = (read(100), read(10));
+        assert_eq!((all, some), (vec![0, 29, 35], vec![0, 35]));
     }
 
     #[test]
@@ -259,7 +329,7 @@ mod tests {
             200..210 => SWAPPED,
             _ => 0,
         });
-        let sample = region_sample_from_pagemap(region(), entries, Some(7));
+        let sample = count_entries(region(), entries, Some(7));
         assert_eq!((sample.present, sample.maybe_shared), (107, 7));
         assert_eq!((sample.accessed, sample.swapped), (107, 10));
         assert_eq!(sample.zero_mapped, 93, "the zero page is no memory");
@@ -268,9 +338,6 @@ mod tests {
 
     #[test]
     fn frames_hidden_for_lack_of_privilege_are_no_huge_page() {
-        assert!(
-            !region_sample_from_pagemap(region(), (0..512).map(|_| PRESENT | EXCLUSIVE), None)
-                .is_huge()
-        );
+        assert!(!count_entries(region(), (0..512).map(|_| PRESENT | EXCLUSIVE), None).is_huge());
     }
 }

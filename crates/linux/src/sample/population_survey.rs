@@ -16,7 +16,7 @@ use crate::sample::pagemap;
 use crate::sample::sampler::SamplerBackend;
 use crate::sample::sampler::background_task::{BackgroundTask, POLL_INTERVAL};
 use hawkeye_policy::{BASE_PAGE_BYTES, ProcessId, RegionSample};
-use procfs::process::{MemoryMap, Process};
+use procfs::process::Process;
 use serde::Serialize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -128,12 +128,8 @@ fn read_regions_of_process(
 
 /// `pagemap` has an entry for each page of a mapping, so mappings without memory are not read.
 fn read_regions_from_proc(pid: u32) -> Result<Vec<RegionSample>> {
-    let maps = process::read_proc_entry(pid, memory_maps::read_smaps)?;
-    let has_memory = |map: &&MemoryMap| {
-        let bytes = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
-        bytes("Rss") + bytes("Swap") > 0
-    };
-    let mappings = maps.iter().filter(has_memory).map(Mapping::from_smaps).collect();
+    let with_memory = |map| memory_maps::has_memory(&map).then(|| Mapping::from_smaps(&map));
+    let mappings = memory_maps::read_smaps(pid, with_memory)?;
     pagemap::read_population(pid, &ranges_for_huge_pages(mappings))
 }
 

@@ -190,8 +190,8 @@ pub trait Sampler: Send {
     /// Forgets the processes for which `there` is false.
     fn retain_processes(&mut self, there: &dyn Fn(ProcessId) -> bool);
 
-    /// The mappings of a process, as they are now. Without BPF the loop must not call it: it takes
-    /// the process's `mmap_lock`.
+    /// The mappings of a process, as they are now. Without BPF, as they were at the last sample:
+    /// reading them takes the process's `mmap_lock`.
     fn list_mappings(
         &mut self,
         member: &SampledProcess,
@@ -219,11 +219,12 @@ pub trait Sampler: Send {
     /// Reads all eligible regions of a process.
     fn read_sample(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<ProcessSample>;
 
-    /// One region as it is now; `None` where nothing is mapped.
+    /// One region as it is now; `None` where nothing is mapped. Without BPF, a helper reads it.
     fn read_region(
         &mut self,
         member: &SampledProcess,
         region: RegionAddr,
+        calls: &mut CallHelperPool,
     ) -> Result<Option<RegionSample>>;
 
     /// Whether the current mapping allows a region to be managed, and is still of this part of a

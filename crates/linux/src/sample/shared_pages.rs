@@ -12,6 +12,7 @@ use hawkeye_policy::walk_rate::PageBitmap;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, MAX_SHARED_PAGES, PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample,
 };
+use nix::errno::Errno;
 
 impl CallHelperPool {
     /// The shared pages of a region, without the zero page. The read takes the process's
@@ -39,22 +40,33 @@ impl CallHelperPool {
         region: RegionAddr,
         is_wanted: impl Fn(u64) -> bool,
     ) -> Result<PageBitmap> {
-        let path = format!("/proc/{}/pagemap", process.pid);
-        let offset = region.start() / BASE_PAGE_BYTES * 8;
-        let length = usize::from(PAGES_PER_REGION) * 8;
-        let request = TargetRequest::for_reading_file(&path, offset, length);
-        let answer = self.call_target(process, "looking at the pages of", &request)?;
-        if answer.data.len() < length {
-            // The address space is gone.
-            return Err(LinuxError::NoSuchProcess(process.pid));
-        }
+        let entries = self.read_pagemap_of_region(process, region)?;
         let mut wanted = PageBitmap::default();
-        for (page, entry) in (0..PAGES_PER_REGION).zip(decode_u64s(&answer.data)) {
+        for (page, entry) in (0..PAGES_PER_REGION).zip(decode_u64s(&entries)) {
             if is_wanted(entry) {
                 wanted.insert(page);
             }
         }
         Ok(wanted)
+    }
+
+    /// The entries of a region's pages. The read takes the process's `mmap_lock`.
+    pub(crate) fn read_pagemap_of_region(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> Result<Vec<u8>> {
+        let path = format!("/proc/{}/pagemap", process.pid);
+        let offset = region.start() / BASE_PAGE_BYTES * 8;
+        let length = usize::from(PAGES_PER_REGION) * 8;
+        let request = TargetRequest::for_reading_file(&path, offset, length);
+        let gone = LinuxError::NoSuchProcess(process.pid);
+        match self.call_target(process, "looking at the pages of", &request) {
+            // The address space is gone.
+            Ok(answer) if answer.data.len() < length => Err(gone),
+            Err(error) if error.errno() == Some(Errno::ENOENT) => Err(gone),
+            answer => Ok(answer?.data),
+        }
     }
 }
 

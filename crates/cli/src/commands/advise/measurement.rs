@@ -14,7 +14,6 @@ use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
 use hawkeye_linux::memory::cgroup_limits::CgroupLimits;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::processes::huge_page_context::HugePageContext;
-use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::counters::EventCodeOverrides;
 use hawkeye_linux::sample::pagemap;
@@ -65,9 +64,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
             (cost, rank_regions(&base, &windows), huge, zeros)
         }
         SamplerBackend::Damon | SamplerBackend::Population => {
-            let ranges =
-                mappings::collect_eligible_ranges(&pagemap::read_mappings_from_smaps(pid)?).ranges;
-            let regions = pagemap::read_population(pid, &ranges)?;
+            let regions = pagemap::read_eligible_present_pages(pid)?.regions;
             let (huge, base): (Vec<_>, Vec<_>) = regions.into_iter().partition(|r| r.is_huge());
             let (unseen, unranked) = (TranslationNotMeasured::Unseen, rank_regions(&base, &[]));
             (Err(unseen), unranked, huge, ZeroPageFacts::default())

@@ -362,6 +362,7 @@ impl Sampler for AccessBitsSampler {
         &mut self,
         member: &SampledProcess,
         region: RegionAddr,
+        _calls: &mut CallHelperPool,
     ) -> Result<Option<RegionSample>> {
         let target = &sampling_state_of(&mut self.watched, member)?.target;
         let mut found = self.bits.tables.read_region(target, region)?;

@@ -25,8 +25,8 @@ impl<T: Send + 'static> BackgroundTask<T> {
         Self { answer, requested_at: None }
     }
 
-    /// The result; `None` while the work is under way. Fails once the loop has polled for
-    /// `patience`: the next time may be better. `pid` is the process in the error.
+    /// The result; `None` while the work is under way. Fails from `patience` after the first poll
+    /// on, until there is a result. `pid` is the process in the error.
     pub(in crate::sample) fn poll(&mut self, pid: u32, patience: Duration) -> Result<Option<T>> {
         match self.answer.try_recv() {
             Ok(done) => Ok(Some(done)),
@@ -36,9 +36,25 @@ impl<T: Send + 'static> BackgroundTask<T> {
                 if asked.elapsed() < patience {
                     return Ok(None);
                 }
-                self.requested_at = None;
                 Err(LinuxError::NotAnswering(pid))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_work_fails_each_poll_until_there_is_a_result() {
+        let (finish, finished) = sync_channel(1);
+        let mut task = BackgroundTask::spawn(move || finished.recv().is_ok());
+        let mut poll = || task.poll(7, Duration::from_millis(1));
+        while poll().is_ok_and(|done| done.is_none()) {}
+        // Two parts of the loop may poll in turn. Neither starts the time of the other anew.
+        assert!(matches!(poll(), Err(LinuxError::NotAnswering(7))));
+        finish.send(()).expect("the work goes on");
+        while matches!(poll(), Err(LinuxError::NotAnswering(_))) {}
     }
 }

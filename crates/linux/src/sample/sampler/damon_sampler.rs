@@ -62,8 +62,9 @@ impl Sampler for DamonSampler {
         &mut self,
         member: &SampledProcess,
         region: RegionAddr,
+        calls: &mut CallHelperPool,
     ) -> Result<Option<RegionSample>> {
-        self.population.read_region(member, region)
+        self.population.read_region(member, region, calls)
     }
 
     fn count_huge_bytes(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<u64> {

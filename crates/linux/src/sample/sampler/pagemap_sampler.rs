@@ -1,7 +1,8 @@
 //! Population where BPF cannot read page tables: a separate thread reads `smaps` and `pagemap`.
 //! Accesses are not seen.
 //!
-//! Both files take the process's `mmap_lock` and are slow, so the loop does not wait for them.
+//! Both files take the process's `mmap_lock` and are slow, so the loop does not wait for them. One
+//! region is read by a helper process, as all calls into a process are made.
 
 use super::background_task::{BackgroundTask, POLL_INTERVAL};
 use super::{
@@ -10,8 +11,9 @@ use super::{
 };
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::Mapping;
+use crate::processes::process::calling_thread_cpu_time;
 use crate::promote::target_call::{CallHelperPool, SERIES_TIME};
-use crate::sample::pagemap::{self, PresentPagesReading, read_eligible_present_pages};
+use crate::sample::pagemap::{self, PresentPages, read_eligible_present_pages};
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{ProcessId, ProcessSample, RegionAddr, RegionSample};
 use std::collections::HashMap;
@@ -19,10 +21,25 @@ use std::time::{Duration, Instant};
 
 /// A process that was not read within this time is skipped for now.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// A footprint repeats the last reading until this many times its CPU time have passed, times the
+/// number of processes. So the footprints of all processes together take one per cent of a core.
+const PAUSE_PER_CPU_TIME: u32 = 100;
 
 #[derive(Default)]
 pub(super) struct PagemapSampler {
-    readings: HashMap<ProcessId, BackgroundTask<PresentPagesReading>>,
+    readings: HashMap<ProcessId, BackgroundTask<TimedReading>>,
+    last: HashMap<ProcessId, LastReading>,
+}
+
+/// What was read, and the CPU time that it took.
+type TimedReading = (Result<PresentPages>, Duration);
+
+struct LastReading {
+    /// `None`: it failed.
+    huge_bytes: Option<u64>,
+    mappings: Vec<Mapping>,
+    /// No footprint reads the process again before this time.
+    rest_until: Instant,
 }
 
 impl PagemapSampler {
@@ -36,24 +53,36 @@ impl PagemapSampler {
             return Ok(SliceProgress::Done(Vec::new()));
         }
         let process = member.handle.id;
-        let begin = || BackgroundTask::spawn(move || read_eligible_present_pages(process.pid));
+        let begin = || BackgroundTask::spawn(move || read_and_time(process.pid));
         let reading = self.readings.entry(process).or_insert_with(begin);
         let read = reading.poll(process.pid, PATIENCE);
         if !matches!(read, Ok(None) | Err(LinuxError::NotAnswering(_))) {
             self.readings.remove(&process);
         }
-        let Some(read) = read? else {
+        let Some((read, cpu)) = read? else {
             return Ok(SliceProgress::Unfinished(POLL_INTERVAL));
         };
-        let (eligible, regions) = read?;
+        let processes = u32::try_from(self.last.len()).unwrap_or(u32::MAX).max(1);
+        let rest_until = Instant::now() + cpu * PAUSE_PER_CPU_TIME.saturating_mul(processes);
+        let failed = LastReading { huge_bytes: None, mappings: Vec::new(), rest_until };
+        let last = self.last.entry(process).insert_entry(failed).into_mut();
+        let PresentPages { mappings, eligible, regions } = read?;
+        (last.huge_bytes, last.mappings) = (Some(sum_huge_bytes(&regions)), mappings);
         member.set_eligible(eligible);
         Ok(SliceProgress::Done(regions))
     }
 }
 
+fn read_and_time(pid: u32) -> TimedReading {
+    let before = calling_thread_cpu_time();
+    let read = read_eligible_present_pages(pid);
+    (read, calling_thread_cpu_time().saturating_sub(before))
+}
+
 impl Sampler for PagemapSampler {
     fn retain_processes(&mut self, there: &dyn Fn(ProcessId) -> bool) {
         self.readings.retain(|process, _| there(*process));
+        self.last.retain(|process, _| there(*process));
     }
 
     fn list_mappings(
@@ -61,7 +90,9 @@ impl Sampler for PagemapSampler {
         member: &SampledProcess,
         _calls: &mut CallHelperPool,
     ) -> Result<Vec<Mapping>> {
-        pagemap::read_mappings_from_smaps(member.handle.id.pid)
+        let last = self.last.get(&member.handle.id);
+        let unknown = LinuxError::NotMeasured("the mappings have not been read yet");
+        last.map(|last| last.mappings.clone()).ok_or(unknown)
     }
 
     fn read_sample(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<ProcessSample> {
@@ -73,12 +104,18 @@ impl Sampler for PagemapSampler {
         &mut self,
         member: &SampledProcess,
         region: RegionAddr,
+        calls: &mut CallHelperPool,
     ) -> Result<Option<RegionSample>> {
-        let range = region.start()..region.end();
-        Ok(pagemap::read_population(member.handle.id.pid, &[range])?.pop())
+        let entries = calls.read_pagemap_of_region(member.handle.id, region)?;
+        Ok(pagemap::region_sample_from_entries(region, &entries))
     }
 
     fn count_huge_bytes(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<u64> {
+        let last = self.last.get(&slice.member.handle.id);
+        if let Some(last) = last.filter(|last| Instant::now() < last.rest_until) {
+            let unknown = LinuxError::NotMeasured("the last reading of its pages failed");
+            return last.huge_bytes.map(SliceProgress::Done).ok_or(unknown);
+        }
         let regions = self.poll_present_regions(slice.member)?;
         Ok(regions.map(|regions| sum_huge_bytes(&regions)))
     }
@@ -96,12 +133,84 @@ impl Sampler for PagemapSampler {
         calls: &mut CallHelperPool,
     ) -> Result<Option<u16>> {
         // A read would populate a page that is not present.
-        let found = self.read_region(member, region)?;
+        let found = self.read_region(member, region, calls)?;
         if !found.is_some_and(|found| is_huge_page_with_memory(&found)) {
             return Ok(None);
         }
         let deadline = Instant::now() + SERIES_TIME;
         let zero = calls.find_zero_pages_by_copying(&member.handle, region, enough, deadline)?;
         Ok(Some(u16::try_from(zero.len()).unwrap_or(u16::MAX)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::promote::stuck_target::StuckTarget;
+    use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessAttributes, ProcessSettings};
+    use std::sync::mpsc;
+    use std::thread;
+
+    fn managed(pid: u32) -> SampledProcess {
+        let opened =
+            SampledProcess::open(pid, ProcessAttributes::default(), ProcessSettings::default());
+        opened.expect("the process can be opened")
+    }
+
+    /// The whole answer of `work`, which may be unfinished at first.
+    fn finished<T>(mut work: impl FnMut() -> SliceResult<T>) -> T {
+        loop {
+            match work() {
+                Ok(SliceProgress::Done(done)) => return done,
+                Ok(SliceProgress::Unfinished(wait)) => thread::sleep(wait),
+                Err(LinuxError::NotAnswering(_)) => {}
+                Err(error) => panic!("the process can be read: {error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn regions_of_a_target_that_holds_its_lock_are_not_waited_for() {
+        // It requires root and FUSE.
+        let Some(stuck) = StuckTarget::start() else {
+            return;
+        };
+        let (process, region) = (stuck.handle.id, stuck.untouched_region());
+        // This writer, which resets `VmHWM`, waits for the lock until the target ends. All later
+        // callers wait behind it.
+        let writer = format!("/proc/{}/clear_refs", process.pid);
+        thread::spawn(move || std::fs::write(writer, "5"));
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            let (mut sampler, mut calls) = (PagemapSampler::default(), CallHelperPool::default());
+            let mut patient = CallHelperPool::with_time_limit(Duration::from_secs(60));
+            let (member, own) = (managed(process.pid), managed(std::process::id()));
+            // Until the writer waits, the region can be read.
+            while sampler.read_region(&member, region, &mut calls).is_ok() {}
+            // Only the mappings of an earlier sample are returned.
+            let listed = sampler.list_mappings(&member, &mut calls).is_ok();
+            let own = sampler.read_region(&own, region, &mut patient).is_ok();
+            let _ = tell.send((calls.has_unanswered_call(process), listed, own));
+        });
+        let told = told.recv_timeout(Duration::from_secs(60));
+        assert_eq!(told, Ok((true, false, true)), "the lock is not waited for");
+    }
+
+    #[test]
+    fn a_footprint_repeats_the_last_reading_until_that_has_paid_off() {
+        let mut sampler = PagemapSampler::default();
+        let (mut member, mut calls) = (managed(std::process::id()), CallHelperPool::default());
+        let process = member.handle.id;
+        let deadline = Instant::now() + Duration::from_secs(3600);
+        let mut slice = ProcessWorkSlice { member: &mut member, calls: &mut calls, deadline };
+        finished(|| sampler.count_huge_bytes(&mut slice));
+        let last = sampler.last.get_mut(&process).expect("it was just read");
+        assert!(!last.mappings.is_empty());
+        (last.huge_bytes, last.rest_until) = (Some(7 * HUGE_PAGE_BYTES + 1), deadline);
+        assert_eq!(finished(|| sampler.count_huge_bytes(&mut slice)), 7 * HUGE_PAGE_BYTES + 1);
+        assert!(sampler.readings.is_empty());
+        let last = sampler.last.get_mut(&process).expect("it was just read");
+        last.rest_until = Instant::now();
+        assert_ne!(finished(|| sampler.count_huge_bytes(&mut slice)), 7 * HUGE_PAGE_BYTES + 1);
     }
 }

@@ -254,8 +254,8 @@ impl DamonSessions {
 }
 
 fn read_populated_regions(pid: u32) -> Result<Vec<RegionAddr>> {
-    let (_, found) = read_eligible_present_pages(pid)?;
-    let populated = found.iter().filter(|sample| sample.present > 0);
+    let found = read_eligible_present_pages(pid)?;
+    let populated = found.regions.iter().filter(|sample| sample.present > 0);
     Ok(populated.map(|sample| sample.region).collect())
 }
 

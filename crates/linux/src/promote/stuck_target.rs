@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 /// A child that reads its own memory where a file is mapped of which no read is answered. This
 /// process has the same memory at the same addresses. Both have touched only the first page.
-pub(super) struct StuckTarget {
-    pub(super) handle: Arc<ProcessHandle>,
+pub(crate) struct StuckTarget {
+    pub(crate) handle: Arc<ProcessHandle>,
     child: Pid,
     memory: AnonymousMapping,
     files: Option<SilentFiles>,
@@ -28,7 +28,7 @@ pub(super) struct StuckTarget {
 
 impl StuckTarget {
     /// Returns `None` where nothing can be mounted.
-    pub(super) fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("hawkeye-silent-{}-{count}", std::process::id());
@@ -70,7 +70,7 @@ impl StuckTarget {
     }
 
     /// A region that nothing has touched. The next three are untouched as well.
-    pub(super) fn untouched_region(&self) -> RegionAddr {
+    pub(crate) fn untouched_region(&self) -> RegionAddr {
         RegionAddr::containing(self.memory.address() + 2 * HUGE_PAGE_BYTES)
     }
 }
@@ -86,7 +86,7 @@ impl Drop for StuckTarget {
 }
 
 /// A child that has just ended.
-pub(super) fn ended_child() -> ProcessHandle {
+pub(crate) fn ended_child() -> ProcessHandle {
     let mut child = Command::new("sleep").arg("60").spawn();
     let child = child.as_mut().expect("the child starts");
     let handle = ProcessHandle::open(child.id()).expect("the child exists");
