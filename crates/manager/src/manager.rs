@@ -120,17 +120,19 @@ impl<M: Machine> Manager<M> {
         self.list_huge_pages_for_recovery(now);
         let mut wake_at = self.processes.refresh.due_at().min(self.sampling.due_at());
         // Listing must not disturb a window, so it waits until the window is closed.
-        if self.recovery.listing.is_some() && !self.sampling.in_window() {
+        if self.recovery.listing.is_some() && self.may_recover_now() {
             wake_at = now;
         }
         wake_at = self.memory.guard.next_memory_read_at().map_or(wake_at, |at| wake_at.min(at));
         // In a window the program's accesses count, and our own calls would disturb them.
         let changes_nothing = self.paused || self.settings.measure_only;
         let mut promote_at = None;
-        if !changes_nothing && !self.sampling.in_window() {
+        if !changes_nothing && self.may_recover_now() {
             let recover_at = self.recover_bloat_batch();
-            promote_at = self.promote_batch();
-            self.track_bloat();
+            if !self.sampling.in_window() {
+                promote_at = self.promote_batch();
+                self.track_bloat();
+            }
             wake_at = wake_at.min(self.sampling.due_at());
             wake_at = recover_at.map_or(wake_at, |at| at.min(wake_at));
         }
@@ -142,6 +144,11 @@ impl<M: Machine> Manager<M> {
         }
         // Savings may pay for promotions although the budget is used up.
         self.wait_until(promote_at.map_or(wake_at, |at| at.min(wake_at)))
+    }
+
+    /// Whether recovery need not wait for the end of a window: a program may be killed before.
+    fn may_recover_now(&self) -> bool {
+        !self.sampling.in_window() || self.memory.guard.will_be_full_within_seconds()
     }
 
     /// Whether the CPU budget is used up and counts: memory that is about to be full overrides it.

@@ -45,6 +45,8 @@ impl<M: Machine> Manager<M> {
     /// if that is before the next look.
     pub(super) fn recover_bloat_batch(&mut self) -> Option<Duration> {
         let begun = self.machine.now();
+        // A window under way waits only for programs in danger.
+        let in_window = self.sampling.in_window();
         let mut called = false;
         let more = loop {
             let now = self.machine.now();
@@ -55,9 +57,9 @@ impl<M: Machine> Manager<M> {
             // A program might be killed in the meantime, so its danger overrides both the pause and
             // the budget.
             let ready_at = self.limits.cpu.ready_at(now).max(self.recovery.backoff.pause_ends_at());
-            let only_urgent = ready_at > now;
+            let only_urgent = in_window || ready_at > now;
             if only_urgent && !self.memory.guard.will_be_full_within_seconds() {
-                break Some(ready_at);
+                break (!in_window).then_some(ready_at);
             }
             if now >= begun + BATCH {
                 break Some(now);
@@ -181,13 +183,12 @@ impl<M: Machine> Manager<M> {
 
     /// Recovery needs a listing even where the policy needs no samples, or its next window is far.
     pub(super) fn list_huge_pages_for_recovery(&mut self, now: Duration) {
-        let may_list = !self.settings.measure_only && !self.sampling.in_window();
-        if !may_list || self.is_out_of_cpu_time(now) {
+        if self.settings.measure_only || !self.may_recover_now() || self.is_out_of_cpu_time(now) {
             return;
         }
         if self.recovery.listing.is_none() {
             let (guard, current) = (&mut self.memory.guard, &self.processes.current);
-            let only_urgent = self.limits.cpu.is_exhausted(now);
+            let only_urgent = self.sampling.in_window() || self.limits.cpu.is_exhausted(now);
             let listed = guard.take_processes_due_for_listing(now, current, only_urgent);
             if listed.is_empty() {
                 return;

@@ -8,7 +8,7 @@ use super::sliced_process_queue::SlicedProcessQueue;
 use crate::machine::{Machine, MachineError, SliceProgress};
 use crate::settings::Settings;
 use hawkeye_policy::{
-    Event, Observation, ProcessId, ProcessSample, SampleKinds, SamplingDelayReason, TokenBucket,
+    Event, Observation, ProcessId, ProcessSample, SampleKinds, SamplingDelayReason,
 };
 use std::collections::HashSet;
 use std::time::Duration;
@@ -33,8 +33,9 @@ pub(super) struct SamplingSchedule {
     delayed: Option<SamplingDelayReason>,
     /// Windows opened so far.
     windows: usize,
-    /// Windows that may be abandoned because memory is in danger.
-    abandons: TokenBucket,
+    /// Whether the last window was abandoned because memory is in danger. The next one is not: a
+    /// cgroup can be in danger all the time, and nothing would be sampled then.
+    abandoned: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -89,11 +90,6 @@ const REST: u32 = 5;
 /// The earliest next look, in windows, at parts of a large process that were not seen, or not well.
 const MORE_AFTER: u32 = 3;
 
-/// How often a window is abandoned because memory is in danger. A cgroup can be in danger all the
-/// time, and without a limit nothing would be sampled then.
-const ABANDONS_PER_S: f64 = 0.1;
-const ABANDONS_AT_ONCE: f64 = 3.0;
-
 /// A saving is poor if it is below this share of the average saving of the others.
 const POORER: f64 = 0.5;
 
@@ -118,7 +114,7 @@ impl SamplingSchedule {
             stretched: None,
             delayed: None,
             windows: 0,
-            abandons: TokenBucket::new_full(ABANDONS_PER_S, ABANDONS_AT_ONCE),
+            abandoned: false,
         }
     }
 
@@ -234,7 +230,7 @@ impl<M: Machine> Manager<M> {
         if !idle
             && in_danger
             && !self.settings.measure_only
-            && self.sampling.abandons.try_take_tokens(now, 1)
+            && !std::mem::replace(&mut self.sampling.abandoned, true)
         {
             self.sampling.state = WindowState::Idle { next: now + self.settings.window };
             self.machine.abandon_all_windows();
@@ -464,6 +460,7 @@ impl<M: Machine> Manager<M> {
     }
 
     fn on_samples_read(&mut self, now: Duration, cpu_before: Duration, observation: Observation) {
+        self.sampling.abandoned = false;
         // Avoids losing a whole period because no call was answered in time.
         let nothing_seen = observation.processes.is_empty() && !self.processes.current.is_empty();
         let (more_to_see, programs_cost) = self.distribute_observation(now, observation);

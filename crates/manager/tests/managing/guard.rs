@@ -1,9 +1,10 @@
 //! The order in which recovery splits huge pages, what it knows in advance, and what it leaves.
 
-use hawkeye_manager::Machine;
+use hawkeye_manager::{Machine, Settings};
 use hawkeye_policy::ProcessId;
 use hawkeye_test_support::builders::*;
 use hawkeye_test_support::scripted_machine::{ProgramPart, ScriptedMachine};
+use std::time::Duration;
 
 /// Bloated huge pages that are not accessed.
 fn idle(first: u32, regions: u32) -> ProgramPart {
@@ -145,19 +146,49 @@ fn a_group_in_danger_for_ever_takes_a_quarter_of_a_core_and_others_are_managed()
 }
 
 /// Its use swings below its limit, and no huge page can be given back.
-#[test]
-fn a_group_in_danger_for_ever_without_huge_pages_does_not_stop_sampling() {
+fn machine_with_group_in_danger_for_ever() -> ScriptedMachine {
     let mut machine = ScriptedMachine::new(64 * GIB);
-    machine.groups.insert("/box", 512 * MIB);
-    let process = machine.add_program(program_in_group("/box", &[base_page_part(0, 250, 0.0)]));
+    machine.groups.insert("/swings", 512 * MIB);
+    let process = machine.add_program(program_in_group("/swings", &[base_page_part(0, 250, 0.0)]));
     for step in 0..3000 {
         let pages = [440, 470, 505][step as usize % 3];
         machine.schedule(seconds(f64::from(step) * 0.02), move |machine| {
             machine.set_used_pages(process, 0, pages);
         });
     }
-    let at = seconds(5.0);
-    let other = machine.add_program_at(at, program_of_parts(&[base_page_part(1000, 400, 1.0)]));
-    let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(60.0));
-    assert_eq!(count_promotions_of(&manager, other), 400);
+    machine
+}
+
+#[test]
+fn a_group_in_danger_for_ever_without_huge_pages_does_not_stop_sampling() {
+    for window_s in [1, 12] {
+        let mut machine = machine_with_group_in_danger_for_ever();
+        let parts = [base_page_part(1000, 400, 1.0)];
+        let other = machine.add_program_at(seconds(5.0), program_of_parts(&parts));
+        let window = Duration::from_secs(window_s);
+        let settings = Settings { window, period: 2 * window, ..frequent_sampling_settings() };
+        let manager = run_manager_of(machine, "hawkeye-g", settings, seconds(60.0));
+        assert_eq!(count_promotions_of(&manager, other), 400, "{window_s}");
+    }
+}
+
+#[test]
+fn another_group_is_recovered_in_time_although_a_window_is_open() {
+    for begin_ms in (0..3000).step_by(250) {
+        let mut machine = machine_with_group_in_danger_for_ever();
+        machine.groups.insert("/box", 2 * GIB);
+        let process = machine.add_program(program_in_group("/box", &[idle(10_000, 0)]));
+        let begin = Duration::from_millis(20_000 + begin_ms);
+        for ms in 0..600 {
+            machine.schedule(begin + Duration::from_millis(ms), move |machine| {
+                machine.set_regions(process, 0, 2 * ms as usize + 2);
+                let usage = machine.memory_use(Some("/box"));
+                assert!(usage.used_bytes < usage.total_bytes, "{usage:?} at {begin:?} + {ms} ms");
+            });
+        }
+        let (window, period) = (seconds(1.0), seconds(2.0));
+        let settings = Settings { window, period, ..frequent_sampling_settings() };
+        let manager = run_manager_of(machine, "hawkeye-g", settings, begin + seconds(2.0));
+        assert!(recoveries(&manager).len() > 300, "{begin:?}");
+    }
 }
