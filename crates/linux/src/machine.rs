@@ -383,6 +383,9 @@ impl Machine for LinuxMachine {
             };
             if outcome.is_ok() {
                 self.update_profile(process, |seen| seen.promoted += 1);
+                if let Ok(member) = self.members.get_mut(process) {
+                    member.huge_bytes.forget();
+                }
             }
             ended.push(TimedOutPromotionResult { process, region, outcome, took });
         }
@@ -530,7 +533,7 @@ impl Machine for LinuxMachine {
             None => self.run_sampler_slice(process, until, |sampler, slice| {
                 let counted = sampler.count_huge_bytes(slice)?;
                 if let SliceProgress::Done(bytes) = counted {
-                    slice.member.huge_bytes.record(rss_bytes, bytes);
+                    slice.member.huge_bytes.record(bytes);
                 }
                 Ok(counted)
             })?,
@@ -659,6 +662,9 @@ impl Prefault for LinuxMachine {
     fn set_prefault_limit(&mut self, process: ProcessId, room_bytes: u64) {
         if let Some(prefaulter) = &self.prefaulter {
             let cgroup = self.groups.last_cgroup_of_process(process);
+            // One that has just joined may have a limit that was not read yet.
+            let is_known = cgroup.is_some() || !self.groups.are_there();
+            let room_bytes = if is_known { room_bytes } else { 0 };
             prefaulter.set_prefault_room_in_cgroup(process, room_bytes, cgroup);
         }
     }

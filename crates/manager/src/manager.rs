@@ -183,7 +183,7 @@ impl<M: Machine> Manager<M> {
             MachineError::Refused { errno, .. } => {
                 return self.dispatch_event(now, Event::CallRefused { errno: *errno });
             }
-            MachineError::PageSize(_) => error.to_string(),
+            MachineError::PageSize(_) | MachineError::NoSwap(_) => error.to_string(),
             MachineError::Other(message) => message.clone(),
         };
         self.dispatch_event(now, Event::Trouble { message });

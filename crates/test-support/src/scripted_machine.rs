@@ -77,6 +77,8 @@ pub struct ScriptedMachine {
     pub sample_errors: VecDeque<fn(ProcessId) -> MachineError>,
     /// How much longer the next promotions take, and the errors with which they are refused.
     pub promotion_answers: VecDeque<(Duration, Option<Errno>)>,
+    /// Recovery does not work at all.
+    pub recovery_impossible: bool,
     /// Errors with which the next recoveries are refused.
     pub recovery_errors: VecDeque<Errno>,
     /// A huge page costs this much more unless the reserve gives it, as on a host that must back

@@ -183,6 +183,11 @@ impl CgroupLimits {
         memory_cgroup_of_pid(self.hierarchy.as_ref()?.0, pid).filter(|home| !leads_out(home))
     }
 
+    /// Whether this machine has memory cgroups.
+    pub(crate) fn are_there(&self) -> bool {
+        self.hierarchy.is_some()
+    }
+
     /// Processes that have cgroups which can't be read here, as of the last
     /// [`Self::read_limited_cgroups`].
     pub(crate) fn processes_with_unknown_limits(&self) -> Vec<ProcessId> {

@@ -30,10 +30,7 @@ impl RecoveryMethod {
     pub fn is_possible_for_pid(self, pid: u32) -> bool {
         match self {
             Self::SplitRemaps => true,
-            Self::SplitAndPageOut => {
-                let machine = system_memory::free_swap_bytes().unwrap_or(0);
-                is_swap_left(machine, remaining_cgroup_swap_bytes(pid))
-            }
+            Self::SplitAndPageOut => machine_has_swap_left() && cgroup_has_swap_left(pid),
             Self::None => false,
         }
     }
@@ -56,16 +53,9 @@ impl RecoveryMethod {
         let failed = |error: LinuxError| error.into_machine_error(process.id);
         let zero = match self {
             Self::SplitRemaps => Vec::new(),
-            // A useless split would leave the process as large as before, and slower.
-            Self::SplitAndPageOut if !self.is_possible_for_pid(process.id.pid) => {
-                return Err(MachineError::Other(format!(
-                    "zero pages of process {} cannot be freed: this kernel can only swap them out, and there is no swap left \
-                     for it",
-                    process.id.pid
-                )));
-            }
-            // Zero pages must be found before the split.
             Self::SplitAndPageOut => {
+                check_swap_left(process)?;
+                // Zero pages must be found before the split.
                 let deadline = Instant::now() + SERIES_TIME;
                 let pages = PAGES_PER_REGION;
                 let zero = calls.find_zero_pages_by_copying(process, region, pages, deadline);
@@ -89,9 +79,23 @@ impl RecoveryMethod {
     }
 }
 
-/// Whether a huge page fits into the swap of the machine, and of a cgroup, where that limits it.
-fn is_swap_left(machine_bytes: u64, cgroup_bytes: Option<u64>) -> bool {
-    machine_bytes.min(cgroup_bytes.unwrap_or(u64::MAX)) >= HUGE_PAGE_BYTES
+/// Without swap a split would be useless: the process would be as large as before, and slower.
+fn check_swap_left(process: &ProcessHandle) -> Result<(), MachineError> {
+    if !machine_has_swap_left() {
+        let why = "zero pages cannot be freed: this kernel can only swap them out, and there is no swap left";
+        return Err(MachineError::Other(why.into()));
+    }
+    let is_left = cgroup_has_swap_left(process.id.pid);
+    is_left.then_some(()).ok_or(MachineError::NoSwap(process.id))
+}
+
+/// Whether a huge page fits into the machine's swap.
+fn machine_has_swap_left() -> bool {
+    system_memory::free_swap_bytes().is_ok_and(|bytes| bytes >= HUGE_PAGE_BYTES)
+}
+
+fn cgroup_has_swap_left(pid: u32) -> bool {
+    remaining_cgroup_swap_bytes(pid).is_none_or(|bytes| bytes >= HUGE_PAGE_BYTES)
 }
 
 /// Pages out these pages of a region, a run of neighbours a call, as far as `deadline` allows.
@@ -124,16 +128,6 @@ fn consecutive_runs(sorted: &[u16]) -> Vec<(u16, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn swap_of_the_machine_and_of_the_cgroup_is_needed() {
-        const ENOUGH: u64 = HUGE_PAGE_BYTES;
-        assert!(is_swap_left(ENOUGH, None));
-        assert!(is_swap_left(ENOUGH, Some(ENOUGH)));
-        for (machine, cgroup) in [(0, None), (ENOUGH - 1, Some(ENOUGH)), (ENOUGH, Some(0))] {
-            assert!(!is_swap_left(machine, cgroup), "{machine} {cgroup:?}");
-        }
-    }
 
     #[test]
     fn pages_of_a_slow_target_stay() {

@@ -2,7 +2,7 @@
 //! cgroup's path names.
 
 use crate::error::{LinuxError, Result};
-use crate::memory::cgroup_limits::process_cgroup::{namespace_root, path_below_mount};
+use crate::memory::cgroup_limits::process_cgroup::{OwnPlace, leads_out};
 use crate::processes::user_names::UserNames;
 use hawkeye_policy::{Pod, ProcessAttributes, QosClass};
 use procfs::process::Process;
@@ -21,7 +21,8 @@ pub fn read_process_attributes(pid: u32, users: &UserNames) -> Result<ProcessAtt
     // Empty on kernels without cgroups, and for processes that end meanwhile.
     let cgroups = fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let shown = most_specific_cgroup_path(&String::from_utf8_lossy(&cgroups));
-    let cgroup = path_below_mount(namespace_root(), Path::new(&shown));
+    let below_mount = OwnPlace::of_this_process().path_below_mount(Path::new(&shown));
+    let cgroup = if leads_out(&below_mount) { shown.into() } else { below_mount };
     let user = users.name(status.euid);
     Ok(ProcessAttributes {
         command,

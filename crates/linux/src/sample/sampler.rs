@@ -15,6 +15,7 @@ mod access_bits_sampler;
 pub(super) mod background_task;
 pub(crate) mod damon;
 mod damon_sampler;
+mod huge_bytes_count;
 mod pagemap_sampler;
 mod walk_probing;
 
@@ -32,6 +33,7 @@ use hawkeye_policy::{
     FileRegion, HUGE_PAGE_BYTES, ProcessAttributes, ProcessId, ProcessSample, ProcessSettings,
     RegionAddr, RegionSample, SampleKinds,
 };
+use huge_bytes_count::HugeBytesCount;
 use pagemap_sampler::PagemapSampler;
 use procfs::process::Process;
 use std::collections::HashMap;
@@ -64,43 +66,6 @@ pub struct SampledProcess {
     pub eligible: EligibleRanges,
     /// Bytes under huge pages in them.
     pub(crate) huge_bytes: HugeBytesCount,
-}
-
-/// Bytes under huge pages of a process as last counted. The count holds while resident memory stays
-/// the same, because counting costs twenty times as much as reading that.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HugeBytesCount {
-    counted: Option<CountAtSize>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct CountAtSize {
-    rss_bytes: u64,
-    huge_bytes: u64,
-    looks_left: u8,
-}
-
-impl HugeBytesCount {
-    /// Looks until pages are counted again in any case. The kernel, too, can split huge pages and
-    /// make new ones, which need not change resident memory.
-    const LOOKS: u8 = 15;
-
-    /// The last count, if it still holds for a process with this much resident memory.
-    pub(crate) fn at_size(&mut self, rss_bytes: u64) -> Option<u64> {
-        let held = self.counted.take().filter(|it| it.rss_bytes == rss_bytes)?;
-        let looks_left = held.looks_left.checked_sub(1)?;
-        self.counted = Some(CountAtSize { looks_left, ..held });
-        Some(held.huge_bytes)
-    }
-
-    pub(crate) fn record(&mut self, rss_bytes: u64, huge_bytes: u64) {
-        self.counted = Some(CountAtSize { rss_bytes, huge_bytes, looks_left: Self::LOOKS });
-    }
-
-    /// Huge pages were made or split, or other mappings count.
-    pub(crate) fn forget(&mut self) {
-        self.counted = None;
-    }
 }
 
 impl SampledProcess {

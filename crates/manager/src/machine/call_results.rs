@@ -18,6 +18,11 @@ pub enum MachineError {
     Refused { call: &'static str, process: ProcessId, errno: Errno },
     #[error("this machine has no pages of {0}")]
     PageSize(PageOrder),
+    /// Zero pages of the process can only be swapped out, and its cgroup has no swap for them.
+    #[error(
+        "zero pages of process {0} cannot be freed: this kernel can only swap them out, and its cgroup has no swap left"
+    )]
+    NoSwap(ProcessId),
     /// An operation around the call failed (for example the read of a file in `/proc`).
     #[error("{0}")]
     Other(String),

@@ -91,8 +91,8 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    /// Adds what was filled ahead of programs. Called before memory is read: then it is no growth of
-    /// theirs, which would start recovery early, and take back what was just filled.
+    /// Adds what was filled ahead of programs, before memory is read. Then it is no growth of
+    /// theirs. Growth would start recovery early, which takes back what was just filled.
     pub(super) fn add_prefaulted_memory(&mut self, now: Duration) {
         for process in self.processes.current.clone() {
             let filled_bytes = self.machine.take_prefaulted_bytes(process);

@@ -11,11 +11,14 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 const RELIST: Duration = Duration::from_millis(10);
+/// Pause after recovery itself did not work. Each try costs a search.
+const UNUSABLE: Duration = Duration::from_secs(1);
 
 /// Huge pages to search, and the pace of the search.
 pub(super) struct RecoveryProgress {
     pub(super) planner: RecoveryPlanner,
     backoff: CallBatchBackoff,
+    unusable_until: Duration,
     pub(super) listing: Option<SlicedProcessQueue>,
     /// When huge pages may next be searched in advance.
     pub(super) track_at: Duration,
@@ -26,6 +29,7 @@ impl RecoveryProgress {
         Self {
             planner: RecoveryPlanner::new(threshold, order),
             backoff: CallBatchBackoff::default(),
+            unusable_until: Duration::ZERO,
             listing: None,
             track_at: Duration::ZERO,
         }
@@ -60,6 +64,9 @@ impl<M: Machine> Manager<M> {
             let only_urgent = in_window || ready_at > now;
             if only_urgent && !self.memory.guard.will_be_full_within_seconds() {
                 break (!in_window).then_some(ready_at);
+            }
+            if now < self.recovery.unusable_until {
+                break Some(self.recovery.unusable_until);
             }
             if now >= begun + BATCH {
                 break Some(now);
@@ -151,7 +158,7 @@ impl<M: Machine> Manager<M> {
                 self.recovery.backoff.record_call_duration(longest_call)
             }
             Err(error) => {
-                if matches!(error, MachineError::Refused { .. }) {
+                if matches!(error, MachineError::Refused { .. } | MachineError::NoSwap(_)) {
                     self.dispatch_event(now, Event::NotSplit { process, region });
                 }
                 self.record_recovery_error(now, &error)
@@ -168,9 +175,13 @@ impl<M: Machine> Manager<M> {
         match error {
             // Recovery itself does not work, so trying it on every page of the machine is
             // pointless.
-            MachineError::PageSize(_) | MachineError::Other(_) => BatchDecision::StopBatch,
+            MachineError::PageSize(_) | MachineError::Other(_) => {
+                self.recovery.unusable_until = now + UNUSABLE;
+                BatchDecision::StopBatch
+            }
             MachineError::Gone(_)
             | MachineError::NotAnswering(_)
+            | MachineError::NoSwap(_)
             | MachineError::Refused { .. } => BatchDecision::Continue,
         }
     }

@@ -126,6 +126,15 @@ fn what_somebody_held_on_to_is_recovered_soon_after() {
 }
 
 #[test]
+fn recovery_that_does_not_work_is_tried_once_a_second() {
+    let mut machine = machine_running_parts(300 * MIB, &[bloated_part(0, 128, 1.0)]);
+    machine.recovery_impossible = true;
+    let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(20.0));
+    let tries = manager.machine().call_times("recover").count();
+    assert!((5..=20).contains(&tries), "{tries}");
+}
+
+#[test]
 fn pressure_holds_promotion() {
     let mut machine = machine_running_parts(16 * GIB, &[base_page_part(0, 32, 1.0)]);
     machine.pressure_percent = 10.5;

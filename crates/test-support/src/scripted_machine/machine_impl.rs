@@ -159,6 +159,10 @@ impl Machine for ScriptedMachine {
         process: ProcessId,
         region: RegionAddr,
     ) -> CallResult<RecoveryResult> {
+        self.calls.push(("recover", self.now));
+        if self.recovery_impossible {
+            return Err(MachineError::Other("recovery is impossible".to_owned()));
+        }
         if let Some(errno) = self.recovery_errors.pop_front() {
             return Err(MachineError::Refused { call: "split", process, errno });
         }

@@ -1,13 +1,15 @@
 //! The memory cgroup of a process, also where the reader is in a container.
 //!
-//! The kernel shows paths from the root of the reader's cgroup namespace. A container with the
-//! machine's own `/sys/fs/cgroup` sees all cgroups below it, and others by `/../x`: its namespace's
-//! place below the mount point turns those into paths there.
+//! The kernel shows paths from the root of the reader's cgroup namespace, `/../x` for others. A
+//! container with the machine's own `/sys/fs/cgroup` can read all of them: its own place below the
+//! mount point turns what is shown into paths there.
 
 use super::{CgroupVersion, find_memory_hierarchy};
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -36,7 +38,7 @@ impl ProcessCgroup {
 /// process has ended.
 pub(super) fn memory_cgroup_of_pid(version: CgroupVersion, pid: u32) -> Option<PathBuf> {
     let shown = shown_cgroup_of_pid(version, pid)?;
-    Some(path_below_mount(namespace_root(), &shown))
+    Some(OwnPlace::of_this_process().path_below_mount(&shown))
 }
 
 /// Whether a cgroup is not below the mount point: it belongs to another container. The limits there
@@ -45,60 +47,79 @@ pub(crate) fn leads_out(path: &Path) -> bool {
     path.components().any(|part| part == Component::ParentDir)
 }
 
-/// The path below the mount point of one that is shown in the namespace that begins at
-/// `namespace_root`. One that leads out even so stays as it is.
-pub(crate) fn path_below_mount(namespace_root: &Path, shown: &Path) -> PathBuf {
-    let mut path = namespace_root.to_owned();
-    for part in shown.components() {
-        match part {
-            Component::ParentDir if !path.pop() => return shown.to_owned(),
-            Component::Normal(name) => path.push(name),
-            _ => {}
-        }
-    }
-    path
+/// This process's cgroup as it is shown, and where it is below the mount point. The two differ in
+/// a container: its view begins at a cgroup of its own, or only that cgroup is mounted.
+#[derive(Debug, PartialEq)]
+pub(crate) struct OwnPlace {
+    shown: PathBuf,
+    /// `None`: it was not found, so no limits are known.
+    below_mount: Option<PathBuf>,
 }
 
-/// Where this process's cgroup namespace begins below the mount point: the root, except where a
-/// container sees the machine's own hierarchy.
-pub(crate) fn namespace_root() -> &'static Path {
-    static ROOT: OnceLock<PathBuf> = OnceLock::new();
-    ROOT.get_or_init(|| find_namespace_root().unwrap_or_else(|| "/".into()))
+impl OwnPlace {
+    /// That of this process, for its life.
+    pub(crate) fn of_this_process() -> &'static Self {
+        static PLACE: OnceLock<OwnPlace> = OnceLock::new();
+        PLACE.get_or_init(|| {
+            let root = || OwnPlace { shown: "/".into(), below_mount: Some("/".into()) };
+            let Some((version, mount)) = find_memory_hierarchy() else { return root() };
+            let own = std::process::id();
+            let shown = shown_cgroup_of_pid(version, own);
+            shown.map_or_else(root, |shown| OwnPlace::search(&mount, shown, &own.to_string()))
+        })
+    }
+
+    /// Searches for the cgroup that contains the process `own`, which is shown as `shown`.
+    fn search(mount: &Path, shown: PathBuf, own: &str) -> Self {
+        let contains_own = |folder: &Path| {
+            let pids = fs::read_to_string(folder.join("cgroup.procs"));
+            pids.is_ok_and(|pids| pids.lines().any(|pid| pid == own))
+        };
+        let usual = mount.join(shown.strip_prefix("/").unwrap_or(&shown));
+        let found =
+            std::iter::once(usual).chain(folders_breadth_first(mount)).find(|it| contains_own(it));
+        let below = found.as_deref().and_then(|folder| folder.strip_prefix(mount).ok());
+        Self { shown, below_mount: below.map(|below| Path::new("/").join(below)) }
+    }
+
+    /// The path below the mount point of a cgroup that is shown as `shown`. One that is not below
+    /// it [leads out](leads_out).
+    pub(crate) fn path_below_mount(&self, shown: &Path) -> PathBuf {
+        self.follow(shown)
+            .unwrap_or_else(|| Path::new("/..").join(shown.strip_prefix("/").unwrap_or(shown)))
+    }
+
+    /// Follows the way from this process's cgroup to the other one.
+    fn follow(&self, shown: &Path) -> Option<PathBuf> {
+        let mut path = self.below_mount.clone()?;
+        let shared = self.shown.components().zip(shown.components());
+        let shared = shared.take_while(|(own, other)| own == other).count();
+        for _ in self.shown.components().skip(shared) {
+            path.pop().then_some(())?;
+        }
+        for part in shown.components().skip(shared) {
+            match part {
+                Component::ParentDir => path.pop().then_some(())?,
+                part => path.push(part),
+            }
+        }
+        Some(path)
+    }
 }
 
-fn find_namespace_root() -> Option<PathBuf> {
-    let (version, mount) = find_memory_hierarchy()?;
-    let own = std::process::id();
-    let shown = shown_cgroup_of_pid(version, own)?;
-    namespace_root_below(&mount, &shown, &own.to_string())
-}
-
-/// Searches for the cgroup that contains process `own`, which is shown as `shown`.
-fn namespace_root_below(mount: &Path, shown: &Path, own: &str) -> Option<PathBuf> {
-    let shown = shown.strip_prefix("/").ok()?;
-    let contains_own = |folder: &Path| {
-        let pids = fs::read_to_string(folder.join("cgroup.procs"));
-        pids.is_ok_and(|pids| pids.lines().any(|pid| pid == own))
-    };
-    if contains_own(&mount.join(shown)) {
-        return Some("/".into());
-    }
-    let mut searched = 0;
-    let mut folders = vec![mount.to_owned()];
-    while let Some(folder) = folders.pop() {
-        searched += 1;
-        if searched > MAX_SEARCHED {
-            return None;
-        }
-        if folder.ends_with(shown) && contains_own(&folder) {
-            let root = folder.ancestors().nth(shown.components().count())?;
-            return Some(Path::new("/").join(root.strip_prefix(mount).ok()?));
-        }
-        let inside = fs::read_dir(&folder).into_iter().flatten().flatten();
-        let is_folder = |it: &fs::DirEntry| it.file_type().is_ok_and(|kind| kind.is_dir());
-        folders.extend(inside.filter(is_folder).map(|it| it.path()));
-    }
-    None
+/// Folders of the hierarchy, the outermost first. Those that belong to another user are left out:
+/// they could be thousands, and no manager is in them.
+fn folders_breadth_first(mount: &Path) -> impl Iterator<Item = PathBuf> {
+    let owner = |folder: &Path| fs::symlink_metadata(folder).map(|it| (it.is_dir(), it.uid())).ok();
+    let of_mount = owner(mount);
+    let mut folders = VecDeque::from([mount.to_owned()]);
+    std::iter::from_fn(move || {
+        let folder = folders.pop_front()?;
+        let inside = fs::read_dir(&folder).into_iter().flatten().flatten().map(|it| it.path());
+        folders.extend(inside.filter(|inner| owner(inner) == of_mount));
+        Some(folder)
+    })
+    .take(MAX_SEARCHED)
 }
 
 fn shown_cgroup_of_pid(version: CgroupVersion, pid: u32) -> Option<PathBuf> {
@@ -134,36 +155,47 @@ mod tests {
     }
 
     #[test]
-    fn paths_that_lead_out_of_the_namespace_are_found_below_the_mount_or_stay() {
-        let below = |root: &str, shown: &str| path_below_mount(Path::new(root), Path::new(shown));
-        for (root, shown, expected) in [
-            ("/", "/", "/"),
-            ("/", "/a/b", "/a/b"),
-            ("/", "/..app/x", "/..app/x"),
-            ("/", "/../x", "/../x"),
-            ("/pods/ours", "/", "/pods/ours"),
-            ("/pods/ours", "/../theirs/x", "/pods/theirs/x"),
-            ("/pods/ours", "/../../system/db", "/system/db"),
-            ("/pods/ours", "/../../..", "/../../.."),
+    fn cgroups_are_found_from_our_own_place_or_lead_out() {
+        for (own, below_mount, shown, expected) in [
+            ("/", "/", "/", "/"),
+            ("/a", "/a", "/a/b", "/a/b"),
+            ("/a/b", "/a/b", "/c", "/c"),
+            ("/", "/", "/..app/x", "/..app/x"),
+            ("/", "/", "/../x", "/../../x"),
+            // A container with the machine's own hierarchy.
+            ("/", "/pods/ours", "/", "/pods/ours"),
+            ("/main", "/pods/ours/main", "/", "/pods/ours"),
+            ("/main", "/pods/ours/main", "/../theirs/x", "/pods/theirs/x"),
+            ("/", "/pods/ours", "/../../system/db", "/system/db"),
+            ("/", "/pods/ours", "/../../..", "/../../../.."),
+            // A container that shows the machine's paths, but sees only its own cgroup.
+            ("/docker/1", "/", "/docker/1/x", "/x"),
+            ("/docker/1", "/", "/docker/2", "/../docker/2"),
         ] {
-            assert_eq!(below(root, shown), Path::new(expected), "{root} {shown}");
-            assert_eq!(leads_out(Path::new(expected)), expected.starts_with("/../"));
+            let place = OwnPlace { shown: own.into(), below_mount: Some(below_mount.into()) };
+            let found = place.path_below_mount(Path::new(shown));
+            assert_eq!(found, Path::new(expected), "{own} {below_mount} {shown}");
+            assert_eq!(leads_out(&found), expected.starts_with("/../"));
         }
+        let nowhere = OwnPlace { shown: "/a".into(), below_mount: None };
+        assert!(leads_out(&nowhere.path_below_mount(Path::new("/a"))));
     }
 
     #[test]
-    fn the_namespace_begins_where_this_process_is_found() {
-        let tree = TestFolder::new("namespace");
+    fn our_own_place_is_the_cgroup_with_this_process() {
+        let tree = TestFolder::new("own-place");
         tree.file("cgroup.procs", "1\n");
         tree.file("pods/a/cgroup.procs", "70\n");
         tree.file("pods/b/main/cgroup.procs", "7\n8\n");
-        let root = |shown: &str, own: &str| namespace_root_below(&tree.0, Path::new(shown), own);
+        let place =
+            |shown: &str, own: &str| OwnPlace::search(&tree.0, shown.into(), own).below_mount;
         // The usual case: the path is the one below the mount point.
-        assert_eq!(root("/pods/b/main", "7"), Some("/".into()));
-        assert_eq!(root("/", "1"), Some("/".into()));
+        assert_eq!(place("/pods/b/main", "7"), Some("/pods/b/main".into()));
+        assert_eq!(place("/", "1"), Some("/".into()));
         // A container with the machine's own hierarchy.
-        assert_eq!(root("/main", "7"), Some("/pods/b".into()));
-        assert_eq!(root("/", "7"), Some("/pods/b/main".into()));
-        assert_eq!(root("/", "9"), None);
+        assert_eq!(place("/main", "7"), Some("/pods/b/main".into()));
+        assert_eq!(place("/", "7"), Some("/pods/b/main".into()));
+        assert_eq!(place("/docker/5", "1"), Some("/".into()));
+        assert_eq!(place("/", "9"), None);
     }
 }
