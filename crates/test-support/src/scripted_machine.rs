@@ -13,7 +13,7 @@ pub use scripted_program::{ProgramPart, ScriptedProgram};
 
 use hawkeye_manager::MachineError;
 use hawkeye_policy::{Errno, FileRegion, MemoryUse, ProcessId, RegionAddr, ReserveState};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -79,6 +79,8 @@ pub struct ScriptedMachine {
     pub promotion_answers: VecDeque<(Duration, Option<Errno>)>,
     /// Recovery does not work at all.
     pub recovery_impossible: bool,
+    /// Processes for which there is no swap, although recovery needs it.
+    pub without_swap: BTreeSet<ProcessId>,
     /// Errors with which the next recoveries are refused.
     pub recovery_errors: VecDeque<Errno>,
     /// A huge page costs this much more unless the reserve gives it, as on a host that must back

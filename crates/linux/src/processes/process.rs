@@ -99,11 +99,11 @@ pub fn anonymous_rss_bytes(pid: u32) -> Result<u64> {
     Ok(read_proc_entry(pid, Process::status)?.rssanon.unwrap_or(0) * 1024)
 }
 
-/// Resident memory in bytes, from `/proc/PID/statm`. Read for all managed processes every second,
-/// so it opens one file, where [`read_proc_entry`] opens the folder as well.
+/// Resident memory in bytes, from `/proc/PID/statm`.
 pub fn rss_bytes(pid: u32) -> Result<u64> {
     let gone = LinuxError::NoSuchProcess(pid);
-    // Seven numbers of at most 20 digits.
+    // Seven numbers of at most 20 digits. All managed processes are read every second, so this
+    // opens one file, and not the process's folder as well.
     let mut bytes = [0u8; 160];
     let file = File::open(format!("/proc/{pid}/statm"));
     let Ok(length) = file.and_then(|mut file| file.read(&mut bytes)) else { return Err(gone) };

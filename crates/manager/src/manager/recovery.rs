@@ -4,21 +4,25 @@ use super::sliced_process_queue::SlicedProcessQueue;
 use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, RecoveryResult, ZeroScanResult};
 use hawkeye_policy::{
-    BatchDecision, BloatThreshold, CallBatchBackoff, Event, Observation, ProcessSample, Reason,
-    RecoveryOrder, RecoveryPlanner, RecoveryTarget, UrgentWorkPayers,
+    BatchDecision, BloatThreshold, CallBatchBackoff, Event, Observation, ProcessId, ProcessSample,
+    Reason, RecoveryOrder, RecoveryPlanner, RecoveryTarget, UrgentWorkPayers,
 };
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 const RELIST: Duration = Duration::from_millis(10);
 /// Pause after recovery itself did not work. Each try costs a search.
 const UNUSABLE: Duration = Duration::from_secs(1);
+/// Pause after it did not work for one process.
+const PROCESS_UNUSABLE: Duration = Duration::from_secs(60);
 
 /// Huge pages to search, and the pace of the search.
 pub(super) struct RecoveryProgress {
     pub(super) planner: RecoveryPlanner,
     backoff: CallBatchBackoff,
     unusable_until: Duration,
+    /// Processes from which nothing can be recovered, until a time.
+    left_alone: HashMap<ProcessId, Duration>,
     pub(super) listing: Option<SlicedProcessQueue>,
     /// When huge pages may next be searched in advance.
     pub(super) track_at: Duration,
@@ -30,9 +34,15 @@ impl RecoveryProgress {
             planner: RecoveryPlanner::new(threshold, order),
             backoff: CallBatchBackoff::default(),
             unusable_until: Duration::ZERO,
+            left_alone: HashMap::new(),
             listing: None,
             track_at: Duration::ZERO,
         }
+    }
+
+    fn leave_process_alone(&mut self, now: Duration, process: ProcessId) {
+        self.left_alone.retain(|_, until| now < *until);
+        self.left_alone.insert(process, now + PROCESS_UNUSABLE);
     }
 
     pub(super) fn observe(&mut self, observation: &Observation) {
@@ -71,12 +81,13 @@ impl<M: Machine> Manager<M> {
             if now >= begun + BATCH {
                 break Some(now);
             }
-            let Self { recovery, memory, .. } = &mut *self;
+            let Self { recovery: RecoveryProgress { planner, left_alone, .. }, memory, .. } = self;
             let short = |process| {
                 memory.guard.is_recovering_from(process)
                     && (!only_urgent || memory.guard.is_urgent_for_process(process))
+                    && left_alone.get(&process).is_none_or(|until| now >= *until)
             };
-            let Some(target) = recovery.planner.take_next_huge_page(now, short) else {
+            let Some(target) = planner.take_next_huge_page(now, short) else {
                 self.memory.guard.on_search_exhausted(now, only_urgent);
                 // Processes with huge pages still to be listed are searched after the listing.
                 break self.memory.guard.is_recovering().then_some(now + RELIST);
@@ -158,7 +169,7 @@ impl<M: Machine> Manager<M> {
                 self.recovery.backoff.record_call_duration(longest_call)
             }
             Err(error) => {
-                if matches!(error, MachineError::Refused { .. } | MachineError::NoSwap(_)) {
+                if matches!(error, MachineError::Refused { .. }) {
                     self.dispatch_event(now, Event::NotSplit { process, region });
                 }
                 self.record_recovery_error(now, &error)
@@ -177,11 +188,16 @@ impl<M: Machine> Manager<M> {
             // pointless.
             MachineError::PageSize(_) | MachineError::Other(_) => {
                 self.recovery.unusable_until = now + UNUSABLE;
+                // Between the watermarks promotion goes on.
+                self.memory.guard.stop_recovery();
                 BatchDecision::StopBatch
+            }
+            MachineError::NoSwap(process) => {
+                self.recovery.leave_process_alone(now, *process);
+                BatchDecision::Continue
             }
             MachineError::Gone(_)
             | MachineError::NotAnswering(_)
-            | MachineError::NoSwap(_)
             | MachineError::Refused { .. } => BatchDecision::Continue,
         }
     }

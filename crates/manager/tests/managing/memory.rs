@@ -135,6 +135,30 @@ fn recovery_that_does_not_work_is_tried_once_a_second() {
 }
 
 #[test]
+fn recovery_that_does_not_work_holds_no_promotion_between_the_watermarks() {
+    let mut machine = machine_running_parts(GIB, &[bloated_part(0, 300, 1.0)]);
+    machine.recovery_impossible = true;
+    machine.other_bytes = 300 * MIB;
+    machine.schedule(seconds(10.0), |machine| machine.other_bytes = 140 * MIB);
+    let other = machine.add_program(program_of_parts(&[base_page_part(1000, 20, 1.0)]));
+    let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(40.0));
+    assert_eq!(count_promotions_of(&manager, other), 20);
+}
+
+#[test]
+fn a_process_without_swap_is_left_alone_and_others_are_recovered() {
+    let mut machine = ScriptedMachine::new(600 * MIB);
+    let [without, other] =
+        [0, 1].map(|_| machine.add_program(program_of_parts(&[bloated_part(0, 128, 1.0)])));
+    machine.without_swap = [without].into();
+    let manager = run_manager_of(machine, "hawkeye", frequent_sampling_settings(), seconds(50.0));
+    assert!(rss_bytes_of(&manager, other) < 200 * MIB);
+    assert_eq!(huge_bytes_of(&manager, without), 256 * MIB);
+    let tries = manager.machine().call_times("recover").count();
+    assert!(tries <= recoveries(&manager).len() + 1, "{tries}");
+}
+
+#[test]
 fn pressure_holds_promotion() {
     let mut machine = machine_running_parts(16 * GIB, &[base_page_part(0, 32, 1.0)]);
     machine.pressure_percent = 10.5;

@@ -312,6 +312,12 @@ impl MemoryGuard {
         }
     }
 
+    /// Recovery does not work at all, so it ends. It starts again where memory is over the mark at
+    /// the next reading.
+    pub fn stop_recovery(&mut self) {
+        self.watched.iter_mut().for_each(|watched| watched.recovering = false);
+    }
+
     /// Those recovered from at present. Where the machine is in danger, all work is urgent.
     fn scope_states_to_recover(
         &mut self,

@@ -163,6 +163,9 @@ impl Machine for ScriptedMachine {
         if self.recovery_impossible {
             return Err(MachineError::Other("recovery is impossible".to_owned()));
         }
+        if self.without_swap.contains(&process) {
+            return Err(MachineError::NoSwap(process));
+        }
         if let Some(errno) = self.recovery_errors.pop_front() {
             return Err(MachineError::Refused { call: "split", process, errno });
         }

@@ -63,17 +63,30 @@ impl OwnPlace {
         PLACE.get_or_init(|| {
             let root = || OwnPlace { shown: "/".into(), below_mount: Some("/".into()) };
             let Some((version, mount)) = find_memory_hierarchy() else { return root() };
-            let own = std::process::id();
-            let shown = shown_cgroup_of_pid(version, own);
-            shown.map_or_else(root, |shown| OwnPlace::search(&mount, shown, &own.to_string()))
+            let shown = || shown_cgroup_of_pid(version, std::process::id());
+            let Some(mut before) = shown() else { return root() };
+            loop {
+                let place = OwnPlace::search(version, &mount, before.clone(), std::process::id());
+                // Something may move this process right after its start.
+                match shown() {
+                    Some(now) if now != before => before = now,
+                    _ => return place,
+                }
+            }
         })
     }
 
     /// Searches for the cgroup that contains the process `own`, which is shown as `shown`.
-    fn search(mount: &Path, shown: PathBuf, own: &str) -> Self {
+    fn search(version: CgroupVersion, mount: &Path, shown: PathBuf, own: u32) -> Self {
+        // Threads, which are listed in threaded cgroups too. The first one has the process's id.
+        let file = match version {
+            CgroupVersion::V2 => "cgroup.threads",
+            CgroupVersion::V1 => "tasks",
+        };
+        let own = own.to_string();
         let contains_own = |folder: &Path| {
-            let pids = fs::read_to_string(folder.join("cgroup.procs"));
-            pids.is_ok_and(|pids| pids.lines().any(|pid| pid == own))
+            let threads = fs::read_to_string(folder.join(file));
+            threads.is_ok_and(|threads| threads.lines().any(|thread| thread == own))
         };
         let usual = mount.join(shown.strip_prefix("/").unwrap_or(&shown));
         let found =
@@ -94,8 +107,9 @@ impl OwnPlace {
         let mut path = self.below_mount.clone()?;
         let shared = self.shown.components().zip(shown.components());
         let shared = shared.take_while(|(own, other)| own == other).count();
-        for _ in self.shown.components().skip(shared) {
-            path.pop().then_some(())?;
+        for part in self.shown.components().skip(shared) {
+            // The way down from an unknown place is not known.
+            (part != Component::ParentDir && path.pop()).then_some(())?;
         }
         for part in shown.components().skip(shared) {
             match part {
@@ -177,6 +191,8 @@ mod tests {
             assert_eq!(found, Path::new(expected), "{own} {below_mount} {shown}");
             assert_eq!(leads_out(&found), expected.starts_with("/../"));
         }
+        let outside = OwnPlace { shown: "/../b".into(), below_mount: Some("/pods/b".into()) };
+        assert!(leads_out(&outside.path_below_mount(Path::new("/x"))));
         let nowhere = OwnPlace { shown: "/a".into(), below_mount: None };
         assert!(leads_out(&nowhere.path_below_mount(Path::new("/a"))));
     }
@@ -184,18 +200,19 @@ mod tests {
     #[test]
     fn our_own_place_is_the_cgroup_with_this_process() {
         let tree = TestFolder::new("own-place");
-        tree.file("cgroup.procs", "1\n");
-        tree.file("pods/a/cgroup.procs", "70\n");
-        tree.file("pods/b/main/cgroup.procs", "7\n8\n");
-        let place =
-            |shown: &str, own: &str| OwnPlace::search(&tree.0, shown.into(), own).below_mount;
+        tree.file("cgroup.threads", "1\n");
+        tree.file("pods/a/cgroup.threads", "70\n");
+        tree.file("pods/b/main/cgroup.threads", "7\n8\n");
+        let place = |shown: &str, own| {
+            OwnPlace::search(CgroupVersion::V2, &tree.0, shown.into(), own).below_mount
+        };
         // The usual case: the path is the one below the mount point.
-        assert_eq!(place("/pods/b/main", "7"), Some("/pods/b/main".into()));
-        assert_eq!(place("/", "1"), Some("/".into()));
+        assert_eq!(place("/pods/b/main", 7), Some("/pods/b/main".into()));
+        assert_eq!(place("/", 1), Some("/".into()));
         // A container with the machine's own hierarchy.
-        assert_eq!(place("/main", "7"), Some("/pods/b/main".into()));
-        assert_eq!(place("/", "7"), Some("/pods/b/main".into()));
-        assert_eq!(place("/docker/5", "1"), Some("/".into()));
-        assert_eq!(place("/", "9"), None);
+        assert_eq!(place("/main", 7), Some("/pods/b/main".into()));
+        assert_eq!(place("/", 7), Some("/pods/b/main".into()));
+        assert_eq!(place("/docker/5", 1), Some("/".into()));
+        assert_eq!(place("/", 9), None);
     }
 }

@@ -15,7 +15,7 @@ use crate::processes::process::calling_thread_cpu_time;
 use crate::promote::target_call::{CallHelperPool, SERIES_TIME};
 use crate::sample::pagemap::{self, PresentPages, read_eligible_present_pages};
 use hawkeye_manager::SliceProgress;
-use hawkeye_policy::{ProcessId, ProcessSample, RegionAddr, RegionSample};
+use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, ProcessSample, RegionAddr, RegionSample};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// A footprint repeats the last reading until this many times its CPU time have passed, times the
 /// number of processes. So the footprints of all processes together take one per cent of a core.
 const PAUSE_PER_CPU_TIME: u32 = 100;
+
+/// Mappings of a process that are kept for explanations. It can have a million.
+const MAX_MAPPINGS: usize = 1000;
 
 #[derive(Default)]
 pub(super) struct PagemapSampler {
@@ -37,6 +40,7 @@ type TimedReading = (Result<PresentPages>, Duration);
 struct LastReading {
     /// `None`: it failed.
     huge_bytes: Option<u64>,
+    /// The first that are as large as a region.
     mappings: Vec<Mapping>,
     /// No footprint reads the process again before this time.
     rest_until: Instant,
@@ -66,7 +70,9 @@ impl PagemapSampler {
         let rest_until = Instant::now() + cpu * PAUSE_PER_CPU_TIME.saturating_mul(processes);
         let failed = LastReading { huge_bytes: None, mappings: Vec::new(), rest_until };
         let last = self.last.entry(process).insert_entry(failed).into_mut();
-        let PresentPages { mappings, eligible, regions } = read?;
+        let PresentPages { mut mappings, eligible, regions } = read?;
+        mappings.retain(|mapping| mapping.range.end - mapping.range.start >= HUGE_PAGE_BYTES);
+        mappings.truncate(MAX_MAPPINGS);
         (last.huge_bytes, last.mappings) = (Some(sum_huge_bytes(&regions)), mappings);
         member.set_eligible(eligible);
         Ok(SliceProgress::Done(regions))
