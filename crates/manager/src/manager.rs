@@ -119,12 +119,13 @@ impl<M: Machine> Manager<M> {
         self.continue_sampling(now);
         self.list_huge_pages_for_recovery(now);
         let mut wake_at = self.processes.refresh.due_at().min(self.sampling.due_at());
-        // Listing must not disturb a window, so it waits until the window is closed.
+        // Listing would disturb a window, so it waits for its end, unless memory is in danger.
         if self.recovery.listing.is_some() && self.may_recover_now() {
             wake_at = now;
         }
         wake_at = self.memory.guard.next_memory_read_at().map_or(wake_at, |at| wake_at.min(at));
-        // In a window the program's accesses count, and our own calls would disturb them.
+        // In a window the program's accesses count, and our own calls would disturb them. Only
+        // memory in danger is worth that.
         let changes_nothing = self.paused || self.settings.measure_only;
         let mut promote_at = None;
         if !changes_nothing && self.may_recover_now() {

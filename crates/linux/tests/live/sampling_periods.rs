@@ -54,8 +54,9 @@ fn a_process_without_worthwhile_promotions_is_sampled_once_a_period() {
         }
         bits.walk_costs = Some(costs.into());
     }
-    // If there were anything to gain, the next window would open three window lengths after the
-    // first one.
+    // If there were anything to gain, a window would open every three window lengths: four in this
+    // time.
+    const WATCHED: Duration = Duration::from_secs(6);
     let mut first = None;
     let journal =
         manage_process_until(means, pid, "hawkeye", rare_sampling(), DEADLINE, |journal| {
@@ -64,9 +65,12 @@ fn a_process_without_worthwhile_promotions_is_sampled_once_a_period() {
             if !sampled {
                 first = None;
             }
-            sampled && since.elapsed() > Duration::from_secs(4)
+            sampled && since.elapsed() > WATCHED
         });
     let totals = journal.expect("the process can be managed").journal.totals().clone();
-    assert_eq!((totals.samples, totals.promoted), (1, 0), "{totals:?}");
+    // Where the machine stands still between a clear and its answer, one estimate is too high, and
+    // the next look corrects it.
+    assert!((1..=2).contains(&totals.samples), "{totals:?}");
+    assert_eq!(totals.promoted, 0, "{totals:?}");
     let _ = program.send_request(WorkloadRequest::Quit);
 }
