@@ -260,7 +260,8 @@ pub(crate) fn outermost_levels(cgroup: &Path) -> PathBuf {
     cgroup.components().take(MOST_LEVELS).collect()
 }
 
-fn cgroup_folder(root: &Path, cgroup: &Path) -> PathBuf {
+/// The folder of a cgroup in the hierarchy at `root`.
+pub(crate) fn cgroup_folder(root: &Path, cgroup: &Path) -> PathBuf {
     root.join(cgroup.strip_prefix("/").unwrap_or(cgroup))
 }
 

@@ -17,13 +17,14 @@ pub use grpc_call::GrpcError;
 pub use grpc_call::call_unary;
 pub use pod_annotations::{ANNOTATION, CriError, PodAnnotationStatus, count_pods};
 
-use crate::memory::cgroup_limits::outermost_levels;
+use crate::memory::cgroup_limits::process_cgroup::leads_out;
+use crate::memory::cgroup_limits::{cgroup_folder, outermost_levels};
 use crate::processes::process_attributes::system_units_of_cgroup;
 use hawkeye_policy::{ProcessAttributes, ProfileRequest, ProfileRequestSource};
 use pod_annotations::{PodAnnotations, PodRequest};
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Where workloads may ask.
@@ -136,12 +137,12 @@ fn find_unified_hierarchy() -> Option<PathBuf> {
 fn profile_of_cgroup(root: &Path, cgroup: &str) -> Option<String> {
     let path = outermost_levels(Path::new(cgroup));
     // Another namespace's path is not below this root.
-    if path.components().any(|part| part == Component::ParentDir) {
+    if leads_out(&path) {
         return None;
     }
     path.ancestors().find_map(|path| {
         let mut value = [0; MAX_NAME_BYTES];
-        let folder = root.join(path.strip_prefix("/").unwrap_or(path));
+        let folder = cgroup_folder(root, path);
         // Most cgroups have none. A longer value (ERANGE) is no profile's name.
         let bytes = rustix::fs::getxattr(folder, CGROUP_ATTRIBUTE, &mut value[..]).ok()?;
         Some(String::from_utf8_lossy(&value[..bytes]).trim_end_matches(['\0', '\n']).to_owned())
@@ -154,6 +155,10 @@ mod tests {
     use hawkeye_test_support::this_test;
     use rustix::fs::{XattrFlags, setxattr};
     use std::fs;
+
+    fn set(folder: &Path, value: &str) -> rustix::io::Result<()> {
+        setxattr(folder, CGROUP_ATTRIBUTE, value.as_bytes(), XattrFlags::empty())
+    }
 
     #[test]
     fn the_nearest_cgroup_with_the_attribute_decides() {
@@ -168,9 +173,6 @@ mod tests {
         fs::create_dir_all(&inner).expect("cgroups can be made");
         let path = format!("/{name}/inner");
         let none = profile_of_cgroup(&root, &path);
-        let set = |folder: &Path, value: &str| {
-            setxattr(folder, CGROUP_ATTRIBUTE, value.as_bytes(), XattrFlags::empty())
-        };
         let set_outer = set(&outer, "guard");
         let inherited = profile_of_cgroup(&root, &path);
         let set_inner = set(&inner, "never\n");
@@ -196,9 +198,6 @@ mod tests {
         let inner = outer.join(["x"; 40].join("/"));
         fs::create_dir_all(&inner).expect("cgroups can be made");
         let path = format!("/{name}{}", "/x".repeat(40));
-        let set = |folder: &Path, value: &str| {
-            setxattr(folder, CGROUP_ATTRIBUTE, value.as_bytes(), XattrFlags::empty())
-        };
         let was_set = (set(&outer, "guard"), set(&inner, "never"));
         let found = profile_of_cgroup(&root, &path);
         for folder in inner.ancestors().take(41) {

@@ -225,11 +225,10 @@ impl SamplingSchedule {
 impl<M: Machine> Manager<M> {
     pub(super) fn continue_sampling(&mut self, now: Duration) {
         let idle = matches!(self.sampling.state, WindowState::Idle { .. });
-        let in_danger = self.memory.guard.will_be_full_within_seconds();
         // The program may end before the window does.
         if !idle
-            && in_danger
             && !self.settings.measure_only
+            && self.memory.guard.will_be_full_within_seconds()
             && !std::mem::replace(&mut self.sampling.abandoned, true)
         {
             self.sampling.state = WindowState::Idle { next: now + self.settings.window };

@@ -4,7 +4,7 @@
 //! container with the machine's own `/sys/fs/cgroup` can read all of them: its own place below the
 //! mount point turns what is shown into paths there.
 
-use super::{CgroupVersion, find_memory_hierarchy};
+use super::{CgroupVersion, cgroup_folder, find_memory_hierarchy};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs;
@@ -88,7 +88,7 @@ impl OwnPlace {
             let threads = fs::read_to_string(folder.join(file));
             threads.is_ok_and(|threads| threads.lines().any(|thread| thread == own))
         };
-        let usual = mount.join(shown.strip_prefix("/").unwrap_or(&shown));
+        let usual = cgroup_folder(mount, &shown);
         let found =
             std::iter::once(usual).chain(folders_breadth_first(mount)).find(|it| contains_own(it));
         let below = found.as_deref().and_then(|folder| folder.strip_prefix(mount).ok());

@@ -3,10 +3,10 @@
 use super::CallHelper;
 use super::helper_messages::{CallResult, TargetRequest};
 use crate::error::{LinuxError, Result};
+use crate::processes::process::effective_uid;
 use hawkeye_manager::UnresponsiveProcess;
 use hawkeye_policy::ProcessId;
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 /// Time for which the loop waits for one call. A longer wait could miss a change of free memory.
@@ -115,7 +115,7 @@ impl CallHelperPool {
             }
         };
         let Some(answer) = answer else {
-            let user = user_of_process(process.pid);
+            let user = effective_uid(process.pid);
             self.waiting.insert(process, UnansweredCall { caller, call, since, user });
             return Err(LinuxError::NotAnswering(process.pid));
         };
@@ -132,7 +132,7 @@ impl CallHelperPool {
         if self.waiting.len() < MAX_UNANSWERED_OF_USER {
             return true;
         }
-        let user = user_of_process(process.pid);
+        let user = effective_uid(process.pid);
         let of_user = self.waiting.values().filter(|waiting| waiting.user == user).count();
         self.waiting.len() < MAX_UNANSWERED && of_user < MAX_UNANSWERED_OF_USER
     }
@@ -203,9 +203,4 @@ impl CallHelperPool {
             self.idle.push(caller);
         }
     }
-}
-
-/// The effective user of a process; `None` if it has ended.
-fn user_of_process(pid: u32) -> Option<u32> {
-    Some(std::fs::metadata(format!("/proc/{pid}")).ok()?.uid())
 }

@@ -9,6 +9,7 @@ use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use hawkeye_test_support::event_constructors::process_with_pid;
 use hawkeye_test_support::this_test;
 use nix::sys::mman::{ProtFlags, mprotect};
+use std::path::PathBuf;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -66,11 +67,16 @@ fn file(path: &str, length: usize) -> TargetRequest<'_> {
     TargetRequest::for_reading_file(path, 0, length)
 }
 
+fn new_pipe(folder: &TestFolder) -> PathBuf {
+    let pipe = folder.0.join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("the pipe can be created");
+    pipe
+}
+
 #[test]
 fn a_stuck_target_is_set_aside_and_others_are_served() {
     let folder = TestFolder::new("stuck");
-    let pipe = folder.0.join("pipe");
-    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("the pipe can be created");
+    let pipe = new_pipe(&folder);
     // The open blocks until this test writes to the pipe, as a stuck target blocks a call.
     let never = file(pipe.to_str().expect("the path is valid UTF-8"), 8);
     let mut calls = CallHelperPool::default();
@@ -104,8 +110,7 @@ fn a_stuck_target_is_set_aside_and_others_are_served() {
 #[test]
 fn stuck_targets_of_one_user_do_not_stop_calls_for_others() {
     let folder = TestFolder::new("many-stuck");
-    let pipe = folder.0.join("pipe");
-    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("the pipe can be created");
+    let pipe = new_pipe(&folder);
     let never = file(pipe.to_str().expect("the path is valid UTF-8"), 8);
     let mut calls = CallHelperPool::with_time_limit(Duration::from_millis(1));
     // Processes that do not exist count as one user's.
