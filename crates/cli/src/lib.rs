@@ -21,8 +21,8 @@
 //! `resume` send a request to a running daemon. `doctor`, `advise` and `report` change nothing.
 //! Most of the rest is one step from values to text: pure, and tested without a machine.
 
-// `output::print_to_stdout` is the only way to standard output.
-#![deny(clippy::print_stdout)]
+// `output` has the only ways to standard output and standard error.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod allocator_env_plan;
 mod background_writer;
@@ -45,6 +45,7 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use commands::client_options::ClientOptions;
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::sample::walk_costs::measure_at_lowest_priority;
+use output::print_to_stderr;
 use std::process::ExitCode;
 use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
@@ -147,7 +148,7 @@ pub fn run() -> ExitCode {
         Command::DemoProgram(program) => program.execute().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("hawkeye: {error:#}");
+        print_to_stderr(&format!("hawkeye: {error:#}\n"));
         ExitCode::from(EXIT_COMMAND_FAILED)
     })
 }

@@ -5,6 +5,7 @@
 //! Spans can't be named: there are none.
 
 use crate::commands::daemon::RELOAD_LOG_TARGET;
+use crate::output::print_to_stderr;
 use tracing_subscriber::filter::{LevelFilter, ParseError, Targets};
 
 const VARIABLE: &str = "HAWKEYE_LOG";
@@ -19,7 +20,7 @@ pub fn filter_from_environment() -> Targets {
         return usual;
     };
     parse_filter(&text.to_string_lossy()).unwrap_or_else(|why| {
-        eprintln!("hawkeye: {VARIABLE} is ignored: {why}");
+        print_to_stderr(&format!("hawkeye: {VARIABLE} is ignored: {why}\n"));
         usual
     })
 }

@@ -1,14 +1,19 @@
-//! Standard output, for all commands.
+//! Standard output and standard error, for all commands.
 //!
 //! A reader such as `head` may close the pipe before everything is written. A command then goes on
 //! and ends as usual. `println!` would panic instead, and the default action of SIGPIPE would end a
-//! manager before it restores settings.
+//! manager before it restores settings. `eprintln!` would panic where a terminal has closed, too.
 
 use anyhow::{Context, Result};
 use std::io::{ErrorKind, Write};
 
 pub fn print_to_stdout(text: &str) -> Result<()> {
     write_unless_pipe_closed(std::io::stdout(), text).context("can't write to standard output")
+}
+
+/// Writes a message. Where that fails, no place is left to report it.
+pub fn print_to_stderr(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// Writes a text. It is no error if the reader has closed the pipe.

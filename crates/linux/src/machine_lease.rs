@@ -23,6 +23,7 @@ use crate::probe::{self, ChosenKernelMethods, KernelDecision, ProbeExtent};
 use crate::sample::page_table_reader::PageTableReader;
 use crate::sample::sampler::damon::{Damon, DamonError};
 use crate::stop_signals::{StopSignals, WaitResult};
+use std::io::Write;
 use std::thread;
 use std::time::Duration;
 
@@ -80,7 +81,9 @@ pub fn restore_settings_on_stop_signals(
         loop {
             if let WaitResult::Signal(signal) = signals.wait(&[], Duration::from_secs(3600)) {
                 if let Err(error) = restore_leftover_settings(&state_dir()) {
-                    eprintln!("{error}: run `hawkeye restore` to restore the settings");
+                    // It may fail where the terminal has closed. `eprintln!` would panic.
+                    let advice = "run `hawkeye restore` to restore the settings";
+                    let _ = writeln!(std::io::stderr(), "{error}: {advice}");
                 }
                 also();
                 std::process::exit(128 + signal);

@@ -1,7 +1,7 @@
 //! `hawkeye demo`: promotion and recovery on two programs of our own, in one to two minutes.
 
 use crate::demo::{DemoMachine, ReaderSize};
-use crate::output;
+use crate::output::{self, print_to_stderr};
 use crate::text_format::{format_bytes, sparkline_of_shares};
 use anyhow::{Context, Result};
 use clap::Args;
@@ -37,7 +37,7 @@ impl DemoOptions {
         let machine = match DemoMachine::take_over()? {
             Ok(machine) => machine,
             Err(why) => {
-                eprintln!("{why} Run `hawkeye doctor` for details.");
+                print_to_stderr(&format!("{why} Run `hawkeye doctor` for details.\n"));
                 return Ok(ExitCode::from(EXIT_CANNOT_MANAGE));
             }
         };

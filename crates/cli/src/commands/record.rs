@@ -2,6 +2,7 @@
 
 use super::session::{PreparedSession, open_target_of_pids, pids_text};
 use crate::options::{self, DEFAULT_PERIOD_S, DEFAULT_WINDOW_S};
+use crate::output::print_to_stderr;
 use crate::recording::RecordingTarget;
 use crate::text_format::format_count;
 use anyhow::Result;
@@ -74,9 +75,9 @@ impl RecordOptions {
         let percent = managed.summary.manager_cpu_s * 100.0 / lasted.max(1e-3);
         let bytes = format_count(std::fs::metadata(&self.output).map_or(0, |file| file.len()));
         let file = self.output.display();
-        eprintln!(
-            "hawkeye: {windows} sampling windows in {lasted:.0} s, {bytes} bytes in {file}; {percent:.2} % of a core. `hawkeye report {file}` shows them."
-        );
+        print_to_stderr(&format!(
+            "hawkeye: {windows} sampling windows in {lasted:.0} s, {bytes} bytes in {file}; {percent:.2} % of a core. `hawkeye report {file}` shows them.\n"
+        ));
         Ok(ExitCode::SUCCESS)
     }
 }

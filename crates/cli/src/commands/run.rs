@@ -3,6 +3,7 @@
 use super::session::PreparedSession;
 use crate::allocator_env_plan::{self, AllocatorEnvPlan, HugePageSources};
 use crate::options::ManageOptions;
+use crate::output::{print_to_stderr, print_to_stdout};
 use crate::program_resource_use;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
@@ -68,7 +69,7 @@ impl RunOptions {
         let name = self.command[0].to_string_lossy().into_owned();
         let first_touch = self.allocator_env_plan()?;
         if self.dry_run {
-            crate::output::print_to_stdout(&self.dry_run_text(&first_touch))?;
+            print_to_stdout(&self.dry_run_text(&first_touch))?;
             return Ok(ExitCode::SUCCESS);
         }
         let (usual, purpose) = (SettingsProfile::Speed, format!("run {name}"));
@@ -78,9 +79,13 @@ impl RunOptions {
         command.args(&self.command[1..]);
         for variable in &first_touch.set {
             command.env(&variable.name, &variable.value);
-            eprintln!("hawkeye: {variable}; --first-touch off leaves it out");
+            print_to_stderr(&format!("hawkeye: {variable}; --first-touch off leaves it out\n"));
         }
         unblock_signals_in_child(&mut command);
+        if let Some(signal) = session.signal_so_far() {
+            // There was no program yet that the terminal could have sent it to.
+            return Ok(ExitCode::from(128 + signal as u8));
+        }
         let child = command.spawn().with_context(|| format!("can't start {name}"))?;
         let root = ProcessHandle::open_child(child.id())?;
         let mut managed = session.manage_until_end(ManagedTarget::Family(root), |_| true)?;
@@ -94,7 +99,7 @@ impl RunOptions {
         summary.program.add_usage(used);
         if let Err(error) = managed.print_summary_and_save_files(&self.options) {
             // The caller waits for the program's status, so an error of ours does not replace it.
-            eprintln!("hawkeye: {error:#}");
+            print_to_stderr(&format!("hawkeye: {error:#}\n"));
         }
         Ok(ExitCode::from(code))
     }

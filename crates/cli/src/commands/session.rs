@@ -5,6 +5,7 @@ use super::prefault_session::PrefaultSession;
 use crate::allocator_env_plan::AllocatorEnvPlan;
 use crate::config::{Config, PrefaultMode};
 use crate::options::ManageOptions;
+use crate::output::print_to_stderr;
 use crate::program_resource_use::ProgramResourceUse;
 use crate::progress::{ManagerProgress, show_progress_line};
 use crate::recording::{ActiveRecording, RecordingTarget};
@@ -17,7 +18,7 @@ use hawkeye_linux::prefault::profile_store::{ProfileStore, profile_dir};
 use hawkeye_linux::probe::kernel_decision::SamplerKind;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::walk_costs::{self, CurrentWalkCosts};
-use hawkeye_linux::stop_signals::StopSignals;
+use hawkeye_linux::stop_signals::{StopSignals, WaitResult};
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies::NoPromotion;
@@ -113,6 +114,14 @@ impl PreparedSession {
         )
     }
 
+    /// A signal to stop that arrived since the machine was taken over, by its number.
+    pub fn signal_so_far(&self) -> Option<i32> {
+        match self.signals.wait(&[], Duration::ZERO) {
+            WaitResult::Signal(number) => Some(number),
+            WaitResult::TimedOut | WaitResult::Readable => None,
+        }
+    }
+
     /// Uses `policy` instead of the one of `config`. `fill_required`: fails without prefault.
     fn take_over_machine(
         signals: StopSignals,
@@ -143,13 +152,15 @@ impl PreparedSession {
         }
         if policy.sample_kinds().reads_access_bits() && decision.sampler == SamplerKind::Population
         {
-            eprintln!(
-                "hawkeye: this kernel shows no accesses: regions are ranked by their number of present pages alone (see `hawkeye doctor`)"
+            print_to_stderr(
+                "hawkeye: this kernel shows no accesses: regions are ranked by their number of present pages alone (see `hawkeye doctor`)\n",
             );
         }
         let sees_accesses = decision.sampler == SamplerKind::AccessBits;
         if config.shared_memory && !(sees_accesses && decision.promotes_shared_memory) {
-            eprintln!("hawkeye: shared memory cannot be promoted here (see `hawkeye doctor`)");
+            print_to_stderr(
+                "hawkeye: shared memory cannot be promoted here (see `hawkeye doctor`)\n",
+            );
         }
         if !settings.measure_only {
             let plan = KernelThpPlan {
@@ -320,7 +331,7 @@ impl PreparedSession {
             footprints: journal.footprints,
             notes,
         };
-        Ok(FinishedSession { summary, recording, lease: Some(lease) })
+        Ok(FinishedSession { summary, lease: Some(lease), recording })
     }
 }
 
@@ -355,13 +366,14 @@ pub struct ActiveSession {
 /// dropped.
 pub struct FinishedSession {
     pub summary: SessionSummary,
-    recording: Option<ActiveRecording>,
+    // Fields drop in this order: a recording that is not finished may take seconds.
     lease: Option<MachineLease>,
+    recording: Option<ActiveRecording>,
 }
 
 impl FinishedSession {
     pub fn print_summary_and_save_files(mut self, options: &ManageOptions) -> Result<()> {
-        eprint!("{}", self.summary.summary_text());
+        print_to_stderr(&self.summary.summary_text());
         let recorded = self.finish_recording();
         if let Some(path) = &options.json {
             self.summary.write_json(path)?;

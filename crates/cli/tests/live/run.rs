@@ -8,8 +8,11 @@ use crate::common::{
 use hawkeye_live_test_support::settings;
 use hawkeye_test_support::this_test;
 use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 #[test]
 fn the_exit_status_is_passed_on_and_the_summary_has_every_documented_field() {
@@ -83,6 +86,48 @@ fn signals_are_forwarded_and_a_killed_program_gives_128_and_the_signal() {
     for signal in [libc::SIGTERM, libc::SIGHUP] {
         signal_is_forwarded(&machine, signal);
     }
+}
+
+/// The terminal sends SIGINT to the programs that there are.
+#[test]
+fn a_signal_before_the_program_is_started_starts_none() {
+    let machine = or_skip!(machine(this_test!()));
+    let started = machine.state.join("started");
+    let mut command = machine.hawkeye(&format!("run -- touch {}", started.display()));
+    interrupted_before_it_begins(&mut command);
+    let mut child = StartedProcess::quietly(&mut command);
+    assert_eq!(wait(&mut child, DEADLINE), Some(128 + libc::SIGINT));
+    assert!(!started.exists());
+}
+
+fn interrupted_before_it_begins(command: &mut Command) {
+    // SAFETY: between fork and exec only system calls are made, with a set that they fill in.
+    unsafe {
+        command.pre_exec(|| {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGINT);
+            libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+            // It stays pending until the manager asks for signals.
+            libc::raise(libc::SIGINT);
+            Ok(())
+        });
+    }
+}
+
+/// As where a terminal was closed, or `tee` has ended.
+#[test]
+fn results_are_written_where_standard_error_is_closed() {
+    let machine = or_skip!(machine(this_test!()));
+    let json = machine.state.join("closed.json");
+    let words = format!("run --json {} -- sh -c", json.display());
+    let mut command = machine.hawkeye(&words);
+    let (reader, writer) = UnixStream::pair().expect("a socket pair");
+    drop(reader);
+    command.arg("exit 3").stderr(OwnedFd::from(writer));
+    let mut child = StartedProcess(command.spawn().expect("the program starts"));
+    assert_eq!(wait(&mut child, DEADLINE), Some(3));
+    assert_eq!(read_json(&json).expect("the summary")["exit_status"], 3);
 }
 
 fn signal_is_forwarded(machine: &TestMachine, number: i32) {
