@@ -65,14 +65,15 @@ impl OwnPlace {
             let Some((version, mount)) = find_memory_hierarchy() else { return root() };
             let shown = || shown_cgroup_of_pid(version, std::process::id());
             let Some(mut before) = shown() else { return root() };
-            loop {
+            // Something may move this process right after its start, but not again and again.
+            for _ in 0..16 {
                 let place = OwnPlace::search(version, &mount, before.clone(), std::process::id());
-                // Something may move this process right after its start.
                 match shown() {
                     Some(now) if now != before => before = now,
                     _ => return place,
                 }
             }
+            OwnPlace { shown: before, below_mount: None }
         })
     }
 

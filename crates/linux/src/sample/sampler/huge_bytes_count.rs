@@ -5,8 +5,7 @@
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HugeBytesCount {
     counted: Option<CountAtSize>,
-    /// Resident memory when the count under way began, and whether that count still holds.
-    begun: Option<(u64, bool)>,
+    under_way: Option<CountUnderWay>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +13,14 @@ struct CountAtSize {
     rss_bytes: u64,
     huge_bytes: u64,
     looks_left: u8,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct CountUnderWay {
+    /// Resident memory when it began.
+    rss_bytes: u64,
+    /// Whether nothing has changed what was counted since.
+    holds: bool,
 }
 
 impl HugeBytesCount {
@@ -27,7 +34,7 @@ impl HugeBytesCount {
         let held = self.counted.take().filter(|it| it.rss_bytes == rss_bytes);
         let left = held.and_then(|it| Some((it, it.looks_left.checked_sub(1)?)));
         let Some((held, looks_left)) = left else {
-            self.begun.get_or_insert((rss_bytes, true));
+            self.under_way.get_or_insert(CountUnderWay { rss_bytes, holds: true });
             return None;
         };
         self.counted = Some(CountAtSize { looks_left, ..held });
@@ -36,17 +43,19 @@ impl HugeBytesCount {
 
     /// The count is done.
     pub(crate) fn record(&mut self, huge_bytes: u64) {
-        let begun = self.begun.take().filter(|(_, holds)| *holds);
-        let looks_left = Self::LOOKS;
-        self.counted =
-            begun.map(|(rss_bytes, _)| CountAtSize { rss_bytes, huge_bytes, looks_left });
+        let done = self.under_way.take().filter(|count| count.holds);
+        self.counted = done.map(|CountUnderWay { rss_bytes, .. }| CountAtSize {
+            rss_bytes,
+            huge_bytes,
+            looks_left: Self::LOOKS,
+        });
     }
 
     /// Huge pages were made or split, or other mappings count.
     pub(crate) fn forget(&mut self) {
         self.counted = None;
-        if let Some((_, holds)) = &mut self.begun {
-            *holds = false;
+        if let Some(count) = &mut self.under_way {
+            count.holds = false;
         }
     }
 }
