@@ -1,5 +1,6 @@
 //! The list of `hawkeye advise --shared-memory`: shared memory of the whole machine.
 
+use super::super::forecast::clip_start_printable;
 use crate::text_format::{WrappedText, clip_printable, format_bytes, format_count};
 use hawkeye_linux::processes::shared_mappings::{SharedMemoryKind, SharedMemoryObstacle};
 use hawkeye_linux::sample::shared_memory_survey::{SharedMemoryFile, SharedMemorySurvey};
@@ -39,11 +40,11 @@ pub fn shared_memory_text(list: &SharedMemoryList) -> String {
     } else {
         let files = format_count(survey.files.len() as u64);
         out.push_sentence(format!(
-            "Shared memory that {read} processes map in pieces of at least 2 MiB: {files} files, most resident memory first (shmem_enabled={setting})."
+            "Shared memory that is mapped in pieces of at least 2 MiB: {files} files in the {read} processes that were read, most resident memory first (shmem_enabled={setting})."
         ));
         let (resident, mapped, procs) = ("RESIDENT", "MAPPED", "PROCS");
         out.0 += &format!(
-            "\n{resident:>9} {mapped:>8} {procs:>5}  {:<20} {:<14} FILE\n",
+            "\n{resident:>9} {mapped:>8} {procs:>5}  {:<18} {:<14} FILE\n",
             "MOST IN", "CAN BE HUGE"
         );
     }
@@ -79,12 +80,12 @@ fn file_row(file: &SharedMemoryFile) -> String {
     let command = clip_printable(&file.largest_command, 12);
     let largest = format!("{} {command}", file.largest_pid);
     let row = format!(
-        "{resident:>9} {mapped:>8} {:>5}  {largest:<20} {:<14} ",
+        "{resident:>9} {mapped:>8} {:>5}  {largest:<18} {:<14} ",
         file.processes,
         answer_of(file)
     );
     let left = COLUMNS.saturating_sub(row.chars().count());
-    row + clip_printable(&name_of(file), left.max(LEAST_NAME_COLUMNS)).trim_end() + "\n"
+    row + name_of(file, left.max(LEAST_NAME_COLUMNS)).trim_end() + "\n"
 }
 
 /// Whether a file can become huge, in one or two words.
@@ -107,16 +108,19 @@ fn word_for(obstacle: SharedMemoryObstacle) -> &'static str {
     }
 }
 
-fn name_of(file: &SharedMemoryFile) -> String {
+fn name_of(file: &SharedMemoryFile, width: usize) -> String {
     if file.kind == SharedMemoryKind::TmpfsFile {
-        return file.what.clone();
+        return clip_start_printable(&file.what, width);
     }
     let name = file.what.strip_suffix(" (deleted)").unwrap_or(&file.what);
-    match (name.strip_prefix("System V segment, key "), name) {
-        (Some(key), _) => format!("SysV {} key {key}", file.inode),
+    let name = match (name.strip_prefix("System V segment, key "), name) {
+        // Of a private segment.
+        (Some("0x0"), _) => format!("SysV id {}", file.inode),
+        (Some(key), _) => format!("SysV key {key}"),
         (None, "/dev/zero") => "shared anonymous".to_owned(),
         (None, name) => name.strip_prefix('/').unwrap_or(name).to_owned(),
-    }
+    };
+    clip_printable(&name, width)
 }
 
 fn explanations_of(files: &[SharedMemoryFile], shmem_enabled: Option<&str>) -> Vec<String> {
@@ -169,7 +173,7 @@ fn warnings_of(list: &SharedMemoryList) -> Vec<String> {
     }
     if survey.read_in_part > 0 {
         warnings.push(format!(
-            "Of {} large processes only an upper bound (<) of resident memory is known, and neither advice (MADV_NOHUGEPAGE) nor userfaultfd. `hawkeye advise PID` reads all of one process.",
+            "Large processes, read only in part: {}. Their resident memory is an upper bound (<), and their advice (MADV_NOHUGEPAGE) and userfaultfd are unknown. `hawkeye advise PID` reads all of one process.",
             count(survey.read_in_part)
         ));
     }
