@@ -7,8 +7,9 @@
 //!  --all, --cgroup: super::forecast (reads all processes) --> forecast_text, or JSON
 //!  --shared-memory: shared_memory_survey (reads all processes) --> shared_memory_list, or JSON
 //! ```
-//! Only `measurement` and the two that read all processes touch the machine. A new finding takes three changes:
-//! a variant in `finding`, its condition in `findings` and its sentence in `advice_text`.
+//! Only `measurement` and the two that read all processes touch the machine. A new finding takes
+//! three changes: a variant in `finding`, its condition in `findings` and its sentence in
+//! `advice_text`.
 
 mod advice_text;
 mod facts;
@@ -48,8 +49,8 @@ use std::time::{Duration, Instant};
 ///
 /// Changes nothing: no setting, no page of the process. Like a manager, it samples the process for
 /// a few milliseconds at a time, which slows the process down by about 1 %. For a forecast it reads
-/// page tables only, and rests between reads. For the list of shared memory it reads the mappings of
-/// each process, and rests in the same way.
+/// page tables only, and rests between reads. For the list of shared memory it reads the mappings
+/// of each process, and rests in the same way.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

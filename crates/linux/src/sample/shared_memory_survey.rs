@@ -4,8 +4,8 @@
 //! The kernel writes `maps` without walking page tables, and releases the process's `mmap_lock`
 //! after each 4 KiB of text. `smaps` holds it for as long as the walk of one mapping takes: 9 ms
 //! per GiB were measured. So `maps` of every process is read, and `smaps` only of those that map
-//! large shared memory and are small enough for a short walk. For the others, `RssShmem` bounds what
-//! is resident.
+//! large shared memory and are small enough for a short walk. For the others, `RssShmem` bounds
+//! what is resident.
 //!
 //! Each read has a limit of bytes and of time. A thread makes it, and is abandoned if the process
 //! does not answer. The files are neither opened nor looked up: that could ask a file system of the
@@ -33,7 +33,7 @@ use std::os::unix::fs::MetadataExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Resident memory of a process whose `smaps` is read, at most. Its walk takes about 20 ms then.
+/// Resident memory up to which a process's `smaps` is read. The walk takes about 20 ms then.
 const MOST_RESIDENT_BYTES: u64 = 2 << 30;
 /// Mappings of such a process at most: `smaps` has 25 lines for each.
 const MOST_MAPPINGS: usize = 10_000;
