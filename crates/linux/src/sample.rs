@@ -10,6 +10,7 @@
 //!  walk_costs               what a page walk costs on this machine
 //!  process_meter            all of it for one process, for `advise`
 //!  population_survey        population of all processes, for forecasts
+//!  shared_memory_survey     files of shared memory that all processes map, for `advise`
 //! ```
 //!
 //! Read [`sampler`] first, then [`page_table_reader`].
@@ -21,5 +22,6 @@ pub mod population_survey;
 pub mod process_meter;
 pub mod random;
 pub mod sampler;
+pub mod shared_memory_survey;
 pub mod shared_pages;
 pub mod walk_costs;

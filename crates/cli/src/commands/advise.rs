@@ -5,9 +5,11 @@
 //!  measurement (reads the process) --> facts --> findings --> Advice --> advice_text, or JSON
 //!                                                   `-- remedies (commands that would change it)
 //!  --all, --cgroup: super::forecast (reads all processes) --> forecast_text, or JSON
+//!  --shared-memory: shared_memory_survey (reads all processes) --> shared_memory_list, or JSON
 //! ```
-//! Only `measurement` and `super::forecast` touch the machine. A new finding takes three changes:
-//! a variant in `finding`, its condition in `findings` and its sentence in `advice_text`.
+//! Only `measurement` and the two that read all processes touch the machine. A new finding takes
+//! three changes: a variant in `finding`, its condition in `findings` and its sentence in
+//! `advice_text`.
 
 mod advice_text;
 mod facts;
@@ -15,6 +17,7 @@ mod finding;
 mod findings;
 mod measurement;
 mod remedies;
+mod shared_memory_list;
 
 use super::client_options::print_text_or_json;
 use super::forecast::{self, RecoverySettings};
@@ -25,9 +28,13 @@ use clap::Args;
 use facts::AdviceFacts;
 use finding::Advice;
 use hawkeye_linux::memory::cgroup_limits::find_memory_hierarchy;
+use hawkeye_linux::processes::huge_page_context::ThpSettings;
+use hawkeye_linux::sample::shared_memory_survey::survey_shared_memory;
 use serde::Serialize;
+use shared_memory_list::{SharedMemoryList, shared_memory_text};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 /// Measure what a process would gain and waste with huge pages.
 ///
@@ -37,9 +44,13 @@ use std::process::ExitCode;
 /// With --all or --cgroup: a forecast of memory for each cgroup, if the kernel gave huge pages to
 /// every program (enabled=always), without and with the profile `guard`.
 ///
+/// With --shared-memory: each file of shared memory that a process of this machine maps, whether it
+/// can become huge, and what would change that.
+///
 /// Changes nothing: no setting, no page of the process. Like a manager, it samples the process for
 /// a few milliseconds at a time, which slows the process down by about 1 %. For a forecast it reads
-/// page tables only, and rests between reads.
+/// page tables only, and rests between reads. For the list of shared memory it reads the mappings
+/// of each process, and rests in the same way.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -47,19 +58,30 @@ Examples:
   hawkeye advise --seconds 60 --json 4711
   hawkeye advise --all
   hawkeye advise --cgroup /system.slice/redis.service
+  hawkeye advise --shared-memory
 
 Exit status 0: the process was measured, whatever the result; 1: it could not
 be measured.")]
 pub struct AdviseOptions {
     /// Forecast the memory of every cgroup with huge pages for all programs.
-    #[arg(long, conflicts_with_all = ["cgroup", "pid"])]
+    #[arg(long, conflicts_with_all = ["cgroup", "pid", "shared_memory"])]
     all: bool,
 
     /// Forecast the memory of a cgroup and of those below it.
-    #[arg(long, value_name = "PATH", conflicts_with = "pid", value_parser = parse_cgroup_path)]
+    #[arg(
+        long,
+        value_name = "PATH",
+        conflicts_with_all = ["pid", "shared_memory"],
+        value_parser = parse_cgroup_path
+    )]
     cgroup: Option<PathBuf>,
 
-    /// Seconds to measure; more seconds rank regions better. A forecast ends earlier if it can.
+    /// List the shared memory of all processes, and what keeps it from huge pages.
+    #[arg(long, conflicts_with = "pid")]
+    shared_memory: bool,
+
+    /// Seconds to measure; more seconds rank regions better. Forecasts and lists end earlier if
+    /// they can.
     #[arg(long, value_name = "S", default_value = "30", value_parser = parse_measuring_seconds)]
     seconds: f64,
 
@@ -68,7 +90,10 @@ pub struct AdviseOptions {
     json: bool,
 
     /// Process to measure.
-    #[arg(value_parser = options::parse_pid, required_unless_present_any = ["all", "cgroup"])]
+    #[arg(
+        value_parser = options::parse_pid,
+        required_unless_present_any = ["all", "cgroup", "shared_memory"]
+    )]
     pid: Option<u32>,
 }
 
@@ -100,6 +125,7 @@ impl AdviseOptions {
         match (self.pid, &self.cgroup) {
             (Some(pid), _) => self.advise_on_process(pid)?,
             (None, Some(cgroup)) => self.forecast_below(cgroup)?,
+            (None, None) if self.shared_memory => self.list_shared_memory()?,
             (None, None) => self.forecast_below(Path::new("/"))?,
         }
         Ok(ExitCode::SUCCESS)
@@ -129,5 +155,13 @@ impl AdviseOptions {
         let forecast = forecast::measure_forecast(cgroup, &settings, self.seconds);
         show_progress_line("");
         print_text_or_json(self.json, &forecast?, forecast::forecast_text)
+    }
+
+    fn list_shared_memory(&self) -> Result<()> {
+        show_progress_line("reading the mappings of all processes");
+        let survey = survey_shared_memory(Instant::now() + Duration::from_secs_f64(self.seconds));
+        show_progress_line("");
+        let list = SharedMemoryList::new(survey?, ThpSettings::read().shmem_enabled);
+        print_text_or_json(self.json, &list, shared_memory_text)
     }
 }

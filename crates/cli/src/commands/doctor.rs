@@ -50,8 +50,9 @@ impl DoctorOptions {
         let mut decision = probe::decide_with_best_sampler(&facts);
         decision.notes.extend(kernel_split_note());
         decision.notes.extend(container_runtime_notes());
-        let startup_deaths =
-            StartupDeaths::from_kernel_state(read_oom_kills(), &ThpSettings::read());
+        let settings = ThpSettings::read();
+        decision.notes.extend(shared_memory_note(settings.shmem_enabled.as_deref()));
+        let startup_deaths = StartupDeaths::from_kernel_state(read_oom_kills(), &settings);
         let report = DoctorReport { decision, facts, startup_deaths };
         print_text_or_json(self.json, &report, doctor_text)?;
         Ok(ExitCode::from(u8::from(!report.decision.can_manage)))
@@ -77,6 +78,14 @@ fn kernel_split_note() -> Option<String> {
         "This kernel can split sparse huge pages itself where a cgroup is at its limit. That setting affects every program, excluded ones too. The manager therefore changes it only with your consent: `kernel_split = \"on\"`, or --kernel-split."
             .into()
     })
+}
+
+/// Where to look for shared memory that is not aligned. This command reads no other process.
+fn shared_memory_note(shmem_enabled: Option<&str>) -> Option<String> {
+    let setting = shmem_enabled.filter(|setting| ["never", "deny"].contains(setting))?;
+    Some(format!(
+        "The kernel does not align shared memory for huge pages (shmem_enabled={setting}). `hawkeye advise --shared-memory` lists what cannot become huge therefore."
+    ))
 }
 
 /// Whether annotations of pods can be read from the container runtimes of this machine.
@@ -137,4 +146,20 @@ fn doctor_text(report: &DoctorReport) -> String {
         out += &format!("\n{note}\n");
     }
     out + "\n" + &startup_deaths_text(startup_deaths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shared_memory_note;
+
+    #[test]
+    fn the_list_of_shared_memory_is_named_where_the_kernel_does_not_align_it() {
+        for setting in ["never", "deny"] {
+            let note = shared_memory_note(Some(setting)).expect("there is a note");
+            assert!(note.contains("hawkeye advise --shared-memory"), "{note}");
+        }
+        for setting in [Some("advise"), Some("always"), Some("force"), None] {
+            assert_eq!(shared_memory_note(setting), None);
+        }
+    }
 }

@@ -280,7 +280,7 @@ fn forecast_warnings(forecast: &MemoryForecast) -> Vec<String> {
 }
 
 /// The end of a path, because the beginnings are alike.
-fn clip_start_printable(path: &str, width: usize) -> String {
+pub fn clip_start_printable(path: &str, width: usize) -> String {
     let printable = path.chars().map(|c| if c.is_control() { '?' } else { c });
     let length = path.chars().count();
     if length <= width {

@@ -8,6 +8,7 @@ use crate::common::{
 use hawkeye_live_test_support::settings;
 use hawkeye_live_test_support::workloads::{children, rollup_kib};
 use hawkeye_test_support::this_test;
+use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -128,6 +129,32 @@ fn advise_names_shared_memory_that_is_not_aligned() {
     assert_eq!(blocked[0]["mapped_bytes"].as_u64(), Some(MIB << 20), "{advice:#}");
     let because = blocked[0]["because"].as_str().unwrap_or_default();
     assert!(because.contains("not congruent modulo 2 MiB"), "{because}");
+}
+
+#[test]
+fn the_list_of_a_machines_shared_memory_has_each_file_once() {
+    let machine = or_skip!(machine(this_test!()));
+    let (_program, pid) = workload(&format!("shared-file --mib {MIB} --workers 1 --misaligned"));
+    let worker = children(pid)[0];
+    assert!(until(DEADLINE, || rollup_kib(worker, "Rss") >= MIB << 10));
+    let list = machine.output("advise --shared-memory --json").assert_success().json();
+    let all = list["files"].as_array().expect("files").iter();
+    let is_ours = |it: &&Value| [pid, worker].map(Some).contains(&number(it, "largest_pid"));
+    let files: Vec<_> = all.filter(is_ours).collect();
+    assert_eq!(files.len(), 1, "{list:#}");
+    let figures = ["mapped_bytes", "resident_bytes", "processes", "blocked_mappings"];
+    let found = figures.map(|name| files[0][name].as_u64());
+    assert_eq!(found, [MIB << 20, MIB << 20, 2, 2].map(Some), "{list:#}");
+    assert_eq!(files[0]["obstacle"], "misaligned", "{list:#}");
+    let text = machine.output("advise --shared-memory").assert_success().out;
+    let row = text.lines().find(|line| line.contains("memfd:workload"));
+    assert!(row.is_some_and(|row| row.contains("no: misaligned")), "{text}");
+    machine.output("advise --shared-memory --all").assert_refused(2, "cannot be used with");
+    machine.output("advise --shared-memory 1").assert_refused(2, "cannot be used with");
+}
+
+fn number(value: &Value, name: &str) -> Option<u32> {
+    u32::try_from(value[name].as_u64()?).ok()
 }
 
 #[test]

@@ -22,18 +22,24 @@ pub struct SharedMapping {
     pub end: u64,
     /// Offset in the file that `start` maps, in bytes.
     pub file_offset: u64,
+    /// Device of the file (major, minor).
+    pub device: (i32, i32),
+    /// Inode of the file; the segment's id of System V memory.
+    pub inode: u64,
     /// What is mapped, as `/proc/PID/maps` shows it.
     pub what: String,
     /// Its kind.
     pub kind: SharedMemoryKind,
     /// Resident memory in bytes.
     pub resident_bytes: u64,
+    /// Part of it in huge pages, in bytes.
+    pub huge_bytes: u64,
     /// Why no part of it can become huge; `None` if some part can.
     pub obstacle: Option<SharedMemoryObstacle>,
 }
 
 /// Kinds of shared memory.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum SharedMemoryKind {
     /// Without a file system that a user can mount: `memfd`, System V, shared anonymous memory.
@@ -50,6 +56,8 @@ pub enum SharedMemoryKind {
 pub enum SharedMemoryObstacle {
     /// Huge already, from the hugetlb pool.
     HugeTlb,
+    /// Its process has huge pages disabled (`PR_SET_THP_DISABLE`).
+    ThpDisabled,
     /// Registered with userfaultfd: its monitor sees and answers each fault.
     Userfaultfd,
     /// Its owner called `madvise(MADV_NOHUGEPAGE)`.
@@ -68,12 +76,40 @@ impl SharedMemoryObstacle {
     pub fn is_huge_already(self) -> bool {
         self == Self::HugeTlb
     }
+
+    /// What would let such memory become huge from the next start of its program on, as a clause.
+    /// `None`: only the program itself can change it. `shmem_enabled` is the kernel's setting of
+    /// that name.
+    pub fn remedy(self, kind: SharedMemoryKind, shmem_enabled: Option<&str>) -> Option<String> {
+        let Self::Misaligned { .. } = self else {
+            return None;
+        };
+        let itself = "or let the program map it at a multiple of 2 MiB";
+        match kind {
+            SharedMemoryKind::Internal => match shmem_enabled {
+                Some("never" | "deny") => Some(format!(
+                    "set shmem_enabled=advise before the program starts, so that the kernel aligns it, {itself}"
+                )),
+                Some(_) => Some(format!(
+                    "start the program again: shmem_enabled lets the kernel align what is mapped from now on, {itself}"
+                )),
+                None => Some("let the program map it at a multiple of 2 MiB".to_owned()),
+            },
+            SharedMemoryKind::TmpfsFile => Some(format!(
+                "remount its tmpfs with huge=advise before the program starts, so that the kernel aligns it, {itself}"
+            )),
+            SharedMemoryKind::HugeTlb => None,
+        }
+    }
 }
 
 impl fmt::Display for SharedMemoryObstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HugeTlb => f.write_str("it consists of huge pages from the hugetlb pool"),
+            Self::ThpDisabled => {
+                f.write_str("its process has huge pages disabled (PR_SET_THP_DISABLE)")
+            }
             Self::Userfaultfd => f.write_str("userfaultfd watches it"),
             Self::NoHugePage => f.write_str("the program called madvise(MADV_NOHUGEPAGE) on it"),
             Self::Misaligned { by_bytes } => write!(
@@ -102,6 +138,12 @@ impl TmpfsMounts {
             let _ = file.take(MOST_MOUNTINFO_BYTES).read_to_end(&mut text);
         }
         Self::parse(&text)
+    }
+
+    /// Tmpfs file systems with these devices.
+    #[cfg(test)]
+    pub(crate) fn of_devices(devices: impl IntoIterator<Item = (i32, i32)>) -> Self {
+        Self(devices.into_iter().collect())
     }
 
     /// Any user can mount a file system with a name that is no text.
@@ -144,6 +186,8 @@ impl SharedMapping {
             start,
             end,
             file_offset: map.offset,
+            device: map.dev,
+            inode: map.inode,
             what: match &map.pathname {
                 MMapPath::Path(path) => path.display().to_string(),
                 MMapPath::Vsys(key) => format!("System V segment, key {key:#x}"),
@@ -151,6 +195,7 @@ impl SharedMapping {
             },
             kind,
             resident_bytes: bytes("Rss"),
+            huge_bytes: bytes("ShmemPmdMapped") + bytes("FilePmdMapped"),
             obstacle: obstacles.into_iter().find(|(holds, _)| *holds).map(|(_, what)| what),
         })
     }
@@ -160,42 +205,26 @@ impl SharedMapping {
         self.end - self.start
     }
 
-    /// What would let it become huge from the next start of its program on, as a clause. `None`:
-    /// nothing is needed, or only the program itself can change it. `shmem_enabled` is the kernel's
-    /// setting of that name.
+    /// What would let it become huge, see [`SharedMemoryObstacle::remedy`].
     pub fn remedy(&self, shmem_enabled: Option<&str>) -> Option<String> {
-        let Some(SharedMemoryObstacle::Misaligned { .. }) = self.obstacle else {
-            return None;
-        };
-        let itself = "or let the program map it at a multiple of 2 MiB";
-        match &self.kind {
-            SharedMemoryKind::Internal => match shmem_enabled {
-                Some("never" | "deny") => Some(format!(
-                    "set shmem_enabled=advise before the program starts, so that the kernel aligns it, {itself}"
-                )),
-                Some(_) => Some(format!(
-                    "start the program again: shmem_enabled lets the kernel align what is mapped from now on, {itself}"
-                )),
-                None => Some("let the program map it at a multiple of 2 MiB".to_owned()),
-            },
-            SharedMemoryKind::TmpfsFile => Some(format!(
-                "remount its tmpfs with huge=advise before the program starts, so that the kernel aligns it, {itself}"
-            )),
-            SharedMemoryKind::HugeTlb => None,
-        }
+        self.obstacle?.remedy(self.kind, shmem_enabled)
     }
 }
 
 /// `None`: a file or a device, which is no shared memory.
 fn kind_of_map(map: &MemoryMap, mounts: &TmpfsMounts) -> Option<SharedMemoryKind> {
-    let huge_tlb = map.extension.vm_flags.contains(VmFlags::HT);
+    let has = |flags| map.extension.vm_flags.intersects(flags);
+    // A container's `/dev` is a tmpfs with devices on it.
+    if has(VmFlags::PF | VmFlags::IO | VmFlags::MM) {
+        return None;
+    }
     let path = match &map.pathname {
         MMapPath::Path(path) => path.to_str().unwrap_or_default(),
         MMapPath::Vsys(_) => "/SYSV",
         _ => return None,
     };
     let internal = ["/memfd:", "/SYSV", "/dev/zero (deleted)"];
-    if huge_tlb || path.starts_with("/anon_hugepage") {
+    if has(VmFlags::HT) || path.starts_with("/anon_hugepage") {
         Some(SharedMemoryKind::HugeTlb)
     } else if mounts.0.contains(&map.dev) {
         Some(SharedMemoryKind::TmpfsFile)
@@ -214,7 +243,7 @@ mod tests {
     const H: u64 = HUGE_PAGE_BYTES;
 
     fn mounts() -> TmpfsMounts {
-        TmpfsMounts(HashSet::from([(0, 0x1b)]))
+        TmpfsMounts::of_devices([(0, 0x1b)])
     }
 
     fn line(start: u64, end: u64, perms: &str, offset: u64, device: &str, path: &str) -> String {
@@ -313,6 +342,7 @@ mod tests {
             at(6, "rw-s", "fe:00", "/var/lib/data"),
             at(7, "rw-s", "00:05", "/dev/dri/card0"),
             at(8, "rw-p", "00:00", ""),
+            at(9, "rw-s", "00:1b", "/dev/dri/card0").replace(" ms", " ms io pf"),
         ]
         .concat();
         let found = read(&text);

@@ -24,9 +24,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// After each read, which takes about 0.5 ms, the survey rests for this many times as long.
-const REST_PER_READ: u32 = 4;
+pub(in crate::sample) const REST_PER_READ: u32 = 4;
 /// A process that does not answer within this time is left out.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(in crate::sample) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// One process and what it populates.
 #[derive(Clone, Debug, PartialEq)]

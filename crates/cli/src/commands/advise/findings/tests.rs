@@ -318,9 +318,12 @@ fn shared_memory_that_cannot_become_huge_is_named_with_its_remedy() {
         start: START + 0x3000,
         end: START + 0x3000 + regions * HUGE_PAGE_BYTES,
         file_offset: 0x1000,
+        device: (0, 1),
+        inode: 7,
         what: "/memfd:guest (deleted)".into(),
         kind: SharedMemoryKind::Internal,
         resident_bytes: 0,
+        huge_bytes: 0,
         obstacle,
     };
     let misaligned = Some(SharedMemoryObstacle::Misaligned { by_bytes: 0x2000 });
