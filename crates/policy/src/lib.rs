@@ -82,8 +82,8 @@ pub use bloat_recovery::{
     RegionHold,
 };
 pub use budget::{
-    CpuBudget, PromotionBudgetExhausted, PromotionCountBudget, RatePerSecond, SavingsBudget,
-    SavingsDecision, SavingsShare, TokenBucket,
+    CpuBudget, CpuMinute, PromotionBudgetExhausted, PromotionCountBudget, RatePerSecond,
+    SavingsBudget, SavingsDecision, SavingsShare, TokenBucket,
 };
 pub use call_batch_backoff::{BatchDecision, CallBatchBackoff};
 pub use coverage_averaging::CoverageAveraging;

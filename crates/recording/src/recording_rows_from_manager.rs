@@ -131,7 +131,7 @@ impl RecordingRowsFromManager {
                 total_bytes: memory.machine.total_bytes,
                 pressure_percent: memory.pressure_percent,
                 fmfi: memory.fmfi,
-                manager_cpu_percent: Some(manager.limits().cpu.percent_of_core_used_in_minute(now)),
+                manager_cpu_percent: Some(manager.limits().all_cpu.percent_of_core(now)),
             })
         }));
     }

@@ -133,8 +133,13 @@ fn status_text(daemon: &DaemonStatus) -> String {
         seconds if seconds < 60.0 => format!("{} s", seconds.max(1.0)),
         _ => "minute".to_owned(),
     };
-    let cpu = format!("{cpu:.1} % of a core over the last {over}");
-    row("manager", &format!("{cpu}, longest call {longest:.1} ms"));
+    let used = format!("{cpu:.1} % of a core over the last {over}");
+    row("manager", &format!("{used}, longest call {longest:.1} ms"));
+    let budgeted = status.budget_cpu_percent;
+    if cpu - budgeted >= 0.1 {
+        let rest = "savings and cgroups in danger the rest";
+        row("budget", &format!("pays {budgeted:.1} % of a core of that, {rest}"));
+    }
     if let Some(pid) = daemon.pid {
         let config = match &daemon.config_file {
             Some(path) => format!("configuration {}", path.display()),

@@ -3,8 +3,8 @@
 use super::budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
 use crate::settings::Settings;
 use hawkeye_policy::{
-    CpuBudget, Event, Observation, ProcessSample, PromotionBudgetExhausted, PromotionCountBudget,
-    RatePerSecond, RegionPromotionLimits, SavingsBudget, SavingsDecision,
+    CpuBudget, CpuMinute, Event, Observation, ProcessSample, PromotionBudgetExhausted,
+    PromotionCountBudget, RatePerSecond, RegionPromotionLimits, SavingsBudget, SavingsDecision,
 };
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ const KEPT_FROM_EARLY_SAMPLES: f64 = 0.5;
 pub struct WorkLimits {
     /// The budget of the manager's own CPU time.
     pub cpu: CpuBudget,
+    /// All CPU time of management in the last minute, whatever paid for it.
+    pub all_cpu: CpuMinute,
     /// CPU time that promotions save and may use.
     pub savings: SavingsBudget,
     /// Counts the promotions taken.
@@ -42,6 +44,7 @@ impl WorkLimits {
     pub(super) fn new(settings: &Settings, rate: Option<RatePerSecond>) -> Self {
         Self {
             cpu: settings.cpu,
+            all_cpu: CpuMinute::default(),
             savings: SavingsBudget::new(settings.promotion_return),
             promotions: PromotionCountBudget::new(settings.max_promotions, rate),
             waits: BudgetWaits::default(),
@@ -56,8 +59,9 @@ impl WorkLimits {
     }
 
     /// Takes in all CPU time of management so far. What savings or groups in danger paid for does
-    /// not count.
+    /// not count against the budget.
     pub(super) fn record_total_cpu_time(&mut self, now: Duration, total: Duration) {
+        self.all_cpu.record_total_cpu_time(now, total);
         let paid = self.savings.cpu_time_spent() + self.urgent;
         self.cpu.record_total_cpu_time(now, total.saturating_sub(paid));
     }

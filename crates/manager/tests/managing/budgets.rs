@@ -108,6 +108,12 @@ fn promotions_paid_from_savings_leave_the_cpu_budget_to_other_work() {
     });
     let paid = manager.limits().savings.cpu_time_spent();
     assert!(paid > seconds(1.2), "{paid:?}");
+    // What is shown is all of it.
+    let limits = manager.limits();
+    let now = manager.machine().now();
+    let shown = limits.all_cpu.percent_of_core(now);
+    let budgeted = limits.cpu.percent_of_core_used_in_minute(now);
+    assert!(budgeted + 0.5 < shown, "{budgeted} % of {shown} %");
     assert!(manager.journal().totals().samples > 3);
 }
 

@@ -1,6 +1,6 @@
 //! The manager's own CPU time.
 
-use crate::saturating_cast::usize_from_u64;
+use super::cpu_minute::CpuMinute;
 use crate::setting_error::{SettingError, check_positive_percent};
 use std::time::Duration;
 
@@ -8,14 +8,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuBudget {
     percent: f64,
-    /// CPU seconds used in each of the last 60 seconds, indexed by the second modulo 60.
-    used: [f64; SECONDS],
-    /// The second up to which `used` is current.
-    second: u64,
-    used_total: Option<Duration>,
+    used: CpuMinute,
 }
-
-const SECONDS: usize = 60;
 
 impl CpuBudget {
     /// A budget of `percent` of one core (over 0, at most 100).
@@ -24,7 +18,7 @@ impl CpuBudget {
     }
 
     fn with_percent(percent: f64) -> Self {
-        Self { percent, used: [0.0; SECONDS], second: 0, used_total: None }
+        Self { percent, used: CpuMinute::default() }
     }
 
     /// Share of one core, in per cent.
@@ -32,19 +26,10 @@ impl CpuBudget {
         self.percent
     }
 
-    /// Takes in the manager's total CPU time by `now`. The first call only sets the starting point,
-    /// because start-up is not management.
+    /// Takes in the CPU time that this budget pays, in total by `now`. The first call only sets the
+    /// starting point.
     pub fn record_total_cpu_time(&mut self, now: Duration, used_total: Duration) {
-        // It goes back where time turns out to be none of management: that was counted before.
-        let before = self.used_total.unwrap_or(used_total);
-        self.used_total = Some(before.max(used_total));
-        // A clock that went back counts as standing still.
-        let second = now.as_secs().max(self.second);
-        for passed in (self.second + 1..=second).take(SECONDS) {
-            self.used[ring_index_of_second(passed)] = 0.0;
-        }
-        self.second = second;
-        self.used[ring_index_of_second(second)] += used_total.saturating_sub(before).as_secs_f64();
+        self.used.record_total_cpu_time(now, used_total);
     }
 
     /// Whether the budget is used up.
@@ -52,12 +37,9 @@ impl CpuBudget {
         self.ready_at(now) > now
     }
 
-    /// CPU time used over the last minute, in per cent of one core. A younger manager counts only
-    /// the time since it started managing.
+    /// CPU time over the last minute that this budget paid, in per cent of one core.
     pub fn percent_of_core_used_in_minute(&self, now: Duration) -> f64 {
-        let second = now.as_secs();
-        let seconds = (second + 1).min(SECONDS as u64);
-        self.cpu_seconds_used_in_minute_to(second) * 100.0 / seconds as f64
+        self.used.percent_of_core(now)
     }
 
     /// When budget will be left: `now`, or the start of a later second.
@@ -68,27 +50,15 @@ impl CpuBudget {
     /// When more than the share `kept` (0-1) will be left: `now`, or the start of a later second.
     /// For work that leaves this share to more urgent work.
     pub fn time_when_above_reserve(&self, now: Duration, kept: f64) -> Duration {
-        let limit_s = self.percent / 100.0 * SECONDS as f64 * (1.0 - kept);
-        if self.cpu_seconds_used_in_minute_to(now.as_secs()) < limit_s {
+        let limit_s = self.percent / 100.0 * CpuMinute::SECONDS as f64 * (1.0 - kept);
+        if self.used.cpu_seconds_to(now.as_secs()) < limit_s {
             return now;
         }
         (now.as_secs() + 1..)
-            .take(SECONDS)
-            .find(|second| self.cpu_seconds_used_in_minute_to(*second) < limit_s)
+            .take(CpuMinute::SECONDS)
+            .find(|second| self.used.cpu_seconds_to(*second) < limit_s)
             .map_or(now, Duration::from_secs)
     }
-
-    fn cpu_seconds_used_in_minute_to(&self, second: u64) -> f64 {
-        let first = (second + 1).saturating_sub(SECONDS as u64);
-        let oldest = (self.second + 1).saturating_sub(SECONDS as u64);
-        (oldest.max(first)..=self.second)
-            .map(|second| self.used[ring_index_of_second(second)])
-            .sum()
-    }
-}
-
-fn ring_index_of_second(second: u64) -> usize {
-    usize_from_u64(second % SECONDS as u64)
 }
 
 impl Default for CpuBudget {
@@ -119,16 +89,6 @@ mod tests {
         assert_eq!(cpu.ready_at(at_second(30)), at_second(70));
         assert!(!cpu.is_exhausted(at_second(70)));
         assert_eq!(cpu.ready_at(at_second(75)), at_second(75));
-    }
-
-    #[test]
-    fn time_that_turns_out_to_be_none_of_management_counts_once_at_most() {
-        let mut cpu = CpuBudget::default();
-        for total_ms in [0, 700, 300, 700, 800] {
-            cpu.record_total_cpu_time(at_second(1), Duration::from_millis(total_ms));
-        }
-        let used_ms = cpu.percent_of_core_used_in_minute(at_second(1)) * 10.0 * 2.0;
-        assert!((used_ms - 800.0).abs() < 1.0, "{used_ms}");
     }
 
     #[test]
