@@ -164,6 +164,20 @@ fn hostile_names_do_no_harm_to_the_page() {
 }
 
 #[test]
+fn a_host_named_like_a_placeholder_does_no_harm_to_the_page() {
+    for name in ["{{data}}", "{{script}}", "{{style}}", "{{title}}"] {
+        let report = RecordingReport { host: name.to_owned(), ..summed(&rows(1)) };
+        let page = html_page(&report).expect("the page renders");
+        let title = format!("<title>HawkEye: {name}</title>");
+        assert!(page.contains(&title), "{name}");
+        let data = page.split_once(r#"id="data">"#).expect("the page has data").1;
+        let data = data.split_once("</script>").expect("the data end with a tag").0;
+        let data: serde_json::Value = serde_json::from_str(data).expect("the data are JSON");
+        assert_eq!(data["host"], name);
+    }
+}
+
+#[test]
 fn a_reused_process_id_gives_two_processes() {
     let mut rows = rows(4);
     let later = ProcessId { start_ticks: 10, ..id(7) };
