@@ -539,6 +539,30 @@ fn a_file_that_is_not_a_recording_is_refused_with_the_reason() {
 }
 
 #[test]
+fn very_long_texts_are_cut() {
+    let decision = |reason: &str| {
+        RecordingRow::Decision(DecisionRow {
+            at: Duration::ZERO,
+            process: None,
+            region: None,
+            event: "promoted".into(),
+            reason: reason.into(),
+        })
+    };
+    let whole = "x".repeat(1024);
+    // The cut is within a character, which goes too.
+    let long = format!("x{}", "ä".repeat(5000));
+    let cut = format!("x{}", "ä".repeat(511));
+    let rows = read_all(&written(&[decision(&whole), decision(&long)]));
+    assert_eq!(rows.expect("the recording can be read"), [decision(&whole), decision(&cut)]);
+    let host = "y".repeat(5000);
+    let about = RecordingMetadata { host, ..about() };
+    let writer = RecordingWriter::new(Vec::new(), &about).expect("writing to memory succeeds");
+    let bytes = writer.finish().expect("the recording can be finished");
+    assert_eq!(reader(&bytes).origin().host.len(), 1024);
+}
+
+#[test]
 fn an_invalid_value_is_reported_with_its_row_and_reading_continues() {
     let mut bad = sample(1, 4, 0);
     bad.regions[2].accessed = 600;

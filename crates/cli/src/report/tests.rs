@@ -249,6 +249,40 @@ fn the_size_of_a_report_is_bounded() {
 }
 
 #[test]
+fn very_many_processes_are_left_out_but_for_the_largest() {
+    const PROCESSES: u32 = 20_000;
+    let mut rows = Vec::new();
+    for pid in 1..=PROCESSES {
+        let at = Duration::from_secs(pid.into());
+        rows.push(RecordingRow::Process(ProcessRow {
+            at,
+            process: id(pid),
+            command: "forged".into(),
+            cpu_cores: None,
+            overhead_percent: None,
+            // The first ones are the largest.
+            rss_bytes: u64::from(PROCESSES - pid) << 20,
+            huge_bytes: 0,
+            bloat_bytes: None,
+        }));
+        rows.push(RecordingRow::Decision(DecisionRow {
+            at,
+            process: Some((id(pid), "forged".into())),
+            region: None,
+            event: format!("event {pid}").into(),
+            reason: "forged".into(),
+        }));
+    }
+    let report = summed(&rows);
+    let pids: Vec<u32> = report.processes.iter().map(|process| process.pid).collect();
+    assert!(pids.iter().copied().eq(1..=4096), "{}", pids.len());
+    assert_eq!(report.processes_left_out, 20_000 - 4096);
+    assert!(report_text(&report).contains("\nand 19980 more\n"));
+    assert_eq!(report.decisions.total, 20_000);
+    assert_eq!(report.decisions.marks.len(), 1 << 14);
+}
+
+#[test]
 fn only_the_largest_processes_have_maps() {
     let mut rows = Vec::new();
     for window in 1..3 {

@@ -101,6 +101,8 @@
       }
       $("processes").tBodies[0].append(tr);
     });
+    const more = Math.max(report.processes.length - 50, 0) + report.processes_left_out;
+    if (more) $("processes").tBodies[0].append(row([`and ${count(more)} more`]));
     const all = report.decisions;
     $("decisions").hidden = all.total === 0;
     $("decisions-total").textContent = `${count(all.total)} in all, by event and reason.`;
