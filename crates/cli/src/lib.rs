@@ -31,6 +31,7 @@ mod config;
 mod daemon;
 mod demo;
 mod log_filter;
+mod memory_limit;
 mod options;
 mod output;
 mod program_resource_use;

@@ -9,6 +9,8 @@ use parquet::file::reader::{ChunkReader, FileReader, SerializedFileReader};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 const BATCH_ROWS: usize = 4096;
+/// Texts are cut after this many bytes. None that HawkEye writes is as long.
+const MOST_TEXT_BYTES: usize = 1024;
 
 enum TypedColumnReader {
     Int(ColumnReaderImpl<Int64Type>, Vec<i64>),
@@ -81,6 +83,19 @@ impl TypedColumnReader {
 
 fn format_value_or_null(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "null".to_owned(), |value| value.to_string())
+}
+
+/// The text up to the last whole character within the limit; `None` if it is not UTF-8.
+fn cut_text(bytes: &[u8]) -> Option<&str> {
+    let start = bytes.get(..MOST_TEXT_BYTES).unwrap_or(bytes);
+    match std::str::from_utf8(start) {
+        Ok(text) => Some(text),
+        // The cut is within a character.
+        Err(error) if error.error_len().is_none() && start.len() < bytes.len() => {
+            std::str::from_utf8(&start[..error.valid_up_to()]).ok()
+        }
+        Err(_) => None,
+    }
 }
 
 pub(crate) struct ParquetTableReader<R: ChunkReader> {
@@ -186,8 +201,10 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
         Ok(())
     }
 
+    /// A text of the file's metadata, cut if it is very long.
     pub(crate) fn metadata_value(&self, key: &str) -> Option<&str> {
-        metadata_value(self.file.metadata().file_metadata(), key)
+        let value = metadata_value(self.file.metadata().file_metadata(), key)?;
+        cut_text(value.as_bytes())
     }
 
     /// Position of this row's value of a column; `None` where it has none.
@@ -234,7 +251,7 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
         fits.ok_or_else(|| self.invalid_value_error(column, allowed, format_value_or_null(value)))
     }
 
-    /// A text of this row; empty where it has no value.
+    /// A text of this row, cut if it is very long; empty where it has no value.
     pub(crate) fn text_in_row(&self, column: usize) -> Result<&str> {
         let bytes = match self.locate_value(column) {
             Some((TypedColumnReader::Text(_, values), place)) => {
@@ -242,8 +259,8 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
             }
             _ => &[],
         };
-        std::str::from_utf8(bytes)
-            .map_err(|_| self.invalid_value_error(column, "text in UTF-8", format!("{bytes:?}")))
+        cut_text(bytes)
+            .ok_or_else(|| self.invalid_value_error(column, "text in UTF-8", format!("{bytes:?}")))
     }
 
     pub(crate) fn invalid_value_error(

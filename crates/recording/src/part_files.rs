@@ -62,6 +62,18 @@ pub(crate) fn is_folder_of_user_or_root(path: &Path) -> bool {
     })
 }
 
+/// Whether a recording may take the place of what is at a path: nothing, a regular file, or a link
+/// straight to one. `/dev/stdout` is a link to a link, even where a file is behind it.
+pub(crate) fn is_free_or_regular_file(path: &Path) -> bool {
+    let Ok(found) = fs::symlink_metadata(path) else { return true };
+    let target = fs::read_link(path).map(|target| match path.parent() {
+        Some(folder) => folder.join(target),
+        None => target,
+    });
+    let target = target.and_then(fs::symlink_metadata);
+    found.is_file() || target.is_ok_and(|target| target.is_file())
+}
+
 /// Renames an unusable file or folder to `NAME.damaged-1`, or the next free number, and reports it.
 pub(crate) fn set_damaged_aside(
     path: &Path,

@@ -2,7 +2,8 @@
 
 use crate::part_files::{
     create_or_replace_private_file, create_private_folder, is_folder_of_user_or_root,
-    list_finished_parts, part_folder_of_recording, path_with_suffix, set_damaged_aside,
+    is_free_or_regular_file, list_finished_parts, part_folder_of_recording, path_with_suffix,
+    set_damaged_aside,
 };
 use crate::recording_error::RecordingError;
 use crate::recording_metadata::RecordingMetadata;
@@ -80,6 +81,9 @@ impl Recorder {
     /// recording that was killed, is kept as `FILE.1`, replacing an older one. That happens once a
     /// minute of the new recording is written. A recording that is dropped before then leaves
     /// nothing. An earlier rest is set aside if it cannot be read or belongs to another user.
+    ///
+    /// # Errors
+    /// It cannot be created, or something that is not a regular file is at `path`.
     pub fn begin_file_recording(
         path: &Path,
         about: RecordingMetadata,
@@ -87,6 +91,7 @@ impl Recorder {
         if path.is_dir() {
             return Err(file_error_at_path(path)(io::ErrorKind::IsADirectory.into()));
         }
+        require_free_or_regular_file(path)?;
         let folder = part_folder_of_recording(path);
         if fs::symlink_metadata(&folder).is_ok() {
             if !is_folder_of_user_or_root(&folder) {
@@ -101,14 +106,20 @@ impl Recorder {
         Ok(Self::new(Some(path.to_owned()), folder, u64::MAX, about))
     }
 
-    /// Continues a recording that stays a folder. The newest `most_bytes` of its parts are kept.
+    /// Continues a recording that stays a folder. The newest `most_bytes` of its parts are kept. A
+    /// regular file at its place is set aside; anything else there is an error.
     pub fn continue_in_folder(
         folder: &Path,
         most_bytes: u64,
         about: RecordingMetadata,
     ) -> Result<Self, RecordingError> {
-        if fs::symlink_metadata(folder).is_ok() && !folder.is_dir() {
-            set_damaged_aside(folder, &"it is not a folder")?;
+        match fs::symlink_metadata(folder) {
+            Ok(found) if found.is_file() => set_damaged_aside(folder, &"it is not a folder")?,
+            Ok(_) if !folder.is_dir() => {
+                let path = folder.to_owned();
+                return Err(RecordingError::InTheWay { path, wanted: "a folder" });
+            }
+            _ => {}
         }
         create_private_folder(folder, true).map_err(file_error_at_path(folder))?;
         let mut recorder = Self::new(None, folder.to_owned(), most_bytes, about);
@@ -250,8 +261,17 @@ impl Drop for Recorder {
     }
 }
 
+fn require_free_or_regular_file(path: &Path) -> Result<(), RecordingError> {
+    if is_free_or_regular_file(path) {
+        return Ok(());
+    }
+    Err(RecordingError::InTheWay { path: path.to_owned(), wanted: "a regular file" })
+}
+
 /// Keeps the file at a path as `FILE.1`.
 fn keep_previous_file_as_dot_1(path: &Path) -> Result<(), RecordingError> {
+    // It may have appeared since the recording began.
+    require_free_or_regular_file(path)?;
     let older = path_with_suffix(path, ".1");
     match fs::rename(path, &older) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {

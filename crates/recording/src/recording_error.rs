@@ -16,6 +16,9 @@ pub enum RecordingError {
     /// A file or folder that cannot be created, moved or removed.
     #[error("can't write {}: {error}", path.display())]
     Create { path: PathBuf, error: io::Error },
+    /// Something at the place of a recording that must not be renamed, such as a device.
+    #[error("can't record to {}: it exists and is not {wanted}; name another path", path.display())]
+    InTheWay { path: PathBuf, wanted: &'static str },
     #[error("{}: {error}", path.display())]
     Part { path: PathBuf, error: Box<RecordingError> },
     #[error("{} is empty so far: a recording writes its first minute when that is over; if none runs, it was killed before", .0.display())]
@@ -69,7 +72,11 @@ impl RecordingError {
     pub fn message_names_file(&self) -> bool {
         matches!(
             self,
-            Self::Open { .. } | Self::Create { .. } | Self::Part { .. } | Self::NoParts(_)
+            Self::Open { .. }
+                | Self::Create { .. }
+                | Self::InTheWay { .. }
+                | Self::Part { .. }
+                | Self::NoParts(_)
         )
     }
 }

@@ -99,8 +99,8 @@ pub struct ProcessRow {
     pub rss_bytes: u64,
     /// Memory under huge pages, in bytes.
     pub huge_bytes: u64,
-    /// Zero-filled memory under huge pages, in bytes, estimated from some of them; `None` where it
-    /// was not measured.
+    /// Zero-filled private memory under huge pages, in bytes, estimated from some of them; `None`
+    /// where it was not measured.
     pub bloat_bytes: Option<u64>,
 }
 

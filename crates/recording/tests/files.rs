@@ -243,6 +243,64 @@ fn a_killed_recording_lacks_only_its_last_minute() {
     assert!(error.is_some_and(|error| error.to_string().contains("directory")));
 }
 
+/// Creates a node that no recording may replace, as a stand-in for those in `/dev`.
+fn fifo(path: &Path) {
+    let made = std::process::Command::new("mkfifo").arg(path).status();
+    assert!(made.expect("mkfifo starts").success());
+}
+
+#[test]
+fn nothing_but_regular_files_is_replaced() {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    let folder = folder("nodes");
+    let [node, to_node, to_link, nowhere, file, to_file] =
+        ["node", "to-node", "to-link", "nowhere", "file", "to-file"].map(|name| folder.join(name));
+    fifo(&node);
+    std::fs::write(&file, "older").expect("the file can be written");
+    let links = [(&node, &to_node), (&to_file, &to_link), (&folder.join("none"), &nowhere)];
+    for (target, link) in links.into_iter().chain([(&PathBuf::from("file"), &to_file)]) {
+        symlink(target, link).expect("the link can be created");
+    }
+    let mut before = parts_in(&folder);
+    before.sort();
+    for path in [&node, &to_node, &to_link, &nowhere] {
+        let error = Recorder::begin_file_recording(path, about()).err();
+        let error = error.unwrap_or_else(|| panic!("{} is replaced", path.display()));
+        let name = path.display();
+        let said = format!(
+            "can't record to {name}: it exists and is not a regular file; name another path"
+        );
+        assert_eq!(error.to_string(), said);
+    }
+    for path in [&node, &to_node, &to_file, &nowhere] {
+        let error = Recorder::continue_in_folder(path, u64::MAX, about()).err();
+        let error = error.unwrap_or_else(|| panic!("{} is set aside", path.display()));
+        let name = path.display();
+        let said =
+            format!("can't record to {name}: it exists and is not a folder; name another path");
+        assert_eq!(error.to_string(), said);
+    }
+    let mut after = parts_in(&folder);
+    after.sort();
+    assert_eq!(after, before);
+    // One that appears while a recording runs stays too.
+    let late = folder.join("late");
+    let mut recorder = begun(&late);
+    minutes(&mut recorder, 1);
+    fifo(&late);
+    recorder.finish().expect_err("a node is in the way");
+    for node in [&node, &late] {
+        let found = std::fs::symlink_metadata(node).expect("the node exists");
+        assert!(found.file_type().is_fifo());
+    }
+    // A link to a file is kept like the file; the file that it leads to stays as it is.
+    ended(Recorder::begin_file_recording(&to_file, about()), 1);
+    let kept = std::fs::read_link(folder.join("to-file.1")).expect("the link is kept");
+    assert_eq!(kept, Path::new("file"));
+    assert_eq!(std::fs::read(&file).expect("the file can be read"), b"older");
+    assert_eq!(rows_at(&to_file).len(), 6 * 3);
+}
+
 #[test]
 fn a_recording_without_rows_leaves_the_older_one() {
     let folder = folder("mistyped");
@@ -478,6 +536,30 @@ fn a_file_that_is_not_a_recording_is_refused_with_the_reason() {
     assert!(stranger.contains("none of HawkEye's tables"), "{stranger}");
     let missing = error_text(&replaced(&whole, b"accessed_runs", b"accessed_ruin"));
     assert_eq!(missing, "the column \"accessed_runs\" of the table \"recording\" is missing");
+}
+
+#[test]
+fn very_long_texts_are_cut() {
+    let decision = |reason: &str| {
+        RecordingRow::Decision(DecisionRow {
+            at: Duration::ZERO,
+            process: None,
+            region: None,
+            event: "promoted".into(),
+            reason: reason.into(),
+        })
+    };
+    let whole = "x".repeat(1024);
+    // The cut is within a character, which goes too.
+    let long = format!("x{}", "ä".repeat(5000));
+    let cut = format!("x{}", "ä".repeat(511));
+    let rows = read_all(&written(&[decision(&whole), decision(&long)]));
+    assert_eq!(rows.expect("the recording can be read"), [decision(&whole), decision(&cut)]);
+    let host = "y".repeat(5000);
+    let about = RecordingMetadata { host, ..about() };
+    let writer = RecordingWriter::new(Vec::new(), &about).expect("writing to memory succeeds");
+    let bytes = writer.finish().expect("the recording can be finished");
+    assert_eq!(reader(&bytes).origin().host.len(), 1024);
 }
 
 #[test]

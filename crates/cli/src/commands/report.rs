@@ -1,6 +1,7 @@
 //! `hawkeye report`: shows a recording.
 
 use super::client_options;
+use crate::memory_limit::exit_above_memory_limit;
 use crate::report::{
     RecordingExtent, RecordingReport, ReportBuilder, html_page, report_figures, report_text,
 };
@@ -45,8 +46,12 @@ pub struct ReportOptions {
     svg: Option<PathBuf>,
 }
 
+/// Memory that a report may need, besides four times the length of its file: mostly for maps.
+const MOST_BYTES: u64 = 1 << 30;
+
 impl ReportOptions {
     pub fn execute(self) -> Result<ExitCode> {
+        limit_memory(&self.file);
         let report =
             summarize_recording(&self.file).map_err(|error| match error.message_names_file() {
                 true => anyhow::Error::from(error),
@@ -65,6 +70,19 @@ impl ReportOptions {
         client_options::print_text_or_json(self.json, &report, report_text)?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn limit_memory(path: &Path) {
+    let length = path.metadata().map_or(0, |found| found.len());
+    let most_bytes = MOST_BYTES.saturating_add(length.saturating_mul(4));
+    let path = path.display();
+    let most_mib = most_bytes >> 20;
+    exit_above_memory_limit(
+        most_bytes,
+        format!(
+            "hawkeye: {path} needs over {most_mib} MiB of memory: it is damaged, or not from hawkeye; record or copy it again"
+        ),
+    );
 }
 
 /// Writes a file that only its owner may read when it is new: addresses help to attack a process.

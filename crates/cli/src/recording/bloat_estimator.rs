@@ -63,7 +63,8 @@ impl BloatEstimator {
         let Some(last) = new.last().map(|(at, _)| *at) else { return };
         let mut chosen = Vec::new();
         for (_, sample) in new {
-            let huge = sample.regions.iter().filter(|region| region.is_huge());
+            // Of shared memory recovery takes nothing back, so its zeros are no bloat.
+            let huge = sample.regions.iter().filter(|region| region.is_recoverable());
             let huge: Vec<RegionAddr> = huge.map(|region| region.region).collect();
             let estimate = self.processes.entry(sample.process).or_default();
             let regions = estimate.choose_huge_pages_to_read(&huge);
@@ -107,6 +108,28 @@ impl BloatEstimator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hawkeye_policy::FileRegion;
+    use hawkeye_test_support::builders::{
+        GIB, ScriptedMachine, bloated_part, frequent_sampling_settings, manager_of,
+        program_of_parts, region_at_index, run_manager_until, seconds,
+    };
+
+    #[test]
+    fn zeros_in_shared_memory_are_no_bloat() {
+        for (shared, expected) in [(20, 0), (10, 10 * 412 * BASE_PAGE_BYTES)] {
+            let mut machine = ScriptedMachine::new(4 * GIB);
+            let process = machine.add_program(program_of_parts(&[bloated_part(0, 20, 1.0)]));
+            for index in 0..shared {
+                let file = FileRegion { inode: 7, device: 1, index };
+                machine.files.insert((process, region_at_index(index)), file);
+            }
+            let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
+            run_manager_until(&mut manager, seconds(20.0));
+            let mut bloat = BloatEstimator::default();
+            bloat.scan_huge_pages_of_new_samples(&mut manager);
+            assert_eq!(bloat.estimated_zero_bytes(process), Some(expected), "{shared} shared");
+        }
+    }
 
     #[test]
     fn every_huge_page_is_read_in_turn() {

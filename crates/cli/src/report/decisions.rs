@@ -13,6 +13,8 @@ const MOST_LATEST: usize = 200;
 const MARK_COLUMNS: usize = 80;
 /// Rows of a map that share one mark.
 const MARK_ROWS: usize = 8;
+/// The earliest marks are kept: their number at most.
+const MOST_MARKS: usize = 1 << 14;
 
 /// Decisions of one kind: the same event for the same reason, ignoring numbers in it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -31,6 +33,18 @@ pub struct RecordedDecision {
     pub event: String,
     /// The event and its reason, in words.
     pub reason: String,
+}
+
+impl From<&DecisionRow> for RecordedDecision {
+    fn from(row: &DecisionRow) -> Self {
+        Self {
+            at_s: row.at.as_secs_f64(),
+            pid: row.process.as_ref().map(|(process, _)| process.pid),
+            address: row.region.map(|region| region.start()),
+            event: row.event.to_string(),
+            reason: row.reason.to_string(),
+        }
+    }
 }
 
 /// Decisions with the same event, close in time and address.
@@ -75,8 +89,8 @@ impl DecisionCollector {
         Self { length_s: length_s.max(f64::MIN_POSITIVE), ..Self::default() }
     }
 
-    /// Adds a decision. `place` is its row in the map of its process, if it has one.
-    pub fn add_decision(&mut self, row: &DecisionRow, place: Option<usize>) {
+    /// Counts a decision, and keeps it among the latest.
+    pub fn add_decision(&mut self, row: &DecisionRow) {
         self.total += 1;
         let key = (row.event.clone(), mask_numbers(&row.reason));
         if self.kinds.len() < MOST_KINDS || self.kinds.contains_key(&key) {
@@ -88,29 +102,27 @@ impl DecisionCollector {
             kind.count += 1;
             kind.last_reason = row.reason.to_string();
         }
-        let process = row.process.as_ref().map(|(process, _)| *process);
-        let at_s = row.at.as_secs_f64();
-        let decision = RecordedDecision {
-            at_s,
-            pid: process.map(|process| process.pid),
-            address: row.region.map(|region| region.start()),
-            event: row.event.to_string(),
-            reason: row.reason.to_string(),
-        };
-        let column = (at_s / self.length_s * MARK_COLUMNS as f64) as usize;
-        let band = place.map(|row| row / MARK_ROWS);
-        let mark = self.marks.entry((column, process, band, row.event.clone()));
-        let mark = mark.or_insert_with(|| DecisionMark {
-            first: decision.clone(),
-            process: None,
-            row: place,
-            count: 0,
-        });
-        mark.count += 1;
         if self.latest.len() == MOST_LATEST {
             self.latest.pop_front();
         }
-        self.latest.push_back(decision);
+        self.latest.push_back(RecordedDecision::from(row));
+    }
+
+    /// Adds a decision to the marks. `place` is its row in the map of its process, if it has one.
+    pub fn add_mark(&mut self, row: &DecisionRow, place: Option<usize>) {
+        let process = row.process.as_ref().map(|(process, _)| *process);
+        let column = (row.at.as_secs_f64() / self.length_s * MARK_COLUMNS as f64) as usize;
+        let band = place.map(|row| row / MARK_ROWS);
+        let key = (column, process, band, row.event.clone());
+        if self.marks.len() < MOST_MARKS || self.marks.contains_key(&key) {
+            let mark = self.marks.entry(key).or_insert_with(|| DecisionMark {
+                first: RecordedDecision::from(row),
+                process: None,
+                row: place,
+                count: 0,
+            });
+            mark.count += 1;
+        }
     }
 
     /// `processes` are those of the report, in its order.
@@ -131,6 +143,7 @@ pub struct Decisions {
     pub total: u64,
     /// Most frequent first.
     pub kinds: Vec<DecisionGroup>,
+    /// Of processes with a map, and of the machine; of every process if none has a map.
     pub marks: Vec<DecisionMark>,
     /// The latest ones, oldest first.
     pub latest: Vec<RecordedDecision>,

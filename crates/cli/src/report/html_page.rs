@@ -11,9 +11,9 @@ pub fn html_page(report: &RecordingReport) -> serde_json::Result<String> {
     // Escaped, so that names chosen by users can't end the script.
     let json = json.replace('<', "\\u003c");
     let title = format!("HawkEye: {}", report.host).replace('&', "&amp;").replace('<', "&lt;");
-    // The data come last, so that nothing in them is taken for a placeholder.
-    let page = PAGE.replace("{{style}}", STYLE);
-    let page = page.replace("{{script}}", SCRIPT).replace("{{title}}", &title);
-    let (head, tail) = page.split_once("{{data}}").unwrap_or((&page, ""));
-    Ok([head, &json, tail].concat())
+    // Split before anything is inserted, so that no text is taken for a placeholder.
+    let (head, tail) = PAGE.split_once("{{data}}").unwrap_or((PAGE, ""));
+    let head = head.replace("{{style}}", STYLE).replace("{{title}}", &title);
+    let tail = tail.replace("{{script}}", SCRIPT);
+    Ok([&*head, &json, &*tail].concat())
 }

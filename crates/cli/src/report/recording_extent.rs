@@ -1,12 +1,15 @@
 //! The extent of a recording: its time, and the addresses of each process.
 
 use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId};
-use hawkeye_recording::RecordingRow;
+use hawkeye_recording::{DecisionRow, RecordingRow};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Number of processes with a map of their coverage at most.
 pub const MOST_MAPS: usize = 8;
+/// Number of processes with figures at most.
+const MOST_PROCESSES: usize = 4096;
 /// Processes with their addresses kept at most: only the end shows which ones get a map.
 const MOST_CANDIDATES: usize = 64;
 /// Blocks of addresses kept per process.
@@ -18,6 +21,8 @@ pub struct RecordingExtent {
     /// Time of the last row.
     pub length: Duration,
     processes: BTreeMap<ProcessId, ProcessExtent>,
+    /// The largest resident memory of each process.
+    rss_peaks: BTreeMap<ProcessId, u64>,
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +64,7 @@ impl RecordingExtent {
     /// Adds a row; rows must come in order of time.
     pub fn add_row(&mut self, row: &RecordingRow) {
         self.length = self.length.max(row.time_since_start());
+        self.add_rss_peak(row);
         let RecordingRow::Region(row) = row else { return };
         let reach = self.processes.entry(row.process).or_default();
         if reach.last_window != Some(row.at) {
@@ -68,23 +74,47 @@ impl RecordingExtent {
         reach.weight += u64::from(row.region.present);
         reach.addresses.add_address(row.region.region.start());
         if self.processes.len() > MOST_CANDIDATES {
-            self.keep_largest_processes(MOST_CANDIDATES / 2);
+            keep_largest(&mut self.processes, MOST_CANDIDATES / 2, |reach| reach.weight);
         }
     }
 
-    fn keep_largest_processes(&mut self, most: usize) {
-        let reaches = self.processes.iter();
-        let mut weights: Vec<_> = reaches.map(|(id, reach)| (reach.weight, *id)).collect();
-        weights.sort_unstable();
-        let fewer = weights.len().saturating_sub(most);
-        for (_, id) in weights.into_iter().take(fewer) {
-            self.processes.remove(&id);
+    fn add_rss_peak(&mut self, row: &RecordingRow) {
+        let (process, rss_bytes) = match row {
+            RecordingRow::Process(row) => (row.process, row.rss_bytes),
+            RecordingRow::Region(row) => (row.process, 0),
+            RecordingRow::Decision(DecisionRow { process: Some((id, _)), .. }) => (*id, 0),
+            _ => return,
+        };
+        let peak = self.rss_peaks.entry(process).or_default();
+        *peak = rss_bytes.max(*peak);
+        // A process that is left out here and grows later is added again.
+        if self.rss_peaks.len() > 2 * MOST_PROCESSES {
+            keep_largest(&mut self.rss_peaks, MOST_PROCESSES, |peak| *peak);
         }
     }
 
-    pub fn into_processes_with_map(mut self) -> BTreeMap<ProcessId, ProcessExtent> {
-        self.keep_largest_processes(MOST_MAPS);
-        self.processes
+    /// The extents of the processes that have maps, and all processes that have figures.
+    pub fn into_processes_to_show(
+        mut self,
+    ) -> (BTreeMap<ProcessId, ProcessExtent>, BTreeSet<ProcessId>) {
+        keep_largest(&mut self.processes, MOST_MAPS, |reach| reach.weight);
+        keep_largest(&mut self.rss_peaks, MOST_PROCESSES, |peak| *peak);
+        let with_figures = self.processes.keys().chain(self.rss_peaks.keys()).copied().collect();
+        (self.processes, with_figures)
+    }
+}
+
+/// Keeps the `most` processes with the highest weights, and of equal ones those that come first.
+fn keep_largest<T>(
+    processes: &mut BTreeMap<ProcessId, T>,
+    most: usize,
+    weight: impl Fn(&T) -> u64,
+) {
+    let weights = processes.iter().map(|(id, process)| (Reverse(weight(process)), *id));
+    let mut weights: Vec<_> = weights.collect();
+    weights.sort_unstable();
+    for (_, id) in weights.into_iter().skip(most) {
+        processes.remove(&id);
     }
 }
 

@@ -19,6 +19,8 @@ pub struct RecordingReport {
     pub bad_rows: u64,
     /// Processes, those with most memory first.
     pub processes: Vec<ProcessFigures>,
+    /// Further processes, with less memory; their decisions are counted. At most 65,536.
+    pub processes_left_out: usize,
     pub machine: MachineFigures,
     pub decisions: Decisions,
 }

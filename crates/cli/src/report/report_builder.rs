@@ -10,11 +10,17 @@ use hawkeye_recording::{
     CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingMetadata, RecordingRow,
 };
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+/// Number of processes without figures up to which they are counted.
+const MOST_LEFT_OUT: usize = 1 << 16;
 
 pub struct ReportBuilder {
     length: Duration,
+    /// Processes that have figures, and the others that occur.
+    with_figures: BTreeSet<ProcessId>,
+    left_out: BTreeSet<ProcessId>,
     maps: BTreeMap<ProcessId, HeatMapBuilder>,
     processes: BTreeMap<ProcessId, ProcessFiguresBuilder>,
     machine: MachineFigures,
@@ -78,9 +84,12 @@ impl ReportBuilder {
         let length = extent.length;
         let series = || TimeSeries::for_recording_length(length);
         let filling = |(id, seen)| (id, HeatMapBuilder::new(&seen));
+        let (with_map, with_figures) = extent.into_processes_to_show();
         Self {
             length,
-            maps: extent.into_processes_with_map().into_iter().map(filling).collect(),
+            with_figures,
+            left_out: BTreeSet::new(),
+            maps: with_map.into_iter().map(filling).collect(),
             processes: BTreeMap::new(),
             machine: MachineFigures {
                 total_bytes: 0,
@@ -99,19 +108,28 @@ impl ReportBuilder {
             RecordingRow::Region(row) => self.add_coverage_row(row),
             RecordingRow::Process(row) => {
                 let process = self.get_or_create_process_builder(row.process, &row.command, row.at);
-                process.add_footprint(row);
+                if let Some(process) = process {
+                    process.add_footprint(row);
+                }
             }
             RecordingRow::Memory(row) => self.add_machine_memory(row),
             RecordingRow::Decision(row) => self.add_decision(row),
         }
     }
 
+    /// `None` for a process that is left out.
     fn get_or_create_process_builder(
         &mut self,
         id: ProcessId,
         command: &str,
         at: Duration,
-    ) -> &mut ProcessFiguresBuilder {
+    ) -> Option<&mut ProcessFiguresBuilder> {
+        if !self.with_figures.contains(&id) {
+            if self.left_out.len() < MOST_LEFT_OUT {
+                self.left_out.insert(id);
+            }
+            return None;
+        }
         // If nothing was sampled, the first processes get lines nevertheless.
         let few = self.maps.is_empty() && self.processes.len() < MOST_MAPS;
         let shown = self.maps.contains_key(&id) || few;
@@ -119,7 +137,7 @@ impl ReportBuilder {
             true => TimeSeries::for_recording_length(self.length),
             false => TimeSeries::default(),
         };
-        self.processes.entry(id).or_insert_with(|| ProcessFiguresBuilder {
+        Some(self.processes.entry(id).or_insert_with(|| ProcessFiguresBuilder {
             figures: ProcessFigures {
                 pid: id.pid,
                 command: command.to_owned(),
@@ -131,7 +149,7 @@ impl ReportBuilder {
                 ..ProcessFigures::default()
             },
             ..ProcessFiguresBuilder::default()
-        })
+        }))
     }
 
     fn add_coverage_row(&mut self, row: &CoverageRow) {
@@ -139,6 +157,7 @@ impl ReportBuilder {
             map.add_coverage_row(row);
         }
         let process = self.get_or_create_process_builder(row.process, &row.command, row.at);
+        let Some(process) = process else { return };
         if process.last_window != Some(row.at) {
             process.add_window(row);
         }
@@ -158,19 +177,26 @@ impl ReportBuilder {
     }
 
     fn add_decision(&mut self, row: &DecisionRow) {
-        let mut place = None;
+        // The page shows the marks of a process beside its map.
+        let (mut place, mut has_mark) = (None, true);
         if let Some((id, command)) = &row.process {
-            let process = &mut self.get_or_create_process_builder(*id, command, row.at).figures;
-            match &*row.event {
-                "promoted" => process.promoted += 1,
-                "recovered" => process.recovered += 1,
-                "refused" => process.refused += 1,
-                _ => {}
+            if let Some(process) = self.get_or_create_process_builder(*id, command, row.at) {
+                match &*row.event {
+                    "promoted" => process.figures.promoted += 1,
+                    "recovered" => process.figures.recovered += 1,
+                    "refused" => process.figures.refused += 1,
+                    _ => {}
+                }
             }
-            let map = self.maps.get(id).zip(row.region);
-            place = map.and_then(|(map, region)| map.row_of_address(region.start()));
+            let map = self.maps.get(id);
+            has_mark = map.is_some() || self.maps.is_empty();
+            let region = map.zip(row.region);
+            place = region.and_then(|(map, region)| map.row_of_address(region.start()));
         }
-        self.decisions.add_decision(row, place);
+        self.decisions.add_decision(row);
+        if has_mark {
+            self.decisions.add_mark(row, place);
+        }
     }
 
     pub fn finish(
@@ -193,6 +219,7 @@ impl ReportBuilder {
             unfinished,
             bad_rows,
             processes,
+            processes_left_out: self.left_out.len(),
             machine: self.machine,
             decisions: self.decisions.finish(&ids),
         }

@@ -82,7 +82,7 @@ fn push_process_table(out: &mut String, report: &RecordingReport) {
         *out += &format!("{pid:>8} {command:<15} {rss:>9} {peak:>9} {huge:>9} {bloat:>9} ");
         *out += &format!("{overhead:>8} {coverage:>8} {windows:>8} {promoted:>8} {split:>6}\n");
     }
-    let more = report.processes.len().saturating_sub(MOST_PROCESSES);
+    let more = report.processes.len().saturating_sub(MOST_PROCESSES) + report.processes_left_out;
     if more > 0 {
         *out += &format!("and {more} more\n");
     }

@@ -164,6 +164,20 @@ fn hostile_names_do_no_harm_to_the_page() {
 }
 
 #[test]
+fn a_host_named_like_a_placeholder_does_no_harm_to_the_page() {
+    for name in ["{{data}}", "{{script}}", "{{style}}", "{{title}}"] {
+        let report = RecordingReport { host: name.to_owned(), ..summed(&rows(1)) };
+        let page = html_page(&report).expect("the page renders");
+        let title = format!("<title>HawkEye: {name}</title>");
+        assert!(page.contains(&title), "{name}");
+        let data = page.split_once(r#"id="data">"#).expect("the page has data").1;
+        let data = data.split_once("</script>").expect("the data end with a tag").0;
+        let data: serde_json::Value = serde_json::from_str(data).expect("the data are JSON");
+        assert_eq!(data["host"], name);
+    }
+}
+
+#[test]
 fn a_reused_process_id_gives_two_processes() {
     let mut rows = rows(4);
     let later = ProcessId { start_ticks: 10, ..id(7) };
@@ -232,6 +246,40 @@ fn the_size_of_a_report_is_bounded() {
     assert!(report.decisions.marks.len() < 1_000);
     assert_eq!(report.decisions.kinds[0].count, 50_000);
     assert!(serde_json::to_string(&report).expect("the report serializes").len() < 400_000);
+}
+
+#[test]
+fn very_many_processes_are_left_out_but_for_the_largest() {
+    const PROCESSES: u32 = 20_000;
+    let mut rows = Vec::new();
+    for pid in 1..=PROCESSES {
+        let at = Duration::from_secs(pid.into());
+        rows.push(RecordingRow::Process(ProcessRow {
+            at,
+            process: id(pid),
+            command: "forged".into(),
+            cpu_cores: None,
+            overhead_percent: None,
+            // The first ones are the largest.
+            rss_bytes: u64::from(PROCESSES - pid) << 20,
+            huge_bytes: 0,
+            bloat_bytes: None,
+        }));
+        rows.push(RecordingRow::Decision(DecisionRow {
+            at,
+            process: Some((id(pid), "forged".into())),
+            region: None,
+            event: format!("event {pid}").into(),
+            reason: "forged".into(),
+        }));
+    }
+    let report = summed(&rows);
+    let pids: Vec<u32> = report.processes.iter().map(|process| process.pid).collect();
+    assert!(pids.iter().copied().eq(1..=4096), "{}", pids.len());
+    assert_eq!(report.processes_left_out, 20_000 - 4096);
+    assert!(report_text(&report).contains("\nand 19980 more\n"));
+    assert_eq!(report.decisions.total, 20_000);
+    assert_eq!(report.decisions.marks.len(), 1 << 14);
 }
 
 #[test]

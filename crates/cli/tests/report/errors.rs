@@ -34,6 +34,33 @@ fn unreadable_recordings_are_reported() {
     assert!(said.contains("empty.part is empty"), "{said}");
 }
 
+/// Replaces the one row group of a file's directory by 2,147,483,647 that are not there.
+fn with_huge_directory(whole: &[u8]) -> Vec<u8> {
+    // A list of one structure, which begins with a list of 30 columns (Thrift's compact protocol).
+    let old = [0x19, 0x1c, 0x19, 0xfc, 30];
+    let new = [0x19, 0xfc, 0xff, 0xff, 0xff, 0xff, 0x07, 0x19, 0xfc, 30];
+    let at = whole.windows(old.len()).rposition(|bytes| bytes == old).expect("a row group");
+    let (trailer, added) = (whole.len() - 8, new.len() - old.len());
+    let length = whole[trailer..][..4].try_into().expect("4 bytes");
+    let length = u32::from_le_bytes(length) + added as u32;
+    let directory = [&whole[..at], &new, &whole[at + old.len()..trailer]].concat();
+    [&directory, &length.to_le_bytes()[..], b"PAR1"].concat()
+}
+
+#[test]
+fn a_recording_that_needs_too_much_memory_is_reported() {
+    let folder = folder("huge");
+    let path = folder.join("r.parquet");
+    record(&path);
+    let whole = std::fs::read(&path).expect("the file can be read");
+    std::fs::write(&path, with_huge_directory(&whole)).expect("the file can be written");
+    let output = hawkeye(&["report", text(&path)]);
+    let said = String::from_utf8(output.stderr).expect("the text is UTF-8");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let wanted = "r.parquet needs over 1024 MiB of memory: it is damaged";
+    assert!(said.contains(wanted), "{said}");
+}
+
 #[test]
 fn errors_name_the_file_that_cant_be_written() {
     let folder = folder("unwritable");

@@ -1,7 +1,7 @@
 //! The page, opened and used in a browser.
 
 use crate::browser::Browser;
-use crate::recordings::{folder, hawkeye, record};
+use crate::recordings::{folder, hawkeye, record, record_with_forged_texts};
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 
@@ -93,4 +93,22 @@ fn the_page_works_in_a_browser() {
     assert_eq!(browser.evaluate(selected), "8");
     assert_ne!(picture(&mut browser).1, coverage);
     assert_eq!(browser.exceptions, Vec::<String>::new());
+}
+
+#[test]
+fn forged_texts_do_no_harm_to_the_page() {
+    let folder = folder("forged");
+    let (path, page) = (folder.join("r.parquet"), folder.join("r.html"));
+    record_with_forged_texts(&path);
+    let paths = [&path, &page].map(|path| path.to_str().expect("the text is UTF-8"));
+    let made = hawkeye(&["report", paths[0], "--html", paths[1]]);
+    assert!(made.status.success());
+    let Some(mut browser) = Browser::start(&folder.join("profile")) else {
+        return this_test!().skip("chromium is not installed");
+    };
+    browser.open(&page);
+    assert_eq!(browser.exceptions, Vec::<String>::new());
+    assert_eq!(browser.evaluate("document.title"), "HawkEye: redis-server on {{data}}");
+    let marks = "document.querySelectorAll('#map .mark[data-event=constructor]').length";
+    assert_ne!(browser.evaluate(marks), 0);
 }

@@ -24,17 +24,30 @@ pub fn hawkeye(words: &[&str]) -> Output {
 
 /// Records two processes over 100 windows. The first one's upper memory is hot and becomes huge.
 pub fn record(path: &Path) {
+    write_recording(path, "web-7", (0..100).flat_map(rows));
+}
+
+/// The same with texts that nothing on this machine writes.
+pub fn record_with_forged_texts(path: &Path) {
+    let mut rows: Vec<RecordingRow> = (0..100).flat_map(rows).collect();
+    for row in &mut rows {
+        if let RecordingRow::Decision(row) = row {
+            row.event = "constructor".into();
+        }
+    }
+    write_recording(path, "{{data}}", rows);
+}
+
+fn write_recording(path: &Path, host: &str, rows: impl IntoIterator<Item = RecordingRow>) {
     let about = RecordingMetadata {
-        host: "web-7".into(),
+        host: host.into(),
         policy: "hawkeye-g".into(),
         ..RecordingMetadata::default()
     };
     let file = std::fs::File::create(path).expect("a file");
     let mut writer = RecordingWriter::new(file, &about).expect("the recording begins");
-    for window in 0..100 {
-        for row in rows(window) {
-            writer.write_row(&row).expect("the row can be written");
-        }
+    for row in rows {
+        writer.write_row(&row).expect("the row can be written");
     }
     writer.finish().expect("the recording can be finished");
 }

@@ -11,7 +11,8 @@
     "huge pages": { stroke: "#2468b0", dash: "9 4", mark: "square" },
     bloat: { stroke: "#b0581c", dash: "2 3", mark: "triangle" },
   };
-  const EVENTS = { promoted: "up", recovered: "down", refused: "cross" };
+  // A recording may name an event "constructor", which an object would have.
+  const EVENTS = new Map([["promoted", "up"], ["recovered", "down"], ["refused", "cross"]]);
   const mapped = report.processes.filter(p => p.map && p.map.columns.length && p.map.addresses.length);
   const whole = { t0: 0, t1: Math.max(report.length_s, 0.001) };
   const state = { process: mapped[0] || report.processes[0] || null, view: null, rows: null, ...whole };
@@ -100,6 +101,8 @@
       }
       $("processes").tBodies[0].append(tr);
     });
+    const more = Math.max(report.processes.length - 50, 0) + report.processes_left_out;
+    if (more) $("processes").tBodies[0].append(row([`and ${count(more)} more`]));
     const all = report.decisions;
     $("decisions").hidden = all.total === 0;
     $("decisions-total").textContent = `${count(all.total)} in all, by event and reason.`;
@@ -222,7 +225,7 @@
         if (mark.process == null ? mark.pid != null : report.processes[mark.process] !== p) continue;
         if (mark.at_s < state.t0 || mark.at_s > state.t1) continue;
         if (mark.row != null && (mark.row < r0 || mark.row >= r1)) continue;
-        const shape = EVENTS[mark.event] || "diamond";
+        const shape = EVENTS.get(mark.event) || "diamond";
         used.add(mark.event);
         const size = 3 + Math.min(Math.log2(mark.count + 1) * .6, 4);
         const at = mark.row == null ? top + 8 : y(mark.row + .5);
@@ -234,7 +237,7 @@
     }
     [...used].forEach((event, i) => {
       const at = top + 176 + i * 18;
-      svg.append(make("path", { d: GLYPHS[EVENTS[event] || "diamond"](width - RIGHT + 28, at - 4, 5), class: "mark" }));
+      svg.append(make("path", { d: GLYPHS[EVENTS.get(event) || "diamond"](width - RIGHT + 28, at - 4, 5), class: "mark" }));
       svg.append(make("text", { x: width - RIGHT + 46, y: at }, event));
     });
   }
