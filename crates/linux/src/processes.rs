@@ -9,7 +9,8 @@
 //!    v
 //!  process                                      one process, by a handle that survives pid reuse
 //!    `-- mappings, memory_maps,                 its memory, and what decides about huge pages
-//!        huge_page_context
+//!        huge_page_context,                     of one process, for people: shared memory and
+//!        shared_mappings, program_text, mounts  program text that cannot become huge
 //! ```
 //!
 //! Read [`process`] first, then `process_selector` (pure) and `managed_processes`. Files of
@@ -24,6 +25,7 @@ pub(crate) mod managed_processes;
 pub(crate) mod mapping_records;
 pub mod mappings;
 pub(crate) mod memory_maps;
+pub(crate) mod mounts;
 pub(crate) mod own_pid_namespace;
 pub mod proc_scanner;
 pub mod process;
@@ -32,6 +34,7 @@ pub(crate) mod process_reader_thread;
 pub(crate) mod process_selector;
 pub mod profile_requests;
 pub mod program_allocator;
+pub mod program_text;
 pub mod schedstat;
 pub mod shared_mappings;
 pub(crate) mod user_names;

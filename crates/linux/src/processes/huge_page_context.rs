@@ -7,8 +7,10 @@ use crate::machine_lease::thp_settings::{
     SHMEM_ENABLED, SHRINK_UNDERUSED, THP_DIR, enabled_file, read_setting,
 };
 use crate::processes::mappings::{Mapping, vm};
+use crate::processes::mounts::MountedFileSystems;
 use crate::processes::process_attributes::read_process_attributes;
-use crate::processes::shared_mappings::{SharedMapping, TmpfsMounts};
+use crate::processes::program_text::{self, TextMapping};
+use crate::processes::shared_mappings::SharedMapping;
 use crate::processes::user_names::UserNames;
 use crate::processes::{memory_maps, process};
 use hawkeye_policy::ProcessAttributes;
@@ -28,6 +30,11 @@ pub struct HugePageContext {
     pub places: Vec<MappingGroup>,
     /// Its shared memory, touched or not, by address.
     pub shared_memory: Vec<SharedMapping>,
+    /// Its program text in pieces of at least 2 MiB, by address.
+    pub text: Vec<TextMapping>,
+    /// Whether this kernel allows huge pages for text on other file systems than tmpfs; `None`: it
+    /// is not known.
+    pub read_only_file_thp: Option<bool>,
     /// The kernel's settings.
     pub settings: ThpSettings,
 }
@@ -96,18 +103,22 @@ impl HugePageContext {
     pub fn of_process(pid: u32) -> Result<Self> {
         let users = UserNames::default();
         let status = process::read_proc_entry(pid, Process::status)?;
-        let mounts = TmpfsMounts::of_process(pid);
-        let mappings = memory_maps::read_smaps(pid, |map| {
-            Some((SharedMapping::from_smaps(&map, &mounts), mapping_group_from_smaps(&map)))
+        let mounts = MountedFileSystems::of_process(pid);
+        let (mut shared_memory, mut text) = (Vec::new(), Vec::new());
+        let groups = memory_maps::read_smaps(pid, |map| {
+            shared_memory.extend(SharedMapping::from_smaps(&map, &mounts));
+            text.extend(TextMapping::from_smaps(&map, &mounts));
+            Some(mapping_group_from_smaps(&map))
         })?;
-        let (shared, groups): (Vec<_>, Vec<_>) = mappings.into_iter().unzip();
         let mut identity = read_process_attributes(pid, &users)?;
         let user = users.name_within_time(identity.uid, Duration::from_secs(1));
         (identity.user, identity.user_pending) = (user.text, user.pending);
         Ok(Self {
             identity,
             thp_disabled: status.thp_enabled == Some(false),
-            shared_memory: shared.into_iter().flatten().collect(),
+            shared_memory,
+            text,
+            read_only_file_thp: program_text::has_read_only_file_thp(),
             places: merge_equal_neighbours(groups.into_iter()),
             settings: ThpSettings::read(),
         })

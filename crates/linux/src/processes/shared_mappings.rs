@@ -5,13 +5,11 @@
 //! Nothing outside of the program can move a mapping, so the setting must change before the program
 //! starts. `docs/design/shared-memory.md` has what was measured.
 
+use crate::processes::mounts::MountedFileSystems;
 use hawkeye_policy::HUGE_PAGE_BYTES;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, VmFlags};
 use serde::Serialize;
-use std::collections::HashSet;
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 
 /// A mapping of shared memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -121,49 +119,9 @@ impl fmt::Display for SharedMemoryObstacle {
     }
 }
 
-/// Bytes of `mountinfo` that are read at most. Any user can mount, below long paths.
-const MOST_MOUNTINFO_BYTES: u64 = 16 << 20;
-
-/// The tmpfs file systems that a process sees, by device (major, minor).
-#[derive(Clone, Debug, Default)]
-pub struct TmpfsMounts(HashSet<(i32, i32)>);
-
-impl TmpfsMounts {
-    /// The mounts of a process, in its own mount namespace. Those that cannot be read, or that
-    /// follow after 16 MiB, are left out.
-    pub fn of_process(pid: u32) -> Self {
-        let mut text = Vec::new();
-        if let Ok(file) = File::open(format!("/proc/{pid}/mountinfo")) {
-            // An error leaves what was read before it.
-            let _ = file.take(MOST_MOUNTINFO_BYTES).read_to_end(&mut text);
-        }
-        Self::parse(&text)
-    }
-
-    /// Tmpfs file systems with these devices.
-    #[cfg(test)]
-    pub(crate) fn of_devices(devices: impl IntoIterator<Item = (i32, i32)>) -> Self {
-        Self(devices.into_iter().collect())
-    }
-
-    /// Any user can mount a file system with a name that is no text.
-    fn parse(mountinfo: &[u8]) -> Self {
-        let text = String::from_utf8_lossy(mountinfo);
-        Self(text.lines().filter_map(tmpfs_of_line).collect())
-    }
-}
-
-/// The device, if a line of `mountinfo` is a tmpfs (proc_pid_mountinfo(5)).
-fn tmpfs_of_line(line: &str) -> Option<(i32, i32)> {
-    let (mount, file_system) = line.split_once(" - ")?;
-    let (major, minor) = mount.split(' ').nth(2)?.split_once(':')?;
-    let device = (major.parse().ok()?, minor.parse().ok()?);
-    file_system.starts_with("tmpfs ").then_some(device)
-}
-
 impl SharedMapping {
     /// A mapping of `smaps`; `None` if it is no shared memory.
-    pub(crate) fn from_smaps(map: &MemoryMap, mounts: &TmpfsMounts) -> Option<Self> {
+    pub(crate) fn from_smaps(map: &MemoryMap, mounts: &MountedFileSystems) -> Option<Self> {
         if !map.perms.contains(MMPermissions::SHARED) {
             return None;
         }
@@ -212,7 +170,7 @@ impl SharedMapping {
 }
 
 /// `None`: a file or a device, which is no shared memory.
-fn kind_of_map(map: &MemoryMap, mounts: &TmpfsMounts) -> Option<SharedMemoryKind> {
+fn kind_of_map(map: &MemoryMap, mounts: &MountedFileSystems) -> Option<SharedMemoryKind> {
     let has = |flags| map.extension.vm_flags.intersects(flags);
     // A container's `/dev` is a tmpfs with devices on it.
     if has(VmFlags::PF | VmFlags::IO | VmFlags::MM) {
@@ -226,7 +184,7 @@ fn kind_of_map(map: &MemoryMap, mounts: &TmpfsMounts) -> Option<SharedMemoryKind
     let internal = ["/memfd:", "/SYSV", "/dev/zero (deleted)"];
     if has(VmFlags::HT) || path.starts_with("/anon_hugepage") {
         Some(SharedMemoryKind::HugeTlb)
-    } else if mounts.0.contains(&map.dev) {
+    } else if mounts.is_tmpfs(map.dev) {
         Some(SharedMemoryKind::TmpfsFile)
     } else {
         let known = internal.iter().any(|start| path.starts_with(start));
@@ -242,8 +200,8 @@ mod tests {
 
     const H: u64 = HUGE_PAGE_BYTES;
 
-    fn mounts() -> TmpfsMounts {
-        TmpfsMounts::of_devices([(0, 0x1b)])
+    fn mounts() -> MountedFileSystems {
+        MountedFileSystems::parse(b"36 35 0:27 / /dev/shm rw - tmpfs tmpfs rw\n")
     }
 
     fn line(start: u64, end: u64, perms: &str, offset: u64, device: &str, path: &str) -> String {
@@ -264,18 +222,6 @@ mod tests {
         let found = read(text);
         assert_eq!(found.len(), 1, "{text}");
         found[0].obstacle
-    }
-
-    #[test]
-    fn mounts_are_read_whatever_their_names_are() {
-        let mounts = TmpfsMounts::parse(
-            b"36 35 0:27 / /dev/shm rw,nosuid shared:3 - tmpfs tmpfs rw\n\
-              37 35 0:99 / /tmp/\xff\xfe rw - fuse.x x rw\n\
-              38 35 0:30 / /tmp/\xff rw - tmpfs \xff rw\n\
-              39 35 no device - tmpfs\n\
-              \n40",
-        );
-        assert_eq!(mounts.0, HashSet::from([(0, 27), (0, 30)]));
     }
 
     #[test]

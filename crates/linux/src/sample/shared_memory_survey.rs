@@ -13,12 +13,11 @@
 
 use crate::error::{LinuxError, Result};
 use crate::processes::memory_maps;
+use crate::processes::mounts::MountedFileSystems;
 use crate::processes::proc_scanner::{ProcScanner, ScannedProcess};
 use crate::processes::process::{self, ProcessHandle};
 use crate::processes::process_reader_thread::ProcessReaderThread;
-use crate::processes::shared_mappings::{
-    SharedMapping, SharedMemoryKind, SharedMemoryObstacle, TmpfsMounts,
-};
+use crate::processes::shared_mappings::{SharedMapping, SharedMemoryKind, SharedMemoryObstacle};
 use crate::sample::population_survey::{PATIENCE, REST_PER_READ, SurveyCoverage};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, ProcessId};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -182,7 +181,8 @@ fn read_mapper(pid: u32, internal: Option<(i32, i32)>) -> Result<MapperReading> 
         may_be_large_shared_memory(&map).then_some(map)
     })?;
     let foreign = maps.iter().any(|map| Some(map.dev) != internal);
-    let mounts = if foreign { TmpfsMounts::of_process(pid) } else { TmpfsMounts::default() };
+    let mounts =
+        if foreign { MountedFileSystems::of_process(pid) } else { MountedFileSystems::default() };
     let namespace = fs::metadata(format!("/proc/{pid}/ns/ipc")).ok().map(|file| file.ino());
     let large = |map: &MemoryMap| large_shared_mapping(map, &mounts, internal, namespace);
     let mut found: Vec<_> = maps.iter().filter_map(large).collect();
@@ -219,7 +219,7 @@ fn may_be_large_shared_memory(map: &MemoryMap) -> bool {
 /// device of internal files, where it is known: `maps` does not show what is hugetlb.
 fn large_shared_mapping(
     map: &MemoryMap,
-    mounts: &TmpfsMounts,
+    mounts: &MountedFileSystems,
     internal: Option<(i32, i32)>,
     ipc_namespace: Option<u64>,
 ) -> Option<(FileKey, SharedMapping)> {
@@ -362,7 +362,7 @@ mod tests {
 
     fn mapper_of(pid: u32, namespace: u64, text: &str) -> MapperReading {
         let maps = MemoryMaps::from_buf_read(text.as_bytes()).expect("the text is valid");
-        let mounts = TmpfsMounts::of_devices([(0, 0x1b)]);
+        let mounts = MountedFileSystems::parse(b"36 35 0:27 / /x rw - tmpfs x rw\n");
         let large = |map| large_shared_mapping(map, &mounts, INTERNAL, Some(namespace));
         MapperReading {
             process: process_with_pid(pid),

@@ -7,6 +7,7 @@ use super::finding::{Advice, AdviceVerdict, Finding, RemedyEffectTime, WORTH_PER
 use crate::text_format::{
     WrappedText, clip_printable, format_bytes, format_count, format_duration,
 };
+use hawkeye_linux::processes::program_text::TextSupport;
 use hawkeye_policy::TranslationOverheadSource;
 
 pub fn advice_text(facts: &AdviceFacts, advice: &Advice) -> String {
@@ -141,7 +142,7 @@ pub fn finding_sentence(finding: &Finding) -> String {
             text
         }
         Finding::Shared { bytes: shared, shmem_enabled } => format!(
-            "{} of it are shared memory, which a manager leaves alone. The kernel's shmem_enabled is {}. A database can take such memory from the hugetlb pool instead (huge_pages of PostgreSQL, large-pages of MySQL).",
+            "{} of it are shared memory, which a manager leaves alone unless --shared-memory is given. The kernel's shmem_enabled is {}. A database can take such memory from the hugetlb pool instead (huge_pages of PostgreSQL, large-pages of MySQL).",
             bytes(shared),
             shmem_enabled.as_deref().unwrap_or("absent"),
         ),
@@ -155,6 +156,20 @@ pub fn finding_sentence(finding: &Finding) -> String {
             }
             text
         }
+        Finding::Text { path, file_system, resident_bytes, huge_bytes, windows, windows_if_aligned, support } => {
+            let file_system = file_system.as_deref().unwrap_or("file system not known");
+            let [resident, huge] = [resident_bytes, huge_bytes].map(bytes);
+            let place = match windows {
+                0 => format!(
+                    "none of its {windows_if_aligned} windows of 2 MiB can be huge, because address and file offset are not congruent modulo 2 MiB. Linking it with {TEXT_LINKER_FLAG} would change that"
+                ),
+                _ => format!("address and file offset allow {windows} huge pages"),
+            };
+            format!(
+                "Program text of {path} ({file_system}), {resident} resident and {huge} of it huge: {place}. {}",
+                text_support_sentence(*support)
+            )
+        }
         Finding::MemoryShort { cgroup, usage, high_percent } => format!(
             "Memory is short: {} uses {:.0} % of {}, and nothing is promoted at {high_percent} % or more.",
             scope(cgroup),
@@ -166,6 +181,26 @@ pub fn finding_sentence(finding: &Finding) -> String {
             scope(cgroup),
             bytes(room_bytes),
         ),
+    }
+}
+
+/// Aligns each segment of a program to 2 MiB in memory and in its file.
+const TEXT_LINKER_FLAG: &str = "-Wl,-z,max-page-size=0x200000";
+
+fn text_support_sentence(support: TextSupport) -> &'static str {
+    match support {
+        TextSupport::Tmpfs => {
+            "On tmpfs the kernel makes text huge where a program asks for it (MADV_COLLAPSE). HawkEye leaves text alone."
+        }
+        TextSupport::ReadOnlyFiles => {
+            "This kernel makes text huge where a program asks for it (MADV_COLLAPSE), and by khugepaged. HawkEye leaves text alone."
+        }
+        TextSupport::None => {
+            "This kernel makes no text huge that is on a disk: CONFIG_READ_ONLY_THP_FOR_FS is not set."
+        }
+        TextSupport::Unknown => {
+            "It is not known whether this kernel makes text on a disk huge: it has no BTF."
+        }
     }
 }
 

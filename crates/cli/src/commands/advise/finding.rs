@@ -1,6 +1,7 @@
 //! The types of findings; no logic.
 
 use super::facts::{ProcessForecast, RunningHawkeye, TranslationCost, TranslationNotMeasured};
+use hawkeye_linux::processes::program_text::TextSupport;
 use hawkeye_policy::{MemoryUse, ProcessSettings};
 use serde::Serialize;
 
@@ -114,6 +115,19 @@ pub enum Finding {
         because: String,
         /// What would change that from the next start on, as a clause.
         remedy: Option<String>,
+    },
+    /// Program text, and which windows of 2 MiB of it could be huge.
+    Text {
+        /// The file, and the type of its file system.
+        path: String,
+        file_system: Option<String>,
+        resident_bytes: u64,
+        huge_bytes: u64,
+        /// Windows that could be huge where they are mapped.
+        windows: u64,
+        /// Those that it would have if it were linked for huge pages.
+        windows_if_aligned: u64,
+        support: TextSupport,
     },
     /// Memory is short: nothing should be promoted.
     MemoryShort {

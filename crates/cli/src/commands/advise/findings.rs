@@ -4,6 +4,7 @@ use super::facts::{AdviceFacts, BaseRegionFacts, TranslationNotMeasured};
 use super::finding::{Advice, AdviceVerdict, Finding, WORTH_PERCENT};
 use super::remedies::remedies_for_findings;
 use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, MappingGroup};
+use hawkeye_linux::processes::program_text::{TextMapping, TextSupport};
 use hawkeye_linux::processes::shared_mappings::SharedMapping;
 use hawkeye_policy::{HUGE_PAGE_BYTES, TranslationOverhead, Watermarks};
 use std::cmp::Reverse;
@@ -21,6 +22,7 @@ pub fn advice_from_facts(facts: &AdviceFacts) -> Advice {
     }
     add_shared_memory(facts, &mut findings);
     add_blocked_shared_memory(facts, &mut findings);
+    add_program_text(facts, &mut findings);
     if matches!(verdict, AdviceVerdict::Gains | AdviceVerdict::MayGain) {
         add_memory_shortage(facts, &mut findings);
     }
@@ -236,6 +238,26 @@ fn add_blocked_shared_memory(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
             remedy: mapping.remedy(shmem_enabled),
         });
     }
+}
+
+/// The largest pieces of program text. Those of less than 2 MiB in memory are left out.
+fn add_program_text(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
+    let around = &facts.surroundings;
+    let mut pieces: Vec<&TextMapping> =
+        around.text.iter().filter(|text| text.resident_bytes >= HUGE_PAGE_BYTES).collect();
+    pieces.sort_by_key(|text| (Reverse(text.resident_bytes), text.start));
+    findings.extend(pieces.into_iter().take(MOST_MAPPINGS_LISTED).map(|text| Finding::Text {
+        path: text.path.clone(),
+        file_system: text.file_system.clone(),
+        resident_bytes: text.resident_bytes,
+        huge_bytes: text.huge_bytes,
+        windows: text.windows(),
+        windows_if_aligned: text.windows_if_aligned(),
+        support: TextSupport::of_file_system(
+            text.file_system.as_deref(),
+            around.read_only_file_thp,
+        ),
+    }));
 }
 
 fn add_memory_shortage(facts: &AdviceFacts, findings: &mut Vec<Finding>) {

@@ -123,6 +123,35 @@ fn regions_under_contiguous_entries_are_reported() {
     assert!(has!(advice, Finding::Contiguous { regions: 300, of_regions: 1000 }));
 }
 
+#[test]
+fn the_largest_text_is_reported_with_what_the_kernel_allows() {
+    let mut facts = facts();
+    facts.surroundings.read_only_file_thp = Some(false);
+    let text = |n: u64, start: u64, resident_bytes: u64, file_system: &str| TextMapping {
+        start,
+        end: start + n * HUGE_PAGE_BYTES,
+        file_offset: 0,
+        path: format!("/usr/bin/tool-{n}"),
+        file_system: Some(file_system.into()),
+        resident_bytes,
+        huge_bytes: 0,
+    };
+    facts.surroundings.text = vec![
+        text(3, 16 * HUGE_PAGE_BYTES, 5 << 20, "tmpfs"),
+        text(20, 64 * HUGE_PAGE_BYTES + 0x1000, 9 << 20, "ext4"),
+        text(4, 128 * HUGE_PAGE_BYTES, 1 << 20, "ext4"),
+    ];
+    let advice = advice_from_facts(&facts);
+    let found = advice.findings.iter().filter_map(|finding| match finding {
+        Finding::Text { windows, windows_if_aligned, support, .. } => {
+            Some((*windows, *windows_if_aligned, *support))
+        }
+        _ => None,
+    });
+    let expected = [(0, 20, TextSupport::None), (3, 3, TextSupport::Tmpfs)];
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+}
+
 /// How many regions make up half of the gain, and nine tenths.
 fn first_regions(advice: &Advice) -> Vec<u64> {
     let first = advice.findings.iter().map(|finding| match finding {

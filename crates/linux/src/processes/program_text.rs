@@ -1,0 +1,172 @@
+//! Program text of a process, and what keeps it from huge pages.
+//!
+//! Text is executable memory of a file that its process can't write. `MADV_COLLAPSE` makes a window
+//! of 2 MiB of it huge only where address and file offset are congruent modulo 2 MiB, and only on
+//! file systems that the kernel allows. `docs/design/program-text.md` has what was measured.
+
+use crate::processes::mounts::MountedFileSystems;
+use hawkeye_policy::HUGE_PAGE_BYTES;
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Struct;
+use procfs::process::{MMPermissions, MMapPath, MemoryMap};
+use serde::Serialize;
+
+/// Text of one file, mapped in one piece.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TextMapping {
+    /// First byte.
+    pub start: u64,
+    /// First byte after it.
+    pub end: u64,
+    /// Offset in the file that `start` maps, in bytes.
+    pub file_offset: u64,
+    /// The file, as `/proc/PID/maps` shows it.
+    pub path: String,
+    /// The type of its file system, where the process's mounts show it.
+    pub file_system: Option<String>,
+    /// Resident memory in bytes.
+    pub resident_bytes: u64,
+    /// Part of it in huge pages, in bytes.
+    pub huge_bytes: u64,
+}
+
+impl TextMapping {
+    /// A mapping of `smaps`; `None` if it is no text of a file, or less than 2 MiB of it.
+    pub(crate) fn from_smaps(map: &MemoryMap, mounts: &MountedFileSystems) -> Option<Self> {
+        let MMapPath::Path(path) = &map.pathname else {
+            return None;
+        };
+        let (start, end) = map.address;
+        let writable = MMPermissions::WRITE | MMPermissions::SHARED;
+        let is_text = map.perms.contains(MMPermissions::EXECUTE) && !map.perms.intersects(writable);
+        if !is_text || end - start < HUGE_PAGE_BYTES {
+            return None;
+        }
+        let bytes = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
+        Some(Self {
+            start,
+            end,
+            file_offset: map.offset,
+            path: path.display().to_string(),
+            file_system: mounts.type_of(map.dev).map(str::to_owned),
+            resident_bytes: bytes("Rss"),
+            huge_bytes: bytes("ShmemPmdMapped") + bytes("FilePmdMapped"),
+        })
+    }
+
+    /// Whole windows of 2 MiB that could be huge where they are mapped.
+    pub fn windows(&self) -> u64 {
+        let congruent = self.start.wrapping_sub(self.file_offset) % HUGE_PAGE_BYTES == 0;
+        let first = self.start.next_multiple_of(HUGE_PAGE_BYTES);
+        match congruent {
+            true => self.end.saturating_sub(first) / HUGE_PAGE_BYTES,
+            false => 0,
+        }
+    }
+
+    /// Whole windows that it would have if it began at a multiple of 2 MiB in memory and file.
+    pub fn windows_if_aligned(&self) -> u64 {
+        (self.end - self.start) / HUGE_PAGE_BYTES
+    }
+}
+
+/// For which text the running kernel allows huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TextSupport {
+    /// It is on tmpfs, which every kernel from 6.1 on allows.
+    Tmpfs,
+    /// The kernel was built with `CONFIG_READ_ONLY_THP_FOR_FS`.
+    ReadOnlyFiles,
+    /// The kernel was built without it.
+    None,
+    /// The kernel describes its types nowhere.
+    Unknown,
+}
+
+impl TextSupport {
+    /// What a kernel allows on a file system. `read_only_files` is of
+    /// [`has_read_only_file_thp`].
+    pub fn of_file_system(file_system: Option<&str>, read_only_files: Option<bool>) -> Self {
+        match (file_system, read_only_files) {
+            (Some("tmpfs"), _) => Self::Tmpfs,
+            (_, Some(true)) => Self::ReadOnlyFiles,
+            (_, Some(false)) => Self::None,
+            (_, None) => Self::Unknown,
+        }
+    }
+}
+
+/// Whether the running kernel was built with `CONFIG_READ_ONLY_THP_FOR_FS`; `None`: it has no BTF.
+pub fn has_read_only_file_thp() -> Option<bool> {
+    let btf = Btf::from_vmlinux().ok()?;
+    let address_space: Struct<'_> = btf.type_by_name("address_space")?;
+    // It exists with that option only (include/linux/fs.h).
+    Some(address_space.iter().any(|member| member.name.is_some_and(|name| name == "nr_thps")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use procfs::FromBufRead;
+    use procfs::process::MemoryMaps;
+
+    const H: u64 = HUGE_PAGE_BYTES;
+
+    fn read(lines: &[(u64, u64, &str, u64, &str, &str)]) -> Vec<TextMapping> {
+        let lines = lines.iter().map(|(start, end, perms, offset, device, path)| {
+            format!(
+                "{start:x}-{end:x} {perms} {offset:08x} {device} 77 {path}\n\
+                 Rss: 4096 kB\nShmemPmdMapped: 2048 kB\nFilePmdMapped: 0 kB\nVmFlags: rd ex mr\n"
+            )
+        });
+        let text: String = lines.collect();
+        let mounts = MountedFileSystems::parse(
+            b"1 1 0:27 / /run rw - tmpfs tmpfs rw\n2 1 254:0 / / rw - ext4 /dev/vda rw\n",
+        );
+        let maps = MemoryMaps::from_buf_read(text.as_bytes()).expect("the text is valid");
+        maps.iter().filter_map(|map| TextMapping::from_smaps(map, &mounts)).collect()
+    }
+
+    #[test]
+    fn only_text_of_files_is_listed_with_its_file_system() {
+        let found = read(&[
+            (16 * H, 20 * H, "r-xp", 0, "fe:00", "/usr/bin/node"),
+            (32 * H, 36 * H, "r-xp", 0, "00:1b", "/run/tool"),
+            (48 * H, 52 * H, "r-xp", 0, "00:2a", "/btrfs/tool"),
+            // No text: data, code that its process writes or shares, too small, no file.
+            (64 * H, 68 * H, "r--p", 0, "fe:00", "/usr/bin/node"),
+            (72 * H, 76 * H, "rwxp", 0, "fe:00", "/usr/bin/node"),
+            (80 * H, 84 * H, "r-xs", 0, "fe:00", "/usr/bin/node"),
+            (88 * H, 89 * H - 4096, "r-xp", 0, "fe:00", "/usr/bin/small"),
+            (96 * H, 97 * H, "r-xp", 0, "00:00", "[vdso]"),
+        ]);
+        let types: Vec<_> = found.iter().map(|text| text.file_system.as_deref()).collect();
+        assert_eq!(types, [Some("ext4"), Some("tmpfs"), None]);
+        assert_eq!((found[0].resident_bytes, found[0].huge_bytes), (4 << 20, 2 << 20));
+    }
+
+    #[test]
+    fn whole_windows_count_where_address_and_offset_are_congruent() {
+        for (start, end, offset, windows, if_aligned) in [
+            (16 * H, 20 * H, 0, 4, 4),
+            // As in a program of 4 KiB segments, by chance: the first window is not whole.
+            (16 * H + 0x5000, 20 * H, 3 * H + 0x5000, 3, 3),
+            (16 * H + 0x5000, 17 * H + 0x6000, 0x5000, 0, 1),
+            (16 * H + 0x5000, 20 * H + 0x5000, 0x1000, 0, 4),
+        ] {
+            let found = read(&[(start, end, "r-xp", offset, "fe:00", "/usr/bin/node")]);
+            let counts = found.iter().map(|text| (text.windows(), text.windows_if_aligned()));
+            assert_eq!(counts.collect::<Vec<_>>(), [(windows, if_aligned)], "{start:#x}");
+        }
+    }
+
+    #[test]
+    fn file_systems_are_supported_as_the_kernel_was_built() {
+        let support = TextSupport::of_file_system;
+        assert_eq!(support(Some("tmpfs"), Some(false)), TextSupport::Tmpfs);
+        assert_eq!(support(Some("ext4"), Some(true)), TextSupport::ReadOnlyFiles);
+        assert_eq!(support(Some("ext4"), Some(false)), TextSupport::None);
+        assert_eq!(support(None, None), TextSupport::Unknown);
+    }
+}
