@@ -697,19 +697,24 @@ static void rewrite_at_once(void)
 static void touch(void)
 {
 	static const char *states[] = { "written page by page", "written with one call",
-					"not in the page cache" };
+					"not in the page cache",
+					"read before by a process with MADV_HUGEPAGE" };
 
 	for (int asks = 0; asks < 2; asks++)
-		for (int state = 0; state < 3; state++) {
-			struct process a;
+		for (int state = 0; state < (asks ? 3 : 4); state++) {
+			struct process a, before;
 
 			create_synced(text);
 			if (state == 1)
 				rewrite_at_once();
-			if (state == 2)
+			if (state >= 2)
 				drop_cached_file();
+			if (state == 3) {
+				before = start_process((struct mapping){ .huge_page = 1 });
+				stop(&before);
+			}
 			a = start_process((struct mapping){ .huge_page = asks });
-			printf("%-32s %-24s huge %5ld kB\n",
+			printf("%-28s %-44s huge %5ld kB\n",
 			       asks ? "MADV_HUGEPAGE by the process" : "no advice",
 			       states[state], huge(&a));
 			stop(&a);
