@@ -1,6 +1,7 @@
 /*
- * What MADV_COLLAPSE from outside does to program text (private, executable mappings of a file), what
- * undoes it, and what it does to writers of the file. docs/design/program-text.md has the results.
+ * What MADV_COLLAPSE from outside does to program text (private, executable mappings of a file),
+ * what undoes it, and what it does to writers of the file. docs/design/program-text.md has the
+ * results.
  *
  * gcc -O1 -static -o program-text program-text.c
  * ./program-text FOLDER kinds|fresh|mappers|undo|writers|amounts|bits|touch
