@@ -20,6 +20,8 @@ struct HugePage {
     search: Option<ZeroSearch>,
     /// Its rank while it waits; `None` while it rests.
     waits_with_rank: Option<u32>,
+    /// When its last rest began.
+    rests_since: Option<Duration>,
 }
 
 /// A search for zero base pages.
@@ -78,8 +80,8 @@ pub(super) struct HugePageQueue {
     base_walks_per_s: HashMap<RegionAddr, f64>,
     /// Pages to search, by rank and address.
     waiting: BTreeSet<(u32, RegionAddr)>,
-    /// Searched pages, the longest ago first. An entry is skipped when its page is gone or was
-    /// searched again.
+    /// Resting pages and when their rest began, the longest ago first. An entry is skipped when its
+    /// page is gone or has begun another rest.
     resting: VecDeque<(Duration, RegionAddr)>,
     /// Page walks per second of a page of which they are not known.
     usual_walks_per_s: f64,
@@ -247,7 +249,7 @@ impl HugePageQueue {
             }
             self.resting.pop_front();
             let page = self.pages.get(&region).filter(|page| page.waits_with_rank.is_none());
-            let rested = page.filter(|page| page.search.is_none_or(|search| search.at == since));
+            let rested = page.filter(|page| page.rests_since == Some(since));
             if let Some(rank) = rested.map(|page| self.rank(page)) {
                 self.wait_with_rank(region, rank);
             }
@@ -263,6 +265,7 @@ impl HugePageQueue {
         let known = page.search.filter(|search| now < search.at.saturating_add(FRESH));
         let zero_pages = page.search.map_or(0, |search| search.zero_pages);
         page.search = Some(ZeroSearch { at: now, zero_pages });
+        page.rests_since = Some(now);
         self.resting.push_back((now, region));
         known.map(|search| search.zero_pages)
     }
@@ -271,8 +274,7 @@ impl HugePageQueue {
     pub(super) fn record_search(&mut self, now: Duration, region: RegionAddr, zero_pages: u16) {
         let Some(page) = self.pages.get_mut(&region) else { return };
         let rests = page.waits_with_rank.is_none();
-        let at = page.search.filter(|_| rests).map_or(now, |search| search.at);
-        page.search = Some(ZeroSearch { at, zero_pages });
+        page.search = Some(ZeroSearch { at: now, zero_pages });
         if !rests && !self.is_left_huge(region, now) {
             self.wait_again(region);
         }

@@ -320,6 +320,29 @@ fn pages_are_searched_in_advance_in_turns_until_all_are_known() {
 }
 
 #[test]
+fn a_page_that_recovery_took_is_searched_in_advance_like_others() {
+    let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+    planner.observe(&observation(&[(1, vec![touched(1, 1)])]));
+    let page = Some((process(1), region(1)));
+    let found = |planner: &mut RecoveryPlanner, second, zero_pages| {
+        let searched = Event::Searched { process: process(1), region: region(1), zero_pages };
+        planner.apply_event(at_second(second), &searched);
+    };
+    assert_eq!(next(&mut planner, at_second(5)), Some(region(1)));
+    found(&mut planner, 5, 10);
+    assert_eq!(planner.next_huge_page_to_track(at_second(700)), page);
+    found(&mut planner, 700, 400);
+    // The end of the round, and the next round.
+    assert_eq!(planner.next_huge_page_to_track(at_second(705)), None);
+    assert_eq!(planner.next_huge_page_to_track(at_second(740)), None, "it was searched just now");
+    found(&mut planner, 3990, 400);
+    assert_eq!(planner.unused_bytes(process(1), at_second(4000)), 400 * BASE_PAGE_BYTES);
+    // It rests since 5 s, whatever was found meanwhile.
+    assert_eq!(next(&mut planner, at_second(4010)), Some(region(1)));
+    assert_eq!(next(&mut planner, at_second(4010)), None);
+}
+
+#[test]
 fn what_a_program_fills_again_is_left_huge_for_a_while() {
     let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
     let round = |second| Observation {

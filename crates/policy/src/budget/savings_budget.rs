@@ -56,7 +56,8 @@ pub enum SavingsDecision {
 /// Each promotion adds its saving to the rate of its process. The rate fades, because programs
 /// change: a promotion counts as saving its rate for [`Self::HORIZON`] in all. What a process was
 /// still expected to save is lost when it ends. Promotions then wait until others have paid the
-/// debt, so a wrong expectation is not repeated.
+/// debt, so a wrong expectation is not repeated. At most 3 s of it stay, because these others did
+/// not cause it.
 #[derive(Clone, Debug)]
 pub struct SavingsBudget {
     share: f64,
@@ -89,6 +90,10 @@ impl SavingsBudget {
     pub const MOST_CORES: f64 = 0.5;
     /// Savings that are kept for later at most, in CPU seconds.
     const MOST_SETTLED_S: f64 = 60.0;
+    /// Debt that may stay when a process has ended, in CPU seconds. A program for which promotions
+    /// save 0.1 core pays that in two minutes, or when it is expected to: two fifths of its regions
+    /// are huge by then. A program that starts again and again must do that each time.
+    const MOST_DEBT_S: f64 = 3.0;
     /// Time in which [`Self::MOST_CORES`] may be used at once.
     const BURST_S: f64 = 0.2;
     /// Cost of a promotion before the first one, in seconds (measured: 370-440 us).
@@ -121,8 +126,7 @@ impl SavingsBudget {
         saved_us_per_s: f64,
     ) -> SavingsDecision {
         self.settle_savings(now);
-        let saved_now: f64 = self.saving.values().map(|saving| saving.cores).sum();
-        let cores = saved_now + saved_us_per_s.max(0.0) / 1e6;
+        let cores = self.saved_cores() + saved_us_per_s.max(0.0) / 1e6;
         let expected_s = cores * Self::HORIZON.as_secs_f64();
         // Also false for a saving that is not a number.
         let pays = self.settled_s + self.share * expected_s >= self.average_cost_s;
@@ -132,6 +136,11 @@ impl SavingsBudget {
             true => SavingsDecision::Pays,
             false => SavingsDecision::TooLittle,
         }
+    }
+
+    /// CPU time that all promotions save at the moment, in cores.
+    fn saved_cores(&self) -> f64 {
+        self.saving.values().map(|saving| saving.cores).sum()
     }
 
     /// Takes in what promotions cost and save, and that a recovered region saves nothing any more.
@@ -198,10 +207,16 @@ impl SavingsBudget {
         }
     }
 
-    /// Forgets processes that have ended, with what they were expected to save.
+    /// Forgets processes that have ended, with what they were expected to save. Debt over 3 s that
+    /// the others are not expected to pay is forgotten too.
     pub fn retain_processes(&mut self, now: Duration, is_there: impl Fn(ProcessId) -> bool) {
         self.settle_savings(now);
+        let before = self.saving.len();
         self.saving.retain(|process, _| is_there(*process));
+        if self.saving.len() < before {
+            let expected_s = self.share * self.saved_cores() * Self::HORIZON.as_secs_f64();
+            self.settled_s = self.settled_s.max(-Self::MOST_DEBT_S - expected_s);
+        }
     }
 
     /// Moves what was saved since the last call from the expected savings to the settled ones.
@@ -294,6 +309,41 @@ mod tests {
             budget.decide_whether_savings_pay(at_second(100), 10_000.0),
             SavingsDecision::Pays
         );
+    }
+
+    /// A budget from which a process took 30 s a minute ago, because it was expected to save half
+    /// of a core.
+    fn budget_in_debt(now: Duration) -> SavingsBudget {
+        let mut budget = SavingsBudget::new(SavingsShare::default());
+        let then = now - Duration::from_secs(60);
+        budget.record_promotion_saving(then, process(1), 500_000.0);
+        budget.charge_promotion_cost(then, Duration::from_secs(30));
+        budget
+    }
+
+    #[test]
+    fn the_debt_of_an_ended_process_does_not_stop_others() {
+        let end = at_second(100);
+        for later_s in [0, 120] {
+            let mut budget = budget_in_debt(end);
+            budget.retain_processes(end, |_| false);
+            let now = end + Duration::from_secs(later_s);
+            let mut decide =
+                |saved_us_per_s| budget.decide_whether_savings_pay(now, saved_us_per_s);
+            assert_eq!(decide(50_000.0), SavingsDecision::Pays, "{later_s} s later");
+            assert_eq!(decide(1000.0), SavingsDecision::TooLittle, "some debt is left");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_process_changes_nothing_of_what_others_owe() {
+        let end = at_second(100);
+        let mut budget = budget_in_debt(end);
+        budget.record_promotion_saving(end, process(2), 1.0);
+        let settled_s = budget.settled_s;
+        assert!(settled_s < -20.0, "{settled_s}");
+        budget.retain_processes(end, |it| it == process(1));
+        assert_eq!(budget.settled_s, settled_s);
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct MemoryGuard {
     limits_unknown: HashSet<ProcessId>,
     speed: RecoverySpeed,
     pace: MemoryReadRateLimit,
+    /// Of all groups together; `None` before the first assessment.
+    urgent_work: Option<UrgentWorkLimit>,
 }
 
 /// Huge pages to recover from are listed anew when the list is older than this ...
@@ -188,6 +190,7 @@ impl MemoryGuard {
             limits_unknown: HashSet::new(),
             speed: RecoverySpeed::default(),
             pace: MemoryReadRateLimit::default(),
+            urgent_work: None,
         })
     }
 
@@ -229,6 +232,9 @@ impl MemoryGuard {
         now: Duration,
         state: &MemoryState,
     ) -> Result<(), PromotionBlockReason> {
+        self.urgent_work
+            .get_or_insert_with(|| UrgentWorkLimit::of_all_groups(state.machine.total_bytes))
+            .update(now);
         let mut before = std::mem::take(&mut self.watched);
         before.append(&mut self.last_known);
         let mut known: HashMap<MemoryScope, MemoryScopeState> =
@@ -274,6 +280,9 @@ impl MemoryGuard {
     /// [`scopes_due_to_read`](Self::scopes_due_to_read)).
     pub fn record_scope_use(&mut self, now: Duration, scope: &MemoryScope, usage: MemoryUse) {
         let speed = self.speed;
+        if let Some(all_groups) = &mut self.urgent_work {
+            all_groups.update(now);
+        }
         if let Some(watched) = self.watched.iter_mut().find(|w| w.scope == *scope) {
             watched.record_reading(now, usage, speed);
         }
@@ -324,9 +333,22 @@ impl MemoryGuard {
         only_urgent: bool,
     ) -> impl Iterator<Item = &mut MemoryScopeState> {
         let only_urgent = only_urgent && !self.is_machine_in_danger();
+        let groups_are_urgent = !self.is_urgent_work_of_groups_used_up();
         self.watched.iter_mut().filter(move |watched| {
-            watched.is_recovered_now() && (!only_urgent || watched.will_be_full_within_seconds())
+            let urgent = || groups_are_urgent && watched.will_be_full_within_seconds();
+            watched.is_recovered_now() && (!only_urgent || urgent())
         })
+    }
+
+    /// Whether the groups in danger have used up the CPU time that they share. Their recovery then
+    /// goes on like any other, in the manager's own budget.
+    fn is_urgent_work_of_groups_used_up(&self) -> bool {
+        self.urgent_work.is_some_and(|all_groups| all_groups.rests_until().is_some())
+    }
+
+    fn is_urgent(&self, watched: &MemoryScopeState) -> bool {
+        watched.will_be_full_within_seconds()
+            && (watched.scope == MemoryScope::Machine || !self.is_urgent_work_of_groups_used_up())
     }
 
     fn is_machine_in_danger(&self) -> bool {
@@ -413,15 +435,16 @@ impl MemoryGuard {
     }
 
     /// Whether the machine or a group would be out of memory within seconds at its present growth.
-    /// Its recovery then comes before all else.
+    /// Its recovery then comes before all else. A group does not count while the CPU time for such
+    /// recovery is used up.
     pub fn will_be_full_within_seconds(&self) -> bool {
-        self.watched.iter().any(MemoryScopeState::will_be_full_within_seconds)
+        self.watched.iter().any(|watched| self.is_urgent(watched))
     }
 
-    /// Whether the machine or a group of this process would be out of memory within seconds.
+    /// Whether that is so of the machine or of a group of this process.
     pub fn is_urgent_for_process(&self, process: ProcessId) -> bool {
         let mut scopes = self.scope_states_of_process(process);
-        scopes.any(MemoryScopeState::will_be_full_within_seconds)
+        scopes.any(|watched| self.is_urgent(watched))
     }
 
     /// The groups that pay for recovery of a process because they are in danger; `None`: the
@@ -430,16 +453,18 @@ impl MemoryGuard {
         if self.is_machine_in_danger() {
             return None;
         }
-        let in_danger = |place: &usize| {
-            self.watched.get(*place)?.will_be_full_within_seconds().then_some(*place)
-        };
-        let payers: Vec<usize> = self.groups.get(&process)?.iter().filter_map(in_danger).collect();
+        let urgent = |place: &usize| self.is_urgent(self.watched.get(*place)?).then_some(*place);
+        let payers: Vec<usize> = self.groups.get(&process)?.iter().filter_map(urgent).collect();
         (!payers.is_empty()).then_some(UrgentWorkPayers(payers))
     }
 
     /// Recovery took `cpu` for groups in danger. Each may use a quarter of a core, and at once 5 s,
     /// or 1 s for each GiB of its limit. Then nothing is recovered from it until it may use 1 s.
+    /// All groups share half of a core, and at once 10 s, or 1 s for each GiB of the machine.
     pub fn record_urgent_work(&mut self, now: Duration, payers: &UrgentWorkPayers, cpu: Duration) {
+        if let Some(all_groups) = &mut self.urgent_work {
+            all_groups.record_work(now, cpu);
+        }
         for place in &payers.0 {
             if let Some(watched) = self.watched.get_mut(*place) {
                 watched.urgent_work.record_work(now, cpu);

@@ -125,19 +125,22 @@ pub(super) fn time_to_full(usage: MemoryUse, growth_bytes_per_s: f64) -> Option<
         .then(|| Duration::try_from_secs_f64(room / growth_bytes_per_s).unwrap_or(Duration::MAX))
 }
 
-/// CPU time for a group in danger, in which neither budgets nor pauses count. Without a limit, a
-/// program that fills huge pages faster than they are split would take a core for ever.
+/// CPU time for groups in danger, in which neither budgets nor pauses count. Without a limit, a
+/// program that fills huge pages faster than they are split would take a core for ever. All groups
+/// together have a limit too, because one user can make many groups, and new ones at any time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UrgentWorkLimit {
     cpu_s: TokenBucket,
     rests_until: Option<Duration>,
 }
 
-/// CPU time for urgent work, in cores.
+/// CPU time for urgent work, in cores: of one group, and of all together.
 const URGENT_CORES: f64 = 0.25;
-/// CPU seconds that may be used at once, or more in a large group, which may be recovered once as a
-/// whole.
+const URGENT_CORES_OF_ALL: f64 = 0.5;
+/// CPU seconds that may be used at once, of one group and of all. It is more for large memory, so
+/// that this may be recovered once as a whole.
 const URGENT_AT_ONCE_S: f64 = 5.0;
+const URGENT_AT_ONCE_OF_ALL_S: f64 = 10.0;
 /// CPU seconds that must be there again before work goes on. Until then sampling windows find the
 /// time that they need.
 const URGENT_AFTER_REST_S: f64 = 1.0;
@@ -145,8 +148,17 @@ const URGENT_AFTER_REST_S: f64 = 1.0;
 impl UrgentWorkLimit {
     /// For a group with this limit of memory.
     pub(super) fn of_group(total_bytes: u64) -> Self {
-        let at_once_s = URGENT_AT_ONCE_S.max(total_bytes as f64 / DEFAULT_SPEED);
-        Self { cpu_s: TokenBucket::new_full(URGENT_CORES, at_once_s), rests_until: None }
+        Self::new(URGENT_CORES, URGENT_AT_ONCE_S, total_bytes)
+    }
+
+    /// For all groups together, on a machine with this much memory.
+    pub(super) fn of_all_groups(machine_bytes: u64) -> Self {
+        Self::new(URGENT_CORES_OF_ALL, URGENT_AT_ONCE_OF_ALL_S, machine_bytes)
+    }
+
+    fn new(cores: f64, least_at_once_s: f64, total_bytes: u64) -> Self {
+        let at_once_s = least_at_once_s.max(total_bytes as f64 / DEFAULT_SPEED);
+        Self { cpu_s: TokenBucket::new_full(cores, at_once_s), rests_until: None }
     }
 
     pub(super) fn record_work(&mut self, now: Duration, cpu: Duration) {

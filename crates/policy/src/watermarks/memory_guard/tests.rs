@@ -334,6 +334,75 @@ fn a_group_that_used_up_its_urgent_work_rests_and_others_do_not() {
 }
 
 #[test]
+fn groups_that_used_up_their_shared_urgent_work_are_recovered_like_others() {
+    let mut guard = guard();
+    danger_in_one_of_two_groups(&mut guard, 0);
+    guard.record_urgent_work(at_second(1), &UrgentWorkPayers(Vec::new()), ms(10_500));
+    assert!(!guard.will_be_full_within_seconds());
+    assert!(!guard.is_urgent_for_process(process(1)));
+    assert_eq!(guard.payers_of_urgent_work(process(1)), None);
+    let everyone = [1, 2, 3].map(process);
+    assert_eq!(guard.take_processes_due_for_listing(at_second(1), &everyone, true), []);
+    assert!(everyone.iter().all(|process| guard.is_recovering_from(*process)));
+    assert_eq!(guard.take_processes_due_for_listing(at_second(1), &everyone, false), everyone);
+    // 1.5 s are missing.
+    danger_in_one_of_two_groups(&mut guard, 2900);
+    assert!(!guard.will_be_full_within_seconds());
+    danger_in_one_of_two_groups(&mut guard, 4100);
+    assert!(guard.is_urgent_for_process(process(1)));
+}
+
+#[test]
+fn a_machine_in_danger_does_not_depend_on_the_limit_of_groups() {
+    let mut guard = guard();
+    for (look, used) in (0..).zip((600..1639).step_by(60)) {
+        let _ = guard.assess(ms(look * 50), &MemoryState { machine: gib(used), ..machine(0) });
+    }
+    guard.record_urgent_work(at_second(1), &UrgentWorkPayers(Vec::new()), at_second(60));
+    assert!(guard.will_be_full_within_seconds());
+    assert!(guard.is_urgent_for_process(process(1)));
+    let listed = guard.take_processes_due_for_listing(at_second(1), &[process(1)], true);
+    assert_eq!(listed, [process(1)]);
+}
+
+/// CPU time of a minute's urgent work for groups that fill as fast as they are recovered. `name`
+/// of each group, by its only process and the second.
+fn urgent_work_in_a_minute(groups: u32, name: impl Fn(u32, u64) -> String) -> Duration {
+    let mut guard = guard();
+    let (look_every, mut worked) = (ms(50), Duration::ZERO);
+    for look in 0..1200 {
+        let now = look_every * look;
+        let full =
+            |pid| CgroupMemory { usage: gib(1700), ..group(&name(pid, now.as_secs()), 0, &[pid]) };
+        let groups: Vec<_> = (1..=groups).map(full).collect();
+        let members: Vec<_> = groups.iter().flat_map(|group| group.members.clone()).collect();
+        let _ = guard.assess(now, &MemoryState { groups, ..machine(10) });
+        for member in members {
+            if let Some(payers) = guard.payers_of_urgent_work(member) {
+                guard.record_urgent_work(now, &payers, look_every);
+                worked += look_every;
+            }
+            guard.add_used_bytes(member, -(60 << 20));
+        }
+    }
+    worked
+}
+
+#[test]
+fn many_groups_in_danger_share_a_limit() {
+    let worked = urgent_work_in_a_minute(8, |pid, _| format!("/{pid}"));
+    // Half of a core, and 10 s at once.
+    assert!(worked <= ms(40_050), "{worked:?}");
+    assert!(worked > ms(35_000), "{worked:?}");
+}
+
+#[test]
+fn a_new_name_gives_a_group_no_way_around_the_shared_limit() {
+    let worked = urgent_work_in_a_minute(1, |_, second| format!("/{second}"));
+    assert!(worked <= ms(40_050), "{worked:?}");
+}
+
+#[test]
 fn reads_that_cost_much_come_seldom_but_do_not_end() {
     let mut guard = guard();
     let state = in_group("/a", gib(1900), &[1]);
