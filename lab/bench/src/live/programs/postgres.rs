@@ -64,7 +64,7 @@ pub(super) fn start_under_pgbench(mib: u64) -> BenchResult<ReportingProgram<Post
     ReportingProgram::new_paused(client, generator, reports, backend, cluster)
 }
 
-/// A cluster whose data take nine tenths of `mib` MiB, and a server that has written them.
+/// A cluster with data of nine tenths of `mib` MiB, and a server that has written them.
 fn create_filled_cluster(mib: u64) -> BenchResult<PostgresCluster> {
     let mut cluster = PostgresCluster::new()?;
     cluster.start_writing_server(mib)?;

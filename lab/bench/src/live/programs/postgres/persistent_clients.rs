@@ -1,4 +1,4 @@
-//! Look-ups by several clients of pgbench that keep their connections, in a database whose server
+//! Look-ups by several clients of pgbench that keep their connections. The server of their database
 //! is started again for each measurement.
 
 use super::cluster::{BufferPages, PostgresCluster};
