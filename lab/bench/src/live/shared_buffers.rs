@@ -4,8 +4,8 @@
 use super::prelude::*;
 use super::programs::{LookUpDatabase, LookUpFigures};
 use super::shared_memory_arm::{
-    ArmRound, PromotionOutcome, SharedMemoryArm, add_promotion_rows, add_row_with_range,
-    least_huge_percent, measure_arms_in_rounds, promote_then,
+    ALL_PERCENT, ArmRound, PromotionOutcome, SharedMemoryArm, add_promotion_rows,
+    add_row_with_range, least_huge_percent, measure_arms_in_rounds, promote_then,
 };
 
 const ARMS: [SharedMemoryArm; 4] = [
@@ -25,7 +25,7 @@ struct BuffersFigures {
 }
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.choose_turn_settings([512, 1, 8000, 45_000], [4096, 3, 20_000, 90_000]);
+    let sizes = scale.choose_turn_settings([512, 1, 8000, 45_000], [4096, 3, 20_000, 100_000]);
     let bytes = shared_memory_bytes(sizes.mib);
     // The files of the database are in the page cache, which is reclaimed where it must be.
     require_available_memory(2 * bytes)?;
@@ -39,13 +39,12 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     })?;
     add_rows_to_report(&rounds, bytes / HUGE_PAGE_BYTES, report);
     report.add_note(format!(
-        "PostgreSQL has {} MiB of shared buffers, nine tenths of them full. Four clients of pgbench -S -M prepared keep their connections, on a core of their own. Each arm starts the server anew, after a filler has touched as much memory as the server needs, and has exited. Then all data are read into the buffers, and the clients look up rows until each backend has mapped nine tenths of them. Look-ups are measured for {} s. p99: of a tenth of the transactions, which pgbench logs.",
+        "PostgreSQL has {} MiB of shared buffers, nine tenths of them full. Three clients of pgbench -S -M prepared keep their connections, on a core of their own. Each arm starts the server anew, after a filler has touched as much memory as the server needs, and has exited. Then all data are read into the buffers, and the clients look up rows until each backend has mapped nine tenths of them. Look-ups are measured for {} s. p99: of a tenth of the transactions, which pgbench logs.",
         sizes.mib,
         sizes.turn.as_secs(),
     ));
     report.add_note(format!(
-        "HawkEye: the server starts under shmem_enabled=advise, as --align-shared-memory sets it. hawkeye attach --shared-memory gets all processes of the server, as from pgrep -u postgres, when the backends have mapped the data. The measurement begins once {:.1} % are huge, or after {} s. HawkEye is attached until its end, so its CPU time is in the figures.",
-        super::shared_memory_arm::ALL_PERCENT,
+        "HawkEye: the server starts under shmem_enabled=advise, as --align-shared-memory sets it. hawkeye attach --shared-memory gets all processes of the server, as from pgrep -u postgres, when the backends have mapped the data. The measurement begins once {ALL_PERCENT} % are huge, or after {} s. HawkEye is attached until its end, so its CPU time is in the figures.",
         sizes.at_most.as_secs(),
     ));
     Ok(())

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 const HUGETLB_POOL: &str = "/proc/sys/vm/nr_hugepages";
 /// The share of memory that counts as nearly all, in per cent.
 const NEARLY_ALL_PERCENT: f64 = 90.0;
-/// With this share no more is waited for, in per cent.
-pub(super) const ALL_PERCENT: f64 = 99.5;
+/// With this share no more is waited for, in per cent. Some mapped memory is in no whole region.
+pub(super) const ALL_PERCENT: f64 = 98.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SharedMemoryArm {

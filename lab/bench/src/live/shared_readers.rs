@@ -5,15 +5,15 @@ use super::prelude::*;
 use super::programs::program_speed::{measure_together, start_all_work};
 use super::programs::start_reader_workload;
 use super::shared_memory_arm::{
-    ArmRound, PromotionOutcome, SharedMemoryArm, add_promotion_rows, add_row_with_range,
-    least_huge_percent, measure_arms_in_rounds, promote_then,
+    ALL_PERCENT, ArmRound, PromotionOutcome, SharedMemoryArm, add_promotion_rows,
+    add_row_with_range, least_huge_percent, measure_arms_in_rounds, promote_then,
 };
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 const READERS: usize = 2;
-/// huge from the start is what the others are compared with.
+/// Huge from the start is what the others are compared with.
 const ARMS: [SharedMemoryArm; 3] =
     [SharedMemoryArm::BasePages, SharedMemoryArm::ShmemAlways, SharedMemoryArm::HawkEye];
 
@@ -27,7 +27,7 @@ struct ReadersFigures {
 }
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.choose_turn_settings([256, 1, 4000, 60_000], [4096, 3, 15_000, 120_000]);
+    let sizes = scale.choose_turn_settings([256, 1, 4000, 60_000], [4096, 3, 15_000, 240_000]);
     let bytes = sizes.mib << 20;
     require_available_memory(2 * bytes)?;
     let rounds = measure_arms_in_rounds(&ARMS, sizes.turns, |arm| {
@@ -38,11 +38,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     })?;
     add_rows_to_report(&rounds, bytes / HUGE_PAGE_BYTES, report);
     report.add_note(format!(
-        "{READERS} processes map one memfd of {} MiB, aligned, and read random words of it at the same time, on {} cores. Each arm starts them anew, after a filler has touched as much memory and has exited. shmem always: huge from the first touch. HawkEye: hawkeye attach --shared-memory for both while they read, under shmem_enabled=advise. Speeds are measured for {} s, with HawkEye once {:.1} % are huge, or {} s after its start. They are reads per second of wall-clock time, so what HawkEye costs the readers is in them.",
+        "{READERS} processes map one memfd of {} MiB, aligned, and read random words of it at the same time, on {} cores. Each arm starts them anew, after a filler has touched as much memory and has exited. shmem always: huge from the first touch. HawkEye: hawkeye attach --shared-memory for both while they read, under shmem_enabled=advise. Speeds are measured for {} s, with HawkEye once {ALL_PERCENT} % are huge, or {} s after its start. They are reads per second of wall-clock time, so what HawkEye costs the readers is in them.",
         sizes.mib,
         std::thread::available_parallelism().map_or(0, usize::from),
         sizes.turn.as_secs(),
-        super::shared_memory_arm::ALL_PERCENT,
         sizes.at_most.as_secs(),
     ));
     Ok(())

@@ -7,8 +7,8 @@
 //! The kernel ensures that at `mmap`, but only if `shmem_enabled` is not `never` at that time
 //! ([`allow_huge_buffers`]).
 //!
-//! A manager of private memory, such as HawkEye, skips this memory. The other way to huge buffers
-//! is PostgreSQL's own `huge_pages=on`, from the hugetlb pool.
+//! HawkEye skips this memory unless `--shared-memory` is given. The other way to huge buffers is
+//! PostgreSQL's own `huge_pages=on`, from the hugetlb pool.
 
 mod cluster;
 mod persistent_clients;
@@ -32,7 +32,7 @@ use hawkeye_workload::{AnswerLatencies, RequestSchedule};
 const SCALE_BYTES: u64 = 15 << 20;
 /// How long the backend may take to map nearly all the data, and the share that counts as nearly
 /// all, in per cent.
-const MAPPING: Duration = Duration::from_secs(60);
+const MAPPING: Duration = Duration::from_secs(120);
 const MAPPED_PERCENT: u64 = 90;
 /// The name of pgbench's logs, without the process id.
 const LOG_PREFIX: &str = "transactions";

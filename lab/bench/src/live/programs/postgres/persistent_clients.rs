@@ -18,7 +18,7 @@ use std::sync::mpsc::Receiver;
 use std::time::SystemTime;
 
 /// The server's backends use one of two cores, pgbench the other.
-const CLIENTS: usize = 4;
+const CLIENTS: usize = 3;
 /// The share of transactions in the log of latencies. Writing all of them would cost pgbench time.
 const LOGGED_SHARE: &str = "0.1";
 /// The name of pgbench's log, without the process id.
