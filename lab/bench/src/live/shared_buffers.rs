@@ -88,9 +88,11 @@ fn add_rows_to_report(rounds: &[ArmRound<BuffersFigures>], regions: u64, report:
         let gain = |of: &f64| of - 1.0;
         let hugetlb = ratios(rounds, SharedMemoryArm::Hugetlb, per_s);
         let shares = ratios(rounds, arm, per_s);
-        let shares = shares.iter().zip(&hugetlb).map(|(own, all)| gain(own) * 100.0 / gain(all));
+        // Without a gain there is no share of it.
+        let gained = shares.iter().zip(&hugetlb).filter(|(_, all)| gain(all) > 0.0);
+        let shares = gained.map(|(own, all)| gain(own) * 100.0 / gain(all));
         let goal = if arm == SharedMemoryArm::HawkEye { "; goal at least 90" } else { "" };
-        let beside = format!("of what hugetlb gains over base pages{goal}");
+        let beside = format!("of what hugetlb gains over base pages, where it gains{goal}");
         let what = format!("{}: share of the gain", arm.name());
         add_row_with_range(report, what, shares.collect(), "%", &beside);
     }
