@@ -9,6 +9,8 @@
 //!      |     `-- manager_runs   the manager inside this process
 //!      |-- guard_arm            kernel settings, with or without the profile guard
 //!      |     `-- running_daemon the daemon beside this process
+//!      |-- shared_memory_arm    kernel settings for shared memory, with or without HawkEye
+//!      |     `-- attached_manager  `hawkeye attach` beside this process
 //!      v
 //!    LiveReport (live_report): rows, notes, panels --> experiments, result files
 //! ```
@@ -17,6 +19,7 @@
 //! system, `redis_bloat.rs` compares systems. `prelude.rs` has what nearly all experiments use,
 //! [`Scale`] the lengths of a short and a long run.
 
+mod attached_manager;
 pub(crate) mod bench_host;
 mod bloat_recovery;
 mod container_at_limit;
@@ -58,6 +61,10 @@ mod running_daemon;
 mod sampling_cost;
 mod sampling_of_one_tib;
 mod scale;
+mod shared_buffers;
+mod shared_memory_arm;
+mod shared_memory_use;
+mod shared_readers;
 mod start_order;
 mod zero_scan_cost;
 mod zeroing_neighbour;
@@ -133,6 +140,8 @@ pub const EXPERIMENTS: &[LiveExperiment] = experiments! {
     "headline-long-free": headline::run_in_long_free_memory, "the same in memory that has been free for long, which a hypervisor may have taken back";
     "latency": growing_server_latency::run, "latency of Redis and memcached while they grow, by system";
     "no-gain": programs_without_gain::run, "cost of management for programs that gain nothing from huge pages, in speed and memory";
+    "shared-readers": shared_readers::run, "two processes that read one file of shared memory: speed with base pages, huge from the start and HawkEye";
+    "shared-buffers": shared_buffers::run, "PostgreSQL with its data in shared buffers: base pages, hugetlb, shmem_enabled=always, and HawkEye while it runs";
     "recovery": huge_page_recovery::run, "programs started in fragmented memory: time until the memory in use is huge, and for how long by promotion, by system";
     "guard-limits": guard_limits::run, "five services that bloat in cgroups at 1.1 times their peak: killed or not, memory and speed, with guard and without";
     "walk-rate" = "run-rate": overhead_estimates::run, "estimated overhead of nine programs beside their measured gain from huge pages";

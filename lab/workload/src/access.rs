@@ -24,6 +24,8 @@ use access_patterns::{AccessPattern, HotColdLayout, RandomReads, StridedReads};
 use pointer_chase::PointerChase;
 use read_loop_control::ReadLoopControl;
 use sparse::SparseReads;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use zipf::ZipfReads;
 
 pub(super) use blocks::run_block_reads;
@@ -46,7 +48,11 @@ pub struct ReadWorkloadArgs {
     /// Distance of the reads of `stride`, in bytes, a multiple of 8.
     #[arg(long, default_value_t = 4096)]
     pub stride_bytes: u64,
-    /// Pages to start with.
+    /// Read this file of shared memory, which other processes may map, too [default: private
+    /// memory].
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Pages to start with, in private memory.
     #[arg(long, value_enum, default_value_t = RequestedPageKind::Base)]
     pub pages: RequestedPageKind,
     /// How often to report the rate, in milliseconds.
@@ -134,13 +140,33 @@ fn map_and_fill(
         return Err(WorkloadError::Usage(message));
     }
     let (all, hot) = ((args.mib * MIB) as usize, (hot_mib * MIB) as usize);
-    let memory = WorkloadMemory::map_private_and_touch(all, args.pages, |memory| {
+    // Processes that share a file write the same words.
+    let fill = |memory: &mut WorkloadMemory| {
         for offset in (0..all).step_by(PAGE) {
             memory.write_word(offset, mix_bits(offset as u64) | 1);
         }
-    })?;
+    };
+    let memory = match &args.file {
+        Some(path) => {
+            let mut memory = WorkloadMemory::map_file_aligned(&open_file(path, all)?, all, 0)?;
+            fill(&mut memory);
+            memory
+        }
+        None => WorkloadMemory::map_private_and_touch(all, args.pages, fill)?,
+    };
     let layout = HotColdLayout::new(all - hot, hot, args.hot_percent);
     Ok((memory, layout))
+}
+
+fn open_file(path: &Path, bytes: usize) -> WorkloadResult<File> {
+    let failed = WorkloadError::wrap_system_error("opening the file to read");
+    let file = File::options().read(true).write(true).open(path).map_err(failed)?;
+    // An access beyond its end would be fatal.
+    let failed = WorkloadError::wrap_system_error("reading the file's size");
+    if file.metadata().map_err(failed)?.len() < bytes as u64 {
+        return Err(WorkloadError::Usage("--file is smaller than --mib".to_owned()));
+    }
+    Ok(file)
 }
 
 fn read_until_end(

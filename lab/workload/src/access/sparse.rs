@@ -39,6 +39,9 @@ impl SparseReads {
         if mib % 2 != 0 || hot_mib % 2 != 0 {
             return usage("--mib and --hot-mib must be even: a region has 2 MiB".to_owned());
         }
+        if access.file.is_some() {
+            return usage("sparse reads private memory only, no --file".to_owned());
+        }
         if hot_mib > mib {
             return usage(format!("the hot part ({hot_mib} MiB) is larger than --mib {mib}"));
         }

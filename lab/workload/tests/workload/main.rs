@@ -5,6 +5,8 @@ mod client;
 use hawkeye_workload::{
     PageFaultTimes, WorkloadEvent, WorkloadProcess, WorkloadProcessError, WorkloadRequest,
 };
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -80,6 +82,24 @@ fn a_reader_ends_after_its_reads_or_with_its_input() {
     let mut endless = start("random --mib 4");
     endless.wait_ready().unwrap();
     assert!(endless.close_input_and_wait().unwrap().success());
+}
+
+#[test]
+fn a_reader_maps_a_file_that_is_large_enough() {
+    let file = memfd_create(c"reader", MFdFlags::MFD_CLOEXEC).unwrap();
+    nix::unistd::ftruncate(&file, 4 << 20).unwrap();
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    let mut reader = start(&format!("random --mib 4 --file {path} --accesses 1000"));
+    let ready = reader.wait_ready().unwrap();
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", ready.pid)).unwrap();
+    let mapping = format!("{:x}-{:x} rw-s", ready.start, ready.start + ready.bytes);
+    assert!(
+        maps.lines().any(|it| it.starts_with(&mapping) && it.contains("memfd:reader")),
+        "{maps}"
+    );
+    let mut too_small = start(&format!("random --mib 5 --file {path}"));
+    let error = too_small.wait_ready().unwrap_err().to_string();
+    assert!(error.contains("--file is smaller than --mib"), "{error}");
 }
 
 #[test]

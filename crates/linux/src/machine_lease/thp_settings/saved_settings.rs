@@ -20,11 +20,12 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Settings that may be changed and put back: everything in these folders, and these files. The
 /// manager changes the first two, experiments the others. All are here, because experiments use the
 /// manager's lease and file: its next start puts back what a killed experiment left.
-const KERNEL: [&str; 4] = [
+const KERNEL: [&str; 5] = [
     "/sys/kernel/mm/transparent_hugepage",
     "/sys/module/prezero/parameters",
     "/sys/module/page_reporting/parameters",
     "/proc/sys/vm/compaction_proactiveness",
+    "/proc/sys/vm/nr_hugepages",
 ];
 
 /// Which files may be written.

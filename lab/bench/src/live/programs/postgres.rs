@@ -7,10 +7,13 @@
 //! The kernel ensures that at `mmap`, but only if `shmem_enabled` is not `never` at that time
 //! ([`allow_huge_buffers`]).
 //!
-//! A manager of private memory, such as HawkEye, skips this memory. The other way to huge buffers
-//! is PostgreSQL's own `huge_pages=on`, from the hugetlb pool.
+//! HawkEye skips this memory unless `--shared-memory` is given. The other way to huge buffers is
+//! PostgreSQL's own `huge_pages=on`, from the hugetlb pool.
 
 mod cluster;
+mod persistent_clients;
+
+pub(in crate::live) use persistent_clients::{LookUpDatabase, LookUpFigures};
 
 use super::paced_transactions::{
     LatencyCount, run_paced_generator, schedule_with_warm_up, summarize_latency_counts,
@@ -21,15 +24,15 @@ use super::reporting_program::{
 };
 use super::running_process::{RunningProcess, poll_for_answer, run_for_successful_stdout};
 use crate::live::prelude::*;
-use cluster::PostgresCluster;
-use hawkeye_linux::name_value_lines::find_value_by_name;
+use crate::live::shared_memory_use::mapped_shared_bytes;
+use cluster::{BufferPages, PostgresCluster};
 use hawkeye_workload::{AnswerLatencies, RequestSchedule};
 
 /// Size of the table and the index for one pgbench scale unit: 100,000 rows.
 const SCALE_BYTES: u64 = 15 << 20;
 /// How long the backend may take to map nearly all the data, and the share that counts as nearly
 /// all, in per cent.
-const MAPPING: Duration = Duration::from_secs(60);
+const MAPPING: Duration = Duration::from_secs(120);
 const MAPPED_PERCENT: u64 = 90;
 /// The name of pgbench's logs, without the process id.
 const LOG_PREFIX: &str = "transactions";
@@ -49,6 +52,20 @@ pub(in crate::live) fn allow_huge_buffers(host: &mut BenchHost) -> BenchResult<(
 /// Starts a server with `mib` MiB of shared buffers. Nine tenths of them are filled from files that
 /// another server has written.
 pub(super) fn start_under_pgbench(mib: u64) -> BenchResult<ReportingProgram<PostgresCluster>> {
+    let mut cluster = create_filled_cluster(mib)?;
+    let bytes = restart_and_fill_buffers(&mut cluster, mib, BufferPages::BASE)?;
+    let mut client = start_pgbench(&cluster)?;
+    let reports = receive_parsed_lines(client.child.stderr.take(), parse_pgbench_progress);
+    let [backend] = wait_for_backend_pids(&cluster, 1)?[..] else {
+        bail!("PostgreSQL has more connections than pgbench has clients");
+    };
+    wait_until_mapped(backend, bytes)?;
+    let generator = client.child.id();
+    ReportingProgram::new_paused(client, generator, reports, backend, cluster)
+}
+
+/// A cluster with data of nine tenths of `mib` MiB, and a server that has written them.
+fn create_filled_cluster(mib: u64) -> BenchResult<PostgresCluster> {
     let mut cluster = PostgresCluster::new()?;
     cluster.start_writing_server(mib)?;
     let scale = ((mib << 20) / 10 * 9 / SCALE_BYTES).max(1);
@@ -57,30 +74,38 @@ pub(super) fn start_under_pgbench(mib: u64) -> BenchResult<ReportingProgram<Post
     run_for_successful_stdout(fill)?;
     cluster.run_query("CREATE EXTENSION pg_prewarm")?;
     cluster.run_query("CHECKPOINT")?;
-    cluster.restart_for_measurement(mib)?;
+    Ok(cluster)
+}
+
+/// Starts another server, which has all data in its buffers. Returns their bytes.
+fn restart_and_fill_buffers(
+    cluster: &mut PostgresCluster,
+    mib: u64,
+    pages: BufferPages,
+) -> BenchResult<u64> {
+    cluster.restart_for_measurement(mib, pages)?;
     cluster
         .run_query("SELECT pg_prewarm('pgbench_accounts'), pg_prewarm('pgbench_accounts_pkey')")?;
     let size =
         "SELECT pg_relation_size('pgbench_accounts') + pg_relation_size('pgbench_accounts_pkey')";
-    let bytes = parse_number_answer(&cluster.run_query(size)?)?;
-    let mut client = start_pgbench(&cluster)?;
-    let reports = receive_parsed_lines(client.child.stderr.take(), parse_pgbench_progress);
-    let backend = wait_for_backend_pid(&cluster)?;
-    wait_until_mapped(backend, bytes)?;
-    let generator = client.child.id();
-    ReportingProgram::new_paused(client, generator, reports, backend, cluster)
+    parse_number_answer(&cluster.run_query(size)?)
 }
 
 fn start_pgbench(cluster: &PostgresCluster) -> BenchResult<RunningProcess> {
-    let mut command = look_up_command(cluster);
-    let forever = "100000000";
-    command.args(["-T", forever, "-P", &REPORT_S.to_string()]).stderr(Stdio::piped());
+    let mut command = look_up_command(cluster, 1);
+    report_without_end(&mut command);
     start_load_generator(command)
 }
 
-fn look_up_command(cluster: &PostgresCluster) -> Command {
+/// Has pgbench report its rate at intervals until it is ended.
+fn report_without_end(command: &mut Command) {
+    let forever = "100000000";
+    command.args(["-T", forever, "-P", &REPORT_S.to_string()]).stderr(Stdio::piped());
+}
+
+fn look_up_command(cluster: &PostgresCluster, clients: usize) -> Command {
     let mut command = cluster.command("pgbench");
-    command.args(["-n", "-S", "-M", "prepared", "-c", "1", "-j", "1"]);
+    command.args(["-n", "-S", "-M", "prepared", "-c", &clients.to_string(), "-j", "1"]);
     command
 }
 
@@ -92,7 +117,7 @@ impl PacedServer for PostgresCluster {
         pace: RequestSchedule,
     ) -> BenchResult<Option<AnswerLatencies>> {
         let with_warm_up = schedule_with_warm_up(pace);
-        let mut command = look_up_command(self);
+        let mut command = look_up_command(self, 1);
         command
             .args(["-t", &with_warm_up.request_count().to_string()])
             .args(["--rate", &pace.questions_per_s.to_string()])
@@ -142,24 +167,28 @@ fn parse_number_answer(text: &str) -> BenchResult<u64> {
     text.parse().map_err(wrong)
 }
 
-fn wait_for_backend_pid(cluster: &PostgresCluster) -> BenchResult<u32> {
+/// The processes that serve pgbench's clients, once all do.
+fn wait_for_backend_pids(cluster: &PostgresCluster, clients: usize) -> BenchResult<Vec<u32>> {
     // pgbench's first connection only reads the table list, and ends.
     let query = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT abalance%'";
-    let asking = || Ok(Some(cluster.run_query(query)?).filter(|answer| !answer.is_empty()));
-    let answer = poll_for_answer(SILENCE, asking)?;
-    Ok(parse_number_answer(&answer.unwrap_or_default())? as u32)
+    let asking = || {
+        let answer = cluster.run_query(query)?;
+        Ok(Some(answer).filter(|answer| answer.lines().count() >= clients))
+    };
+    let answer = poll_for_answer(SILENCE, asking)?.unwrap_or_default();
+    let pids = answer.lines().map(|line| Ok(parse_number_answer(line)? as u32));
+    let pids: Vec<u32> = pids.collect::<BenchResult<_>>()?;
+    match pids.len() {
+        0 => bail!("PostgreSQL does not serve {clients} clients of pgbench"),
+        _ => Ok(pids),
+    }
 }
 
 /// Waits until a process has mapped nearly `bytes` of shared memory: it maps what it reads.
 fn wait_until_mapped(pid: u32, bytes: u64) -> BenchResult<()> {
-    let path = format!("/proc/{pid}/status");
     let mut mapped = 0;
     let waiting = || {
-        let status =
-            std::fs::read_to_string(&path).map_err(LinuxError::wrap_io_error("reading", &path))?;
-        let kib = find_value_by_name(&status, "RssShmem")
-            .and_then(|kib| kib.strip_suffix(" kB")?.parse().ok());
-        mapped = kib.map_or(0, |kib: u64| kib << 10);
+        mapped = mapped_shared_bytes(pid)?;
         Ok((mapped >= bytes / 100 * MAPPED_PERCENT).then_some(()))
     };
     if poll_for_answer(MAPPING, waiting)?.is_none() {

@@ -75,10 +75,6 @@ impl<S> ReportingProgram<S> {
         let sent = kill(Pid::from_raw(self.generator_pid as i32), signal);
         sent.map_err(|errno| impossible!("the load generator has ended: {errno}"))
     }
-
-    fn next_report(&self) -> BenchResult<RateReport> {
-        wait_for_parsed_line(&self.reports, SILENCE)
-    }
 }
 
 impl<S: PacedServer> MeasuredProgram for ReportingProgram<S> {
@@ -99,20 +95,7 @@ impl<S: PacedServer> MeasuredProgram for ReportingProgram<S> {
         length: Duration,
         mark: &mut dyn FnMut(),
     ) -> BenchResult<f64> {
-        while self.reports.try_recv().is_ok() {}
-        // The first report may cover a time in which the generator was stopped.
-        let (_, begun_s) = self.next_report()?;
-        mark();
-        let (mut operations, mut last_s) = (0.0, begun_s);
-        loop {
-            let (per_s, at_s) = self.next_report()?;
-            operations += per_s * (at_s - last_s);
-            last_s = at_s;
-            if last_s - begun_s >= length.as_secs_f64() {
-                mark();
-                return Ok(operations / (last_s - begun_s));
-            }
-        }
+        measure_reported_rate(&self.reports, length, mark)
     }
 
     fn measure_answer_latencies(
@@ -134,6 +117,29 @@ impl<S> Drop for ReportingProgram<S> {
     fn drop(&mut self) {
         // A stopped process does not end at SIGTERM. If it has ended already, this does nothing.
         let _ = self.signal_generator(Signal::SIGCONT);
+    }
+}
+
+/// As [`MeasuredProgram::measure_operations_per_s`], of a load generator that works.
+pub(super) fn measure_reported_rate(
+    reports: &Receiver<RateReport>,
+    length: Duration,
+    mark: &mut dyn FnMut(),
+) -> BenchResult<f64> {
+    while reports.try_recv().is_ok() {}
+    let next_report = || wait_for_parsed_line(reports, SILENCE);
+    // The first report may cover a time in which the generator was stopped.
+    let (_, begun_s) = next_report()?;
+    mark();
+    let (mut operations, mut last_s) = (0.0, begun_s);
+    loop {
+        let (per_s, at_s) = next_report()?;
+        operations += per_s * (at_s - last_s);
+        last_s = at_s;
+        if last_s - begun_s >= length.as_secs_f64() {
+            mark();
+            return Ok(operations / (last_s - begun_s));
+        }
     }
 }
 

@@ -31,6 +31,17 @@ pub(super) fn postgres_program_folder() -> Option<PathBuf> {
         .map(|(_, path)| path)
 }
 
+/// PostgreSQL's setting of the pages of its shared buffers.
+#[derive(Clone, Copy)]
+pub(super) struct BufferPages(&'static str);
+
+impl BufferPages {
+    /// Pages that can be promoted.
+    pub(super) const BASE: Self = Self("huge_pages=off");
+    /// Pages of the hugetlb pool; without enough of them the server does not start.
+    pub(super) const HUGETLB: Self = Self("huge_pages=on");
+}
+
 /// A server and its data; stopped and deleted when dropped.
 pub(in crate::live::programs) struct PostgresCluster {
     programs: PathBuf,
@@ -59,12 +70,11 @@ impl PostgresCluster {
     pub(super) fn start_writing_server(&mut self, buffers_mib: u64) -> BenchResult<()> {
         let command = self.command("postgres");
         // At SIGQUIT the server ends its backends.
-        self.start_server_process(command, Signal::SIGQUIT, buffers_mib)
+        self.start_server_process(command, Signal::SIGQUIT, buffers_mib, BufferPages::BASE)
     }
 
-    /// Starts a server for measurements after the present one has written everything. A launcher
-    /// needs root, so it is not the launcher that changes the user.
-    pub(super) fn restart_for_measurement(&mut self, buffers_mib: u64) -> BenchResult<()> {
+    /// Ends the server after it has written everything.
+    pub(super) fn stop_server(&mut self) -> BenchResult<()> {
         if let Some(mut server) = self.server.take() {
             // A fast shutdown. Without it unlogged tables would be empty.
             let ended = server.send_signal(Signal::SIGINT).is_ok() && server.child.wait().is_ok();
@@ -72,6 +82,22 @@ impl PostgresCluster {
                 bail!("postgres did not end at SIGINT");
             }
         }
+        Ok(())
+    }
+
+    /// The first process of the server, if one runs.
+    pub(super) fn server_pid(&self) -> Option<u32> {
+        Some(self.server.as_ref()?.child.id())
+    }
+
+    /// Starts a server for measurements after the present one has written everything. A launcher
+    /// needs root, so it is not the launcher that changes the user.
+    pub(super) fn restart_for_measurement(
+        &mut self,
+        buffers_mib: u64,
+        pages: BufferPages,
+    ) -> BenchResult<()> {
+        self.stop_server()?;
         let program = self.programs.join("postgres");
         let command = match &self.user {
             Some(user) => {
@@ -89,6 +115,7 @@ impl PostgresCluster {
             command,
             program_launcher::end_signal(Signal::SIGQUIT),
             buffers_mib,
+            pages,
         )?;
         if let Some(server) = &self.server {
             restrict_launched_server(server.child.id())?;
@@ -114,6 +141,7 @@ impl PostgresCluster {
         mut command: Command,
         ended_by: Signal,
         buffers_mib: u64,
+        pages: BufferPages,
     ) -> BenchResult<()> {
         let folder = self.folder.path();
         command
@@ -124,8 +152,8 @@ impl PostgresCluster {
             .args(["-c", &format!("shared_buffers={}MB", buffers_mib.max(1))]);
         for setting in [
             "listen_addresses=",
-            // It starts with base pages, and keeps everything inside its folder.
-            "huge_pages=off",
+            pages.0,
+            // It keeps everything inside its folder.
             "dynamic_shared_memory_type=mmap",
             // Nothing else uses the server during the measurement, and its data need not survive.
             "max_connections=10",

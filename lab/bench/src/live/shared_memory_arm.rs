@@ -1,0 +1,233 @@
+//! Ways to get huge pages in shared memory, which experiments compare.
+
+use super::attached_manager::AttachedManager;
+use super::huge_page_systems::KhugepagedPace;
+use super::prelude::*;
+use super::programs::poll_for_answer;
+use super::shared_memory_use::SharedMemoryUse;
+use crate::statistics::MedianAndRange;
+use hawkeye_linux::machine_lease::thp_settings::{SHMEM_ENABLED, enabled_file};
+use std::collections::BTreeMap;
+
+/// The number of huge pages in the kernel's hugetlb pool.
+const HUGETLB_POOL: &str = "/proc/sys/vm/nr_hugepages";
+/// The share of memory that counts as nearly all, in per cent.
+const NEARLY_ALL_PERCENT: f64 = 90.0;
+/// With this share no more is waited for, in per cent. Some mapped memory is in no whole region.
+pub(super) const ALL_PERCENT: f64 = 98.0;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SharedMemoryArm {
+    BasePages,
+    /// The program uses the hugetlb pool.
+    Hugetlb,
+    ShmemAlways,
+    /// `hawkeye attach --shared-memory`. The program has started under `shmem_enabled=advise`,
+    /// which `--align-shared-memory` sets.
+    HawkEye,
+}
+
+impl SharedMemoryArm {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::BasePages => "base pages",
+            Self::Hugetlb => "hugetlb",
+            Self::ShmemAlways => "shmem always",
+            Self::HawkEye => "HawkEye",
+        }
+    }
+
+    /// Runs `work` under this arm. A hugetlb pool has `shared_bytes`. No manager has the machine
+    /// then, so `work` can start one.
+    pub(super) fn run_under_arm<T>(
+        self,
+        host: &mut BenchHost,
+        shared_bytes: u64,
+        work: impl FnOnce(&BenchHost) -> BenchResult<T>,
+    ) -> BenchResult<T> {
+        host.release_lease_under_settings(&self.kernel_settings(shared_bytes), |host| {
+            if self == Self::Hugetlb {
+                require_hugetlb_pool(shared_bytes)?;
+            }
+            work(host)
+        })
+    }
+
+    /// khugepaged rests in all arms, as it does while HawkEye manages.
+    fn kernel_settings(self, shared_bytes: u64) -> Vec<(PathBuf, String)> {
+        let folder = Path::new(THP_DIR);
+        let shmem = match self {
+            Self::BasePages | Self::Hugetlb => "never",
+            Self::ShmemAlways => "always",
+            Self::HawkEye => "advise",
+        };
+        let mut settings = vec![
+            (enabled_file(), "madvise".to_owned()),
+            (folder.join(SHMEM_ENABLED), shmem.to_owned()),
+        ];
+        let pace = KhugepagedPace::Resting.thp_settings();
+        settings.extend(pace.map(|(file, value)| (folder.join(file), value)));
+        if self == Self::Hugetlb {
+            settings.push((HUGETLB_POOL.into(), pool_pages(shared_bytes).to_string()));
+        }
+        settings
+    }
+}
+
+fn pool_pages(bytes: u64) -> u64 {
+    bytes.div_ceil(HUGE_PAGE_BYTES)
+}
+
+/// The kernel makes the pool as large as it can, and reports no error.
+fn require_hugetlb_pool(bytes: u64) -> BenchResult<()> {
+    let pages = pool_pages(bytes);
+    let text = std::fs::read_to_string(HUGETLB_POOL)
+        .map_err(LinuxError::wrap_io_error("reading", HUGETLB_POOL))?;
+    match text.trim().parse::<u64>() {
+        Ok(there) if there >= pages => Ok(()),
+        _ => bail!("the hugetlb pool has {} of {pages} pages", text.trim()),
+    }
+}
+
+/// What a manager did before the measurement, and what it cost until its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct PromotionOutcome {
+    /// When nearly all shared memory of all processes was huge, in seconds from the start of
+    /// `hawkeye attach`; infinite: not before the measurement.
+    pub nearly_all_s: f64,
+    pub promoted: u64,
+    pub cpu_percent_of_core: f64,
+    pub cpu_s: f64,
+}
+
+/// Attaches HawkEye to `pids`, and waits until the shared memory of `readers` is huge, for at most
+/// `at_most`. Then HawkEye goes on while `work` runs.
+pub(super) fn promote_then<T>(
+    pids: &[u32],
+    readers: &[u32],
+    at_most: Duration,
+    work: impl FnOnce() -> BenchResult<T>,
+) -> BenchResult<(T, PromotionOutcome)> {
+    let manager = AttachedManager::start(pids)?;
+    let begun = Instant::now();
+    let mut nearly_all_s = f64::INFINITY;
+    poll_for_answer(at_most, || {
+        // A look walks the page tables of the process.
+        std::thread::sleep(Duration::from_millis(500));
+        let percent = least_huge_percent(readers)?;
+        if percent >= NEARLY_ALL_PERCENT {
+            nearly_all_s = nearly_all_s.min(begun.elapsed().as_secs_f64());
+        }
+        Ok((percent >= ALL_PERCENT).then_some(()))
+    })?;
+    let done = work()?;
+    let (cpu, wall) = (manager.cpu_time(), begun.elapsed());
+    let outcome = PromotionOutcome {
+        nearly_all_s,
+        promoted: manager.end()?.promoted,
+        cpu_percent_of_core: cpu.as_secs_f64() * 100.0 / wall.as_secs_f64(),
+        cpu_s: cpu.as_secs_f64(),
+    };
+    Ok((done, outcome))
+}
+
+/// The share of mapped shared memory that is huge, in the process that has least of it.
+pub(super) fn least_huge_percent(pids: &[u32]) -> BenchResult<f64> {
+    let shares = pids.iter().map(|pid| Ok(SharedMemoryUse::of_process(*pid)?.huge_percent()));
+    shares.reduce(|one, other| Ok(f64::min(one?, other?))).unwrap_or(Ok(0.0))
+}
+
+/// What was measured under each arm, one after the other.
+pub(super) type ArmRound<T> = BTreeMap<SharedMemoryArm, T>;
+
+/// Measures all arms in each round. Each round begins with another arm.
+pub(super) fn measure_arms_in_rounds<T>(
+    arms: &[SharedMemoryArm],
+    rounds: usize,
+    mut measure: impl FnMut(SharedMemoryArm) -> BenchResult<T>,
+) -> BenchResult<Vec<ArmRound<T>>> {
+    let in_turn = |round: usize| arms.iter().cycle().skip(round % arms.len()).take(arms.len());
+    let mut measure_round = |round| in_turn(round).map(|arm| Ok((*arm, measure(*arm)?))).collect();
+    (0..rounds).map(&mut measure_round).collect()
+}
+
+/// A row of the median of some figures, with their range; no row without figures.
+pub(super) fn add_row_with_range(
+    report: &mut LiveReport,
+    what: String,
+    figures: Vec<f64>,
+    unit: &'static str,
+    beside: &str,
+) {
+    if figures.is_empty() {
+        return;
+    }
+    let MedianAndRange { median, low, high, turns } = MedianAndRange::from_figures(figures);
+    let rounds = if turns == 1 { "round" } else { "rounds" };
+    let range = format!("{low:.2}-{high:.2} in {turns} {rounds}; {beside}");
+    report.add_row(what, median, unit, range);
+}
+
+/// What HawkEye did in each round. `promoted_of` says what there was to promote.
+pub(super) fn add_promotion_rows(
+    report: &mut LiveReport,
+    outcomes: &[PromotionOutcome],
+    promoted_of: &str,
+) {
+    let mut add = |what: &str, part: fn(&PromotionOutcome) -> f64, unit, beside: &str| {
+        let figures = outcomes.iter().map(part).collect();
+        add_row_with_range(report, format!("HawkEye: {what}"), figures, unit, beside);
+    };
+    let nearly_all = format!("time until {NEARLY_ALL_PERCENT:.0} % was huge in each process");
+    add(&nearly_all, |it| it.nearly_all_s, "s", "from the start of hawkeye attach");
+    add("promotions", |it| it.promoted as f64, "", promoted_of);
+    add("CPU time", |it| it.cpu_percent_of_core, "% of a core", "while attached");
+    add("CPU time in all", |it| it.cpu_s, "s", "of the manager and its helpers");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_arm_changes_the_hugetlb_pool() {
+        let pool = |arm: SharedMemoryArm| {
+            let settings = arm.kernel_settings(6 << 20).into_iter();
+            settings.filter(|(file, _)| file == Path::new(HUGETLB_POOL)).collect::<Vec<_>>()
+        };
+        assert_eq!(pool(SharedMemoryArm::Hugetlb), [(HUGETLB_POOL.into(), "3".to_owned())]);
+        for arm in
+            [SharedMemoryArm::BasePages, SharedMemoryArm::ShmemAlways, SharedMemoryArm::HawkEye]
+        {
+            assert!(pool(arm).is_empty(), "{arm:?}");
+        }
+    }
+    #[test]
+    fn each_round_begins_with_another_arm() {
+        let arms = [SharedMemoryArm::BasePages, SharedMemoryArm::ShmemAlways];
+        let mut order = Vec::new();
+        let rounds = measure_arms_in_rounds(&arms, 3, |arm| {
+            order.push(arm);
+            Ok(order.len())
+        });
+        let [base, always] = arms;
+        assert_eq!(order, [base, always, always, base, base, always]);
+        let figures_of_base =
+            rounds.expect("no error").iter().map(|it| it[&base]).collect::<Vec<_>>();
+        assert_eq!(figures_of_base, [1, 4, 5]);
+        let error = measure_arms_in_rounds(&arms, 1, |_| -> BenchResult<()> { bail!("no") });
+        assert!(error.is_err());
+    }
+
+    #[test]
+    fn a_row_has_the_median_and_the_range() {
+        let mut report = LiveReport::new("shared");
+        add_row_with_range(&mut report, "x".into(), vec![3.0, 1.0, 2.0], "times", "of y");
+        add_row_with_range(&mut report, "none".into(), Vec::new(), "times", "of y");
+        let late = PromotionOutcome { nearly_all_s: f64::INFINITY, ..PromotionOutcome::default() };
+        add_promotion_rows(&mut report, &[late], "of 8");
+        assert_eq!((report.rows[0].value, report.rows.len()), (2.0, 5));
+        assert_eq!(report.rows[0].beside, "1.00-3.00 in 3 rounds; of y");
+        assert!(report.to_string().contains("never"), "{report}");
+    }
+}

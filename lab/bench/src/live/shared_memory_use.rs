@@ -1,0 +1,82 @@
+//! How much shared memory a process maps, and how much of it by huge pages.
+
+use super::prelude::*;
+use crate::error::BenchError;
+use hawkeye_linux::name_value_lines::find_value_by_name;
+
+/// Shared memory that a process maps, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct SharedMemoryUse {
+    pub mapped_bytes: u64,
+    /// What of it huge pages map, of THP or hugetlb.
+    pub huge_bytes: u64,
+}
+
+impl SharedMemoryUse {
+    /// The kernel walks the page tables of the process for it.
+    pub(super) fn of_process(pid: u32) -> BenchResult<Self> {
+        let (status, rollup) = (read_file(pid, "status")?, read_file(pid, "smaps_rollup")?);
+        Self::parse(&status, &rollup).ok_or_else(|| missing(pid))
+    }
+
+    /// From the files `status` and `smaps_rollup`.
+    fn parse(status: &str, rollup: &str) -> Option<Self> {
+        Some(Self {
+            mapped_bytes: parse_mapped_bytes(status)?,
+            huge_bytes: bytes_of_line(rollup, "ShmemPmdMapped")? + hugetlb_bytes(status),
+        })
+    }
+
+    pub(super) fn huge_percent(self) -> f64 {
+        self.huge_bytes as f64 * 100.0 / self.mapped_bytes.max(1) as f64
+    }
+}
+
+/// Shared memory that a process maps, without a walk of its page tables.
+pub(super) fn mapped_shared_bytes(pid: u32) -> BenchResult<u64> {
+    parse_mapped_bytes(&read_file(pid, "status")?).ok_or_else(|| missing(pid))
+}
+
+fn parse_mapped_bytes(status: &str) -> Option<u64> {
+    Some(bytes_of_line(status, "RssShmem")? + hugetlb_bytes(status))
+}
+
+/// Kernels without hugetlb have no line for it.
+fn hugetlb_bytes(status: &str) -> u64 {
+    bytes_of_line(status, "HugetlbPages").unwrap_or(0)
+}
+
+fn bytes_of_line(text: &str, name: &str) -> Option<u64> {
+    let kib = find_value_by_name(text, name)?.strip_suffix("kB")?;
+    kib.trim().parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+fn read_file(pid: u32, file: &str) -> BenchResult<String> {
+    let path = format!("/proc/{pid}/{file}");
+    Ok(std::fs::read_to_string(&path).map_err(LinuxError::wrap_io_error("reading", &path))?)
+}
+
+fn missing(pid: u32) -> BenchError {
+    impossible!("the kernel does not report shared memory of process {pid}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_huge_pages_count() {
+        let status = "RssAnon:\t    100 kB\nRssShmem:\t    6144 kB\nHugetlbPages:\t    2048 kB\n";
+        let rollup = "00400000-7ffd00 ---p 00000000 00:00 0    [rollup]\nRss:  6244 kB\nShmemPmdMapped:     4096 kB\n";
+        let found = SharedMemoryUse::parse(status, rollup).expect("has all lines");
+        assert_eq!(found, SharedMemoryUse { mapped_bytes: 8 << 20, huge_bytes: 6 << 20 });
+        assert_eq!(found.huge_percent(), 75.0);
+        assert_eq!(SharedMemoryUse::parse(status, "Rss: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn shared_memory_of_this_process_is_known() {
+        let found = SharedMemoryUse::of_process(std::process::id()).expect("is readable");
+        assert!(found.huge_bytes <= found.mapped_bytes);
+    }
+}
