@@ -9,7 +9,7 @@ use crate::machine_lease::thp_settings::{
 use crate::processes::mappings::{Mapping, vm};
 use crate::processes::mounts::MountedFileSystems;
 use crate::processes::process_attributes::read_process_attributes;
-use crate::processes::program_text::{self, TextMapping};
+use crate::processes::program_text::{KernelTextRule, TextMapping};
 use crate::processes::shared_mappings::SharedMapping;
 use crate::processes::user_names::UserNames;
 use crate::processes::{memory_maps, process};
@@ -32,9 +32,8 @@ pub struct HugePageContext {
     pub shared_memory: Vec<SharedMapping>,
     /// Its program text in pieces of at least 2 MiB, by address.
     pub text: Vec<TextMapping>,
-    /// Whether this kernel allows huge pages for text on other file systems than tmpfs; `None`: it
-    /// is not known.
-    pub read_only_file_thp: Option<bool>,
+    /// Which text on other file systems than tmpfs this kernel makes huge.
+    pub text_rule: KernelTextRule,
     /// The kernel's settings.
     pub settings: ThpSettings,
 }
@@ -118,7 +117,7 @@ impl HugePageContext {
             thp_disabled: status.thp_enabled == Some(false),
             shared_memory,
             text,
-            read_only_file_thp: program_text::has_read_only_file_thp(),
+            text_rule: KernelTextRule::of_running_kernel(),
             places: merge_equal_neighbours(groups.into_iter()),
             settings: ThpSettings::read(),
         })

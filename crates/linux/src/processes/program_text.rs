@@ -9,6 +9,7 @@ use hawkeye_policy::HUGE_PAGE_BYTES;
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Struct;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap};
+use procfs::sys::kernel::Version;
 use serde::Serialize;
 
 /// Text of one file, mapped in one piece.
@@ -70,39 +71,75 @@ impl TextMapping {
     }
 }
 
-/// For which text the running kernel allows huge pages.
+/// Which text outside of tmpfs the running kernel makes huge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KernelTextRule {
+    /// On file systems that allow folios of 2 MiB (7.2).
+    LargeFolios,
+    /// On every file system: the kernel was built with `CONFIG_READ_ONLY_THP_FOR_FS`.
+    ReadOnlyFiles,
+    /// None: it was built without it.
+    None,
+    /// The kernel describes its types nowhere.
+    #[default]
+    Unknown,
+}
+
+impl KernelTextRule {
+    /// That of the running kernel.
+    pub fn of_running_kernel() -> Self {
+        let since_large_folios = Version::new(7, 2, 0);
+        match Version::current() {
+            Ok(kernel) if kernel >= since_large_folios => Self::LargeFolios,
+            _ => match has_read_only_file_thp() {
+                Some(true) => Self::ReadOnlyFiles,
+                Some(false) => Self::None,
+                None => Self::Unknown,
+            },
+        }
+    }
+}
+
+/// Whether the running kernel was built with `CONFIG_READ_ONLY_THP_FOR_FS`, an option until 7.1;
+/// `None`: it has no BTF.
+fn has_read_only_file_thp() -> Option<bool> {
+    let btf = Btf::from_vmlinux().ok()?;
+    let address_space: Struct<'_> = btf.type_by_name("address_space")?;
+    // It exists with that option only (include/linux/fs.h).
+    Some(address_space.iter().any(|member| member.name.is_some_and(|name| name == "nr_thps")))
+}
+
+/// Whether the running kernel makes text huge on a file system, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TextSupport {
     /// It is on tmpfs, which every kernel from 6.1 on allows.
     Tmpfs,
+    /// The file system allows folios of 2 MiB, and that is enough for this kernel.
+    LargeFolios,
     /// The kernel was built with `CONFIG_READ_ONLY_THP_FOR_FS`.
     ReadOnlyFiles,
     /// The kernel was built without it.
-    None,
-    /// The kernel describes its types nowhere.
+    NoOption,
+    /// The file system allows no folios of 2 MiB.
+    SmallFolios,
+    /// It is not known.
     Unknown,
 }
 
 impl TextSupport {
-    /// What a kernel allows on a file system. `read_only_files` is of
-    /// [`has_read_only_file_thp`].
-    pub fn of_file_system(file_system: Option<&str>, read_only_files: Option<bool>) -> Self {
-        match (file_system, read_only_files) {
+    /// What a kernel with this rule allows on a file system.
+    pub fn of_file_system(file_system: Option<&str>, rule: KernelTextRule) -> Self {
+        match (file_system, rule) {
             (Some("tmpfs"), _) => Self::Tmpfs,
-            (_, Some(true)) => Self::ReadOnlyFiles,
-            (_, Some(false)) => Self::None,
-            (_, None) => Self::Unknown,
+            (Some("ext4" | "xfs"), KernelTextRule::LargeFolios) => Self::LargeFolios,
+            (Some("btrfs"), KernelTextRule::LargeFolios) => Self::SmallFolios,
+            (_, KernelTextRule::ReadOnlyFiles) => Self::ReadOnlyFiles,
+            (_, KernelTextRule::None) => Self::NoOption,
+            (_, KernelTextRule::LargeFolios | KernelTextRule::Unknown) => Self::Unknown,
         }
     }
-}
-
-/// Whether the running kernel was built with `CONFIG_READ_ONLY_THP_FOR_FS`; `None`: it has no BTF.
-pub fn has_read_only_file_thp() -> Option<bool> {
-    let btf = Btf::from_vmlinux().ok()?;
-    let address_space: Struct<'_> = btf.type_by_name("address_space")?;
-    // It exists with that option only (include/linux/fs.h).
-    Some(address_space.iter().any(|member| member.name.is_some_and(|name| name == "nr_thps")))
 }
 
 #[cfg(test)]
@@ -163,10 +200,18 @@ mod tests {
 
     #[test]
     fn file_systems_are_supported_as_the_kernel_was_built() {
-        let support = TextSupport::of_file_system;
-        assert_eq!(support(Some("tmpfs"), Some(false)), TextSupport::Tmpfs);
-        assert_eq!(support(Some("ext4"), Some(true)), TextSupport::ReadOnlyFiles);
-        assert_eq!(support(Some("ext4"), Some(false)), TextSupport::None);
-        assert_eq!(support(None, None), TextSupport::Unknown);
+        use KernelTextRule as Rule;
+        for (file_system, rule, expected) in [
+            (Some("tmpfs"), Rule::None, TextSupport::Tmpfs),
+            (Some("ext4"), Rule::None, TextSupport::NoOption),
+            (Some("ext4"), Rule::ReadOnlyFiles, TextSupport::ReadOnlyFiles),
+            (Some("ext4"), Rule::LargeFolios, TextSupport::LargeFolios),
+            (Some("xfs"), Rule::LargeFolios, TextSupport::LargeFolios),
+            (Some("btrfs"), Rule::LargeFolios, TextSupport::SmallFolios),
+            (Some("overlay"), Rule::LargeFolios, TextSupport::Unknown),
+            (None, Rule::Unknown, TextSupport::Unknown),
+        ] {
+            assert_eq!(TextSupport::of_file_system(file_system, rule), expected, "{file_system:?}");
+        }
     }
 }

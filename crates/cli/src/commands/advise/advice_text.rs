@@ -195,11 +195,17 @@ fn text_support_sentence(support: TextSupport) -> &'static str {
         TextSupport::ReadOnlyFiles => {
             "This kernel makes text huge where a program asks for it (MADV_COLLAPSE), and by khugepaged. HawkEye leaves text alone."
         }
-        TextSupport::None => {
+        TextSupport::LargeFolios => {
+            "This kernel makes text huge on that file system where a program asks for it (MADV_COLLAPSE). HawkEye leaves text alone."
+        }
+        TextSupport::NoOption => {
             "This kernel makes no text huge that is on a disk: CONFIG_READ_ONLY_THP_FOR_FS is not set."
         }
+        TextSupport::SmallFolios => {
+            "This kernel makes no text huge on that file system: it has no folios of 2 MiB."
+        }
         TextSupport::Unknown => {
-            "It is not known whether this kernel makes text on a disk huge: it has no BTF."
+            "It is not known whether this kernel makes text huge on that file system."
         }
     }
 }

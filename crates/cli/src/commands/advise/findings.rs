@@ -253,10 +253,7 @@ fn add_program_text(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
         huge_bytes: text.huge_bytes,
         windows: text.windows(),
         windows_if_aligned: text.windows_if_aligned(),
-        support: TextSupport::of_file_system(
-            text.file_system.as_deref(),
-            around.read_only_file_thp,
-        ),
+        support: TextSupport::of_file_system(text.file_system.as_deref(), around.text_rule),
     }));
 }
 

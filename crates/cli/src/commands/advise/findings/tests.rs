@@ -4,6 +4,7 @@ use super::super::facts::{
 use super::*;
 use crate::allocator_env_plan::{AllocatorEnvPlan, HugePageEnvVariable};
 use hawkeye_linux::processes::huge_page_context::{HugePageContext, ThpSettings};
+use hawkeye_linux::processes::program_text::KernelTextRule;
 use hawkeye_linux::processes::shared_mappings::{SharedMemoryKind, SharedMemoryObstacle};
 use hawkeye_policy::{CgroupForecast, MemoryUse, ProcessAttributes, TranslationOverheadSource};
 
@@ -126,7 +127,7 @@ fn regions_under_contiguous_entries_are_reported() {
 #[test]
 fn the_largest_text_is_reported_with_what_the_kernel_allows() {
     let mut facts = facts();
-    facts.surroundings.read_only_file_thp = Some(false);
+    facts.surroundings.text_rule = KernelTextRule::None;
     let text = |n: u64, start: u64, resident_bytes: u64, file_system: &str| TextMapping {
         start,
         end: start + n * HUGE_PAGE_BYTES,
@@ -148,7 +149,7 @@ fn the_largest_text_is_reported_with_what_the_kernel_allows() {
         }
         _ => None,
     });
-    let expected = [(0, 20, TextSupport::None), (3, 3, TextSupport::Tmpfs)];
+    let expected = [(0, 20, TextSupport::NoOption), (3, 3, TextSupport::Tmpfs)];
     assert_eq!(found.collect::<Vec<_>>(), expected);
 }
 
