@@ -52,7 +52,7 @@ pub struct LinuxMachine {
     members: ManagedProcesses,
     calls: CallHelperPool,
     /// Promotions that have not been answered yet.
-    promotions_under_way: HashMap<ProcessId, RegionAddr>,
+    promotions_under_way: HashMap<ProcessId, PendingPromotion>,
     /// File regions with too many holes, and when that was seen.
     sparse_files: HashMap<FileRegion, Instant>,
     peak_excluded_bytes: u64,
@@ -60,6 +60,11 @@ pub struct LinuxMachine {
     prefaulter: Option<Prefaulter>,
     sizing: PageSizeControl,
     profile_recorder: Option<ProfileRecorder>,
+}
+
+struct PendingPromotion {
+    region: RegionAddr,
+    from_reserve: bool,
 }
 
 impl Drop for LinuxMachine {
@@ -369,12 +374,13 @@ impl Machine for LinuxMachine {
         let mut ended = Vec::new();
         for finished in self.calls.take_late_calls() {
             let process = finished.process;
-            let Some(region) = self.promotions_under_way.remove(&process) else {
+            let Some(pending) = self.promotions_under_way.remove(&process) else {
                 continue;
             };
+            let PendingPromotion { region, from_reserve } = pending;
             let took = finished.answer.as_ref().map_or(finished.waited, |a| a.took);
             let outcome = match finished.answer.map(|answer| answer.result) {
-                Some(Ok(_)) => Ok(PromotionResult::Done(took)),
+                Some(Ok(_)) => Ok(PromotionResult::Done { took, from_reserve }),
                 Some(Err(errno)) => {
                     let call = finished.call;
                     Err(LinuxError::Call { call, errno }.into_machine_error(process))
@@ -420,14 +426,14 @@ impl Machine for LinuxMachine {
         }
         let member = self.members.get_mut(process)?;
         let mut insisting = CollapseRetry::default();
+        let mut from_reserve = false;
         let (result, took) = loop {
-            let served = RESERVE.state().served;
             let cpu = RESERVE.give_back_page();
+            from_reserve |= cpu.is_some();
             let request = TargetRequest::for_collapse(&member.handle, region, cpu);
             let result = self.calls.call_target(process, COLLAPSE.call, &request);
-            let served = RESERVE.state().served > served;
             let took = match &result {
-                Ok(answer) => test_costs::spend_promotion_cost(answer.took, served),
+                Ok(answer) => test_costs::spend_promotion_cost(answer.took, from_reserve),
                 Err(_) => self.calls.statistics.last,
             };
             if !insisting.should_retry(&result, took) {
@@ -440,13 +446,14 @@ impl Machine for LinuxMachine {
                     // No call was made, because too many other processes do not answer.
                     return Err(MachineError::NotAnswering(process));
                 }
-                self.promotions_under_way.insert(process, region);
+                let pending = PendingPromotion { region, from_reserve };
+                self.promotions_under_way.insert(process, pending);
                 Ok(PromotionResult::Pending)
             }
             Ok(_) => {
                 member.huge_bytes.forget();
                 self.update_profile(process, |seen| seen.promoted += 1);
-                Ok(PromotionResult::Done(took))
+                Ok(PromotionResult::Done { took, from_reserve })
             }
             Err(error) => {
                 let error = error.into_machine_error(process);
