@@ -78,6 +78,8 @@ impl Drop for LinuxMachine {
 const MAX_SWAPPED: u16 = 128;
 /// A process that has not answered a call for this long is reported.
 const NOT_ANSWERING_AFTER: Duration = Duration::from_secs(1);
+/// Time after which no further process is listed for one promotion.
+const LISTING_TIME: Duration = Duration::from_millis(10);
 /// Time after which the search for a file region's pages goes on in no other process.
 const FILE_PAGES_TIME: Duration = Duration::from_millis(10);
 /// For this long a file region that lacks pages is not searched again, through whichever process.
@@ -240,11 +242,34 @@ impl LinuxMachine {
         Ok((!eligible.map_err(failed)?).then_some(PromotionResult::NotCandidate))
     }
 
-    /// Whether some managed process protects a file region, by its last listing.
-    fn is_protected(&self, file: FileRegion) -> bool {
+    /// Whether some managed process protects a file region, by its last listing. It counts as
+    /// protected while a process could not be listed.
+    fn is_protected(&mut self, file: FileRegion) -> bool {
+        if !self.list_unlisted_processes() {
+            return true;
+        }
         let processes = self.members.processes_in_join_order().iter();
         let mut members = processes.filter_map(|process| self.members.get(*process));
         members.any(|it| it.eligible.protects_file_region(file) && it.handle.is_alive())
+    }
+
+    /// Lists the mappings of the processes that have no listing: those not sampled yet, and those
+    /// that cannot have huge pages. Returns whether all have one now.
+    fn list_unlisted_processes(&mut self) -> bool {
+        let begun = Instant::now();
+        let processes = self.members.processes_in_join_order().iter().copied();
+        let is_listed = |process| self.members.get(process).is_none_or(|it| it.is_listed);
+        let unlisted: Vec<ProcessId> = processes.filter(|process| !is_listed(*process)).collect();
+        unlisted.into_iter().all(|process| {
+            // One that has ended protects nothing.
+            let Ok(member) = self.members.get_mut(process) else { return true };
+            if begun.elapsed() >= LISTING_TIME {
+                return false;
+            }
+            let managed = self.sampler.managed_memory(member);
+            let listed = self.sampler.list_mappings(member, &mut self.calls);
+            listed.map(|mappings| member.set_mappings(&mappings, managed)).is_ok()
+        })
     }
 
     /// Base pages that a file region has for certain: those that its managed processes map. `found`
