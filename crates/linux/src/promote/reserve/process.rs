@@ -290,8 +290,8 @@ impl ReservedPages {
         self.give_back_one_page_beyond(self.shared.target.load(Ordering::SeqCst))
     }
 
-    /// Gives one page back if more than `kept` are held; returns whether it did. The page is counted
-    /// off first: two threads may give back at the same time.
+    /// Gives one page back if more than `kept` are held; returns whether it did. The page is
+    /// counted off first: two threads may give back at the same time.
     fn give_back_one_page_beyond(&self, kept: u32) -> bool {
         let (order, held) = (Ordering::SeqCst, &self.shared.held);
         let one_less = |held: u32| (held > kept).then(|| held - 1);

@@ -125,7 +125,7 @@ fn update_eligible_ranges(
 ) -> Result<()> {
     let member = &mut *slice.member;
     if member.thp_disabled {
-        // It cannot gain. What it protects is listed when shared memory is to be promoted.
+        // It cannot gain. A promotion of shared memory lists what it protects.
         member.is_listed = false;
     } else {
         let found = list_mappings(member, target, slice.calls)?;
