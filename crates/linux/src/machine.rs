@@ -52,7 +52,7 @@ pub struct LinuxMachine {
     members: ManagedProcesses,
     calls: CallHelperPool,
     /// Promotions that have not been answered yet.
-    promotions_under_way: HashMap<ProcessId, RegionAddr>,
+    promotions_under_way: HashMap<ProcessId, PendingPromotion>,
     /// File regions with too many holes, and when that was seen.
     sparse_files: HashMap<FileRegion, Instant>,
     peak_excluded_bytes: u64,
@@ -60,6 +60,11 @@ pub struct LinuxMachine {
     prefaulter: Option<Prefaulter>,
     sizing: PageSizeControl,
     profile_recorder: Option<ProfileRecorder>,
+}
+
+struct PendingPromotion {
+    region: RegionAddr,
+    from_reserve: bool,
 }
 
 impl Drop for LinuxMachine {
@@ -73,6 +78,8 @@ impl Drop for LinuxMachine {
 const MAX_SWAPPED: u16 = 128;
 /// A process that has not answered a call for this long is reported.
 const NOT_ANSWERING_AFTER: Duration = Duration::from_secs(1);
+/// Time after which no further process is listed for one promotion.
+const LISTING_TIME: Duration = Duration::from_millis(10);
 /// Time after which the search for a file region's pages goes on in no other process.
 const FILE_PAGES_TIME: Duration = Duration::from_millis(10);
 /// For this long a file region that lacks pages is not searched again, through whichever process.
@@ -235,11 +242,34 @@ impl LinuxMachine {
         Ok((!eligible.map_err(failed)?).then_some(PromotionResult::NotCandidate))
     }
 
-    /// Whether some managed process protects a file region, by its last listing.
-    fn is_protected(&self, file: FileRegion) -> bool {
+    /// Whether some managed process protects a file region, by its last listing. It counts as
+    /// protected while a process could not be listed.
+    fn is_protected(&mut self, file: FileRegion) -> bool {
+        if !self.list_unlisted_processes() {
+            return true;
+        }
         let processes = self.members.processes_in_join_order().iter();
         let mut members = processes.filter_map(|process| self.members.get(*process));
         members.any(|it| it.eligible.protects_file_region(file) && it.handle.is_alive())
+    }
+
+    /// Lists the mappings of the processes that have no listing: those not sampled yet, and those
+    /// that cannot have huge pages. Returns whether all have one now.
+    fn list_unlisted_processes(&mut self) -> bool {
+        let begun = Instant::now();
+        let processes = self.members.processes_in_join_order().iter().copied();
+        let is_listed = |process| self.members.get(process).is_none_or(|it| it.is_listed);
+        let unlisted: Vec<ProcessId> = processes.filter(|process| !is_listed(*process)).collect();
+        unlisted.into_iter().all(|process| {
+            // One that has ended protects nothing.
+            let Ok(member) = self.members.get_mut(process) else { return true };
+            if begun.elapsed() >= LISTING_TIME {
+                return false;
+            }
+            let managed = self.sampler.managed_memory(member);
+            let listed = self.sampler.list_mappings(member, &mut self.calls);
+            listed.map(|mappings| member.set_mappings(&mappings, managed)).is_ok()
+        })
     }
 
     /// Base pages that a file region has for certain: those that its managed processes map. `found`
@@ -369,12 +399,13 @@ impl Machine for LinuxMachine {
         let mut ended = Vec::new();
         for finished in self.calls.take_late_calls() {
             let process = finished.process;
-            let Some(region) = self.promotions_under_way.remove(&process) else {
+            let Some(pending) = self.promotions_under_way.remove(&process) else {
                 continue;
             };
+            let PendingPromotion { region, from_reserve } = pending;
             let took = finished.answer.as_ref().map_or(finished.waited, |a| a.took);
             let outcome = match finished.answer.map(|answer| answer.result) {
-                Some(Ok(_)) => Ok(PromotionResult::Done(took)),
+                Some(Ok(_)) => Ok(PromotionResult::Done { took, from_reserve }),
                 Some(Err(errno)) => {
                     let call = finished.call;
                     Err(LinuxError::Call { call, errno }.into_machine_error(process))
@@ -420,14 +451,14 @@ impl Machine for LinuxMachine {
         }
         let member = self.members.get_mut(process)?;
         let mut insisting = CollapseRetry::default();
+        let mut from_reserve = false;
         let (result, took) = loop {
-            let served = RESERVE.state().served;
             let cpu = RESERVE.give_back_page();
+            from_reserve |= cpu.is_some();
             let request = TargetRequest::for_collapse(&member.handle, region, cpu);
             let result = self.calls.call_target(process, COLLAPSE.call, &request);
-            let served = RESERVE.state().served > served;
             let took = match &result {
-                Ok(answer) => test_costs::spend_promotion_cost(answer.took, served),
+                Ok(answer) => test_costs::spend_promotion_cost(answer.took, from_reserve),
                 Err(_) => self.calls.statistics.last,
             };
             if !insisting.should_retry(&result, took) {
@@ -440,13 +471,14 @@ impl Machine for LinuxMachine {
                     // No call was made, because too many other processes do not answer.
                     return Err(MachineError::NotAnswering(process));
                 }
-                self.promotions_under_way.insert(process, region);
+                let pending = PendingPromotion { region, from_reserve };
+                self.promotions_under_way.insert(process, pending);
                 Ok(PromotionResult::Pending)
             }
             Ok(_) => {
                 member.huge_bytes.forget();
                 self.update_profile(process, |seen| seen.promoted += 1);
-                Ok(PromotionResult::Done(took))
+                Ok(PromotionResult::Done { took, from_reserve })
             }
             Err(error) => {
                 let error = error.into_machine_error(process);

@@ -41,14 +41,24 @@ pub fn kernel_backend() -> ChosenKernelMethods {
 /// # Panics
 /// The process can't be managed.
 pub fn machine_of(means: ChosenKernelMethods, pid: u32) -> (LinuxMachine, ProcessId) {
-    let scope = ManagedTarget::Processes(vec![
-        ProcessHandle::open(pid).expect("the process can be opened"),
-    ]);
-    let signals = StopSignals::take_over().expect("the signals can be blocked");
-    let mut machine = LinuxMachine::new(means, scope, signals);
-    let joined = machine.admit_and_list_processes(Duration::from_secs(3600)).into_done();
-    let process = joined.expect("the process is managed")[0];
+    let (machine, [process]) = machine_of_all(means, [pid]);
     (machine, process)
+}
+
+/// The same with several managed processes.
+///
+/// # Panics
+/// A process can't be managed.
+pub fn machine_of_all<const N: usize>(
+    means: ChosenKernelMethods,
+    pids: [u32; N],
+) -> (LinuxMachine, [ProcessId; N]) {
+    let handles = pids.map(|pid| ProcessHandle::open(pid).expect("the process can be opened"));
+    let signals = StopSignals::take_over().expect("the signals can be blocked");
+    let mut machine = LinuxMachine::new(means, ManagedTarget::Processes(handles.into()), signals);
+    let joined = machine.admit_and_list_processes(Duration::from_secs(3600)).into_done();
+    let joined = joined.and_then(|joined| joined.try_into().ok());
+    (machine, joined.expect("the processes are managed"))
 }
 
 /// A sample of all regions of a process.

@@ -86,6 +86,8 @@ pub struct ScriptedMachine {
     /// A huge page costs this much more unless the reserve gives it, as on a host that must back
     /// its memory first. An idle core fills the reserve, a page in that time.
     pub huge_page_fill_cost: Duration,
+    /// During each promotion, prefault takes all pages of the reserve.
+    pub prefault_empties_reserve: bool,
     /// Clearing, reading or listing a process takes this much longer, whatever its size. That is
     /// done in short calls and costs no CPU time.
     pub call_duration: Duration,

@@ -24,6 +24,12 @@ pub struct SharedFileArgs {
     /// Let the first process read the first half of these pages only, and the others the second.
     #[arg(long)]
     pub halves: bool,
+    /// Let the forked processes lock it (mlock).
+    #[arg(long)]
+    pub lock: bool,
+    /// Disable huge pages for the forked processes (PR_SET_THP_DISABLE).
+    #[arg(long)]
+    pub without_thp: bool,
 }
 
 /// Reads between two checks for input.
@@ -60,7 +66,7 @@ pub(super) fn run_shared_file(args: &SharedFileArgs, console: &mut Console) -> W
         // SAFETY: this process has one thread. The child maps memory and reads it.
         let worker = unsafe {
             ForkedWorker::fork(|| {
-                let Ok(own) = WorkloadMemory::map_file_aligned(&file, bytes, shift) else { return };
+                let Ok(own) = map_in_worker(args, &file, bytes, shift) else { return };
                 read_each_page(&own, &others);
                 let mut rng = WorkloadRng::new(3, number.into());
                 loop {
@@ -89,6 +95,25 @@ pub(super) fn run_shared_file(args: &SharedFileArgs, console: &mut Console) -> W
             Some(other) => console.refuse_input(other)?,
         }
     }
+}
+
+fn map_in_worker(
+    args: &SharedFileArgs,
+    file: &File,
+    bytes: usize,
+    shift: usize,
+) -> WorkloadResult<WorkloadMemory> {
+    // SAFETY: one system call without pointers.
+    if args.without_thp && unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) } != 0 {
+        return Err(WorkloadError::wrap_system_error("prctl")(io::Error::last_os_error()));
+    }
+    let memory = WorkloadMemory::map_file_aligned(file, bytes, shift)?;
+    let start = memory.start_address() as *const libc::c_void;
+    // SAFETY: the range is that of `memory`; its contents stay.
+    if args.lock && unsafe { libc::mlock(start, bytes) } != 0 {
+        return Err(WorkloadError::wrap_system_error("mlock")(io::Error::last_os_error()));
+    }
+    Ok(memory)
 }
 
 fn fill_file(file: &File, bytes: usize, pages: usize) -> WorkloadResult<()> {

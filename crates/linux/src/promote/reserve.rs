@@ -18,8 +18,8 @@ use nix::sys::socket::{MsgFlags, recv, send};
 use nix::unistd::Pid;
 use process::{GIVE_BACK, ReserveSharedState, SHRINK};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Longest wait for a huge page. The call is then made without one. Tests wait longer, because they
@@ -31,7 +31,10 @@ pub(crate) static RESERVE: Reserve = Reserve::new();
 
 /// A reserve of huge pages. Its process is started when the first page is wanted.
 pub(crate) struct Reserve {
-    running: Mutex<Option<ReserveProcess>>,
+    /// Never locked while a thread waits for a page: the manager's loop locks it.
+    running: Mutex<Option<Arc<ReserveProcess>>>,
+    /// Locked while a thread waits for a page: answers go to one thread at a time.
+    giving: Mutex<()>,
     /// The process, or 0.
     pid: AtomicU32,
 }
@@ -41,12 +44,12 @@ struct ReserveProcess {
     socket: OwnedFd,
     shared: &'static ReserveSharedState,
     /// Number of the last request; answers carry it.
-    request: u32,
+    request: AtomicU32,
 }
 
 impl Reserve {
     const fn new() -> Self {
-        Self { running: Mutex::new(None), pid: AtomicU32::new(0) }
+        Self { running: Mutex::new(None), giving: Mutex::new(()), pid: AtomicU32::new(0) }
     }
 
     pub(crate) fn is_reserve_pid(&self, pid: u32) -> bool {
@@ -68,11 +71,11 @@ impl Reserve {
             empty => {
                 let started = ReserveProcess::start(most)?;
                 self.pid.store(started.pid.as_raw().unsigned_abs(), Ordering::Relaxed);
-                empty.insert(started)
+                empty.insert(Arc::new(started))
             }
         };
         let result = match reserve.shared.set_target(target) {
-            true => reserve.send_request(SHRINK),
+            true => reserve.send_request(SHRINK).map(drop),
             false => Ok(()),
         };
         if result.is_err() {
@@ -84,8 +87,8 @@ impl Reserve {
     /// Gives one huge page back to the kernel. Returns the CPU that has it on its list of free
     /// pages; `None` if the reserve is empty, or busy.
     pub(crate) fn give_back_page(&self) -> Option<u32> {
-        let mut running = self.running.try_lock().ok()?;
-        let reserve = running.as_mut()?;
+        let _giving = self.giving.try_lock().ok()?;
+        let reserve = lock(&self.running).clone()?;
         if reserve.shared.state().held == 0 {
             return None;
         }
@@ -93,18 +96,23 @@ impl Reserve {
             Ok(cpu) => cpu,
             Err(error) => {
                 tracing::warn!("the reserve of huge pages was lost: {error}");
-                self.end_reserve_process(&mut running);
+                let mut running = lock(&self.running);
+                // Another process may have been started meanwhile.
+                if running.as_ref().is_some_and(|now| Arc::ptr_eq(now, &reserve)) {
+                    self.end_reserve_process(&mut running);
+                }
                 None
             }
         }
     }
 
-    /// Ends its process, which gives all huge pages back.
+    /// Ends its process, which gives all huge pages back. A thread that waits for one of them may
+    /// delay that.
     pub(crate) fn stop(&self) {
         self.end_reserve_process(&mut lock(&self.running));
     }
 
-    fn end_reserve_process(&self, running: &mut Option<ReserveProcess>) {
+    fn end_reserve_process(&self, running: &mut Option<Arc<ReserveProcess>>) {
         *running = None;
         self.pid.store(0, Ordering::Relaxed);
     }
@@ -121,19 +129,21 @@ impl ReserveProcess {
         let serve = |socket, manager| process::serve_manager(socket, manager, shared, most);
         // SAFETY: `process.rs` keeps to the contract.
         let (pid, socket) = unsafe { fork_helper_process(serve) }.map_err(failed)?;
-        Ok(Self { pid, socket, shared, request: 0 })
+        Ok(Self { pid, socket, shared, request: AtomicU32::new(0) })
     }
 
-    fn send_request(&mut self, call: u32) -> Result<()> {
-        self.request = self.request.wrapping_add(1);
-        let packet = [call.to_ne_bytes(), self.request.to_ne_bytes()].concat();
+    /// Sends a request; returns its number.
+    fn send_request(&self, call: u32) -> Result<u32> {
+        let number = self.request.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let packet = [call.to_ne_bytes(), number.to_ne_bytes()].concat();
         let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
         let sent = send(self.socket.as_raw_fd(), &packet, flags);
-        sent.map(drop).map_err(reserve_call_error)
+        sent.map(|_| number).map_err(reserve_call_error)
     }
 
-    fn give_back_page(&mut self) -> Result<Option<u32>> {
-        self.send_request(GIVE_BACK)?;
+    /// Only one thread at a time may call it.
+    fn give_back_page(&self) -> Result<Option<u32>> {
+        let number = self.send_request(GIVE_BACK)?;
         let deadline = Instant::now() + WAIT;
         loop {
             if !wait_until_readable(self.socket.as_fd(), deadline).map_err(reserve_call_error)? {
@@ -146,7 +156,7 @@ impl ReserveProcess {
             }
             let [a, b, c, d, request @ ..] = packet;
             // An answer to an earlier request, for which nothing waits.
-            if u32::from_ne_bytes(request) == self.request {
+            if u32::from_ne_bytes(request) == number {
                 return Ok(u32::try_from(i32::from_ne_bytes([a, b, c, d])).ok());
             }
         }

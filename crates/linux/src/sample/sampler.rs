@@ -23,7 +23,7 @@ pub use access_bits_sampler::AccessBitBackend;
 pub(super) use walk_probing::ProcessWindowProbing;
 
 use crate::error::Result;
-use crate::processes::mappings::{EligibleRanges, ManagedMemory, Mapping};
+use crate::processes::mappings::{self, EligibleRanges, ManagedMemory, Mapping};
 use crate::processes::process::{self, ProcessHandle};
 use crate::promote::target_call::CallHelperPool;
 use access_bits_sampler::AccessBitsSampler;
@@ -64,6 +64,8 @@ pub struct SampledProcess {
     pub thp_disabled: bool,
     /// Mappings that were eligible at the last sample.
     pub eligible: EligibleRanges,
+    /// Whether they were listed at or after its last sample.
+    pub(crate) is_listed: bool,
     /// Bytes under huge pages in them.
     pub(crate) huge_bytes: HugeBytesCount,
 }
@@ -79,13 +81,24 @@ impl SampledProcess {
             terms,
             thp_disabled: status.is_ok_and(|status| status.thp_enabled == Some(false)),
             eligible: EligibleRanges::default(),
+            is_listed: false,
             huge_bytes: HugeBytesCount::default(),
         })
     }
 
     pub(crate) fn set_eligible(&mut self, eligible: EligibleRanges) {
         self.eligible = eligible;
+        self.is_listed = true;
         self.huge_bytes.forget();
+    }
+
+    /// Sets what is eligible and what is protected from its current mappings.
+    pub(crate) fn set_mappings(&mut self, mappings: &[Mapping], managed: ManagedMemory) {
+        let found = mappings::collect_eligible_ranges_of(mappings, managed);
+        self.set_eligible(match self.thp_disabled {
+            true => EligibleRanges { protected: found.protected, ..EligibleRanges::default() },
+            false => found,
+        });
     }
 
     /// A sample of the process with these regions, of which only the population is known.

@@ -54,7 +54,7 @@ fn free_memory_is_fragmented_until_released_and_promotions_from_the_reserve_do_n
     let mut promoted = 0;
     for region in full.take(RESERVE as usize) {
         let done = machine.promote(process, region.region, PageOrder::HUGE, region.present, None);
-        assert!(matches!(done, Ok(PromotionResult::Done(_))), "{done:?}");
+        assert!(matches!(done, Ok(PromotionResult::Done { .. })), "{done:?}");
         promoted += 1;
     }
     let reserve = machine.reserve_state();

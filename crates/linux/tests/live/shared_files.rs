@@ -4,10 +4,17 @@ use hawkeye_linux::processes::mappings::{ManagedMemory, collect_eligible_ranges_
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
+use hawkeye_live_test_support::manager_in_test::{
+    kernel_backend, machine_of_all, sampled, until_answered,
+};
 use hawkeye_live_test_support::or_skip;
 use hawkeye_live_test_support::test_machine::machine_with;
-use hawkeye_live_test_support::time_limits::{from_environment, time_limit_factor};
-use hawkeye_live_test_support::workloads::{children, workload};
+use hawkeye_live_test_support::time_limits::{
+    DEADLINE, from_environment, time_limit_factor, until,
+};
+use hawkeye_live_test_support::workloads::{children, rollup_kib, workload};
+use hawkeye_manager::{Machine as _, PromotionResult};
+use hawkeye_policy::PageOrder;
 use hawkeye_test_support::this_test;
 use hawkeye_workload::WorkloadEvent;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -67,6 +74,53 @@ fn hammer(processes: &[ProcessHandle], huge: bool, done: &AtomicU64, over: &Atom
                     false => process_madvise::collapse(process, sample.region),
                 };
                 done.fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// One process is sampled and promoted. Another one maps the same file, and was sampled or not.
+#[test]
+fn what_one_process_has_locked_is_promoted_in_no_other() {
+    const MIB: u64 = 8;
+    let _machine = or_skip!(machine_with(this_test!(), "shared memory"));
+    for (options, is_sampled, is_protected) in [
+        ("", false, false),
+        ("--lock", false, true),
+        ("--lock", true, true),
+        ("--lock --without-thp", false, true),
+        ("--lock --without-thp", true, true),
+    ] {
+        let (_program, pid) = workload(&format!("shared-file --mib {MIB} --workers 1 {options}"));
+        let other = children(pid)[0];
+        let line = if is_protected { "Locked" } else { "Rss" };
+        assert!(until(DEADLINE, || rollup_kib(other, line) > 0), "{options}");
+        let (mut machine, [first, second]) = machine_of_all(kernel_backend(), [pid, other]);
+        machine.promote_shared_memory();
+        if is_sampled {
+            sampled(&mut machine, second);
+        }
+        let mut regions = sampled(&mut machine, first).regions;
+        regions.retain(|region| region.file.is_some());
+        assert_eq!(regions.len() as u64, MIB / 2);
+        for it in regions {
+            let mut promote = || {
+                until_answered(|| {
+                    // A process that has answered late may be called again.
+                    machine.take_timed_out_call_results();
+                    let order = PageOrder::HUGE;
+                    machine.promote(first, it.region, order, it.present, it.file)
+                })
+            };
+            if is_protected {
+                let kept = promote();
+                assert_eq!(kept, Ok(PromotionResult::NotCandidate), "{options} {is_sampled}");
+            } else {
+                // On a busy machine, the mappings of the other process may not be listed in time.
+                let done = || {
+                    matches!(promote(), Ok(PromotionResult::Done { .. } | PromotionResult::Pending))
+                };
+                assert!(until(DEADLINE, done), "memory that no process protects is promoted");
             }
         }
     }

@@ -62,7 +62,7 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
         machine.promote(process, r.region, PageOrder::HUGE, r.present, None)
     };
     let done = promote(&mut machine, &alone[0]);
-    assert!(matches!(done, Ok(PromotionResult::Done(_))), "{done:?}");
+    assert!(matches!(done, Ok(PromotionResult::Done { .. })), "{done:?}");
     // The program forks between the sample and the promotion.
     program.send_request(WorkloadRequest::Go).expect("the workload can be started");
     assert!(until(Duration::from_secs(10), || children(pid).len() == 1));
@@ -80,7 +80,7 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
     for r in &again[1..] {
         assert_eq!((r.present, r.maybe_shared), (512, 512));
         match promote(&mut machine, r) {
-            Ok(PromotionResult::Done(_)) => promoted += 1,
+            Ok(PromotionResult::Done { .. }) => promoted += 1,
             // Before Linux 6.18 no region is collapsed in which no page is writable.
             Err(MachineError::Refused { errno: Errno::EINVAL, .. }) => {}
             other => panic!("{other:?}"),

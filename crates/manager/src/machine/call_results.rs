@@ -115,8 +115,13 @@ pub enum LoopWakeReason {
 /// Result of a promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromotionResult {
-    /// The region is huge now; it took this long.
-    Done(Duration),
+    /// The region is huge now.
+    Done {
+        /// How long it took.
+        took: Duration,
+        /// Whether the reserve gave a huge page for it.
+        from_reserve: bool,
+    },
     /// The process has not answered yet: see [`TimedOutCallResults::ended`].
     Pending,
     /// The process has freed some of the region since the sample: left alone.

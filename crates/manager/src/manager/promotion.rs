@@ -5,8 +5,8 @@ use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, PromotionResult, TimedOutPromotionResult};
 use hawkeye_policy::region_promotion_limits::added_pages_upper_bound;
 use hawkeye_policy::{
-    BatchDecision, CallBatchBackoff, Errno, Event, FileRegion, HugePageReadiness,
-    MeasuredPromotionCost, ProcessId, Promotion, PromotionEffect, RegionAddr,
+    BatchDecision, CallBatchBackoff, Errno, Event, FileRegion, MeasuredPromotionCost, ProcessId,
+    Promotion, PromotionEffect, RegionAddr,
 };
 use std::collections::HashMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(super) struct PromotionProgress {
     /// How often no huge page was available for it.
     shortages: u32,
     /// Promotions that have no result yet, and for which the loop no longer waits.
-    timed_out: HashMap<(ProcessId, RegionAddr), (Promotion, HugePageReadiness)>,
+    timed_out: HashMap<(ProcessId, RegionAddr), Promotion>,
 }
 
 impl<M: Machine> Manager<M> {
@@ -148,35 +148,30 @@ impl<M: Machine> Manager<M> {
         let (order, present) = (promotion.order, promotion.expected_present);
         let before = self.machine.now();
         let cpu_before = self.machine.management_costs().cpu;
-        let served_before = self.machine.reserve_state().served;
         let file = self.file_region(process, region);
         let outcome = self.machine.promote(process, region, order, present, file);
         let cpu = self.machine.management_costs().cpu.saturating_sub(cpu_before);
-        let took = match outcome {
-            Ok(PromotionResult::Done(took)) => took,
+        let (done, took, from_reserve) = match outcome {
+            Ok(PromotionResult::Done { took, from_reserve }) => (true, took, from_reserve),
             // A refused call may have waited for memory too.
-            _ => self.machine.now().saturating_sub(before),
+            _ => (false, self.machine.now().saturating_sub(before), false),
         };
-        let from_reserve = self.machine.reserve_state().served > served_before;
-        let done = matches!(outcome, Ok(PromotionResult::Done(_)));
         let paid_by_savings = paid_by == PaidBy::Savings;
         let tried = Event::PromotionTried { done, took, cpu, paid_by_savings, from_reserve };
         self.dispatch_event(now, tried);
-        let supply = self.memory.readiness_if_reserve_holds(u32::from(from_reserve));
         let shortage = matches!(&outcome, Err(error) if error.is_huge_page_shortage());
         self.promotion.shortages += u32::from(shortage);
         if outcome == Ok(PromotionResult::Pending) {
             // The kernel may still do it, so it stays charged to the budget until the result is
             // known.
-            self.promotion.timed_out.insert((process, region), (promotion, supply));
+            self.promotion.timed_out.insert((process, region), promotion);
         } else if shortage && self.promotion.shortages < TRIES {
             self.limits.promotions.give_back_promotion();
             let event = Event::Refused { process, region, errno: Errno::ENOMEM, again_soon: true };
             self.dispatch_event(now, event);
             self.promotion.postponed = Some(promotion);
         } else {
-            let cost = MeasuredPromotionCost { took, supply };
-            self.finish_promotion(promotion, outcome, cost, now);
+            self.finish_promotion(promotion, outcome, now);
         }
         if shortage {
             self.promotion.backoff.record_memory_shortage()
@@ -188,10 +183,10 @@ impl<M: Machine> Manager<M> {
     /// Takes in the result of a promotion for which the loop no longer waits.
     pub(super) fn finish_late_promotion(&mut self, now: Duration, late: TimedOutPromotionResult) {
         let TimedOutPromotionResult { process, region, outcome, took } = late;
-        let Some((promotion, supply)) = self.promotion.timed_out.remove(&(process, region)) else {
+        let Some(promotion) = self.promotion.timed_out.remove(&(process, region)) else {
             return;
         };
-        self.finish_promotion(promotion, outcome, MeasuredPromotionCost { took, supply }, now);
+        self.finish_promotion(promotion, outcome, now);
         // No batch is under way that this could stop.
         let _ = self.promotion.backoff.record_call_duration(took);
         self.promotion.backoff.end_batch(now);
@@ -203,7 +198,6 @@ impl<M: Machine> Manager<M> {
         &mut self,
         promotion: Promotion,
         outcome: Result<PromotionResult, MachineError>,
-        cost: MeasuredPromotionCost,
         now: Duration,
     ) {
         let effect = PromotionEffect {
@@ -212,13 +206,19 @@ impl<M: Machine> Manager<M> {
             saved_us_per_s: promotion.saved_us_per_s,
         };
         let Promotion { process, region, order, reason, .. } = promotion;
-        let done = matches!(outcome, Ok(PromotionResult::Done(_)));
-        self.policy.on_promotion_result(process, region, done.then_some(cost));
-        if !done {
+        let cost = match outcome {
+            Ok(PromotionResult::Done { took, from_reserve }) => {
+                let supply = self.memory.readiness_if_reserve_holds(u32::from(from_reserve));
+                Some(MeasuredPromotionCost { took, supply })
+            }
+            _ => None,
+        };
+        self.policy.on_promotion_result(process, region, cost);
+        if cost.is_none() {
             self.limits.promotions.give_back_promotion();
         }
         let event = match outcome {
-            Ok(PromotionResult::Done(took)) => {
+            Ok(PromotionResult::Done { took, .. }) => {
                 let file = self.file_region(process, region);
                 Event::Promoted { process, region, order, reason, file, took, effect }
             }

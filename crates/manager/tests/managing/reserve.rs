@@ -50,6 +50,18 @@ fn where_huge_pages_are_expensive_promotions_take_them_from_the_reserve() {
 }
 
 #[test]
+fn pages_that_prefault_takes_count_for_no_promotion() {
+    let mut machine = machine_with_fill_cost(EXPENSIVE);
+    machine.prefault_empties_reserve = true;
+    let manager =
+        run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(120.0));
+    let durations = durations(&manager);
+    assert!(!durations.is_empty() && durations.iter().all(|took| *took >= EXPENSIVE));
+    // A promotion that was taken for one from the reserve would make the reserve seem useless.
+    assert_eq!(manager.memory().reserve.is_worthwhile(), Some(true));
+}
+
+#[test]
 fn without_use_it_is_emptied() {
     let machine = machine_with_fill_cost(EXPENSIVE);
     let mut manager = manager_of(machine, "none", frequent_sampling_settings());

@@ -12,6 +12,7 @@ use hawkeye_policy::{
     MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample,
     RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
 };
+use std::mem;
 use std::time::Duration;
 
 impl ScriptedMachine {
@@ -116,6 +117,9 @@ impl Machine for ScriptedMachine {
         if let Some(errno) = errno {
             return Err(MachineError::Refused { call: "collapse", process, errno });
         }
+        if self.prefault_empties_reserve {
+            self.reserve.served += u64::from(mem::take(&mut self.reserve.held).max(1));
+        }
         let from_reserve = self.reserve.held.min(1);
         self.reserve.held -= from_reserve;
         self.reserve.served += u64::from(from_reserve);
@@ -133,10 +137,10 @@ impl Machine for ScriptedMachine {
             Some(_) if pages > MAX_SHARED_PAGES => PromotionResult::Shared { pages },
             Some((huge, _)) => {
                 *huge = true;
-                PromotionResult::Done(took)
+                PromotionResult::Done { took, from_reserve: from_reserve > 0 }
             }
         };
-        if let (PromotionResult::Done(_), Some(payer)) = (&result, payer) {
+        if let (PromotionResult::Done { .. }, Some(payer)) = (&result, payer) {
             *self.file_charges.entry(payer).or_default() += HUGE_PAGE_BYTES;
         }
         Ok(result)

@@ -158,7 +158,7 @@ impl Machine for Engine {
             Ok(done) => {
                 self.apply_remap_to_owner(process, region, order, done.locked)?;
                 self.advance_by_manager_call(done.time);
-                Ok(PromotionResult::Done(done.time))
+                Ok(PromotionResult::Done { took: done.time, from_reserve: false })
             }
             Err(KernelError::NoFrames(..)) => Err(MachineError::Refused {
                 call: "collapse",

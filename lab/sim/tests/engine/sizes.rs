@@ -96,7 +96,7 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
     for size in [4, 9, 13, 18].map(order) {
         for number in (0..512).step_by(size.regions_per_page() as usize) {
             let done = machine.promote(process, region(number), size, 0, None)?;
-            assert!(matches!(done, PromotionResult::Done(_)), "{size} at {number}");
+            assert!(matches!(done, PromotionResult::Done { .. }), "{size} at {number}");
         }
         let sample = sample(&mut machine, process)?;
         assert!(sample.regions.iter().all(|r| r.order == size));

@@ -285,17 +285,24 @@ impl ReservedPages {
         huge
     }
 
-    /// Gives one page back if there are more than the target; returns whether it did. The page is
-    /// counted off first: two threads may give back at the same time.
+    /// Gives one page back if there are more than the target; returns whether it did.
     fn give_back_one_excess_page(&self) -> bool {
-        let (order, target) = (Ordering::SeqCst, &self.shared.target);
-        let one_less = |held| (held > target.load(order)).then(|| held - 1);
-        if (self.shared.held.fetch_update(order, order, one_less)).is_err() {
+        self.give_back_one_page_beyond(self.shared.target.load(Ordering::SeqCst))
+    }
+
+    /// Gives one page back if more than `kept` are held; returns whether it did. The page is
+    /// counted off first: two threads may give back at the same time.
+    fn give_back_one_page_beyond(&self, kept: u32) -> bool {
+        let (order, held) = (Ordering::SeqCst, &self.shared.held);
+        let one_less = |held: u32| (held > kept).then(|| held - 1);
+        if held.fetch_update(order, order, one_less).is_err() {
             return false;
         }
         let given = self.give_back_ready_slot();
         if !given {
-            self.shared.held.fetch_add(1, order);
+            held.fetch_add(1, order);
+            // It may have filled another page meanwhile, which is now one too many.
+            self.shared.wake_filler();
         }
         given
     }
@@ -314,10 +321,9 @@ impl ReservedPages {
 
     /// Gives one page back; returns the CPU that got it, or -1.
     fn give_back_and_return_cpu(&self) -> i32 {
-        if !self.give_back_ready_slot() {
+        if !self.give_back_one_page_beyond(0) {
             return -1;
         }
-        self.shared.held.fetch_sub(1, Ordering::SeqCst);
         let mut cpu = 0u32;
         let none = ptr::null_mut::<c_void>();
         // SAFETY: `cpu` is ours and lives through the call.
@@ -334,3 +340,6 @@ impl ReservedPages {
         while self.give_back_one_excess_page() {}
     }
 }
+
+#[cfg(test)]
+mod tests;

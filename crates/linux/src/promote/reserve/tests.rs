@@ -5,6 +5,7 @@ use crate::promote::target_call::{CallHelperPool, TargetRequest};
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use std::fs;
 
 /// Waits until the state is as wanted; returns it.
@@ -79,10 +80,9 @@ fn a_target_beyond_the_limit_fills_up_to_it() {
 
 #[test]
 fn requests_to_shrink_have_no_answer_that_could_fill_the_socket() {
-    let mut reserve = ReserveProcess::start(1).expect("a process");
-    for request in [SHRINK, SHRINK, GIVE_BACK] {
-        reserve.send_request(request).expect("it runs");
-    }
+    let reserve = ReserveProcess::start(1).expect("a process");
+    let [_, _, last] =
+        [SHRINK, SHRINK, GIVE_BACK].map(|request| reserve.send_request(request).expect("it runs"));
     let deadline = Instant::now() + Duration::from_secs(60);
     let readable = wait_until_readable(reserve.socket.as_fd(), deadline);
     assert_eq!(readable, Ok(true));
@@ -90,7 +90,32 @@ fn requests_to_shrink_have_no_answer_that_could_fill_the_socket() {
     let length = recv(reserve.socket.as_raw_fd(), &mut packet, MsgFlags::empty());
     assert_eq!(length, Ok(8));
     let answered = u32::from_ne_bytes([packet[4], packet[5], packet[6], packet[7]]);
-    assert_eq!(answered, reserve.request, "the first answer is to the last request");
+    assert_eq!(answered, last, "the first answer is to the last request");
+}
+
+/// Prefault threads wait for pages of a reserve that is stopped; the manager's loop does not.
+#[test]
+fn its_state_and_target_do_not_wait_for_pages_that_others_wait_for() {
+    let reserve = Reserve::new();
+    fill(&reserve, 1, 2);
+    wait_for(&reserve, |state| state.held == 1);
+    let pid = i32::try_from(reserve.pid.load(Ordering::Relaxed)).expect("a pid");
+    kill(Pid::from_raw(pid), Signal::SIGSTOP).expect("it can be stopped");
+    let stopped = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WUNTRACED));
+    assert!(matches!(stopped, Ok(WaitStatus::Stopped(..))), "{stopped:?}");
+    let is_quick = |pages| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| reserve.give_back_page());
+            // Long enough for the wait to begin.
+            std::thread::sleep(WAIT / 10);
+            let begun = Instant::now();
+            reserve.state();
+            fill(&reserve, pages, 2);
+            begun.elapsed() < WAIT / 3
+        })
+    };
+    // Any single look may be slow on a busy machine.
+    assert!([2, 1, 2].into_iter().any(is_quick));
 }
 
 #[test]

@@ -124,10 +124,12 @@ fn update_eligible_ranges(
     managed: ManagedMemory,
 ) -> Result<()> {
     let member = &mut *slice.member;
-    // The process has huge pages disabled, so it cannot gain.
-    if !member.thp_disabled {
+    if member.thp_disabled {
+        // It cannot gain. A promotion of shared memory lists what it protects.
+        member.is_listed = false;
+    } else {
         let found = list_mappings(member, target, slice.calls)?;
-        member.set_eligible(mappings::collect_eligible_ranges_of(&found, managed));
+        member.set_mappings(&found, managed);
     }
     Ok(())
 }
