@@ -176,6 +176,20 @@ fn settings_saved_by_an_older_version_are_restored() {
     set("khugepaged/max_ptes_none", "511");
 }
 
+#[test]
+fn a_restore_without_a_usable_record_fails() {
+    let machine = or_skip!(machine(this_test!()));
+    let saved = machine.state.join("settings.json");
+    fs::write(&saved, r#"{"version":3}"#).expect("the file can be written");
+    for _ in 0..2 {
+        let said = machine.output("restore");
+        said.assert_refused(1, "then remove that file");
+        assert_eq!(said.out, "");
+    }
+    fs::remove_file(&saved).expect("the file is still there");
+    assert!(machine.output("restore").assert_success().out.contains("Nothing to restore"));
+}
+
 /// Makes the kernel reclaim all that it can from the cgroup of a process.
 fn reclaim(pid: u32) {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("the file can be read");
