@@ -145,24 +145,33 @@ fn settings_changed_by_another_program_are_kept_and_all_others_restored() {
     }
 }
 
+/// Of the two files one decides about page faults: the one for huge pages, unless it says
+/// `inherit`.
 #[test]
 fn a_setting_changed_by_another_program_is_not_changed_again() {
     let machine = or_skip!(machine(this_test!()));
-    set(&enabled(), "madvise");
+    let deciding = enabled();
+    set(&deciding, "madvise");
     let first = "policy = \"hawkeye-g\"\n";
     let last = "[fault_ahead]\nhuge_faults = \"on\"\n";
-    let daemon = RunningDaemon::start_by(&machine, &format!("{first}{CONFIG}{last}"));
-    wait_for_change(&machine);
-    // Restored while paused, and then changed by another program.
-    machine.output("pause").assert_success();
-    assert!(until(Duration::from_secs(10), || read(&enabled()) == "madvise"));
-    set(&enabled(), "never");
-    machine.output("resume").assert_success();
-    std::thread::sleep(Duration::from_secs(3));
-    assert_eq!(read(&enabled()), "never");
-    daemon.end();
-    assert_eq!(read(&enabled()), "never");
-    set(&enabled(), "madvise");
+    let files = ["enabled", "hugepages-2048kB/enabled"];
+    for theirs in files.into_iter().filter(|name| file(name).exists()) {
+        let before = read(theirs);
+        let daemon = RunningDaemon::start_by(&machine, &format!("{first}{CONFIG}{last}"));
+        wait_for_change(&machine);
+        // Restored while paused, and then changed by another program.
+        machine.output("pause").assert_success();
+        assert!(until(Duration::from_secs(10), || read(&deciding) == "madvise"));
+        set(theirs, "never");
+        let now = || files.map(|name| file(name).exists().then(|| read(name)));
+        let left = now();
+        machine.output("resume").assert_success();
+        std::thread::sleep(Duration::from_secs(3));
+        assert_eq!(now(), left, "{theirs}");
+        daemon.end();
+        assert_eq!(now(), left, "{theirs}");
+        set(theirs, &before);
+    }
 }
 
 #[test]

@@ -182,6 +182,18 @@ fn a_file_that_can_not_be_used_is_set_aside_and_the_start_goes_on() {
     }
 }
 
+/// A start would replace a record that it cannot read.
+#[test]
+fn a_record_that_cannot_be_read_prevents_the_start_and_a_restore() {
+    let folder = TestFolder::new("unreadable");
+    let no_folder = folder.file("file", "");
+    let started = KernelSettingsGuard::restore_leftovers_and_start(&no_folder).map(drop);
+    for done in [started, restore_leftover_settings(&no_folder).map(drop)] {
+        let failed = done.expect_err("the record cannot be read");
+        assert!(matches!(failed, LinuxError::File { doing: "reading", .. }), "{failed}");
+    }
+}
+
 #[test]
 fn a_restore_without_a_usable_record_fails_and_keeps_it() {
     let folder = TestFolder::new("unusable");
