@@ -117,6 +117,17 @@ pub enum LinuxError {
         /// Why it is not safe, as a clause.
         why: String,
     },
+    /// The record of changed settings cannot be used.
+    #[error(
+        "settings that a manager changed may not be restored: {path} {why}; check the files in /sys/kernel/mm/transparent_hugepage, then remove that file",
+        path = path.display()
+    )]
+    UnusableRecord {
+        /// The record.
+        path: PathBuf,
+        /// Why it is not used, as a clause.
+        why: String,
+    },
     /// HawkEye never changes this file.
     #[error("{path} is not a setting that HawkEye may change", path = .0.display())]
     NotASetting(PathBuf),

@@ -87,6 +87,14 @@ impl StopSignals {
         Ok(Self { taken })
     }
 
+    /// The number of a signal that has arrived already.
+    pub fn signal_so_far(&self) -> Option<i32> {
+        match self.wait(&[], Duration::ZERO) {
+            WaitResult::Signal(number) => Some(number),
+            WaitResult::TimedOut | WaitResult::Readable => None,
+        }
+    }
+
     /// For a manager inside a program that handles signals itself.
     pub fn disabled() -> Self {
         Self { taken: None }
@@ -172,6 +180,9 @@ mod tests {
     #[test]
     fn a_hangup_ends_the_wait_if_requested_or_not_ignored() {
         let signals = StopSignals::take_over_with_reload().expect("signals can be blocked");
+        assert_eq!(signals.signal_so_far(), None);
+        raise(Signal::SIGHUP).expect("the signal can be sent");
+        assert_eq!(signals.signal_so_far(), Some(libc::SIGHUP));
         raise(Signal::SIGHUP).expect("the signal can be sent");
         assert_eq!(signals.wait(&[], LONG), WaitResult::Signal(libc::SIGHUP));
         let waited = signals.wait(&[], Duration::from_millis(1));

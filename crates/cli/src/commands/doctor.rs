@@ -14,6 +14,7 @@ use hawkeye_linux::memory::oom_kills::read_oom_kills;
 use hawkeye_linux::probe::{self, KernelCheckResult, KernelDecision, KernelFacts, ProbeExtent};
 use hawkeye_linux::processes::huge_page_context::ThpSettings;
 use hawkeye_linux::processes::profile_requests;
+use hawkeye_linux::stop_signals::StopSignals;
 use serde::Serialize;
 use startup_deaths::{StartupDeaths, startup_deaths_text};
 use std::path::Path;
@@ -46,7 +47,14 @@ struct DoctorReport {
 
 impl DoctorOptions {
     pub fn execute(self) -> Result<ExitCode> {
+        // First: a signal during a check would leave that check's setting changed.
+        let signals = StopSignals::take_over()?;
         let facts = claim_and_gather_kernel_facts()?;
+        // The settings are put back.
+        if let Some(signal) = signals.signal_so_far() {
+            return Ok(ExitCode::from(128 + signal as u8));
+        }
+        drop(signals);
         let mut decision = probe::decide_with_best_sampler(&facts);
         decision.notes.extend(kernel_split_note());
         decision.notes.extend(container_runtime_notes());

@@ -85,7 +85,7 @@ impl PrefaultSession {
     ) -> Result<Self> {
         let mut filling = Self { warm_bytes, ..Self::default() };
         if wanted.huge_faults {
-            let huge_faults = filling.huge_faults.insert(HugePageFaultSwitch::default());
+            let huge_faults = filling.huge_faults.insert(HugePageFaultSwitch::of_kernel());
             let allowed = huge_faults.set_allowed(true, settings);
             allowed.context(
                 "can't enable huge pages at page faults; start without --huge-faults (daemon: fault_ahead.huge_faults off)",

@@ -15,7 +15,7 @@ pub fn execute() -> Result<ExitCode> {
     stop_leftover_damon_session();
     let restored = restore_leftover_settings(&state)?;
     if restored.is_empty() {
-        output::print_to_stdout("Nothing to restore: every setting is as it was found.\n")?;
+        output::print_to_stdout("Nothing to restore: no setting is recorded as changed.\n")?;
     }
     for outcome in &restored {
         output::print_to_stdout(&format!("{outcome}\n"))?;

@@ -18,7 +18,7 @@ use hawkeye_linux::prefault::profile_store::{ProfileStore, profile_dir};
 use hawkeye_linux::probe::kernel_decision::SamplerKind;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::walk_costs::{self, CurrentWalkCosts};
-use hawkeye_linux::stop_signals::{StopSignals, WaitResult};
+use hawkeye_linux::stop_signals::StopSignals;
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies::NoPromotion;
@@ -116,10 +116,7 @@ impl PreparedSession {
 
     /// A signal to stop that arrived since the machine was taken over, by its number.
     pub fn signal_so_far(&self) -> Option<i32> {
-        match self.signals.wait(&[], Duration::ZERO) {
-            WaitResult::Signal(number) => Some(number),
-            WaitResult::TimedOut | WaitResult::Readable => None,
-        }
+        self.signals.signal_so_far()
     }
 
     /// Uses `policy` instead of the one of `config`. `fill_required`: fails without prefault.

@@ -224,8 +224,7 @@ impl DemoMachine {
 }
 
 fn free_memory_mib() -> Result<u64> {
-    let memory = system_memory::machine_memory_use()?;
-    Ok(memory.total_bytes.saturating_sub(memory.used_bytes) >> 20)
+    Ok(system_memory::available_memory_bytes()? >> 20)
 }
 
 /// Columns of a drawn address space.

@@ -303,6 +303,22 @@ pub fn hangup_not_ignored(command: &mut Command) -> &mut Command {
     }
 }
 
+/// Makes a program start with an interrupt that is blocked and pending.
+pub fn interrupted_before_it_begins(command: &mut Command) {
+    // SAFETY: between fork and exec only system calls are made, with a set that they fill in.
+    unsafe {
+        command.pre_exec(|| {
+            let mut set = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGINT);
+            libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+            // It stays pending until the manager asks for signals.
+            libc::raise(libc::SIGINT);
+            Ok(())
+        });
+    }
+}
+
 pub fn signal(pid: u32, signal: i32) {
     // SAFETY: a plain system call.
     unsafe { libc::kill(pid as libc::pid_t, signal) };

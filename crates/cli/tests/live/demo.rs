@@ -1,8 +1,8 @@
 //! Runs the whole demo.
 
 use crate::common::{
-    DEADLINE, StartedProcess, figure, hangup_not_ignored, machine, or_skip, read_json, signal,
-    until, wait,
+    CommandOutput, DEADLINE, StartedProcess, figure, hangup_not_ignored, machine, memory_cgroup,
+    or_skip, read_json, signal, until, wait,
 };
 use hawkeye_linux::machine_lease::thp_settings::enabled_file;
 use hawkeye_live_test_support::settings;
@@ -21,6 +21,15 @@ fn an_interrupted_demo_restores_settings() {
         assert_eq!(wait(&mut demo, DEADLINE), Some(128 + number));
         assert_eq!(enabled(), "always");
     }
+}
+
+#[test]
+fn a_demo_in_a_small_cgroup_names_the_memory_that_it_needs() {
+    let machine = or_skip!(machine(this_test!()));
+    let group = or_skip!(memory_cgroup(this_test!(), "hawkeye-demo", 512 << 20));
+    let mut command = group.wrap_command(&machine.hawkeye("demo"));
+    machine.set_up(&mut command);
+    CommandOutput::of(&mut command).assert_refused(1, "MiB of free memory, but only");
 }
 
 #[test]

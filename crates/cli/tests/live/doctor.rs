@@ -1,6 +1,6 @@
 //! `hawkeye doctor`.
 
-use crate::common::{NOBODY, machine, or_skip};
+use crate::common::{CommandOutput, NOBODY, interrupted_before_it_begins, machine, or_skip};
 use hawkeye_live_test_support::settings;
 use hawkeye_test_support::this_test;
 
@@ -32,6 +32,23 @@ fn every_capability_is_explained_every_page_size_tried_and_no_setting_changed() 
         let ns = ["first_touch_ns", "touched_ns", "base_touched_ns"];
         assert!(ns.iter().all(|ns| size[ns].as_u64() > Some(0)), "{size}");
     }
+}
+
+/// Each check with a setting would be cut short by a signal that is not taken over.
+#[test]
+fn an_interrupted_doctor_ends_by_the_signal_after_its_checks_and_changes_no_setting() {
+    let machine = or_skip!(machine(this_test!()));
+    let read = || -> Vec<String> {
+        let sizes = settings::sizes();
+        sizes.iter().map(String::as_str).chain(["use_zero_page"]).map(settings::read).collect()
+    };
+    let before = read();
+    let mut command = machine.hawkeye("doctor");
+    interrupted_before_it_begins(&mut command);
+    let doctor = CommandOutput::of(&mut command);
+    assert_eq!(doctor.code, Some(128 + libc::SIGINT), "{doctor:?}");
+    assert_eq!(doctor.out, "");
+    assert_eq!(read(), before);
 }
 
 #[test]

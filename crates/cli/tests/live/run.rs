@@ -2,17 +2,17 @@
 
 use crate::common::{
     CommandOutput, DEADLINE, HAWKEYE, NO_SWAP_IN_GROUP, StartedProcess, TestMachine, WORKLOADS,
-    figure, hangup_not_ignored, huge_bytes, machine, machine_at_speed, machine_with_remap,
-    memory_cgroup, or_skip, read_json, signal, time_limit_factor, until, wait,
+    figure, hangup_not_ignored, huge_bytes, interrupted_before_it_begins, machine,
+    machine_at_speed, machine_with_remap, memory_cgroup, or_skip, read_json, signal,
+    time_limit_factor, until, wait,
 };
 use hawkeye_live_test_support::settings;
 use hawkeye_test_support::this_test;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 #[test]
 fn the_exit_status_is_passed_on_and_the_summary_has_every_documented_field() {
@@ -98,21 +98,6 @@ fn a_signal_before_the_program_is_started_starts_none() {
     let mut child = StartedProcess::quietly(&mut command);
     assert_eq!(wait(&mut child, DEADLINE), Some(128 + libc::SIGINT));
     assert!(!started.exists());
-}
-
-fn interrupted_before_it_begins(command: &mut Command) {
-    // SAFETY: between fork and exec only system calls are made, with a set that they fill in.
-    unsafe {
-        command.pre_exec(|| {
-            let mut set = std::mem::zeroed();
-            libc::sigemptyset(&raw mut set);
-            libc::sigaddset(&raw mut set, libc::SIGINT);
-            libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-            // It stays pending until the manager asks for signals.
-            libc::raise(libc::SIGINT);
-            Ok(())
-        });
-    }
 }
 
 /// As where a terminal was closed, or `tee` has ended.

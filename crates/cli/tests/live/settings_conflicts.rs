@@ -145,24 +145,33 @@ fn settings_changed_by_another_program_are_kept_and_all_others_restored() {
     }
 }
 
+/// Of the two files one decides about page faults: the one for huge pages, unless it says
+/// `inherit`.
 #[test]
 fn a_setting_changed_by_another_program_is_not_changed_again() {
     let machine = or_skip!(machine(this_test!()));
-    set(&enabled(), "madvise");
+    let deciding = enabled();
+    set(&deciding, "madvise");
     let first = "policy = \"hawkeye-g\"\n";
     let last = "[fault_ahead]\nhuge_faults = \"on\"\n";
-    let daemon = RunningDaemon::start_by(&machine, &format!("{first}{CONFIG}{last}"));
-    wait_for_change(&machine);
-    // Restored while paused, and then changed by another program.
-    machine.output("pause").assert_success();
-    assert!(until(Duration::from_secs(10), || read(&enabled()) == "madvise"));
-    set(&enabled(), "never");
-    machine.output("resume").assert_success();
-    std::thread::sleep(Duration::from_secs(3));
-    assert_eq!(read(&enabled()), "never");
-    daemon.end();
-    assert_eq!(read(&enabled()), "never");
-    set(&enabled(), "madvise");
+    let files = ["enabled", "hugepages-2048kB/enabled"];
+    for theirs in files.into_iter().filter(|name| file(name).exists()) {
+        let before = read(theirs);
+        let daemon = RunningDaemon::start_by(&machine, &format!("{first}{CONFIG}{last}"));
+        wait_for_change(&machine);
+        // Restored while paused, and then changed by another program.
+        machine.output("pause").assert_success();
+        assert!(until(Duration::from_secs(10), || read(&deciding) == "madvise"));
+        set(theirs, "never");
+        let now = || files.map(|name| file(name).exists().then(|| read(name)));
+        let left = now();
+        machine.output("resume").assert_success();
+        std::thread::sleep(Duration::from_secs(3));
+        assert_eq!(now(), left, "{theirs}");
+        daemon.end();
+        assert_eq!(now(), left, "{theirs}");
+        set(theirs, &before);
+    }
 }
 
 #[test]
@@ -174,6 +183,20 @@ fn settings_saved_by_an_older_version_are_restored() {
     machine.output("restore").assert_success();
     assert_eq!(read("khugepaged/max_ptes_none"), "300");
     set("khugepaged/max_ptes_none", "511");
+}
+
+#[test]
+fn a_restore_without_a_usable_record_fails() {
+    let machine = or_skip!(machine(this_test!()));
+    let saved = machine.state.join("settings.json");
+    fs::write(&saved, r#"{"version":3}"#).expect("the file can be written");
+    for _ in 0..2 {
+        let said = machine.output("restore");
+        said.assert_refused(1, "then remove that file");
+        assert_eq!(said.out, "");
+    }
+    fs::remove_file(&saved).expect("the file is still there");
+    assert!(machine.output("restore").assert_success().out.contains("Nothing to restore"));
 }
 
 /// Makes the kernel reclaim all that it can from the cgroup of a process.

@@ -2,7 +2,8 @@
 //!
 //! A file may be truncated, of another version, or put there by another user. Each reader limits
 //! its size, checks its owner and its mode, and follows no symbolic link. An unusable file is set
-//! aside, so that nothing is lost and the start is not blocked.
+//! aside, so that nothing is lost and the start is not blocked. A file that cannot be read now may
+//! be good, and stays.
 
 use crate::error::LinuxError;
 use nix::unistd::geteuid;
@@ -62,6 +63,10 @@ pub(crate) fn read_trusted_file<T>(
         Err(error) if error.raw_os_error() == Some(libc::ELOOP) => {
             return Err(UnusableFileReason::Link);
         }
+        // A socket.
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
+            return Err(UnusableFileReason::NotAFile);
+        }
         Err(error) => return Err(error.into()),
     };
     let found = file.metadata()?;
@@ -77,27 +82,38 @@ pub(crate) fn read_trusted_file<T>(
     parse(&text).map(Some)
 }
 
-/// As [`read_trusted_file`]. An unusable file is set aside, which is logged, and counts as none.
-/// `what` describes what the file holds.
+/// As [`read_trusted_file`]. An unusable file is set aside, and one that cannot be read stays. Both
+/// are logged and count as none. `what` describes what the file holds.
 pub(crate) fn read_or_set_aside<T>(
     what: &str,
     path: &Path,
     most_bytes: u64,
     parse: impl FnOnce(&[u8]) -> Result<T, UnusableFileReason>,
 ) -> Option<T> {
-    read_trusted_file(path, most_bytes, parse).unwrap_or_else(|why| {
-        let path_shown = path.display();
-        match set_damaged_file_aside(path) {
-            Ok(aside) => tracing::warn!(
-                "{what} not used: {path_shown} {why}; it is kept as {}",
-                aside.display()
-            ),
-            Err(error) => tracing::warn!(
-                "{what} not used: {path_shown} {why}; it cannot be renamed ({error})"
-            ),
+    match read_trusted_file(path, most_bytes, parse) {
+        Ok(found) => found,
+        Err(why @ UnusableFileReason::Io(_)) => {
+            tracing::warn!("{what} not used: {} {why}", path.display());
+            None
         }
-        None
-    })
+        Err(why) => {
+            log_and_set_aside(what, path, &why);
+            None
+        }
+    }
+}
+
+/// Sets a file aside that is unusable for this reason, and logs it.
+pub(crate) fn log_and_set_aside(what: &str, path: &Path, why: &UnusableFileReason) {
+    let path_shown = path.display();
+    match set_damaged_file_aside(path) {
+        Ok(aside) => {
+            tracing::warn!("{what} not used: {path_shown} {why}; it is kept as {}", aside.display())
+        }
+        Err(error) => {
+            tracing::warn!("{what} not used: {path_shown} {why}; it cannot be renamed ({error})")
+        }
+    }
 }
 
 /// Checks that only root and this user can change the file or folder that this describes.
@@ -178,6 +194,7 @@ mod tests {
     use super::*;
     use crate::machine_lease::thp_settings::testing::{TestFolder, set_mode};
     use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
 
     fn read(path: &Path, most_bytes: u64) -> Result<Option<Vec<u8>>, UnusableFileReason> {
         read_trusted_file(path, most_bytes, |text| Ok(text.to_vec()))
@@ -202,6 +219,9 @@ mod tests {
         symlink(&path, &link).expect("the link can be created");
         assert!(refused(&link).contains("symbolic link"));
         assert!(refused(&folder.0).contains("not a regular file"));
+        let socket = folder.0.join("socket");
+        let _listener = UnixListener::bind(&socket).expect("the socket can be created");
+        assert!(refused(&socket).contains("not a regular file"));
         let pipe = folder.0.join("pipe");
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).expect("the pipe can be created");
         assert!(refused(&pipe).contains("not a regular file"));
@@ -235,5 +255,16 @@ mod tests {
             assert_eq!(kept, text);
         }
         assert!(folder.0.join("a.damaged-2").exists());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_now_stays_where_it_is() {
+        let folder = TestFolder::new("own-files-io");
+        let path = folder.file("a", "text");
+        let no_memory = |_: &[u8]| -> Result<(), UnusableFileReason> {
+            Err(io::Error::from_raw_os_error(libc::ENOMEM).into())
+        };
+        assert_eq!(read_or_set_aside("it is", &path, 9, no_memory), None);
+        assert_eq!(fs::read_to_string(&path).expect("the file is still there"), "text");
     }
 }

@@ -173,6 +173,9 @@ fn limit_max_ptes_none(guard: &mut KernelSettingsGuard, zero_pages: u16) -> Resu
     }
 }
 
+/// The setting for huge pages alone, in the folder of these settings.
+const ENABLED_OF_SIZE: &str = "hugepages-2048kB/enabled";
+
 /// The file that decides which faults get huge pages. Since Linux 6.8 that is the file for their
 /// size, unless it contains `inherit`, the default. Then the file for all sizes decides
 /// (Documentation/admin-guide/mm/transhuge.rst).
@@ -181,7 +184,7 @@ pub fn enabled_file() -> PathBuf {
 }
 
 fn effective_enabled_file(folder: &Path) -> PathBuf {
-    let of_size = folder.join("hugepages-2048kB/enabled");
+    let of_size = folder.join(ENABLED_OF_SIZE);
     match read_setting(&of_size).as_deref() {
         Ok("inherit") | Err(_) => folder.join("enabled"),
         Ok(_) => of_size,
@@ -190,15 +193,28 @@ fn effective_enabled_file(folder: &Path) -> PathBuf {
 
 /// Huge pages at first faults, for every program on the machine. They are on while memory allows,
 /// as in the paper (section 3.1).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct HugePageFaultSwitch {
+    /// The kernel's folder of these settings.
+    folder: PathBuf,
     /// The file that switches them; `Some` while they are on.
     on: Option<PathBuf>,
+    /// The values of both `enabled` files before they were first switched on, if they were.
+    found: Option<[Option<String>; 2]>,
     /// Another program has changed one of the settings. From then on they are left to that program.
     changed_by_others: bool,
 }
 
 impl HugePageFaultSwitch {
+    /// The switch of this kernel.
+    pub fn of_kernel() -> Self {
+        Self::in_folder(Path::new(THP_DIR))
+    }
+
+    fn in_folder(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), on: None, found: None, changed_by_others: false }
+    }
+
     /// Switches them on, or back to the value found. No fault waits for compaction because of it,
     /// except those in mappings with `MADV_HUGEPAGE`, as before. Does nothing if another program
     /// has changed the settings since.
@@ -209,22 +225,23 @@ impl HugePageFaultSwitch {
         match self.switch(allowed, guard) {
             Err(LinuxError::ChangedByOthers { .. }) => {
                 self.changed_by_others = true;
-                guard.put_back(&Path::new(THP_DIR).join("defrag"))
+                guard.put_back(&self.folder.join("defrag"))
             }
             switched => switched,
         }
     }
 
     fn switch(&mut self, allowed: bool, guard: &mut KernelSettingsGuard) -> Result<()> {
-        let defrag = Path::new(THP_DIR).join("defrag");
+        let defrag = self.folder.join("defrag");
         match &self.on {
             None if allowed => {
+                self.check_enabled_unchanged_by_others()?;
                 // The settings in which no fault waits for compaction, or only the background
                 // compacts, stay.
                 if !matches!(read_setting(&defrag)?.as_str(), "never" | "defer") {
                     guard.set(&defrag, "defer+madvise")?;
                 }
-                let enabled = enabled_file();
+                let enabled = effective_enabled_file(&self.folder);
                 guard.set(&enabled, "always")?;
                 self.on = Some(enabled);
             }
@@ -236,6 +253,24 @@ impl HugePageFaultSwitch {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Checks that both `enabled` files are as they were found: the one for all sizes, and the one
+    /// for huge pages, which may decide in its place. The guard notices only changes of files that
+    /// it has set.
+    fn check_enabled_unchanged_by_others(&mut self) -> Result<()> {
+        let paths = ["enabled", ENABLED_OF_SIZE].map(|name| self.folder.join(name));
+        let values = paths.each_ref().map(|path| read_setting(path).ok());
+        let found = self.found.get_or_insert_with(|| values.clone());
+        let now = paths.into_iter().zip(values).zip(found);
+        let changed = now.into_iter().find(|((_, now), found)| now != *found);
+        let Some(((path, now), found)) = changed else { return Ok(()) };
+        let [found, now] = [found.clone(), now].map(|value| value.unwrap_or("unreadable".into()));
+        tracing::warn!(
+            "{} was changed from {found} to {now} by another program: HawkEye does not switch huge pages at page faults on again",
+            path.display()
+        );
+        Err(LinuxError::ChangedByOthers { path, now })
     }
 }
 
@@ -288,6 +323,69 @@ mod tests {
         ] {
             fs::write(&of_size, text).expect("the file can be written");
             assert_eq!(&effective_enabled_file(&folder.0), deciding, "{text}");
+        }
+    }
+
+    /// Settings of a kernel since Linux 6.8: for all sizes, and for huge pages.
+    fn kernel_settings(name: &str, for_all: &str, of_size: &str) -> TestFolder {
+        let folder = TestFolder::new(name);
+        for (file, value) in
+            [("enabled", for_all), (ENABLED_OF_SIZE, of_size), ("defrag", "madvise")]
+        {
+            folder.file(file, value);
+        }
+        folder
+    }
+
+    fn values(folder: &TestFolder) -> [String; 3] {
+        ["enabled", ENABLED_OF_SIZE, "defrag"]
+            .map(|file| fs::read_to_string(folder.0.join(file)).expect("the file can be read"))
+    }
+
+    #[test]
+    fn faults_are_switched_on_and_off_repeatedly() {
+        for (of_size, on) in [("inherit", ["always", "inherit"]), ("never", ["madvise", "always"])]
+        {
+            let folder = kernel_settings("faults", "madvise", of_size);
+            let (mut guard, mut faults) =
+                (folder.guard(), HugePageFaultSwitch::in_folder(&folder.0));
+            for _ in 0..2 {
+                faults.set_allowed(true, &mut guard).expect("faults can be switched on");
+                assert_eq!(values(&folder), [on[0], on[1], "defer+madvise"]);
+                faults.set_allowed(false, &mut guard).expect("faults can be switched off");
+                assert_eq!(values(&folder), ["madvise", of_size, "madvise"]);
+            }
+        }
+    }
+
+    /// An administrator may write to either file, also to one that this switch has never set.
+    #[test]
+    fn faults_are_not_switched_on_again_where_another_program_changed_either_file() {
+        for (found, while_off, theirs) in [
+            (["madvise", "inherit"], true, ["madvise", "never"]),
+            (["madvise", "inherit"], true, ["never", "inherit"]),
+            (["madvise", "madvise"], true, ["never", "inherit"]),
+            (["madvise", "madvise"], true, ["never", "madvise"]),
+            (["madvise", "inherit"], false, ["always", "never"]),
+            (["madvise", "inherit"], false, ["never", "inherit"]),
+        ] {
+            let folder = kernel_settings("faults-others", found[0], found[1]);
+            let (mut guard, mut faults) =
+                (folder.guard(), HugePageFaultSwitch::in_folder(&folder.0));
+            faults.set_allowed(true, &mut guard).expect("faults can be switched on");
+            if while_off {
+                faults.set_allowed(false, &mut guard).expect("faults can be switched off");
+            }
+            folder.file("enabled", theirs[0]);
+            folder.file(ENABLED_OF_SIZE, theirs[1]);
+            faults.set_allowed(false, &mut guard).expect("faults can be switched off");
+            let left = values(&folder);
+            for _ in 0..2 {
+                faults.set_allowed(true, &mut guard).expect("nothing is switched");
+                assert_eq!(values(&folder), left, "{found:?}, then {theirs:?}");
+            }
+            drop(guard);
+            assert_eq!(values(&folder), left, "{found:?}, then {theirs:?}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! How much memory of the machine is in use, and how long tasks wait for memory.
 
 use crate::error::{LinuxError, Result};
+use crate::memory::cgroup_limits::CgroupLimits;
 use hawkeye_policy::MemoryUse;
 use procfs::{Current, Meminfo, MemoryPressure};
 
@@ -13,6 +14,15 @@ pub fn machine_memory_use() -> Result<MemoryUse> {
         used_bytes: meminfo.mem_total.saturating_sub(available),
         total_bytes: meminfo.mem_total,
     })
+}
+
+/// Memory that this process may still allocate, in bytes: what the machine has available, within
+/// the limits of this process's cgroups.
+pub fn available_memory_bytes() -> Result<u64> {
+    let memory = machine_memory_use()?;
+    let of_machine = memory.total_bytes.saturating_sub(memory.used_bytes);
+    let in_cgroups = CgroupLimits::of_this_machine().own_remaining_memory_bytes();
+    Ok(of_machine.min(in_cgroups.unwrap_or(u64::MAX)))
 }
 
 /// Memory that holds nothing, in bytes.

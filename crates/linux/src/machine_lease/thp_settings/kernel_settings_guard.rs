@@ -1,8 +1,11 @@
 //! Keeps the values that settings had, and puts them back if HawkEye's values are still in place.
 
 use super::read_setting;
-use super::saved_settings::{self, SettingChange, SettingChanges, WritableSettingFiles};
+use super::saved_settings::{
+    self, SavedSettings, SettingChange, SettingChanges, WritableSettingFiles,
+};
 use crate::error::{LinuxError, Result};
+use crate::machine_lease::own_files::{self, UnusableFileReason};
 use crate::mutex::lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -80,7 +83,10 @@ impl KernelSettingsGuard {
     /// Puts back what an earlier manager left changed, logs it, and starts without changes. The
     /// caller holds the [`ManagerLock`](crate::machine_lease::manager_lock::ManagerLock), so no other
     /// manager changes settings. What cannot be put back is kept for later and does not prevent the
-    /// start.
+    /// start. An unusable record of the changes is set aside, which is logged.
+    ///
+    /// # Errors
+    /// The record cannot be read or written. A start without it would replace it.
     pub fn restore_leftovers_and_start(state_dir: &Path) -> Result<Self> {
         Self::restore_and_start_for_files(state_dir, WritableSettingFiles::of_kernel())
     }
@@ -91,7 +97,18 @@ impl KernelSettingsGuard {
         allowed: WritableSettingFiles,
     ) -> Result<Self> {
         let file = saved_settings::saved_settings_file_in(state_dir);
-        let (outcomes, changes) = restore_saved_settings(&file, &allowed)?;
+        let found = match saved_settings::read_saved_settings(&file, &allowed) {
+            Ok(found) => found,
+            Err(UnusableFileReason::Io(error)) => {
+                return Err(LinuxError::wrap_io_error("reading", file)(error));
+            }
+            Err(why) => {
+                let what = "settings that an earlier manager may have changed are not restored (check /sys/kernel/mm/transparent_hugepage): the record of them is";
+                own_files::log_and_set_aside(what, &file, &why);
+                None
+            }
+        };
+        let (outcomes, changes) = restore_saved_settings(&file, found)?;
         for outcome in &outcomes {
             match outcome.became {
                 SettingRestoreResult::PutBack => tracing::info!("{outcome}"),
@@ -260,19 +277,35 @@ impl Drop for KernelSettingsGuard {
 }
 
 /// Puts back what a killed manager left changed, where that is still in place. Returns the result
-/// for each setting. An unusable file is set aside, which is logged. The caller holds the
+/// for each setting. The caller holds the
 /// [`ManagerLock`](crate::machine_lease::manager_lock::ManagerLock).
+///
+/// # Errors
+/// The record of the changes is unusable, or cannot be read or written. It stays where it is.
 pub fn restore_leftover_settings(state_dir: &Path) -> Result<Vec<SettingRestoreReport>> {
+    restore_leftovers_of_files(state_dir, &WritableSettingFiles::of_kernel())
+}
+
+fn restore_leftovers_of_files(
+    state_dir: &Path,
+    allowed: &WritableSettingFiles,
+) -> Result<Vec<SettingRestoreReport>> {
     let file = saved_settings::saved_settings_file_in(state_dir);
-    Ok(restore_saved_settings(&file, &WritableSettingFiles::of_kernel())?.0)
+    match saved_settings::read_saved_settings(&file, allowed) {
+        Ok(found) => Ok(restore_saved_settings(&file, found)?.0),
+        Err(UnusableFileReason::Io(error)) => {
+            Err(LinuxError::wrap_io_error("reading", file)(error))
+        }
+        Err(why) => Err(LinuxError::UnusableRecord { path: file, why: why.to_string() }),
+    }
 }
 
 /// The result for each setting, and the changes that remain.
 fn restore_saved_settings(
     file: &Path,
-    allowed: &WritableSettingFiles,
+    found: Option<SavedSettings>,
 ) -> Result<(Vec<SettingRestoreReport>, SettingChanges)> {
-    let Some(found) = saved_settings::read_saved_settings(file, allowed) else {
+    let Some(found) = found else {
         return Ok(Default::default());
     };
     let mut still = found.changes;

@@ -90,14 +90,13 @@ pub(super) fn saved_settings_file_in(state_dir: &Path) -> PathBuf {
     state_dir.join("settings.json")
 }
 
-/// Reads the file; `None` if there is none. A file with any impossible value is set aside as a
+/// Reads the file; `None` if there is none. A file with any impossible value is unusable as a
 /// whole.
 pub(super) fn read_saved_settings(
     file: &Path,
     allowed: &WritableSettingFiles,
-) -> Option<SavedSettings> {
-    let what = "settings that an earlier manager may have changed are not restored (check /sys/kernel/mm/transparent_hugepage): the record of them is";
-    own_files::read_or_set_aside(what, file, LONGEST, |text| {
+) -> Result<Option<SavedSettings>, UnusableFileReason> {
+    own_files::read_trusted_file(file, LONGEST, |text| {
         parse_saved_settings(text, allowed, read_boot_id().as_deref())
     })
 }

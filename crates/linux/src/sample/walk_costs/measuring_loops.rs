@@ -3,8 +3,7 @@
 
 use super::measured_memory::{CacheLinesRead, MeasuredMemory};
 use crate::error::{LinuxError, Result};
-use crate::memory::cgroup_limits::CgroupLimits;
-use crate::memory::system_memory::machine_memory_use;
+use crate::memory::system_memory::available_memory_bytes;
 use crate::processes::process::calling_thread_cpu_time;
 use crate::sample::random::dependent_arithmetic_step;
 use hawkeye_policy::statistics::{median, median_standard_error};
@@ -17,7 +16,7 @@ const FOOTPRINTS_BYTES: [u64; 3] = [64 << 20, 512 << 20, 4 << 30];
 const DATA_BYTES: u64 = 512 << 20;
 /// The least of it that shows anything.
 const LEAST_DATA_BYTES: u64 = 64 << 20;
-/// Divisor of available memory.
+/// Divisor of available memory. The limit of the Kubernetes manifest leaves enough of it.
 const DATA_SHARE: u64 = 8;
 const CACHE_LINE_BYTES: u64 = 64;
 /// No walk is free.
@@ -56,10 +55,7 @@ const REACHES: [u64; 9] = [256, 512, 768, 1024, 1536, 2048, 3072, 4096, 8192];
 /// with.
 pub fn measure_walk_costs() -> Result<WalkCosts> {
     let largest = FOOTPRINTS_BYTES[FOOTPRINTS_BYTES.len() - 1];
-    let memory = machine_memory_use()?;
-    let available = memory.total_bytes.saturating_sub(memory.used_bytes);
-    let in_group = CgroupLimits::of_this_machine().own_remaining_memory_bytes();
-    let available = available.min(in_group.unwrap_or(u64::MAX));
+    let available = available_memory_bytes()?;
     if available < DATA_SHARE * LEAST_DATA_BYTES {
         return Err(LinuxError::NotMeasured(
             "the cost of page walks cannot be measured: too little memory is free",
@@ -296,5 +292,20 @@ mod tests {
         let found = measure_costs_by_interval(&[9.0, 3.0, 9.0, 4.0], cost);
         let apart: Vec<f64> = found.iter().map(|cost| cost.apart_ns).collect();
         assert_eq!(apart, [3.0, 4.0, 9.0]);
+    }
+
+    /// Half of the pod's limit may be in use: by the daemon, and by what it has read.
+    #[test]
+    fn the_kubernetes_manifest_leaves_memory_to_measure_in() {
+        let manifest = include_str!("../../../../../packaging/kubernetes/hawkeye.yaml");
+        let limits =
+            manifest.lines().find_map(|line| line.trim().strip_prefix("limits: {memory: "));
+        let limit = limits.and_then(|rest| rest.split(',').next()).expect("memory is limited");
+        let numbers = [("Gi", 1 << 30), ("Mi", 1 << 20)];
+        let bytes = numbers.into_iter().find_map(|(unit, unit_bytes): (_, u64)| {
+            Some(limit.strip_suffix(unit)?.parse::<u64>().ok()? * unit_bytes)
+        });
+        let bytes = bytes.expect("the limit has a known unit");
+        assert!(bytes / 2 >= DATA_SHARE * LEAST_DATA_BYTES, "{limit}");
     }
 }

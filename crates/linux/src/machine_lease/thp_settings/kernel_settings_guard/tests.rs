@@ -26,11 +26,8 @@ fn set(guard: &mut KernelSettingsGuard, knob: &Path, value: &str) {
 }
 
 fn restored(folder: &TestFolder) -> Vec<SettingRestoreReport> {
-    let done = restore_saved_settings(
-        &saved_settings::saved_settings_file_in(&folder.0),
-        &WritableSettingFiles::under(&folder.0),
-    );
-    done.expect("the state folder can be written").0
+    let done = restore_leftovers_of_files(&folder.0, &WritableSettingFiles::under(&folder.0));
+    done.expect("the record can be read and written")
 }
 
 fn text(path: &Path) -> String {
@@ -182,6 +179,29 @@ fn a_file_that_can_not_be_used_is_set_aside_and_the_start_goes_on() {
         assert_eq!(text(&knob), "10", "{what}");
         let aside = format!("settings.json.damaged-{}", number + 1);
         assert!(fs::symlink_metadata(folder.0.join(aside)).is_ok(), "{what}");
+    }
+}
+
+/// A start would replace a record that it cannot read.
+#[test]
+fn a_record_that_cannot_be_read_prevents_the_start_and_a_restore() {
+    let folder = TestFolder::new("unreadable");
+    let no_folder = folder.file("file", "");
+    let started = KernelSettingsGuard::restore_leftovers_and_start(&no_folder).map(drop);
+    for done in [started, restore_leftover_settings(&no_folder).map(drop)] {
+        let failed = done.expect_err("the record cannot be read");
+        assert!(matches!(failed, LinuxError::File { doing: "reading", .. }), "{failed}");
+    }
+}
+
+#[test]
+fn a_restore_without_a_usable_record_fails_and_keeps_it() {
+    let folder = TestFolder::new("unusable");
+    let file = folder.file("settings.json", r#"{"version": 3}"#);
+    for _ in 0..2 {
+        let failed = restore_leftover_settings(&folder.0).expect_err("the record is unusable");
+        assert!(matches!(failed, LinuxError::UnusableRecord { .. }), "{failed}");
+        assert_eq!(text(&file), r#"{"version": 3}"#);
     }
 }
 
