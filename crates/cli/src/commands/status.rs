@@ -135,8 +135,7 @@ fn status_text(daemon: &DaemonStatus) -> String {
     };
     let used = format!("{cpu:.1} % of a core over the last {over}");
     row("manager", &format!("{used}, longest call {longest:.1} ms"));
-    let budgeted = status.budget_cpu_percent;
-    if cpu - budgeted >= 0.1 {
+    if let Some(budgeted) = status.budget_cpu_percent.filter(|budgeted| cpu - budgeted >= 0.1) {
         let rest = "savings and cgroups in danger the rest";
         row("budget", &format!("pays {budgeted:.1} % of a core of that, {rest}"));
     }

@@ -31,9 +31,9 @@ pub struct ManagerStatus {
     /// minute: over the time since management began.
     pub manager_cpu_percent: f64,
     /// The part of it that the CPU budget paid. Savings of promotions and groups in danger paid the
-    /// rest.
+    /// rest. `None`: an older daemon answers.
     #[serde(default)]
-    pub budget_cpu_percent: f64,
+    pub budget_cpu_percent: Option<f64>,
     pub longest_call_ms: f64,
     pub totals: JournalTotals,
     #[serde(default)]
@@ -112,7 +112,7 @@ impl ManagerView {
             budget_waits: waits.collect(),
             memory: memory_status(manager, &unused_bytes),
             manager_cpu_percent: manager.limits().all_cpu.percent_of_core(now),
-            budget_cpu_percent: manager.limits().cpu.percent_of_core_used_in_minute(now),
+            budget_cpu_percent: Some(manager.limits().cpu.percent_of_core_used_in_minute(now)),
             longest_call_ms: manager.machine().management_costs().longest_call.as_secs_f64() * 1e3,
             totals: manager.journal().totals().clone(),
             reserve: huge_page_reserve_status(manager),

@@ -148,7 +148,8 @@ fn the_list_of_a_machines_shared_memory_has_each_file_once() {
     assert_eq!(files[0]["obstacle"], "misaligned", "{list:#}");
     let text = machine.output("advise --shared-memory").assert_success().out;
     let row = text.lines().find(|line| line.contains("memfd:workload"));
-    assert!(row.is_some_and(|row| row.contains("no: misaligned")), "{text}");
+    // The text has the largest files only, and other programs may have larger ones.
+    assert!(row.is_none_or(|row| row.contains("no: misaligned")), "{text}");
     machine.output("advise --shared-memory --all").assert_refused(2, "cannot be used with");
     machine.output("advise --shared-memory 1").assert_refused(2, "cannot be used with");
 }

@@ -55,11 +55,15 @@ impl TextMapping {
         })
     }
 
+    /// Whether address and file offset are congruent modulo 2 MiB.
+    pub fn is_aligned(&self) -> bool {
+        self.start.wrapping_sub(self.file_offset) % HUGE_PAGE_BYTES == 0
+    }
+
     /// Whole windows of 2 MiB that could be huge where they are mapped.
     pub fn windows(&self) -> u64 {
-        let congruent = self.start.wrapping_sub(self.file_offset) % HUGE_PAGE_BYTES == 0;
         let first = self.start.next_multiple_of(HUGE_PAGE_BYTES);
-        match congruent {
+        match self.is_aligned() {
             true => self.end.saturating_sub(first) / HUGE_PAGE_BYTES,
             false => 0,
         }

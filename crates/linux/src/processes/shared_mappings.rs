@@ -149,6 +149,7 @@ impl SharedMapping {
             what: match &map.pathname {
                 MMapPath::Path(path) => path.display().to_string(),
                 MMapPath::Vsys(key) => format!("System V segment, key {key:#x}"),
+                MMapPath::Other(name) => name.clone(),
                 _ => "shared memory".to_owned(),
             },
             kind,
@@ -179,6 +180,8 @@ fn kind_of_map(map: &MemoryMap, mounts: &MountedFileSystems) -> Option<SharedMem
     let path = match &map.pathname {
         MMapPath::Path(path) => path.to_str().unwrap_or_default(),
         MMapPath::Vsys(_) => "/SYSV",
+        // Shared anonymous memory to which its process gave a name (PR_SET_VMA_ANON_NAME).
+        MMapPath::Other(name) if name.starts_with("anon_shmem:") => "/dev/zero (deleted)",
         _ => return None,
     };
     let internal = ["/memfd:", "/SYSV", "/dev/zero (deleted)"];
@@ -281,6 +284,7 @@ mod tests {
         let text = [
             at(1, "rw-s", "00:01", "/dev/zero (deleted)"),
             at(2, "rw-s", "00:01", "/SYSV00000000 (deleted)"),
+            at(10, "rw-s", "00:01", "[anon_shmem:buffers]"),
             at(3, "rw-s", "00:1b", "/dev/shm/segment"),
             at(4, "rw-s", "00:10", "/anon_hugepage (deleted)"),
             // No shared memory: private, on a disk, a device, anonymous.
@@ -293,13 +297,13 @@ mod tests {
         .concat();
         let found = read(&text);
         let resident: u64 = found.iter().map(|mapping| mapping.resident_bytes).sum();
-        assert_eq!((found.len(), resident), (4, 4 * 4096 * 1024));
+        assert_eq!((found.len(), resident), (5, 5 * 4096 * 1024));
         let remedy = |n: usize, setting| found[n].remedy(Some(setting)).unwrap_or_default();
-        for internal in [0, 1] {
+        for internal in [0, 1, 2] {
             assert!(remedy(internal, "never").contains("shmem_enabled=advise"));
             assert!(remedy(internal, "advise").starts_with("start the program again"));
         }
-        assert!(remedy(2, "advise").starts_with("remount its tmpfs with huge=advise"));
-        assert_eq!(found[3].remedy(Some("never")), None);
+        assert!(remedy(3, "advise").starts_with("remount its tmpfs with huge=advise"));
+        assert_eq!(found[4].remedy(Some("never")), None);
     }
 }

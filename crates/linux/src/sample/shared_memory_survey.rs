@@ -57,8 +57,8 @@ pub struct SharedMemoryFile {
     pub resident_bytes: u64,
     /// Whether that is only an upper bound, because the process was too large to walk it.
     pub resident_is_upper_bound: bool,
-    /// Part of it in huge pages, in bytes.
-    pub huge_bytes: u64,
+    /// Part of it in huge pages, in bytes; `None` where no process was small enough to walk it.
+    pub huge_bytes: Option<u64>,
     /// Processes that map it.
     pub processes: usize,
     /// The process with most resident memory of it.
@@ -194,6 +194,7 @@ fn read_mapper(pid: u32, internal: Option<(i32, i32)>) -> Result<MapperReading> 
             found = memory_maps::read_smaps(pid, |map| large(&map))?;
         } else {
             resident_at_most = Some(status.rssshmem.unwrap_or(0).saturating_mul(1024));
+            found.retain(|(_, mapping)| !has_name_of_device(&mapping.what));
         }
         if status.thp_enabled == Some(false) {
             for (_, mapping) in &mut found {
@@ -206,6 +207,13 @@ fn read_mapper(pid: u32, internal: Option<(i32, i32)>) -> Result<MapperReading> 
         return Err(LinuxError::NoSuchProcess(pid));
     }
     Ok(MapperReading { process: handle.id, mappings: found, resident_at_most })
+}
+
+/// `smaps` shows which mappings are of devices. `maps` shows only their names, such as those on a
+/// container's `/dev`, which is a tmpfs.
+fn has_name_of_device(name: &str) -> bool {
+    let is_memory = name.starts_with("/dev/shm/") || name.starts_with("/dev/zero");
+    name.starts_with("/dev/") && !is_memory
 }
 
 /// Files on disks are none: shared memory has no disk's device number.
@@ -283,6 +291,7 @@ impl SharedMemoryFile {
             std::mem::swap(self, &mut other);
         }
         self.mapped_bytes = self.mapped_bytes.max(other.mapped_bytes);
+        self.huge_bytes = self.huge_bytes.max(other.huge_bytes);
         self.processes += other.processes;
         self.mappings += other.mappings;
         self.blocked_mappings += other.blocked_mappings;
@@ -314,7 +323,7 @@ fn files_of_mapper(mapper: MapperReading, command: &str) -> HashMap<FileKey, Sha
             mapped_bytes,
             resident_bytes: resident_bytes.unwrap_or_else(|| sum(|m| m.resident_bytes)),
             resident_is_upper_bound: resident_bytes.is_some(),
-            huge_bytes: sum(|m| m.huge_bytes),
+            huge_bytes: resident_bytes.is_none().then(|| sum(|m| m.huge_bytes)),
             processes: 1,
             largest_pid: mapper.process.pid,
             largest_command: command.to_owned(),
@@ -394,7 +403,7 @@ mod tests {
         assert_eq!((file.largest_pid, &*file.largest_command), (6, "program-6"));
         assert_eq!((file.processes, file.mappings, file.blocked_mappings), (3, 3, 2));
         assert_eq!(file.obstacle, Some(SharedMemoryObstacle::Misaligned { by_bytes: 0x3000 }));
-        assert_eq!(file.huge_bytes, H);
+        assert_eq!(file.huge_bytes, Some(H));
     }
 
     #[test]
@@ -454,6 +463,23 @@ mod tests {
             let file = &found.files[0];
             assert_eq!((found.read_in_part, file.resident_bytes), (1, expected));
             assert!(file.resident_is_upper_bound && file.blocked_mappings == 1);
+            assert_eq!(file.huge_bytes, None);
+        }
+        // What a small process shows of the same file is kept.
+        let small = with_resident(text.clone(), 2, "rd wr sh ms");
+        let large = MapperReading { resident_at_most: Some(u64::MAX), ..mapper_of(5, 1, &text) };
+        for mappers in [[mapper_of(6, 1, &small), large.clone()], [large, mapper_of(6, 1, &small)]]
+        {
+            let found = survey_of(mappers);
+            assert_eq!((found.files[0].largest_pid, found.files[0].huge_bytes), (5, Some(H)));
+        }
+    }
+
+    #[test]
+    fn names_of_devices_are_known() {
+        assert!(has_name_of_device("/dev/nvidia0"));
+        for name in ["/dev/shm/x", "/dev/zero (deleted)", "/memfd:x (deleted)", "/srv/dev/x"] {
+            assert!(!has_name_of_device(name), "{name}");
         }
     }
 

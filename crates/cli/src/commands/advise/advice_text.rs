@@ -156,14 +156,15 @@ pub fn finding_sentence(finding: &Finding) -> String {
             }
             text
         }
-        Finding::Text { path, file_system, resident_bytes, huge_bytes, windows, windows_if_aligned, support } => {
+        Finding::Text { path, file_system, resident_bytes, huge_bytes, aligned, windows, windows_if_aligned, support } => {
             let file_system = file_system.as_deref().unwrap_or("file system not known");
             let [resident, huge] = [resident_bytes, huge_bytes].map(bytes);
-            let place = match windows {
-                0 => format!(
+            let place = match (aligned, windows) {
+                (true, 0) => "no window of 2 MiB is wholly in it, so nothing of it can be huge".to_owned(),
+                (false, _) => format!(
                     "none of its {windows_if_aligned} windows of 2 MiB can be huge, because address and file offset are not congruent modulo 2 MiB. Linking it with {TEXT_LINKER_FLAG} would change that"
                 ),
-                _ => format!("address and file offset allow {windows} huge pages"),
+                (true, _) => format!("address and file offset allow {windows} huge pages"),
             };
             format!(
                 "Program text of {path} ({file_system}), {resident} resident and {huge} of it huge: {place}. {}",
@@ -272,6 +273,25 @@ mod tests {
     fn advice_for_a_random_reader_shows_its_gain_and_remedies() {
         let facts = facts();
         insta::assert_snapshot!(advice_text(&facts, &advice_from_facts(&facts)));
+    }
+
+    #[test]
+    fn text_that_has_no_whole_window_is_not_called_misaligned() {
+        let sentence = |aligned, windows| {
+            finding_sentence(&Finding::Text {
+                path: "/usr/bin/tool".into(),
+                file_system: None,
+                resident_bytes: 3 << 20,
+                huge_bytes: 0,
+                aligned,
+                windows,
+                windows_if_aligned: 1,
+                support: TextSupport::Unknown,
+            })
+        };
+        assert!(sentence(true, 0).contains("no window of 2 MiB is wholly in it"));
+        assert!(sentence(true, 1).contains("allow 1 huge pages"));
+        assert!(sentence(false, 0).contains(TEXT_LINKER_FLAG));
     }
 
     #[test]

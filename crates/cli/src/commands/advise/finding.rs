@@ -123,6 +123,8 @@ pub enum Finding {
         file_system: Option<String>,
         resident_bytes: u64,
         huge_bytes: u64,
+        /// Whether address and file offset are congruent modulo 2 MiB.
+        aligned: bool,
         /// Windows that could be huge where they are mapped.
         windows: u64,
         /// Those that it would have if it were linked for huge pages.

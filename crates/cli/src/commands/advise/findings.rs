@@ -251,6 +251,7 @@ fn add_program_text(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
         file_system: text.file_system.clone(),
         resident_bytes: text.resident_bytes,
         huge_bytes: text.huge_bytes,
+        aligned: text.is_aligned(),
         windows: text.windows(),
         windows_if_aligned: text.windows_if_aligned(),
         support: TextSupport::of_file_system(text.file_system.as_deref(), around.text_rule),

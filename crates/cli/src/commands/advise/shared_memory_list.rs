@@ -210,7 +210,7 @@ mod tests {
             mapped_bytes: 2 * mib * MIB,
             resident_bytes: mib * MIB,
             resident_is_upper_bound: false,
-            huge_bytes: 0,
+            huge_bytes: Some(0),
             processes: 3,
             largest_pid: 4711,
             largest_command: "postgres".into(),

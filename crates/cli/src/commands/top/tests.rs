@@ -83,7 +83,7 @@ fn status() -> DaemonStatus {
                 ..MemoryStatus::default()
             }),
             manager_cpu_percent: 0.4,
-            budget_cpu_percent: 0.4,
+            budget_cpu_percent: Some(0.4),
             totals: JournalTotals {
                 promoted: 1234,
                 split: 12,
