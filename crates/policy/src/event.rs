@@ -39,6 +39,7 @@ pub enum Event {
     Stretched { because: SamplingDelayReason },
     /// A promotion was tried. The event of its result follows, if it has one.
     PromotionTried {
+        process: ProcessId,
         /// Whether the region became huge.
         done: bool,
         /// How long the call took.
@@ -196,6 +197,7 @@ impl Event {
     pub fn process(&self) -> Option<ProcessId> {
         match self {
             Self::Sampled { process, .. }
+            | Self::PromotionTried { process, .. }
             | Self::Promoted { process, .. }
             | Self::Refused { process, .. }
             | Self::Freed { process, .. }
@@ -209,7 +211,6 @@ impl Event {
             | Self::NotAnswering { process, .. }
             | Self::Answering { process, .. } => Some(*process),
             Self::Stretched { .. }
-            | Self::PromotionTried { .. }
             | Self::CallRefused { .. }
             | Self::Held { .. }
             | Self::Paused

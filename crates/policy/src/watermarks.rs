@@ -143,6 +143,11 @@ pub enum PromotionBlockReason {
         "{scope} uses {used_percent:.1} % of its memory and fills it as fast as it is recovered; recovery has used up its CPU time there and goes on in {rests_for_s:.0} s"
     )]
     RecoveryRests { scope: MemoryScope, used_percent: f64, rests_for_s: f64 },
+    /// Urgent recovery of all groups together is limited too.
+    #[error(
+        "{scope} uses {used_percent:.1} % of its memory and would be full soon; cgroups have used up the CPU time of urgent recovery, so for {rests_for_s:.0} s it is recovered like others"
+    )]
+    NotUrgent { scope: MemoryScope, used_percent: f64, rests_for_s: f64 },
     #[error(
         "tasks of {scope} waited for memory {pressure_percent:.1} % of the last 10 s, more than {limit_percent} %"
     )]

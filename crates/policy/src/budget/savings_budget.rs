@@ -56,8 +56,8 @@ pub enum SavingsDecision {
 /// Each promotion adds its saving to the rate of its process. The rate fades, because programs
 /// change: a promotion counts as saving its rate for [`Self::HORIZON`] in all. What a process was
 /// still expected to save is lost when it ends. Promotions then wait until others have paid the
-/// debt, so a wrong expectation is not repeated. At most 3 s of it stay, because these others did
-/// not cause it.
+/// debt, so a wrong expectation is not repeated. At most 3 s of its own debt stay, because these
+/// others did not cause it. What living processes owe stays as a whole.
 #[derive(Clone, Debug)]
 pub struct SavingsBudget {
     share: f64,
@@ -78,6 +78,8 @@ struct ProcessSaving {
     cores: f64,
     /// Promoted regions that were not recovered.
     regions: u32,
+    /// What its promotions cost, less the share of what they saved so far, in CPU seconds.
+    owed_s: f64,
 }
 
 impl SavingsBudget {
@@ -146,12 +148,12 @@ impl SavingsBudget {
     /// Takes in what promotions cost and save, and that a recovered region saves nothing any more.
     pub fn apply_event(&mut self, now: Duration, event: &Event) {
         match *event {
-            Event::PromotionTried { done, cpu, paid_by_savings, .. } => {
+            Event::PromotionTried { process, done, cpu, paid_by_savings, .. } => {
                 if done {
                     self.record_promotion_cost(cpu);
                 }
                 if paid_by_savings {
-                    self.charge_promotion_cost(now, cpu);
+                    self.charge_promotion_cost(now, process, cpu);
                 }
             }
             Event::Promoted { process, effect, .. } => {
@@ -187,8 +189,9 @@ impl SavingsBudget {
     }
 
     /// Pays for a call, whether it succeeded or not.
-    fn charge_promotion_cost(&mut self, now: Duration, cost: Duration) {
+    fn charge_promotion_cost(&mut self, now: Duration, process: ProcessId, cost: Duration) {
         self.settle_savings(now);
+        self.saving.entry(process).or_default().owed_s += cost.as_secs_f64();
         self.settled_s -= cost.as_secs_f64();
         self.pace.draw_tokens_into_debt(now, cost.as_secs_f64());
         self.spent += cost;
@@ -207,16 +210,21 @@ impl SavingsBudget {
         }
     }
 
-    /// Forgets processes that have ended, with what they were expected to save. Debt over 3 s that
-    /// the others are not expected to pay is forgotten too.
+    /// Forgets processes that have ended, with what they were expected to save. Of what they owed,
+    /// debt over 3 s that the others are not expected to pay is forgotten too.
     pub fn retain_processes(&mut self, now: Duration, is_there: impl Fn(ProcessId) -> bool) {
         self.settle_savings(now);
-        let before = self.saving.len();
-        self.saving.retain(|process, _| is_there(*process));
-        if self.saving.len() < before {
-            let expected_s = self.share * self.saved_cores() * Self::HORIZON.as_secs_f64();
-            self.settled_s = self.settled_s.max(-Self::MOST_DEBT_S - expected_s);
-        }
+        let mut owed_s = 0.0;
+        self.saving.retain(|process, saving| {
+            let stays = is_there(*process);
+            if !stays {
+                owed_s += saving.owed_s.max(0.0);
+            }
+            stays
+        });
+        let expected_s = self.share * self.saved_cores() * Self::HORIZON.as_secs_f64();
+        let without_them_s = (self.settled_s + owed_s).min(-Self::MOST_DEBT_S - expected_s);
+        self.settled_s = self.settled_s.max(without_them_s);
     }
 
     /// Moves what was saved since the last call from the expected savings to the settled ones.
@@ -229,8 +237,10 @@ impl SavingsBudget {
         let horizon_s = Self::HORIZON.as_secs_f64();
         let left = (-passed / horizon_s).exp();
         let mut saved_s = 0.0;
-        for ProcessSaving { cores, .. } in self.saving.values_mut() {
-            saved_s += *cores * horizon_s * (1.0 - left);
+        for ProcessSaving { cores, owed_s, .. } in self.saving.values_mut() {
+            let saved_by_it_s = *cores * horizon_s * (1.0 - left);
+            saved_s += saved_by_it_s;
+            *owed_s = (*owed_s - self.share * saved_by_it_s).max(-Self::MOST_SETTLED_S);
             *cores *= left;
         }
         self.settled_s = (self.settled_s + self.share * saved_s).min(Self::MOST_SETTLED_S);
@@ -277,7 +287,7 @@ mod tests {
             match budget.decide_whether_savings_pay(now, 1e4) {
                 SavingsDecision::Pays => {
                     promoted(&mut budget, now, process(1), 1e4, MS(5));
-                    budget.charge_promotion_cost(now, MS(5));
+                    budget.charge_promotion_cost(now, process(1), MS(5));
                     (now, used) = (now + MS(5), used + MS(5));
                 }
                 SavingsDecision::Wait { until } => now = until,
@@ -297,7 +307,7 @@ mod tests {
                 SavingsDecision::Pays
             );
             promoted(&mut budget, at_second(n), process(1), 100.0, MS(5));
-            budget.charge_promotion_cost(at_second(n), MS(5));
+            budget.charge_promotion_cost(at_second(n), process(1), MS(5));
         }
         budget.retain_processes(at_second(100), |_| false);
         // 100 promotions cost 0.5 s and saved 100 us/s for 50 s on average.
@@ -317,20 +327,23 @@ mod tests {
         let mut budget = SavingsBudget::new(SavingsShare::default());
         let then = now - Duration::from_secs(60);
         budget.record_promotion_saving(then, process(1), 500_000.0);
-        budget.charge_promotion_cost(then, Duration::from_secs(30));
+        budget.charge_promotion_cost(then, process(1), Duration::from_secs(30));
         budget
     }
 
     #[test]
     fn the_debt_of_an_ended_process_does_not_stop_others() {
         let end = at_second(100);
-        for later_s in [0, 120] {
+        for (later_s, idle) in [(0, false), (120, false), (0, true), (120, true)] {
             let mut budget = budget_in_debt(end);
+            if idle {
+                budget.limit_process_saving_to_cpu_use(end, process(1), 0.0);
+            }
             budget.retain_processes(end, |_| false);
             let now = end + Duration::from_secs(later_s);
             let mut decide =
                 |saved_us_per_s| budget.decide_whether_savings_pay(now, saved_us_per_s);
-            assert_eq!(decide(50_000.0), SavingsDecision::Pays, "{later_s} s later");
+            assert_eq!(decide(50_000.0), SavingsDecision::Pays, "{later_s} {idle}");
             assert_eq!(decide(1000.0), SavingsDecision::TooLittle, "some debt is left");
         }
     }
@@ -340,6 +353,8 @@ mod tests {
         let end = at_second(100);
         let mut budget = budget_in_debt(end);
         budget.record_promotion_saving(end, process(2), 1.0);
+        // The one that owes is idle, so nothing more is expected of it.
+        budget.limit_process_saving_to_cpu_use(end, process(1), 0.0);
         let settled_s = budget.settled_s;
         assert!(settled_s < -20.0, "{settled_s}");
         budget.retain_processes(end, |it| it == process(1));
@@ -402,7 +417,7 @@ mod tests {
                 if budget.decide_whether_savings_pay(now, saved_us_per_s) == SavingsDecision::Pays {
                     let cost = MS(cost_ms);
                     promoted(&mut budget, now, process(pid), saved_us_per_s, cost);
-                    budget.charge_promotion_cost(now, cost);
+                    budget.charge_promotion_cost(now, process(pid), cost);
                     most_s += saved_us_per_s / 1e6 * 300.0 * 0.25;
                     // One call may cost more than calls do on average.
                     prop_assert!(budget.cpu_time_spent().as_secs_f64() <= most_s + 0.008, "{budget:?}");

@@ -1,8 +1,8 @@
 //! The state of memory of the machine and of each cgroup, and its consequences.
 
 use super::recovery_timing::{
-    MemoryGrowth, MemoryReadRateLimit, RecoverySpeed, UrgentWorkLimit, recovery_start_percent,
-    time_to_full, wanted_read_interval,
+    MemoryGrowth, MemoryReadRateLimit, RecoverySpeed, SharedUrgentWorkLimit, UrgentWorkLimit,
+    recovery_start_percent, time_to_full, wanted_read_interval,
 };
 use super::{MemoryScope, MemoryShortage, PromotionBlockReason, WatermarkTable, Watermarks};
 use crate::observation::{MemoryState, MemoryUse, ProcessId};
@@ -30,7 +30,7 @@ pub struct MemoryGuard {
     speed: RecoverySpeed,
     pace: MemoryReadRateLimit,
     /// Of all groups together; `None` before the first assessment.
-    urgent_work: Option<UrgentWorkLimit>,
+    urgent_work: Option<SharedUrgentWorkLimit>,
 }
 
 /// Huge pages to recover from are listed anew when the list is older than this ...
@@ -57,6 +57,8 @@ struct MemoryScopeState {
     listed: Option<(Duration, f64)>,
     /// Of a group. The machine has no limit, because all programs suffer when it is full.
     urgent_work: UrgentWorkLimit,
+    /// Of a group: whether it may use the reserve that groups share.
+    urgent_work_in_reserve: UrgentWorkLimit,
 }
 
 /// The groups that pay for urgent work on a process.
@@ -68,6 +70,7 @@ impl MemoryScopeState {
         self.usage = usage;
         self.read_at = now;
         self.urgent_work.update(now);
+        self.urgent_work_in_reserve.update(now);
         self.growth.record_use(now, usage.used_bytes);
         self.update_recovery(speed);
     }
@@ -103,8 +106,32 @@ impl MemoryScopeState {
         })
     }
 
+    fn record_urgent_work(&mut self, now: Duration, cpu: Duration) {
+        self.urgent_work.record_work(now, cpu);
+        // Work outside the reserve does not prolong its ten minutes.
+        if self.urgent_work_in_reserve.rests_until().is_none() {
+            self.urgent_work_in_reserve.record_work(now, cpu);
+        }
+    }
+
+    /// When it may be urgent again, if the groups in danger have used up the CPU time that they
+    /// share. Its recovery goes on like any other meanwhile, in the manager's own budget.
+    fn shared_rest_until(&self, all_groups: Option<SharedUrgentWorkLimit>) -> Option<Duration> {
+        let may_use_reserve = self.urgent_work_in_reserve.rests_until().is_none();
+        let all_groups = all_groups.filter(|_| self.scope != MemoryScope::Machine)?;
+        all_groups.rests_until(may_use_reserve)
+    }
+
+    fn is_urgent(&self, all_groups: Option<SharedUrgentWorkLimit>) -> bool {
+        self.will_be_full_within_seconds() && self.shared_rest_until(all_groups).is_none()
+    }
+
     /// Why nothing in it is promoted, if so.
-    fn promotion_block(&self, limit_percent: f64) -> Option<PromotionBlockReason> {
+    fn promotion_block(
+        &self,
+        limit_percent: f64,
+        all_groups: Option<SharedUrgentWorkLimit>,
+    ) -> Option<PromotionBlockReason> {
         let scope = self.scope.clone();
         if !self.recovering {
             let pressure_percent = self.pressure_percent.filter(|p| *p > limit_percent)?;
@@ -114,6 +141,11 @@ impl MemoryScopeState {
         if let Some(until) = self.urgent_work.rests_until() {
             let rests_for_s = until.saturating_sub(self.read_at).as_secs_f64();
             return Some(PromotionBlockReason::RecoveryRests { scope, used_percent, rests_for_s });
+        }
+        let in_danger = self.will_be_full_within_seconds();
+        if let Some(until) = self.shared_rest_until(all_groups).filter(|_| in_danger) {
+            let rests_for_s = until.saturating_sub(self.read_at).as_secs_f64();
+            return Some(PromotionBlockReason::NotUrgent { scope, used_percent, rests_for_s });
         }
         let (high_percent, low_percent) = (self.marks.high_percent(), self.marks.low_percent());
         Some(if used_percent > high_percent {
@@ -233,7 +265,7 @@ impl MemoryGuard {
         state: &MemoryState,
     ) -> Result<(), PromotionBlockReason> {
         self.urgent_work
-            .get_or_insert_with(|| UrgentWorkLimit::of_all_groups(state.machine.total_bytes))
+            .get_or_insert_with(|| SharedUrgentWorkLimit::new(state.machine.total_bytes))
             .update(now);
         let mut before = std::mem::take(&mut self.watched);
         before.append(&mut self.last_known);
@@ -259,6 +291,11 @@ impl MemoryGuard {
                     || UrgentWorkLimit::of_group(usage.total_bytes),
                     |before| before.urgent_work,
                 ),
+                urgent_work_in_reserve: before
+                    .as_ref()
+                    .map_or_else(UrgentWorkLimit::of_group_in_reserve, |before| {
+                        before.urgent_work_in_reserve
+                    }),
             };
             watched.record_reading(now, usage, self.speed);
             for member in members {
@@ -333,22 +370,18 @@ impl MemoryGuard {
         only_urgent: bool,
     ) -> impl Iterator<Item = &mut MemoryScopeState> {
         let only_urgent = only_urgent && !self.is_machine_in_danger();
-        let groups_are_urgent = !self.is_urgent_work_of_groups_used_up();
+        let all_groups = self.urgent_work;
         self.watched.iter_mut().filter(move |watched| {
-            let urgent = || groups_are_urgent && watched.will_be_full_within_seconds();
-            watched.is_recovered_now() && (!only_urgent || urgent())
+            watched.is_recovered_now() && (!only_urgent || watched.is_urgent(all_groups))
         })
     }
 
-    /// Whether the groups in danger have used up the CPU time that they share. Their recovery then
-    /// goes on like any other, in the manager's own budget.
-    fn is_urgent_work_of_groups_used_up(&self) -> bool {
-        self.urgent_work.is_some_and(|all_groups| all_groups.rests_until().is_some())
+    fn is_urgent(&self, watched: &MemoryScopeState) -> bool {
+        watched.is_urgent(self.urgent_work)
     }
 
-    fn is_urgent(&self, watched: &MemoryScopeState) -> bool {
-        watched.will_be_full_within_seconds()
-            && (watched.scope == MemoryScope::Machine || !self.is_urgent_work_of_groups_used_up())
+    fn promotion_block(&self, watched: &MemoryScopeState) -> Option<PromotionBlockReason> {
+        watched.promotion_block(self.pressure_limit_percent, self.urgent_work)
     }
 
     fn is_machine_in_danger(&self) -> bool {
@@ -386,7 +419,7 @@ impl MemoryGuard {
     pub fn all_promotion_blocked_by(&self) -> Option<PromotionBlockReason> {
         match self.watched.first() {
             None => Some(PromotionBlockReason::Unknown),
-            Some(machine) => machine.promotion_block(self.pressure_limit_percent),
+            Some(machine) => self.promotion_block(machine),
         }
     }
 
@@ -402,7 +435,7 @@ impl MemoryGuard {
         let unknown = self.limits_unknown.contains(&process);
         self.all_promotion_blocked_by()
             .or_else(|| unknown.then_some(PromotionBlockReason::LimitsUnknown))
-            .or_else(|| groups.find_map(|w| w.promotion_block(self.pressure_limit_percent)))
+            .or_else(|| groups.find_map(|w| self.promotion_block(w)))
             .or_else(|| scopes.find_map(|w| w.promotion_block_after_adding(bytes)))
             .map_or(Ok(()), Err)
     }
@@ -460,14 +493,15 @@ impl MemoryGuard {
 
     /// Recovery took `cpu` for groups in danger. Each may use a quarter of a core, and at once 5 s,
     /// or 1 s for each GiB of its limit. Then nothing is recovered from it until it may use 1 s.
-    /// All groups share half of a core, and at once 10 s, or 1 s for each GiB of the machine.
+    /// All groups share half of a core, and at once 10 s, or 1 s for each GiB of the machine. Where
+    /// that is used up, groups that had less than 1 s share a tenth of a core, and at once 5 s.
     pub fn record_urgent_work(&mut self, now: Duration, payers: &UrgentWorkPayers, cpu: Duration) {
         if let Some(all_groups) = &mut self.urgent_work {
             all_groups.record_work(now, cpu);
         }
         for place in &payers.0 {
             if let Some(watched) = self.watched.get_mut(*place) {
-                watched.urgent_work.record_work(now, cpu);
+                watched.record_urgent_work(now, cpu);
             }
         }
     }

@@ -134,16 +134,20 @@ pub(super) struct UrgentWorkLimit {
     rests_until: Option<Duration>,
 }
 
-/// CPU time for urgent work, in cores: of one group, and of all together.
+/// CPU time for urgent work, in cores: of one group, of all together, and of the reserve.
 const URGENT_CORES: f64 = 0.25;
 const URGENT_CORES_OF_ALL: f64 = 0.5;
+const URGENT_CORES_OF_RESERVE: f64 = 0.1;
 /// CPU seconds that may be used at once, of one group and of all. It is more for large memory, so
 /// that this may be recovered once as a whole.
 const URGENT_AT_ONCE_S: f64 = 5.0;
 const URGENT_AT_ONCE_OF_ALL_S: f64 = 10.0;
+const URGENT_AT_ONCE_OF_RESERVE_S: f64 = 5.0;
 /// CPU seconds that must be there again before work goes on. Until then sampling windows find the
 /// time that they need.
 const URGENT_AFTER_REST_S: f64 = 1.0;
+/// A group may use the reserve until its urgent work took 1 s, and again after this time.
+const RESERVE_AGAIN_AFTER_S: f64 = 600.0;
 
 impl UrgentWorkLimit {
     /// For a group with this limit of memory.
@@ -151,9 +155,9 @@ impl UrgentWorkLimit {
         Self::new(URGENT_CORES, URGENT_AT_ONCE_S, total_bytes)
     }
 
-    /// For all groups together, on a machine with this much memory.
-    pub(super) fn of_all_groups(machine_bytes: u64) -> Self {
-        Self::new(URGENT_CORES_OF_ALL, URGENT_AT_ONCE_OF_ALL_S, machine_bytes)
+    /// Up to which a group may use the reserve of all groups.
+    pub(super) fn of_group_in_reserve() -> Self {
+        Self::new(URGENT_AFTER_REST_S / RESERVE_AGAIN_AFTER_S, URGENT_AFTER_REST_S, 0)
     }
 
     fn new(cores: f64, least_at_once_s: f64, total_bytes: u64) -> Self {
@@ -176,6 +180,51 @@ impl UrgentWorkLimit {
     /// When work goes on, if it is used up by the last update.
     pub(super) fn rests_until(&self) -> Option<Duration> {
         self.rests_until
+    }
+}
+
+/// CPU time for urgent work of all groups together. A few groups that are always in danger keep it
+/// used up. So groups that had hardly any urgent work have a small reserve besides. The reserve is
+/// shared too, because a group with a new name counts as one of these.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SharedUrgentWorkLimit {
+    common: UrgentWorkLimit,
+    reserve: UrgentWorkLimit,
+}
+
+impl SharedUrgentWorkLimit {
+    /// On a machine with this much memory.
+    pub(super) fn new(machine_bytes: u64) -> Self {
+        let (cores, at_once_s) = (URGENT_CORES_OF_RESERVE, URGENT_AT_ONCE_OF_RESERVE_S);
+        Self {
+            common: UrgentWorkLimit::new(
+                URGENT_CORES_OF_ALL,
+                URGENT_AT_ONCE_OF_ALL_S,
+                machine_bytes,
+            ),
+            reserve: UrgentWorkLimit::new(cores, at_once_s, 0),
+        }
+    }
+
+    pub(super) fn update(&mut self, now: Duration) {
+        self.common.update(now);
+        self.reserve.update(now);
+    }
+
+    pub(super) fn record_work(&mut self, now: Duration, cpu: Duration) {
+        let common_rests = self.common.rests_until().is_some();
+        let paying = if common_rests { &mut self.reserve } else { &mut self.common };
+        paying.record_work(now, cpu);
+    }
+
+    /// When work goes on for a group, if it is used up for it. `may_use_reserve`: the group had
+    /// hardly any urgent work.
+    pub(super) fn rests_until(&self, may_use_reserve: bool) -> Option<Duration> {
+        let common = self.common.rests_until()?;
+        if may_use_reserve {
+            return self.reserve.rests_until().map(|reserve| reserve.min(common));
+        }
+        Some(common)
     }
 }
 

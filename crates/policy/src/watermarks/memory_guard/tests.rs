@@ -337,7 +337,10 @@ fn a_group_that_used_up_its_urgent_work_rests_and_others_do_not() {
 fn groups_that_used_up_their_shared_urgent_work_are_recovered_like_others() {
     let mut guard = guard();
     danger_in_one_of_two_groups(&mut guard, 0);
-    guard.record_urgent_work(at_second(1), &UrgentWorkPayers(Vec::new()), ms(10_500));
+    // What all share, and the reserve.
+    for work in [10_500, 5_500] {
+        guard.record_urgent_work(at_second(1), &UrgentWorkPayers(Vec::new()), ms(work));
+    }
     assert!(!guard.will_be_full_within_seconds());
     assert!(!guard.is_urgent_for_process(process(1)));
     assert_eq!(guard.payers_of_urgent_work(process(1)), None);
@@ -367,8 +370,11 @@ fn a_machine_in_danger_does_not_depend_on_the_limit_of_groups() {
 
 /// CPU time of a minute's urgent work for groups that fill as fast as they are recovered. `name`
 /// of each group, by its only process and the second.
-fn urgent_work_in_a_minute(groups: u32, name: impl Fn(u32, u64) -> String) -> Duration {
-    let mut guard = guard();
+fn urgent_work_in_a_minute(
+    guard: &mut MemoryGuard,
+    groups: u32,
+    name: impl Fn(u32, u64) -> String,
+) -> Duration {
     let (look_every, mut worked) = (ms(50), Duration::ZERO);
     for look in 0..1200 {
         let now = look_every * look;
@@ -390,16 +396,48 @@ fn urgent_work_in_a_minute(groups: u32, name: impl Fn(u32, u64) -> String) -> Du
 
 #[test]
 fn many_groups_in_danger_share_a_limit() {
-    let worked = urgent_work_in_a_minute(8, |pid, _| format!("/{pid}"));
+    let worked = urgent_work_in_a_minute(&mut guard(), 8, |pid, _| format!("/{pid}"));
     // Half of a core, and 10 s at once.
     assert!(worked <= ms(40_050), "{worked:?}");
     assert!(worked > ms(35_000), "{worked:?}");
 }
 
 #[test]
-fn a_new_name_gives_a_group_no_way_around_the_shared_limit() {
-    let worked = urgent_work_in_a_minute(1, |_, second| format!("/{second}"));
-    assert!(worked <= ms(40_050), "{worked:?}");
+fn a_new_group_is_urgent_after_others_have_used_up_what_all_share() {
+    let mut guard = guard();
+    urgent_work_in_a_minute(&mut guard, 8, |pid, _| format!("/{pid}"));
+    let look = |guard: &mut MemoryGuard, time_ms, used| {
+        let group = |pid| CgroupMemory { usage: gib(used), ..group(&format!("/{pid}"), 0, &[pid]) };
+        let state = MemoryState { groups: (1..=9).map(group).collect(), ..machine(10) };
+        let _ = guard.assess(ms(time_ms), &state);
+    };
+    look(&mut guard, 60_000, 1640);
+    look(&mut guard, 60_050, 1700);
+    let urgent = [1, 8, 9].map(|pid| guard.is_urgent_for_process(process(pid)));
+    assert_eq!(urgent, [false, false, true]);
+    assert!(guard.will_be_full_within_seconds());
+    let everyone = [1, 8, 9].map(process);
+    let listed = guard.take_processes_due_for_listing(ms(60_050), &everyone, true);
+    assert_eq!(listed, [process(9)]);
+    assert_held(
+        guard.may_promote(process(1), 0),
+        "cgroup /1 uses 83.0 % of its memory and would be full soon; cgroups have used up the CPU time of urgent recovery, so for 1 s it is recovered like others",
+    );
+    // After 1 s of its own it is recovered like others.
+    let payers = guard.payers_of_urgent_work(process(9)).expect("danger");
+    guard.record_urgent_work(ms(60_050), &payers, ms(1_050));
+    assert!(!guard.is_urgent_for_process(process(9)));
+    assert!(guard.is_recovering_from(process(9)));
+}
+
+#[test]
+fn new_names_give_groups_no_way_around_the_shared_limit() {
+    for groups in [1, 20] {
+        let name = |pid, second| format!("/{pid}/{second}");
+        let worked = urgent_work_in_a_minute(&mut guard(), groups, name);
+        // 0.6 of a core, and 15 s at once.
+        assert!(worked <= ms(51_100), "{groups}: {worked:?}");
+    }
 }
 
 #[test]
