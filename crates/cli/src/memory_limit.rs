@@ -28,12 +28,12 @@ pub fn with_memory_limit<T>(most_bytes: u64, file: &Path, work: impl FnOnce() ->
 }
 
 fn message(file: &Path, most_bytes: u64, of_user: u64) -> String {
-    let (whose, advice) = match of_user < most_bytes {
+    let (limit, advice) = match of_user < most_bytes {
         true => ("your limit (`ulimit -v`)", "raise the limit, or "),
         false => ("the most that a file of its length should need", ""),
     };
     format!(
-        "hawkeye: {} needs over {} MiB of memory, {whose}, or it is damaged or not from hawkeye; {advice}record or copy it again\n",
+        "hawkeye: {} needs over {} MiB of memory, {limit}, or it is damaged or not from hawkeye; {advice}record or copy it again\n",
         file.display(),
         of_user.min(most_bytes) >> 20
     )
