@@ -18,7 +18,9 @@ pub mod thp_settings;
 
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::manager_lock::{ManagerLock, state_dir};
-use crate::machine_lease::thp_settings::{KernelSettingsGuard, restore_leftover_settings};
+use crate::machine_lease::thp_settings::{
+    KernelSettingsGuard, prevent_setting_changes, restore_leftover_settings,
+};
 use crate::probe::{self, ChosenKernelMethods, KernelDecision, ProbeExtent};
 use crate::sample::page_table_reader::PageTableReader;
 use crate::sample::sampler::damon::{Damon, DamonError};
@@ -80,6 +82,7 @@ pub fn restore_settings_on_stop_signals(
     let wait = move || {
         loop {
             if let WaitResult::Signal(signal) = signals.wait(&[], Duration::from_secs(3600)) {
+                let _until_the_end = prevent_setting_changes();
                 if let Err(error) = restore_leftover_settings(&state_dir()) {
                     // It may fail where the terminal has closed. `eprintln!` would panic.
                     let advice = "run `hawkeye restore` to restore the settings";

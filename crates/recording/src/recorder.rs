@@ -39,6 +39,8 @@ pub struct Recorder {
     finished: VecDeque<(PathBuf, u64)>,
     most_bytes: u64,
     last: Duration,
+    /// What was at `path` is `FILE.1` now; `FILE.1` is not replaced again.
+    has_kept_previous_file: bool,
     /// Rows that were accepted and could not be kept.
     lost_rows: u64,
 }
@@ -83,7 +85,7 @@ impl Recorder {
     /// nothing. An earlier rest is set aside if it cannot be read or belongs to another user.
     ///
     /// # Errors
-    /// It cannot be created, or something that is not a regular file is at `path`.
+    /// It cannot be created, or something that is not a regular file is at `path` or `FILE.1`.
     pub fn begin_file_recording(
         path: &Path,
         about: RecordingMetadata,
@@ -92,6 +94,7 @@ impl Recorder {
             return Err(file_error_at_path(path)(io::ErrorKind::IsADirectory.into()));
         }
         require_free_or_regular_file(path)?;
+        require_free_or_regular_file(&older_file(path))?;
         let folder = part_folder_of_recording(path);
         if fs::symlink_metadata(&folder).is_ok() {
             if !is_folder_of_user_or_root(&folder) {
@@ -152,6 +155,7 @@ impl Recorder {
             finished: VecDeque::new(),
             most_bytes,
             last: Duration::ZERO,
+            has_kept_previous_file: false,
             lost_rows: 0,
         }
     }
@@ -201,19 +205,15 @@ impl Recorder {
     fn finish_open_part(&mut self) -> Result<(), RecordingError> {
         let Some(part) = self.open.take() else { return Ok(()) };
         let (place, rows) = (part.place.clone(), part.rows);
-        let done = part.finish().and_then(|length| {
-            if let (true, Some(path)) = (self.finished.is_empty(), &self.path) {
-                keep_previous_file_as_dot_1(path)?;
-            }
-            Ok(length)
-        });
-        let length = done.inspect_err(|_| {
+        let length = part.finish().inspect_err(|_| {
             remove_unfinished_part(&place);
             let _ = fs::remove_file(&place);
             self.lost_rows += rows;
         })?;
         self.number += 1;
         self.finished.push_back((place, length));
+        // A node that another user puts there must not end the recording: `finish` reports it.
+        let _ = self.keep_previous_file_once();
         while self.finished_part_bytes() > self.most_bytes && self.finished.len() > 1 {
             if let Some((oldest, _)) = self.finished.pop_front() {
                 match fs::remove_file(&oldest) {
@@ -227,6 +227,14 @@ impl Recorder {
         Ok(())
     }
 
+    fn keep_previous_file_once(&mut self) -> Result<(), RecordingError> {
+        if let (false, Some(path)) = (self.has_kept_previous_file, &self.path) {
+            keep_previous_file_as_dot_1(path)?;
+            self.has_kept_previous_file = true;
+        }
+        Ok(())
+    }
+
     /// Bytes in finished parts.
     pub fn finished_part_bytes(&self) -> u64 {
         self.finished.iter().map(|(_, length)| length).sum()
@@ -235,14 +243,26 @@ impl Recorder {
     /// Ends the recording. One that should become a file becomes it now.
     ///
     /// # Errors
-    /// It cannot be written; the parts still exist then.
+    /// The last minute cannot be written, or the file cannot. The finished parts still exist then.
     pub fn finish(mut self) -> Result<(), RecordingError> {
         self.finish_open_part()?;
-        let Some(path) = &self.path else { return Ok(()) };
-        if self.finished.is_empty() {
-            keep_previous_file_as_dot_1(path)?;
+        if self.path.is_none() {
+            return Ok(());
         }
-        rename_and_remove_part_folder(&join_parts(&self.folder, &self.about)?, &self.folder, path)
+        self.become_file().map_err(|error| match self.finished.is_empty() {
+            true => error,
+            false => {
+                let folder = self.folder.clone();
+                RecordingError::StaysInParts { folder, error: Box::new(error) }
+            }
+        })?;
+        remove_part_folder(&self.folder)
+    }
+
+    fn become_file(&mut self) -> Result<(), RecordingError> {
+        self.keep_previous_file_once()?;
+        let Some(path) = &self.path else { return Ok(()) };
+        rename_joined_file(&join_parts(&self.folder, &self.about)?, path)
     }
 
     /// Whether no row was accepted yet.
@@ -268,11 +288,16 @@ fn require_free_or_regular_file(path: &Path) -> Result<(), RecordingError> {
     Err(RecordingError::InTheWay { path: path.to_owned(), wanted: "a regular file" })
 }
 
+fn older_file(path: &Path) -> PathBuf {
+    path_with_suffix(path, ".1")
+}
+
 /// Keeps the file at a path as `FILE.1`.
 fn keep_previous_file_as_dot_1(path: &Path) -> Result<(), RecordingError> {
-    // It may have appeared since the recording began.
+    let older = older_file(path);
+    // A node may have appeared since the recording began.
     require_free_or_regular_file(path)?;
-    let older = path_with_suffix(path, ".1");
+    require_free_or_regular_file(&older)?;
     match fs::rename(path, &older) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(file_error_at_path(&older)(error))
@@ -286,7 +311,8 @@ fn finish_killed_recording(folder: &Path, path: &Path) -> Result<(), RecordingEr
     let about = RecordingRows::of_part_folder(folder)?.origin().clone();
     let joined = join_parts(folder, &about)?;
     keep_previous_file_as_dot_1(path)?;
-    rename_and_remove_part_folder(&joined, folder, path)
+    rename_joined_file(&joined, path)?;
+    remove_part_folder(folder)
 }
 
 fn join_parts(folder: &Path, about: &RecordingMetadata) -> Result<PathBuf, RecordingError> {
@@ -305,11 +331,15 @@ fn join_parts(folder: &Path, about: &RecordingMetadata) -> Result<PathBuf, Recor
     Ok(joined)
 }
 
-fn rename_and_remove_part_folder(
-    joined: &Path,
-    folder: &Path,
-    path: &Path,
-) -> Result<(), RecordingError> {
-    fs::rename(joined, path).map_err(file_error_at_path(path))?;
+fn rename_joined_file(joined: &Path, path: &Path) -> Result<(), RecordingError> {
+    // Joining took long enough for a node to appear.
+    let renamed = require_free_or_regular_file(path)
+        .and_then(|()| fs::rename(joined, path).map_err(file_error_at_path(path)));
+    renamed.inspect_err(|_| {
+        let _ = fs::remove_file(joined);
+    })
+}
+
+fn remove_part_folder(folder: &Path) -> Result<(), RecordingError> {
     fs::remove_dir_all(folder).map_err(file_error_at_path(folder))
 }

@@ -19,6 +19,9 @@ pub enum RecordingError {
     /// Something at the place of a recording that must not be renamed, such as a device.
     #[error("can't record to {}: it exists and is not {wanted}; name another path", path.display())]
     InTheWay { path: PathBuf, wanted: &'static str },
+    /// The recording could not become a file. Its finished parts are in this folder.
+    #[error("it stays in {}: {error}", folder.display())]
+    StaysInParts { folder: PathBuf, error: Box<RecordingError> },
     #[error("{}: {error}", path.display())]
     Part { path: PathBuf, error: Box<RecordingError> },
     #[error("{} is empty so far: a recording writes its first minute when that is over; if none runs, it was killed before", .0.display())]
@@ -75,6 +78,7 @@ impl RecordingError {
             Self::Open { .. }
                 | Self::Create { .. }
                 | Self::InTheWay { .. }
+                | Self::StaysInParts { .. }
                 | Self::Part { .. }
                 | Self::NoParts(_)
         )

@@ -302,6 +302,42 @@ fn nothing_but_regular_files_is_replaced() {
 }
 
 #[test]
+fn a_node_that_appears_while_a_recording_runs_stays_and_nothing_is_lost() {
+    use std::os::unix::fs::FileTypeExt;
+    let folder = folder("late-nodes");
+    // The node appears after this many minutes, at the file's place or at that of the older file.
+    for (minutes_before, suffix) in [(1, ""), (3, ""), (1, ".1"), (3, ".1")] {
+        let path = folder.join(format!("after-{minutes_before}{suffix}.parquet"));
+        let node = PathBuf::from(format!("{}{suffix}", path.display()));
+        let mut recorder = begun(&path);
+        minutes(&mut recorder, minutes_before);
+        fifo(&node);
+        minutes(&mut recorder, 4);
+        let ended = recorder.finish();
+        let found = std::fs::symlink_metadata(&node).expect("the node exists");
+        assert!(found.file_type().is_fifo(), "{} is replaced", node.display());
+        // Rows that are late get the time of those before them, so all are there.
+        let rows = (minutes_before as usize + 4) * 6 * 3;
+        let (place, parts) = (path.display(), path.with_extension("parquet.part"));
+        if suffix.is_empty() || minutes_before == 1 {
+            let error = ended.expect_err("a node is in the way").to_string();
+            let said = format!("it stays in {}: can't record to ", parts.display());
+            assert!(error.starts_with(&said), "{error}");
+            assert_eq!(rows_at(&parts).len(), rows, "{place}");
+            assert_eq!(parts_in(&parts).len(), 4, "{place}");
+        } else {
+            // There was no older file to keep there.
+            ended.expect("the recording can be finished");
+            assert_eq!(rows_at(&path).len(), rows, "{place}");
+        }
+    }
+    let path = folder.join("older.parquet");
+    fifo(&folder.join("older.parquet.1"));
+    let error = Recorder::begin_file_recording(&path, about()).err().expect("it is in the way");
+    assert!(error.to_string().contains("older.parquet.1: it exists"), "{error}");
+}
+
+#[test]
 fn a_recording_without_rows_leaves_the_older_one() {
     let folder = folder("mistyped");
     let path = folder.join("r.parquet");

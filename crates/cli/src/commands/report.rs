@@ -1,7 +1,7 @@
 //! `hawkeye report`: shows a recording.
 
 use super::client_options;
-use crate::memory_limit::exit_above_memory_limit;
+use crate::memory_limit::with_memory_limit;
 use crate::report::{
     RecordingExtent, RecordingReport, ReportBuilder, html_page, report_figures, report_text,
 };
@@ -51,12 +51,12 @@ const MOST_BYTES: u64 = 1 << 30;
 
 impl ReportOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        limit_memory(&self.file);
-        let report =
-            summarize_recording(&self.file).map_err(|error| match error.message_names_file() {
+        let report = summarize_within_memory_limit(&self.file).map_err(|error| {
+            match error.message_names_file() {
                 true => anyhow::Error::from(error),
                 false => anyhow::Error::from(error).context(self.file.display().to_string()),
-            })?;
+            }
+        })?;
         if let Some(path) = &self.html {
             write_private_file(path, &html_page(&report)?)?;
         }
@@ -72,17 +72,10 @@ impl ReportOptions {
     }
 }
 
-fn limit_memory(path: &Path) {
+fn summarize_within_memory_limit(path: &Path) -> Result<RecordingReport, RecordingError> {
     let length = path.metadata().map_or(0, |found| found.len());
     let most_bytes = MOST_BYTES.saturating_add(length.saturating_mul(4));
-    let path = path.display();
-    let most_mib = most_bytes >> 20;
-    exit_above_memory_limit(
-        most_bytes,
-        format!(
-            "hawkeye: {path} needs over {most_mib} MiB of memory: it is damaged, or not from hawkeye; record or copy it again"
-        ),
-    );
+    with_memory_limit(most_bytes, path, || summarize_recording(path))
 }
 
 /// Writes a file that only its owner may read when it is new: addresses help to attack a process.

@@ -57,7 +57,15 @@ fn a_recording_that_needs_too_much_memory_is_reported() {
     let output = hawkeye(&["report", text(&path)]);
     let said = String::from_utf8(output.stderr).expect("the text is UTF-8");
     assert_eq!(output.status.code(), Some(1), "{said}");
-    let wanted = "r.parquet needs over 1024 MiB of memory: it is damaged";
+    let wanted = "r.parquet needs over 1024 MiB of memory, the most that a file of its length";
+    assert!(said.contains(wanted), "{said}");
+    // The user's own limit, in KiB.
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -v 512000; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_hawkeye")]);
+    let output = limited.args(["report", text(&path)]).output().expect("the shell starts");
+    let said = String::from_utf8(output.stderr).expect("the text is UTF-8");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let wanted = "over 500 MiB of memory, your limit (`ulimit -v`), or it is damaged";
     assert!(said.contains(wanted), "{said}");
 }
 

@@ -12,6 +12,7 @@ mod saved_settings;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub(in crate::machine_lease) use kernel_settings_guard::prevent_setting_changes;
 pub use kernel_settings_guard::{
     KernelSettingsGuard, KernelSettingsHandle, SettingRestoreReport, SettingRestoreResult,
     restore_leftover_settings,

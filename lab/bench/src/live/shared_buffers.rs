@@ -6,6 +6,7 @@ use super::programs::{LookUpDatabase, LookUpFigures};
 use super::shared_memory_arm::{
     ALL_PERCENT, ArmRound, PromotionOutcome, SharedMemoryArm, add_promotion_rows,
     add_row_with_range, least_huge_percent, measure_arms_in_rounds, promote_then,
+    reason_without_hugetlb,
 };
 
 const ARMS: [SharedMemoryArm; 4] = [
@@ -29,8 +30,15 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let bytes = shared_memory_bytes(sizes.mib);
     // The files of the database are in the page cache, which is reclaimed where it must be.
     require_available_memory(2 * bytes)?;
+    let mut arms = ARMS.to_vec();
+    if let Some(reason) = reason_without_hugetlb(host, bytes)? {
+        arms.retain(|arm| *arm != SharedMemoryArm::Hugetlb);
+        let note = format!("The arm with a hugetlb pool is left out: {reason}.");
+        eprintln!("hawkeye-lab: {}: {note}", report.name);
+        report.add_note(note);
+    }
     let mut database = LookUpDatabase::create(sizes.mib)?;
-    let rounds = measure_arms_in_rounds(&ARMS, sizes.turns, |arm| {
+    let rounds = measure_arms_in_rounds(&arms, sizes.turns, |arm| {
         host.touch_memory_once(bytes)?;
         let figures =
             arm.run_under_arm(host, bytes, |_| measure_look_ups(&mut database, arm, sizes))?;

@@ -9,8 +9,10 @@ use crate::statistics::MedianAndRange;
 use hawkeye_linux::machine_lease::thp_settings::{SHMEM_ENABLED, enabled_file};
 use std::collections::BTreeMap;
 
-/// The number of huge pages in the kernel's hugetlb pool.
-const HUGETLB_POOL: &str = "/proc/sys/vm/nr_hugepages";
+/// The number of pages of 2 MiB in the kernel's hugetlb pool, whatever its default size is.
+const HUGETLB_POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+/// The line of `/proc/meminfo` with the default size, which programs use.
+const DEFAULT_SIZE_LINE: &str = "Hugepagesize:";
 /// The share of memory that counts as nearly all, in per cent.
 const NEARLY_ALL_PERCENT: f64 = 90.0;
 /// With this share no more is waited for, in per cent. Some mapped memory is in no whole region.
@@ -68,10 +70,42 @@ impl SharedMemoryArm {
         let pace = KhugepagedPace::Resting.thp_settings();
         settings.extend(pace.map(|(file, value)| (folder.join(file), value)));
         if self == Self::Hugetlb {
-            settings.push((HUGETLB_POOL.into(), pool_pages(shared_bytes).to_string()));
+            settings.push(pool_setting(shared_bytes));
         }
         settings
     }
+}
+
+/// Why no hugetlb pool of `bytes` can be measured here; `None`: it can. Fills one as a trial.
+pub(super) fn reason_without_hugetlb(
+    host: &mut BenchHost,
+    bytes: u64,
+) -> BenchResult<Option<String>> {
+    let pool = std::fs::read_to_string(HUGETLB_POOL).ok();
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    if let Some(reason) = reason_against_pool(pool.as_deref(), &meminfo) {
+        return Ok(Some(reason));
+    }
+    let trial = |_: &_| Ok(require_hugetlb_pool(bytes));
+    let filled = host.release_lease_under_settings(&[pool_setting(bytes)], trial)?;
+    Ok(filled.err().map(|error| error.to_string()))
+}
+
+/// A pool that has pages belongs to another program, so it is not resized.
+fn reason_against_pool(pool: Option<&str>, meminfo: &str) -> Option<String> {
+    let default_size = meminfo.lines().find_map(|line| line.strip_prefix(DEFAULT_SIZE_LINE));
+    match (pool.map(str::trim), default_size.map(str::trim)) {
+        (None, _) | (_, None) => Some("this kernel has no hugetlb pages of 2 MiB".to_owned()),
+        (_, Some(size)) if size != "2048 kB" => {
+            Some(format!("the default size of hugetlb pages is {size}"))
+        }
+        (Some("0"), _) => None,
+        (Some(pages), _) => Some(format!("the hugetlb pool is in use, with {pages} pages")),
+    }
+}
+
+fn pool_setting(bytes: u64) -> (PathBuf, String) {
+    (HUGETLB_POOL.into(), pool_pages(bytes).to_string())
 }
 
 fn pool_pages(bytes: u64) -> u64 {
@@ -202,6 +236,23 @@ mod tests {
             assert!(pool(arm).is_empty(), "{arm:?}");
         }
     }
+
+    #[test]
+    fn only_an_empty_pool_is_resized() {
+        let size = |size: &str| format!("HugePages_Total:       0\nHugepagesize:    {size}\n");
+        let (small, large) = (size("   2048 kB"), size("1048576 kB"));
+        assert_eq!(reason_against_pool(Some("0\n"), &small), None);
+        for (pool, meminfo, said) in [
+            (Some("8\n"), &small, "in use, with 8 pages"),
+            (Some("0\n"), &large, "is 1048576 kB"),
+            (None, &small, "no hugetlb pages"),
+            (Some("0\n"), &String::new(), "no hugetlb pages"),
+        ] {
+            let reason = reason_against_pool(pool, meminfo).expect(said);
+            assert!(reason.contains(said), "{reason}");
+        }
+    }
+
     #[test]
     fn each_round_begins_with_another_arm() {
         let arms = [SharedMemoryArm::BasePages, SharedMemoryArm::ShmemAlways];

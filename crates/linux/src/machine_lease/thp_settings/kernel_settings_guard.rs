@@ -13,7 +13,16 @@ use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+/// Held while a setting and its record are changed.
+static CHANGE: Mutex<()> = Mutex::new(());
+
+/// Waits for the change under way, and prevents others until the result is dropped. Some take
+/// seconds: until the kernel has filled the hugetlb pool, a reader sees fewer pages.
+pub(in crate::machine_lease) fn prevent_setting_changes() -> MutexGuard<'static, ()> {
+    lock(&CHANGE)
+}
 
 /// Changes settings. Dropping it puts back each one that still has the value that this guard left.
 /// A thread that panics has changed at most one setting, already on the list.
@@ -179,6 +188,7 @@ impl KernelSettingsGuardState {
         if !self.allowed.contains(path) {
             return Err(LinuxError::NotASetting(path.to_owned()));
         }
+        let _change = lock(&CHANGE);
         let now = read_setting(path)?;
         self.check_unchanged_by_others(path, &now)?;
         if now == value {
@@ -245,6 +255,7 @@ impl KernelSettingsGuardState {
         let Some(change) = self.changes.get(path) else {
             return Ok(());
         };
+        let _change = lock(&CHANGE);
         if let Some(outcome) = restore_setting(path, change) {
             match outcome.became {
                 SettingRestoreResult::Failed(error) => {

@@ -25,7 +25,7 @@ const KERNEL: [&str; 5] = [
     "/sys/module/prezero/parameters",
     "/sys/module/page_reporting/parameters",
     "/proc/sys/vm/compaction_proactiveness",
-    "/proc/sys/vm/nr_hugepages",
+    "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
 ];
 
 /// Which files may be written.

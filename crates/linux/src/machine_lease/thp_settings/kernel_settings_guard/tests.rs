@@ -230,3 +230,28 @@ fn the_guard_restores_changes_made_through_a_handle() {
     handle.put_back(&knob).expect("the setting can be restored");
     assert_eq!(text(&knob), "10");
 }
+
+#[test]
+fn what_restores_at_a_signal_waits_for_a_slow_change() {
+    let folder = TestFolder::new("slow");
+    let knob = folder.0.join("knob");
+    nix::unistd::mkfifo(&knob, nix::sys::stat::Mode::S_IRWXU).expect("the pipe can be created");
+    let mut guard = folder.guard();
+    let waits = std::thread::scope(|scope| {
+        // Each side of the pipe waits for the other.
+        let change = scope.spawn(|| set(&mut guard, &knob, "20"));
+        fs::write(&knob, "10").expect("the pipe can be written");
+        let record = saved_settings::saved_settings_file_in(&folder.0);
+        while !record.exists() && !change.is_finished() {
+            std::thread::yield_now();
+        }
+        let waits = CHANGE.try_lock().is_err();
+        assert_eq!(text(&knob), "20");
+        fs::write(&knob, "20").expect("the pipe can be written");
+        waits
+    });
+    // Dropping it would wait for the other side of the pipe.
+    std::mem::forget(guard);
+    assert!(waits, "the setting could be restored before it was changed");
+    drop(prevent_setting_changes());
+}
