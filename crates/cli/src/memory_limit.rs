@@ -22,6 +22,8 @@ pub fn with_memory_limit<T>(most_bytes: u64, file: &Path, work: impl FnOnce() ->
         tracing::warn!("can't limit the memory of this program: {error}");
     }
     let done = work();
+    // Lifting it cannot fail: the hard limit was not changed.
+    let _ = setrlimit(Resource::RLIMIT_AS, of_user, hard);
     // SAFETY: the default action runs no code of this program.
     unsafe { libc::signal(libc::SIGABRT, libc::SIG_DFL) };
     done

@@ -94,7 +94,7 @@ impl Recorder {
             return Err(file_error_at_path(path)(io::ErrorKind::IsADirectory.into()));
         }
         require_free_or_regular_file(path)?;
-        require_free_or_regular_file(&older_file(path))?;
+        require_replaceable(&older_file(path))?;
         let folder = part_folder_of_recording(path);
         if fs::symlink_metadata(&folder).is_ok() {
             if !is_folder_of_user_or_root(&folder) {
@@ -212,8 +212,10 @@ impl Recorder {
         })?;
         self.number += 1;
         self.finished.push_back((place, length));
-        // A node that another user puts there must not end the recording: `finish` reports it.
-        let _ = self.keep_previous_file_once();
+        // A node that another user puts there must not end the recording: `finish` fails then.
+        if let Err(error) = self.keep_previous_file_once() {
+            tracing::warn!("the recording stays in {}: {error}", self.folder.display());
+        }
         while self.finished_part_bytes() > self.most_bytes && self.finished.len() > 1 {
             if let Some((oldest, _)) = self.finished.pop_front() {
                 match fs::remove_file(&oldest) {
@@ -288,6 +290,14 @@ fn require_free_or_regular_file(path: &Path) -> Result<(), RecordingError> {
     Err(RecordingError::InTheWay { path: path.to_owned(), wanted: "a regular file" })
 }
 
+/// As [`require_free_or_regular_file`], but a link may lead anywhere: replacing it leaves that.
+fn require_replaceable(path: &Path) -> Result<(), RecordingError> {
+    match fs::symlink_metadata(path) {
+        Ok(there) if there.is_symlink() => Ok(()),
+        _ => require_free_or_regular_file(path),
+    }
+}
+
 fn older_file(path: &Path) -> PathBuf {
     path_with_suffix(path, ".1")
 }
@@ -297,7 +307,7 @@ fn keep_previous_file_as_dot_1(path: &Path) -> Result<(), RecordingError> {
     let older = older_file(path);
     // A node may have appeared since the recording began.
     require_free_or_regular_file(path)?;
-    require_free_or_regular_file(&older)?;
+    require_replaceable(&older)?;
     match fs::rename(path, &older) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(file_error_at_path(&older)(error))

@@ -331,6 +331,14 @@ fn a_node_that_appears_while_a_recording_runs_stays_and_nothing_is_lost() {
             assert_eq!(rows_at(&path).len(), rows, "{place}");
         }
     }
+    // A link at the older file's place is replaced, and never what it leads to.
+    let path = folder.join("linked.parquet");
+    std::os::unix::fs::symlink("gone", folder.join("linked.parquet.1")).expect("can be made");
+    for _ in 0..2 {
+        let mut recorder = begun(&path);
+        minutes(&mut recorder, 1);
+        recorder.finish().expect("the recording can be finished");
+    }
     let path = folder.join("older.parquet");
     fifo(&folder.join("older.parquet.1"));
     let error = Recorder::begin_file_recording(&path, about()).err().expect("it is in the way");

@@ -9,7 +9,9 @@ use clap::Args;
 use hawkeye_linux::LinuxError;
 use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
 use hawkeye_linux::machine_lease::stop_leftover_damon_session;
-use hawkeye_linux::machine_lease::thp_settings::{KernelSettingsGuard, SHRINK_UNDERUSED, THP_DIR};
+use hawkeye_linux::machine_lease::thp_settings::{
+    KernelSettingsGuard, SHRINK_UNDERUSED, THP_DIR, restore_leftover_settings,
+};
 use hawkeye_linux::memory::oom_kills::read_oom_kills;
 use hawkeye_linux::probe::{self, KernelCheckResult, KernelDecision, KernelFacts, ProbeExtent};
 use hawkeye_linux::processes::huge_page_context::ThpSettings;
@@ -72,9 +74,15 @@ fn claim_and_gather_kernel_facts() -> Result<KernelFacts, LinuxError> {
     let state = state_dir();
     match ManagerLock::claim(&state, "doctor") {
         Ok(_instance) => {
-            let mut settings = KernelSettingsGuard::restore_leftovers_and_start(&state)?;
             stop_leftover_damon_session();
-            probe::gather_kernel_facts(ProbeExtent::Everything, Some(&mut settings))
+            // A start sets an unusable record aside. This must leave it to `hawkeye restore`.
+            let restored = restore_leftover_settings(&state);
+            let settings =
+                restored.and_then(|_| KernelSettingsGuard::restore_leftovers_and_start(&state));
+            if let Err(error) = &settings {
+                tracing::warn!("checks that change settings are left out: {error}");
+            }
+            probe::gather_kernel_facts(ProbeExtent::Everything, settings.ok().as_mut())
         }
         Err(_) => probe::gather_kernel_facts(ProbeExtent::Everything, None),
     }

@@ -261,12 +261,16 @@ impl HugePageFaultSwitch {
     /// it has set.
     fn check_enabled_unchanged_by_others(&mut self) -> Result<()> {
         let paths = ["enabled", ENABLED_OF_SIZE].map(|name| self.folder.join(name));
-        let values = paths.each_ref().map(|path| read_setting(path).ok());
+        let read = |path: &PathBuf| match path.try_exists() {
+            Ok(false) => Ok(None),
+            _ => read_setting(path).map(Some),
+        };
+        let values = [read(&paths[0])?, read(&paths[1])?];
         let found = self.found.get_or_insert_with(|| values.clone());
         let now = paths.into_iter().zip(values).zip(found);
         let changed = now.into_iter().find(|((_, now), found)| now != *found);
         let Some(((path, now), found)) = changed else { return Ok(()) };
-        let [found, now] = [found.clone(), now].map(|value| value.unwrap_or("unreadable".into()));
+        let [found, now] = [found.clone(), now].map(|value| value.unwrap_or("absent".into()));
         tracing::warn!(
             "{} was changed from {found} to {now} by another program: HawkEye does not switch huge pages at page faults on again",
             path.display()

@@ -193,8 +193,9 @@ fn read_mapper(pid: u32, internal: Option<(i32, i32)>) -> Result<MapperReading> 
         if is_small {
             found = memory_maps::read_smaps(pid, |map| large(&map))?;
         } else {
-            resident_at_most = Some(status.rssshmem.unwrap_or(0).saturating_mul(1024));
             found.retain(|(_, mapping)| !has_name_of_device(&mapping.what));
+            let bytes = status.rssshmem.unwrap_or(0).saturating_mul(1024);
+            resident_at_most = (!found.is_empty()).then_some(bytes);
         }
         if status.thp_enabled == Some(false) {
             for (_, mapping) in &mut found {

@@ -64,6 +64,8 @@ pub struct SavingsBudget {
     saving: BTreeMap<ProcessId, ProcessSaving>,
     /// The share of what was saved so far, less the cost of the promotions, in CPU seconds.
     settled_s: f64,
+    /// The part of a debt that processes left when they ended, in CPU seconds.
+    owed_by_ended_s: f64,
     at: Duration,
     /// Limits the use of one core.
     pace: TokenBucket,
@@ -108,6 +110,7 @@ impl SavingsBudget {
         Self {
             share: share.percent / 100.0,
             saving: BTreeMap::new(),
+            owed_by_ended_s: 0.0,
             settled_s: 0.0,
             at: Duration::ZERO,
             pace: TokenBucket::new_full(Self::MOST_CORES, Self::MOST_CORES * Self::BURST_S),
@@ -214,17 +217,21 @@ impl SavingsBudget {
     /// debt over 3 s that the others are not expected to pay is forgotten too.
     pub fn retain_processes(&mut self, now: Duration, is_there: impl Fn(ProcessId) -> bool) {
         self.settle_savings(now);
-        let mut owed_s = 0.0;
+        let owed_by_ended_s = &mut self.owed_by_ended_s;
         self.saving.retain(|process, saving| {
             let stays = is_there(*process);
             if !stays {
-                owed_s += saving.owed_s.max(0.0);
+                *owed_by_ended_s += saving.owed_s.max(0.0);
             }
             stays
         });
         let expected_s = self.share * self.saved_cores() * Self::HORIZON.as_secs_f64();
-        let without_them_s = (self.settled_s + owed_s).min(-Self::MOST_DEBT_S - expected_s);
-        self.settled_s = self.settled_s.max(without_them_s);
+        let missing_s = -Self::MOST_DEBT_S - expected_s - self.settled_s;
+        let forgiven_s = missing_s.clamp(0.0, self.owed_by_ended_s);
+        self.settled_s += forgiven_s;
+        // What others have paid since is owed by nothing any more.
+        let in_debt_s = (-self.settled_s).max(0.0);
+        self.owed_by_ended_s = (self.owed_by_ended_s - forgiven_s).min(in_debt_s);
     }
 
     /// Moves what was saved since the last call from the expected savings to the settled ones.
@@ -339,6 +346,9 @@ mod tests {
             if idle {
                 budget.limit_process_saving_to_cpu_use(end, process(1), 0.0);
             }
+            // Another one is expected to pay all of it when the first ends, and ends later.
+            budget.record_promotion_saving(end, process(2), 400_000.0);
+            budget.retain_processes(end, |it| it == process(2));
             budget.retain_processes(end, |_| false);
             let now = end + Duration::from_secs(later_s);
             let mut decide =

@@ -58,7 +58,7 @@ struct MemoryScopeState {
     /// Of a group. The machine has no limit, because all programs suffer when it is full.
     urgent_work: UrgentWorkLimit,
     /// Of a group: whether it may use the reserve that groups share.
-    urgent_work_in_reserve: UrgentWorkLimit,
+    recent_urgent_work: UrgentWorkLimit,
 }
 
 /// The groups that pay for urgent work on a process.
@@ -70,7 +70,7 @@ impl MemoryScopeState {
         self.usage = usage;
         self.read_at = now;
         self.urgent_work.update(now);
-        self.urgent_work_in_reserve.update(now);
+        self.recent_urgent_work.update(now);
         self.growth.record_use(now, usage.used_bytes);
         self.update_recovery(speed);
     }
@@ -109,15 +109,15 @@ impl MemoryScopeState {
     fn record_urgent_work(&mut self, now: Duration, cpu: Duration) {
         self.urgent_work.record_work(now, cpu);
         // Work outside the reserve does not prolong its ten minutes.
-        if self.urgent_work_in_reserve.rests_until().is_none() {
-            self.urgent_work_in_reserve.record_work(now, cpu);
+        if self.recent_urgent_work.rests_until().is_none() {
+            self.recent_urgent_work.record_work(now, cpu);
         }
     }
 
     /// When it may be urgent again, if the groups in danger have used up the CPU time that they
     /// share. Its recovery goes on like any other meanwhile, in the manager's own budget.
     fn shared_rest_until(&self, all_groups: Option<SharedUrgentWorkLimit>) -> Option<Duration> {
-        let may_use_reserve = self.urgent_work_in_reserve.rests_until().is_none();
+        let may_use_reserve = self.recent_urgent_work.rests_until().is_none();
         let all_groups = all_groups.filter(|_| self.scope != MemoryScope::Machine)?;
         all_groups.rests_until(may_use_reserve)
     }
@@ -291,10 +291,10 @@ impl MemoryGuard {
                     || UrgentWorkLimit::of_group(usage.total_bytes),
                     |before| before.urgent_work,
                 ),
-                urgent_work_in_reserve: before
+                recent_urgent_work: before
                     .as_ref()
-                    .map_or_else(UrgentWorkLimit::of_group_in_reserve, |before| {
-                        before.urgent_work_in_reserve
+                    .map_or_else(UrgentWorkLimit::of_recent_work, |before| {
+                        before.recent_urgent_work
                     }),
             };
             watched.record_reading(now, usage, self.speed);

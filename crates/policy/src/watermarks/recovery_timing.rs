@@ -156,7 +156,7 @@ impl UrgentWorkLimit {
     }
 
     /// Up to which a group may use the reserve of all groups.
-    pub(super) fn of_group_in_reserve() -> Self {
+    pub(super) fn of_recent_work() -> Self {
         Self::new(URGENT_AFTER_REST_S / RESERVE_AGAIN_AFTER_S, URGENT_AFTER_REST_S, 0)
     }
 
