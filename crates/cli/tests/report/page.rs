@@ -4,6 +4,7 @@ use crate::browser::Browser;
 use crate::recordings::{folder, hawkeye, record, record_with_forged_texts};
 use hawkeye_test_support::this_test;
 use serde_json::Value;
+use std::path::Path;
 
 /// Number of shades in the map, and a sum over its pixels.
 fn picture(browser: &mut Browser) -> (u64, u64) {
@@ -23,19 +24,25 @@ fn text(browser: &mut Browser, selector: &str) -> String {
     found.as_str().expect("a text").to_owned()
 }
 
-#[test]
-fn the_page_works_in_a_browser() {
-    let folder = folder("page");
+/// A browser that shows the page of a recording without an exception; `None`: there is no browser.
+fn browser_with_page(name: &str, record: fn(&Path)) -> Option<Browser> {
+    let folder = folder(name);
     let (path, page) = (folder.join("r.parquet"), folder.join("r.html"));
     record(&path);
     let paths = [&path, &page].map(|path| path.to_str().expect("the text is UTF-8"));
     let made = hawkeye(&["report", paths[0], "--html", paths[1]]);
     assert!(made.status.success());
-    let Some(mut browser) = Browser::start(&folder.join("profile")) else {
-        return this_test!().skip("chromium is not installed");
-    };
+    let mut browser = Browser::start(&folder.join("profile"))?;
     browser.open(&page);
     assert_eq!(browser.exceptions, Vec::<String>::new());
+    Some(browser)
+}
+
+#[test]
+fn the_page_works_in_a_browser() {
+    let Some(mut browser) = browser_with_page("page", record) else {
+        return this_test!().skip("chromium is not installed");
+    };
     let title = browser.evaluate("document.title");
     assert_eq!(title, "HawkEye: redis-server on web-7");
     let (shades, coverage) = picture(&mut browser);
@@ -97,17 +104,9 @@ fn the_page_works_in_a_browser() {
 
 #[test]
 fn forged_texts_do_no_harm_to_the_page() {
-    let folder = folder("forged");
-    let (path, page) = (folder.join("r.parquet"), folder.join("r.html"));
-    record_with_forged_texts(&path);
-    let paths = [&path, &page].map(|path| path.to_str().expect("the text is UTF-8"));
-    let made = hawkeye(&["report", paths[0], "--html", paths[1]]);
-    assert!(made.status.success());
-    let Some(mut browser) = Browser::start(&folder.join("profile")) else {
+    let Some(mut browser) = browser_with_page("forged", record_with_forged_texts) else {
         return this_test!().skip("chromium is not installed");
     };
-    browser.open(&page);
-    assert_eq!(browser.exceptions, Vec::<String>::new());
     assert_eq!(browser.evaluate("document.title"), "HawkEye: redis-server on {{data}}");
     let marks = "document.querySelectorAll('#map .mark[data-event=constructor]').length";
     assert_ne!(browser.evaluate(marks), 0);
