@@ -36,7 +36,7 @@ pub(super) use kv_servers::redis_server_command;
 pub(super) use mariadb::{
     MARIADB_SERVER, install_mariadb_files, run_mariadb_query, start_mariadb_server,
 };
-pub(super) use postgres::{LookUpDatabase, LookUpFigures, allow_huge_buffers};
+pub(super) use postgres::{LookUpClients, LookUpDatabase, LookUpFigures, allow_huge_buffers};
 pub(super) use program_kind::reader_kind;
 pub use program_kind::{
     HEADLINE_PROGRAMS, NINE_ESTIMATED_PROGRAMS, PROGRAMS_OF_OTHERS, ProgramKind,

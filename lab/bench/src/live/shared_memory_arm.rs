@@ -7,7 +7,6 @@ use super::programs::poll_for_answer;
 use super::shared_memory_use::SharedMemoryUse;
 use crate::statistics::MedianAndRange;
 use hawkeye_linux::machine_lease::thp_settings::{SHMEM_ENABLED, enabled_file};
-use std::collections::BTreeMap;
 
 /// The number of pages of 2 MiB in the kernel's hugetlb pool, whatever its default size is.
 const HUGETLB_POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
@@ -20,7 +19,6 @@ pub(super) const ALL_PERCENT: f64 = 98.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SharedMemoryArm {
-    BasePages,
     /// The program uses the hugetlb pool.
     Hugetlb,
     ShmemAlways,
@@ -30,15 +28,6 @@ pub(super) enum SharedMemoryArm {
 }
 
 impl SharedMemoryArm {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::BasePages => "base pages",
-            Self::Hugetlb => "hugetlb",
-            Self::ShmemAlways => "shmem always",
-            Self::HawkEye => "HawkEye",
-        }
-    }
-
     /// Runs `work` under this arm. A hugetlb pool has `shared_bytes`. No manager has the machine
     /// then, so `work` can start one.
     pub(super) fn run_under_arm<T>(
@@ -59,7 +48,7 @@ impl SharedMemoryArm {
     fn kernel_settings(self, shared_bytes: u64) -> Vec<(PathBuf, String)> {
         let folder = Path::new(THP_DIR);
         let shmem = match self {
-            Self::BasePages | Self::Hugetlb => "never",
+            Self::Hugetlb => "never",
             Self::ShmemAlways => "always",
             Self::HawkEye => "advise",
         };
@@ -171,20 +160,6 @@ pub(super) fn least_huge_percent(pids: &[u32]) -> BenchResult<f64> {
     shares.reduce(|one, other| Ok(f64::min(one?, other?))).unwrap_or(Ok(0.0))
 }
 
-/// What was measured under each arm, one after the other.
-pub(super) type ArmRound<T> = BTreeMap<SharedMemoryArm, T>;
-
-/// Measures all arms in each round. Each round begins with another arm.
-pub(super) fn measure_arms_in_rounds<T>(
-    arms: &[SharedMemoryArm],
-    rounds: usize,
-    mut measure: impl FnMut(SharedMemoryArm) -> BenchResult<T>,
-) -> BenchResult<Vec<ArmRound<T>>> {
-    let in_turn = |round: usize| arms.iter().cycle().skip(round % arms.len()).take(arms.len());
-    let mut measure_round = |round| in_turn(round).map(|arm| Ok((*arm, measure(*arm)?))).collect();
-    (0..rounds).map(&mut measure_round).collect()
-}
-
 /// A row of the median of some figures, with their range; no row without figures.
 pub(super) fn add_row_with_range(
     report: &mut LiveReport,
@@ -230,9 +205,7 @@ mod tests {
             settings.filter(|(file, _)| file == Path::new(HUGETLB_POOL)).collect::<Vec<_>>()
         };
         assert_eq!(pool(SharedMemoryArm::Hugetlb), [(HUGETLB_POOL.into(), "3".to_owned())]);
-        for arm in
-            [SharedMemoryArm::BasePages, SharedMemoryArm::ShmemAlways, SharedMemoryArm::HawkEye]
-        {
+        for arm in [SharedMemoryArm::ShmemAlways, SharedMemoryArm::HawkEye] {
             assert!(pool(arm).is_empty(), "{arm:?}");
         }
     }
@@ -251,23 +224,6 @@ mod tests {
             let reason = reason_against_pool(pool, meminfo).expect(said);
             assert!(reason.contains(said), "{reason}");
         }
-    }
-
-    #[test]
-    fn each_round_begins_with_another_arm() {
-        let arms = [SharedMemoryArm::BasePages, SharedMemoryArm::ShmemAlways];
-        let mut order = Vec::new();
-        let rounds = measure_arms_in_rounds(&arms, 3, |arm| {
-            order.push(arm);
-            Ok(order.len())
-        });
-        let [base, always] = arms;
-        assert_eq!(order, [base, always, always, base, base, always]);
-        let figures_of_base =
-            rounds.expect("no error").iter().map(|it| it[&base]).collect::<Vec<_>>();
-        assert_eq!(figures_of_base, [1, 4, 5]);
-        let error = measure_arms_in_rounds(&arms, 1, |_| -> BenchResult<()> { bail!("no") });
-        assert!(error.is_err());
     }
 
     #[test]

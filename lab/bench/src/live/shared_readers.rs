@@ -2,78 +2,103 @@
 //! and both become as fast as with huge pages from the start.
 
 use super::prelude::*;
-use super::programs::program_speed::{measure_together, start_all_work};
+use super::programs::program_speed::{measure_relative_speeds, start_all_work};
 use super::programs::start_reader_workload;
 use super::shared_memory_arm::{
-    ALL_PERCENT, ArmRound, PromotionOutcome, SharedMemoryArm, add_promotion_rows,
-    add_row_with_range, least_huge_percent, measure_arms_in_rounds, promote_then,
+    ALL_PERCENT, PromotionOutcome, SharedMemoryArm, add_promotion_rows, add_row_with_range,
+    least_huge_percent, promote_then,
 };
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::unistd::ftruncate;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 const READERS: usize = 2;
-/// Huge from the start is what the others are compared with.
-const ARMS: [SharedMemoryArm; 3] =
-    [SharedMemoryArm::BasePages, SharedMemoryArm::ShmemAlways, SharedMemoryArm::HawkEye];
+
+/// Two readers of one file, before HawkEye and with it.
+#[derive(Clone, Copy, Debug, Default)]
+struct ReadersRound {
+    base: SpeedsOfReaders,
+    managed: SpeedsOfReaders,
+    promotion: PromotionOutcome,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
-struct ReadersFigures {
-    speeds: [ProgramSpeed; READERS],
+struct SpeedsOfReaders {
+    /// Speed of each as a share of that of a reader of a file that is huge from the start.
+    relative: [f64; READERS],
     /// Share of the mapped file that is huge, in the process that has least of it.
     huge_percent: f64,
-    /// `None` without HawkEye.
-    promotion: Option<PromotionOutcome>,
 }
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
-    let sizes = scale.choose_turn_settings([256, 1, 4000, 60_000], [4096, 3, 15_000, 240_000]);
+    let sizes = scale.choose_turn_settings([256, 2, 1000, 60_000], [4096, 10, 2000, 240_000]);
+    let rounds = scale.short_or_long(1, 3);
     let bytes = sizes.mib << 20;
-    require_available_memory(2 * bytes)?;
-    let rounds = measure_arms_in_rounds(&ARMS, sizes.turns, |arm| {
-        host.touch_memory_once(bytes)?;
-        let figures = arm.run_under_arm(host, bytes, |host| measure_readers(host, arm, sizes))?;
-        eprintln!("hawkeye-lab: {}: readers under {} are done", report.name, arm.name());
+    // Two files, and new huge pages for one of them.
+    require_available_memory(3 * bytes)?;
+    let measure_round = |round| {
+        host.touch_memory_once(3 * bytes)?;
+        let figures = measure_readers(host, bytes, sizes)?;
+        eprintln!("hawkeye-lab: {}: round {} of {rounds} is done", report.name, round + 1);
         Ok(figures)
-    })?;
-    add_rows_to_report(&rounds, bytes / HUGE_PAGE_BYTES, report);
+    };
+    let measured = (0..rounds).map(measure_round).collect::<BenchResult<Vec<_>>>()?;
+    add_rows_to_report(&measured, bytes / HUGE_PAGE_BYTES, report);
     report.add_note(format!(
-        "{READERS} processes map one memfd of {} MiB, aligned, and read random words of it at the same time, on {} cores. Each arm starts them anew, after a filler has touched as much memory and has exited. shmem always: huge from the first touch. HawkEye: hawkeye attach --shared-memory for both while they read, under shmem_enabled=advise. Speeds are measured for {} s, with HawkEye once {ALL_PERCENT} % are huge, or {} s after its start. They are reads per second of wall-clock time, so what HawkEye costs the readers is in them.",
+        "{READERS} processes map one memfd of {} MiB, aligned, and read random words of it at the same time, on {} cores. Beside them are {READERS} readers of another such file, which is huge from the first touch (shmem_enabled=always). The pairs work in turn, {} turns of {} s each: first under base pages, then with hawkeye attach --shared-memory for the first pair, once {ALL_PERCENT} % are huge, or {} s after its start. Each round starts all readers anew, after a filler has touched three times the memory of a file and has exited. Speeds are reads per second of the readers' CPU time.",
         sizes.mib,
         std::thread::available_parallelism().map_or(0, usize::from),
-        sizes.turn.as_secs(),
+        sizes.turns,
+        sizes.turn.as_secs_f64(),
         sizes.at_most.as_secs(),
     ));
     Ok(())
 }
 
 fn measure_readers(
-    host: &BenchHost,
-    arm: SharedMemoryArm,
+    host: &mut BenchHost,
+    bytes: u64,
     sizes: TurnSettings,
-) -> BenchResult<ReadersFigures> {
-    let file = create_memory_file(sizes.mib << 20)?;
+) -> BenchResult<ReadersRound> {
+    let mut all_huge = SharedMemoryArm::ShmemAlways.run_under_arm(host, bytes, |host| {
+        let readers = start_readers(host, sizes.mib)?;
+        let percent = least_huge_percent(&pids_of(&readers))?;
+        if percent < ALL_PERCENT {
+            bail!("under shmem_enabled=always {percent:.0} % of the file became huge");
+        }
+        Ok(readers)
+    })?;
+    SharedMemoryArm::HawkEye.run_under_arm(host, bytes, |host| {
+        let mut readers = start_readers(host, sizes.mib)?;
+        let pids = pids_of(&readers);
+        let base = measure_beside_all_huge(&mut readers, &mut all_huge, sizes)?;
+        start_all_work(&mut readers)?;
+        let measure = || measure_beside_all_huge(&mut readers, &mut all_huge, sizes);
+        let (managed, promotion) = promote_then(&pids, &pids, sizes.at_most, measure)?;
+        Ok(ReadersRound { base, managed, promotion })
+    })
+}
+
+fn start_readers(host: &BenchHost, mib: u64) -> BenchResult<Vec<Box<dyn MeasuredProgram>>> {
+    let file = create_memory_file(mib << 20)?;
     // Each reader opens the file of this process.
     let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
-    let words = format!("random --mib {} --file {path}", sizes.mib);
+    let words = format!("random --mib {mib} --file {path}");
     let start = |_| start_reader_workload(host.workload_program_path(), &words);
-    let mut readers: Vec<_> = (0..READERS).map(start).collect::<BenchResult<_>>()?;
-    let pids: Vec<u32> = readers.iter().map(|reader| reader.pid()).collect();
-    start_all_work(&mut readers)?;
-    let mut measure = || {
-        let speeds = measure_together(&mut readers, sizes.turn)?;
-        Ok((speeds, least_huge_percent(&pids)?))
-    };
-    let ((speeds, huge_percent), promotion) = match arm {
-        SharedMemoryArm::HawkEye => {
-            let (done, outcome) = promote_then(&pids, &pids, sizes.at_most, measure)?;
-            (done, Some(outcome))
-        }
-        _ => (measure()?, None),
-    };
-    let speeds = <[_; READERS]>::try_from(speeds);
-    let speeds = speeds.map_err(|_| impossible!("not every reader was measured"))?;
-    Ok(ReadersFigures { speeds, huge_percent, promotion })
+    (0..READERS).map(start).collect()
+}
+
+fn pids_of(readers: &[Box<dyn MeasuredProgram>]) -> Vec<u32> {
+    readers.iter().map(|reader| reader.pid()).collect()
+}
+
+fn measure_beside_all_huge(
+    readers: &mut [Box<dyn MeasuredProgram>],
+    all_huge: &mut [Box<dyn MeasuredProgram>],
+    sizes: TurnSettings,
+) -> BenchResult<SpeedsOfReaders> {
+    let relative = measure_relative_speeds(readers, all_huge, sizes)?;
+    Ok(SpeedsOfReaders { relative, huge_percent: least_huge_percent(&pids_of(readers))? })
 }
 
 fn create_memory_file(bytes: u64) -> BenchResult<OwnedFd> {
@@ -84,35 +109,30 @@ fn create_memory_file(bytes: u64) -> BenchResult<OwnedFd> {
     Ok(file)
 }
 
-fn add_rows_to_report(rounds: &[ArmRound<ReadersFigures>], regions: u64, report: &mut LiveReport) {
-    for arm in [SharedMemoryArm::BasePages, SharedMemoryArm::HawkEye] {
-        let goal = if arm == SharedMemoryArm::HawkEye { "; goal at least 95" } else { "" };
+fn add_rows_to_report(rounds: &[ReadersRound], regions: u64, report: &mut LiveReport) {
+    let of_rounds = |state: fn(&ReadersRound) -> SpeedsOfReaders| -> Vec<SpeedsOfReaders> {
+        rounds.iter().map(state).collect()
+    };
+    let states = [
+        ("base pages", of_rounds(|round| round.base), ""),
+        ("HawkEye", of_rounds(|round| round.managed), "; goal at least 95"),
+    ];
+    for (name, measured, goal) in &states {
         for reader in 0..READERS {
-            let percent = |part: fn(&ProgramSpeed) -> f64| {
-                let shares = rounds.iter().filter_map(|round| {
-                    let speed = |arm| Some(part(&round.get(&arm)?.speeds[reader]));
-                    Some(speed(arm)? * 100.0 / speed(SharedMemoryArm::ShmemAlways)?)
-                });
-                shares.collect::<Vec<_>>()
-            };
-            let by_cpu_time = median(&percent(|speed| speed.per_cpu_s));
-            add_row_with_range(
-                report,
-                format!("{}: speed of reader {}", arm.name(), reader + 1),
-                percent(|speed| speed.per_s),
-                "%",
-                &format!("of its speed huge from the start; by CPU time {by_cpu_time:.1}{goal}"),
-            );
+            let percent = measured.iter().map(|speeds| speeds.relative[reader] * 100.0);
+            let what = format!("{name}: speed of reader {}", reader + 1);
+            let beside =
+                format!("of that of a reader with a file that is huge from the start{goal}");
+            add_row_with_range(report, what, percent.collect(), "%", &beside);
         }
     }
-    for arm in ARMS {
-        let percent = rounds.iter().filter_map(|round| Some(round.get(&arm)?.huge_percent));
-        let what = format!("{}: share that is huge", arm.name());
+    for (name, measured, _) in &states {
+        let percent = measured.iter().map(|speeds| speeds.huge_percent);
+        let what = format!("{name}: share that is huge");
         let beside = "of the mapped file, in the reader with the smaller share";
         add_row_with_range(report, what, percent.collect(), "%", beside);
     }
-    let outcomes: Vec<_> =
-        rounds.iter().filter_map(|round| round.get(&SharedMemoryArm::HawkEye)?.promotion).collect();
+    let outcomes: Vec<_> = rounds.iter().map(|round| round.promotion).collect();
     let promoted_of = format!("goal: once each of the file's {regions} regions");
     add_promotion_rows(report, &outcomes, &promoted_of);
 }
@@ -122,32 +142,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_reader_is_compared_with_itself_in_the_same_round() {
-        let figures = |first: f64, second: f64| ReadersFigures {
-            speeds: [first, second].map(|per_s| ProgramSpeed { per_s, per_cpu_s: 2.0 * per_s }),
-            ..ReadersFigures::default()
-        };
-        let round = |speed: f64| {
-            let outcome = PromotionOutcome { promoted: 8, ..PromotionOutcome::default() };
-            let managed =
-                ReadersFigures { promotion: Some(outcome), ..figures(96.0 * speed, 190.0 * speed) };
-            ArmRound::from([
-                (SharedMemoryArm::BasePages, figures(50.0 * speed, 80.0 * speed)),
-                (SharedMemoryArm::ShmemAlways, figures(100.0 * speed, 200.0 * speed)),
-                (SharedMemoryArm::HawkEye, managed),
-            ])
+    fn each_reader_is_compared_with_one_whose_file_is_all_huge() {
+        let round = |managed: [f64; READERS]| ReadersRound {
+            base: SpeedsOfReaders { relative: [0.5, 0.25], huge_percent: 0.0 },
+            managed: SpeedsOfReaders { relative: managed, huge_percent: 99.0 },
+            promotion: PromotionOutcome { promoted: 8, ..PromotionOutcome::default() },
         };
         let mut report = LiveReport::new("shared-readers");
-        // The machine is twice as fast in the second round.
-        add_rows_to_report(&[round(1.0), round(2.0)], 8, &mut report);
+        add_rows_to_report(
+            &[round([1.0, 0.9]), round([0.98, 1.0]), round([0.5, 1.0])],
+            8,
+            &mut report,
+        );
         let value = |what: &str| {
             let row = report.rows.iter().find(|row| row.what == what);
             row.unwrap_or_else(|| panic!("{what}: {report}")).value
         };
         assert_eq!(value("base pages: speed of reader 1"), 50.0);
-        assert_eq!(value("base pages: speed of reader 2"), 40.0);
-        assert_eq!(value("HawkEye: speed of reader 1"), 96.0);
-        assert_eq!(value("HawkEye: speed of reader 2"), 95.0);
+        assert_eq!(value("base pages: speed of reader 2"), 25.0);
+        assert_eq!(value("HawkEye: speed of reader 1"), 98.0);
+        assert_eq!(value("HawkEye: speed of reader 2"), 100.0);
+        assert_eq!(value("HawkEye: share that is huge"), 99.0);
         assert_eq!(value("HawkEye: promotions"), 8.0);
     }
 }

@@ -13,7 +13,7 @@
 mod cluster;
 mod persistent_clients;
 
-pub(in crate::live) use persistent_clients::{LookUpDatabase, LookUpFigures};
+pub(in crate::live) use persistent_clients::{LookUpClients, LookUpDatabase, LookUpFigures};
 
 use super::paced_transactions::{
     LatencyCount, run_paced_generator, schedule_with_warm_up, summarize_latency_counts,

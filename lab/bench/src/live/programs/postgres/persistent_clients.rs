@@ -1,5 +1,5 @@
-//! Look-ups by several clients of pgbench that keep their connections. The server of their database
-//! is started again for each measurement.
+//! Look-ups by several clients of pgbench that keep their connections, and pause between
+//! measurements. A server can be started again with other pages.
 
 use super::cluster::{BufferPages, PostgresCluster};
 use super::{
@@ -13,6 +13,7 @@ use crate::live::programs::reporting_program::{
 };
 use crate::live::programs::running_process::RunningProcess;
 use hawkeye_linux::processes::process::pids_of_process_and_descendants;
+use nix::sys::signal::Signal;
 use std::ops::Range;
 use std::sync::mpsc::Receiver;
 use std::time::SystemTime;
@@ -38,19 +39,9 @@ impl LookUpDatabase {
         Ok(Self { cluster, mib })
     }
 
-    /// Starts a server with buffers of that size and its clients, and ends both after `work`.
-    /// Before it, all data are in the buffers, and each backend has mapped nearly all of them.
-    pub(in crate::live) fn run_with_clients<T>(
-        &mut self,
-        hugetlb: bool,
-        work: impl FnOnce(&LookUpClients) -> BenchResult<T>,
-    ) -> BenchResult<T> {
-        let done = self.start_clients(hugetlb).and_then(|clients| work(&clients));
-        // Also after an error: the server's memory must be free when its settings are restored.
-        self.cluster.stop_server().and(done)
-    }
-
-    fn start_clients(&mut self, hugetlb: bool) -> BenchResult<LookUpClients> {
+    /// Starts a server with buffers of that size, instead of one that runs, and its clients. They
+    /// are paused. All data are in the buffers, and each backend has mapped nearly all of them.
+    pub(in crate::live) fn start_clients(&mut self, hugetlb: bool) -> BenchResult<LookUpClients> {
         let pages = if hugetlb { BufferPages::HUGETLB } else { BufferPages::BASE };
         let bytes = restart_and_fill_buffers(&mut self.cluster, self.mib, pages)?;
         let mut command = look_up_command(&self.cluster, CLIENTS);
@@ -63,23 +54,25 @@ impl LookUpDatabase {
         backends.iter().try_for_each(|pid| wait_until_mapped(*pid, bytes))?;
         let gone = || impossible!("PostgreSQL has no server");
         let server = self.cluster.server_pid().ok_or_else(gone)?;
-        Ok(LookUpClients {
-            reports,
-            backends,
-            server,
-            log: self.cluster.path_in_folder(&log),
-            _generator: generator,
-        })
+        let log = self.cluster.path_in_folder(&log);
+        let clients = LookUpClients { reports, backends, server, log, generator };
+        clients.signal(Signal::SIGSTOP)?;
+        Ok(clients)
+    }
+
+    /// Ends the server after its clients were dropped. Its memory is free then.
+    pub(in crate::live) fn stop_server(&mut self) -> BenchResult<()> {
+        self.cluster.stop_server()
     }
 }
 
-/// Clients that look up rows until this is dropped.
+/// Clients that look up rows while they are measured.
 pub(in crate::live) struct LookUpClients {
     reports: Receiver<RateReport>,
     backends: Vec<u32>,
     server: u32,
     log: PathBuf,
-    _generator: RunningProcess,
+    generator: RunningProcess,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -101,7 +94,25 @@ impl LookUpClients {
         pids_of_process_and_descendants(self.server).collect()
     }
 
-    pub(in crate::live) fn measure(&self, length: Duration) -> BenchResult<LookUpFigures> {
+    /// Lets the clients look up rows until they are paused.
+    pub(in crate::live) fn start_work(&self) -> BenchResult<()> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    /// Measures the clients for `length`, and pauses them.
+    pub(in crate::live) fn measure_turn(&self, length: Duration) -> BenchResult<LookUpFigures> {
+        self.start_work()?;
+        let figures = self.measure(length);
+        self.signal(Signal::SIGSTOP)?;
+        figures
+    }
+
+    fn signal(&self, signal: Signal) -> BenchResult<()> {
+        let sent = self.generator.send_signal(signal);
+        sent.map_err(|error| impossible!("pgbench has ended: {error}"))
+    }
+
+    fn measure(&self, length: Duration) -> BenchResult<LookUpFigures> {
         let mut marks = Vec::new();
         let per_s =
             measure_reported_rate(&self.reports, length, &mut || marks.push(SystemTime::now()))?;
@@ -168,16 +179,17 @@ mod tests {
         }
         let mut database = LookUpDatabase::create(16).expect("has data");
         for _ in 0..2 {
-            let server = database
-                .run_with_clients(false, |clients| {
-                    assert_eq!(clients.backends().len(), CLIENTS);
-                    let figures = clients.measure(Duration::from_secs(4))?;
-                    assert!(figures.per_s > 0.0 && figures.p99_us > 0.0, "{figures:?}");
-                    let all = clients.server_processes();
-                    assert!(clients.backends().iter().all(|pid| all.contains(pid)));
-                    Ok(clients.server)
-                })
-                .expect("looks up rows");
+            let clients = database.start_clients(false).expect("clients start");
+            assert_eq!(clients.backends().len(), CLIENTS);
+            for _ in 0..2 {
+                let figures = clients.measure_turn(Duration::from_secs(2)).expect("looks up rows");
+                assert!(figures.per_s > 0.0 && figures.p99_us > 0.0, "{figures:?}");
+            }
+            let all = clients.server_processes();
+            assert!(clients.backends().iter().all(|pid| all.contains(pid)));
+            let server = clients.server;
+            drop(clients);
+            database.stop_server().expect("the server ends");
             assert!(!Path::new(&format!("/proc/{server}")).exists());
         }
     }
