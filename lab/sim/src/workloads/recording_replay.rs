@@ -7,7 +7,7 @@
 //! - which parts are hot, and when;
 //! - how much the process computed.
 //!
-//! Shared memory becomes private memory of each process that maps it: the simulator has no files.
+//! Shared memory becomes private memory of each process that maps it.
 //!
 //! The rest is chosen, the same for all recordings: `PAGE_NS`, `CYCLES`, and the distribution of
 //! accesses. Accesses to a part are in proportion to its accessed pages, or to its page walks where
