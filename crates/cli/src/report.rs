@@ -9,6 +9,7 @@
 //!                                       |     means        |--> report_figures --> svg_figure
 //!                                       |-- heat_map       `--> html_page
 //!                                       |     coverage
+//!                                       |-- memory_by_kind
 //!                                       `-- decisions
 //! ```
 //! Only the two readings see rows. The rest is pure.
@@ -16,6 +17,7 @@
 mod decisions;
 mod heat_map;
 mod html_page;
+mod memory_by_kind;
 mod recording_extent;
 mod recording_report;
 mod report_builder;

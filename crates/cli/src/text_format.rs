@@ -1,6 +1,6 @@
 //! Formats numbers and names for people.
 
-use hawkeye_policy::Errno;
+use hawkeye_policy::{Errno, SharedMemoryTotals};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -93,6 +93,19 @@ pub fn format_count(number: u64) -> String {
 pub fn format_errno_counts(errors: &BTreeMap<Errno, u64>) -> String {
     let each = errors.iter().map(|(errno, times)| format!("{errno} {times} times"));
     each.collect::<Vec<_>>().join(", ")
+}
+
+/// Shared memory of several processes: `64 MiB in 1 file of 2 processes, 60 MiB of it huge`.
+pub fn format_shared_memory(totals: &SharedMemoryTotals) -> String {
+    let [resident, huge] =
+        [totals.memory.resident_bytes, totals.memory.huge_bytes].map(format_bytes);
+    let count = |number: usize, one: &str, many: &str| match number {
+        1 => format!("1 {one}"),
+        _ => format!("{} {many}", format_count(number as u64)),
+    };
+    let files = count(totals.files, "file", "files");
+    let processes = count(totals.processes, "process", "processes");
+    format!("{resident} in {files} of {processes}, {huge} of it huge")
 }
 
 /// From nothing to a full bar.

@@ -22,7 +22,9 @@ pub use manager_view::{ManagerStatus, ManagerView};
 
 use crate::text_format::format_short_duration;
 use hawkeye_manager::{BudgetWait, ExhaustedBudget, PromotionAndRecoveryRates};
-use hawkeye_policy::{CoverageSource, ProcessSettings, RegionSample, TranslationOverhead};
+use hawkeye_policy::{
+    CoverageSource, FileRegion, ProcessSettings, RegionSample, TranslationOverhead,
+};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
@@ -147,6 +149,12 @@ pub struct ProcessStatus {
     pub unit: Option<String>,
     pub rss_bytes: u64,
     pub huge_bytes: u64,
+    /// Shared memory that is managed, as of its last sample. Other processes may map it as well.
+    #[serde(default)]
+    pub shared_bytes: u64,
+    /// The part of it under huge pages.
+    #[serde(default)]
+    pub shared_huge_bytes: u64,
     pub overhead: Option<TranslationOverhead>,
     /// CPU time that it would save if all of its memory that may be promoted were huge. In per cent
     /// of the CPU time that it uses; `None`: unknown. Based on the last sample, less what was
@@ -245,6 +253,9 @@ pub struct RegionExplanation {
     pub age_s: Option<f64>,
     /// What that sample found; `None`: nothing.
     pub sample: Option<RegionSample>,
+    /// Where that sample found shared memory.
+    #[serde(default)]
+    pub shared_memory: Option<SharedMemoryExplanation>,
     pub state: RegionPromotionState,
     /// Its bucket in an access map (0-9), by the base pages accessed in the last window. `None` for
     /// a huge page, and where accesses can't be seen.
@@ -263,6 +274,26 @@ pub struct RegionExplanation {
     /// Actions before this time are no longer in the journal: seconds since management began.
     #[serde(default)]
     pub remembered_since_s: f64,
+}
+
+/// Part of a file of shared memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SharedMemoryExplanation {
+    #[serde(flatten)]
+    pub file: FileRegion,
+    /// Name of the file in `/proc/PID/maps`, which the client reads; `None` where it can't.
+    #[serde(default)]
+    pub file_name: Option<String>,
+    /// Managed processes that map it, as of their last samples: some of them, itself among them.
+    pub mappers: Vec<FileMapperView>,
+    /// How many map it in all.
+    pub mapper_count: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FileMapperView {
+    pub pid: u32,
+    pub name: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ pub mod kernel_decision;
 pub mod kernel_facts;
 pub mod mthp_sizes;
 pub mod prezeroing;
-mod probe_child;
+pub(crate) mod probe_child;
 
 pub use kernel_decision::{KernelDecision, ManagerCapability, decide_with_best_sampler};
 pub use kernel_facts::{

@@ -3,7 +3,7 @@
 
 use hawkeye_policy::event::serialize_as_seconds;
 use hawkeye_policy::saturating_cast::usize_from_u64;
-use hawkeye_policy::{Errno, Event, ProcessId, Reason};
+use hawkeye_policy::{Errno, Event, ProcessId, Reason, SampledMemory};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -19,7 +19,8 @@ pub struct JournalEntry {
     pub event: Event,
 }
 
-/// Resident and huge memory of all managed processes, at one time.
+/// Resident and huge memory of all managed processes, at one time. Shared memory that is managed
+/// counts once, by the last samples, whichever processes map it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct FootprintAtTime {
     /// Seconds since management began.
@@ -87,8 +88,18 @@ pub struct Journal {
     pub first_promotion: Option<Duration>,
     /// The latest footprint, whether it was kept or not.
     pub latest_footprint: FootprintAtTime,
-    /// The largest resident memory so far, in bytes.
-    pub peak_rss_bytes: u64,
+    peaks: ResidentPeaks,
+}
+
+/// The largest resident memory, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct ResidentPeaks {
+    /// At times when every process had been sampled.
+    sampled: u64,
+    /// At other times, with shared memory as often as it is mapped.
+    unsampled: u64,
+    /// The most that was counted again in such a sum.
+    counted_again: u64,
 }
 
 /// A repeated error is written down once in this time.
@@ -163,11 +174,29 @@ impl Journal {
         self.by_process.retain(|process, _| there(*process));
     }
 
-    /// Adds a footprint. Of those within a second only the first is kept, so that the row is even.
-    pub fn add_footprint(&mut self, point: FootprintAtTime) {
+    /// Adds a footprint: the sum over all processes, less the shared memory that the sum contains
+    /// again. `is_sampled`: all processes have been sampled, so that this is known. Of footprints
+    /// within a second only the first is kept, so that the row is even.
+    pub fn add_footprint(
+        &mut self,
+        sum: FootprintAtTime,
+        counted_again: SampledMemory,
+        is_sampled: bool,
+    ) {
         const APART_S: f64 = 0.9;
+        let point = FootprintAtTime {
+            rss_bytes: sum.rss_bytes.saturating_sub(counted_again.resident_bytes),
+            huge_bytes: sum.huge_bytes.saturating_sub(counted_again.huge_bytes),
+            ..sum
+        };
         self.latest_footprint = point;
-        self.peak_rss_bytes = self.peak_rss_bytes.max(point.rss_bytes);
+        let peaks = &mut self.peaks;
+        peaks.counted_again = peaks.counted_again.max(counted_again.resident_bytes);
+        if is_sampled {
+            peaks.sampled = peaks.sampled.max(point.rss_bytes);
+        } else {
+            peaks.unsampled = peaks.unsampled.max(sum.rss_bytes);
+        }
         if self.footprint_at_s.is_some_and(|last| point.at_s < last + APART_S) {
             return;
         }
@@ -184,6 +213,13 @@ impl Journal {
             self.footprints.push(point);
         }
         self.footprints_seen += 1;
+    }
+
+    /// The largest resident memory so far, in bytes. Before the processes were sampled, it was
+    /// not known how much of it was counted again. So the most that was ever seen is taken off.
+    pub fn peak_rss_bytes(&self) -> u64 {
+        let ResidentPeaks { sampled, unsampled, counted_again } = self.peaks;
+        sampled.max(unsampled.saturating_sub(counted_again))
     }
 
     /// Events, oldest first.
@@ -276,13 +312,32 @@ mod tests {
     fn footprints_stay_bounded_and_cover_the_whole_time() {
         let mut journal = Journal::default();
         for second in 0..100_000u64 {
-            journal.add_footprint(FootprintAtTime { at_s: second as f64, ..Default::default() });
+            let sum = FootprintAtTime { at_s: second as f64, ..Default::default() };
+            journal.add_footprint(sum, SampledMemory::default(), true);
         }
         let kept = &journal.footprints;
         assert!(kept.len() <= MAX_FOOTPRINTS);
         assert_eq!(kept[0].at_s, 0.0);
         assert!(kept.last().is_some_and(|p| p.at_s > 99_000.0));
         assert!(kept.windows(2).all(|pair| pair[0].at_s < pair[1].at_s));
+    }
+
+    #[test]
+    fn shared_memory_counts_once_in_footprints_and_in_their_peak() {
+        let mut journal = Journal::default();
+        let mut add = |at_s, rss_bytes, again_bytes, is_sampled| {
+            let sum = FootprintAtTime { at_s, rss_bytes, huge_bytes: 0 };
+            let again = SampledMemory { resident_bytes: again_bytes, huge_bytes: 0 };
+            journal.add_footprint(sum, again, is_sampled);
+            (journal.latest_footprint.rss_bytes, journal.peak_rss_bytes())
+        };
+        assert_eq!(add(0.0, 200, 0, false), (200, 200));
+        // A sample shows that 120 of it were counted again.
+        assert_eq!(add(1.0, 200, 120, true), (80, 80));
+        assert_eq!(add(2.0, 190, 100, true), (90, 90));
+        assert_eq!(add(3.0, 100, 0, true), (100, 100));
+        // A process that joins has not been sampled.
+        assert_eq!(add(4.0, 230, 0, false), (230, 110));
     }
 
     #[test]

@@ -37,4 +37,15 @@ impl FileRegion {
     pub fn offset(self) -> u64 {
         u64::from(self.index) * HUGE_PAGE_BYTES
     }
+
+    /// Major and minor number of the file's device.
+    pub fn device_numbers(self) -> (u32, u32) {
+        device_numbers(self.device)
+    }
+}
+
+/// Major and minor number of a device as the kernel encodes it (`MINORBITS`,
+/// include/linux/kdev_t.h).
+pub(crate) fn device_numbers(device: u32) -> (u32, u32) {
+    (device >> 20, device & 0xf_ffff)
 }

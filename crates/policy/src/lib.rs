@@ -24,7 +24,8 @@
 //!    [`page_size_choice`]: which page size. [`prezeroing`]: how fast free memory is zeroed.
 //! 5. [`walk_rate`]: overhead estimated from access bits. [`huge_page_forecast`]: memory that huge
 //!    pages for every program would add.
-//! 6. [`rules`], [`process_settings`], [`workload_profile`], [`process_selection_settings`]: which
+//! 6. [`file_region`], [`shared_memory_count`]: shared memory, by file.
+//! 7. [`rules`], [`process_settings`], [`workload_profile`], [`process_selection_settings`]: which
 //!    processes are managed, and how.
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -67,6 +68,7 @@ pub mod sampling_cost_limits;
 pub mod saturating_cast;
 pub mod setting_error;
 pub mod settings_profile;
+pub mod shared_memory_count;
 pub mod shared_regions;
 pub mod statistics;
 #[cfg(test)]
@@ -118,6 +120,7 @@ pub use rules::{
 pub use sampling_cost_limits::{SamplingCostLimits, SamplingDelayReason, SamplingSlowdownBudget};
 pub use setting_error::SettingError;
 pub use settings_profile::SettingsProfile;
+pub use shared_memory_count::{SampledFile, SampledMemory, SharedMemoryCount, SharedMemoryTotals};
 pub use shared_regions::MAX_SHARED_PAGES;
 pub use translation_overhead::{TranslationOverhead, TranslationOverheadSource};
 pub use watermarks::{

@@ -8,7 +8,7 @@ use crate::row_types::{
 };
 use crate::schema::{RECORDING, column};
 use hawkeye_policy::{
-    HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, RegionAddr, RegionSample,
+    FileRegion, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, RegionAddr, RegionSample,
 };
 use parquet::file::reader::ChunkReader;
 use std::fs::File;
@@ -160,8 +160,24 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
                 swapped: pages(column!("swapped_pages"))?,
                 walks_per_s: table.int_in_row(walks, u32::MAX.into(), "0 to 4294967295")? as u32,
                 touches_per_s: None,
-                file: None,
+                file: self.read_file_region()?,
             },
+        })
+    }
+
+    /// `None`: private memory, or a recording that does not tell shared memory apart.
+    fn read_file_region(&self) -> Result<Option<FileRegion>> {
+        let (inode, table) = (column!("file_inode"), &self.table);
+        let small = |column| {
+            let number = table.int_in_row(column, u32::MAX.into(), "0 to 4294967295")?;
+            Ok::<_, RecordingError>(number as u32)
+        };
+        self.read_unless_null(inode, || {
+            Ok(FileRegion {
+                inode: table.int_in_row(inode, MOST, "0 or more")?,
+                device: small(column!("file_device"))?,
+                index: small(column!("file_index"))?,
+            })
         })
     }
 

@@ -22,7 +22,7 @@ impl<W: Write + Send> RecordingWriter<W> {
     /// Starts a file.
     pub fn new(output: W, about: &RecordingMetadata) -> Result<Self, RecordingError> {
         let (ascending, pairs) =
-            (["time_us", "unix_us", "region_address"], about.to_metadata_pairs());
+            (["time_us", "unix_us", "region_address", "file_index"], about.to_metadata_pairs());
         let table = ParquetTableWriter::new(&RECORDING, &ascending, pairs, output)?;
         Ok(Self { table, about: about.clone() })
     }
@@ -82,6 +82,11 @@ fn set_region_cells<'a>(cells: &mut RowCells<'a>, row: &'a CoverageRow) {
     cells[column!("zero_pages")] = pages(region.zero_mapped);
     cells[column!("swapped_pages")] = pages(region.swapped);
     cells[column!("walks_per_s")] = CellValue::Int(region.walks_per_s.into());
+    if let Some(file) = region.file {
+        cells[column!("file_device")] = CellValue::Int(file.device.into());
+        cells[column!("file_inode")] = CellValue::Int(file.inode);
+        cells[column!("file_index")] = CellValue::Int(file.index.into());
+    }
 }
 
 fn set_process_cells<'a>(cells: &mut RowCells<'a>, row: &'a ProcessRow) {

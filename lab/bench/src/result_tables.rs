@@ -40,6 +40,7 @@ macro_rules! define_table_row {
                     name: stringify!($column),
                     kind: ColumnType::$kind,
                     optional: false,
+                    added_later: false,
                 },)*],
             };
 

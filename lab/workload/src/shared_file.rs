@@ -18,6 +18,9 @@ pub struct SharedFileArgs {
     /// Base pages of each region that the file has; the others are holes.
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..=512))]
     pub pages: u16,
+    /// Private memory that each process fills, in MiB. A daemon finds processes by it.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1 << 16))]
+    pub private_mib: u64,
     /// Map it one base page after a multiple of 2 MiB.
     #[arg(long)]
     pub misaligned: bool,
@@ -60,13 +63,23 @@ pub(super) fn run_shared_file(args: &SharedFileArgs, console: &mut Console) -> W
     let middle = pages / 2;
     let [first, others] =
         if args.halves { [0..middle, middle..pages] } else { [0..pages, 0..pages] };
-    // Nothing is mapped here: a forked process would inherit it beside its own mapping.
+    // Mapped here and filled by each process: a worker must not allocate.
+    let mut private = match args.private_mib {
+        0 => None,
+        mib => Some(WorkloadMemory::map_private_and_touch(
+            (mib << 20) as usize,
+            RequestedPageKind::Base,
+            |_| {},
+        )?),
+    };
+    // The file is not mapped here: a forked process would inherit it beside its own mapping.
     let mut workers = Vec::new();
     for number in 0..args.workers {
         // SAFETY: this process has one thread. The child maps memory and reads it.
         let worker = unsafe {
             ForkedWorker::fork(|| {
                 let Ok(own) = map_in_worker(args, &file, bytes, shift) else { return };
+                private.iter_mut().for_each(write_each_page);
                 read_each_page(&own, &others);
                 let mut rng = WorkloadRng::new(3, number.into());
                 loop {
@@ -78,6 +91,7 @@ pub(super) fn run_shared_file(args: &SharedFileArgs, console: &mut Console) -> W
         workers.push(worker);
     }
     let memory = WorkloadMemory::map_file_aligned(&file, bytes, shift)?;
+    private.iter_mut().for_each(write_each_page);
     read_each_page(&memory, &first);
     report_ready(console, memory.start_address(), bytes as u64)?;
     let mut rng = WorkloadRng::new(1, 0);
@@ -124,6 +138,12 @@ fn fill_file(file: &File, bytes: usize, pages: usize) -> WorkloadResult<()> {
         }
     }
     Ok(())
+}
+
+fn write_each_page(memory: &mut WorkloadMemory) {
+    for page in 0..memory.count_pages() {
+        memory.write_word(page * PAGE, u64::MAX);
+    }
 }
 
 fn read_each_page(memory: &WorkloadMemory, pages: &Range<usize>) {

@@ -51,6 +51,13 @@ pub struct RecordOptions {
     /// Seconds that a sampling window lasts.
     #[arg(long, value_name = "S", default_value = DEFAULT_WINDOW_S, value_parser = options::parse_seconds)]
     window: Duration,
+
+    /// Record shared memory too, with the file that it is part of.
+    ///
+    /// Only where it can become huge: at addresses that are congruent to the file offset modulo
+    /// 2 MiB. Of memory that several processes map, no accesses can be seen.
+    #[arg(long)]
+    shared_memory: bool,
 }
 
 /// CPU time for recording, in per cent of one core. Windows move further apart to stay below.
@@ -67,7 +74,12 @@ impl RecordOptions {
         };
         let purpose = format!("record {}", pids_text(&processes, " "));
         let place = RecordingTarget::File(self.output.clone());
-        let session = PreparedSession::for_measurement(settings.check()?, place, &purpose)?;
+        let session = PreparedSession::for_measurement(
+            settings.check()?,
+            place,
+            self.shared_memory,
+            &purpose,
+        )?;
         let goes_on = |now| self.length.is_none_or(|length| now < length);
         let mut managed = session.manage_until_end(scope, goes_on)?;
         managed.finish_recording()?;

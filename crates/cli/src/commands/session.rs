@@ -89,10 +89,12 @@ impl PreparedSession {
         )
     }
 
-    /// Takes the machine over to measure some processes. No process is changed.
+    /// Takes the machine over to measure some processes, and their shared memory where wanted.
+    /// No process is changed.
     pub fn for_measurement(
         mut settings: Settings,
         place: RecordingTarget,
+        shared_memory: bool,
         purpose: &str,
     ) -> Result<Self> {
         settings.measure_only = true;
@@ -101,6 +103,7 @@ impl PreparedSession {
             settings,
             khugepaged: KhugepagedMode::Leave,
             recording: Some(place),
+            shared_memory,
             ..Config::default()
         };
         let policy = Box::new(NoPromotion::WATCHING);
@@ -320,7 +323,7 @@ impl PreparedSession {
             manager_cpu_s: own_costs.cpu.saturating_sub(cpu_before).as_secs_f64(),
             longest_call_ms: own_costs.longest_call.as_secs_f64() * 1e3,
             program: ProgramResourceUse {
-                rss_peak_bytes: journal.peak_rss_bytes,
+                rss_peak_bytes: journal.peak_rss_bytes(),
                 rss_end_bytes: latest.rss_bytes,
                 huge_end_bytes: latest.huge_bytes,
                 ..ProgramResourceUse::default()

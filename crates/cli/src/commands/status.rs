@@ -6,7 +6,7 @@ use crate::daemon::protocol::{DaemonStatus, PrezeroingStatus};
 use crate::session_summary::observed_sizes_text;
 use crate::text_format::{
     clip_printable, format_bytes, format_count, format_duration, format_errno_counts,
-    wrap_printable,
+    format_shared_memory, wrap_printable,
 };
 use crate::view::{HugePageReserveStatus, MemoryStatus, ProcessStatus};
 use anyhow::Result;
@@ -94,6 +94,9 @@ fn status_text(daemon: &DaemonStatus) -> String {
             };
             row("  cgroup", &format!("{used} by {}{unused}", group.name));
         }
+    }
+    if status.shared_memory.files > 0 {
+        row("files", &format!("shared memory {}", format_shared_memory(&status.shared_memory)));
     }
     let totals = &status.totals;
     let [promoted, split, samples] =
@@ -261,7 +264,9 @@ mod tests {
     use super::*;
     use crate::daemon::full_status;
     use hawkeye_linux::page_sizes::{ObservedPageSize, ObservedPageSizes};
-    use hawkeye_policy::{TranslationOverhead, TranslationOverheadSource};
+    use hawkeye_policy::{
+        SampledMemory, SharedMemoryTotals, TranslationOverhead, TranslationOverheadSource,
+    };
 
     #[test]
     fn a_status_fits_into_80_columns_with_any_values() {
@@ -282,6 +287,12 @@ mod tests {
         status.manager.paused = false;
         status.manager.held = Some("tasks waited for memory for so long that ".repeat(4));
         status.manager.managed = 25;
+        status.manager.shared_memory = SharedMemoryTotals {
+            memory: SampledMemory { resident_bytes: 1023 << 30, huge_bytes: 1023 << 20 },
+            files: 99_999,
+            processes: 1,
+            ..SharedMemoryTotals::default()
+        };
         status.manager.processes = vec![process; 22];
         if let Some(zeroing) = &mut status.prezeroing {
             zeroing.free_zeroed_bytes = 0;
@@ -318,6 +329,7 @@ mod tests {
             "promotion tasks waited",
             "waits     promotions use at most 50 % of one core; promotion",
             "pods      annotations by /run/k3s/containerd/containerd.sock: connecting:",
+            "files     shared memory 1023 GiB in 99,999 files of 1 process, 1023 MiB of it",
             "daemon    pid 812, configuration /etc/hawkeye/hawkeye.toml",
             "metrics   http://127.0.0.1:9500/metrics; they are not served: can't listen at",
             "zeroed    0 bytes of 1023 GiB free; 4096 GiB served",
@@ -333,6 +345,6 @@ mod tests {
         assert!(early.contains("of a core over the last 2 s,"), "{early}");
         let empty = status_text(&DaemonStatus::default());
         assert!(empty.ends_with("No process is managed.\n"), "{empty}");
-        assert!(!empty.contains("zeroed"), "{empty}");
+        assert!(!empty.contains("zeroed") && !empty.contains("shared memory"), "{empty}");
     }
 }

@@ -7,11 +7,12 @@ use crate::text_format::{
 };
 use crate::view::{
     Explanation, LastSampleSummary, ProcessExplanation, ProcessStatus, RegionExplanation,
-    RegionPromotionState,
+    RegionPromotionState, SharedMemoryExplanation,
 };
 use anyhow::Result;
 use clap::Args;
-use hawkeye_policy::{PageOrder, RegionSample};
+use hawkeye_linux::processes::shared_mappings::name_of_mapped_file;
+use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
 use std::process::ExitCode;
 
 /// Show why a process, or a region of it, gets huge pages or does not.
@@ -40,7 +41,14 @@ pub struct WhyOptions {
 
 impl WhyOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let why = self.options.fetch_explanation(self.pid, self.address)?;
+        let mut why = self.options.fetch_explanation(self.pid, self.address)?;
+        if let Explanation::Region(region) = &mut why {
+            // The daemon does not read it, because the process may hold the lock for long.
+            if let Some(shared) = &mut region.shared_memory {
+                let at = RegionAddr::containing(region.start);
+                shared.file_name = name_of_mapped_file(self.pid, at, shared.file);
+            }
+        }
         print_text_or_json(self.options.json, &why, explanation_text)?;
         Ok(ExitCode::from(u8::from(!why.is_managed())))
     }
@@ -78,6 +86,11 @@ fn push_process_explanation(out: &mut WrappedText, it: &ProcessExplanation) {
         let why = "the program excludes them (MADV_NOHUGEPAGE)";
         out.push_sentence(format!("{refused} of it are left alone: {why}."));
     }
+    if it.process.shared_bytes > 0 {
+        let [shared, huge] =
+            [it.process.shared_bytes, it.process.shared_huge_bytes].map(format_bytes);
+        out.push_sentence(format!("{shared} of it were shared memory, {huge} of that huge."));
+    }
     push_obstacles(out, &it.kept_by);
     if !it.latest.is_empty() {
         out.push_sentence("Latest actions (times since the daemon started):");
@@ -99,6 +112,9 @@ fn push_region_explanation(out: &mut WrappedText, it: &RegionExplanation) {
         (_, None) => "The process has not been sampled yet.".to_owned(),
     };
     out.push_sentence(&sampled);
+    if let Some(shared) = &it.shared_memory {
+        out.push_sentence(shared_memory_text(shared));
+    }
     if let Some(waiting) = &it.waiting {
         let queue = "in the queue of its process";
         let turn = match it.ahead.map(|ahead| (ahead, format_count(ahead))) {
@@ -117,6 +133,26 @@ fn push_region_explanation(out: &mut WrappedText, it: &RegionExplanation) {
         out.push_sentence(format!("Recovery: {known}."));
     }
     push_region_history(out, it);
+}
+
+fn shared_memory_text(shared: &SharedMemoryExplanation) -> String {
+    let (major, minor) = shared.file.device_numbers();
+    let (index, inode) = (shared.file.index, shared.file.inode);
+    let name = shared.file_name.as_deref().map(|name| clip_printable(name, 200));
+    let name = name.as_deref().unwrap_or("a file");
+    let file = format!("{name} (device {major}:{minor}, inode {inode})");
+    let part = format!("It is shared memory: part {index}, counted from 0, of {file}");
+    if shared.mapper_count <= 1 {
+        return format!("{part}. No other managed process maps it.");
+    }
+    let named = shared.mappers.iter().map(|it| format!("{} ({})", it.pid, it.name));
+    let mut mappers = clip_printable(&named.collect::<Vec<_>>().join(", "), 400);
+    if let more @ 1.. = shared.mapper_count.saturating_sub(shared.mappers.len()) {
+        mappers += &format!(" and {more} more");
+    }
+    format!(
+        "{part}. Managed processes that map it: {mappers}. So its promotion is final: it stays huge until all but one of them have unmapped it."
+    )
 }
 
 fn region_sample_text(it: &RegionExplanation, sample: &RegionSample, age: f64) -> String {

@@ -2,6 +2,7 @@
 
 use super::decisions::Decisions;
 use super::heat_map::HeatMap;
+use super::memory_by_kind::MemoryByKind;
 use super::time_series::TimeSeries;
 use serde::Serialize;
 
@@ -21,6 +22,7 @@ pub struct RecordingReport {
     pub processes: Vec<ProcessFigures>,
     /// Further processes, with less memory; their decisions are counted. At most 65,536.
     pub processes_left_out: usize,
+    pub memory: MemoryByKind,
     pub machine: MachineFigures,
     pub decisions: Decisions,
 }
@@ -37,6 +39,9 @@ pub struct ProcessFigures {
     pub rss_end_bytes: u64,
     pub rss_peak_bytes: u64,
     pub huge_end_bytes: u64,
+    /// Shared memory in its regions, in its last window. Other processes may map it as well.
+    pub shared_end_bytes: u64,
+    pub shared_huge_end_bytes: u64,
     /// Zero-filled memory under huge pages at the end, estimated.
     pub bloat_end_bytes: Option<u64>,
     pub overhead_mean_percent: Option<f64>,

@@ -2,6 +2,7 @@
 
 use super::decisions::DecisionCollector;
 use super::heat_map::HeatMapBuilder;
+use super::memory_by_kind::{LastWindowMemory, MemoryByKindBuilder};
 use super::recording_extent::{MOST_MAPS, RecordingExtent};
 use super::recording_report::{MachineFigures, ProcessFigures, RecordingReport};
 use super::time_series::TimeSeries;
@@ -25,12 +26,16 @@ pub struct ReportBuilder {
     processes: BTreeMap<ProcessId, ProcessFiguresBuilder>,
     machine: MachineFigures,
     decisions: DecisionCollector,
+    /// When processes were last looked at. One that had ended by then has no row of that time.
+    last_footprints: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
 struct ProcessFiguresBuilder {
     figures: ProcessFigures,
     last_window: Option<Duration>,
+    last_window_memory: LastWindowMemory,
+    last_footprint: Option<Duration>,
     accessed: u64,
     regions: u64,
     /// Sum over all windows, and the number of windows in which it was known.
@@ -41,6 +46,7 @@ struct ProcessFiguresBuilder {
 impl ProcessFiguresBuilder {
     fn add_window(&mut self, row: &CoverageRow) {
         self.last_window = Some(row.at);
+        self.last_window_memory = LastWindowMemory::default();
         let figures = &mut self.figures;
         figures.windows += 1;
         row.source.name().clone_into(&mut figures.source);
@@ -54,6 +60,7 @@ impl ProcessFiguresBuilder {
     }
 
     fn add_footprint(&mut self, row: &ProcessRow) {
+        self.last_footprint = Some(row.at);
         let figures = &mut self.figures;
         figures.to_s = row.at.as_secs_f64();
         figures.rss_end_bytes = row.rss_bytes;
@@ -69,7 +76,10 @@ impl ProcessFiguresBuilder {
     fn finish(self, map: Option<HeatMapBuilder>) -> ProcessFigures {
         let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
         let pages = self.regions * u64::from(PAGES_PER_REGION);
+        let shared = self.last_window_memory.shared();
         ProcessFigures {
+            shared_end_bytes: shared.resident_bytes,
+            shared_huge_end_bytes: shared.huge_bytes,
             overhead_mean_percent: mean(self.overhead.0, self.overhead.1),
             cpu_cores_mean: mean(self.cpu_cores, self.figures.windows),
             coverage_mean_percent: mean(self.accessed as f64 * 100.0, pages),
@@ -99,6 +109,7 @@ impl ReportBuilder {
                 manager_cpu_percent: series(),
             },
             decisions: DecisionCollector::for_recording_length(length.as_secs_f64()),
+            last_footprints: None,
         }
     }
 
@@ -107,6 +118,7 @@ impl ReportBuilder {
         match row {
             RecordingRow::Region(row) => self.add_coverage_row(row),
             RecordingRow::Process(row) => {
+                self.last_footprints = Some(row.at);
                 let process = self.get_or_create_process_builder(row.process, &row.command, row.at);
                 if let Some(process) = process {
                     process.add_footprint(row);
@@ -161,6 +173,7 @@ impl ReportBuilder {
         if process.last_window != Some(row.at) {
             process.add_window(row);
         }
+        process.last_window_memory.add_region(&row.region);
         process.accessed += u64::from(row.region.accessed);
         process.regions += 1;
         process.figures.to_s = row.at.as_secs_f64();
@@ -205,6 +218,12 @@ impl ReportBuilder {
         unfinished: bool,
         bad_rows: u64,
     ) -> RecordingReport {
+        let mut memory = MemoryByKindBuilder::default();
+        for (id, process) in &self.processes {
+            if process.last_footprint == self.last_footprints {
+                memory.add_process(*id, &process.last_window_memory);
+            }
+        }
         let processes = std::mem::take(&mut self.processes).into_iter();
         let finished = processes.map(|(id, process)| (id, process.finish(self.maps.remove(&id))));
         let mut processes: Vec<(ProcessId, ProcessFigures)> = finished.collect();
@@ -220,6 +239,7 @@ impl ReportBuilder {
             bad_rows,
             processes,
             processes_left_out: self.left_out.len(),
+            memory: memory.finish(),
             machine: self.machine,
             decisions: self.decisions.finish(&ids),
         }

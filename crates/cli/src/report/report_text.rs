@@ -2,12 +2,18 @@
 
 use super::decisions::Decisions;
 use super::heat_map::HeatMap;
+use super::memory_by_kind::MemoryByKind;
 use super::recording_report::{ProcessFigures, RecordingReport};
-use crate::text_format::{clip_printable, format_bytes, format_count, format_duration};
+use crate::text_format::{
+    clip_printable, format_bytes, format_count, format_duration, format_shared_memory,
+};
+use hawkeye_policy::SampledMemory;
 use std::time::{Duration, UNIX_EPOCH};
 
 const MOST_PROCESSES: usize = 20;
 const MOST_KINDS: usize = 12;
+/// Processes named for each file of shared memory at most.
+const MOST_MAPPERS: usize = 8;
 /// Characters of the names of the machine, its kernel and its policy at most.
 const MOST_NAME: usize = 64;
 /// Columns and lines of a map.
@@ -19,6 +25,7 @@ const SHADES: [char; 9] = ['.', ':', '-', '=', '+', '*', '#', '%', '@'];
 pub fn report_text(report: &RecordingReport) -> String {
     let mut out = report_heading(report);
     push_process_table(&mut out, report);
+    push_memory_by_kind(&mut out, &report.memory);
     for process in &report.processes {
         if let Some(map) = process.map.as_ref().filter(|map| !map.is_empty()) {
             push_process_maps(&mut out, process, map);
@@ -85,6 +92,31 @@ fn push_process_table(out: &mut String, report: &RecordingReport) {
     let more = report.processes.len().saturating_sub(MOST_PROCESSES) + report.processes_left_out;
     if more > 0 {
         *out += &format!("and {more} more\n");
+    }
+}
+
+/// Says nothing of a recording without shared memory, where all figures are of private memory.
+fn push_memory_by_kind(out: &mut String, memory: &MemoryByKind) {
+    let shared = &memory.shared;
+    if shared.files == 0 {
+        return;
+    }
+    let text = |memory: SampledMemory| {
+        let [resident, huge] = [memory.resident_bytes, memory.huge_bytes].map(format_bytes);
+        format!("{resident}, {huge} of it huge")
+    };
+    *out += "\nMemory of sampled regions at the end; each part of a file counts once\n";
+    *out += &format!("  private  {}\n", text(memory.private));
+    *out += &format!("  shared   {}\n", format_shared_memory(shared));
+    for file in &memory.files {
+        let (device, inode) = (&file.device, file.inode);
+        let named = file.pids.iter().take(MOST_MAPPERS).map(u32::to_string);
+        let mut mappers = named.collect::<Vec<_>>().join(", ");
+        if let more @ 1.. = file.pids.len().saturating_sub(MOST_MAPPERS) {
+            mappers += &format!(" and {more} more");
+        }
+        let text = text(file.memory);
+        *out += &format!("  file     {text}: device {device}, inode {inode}, of {mappers}\n");
     }
 }
 

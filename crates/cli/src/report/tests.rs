@@ -1,7 +1,10 @@
 //! Compares reports of given rows with snapshots (`cargo insta review` shows changes).
 
 use super::*;
-use hawkeye_policy::{PageOrder, ProcessId, RegionAddr, RegionSample};
+use hawkeye_policy::{
+    FileRegion, HUGE_PAGE_BYTES, PageOrder, ProcessId, RegionAddr, RegionSample, SampledMemory,
+    SharedMemoryTotals,
+};
 use hawkeye_recording::{
     AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingMetadata, RecordingRow,
 };
@@ -127,6 +130,67 @@ fn as_text_where_regions_were_probed_for_walks() {
         }
     }
     insta::assert_snapshot!(report_text(&summed(&rows)));
+}
+
+/// Another process that does the same.
+fn copied_to(pid: u32, row: &RecordingRow) -> RecordingRow {
+    let mut row = row.clone();
+    match &mut row {
+        RecordingRow::Region(row) => row.process = id(pid),
+        RecordingRow::Process(row) => row.process = id(pid),
+        RecordingRow::Decision(_) | RecordingRow::Memory(_) => {}
+    }
+    row
+}
+
+#[test]
+fn shared_memory_counts_once_and_apart_from_private_memory() {
+    let mut all = Vec::new();
+    for mut row in rows(10) {
+        if let RecordingRow::Region(row) = &mut row {
+            let offset = row.region.region.start().checked_sub(MAPPED);
+            row.region.file = offset.and_then(|offset| FileRegion::at_offset(1, 77, offset));
+        }
+        let shown = matches!(row, RecordingRow::Region(_) | RecordingRow::Process(_));
+        if shown {
+            all.push(copied_to(8, &row));
+        }
+        // A third process ends early. Its file is gone with it.
+        if shown && row.time_since_start() <= Duration::from_secs(60) {
+            let mut ended = copied_to(9, &row);
+            if let RecordingRow::Region(row) = &mut ended {
+                row.region.file = row.region.file.map(|file| FileRegion { inode: 78, ..file });
+            }
+            all.push(ended);
+        }
+        all.push(row);
+    }
+    let report = summed(&all);
+    let memory = |regions: u64, huge: u64| SampledMemory {
+        resident_bytes: regions * HUGE_PAGE_BYTES,
+        huge_bytes: huge * HUGE_PAGE_BYTES,
+    };
+    assert_eq!(report.memory.private, memory(2 * 8, 0));
+    let (once, again) = (memory(16, 4), memory(16, 4));
+    let totals = SharedMemoryTotals { memory: once, files: 1, processes: 2, counted_again: again };
+    assert_eq!(report.memory.shared, totals);
+    let shared = report.processes.iter().map(|p| (p.pid, p.shared_end_bytes));
+    let mut shared: Vec<_> = shared.collect();
+    shared.sort_unstable();
+    assert_eq!(shared, [7, 8, 9].map(|pid| (pid, once.resident_bytes)));
+    let text = report_text(&report);
+    let lines = "\
+Memory of sampled regions at the end; each part of a file counts once
+  private  32 MiB, 0 bytes of it huge
+  shared   32 MiB in 1 file of 2 processes, 8.0 MiB of it huge
+  file     32 MiB, 8.0 MiB of it huge: device 0:1, inode 77, of 7, 8
+";
+    assert!(text.contains(lines), "{text}");
+    let json = serde_json::to_value(&report).expect("the report serializes");
+    assert_eq!(json["memory"]["shared"]["resident_bytes"], 32 << 20);
+    assert_eq!(json["memory"]["files"][0]["pids"], serde_json::json!([7, 8]));
+    let without = report_text(&summed(&rows(10)));
+    assert!(!without.contains("each part of a file"), "{without}");
 }
 
 #[test]

@@ -28,8 +28,11 @@ pub struct AddressStripColumn {
     pub after_gap: bool,
     pub regions: u64,
     pub huge: u64,
-    /// Of these, regions that were accessed and may be promoted.
+    /// Of all regions, those that were accessed and may be promoted.
     pub candidates: u64,
+    /// Of all regions, those of shared memory.
+    #[serde(default)]
+    pub shared_memory: u64,
     pub present_pages: u64,
     /// Base pages accessed in the last window; of a huge page, all or none.
     pub accessed_pages: u64,
@@ -97,6 +100,7 @@ fn divide_into_strip_columns(
             column.regions += 1;
             column.huge += u64::from(state == RegionPromotionState::Huge);
             column.candidates += u64::from(state == RegionPromotionState::Candidate);
+            column.shared_memory += u64::from(region.file.is_some());
             column.present_pages += u64::from(region.present);
             column.accessed_pages += u64::from(region.accessed);
             // The figure of a huge page is what its accesses cost before its promotion.

@@ -3,17 +3,21 @@
 use super::manager_view::latest_entries;
 use super::region_state::region_promotion_state;
 use super::{
-    BudgetWaitStatus, Explanation, JournalEntryView, LastSampleSummary, ManagerView,
-    ProcessExplanation, ProcessStatus, RegionExplanation, RegionPromotionState, WaitingWorkKind,
+    BudgetWaitStatus, Explanation, FileMapperView, JournalEntryView, LastSampleSummary,
+    ManagerView, ProcessExplanation, ProcessStatus, RegionExplanation, RegionPromotionState,
+    SharedMemoryExplanation, WaitingWorkKind,
 };
 use hawkeye_manager::{
     Event, Journal, JournalEntry, LastSample, Machine, Manager, PromotionAndRecoveryRates,
 };
 use hawkeye_policy::access_map::bucket_of_coverage;
-use hawkeye_policy::{CoverageSource, HeldState, ProcessId, RegionAddr};
+use hawkeye_policy::{CoverageSource, FileRegion, HeldState, ProcessId, RegionAddr};
+use std::iter;
 
 /// Entries of the journal in an explanation at most.
 const LATEST: usize = 10;
+/// Processes that map a part of a file, in an explanation at most.
+const MOST_MAPPERS: usize = 8;
 
 impl ManagerView {
     /// Explains the treatment of a process, or of the region at an address of it.
@@ -122,6 +126,9 @@ impl ManagerView {
             end: region.end(),
             age_s: seen.map(|seen| now.saturating_sub(seen.at).as_secs_f64()),
             sample,
+            shared_memory: sample
+                .and_then(|sample| sample.file)
+                .map(|file| explain_shared_memory(manager, process, file)),
             state,
             bucket: bucket.map(|sample| bucket_of_coverage(sample.accessed)),
             waiting: waiting.as_ref().map(|it| it.reason.to_string()),
@@ -132,6 +139,25 @@ impl ManagerView {
             latest: latest_entries(journal, LATEST, of_region, journal_entry_view),
             remembered_since_s: journal_start_s(journal),
         }
+    }
+}
+
+fn explain_shared_memory(
+    manager: &Manager<impl Machine>,
+    process: ProcessId,
+    file: FileRegion,
+) -> SharedMemoryExplanation {
+    let mappers = manager.last_samples().mappers_of_file_region(file);
+    let view = |process: ProcessId| FileMapperView {
+        pid: process.pid,
+        name: manager.machine().describe(process).name,
+    };
+    let others = mappers.iter().copied().filter(|mapper| *mapper != process);
+    SharedMemoryExplanation {
+        file,
+        file_name: None,
+        mapper_count: mappers.len(),
+        mappers: iter::once(process).chain(others).take(MOST_MAPPERS).map(view).collect(),
     }
 }
 

@@ -9,7 +9,8 @@ use hawkeye_manager::{
     Event, Journal, JournalEntry, JournalTotals, Machine, Manager, PromotionAndRecoveryRates,
 };
 use hawkeye_policy::{
-    HUGE_PAGE_BYTES, MemoryScope, ProcessId, RegionSample, gain_percent_if_all_huge,
+    HUGE_PAGE_BYTES, MemoryScope, ProcessId, RegionSample, SampledMemory, SharedMemoryTotals,
+    gain_percent_if_all_huge,
 };
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -27,6 +28,9 @@ pub struct ManagerStatus {
     #[serde(default)]
     pub budget_waits: Vec<BudgetWaitStatus>,
     pub memory: Option<MemoryStatus>,
+    /// Shared memory that is managed, as of the last samples: each part of a file once.
+    #[serde(default)]
+    pub shared_memory: SharedMemoryTotals,
     /// The manager's own CPU time over the last minute, in per cent of one core. In the first
     /// minute: over the time since management began.
     pub manager_cpu_percent: f64,
@@ -62,18 +66,21 @@ impl ManagerStatus {
 
 #[derive(Default)]
 pub struct ManagerView {
-    gains: HashMap<ProcessId, CachedPromotionGain>,
+    figures: HashMap<ProcessId, CachedSampleFigures>,
 }
 
-/// What a process would save if everything that may be promoted were huge.
-struct CachedPromotionGain {
+/// Figures of a process from its last sample.
+#[derive(Clone, Copy)]
+struct CachedSampleFigures {
     reckoned_at: Duration,
     sampled_at: Duration,
-    percent: Option<f64>,
+    /// What it would save if everything that may be promoted were huge.
+    gain_percent: Option<f64>,
+    shared: SampledMemory,
 }
 
-impl CachedPromotionGain {
-    /// A figure is reused for this time, because a large process has 100,000 regions to visit.
+impl CachedSampleFigures {
+    /// Figures are reused for this time, because a large process has 100,000 regions to visit.
     const HOLDS: Duration = Duration::from_secs(10);
 
     fn is_valid(&self, sampled_at: Duration, now: Duration) -> bool {
@@ -86,7 +93,7 @@ impl ManagerView {
         let now = manager.machine().now();
         let seen = manager.last_samples();
         let sampled = |process: &ProcessId| seen.sample(*process).is_some();
-        self.gains.retain(|process, _| sampled(process));
+        self.figures.retain(|process, _| sampled(process));
         let mut largest = manager.processes().current.to_vec();
         let rss = |process| seen.footprint(process).unwrap_or_default().rss_bytes;
         largest.sort_by_key(|process| Reverse(rss(*process)));
@@ -111,6 +118,7 @@ impl ManagerView {
             held: manager.memory().held.as_ref().map(ToString::to_string),
             budget_waits: waits.collect(),
             memory: memory_status(manager, &unused_bytes),
+            shared_memory: seen.shared_memory(),
             manager_cpu_percent: manager.limits().all_cpu.percent_of_core(now),
             budget_cpu_percent: Some(manager.limits().cpu.percent_of_core_used_in_minute(now)),
             longest_call_ms: manager.machine().management_costs().longest_call.as_secs_f64() * 1e3,
@@ -137,6 +145,8 @@ impl ManagerView {
         let sample = seen.sample(process).map(|seen| &seen.sample);
         let done = manager.journal().process_totals(process).cloned().unwrap_or_default();
         let unanswered = manager.processes().unresponsive.get(&process);
+        let figures = self.cached_sample_figures(manager, process);
+        let shared = figures.map(|figures| figures.shared).unwrap_or_default();
         ProcessStatus {
             pid: process.pid,
             name: identity.name,
@@ -147,7 +157,9 @@ impl ManagerView {
             rss_bytes: footprint.rss_bytes,
             huge_bytes: footprint.huge_bytes,
             overhead: sample.and_then(|sample| sample.overhead),
-            gain_percent: self.cached_gain_percent(manager, process),
+            shared_bytes: shared.resident_bytes,
+            shared_huge_bytes: shared.huge_bytes,
+            gain_percent: figures.and_then(|figures| figures.gain_percent),
             bloat_bytes,
             cpu_cores: sample.map(|sample| sample.cpu_cores),
             promoted: done.promoted,
@@ -166,24 +178,30 @@ impl ManagerView {
     }
 
     /// May be some seconds old.
-    fn cached_gain_percent(
+    fn cached_sample_figures(
         &mut self,
         manager: &Manager<impl Machine>,
         process: ProcessId,
-    ) -> Option<f64> {
+    ) -> Option<CachedSampleFigures> {
         let seen = manager.last_samples().sample(process)?;
         let now = manager.machine().now();
-        if let Some(gain) = self.gains.get(&process).filter(|gain| gain.is_valid(seen.at, now)) {
-            return gain.percent;
+        let known = self.figures.get(&process).filter(|figures| figures.is_valid(seen.at, now));
+        if known.is_some() {
+            return known.copied();
         }
         let promotable = |region: &RegionSample| {
             region_promotion_state(&manager.limits().regions, seen, region, now)
                 == RegionPromotionState::Candidate
         };
-        let percent = gain_percent_if_all_huge(&seen.sample, promotable);
-        let (reckoned_at, sampled_at) = (now, seen.at);
-        self.gains.insert(process, CachedPromotionGain { reckoned_at, sampled_at, percent });
-        percent
+        let shared = seen.sample.regions.iter().filter(|region| region.file.is_some());
+        let figures = CachedSampleFigures {
+            reckoned_at: now,
+            sampled_at: seen.at,
+            gain_percent: gain_percent_if_all_huge(&seen.sample, promotable),
+            shared: SampledMemory::of_regions(shared),
+        };
+        self.figures.insert(process, figures);
+        Some(figures)
     }
 }
 
@@ -263,12 +281,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_gain_is_computed_every_few_seconds_and_again_for_a_new_sample() {
+    fn figures_are_computed_every_few_seconds_and_again_for_a_new_sample() {
         let at = Duration::from_secs;
-        let gain =
-            CachedPromotionGain { reckoned_at: at(2), sampled_at: at(1), percent: Some(10.0) };
-        assert!(gain.is_valid(at(1), at(11)));
-        assert!(!gain.is_valid(at(1), at(12)));
-        assert!(!gain.is_valid(at(3), at(3)), "a new sample");
+        let figures = CachedSampleFigures {
+            reckoned_at: at(2),
+            sampled_at: at(1),
+            gain_percent: Some(10.0),
+            shared: SampledMemory::default(),
+        };
+        assert!(figures.is_valid(at(1), at(11)));
+        assert!(!figures.is_valid(at(1), at(12)));
+        assert!(!figures.is_valid(at(3), at(3)), "a new sample");
     }
 }

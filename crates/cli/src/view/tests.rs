@@ -1,6 +1,6 @@
 use super::*;
 use hawkeye_manager::{Event, Manager, Settings};
-use hawkeye_policy::{CpuBudget, Watermarks};
+use hawkeye_policy::{CpuBudget, FileRegion, HUGE_PAGE_BYTES, Watermarks};
 use hawkeye_test_support::builders::{
     GIB, MIB, ScriptedMachine, base_page_part, bloated_part, frequent_sampling_settings,
     manager_of, program_of_parts, run_manager_until, seconds, settings_with_max_promotions,
@@ -228,4 +228,41 @@ fn a_region_shared_with_other_processes_is_explained() {
     let process = process(&mut manager, it.pid);
     assert_eq!(process.sample.map(|sample| sample.shared), Some(1));
     assert_eq!(status(&manager).totals.shared, 1);
+}
+
+#[test]
+fn shared_memory_is_counted_once_in_sums_and_explained_with_its_mappers() {
+    let mut machine = ScriptedMachine::new(4 * GIB);
+    let programs =
+        [(); 3].map(|()| machine.add_program(program_of_parts(&[base_page_part(0, 20, 1.0)])));
+    // Two of them map one file, at the same addresses.
+    for index in 0..5 {
+        for process in &programs[..2] {
+            let region = hawkeye_test_support::builders::region_at_index(index);
+            machine.files.insert((*process, region), FileRegion { inode: 7, device: 1, index });
+        }
+    }
+    let mut manager = manager_of(machine, "hawkeye-g", settings_with_max_promotions(1));
+    run_manager_until(&mut manager, seconds(20.0));
+    let shown = status(&manager);
+    let shared = shown.shared_memory;
+    assert_eq!((shared.files, shared.processes), (1, 2));
+    assert_eq!(shared.memory.resident_bytes, 5 * HUGE_PAGE_BYTES);
+    let each = programs.map(|program| {
+        let process = shown.processes.iter().find(|shown| shown.pid == program.pid);
+        process.expect("it is managed").shared_bytes
+    });
+    assert_eq!(each, [5 * HUGE_PAGE_BYTES, 5 * HUGE_PAGE_BYTES, 0]);
+    let latest = manager.journal().latest_footprint;
+    assert_eq!(latest.rss_bytes, (3 * 20 - 5) * HUGE_PAGE_BYTES);
+    let pid = programs[1].pid;
+    let why = region_at_index(&mut manager, pid, start(3));
+    let shared = why.shared_memory.expect("it is shared memory");
+    assert_eq!((shared.file.index, shared.mapper_count), (3, 2));
+    let mappers: Vec<u32> = shared.mappers.iter().map(|mapper| mapper.pid).collect();
+    assert_eq!(mappers, [pid, programs[0].pid]);
+    assert_eq!(region_at_index(&mut manager, pid, start(9)).shared_memory, None);
+    let strip = address_strip_of_process(&manager, pid, 20).expect("it is managed");
+    let columns = strip.columns.iter();
+    assert_eq!(columns.map(|column| column.shared_memory).sum::<u64>(), 5);
 }

@@ -2,15 +2,17 @@
 //! holes, and named where it cannot become huge.
 
 use crate::common::{
-    AttachedManager, DEADLINE, TestMachine, assert_unharmed, machine, machine_with, or_skip, until,
-    workload,
+    AttachedManager, DEADLINE, TestMachine, WORKLOADS, assert_unharmed, figure, machine,
+    machine_with, or_skip, started_by, until, workload,
 };
+use crate::daemon::{CONFIG, NAME, RunningDaemon};
 use hawkeye_live_test_support::settings;
 use hawkeye_live_test_support::workloads::{children, rollup_kib};
 use hawkeye_test_support::this_test;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::process::Command;
 
 const MIB: u64 = 32;
 const REGIONS: u64 = MIB / 2;
@@ -26,11 +28,16 @@ fn attach(machine: &TestMachine, options: &str, pids: &[u32]) -> AttachedManager
     machine.attach_all(&format!("{options} --cpu 100 --period 1 --window 0.3"), pids)
 }
 
-/// Memory of the workload's file, in KiB.
-fn file_kib(pid: u32) -> u64 {
+/// The addresses of the workload's file, as `/proc/PID/maps` has them.
+fn file_addresses(pid: u32) -> String {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the mappings can be read");
     let line = maps.lines().find(|line| line.contains("/memfd:workload"));
-    let address = line.and_then(|line| line.split(' ').next()).expect("the file is mapped");
+    line.and_then(|line| line.split(' ').next()).expect("the file is mapped").to_owned()
+}
+
+/// Memory of the workload's file, in KiB.
+fn file_kib(pid: u32) -> u64 {
+    let address = file_addresses(pid);
     // The kernel omits leading zeros in this folder, too.
     let file = fs::metadata(format!("/proc/{pid}/map_files/{address}"));
     file.expect("the file exists").blocks() / 2
@@ -71,6 +78,83 @@ fn a_file_of_one_process_is_promoted_by_its_page_walks() {
     let found = huge_kib(pid);
     let summary = manager.interrupt();
     assert!(became_huge, "{found} KiB: {summary}");
+    assert_unharmed(&mut program);
+}
+
+#[test]
+fn a_recording_has_the_file_once_and_its_processes() {
+    let machine = or_skip!(machine_with(this_test!(), CAPABILITY));
+    let (mut program, pid) = workload(&format!("shared-file --mib {MIB} --workers 1"));
+    let worker = children(pid)[0];
+    assert!(until(DEADLINE, || rollup_kib(worker, "Rss") >= MIB << 10));
+    let recording = machine.state.join("shared.parquet");
+    let recording = recording.display();
+    let options = format!("--shared-memory --policy hawkeye-g --record {recording}");
+    let manager = attach(&machine, &options, &[pid, worker]);
+    let became_huge = until(DEADLINE, || huge_kib(pid) >= MOST_KIB && huge_kib(worker) >= MOST_KIB);
+    let summary = manager.interrupt();
+    assert!(became_huge, "{summary}");
+    let report = machine.output(&format!("report --json {recording}")).assert_success().json();
+    let (memory, shared) = (&report["memory"], &report["memory"]["shared"]);
+    assert_eq!((&shared["files"], &shared["processes"]), (&json!(1), &json!(2)), "{memory:#}");
+    // The last window may have found some regions between two accesses.
+    let resident = figure(shared, "resident_bytes");
+    assert!((MOST_KIB << 10..=MIB << 20).contains(&resident), "{memory:#}");
+    let mut pids = [pid, worker];
+    pids.sort_unstable();
+    assert_eq!(memory["files"][0]["pids"], json!(pids), "{memory:#}");
+    let address = file_addresses(pid);
+    let file = fs::metadata(format!("/proc/{pid}/map_files/{address}")).expect("the file exists");
+    assert_eq!(figure(&memory["files"][0], "inode"), file.ino(), "{memory:#}");
+    let text = machine.output(&format!("report {recording}")).assert_success().out;
+    assert!(text.contains("in 1 file of 2 processes"), "{text}");
+    // The same without promoting anything.
+    let words = format!("record {pid} {worker} -o {recording} --period 1 --window 0.3 --length 8");
+    for (options, files) in [("", 0), ("--shared-memory", 1)] {
+        machine.output(&format!("{words} {options}")).assert_success();
+        let report = machine.output(&format!("report --json {recording}")).assert_success().json();
+        assert_eq!(report["memory"]["shared"]["files"], files, "{options}: {report:#}");
+    }
+    assert_unharmed(&mut program);
+}
+
+#[test]
+fn a_daemon_shows_shared_memory_once_and_why_names_its_file_and_its_processes() {
+    let machine = or_skip!(machine_with(this_test!(), CAPABILITY));
+    let name = machine.state.join(NAME);
+    std::os::unix::fs::symlink(WORKLOADS, &name).expect("the link can be made");
+    let words = format!("workload shared-file --mib {MIB} --workers 1 --private-mib 20");
+    let mut command = Command::new(name);
+    command.args(words.split(' '));
+    let (mut program, ready) = started_by(command);
+    let pid = ready.pid;
+    let settings = "policy = \"hawkeye-g\"\nshared_memory = \"on\"\n";
+    let daemon = RunningDaemon::start_by(&machine, &format!("{settings}{CONFIG}"));
+    daemon.wait_for_status(DEADLINE, |status| status["shared_memory"]["processes"] == 2);
+    let status = daemon.status();
+    let shared = &status["shared_memory"];
+    assert_eq!(shared["files"], 1, "{status:#}");
+    assert!(figure(shared, "resident_bytes") <= MIB << 20, "{status:#}");
+    for process in status["processes"].as_array().expect("processes") {
+        assert!(figure(process, "shared_bytes") <= MIB << 20, "{process:#}");
+    }
+    let address = file_addresses(pid);
+    let start = address.split('-').next().expect("an address");
+    let words = format!("why {pid} 0x{start}");
+    let is_explained = || daemon.json(&words)["shared_memory"]["mapper_count"] == 2;
+    assert!(until(DEADLINE, is_explained), "{:#}", daemon.json(&words));
+    let file_name = daemon.json(&words)["shared_memory"]["file_name"].to_string();
+    assert!(file_name.contains("/memfd:workload"), "{file_name}");
+    let text = machine.output(&words).assert_success().out.replace('\n', " ");
+    for part in ["It is shared memory: part 0,", "/memfd:workload", "its promotion is final"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let text = machine.output("top --once").assert_success().out;
+    for part in ["shared memory ", "in 1 file of 2 processes", &format!("{NAME}*")] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    daemon.end();
     assert_unharmed(&mut program);
 }
 

@@ -1,6 +1,7 @@
 //! What can't be read or written is reported in one sentence.
 
 use crate::recordings::{folder, hawkeye, record};
+use hawkeye_recording::RECORDING;
 use std::path::Path;
 
 fn error_line(words: &[&str]) -> String {
@@ -36,9 +37,10 @@ fn unreadable_recordings_are_reported() {
 
 /// Replaces the one row group of a file's directory by 2,147,483,647 that are not there.
 fn with_huge_directory(whole: &[u8]) -> Vec<u8> {
-    // A list of one structure, which begins with a list of 30 columns (Thrift's compact protocol).
-    let old = [0x19, 0x1c, 0x19, 0xfc, 30];
-    let new = [0x19, 0xfc, 0xff, 0xff, 0xff, 0xff, 0x07, 0x19, 0xfc, 30];
+    // A list of one structure, which begins with a list of columns (Thrift's compact protocol).
+    let columns = u8::try_from(RECORDING.columns.len()).expect("some columns");
+    let old = [0x19, 0x1c, 0x19, 0xfc, columns];
+    let new = [0x19, 0xfc, 0xff, 0xff, 0xff, 0xff, 0x07, 0x19, 0xfc, columns];
     let at = whole.windows(old.len()).rposition(|bytes| bytes == old).expect("a row group");
     let (trailer, added) = (whole.len() - 8, new.len() - old.len());
     let length = whole[trailer..][..4].try_into().expect("4 bytes");

@@ -45,6 +45,11 @@ fn the_page_works_in_a_browser() {
     };
     let title = browser.evaluate("document.title");
     assert_eq!(title, "HawkEye: redis-server on web-7");
+    let kinds = text(&mut browser, "#memory-kinds tbody");
+    assert_eq!(
+        kinds,
+        "private192 MiB64 MiBshared64 MiB01 file2 in allfile64 MiB0device 0:1 inode 777, 8"
+    );
     let (shades, coverage) = picture(&mut browser);
     assert!(shades > 20, "{shades} shades");
 

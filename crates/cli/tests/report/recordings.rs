@@ -1,6 +1,6 @@
 //! Recordings to report on.
 
-use hawkeye_policy::{PageOrder, ProcessId, RegionAddr, RegionSample};
+use hawkeye_policy::{FileRegion, PageOrder, ProcessId, RegionAddr, RegionSample};
 use hawkeye_recording::{
     AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RecordingMetadata, RecordingRow,
     RecordingWriter,
@@ -23,6 +23,7 @@ pub fn hawkeye(words: &[&str]) -> Output {
 }
 
 /// Records two processes over 100 windows. The first one's upper memory is hot and becomes huge.
+/// Both map the file that is all memory of the second one.
 pub fn record(path: &Path) {
     write_recording(path, "web-7", (0..100).flat_map(rows));
 }
@@ -78,6 +79,7 @@ fn rows(window: u64) -> Vec<RecordingRow> {
                     runs: 9,
                     order: PageOrder::base_or_huge(is_huge(n)),
                     walks_per_s: 100 * n as u32,
+                    file: (n < 32).then_some(FileRegion { inode: 77, device: 1, index: n as u32 }),
                     ..RegionSample::new_full_and_untouched(region(n))
                 },
             }));

@@ -36,11 +36,7 @@ struct {
 
 /* Reports that did not fit into the ring. */
 u64 lost;
-/*
- * First touches of processes that touch memory in order, and at random. Threads that count at once
- * may lose counts.
- */
-u64 in_order;
+/* First touches at random, of all watched processes. Threads that count at once may lose counts. */
 u64 at_random;
 
 static __always_inline void report(u32 tgid, u64 region, s64 step, u32 dense)
@@ -98,14 +94,15 @@ static __always_inline int first_touch(u64 address)
 	struct watched *w = bpf_map_lookup_elem(&watched, &tgid);
 	struct track *t;
 
-	if (!w)
+	if (!w || w->counts.paused)
 		return 0;
 	if (w->score < 0) {
 		at_random++;
+		w->counts.at_random++;
 		if ((w->skipped++ >> BURST_SHIFT) % SKIPPED)
 			return 0;
 	} else {
-		in_order++;
+		w->counts.in_order++;
 	}
 	UNROLLED
 	for (u32 i = 0; i < TRACKS; i++) {

@@ -41,12 +41,22 @@ struct track {
 #define SKIPPED		16	/* a power of two */
 #define BURST_SHIFT	8
 
+/* What the manager reads and writes of a watched process. */
+struct touch_counts {
+	/* First touches in order, and at random. Threads that count at once may lose counts. */
+	u64 in_order;
+	u64 at_random;
+	u32 paused;		/* nothing is looked at or counted */
+	u32 pad;
+};
+
 struct watched {
 	struct track tracks[TRACKS];
 	u32 turn;
 	s32 score;
 	u32 skipped;
 	u32 pad;
+	struct touch_counts counts;	/* the manager expects them at the end */
 };
 
 struct advance {

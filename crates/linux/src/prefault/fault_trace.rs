@@ -81,10 +81,25 @@ impl FaultTrace {
         let _ = self.skel.maps.muted.delete(&pid.to_ne_bytes());
     }
 
-    /// First touches of watched processes so far: those in order, and those at random.
-    pub fn ordered_and_random_touches(&self) -> (u64, u64) {
-        let counts = self.skel.maps.bss_data.as_deref();
-        counts.map_or((0, 0), |bss| (bss.in_order, bss.at_random))
+    /// First touches at random of all watched processes so far.
+    pub fn random_touches(&self) -> u64 {
+        self.skel.maps.bss_data.as_deref().map_or(0, |bss| bss.at_random)
+    }
+
+    /// First touches of a process since it was watched or unpaused: those in order, and those at
+    /// random. None of a process that is not watched.
+    pub fn ordered_and_random_touches_of(&self, pid: u32) -> (u64, u64) {
+        let watched = self.skel.maps.watched.lookup(&pid.to_ne_bytes(), MapFlags::ANY);
+        let watched = watched.ok().flatten().unwrap_or_default();
+        parse_touch_counts(&watched).unwrap_or_default()
+    }
+
+    /// Pauses the reports of a watched process, or lets it be watched anew.
+    pub fn set_process_paused(&self, pid: u32, is_paused: bool) {
+        let watched = &self.skel.maps.watched;
+        let value = watched_value(watched.value_size() as usize, is_paused);
+        // An error means that it is no longer watched.
+        let _ = watched.update(&pid.to_ne_bytes(), &value, MapFlags::EXIST);
     }
 
     /// Reports again. Without `links` it reports nothing, at no cost to any program.
@@ -103,8 +118,8 @@ impl FaultTrace {
 impl FaultTraceWatchlist {
     /// Watches a process from now on. Fails if as many as possible are watched already.
     pub fn add_process(&self, pid: u32) -> Result<()> {
-        let nothing = vec![0u8; self.0.value_size() as usize];
-        let added = self.0.update(&pid.to_ne_bytes(), &nothing, MapFlags::ANY);
+        let value = watched_value(self.0.value_size() as usize, false);
+        let added = self.0.update(&pid.to_ne_bytes(), &value, MapFlags::ANY);
         added.map_err(fault_trace_error)
     }
 
@@ -112,6 +127,27 @@ impl FaultTraceWatchlist {
         // An error means that it was not watched, which is the same result.
         let _ = self.0.delete(&pid.to_ne_bytes());
     }
+}
+
+/// Bytes of a `struct touch_counts`, at the end of a `struct watched`.
+const TOUCH_COUNTS_BYTES: usize = 24;
+/// Where `paused` begins, from the end.
+const PAUSED_FROM_END: usize = 8;
+
+/// A `struct watched` of which nothing is known.
+fn watched_value(bytes: usize, is_paused: bool) -> Vec<u8> {
+    let mut value = vec![0u8; bytes];
+    let paused = bytes.saturating_sub(PAUSED_FROM_END);
+    if let Some(field) = value[paused..].first_chunk_mut() {
+        *field = u32::from(is_paused).to_ne_bytes();
+    }
+    value
+}
+
+fn parse_touch_counts(watched: &[u8]) -> Option<(u64, u64)> {
+    let counts: &[u8; TOUCH_COUNTS_BYTES] = watched.last_chunk()?;
+    let (in_order, rest) = counts.split_first_chunk()?;
+    Some((u64::from_ne_bytes(*in_order), u64::from_ne_bytes(*rest.first_chunk()?)))
 }
 
 /// One `struct advance`.
@@ -132,4 +168,43 @@ fn parse_report(bytes: &[u8]) -> Option<FirstTouchReport> {
 
 fn fault_trace_error(error: libbpf_rs::Error) -> LinuxError {
     LinuxError::Bpf(format!("watching first touches: {error:#}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::probe_child::{ChildCommand, ProbeChild};
+    use hawkeye_test_support::this_test;
+    use std::time::Duration;
+
+    #[test]
+    fn a_pause_of_one_process_leaves_the_reports_of_others() {
+        if !nix::unistd::geteuid().is_root() {
+            return this_test!().skip("it needs root");
+        }
+        let Ok((trace, watchlist)) = FaultTrace::attach() else {
+            return this_test!().skip("this kernel shows BPF no page faults");
+        };
+        let children = [(); 3].map(|()| ProbeChild::spawn().expect("a child starts"));
+        let [paused, resumed, other] = children.each_ref().map(|child| child.handle.id.pid);
+        for pid in [paused, resumed, other] {
+            watchlist.add_process(pid).expect("there is room");
+        }
+        for (pid, is_paused) in [(paused, true), (resumed, true), (resumed, false)] {
+            trace.set_process_paused(pid, is_paused);
+        }
+        for child in &children {
+            child.send_command_and_wait(ChildCommand::Touch).expect("the child answers");
+        }
+        let touches = |pid| trace.ordered_and_random_touches_of(pid);
+        assert_eq!(touches(paused), (0, 0));
+        assert!(touches(resumed).0 > 0 && touches(other).0 > 0);
+        let reports = trace.reports.wait_for_reports(Duration::from_millis(100));
+        let is_reported = |pid| reports.iter().any(|report| report.pid == pid);
+        assert_eq!([paused, resumed, other].map(is_reported), [false, true, true]);
+        // A pause does not watch a process again that is watched no longer.
+        watchlist.remove_process(other);
+        trace.set_process_paused(other, false);
+        assert_eq!(touches(other), (0, 0));
+    }
 }

@@ -7,7 +7,7 @@ use super::prefault_helper_calls::PrefaultHelperCalls;
 use super::prefault_rate_and_memory_limit::PrefaultRateAndMemoryLimit;
 use super::prefault_thread_pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPool};
 use super::suppressed_processes::SuppressedProcesses;
-use super::trace_backoff::TraceBackoff;
+use super::trace_backoff::TraceBackoffs;
 use super::warm_start::WarmStart;
 use crate::error::Result;
 use crate::mutex::lock;
@@ -44,7 +44,8 @@ pub(super) struct PrefaultLoop {
     suppressed: SuppressedProcesses,
     pool: PrefaultThreadPool,
     calls: PrefaultHelperCalls,
-    trace_backoff: TraceBackoff,
+    trace_backoffs: TraceBackoffs,
+    is_tracing: bool,
     rate_limit: PrefaultRateAndMemoryLimit,
 }
 
@@ -66,7 +67,8 @@ impl PrefaultLoop {
             suppressed: SuppressedProcesses::default(),
             pool: PrefaultThreadPool::start(threads)?,
             calls: PrefaultHelperCalls::start()?,
-            trace_backoff: TraceBackoff::default(),
+            trace_backoffs: TraceBackoffs::default(),
+            is_tracing: true,
             rate_limit: PrefaultRateAndMemoryLimit::new(rate),
         };
         Ok((filler, watchlist))
@@ -106,11 +108,20 @@ impl PrefaultLoop {
         done.pauses = self.pool.spare_cores.pauses;
     }
 
-    /// Pauses reports while all touches are random: each costs its program some ten nanoseconds.
+    /// Pauses the reports of processes with random touches: each costs its program some ten
+    /// nanoseconds. While all are paused, page faults of no program cost anything.
     fn pause_or_resume_tracing(&mut self) {
-        let touches = self.fault_trace.ordered_and_random_touches();
-        let was_tracing = self.trace_backoff.is_tracing();
-        match (was_tracing, self.trace_backoff.should_report_touches(self.now(), touches)) {
+        let followed: Vec<ProcessId> = lock(&self.shared.followed).keys().copied().collect();
+        let (now, trace) = (self.now(), &self.fault_trace);
+        let touches_of = |process: ProcessId| trace.ordered_and_random_touches_of(process.pid);
+        let at_random = trace.random_touches();
+        for (process, pauses) in self.trace_backoffs.changes(now, &followed, at_random, touches_of)
+        {
+            trace.set_process_paused(process.pid, pauses);
+        }
+        let was_tracing =
+            std::mem::replace(&mut self.is_tracing, !self.trace_backoffs.has_paused_all());
+        match (was_tracing, self.is_tracing) {
             (true, false) => self.fault_trace.links.clear(),
             (false, true) => {
                 if let Err(error) = self.fault_trace.resume_tracing() {

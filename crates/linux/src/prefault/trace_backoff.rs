@@ -1,5 +1,8 @@
-//! Decides whether reports of first touches are useful enough for what they cost the programs.
+//! Decides which processes' first touches are reported: those for which that is useful enough for
+//! what it costs them.
 
+use hawkeye_policy::ProcessId;
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// Least number of touches to judge by.
@@ -10,21 +13,68 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// A stream that begins during a pause is noticed only at its end.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Pauses the reports, for longer each time, while all reported touches are random.
+/// Pauses the reports of processes with random touches. Others are reported meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct TraceBackoff {
+pub(super) struct TraceBackoffs {
+    processes: HashMap<ProcessId, TraceBackoff>,
+    /// Touches at random of all processes, when they were last judged.
+    judged_at: u64,
+}
+
+impl TraceBackoffs {
+    /// The processes to pause (true) and to report again (false). `at_random` counts touches of all
+    /// processes. `touches_of` counts those of one since it was last reported again: in order, and
+    /// at random. It is asked only after many touches at random, because it costs a system call.
+    pub(super) fn changes(
+        &mut self,
+        now: Duration,
+        followed: &[ProcessId],
+        at_random: u64,
+        touches_of: impl Fn(ProcessId) -> (u64, u64),
+    ) -> Vec<(ProcessId, bool)> {
+        let judges = at_random.saturating_sub(self.judged_at) >= MIN_TOUCHES;
+        if judges {
+            self.judged_at = at_random;
+        }
+        let mut known = std::mem::take(&mut self.processes);
+        let mut changes = Vec::new();
+        for process in followed {
+            let mut backoff = known.remove(process).unwrap_or_default();
+            let was_tracing = backoff.is_tracing();
+            if judges || !was_tracing {
+                let touches = if was_tracing { touches_of(*process) } else { (0, 0) };
+                let reports = backoff.should_report_touches(now, touches);
+                if reports != was_tracing {
+                    changes.push((*process, !reports));
+                }
+            }
+            self.processes.insert(*process, backoff);
+        }
+        changes
+    }
+
+    /// Whether the reports of all processes are paused, of which there is at least one.
+    pub(super) fn has_paused_all(&self) -> bool {
+        let mut backoffs = self.processes.values();
+        !self.processes.is_empty() && backoffs.all(|backoff| !backoff.is_tracing())
+    }
+}
+
+/// Pauses the reports of a process, for longer each time, while all its touches are random.
+#[derive(Debug, Default)]
+struct TraceBackoff {
     seen: (u64, u64),
     paused_until: Option<Duration>,
     pause: Duration,
 }
 
 impl TraceBackoff {
-    pub(super) fn is_tracing(&self) -> bool {
+    fn is_tracing(&self) -> bool {
         self.paused_until.is_none()
     }
 
     /// Whether to report touches from now on. `touches` counts those in order and those at random.
-    pub(super) fn should_report_touches(&mut self, now: Duration, touches: (u64, u64)) -> bool {
+    fn should_report_touches(&mut self, now: Duration, touches: (u64, u64)) -> bool {
         if let Some(until) = self.paused_until {
             if now < until {
                 return false;
@@ -52,6 +102,28 @@ impl TraceBackoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hawkeye_test_support::event_constructors::process_with_pid;
+
+    #[test]
+    fn only_the_process_with_random_touches_is_paused() {
+        let [random, ordered, late] = [1, 2, 3].map(process_with_pid);
+        let mut backoffs = TraceBackoffs::default();
+        let touches_of = |process| if process == random { (0, 5000) } else { (5000, 0) };
+        let mut changes = |second, followed: &[ProcessId], at_random| {
+            let now = Duration::from_secs(second);
+            let found = backoffs.changes(now, followed, at_random, touches_of);
+            (found, backoffs.has_paused_all())
+        };
+        assert_eq!(changes(0, &[random, ordered], 4000), (vec![], false));
+        assert_eq!(changes(1, &[random, ordered], 5000), (vec![(random, true)], false));
+        assert_eq!(changes(1, &[random], 5000), (vec![], true));
+        // A process that joins is reported at once.
+        assert_eq!(changes(1, &[random, late], 5000), (vec![], false));
+        assert_eq!(changes(2, &[random, late], 5000), (vec![(random, false)], false));
+        // Touches are counted anew after a pause.
+        assert_eq!(changes(3, &[random, late], 10_000), (vec![(random, true)], false));
+        assert_eq!(changes(4, &[], 10_000), (vec![], false));
+    }
 
     #[test]
     fn random_touches_are_watched_ever_less_often() {

@@ -5,8 +5,9 @@
 //! Nothing outside of the program can move a mapping, so the setting must change before the program
 //! starts. `docs/design/shared-memory.md` has what was measured.
 
+use crate::processes::memory_maps;
 use crate::processes::mounts::MountedFileSystems;
-use hawkeye_policy::HUGE_PAGE_BYTES;
+use hawkeye_policy::{FileRegion, HUGE_PAGE_BYTES, RegionAddr};
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, VmFlags};
 use serde::Serialize;
 use std::fmt;
@@ -146,12 +147,7 @@ impl SharedMapping {
             file_offset: map.offset,
             device: map.dev,
             inode: map.inode,
-            what: match &map.pathname {
-                MMapPath::Path(path) => path.display().to_string(),
-                MMapPath::Vsys(key) => format!("System V segment, key {key:#x}"),
-                MMapPath::Other(name) => name.clone(),
-                _ => "shared memory".to_owned(),
-            },
+            what: name_of_map(map),
             kind,
             resident_bytes: bytes("Rss"),
             huge_bytes: bytes("ShmemPmdMapped") + bytes("FilePmdMapped"),
@@ -167,6 +163,29 @@ impl SharedMapping {
     /// What would let it become huge, see [`SharedMemoryObstacle::remedy`].
     pub fn remedy(&self, shmem_enabled: Option<&str>) -> Option<String> {
         self.obstacle?.remedy(self.kind, shmem_enabled)
+    }
+}
+
+/// The name that `/proc/PID/maps` shows for a file that a process maps at a region. `None` if it
+/// maps another file there, or if that file cannot be read. It may wait for a lock of the process.
+pub fn name_of_mapped_file(pid: u32, region: RegionAddr, file: FileRegion) -> Option<String> {
+    let (major, minor) = file.device_numbers();
+    let is_mapped_there = |map: &MemoryMap| {
+        let (start, end) = map.address;
+        let device = (i32::try_from(major).ok(), i32::try_from(minor).ok());
+        let is_file = (Some(map.dev.0), Some(map.dev.1)) == device && map.inode == file.inode;
+        is_file && start <= region.start() && region.start() < end
+    };
+    let names = memory_maps::read_maps(pid, |map| is_mapped_there(&map).then(|| name_of_map(&map)));
+    names.ok()?.pop()
+}
+
+fn name_of_map(map: &MemoryMap) -> String {
+    match &map.pathname {
+        MMapPath::Path(path) => path.display().to_string(),
+        MMapPath::Vsys(key) => format!("System V segment, key {key:#x}"),
+        MMapPath::Other(name) => name.clone(),
+        _ => "shared memory".to_owned(),
     }
 }
 

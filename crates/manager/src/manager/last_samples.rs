@@ -2,7 +2,8 @@
 
 use crate::machine::ProcessFootprint;
 use hawkeye_policy::{
-    Event, Observation, PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample,
+    Event, FileRegion, Observation, PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample,
+    SharedMemoryCount, SharedMemoryTotals,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -12,6 +13,7 @@ use std::time::Duration;
 pub struct LastSamples {
     footprints: BTreeMap<ProcessId, ProcessFootprint>,
     samples: HashMap<ProcessId, LastSample>,
+    shared: SharedMemoryTotals,
     /// Upper limit of the regions in all samples together.
     most_regions: usize,
 }
@@ -51,7 +53,8 @@ impl LastSamples {
     const MOST_REGIONS: usize = 256 << 10;
 
     fn with_max_regions(most_regions: usize) -> Self {
-        Self { footprints: BTreeMap::new(), samples: HashMap::new(), most_regions }
+        let (footprints, samples) = (BTreeMap::new(), HashMap::new());
+        Self { footprints, samples, shared: SharedMemoryTotals::default(), most_regions }
     }
 
     pub(super) fn apply_event(&mut self, event: &Event) {
@@ -71,7 +74,19 @@ impl LastSamples {
 
     pub(super) fn retain_processes(&mut self, there: impl Fn(ProcessId) -> bool) {
         self.footprints.retain(|process, _| there(*process));
+        let sampled = self.samples.len();
         self.samples.retain(|process, _| there(*process));
+        if self.samples.len() < sampled {
+            self.count_shared_memory();
+        }
+    }
+
+    fn count_shared_memory(&mut self) {
+        let mut count = SharedMemoryCount::default();
+        for (process, seen) in &self.samples {
+            count.add_regions(*process, &seen.sample.regions);
+        }
+        self.shared = count.totals();
     }
 
     fn record_hugeness_change(&mut self, process: ProcessId, region: RegionAddr, huge: bool) {
@@ -94,6 +109,20 @@ impl LastSamples {
     /// The last sample of a process.
     pub fn sample(&self, process: ProcessId) -> Option<&LastSample> {
         self.samples.get(&process)
+    }
+
+    /// Shared memory of all processes, as of these samples.
+    pub fn shared_memory(&self) -> SharedMemoryTotals {
+        self.shared
+    }
+
+    /// The processes that map a part of a file, as of these samples, in order.
+    pub fn mappers_of_file_region(&self, file: FileRegion) -> Vec<ProcessId> {
+        let maps = |seen: &LastSample| seen.sample.regions.iter().any(|it| it.file == Some(file));
+        let mappers = self.samples.iter().filter(|(_, seen)| maps(seen));
+        let mut mappers: Vec<ProcessId> = mappers.map(|(process, _)| *process).collect();
+        mappers.sort_unstable();
+        mappers
     }
 
     /// The samples of windows that ended after `then` and are still kept. They come in order of
@@ -127,6 +156,7 @@ impl LastSamples {
             };
             kept -= regions(&gone);
         }
+        self.count_shared_memory();
     }
 }
 

@@ -180,7 +180,10 @@ impl<M: Machine> Manager<M> {
         // The last look before the end finds no process, which is no footprint of theirs.
         let rss_bytes = look.sum.rss_bytes;
         if rss_bytes > 0 {
-            self.journal.add_footprint(look.sum);
+            let KnownProcesses { current, last_samples, .. } = &self.processes;
+            let is_sampled = current.iter().all(|process| last_samples.sample(*process).is_some());
+            let again = last_samples.shared_memory().counted_again;
+            self.journal.add_footprint(look.sum, again, is_sampled);
             // Coverage in growth shows what is being filled; probed page walks do not.
             let coverage = self.policy.sample_kinds().includes_coverage();
             let again = if self.settings.early_samples && !coverage {

@@ -7,6 +7,8 @@
 //! - which parts are hot, and when;
 //! - how much the process computed.
 //!
+//! Shared memory becomes private memory of each process that maps it.
+//!
 //! The rest is chosen, the same for all recordings: `PAGE_NS`, `CYCLES`, and the distribution of
 //! accesses. Accesses to a part are in proportion to its accessed pages, or to its page walks where
 //! regions were probed for walks alone. A part with its accessed pages in few runs is read in

@@ -86,6 +86,9 @@ pub fn describe_strip_column(column: &AddressStripColumn) -> String {
         percent(column.present_pages),
         percent(column.accessed_pages),
     );
+    if column.shared_memory > 0 {
+        text += &format!("; {} of shared memory", column.shared_memory);
+    }
     if column.walks_per_s > 0 {
         text += &format!("; {} page walks/s of base pages", format_count(column.walks_per_s));
     }

@@ -22,6 +22,8 @@ OVERHEAD  share of its CPU time that a process spends in address translation,
 GAIN      share of its CPU time that would be saved if all regions that may be
           promoted were huge
 RSS       resident memory            HUGE   share of it under huge pages
+*         after a NAME: part of its memory is managed shared memory, which other
+          processes may map as well; Enter shows how much
 BLOAT     memory under huge pages that was empty when they were made or last
           searched for zeros; it may have been used since
 PROM/S    regions promoted per second, over the last 10 s

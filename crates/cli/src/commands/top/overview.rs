@@ -2,11 +2,13 @@
 
 use crate::daemon::protocol::DaemonStatus;
 use crate::text_format::{
-    clip_printable, format_bytes, format_count, format_duration, wrap_printable,
+    clip_printable, format_bytes, format_count, format_duration, format_shared_memory,
+    wrap_printable,
 };
 use crate::view::{DecisionView, ManagerStatus};
 
-/// The state of management, in three lines of 80 columns.
+/// The state of management, in three lines of 80 columns, and a fourth one if shared memory is
+/// managed.
 pub fn management_state_lines(status: &DaemonStatus) -> Vec<String> {
     let manager = &status.manager;
     let held = match (&manager.held, manager.promotion_wait()) {
@@ -44,7 +46,11 @@ pub fn management_state_lines(status: &DaemonStatus) -> Vec<String> {
         pace.promoted_per_s, pace.split_per_s, recovered[0], recovered[1]
     );
     // Programs and users choose the names of cgroups.
-    [first, second, third].map(|line| clip_printable(&line, 1000)).into()
+    let mut lines = vec![first, second, third];
+    if manager.shared_memory.files > 0 {
+        lines.push(format!("shared memory {}", format_shared_memory(&manager.shared_memory)));
+    }
+    lines.iter().map(|line| clip_printable(line, 1000)).collect()
 }
 
 /// The latest decisions, newest first, in at most `room` lines. Only the last one may be cut.

@@ -62,6 +62,10 @@ fn process_status_lines(process: &ProcessStatus) -> Vec<String> {
     if process.bloat_bytes > 0 {
         memory += &format!(", up to {bloat} of that empty");
     }
+    if process.shared_bytes > 0 {
+        let [shared, huge] = [process.shared_bytes, process.shared_huge_bytes].map(format_bytes);
+        memory += &format!("; {shared} is shared memory, {huge} of that huge");
+    }
     let [promoted, split, refused] =
         [process.promoted, process.split, process.refused].map(format_count);
     memory += &format!("; promoted {promoted}, split {split}, refused {refused}");

@@ -6,13 +6,14 @@ use crate::view::{ManagerStatus, ProcessStatus};
 
 /// Width of the mark of the chosen row, to the left of the first column.
 const MARK: usize = 1;
-const NAME: usize = 15;
+/// Width of a name, with the mark of a process that has shared memory.
+const NAME: usize = 16;
 
 /// The columns with their widths; rows can be sorted by each.
 const COLUMNS: [(SortColumn, &str, usize); 9] = [
     (SortColumn::Pid, "PID", 7),
     (SortColumn::Name, "NAME", NAME + 1),
-    (SortColumn::Overhead, "OVERHEAD", 10),
+    (SortColumn::Overhead, "OVERHEAD", 9),
     (SortColumn::Gain, "GAIN", 8),
     (SortColumn::Resident, "RSS", 9),
     (SortColumn::Huge, "HUGE", 6),
@@ -48,7 +49,10 @@ pub fn process_row_line(process: &ProcessStatus) -> String {
     let mut line = " ".repeat(MARK);
     for (column, _, width) in COLUMNS {
         line += &match column {
-            SortColumn::Name => format!(" {:<NAME$}", clip_printable(&process.name, NAME)),
+            SortColumn::Name => {
+                let mark = if process.shared_bytes > 0 { "*" } else { "" };
+                format!(" {:<NAME$}", clip_printable(&process.name, NAME - 1) + mark)
+            }
             _ => format!("{:>width$}", cell_text(process, column)),
         };
     }

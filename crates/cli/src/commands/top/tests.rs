@@ -11,7 +11,10 @@ use crate::view::{
     MemoryStatus, ProcessExplanation, ProcessStatus,
 };
 use hawkeye_manager::{JournalTotals, PromotionAndRecoveryRates};
-use hawkeye_policy::{CoverageSource, TranslationOverhead, TranslationOverheadSource};
+use hawkeye_policy::{
+    CoverageSource, SampledMemory, SharedMemoryTotals, TranslationOverhead,
+    TranslationOverheadSource,
+};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
@@ -27,6 +30,8 @@ fn redis() -> ProcessStatus {
         unit: Some("redis.service".into()),
         rss_bytes: 4 << 30,
         huge_bytes: 1 << 30,
+        shared_bytes: 2 << 30,
+        shared_huge_bytes: 512 << 20,
         overhead: Some(TranslationOverhead {
             low_percent: 22.0,
             high_percent: 40.0,
@@ -82,6 +87,12 @@ fn status() -> DaemonStatus {
                 high_percent: 85.0,
                 ..MemoryStatus::default()
             }),
+            shared_memory: SharedMemoryTotals {
+                memory: SampledMemory { resident_bytes: 2 << 30, huge_bytes: 512 << 20 },
+                files: 1,
+                processes: 9,
+                ..SharedMemoryTotals::default()
+            },
             manager_cpu_percent: 0.4,
             budget_cpu_percent: Some(0.4),
             totals: JournalTotals {
@@ -114,6 +125,7 @@ fn column(n: u64) -> AddressStripColumn {
         regions: 2,
         huge: n % 3,
         candidates: u64::from(n % 3 == 0 && n % 2 == 0) * 2,
+        shared_memory: n % 2,
         present_pages: 1000,
         accessed_pages: n * 10,
         // n * n of each region that is not huge.
@@ -286,6 +298,7 @@ fn rows_are_as_wide_as_the_screen() {
         pid: 4_194_304,
         rss_bytes: 1023 << 20,
         huge_bytes: 1023 << 20,
+        shared_bytes: 1023 << 20,
         bloat_bytes: 1023 << 20,
         overhead: Some(TranslationOverhead {
             at_least: true,

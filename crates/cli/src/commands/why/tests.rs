@@ -1,6 +1,6 @@
 use super::*;
-use crate::view::JournalEntryView;
-use hawkeye_policy::{CoverageSource, PageOrder, ProcessSettings, RegionAddr};
+use crate::view::{FileMapperView, JournalEntryView};
+use hawkeye_policy::{CoverageSource, FileRegion, PageOrder, ProcessSettings, RegionAddr};
 
 #[test]
 fn addresses_are_hexadecimal_or_decimal() {
@@ -145,6 +145,36 @@ fn pages_between_base_and_huge_are_named() {
         RegionExplanation { sample: Some(sample), ..region(RegionPromotionState::Candidate) };
     let text = region_only(sampled).replace('\n', " ");
     assert!(text.contains("16 had been accessed. Pages of 64 KiB map most of it."), "{text}");
+}
+
+#[test]
+fn shared_memory_has_its_file_its_mappers_and_what_a_promotion_means_for_them() {
+    let mapper = |pid| FileMapperView { pid, name: "postgres".into() };
+    let shared = |pids: &[u32], mapper_count, file_name: Option<&str>| RegionExplanation {
+        shared_memory: Some(SharedMemoryExplanation {
+            file: FileRegion { inode: 77, device: 27, index: 3 },
+            file_name: file_name.map(str::to_owned),
+            mappers: pids.iter().copied().map(mapper).collect(),
+            mapper_count,
+        }),
+        ..region(RegionPromotionState::Huge)
+    };
+    let several = region_only(shared(&[4711, 4712], 12, Some("/dev/shm/pg\x1b[2J")));
+    let expected = "\
+It is shared memory: part 3, counted from 0, of /dev/shm/pg?[2J (device 0:27,
+inode 77). Managed processes that map it: 4711 (postgres), 4712 (postgres) and
+10 more. So its promotion is final: it stays huge until all but one of them have
+unmapped it.
+";
+    assert!(several.contains(expected), "{several}");
+    let one = region_only(shared(&[4711], 1, None)).replace('\n', " ");
+    let expected = "of a file (device 0:27, inode 77). No other managed process maps it.";
+    assert!(one.contains(expected) && !one.contains("final"), "{one}");
+    let process = ProcessStatus { shared_bytes: 2 << 30, shared_huge_bytes: 1 << 29, ..redis() };
+    let of_process = ProcessExplanation { process, ..ProcessExplanation::default() };
+    let text = explanation_text(&Explanation::Process(Box::new(of_process)));
+    let line = "\n2.0 GiB of it were shared memory, 512 MiB of that huge.\n";
+    assert!(text.contains(line), "{text}");
 }
 
 #[test]

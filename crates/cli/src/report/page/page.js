@@ -75,7 +75,7 @@
       report.unfinished && "unfinished: its last minute may be missing",
       report.bad_rows && report.bad_rows + " invalid rows left out",
     ].filter(Boolean).join(" · ");
-    const names = ["process", "pid", "resident", "peak", "huge", "bloat", "overhead", "max overhead", "coverage", "CPU", "promoted", "split", "refused"];
+    const names = ["process", "pid", "resident", "peak", "huge", "shared", "bloat", "overhead", "max overhead", "coverage", "CPU", "promoted", "split", "refused"];
     const head = document.createElement("tr");
     names.forEach((name, i) => {
       const th = document.createElement("th");
@@ -86,7 +86,7 @@
     $("processes").tHead.append(head);
     const right = names.map((_, i) => i ? "n" : "");
     report.processes.slice(0, 50).forEach((p, index) => {
-      const tr = row([p.command, p.pid, bytes(p.rss_end_bytes), bytes(p.rss_peak_bytes), bytes(p.huge_end_bytes),
+      const tr = row([p.command, p.pid, bytes(p.rss_end_bytes), bytes(p.rss_peak_bytes), bytes(p.huge_end_bytes), bytes(p.shared_end_bytes),
         p.bloat_end_bytes == null ? "–" : bytes(p.bloat_end_bytes), percent(p.overhead_mean_percent), percent(p.overhead_max_percent),
         hasCoverage(p) ? percent(p.coverage_mean_percent) : "–", p.cpu_cores_mean == null ? "–" : p.cpu_cores_mean.toFixed(2) + " cores",
         count(p.promoted), count(p.recovered), count(p.refused)], right);
@@ -103,6 +103,13 @@
     });
     const more = Math.max(report.processes.length - 50, 0) + report.processes_left_out;
     if (more) $("processes").tBodies[0].append(row([`and ${count(more)} more`]));
+    const { private: own, shared, files } = report.memory;
+    $("kinds-of-memory").hidden = shared.files === 0;
+    const kind = (name, m, where, mappers) =>
+      $("memory-kinds").tBodies[0].append(row([name, bytes(m.resident_bytes), bytes(m.huge_bytes), where, mappers], ["", "n", "n", "", ""]));
+    kind("private", own, "", "");
+    kind("shared", shared, count(shared.files) + (shared.files === 1 ? " file" : " files"), count(shared.processes) + " in all");
+    for (const f of files) kind("file", f, `device ${f.device} inode ${f.inode}`, f.pids.join(", "));
     const all = report.decisions;
     $("decisions").hidden = all.total === 0;
     $("decisions-total").textContent = `${count(all.total)} in all, by event and reason.`;

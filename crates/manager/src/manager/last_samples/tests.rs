@@ -41,6 +41,34 @@ fn samples_stay_bounded_by_dropping_the_oldest_then_the_largest() {
 }
 
 #[test]
+fn shared_memory_of_the_last_samples_counts_once() {
+    let mut last_seen = LastSamples::default();
+    let file = FileRegion { inode: 7, device: 1, index: 0 };
+    let mapped_at = |at_s, pids: &[u32]| {
+        let sizes: Vec<_> = pids.iter().map(|pid| (*pid, 1)).collect();
+        let mut observation = sampled(at_s, &sizes);
+        let regions = observation.processes.iter_mut().flat_map(|sample| &mut sample.regions);
+        regions.for_each(|region| region.file = Some(file));
+        observation
+    };
+    last_seen.store_observation(mapped_at(1, &[1, 2]));
+    last_seen.store_observation(mapped_at(2, &[3]));
+    // One page in each region.
+    let bytes = |last_seen: &LastSamples| {
+        let shared = last_seen.shared_memory();
+        (shared.memory.resident_bytes, shared.counted_again.resident_bytes, shared.processes)
+    };
+    assert_eq!(bytes(&last_seen), (4096, 2 * 4096, 3));
+    last_seen.retain_processes(|process| process.pid != 1);
+    assert_eq!(bytes(&last_seen), (4096, 4096, 2));
+    assert_eq!(last_seen.mappers_of_file_region(file), [2, 3].map(process_with_pid));
+    // It maps private memory now.
+    last_seen.store_observation(sampled(3, &[(2, 1)]));
+    assert_eq!(bytes(&last_seen), (4096, 0, 1));
+    assert_eq!(last_seen.mappers_of_file_region(file), [process_with_pid(3)]);
+}
+
+#[test]
 fn promotions_and_splits_since_the_sample_count() {
     let mut last_seen = LastSamples::default();
     last_seen.store_observation(sampled(1, &[(1, 1)]));
