@@ -6,11 +6,15 @@ use hawkeye_sim::PageBits;
 use hawkeye_sim::kernel::fault_policies::{FaultPolicy, FirstTouchPolicy, LINUX_BASE};
 use hawkeye_sim::kernel::{
     FaultCounts, KernelCosts, KernelError, PageAccessKind, SharedFileId, SimulatedKernel, SpaceId,
+    SwapSpec,
 };
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence::Direct;
 
 const HUGE_FROM_THE_START: FaultPolicy =
     FaultPolicy { first_touch_of_files: FirstTouchPolicy::Huge { compact: false }, ..LINUX_BASE };
-/// Address spaces map the file at addresses of their own, so far apart.
+const MAPPERS: u64 = 3;
+/// Each address space maps the file at an address of its own, this far from the one before.
 const APART: u64 = 1 << 32;
 
 struct Mapped {
@@ -70,7 +74,7 @@ impl Mapped {
 }
 
 #[test]
-fn each_page_is_allocated_once_whoever_touches_it_first() -> TestResult {
+fn each_page_is_allocated_once_by_its_first_toucher() -> TestResult {
     let mut it = mapped(3, LINUX_BASE)?;
     let half = PageBits::range(0, 256);
     let first = it.touch(0, 1, half, PageAccessKind::Write)?;
@@ -236,7 +240,7 @@ fn compaction_moves_pages_of_files_in_all_mappers() -> TestResult {
 #[test]
 fn short_memory_swaps_private_pages_and_no_file() -> TestResult {
     let mut it = mapped(2, LINUX_BASE)?;
-    it.kernel.set_swap(Some(hawkeye_sim::kernel::SwapSpec::ssd(1 << 30)));
+    it.kernel.set_swap(Some(SwapSpec::ssd(1 << 30)));
     it.write_all(0, 0)?;
     let private = it.kernel.create_space();
     it.kernel.map(private, bytes_at(0, 128 * MIB))?;
@@ -244,4 +248,82 @@ fn short_memory_swaps_private_pages_and_no_file() -> TestResult {
     assert!(it.kernel.figures().swapped_bytes > 64 * MIB);
     assert_eq!((it.rss()[0], it.kernel.shared_file_bytes()), (HUGE, HUGE));
     Ok(())
+}
+
+#[derive(Clone, Debug)]
+enum SharedStep {
+    Touch(u16, u16, u8),
+    Free(u16, u16),
+    Promote,
+    Recover,
+    End,
+}
+
+fn step() -> impl Strategy<Value = SharedStep> {
+    let run = || (0u16..512, 1u16..512);
+    prop_oneof![
+        6 => (run(), 0u8..3).prop_map(|((first, count), access)| SharedStep::Touch(first, count, access)),
+        2 => run().prop_map(|(first, count)| SharedStep::Free(first, count)),
+        3 => Just(SharedStep::Promote),
+        2 => Just(SharedStep::Recover),
+        1 => Just(SharedStep::End),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 60,
+        ..ProptestConfig::with_failure_persistence(Direct("proptest-regressions/tests/shared.txt"))
+    })]
+
+    /// Whatever the mappers do: memory is that of the file, and what they wrote stays in it.
+    #[test]
+    fn a_file_keeps_its_contents_and_counts_once(steps in prop::collection::vec((0..MAPPERS, 0u64..4, step()), 1..60), fmfi in prop::sample::select(&[0.0, 1.0][..]), policy in prop::sample::select(&[LINUX_BASE, HUGE_FROM_THE_START][..])) {
+        let mut it = mapped(MAPPERS, policy).expect("a machine");
+        it.kernel.fragment_free_memory(fmfi, 1);
+        let mut nonzero = [PageBits::EMPTY; 4];
+        let mut ended = [false; MAPPERS as usize];
+        for (mapper, index, step) in steps {
+            let (space, region) = (it.spaces[mapper as usize], it.region(mapper, index));
+            if ended[mapper as usize] {
+                continue;
+            }
+            match step {
+                SharedStep::Touch(first, count, kind) => {
+                    use PageAccessKind::{Read, Write, WriteZeros};
+                    let pages = PageBits::range(first, count.min(512 - first));
+                    it.touch(mapper, index, pages, [Read, Write, WriteZeros][usize::from(kind)]).expect("there is memory");
+                    let held = &mut nonzero[index as usize];
+                    match kind {
+                        0 => {}
+                        1 => *held = held.or(pages),
+                        _ => *held = held.minus(pages),
+                    }
+                }
+                SharedStep::Free(first, count) => {
+                    let pages = PageBits::range(first, count.min(512 - first));
+                    it.kernel.free_pages_of_region(space, region, pages).expect("it exists");
+                }
+                SharedStep::Promote => drop(it.kernel.promote(space, region, PageOrder::HUGE)),
+                SharedStep::Recover => drop(it.kernel.recover_bloat(space, region)),
+                SharedStep::End => {
+                    it.kernel.exit(space).expect("it exists");
+                    ended[mapper as usize] = true;
+                }
+            }
+            prop_assert_eq!(it.kernel.check(), Ok(()));
+            let figures = it.kernel.figures();
+            prop_assert_eq!(it.used() - figures.cached_bytes, figures.shared_file_bytes);
+            for (number, space) in it.spaces.iter().enumerate().filter(|(n, _)| !ended[*n]) {
+                for index in 0..4 {
+                    let region = it.region(number as u64, index);
+                    let present = it.kernel.present_pages(*space, region);
+                    let found = it.kernel.nonzero_page_bits(*space, region);
+                    prop_assert_eq!(found, nonzero[index as usize].and(present));
+                }
+            }
+        }
+        let all_ended = ended.iter().all(|ended| *ended);
+        prop_assert!(!all_ended || it.kernel.shared_file_bytes() == 0);
+    }
 }
