@@ -42,6 +42,7 @@
 //! - A program waits for each page in swap that it accesses (`swap_waits.rs`). The zeroing thread
 //!   takes lines of the last-level cache and time of memory's channels from programs beside it
 //!   (`zeroing_neighbour.rs`).
+//! - Programs may map the same file of shared memory (`shared_memory.rs`).
 //! - Virtual machines are machines of the same kind, and processes of their host (`guests/`).
 //!
 //! Not modelled: locks among threads of a program; that a page in the TLB doesn't set its access
@@ -66,6 +67,7 @@ mod manager_view;
 mod program;
 mod program_history;
 mod program_run;
+mod shared_memory;
 mod simulated_prefaulter;
 mod stream_sampler;
 mod swap_waits;

@@ -3,6 +3,7 @@
 //! ```text
 //!  touch ----> faults: the cause of each --> fault_policies: which page a first touch gets
 //!                |-- fault_mapping, sized_faults: maps it -----+
+//!                |-- shared_files: maps a page of a file ------+
 //!                `-- swap: reads it back ----------------------+--> frame_supply --> memory
 //!  promote --> promotion: collapses, copies, maps -------------+      |-- reclaim: reservations,
 //!  recover_bloat --> recovery: zero pages ----> memory                |     page_cache, swap
@@ -23,8 +24,9 @@
 //!
 //! # The model
 //!
-//! - Memory is private and anonymous. A region's page table is kept as sets of pages. Frames are
-//!   kept by runs, so that neighbouring pages in neighbouring frames take no more room than one.
+//! - Memory is private and anonymous, or it is a file of shared memory (`shared_files.rs`).
+//! - A region's page table is kept as sets of pages. Frames are kept by runs, so that neighbouring
+//!   pages in neighbouring frames take no more room than one.
 //! - Of a page's content only one thing is known: whether it is all zeros.
 //! - Faults on neighbouring pages are handled together, with the result of one after the other.
 //! - Pages have any size from 4 KiB to 1 GiB. Up to a huge page they are as in Linux: folios at
@@ -33,7 +35,7 @@
 //! - When no memory is left, the kernel breaks reservations, drops the page cache and swaps pages.
 //!   After that it is out of memory.
 //!
-//! Not modelled: mapped files, remote nodes, page tables' own memory, waits for locks.
+//! Not modelled: files on disks, remote nodes, page tables' own memory, waits for locks.
 
 mod address_space;
 mod compaction;
@@ -63,6 +65,7 @@ mod region_table;
 mod remapped_regions;
 mod reservations;
 mod same_page_merging;
+mod shared_files;
 mod simulated_kernel;
 mod sized_faults;
 mod swap_device;
@@ -80,5 +83,6 @@ pub use mapped_bytes_by_size::MappedBytesBySize;
 pub use promotion::CompletedPromotion;
 pub(crate) use reclaim::regions_of_same_page;
 pub(crate) use region_mapping::{RegionMapping, RegionPartInPageblock};
+pub use shared_files::SharedFileId;
 pub use simulated_kernel::SimulatedKernel;
 pub use swap_device::SwapSpec;

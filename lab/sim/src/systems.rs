@@ -74,7 +74,7 @@ const NO_COMPACTION: FaultPolicy =
     FaultPolicy { first_touch: FirstTouchPolicy::Huge { compact: false }, ..LINUX_BASE };
 
 /// All systems.
-pub const SYSTEMS: [SimulatedSystem; 18] = [
+pub const SYSTEMS: [SimulatedSystem; 19] = [
     PLAIN,
     SimulatedSystem {
         name: "linux",
@@ -87,6 +87,15 @@ pub const SYSTEMS: [SimulatedSystem; 18] = [
         name: "linux-async",
         about: "Linux with khugepaged alone: base pages at faults",
         policy: "linux",
+        ..PLAIN
+    },
+    SimulatedSystem {
+        name: "linux-shmem",
+        about: "Linux with huge pages at first touches of shared memory (shmem_enabled=always), and base pages elsewhere",
+        faults: FaultPolicy {
+            first_touch_of_files: FirstTouchPolicy::Huge { compact: false },
+            ..LINUX_BASE
+        },
         ..PLAIN
     },
     SimulatedSystem {

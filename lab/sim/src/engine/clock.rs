@@ -123,6 +123,8 @@ impl Engine {
                 Ok(left_ns) => {
                     program.record_peaks(&self.kernel);
                     program.record_moment(&self.kernel, now);
+                    let shared_bytes = self.kernel.shared_file_bytes();
+                    self.shared_file_peak_bytes = self.shared_file_peak_bytes.max(shared_bytes);
                     if program.current_phase().is_none() {
                         self.end_program(
                             index,

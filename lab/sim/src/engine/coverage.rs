@@ -3,6 +3,7 @@
 use super::access_cost::WalksByEntrySize;
 use super::figures::AccessTally;
 use super::program::{Program, SamplingWindow, WindowObserver};
+use super::shared_memory::hide_accesses_of_several_mappers;
 use super::stream_sampler::{TouchedShare, touch_probability};
 use crate::kernel::SimulatedKernel;
 use crate::mmu::TlbGroupCondition;
@@ -85,12 +86,13 @@ impl Program {
         }
         let seen = window.as_ref().map(|w| (w.opened, w.tally, w.busy_ns));
         let figures = kernel.space_figures(self.space).ok();
-        let sample = ProcessSample {
+        let mut sample = ProcessSample {
             outside: kernel.memory_outside_regions(self.space).unwrap_or_default(),
             faults: figures.map(|figures| figures.faults.total()),
             age: now.saturating_sub(self.arrives),
             ..build_process_sample(self.id, regions, seen, now)
         };
+        hide_accesses_of_several_mappers(&mut sample, kernel, self.space);
         // Coverage counts from the *start* of the window, so another read continues it.
         self.windows.extend(window.map(|window| (WindowObserver::Manager, window)));
         sample

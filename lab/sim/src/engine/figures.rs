@@ -82,7 +82,7 @@ pub struct ProgramFigures {
     pub fault_s: f64,
     /// Time for which it waited for the kernel, in seconds.
     pub system_s: f64,
-    /// Largest resident memory, in bytes.
+    /// Largest resident memory, in bytes. What it shares with other programs counts in each.
     pub rss_peak_bytes: u64,
     /// Largest memory under huge pages, in bytes.
     pub huge_peak_bytes: u64,
@@ -118,6 +118,9 @@ pub struct EngineFigures {
     pub programs: Vec<ProgramFigures>,
     /// Virtual machines.
     pub guests: Vec<GuestFigures>,
+    /// Largest memory of shared files, each page counted once, in bytes. Virtual machines have
+    /// files of their own.
+    pub shared_file_peak_bytes: u64,
     /// CPU time of the manager, in seconds.
     pub manager_cpu_s: f64,
     /// Memory that was prefaulted for programs, in bytes.

@@ -5,6 +5,7 @@ use super::figures::EngineFigures;
 use super::guests::{GuestMachine, ManagerSchedule};
 use super::program::{Program, ProgramStatus};
 use super::program_run::MeasurementSettings;
+use super::shared_memory::SharedFilesByName;
 use super::simulated_prefaulter::SimulatedPrefaulter;
 use super::zeroing_neighbour::ZeroingNeighbour;
 use crate::kernel::SimulatedKernel;
@@ -33,6 +34,7 @@ pub struct Engine {
     pub(super) marked: Duration,
     pub(super) manager_cpu: Duration,
     pub(super) longest_call: Duration,
+    pub(super) shared_file_peak_bytes: u64,
     pub(super) broken: Option<EngineError>,
 }
 
@@ -94,6 +96,7 @@ impl Engine {
         }
         kernel.set_merging(setup.merging);
         kernel.start_recording_remaps(setup.processor.groups != CoalescedPageGroups::NONE);
+        let mut files = SharedFilesByName::new();
         let mut programs = Vec::new();
         for process in processes {
             for _ in 0..process.count {
@@ -108,7 +111,7 @@ impl Engine {
                     arrives,
                     setup,
                     hosted,
-                    &mut kernel,
+                    (&mut kernel, &mut files),
                 )?);
             }
         }
@@ -135,6 +138,7 @@ impl Engine {
             marked: Duration::ZERO,
             manager_cpu: Duration::ZERO,
             longest_call: Duration::ZERO,
+            shared_file_peak_bytes: 0,
             broken: None,
         })
     }
@@ -178,6 +182,7 @@ impl Engine {
             wall_s: ends.max().unwrap_or_default().as_secs_f64(),
             programs: self.programs.iter().map(|p| p.figures(self.now)).collect(),
             guests: self.guests.iter().map(GuestMachine::figures).collect(),
+            shared_file_peak_bytes: self.shared_file_peak_bytes,
             manager_cpu_s: self.manager_cpu.as_secs_f64(),
             filled_ahead_bytes: filler.map_or(0, |f| f.regions * HUGE_PAGE_BYTES),
             filling_cpu_s: filler.map_or(0.0, |f| f.cpu.as_secs_f64()),

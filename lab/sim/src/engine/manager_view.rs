@@ -10,8 +10,9 @@ use hawkeye_manager::{
     RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
-    Errno, FileRegion, HUGE_PAGE_BYTES, MachinePageProperties, MemoryScope, MemoryState, MemoryUse,
-    PageOrder, PageOrderSet, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
+    Errno, FileRegion, HUGE_PAGE_BYTES, MAX_FILE_HOLES, MachinePageProperties, MemoryScope,
+    MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, PageOrderSet, ProcessId, ProcessSample,
+    RegionAddr, RegionSample, SampleKinds,
 };
 use std::time::Duration;
 
@@ -69,6 +70,22 @@ impl Engine {
             program.stall_for(locked + woken);
         }
         program.update_mappings(&self.kernel, region).map_err(other_machine_error)
+    }
+
+    /// A promotion of shared memory emptied the page tables of its other mappers. Each waits until
+    /// the copy is made, as if it accessed the region at once.
+    fn apply_remap_to_other_mappers(
+        &mut self,
+        others: &[(SpaceId, RegionAddr)],
+        locked: Duration,
+    ) -> Result<()> {
+        for (space, region) in others {
+            let id = self.programs.iter().find(|p| p.space == *space).map(|p| p.id);
+            if let Some(id) = id {
+                self.apply_remap_to_owner(id, *region, PageOrder::HUGE, locked)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -141,22 +158,31 @@ impl Machine for Engine {
         region: RegionAddr,
         order: PageOrder,
         expected_present: u16,
-        _expected_file: Option<FileRegion>,
+        expected_file: Option<FileRegion>,
     ) -> Result<PromotionResult> {
         if !self.promotable.contains(order) {
             return Err(MachineError::PageSize(order));
         }
         let space = self.space_of_process(process)?;
         let there = self.kernel.region_sample(space, region);
-        if there.is_none_or(|there| there.is_huge() && there.order >= order) {
+        if there.is_none_or(|there| {
+            there.is_huge() && there.order >= order || there.file != expected_file
+        }) {
             return Ok(PromotionResult::NotCandidate);
         }
         if there.is_some_and(|there| there.present < expected_present) {
             return Ok(PromotionResult::Freed);
         }
+        let mapped = self.kernel.count_mapped_file_pages(space, region);
+        let holes = mapped.map_or(0, |pages| PAGES_PER_REGION - pages);
+        if holes > MAX_FILE_HOLES {
+            return Ok(PromotionResult::FileHoles { pages: holes });
+        }
+        let others = self.kernel.other_mappers_of_region(space, region);
         match self.kernel.promote(space, region, order) {
             Ok(done) => {
                 self.apply_remap_to_owner(process, region, order, done.locked)?;
+                self.apply_remap_to_other_mappers(&others, done.locked)?;
                 self.advance_by_manager_call(done.time);
                 Ok(PromotionResult::Done { took: done.time, from_reserve: false })
             }

@@ -6,6 +6,7 @@ use super::area_layout::{AreaLayout, lay_out_areas};
 use super::core_shares::CpuDemand;
 use super::figures::{AccessTally, PhaseFigures, ProgramFigures, ProgramMoment, ProgramOutcome};
 use super::program_history::ProgramHistory;
+use super::shared_memory::SharedFilesByName;
 use super::stream_sampler::StreamSampler;
 use super::time_weighted_page_sizes::TimeWeightedPageSizes;
 use super::trace_player::TracePlayer;
@@ -117,6 +118,8 @@ pub(super) struct Program {
     pub(super) slowed: Option<EstimatedSlowdown>,
     /// In a guest: regions remapped since the host's mappings behind them were last read.
     pub(super) moved: BTreeSet<RegionAddr>,
+    /// Regions of shared memory that its page table lost to a promotion in another program.
+    pub(super) emptied: BTreeSet<RegionAddr>,
     /// Whether the mappings have changed since its accesses were last measured.
     pub(super) changed: bool,
     /// In a virtual machine: the share of its accesses that goes where mappings have changed.
@@ -143,7 +146,7 @@ impl Program {
         arrives: Duration,
         setup: &SimulationSetup,
         hosted: bool,
-        kernel: &mut SimulatedKernel,
+        (kernel, files): (&mut SimulatedKernel, &mut SharedFilesByName),
     ) -> Result<Self, EngineError> {
         let seen = Mappings::with_groups(setup.processor.groups)?;
         let lots = lay_out_areas(&spec.areas);
@@ -159,8 +162,15 @@ impl Program {
             ..TranslatorSpec::native(&setup.processor)
         };
         let space = kernel.create_space();
-        for mapping in lots.iter().flat_map(AreaLayout::mappings) {
-            kernel.map(space, mapping)?;
+        for (area, lot) in spec.areas.iter().zip(&lots) {
+            match &area.file {
+                Some(file) => files.map_file(kernel, space, (file, lot.byte_range()))?,
+                None => {
+                    for mapping in lot.mappings() {
+                        kernel.map(space, mapping)?;
+                    }
+                }
+            }
         }
         Ok(Self {
             id,
@@ -181,6 +191,7 @@ impl Program {
             swapping: SwapWaits::default(),
             slowed: None,
             moved: BTreeSet::new(),
+            emptied: BTreeSet::new(),
             changed: true,
             changed_share: 0.0,
             windows: BTreeMap::new(),

@@ -225,6 +225,7 @@ impl Program {
         self.record_busy_time(made * ns);
         self.swapping.made += made;
         self.swapping.waited_ns += made * self.swapping.waits_ns;
+        self.map_accessed_shared_memory(kernel, made)?;
         if over {
             self.fetch_and_estimate_swap_waits(kernel, now, true)?;
         }

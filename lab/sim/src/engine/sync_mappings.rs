@@ -33,6 +33,7 @@ impl Program {
             // A region that was not mapped is in no TLB.
             if before.is_some() {
                 self.invalidate_tlb_page(region, PageOrder::HUGE);
+                self.note_emptied_shared_memory(kernel, region);
             }
         }
         self.changed = true;

@@ -1,6 +1,7 @@
 //! Address spaces: mappings, and the page table under them.
 
 use super::region_table::RegionTable;
+use super::shared_files::FileMapping;
 use super::{KernelError, Result};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrderSet, RegionAddr,
@@ -42,6 +43,8 @@ pub struct FaultCounts {
     pub zero_page_writes: u64,
     /// Pages read back from swap.
     pub swapped_in: u64,
+    /// Pages of shared files that were in memory already, base or huge.
+    pub shared: u64,
 }
 
 impl FaultCounts {
@@ -74,6 +77,7 @@ impl FaultCounts {
             + self.zero_page
             + self.zero_page_writes
             + self.swapped_in
+            + self.shared
     }
 
     pub(crate) fn add(&mut self, more: &Self) {
@@ -88,6 +92,7 @@ impl FaultCounts {
         self.zero_page += more.zero_page;
         self.zero_page_writes += more.zero_page_writes;
         self.swapped_in += more.swapped_in;
+        self.shared += more.shared;
     }
 }
 
@@ -95,8 +100,10 @@ impl FaultCounts {
 #[derive(Clone, Debug)]
 pub(crate) struct AddressSpace {
     pub(crate) id: SpaceId,
-    /// Private, anonymous, writable mappings: the first page of each, and the first after it.
+    /// Writable mappings: the first page of each, and the first after it. Neighbours are joined.
+    /// They are private and anonymous, except for `file_mappings`.
     pub(crate) mappings: BTreeMap<u64, u64>,
+    pub(crate) file_mappings: Vec<FileMapping>,
     pub(crate) table: RegionTable,
     /// Present base pages, those of huge pages included.
     pub(crate) resident: u64,
@@ -180,6 +187,7 @@ impl AddressSpace {
         Self {
             id,
             mappings: BTreeMap::new(),
+            file_mappings: Vec::new(),
             table: RegionTable::default(),
             resident: 0,
             huge: 0,

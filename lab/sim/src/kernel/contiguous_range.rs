@@ -89,6 +89,7 @@ impl SimulatedKernel {
                 let is_part = found.is_some_and(|found| found.multi_region.is_some());
                 (!is_part).then_some(PAGES_PER_REGION.into())
             }
+            MovablePages::Whole(FrameOwner::File { .. }) => Some(PAGES_PER_REGION.into()),
             MovablePages::Whole(_) => None,
         }
     }

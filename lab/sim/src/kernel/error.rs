@@ -1,6 +1,6 @@
 //! Errors of a kernel.
 
-use super::SpaceId;
+use super::{SharedFileId, SpaceId};
 use hawkeye_policy::{PageOrder, PageOrderSet, RegionAddr};
 use std::ops::Range;
 use thiserror::Error;
@@ -36,6 +36,17 @@ pub enum KernelError {
     /// The operation needs a huge page, and the region is none.
     #[error("region {1} of address space {0} is not a huge page")]
     NotHuge(SpaceId, RegionAddr),
+    /// Only a mapping of a whole file can be unmapped.
+    #[error("address space {0} can unmap its file only as a whole")]
+    PartOfFile(SpaceId),
+    /// The file does not exist or was freed.
+    #[error("there is no file {}", .0.0)]
+    File(SharedFileId),
+    /// A huge page of a file that several address spaces have mapped stays as it is.
+    #[error(
+        "several address spaces have mapped region {1} of address space {0}, so its huge page can't be split"
+    )]
+    SeveralMappers(SpaceId, RegionAddr),
     /// Costs, sizes or rates are out of range.
     #[error("{what} must be {allowed}")]
     Spec {

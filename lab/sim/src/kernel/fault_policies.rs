@@ -32,6 +32,9 @@ pub enum ZeroingPolicy {
 pub struct FaultPolicy {
     /// At the first fault in an empty region that one mapping holds in full.
     pub first_touch: FirstTouchPolicy,
+    /// The same in a region of a file of shared memory (`shmem_enabled`). There
+    /// [`FirstTouchPolicy::Reserve`] is as `Base`.
+    pub first_touch_of_files: FirstTouchPolicy,
     /// Sizes below a huge page that a first touch maps where it maps no huge page. It maps the
     /// largest that fits and for which memory is free. Not for processes that have sizes of their
     /// own ([`SimulatedKernel::set_fault_sizes`](super::SimulatedKernel::set_fault_sizes)).
@@ -50,6 +53,7 @@ pub struct FaultPolicy {
 /// Linux without huge pages (`enabled` is `never`): the paper's Linux-4KB.
 pub const LINUX_BASE: FaultPolicy = FaultPolicy {
     first_touch: FirstTouchPolicy::Base,
+    first_touch_of_files: FirstTouchPolicy::Base,
     sizes: PageOrderSet::NONE,
     offered_sizes: PageOrderSet::NONE,
     zeroing: ZeroingPolicy::InFault,

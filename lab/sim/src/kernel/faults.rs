@@ -28,7 +28,7 @@ impl PageAccessKind {
     }
 
     /// Whether something other than zeros is written; `None` for a read.
-    fn writes_nonzero(self) -> Option<bool> {
+    pub(super) fn writes_nonzero(self) -> Option<bool> {
         self.writes().then_some(self == Self::Write)
     }
 }
@@ -125,6 +125,9 @@ impl SimulatedKernel {
         access: PageAccessKind,
         sum: &mut TouchResult,
     ) -> Result<()> {
+        if let Some(file) = self.space(at.space)?.file_region_at(at.region) {
+            return self.touch_in_file_region(at, file, pages, access, sum);
+        }
         let mut from = 0;
         while from < PAGES_PER_REGION {
             let found = self.get_or_create_region(at)?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Figures of one address space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpaceFigures {
-    /// Resident memory.
+    /// Resident memory. Pages of files count in each address space that has mapped them.
     pub rss_bytes: u64,
     /// Memory under huge pages.
     pub huge_bytes: u64,
@@ -35,6 +35,8 @@ pub struct MemoryFigures {
     pub zeroed_bytes: u64,
     /// The page cache.
     pub cached_bytes: u64,
+    /// Files of shared memory, each page counted once.
+    pub shared_file_bytes: u64,
     /// Swap in use.
     pub swapped_bytes: u64,
     /// Free huge pages that were zeroed.
@@ -70,6 +72,7 @@ impl SimulatedKernel {
             free_bytes: memory.count_free_frames() * BASE_PAGE_BYTES,
             zeroed_bytes: memory.count_zeroed_frames() * BASE_PAGE_BYTES,
             cached_bytes: self.reclaim_state.cache.count_pages() * BASE_PAGE_BYTES,
+            shared_file_bytes: self.shared_file_bytes(),
             swapped_bytes: self.reclaim_state.swap.used * BASE_PAGE_BYTES,
             zeroed_huge_frames: memory.count_free_huge_frames(FrameContent::Zeroed),
             dirty_huge_frames: memory.count_free_huge_frames(FrameContent::Dirty),
@@ -124,8 +127,9 @@ impl SimulatedKernel {
 
     /// Base pages of a region that hold something other than zeros, in memory or in swap.
     pub fn nonzero_page_bits(&self, space: SpaceId, region: RegionAddr) -> PageBits {
-        let found = self.region(RegionId::new(space, region));
-        found.map_or(PageBits::EMPTY, |found| found.nonzero)
+        let at = RegionId::new(space, region);
+        let found = self.region(at);
+        found.map_or(PageBits::EMPTY, |found| self.nonzero_bits_of_mapping(at, found))
     }
 
     /// Base pages of a region that have a frame of their own.
@@ -137,7 +141,10 @@ impl SimulatedKernel {
     /// Memory that holds something other than zeros: what the program really uses.
     pub fn useful_bytes(&self, space: SpaceId) -> Result<u64> {
         let regions = self.space(space)?.table.iter();
-        let pages = regions.map(|(_, r)| u64::from(r.nonzero.and(r.present).count()));
+        let pages = regions.map(|(region, found)| {
+            let nonzero = self.nonzero_bits_of_mapping(RegionId { space, region }, found);
+            u64::from(nonzero.and(found.present).count())
+        });
         Ok(pages.sum::<u64>() * BASE_PAGE_BYTES)
     }
 

@@ -6,7 +6,8 @@
 use super::address_space::{RegionId, split_at_region_boundaries};
 use super::kernel_costs::time_of_operations;
 use super::{
-    PageAccessKind, RegionMapping, RegionPartInPageblock, Result, SimulatedKernel, SpaceId,
+    PageAccessKind, RegionMapping, RegionPartInPageblock, Result, SharedFileId, SimulatedKernel,
+    SpaceId,
 };
 use crate::memory::{FrameOwner, FrameRun};
 use crate::page_bits::PageBits;
@@ -41,7 +42,7 @@ impl SimulatedKernel {
     }
 
     /// For a guest: the regions with pages in a pageblock of its memory, some repeatedly.
-    pub(crate) fn anonymous_regions_in_pageblock(
+    pub(crate) fn mapped_regions_in_pageblock(
         &self,
         block: u32,
     ) -> impl Iterator<Item = (SpaceId, RegionAddr)> {
@@ -51,10 +52,19 @@ impl SimulatedKernel {
             };
             Some((SpaceId(space), page..page + u64::from(run.count)))
         });
-        anonymous.flat_map(|(space, pages)| {
+        let anonymous = anonymous.flat_map(|(space, pages)| {
             split_at_region_boundaries(pages)
                 .map(move |(region, ..)| (space, RegionId { space, region }.address()))
-        })
+        });
+        let shared = self.memory.owner_runs_in_pageblock(block).flat_map(|run| {
+            match FrameOwner::unpack(run.value) {
+                FrameOwner::File { file, page } => {
+                    self.regions_of_file_pages(SharedFileId(file), page, run.count)
+                }
+                _ => Vec::new(),
+            }
+        });
+        anonymous.chain(shared)
     }
 
     pub(crate) fn region_pieces_by_pageblock(

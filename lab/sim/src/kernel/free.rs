@@ -5,7 +5,7 @@ use super::address_space::{
 };
 use super::kernel_costs::time_of_operations;
 use super::region_mapping::frame_run_of_huge_page;
-use super::{Result, SimulatedKernel, SpaceId};
+use super::{KernelError, Result, SimulatedKernel, SpaceId};
 use crate::page_bits::PageBits;
 use hawkeye_policy::RegionAddr;
 use std::ops::Range;
@@ -13,8 +13,8 @@ use std::time::Duration;
 
 impl SimulatedKernel {
     /// Frees the memory in a range and leaves the range mapped (`MADV_DONTNEED`); it reads as zeros
-    /// afterwards. A huge page that is freed in part is split at once. Linux 4.3 does so; since 4.5
-    /// Linux frees the part only when memory is short.
+    /// afterwards. Pages of a file stay in the file. A huge page that is freed in part is split at
+    /// once. Linux 4.3 does so; since 4.5 Linux frees the part only when memory is short.
     pub fn free(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
         let time = self.free_page_range(space, page_range_of_aligned_bytes(&bytes)?)?;
         Ok(self.charge_freeing_time(space, time))
@@ -32,6 +32,9 @@ impl SimulatedKernel {
     }
 
     /// Frees the memory in a range and unmaps the range (`munmap`).
+    ///
+    /// # Errors
+    /// The range has a part of a file's mapping.
     pub fn unmap(&mut self, space: SpaceId, bytes: Range<u64>) -> Result<Duration> {
         let time = self.unmap_page_range(space, page_range_of_aligned_bytes(&bytes)?)?;
         Ok(self.charge_freeing_time(space, time))
@@ -48,7 +51,11 @@ impl SimulatedKernel {
         space: SpaceId,
         pages: Range<u64>,
     ) -> Result<Duration> {
+        if self.space(space)?.cuts_file_mapping(&pages) {
+            return Err(KernelError::PartOfFile(space));
+        }
         let time = self.free_page_range(space, pages.clone())?;
+        self.end_file_mappings_in_range(space, &pages)?;
         let owned = self.space_mut(space)?;
         owned.remove_mappings_in_range(&pages);
         // A page table is freed when nothing is mapped by it any more.
@@ -72,6 +79,9 @@ impl SimulatedKernel {
     }
 
     fn free_in_region(&mut self, at: RegionId, pages: PageBits) -> Result<Duration> {
+        if self.space(at.space)?.file_region_at(at.region).is_some() {
+            return self.unmap_in_file_region(at, pages);
+        }
         let each = self.costs.split_ns + self.costs.shoot_down_ns;
         let Some(found) = self.space(at.space)?.table.get(at.region) else {
             return Ok(Duration::ZERO);

@@ -4,7 +4,7 @@ mod folios_and_multi_region;
 
 use super::address_space::{AddressSpace, first_page};
 use super::region_mapping::{RegionMapping, frame_run_of_huge_page};
-use super::{InvariantViolation, SimulatedKernel};
+use super::{InvariantViolation, SimulatedKernel, shared_files};
 use crate::memory::{AscendingRun, FrameOwner, FrameRun};
 use crate::page_bits::PageBits;
 use hawkeye_policy::HUGE_PAGE_BYTES;
@@ -27,6 +27,7 @@ impl SimulatedKernel {
     /// - zeroed frames are free
     /// - counts are right
     /// - reservations are consistent
+    /// - a page of a file is in one frame, in which all address spaces map it
     pub fn check(&self) -> Result<(), InvariantViolation> {
         self.memory.check().map_err(InvariantViolation::Frames)?;
         let mut mapped = 0;
@@ -42,13 +43,18 @@ impl SimulatedKernel {
                         rule,
                     });
                 }
-                mapped += u64::from(region.present.count());
+                if region.file.is_none() {
+                    mapped += u64::from(region.present.count());
+                }
                 if let Some(reservation) = region.reservation {
                     reservations += 1;
                     let unused = self.memory.reserved_frame_bits(reservation.block);
                     reserved += u64::from(unused.count());
                 }
             }
+        }
+        if let Some(rule) = self.files.broken_contents_rule(&self.memory) {
+            return Err(InvariantViolation::Frames(rule));
         }
         check_count("pages in swap", self.reclaim_state.swap.used, swapped)?;
         let kept = self.huge_frames.reservations.len();
@@ -63,7 +69,7 @@ impl SimulatedKernel {
         let owned = self.memory.count_all_frames()
             - self.memory.count_free_frames()
             - self.memory.count_kernel_frames();
-        let known = mapped + reserved + cache.count_pages();
+        let known = mapped + reserved + cache.count_pages() + self.files.count_pages();
         check_count("frames in use", owned, known)
     }
 
@@ -97,9 +103,13 @@ impl SimulatedKernel {
         let accessed = region.accessed.minus(zero);
         let mut frames = region.frames.iter();
         let whole = present.is_full() && region.frames.iter().next().is_none();
+        let file = space.file_region_at(number);
         let backed = |run: AscendingRun| {
             let page = first_page(number) + u64::from(run.first);
-            let owner = FrameOwner::Anonymous { space: space.id.0, page };
+            let owner = match file {
+                Some(file) => file.owner_of_page(run.first),
+                None => FrameOwner::Anonymous { space: space.id.0, page },
+            };
             self.memory.owns_run(FrameRun::new(run.value as u32, run.count.into()), owner)
         };
         let runs = || region.frames.iter().chain(region.huge.map(frame_run_of_huge_page));
@@ -116,7 +126,7 @@ impl SimulatedKernel {
                 region.nonzero.is_subset_of(present.or(swapped)),
             ),
             ("all of a huge page is present", region.huge.is_none() || whole),
-            ("a present page has a frame of its own", backed),
+            ("a present page has a frame of its own or of its file", backed),
             (
                 "only present pages have frames",
                 frames.all(|run| PageBits::range(run.first, run.count).is_subset_of(present)),
@@ -124,6 +134,10 @@ impl SimulatedKernel {
         ];
         let broken = rules.into_iter().find(|(_, holds)| !holds);
         let broken = broken.map(|(rule, _)| rule);
+        let broken = broken.or_else(|| {
+            let file = file.filter(|_| !region.present.is_empty())?;
+            shared_files::broken_mapping_rule(region, self.files.region(file))
+        });
         broken.or_else(|| folios_and_multi_region::broken_page_size_rule(space, number, region))
     }
 }

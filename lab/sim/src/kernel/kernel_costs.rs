@@ -11,7 +11,8 @@ pub struct KernelCosts {
     pub base_fault_ns: u64,
     /// A fault that maps a huge page, without zeroing it.
     pub huge_fault_ns: u64,
-    /// A write fault on a page that is no longer shared: no copy. No simulated program shares.
+    /// A fault that finds its page and allocates nothing. Simulated programs have such faults on
+    /// pages of shared files that are in memory already.
     pub reuse_fault_ns: u64,
     /// Zeroing a base page through the caches.
     pub zero_base_ns: u64,

@@ -1,7 +1,7 @@
 //! Moves pages to other frames, and updates their owners.
 
 use super::address_space::{RegionId, first_page, split_at_region_boundaries};
-use super::{SimulatedKernel, SpaceId};
+use super::{SharedFileId, SimulatedKernel, SpaceId};
 use crate::memory::{
     AllocatedFrames, AscendingRun, FrameOwner, FrameRun, PhysicalMemory, pageblock_of_frame,
 };
@@ -88,6 +88,9 @@ impl SimulatedKernel {
             FrameOwner::Anonymous { space, page } => {
                 self.remap_moved_pages(SpaceId(space), page, from, to)
             }
+            FrameOwner::File { file, page } => {
+                self.remap_moved_file_pages(SharedFileId(file), page, from, to)
+            }
             FrameOwner::Cache { page } => {
                 for (page, to) in (page..).zip(to..).take(from.count as usize) {
                     self.reclaim_state.cache.frames.insert(page, to);
@@ -130,18 +133,7 @@ impl SimulatedKernel {
             space.huge -= 1;
             self.reports.remapped.record(at);
         }
-        let had = |place: u16| u64::from(from.first) + u64::from(place - first);
-        let runs = found.frames.runs_within(first, from.count as u16);
-        let same: Vec<_> = runs.filter(|run| run.value == had(run.first)).collect();
-        for run in &same {
-            found.frames.remove(run.first, run.count);
-            found.frames.insert(AscendingRun {
-                value: run.value - u64::from(from.first) + u64::from(to),
-                ..*run
-            });
-        }
-        found.break_up_scattered_folios();
-        if !same.is_empty() && self.reports.remapped.moves {
+        if found.move_to_frames(first, from, to) && self.reports.remapped.moves {
             self.reports.remapped.record(at);
         }
     }

@@ -7,7 +7,7 @@ use super::address_space::RegionId;
 use super::kernel_costs::time_of_operations;
 use super::region_mapping::RegionMapping;
 use super::region_mapping::frame_run_of_huge_page;
-use super::{KernelError, Result, SimulatedKernel, SpaceId};
+use super::{Result, SimulatedKernel, SpaceId};
 use crate::memory::{AscendingRun, FrameContent, pageblock_of_frame};
 use crate::page_bits::PageBits;
 use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr};
@@ -29,17 +29,17 @@ pub struct CompletedPromotion {
 
 /// What a promotion does: counts of base pages, TLB flushes and scans of page tables.
 #[derive(Clone, Copy, Debug, Default)]
-struct PromotionWork {
-    copied: u64,
-    added: u64,
+pub(super) struct PromotionWork {
+    pub(super) copied: u64,
+    pub(super) added: u64,
     /// The added ones that are zeroed.
-    zeroed: u64,
-    flushed: u64,
-    looked: u64,
+    pub(super) zeroed: u64,
+    pub(super) flushed: u64,
+    pub(super) looked: u64,
 }
 
 impl PromotionWork {
-    fn add_pages(&mut self, copied: u16, added: u16, dirty: bool) {
+    pub(super) fn add_pages(&mut self, copied: u16, added: u16, dirty: bool) {
         self.copied += u64::from(copied);
         self.added += u64::from(added);
         self.zeroed += if dirty { added.into() } else { 0 };
@@ -55,6 +55,7 @@ impl SimulatedKernel {
     ///   does so since it collapses to folios of many sizes.
     /// - A larger page maps the regions around this one, if something is in each of them. No kernel
     ///   does so by itself. Its frames are allocated as `alloc_contig_range` does.
+    /// - Shared memory can have huge pages only. All address spaces that map it get the huge page.
     ///
     /// # Errors
     /// The memory is no candidate, or there are no frames for it.
@@ -64,13 +65,13 @@ impl SimulatedKernel {
         region: RegionAddr,
         order: PageOrder,
     ) -> Result<CompletedPromotion> {
-        match order {
-            PageOrder::BASE => Err(KernelError::NotCandidate(space, region)),
-            PageOrder::HUGE => self.collapse_to_huge_page(RegionId::new(space, region)),
-            small if small < PageOrder::HUGE => {
-                self.collapse_blocks_to_folios(RegionId::new(space, region), small)
-            }
-            large => self.collapse_to_multi_region_page(RegionId::new(space, region), large),
+        let at = RegionId::new(space, region);
+        match (order, self.space(space)?.file_region_at(at.region)) {
+            (PageOrder::HUGE, Some(file)) => self.collapse_file_region(at, file),
+            (PageOrder::BASE, _) | (_, Some(_)) => Err(at.not_candidate_error()),
+            (PageOrder::HUGE, None) => self.collapse_to_huge_page(at),
+            (small, None) if small < PageOrder::HUGE => self.collapse_blocks_to_folios(at, small),
+            (large, None) => self.collapse_to_multi_region_page(at, large),
         }
     }
 
@@ -136,7 +137,7 @@ impl SimulatedKernel {
             && space.is_region_in_one_mapping(at.region))
     }
 
-    fn result_of_promotion_work(
+    pub(super) fn result_of_promotion_work(
         &mut self,
         search: Duration,
         work: &PromotionWork,
@@ -159,10 +160,11 @@ impl SimulatedKernel {
     /// Maps a zeroed huge page in an empty region before its program touches it.
     ///
     /// # Errors
-    /// The region isn't empty or can't be huge, or no huge frame is free.
+    /// The region isn't empty, is shared memory or can't be huge, or no huge frame is free.
     pub fn prefault_region(&mut self, space: SpaceId, region: RegionAddr) -> Result<Duration> {
         let at = RegionId::new(space, region);
-        let empty = self.region(at).is_none_or(RegionMapping::is_empty);
+        let private = self.space(space)?.file_region_at(at.region).is_none();
+        let empty = private && self.region(at).is_none_or(RegionMapping::is_empty);
         if !empty || !self.space(space)?.is_region_in_one_mapping(at.region) {
             return Err(at.not_candidate_error());
         }

@@ -20,10 +20,10 @@ impl SimulatedKernel {
         region: RegionAddr,
         enough: u16,
     ) -> Result<ZeroScanResult> {
-        let found = self.region(RegionId::new(space, region));
-        let found = found.filter(|found| found.huge.is_some());
+        let at = RegionId::new(space, region);
+        let found = self.region(at).filter(|found| found.huge.is_some());
         let found = found.ok_or(KernelError::NotHuge(space, region))?;
-        let zeros = PageBits::FULL.minus(found.nonzero);
+        let zeros = PageBits::FULL.minus(self.nonzero_bits_of_mapping(at, found));
         let mut seen: u16 = 0;
         let mut end = PAGES_PER_REGION;
         for (first, count) in zeros.runs() {
@@ -39,12 +39,16 @@ impl SimulatedKernel {
         Ok(ZeroScanResult { zero_pages: seen, took })
     }
 
-    /// Splits a huge page and maps its base pages of zeros to the shared zero page.
+    /// Splits a huge page and maps its base pages of zeros to the shared zero page. One of shared
+    /// memory is only split: its zeros stay in the file.
     ///
     /// # Errors
-    /// The region is no huge page.
+    /// The region is no huge page, or one of shared memory that several address spaces map.
     pub fn recover_bloat(&mut self, space: SpaceId, region: RegionAddr) -> Result<RecoveryResult> {
         let at = RegionId::new(space, region);
+        if let Some(file) = self.space(space)?.file_region_at(at.region) {
+            return self.split_file_region(at, file);
+        }
         let splits = self.split_huge(at)?;
         if splits == 0 {
             return Err(KernelError::NotHuge(space, region));
@@ -67,7 +71,8 @@ impl SimulatedKernel {
         time: &mut Duration,
     ) -> Result<u16> {
         let owned = self.space_mut(at.space)?;
-        let Some(found) = owned.table.get_mut(at.region) else {
+        let found = owned.table.get_mut(at.region);
+        let Some(found) = found.filter(|found| found.file.is_none()) else {
             return Ok(0);
         };
         let zeros = found.present.minus(found.nonzero);

@@ -3,7 +3,7 @@
 use super::folios::Folios;
 use crate::memory::{AscendingRun, AscendingRunMap, FrameRun};
 use crate::page_bits::PageBits;
-use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample};
+use hawkeye_policy::{FileRegion, PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample};
 
 /// A huge-page-sized part of a FreeBSD reservation: frames kept for the region's other pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub(crate) struct RegionMapping {
     /// Whether mapped memory was not zeroed in its fault: an unwritten page is in no cache.
     pub(crate) cold: bool,
     pub(crate) reservation: Option<Reservation>,
+    /// Of shared memory: which part of which file. The frames are the file's.
+    pub(crate) file: Option<FileRegion>,
     /// Its number on reclaim's lists.
     pub(crate) listed: Option<u64>,
 }
@@ -72,9 +74,10 @@ impl RegionMapping {
             && self.reservation.is_none()
     }
 
-    /// Whether a larger page can replace it: something is present, and nothing in swap.
+    /// Whether a larger page can replace it: something is present, and nothing in swap. Pages of a
+    /// file are not its own to move.
     pub(crate) fn can_move_to_larger_page(&self) -> bool {
-        !self.present.is_empty() && self.swapped.is_empty()
+        !self.present.is_empty() && self.swapped.is_empty() && self.file.is_none()
     }
 
     pub(crate) fn frame_of_page(&self, page: u16) -> Option<u32> {
@@ -135,6 +138,23 @@ impl RegionMapping {
             self.unmap_run(first, count);
         }
         runs
+    }
+
+    /// Base pages from `first` on moved from these frames to those from `to` on. Returns whether
+    /// any of them are mapped here.
+    pub(crate) fn move_to_frames(&mut self, first: u16, from: FrameRun, to: u32) -> bool {
+        let had = |place: u16| u64::from(from.first) + u64::from(place - first);
+        let runs = self.frames.runs_within(first, from.count as u16);
+        let same: Vec<_> = runs.filter(|run| run.value == had(run.first)).collect();
+        for run in &same {
+            self.frames.remove(run.first, run.count);
+            self.frames.insert(AscendingRun {
+                value: run.value - u64::from(from.first) + u64::from(to),
+                ..*run
+            });
+        }
+        self.break_up_scattered_folios();
+        !same.is_empty()
     }
 
     pub(crate) fn split_huge_page(&mut self) {
@@ -239,7 +259,7 @@ impl RegionMapping {
             order,
             walks_per_s: 0,
             touches_per_s: None,
-            file: None,
+            file: self.file,
         })
     }
 }

@@ -12,6 +12,7 @@ use super::reclaim_lists::ReclaimLists;
 use super::region_mapping::RegionMapping;
 use super::remapped_regions::RemappedRegions;
 use super::reservations::Reservations;
+use super::shared_files::SharedFiles;
 use super::swap_device::SwapDevice;
 use super::{KernelCosts, KernelError, Result, SpaceId};
 use crate::memory::{PhysicalMemory, ZoneWatermarks};
@@ -31,6 +32,7 @@ pub struct SimulatedKernel {
     pub(crate) faults: FaultPolicy,
     pub(super) spaces: BTreeMap<SpaceId, AddressSpace>,
     created_spaces: u32,
+    pub(super) files: SharedFiles,
     pub(super) reclaim_state: ReclaimState,
     pub(super) huge_frames: HugePageSupply,
     pub(super) threads: KernelThreadState,
@@ -80,6 +82,7 @@ impl SimulatedKernel {
             faults,
             spaces: BTreeMap::new(),
             created_spaces: 0,
+            files: SharedFiles::default(),
             huge_frames: HugePageSupply::default(),
             threads: KernelThreadState::default(),
             reports: KernelReports::default(),

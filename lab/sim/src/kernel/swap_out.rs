@@ -57,7 +57,8 @@ impl SimulatedKernel {
 
     /// Swaps out pages of a region; returns their number, and whether more are left.
     fn swap_out_region(&mut self, at: RegionId, want: u64, time: &mut Duration) -> (u64, bool) {
-        let Some(found) = self.region_mut(at) else {
+        let found = self.region_mut(at);
+        let Some(found) = found.filter(|found| found.file.is_none()) else {
             return (0, false);
         };
         let accessed = std::mem::take(&mut found.accessed);

@@ -11,9 +11,11 @@ pub(crate) enum FrameOwner {
     Kernel { frame: u64 },
     /// Reserved for a virtual page of an address space that was not touched yet (FreeBSD).
     Reserved { space: u32, page: u64 },
+    /// Shared memory: a page of a file, whatever maps it.
+    File { file: u32, page: u64 },
 }
 
-/// Virtual page numbers have 36 bits, address spaces 24.
+/// Page numbers have 36 bits, address spaces and files 24.
 const PAGE_BITS: u32 = 36;
 const ID_BITS: u32 = 24;
 const PAGE_MASK: u64 = (1 << PAGE_BITS) - 1;
@@ -27,6 +29,7 @@ impl FrameOwner {
             Self::Cache { page } => (1, 0, page),
             Self::Kernel { frame } => (2, 0, frame),
             Self::Reserved { space, page } => (3, space, page),
+            Self::File { file, page } => (4, file, page),
         };
         kind << (PAGE_BITS + ID_BITS) | (u64::from(id) & ID_MASK) << PAGE_BITS | page & PAGE_MASK
     }
@@ -38,12 +41,13 @@ impl FrameOwner {
             0 => Self::Anonymous { space: id, page },
             1 => Self::Cache { page },
             2 => Self::Kernel { frame: page },
-            _ => Self::Reserved { space: id, page },
+            3 => Self::Reserved { space: id, page },
+            _ => Self::File { file: id, page },
         }
     }
 
     pub(crate) fn is_movable(self) -> bool {
-        matches!(self, Self::Anonymous { .. } | Self::Cache { .. })
+        matches!(self, Self::Anonymous { .. } | Self::Cache { .. } | Self::File { .. })
     }
 }
 
@@ -58,6 +62,7 @@ mod tests {
             FrameOwner::Cache { page: 12 },
             FrameOwner::Kernel { frame: 1 << 28 },
             FrameOwner::Reserved { space: 0xff_ffff, page: 0 },
+            FrameOwner::File { file: 5, page: PAGE_MASK },
         ] {
             assert_eq!(FrameOwner::unpack(owner.pack()), owner);
         }

@@ -19,7 +19,7 @@ built_in! {
     "figure-9-guest-cg", "figure-9-both-cg", "figure-9-host-graph500",
     "figure-9-guest-graph500", "figure-9-both-graph500", "figure-9-host-xsbench",
     "figure-9-guest-xsbench", "figure-9-both-xsbench", "figure-11", "omnetpp", "chunks",
-    "islands", "hot-array", "bloat-and-heat", "equal-bloat"
+    "islands", "hot-array", "bloat-and-heat", "equal-bloat", "shared-readers"
 }
 
 /// Their names.

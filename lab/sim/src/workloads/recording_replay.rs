@@ -222,6 +222,7 @@ impl RecordedProcess {
             size: ByteSize((area.end - area.start) * HUGE_PAGE_BYTES),
             start: None,
             pieces: None,
+            file: None,
         });
         Process {
             start_s: self.began.as_secs_f64(),

@@ -120,6 +120,7 @@ fn areas_of_trace(tape: &TraceReplay) -> Result<(Vec<Area>, u64), TraceWorkloadE
         size: ByteSize((to - from) * HUGE_PAGE_BYTES),
         start: Some(from * HUGE_PAGE_BYTES),
         pieces: None,
+        file: None,
     };
     Ok((spans.into_iter().map(area).collect(), trace.skipped_records()))
 }

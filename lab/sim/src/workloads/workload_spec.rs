@@ -99,6 +99,9 @@ pub struct Area {
     pub start: Option<u64>,
     /// Splits the area into many mappings side by side.
     pub pieces: Option<AreaPieces>,
+    /// Name of the file of shared memory that it maps; `None`: private memory. All areas with this
+    /// name, of all programs of the same machine, map the same file.
+    pub file: Option<String>,
 }
 
 /// Mappings that make up an area, as in a program that allocates pieces of memory of one size.

@@ -10,6 +10,7 @@ mod prefault;
 mod pressure;
 mod recording;
 mod sampling;
+mod shared_memory;
 mod sharing;
 mod sizes;
 mod sweep;

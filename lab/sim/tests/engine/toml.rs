@@ -34,6 +34,26 @@ area           | cpu_weight = 0/area     | cpu_weight must be 1 to 10000
 area           | cpu_weight = 20000/area | cpu_weight must be 1 to 10000
 "#;
 
+const RIGHT_FILES: &str = r#"
+name = "w"
+source = "a test"
+[[process]]
+name = "p"
+area = [{ name = "a", size = "4MiB", file = "f" }, { name = "b", size = "4MiB" }]
+phase = [{ kind = "free", area = "b", share = 0.5 }]
+[[process]]
+name = "q"
+area = [{ name = "a", size = "4MiB", file = "f" }]
+phase = [{ kind = "fill", area = "a", page_ns = 1.0 }]
+"#;
+
+const WRONG_FILES: &str = r#"
+size = "4MiB", file | size = "6MiB", file | process q, area a: size must be the same in all areas
+size = "4MiB" }     | size = "4MiB", file = "f" } | process p, area b: file must be another one
+file = "f"          | pieces = { size = "8KiB" }, file = "f" | pieces must be left out
+area = "b", share   | area = "a", share   | area must be private memory
+"#;
+
 const WRONG_GUESTS: &str = r#"
 16MiB     | 1MiB                       | guest g: memory must be 2 MiB to 1 TiB
 cores = 2 | cores = 0                  | guest g: cores must be 1 or more
@@ -68,6 +88,8 @@ fn what_is_documented_is_right() {
 fn errors_name_their_place() {
     assert!(WorkloadSpec::parse("w", RIGHT).is_ok());
     check(RIGHT, WRONG);
+    assert!(WorkloadSpec::parse("w", RIGHT_FILES).is_ok());
+    check(RIGHT_FILES, WRONG_FILES);
 }
 
 #[test]

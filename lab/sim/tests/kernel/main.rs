@@ -7,5 +7,6 @@ mod faults;
 mod freebsd;
 mod pressure;
 mod promotion;
+mod shared;
 mod sizes;
 mod threads;

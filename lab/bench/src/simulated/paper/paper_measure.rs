@@ -19,6 +19,8 @@ pub enum PaperMeasure {
     PhaseOver(&'static str, usize),
     /// How much longer this phase (counted from 0) takes than under this system, in per cent.
     SlowerPercent(&'static str, usize),
+    /// Speed in this phase (counted from 0), in per cent of that under this system.
+    SpeedPercent(&'static str, usize),
     /// Time that a promotion saves compared with `linux-4k`, as a multiple of what a promotion of
     /// this system saves.
     SavedOver(&'static str),
@@ -38,6 +40,13 @@ pub enum PaperMeasure {
     ResidentGib(usize),
     /// Memory that held data at the end, in GiB.
     UsefulGib,
+    /// Share of resident memory that is under huge pages at the end of this phase (counted from 0),
+    /// in per cent.
+    HugePercent(usize),
+    /// Promotions of the manager, in all processes together.
+    Promotions,
+    /// Most memory of shared files, each page counted once, in GiB.
+    SharedFileGib,
     /// Most memory under huge pages, in GiB.
     HugeGib,
     /// Requests per second in this phase, in thousands, with this number of accesses per request.
@@ -51,9 +60,10 @@ impl PaperMeasure {
     pub(super) fn reference_systems(self) -> Vec<&'static str> {
         match self {
             Self::SpeedUp => vec![BASE],
-            Self::Over(system) | Self::PhaseOver(system, _) | Self::SlowerPercent(system, _) => {
-                vec![system]
-            }
+            Self::Over(system)
+            | Self::PhaseOver(system, _)
+            | Self::SlowerPercent(system, _)
+            | Self::SpeedPercent(system, _) => vec![system],
             Self::SavedOver(system) => vec![BASE, system],
             _ => Vec::new(),
         }
@@ -65,6 +75,7 @@ impl PaperMeasure {
             Self::SpeedUp => "x",
             Self::Over(_) | Self::PhaseOver(..) => "x over",
             Self::SlowerPercent(..) => "% slower",
+            Self::SpeedPercent(..) => "% of that speed",
             Self::SavedOver(_) => "x saved a promotion",
             Self::SecondsUntilUnder(_) => "s until overhead ends",
             Self::OverheadPercent => "% overhead",
@@ -75,6 +86,9 @@ impl PaperMeasure {
             Self::SystemSeconds => "s system time",
             Self::ResidentGib(_) => "GiB",
             Self::UsefulGib => "GiB useful",
+            Self::HugePercent(_) => "% huge",
+            Self::Promotions => "promotions",
+            Self::SharedFileGib => "GiB of files",
             Self::HugeGib => "GiB huge",
             Self::ThousandPerS(..) => "K/s",
             Self::RequestsPerS(_) => "/s",
@@ -102,6 +116,9 @@ impl PaperMeasure {
             Self::SlowerPercent(other, n) => {
                 Some((in_phase(figure.system, n)? / in_phase(other, n)? - 1.0) * 100.0)
             }
+            Self::SpeedPercent(other, n) => {
+                Some(in_phase(other, n)? / in_phase(figure.system, n)? * 100.0)
+            }
             Self::SavedOver(other) => Some(saved(figure.system)? / saved(other)?),
             _ => mean_over_programs(figure, figure.system, results, |program, run| {
                 self.compute_for_program(program, run)
@@ -118,6 +135,7 @@ impl PaperMeasure {
             | Self::Over(_)
             | Self::PhaseOver(..)
             | Self::SlowerPercent(..)
+            | Self::SpeedPercent(..)
             | Self::SavedOver(_) => return None,
             Self::Seconds => program.wall_s,
             Self::SecondsUntilUnder(limit) => seconds_until_overhead_under(program, limit)?,
@@ -132,6 +150,12 @@ impl PaperMeasure {
             Self::SystemSeconds => program.system_s,
             Self::ResidentGib(n) => gib(phase(n)?.rss_bytes),
             Self::UsefulGib => gib(program.useful_end_bytes),
+            Self::HugePercent(n) => {
+                let phase = phase(n)?;
+                phase.huge_bytes as f64 / phase.rss_bytes as f64 * 100.0
+            }
+            Self::Promotions => run.promoted as f64,
+            Self::SharedFileGib => gib(run.figures.shared_file_peak_bytes),
             Self::HugeGib => gib(program.huge_peak_bytes),
             Self::ThousandPerS(n, each) => {
                 let phase = phase(n)?;
@@ -234,6 +258,7 @@ mod tests {
                 wall_s: 0.0,
                 programs,
                 guests: Vec::new(),
+                shared_file_peak_bytes: 0,
                 manager_cpu_s: 0.0,
                 filled_ahead_bytes: 0,
                 filling_cpu_s: 0.0,

@@ -5,6 +5,7 @@
 //! - `translation`: the cost of translation, and how soon promotion removes it. Read it first.
 //! - `first_touches`: the cost of page faults. `bloat`: memory of Redis.
 //! - `machines`: several programs, virtual machines, and a neighbour of the zeroing thread.
+//! - `shared_memory`: a file that several processes read, beside our live experiment.
 //! - `recovery_orders`: which huge pages are split first, beside EMD.
 //! - `ingens_paper`: the tables of the Ingens paper.
 //!
@@ -16,6 +17,7 @@ mod first_touches;
 mod ingens_paper;
 mod machines;
 mod recovery_orders;
+mod shared_memory;
 mod translation;
 
 use super::{PaperMeasure, PaperTable, PaperValue, PublishedValue};
@@ -36,6 +38,7 @@ pub const TABLES: &[PaperTable] = &[
     bloat::REDIS_REFILL,
     bloat::REDIS_BLOAT,
     recovery_orders::RECOVERY_ORDERS,
+    shared_memory::SHARED_READERS,
     ingens_paper::VIRTUAL_SPEEDUP,
     ingens_paper::ASYNC_PROMOTION,
     ingens_paper::REDIS_MONGODB_MEMORY,

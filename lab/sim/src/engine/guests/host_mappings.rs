@@ -58,10 +58,8 @@ impl GuestMachine {
         let mostly = of(2 * self.last.huge_bytes > self.last.rss_bytes);
         let inside = &self.machine.kernel;
         let moved = std::mem::take(&mut self.moved);
-        let behind_moved: BTreeSet<(SpaceId, RegionAddr)> = moved
-            .into_iter()
-            .flat_map(|block| inside.anonymous_regions_in_pageblock(block))
-            .collect();
+        let behind_moved: BTreeSet<(SpaceId, RegionAddr)> =
+            moved.into_iter().flat_map(|block| inside.mapped_regions_in_pageblock(block)).collect();
         for program in self.machine.programs.iter_mut().filter(|p| p.is_alive()) {
             let mut changed = false;
             let mut regions = std::mem::take(&mut program.moved);

@@ -9,8 +9,13 @@ pub(in crate::engine) fn source(
     regions: u64,
     pages: u16,
 ) -> (StreamSampler, Vec<AreaLayout>) {
-    let area =
-        Area { name: "a".to_owned(), size: ByteSize(regions << 21), start: None, pieces: None };
+    let area = Area {
+        name: "a".to_owned(),
+        size: ByteSize(regions << 21),
+        start: None,
+        pieces: None,
+        file: None,
+    };
     let mut lots = lay_out_areas(&[area]);
     for number in 0..regions as usize {
         lots[0].mark_pages_used(number, PageBits::evenly_spread(pages));

@@ -5,6 +5,7 @@ use super::{
 };
 use crate::workloads::{ByteSize, TraceReplay, WorkloadSpecError};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 impl WorkloadSpec {
@@ -12,14 +13,40 @@ impl WorkloadSpec {
         let top = ValueChecker { workload: &self.name, place: "workload".to_owned() };
         let some = !self.processes.is_empty() || !self.guests.is_empty();
         top.require("process", some, "given at least once, or a guest", 0)?;
+        check_files(&self.name, &self.processes)?;
         for guest in &self.guests {
             guest.check(&self.name)?;
+            check_files(&self.name, &guest.processes)?;
         }
         for process in &self.processes {
             process.check(&self.name, "process")?;
         }
         Ok(())
     }
+}
+
+/// Areas of one file have one size, and no process has two of them.
+fn check_files(workload: &str, processes: &[Process]) -> Result<(), WorkloadSpecError> {
+    let mut regions: BTreeMap<&str, u64> = BTreeMap::new();
+    for process in processes {
+        let mut mapped = BTreeSet::new();
+        for area in &process.areas {
+            let Some(file) = area.file.as_deref() else {
+                continue;
+            };
+            let place = format!("process {}, area {}", process.name, area.name);
+            let at = ValueChecker { workload, place };
+            at.require(
+                "file",
+                mapped.insert(file),
+                "another one for each area of a process",
+                file,
+            )?;
+            let same = *regions.entry(file).or_insert(area.regions()) == area.regions();
+            at.require("size", same, "the same in all areas of a file", area.size.0)?;
+        }
+    }
+    Ok(())
 }
 
 impl GuestSpec {
@@ -150,6 +177,9 @@ impl Process {
             }
             Phase::Free { area: name, share, rounds, page_ns } => {
                 area(name)?;
+                let private = |area: &Area| area.name != *name || area.file.is_none();
+                let allowed = "private memory: pages of a file stay in the file";
+                at.require("area", self.areas.iter().all(private), allowed, name)?;
                 at.require("rounds", *rounds > 0, "1 or more", rounds)?;
                 let fits = *share > 0.0 && *share <= 1.0;
                 at.require("share", fits, "over 0 and at most 1", share)?;
@@ -166,6 +196,7 @@ impl Area {
         let Some(AreaPieces { size, hole }) = self.pieces else {
             return Ok(());
         };
+        at.require("pieces", self.file.is_none(), "left out where a file is mapped", "given")?;
         let whole = |size: ByteSize| size.0 % BASE_PAGE_BYTES == 0;
         let each = size.0.saturating_add(hole.0);
         let fits = size.0 > 0 && whole(size) && whole(hole) && HUGE_PAGE_BYTES % each == 0;
