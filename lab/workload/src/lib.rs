@@ -43,6 +43,7 @@ mod workload_process;
 pub use key_value_client::{AnswerLatencies, HotKeyShares, RequestSchedule};
 pub use page_fault_stalls::PageFaultTimes;
 pub use protocol::{WorkloadEvent, WorkloadReady, WorkloadRequest};
+pub use shared_file::page_of_shared_file;
 pub use workload_process::{WorkloadProcess, WorkloadProcessError};
 
 pub(crate) use rng::WorkloadRng;
