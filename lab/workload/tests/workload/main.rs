@@ -293,3 +293,28 @@ fn page_faults_are_timed_until_asked_for() {
         assert!(workload.close_input_and_wait().unwrap().success());
     }
 }
+
+#[test]
+fn the_longest_of_the_reads_of_all_regions_is_timed() {
+    let file = File::from(memfd_create(c"shared", MFdFlags::MFD_CLOEXEC).unwrap());
+    file.set_len(8 << 20).unwrap();
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    for memory in [String::new(), format!("--file {path}")] {
+        let mut workload = start(&format!("read-stalls --mib 8 --every-us 200 {memory}"));
+        let ready = workload.wait_ready().unwrap();
+        assert_eq!((ready.bytes, ready.start % (2 << 20)), (8 << 20, 0));
+        let mut all = PageFaultTimes::default();
+        while all.faults + all.present < 4 * 100 {
+            match workload.request_and_wait(WorkloadRequest::Faults, SOON).unwrap() {
+                WorkloadEvent::Faults(times) => all.merge(&times),
+                other => panic!("{other:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // One time for the four reads of a round.
+        let counted: u64 = all.counts.iter().map(|(_, count)| count).sum();
+        assert!(counted * 4 >= all.faults + all.present, "{all:?}");
+        assert!(all.quantile_ns(0.5) > 0 && all.longest_ns >= all.quantile_ns(0.999), "{all:?}");
+        assert!(workload.close_input_and_wait().unwrap().success());
+    }
+}
