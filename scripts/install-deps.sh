@@ -163,6 +163,11 @@ if [ "${1-}" = test ]; then
   need_command containerd containerd
   need_command runc runc
   need_command javac default-jdk-headless
+  # Virtual machines that share their memory with another process.
+  case $(uname -m) in
+    x86_64) need_command qemu-system-x86_64 qemu-system-x86 ;;
+    aarch64) need_command qemu-system-aarch64 qemu-system-arm ;;
+  esac
   installed postgresql || missing+=(postgresql)
   installed libsparsehash-dev || missing+=(libsparsehash-dev)
   need_command g++ g++

@@ -24,6 +24,7 @@ pub mod settings;
 pub mod silent_files;
 pub mod test_machine;
 pub mod time_limits;
+pub mod virtual_machine;
 pub mod workloads;
 
 /// A value that not every machine has. Without it the test ends and counts as skipped.

@@ -65,6 +65,7 @@ mod shared_buffers;
 mod shared_memory_arm;
 mod shared_memory_use;
 mod shared_readers;
+mod shared_stalls;
 mod start_order;
 mod zero_scan_cost;
 mod zeroing_neighbour;
@@ -123,6 +124,7 @@ pub const EXPERIMENTS: &[LiveExperiment] = experiments! {
     "sampling": sampling_cost::run, "cost of reading coverage, per region and per huge page";
     "zero-scan": zero_scan_cost::run, "cost of searching huge pages for zero-filled base pages: in use, bloated and nearly empty";
     "stalls": page_fault_stalls::run, "duration of a managed program's page faults, by policy and with unmanaged memory beside it";
+    "shared-stalls": shared_stalls::run, "longest reads of two processes while their shared or private memory is promoted";
     "first-touch-programs" = "table-8": first_touch_programs::run, "Redis, a hash map, a JVM and QEMU with prefault, beside base pages and THP always";
     "zeroing-neighbour" = "figure-10": zeroing_neighbour::run, "how much prefault slows a program on another core, by its rate";
     "redis-bloat" = "table-7": redis_bloat::run, "Redis with 60 % of its keys deleted, then with short memory: base pages, THP always and managed";

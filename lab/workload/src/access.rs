@@ -20,12 +20,12 @@ mod sparse;
 mod zipf;
 
 use crate::prelude::*;
+use crate::shared_file::open_memory_file;
 use access_patterns::{AccessPattern, HotColdLayout, RandomReads, StridedReads};
 use pointer_chase::PointerChase;
 use read_loop_control::ReadLoopControl;
 use sparse::SparseReads;
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use zipf::ZipfReads;
 
 pub(super) use blocks::run_block_reads;
@@ -148,7 +148,8 @@ fn map_and_fill(
     };
     let memory = match &args.file {
         Some(path) => {
-            let mut memory = WorkloadMemory::map_file_aligned(&open_file(path, all)?, all, 0)?;
+            let mut memory =
+                WorkloadMemory::map_file_aligned(&open_memory_file(path, all)?, all, 0)?;
             fill(&mut memory);
             memory
         }
@@ -156,17 +157,6 @@ fn map_and_fill(
     };
     let layout = HotColdLayout::new(all - hot, hot, args.hot_percent);
     Ok((memory, layout))
-}
-
-fn open_file(path: &Path, bytes: usize) -> WorkloadResult<File> {
-    let failed = WorkloadError::wrap_system_error("opening the file to read");
-    let file = File::options().read(true).write(true).open(path).map_err(failed)?;
-    // An access beyond its end would be fatal.
-    let failed = WorkloadError::wrap_system_error("reading the file's size");
-    if file.metadata().map_err(failed)?.len() < bytes as u64 {
-        return Err(WorkloadError::Usage("--file is smaller than --mib".to_owned()));
-    }
-    Ok(file)
 }
 
 fn read_until_end(

@@ -31,6 +31,7 @@ mod prelude;
 mod process;
 mod process_storms;
 mod protocol;
+mod read_stalls;
 pub mod rng;
 mod shared;
 mod shared_file;
@@ -43,6 +44,7 @@ mod workload_process;
 pub use key_value_client::{AnswerLatencies, HotKeyShares, RequestSchedule};
 pub use page_fault_stalls::PageFaultTimes;
 pub use protocol::{WorkloadEvent, WorkloadReady, WorkloadRequest};
+pub use shared_file::page_of_shared_file;
 pub use workload_process::{WorkloadProcess, WorkloadProcessError};
 
 pub(crate) use rng::WorkloadRng;
@@ -58,6 +60,7 @@ use memory_holding_workloads::{BloatArgs, FullyUsedMemoryArgs};
 use one_tib::OneTibArgs;
 use page_fault_stalls::PageFaultStallsArgs;
 use process_storms::{ExecSelfArgs, ExitAfterArgs, ForkStormArgs, ThreadStormArgs};
+use read_stalls::ReadStallsArgs;
 use shared::SharedArgs;
 use shared_file::SharedFileArgs;
 use shared_file_torture::SharedFileTortureArgs;
@@ -95,6 +98,9 @@ pub enum WorkloadCommand {
     OneTib(OneTibArgs),
     /// Touch new pages at equal intervals beside random reads, and time each page fault.
     Stalls(PageFaultStallsArgs),
+    /// Read a word of each region of private or shared memory at equal intervals, and time the
+    /// longest read.
+    ReadStalls(ReadStallsArgs),
     /// Write and verify memory in threads that remap, fork, free and protect it.
     Torture(TortureArgs),
     /// Start and join threads repeatedly.
@@ -147,6 +153,7 @@ pub fn run_workload(command: &WorkloadCommand) -> WorkloadResult<()> {
         WorkloadCommand::Stalls(args) => {
             page_fault_stalls::run_page_fault_stalls(args, &mut console)
         }
+        WorkloadCommand::ReadStalls(args) => read_stalls::run_read_stalls(args, &mut console),
         WorkloadCommand::Torture(args) => torture::run_torture(args, &mut console),
         WorkloadCommand::ThreadStorm(args) => process_storms::run_thread_storm(args, &mut console),
         WorkloadCommand::ForkStorm(args) => process_storms::run_fork_storm(args, &mut console),

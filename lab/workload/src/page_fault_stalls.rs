@@ -30,28 +30,45 @@ pub struct PageFaultStallsArgs {
     pub every_us: u64,
 }
 
-/// Faults since the last report.
-struct PageFaultRecorder {
+/// Faults, or reads, since the last report.
+pub(crate) struct PageFaultRecorder {
     nanoseconds: Histogram<u64>,
     /// All times except their counts.
     times: PageFaultTimes,
 }
 
 impl PageFaultRecorder {
-    fn new() -> WorkloadResult<Self> {
+    pub(crate) fn new() -> WorkloadResult<Self> {
         Ok(Self { nanoseconds: new_nanosecond_histogram()?, times: PageFaultTimes::default() })
     }
 
     fn record_fault_time(&mut self, took: Duration, distance: Duration) -> WorkloadResult<()> {
-        let ns = took.as_nanos() as u64;
         self.times.faults += 1;
+        self.record_time(took, distance)
+    }
+
+    /// Records the longest of some reads, of which some had page faults.
+    pub(crate) fn record_reads(
+        &mut self,
+        longest: Duration,
+        distance: Duration,
+        faults: u64,
+        reads: u64,
+    ) -> WorkloadResult<()> {
+        self.times.faults += faults;
+        self.times.present += reads.saturating_sub(faults);
+        self.record_time(longest, distance)
+    }
+
+    fn record_time(&mut self, took: Duration, distance: Duration) -> WorkloadResult<()> {
+        let ns = took.as_nanos() as u64;
         self.times.longest_ns = self.times.longest_ns.max(ns);
         let distance_ns = distance.as_nanos() as u64;
         let recorded = self.nanoseconds.record_correct(ns, distance_ns);
         recorded.map_err(WorkloadError::from_histogram_error)
     }
 
-    fn take_times(&mut self) -> PageFaultTimes {
+    pub(crate) fn take_times(&mut self) -> PageFaultTimes {
         let counts = self
             .nanoseconds
             .iter_recorded()
@@ -138,7 +155,7 @@ fn time_faults_until_over(
 }
 
 /// Ready threads get a processor ahead of managers at their lowest real-time priority.
-fn set_thread_sched_fifo() -> io::Result<()> {
+pub(crate) fn set_thread_sched_fifo() -> io::Result<()> {
     let priority = libc::sched_param { sched_priority: 2 };
     // SAFETY: a plain system call on this thread, which only reads `priority`.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) } {
@@ -147,7 +164,7 @@ fn set_thread_sched_fifo() -> io::Result<()> {
     }
 }
 
-fn thread_fault_count() -> WorkloadResult<i64> {
+pub(crate) fn thread_fault_count() -> WorkloadResult<i64> {
     let usage = getrusage(UsageWho::RUSAGE_THREAD).map_err(io::Error::from);
     let usage = usage.map_err(WorkloadError::wrap_system_error("getrusage"))?;
     Ok(usage.minor_page_faults())

@@ -6,12 +6,17 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::FromRawFd;
+use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct SharedFileArgs {
     /// Size of the file, in MiB.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
     pub mib: u64,
+    /// Fill and map this file of shared memory, which other processes may map, too [default: a new
+    /// one without a name].
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
     /// Forked processes that map it, beside the first one.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=256))]
     pub workers: u16,
@@ -53,10 +58,25 @@ pub(crate) fn create_memory_file(bytes: u64) -> io::Result<File> {
     Ok(file)
 }
 
+/// A file of shared memory that other processes may map, too. It must be as long as a mapping of
+/// it, because an access beyond its end would be fatal.
+pub(crate) fn open_memory_file(path: &Path, bytes: usize) -> WorkloadResult<File> {
+    let failed = WorkloadError::wrap_system_error("opening the file to map");
+    let file = File::options().read(true).write(true).open(path).map_err(failed)?;
+    let failed = WorkloadError::wrap_system_error("reading the file's size");
+    if file.metadata().map_err(failed)?.len() < bytes as u64 {
+        return Err(WorkloadError::Usage("--file is smaller than --mib".to_owned()));
+    }
+    Ok(file)
+}
+
 pub(super) fn run_shared_file(args: &SharedFileArgs, console: &mut Console) -> WorkloadResult<()> {
     let bytes = (args.mib << 20) as usize / REGION * REGION;
-    let failed = WorkloadError::wrap_system_error("memfd_create");
-    let file = create_memory_file(bytes as u64).map_err(failed)?;
+    let file = match &args.file {
+        Some(path) => open_memory_file(path, bytes)?,
+        None => create_memory_file(bytes as u64)
+            .map_err(WorkloadError::wrap_system_error("memfd_create"))?,
+    };
     let shift = if args.misaligned { PAGE } else { 0 };
     let pages = usize::from(args.pages);
     fill_file(&file, bytes, pages)?;
@@ -159,6 +179,11 @@ fn read_batch(memory: &WorkloadMemory, rng: &mut WorkloadRng, pages: &Range<usiz
             rng.draw_below(regions) * REGION_PAGES + pages.start + rng.draw_below(pages.len());
         memory.read_word(page * PAGE + rng.draw_below(PAGE_WORDS) * 8);
     }
+}
+
+/// The contents of a base page of the file, by its number.
+pub fn page_of_shared_file(page: usize) -> Vec<u8> {
+    (0..PAGE_WORDS).flat_map(|word| expected_word(page, word).to_ne_bytes()).collect()
 }
 
 fn expected_word(page: usize, word: usize) -> u64 {

@@ -28,6 +28,7 @@ mod stuck_target;
 mod targets;
 mod top;
 mod torture;
+mod virtual_machine;
 mod why;
 
 /// Runs this program as a workload if it is started as one.

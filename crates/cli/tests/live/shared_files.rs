@@ -18,13 +18,13 @@ const MIB: u64 = 32;
 const REGIONS: u64 = MIB / 2;
 /// The kernel may refuse some regions for longer than a test waits (EAGAIN).
 const MOST_KIB: u64 = (MIB << 10) / 2;
-const CAPABILITY: &str = "shared memory";
+pub const CAPABILITY: &str = "shared memory";
 
-fn huge_kib(pid: u32) -> u64 {
+pub fn huge_kib(pid: u32) -> u64 {
     rollup_kib(pid, "ShmemPmdMapped") + rollup_kib(pid, "FilePmdMapped")
 }
 
-fn attach(machine: &TestMachine, options: &str, pids: &[u32]) -> AttachedManager {
+pub fn attach(machine: &TestMachine, options: &str, pids: &[u32]) -> AttachedManager {
     machine.attach_all(&format!("{options} --cpu 100 --period 1 --window 0.3"), pids)
 }
 

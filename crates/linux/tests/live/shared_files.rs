@@ -26,7 +26,7 @@ use std::time::Duration;
 fn no_byte_of_shared_memory_changes_while_it_is_promoted_and_split() {
     let _machine = or_skip!(machine_with(this_test!(), "shared memory"));
     // The test may be made longer.
-    let seconds = from_environment("HAWKEYE_TORTURE_S", 8);
+    let seconds = from_environment("HAWKEYE_TORTURE_S", 30);
     let words = format!("shared-file-torture --mib 64 --processes 8 --seconds {seconds}");
     let (mut program, pid) = workload(&words);
     let processes: Vec<ProcessHandle> = children(pid)

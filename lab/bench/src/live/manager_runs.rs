@@ -89,6 +89,28 @@ pub fn manage_processes_until(
     policy: &str,
     settings: Settings,
     at_most: Duration,
+    enough: impl FnMut(&Journal) -> bool,
+) -> BenchResult<ManagementRecord> {
+    let memory = ManagedMemoryKind::Private;
+    manage_memory_of_processes_until(means, pids, memory, policy, settings, at_most, enough)
+}
+
+/// The memory of managed processes that is promoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ManagedMemoryKind {
+    Private,
+    /// Shared memory, too.
+    Shared,
+}
+
+/// As [`manage_processes_until`], for one kind of memory.
+pub(super) fn manage_memory_of_processes_until(
+    means: ChosenKernelMethods,
+    pids: &[u32],
+    memory: ManagedMemoryKind,
+    policy: &str,
+    settings: Settings,
+    at_most: Duration,
     mut enough: impl FnMut(&Journal) -> bool,
 ) -> BenchResult<ManagementRecord> {
     let policy = policies::make_policy_by_name(policy, &settings.policy_settings())
@@ -97,7 +119,10 @@ pub fn manage_processes_until(
         pids.iter().map(|pid| ProcessHandle::open(*pid)).collect();
     let scope = ManagedTarget::Processes(handles?);
     let before = hawkeye_linux::processes::process::own_cpu_time();
-    let machine = LinuxMachine::new(means, scope, StopSignals::disabled());
+    let mut machine = LinuxMachine::new(means, scope, StopSignals::disabled());
+    if memory == ManagedMemoryKind::Shared {
+        machine.promote_shared_memory();
+    }
     let mut manager = Manager::new(machine, policy, settings)?;
     while manager.run_due_work_and_wait() != LoopWakeReason::Stop {
         if enough(manager.journal()) || manager.machine().now() >= at_most {

@@ -112,7 +112,8 @@ fn measure_policy_sides(
     Ok(sides)
 }
 
-fn take_fault_times(program: &mut WorkloadProcess) -> BenchResult<PageFaultTimes> {
+/// The times since the last such request to the workload.
+pub(super) fn take_fault_times(program: &mut WorkloadProcess) -> BenchResult<PageFaultTimes> {
     Ok(program.request_value(WorkloadRequest::Faults, ANSWER, |event| match event {
         WorkloadEvent::Faults(times) => Some(times),
         _ => None,

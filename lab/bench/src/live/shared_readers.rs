@@ -101,7 +101,7 @@ fn measure_beside_all_huge(
     Ok(SpeedsOfReaders { relative, huge_percent: least_huge_percent(&pids_of(readers))? })
 }
 
-fn create_memory_file(bytes: u64) -> BenchResult<OwnedFd> {
+pub(super) fn create_memory_file(bytes: u64) -> BenchResult<OwnedFd> {
     let failed = LinuxError::wrap_errno("creating a file in memory");
     let file = memfd_create(c"readers", MFdFlags::MFD_CLOEXEC).map_err(failed)?;
     let failed = LinuxError::wrap_errno("setting the size of a file in memory");

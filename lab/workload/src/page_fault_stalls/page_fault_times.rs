@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Times of page faults.
+/// Times of page faults; of `read-stalls`, the longest times of reads with and without page faults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PageFaultTimes {
     /// Nanoseconds, to three digits, and the number of faults with that time; ascending. A fault

@@ -4,9 +4,12 @@ mod client;
 
 use hawkeye_workload::{
     PageFaultTimes, WorkloadEvent, WorkloadProcess, WorkloadProcessError, WorkloadRequest,
+    page_of_shared_file,
 };
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -100,6 +103,26 @@ fn a_reader_maps_a_file_that_is_large_enough() {
     let mut too_small = start(&format!("random --mib 5 --file {path}"));
     let error = too_small.wait_ready().unwrap_err().to_string();
     assert!(error.contains("--file is smaller than --mib"), "{error}");
+}
+
+#[test]
+fn the_contents_of_a_shared_file_are_known() {
+    let file = File::from(memfd_create(c"shared", MFdFlags::MFD_CLOEXEC).unwrap());
+    file.set_len(4 << 20).unwrap();
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    let mut workload = start(&format!("shared-file --mib 4 --workers 1 --file {path}"));
+    workload.wait_ready().unwrap();
+    let mut page = [0; 4096];
+    file.read_exact_at(&mut page, 700 * 4096).unwrap();
+    assert_eq!(page[..], page_of_shared_file(700));
+    file.write_all_at(&[!page[5]], 700 * 4096 + 5).unwrap();
+    match workload.request_and_wait(WorkloadRequest::Verify, SOON).unwrap() {
+        WorkloadEvent::Verified { checked_bytes, bad_bytes, first_bad } => {
+            assert_eq!((checked_bytes, bad_bytes), (4 << 20, 8));
+            assert!(first_bad.is_some());
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -267,6 +290,31 @@ fn page_faults_are_timed_until_asked_for() {
         assert!(counted >= all.faults && all.faults > 0, "{all:?}");
         let (p50, p999) = (all.quantile_ns(0.5), all.quantile_ns(0.999));
         assert!(0 < p50 && p50 <= p999 && p999 <= all.longest_ns, "{all:?}");
+        assert!(workload.close_input_and_wait().unwrap().success());
+    }
+}
+
+#[test]
+fn the_longest_of_the_reads_of_all_regions_is_timed() {
+    let file = File::from(memfd_create(c"shared", MFdFlags::MFD_CLOEXEC).unwrap());
+    file.set_len(8 << 20).unwrap();
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    for memory in [String::new(), format!("--file {path}")] {
+        let mut workload = start(&format!("read-stalls --mib 8 --every-us 200 {memory}"));
+        let ready = workload.wait_ready().unwrap();
+        assert_eq!((ready.bytes, ready.start % (2 << 20)), (8 << 20, 0));
+        let mut all = PageFaultTimes::default();
+        while all.faults + all.present < 4 * 100 {
+            match workload.request_and_wait(WorkloadRequest::Faults, SOON).unwrap() {
+                WorkloadEvent::Faults(times) => all.merge(&times),
+                other => panic!("{other:?}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // One time for the four reads of a round.
+        let counted: u64 = all.counts.iter().map(|(_, count)| count).sum();
+        assert!(counted * 4 >= all.faults + all.present, "{all:?}");
+        assert!(all.quantile_ns(0.5) > 0 && all.longest_ns >= all.quantile_ns(0.999), "{all:?}");
         assert!(workload.close_input_and_wait().unwrap().success());
     }
 }
