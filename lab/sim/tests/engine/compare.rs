@@ -32,6 +32,7 @@ const GOLDEN: &str = "
 linux-4k         64.72  6.61   0 32768  0
 linux            62.15  2.96 128 32768 64
 linux-async      62.15  2.96 128 32768 64
+linux-shmem      64.72  6.61   0 32768  0
 linux-mthp-64kb  64.64  6.61   0  2048  0
 linux-mthp       62.06  2.97 128   128 64
 freebsd          64.72  6.61   0 32768  0
