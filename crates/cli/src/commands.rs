@@ -8,7 +8,7 @@
 //!                                    `-- prezeroing_controller  zeroing free memory (daemon alone)
 //!  status, top, why, pause_resume --> client_options: one request to a daemon, its reply
 //!  advise, status --> forecast: what huge pages for every program would add
-//!  doctor, report, restore, demo: on their own
+//!  doctor, report, restore, demo, text: on their own
 //! ```
 
 pub mod advise;
@@ -28,5 +28,6 @@ pub mod restore;
 pub mod run;
 mod session;
 pub mod status;
+pub mod text;
 pub mod top;
 pub mod why;

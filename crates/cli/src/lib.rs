@@ -19,6 +19,7 @@
 //! How to read it: a command is one file in `commands`, named after it. `run`, `attach`, `record`
 //! and `daemon` manage processes, by `commands/session.rs`. `status`, `top`, `why`, `pause` and
 //! `resume` send a request to a running daemon. `doctor`, `advise` and `report` change nothing.
+//! `text` changes the pages of one process, once.
 //! Most of the rest is one step from values to text: pure, and tested without a machine.
 
 // `output` has the only ways to standard output and standard error.
@@ -100,6 +101,7 @@ enum Command {
     #[command(after_help = "Example: hawkeye resume --json")]
     Resume(ClientOptions),
     Advise(commands::advise::AdviseOptions),
+    Text(commands::text::TextOptions),
     /// Restore kernel settings that a killed manager left changed.
     ///
     /// Restores a setting only if it still has the value that the manager wrote. A setting that was
@@ -142,6 +144,7 @@ pub fn run() -> ExitCode {
             commands::pause_resume::request_pause_or_resume(&options, false)
         }
         Command::Advise(command) => command.execute(),
+        Command::Text(command) => command.execute(),
         Command::Restore => commands::restore::execute(),
         Command::MeasurePageWalks => {
             measure_at_lowest_priority(&state_dir()).map(|()| ExitCode::SUCCESS).map_err(Into::into)

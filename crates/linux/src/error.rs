@@ -3,7 +3,7 @@
 use crate::memory::prezeroing::error::PrezeroingError;
 use crate::sample::sampler::damon::DamonError;
 use hawkeye_manager::MachineError;
-use hawkeye_policy::ProcessId;
+use hawkeye_policy::{ProcessId, PromotionBlockReason};
 use nix::errno::Errno;
 use std::io;
 use std::path::PathBuf;
@@ -26,6 +26,14 @@ pub enum LinuxError {
     /// Kernel threads have no memory of their own.
     #[error("process {0} is a kernel thread: it has no memory to manage")]
     KernelThread(u32),
+    /// Huge pages are disabled for the process.
+    #[error(
+        "process {0} has huge pages disabled (PR_SET_THP_DISABLE), by itself or by the process that started it: it is left alone"
+    )]
+    ThpDisabled(u32),
+    /// Memory is short, or would be after a promotion.
+    #[error("nothing is promoted: {0}")]
+    PromotionBlocked(PromotionBlockReason),
     /// The caller lacks the privilege to manage this process.
     #[error(
         "process {pid} belongs to user {owner}: managing it needs root, or CAP_SYS_PTRACE, CAP_SYS_NICE, CAP_BPF and CAP_PERFMON"

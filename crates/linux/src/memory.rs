@@ -4,7 +4,8 @@
 //! [`system_memory`] and [`cgroup_limits`] report how much is in use and how long tasks wait for
 //! memory. [`recovery_method`] gives zero pages back. [`fragmentation`] reports the share of free
 //! memory that cannot be huge pages. [`prezeroing`] and [`idle_time_meter`] serve kernels that zero
-//! free memory in advance. `ksm` reports whether equal pages are merged. [`oom_kills`] counts the
+//! free memory in advance. [`promotion_check`] checks for one promotion whether memory allows it.
+//! `ksm` reports whether equal pages are merged. [`oom_kills`] counts the
 //! processes that were killed for lack of memory.
 //!
 //! Read [`system_memory`] first, then [`cgroup_limits`], which reports the same for cgroups, then
@@ -16,5 +17,6 @@ pub mod idle_time_meter;
 pub(crate) mod ksm;
 pub mod oom_kills;
 pub mod prezeroing;
+pub mod promotion_check;
 pub mod recovery_method;
 pub mod system_memory;

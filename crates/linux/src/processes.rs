@@ -10,7 +10,8 @@
 //!  process                                      one process, by a handle that survives pid reuse
 //!    `-- mappings, memory_maps,                 its memory, and what decides about huge pages
 //!        huge_page_context,                     of one process, for people: shared memory and
-//!        shared_mappings, program_text, mounts  program text that cannot become huge
+//!        shared_mappings, program_text, mounts  program text that cannot become huge;
+//!        file_mappers                           which processes map a file
 //! ```
 //!
 //! Read [`process`] first, then `process_selector` (pure) and `managed_processes`. Files of
@@ -18,6 +19,7 @@
 
 pub mod client_credentials;
 pub(crate) mod exec_tracer;
+pub mod file_mappers;
 #[cfg(test)]
 pub(crate) mod hostile_elf;
 pub mod huge_page_context;

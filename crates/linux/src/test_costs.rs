@@ -93,6 +93,11 @@ pub fn configure_test_costs_from_file(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whether the costs of a test take the place of hardware counters.
+pub(crate) fn replace_counters() -> bool {
+    configured_test_costs().ok().flatten().is_some_and(|costs| costs.walks.is_some())
+}
+
 /// The CPU time of a fill of the reserve, if a test sets it.
 pub(crate) fn configured_fill_cost() -> Option<Duration> {
     let costs = configured_test_costs().ok().flatten()?;

@@ -24,7 +24,8 @@
 //!    [`page_size_choice`]: which page size. [`prezeroing`]: how fast free memory is zeroed.
 //! 5. [`walk_rate`]: overhead estimated from access bits. [`huge_page_forecast`]: memory that huge
 //!    pages for every program would add.
-//! 6. [`file_region`], [`shared_memory_count`]: shared memory, by file.
+//! 6. [`file_region`], [`shared_memory_count`]: shared memory, by file. [`text_trial`]: whether
+//!    huge program text pays.
 //! 7. [`rules`], [`process_settings`], [`workload_profile`], [`process_selection_settings`]: which
 //!    processes are managed, and how.
 #![forbid(unsafe_code)]
@@ -73,6 +74,7 @@ pub mod shared_regions;
 pub mod statistics;
 #[cfg(test)]
 mod test_support;
+pub mod text_trial;
 pub mod translation_overhead;
 pub mod walk_rate;
 pub mod watermarks;

@@ -271,6 +271,26 @@ impl Rules {
         }
     }
 
+    /// Why a process is left alone even where an operator names it, as a clause. `None`: no rule
+    /// excludes it. A process that matches no rule is not excluded by name.
+    pub fn why_excluded_by_name(&self, identity: &ProcessAttributes) -> Option<String> {
+        match self.evaluate_process(identity) {
+            RuleVerdict::Exclude { rule: Some(rule) } => {
+                let name = self.get(rule).map_or("", |rule| rule.name.as_str());
+                Some(format!("rule {name:?} excludes it"))
+            }
+            RuleVerdict::ExcludedByRequest => self.describe_request(identity),
+            RuleVerdict::Undecided { rule: Some(_) } => Some(format!(
+                "a rule depends on the name of user {}, which is not known",
+                identity.uid
+            )),
+            RuleVerdict::Undecided { rule: None } => {
+                Some("the container runtime has not said what its pod asks for".to_owned())
+            }
+            RuleVerdict::Exclude { rule: None } | RuleVerdict::Include(_) => None,
+        }
+    }
+
     /// What the request of a process's workload leads to, as a clause. `None`: it has none.
     pub fn describe_request(&self, identity: &ProcessAttributes) -> Option<String> {
         let request = identity.profile_request.as_ref()?;

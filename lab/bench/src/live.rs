@@ -50,6 +50,7 @@ mod overhead_estimates;
 mod page_fault_stalls;
 mod prefault;
 mod prelude;
+mod program_text;
 pub(crate) mod programs;
 mod programs_without_gain;
 mod promotion_throughput;
@@ -142,6 +143,7 @@ pub const EXPERIMENTS: &[LiveExperiment] = experiments! {
     "headline-long-free": headline::run_in_long_free_memory, "the same in memory that has been free for long, which a hypervisor may have taken back";
     "latency": growing_server_latency::run, "latency of Redis and memcached while they grow, by system";
     "no-gain": programs_without_gain::run, "cost of management for programs that gain nothing from huge pages, in speed and memory";
+    "program-text": program_text::run, "hot program text on tmpfs: speed with base pages, a huge copy made at start, and HawkEye; and what a trial decides";
     "shared-readers": shared_readers::run, "two processes that read one file of shared memory: speed with base pages, huge from the start and HawkEye";
     "shared-buffers": shared_buffers::run, "PostgreSQL with its data in shared buffers: base pages, hugetlb, shmem_enabled=always, and HawkEye while it runs";
     "recovery": huge_page_recovery::run, "programs started in fragmented memory: time until the memory in use is huge, and for how long by promotion, by system";

@@ -14,10 +14,12 @@
 //! contents.
 
 mod access;
+mod arch;
 mod console;
 pub mod core_set;
 mod crowd;
 mod error;
+mod executable_memory;
 mod fragment;
 mod grow;
 mod key_value_client;
@@ -37,6 +39,7 @@ mod shared;
 mod shared_file;
 mod shared_file_torture;
 pub mod test_program;
+mod text;
 mod torture;
 mod touch;
 mod workload_process;
@@ -64,6 +67,7 @@ use read_stalls::ReadStallsArgs;
 use shared::SharedArgs;
 use shared_file::SharedFileArgs;
 use shared_file_torture::SharedFileTortureArgs;
+use text::TextArgs;
 use torture::TortureArgs;
 use touch::TouchArgs;
 
@@ -115,6 +119,8 @@ pub enum WorkloadCommand {
     SharedFile(SharedFileArgs),
     /// Write, truncate, punch, unmap and verify one file of shared memory in several processes.
     SharedFileTorture(SharedFileTortureArgs),
+    /// Call functions of generated machine code in a mapped file, in random order.
+    Text(TextArgs),
     /// Request random keys of a running Redis or memcached, or time single answers.
     Ask(KeyValueClientArgs),
     /// Fragment free memory to a target, and hold it until the end of input.
@@ -163,6 +169,7 @@ pub fn run_workload(command: &WorkloadCommand) -> WorkloadResult<()> {
         WorkloadCommand::SharedFileTorture(args) => {
             shared_file_torture::run_shared_file_torture(args, &mut console)
         }
+        WorkloadCommand::Text(args) => text::run_text(args, &mut console),
         WorkloadCommand::Ask(args) => key_value_client::run_key_value_client(args, &mut console),
         WorkloadCommand::Fragment(args) => fragment::run_fragment(args, &mut console),
         WorkloadCommand::ExecSelf(args) => process_storms::run_exec_self(args, &mut console),

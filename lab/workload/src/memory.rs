@@ -127,7 +127,7 @@ impl WorkloadMemory {
     }
 
     /// Maps private memory at `shift` bytes after a 2 MiB boundary.
-    fn map_private_aligned(
+    pub(crate) fn map_private_aligned(
         bytes: usize,
         protection: i32,
         shift: usize,

@@ -26,6 +26,7 @@ mod small_pages;
 mod stress_ng;
 mod stuck_target;
 mod targets;
+mod text;
 mod top;
 mod torture;
 mod virtual_machine;

@@ -226,6 +226,17 @@ pub fn find_real_time_thread(pid: u32, most: usize) -> Option<u32> {
     real_time.next()
 }
 
+/// Checks that huge pages are not disabled for a process.
+///
+/// # Errors
+/// `ThpDisabled`, or the process has ended.
+pub fn check_thp_not_disabled(pid: u32) -> Result<()> {
+    match read_proc_entry(pid, Process::status)?.thp_enabled {
+        Some(false) => Err(LinuxError::ThpDisabled(pid)),
+        _ => Ok(()),
+    }
+}
+
 /// Whether a process found by a scan may be managed under these rules. One with real-time threads
 /// needs a rule that includes it. A promotion holds the process's `mmap_lock`, and a real-time
 /// thread that faults meanwhile misses its deadline.

@@ -17,9 +17,11 @@ pub use grpc_call::GrpcError;
 pub use grpc_call::call_unary;
 pub use pod_annotations::{ANNOTATION, CriError, PodAnnotationStatus, count_pods};
 
+use crate::error::Result;
 use crate::memory::cgroup_limits::process_cgroup::leads_out;
 use crate::memory::cgroup_limits::{cgroup_folder, outermost_levels};
-use crate::processes::process_attributes::system_units_of_cgroup;
+use crate::processes::process_attributes::{read_process_attributes, system_units_of_cgroup};
+use crate::processes::user_names::UserNames;
 use hawkeye_policy::{ProcessAttributes, ProfileRequest, ProfileRequestSource};
 use pod_annotations::{PodAnnotations, PodRequest};
 use std::cell::RefCell;
@@ -51,6 +53,35 @@ pub const CGROUP_ATTRIBUTE: &str = "user.hawkeye.profile";
 const MAX_NAME_BYTES: usize = 64;
 /// How long what unit files say is used.
 const MAX_UNIT_AGE: Duration = Duration::from_secs(30);
+
+/// How long one process may wait for the name service and for the container runtime.
+const MOST_WAIT: Duration = Duration::from_secs(2);
+
+/// The attributes of a process by which rules decide, for commands that judge one process: with
+/// what its workload asks for in these places. Waits up to 2 s each for the name service and the
+/// container runtime.
+///
+/// # Errors
+/// The process has ended, or can't be read.
+pub fn read_attributes_with_request(
+    pid: u32,
+    sources: ProfileRequestSources,
+) -> Result<ProcessAttributes> {
+    let users = UserNames::default();
+    let mut attributes = read_process_attributes(pid, &users)?;
+    let user = users.name_within_time(attributes.uid, MOST_WAIT);
+    (attributes.user, attributes.user_pending) = (user.text, user.pending);
+    let reader = ProfileRequestReader::new(sources);
+    let begun = Instant::now();
+    loop {
+        attributes.request_pending = false;
+        reader.add_request(&mut attributes);
+        if !attributes.request_pending || begun.elapsed() > MOST_WAIT {
+            return Ok(attributes);
+        }
+        std::thread::sleep(MOST_WAIT / 40);
+    }
+}
 
 /// Finds out what workloads ask for.
 #[derive(Debug, Default)]

@@ -4,13 +4,17 @@
 //! of 2 MiB of it huge only where address and file offset are congruent modulo 2 MiB, and only on
 //! file systems that the kernel allows. `docs/design/program-text.md` has what was measured.
 
+use crate::error::Result;
+use crate::processes::file_mappers::MappedFile;
+use crate::processes::memory_maps;
 use crate::processes::mounts::MountedFileSystems;
-use hawkeye_policy::HUGE_PAGE_BYTES;
+use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Struct;
-use procfs::process::{MMPermissions, MMapPath, MemoryMap};
+use procfs::process::{MMPermissions, MMapPath, MemoryMap, VmFlags};
 use procfs::sys::kernel::Version;
 use serde::Serialize;
+use thiserror::Error;
 
 /// Text of one file, mapped in one piece.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -21,7 +25,10 @@ pub struct TextMapping {
     pub end: u64,
     /// Offset in the file that `start` maps, in bytes.
     pub file_offset: u64,
-    /// The file, as `/proc/PID/maps` shows it.
+    /// The file.
+    #[serde(flatten)]
+    pub file: MappedFile,
+    /// Its name, as `/proc/PID/maps` shows it.
     pub path: String,
     /// The type of its file system, where the process's mounts show it.
     pub file_system: Option<String>,
@@ -29,6 +36,35 @@ pub struct TextMapping {
     pub resident_bytes: u64,
     /// Part of it in huge pages, in bytes.
     pub huge_bytes: u64,
+    /// What its process did that keeps it from huge pages.
+    pub obstacle: Option<TextObstacle>,
+}
+
+/// What keeps text from huge pages, apart from its addresses and its file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Error)]
+#[serde(rename_all = "kebab-case")]
+pub enum TextObstacle {
+    /// Huge already, from the hugetlb pool.
+    #[error("it consists of huge pages from the hugetlb pool")]
+    HugeTlb,
+    /// A promotion takes it out of the page tables of all mappers, and can't be taken back.
+    #[error("the program locked it (mlock)")]
+    Locked,
+    /// Its monitor sees and answers each fault.
+    #[error("userfaultfd watches it")]
+    Userfaultfd,
+    /// Its owner called `madvise(MADV_NOHUGEPAGE)`.
+    #[error("the program called madvise(MADV_NOHUGEPAGE) on it")]
+    NoHugePage,
+}
+
+/// The text of a process in pieces of at least 2 MiB, by address.
+///
+/// # Errors
+/// The process has ended, belongs to another user, or has too many mappings.
+pub fn read_text_mappings(pid: u32) -> Result<Vec<TextMapping>> {
+    let mounts = MountedFileSystems::of_process(pid);
+    memory_maps::read_smaps(pid, |map| TextMapping::from_smaps(&map, &mounts))
 }
 
 impl TextMapping {
@@ -44,14 +80,24 @@ impl TextMapping {
             return None;
         }
         let bytes = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
+        let obstacles = [
+            (VmFlags::HT, TextObstacle::HugeTlb),
+            (VmFlags::UM | VmFlags::UW, TextObstacle::Userfaultfd),
+            (VmFlags::NH, TextObstacle::NoHugePage),
+            (VmFlags::LO, TextObstacle::Locked),
+        ];
+        let obstacle =
+            obstacles.into_iter().find(|(flags, _)| map.extension.vm_flags.intersects(*flags));
         Some(Self {
             start,
             end,
             file_offset: map.offset,
+            file: MappedFile { device: map.dev, inode: map.inode },
             path: path.display().to_string(),
             file_system: mounts.type_of(map.dev).map(str::to_owned),
             resident_bytes: bytes("Rss"),
             huge_bytes: bytes("ShmemPmdMapped") + bytes("FilePmdMapped"),
+            obstacle: obstacle.map(|(_, obstacle)| obstacle),
         })
     }
 
@@ -67,6 +113,12 @@ impl TextMapping {
             true => self.end.saturating_sub(first) / HUGE_PAGE_BYTES,
             false => 0,
         }
+    }
+
+    /// These windows.
+    pub fn regions(&self) -> impl Iterator<Item = RegionAddr> + use<> {
+        let first = self.start.next_multiple_of(HUGE_PAGE_BYTES);
+        (0..self.windows()).map(move |n| RegionAddr::containing(first + n * HUGE_PAGE_BYTES))
     }
 
     /// Whole windows that it would have if it began at a multiple of 2 MiB in memory and file.
@@ -155,10 +207,17 @@ mod tests {
     const H: u64 = HUGE_PAGE_BYTES;
 
     fn read(lines: &[(u64, u64, &str, u64, &str, &str)]) -> Vec<TextMapping> {
+        read_with_flags(lines, "rd ex mr")
+    }
+
+    fn read_with_flags(
+        lines: &[(u64, u64, &str, u64, &str, &str)],
+        flags: &str,
+    ) -> Vec<TextMapping> {
         let lines = lines.iter().map(|(start, end, perms, offset, device, path)| {
             format!(
                 "{start:x}-{end:x} {perms} {offset:08x} {device} 77 {path}\n\
-                 Rss: 4096 kB\nShmemPmdMapped: 2048 kB\nFilePmdMapped: 0 kB\nVmFlags: rd ex mr\n"
+                 Rss: 4096 kB\nShmemPmdMapped: 2048 kB\nFilePmdMapped: 0 kB\nVmFlags: {flags}\n"
             )
         });
         let text: String = lines.collect();
@@ -199,6 +258,26 @@ mod tests {
             let found = read(&[(start, end, "r-xp", offset, "fe:00", "/usr/bin/node")]);
             let counts = found.iter().map(|text| (text.windows(), text.windows_if_aligned()));
             assert_eq!(counts.collect::<Vec<_>>(), [(windows, if_aligned)], "{start:#x}");
+            let regions: Vec<RegionAddr> = found[0].regions().collect();
+            assert_eq!(regions.len() as u64, windows);
+            let inside = |region: &RegionAddr| start <= region.start() && region.end() <= end;
+            assert!(regions.iter().all(inside), "{regions:x?}");
+        }
+    }
+
+    #[test]
+    fn what_its_process_did_to_text_is_an_obstacle() {
+        for (flags, expected) in [
+            ("rd ex mr mw me", None),
+            ("rd ex mr lo", Some(TextObstacle::Locked)),
+            ("rd ex mr lo nh", Some(TextObstacle::NoHugePage)),
+            ("rd ex mr um", Some(TextObstacle::Userfaultfd)),
+            ("rd ex mr ht", Some(TextObstacle::HugeTlb)),
+        ] {
+            let line = (16 * H, 20 * H, "r-xp", 0, "00:1b", "/run/tool");
+            let found = read_with_flags(&[line], flags);
+            assert_eq!(found[0].obstacle, expected, "{flags}");
+            assert_eq!(found[0].file, MappedFile { device: (0, 0x1b), inode: 77 });
         }
     }
 

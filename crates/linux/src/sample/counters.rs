@@ -5,7 +5,8 @@
 //!     v
 //!  perf_counters   counts them for each thread of a process: perf_event_open
 //!     v
-//!  overhead_meter  cycles in walks over all cycles --> TranslationOverhead
+//!     |-- overhead_meter    cycles in walks over all cycles --> TranslationOverhead
+//!     `-- instruction_rate  instructions over cycles, for trials of huge program text
 //! ```
 //!
 //! Read [`CountableWalkEvents::find`], which tries the events here, then [`ProcessCounters`], and
@@ -13,6 +14,7 @@
 //! tested on a recording and on made-up counts, the calls on the kernel's software events.
 
 pub mod events;
+pub mod instruction_rate;
 pub mod overhead_meter;
 pub mod perf_counters;
 
@@ -46,8 +48,7 @@ impl CountableWalkEvents {
     /// Finds the events that count page walks here, and tries on this process whether the kernel
     /// counts them.
     pub fn find(overrides: EventCodeOverrides) -> Result<Self, CountersUnavailable> {
-        let given = test_costs::configured_test_costs().ok().flatten();
-        if given.is_some_and(|costs| costs.walks.is_some()) {
+        if test_costs::replace_counters() {
             let why = "a test provides the costs".into();
             return Err(CountersUnavailable::NotCounted(why));
         }

@@ -297,3 +297,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_process_that_a_rule_or_its_workload_excludes_stays_excluded_by_name() {
+    let why = |rules: &Rules, identity: &ProcessAttributes| rules.why_excluded_by_name(identity);
+    let excluding =
+        Rules::new(vec![exclude("caches", by("redis", "redis-*"))], UnmatchedAction::Include);
+    assert_eq!(why(&excluding, &redis()).as_deref(), Some("rule \"caches\" excludes it"));
+    assert_eq!(why(&excluding, &in_pod()), None);
+    // No rule names it.
+    let only_named = Rules::new(Vec::new(), UnmatchedAction::Exclude);
+    assert_eq!(why(&only_named, &redis()), None);
+    let never = ProfileRequest { name: "never".into(), source: ProfileRequestSource::Unit };
+    let asking = ProcessAttributes { profile_request: Some(never), ..redis() };
+    let any = Rules::new(Vec::new(), UnmatchedAction::Include);
+    for rules in [&any, &only_named] {
+        assert!(why(rules, &asking).is_some_and(|why| why.contains("\"never\"")));
+    }
+    let unknown = ProcessAttributes { request_pending: true, ..in_pod() };
+    assert!(why(&any, &unknown).is_some_and(|why| why.contains("container runtime")));
+}

@@ -23,7 +23,7 @@ impl SharedMemoryUse {
     fn parse(status: &str, rollup: &str) -> Option<Self> {
         Some(Self {
             mapped_bytes: parse_mapped_bytes(status)?,
-            huge_bytes: bytes_of_line(rollup, "ShmemPmdMapped")? + hugetlb_bytes(status),
+            huge_bytes: read_bytes_of_line(rollup, "ShmemPmdMapped")? + hugetlb_bytes(status),
         })
     }
 
@@ -38,20 +38,21 @@ pub(super) fn mapped_shared_bytes(pid: u32) -> BenchResult<u64> {
 }
 
 fn parse_mapped_bytes(status: &str) -> Option<u64> {
-    Some(bytes_of_line(status, "RssShmem")? + hugetlb_bytes(status))
+    Some(read_bytes_of_line(status, "RssShmem")? + hugetlb_bytes(status))
 }
 
 /// Kernels without hugetlb have no line for it.
 fn hugetlb_bytes(status: &str) -> u64 {
-    bytes_of_line(status, "HugetlbPages").unwrap_or(0)
+    read_bytes_of_line(status, "HugetlbPages").unwrap_or(0)
 }
 
-fn bytes_of_line(text: &str, name: &str) -> Option<u64> {
+/// The bytes of a line of kB in a file of `/proc`.
+pub(super) fn read_bytes_of_line(text: &str, name: &str) -> Option<u64> {
     let kib = find_value_by_name(text, name)?.strip_suffix("kB")?;
     kib.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-fn read_file(pid: u32, file: &str) -> BenchResult<String> {
+pub(super) fn read_file(pid: u32, file: &str) -> BenchResult<String> {
     let path = format!("/proc/{pid}/{file}");
     Ok(std::fs::read_to_string(&path).map_err(LinuxError::wrap_io_error("reading", &path))?)
 }

@@ -191,13 +191,13 @@ const TEXT_LINKER_FLAG: &str = "-Wl,-z,max-page-size=0x200000";
 fn text_support_sentence(support: TextSupport) -> &'static str {
     match support {
         TextSupport::Tmpfs => {
-            "On tmpfs the kernel makes text huge where a program asks for it (MADV_COLLAPSE). HawkEye leaves text alone."
+            "On tmpfs the kernel makes text huge where a program asks for it (MADV_COLLAPSE). `hawkeye text PID` does that, and measures whether it pays."
         }
         TextSupport::ReadOnlyFiles => {
-            "This kernel makes text huge where a program asks for it (MADV_COLLAPSE), and by khugepaged. HawkEye leaves text alone."
+            "This kernel makes text huge where a program asks for it (MADV_COLLAPSE), and by khugepaged. `hawkeye text PID` does that, and measures whether it pays."
         }
         TextSupport::LargeFolios => {
-            "This kernel makes text huge on that file system where a program asks for it (MADV_COLLAPSE). HawkEye leaves text alone."
+            "This kernel makes text huge on that file system where a program asks for it (MADV_COLLAPSE). `hawkeye text PID` does that, and measures whether it pays."
         }
         TextSupport::NoOption => {
             "This kernel makes no text huge that is on a disk: CONFIG_READ_ONLY_THP_FOR_FS is not set."

@@ -3,6 +3,7 @@ use super::super::facts::{
 };
 use super::*;
 use crate::allocator_env_plan::{AllocatorEnvPlan, HugePageEnvVariable};
+use hawkeye_linux::processes::file_mappers::MappedFile;
 use hawkeye_linux::processes::huge_page_context::{HugePageContext, ThpSettings};
 use hawkeye_linux::processes::program_text::KernelTextRule;
 use hawkeye_linux::processes::shared_mappings::{SharedMemoryKind, SharedMemoryObstacle};
@@ -136,6 +137,8 @@ fn the_largest_text_is_reported_with_what_the_kernel_allows() {
         file_system: Some(file_system.into()),
         resident_bytes,
         huge_bytes: 0,
+        file: MappedFile { device: (0, 27), inode: n },
+        obstacle: None,
     };
     facts.surroundings.text = vec![
         text(3, 16 * HUGE_PAGE_BYTES, 5 << 20, "tmpfs"),

@@ -1,0 +1,53 @@
+//! Whether memory allows a promotion now, for commands that make one without the manager's loop.
+
+use crate::error::{LinuxError, Result};
+use crate::memory::cgroup_limits::CgroupLimits;
+use crate::memory::system_memory;
+use hawkeye_policy::{MemoryGuard, MemoryState, ProcessId};
+use std::time::Duration;
+
+/// Checks that a promotion that takes `bytes` in a process brings neither the machine nor a cgroup
+/// of the process over its mark, and that tasks don't wait for memory.
+///
+/// # Errors
+/// `PromotionBlocked`, or memory can't be read.
+pub fn check_memory_for_promotion(
+    mut guard: MemoryGuard,
+    process: ProcessId,
+    bytes: u64,
+) -> Result<()> {
+    let mut groups = CgroupLimits::of_this_machine();
+    let state = MemoryState {
+        machine: system_memory::machine_memory_use()?,
+        groups: groups.read_limited_cgroups(Duration::ZERO, &[process]),
+        limits_unknown: groups.processes_with_unknown_limits(),
+        pressure_percent: system_memory::memory_pressure_percent(),
+        fmfi: None,
+    };
+    // What it reports is also in the answer for the process.
+    let _ = guard.assess(Duration::ZERO, &state);
+    guard.may_promote(process, bytes).map_err(LinuxError::PromotionBlocked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::processes::process::ProcessHandle;
+    use hawkeye_policy::Watermarks;
+
+    #[test]
+    fn a_promotion_that_memory_has_no_room_for_is_blocked() {
+        let process = ProcessHandle::open_child(std::process::id()).expect("this process").id;
+        let check = |high_percent: f64, bytes| {
+            let marks = Watermarks::new(high_percent, high_percent / 2.0).expect("valid marks");
+            let guard = MemoryGuard::new(marks, 100.0).expect("a valid limit");
+            check_memory_for_promotion(guard, process, bytes)
+        };
+        // More than any machine has.
+        let too_much = check(100.0, 1 << 60).expect_err("there is no room");
+        assert!(matches!(too_much, LinuxError::PromotionBlocked(_)), "{too_much}");
+        // All machines use more than that.
+        assert!(matches!(check(1e-6, 0), Err(LinuxError::PromotionBlocked(_))));
+        assert!(check(100.0, 0).is_ok());
+    }
+}

@@ -1,0 +1,184 @@
+//! Which processes map a file, found by device and inode in `/proc/PID/maps` of all processes.
+//!
+//! A process that this one may not read is left out: its pages show in `/proc/PID/pagemap` of the
+//! other mappers, where they are not mapped exclusively.
+//!
+//! The file is neither opened nor looked up. Each read has a limit of bytes and of time. A thread
+//! makes it, and is abandoned if the process does not answer.
+
+use crate::error::{LinuxError, Result};
+use crate::processes::memory_maps;
+use crate::processes::process::read_proc_entry;
+use crate::processes::process_reader_thread::ProcessReaderThread;
+use hawkeye_policy::ProcessId;
+use procfs::process::Process;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// A process that does not answer within this time is left out.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A file that is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct MappedFile {
+    /// Its device (major, minor), as `/proc/PID/maps` shows it.
+    pub device: (i32, i32),
+    /// Its inode.
+    pub inode: u64,
+}
+
+/// The processes that map some files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileMappers {
+    mappers: BTreeMap<MappedFile, BTreeSet<u32>>,
+    /// Processes that did not answer, were not reached in time, or have too many mappings. Any of
+    /// them may map any file.
+    pub unread: Vec<u32>,
+}
+
+impl FileMappers {
+    /// The pids of the processes that were seen to map a file.
+    pub fn of_file(&self, file: MappedFile) -> impl Iterator<Item = u32> {
+        self.mappers.get(&file).into_iter().flatten().copied()
+    }
+
+    /// Whether this process alone maps a file. `false` also where that is not known.
+    pub fn is_only_mapper(&self, pid: u32, file: MappedFile) -> bool {
+        self.unread.is_empty() && self.of_file(file).eq([pid])
+    }
+}
+
+/// Finds the processes that map some of these files, until `deadline`.
+///
+/// # Errors
+/// The processes can't be listed.
+pub fn find_file_mappers(files: &BTreeSet<MappedFile>, deadline: Instant) -> Result<FileMappers> {
+    let wanted = files.clone();
+    let read = move |pid| read_mapped_files(pid, &wanted);
+    Ok(find_mappers_among(list_processes()?, read, PATIENCE, deadline))
+}
+
+fn list_processes() -> Result<Vec<ProcessId>> {
+    let failed = LinuxError::wrap_io_error("reading", "/proc");
+    let entries = std::fs::read_dir("/proc").map_err(failed)?.flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    // One that has ended meanwhile maps nothing.
+    let identified = pids.filter_map(|pid: u32| {
+        let start_ticks = read_proc_entry(pid, Process::stat).ok()?.starttime;
+        Some(ProcessId { pid, start_ticks })
+    });
+    Ok(identified.collect())
+}
+
+/// Those of some files that a process maps. None of one that has ended or may not be read.
+fn read_mapped_files(pid: u32, wanted: &BTreeSet<MappedFile>) -> Result<BTreeSet<MappedFile>> {
+    let file_of_map = |map: procfs::process::MemoryMap| {
+        let file = MappedFile { device: map.dev, inode: map.inode };
+        wanted.contains(&file).then_some(file)
+    };
+    match memory_maps::read_maps(pid, file_of_map) {
+        Err(error) if error.is_process_gone() => Ok(BTreeSet::new()),
+        read => read.map(|files| files.into_iter().collect()),
+    }
+}
+
+fn find_mappers_among(
+    processes: Vec<ProcessId>,
+    read: impl Fn(u32) -> Result<BTreeSet<MappedFile>> + Clone + Send + 'static,
+    patience: Duration,
+    deadline: Instant,
+) -> FileMappers {
+    let new_reader = || ProcessReaderThread::new("hawkeye-mappers", read.clone());
+    let mut reader = new_reader();
+    let mut found = FileMappers::default();
+    for process in processes {
+        let now = Instant::now();
+        if now < deadline {
+            reader.request_read(process);
+        }
+        match reader.wait_for_results(deadline.min(now + patience)).pop() {
+            Some((_, Ok(files))) => {
+                for file in files {
+                    found.mappers.entry(file).or_default().insert(process.pid);
+                }
+            }
+            Some((_, Err(error))) => {
+                tracing::info!("its mappings can't be read pid={} error={error}", process.pid);
+                found.unread.push(process.pid);
+            }
+            None => {
+                found.unread.push(process.pid);
+                reader = new_reader();
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_test_support::event_constructors::process_with_pid;
+    use procfs::process::{MMapPath, MemoryMap};
+
+    const FILE: MappedFile = MappedFile { device: (0, 27), inode: 77 };
+    const LONG: Duration = Duration::from_secs(600);
+
+    fn found_by(
+        read: impl Fn(u32) -> Result<BTreeSet<MappedFile>> + Clone + Send + 'static,
+        deadline: Instant,
+    ) -> FileMappers {
+        let processes = [7, 8, 9].map(process_with_pid).to_vec();
+        find_mappers_among(processes, read, LONG, deadline)
+    }
+
+    #[test]
+    fn a_process_is_the_only_mapper_if_no_other_one_may_be() {
+        let later = Instant::now() + LONG;
+        let files = |maps: bool| if maps { BTreeSet::from([FILE]) } else { BTreeSet::new() };
+        let alone = found_by(move |pid| Ok(files(pid == 8)), later);
+        assert!(alone.is_only_mapper(8, FILE) && !alone.is_only_mapper(7, FILE));
+        let two = found_by(move |pid| Ok(files(pid != 7)), later);
+        assert!(!two.is_only_mapper(8, FILE));
+        assert_eq!(two.of_file(FILE).collect::<Vec<_>>(), [8, 9]);
+        let unknown = found_by(
+            move |pid| match pid {
+                9 => Err(LinuxError::NotMeasured("a test")),
+                _ => Ok(files(pid == 8)),
+            },
+            later,
+        );
+        assert!(!unknown.is_only_mapper(8, FILE));
+        assert_eq!(unknown.unread, [9]);
+    }
+
+    #[test]
+    fn processes_that_are_not_reached_or_do_not_answer_are_known() {
+        let none = |_| Ok(BTreeSet::new());
+        assert_eq!(found_by(none, Instant::now()).unread, [7, 8, 9]);
+        let silent = |pid| {
+            if pid == 8 {
+                std::thread::sleep(LONG);
+            }
+            Ok(BTreeSet::new())
+        };
+        let processes = [7, 8, 9].map(process_with_pid).to_vec();
+        let patience = Duration::from_millis(300);
+        let found = find_mappers_among(processes, silent, patience, Instant::now() + LONG);
+        assert_eq!(found.unread, [8]);
+    }
+
+    #[test]
+    fn this_process_maps_its_program() {
+        let program = std::env::current_exe().expect("the program has a path");
+        let file = |map: MemoryMap| {
+            let file = MappedFile { device: map.dev, inode: map.inode };
+            (map.pathname == MMapPath::Path(program.clone())).then_some(file)
+        };
+        let own = memory_maps::read_maps(std::process::id(), file).expect("maps")[0];
+        let found = find_file_mappers(&BTreeSet::from([own]), Instant::now() + LONG);
+        let found = found.expect("the processes can be listed");
+        assert!(found.of_file(own).any(|pid| pid == std::process::id()));
+    }
+}
