@@ -11,6 +11,7 @@ use crate::promote::target_call::{CallHelperPool, TargetRequest};
 use crate::sample::pagemap::region_sample_from_entries;
 use hawkeye_policy::{BatchDecision, CallBatchBackoff, RegionAddr};
 use nix::errno::Errno;
+use procfs::process::Process;
 use std::time::{Duration, Instant};
 
 /// Time for one call. A promotion reads what is missing from a disk.
@@ -18,8 +19,13 @@ const CALL_TIME: Duration = Duration::from_secs(2);
 /// Time for which refusals are tried again, and the time between two tries of all of them.
 const RETRY_TIME: Duration = Duration::from_secs(3);
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
-/// Tries to split a page: the kernel leaves one alone that is in use at that moment.
-const SPLIT_TRIES: u32 = 10;
+/// Time for tries to split, and the pause between them. The kernel takes the page out of the page
+/// tables first, and does not split it if it is accessed before the end. A thread that runs the
+/// text on another CPU does that at most tries.
+const SPLIT_TIME: Duration = Duration::from_secs(3);
+const BETWEEN_SPLITS: Duration = Duration::from_millis(1);
+/// Most threads that are looked at before each try.
+const MOST_THREADS: usize = 256;
 
 /// What a process has of one region of its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,13 +163,15 @@ impl TextPromoter {
     /// The process has ended, or does not answer.
     pub fn split(&mut self, regions: &[RegionAddr]) -> Result<Vec<RegionAddr>> {
         let mut huge = regions.to_vec();
-        for tries in 0..SPLIT_TRIES {
+        let deadline = Instant::now() + SPLIT_TIME;
+        for tries in 0.. {
+            let cpu = self.cpu_of_running_thread(tries);
             let mut left = Vec::new();
             for region in huge {
                 if self.read_region(region)? != TextPages::Huge {
                     continue;
                 }
-                match self.calls.split_huge_page(&self.process, region) {
+                match self.calls.split_huge_page_on_cpu(&self.process, region, cpu) {
                     Err(error @ LinuxError::NotAnswering(_)) => return Err(error),
                     Err(error) if error.is_process_gone() => {
                         return Err(LinuxError::NoSuchProcess(self.process.id.pid));
@@ -176,11 +184,23 @@ impl TextPromoter {
                 }
             }
             huge = left;
-            if huge.is_empty() || tries + 1 == SPLIT_TRIES {
+            if huge.is_empty() || Instant::now() >= deadline {
                 break;
             }
-            std::thread::sleep(BETWEEN_TRIES / 2);
+            std::thread::sleep(BETWEEN_SPLITS);
         }
         Ok(huge)
+    }
+
+    /// The CPU of one of the threads that run now, in turn by `tries`. A split on it is not
+    /// disturbed by that thread, which waits meanwhile.
+    fn cpu_of_running_thread(&self, tries: usize) -> Option<u32> {
+        let pid = i32::try_from(self.process.id.pid).ok()?;
+        let tasks = Process::new(pid).ok()?.tasks().ok()?;
+        let stats = tasks.flatten().take(MOST_THREADS).filter_map(|task| task.stat().ok());
+        let running = stats.filter(|stat| stat.state == 'R').filter_map(|stat| stat.processor);
+        let mut cpus: Vec<u32> = running.filter_map(|cpu| u32::try_from(cpu).ok()).collect();
+        cpus.dedup();
+        cpus.get(tries.checked_rem(cpus.len())?).copied()
     }
 }

@@ -48,7 +48,7 @@ impl<'a> TargetRequest<'a> {
         Self { raw, passed: Some(process.fd()) }
     }
 
-    /// Makes the call on this CPU, which got a huge page back right before.
+    /// Makes the call on this CPU, where that is allowed.
     #[must_use]
     pub fn on_cpu(mut self, cpu: Option<u32>) -> Self {
         self.raw.cpu = RawRequest::encode_cpu(cpu);

@@ -64,8 +64,19 @@ impl CallHelperPool {
         process: &ProcessHandle,
         region: RegionAddr,
     ) -> Result<Duration> {
+        self.split_huge_page_on_cpu(process, region, None)
+    }
+
+    /// As [`Self::split_huge_page`]. Threads that run on this CPU wait meanwhile.
+    pub(crate) fn split_huge_page_on_cpu(
+        &mut self,
+        process: &ProcessHandle,
+        region: RegionAddr,
+        cpu: Option<u32>,
+    ) -> Result<Duration> {
         let page = region.start()..region.start() + BASE_PAGE_BYTES;
-        Ok(self.advise_ranges(process, SPLIT, &[page])?.took)
+        let request = TargetRequest::for_advice(process, SPLIT.number, &[page]).on_cpu(cpu);
+        Ok(self.call_target(process.id, SPLIT.call, &request)?.took)
     }
 
     /// As [`crate::promote::process_madvise::page_out`]; returns its duration.
