@@ -2,8 +2,11 @@
 //! that other processes may map.
 
 use hawkeye_test_support::test_skips::TestName;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -51,6 +54,10 @@ impl VirtualMachine {
         command.args(["-machine", &format!("{machine},memory-backend=guest"), "-accel", "tcg"]);
         command.args(["-object", &backend, "-m", &format!("{mib}M"), "-S"]);
         command.args(["-nodefaults", "-display", "none", "-qmp", "stdio"]);
+        // A stopped machine would outlive a test that is killed.
+        let end_with_test = || Ok(set_pdeathsig(Signal::SIGKILL)?);
+        // SAFETY: it makes one system call in the child.
+        unsafe { command.pre_exec(end_with_test) };
         let mut qemu = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -184,9 +184,11 @@ impl Journal {
         is_sampled: bool,
     ) {
         const APART_S: f64 = 0.9;
+        let rss_bytes = sum.rss_bytes.saturating_sub(counted_again.resident_bytes);
         let point = FootprintAtTime {
-            rss_bytes: sum.rss_bytes.saturating_sub(counted_again.resident_bytes),
-            huge_bytes: sum.huge_bytes.saturating_sub(counted_again.huge_bytes),
+            rss_bytes,
+            // What was promoted since the last sample is counted again as huge.
+            huge_bytes: sum.huge_bytes.saturating_sub(counted_again.huge_bytes).min(rss_bytes),
             ..sum
         };
         self.latest_footprint = point;
@@ -338,6 +340,17 @@ mod tests {
         assert_eq!(add(3.0, 100, 0, true), (100, 100));
         // A process that joins has not been sampled.
         assert_eq!(add(4.0, 230, 0, false), (230, 110));
+    }
+
+    #[test]
+    fn no_more_is_huge_than_resident() {
+        let mut journal = Journal::default();
+        // Two processes map 64 bytes that were base pages at their last samples.
+        let sum = FootprintAtTime { at_s: 0.0, rss_bytes: 128, huge_bytes: 128 };
+        let again = SampledMemory { resident_bytes: 64, huge_bytes: 0 };
+        journal.add_footprint(sum, again, true);
+        let FootprintAtTime { rss_bytes, huge_bytes, .. } = journal.latest_footprint;
+        assert_eq!((rss_bytes, huge_bytes), (64, 64));
     }
 
     #[test]

@@ -83,6 +83,11 @@ impl TraceBackoff {
             self.seen = touches;
             return true;
         }
+        if touches.0 < self.seen.0 || touches.1 < self.seen.1 {
+            // The process executed another program, and is counted anew.
+            *self = Self { seen: touches, ..Self::default() };
+            return true;
+        }
         let in_order = touches.0.saturating_sub(self.seen.0);
         let at_random = touches.1.saturating_sub(self.seen.1);
         if in_order + at_random < MIN_TOUCHES {
@@ -123,6 +128,15 @@ mod tests {
         // Touches are counted anew after a pause.
         assert_eq!(changes(3, &[random, late], 10_000), (vec![(random, true)], false));
         assert_eq!(changes(4, &[], 10_000), (vec![], false));
+    }
+
+    #[test]
+    fn counts_that_begin_again_do_not_pause() {
+        let mut backoff = TraceBackoff::default();
+        assert!(backoff.should_report_touches(Duration::from_secs(1), (1_000_000, 0)));
+        // The process has executed another program, which touches in order for the most part.
+        assert!(backoff.should_report_touches(Duration::from_secs(2), (500_000, 5000)));
+        assert!(!backoff.should_report_touches(Duration::from_secs(3), (500_000, 10_000)));
     }
 
     #[test]

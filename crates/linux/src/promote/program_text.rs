@@ -9,7 +9,7 @@ use crate::processes::process::ProcessHandle;
 use crate::promote::process_madvise::{COLLAPSE, CollapseRetry};
 use crate::promote::target_call::{CallHelperPool, TargetRequest};
 use crate::sample::pagemap::region_sample_from_entries;
-use hawkeye_policy::{BatchDecision, CallBatchBackoff, RegionAddr};
+use hawkeye_policy::{CallBatchBackoff, RegionAddr};
 use nix::errno::Errno;
 use procfs::process::Process;
 use std::time::{Duration, Instant};
@@ -88,6 +88,23 @@ impl TextPromoter {
         })
     }
 
+    /// As [`Self::read_region`]; maps a page before, where nothing is mapped. After a split nothing
+    /// is, whether or not it succeeded.
+    fn read_mapped_region(&mut self, region: RegionAddr) -> Result<TextPages> {
+        let pages = self.read_region(region)?;
+        if pages != TextPages::Absent {
+            return Ok(pages);
+        }
+        match self.calls.map_page_by_reading(&self.process, region.start(), false) {
+            Err(error @ LinuxError::NotAnswering(_)) => return Err(error),
+            Err(error) if error.is_process_gone() => return Err(error),
+            // The text was unmapped.
+            Err(_) => return Ok(TextPages::Absent),
+            Ok(()) => {}
+        }
+        self.read_region(region)
+    }
+
     /// Makes regions huge. Refusals that may end are tried again for 3 s. `wait` waits between
     /// calls, and returns whether to go on; the regions that are left then count as refused.
     ///
@@ -112,7 +129,7 @@ impl TextPromoter {
                     Err(errno @ (Errno::EINVAL | Errno::EAGAIN)) => again.push((region, errno)),
                     Err(errno) => result.refused.push((region, errno)),
                 }
-                goes_on = goes_on && self.pause_after_long_call(&mut wait);
+                goes_on = goes_on && self.pause_after_call(&mut wait);
             }
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + RETRY_TIME);
             goes_on =
@@ -147,17 +164,16 @@ impl TextPromoter {
         }
     }
 
-    /// After a call that took long, waits for longer and longer.
-    fn pause_after_long_call(&mut self, wait: &mut impl FnMut(Duration) -> bool) -> bool {
-        let decision = self.pauses.record_call_duration(self.calls.statistics.last);
-        if decision == BatchDecision::Continue {
-            return true;
-        }
+    /// Waits after calls that took long, for longer and longer, and for less after short ones.
+    fn pause_after_call(&mut self, wait: &mut impl FnMut(Duration) -> bool) -> bool {
+        // Each call is a batch, so the decision to end it says nothing.
+        let _ = self.pauses.record_call_duration(self.calls.statistics.last);
         self.pauses.end_batch(self.began.elapsed());
         wait(self.pauses.pause_after_batch())
     }
 
-    /// Gives regions base pages again. Returns those that stay huge: other mappings hold the page.
+    /// Gives regions base pages again. Returns those that stay huge: other mappings hold the page,
+    /// or threads on several CPUs run the text all the time.
     ///
     /// # Errors
     /// The process has ended, or does not answer.
@@ -168,7 +184,7 @@ impl TextPromoter {
             let cpu = self.cpu_of_running_thread(tries);
             let mut left = Vec::new();
             for region in huge {
-                if self.read_region(region)? != TextPages::Huge {
+                if self.read_mapped_region(region)? != TextPages::Huge {
                     continue;
                 }
                 match self.calls.split_huge_page_on_cpu(&self.process, region, cpu) {
@@ -179,7 +195,7 @@ impl TextPromoter {
                     // The kernel also answers without an error where it does not split.
                     Err(_) | Ok(_) => {}
                 }
-                if self.read_region(region)? == TextPages::Huge {
+                if self.read_mapped_region(region)? == TextPages::Huge {
                     left.push(region);
                 }
             }
@@ -200,6 +216,7 @@ impl TextPromoter {
         let stats = tasks.flatten().take(MOST_THREADS).filter_map(|task| task.stat().ok());
         let running = stats.filter(|stat| stat.state == 'R').filter_map(|stat| stat.processor);
         let mut cpus: Vec<u32> = running.filter_map(|cpu| u32::try_from(cpu).ok()).collect();
+        cpus.sort_unstable();
         cpus.dedup();
         cpus.get(tries.checked_rem(cpus.len())?).copied()
     }

@@ -86,26 +86,34 @@ fn measure_servers(
     sizes: TurnSettings,
 ) -> BenchResult<BuffersRound> {
     let bytes = shared_memory_bytes(sizes.mib);
-    // Its pages stay in use when the size of the pool is put back, and are freed at its end.
-    let hugetlb =
-        SharedMemoryArm::Hugetlb.run_under_arm(host, bytes, |_| pool.start_clients(true))?;
-    let round = SharedMemoryArm::HawkEye.run_under_arm(host, bytes, |_| {
-        let clients = database.start_clients(false)?;
-        let base = measure_beside_hugetlb(&clients, &hugetlb, sizes)?;
-        clients.start_work()?;
-        let measure = || measure_beside_hugetlb(&clients, &hugetlb, sizes);
-        let (managed, promotion) =
-            promote_then(&clients.server_processes(), clients.backends(), sizes.at_most, measure)?;
-        Ok(BuffersRound { base, managed, promotion, always: BesideHugetlb::default() })
+    let (base, managed, promotion) =
+        SharedMemoryArm::HawkEye.run_beside_hugetlb_pool(host, bytes, |_| {
+            with_servers(pool, database, |clients, hugetlb| {
+                let base = measure_beside_hugetlb(clients, hugetlb, sizes)?;
+                clients.start_work()?;
+                let (all, backends) = (clients.server_processes(), clients.backends());
+                let measure = || measure_beside_hugetlb(clients, hugetlb, sizes);
+                let (managed, promotion) = promote_then(&all, backends, sizes.at_most, measure)?;
+                Ok((base, managed, promotion))
+            })
+        })?;
+    let always = SharedMemoryArm::ShmemAlways.run_beside_hugetlb_pool(host, bytes, |_| {
+        let measure = |clients: &_, hugetlb: &_| measure_beside_hugetlb(clients, hugetlb, sizes);
+        with_servers(pool, database, measure)
     })?;
-    database.stop_server()?;
-    let always = SharedMemoryArm::ShmemAlways.run_under_arm(host, bytes, |_| {
-        measure_beside_hugetlb(&database.start_clients(false)?, &hugetlb, sizes)
-    })?;
-    database.stop_server()?;
-    drop(hugetlb);
-    pool.stop_server()?;
-    Ok(BuffersRound { always, ..round })
+    Ok(BuffersRound { base, always, managed, promotion })
+}
+
+/// Starts both servers and their clients, and ends them after `work`, also if it fails: their
+/// memory must be free when settings are restored.
+fn with_servers<T>(
+    pool: &mut LookUpDatabase,
+    database: &mut LookUpDatabase,
+    work: impl FnOnce(&LookUpClients, &LookUpClients) -> BenchResult<T>,
+) -> BenchResult<T> {
+    let start_and_work = || work(&database.start_clients(false)?, &pool.start_clients(true)?);
+    let done = start_and_work();
+    database.stop_server().and(pool.stop_server()).and(done)
 }
 
 fn measure_beside_hugetlb(

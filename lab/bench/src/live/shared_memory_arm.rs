@@ -17,38 +17,45 @@ const NEARLY_ALL_PERCENT: f64 = 90.0;
 /// With this share no more is waited for, in per cent. Some mapped memory is in no whole region.
 pub(super) const ALL_PERCENT: f64 = 98.0;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// The kernel's settings for shared memory that programs start under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SharedMemoryArm {
-    /// The program uses the hugetlb pool.
-    Hugetlb,
+    /// Huge from the first touch.
     ShmemAlways,
-    /// `hawkeye attach --shared-memory`. The program has started under `shmem_enabled=advise`,
-    /// which `--align-shared-memory` sets.
+    /// Base pages that HawkEye can promote: `shmem_enabled=advise`, which `--align-shared-memory`
+    /// sets.
     HawkEye,
 }
 
 impl SharedMemoryArm {
-    /// Runs `work` under this arm. A hugetlb pool has `shared_bytes`. No manager has the machine
-    /// then, so `work` can start one.
+    /// Runs `work` under these settings. No manager has the machine then, so `work` can start one.
     pub(super) fn run_under_arm<T>(
         self,
         host: &mut BenchHost,
-        shared_bytes: u64,
         work: impl FnOnce(&BenchHost) -> BenchResult<T>,
     ) -> BenchResult<T> {
-        host.release_lease_under_settings(&self.kernel_settings(shared_bytes), |host| {
-            if self == Self::Hugetlb {
-                require_hugetlb_pool(shared_bytes)?;
-            }
+        host.release_lease_under_settings(&self.kernel_settings(), work)
+    }
+
+    /// The same beside a hugetlb pool of `bytes`. No program may have pages of it after `work`.
+    pub(super) fn run_beside_hugetlb_pool<T>(
+        self,
+        host: &mut BenchHost,
+        bytes: u64,
+        work: impl FnOnce(&BenchHost) -> BenchResult<T>,
+    ) -> BenchResult<T> {
+        let mut settings = self.kernel_settings();
+        settings.push(pool_setting(bytes));
+        host.release_lease_under_settings(&settings, |host| {
+            require_hugetlb_pool(bytes)?;
             work(host)
         })
     }
 
-    /// khugepaged rests in all arms, as it does while HawkEye manages.
-    fn kernel_settings(self, shared_bytes: u64) -> Vec<(PathBuf, String)> {
+    /// khugepaged rests, as it does while HawkEye manages.
+    fn kernel_settings(self) -> Vec<(PathBuf, String)> {
         let folder = Path::new(THP_DIR);
         let shmem = match self {
-            Self::Hugetlb => "never",
             Self::ShmemAlways => "always",
             Self::HawkEye => "advise",
         };
@@ -58,9 +65,6 @@ impl SharedMemoryArm {
         ];
         let pace = KhugepagedPace::Resting.thp_settings();
         settings.extend(pace.map(|(file, value)| (folder.join(file), value)));
-        if self == Self::Hugetlb {
-            settings.push(pool_setting(shared_bytes));
-        }
         settings
     }
 }
@@ -197,18 +201,6 @@ pub(super) fn add_promotion_rows(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_its_arm_changes_the_hugetlb_pool() {
-        let pool = |arm: SharedMemoryArm| {
-            let settings = arm.kernel_settings(6 << 20).into_iter();
-            settings.filter(|(file, _)| file == Path::new(HUGETLB_POOL)).collect::<Vec<_>>()
-        };
-        assert_eq!(pool(SharedMemoryArm::Hugetlb), [(HUGETLB_POOL.into(), "3".to_owned())]);
-        for arm in [SharedMemoryArm::ShmemAlways, SharedMemoryArm::HawkEye] {
-            assert!(pool(arm).is_empty(), "{arm:?}");
-        }
-    }
 
     #[test]
     fn only_an_empty_pool_is_resized() {

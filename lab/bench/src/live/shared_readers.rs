@@ -60,7 +60,7 @@ fn measure_readers(
     bytes: u64,
     sizes: TurnSettings,
 ) -> BenchResult<ReadersRound> {
-    let mut all_huge = SharedMemoryArm::ShmemAlways.run_under_arm(host, bytes, |host| {
+    let mut all_huge = SharedMemoryArm::ShmemAlways.run_under_arm(host, |host| {
         let readers = start_readers(host, sizes.mib)?;
         let percent = least_huge_percent(&pids_of(&readers))?;
         if percent < ALL_PERCENT {
@@ -68,7 +68,7 @@ fn measure_readers(
         }
         Ok(readers)
     })?;
-    SharedMemoryArm::HawkEye.run_under_arm(host, bytes, |host| {
+    SharedMemoryArm::HawkEye.run_under_arm(host, |host| {
         let mut readers = start_readers(host, sizes.mib)?;
         let pids = pids_of(&readers);
         let base = measure_beside_all_huge(&mut readers, &mut all_huge, sizes)?;

@@ -5,6 +5,7 @@ use super::manager_runs::{ManagedMemoryKind, manage_memory_of_processes_until};
 use super::page_fault_stalls::take_fault_times;
 use super::prelude::*;
 use super::shared_readers::create_memory_file;
+use hawkeye_linux::machine_lease::thp_settings::SHMEM_ENABLED;
 use hawkeye_policy::SamplingCostLimits;
 use hawkeye_workload::PageFaultTimes;
 use std::os::fd::AsRawFd;
@@ -65,6 +66,9 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let sizes = scale.choose_turn_settings([128, 3, 2000, 2000], [128, 30, 2000, 2000]);
     let bytes = sizes.mib << 20;
     require_available_memory(2 * PROCESSES as u64 * bytes)?;
+    if Path::new(THP_DIR).join(SHMEM_ENABLED).exists() {
+        host.set_thp_setting(SHMEM_ENABLED, "advise")?;
+    }
     let mut turns = SideTurns::default();
     for n in 0..sizes.turns * SIDES.len() {
         // Another order each round, so that no side always follows the same one.
@@ -78,7 +82,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         sizes.mib,
     ));
     report.add_note(format!(
-        "Promoted: by {POLICY}, which samples every {} s, regardless of the cost, and may use a whole core. Each side has turns of {} s, in turn, with new processes in base pages. All regions are promoted in the first part of a turn.",
+        "Promoted: by {POLICY}, which samples every {} s, regardless of the cost, and may use a whole core. Each side has turns of {} s, in turn, with new processes in base pages. At least half of the regions are promoted in a turn.",
         PERIOD.as_secs_f64(),
         sizes.turn.as_secs_f64(),
     ));

@@ -123,7 +123,12 @@ impl TextCandidates {
                 continue;
             }
             for region in text.regions() {
-                match reason_by_pages(promoter.read_region(region)?, for_good) {
+                let pages = match promoter.read_region(region)? {
+                    // Base pages of a huge page that another process maps, on 6.1.
+                    TextPages::Huge if text.huge_bytes == 0 => TextPages::BaseShared,
+                    pages => pages,
+                };
+                match reason_by_pages(pages, for_good) {
                     Some(why) => found.leave(&text.path, 1, why),
                     None => {
                         others.extend(mappers.of_file(text.file).filter(|other| *other != pid));

@@ -29,12 +29,10 @@ pub enum TextError {
     NoRate { counters: LinuxError },
     #[error("the rate command {command:?} {why}; it must print one growing number")]
     RateCommand { command: String, why: String },
-    #[error(
-        "the kernel promoted {regions} regions before, and refuses them now ({errno}); the text has base pages again"
-    )]
+    #[error("the kernel promoted {regions} regions before, and refuses them now ({errno})")]
     RefusedLater { regions: usize, errno: Errno },
     #[error(
-        "{0} regions of its text stay huge: something else maps their pages since the trial began. They are huge until only one mapping is left"
+        "{0} regions of its text stay huge, with unchanged contents: something else maps their pages since the trial began, or threads on several processors run this text all the time"
     )]
     StaysHuge(usize),
     #[error("{failed}; and the text could not be given base pages again: {also}")]

@@ -108,7 +108,9 @@ impl TextReport {
 /// What an answer of the kernel means on a file system.
 fn reason_for_refusal(errno: Errno, support: TextSupport) -> &'static str {
     match (errno, support) {
-        (Errno::ENOMEM, _) => "the kernel found no free huge page",
+        (Errno::ENOMEM, _) => {
+            "the kernel found no free huge page, or the text was unmapped meanwhile"
+        }
         (Errno::EBUSY, _) => "its cgroup is at its memory limit",
         (Errno::EAGAIN, _) => "pages of it were in use for 3 s",
         (Errno::EINVAL, TextSupport::NoOption) => {

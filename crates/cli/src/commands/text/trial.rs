@@ -77,6 +77,8 @@ fn put_back_after_failure<T>(
     };
     Err(match pages.make_base() {
         Ok(()) => failed,
+        // What failed before was a consequence.
+        Err(ended @ TextError::ProcessEnded(_)) => ended,
         Err(also) => TextError::NotPutBack { failed: Box::new(failed), also: Box::new(also) },
     })
 }
@@ -158,6 +160,9 @@ impl<'a> TextSession<'a> {
 
 impl TrialPages for TextSession<'_> {
     fn make_huge(&mut self) -> Result<(), TextError> {
+        if let Some(signal) = self.signals.signal_so_far() {
+            return Err(TextError::Stopped(signal));
+        }
         let process = self.promoter.process().id;
         let bytes = self.regions.len() as u64 * HUGE_PAGE_BYTES;
         check_memory_for_promotion(self.guard.clone(), process, bytes)?;
