@@ -284,9 +284,10 @@ pub struct SharedMemoryExplanation {
     /// Name of the file in `/proc/PID/maps`, which the client reads; `None` where it can't.
     #[serde(default)]
     pub file_name: Option<String>,
-    /// Managed processes that map it, as of their last samples: some of them, itself among them.
+    /// Managed processes that had pages of it in their page tables at their last samples: some of
+    /// them, itself among them.
     pub mappers: Vec<FileMapperView>,
-    /// How many map it in all.
+    /// How many such processes there are in all.
     pub mapper_count: usize,
 }
 

@@ -106,13 +106,19 @@ impl SharedMemoryCount {
         process: ProcessId,
         regions: impl IntoIterator<Item = &'a RegionSample>,
     ) {
+        let mut last_file: Option<FileId> = None;
         for region in regions {
             let Some(file) = region.file else { continue };
             let most = self.regions.entry(file).or_default();
             most.present = most.present.max(region.present);
             most.is_huge |= region.is_huge();
             self.mapped.add_region(region);
-            self.mappers.entry((file.device, file.inode)).or_default().insert(process);
+            let id = (file.device, file.inode);
+            // Most regions of a file follow each other.
+            if last_file != Some(id) {
+                self.mappers.entry(id).or_default().insert(process);
+                last_file = Some(id);
+            }
         }
     }
 
@@ -203,6 +209,18 @@ mod tests {
         };
         let files = [file(7, memory(612, 1), &[1, 2]), file(8, memory(500, 0), &[3])];
         assert_eq!(count.files(), files);
+    }
+
+    #[test]
+    fn a_process_may_map_several_files_in_turn() {
+        let mut count = SharedMemoryCount::default();
+        let regions = [(7, 0), (7, 1), (8, 0), (7, 2)];
+        count.add_regions(process(1), &regions.map(|(inode, index)| part(inode, index, 1, false)));
+        count.add_regions(process(2), &[part(7, 0, 1, false)]);
+        let files = count.files().into_iter();
+        let found: Vec<(u64, Vec<ProcessId>)> = files.map(|it| (it.inode, it.processes)).collect();
+        let expected = vec![(7, vec![process(1), process(2)]), (8, vec![process(1)])];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -143,7 +143,9 @@ fn shared_memory_text(shared: &SharedMemoryExplanation) -> String {
     let file = format!("{name} (device {major}:{minor}, inode {inode})");
     let part = format!("It is shared memory: part {index}, counted from 0, of {file}");
     if shared.mapper_count <= 1 {
-        return format!("{part}. No other managed process maps it.");
+        return format!(
+            "{part}. No other managed process had it in its page tables when it was last sampled."
+        );
     }
     let named = shared.mappers.iter().map(|it| format!("{} ({})", it.pid, it.name));
     let mut mappers = clip_printable(&named.collect::<Vec<_>>().join(", "), 400);

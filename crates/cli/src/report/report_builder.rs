@@ -2,7 +2,7 @@
 
 use super::decisions::DecisionCollector;
 use super::heat_map::HeatMapBuilder;
-use super::memory_by_kind::{LastWindowMemory, MemoryByKindBuilder};
+use super::memory_by_kind::{LastSharedRegions, LastWindowMemory, MemoryByKindBuilder};
 use super::recording_extent::{MOST_MAPS, RecordingExtent};
 use super::recording_report::{MachineFigures, ProcessFigures, RecordingReport};
 use super::time_series::TimeSeries;
@@ -24,6 +24,7 @@ pub struct ReportBuilder {
     left_out: BTreeSet<ProcessId>,
     maps: BTreeMap<ProcessId, HeatMapBuilder>,
     processes: BTreeMap<ProcessId, ProcessFiguresBuilder>,
+    shared_regions: LastSharedRegions,
     machine: MachineFigures,
     decisions: DecisionCollector,
     /// When processes were last looked at. One that had ended by then has no row of that time.
@@ -76,7 +77,7 @@ impl ProcessFiguresBuilder {
     fn finish(self, map: Option<HeatMapBuilder>) -> ProcessFigures {
         let mean = |sum: f64, count: u64| (count > 0).then(|| sum / count as f64);
         let pages = self.regions * u64::from(PAGES_PER_REGION);
-        let shared = self.last_window_memory.shared();
+        let shared = self.last_window_memory.shared;
         ProcessFigures {
             shared_end_bytes: shared.resident_bytes,
             shared_huge_end_bytes: shared.huge_bytes,
@@ -91,6 +92,10 @@ impl ProcessFiguresBuilder {
 
 impl ReportBuilder {
     pub fn for_recording_extent(extent: RecordingExtent) -> Self {
+        Self::with_max_shared_regions(extent, LastSharedRegions::MOST_REGIONS)
+    }
+
+    pub(super) fn with_max_shared_regions(extent: RecordingExtent, most_regions: usize) -> Self {
         let length = extent.length;
         let series = || TimeSeries::for_recording_length(length);
         let filling = |(id, seen)| (id, HeatMapBuilder::new(&seen));
@@ -101,6 +106,7 @@ impl ReportBuilder {
             left_out: BTreeSet::new(),
             maps: with_map.into_iter().map(filling).collect(),
             processes: BTreeMap::new(),
+            shared_regions: LastSharedRegions::with_max_regions(most_regions),
             machine: MachineFigures {
                 total_bytes: 0,
                 used_bytes: series(),
@@ -118,7 +124,10 @@ impl ReportBuilder {
         match row {
             RecordingRow::Region(row) => self.add_coverage_row(row),
             RecordingRow::Process(row) => {
-                self.last_footprints = Some(row.at);
+                if self.last_footprints != Some(row.at) {
+                    self.drop_regions_of_ended_processes();
+                    self.last_footprints = Some(row.at);
+                }
                 let process = self.get_or_create_process_builder(row.process, &row.command, row.at);
                 if let Some(process) = process {
                     process.add_footprint(row);
@@ -127,6 +136,19 @@ impl ReportBuilder {
             RecordingRow::Memory(row) => self.add_machine_memory(row),
             RecordingRow::Decision(row) => self.add_decision(row),
         }
+    }
+
+    /// Drops the shared memory of processes that are missing from the last round of footprints. The
+    /// round must be complete.
+    fn drop_regions_of_ended_processes(&mut self) {
+        let (processes, round) = (&self.processes, self.last_footprints);
+        let has_ended = |process: &ProcessFiguresBuilder| {
+            // A new process may have no footprint yet.
+            process.last_footprint.is_some()
+                && process.last_footprint < round
+                && process.last_window < round
+        };
+        self.shared_regions.retain_processes(|id| !processes.get(&id).is_some_and(has_ended));
     }
 
     /// `None` for a process that is left out.
@@ -170,13 +192,18 @@ impl ReportBuilder {
         }
         let process = self.get_or_create_process_builder(row.process, &row.command, row.at);
         let Some(process) = process else { return };
-        if process.last_window != Some(row.at) {
+        let is_new_window = process.last_window != Some(row.at);
+        if is_new_window {
             process.add_window(row);
         }
         process.last_window_memory.add_region(&row.region);
         process.accessed += u64::from(row.region.accessed);
         process.regions += 1;
         process.figures.to_s = row.at.as_secs_f64();
+        if is_new_window {
+            self.shared_regions.remove_process(row.process);
+        }
+        self.shared_regions.add_region(row.process, &row.region);
     }
 
     fn add_machine_memory(&mut self, row: &MemoryRow) {
@@ -221,7 +248,7 @@ impl ReportBuilder {
         let mut memory = MemoryByKindBuilder::default();
         for (id, process) in &self.processes {
             if process.last_footprint == self.last_footprints {
-                memory.add_process(*id, &process.last_window_memory);
+                memory.add_process(*id, &process.last_window_memory, &self.shared_regions);
             }
         }
         let processes = std::mem::take(&mut self.processes).into_iter();

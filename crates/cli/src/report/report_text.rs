@@ -97,8 +97,8 @@ fn push_process_table(out: &mut String, report: &RecordingReport) {
 
 /// Says nothing of a recording without shared memory, where all figures are of private memory.
 fn push_memory_by_kind(out: &mut String, memory: &MemoryByKind) {
-    let shared = &memory.shared;
-    if shared.files == 0 {
+    let (shared, left_out) = (&memory.shared, memory.shared_regions_left_out);
+    if shared.files == 0 && left_out == 0 {
         return;
     }
     let text = |memory: SampledMemory| {
@@ -117,6 +117,10 @@ fn push_memory_by_kind(out: &mut String, memory: &MemoryByKind) {
         }
         let text = text(file.memory);
         *out += &format!("  file     {text}: device {device}, inode {inode}, of {mappers}\n");
+    }
+    if left_out > 0 {
+        let regions = format_count(left_out);
+        *out += &format!("  not counted: {regions} further regions of shared memory\n");
     }
 }
 

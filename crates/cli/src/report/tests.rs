@@ -102,10 +102,17 @@ fn rename(rows: &mut [RecordingRow], name: &Arc<str>) {
     }
 }
 
-fn summed(rows: &[RecordingRow]) -> RecordingReport {
+fn extent_of(rows: &[RecordingRow]) -> RecordingExtent {
     let mut extent = RecordingExtent::default();
     rows.iter().for_each(|row| extent.add_row(row));
-    let mut summing = ReportBuilder::for_recording_extent(extent);
+    extent
+}
+
+fn summed(rows: &[RecordingRow]) -> RecordingReport {
+    summed_by(ReportBuilder::for_recording_extent(extent_of(rows)), rows)
+}
+
+fn summed_by(mut summing: ReportBuilder, rows: &[RecordingRow]) -> RecordingReport {
     rows.iter().for_each(|row| summing.add_row(row));
     let about = RecordingMetadata {
         host: "web-7".into(),
@@ -143,8 +150,8 @@ fn copied_to(pid: u32, row: &RecordingRow) -> RecordingRow {
     row
 }
 
-#[test]
-fn shared_memory_counts_once_and_apart_from_private_memory() {
+/// Two processes that share a file, and a third one with another file, which ends early.
+fn rows_with_shared_memory() -> Vec<RecordingRow> {
     let mut all = Vec::new();
     for mut row in rows(10) {
         if let RecordingRow::Region(row) = &mut row {
@@ -155,7 +162,6 @@ fn shared_memory_counts_once_and_apart_from_private_memory() {
         if shown {
             all.push(copied_to(8, &row));
         }
-        // A third process ends early. Its file is gone with it.
         if shown && row.time_since_start() <= Duration::from_secs(60) {
             let mut ended = copied_to(9, &row);
             if let RecordingRow::Region(row) = &mut ended {
@@ -165,11 +171,16 @@ fn shared_memory_counts_once_and_apart_from_private_memory() {
         }
         all.push(row);
     }
-    let report = summed(&all);
-    let memory = |regions: u64, huge: u64| SampledMemory {
-        resident_bytes: regions * HUGE_PAGE_BYTES,
-        huge_bytes: huge * HUGE_PAGE_BYTES,
-    };
+    all
+}
+
+fn memory(regions: u64, huge: u64) -> SampledMemory {
+    SampledMemory { resident_bytes: regions * HUGE_PAGE_BYTES, huge_bytes: huge * HUGE_PAGE_BYTES }
+}
+
+#[test]
+fn shared_memory_counts_once_and_apart_from_private_memory() {
+    let report = summed(&rows_with_shared_memory());
     assert_eq!(report.memory.private, memory(2 * 8, 0));
     let (once, again) = (memory(16, 4), memory(16, 4));
     let totals = SharedMemoryTotals { memory: once, files: 1, processes: 2, counted_again: again };
@@ -191,6 +202,31 @@ Memory of sampled regions at the end; each part of a file counts once
     assert_eq!(json["memory"]["files"][0]["pids"], serde_json::json!([7, 8]));
     let without = report_text(&summed(&rows(10)));
     assert!(!without.contains("each part of a file"), "{without}");
+}
+
+#[test]
+fn the_regions_of_shared_memory_that_a_report_keeps_are_bounded() {
+    let rows = rows_with_shared_memory();
+    let with_max_regions = |most_regions| {
+        let extent = extent_of(&rows);
+        summed_by(ReportBuilder::with_max_shared_regions(extent, most_regions), &rows)
+    };
+    // The process that ended early takes no room.
+    let enough = with_max_regions(2 * 16);
+    assert_eq!(enough.memory, summed(&rows).memory);
+    assert!(!report_text(&enough).contains("not counted"));
+    // Ten regions of each process.
+    let too_few = with_max_regions(20);
+    let (found, all) = (&too_few.memory, &enough.memory);
+    assert_eq!(found.shared_regions_left_out, 2 * 6);
+    assert_eq!(found.shared.memory, memory(10, 0));
+    assert_eq!(found.private, all.private);
+    let shared = |report: &RecordingReport| -> Vec<u64> {
+        report.processes.iter().map(|process| process.shared_end_bytes).collect()
+    };
+    assert_eq!(shared(&too_few), shared(&enough));
+    let text = report_text(&too_few);
+    assert!(text.contains("\n  not counted: 12 further regions of shared memory\n"), "{text}");
 }
 
 #[test]

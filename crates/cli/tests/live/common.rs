@@ -158,6 +158,15 @@ pub fn machine_with_compiler(test: TestName) -> Option<TestMachine> {
 pub const NO_SWAP_IN_GROUP: &str =
     "this kernel gives memory back through swap, of which the cgroup has none";
 
+/// Lengths of a recording, in seconds, for `TestMachine::record`.
+///
+/// A recording keeps to 1 % of a core, so windows are rarer where each costs more: with busy
+/// neighbours there was one in 31 s. Then a longer recording is made.
+pub fn recording_lengths() -> [u32; 2] {
+    let short = 12 * time_limit_factor() * time_limit_factor();
+    [short, 12 * short]
+}
+
 impl TestMachine {
     pub fn hawkeye(&self, words: &str) -> Command {
         let mut command = Command::new(HAWKEYE);
@@ -232,6 +241,25 @@ impl TestMachine {
         let program: Vec<&str> =
             [WORKLOADS, "workload"].into_iter().chain(workload.split_whitespace()).collect();
         self.run_until(options, &program, enough)
+    }
+
+    /// Runs `hawkeye record WORDS` and returns the recording's report. Where that is not enough, it
+    /// makes a longer recording instead.
+    pub fn record(&self, words: &str, file: &Path, is_enough: impl Fn(&Value) -> bool) -> Value {
+        let [short, long] = recording_lengths();
+        let record = |length: u32| {
+            let words = format!("record {words} -o {} --length {length}", file.display());
+            let said = self.output(&words).assert_success().err;
+            assert!(said.contains("sampling windows"), "{said}");
+            self.report(file)
+        };
+        let report = record(short);
+        if is_enough(&report) { report } else { record(long) }
+    }
+
+    /// The report of a recording.
+    pub fn report(&self, file: &Path) -> Value {
+        self.output(&format!("report --json {}", file.display())).assert_success().json()
     }
 
     pub fn attach(&self, options: &str, pid: u32) -> AttachedManager {

@@ -1,7 +1,7 @@
 //! `hawkeye record`, and `--record` of `run`: live recordings are reported, and the simulator
 //! replays them.
 
-use crate::common::{TestMachine, figure, machine, or_skip, time_limit_factor, workload};
+use crate::common::{figure, machine, or_skip, recording_lengths, workload};
 use hawkeye_live_test_support::settings;
 use hawkeye_sim::simulate::{SimulationSetup, simulate};
 use hawkeye_sim::systems;
@@ -21,18 +21,10 @@ fn recorded(file: &Path) -> WorkloadSpec {
     replay.finish("live").expect("the recording can be replayed")
 }
 
-fn report(machine: &TestMachine, file: &Path) -> Value {
-    let words = format!("report --json {}", file.display());
-    machine.output(&words).assert_success().json()
-}
-
 #[test]
 fn a_live_program_is_recorded_unchanged_and_replayed_under_two_systems() {
     let machine = or_skip!(machine(this_test!()));
-    // A recording keeps to 1 % of a core, so windows are rarer where each costs more: with busy
-    // neighbours there was one in 31 s. Then a longer recording is made.
-    let short = 12 * time_limit_factor() * time_limit_factor();
-    let long = 12 * short;
+    let [short, long] = recording_lengths();
     let (mut program, pid) = workload(&format!(
         "hot-spot --mib 128 --hot-mib 32 --hot-percent 100 --quiet --seconds {}",
         short + long + 50
@@ -41,19 +33,10 @@ fn a_live_program_is_recorded_unchanged_and_replayed_under_two_systems() {
     let sleep = "khugepaged/scan_sleep_millisecs";
     let names = ["enabled", "defrag", "use_zero_page", sleep];
     let before = names.map(settings::read);
-    let record = |length: u32| {
-        let at = file.display();
-        let words = format!("record {pid} -o {at} --length {length} --period 2 --window 0.2");
-        let said = machine.output(&words).assert_success().err;
-        assert!(said.contains("sampling windows"), "{said}");
-        assert_eq!(names.map(settings::read), before);
-        report(&machine, &file)
-    };
     let windows = |figures: &Value| figure(&figures["processes"][0], "windows");
-    let mut figures = record(short);
-    if windows(&figures) < 2 {
-        figures = record(long);
-    }
+    let words = format!("{pid} --period 2 --window 0.2");
+    let figures = machine.record(&words, &file, |figures| windows(figures) >= 2);
+    assert_eq!(names.map(settings::read), before);
     let process = &figures["processes"][0];
     assert_eq!(process["pid"], pid);
     assert!(windows(&figures) >= 2, "{process}");
@@ -99,7 +82,7 @@ fn the_recording_of_run_contains_its_promotions() {
     // A busy machine may not promote all sixteen.
     let promoted = figure(&summary, "promoted");
     assert!(code == 0 && promoted > 0, "{summary}");
-    let figures = report(&machine, &file);
+    let figures = machine.report(&file);
     let process = &figures["processes"][0];
     assert_eq!(process["promoted"], promoted);
     let huge = figure(process, "huge_end_bytes");

@@ -34,6 +34,10 @@ impl LastSample {
         self.changed.get(&region.region).copied().unwrap_or(region.is_huge())
     }
 
+    fn has_shared_memory(&self) -> bool {
+        self.sample.regions.iter().any(|region| region.file.is_some())
+    }
+
     /// The sample of a region.
     pub fn region(&self, region: RegionAddr) -> Option<&RegionSample> {
         let regions = &self.sample.regions;
@@ -74,9 +78,13 @@ impl LastSamples {
 
     pub(super) fn retain_processes(&mut self, there: impl Fn(ProcessId) -> bool) {
         self.footprints.retain(|process, _| there(*process));
-        let sampled = self.samples.len();
-        self.samples.retain(|process, _| there(*process));
-        if self.samples.len() < sampled {
+        let mut shared_memory_changes = false;
+        self.samples.retain(|process, seen| {
+            let is_there = there(*process);
+            shared_memory_changes |= !is_there && seen.has_shared_memory();
+            is_there
+        });
+        if shared_memory_changes {
             self.count_shared_memory();
         }
     }
@@ -116,7 +124,8 @@ impl LastSamples {
         self.shared
     }
 
-    /// The processes that map a part of a file, as of these samples, in order.
+    /// The processes that had pages of a part of a file in their page tables, as of these samples,
+    /// in order. A process that maps it and has not used it yet is not among them.
     pub fn mappers_of_file_region(&self, file: FileRegion) -> Vec<ProcessId> {
         let maps = |seen: &LastSample| seen.sample.regions.iter().any(|it| it.file == Some(file));
         let mappers = self.samples.iter().filter(|(_, seen)| maps(seen));

@@ -168,7 +168,7 @@ unmapped it.
 ";
     assert!(several.contains(expected), "{several}");
     let one = region_only(shared(&[4711], 1, None)).replace('\n', " ");
-    let expected = "of a file (device 0:27, inode 77). No other managed process maps it.";
+    let expected = "of a file (device 0:27, inode 77). No other managed process had it in its page tables when it was last sampled.";
     assert!(one.contains(expected) && !one.contains("final"), "{one}");
     let process = ProcessStatus { shared_bytes: 2 << 30, shared_huge_bytes: 1 << 29, ..redis() };
     let of_process = ProcessExplanation { process, ..ProcessExplanation::default() };

@@ -104,12 +104,14 @@
     const more = Math.max(report.processes.length - 50, 0) + report.processes_left_out;
     if (more) $("processes").tBodies[0].append(row([`and ${count(more)} more`]));
     const { private: own, shared, files } = report.memory;
-    $("kinds-of-memory").hidden = shared.files === 0;
+    const leftOut = report.memory.shared_regions_left_out;
+    $("kinds-of-memory").hidden = shared.files === 0 && leftOut === 0;
     const kind = (name, m, where, mappers) =>
       $("memory-kinds").tBodies[0].append(row([name, bytes(m.resident_bytes), bytes(m.huge_bytes), where, mappers], ["", "n", "n", "", ""]));
     kind("private", own, "", "");
     kind("shared", shared, count(shared.files) + (shared.files === 1 ? " file" : " files"), count(shared.processes) + " in all");
     for (const f of files) kind("file", f, `device ${f.device} inode ${f.inode}`, f.pids.join(", "));
+    if (leftOut) $("memory-kinds").tBodies[0].append(row(["not counted", "", "", count(leftOut) + " further regions of shared memory", ""]));
     const all = report.decisions;
     $("decisions").hidden = all.total === 0;
     $("decisions-total").textContent = `${count(all.total)} in all, by event and reason.`;

@@ -69,6 +69,21 @@ fn shared_memory_of_the_last_samples_counts_once() {
 }
 
 #[test]
+fn the_end_of_a_process_without_shared_memory_causes_no_recount() {
+    let mut last_seen = LastSamples::default();
+    let mut observation = sampled(1, &[(1, 1), (2, 1)]);
+    observation.processes[1].regions[0].file = Some(FileRegion { inode: 7, device: 1, index: 0 });
+    last_seen.store_observation(observation);
+    assert_eq!(last_seen.shared_memory().files, 1);
+    // A recount would overwrite this.
+    last_seen.shared.files = 99;
+    last_seen.retain_processes(|process| process.pid != 1);
+    assert_eq!((kept(&last_seen), last_seen.shared_memory().files), (vec![2], 99));
+    last_seen.retain_processes(|_| false);
+    assert_eq!(last_seen.shared_memory(), SharedMemoryTotals::default());
+}
+
+#[test]
 fn promotions_and_splits_since_the_sample_count() {
     let mut last_seen = LastSamples::default();
     last_seen.store_observation(sampled(1, &[(1, 1)]));
