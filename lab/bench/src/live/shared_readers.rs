@@ -38,7 +38,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     require_available_memory(3 * bytes)?;
     let measure_round = |round| {
         host.touch_memory_once(3 * bytes)?;
-        let figures = measure_readers(host, bytes, sizes)?;
+        let figures = measure_readers(host, sizes)?;
         eprintln!("hawkeye-lab: {}: round {} of {rounds} is done", report.name, round + 1);
         Ok(figures)
     };
@@ -55,11 +55,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     Ok(())
 }
 
-fn measure_readers(
-    host: &mut BenchHost,
-    bytes: u64,
-    sizes: TurnSettings,
-) -> BenchResult<ReadersRound> {
+fn measure_readers(host: &mut BenchHost, sizes: TurnSettings) -> BenchResult<ReadersRound> {
     let mut all_huge = SharedMemoryArm::ShmemAlways.run_under_arm(host, |host| {
         let readers = start_readers(host, sizes.mib)?;
         let percent = least_huge_percent(&pids_of(&readers))?;

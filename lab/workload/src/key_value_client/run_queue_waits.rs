@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::Duration;
 
 /// Shorter waits are the scheduler's own doing.
@@ -44,10 +45,15 @@ impl RunQueueWaits {
         let tasks = fs::read_dir(format!("/proc/{peer}/task")).ok()?;
         let tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
         let all = tasks.chain(["/proc/thread-self".into()]);
-        let opened = all.map(|task| {
+        let open = |task: &Path| {
             let file = File::open(task.join("schedstat")).ok()?;
             let waited = thread_wait_time(&file)?;
             Some((file, waited))
+        };
+        let opened = all.filter_map(|task| match open(&task) {
+            // It has ended since the threads were listed.
+            None if !task.exists() => None,
+            opened => Some(opened),
         });
         Some(Self {
             threads: opened.collect::<Option<_>>()?,

@@ -92,7 +92,7 @@ fn a_reader_maps_a_file_that_is_large_enough() {
     let file = memfd_create(c"reader", MFdFlags::MFD_CLOEXEC).unwrap();
     nix::unistd::ftruncate(&file, 4 << 20).unwrap();
     let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
-    let mut reader = start(&format!("random --mib 4 --file {path} --accesses 1000"));
+    let mut reader = start(&format!("random --mib 4 --file {path}"));
     let ready = reader.wait_ready().unwrap();
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", ready.pid)).unwrap();
     let mapping = format!("{:x}-{:x} rw-s", ready.start, ready.start + ready.bytes);
