@@ -46,6 +46,13 @@ pub(crate) struct WorkloadMemory {
 unsafe impl Send for WorkloadMemory {}
 
 impl WorkloadMemory {
+    /// Maps private memory in base pages, without touching it; `None` for 0 MiB.
+    pub(crate) fn map_private_if_any(mib: u64) -> Result<Option<Self>, MemoryCallError> {
+        let map =
+            || Self::map_private_and_touch((mib << 20) as usize, RequestedPageKind::Base, |_| {});
+        (mib > 0).then(map).transpose()
+    }
+
     /// Maps private memory, aligned to 2 MiB. `touch` writes to it for the first time, which is
     /// when the kernel chooses the pages.
     pub(crate) fn map_private_and_touch(

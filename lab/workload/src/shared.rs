@@ -66,14 +66,7 @@ pub(super) fn run_shared(args: &SharedArgs, console: &mut Console) -> WorkloadRe
         memory.write_word(page * PAGE, args.first_word_of_page(page as u64));
     }
     // Mapped by the parent and filled by each worker: a worker must not allocate.
-    let private = match args.private_mib {
-        0 => None,
-        mib => Some(WorkloadMemory::map_private_and_touch(
-            (mib << 20) as usize,
-            RequestedPageKind::Base,
-            |_| {},
-        )?),
-    };
+    let private = WorkloadMemory::map_private_if_any(args.private_mib)?;
     let mut family = SharingProcesses { memory, private, workers: Vec::new() };
     if !args.wait {
         family.fork_workers(args)?;

@@ -84,14 +84,7 @@ pub(super) fn run_shared_file(args: &SharedFileArgs, console: &mut Console) -> W
     let [first, others] =
         if args.halves { [0..middle, middle..pages] } else { [0..pages, 0..pages] };
     // Mapped here and filled by each process: a worker must not allocate.
-    let mut private = match args.private_mib {
-        0 => None,
-        mib => Some(WorkloadMemory::map_private_and_touch(
-            (mib << 20) as usize,
-            RequestedPageKind::Base,
-            |_| {},
-        )?),
-    };
+    let mut private = WorkloadMemory::map_private_if_any(args.private_mib)?;
     // The file is not mapped here: a forked process would inherit it beside its own mapping.
     let mut workers = Vec::new();
     for number in 0..args.workers {

@@ -9,7 +9,7 @@
 use crate::error::{LinuxError, Result};
 use crate::processes::memory_maps;
 use crate::processes::process::read_proc_entry;
-use crate::processes::process_reader_thread::ProcessReaderThread;
+use crate::processes::process_reader_thread::ImpatientProcessReader;
 use hawkeye_policy::ProcessId;
 use procfs::process::Process;
 use serde::Serialize;
@@ -89,28 +89,20 @@ fn find_mappers_among(
     patience: Duration,
     deadline: Instant,
 ) -> FileMappers {
-    let new_reader = || ProcessReaderThread::new("hawkeye-mappers", read.clone());
-    let mut reader = new_reader();
+    let mut reader = ImpatientProcessReader::new("hawkeye-mappers", read, patience);
     let mut found = FileMappers::default();
     for process in processes {
-        let now = Instant::now();
-        if now < deadline {
-            reader.request_read(process);
-        }
-        match reader.wait_for_results(deadline.min(now + patience)).pop() {
-            Some((_, Ok(files))) => {
+        match reader.read_process(process, deadline) {
+            Some(Ok(files)) => {
                 for file in files {
                     found.mappers.entry(file).or_default().insert(process.pid);
                 }
             }
-            Some((_, Err(error))) => {
+            Some(Err(error)) => {
                 tracing::info!("its mappings can't be read pid={} error={error}", process.pid);
                 found.unread.push(process.pid);
             }
-            None => {
-                found.unread.push(process.pid);
-                reader = new_reader();
-            }
+            None => found.unread.push(process.pid),
         }
     }
     found

@@ -16,7 +16,7 @@ use crate::processes::memory_maps;
 use crate::processes::mounts::MountedFileSystems;
 use crate::processes::proc_scanner::{ProcScanner, ScannedProcess};
 use crate::processes::process::{self, ProcessHandle};
-use crate::processes::process_reader_thread::ProcessReaderThread;
+use crate::processes::process_reader_thread::ImpatientProcessReader;
 use crate::processes::shared_mappings::{SharedMapping, SharedMemoryKind, SharedMemoryObstacle};
 use crate::sample::population_survey::{PATIENCE, REST_PER_READ, SurveyCoverage};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, ProcessId};
@@ -130,8 +130,7 @@ fn survey_processes(
     patience: Duration,
     deadline: Instant,
 ) -> SharedMemorySurvey {
-    let new_reader = || ProcessReaderThread::new("hawkeye-shared", read.clone());
-    let mut reader = new_reader();
+    let mut reader = ImpatientProcessReader::new("hawkeye-shared", read, patience);
     let mut found = CollectedFiles::default();
     for ScannedProcess { process, program, .. } in processes {
         let begun = Instant::now();
@@ -139,15 +138,12 @@ fn survey_processes(
             found.survey.coverage.left_out += 1;
             continue;
         }
-        reader.request_read(process);
-        let answer = reader.wait_for_results(deadline.min(begun + patience)).pop();
-        let Some((_, answer)) = answer else {
+        let Some(answer) = reader.read_process(process, deadline) else {
             tracing::info!(
                 "left out of the survey, because it does not answer pid={}",
                 process.pid
             );
             found.survey.coverage.left_out += 1;
-            reader = new_reader();
             continue;
         };
         match answer {

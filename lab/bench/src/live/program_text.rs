@@ -1,14 +1,12 @@
 //! Hot program text on tmpfs: its speed with base pages, with a copy in anonymous huge pages that
 //! the program makes at start, and after `hawkeye text --keep`. Then trials of `hawkeye text`.
 
-use super::huge_page_systems::KhugepagedPace;
 use super::prelude::*;
 use super::programs::debian_packages::find_hawkeye_program;
 use super::programs::program_speed::measure_working_program;
 use super::programs::{MeasuredProgram, signal_when_parent_thread_ends, start_reader_workload};
-use super::shared_memory_arm::add_row_with_range;
+use super::shared_memory_arm::{add_row_with_range, settings_beside_manager};
 use super::shared_memory_use::{read_bytes_of_line, read_file};
-use hawkeye_linux::machine_lease::thp_settings::enabled_file;
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -68,17 +66,20 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let sizes = scale.choose_turn_settings([64, 2, 2000, 7000], [64, 9, 10_000, 60_000]);
     let bytes = sizes.mib << 20;
     require_available_memory(4 * bytes)?;
+    let settings = settings_beside_manager();
     let rounds = measure_arms_in_rounds(sizes.turns, |arm| {
         host.touch_memory_once(2 * bytes)?;
-        let figures = under_settings(host, |host| measure_arm(host, arm, sizes))?;
+        let figures =
+            host.release_lease_under_settings(&settings, |host| measure_arm(host, arm, sizes))?;
         eprintln!("hawkeye-lab: {}: {} is done", report.name, arm.name());
         Ok(figures)
     })?;
     add_speed_rows(&rounds, report);
     for mib in [sizes.mib, SMALL_MIB] {
         host.touch_memory_once(2 * bytes)?;
-        let (trial, huge_percent) =
-            under_settings(host, |host| measure_trial(host, mib, sizes.at_most))?;
+        let (trial, huge_percent) = host.release_lease_under_settings(&settings, |host| {
+            measure_trial(host, mib, sizes.at_most)
+        })?;
         add_trial_rows(mib, &trial, huge_percent, report);
     }
     report.add_note(format!(
@@ -98,17 +99,6 @@ fn measure_arms_in_rounds(
     let in_turn = |round: usize| ARMS.into_iter().cycle().skip(round % ARMS.len()).take(ARMS.len());
     let mut measure_round = |round| in_turn(round).map(|arm| Ok((arm, measure(arm)?))).collect();
     (0..rounds).map(&mut measure_round).collect()
-}
-
-/// Programs may ask for huge pages, and khugepaged rests, as while HawkEye manages.
-fn under_settings<T>(
-    host: &mut BenchHost,
-    work: impl FnOnce(&BenchHost) -> BenchResult<T>,
-) -> BenchResult<T> {
-    let mut settings = vec![(enabled_file(), "madvise".to_owned())];
-    let pace = KhugepagedPace::Resting.thp_settings();
-    settings.extend(pace.map(|(file, value)| (Path::new(THP_DIR).join(file), value)));
-    host.release_lease_under_settings(&settings, work)
 }
 
 fn create_folder() -> BenchResult<TempDir> {

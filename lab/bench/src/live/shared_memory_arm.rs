@@ -7,6 +7,7 @@ use super::programs::poll_for_answer;
 use super::shared_memory_use::SharedMemoryUse;
 use crate::statistics::MedianAndRange;
 use hawkeye_linux::machine_lease::thp_settings::{SHMEM_ENABLED, enabled_file};
+use std::iter;
 
 /// The number of pages of 2 MiB in the kernel's hugetlb pool, whatever its default size is.
 const HUGETLB_POOL: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
@@ -52,21 +53,22 @@ impl SharedMemoryArm {
         })
     }
 
-    /// khugepaged rests, as it does while HawkEye manages.
     fn kernel_settings(self) -> Vec<(PathBuf, String)> {
-        let folder = Path::new(THP_DIR);
         let shmem = match self {
             Self::ShmemAlways => "always",
             Self::HawkEye => "advise",
         };
-        let mut settings = vec![
-            (enabled_file(), "madvise".to_owned()),
-            (folder.join(SHMEM_ENABLED), shmem.to_owned()),
-        ];
-        let pace = KhugepagedPace::Resting.thp_settings();
-        settings.extend(pace.map(|(file, value)| (folder.join(file), value)));
+        let mut settings = settings_beside_manager();
+        settings.push((Path::new(THP_DIR).join(SHMEM_ENABLED), shmem.to_owned()));
         settings
     }
+}
+
+/// Programs may ask for huge pages, and khugepaged rests, as while HawkEye manages.
+pub(super) fn settings_beside_manager() -> Vec<(PathBuf, String)> {
+    let pace = KhugepagedPace::Resting.thp_settings();
+    let pace = pace.map(|(file, value)| (Path::new(THP_DIR).join(file), value));
+    iter::once((enabled_file(), "madvise".to_owned())).chain(pace).collect()
 }
 
 /// Why no hugetlb pool of `bytes` can be measured here; `None`: it can. Fills one as a trial.
