@@ -65,6 +65,7 @@ mod scale;
 mod shared_buffers;
 mod shared_memory_arm;
 mod shared_memory_use;
+mod shared_neighbour;
 mod shared_readers;
 mod shared_stalls;
 mod start_order;
@@ -145,6 +146,7 @@ pub const EXPERIMENTS: &[LiveExperiment] = experiments! {
     "no-gain": programs_without_gain::run, "cost of management for programs that gain nothing from huge pages, in speed and memory";
     "program-text": program_text::run, "hot program text on tmpfs: speed with base pages, a huge copy made at start, and HawkEye; and what a trial decides";
     "shared-readers": shared_readers::run, "two processes that read one file of shared memory: speed with base pages, huge from the start and HawkEye";
+    "shared-neighbour": shared_neighbour::run, "Redis beside PostgreSQL while HawkEye promotes the shared buffers of that: its speed beside turns in which HawkEye is stopped";
     "shared-buffers": shared_buffers::run, "PostgreSQL with its data in shared buffers: base pages, hugetlb, shmem_enabled=always, and HawkEye while it runs";
     "recovery": huge_page_recovery::run, "programs started in fragmented memory: time until the memory in use is huge, and for how long by promotion, by system";
     "guard-limits": guard_limits::run, "five services that bloat in cgroups at 1.1 times their peak: killed or not, memory and speed, with guard and without";

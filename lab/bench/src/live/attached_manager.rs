@@ -7,7 +7,9 @@ use super::programs::{
     signal_when_parent_thread_ends,
 };
 use super::running_daemon::manager_family_cpu_time;
-use nix::sys::signal::Signal;
+use hawkeye_linux::processes::process::pids_of_process_and_descendants;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde::Deserialize;
 use tempfile::TempDir;
 
@@ -41,6 +43,14 @@ impl AttachedManager {
         manager_family_cpu_time(self.process.child.id())
     }
 
+    /// Stops it and its helpers while `work` runs.
+    pub(super) fn while_stopped<T>(&self, work: impl FnOnce() -> T) -> T {
+        let stopped = StoppedFamily::stop(self.process.child.id());
+        let done = work();
+        drop(stopped);
+        done
+    }
+
     /// Ends it, and waits until it has restored settings.
     pub(super) fn end(self) -> BenchResult<AttachSummary> {
         let Self { process, folder } = self;
@@ -50,6 +60,30 @@ impl AttachedManager {
         let failed = |error| impossible!("the summary of `hawkeye attach` is unreadable: {error}");
         serde_json::from_slice(&text).map_err(failed)
     }
+}
+
+/// A process and its descendants, which go on when this is dropped.
+struct StoppedFamily(Vec<u32>);
+
+impl StoppedFamily {
+    fn stop(pid: u32) -> Self {
+        // The first process is stopped before its descendants are listed, so it starts no more.
+        send_if_present(pid, Signal::SIGSTOP);
+        let family: Vec<u32> = pids_of_process_and_descendants(pid).collect();
+        family.iter().for_each(|pid| send_if_present(*pid, Signal::SIGSTOP));
+        Self(family)
+    }
+}
+
+impl Drop for StoppedFamily {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|pid| send_if_present(*pid, Signal::SIGCONT));
+    }
+}
+
+/// Its end would be an error when its summary is read.
+fn send_if_present(pid: u32, signal: Signal) {
+    let _ = kill(Pid::from_raw(pid as i32), signal);
 }
 
 fn summary_file(folder: &TempDir) -> PathBuf {

@@ -19,8 +19,7 @@ use super::paced_transactions::{
     LatencyCount, run_paced_generator, schedule_with_warm_up, summarize_latency_counts,
 };
 use super::reporting_program::{
-    PacedServer, REPORT_S, RateReport, ReportingProgram, SILENCE, receive_parsed_lines,
-    start_load_generator,
+    PacedServer, REPORT_S, RateReport, ReportingProgram, receive_parsed_lines, start_load_generator,
 };
 use super::running_process::{RunningProcess, poll_for_answer, run_for_successful_stdout};
 use crate::live::prelude::*;
@@ -30,8 +29,8 @@ use hawkeye_workload::{AnswerLatencies, RequestSchedule};
 
 /// Size of the table and the index for one pgbench scale unit: 100,000 rows.
 const SCALE_BYTES: u64 = 15 << 20;
-/// How long the backend may take to map nearly all the data, and the share that counts as nearly
-/// all, in per cent.
+/// How long a backend may take to map nearly all the data, and the share that counts as nearly all,
+/// in per cent.
 const MAPPING: Duration = Duration::from_secs(120);
 const MAPPED_PERCENT: u64 = 90;
 /// The name of pgbench's logs, without the process id.
@@ -68,13 +67,18 @@ pub(super) fn start_under_pgbench(mib: u64) -> BenchResult<ReportingProgram<Post
 fn create_filled_cluster(mib: u64) -> BenchResult<PostgresCluster> {
     let mut cluster = PostgresCluster::new()?;
     cluster.start_writing_server(mib)?;
-    let scale = ((mib << 20) / 10 * 9 / SCALE_BYTES).max(1);
+    let scale = scale_for_buffers(mib);
     let mut fill = cluster.command("pgbench");
     fill.args(["-i", "-q", "--unlogged-tables", "-s", &scale.to_string()]);
     run_for_successful_stdout(fill)?;
     cluster.run_query("CREATE EXTENSION pg_prewarm")?;
     cluster.run_query("CHECKPOINT")?;
     Ok(cluster)
+}
+
+/// The scale of data for nine tenths of `mib` MiB.
+fn scale_for_buffers(mib: u64) -> u64 {
+    ((mib << 20) / 10 * 9 / SCALE_BYTES).max(1)
 }
 
 /// Starts another server, which has all data in its buffers. Returns their bytes.
@@ -92,7 +96,7 @@ fn restart_and_fill_buffers(
 }
 
 fn start_pgbench(cluster: &PostgresCluster) -> BenchResult<RunningProcess> {
-    let mut command = look_up_command(cluster, 1);
+    let mut command = look_up_command(cluster);
     report_without_end(&mut command);
     start_load_generator(command)
 }
@@ -103,9 +107,16 @@ fn report_without_end(command: &mut Command) {
     command.args(["-T", forever, "-P", &REPORT_S.to_string()]).stderr(Stdio::piped());
 }
 
-fn look_up_command(cluster: &PostgresCluster, clients: usize) -> Command {
+/// Look-ups by one client.
+fn look_up_command(cluster: &PostgresCluster) -> Command {
+    let mut command = pgbench_command(cluster, 1);
+    command.arg("-S");
+    command
+}
+
+fn pgbench_command(cluster: &PostgresCluster, clients: usize) -> Command {
     let mut command = cluster.command("pgbench");
-    command.args(["-n", "-S", "-M", "prepared", "-c", &clients.to_string(), "-j", "1"]);
+    command.args(["-n", "-M", "prepared", "-c", &clients.to_string(), "-j", "1"]);
     command
 }
 
@@ -117,7 +128,7 @@ impl PacedServer for PostgresCluster {
         pace: RequestSchedule,
     ) -> BenchResult<Option<AnswerLatencies>> {
         let with_warm_up = schedule_with_warm_up(pace);
-        let mut command = look_up_command(self, 1);
+        let mut command = look_up_command(self);
         command
             .args(["-t", &with_warm_up.request_count().to_string()])
             .args(["--rate", &pace.questions_per_s.to_string()])
@@ -167,7 +178,7 @@ fn parse_number_answer(text: &str) -> BenchResult<u64> {
     text.parse().map_err(wrong)
 }
 
-/// The processes that serve pgbench's clients, once all do.
+/// The processes that serve pgbench's clients, once all look up rows.
 fn wait_for_backend_pids(cluster: &PostgresCluster, clients: usize) -> BenchResult<Vec<u32>> {
     // pgbench's first connection only reads the table list, and ends.
     let query = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT abalance%'";
@@ -175,7 +186,7 @@ fn wait_for_backend_pids(cluster: &PostgresCluster, clients: usize) -> BenchResu
         let answer = cluster.run_query(query)?;
         Ok(Some(answer).filter(|answer| answer.lines().count() >= clients))
     };
-    let answer = poll_for_answer(SILENCE, asking)?.unwrap_or_default();
+    let answer = poll_for_answer(MAPPING, asking)?.unwrap_or_default();
     let pids = answer.lines().map(|line| Ok(parse_number_answer(line)? as u32));
     let pids: Vec<u32> = pids.collect::<BenchResult<_>>()?;
     match pids.len() {

@@ -164,6 +164,8 @@ impl PostgresCluster {
             "max_wal_size=4GB",
             "checkpoint_timeout=1h",
             "bgwriter_lru_maxpages=0",
+            // Each backend maps what its client reads.
+            "max_parallel_workers_per_gather=0",
         ] {
             command.args(["-c", setting]);
         }

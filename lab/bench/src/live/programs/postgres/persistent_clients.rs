@@ -3,8 +3,8 @@
 
 use super::cluster::{BufferPages, PostgresCluster};
 use super::{
-    create_filled_cluster, look_up_command, parse_pgbench_progress, report_without_end,
-    restart_and_fill_buffers, wait_for_backend_pids, wait_until_mapped,
+    create_filled_cluster, parse_pgbench_progress, pgbench_command, report_without_end,
+    restart_and_fill_buffers, scale_for_buffers, wait_for_backend_pids, wait_until_mapped,
 };
 use crate::live::prelude::*;
 use crate::live::programs::paced_transactions::{LatencyCount, summarize_latency_counts};
@@ -24,6 +24,17 @@ const CLIENTS: usize = 3;
 const LOGGED_SHARE: &str = "0.1";
 /// The name of pgbench's log, without the process id.
 const LOG_PREFIX: &str = "sampled";
+/// The transactions of `pgbench -S`. The first one of a client reads all rows instead, so that its
+/// backend maps the buffers: random look-ups of 4 GiB would take minutes for that.
+const LOOK_UPS: &str = "\
+\\if :mapped = 0
+SELECT sum(abalance) FROM pgbench_accounts;
+\\set mapped 1
+\\else
+\\set aid random(1, 100000 * :scale)
+SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
+\\endif
+";
 
 /// A database and its files.
 pub(in crate::live) struct LookUpDatabase {
@@ -44,8 +55,12 @@ impl LookUpDatabase {
     pub(in crate::live) fn start_clients(&mut self, hugetlb: bool) -> BenchResult<LookUpClients> {
         let pages = if hugetlb { BufferPages::HUGETLB } else { BufferPages::BASE };
         let bytes = restart_and_fill_buffers(&mut self.cluster, self.mib, pages)?;
-        let mut command = look_up_command(&self.cluster, CLIENTS);
+        let script = self.cluster.path_in_folder("look-ups.sql");
+        std::fs::write(&script, LOOK_UPS).map_err(LinuxError::wrap_io_error("writing", &script))?;
+        let mut command = pgbench_command(&self.cluster, CLIENTS);
         report_without_end(&mut command);
+        command.arg("-f").arg(&script).args(["-D", "mapped=0"]);
+        command.args(["-s", &scale_for_buffers(self.mib).to_string()]);
         command.args(["--log", "--log-prefix", LOG_PREFIX, "--sampling-rate", LOGGED_SHARE]);
         let mut generator = start_load_generator(command)?;
         let reports = receive_parsed_lines(generator.child.stderr.take(), parse_pgbench_progress);
