@@ -339,7 +339,10 @@ impl<M: Machine> Manager<M> {
         let WindowOpenProgress { open, cpu_before, .. } = opening;
         let needs = self.policy.sample_kinds();
         if needs == SampleKinds::NOTHING || open.is_empty() {
-            self.sampling.state = WindowState::Idle { next: now + self.settings.period };
+            // Where all programs of an early window have ended, the others keep their time.
+            let regular = self.sampling.early_window.take().map(|(_, regular)| regular);
+            let next = regular.unwrap_or(now + self.settings.period);
+            self.sampling.state = WindowState::Idle { next };
             return;
         }
         let window = if needs.reads_access_bits() { self.settings.window } else { Duration::ZERO };
