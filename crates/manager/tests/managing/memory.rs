@@ -245,6 +245,19 @@ fn the_journal_has_the_start_and_the_end_of_each_hold() {
     }
 }
 
+/// A loop that does not sleep makes so many steps that the run fails.
+#[test]
+fn the_loop_sleeps_while_a_listing_of_huge_pages_pauses() {
+    let mut machine = machine_running_parts(GIB, &[bloated_part(0, 256, 1.0)]);
+    machine.call_duration = seconds(0.1);
+    machine.call_pause = seconds(0.05);
+    machine.schedule(seconds(30.3), |machine| machine.other_bytes = 410 * MIB);
+    let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(40.0));
+    let slices = manager.machine().call_times("list").count();
+    assert!(slices > 1, "{slices}");
+    assert!(!recoveries(&manager).is_empty());
+}
+
 #[test]
 fn every_full_group_is_recovered_whatever_becomes_of_the_others() {
     let mut machine = ScriptedMachine::new(16 * GIB);
