@@ -388,6 +388,22 @@ fn a_folder_continues_after_a_restart_and_keeps_the_newest_parts() {
 }
 
 #[test]
+fn files_in_the_folder_that_are_no_parts_do_not_count_and_are_not_removed() {
+    let folder = folder("not-alone");
+    for name in ["+0000001.parquet", "0.parquet", "sales.parquet"] {
+        std::fs::write(folder.join(name), "not of ours").expect("the file can be written");
+    }
+    let mut recorder =
+        Recorder::continue_in_folder(&folder, 1, about()).expect("the recording begins");
+    assert_eq!(recorder.finished_part_bytes(), 0);
+    minutes(&mut recorder, 3);
+    recorder.finish().expect("the recording can be finished");
+    let mut kept = parts_in(&folder);
+    kept.sort();
+    assert_eq!(kept, ["+0000001.parquet", "0.parquet", "00000002.parquet", "sales.parquet"]);
+}
+
+#[test]
 fn time_starts_with_the_oldest_row_that_is_kept() {
     let folder = folder("rotated");
     ended(Recorder::continue_in_folder(&folder, u64::MAX, about()), 4);
