@@ -1,8 +1,8 @@
 //! Files are read as written, and bad ones are refused with a reason and a position.
 
 use hawkeye_policy::{
-    CoverageSource, FileRegion, PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample,
-    TranslationOverhead, TranslationOverheadSource,
+    CoverageSource, Event, FileRegion, PageOrder, ProcessId, ProcessSample, RegionAddr,
+    RegionSample, TranslationOverhead, TranslationOverheadSource,
 };
 use hawkeye_recording::{
     AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RECORDING, Recorder,
@@ -14,6 +14,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use strum::VariantNames;
 
 fn file(bytes: &[u8]) -> std::fs::File {
     let mut file = tempfile::tempfile().expect("a temporary file");
@@ -674,6 +675,18 @@ fn the_documentation_names_every_column() {
     for column in RECORDING.columns {
         let in_table = format!("| `{}` |", column.name);
         assert!(text.contains(&in_table), "{in_table}");
+    }
+}
+
+#[test]
+fn the_documentation_lists_every_kind_of_decision() {
+    let text = include_str!("../../../docs/use/recordings.md");
+    let row = text.lines().find(|line| line.starts_with("| `event` |")).expect("the column");
+    // Samples are rows of their own. The journal only counts the others.
+    let others =
+        ["sampled", "promotion-tried", "searched", "not-split", "call-refused", "measured"];
+    for event in Event::VARIANTS {
+        assert_ne!(row.contains(&format!("`{event}`")), others.contains(event), "{event}");
     }
 }
 
