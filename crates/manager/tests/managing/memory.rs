@@ -245,7 +245,7 @@ fn the_journal_has_the_start_and_the_end_of_each_hold() {
     }
 }
 
-/// A loop that does not sleep makes so many steps that the run fails.
+/// Without sleep the loop would make more steps than a run may.
 #[test]
 fn the_loop_sleeps_while_a_listing_of_huge_pages_pauses() {
     let mut machine = machine_running_parts(GIB, &[bloated_part(0, 256, 1.0)]);
