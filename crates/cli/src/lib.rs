@@ -172,9 +172,9 @@ mod tests {
             let (short, long) = (command.render_help(), command.render_long_help());
             let (short, long) = (short.to_string(), long.to_string());
             assert!(!long.contains(&format!("`hawkeye help {name}`")), "{long}");
-            for option in command.get_opts().filter(|it| !it.is_hide_set()) {
-                let flag = format!("--{}", option.get_long().unwrap_or_default());
-                assert!(short.contains(&flag), "{flag}: {short}");
+            let options = command.get_arguments().filter(|it| !it.is_hide_set());
+            for flag in options.filter_map(|option| option.get_long()) {
+                assert!(short.contains(&format!("--{flag}")), "--{flag}: {short}");
             }
         }
     }

@@ -120,9 +120,8 @@ impl<M: Machine> Manager<M> {
         self.list_huge_pages_for_recovery(now);
         let mut wake_at = self.processes.refresh.due_at().min(self.sampling.due_at());
         // Listing would disturb a window, so it waits for its end, unless memory is in danger.
-        if self.recovery.listing.is_some() && self.may_recover_now() {
-            wake_at = now;
-        }
+        let listing = self.recovery.listing.as_ref().filter(|_| self.may_recover_now());
+        wake_at = listing.map_or(wake_at, |listing| wake_at.min(listing.again_at));
         wake_at = self.memory.guard.next_memory_read_at().map_or(wake_at, |at| wake_at.min(at));
         // In a window the program's accesses count, and our own calls would disturb them. Only
         // memory in danger is worth that.

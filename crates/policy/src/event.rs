@@ -15,7 +15,7 @@ use std::time::Duration;
 ///
 /// Fields that are skipped in JSON are for code that keeps totals. So are the kinds of events that
 /// the journal only counts ([`Event::is_kept_in_journal`]).
-#[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr)]
+#[derive(Clone, Debug, PartialEq, Serialize, strum::IntoStaticStr, strum::VariantNames)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 #[expect(missing_docs, reason = "processes, regions, reasons and errors need no words")]

@@ -11,7 +11,6 @@ use crate::recording_rows::RecordingRows;
 use crate::recording_writer::RecordingWriter;
 use crate::row_types::RecordingRow;
 use std::collections::VecDeque;
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
@@ -63,6 +62,16 @@ impl OpenPartFile {
     }
 }
 
+fn part_name(number: u64) -> String {
+    format!("{number:08}.parquet")
+}
+
+/// The number of a part; `None` for a file that no recorder has named.
+fn part_number(place: &Path) -> Option<u64> {
+    let number: u64 = place.file_stem()?.to_str()?.parse().ok()?;
+    (number < MOST_PARTS && place.ends_with(part_name(number))).then_some(number)
+}
+
 fn finish_and_sync_file(
     writer: RecordingWriter<BufWriter<File>>,
     place: &Path,
@@ -109,8 +118,9 @@ impl Recorder {
         Ok(Self::new(Some(path.to_owned()), folder, u64::MAX, about))
     }
 
-    /// Continues a recording that stays a folder. The newest `most_bytes` of its parts are kept. A
-    /// regular file at its place is set aside; anything else there is an error.
+    /// Continues a recording that stays a folder. The newest `most_bytes` of its parts are kept;
+    /// other files in the folder stay and do not count. A regular file at its place is set aside;
+    /// anything else there is an error.
     pub fn continue_in_folder(
         folder: &Path,
         most_bytes: u64,
@@ -127,15 +137,13 @@ impl Recorder {
         create_private_folder(folder, true).map_err(file_error_at_path(folder))?;
         let mut recorder = Self::new(None, folder.to_owned(), most_bytes, about);
         for place in list_finished_parts(folder)? {
+            // A file of another name is not ours to remove.
+            let Some(number) = part_number(&place) else { continue };
             let found = fs::symlink_metadata(&place).map_err(file_error_at_path(&place))?;
-            if !found.is_file() {
-                continue;
+            if found.is_file() {
+                recorder.number = recorder.number.max(number + 1);
+                recorder.finished.push_back((place, found.len()));
             }
-            let own = place.file_stem().and_then(OsStr::to_str);
-            let own: Option<u64> = own.and_then(|name| name.parse().ok());
-            let own = own.filter(|own| *own < MOST_PARTS);
-            recorder.number = recorder.number.max(own.map_or(0, |own| own + 1));
-            recorder.finished.push_back((place, found.len()));
         }
         Ok(recorder)
     }
@@ -174,7 +182,7 @@ impl Recorder {
         let part = match &mut self.open {
             Some(part) => part,
             None => {
-                let place = self.folder.join(format!("{:08}.parquet", self.number));
+                let place = self.folder.join(part_name(self.number));
                 let file = path_with_suffix(&place, ".tmp");
                 let file =
                     create_or_replace_private_file(&file).map_err(file_error_at_path(&file))?;

@@ -11,7 +11,7 @@ pub struct RecordingMetadata {
     pub host: String,
     /// Its kernel's release.
     pub kernel: String,
-    /// The policy that was active; `none` where nothing was changed.
+    /// The policy that was active; `none` promotes nothing.
     pub policy: String,
     /// Start of the recording, as time since 1970; `None` where time was simulated.
     pub began: Option<Duration>,

@@ -42,7 +42,7 @@ impl AccessSource {
 pub struct CoverageRow {
     /// End of the window, since recording began.
     pub at: Duration,
-    /// Length of the window.
+    /// Length of a window, as configured. One in which regions are probed may differ.
     pub window: Duration,
     /// How the access figures were obtained.
     pub source: AccessSource,

@@ -1,8 +1,8 @@
 //! Files are read as written, and bad ones are refused with a reason and a position.
 
 use hawkeye_policy::{
-    CoverageSource, FileRegion, PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample,
-    TranslationOverhead, TranslationOverheadSource,
+    CoverageSource, Event, FileRegion, PageOrder, ProcessId, ProcessSample, RegionAddr,
+    RegionSample, TranslationOverhead, TranslationOverheadSource,
 };
 use hawkeye_recording::{
     AccessSource, CoverageRow, DecisionRow, MemoryRow, ProcessRow, RECORDING, Recorder,
@@ -14,6 +14,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use strum::VariantNames;
 
 fn file(bytes: &[u8]) -> std::fs::File {
     let mut file = tempfile::tempfile().expect("a temporary file");
@@ -388,6 +389,22 @@ fn a_folder_continues_after_a_restart_and_keeps_the_newest_parts() {
 }
 
 #[test]
+fn files_in_the_folder_that_are_no_parts_do_not_count_and_are_not_removed() {
+    let folder = folder("not-alone");
+    for name in ["+0000001.parquet", "0.parquet", "sales.parquet"] {
+        std::fs::write(folder.join(name), "not of ours").expect("the file can be written");
+    }
+    let mut recorder =
+        Recorder::continue_in_folder(&folder, 1, about()).expect("the recording begins");
+    assert_eq!(recorder.finished_part_bytes(), 0);
+    minutes(&mut recorder, 3);
+    recorder.finish().expect("the recording can be finished");
+    let mut kept = parts_in(&folder);
+    kept.sort();
+    assert_eq!(kept, ["+0000001.parquet", "0.parquet", "00000002.parquet", "sales.parquet"]);
+}
+
+#[test]
 fn time_starts_with_the_oldest_row_that_is_kept() {
     let folder = folder("rotated");
     ended(Recorder::continue_in_folder(&folder, u64::MAX, about()), 4);
@@ -658,6 +675,18 @@ fn the_documentation_names_every_column() {
     for column in RECORDING.columns {
         let in_table = format!("| `{}` |", column.name);
         assert!(text.contains(&in_table), "{in_table}");
+    }
+}
+
+#[test]
+fn the_documentation_lists_every_kind_of_decision() {
+    let text = include_str!("../../../docs/use/recordings.md");
+    let row = text.lines().find(|line| line.starts_with("| `event` |")).expect("the column");
+    // Samples are rows of their own. The journal only counts the others.
+    let others =
+        ["sampled", "promotion-tried", "searched", "not-split", "call-refused", "measured"];
+    for event in Event::VARIANTS {
+        assert_ne!(row.contains(&format!("`{event}`")), others.contains(event), "{event}");
     }
 }
 

@@ -91,6 +91,8 @@ pub struct ScriptedMachine {
     /// Clearing, reading or listing a process takes this much longer, whatever its size. That is
     /// done in short calls and costs no CPU time.
     pub call_duration: Duration,
+    /// Pause after each such call, before the work goes on.
+    pub call_pause: Duration,
     /// CPU time of a look at a process's size.
     pub footprint_cpu: Duration,
     /// Time that the admission of a process takes.

@@ -14,7 +14,8 @@ use std::process::ExitCode;
     after_help = "\
 Example: hawkeye attach --watermarks 80,60 $(pidof redis-server)
 `hawkeye help attach` describes all options in full, and also --average,
---promotion-return, --kernel-split, --fill-rate and --fill-threads.",
+--promotion-return, --kernel-split, --shared-memory, --align-shared-memory,
+--fill-rate and --fill-threads.",
     after_long_help = "\
 Example: hawkeye attach --watermarks 80,60 $(pidof redis-server)"
 )]

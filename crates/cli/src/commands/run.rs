@@ -26,7 +26,8 @@ use std::process::{Command, ExitCode};
     after_help = "\
 Example: hawkeye run --policy hawkeye-g -- redis-server --port 6380
 `hawkeye help run` describes all options in full, and also --average,
---promotion-return, --first-touch, --kernel-split, --fill-rate and --fill-threads.",
+--promotion-return, --first-touch, --kernel-split, --shared-memory,
+--align-shared-memory, --fill-rate and --fill-threads.",
     after_long_help = "\
 Example: hawkeye run --policy hawkeye-g -- redis-server --port 6380"
 )]

@@ -10,7 +10,7 @@ use serde::Serialize;
 pub struct RecordingReport {
     pub host: String,
     pub kernel: String,
-    /// Name of the policy; `none`: nothing was changed.
+    /// Name of the policy; `none`: HawkEye promoted nothing.
     pub policy: String,
     /// Start, in seconds since 1970; `null` for simulated time.
     pub began_unix_s: Option<f64>,

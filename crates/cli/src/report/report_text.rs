@@ -46,7 +46,7 @@ fn report_heading(report: &RecordingReport) -> String {
         text += &format!(", from {}", humantime::format_rfc3339_seconds(began));
     }
     text += &match report.policy.as_str() {
-        "none" => "; nothing was changed.\n".to_owned(),
+        "none" => "; HawkEye promoted nothing.\n".to_owned(),
         policy => format!("; policy {}.\n", name(policy)),
     };
     if report.unfinished {

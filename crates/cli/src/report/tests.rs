@@ -128,6 +128,15 @@ fn as_text() {
     insta::assert_snapshot!(report_text(&summed(&rows(10))));
 }
 
+/// Recovery and prefault change memory with the policy `none` too.
+#[test]
+fn of_the_policy_none_a_report_says_only_that_nothing_was_promoted() {
+    let report = RecordingReport { policy: "none".into(), ..summed(&rows(1)) };
+    let text = report_text(&report);
+    let heading = text.lines().next().unwrap_or_default();
+    assert!(heading.ends_with("; HawkEye promoted nothing."), "{heading}");
+}
+
 #[test]
 fn as_text_where_regions_were_probed_for_walks() {
     let mut rows = rows(3);

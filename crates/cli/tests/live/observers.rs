@@ -2,7 +2,7 @@
 //!
 //! The managed process is the test itself.
 
-use crate::common::{machine, or_skip, until, userfaultfd};
+use crate::common::{DEADLINE, machine, or_skip, until, userfaultfd};
 use crate::daemon::{CONFIG, RunningDaemon};
 use hawkeye_linux::probe::userfaultfd_handle::WatchMode;
 use hawkeye_live_test_support::mapped_regions::{
@@ -26,7 +26,7 @@ fn every_write_to_a_protected_page_is_reported_under_the_manager() {
     let options = "--policy linux --rate 100000 --period 0.2 --window 0.05 --cpu 100";
     let attached = machine.attach(options, std::process::id());
     let all_huge = || memory.huge_regions(free.clone()) == 16;
-    let promotes = until(Duration::from_secs(30), all_huge);
+    let promotes = until(DEADLINE, all_huge);
     for value in 2..12 {
         // The manager acts both while the range is registered and while it is not.
         memory.advise(watched.clone(), libc::MADV_DONTNEED);
@@ -68,7 +68,7 @@ fn why_names_userfaultfd_and_real_time_threads() {
     let said = |config: &str, words: &str, wanted: &str| {
         let daemon = RunningDaemon::start_by(&machine, &format!("policy = \"none\"\n{config}"));
         let mut last = String::new();
-        let found = until(Duration::from_secs(20), || {
+        let found = until(DEADLINE, || {
             let why = machine.output(&format!("why {own} {words}"));
             last = why.out + &why.err;
             last.contains(wanted)
@@ -121,7 +121,7 @@ fn a_prefault_blocked_by_userfaultfd_does_not_block_others() {
     stream(&first, 4..21);
     // The filler leaves a core that other programs need, so a region may be filled only after some
     // streams.
-    let filled = until(Duration::from_secs(60), || {
+    let filled = until(DEADLINE, || {
         let second = MappedRegions::new(256);
         // Without the filler these touches bring no huge page.
         stream(&second, 0..256);

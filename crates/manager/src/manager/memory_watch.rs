@@ -8,7 +8,7 @@ use hawkeye_policy::{
     Event, HugePageReservePlanner, MemoryGuard, MemoryState, ProcessId, PromotionBlockReason,
     SettingError,
 };
-use std::mem::discriminant;
+use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
 
 /// State of memory as last read, plus the changes since.
@@ -19,6 +19,8 @@ pub struct MemoryWatch {
     pub state: Option<MemoryState>,
     /// Why nothing is promoted at present, if so.
     pub held: Option<PromotionBlockReason>,
+    /// The kind of hold in the last [`Event::Held`]; `None` where that said that promotion resumes.
+    reported_hold: Option<Discriminant<PromotionBlockReason>>,
     /// How many huge pages of it are held ready.
     pub reserve: HugePageReservePlanner,
 }
@@ -27,7 +29,7 @@ impl MemoryWatch {
     pub(super) fn new(settings: &Settings) -> Result<Self, SettingError> {
         let guard = MemoryGuard::new(settings.watermarks, settings.pressure_limit_percent)?;
         let reserve = HugePageReservePlanner::new(settings.reserve);
-        Ok(Self { guard, state: None, held: None, reserve })
+        Ok(Self { guard, state: None, held: None, reported_hold: None, reserve })
     }
 
     /// Whether memory of the machine, or of the process's own cgroup, is too short to promote in.
@@ -64,10 +66,9 @@ impl MemoryWatch {
         self.held = self.guard.all_promotion_blocked_by();
     }
 
-    /// Takes in a reading. Returns whether promotion starts or stops being held, or is held for
-    /// another reason; figures in a reason do not count, because they change all the time.
-    fn update_hold(&mut self, now: Duration, read: Option<MemoryState>) -> bool {
-        let held = match &read {
+    /// Takes in a reading.
+    fn update_hold(&mut self, now: Duration, read: Option<MemoryState>) {
+        self.held = match &read {
             Some(state) => self.guard.assess(now, state).err(),
             None => {
                 self.guard.mark_memory_unknown();
@@ -75,9 +76,18 @@ impl MemoryWatch {
             }
         };
         self.state = read;
-        let changed = held.as_ref().map(discriminant) != self.held.as_ref().map(discriminant);
-        self.held = held;
-        changed
+    }
+
+    /// The event for a hold that differs from the one last reported. Figures in a reason do not
+    /// count, because they change all the time. Between two looks only the start of a hold counts:
+    /// near a watermark reasons change many times a second.
+    fn take_hold_event(&mut self, at_look: bool) -> Option<Event> {
+        let hold = self.held.as_ref().map(discriminant);
+        if hold == self.reported_hold || !at_look && self.reported_hold.is_some() {
+            return None;
+        }
+        self.reported_hold = hold;
+        Some(Event::Held { hold: self.held.clone() })
     }
 }
 
@@ -108,11 +118,16 @@ impl<M: Machine> Manager<M> {
         if let Err(error) = &read {
             self.record_error(now, error);
         }
-        if self.memory.update_hold(now, read.ok()) {
-            self.dispatch_event(now, Event::Held { hold: self.memory.held.clone() });
-        }
+        self.memory.update_hold(now, read.ok());
+        self.report_hold(now, true);
         self.update_fault_sizes(now);
         self.update_reserve_target(now);
+    }
+
+    fn report_hold(&mut self, now: Duration, at_look: bool) {
+        if let Some(event) = self.memory.take_hold_event(at_look) {
+            self.dispatch_event(now, event);
+        }
     }
 
     /// Reads, between looks, the memory that could be full before the next look. A vanished group
@@ -134,6 +149,7 @@ impl<M: Machine> Manager<M> {
             }
         }
         self.memory.held = self.memory.guard.all_promotion_blocked_by();
+        self.report_hold(now, false);
         self.update_fault_sizes(now);
         self.update_prefault_limits();
         self.update_reserve_target(now);

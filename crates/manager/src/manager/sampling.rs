@@ -288,6 +288,11 @@ impl<M: Machine> Manager<M> {
         let ready = |process: &ProcessId| self.sampling.slowdown.may_clear_again_at(now, *process);
         match self.processes_of_next_window().iter().map(ready).min() {
             Some(ready) if ready > now => {
+                // Other programs do not wait for those of an early window.
+                if let Some((_, regular)) = self.sampling.early_window.take() {
+                    self.sampling.state = WindowState::Idle { next: regular };
+                    return;
+                }
                 // Check again a period later: by then more pages may have been touched.
                 let until = ready.min(now + self.settings.period).max(now + self.settings.window);
                 self.postpone_window(now, until, SamplingDelayReason::ProgramSlowdown);
@@ -339,7 +344,10 @@ impl<M: Machine> Manager<M> {
         let WindowOpenProgress { open, cpu_before, .. } = opening;
         let needs = self.policy.sample_kinds();
         if needs == SampleKinds::NOTHING || open.is_empty() {
-            self.sampling.state = WindowState::Idle { next: now + self.settings.period };
+            // Where all programs of an early window have ended, the others keep their time.
+            let regular = self.sampling.early_window.take().map(|(_, regular)| regular);
+            let next = regular.unwrap_or(now + self.settings.period);
+            self.sampling.state = WindowState::Idle { next };
             return;
         }
         let window = if needs.reads_access_bits() { self.settings.window } else { Duration::ZERO };

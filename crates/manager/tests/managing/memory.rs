@@ -1,9 +1,10 @@
 //! Watermarks, pressure, groups and recovery.
 
-use hawkeye_manager::{Machine, MachineError};
+use hawkeye_manager::{Event, Machine, MachineError};
 use hawkeye_policy::{Errno, PromotionBlockReason, RegionAddr, policies};
 use hawkeye_test_support::builders::*;
 use std::collections::HashSet;
+use std::time::Duration;
 
 #[test]
 fn above_the_high_watermark_memory_is_recovered_until_below_the_low_one() {
@@ -207,6 +208,54 @@ fn a_machine_that_fills_up_by_itself_is_watched_between_two_looks_too() {
     let soon = first.is_some_and(|at| at > seconds(30.3) && at < seconds(30.5));
     assert!(soon, "{first:?}");
     assert!(used_bytes(&manager) * 100 < GIB * 70);
+}
+
+/// When promotion began to be held (`true`), and when it went on, by the journal.
+fn holds(manager: &ScriptedManager) -> Vec<(Duration, bool)> {
+    let entries = manager.journal().entries();
+    let holds = entries.filter_map(|entry| match &entry.event {
+        Event::Held { hold } => Some((entry.at, hold.is_some())),
+        _ => None,
+    });
+    let mut holds: Vec<_> = holds.collect();
+    // A hold for another reason follows.
+    holds.dedup_by_key(|(_, held)| *held);
+    holds
+}
+
+/// Its start is seen between two looks. Recovery ends it, or the program that took the memory.
+#[test]
+fn the_journal_has_the_start_and_the_end_of_each_hold() {
+    let bloated = &[bloated_part(0, 256, 1.0)];
+    let used = &[base_page_part(0, 256, 0.0)];
+    for (parts, given_back_at) in [(bloated, 60.0), (used, 33.3)] {
+        let mut machine = machine_running_parts(GIB, parts);
+        // 50 % of the machine at first, then 90 %. Looks come at full seconds.
+        machine.schedule(seconds(30.3), |machine| machine.other_bytes = 410 * MIB);
+        machine.schedule(seconds(given_back_at), |machine| machine.other_bytes = 0);
+        let settings = frequent_sampling_settings();
+        let manager = run_manager_of(machine, "hawkeye-g", settings, seconds(50.0));
+        let holds = holds(&manager);
+        let [(begun, true), (ended, false)] = holds[..] else {
+            panic!("{holds:?}");
+        };
+        assert!(begun > seconds(30.3) && begun < seconds(30.5), "{holds:?}");
+        assert!(ended > begun && ended < seconds(35.0), "{holds:?}");
+        assert_eq!(manager.memory().held, None);
+    }
+}
+
+/// Without sleep the loop would make more steps than a run may.
+#[test]
+fn the_loop_sleeps_while_a_listing_of_huge_pages_pauses() {
+    let mut machine = machine_running_parts(GIB, &[bloated_part(0, 256, 1.0)]);
+    machine.call_duration = seconds(0.1);
+    machine.call_pause = seconds(0.05);
+    machine.schedule(seconds(30.3), |machine| machine.other_bytes = 410 * MIB);
+    let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(40.0));
+    let slices = manager.machine().call_times("list").count();
+    assert!(slices > 1, "{slices}");
+    assert!(!recoveries(&manager).is_empty());
 }
 
 #[test]

@@ -85,6 +85,23 @@ fn a_program_that_does_not_grow_is_sampled_no_more_often() {
     assert_eq!(count(true), count(false));
 }
 
+fn sampling_times_of_first_process(manager: &ScriptedManager) -> Vec<Duration> {
+    let entries = manager.journal().entries();
+    let of_first = entries.filter(|entry| {
+        let sampled = matches!(entry.event, Event::Sampled { .. });
+        sampled && entry.event.process() == Some(FIRST_PROCESS)
+    });
+    of_first.map(|entry| entry.at).collect()
+}
+
+fn assert_sampled_every_period(manager: &ScriptedManager, end: Duration, what: &str) {
+    let mut times = sampling_times_of_first_process(manager);
+    times.push(end);
+    // A period of 30 s, and the duration of a window.
+    let late = times.windows(2).any(|pair| pair[1] - pair[0] > seconds(33.0));
+    assert!(!late, "{what}: {times:?}");
+}
+
 /// One that was there before does not have to wait for a window of the new program.
 #[test]
 fn an_early_window_does_not_put_off_the_regular_one() {
@@ -94,12 +111,38 @@ fn an_early_window_does_not_put_off_the_regular_one() {
             machine.add_program_at(seconds(20.0), program_with_walk_share(64, 0.0));
         }
         let manager = run_manager_of(machine, "hawkeye", Settings::default(), seconds(40.0));
-        let entries = manager.journal().entries();
-        let of_old = entries.filter(|entry| {
-            let sampled = matches!(entry.event, Event::Sampled { .. });
-            sampled && entry.event.process() == Some(FIRST_PROCESS)
-        });
-        of_old.map(|entry| entry.at.as_secs()).collect::<Vec<_>>()
+        let sampled = sampling_times_of_first_process(&manager);
+        sampled.iter().map(Duration::as_secs).collect::<Vec<_>>()
     };
     assert_eq!(regular(true), regular(false));
+}
+
+/// A compiler grows, and ends before or in the early window that is planned for it.
+#[test]
+fn an_early_window_whose_programs_have_ended_does_not_put_off_the_regular_one() {
+    const END: Duration = Duration::from_secs(100);
+    for lived_ms in (100..1500).step_by(20) {
+        let mut machine = machine_running(16 * GIB, program_with_walk_share(64, 0.0));
+        // Long enough for the program to end between two steps of a window.
+        machine.call_duration = seconds(0.1);
+        let begun = seconds(20.0);
+        let grown = machine.add_program_at(begun, program_with_walk_share(64, 0.0));
+        let ended = begun + Duration::from_millis(lived_ms);
+        machine.schedule(ended, move |machine| machine.end_program(grown));
+        let manager = run_manager_of(machine, "hawkeye", Settings::default(), END);
+        assert_sampled_every_period(&manager, END, &format!("it ended after {lived_ms} ms"));
+    }
+}
+
+/// For minutes, a window would slow the large one down too much.
+#[test]
+fn an_early_window_of_a_program_that_may_not_be_sampled_does_not_put_off_the_regular_one() {
+    const END: Duration = Duration::from_secs(110);
+    let mut machine = machine_running(64 * GIB, program_with_walk_share(64, 0.0));
+    let mut large = program_with_walk_share(8192, 0.0);
+    large.parts = vec![base_page_part(0, 8192, 1.0).using(256)];
+    let large = machine.add_program(large);
+    machine.schedule(seconds(40.0), move |machine| machine.set_used_pages(large, 0, 512));
+    let manager = run_manager_of(machine, "hawkeye", Settings::default(), END);
+    assert_sampled_every_period(&manager, END, "it grew at 40 s");
 }

@@ -31,7 +31,7 @@ impl ScriptedMachine {
         self.advance_to(self.now + spent);
         if spent < left {
             self.work_left.insert((name, process), left - spent);
-            return Ok(SliceProgress::Unfinished(Duration::ZERO));
+            return Ok(SliceProgress::Unfinished(self.call_pause));
         }
         finish(self).map(SliceProgress::Done)
     }

@@ -135,7 +135,7 @@ fn remedies_with_variable(facts: &AdviceFacts, variable: &HugePageEnvVariable) -
     let (name, value, requests) = (&variable.name, &variable.value, variable.requests);
     let does = format!("let {requests} request huge pages for all that it allocates, used or not");
     let quote = if value.contains(' ') { "'" } else { "" };
-    let command = format!("{name}={quote}{value}{quote} {} ...", identity.command);
+    let command = format!("{name}={quote}{value}{quote} {} ...", program_word(identity));
     let edit = systemd_service_of(identity).map(|service| service.systemctl_command("edit"));
     let edit = edit.unwrap_or("systemctl edit UNIT".to_owned());
     let drop_in = format!("{edit}\n[Service]\nEnvironment=\"{name}={value}\"");
@@ -148,6 +148,14 @@ fn remedies_with_variable(facts: &AdviceFacts, variable: &HugePageEnvVariable) -
         ("the same for its container in Kubernetes".into(), patch),
     ]
     .map(|(does, command)| remedy_at_next_start(does, command))
+}
+
+/// The program as the first word of a shell's command. A process can give itself any name.
+fn program_word(identity: &ProcessAttributes) -> &str {
+    let name = identity.command.as_str();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
+    let is_word = name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(plain);
+    if is_word { name } else { "PROGRAM" }
 }
 
 /// Whether a value can be copied safely into a shell, a unit and YAML.
@@ -231,5 +239,25 @@ mod tests {
         assert_eq!(java, "JDK_JAVA_OPTIONS='-Xmx4g -XX:+Use' reader ...");
         facts.surroundings.thp_disabled = true;
         assert_eq!(allocator_remedies(&facts), []);
+    }
+
+    #[test]
+    fn a_name_that_a_shell_would_interpret_is_not_proposed() {
+        let mut facts = facts();
+        for (command, word) in [
+            ("g++-12.bin_x", "g++-12.bin_x"),
+            ("$(reboot)", "PROGRAM"),
+            ("sh -c reboot", "PROGRAM"),
+            ("x\nreboot", "PROGRAM"),
+            ("/tmp/x", "PROGRAM"),
+            (".", "PROGRAM"),
+            ("", "PROGRAM"),
+        ] {
+            facts.surroundings.identity.command = command.into();
+            let [shell, ..] = &allocator_remedies(&facts)[..] else {
+                panic!("three forms");
+            };
+            assert_eq!(shell.command, format!("GLIBC_TUNABLES=glibc.malloc.hugetlb=1 {word} ..."));
+        }
     }
 }

@@ -71,7 +71,7 @@
     const began = report.began_unix_s == null ? "simulated time" : "from " + new Date(report.began_unix_s * 1000).toISOString().slice(0, 19).replace("T", " ") + " UTC";
     $("facts").textContent = [
       time(report.length_s), began, report.kernel && "Linux " + report.kernel,
-      report.policy === "none" ? "nothing was changed" : "policy " + report.policy,
+      report.policy === "none" ? "HawkEye promoted nothing" : "policy " + report.policy,
       report.unfinished && "unfinished: its last minute may be missing",
       report.bad_rows && report.bad_rows + " invalid rows left out",
     ].filter(Boolean).join(" · ");
