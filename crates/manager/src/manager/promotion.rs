@@ -152,7 +152,7 @@ impl<M: Machine> Manager<M> {
         let outcome = self.machine.promote(process, region, order, present, file);
         let cpu = self.machine.management_costs().cpu.saturating_sub(cpu_before);
         let (done, took, from_reserve) = match outcome {
-            Ok(PromotionResult::Done { took, from_reserve }) => (true, took, from_reserve),
+            Ok(PromotionResult::Done { took, from_reserve, .. }) => (true, took, from_reserve),
             // A refused call may have waited for memory too.
             _ => (false, self.machine.now().saturating_sub(before), false),
         };
@@ -208,9 +208,9 @@ impl<M: Machine> Manager<M> {
         };
         let Promotion { process, region, order, reason, .. } = promotion;
         let cost = match outcome {
-            Ok(PromotionResult::Done { took, from_reserve }) => {
+            Ok(PromotionResult::Done { cpu, from_reserve, .. }) => {
                 let supply = self.memory.readiness_if_reserve_holds(u32::from(from_reserve));
-                Some(MeasuredPromotionCost { took, supply })
+                Some(MeasuredPromotionCost { cpu, supply })
             }
             _ => None,
         };

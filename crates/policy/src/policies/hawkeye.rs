@@ -67,7 +67,7 @@ impl fmt::Display for SavingReason {
 /// - Saving: the process's overhead (by counters or walk-rate sampling), times its CPU use, times
 ///   the region's share of its page walks. Where walks cannot be seen by region, coverage replaces
 ///   them.
-/// - Cost: the average time of the last promotions. A region is left alone unless it saves that
+/// - Cost: the average CPU time of the last promotions. A region is left alone unless it saves that
 ///   cost in time. The limit is half of the process's age, but at least a minute and at most
 ///   [`Self::HORIZON`].
 /// - What a promotion saves is subtracted from the process's overhead at once, until the next
@@ -177,6 +177,7 @@ impl Policy for Hawkeye {
     }
 
     fn observe(&mut self, observation: &Observation) {
+        self.costs.now = observation.at;
         let seen = ObservationContext {
             at: observation.at,
             machine: &observation.machine,
@@ -247,10 +248,10 @@ impl Policy for Hawkeye {
     ) {
         let mut member = self.members.get_mut(process);
         let proposed = member.as_mut().and_then(|member| member.proposed.remove(&region));
-        if let Some(MeasuredPromotionCost { took, supply }) = cost {
+        if let Some(MeasuredPromotionCost { cpu, supply }) = cost {
             let order = proposed.map_or(PageOrder::HUGE, |candidate| candidate.order);
             self.costs.supply = supply;
-            self.costs.record_promotion_cost(order, took);
+            self.costs.record_promotion_cost(order, cpu);
             self.promoted_files.extend(proposed.and_then(|candidate| candidate.file));
         } else if let (Some(member), Some(candidate)) = (member, proposed) {
             // The promotion failed, so it saved nothing.

@@ -175,6 +175,23 @@ fn a_promotion_must_pay_for_itself() {
 }
 
 #[test]
+fn one_slow_promotion_does_not_stop_the_others_and_many_stop_them_for_an_hour() {
+    let mut policy = policy();
+    // 7 % of one core over 1000 regions: 70 us/s each, 21 ms in five minutes.
+    let regions = (0..1000).map(|i| walking(i, 50)).collect();
+    let mut observed = round(&[(Some(7.0), regions)]);
+    let slow = Duration::from_secs(10);
+    policy.on_promotion_result(process(9), region(0), cost_with_ready_page(slow));
+    policy.observe(&observed);
+    assert!(next_proposal(&mut policy).is_some());
+    cost(&mut policy, slow);
+    assert_eq!(next_proposal(&mut policy), None);
+    observed.at = at_second(3600);
+    policy.observe(&observed);
+    assert!(next_proposal(&mut policy).is_some());
+}
+
+#[test]
 fn a_process_is_taken_to_go_on_for_half_as_long_as_it_has_been_there() {
     let run = |age_s, weight, cost_ms| {
         let mut policy = policy();
