@@ -262,11 +262,9 @@ impl HugePageQueue {
         if let Some(rank) = page.waits_with_rank.take() {
             self.waiting.remove(&(rank, region));
         }
-        let known = page.search.filter(|search| now < search.at.saturating_add(FRESH));
-        let zero_pages = page.search.map_or(0, |search| search.zero_pages);
-        page.search = Some(ZeroSearch { at: now, zero_pages });
         page.rests_since = Some(now);
         self.resting.push_back((now, region));
+        let known = page.search.filter(|search| now < search.at.saturating_add(FRESH));
         known.map(|search| search.zero_pages)
     }
 

@@ -343,6 +343,31 @@ fn a_page_that_recovery_took_is_searched_in_advance_like_others() {
 }
 
 #[test]
+fn a_search_that_failed_says_nothing_of_the_page() {
+    let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+    planner.observe(&observation(&[(1, vec![touched(1, 1)])]));
+    assert_eq!(next(&mut planner, at_second(5)), Some(region(1)));
+    assert_eq!(planner.huge_page_bloat(process(1), region(1), at_second(6)), None);
+    let page = Some((process(1), region(1)));
+    assert_eq!(planner.next_huge_page_to_track(at_second(6)), page);
+}
+
+#[test]
+fn a_count_grows_old_however_often_it_is_used() {
+    let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+    planner.observe(&observation(&[(1, vec![touched(1, 1000)]), (2, vec![touched(1, 0)])]));
+    let searched = Event::Searched { process: process(1), region: region(1), zero_pages: 70 };
+    planner.apply_event(at_second(0), &searched);
+    for (second, known) in [(3, Some(70)), (6, Some(70)), (9, Some(70)), (12, None)] {
+        let only_1 = |it: ProcessId| it == process(1);
+        let target = planner.take_next_huge_page(at_second(second), only_1).expect("a huge page");
+        assert_eq!(target.known_zero_pages, known, "{second}");
+        // The other one comes before it, so it waits again.
+        assert_eq!(planner.split_reason(target, 70, SHORT, false, |_| true), None);
+    }
+}
+
+#[test]
 fn what_a_program_fills_again_is_left_huge_for_a_while() {
     let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
     let round = |second| Observation {
