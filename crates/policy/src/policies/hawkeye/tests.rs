@@ -103,6 +103,21 @@ fn regions_not_sampled_yet_follow_where_the_sampled_ones_are_alike() {
 }
 
 #[test]
+fn coverage_from_before_walks_were_seen_does_not_count_as_walks() {
+    let mut policy = policy();
+    // Loaded and idle at first: all of it was accessed, and no walks were seen.
+    let regions = |walks: u32| -> Vec<_> {
+        (0..100).map(|i| walking(i, if i < 20 { walks } else { 0 })).collect()
+    };
+    policy.observe(&round(&[(None, regions(0))]));
+    policy.observe(&round(&[(Some(30.0), regions(2440))]));
+    let promoted = drain(&mut policy);
+    let hot = promoted.iter().filter(|(_, promoted)| *promoted < region(20)).count();
+    // The last of the 20 would leave 0 of the 30 %, and the one before leaves 1.5.
+    assert_eq!((hot, promoted.len()), (19, 19), "{promoted:?}");
+}
+
+#[test]
 fn a_process_with_unsampled_regions_is_explained_once_the_others_are_promoted() {
     let mut policy = policy();
     let regions = (0..100).map(|i| walking(i, if i < 40 { 1000 } else { 0 }));
