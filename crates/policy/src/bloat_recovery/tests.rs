@@ -123,6 +123,28 @@ fn scanned_pages_are_not_scanned_again_at_once() {
 }
 
 #[test]
+fn a_page_that_the_kernel_does_not_split_rests_for_twice_as_long_each_time() {
+    for order in [RecoveryOrder::LowestOverheadFirst, RecoveryOrder::MostBytesPerSlowdown] {
+        let mut planner = planner_with(order);
+        let round = observation(&[(1, vec![touched(1, 1)])]);
+        let mut now = at_second(0);
+        for seconds in [10, 20, 40, 80, 160, 320, 640, 640] {
+            planner.observe(&round);
+            assert_eq!(next(&mut planner, now), Some(region(1)), "{seconds}");
+            let (process, region) = (process(1), region(1));
+            planner.apply_event(now, &Event::NotSplit { process, region });
+            planner.observe(&round);
+            now += at_second(seconds);
+            assert_eq!(next(&mut planner, now - at_second(1)), None, "{order:?} {seconds}");
+        }
+        // One that is split and huge again is a new page.
+        planner.apply_event(now, &recovered_event(process(1), region(1)));
+        planner.apply_event(now, &promoted_event(process(1), region(1)));
+        assert_eq!(next(&mut planner, now), Some(region(1)));
+    }
+}
+
+#[test]
 fn promotions_and_splits_update_the_list() {
     let mut planner = planner();
     planner.observe(&observation(&[(1, vec![huge_sample(1, true)])]));
