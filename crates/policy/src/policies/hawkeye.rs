@@ -84,7 +84,8 @@ impl fmt::Display for SavingReason {
 ///   Of these the one with the highest remaining overhead is next, so that equal programs gain
 ///   alike.
 /// - Shared memory is promoted once: the savings of all processes that map it count, its cost
-///   counts once. Where the promotion is refused in one of them, the next one is tried.
+///   counts once. It is promoted in the process that gains most itself. Where that is refused, the
+///   next one is tried.
 /// - Where accesses are only estimated, the overhead is unknown. A process then counts as
 ///   [`Self::ASSUMED_PERCENT`], which is roughly HawkEye-G.
 #[derive(Debug)]
@@ -220,6 +221,7 @@ impl Policy for Hawkeye {
                 if order.is_gt() { next } else { first }
             })?
             .0;
+        let process = file_mappers::process_that_gains_most(&mut self.members, process, costs)?;
         let member = self.members.get(process)?;
         let candidate = *member.waiting.last()?;
         let reason = self.saving_reason(member, &candidate)?;
