@@ -157,8 +157,7 @@ impl<M: Machine> Manager<M> {
             _ => (false, self.machine.now().saturating_sub(before), false),
         };
         let paid_by_savings = paid_by == PaidBy::Savings;
-        let tried =
-            Event::PromotionTried { process, done, took, cpu, paid_by_savings, from_reserve };
+        let tried = Event::PromotionTried { process, done, cpu, paid_by_savings, from_reserve };
         self.dispatch_event(now, tried);
         let shortage = matches!(&outcome, Err(error) if error.is_huge_page_shortage());
         self.promotion.shortages += u32::from(shortage);
