@@ -404,9 +404,9 @@ impl Machine for LinuxMachine {
             };
             let PendingPromotion { region, from_reserve } = pending;
             let took = finished.answer.as_ref().map_or(finished.waited, |a| a.took);
-            let outcome = match finished.answer.map(|answer| answer.result) {
-                Some(Ok(_)) => Ok(PromotionResult::Done { took, from_reserve }),
-                Some(Err(errno)) => {
+            let outcome = match finished.answer.map(|answer| (answer.result, answer.cpu)) {
+                Some((Ok(_), cpu)) => Ok(PromotionResult::Done { took, cpu, from_reserve }),
+                Some((Err(errno), _)) => {
                     let call = finished.call;
                     Err(LinuxError::Call { call, errno }.into_machine_error(process))
                 }
@@ -452,17 +452,17 @@ impl Machine for LinuxMachine {
         let member = self.members.get_mut(process)?;
         let mut insisting = CollapseRetry::default();
         let mut from_reserve = false;
-        let (result, took) = loop {
+        let result = loop {
             let cpu = RESERVE.give_back_page();
             from_reserve |= cpu.is_some();
             let request = TargetRequest::for_collapse(&member.handle, region, cpu);
             let result = self.calls.call_target(process, COLLAPSE.call, &request);
             let took = match &result {
-                Ok(answer) => test_costs::spend_promotion_cost(answer.took, from_reserve),
+                Ok(answer) => answer.took,
                 Err(_) => self.calls.statistics.last,
             };
             if !insisting.should_retry(&result, took) {
-                break (result, took);
+                break result;
             }
         };
         match result {
@@ -475,10 +475,12 @@ impl Machine for LinuxMachine {
                 self.promotions_under_way.insert(process, pending);
                 Ok(PromotionResult::Pending)
             }
-            Ok(_) => {
+            Ok(answer) => {
                 member.huge_bytes.forget();
                 self.update_profile(process, |seen| seen.promoted += 1);
-                Ok(PromotionResult::Done { took, from_reserve })
+                let given = test_costs::spend_promotion_cost(from_reserve);
+                let (took, cpu) = given.map_or((answer.took, answer.cpu), |cost| (cost, cost));
+                Ok(PromotionResult::Done { took, cpu, from_reserve })
             }
             Err(error) => {
                 let error = error.into_machine_error(process);

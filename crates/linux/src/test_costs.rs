@@ -105,13 +105,11 @@ pub(crate) fn configured_fill_cost() -> Option<Duration> {
     fill_us.map(Duration::from_micros)
 }
 
-/// How long a promotion took: `took`, or the cost that a test sets. In the second case this uses
-/// that much CPU time before it returns. `served`: the reserve gave the huge page.
-pub(crate) fn spend_promotion_cost(took: Duration, served: bool) -> Duration {
-    let given = configured_test_costs().ok().flatten().and_then(|costs| costs.promotion_us);
-    let Some(ready) = given.map(Duration::from_micros) else {
-        return took;
-    };
+/// The cost of a promotion, if a test sets it. This then uses that much CPU time before it
+/// returns. `served`: the reserve gave the huge page.
+pub(crate) fn spend_promotion_cost(served: bool) -> Option<Duration> {
+    let given = configured_test_costs().ok().flatten()?.promotion_us;
+    let ready = given.map(Duration::from_micros)?;
     let fill = configured_fill_cost().filter(|_| !served).unwrap_or_default();
     let cost = ready + fill;
     // Budgets count CPU time too. On a busy machine, that can be any share of the time that passes.
@@ -119,7 +117,7 @@ pub(crate) fn spend_promotion_cost(took: Duration, served: bool) -> Duration {
     while calling_thread_cpu_time().saturating_sub(before) < cost {
         hint::spin_loop();
     }
-    cost
+    Some(cost)
 }
 
 #[cfg(test)]

@@ -48,8 +48,6 @@ impl Default for BloatThreshold {
     }
 }
 
-const RESCAN_AFTER: Duration = Duration::from_secs(60);
-
 /// Memory is over the mark at which recovery starts, and the huge page holds this many zero base
 /// pages.
 #[derive(Debug, PartialEq, Serialize)]
@@ -191,11 +189,9 @@ impl RecoveryPlanner {
                     owner.record_split(now, region, bytes);
                 }
             }
-            // A page that the kernel did not split is held elsewhere for a short time. It does not
-            // rest like a page that is not worth a split, but waits for the next listing.
             Event::NotSplit { process, region } => {
                 if let Some(owner) = self.owners.get_mut(process) {
-                    owner.remove_page(region);
+                    owner.record_refused_split(now, region);
                 }
             }
             _ => {}
@@ -212,7 +208,7 @@ impl RecoveryPlanner {
     ) -> Option<RecoveryTarget> {
         let mut candidates = Vec::new();
         for (process, owner) in self.owners.iter_mut().filter(|(process, _)| allowed(*process)) {
-            owner.requeue_rested_pages(now, RESCAN_AFTER);
+            owner.requeue_rested_pages(now);
             let next = owner.next_huge_page_to_search();
             candidates.extend(next.map(|(rank, region)| (process, rank, region)));
         }

@@ -42,8 +42,6 @@ pub enum Event {
         process: ProcessId,
         /// Whether the region became huge.
         done: bool,
-        /// How long the call took.
-        took: Duration,
         /// CPU time of management for it.
         cpu: Duration,
         /// Whether the savings of promotions pay for it. Otherwise the CPU budget does.

@@ -121,7 +121,7 @@ pub struct HugePageReservePlanner {
     fill: Option<(Duration, Duration)>,
     /// The reserve when it was last looked at.
     seen: ReserveState,
-    /// Average time of a promotion for which the reserve gave a page.
+    /// Average CPU time of a promotion for which the reserve gave a page.
     served: Duration,
 }
 
@@ -152,13 +152,13 @@ impl HugePageReservePlanner {
         }
     }
 
-    /// Takes in that a promotion was tried, and how long one took.
+    /// Takes in that a promotion was tried, and its CPU time: the call may wait for the process.
     pub fn apply_event(&mut self, now: Duration, event: &Event) {
-        let Event::PromotionTried { done, took, from_reserve, .. } = *event else { return };
+        let Event::PromotionTried { done, cpu, from_reserve, .. } = *event else { return };
         self.record_demand(now);
         match (done, from_reserve) {
-            (true, true) => self.record_promotion_from_reserve(took),
-            (true, false) => self.record_promotion_without_reserve(took),
+            (true, true) => self.record_promotion_from_reserve(cpu),
+            (true, false) => self.record_promotion_without_reserve(cpu),
             (false, _) => {}
         }
     }
@@ -173,16 +173,16 @@ impl HugePageReservePlanner {
         self.closed_until = now + Self::CLOSED_FOR;
     }
 
-    /// A promotion for which the reserve gave a huge page took this long.
-    fn record_promotion_from_reserve(&mut self, took: Duration) {
-        self.served = self.served.mul_f64(1.0 - Self::NEWEST) + took.mul_f64(Self::NEWEST);
+    /// A promotion for which the reserve gave a huge page took this much CPU time.
+    fn record_promotion_from_reserve(&mut self, cpu: Duration) {
+        self.served = self.served.mul_f64(1.0 - Self::NEWEST) + cpu.mul_f64(Self::NEWEST);
     }
 
-    /// A promotion for which the kernel had to get a huge page took this long. Beyond what one from
-    /// the reserve takes, it is what a fill would have cost.
-    fn record_promotion_without_reserve(&mut self, took: Duration) {
+    /// A promotion for which the kernel had to get a huge page took this much CPU time. Beyond what
+    /// one from the reserve takes, it is what a fill would have cost.
+    fn record_promotion_without_reserve(&mut self, cpu: Duration) {
         if let Some((_, fill)) = &mut self.fill {
-            let cost = took.saturating_sub(self.served);
+            let cost = cpu.saturating_sub(self.served);
             *fill = fill.mul_f64(1.0 - Self::NEWEST) + cost.mul_f64(Self::NEWEST);
         }
     }

@@ -52,8 +52,9 @@ impl Promotion {
 /// What a promotion cost.
 #[derive(Clone, Copy, Debug)]
 pub struct MeasuredPromotionCost {
-    /// How long it took.
-    pub took: Duration,
+    /// CPU time of its call. The call may take much longer, because it waits for the process's
+    /// locks.
+    pub cpu: Duration,
     /// How the kernel got its huge page.
     pub supply: HugePageReadiness,
 }

@@ -82,10 +82,10 @@ pub fn all_proposals(policy: &mut impl Policy) -> Vec<Promotion> {
     std::iter::from_fn(|| next_proposal(policy)).collect()
 }
 
-/// A promotion with a huge page that was ready took this long.
-pub fn cost_with_ready_page(took: Duration) -> Option<MeasuredPromotionCost> {
+/// A promotion with a huge page that was ready took this much CPU time.
+pub fn cost_with_ready_page(cpu: Duration) -> Option<MeasuredPromotionCost> {
     let supply = HugePageReadiness::Ready;
-    Some(MeasuredPromotionCost { took, supply })
+    Some(MeasuredPromotionCost { cpu, supply })
 }
 
 /// Seconds since the clock began.

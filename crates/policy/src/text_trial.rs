@@ -11,8 +11,9 @@ use thiserror::Error;
 
 /// The least gain for which text stays huge, in per cent.
 pub const LEAST_GAIN_PERCENT: f64 = 1.0;
-/// The fewest windows with huge pages.
-const FEWEST_PAIRS: u32 = 3;
+/// The fewest windows with huge pages. An inner window with base pages is in two pairs, so with
+/// fewer than five, one that is disturbed decides the median.
+const FEWEST_PAIRS: u32 = 5;
 /// The most: more take more promotions, and the median hardly changes.
 const MOST_PAIRS: u32 = 9;
 /// A window that is longer than this is divided, while there are fewer than the most.
@@ -160,8 +161,26 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_has_three_to_nine_pairs_and_its_windows_alternate() {
-        for (seconds, pairs) in [(4, 3), (39, 3), (40, 4), (60, 6), (3600, 9)] {
+    fn one_disturbed_window_decides_nothing_in_the_shortest_trial() {
+        let plan = TextTrialPlan::for_duration(Duration::from_secs(3));
+        let without_and_with_gain =
+            [(100.0, TextTrialDecision::Revert), (103.0, TextTrialDecision::Keep)];
+        for (huge, decision) in without_and_with_gain {
+            let rates: Vec<f64> =
+                plan.windows().map(|is_huge| if is_huge { huge } else { 100.0 }).collect();
+            for disturbed in 0..rates.len() {
+                for rate in [50.0, 200.0] {
+                    let mut rates = rates.clone();
+                    rates[disturbed] = rate;
+                    assert_eq!(gain(&rates).decision(), decision, "{rates:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_trial_has_five_to_nine_pairs_and_its_windows_alternate() {
+        for (seconds, pairs) in [(4, 5), (59, 5), (60, 6), (3600, 9)] {
             let total = Duration::from_secs(seconds);
             let plan = TextTrialPlan::for_duration(total);
             assert_eq!(plan.pairs, pairs, "{seconds}");

@@ -119,6 +119,8 @@ pub enum PromotionResult {
     Done {
         /// How long it took.
         took: Duration,
+        /// CPU time of its call.
+        cpu: Duration,
         /// Whether the reserve gave a huge page for it.
         from_reserve: bool,
     },

@@ -152,13 +152,12 @@ impl<M: Machine> Manager<M> {
         let outcome = self.machine.promote(process, region, order, present, file);
         let cpu = self.machine.management_costs().cpu.saturating_sub(cpu_before);
         let (done, took, from_reserve) = match outcome {
-            Ok(PromotionResult::Done { took, from_reserve }) => (true, took, from_reserve),
+            Ok(PromotionResult::Done { took, from_reserve, .. }) => (true, took, from_reserve),
             // A refused call may have waited for memory too.
             _ => (false, self.machine.now().saturating_sub(before), false),
         };
         let paid_by_savings = paid_by == PaidBy::Savings;
-        let tried =
-            Event::PromotionTried { process, done, took, cpu, paid_by_savings, from_reserve };
+        let tried = Event::PromotionTried { process, done, cpu, paid_by_savings, from_reserve };
         self.dispatch_event(now, tried);
         let shortage = matches!(&outcome, Err(error) if error.is_huge_page_shortage());
         self.promotion.shortages += u32::from(shortage);
@@ -208,9 +207,9 @@ impl<M: Machine> Manager<M> {
         };
         let Promotion { process, region, order, reason, .. } = promotion;
         let cost = match outcome {
-            Ok(PromotionResult::Done { took, from_reserve }) => {
+            Ok(PromotionResult::Done { cpu, from_reserve, .. }) => {
                 let supply = self.memory.readiness_if_reserve_holds(u32::from(from_reserve));
-                Some(MeasuredPromotionCost { took, supply })
+                Some(MeasuredPromotionCost { cpu, supply })
             }
             _ => None,
         };

@@ -54,6 +54,14 @@ impl RecoveryProgress {
     }
 }
 
+fn is_left_alone(
+    left_alone: &HashMap<ProcessId, Duration>,
+    process: ProcessId,
+    now: Duration,
+) -> bool {
+    left_alone.get(&process).is_some_and(|until| now < *until)
+}
+
 impl<M: Machine> Manager<M> {
     /// Scans and splits until the batch's time is up or enough is recovered. Returns when to go on,
     /// if that is before the next look.
@@ -85,7 +93,7 @@ impl<M: Machine> Manager<M> {
             let short = |process| {
                 memory.guard.is_recovering_from(process)
                     && (!only_urgent || memory.guard.is_urgent_for_process(process))
-                    && left_alone.get(&process).is_none_or(|until| now >= *until)
+                    && !is_left_alone(left_alone, process, now)
             };
             let Some(target) = planner.take_next_huge_page(now, short) else {
                 self.memory.guard.on_search_exhausted(now, only_urgent);
@@ -147,9 +155,12 @@ impl<M: Machine> Manager<M> {
                 }
             }
         };
-        let Self { recovery, memory, .. } = self;
-        let short = |process| memory.guard.is_recovering_from(process);
-        match recovery.planner.split_reason(target, zero_pages, shortage, urgent, short) {
+        let Self { recovery: RecoveryProgress { planner, left_alone, .. }, memory, .. } = self;
+        // The page waits for no other that could not be taken next.
+        let short = |process| {
+            memory.guard.is_recovering_from(process) && !is_left_alone(left_alone, process, now)
+        };
+        match planner.split_reason(target, zero_pages, shortage, urgent, short) {
             Some(reason) => self.split_huge_page(target, reason, searched_for, now),
             None => self.recovery.backoff.record_call_duration(searched_for),
         }

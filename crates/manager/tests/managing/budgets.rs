@@ -98,6 +98,16 @@ fn promotions_that_pay_for_themselves_do_not_wait_for_the_cpu_budget() {
     assert!(budget.contains("two thirds of 2 %"), "{budget}");
 }
 
+/// A program that forks holds its lock for long, and one can do so on purpose.
+#[test]
+fn a_promotion_that_waits_for_its_program_does_not_stop_the_others() {
+    let mut machine = machine_running_parts(16 * GIB, &[base_page_part(0, 4000, 1.0)]);
+    machine.promotion_answers = [(seconds(10.0), None)].into();
+    let manager = run_manager_of(machine, "hawkeye", frequent_sampling_settings(), seconds(60.0));
+    let promoted = promotions(&manager).len();
+    assert!(promoted >= 3500, "{promoted}");
+}
+
 /// Promotions that savings pay for must not use up what recovery and sampling may use.
 #[test]
 fn promotions_paid_from_savings_leave_the_cpu_budget_to_other_work() {

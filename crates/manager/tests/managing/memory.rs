@@ -149,8 +149,10 @@ fn recovery_that_does_not_work_holds_no_promotion_between_the_watermarks() {
 #[test]
 fn a_process_without_swap_is_left_alone_and_others_are_recovered() {
     let mut machine = ScriptedMachine::new(600 * MIB);
-    let [without, other] =
-        [0, 1].map(|_| machine.add_program(program_of_parts(&[bloated_part(0, 128, 1.0)])));
+    // Its huge pages are idle and hold almost nothing, so they come before those of the other one.
+    let idle = bloated_part(0, 128, 0.0).using(10);
+    let without = machine.add_program(program_of_parts(&[idle]));
+    let other = machine.add_program(program_of_parts(&[bloated_part(0, 128, 1.0)]));
     machine.without_swap = [without].into();
     let manager = run_manager_of(machine, "hawkeye", frequent_sampling_settings(), seconds(50.0));
     assert!(rss_bytes_of(&manager, other) < 200 * MIB);

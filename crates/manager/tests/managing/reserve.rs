@@ -62,6 +62,17 @@ fn pages_that_prefault_takes_count_for_no_promotion() {
 }
 
 #[test]
+fn a_promotion_that_waits_for_its_program_does_not_make_it_seem_useless() {
+    let mut machine = machine_with_fill_cost(EXPENSIVE);
+    machine.promotion_answers = [(seconds(10.0), None)].into();
+    let manager =
+        run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(120.0));
+    assert_eq!(manager.memory().reserve.is_worthwhile(), Some(true));
+    let state = reserve_of(&manager);
+    assert!(state.served >= 128, "{state:?}");
+}
+
+#[test]
 fn without_use_it_is_emptied() {
     let machine = machine_with_fill_cost(EXPENSIVE);
     let mut manager = manager_of(machine, "none", frequent_sampling_settings());

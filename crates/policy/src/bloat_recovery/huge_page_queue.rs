@@ -5,7 +5,7 @@ use super::split_regions::{HeldState, SplitRegions};
 use crate::observation::{CoverageSource, ProcessSample, RegionSample};
 use crate::page::{BASE_PAGE_BYTES, RegionAddr};
 use crate::saturating_cast::u16_from_f64;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +20,10 @@ struct HugePage {
     search: Option<ZeroSearch>,
     /// Its rank while it waits; `None` while it rests.
     waits_with_rank: Option<u32>,
-    /// When its last rest began.
-    rests_since: Option<Duration>,
+    /// When its last rest ends or ended.
+    rests_until: Option<Duration>,
+    /// How often the kernel did not split it.
+    times_refused: u8,
 }
 
 /// A search for zero base pages.
@@ -61,6 +63,13 @@ const FRESH: Duration = Duration::from_secs(10);
 const SEARCH_AGAIN: Duration = Duration::from_secs(600);
 /// What was found longer ago does not count any more.
 const STALE: Duration = Duration::from_secs(3600);
+/// A page that was searched rests for this long.
+const SEARCH_REST: Duration = Duration::from_secs(60);
+/// A page that the kernel did not split is held elsewhere, usually for a short time. It rests for
+/// this long after the first time, and twice as long after each further time.
+const REFUSED_REST: Duration = Duration::from_secs(10);
+/// The longest such rest is this many doublings of the first: 640 s.
+const MOST_DOUBLINGS: u8 = 6;
 /// Pause between two rounds through all pages in search of unsearched ones.
 const ROUND_PAUSE: Duration = Duration::from_secs(30);
 
@@ -80,9 +89,9 @@ pub(super) struct HugePageQueue {
     base_walks_per_s: HashMap<RegionAddr, f64>,
     /// Pages to search, by rank and address.
     waiting: BTreeSet<(u32, RegionAddr)>,
-    /// Resting pages and when their rest began, the longest ago first. An entry is skipped when its
-    /// page is gone or has begun another rest.
-    resting: VecDeque<(Duration, RegionAddr)>,
+    /// Resting pages by the end of their rest. An entry is skipped when its page is gone or has
+    /// begun another rest.
+    resting: BTreeSet<(Duration, RegionAddr)>,
     /// Page walks per second of a page of which they are not known.
     usual_walks_per_s: f64,
     /// The last page that the current round of background searches came to.
@@ -104,7 +113,7 @@ impl HugePageQueue {
             pages: BTreeMap::new(),
             base_walks_per_s: HashMap::new(),
             waiting: BTreeSet::new(),
-            resting: VecDeque::new(),
+            resting: BTreeSet::new(),
             usual_walks_per_s: UNKNOWN_WALKS_PER_S,
             round_at: None,
             next_round: Duration::ZERO,
@@ -223,7 +232,7 @@ impl HugePageQueue {
         self.wait_with_rank(region, rank);
     }
 
-    pub(super) fn remove_page(&mut self, region: RegionAddr) {
+    fn remove_page(&mut self, region: RegionAddr) {
         if let Some(rank) = self.pages.remove(&region).and_then(|page| page.waits_with_rank) {
             self.waiting.remove(&(rank, region));
         }
@@ -242,14 +251,14 @@ impl HugePageQueue {
         }
     }
 
-    pub(super) fn requeue_rested_pages(&mut self, now: Duration, rescan_after: Duration) {
-        while let Some((since, region)) = self.resting.front().copied() {
-            if now < since.saturating_add(rescan_after) {
+    pub(super) fn requeue_rested_pages(&mut self, now: Duration) {
+        while let Some((until, region)) = self.resting.first().copied() {
+            if now < until {
                 break;
             }
-            self.resting.pop_front();
+            self.resting.pop_first();
             let page = self.pages.get(&region).filter(|page| page.waits_with_rank.is_none());
-            let rested = page.filter(|page| page.rests_since == Some(since));
+            let rested = page.filter(|page| page.rests_until == Some(until));
             if let Some(rank) = rested.map(|page| self.rank(page)) {
                 self.wait_with_rank(region, rank);
             }
@@ -262,12 +271,22 @@ impl HugePageQueue {
         if let Some(rank) = page.waits_with_rank.take() {
             self.waiting.remove(&(rank, region));
         }
+        let until = now.saturating_add(SEARCH_REST);
+        page.rests_until = Some(until);
+        self.resting.insert((until, region));
         let known = page.search.filter(|search| now < search.at.saturating_add(FRESH));
-        let zero_pages = page.search.map_or(0, |search| search.zero_pages);
-        page.search = Some(ZeroSearch { at: now, zero_pages });
-        page.rests_since = Some(now);
-        self.resting.push_back((now, region));
         known.map(|search| search.zero_pages)
+    }
+
+    /// The kernel did not split a page that rests since it was taken.
+    pub(super) fn record_refused_split(&mut self, now: Duration, region: RegionAddr) {
+        if let Some(page) = self.pages.get_mut(&region) {
+            let rest = REFUSED_REST * (1 << page.times_refused.min(MOST_DOUBLINGS));
+            page.times_refused = page.times_refused.saturating_add(1);
+            let until = now.saturating_add(rest);
+            page.rests_until = Some(until);
+            self.resting.insert((until, region));
+        }
     }
 
     /// Takes in how many zero pages a search found.

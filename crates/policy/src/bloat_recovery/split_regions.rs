@@ -101,7 +101,9 @@ impl SplitRegions {
             return;
         }
         let split = self.regions.entry(region).or_default();
-        if std::mem::take(&mut split.promoted) && now < split.at.saturating_add(8 * LASTS) {
+        // While it was kept split, nothing could undo that.
+        let since = split.hold.map_or(split.at, |hold| hold.until.max(split.at));
+        if std::mem::take(&mut split.promoted) && now < since.saturating_add(8 * LASTS) {
             split.undo(now, HeldState::Split);
         }
         self.lost_walks_per_s += walks_per_s - split.walks_per_s;
@@ -146,11 +148,12 @@ impl SplitRegions {
                 split.undo(at, HeldState::Huge);
             }
         }
-        let holds = |hold: RegionHold| hold.until > at;
+        // Longer than it holds, so that a region which is undone again is held for longer.
+        let is_remembered = |hold: RegionHold| hold.until + hold_length(hold.times) > at;
         self.regions.retain(|_, split| {
             let counts = split.open || split.promoted || split.walks_per_s > 0.0;
             at < split.seen.saturating_add(FORGET_UNSEEN)
-                && (counts || split.hold.is_some_and(holds))
+                && (counts || split.hold.is_some_and(is_remembered))
         });
         self.lost_walks_per_s = self.regions.values().map(|split| split.walks_per_s).sum();
     }
@@ -169,15 +172,19 @@ impl SplitRegions {
 
 impl SplitRegion {
     fn undo(&mut self, now: Duration, state: HeldState) {
-        let longer = self.times_undone.min(MOST_DOUBLINGS);
         self.times_undone = self.times_undone.saturating_add(1);
         self.hold = Some(RegionHold {
             state,
             undone_after: now.saturating_sub(self.at),
             times: self.times_undone,
-            until: now + FIRST_HOLD * (1 << longer),
+            until: now + hold_length(self.times_undone),
         });
     }
+}
+
+/// How long a region is held that was undone this often (1 and up).
+fn hold_length(times_undone: u8) -> Duration {
+    FIRST_HOLD * (1 << times_undone.saturating_sub(1).min(MOST_DOUBLINGS))
 }
 
 #[cfg(test)]
@@ -194,7 +201,7 @@ mod tests {
     fn a_region_that_its_program_fills_again_is_left_huge_and_longer_each_time() {
         let mut splits = SplitRegions::default();
         let mut holds = Vec::new();
-        for start in [0, 1000] {
+        for start in [0, 400] {
             splits.record_split(at_second(start), region(1), 400, 70.0);
             assert_eq!(splits.lost_walks_per_s, 70.0);
             splits.observe(at_second(start + 20), &[with_present(1, 312)]);
@@ -202,6 +209,7 @@ mod tests {
             splits.observe(at_second(start + 30), &[huge_sample(1, true)]);
             assert_eq!(splits.lost_walks_per_s, 0.0);
             holds.extend(splits.hold(region(1), at_second(start + 30)));
+            splits.observe(at_second(start + 300), &[huge_sample(1, true)]);
         }
         let held = |times, until| RegionHold {
             state: HeldState::Huge,
@@ -209,9 +217,29 @@ mod tests {
             times,
             until: at_second(until),
         };
-        assert_eq!(holds, [held(1, 270), held(2, 1510)]);
-        assert_eq!(splits.hold(region(1), at_second(1510)), None);
+        assert_eq!(holds, [held(1, 270), held(2, 910)]);
+        assert_eq!(splits.hold(region(1), at_second(910)), None);
         assert!(splits.kept_share() < 0.9);
+        // After twice the hold it is forgotten.
+        splits.observe(at_second(1389), &[huge_sample(1, true)]);
+        assert_eq!(splits.regions.len(), 1);
+        splits.observe(at_second(1390), &[huge_sample(1, true)]);
+        assert!(splits.regions.is_empty());
+    }
+
+    #[test]
+    fn a_region_that_is_undone_after_each_hold_is_kept_split_for_longer_each_time() {
+        let mut splits = SplitRegions::default();
+        let mut now = at_second(0);
+        splits.record_split(now, region(1), 400, 9.0);
+        for seconds in [240, 480, 960, 1920, 3840, 3840] {
+            splits.record_promotion(region(1));
+            now += at_second(60);
+            splits.record_split(now, region(1), 400, 9.0);
+            let until = splits.hold(region(1), now).map(|hold| hold.until);
+            assert_eq!(until, Some(now + at_second(seconds)));
+            now += at_second(seconds);
+        }
     }
 
     #[test]

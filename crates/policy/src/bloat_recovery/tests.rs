@@ -123,6 +123,28 @@ fn scanned_pages_are_not_scanned_again_at_once() {
 }
 
 #[test]
+fn a_page_that_the_kernel_does_not_split_rests_for_twice_as_long_each_time() {
+    for order in [RecoveryOrder::LowestOverheadFirst, RecoveryOrder::MostBytesPerSlowdown] {
+        let mut planner = planner_with(order);
+        let round = observation(&[(1, vec![touched(1, 1)])]);
+        let mut now = at_second(0);
+        for seconds in [10, 20, 40, 80, 160, 320, 640, 640] {
+            planner.observe(&round);
+            assert_eq!(next(&mut planner, now), Some(region(1)), "{seconds}");
+            let (process, region) = (process(1), region(1));
+            planner.apply_event(now, &Event::NotSplit { process, region });
+            planner.observe(&round);
+            now += at_second(seconds);
+            assert_eq!(next(&mut planner, now - at_second(1)), None, "{order:?} {seconds}");
+        }
+        // One that is split and huge again is a new page.
+        planner.apply_event(now, &recovered_event(process(1), region(1)));
+        planner.apply_event(now, &promoted_event(process(1), region(1)));
+        assert_eq!(next(&mut planner, now), Some(region(1)));
+    }
+}
+
+#[test]
 fn promotions_and_splits_update_the_list() {
     let mut planner = planner();
     planner.observe(&observation(&[(1, vec![huge_sample(1, true)])]));
@@ -340,6 +362,31 @@ fn a_page_that_recovery_took_is_searched_in_advance_like_others() {
     // It rests since 5 s, whatever was found meanwhile.
     assert_eq!(next(&mut planner, at_second(4010)), Some(region(1)));
     assert_eq!(next(&mut planner, at_second(4010)), None);
+}
+
+#[test]
+fn a_search_that_failed_says_nothing_of_the_page() {
+    let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+    planner.observe(&observation(&[(1, vec![touched(1, 1)])]));
+    assert_eq!(next(&mut planner, at_second(5)), Some(region(1)));
+    assert_eq!(planner.huge_page_bloat(process(1), region(1), at_second(6)), None);
+    let page = Some((process(1), region(1)));
+    assert_eq!(planner.next_huge_page_to_track(at_second(6)), page);
+}
+
+#[test]
+fn a_count_grows_old_however_often_it_is_used() {
+    let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+    planner.observe(&observation(&[(1, vec![touched(1, 1000)]), (2, vec![touched(1, 0)])]));
+    let searched = Event::Searched { process: process(1), region: region(1), zero_pages: 70 };
+    planner.apply_event(at_second(0), &searched);
+    for (second, known) in [(3, Some(70)), (6, Some(70)), (9, Some(70)), (12, None)] {
+        let only_1 = |it: ProcessId| it == process(1);
+        let target = planner.take_next_huge_page(at_second(second), only_1).expect("a huge page");
+        assert_eq!(target.known_zero_pages, known, "{second}");
+        // The other one comes before it, so it waits again.
+        assert_eq!(planner.split_reason(target, 70, SHORT, false, |_| true), None);
+    }
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl fmt::Display for SavingReason {
 /// - Saving: the process's overhead (by counters or walk-rate sampling), times its CPU use, times
 ///   the region's share of its page walks. Where walks cannot be seen by region, coverage replaces
 ///   them.
-/// - Cost: the average time of the last promotions. A region is left alone unless it saves that
+/// - Cost: the average CPU time of the last promotions. A region is left alone unless it saves that
 ///   cost in time. The limit is half of the process's age, but at least a minute and at most
 ///   [`Self::HORIZON`].
 /// - What a promotion saves is subtracted from the process's overhead at once, until the next
@@ -84,7 +84,8 @@ impl fmt::Display for SavingReason {
 ///   Of these the one with the highest remaining overhead is next, so that equal programs gain
 ///   alike.
 /// - Shared memory is promoted once: the savings of all processes that map it count, its cost
-///   counts once. Where the promotion is refused in one of them, the next one is tried.
+///   counts once. It is promoted in the process that gains most itself. Where that is refused, the
+///   next one is tried.
 /// - Where accesses are only estimated, the overhead is unknown. A process then counts as
 ///   [`Self::ASSUMED_PERCENT`], which is roughly HawkEye-G.
 #[derive(Debug)]
@@ -177,6 +178,7 @@ impl Policy for Hawkeye {
     }
 
     fn observe(&mut self, observation: &Observation) {
+        self.costs.now = observation.at;
         let seen = ObservationContext {
             at: observation.at,
             machine: &observation.machine,
@@ -219,6 +221,7 @@ impl Policy for Hawkeye {
                 if order.is_gt() { next } else { first }
             })?
             .0;
+        let process = file_mappers::process_that_gains_most(&mut self.members, process, costs)?;
         let member = self.members.get(process)?;
         let candidate = *member.waiting.last()?;
         let reason = self.saving_reason(member, &candidate)?;
@@ -247,10 +250,10 @@ impl Policy for Hawkeye {
     ) {
         let mut member = self.members.get_mut(process);
         let proposed = member.as_mut().and_then(|member| member.proposed.remove(&region));
-        if let Some(MeasuredPromotionCost { took, supply }) = cost {
+        if let Some(MeasuredPromotionCost { cpu, supply }) = cost {
             let order = proposed.map_or(PageOrder::HUGE, |candidate| candidate.order);
             self.costs.supply = supply;
-            self.costs.record_promotion_cost(order, took);
+            self.costs.record_promotion_cost(order, cpu);
             self.promoted_files.extend(proposed.and_then(|candidate| candidate.file));
         } else if let (Some(member), Some(candidate)) = (member, proposed) {
             // The promotion failed, so it saved nothing.

@@ -124,7 +124,8 @@ impl Machine for ScriptedMachine {
         self.reserve.held -= from_reserve;
         self.reserve.served += u64::from(from_reserve);
         let fill = self.huge_page_fill_cost * (1 - from_reserve);
-        let took = longer + self.spend(costs::PROMOTE + fill);
+        let cpu = self.spend(costs::PROMOTE + fill);
+        let took = longer + cpu;
         // The state at the time of the work counts, not that at the time of the call.
         let pages = self.shared.get(&(process, region)).map_or(0, |(_, shared)| *shared);
         let payer = self.program(process).and_then(|program| program.group);
@@ -137,7 +138,7 @@ impl Machine for ScriptedMachine {
             Some(_) if pages > MAX_SHARED_PAGES => PromotionResult::Shared { pages },
             Some((huge, _)) => {
                 *huge = true;
-                PromotionResult::Done { took, from_reserve: from_reserve > 0 }
+                PromotionResult::Done { took, cpu, from_reserve: from_reserve > 0 }
             }
         };
         if let (PromotionResult::Done { .. }, Some(payer)) = (&result, payer) {

@@ -184,7 +184,8 @@ impl Machine for Engine {
                 self.apply_remap_to_owner(process, region, order, done.locked)?;
                 self.apply_remap_to_other_mappers(&others, done.locked)?;
                 self.advance_by_manager_call(done.time);
-                Ok(PromotionResult::Done { took: done.time, from_reserve: false })
+                let (took, cpu) = (done.time, done.time);
+                Ok(PromotionResult::Done { took, cpu, from_reserve: false })
             }
             Err(KernelError::NoFrames(..)) => Err(MachineError::Refused {
                 call: "collapse",

@@ -283,7 +283,7 @@ mod tests {
         let json = serde_json::to_value(&report).expect("it is JSON");
         assert_eq!(json["outcome"], "kept");
         assert_eq!(json["trial"]["decision"], "keep");
-        assert_eq!(json["trial"]["rates"].as_array().map(Vec::len), Some(7));
+        assert_eq!(json["trial"]["rates"].as_array().map(Vec::len), Some(11));
         assert_eq!(json["left_alone"][0]["why"], "several-mappers");
     }
 }

@@ -263,13 +263,13 @@ mod tests {
     fn windows_alternate_and_end_with_base_pages() {
         let mut pages = ScriptedPages::default();
         let rates = run_trial(&plan(), &mut pages, rate).expect("no step fails");
-        assert_eq!(rates, [1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0]);
+        assert_eq!(rates, [1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0]);
         assert!(!pages.is_huge);
     }
 
     #[test]
     fn whatever_fails_the_text_has_base_pages_afterwards() {
-        for fails_at in 1..=8 {
+        for fails_at in 1..=12 {
             let mut pages = ScriptedPages { fails_at: Some(fails_at), ..ScriptedPages::default() };
             let failed = run_trial(&plan(), &mut pages, rate).expect_err("a step fails");
             assert!(matches!(failed, TextError::Stopped(2)), "{failed}");

@@ -3,6 +3,7 @@
 use super::hawkeye_process::{HawkeyeProcess, PromotionCandidate};
 use super::promotion_costs::PromotionCosts;
 use crate::file_region::FileRegion;
+use crate::observation::ProcessId;
 use crate::process_states::ProcessStates;
 use std::collections::{HashMap, HashSet};
 
@@ -40,6 +41,29 @@ pub(super) fn add_savings_of_other_mappers(
         });
         member.waiting = waiting;
     }
+}
+
+/// The process in which the next promotion of `process` is made: of shared memory, the one that
+/// gains most itself, if it is next there too. What all processes save is credited to that one, and
+/// counts as at most the CPU time that it uses ([`SavingsBudget`](crate::SavingsBudget)).
+pub(super) fn process_that_gains_most(
+    members: &mut ProcessStates<HawkeyeProcess>,
+    process: ProcessId,
+    costs: &PromotionCosts,
+) -> Option<ProcessId> {
+    let member = members.get(process)?;
+    let candidate = *member.waiting.last()?;
+    if candidate.file.is_none() {
+        return Some(process);
+    }
+    let own_saving = |member: &HawkeyeProcess| {
+        member.best_saving_per_cost(costs)?;
+        let next = member.waiting.last().filter(|next| next.file == candidate.file)?;
+        Some(member.cores_saved_by_weight(next.weight))
+    };
+    let first = (process, own_saving(member)?);
+    let savings = members.iter_mut().filter_map(|(id, member)| Some((id, own_saving(member)?)));
+    Some(savings.fold(first, |most, next| if next.1 > most.1 { next } else { most }).0)
 }
 
 impl HawkeyeProcess {

@@ -39,6 +39,8 @@ pub(super) struct HawkeyeProcess {
     pub(super) proposed: BTreeMap<RegionAddr, PromotionCandidate>,
     /// Averages of all regions of the process.
     weights: BTreeMap<RegionAddr, f64>,
+    /// Whether they are page walks per second, not coverage.
+    weights_are_walks: bool,
     /// Total weight at the last observation of all regions that could have larger pages.
     pub(super) total_weight: f64,
     pub(super) overhead: Option<TranslationOverhead>,
@@ -153,13 +155,15 @@ impl ObservationContext<'_> {
         };
         let newest = self.average.newest_weight();
         let before = std::mem::take(member);
+        let same_unit = before.weights_are_walks == walks;
         let before_percent = before.overhead.map(|_| before.left_percent.max(0.0));
         let largest = self.machine.promotable.largest();
         let mut weights = BTreeMap::new();
         for r in sample.regions.iter().filter(|r| Some(r.order) < largest) {
             let new = weigh(r);
+            let old = before.weights.get(&r.region).filter(|_| same_unit);
             // A region without walks may be one that was not sampled yet.
-            let old = before.weights.get(&r.region).filter(|old| !walks || **old > 0.0);
+            let old = old.filter(|old| !walks || **old > 0.0);
             weights.insert(r.region, old.map_or(new, |old| old + (new - old) * newest));
         }
         // Where pages larger than huge pages exist, promotions also save the cost of huge pages.
@@ -193,6 +197,7 @@ impl ObservationContext<'_> {
             total_weight: weights.values().sum::<f64>()
                 / if walks { sample.walks_seen } else { 1.0 },
             weights,
+            weights_are_walks: walks,
             left_percent: overhead.map_or(0.0, |o| o.savable_percent()),
             overhead,
             cpu_cores: sample.cpu_cores,

@@ -1,5 +1,6 @@
+mod file_mappers;
+
 use super::*;
-use crate::file_region::FileRegion;
 use crate::machine_page_properties::MachinePageProperties;
 use crate::observation::{CoverageSource, MemoryOutsideRegions, ProcessSample, RegionSample};
 use crate::page::PageOrderSet;
@@ -103,6 +104,21 @@ fn regions_not_sampled_yet_follow_where_the_sampled_ones_are_alike() {
 }
 
 #[test]
+fn coverage_from_before_walks_were_seen_does_not_count_as_walks() {
+    let mut policy = policy();
+    // Loaded and idle at first: all of it was accessed, and no walks were seen.
+    let regions = |walks: u32| -> Vec<_> {
+        (0..100).map(|i| walking(i, if i < 20 { walks } else { 0 })).collect()
+    };
+    policy.observe(&round(&[(None, regions(0))]));
+    policy.observe(&round(&[(Some(30.0), regions(2440))]));
+    let promoted = drain(&mut policy);
+    let hot = promoted.iter().filter(|(_, promoted)| *promoted < region(20)).count();
+    // The last of the 20 would leave 0 of the 30 %, and the one before leaves 1.5.
+    assert_eq!((hot, promoted.len()), (19, 19), "{promoted:?}");
+}
+
+#[test]
 fn a_process_with_unsampled_regions_is_explained_once_the_others_are_promoted() {
     let mut policy = policy();
     let regions = (0..100).map(|i| walking(i, if i < 40 { 1000 } else { 0 }));
@@ -170,6 +186,23 @@ fn a_promotion_must_pay_for_itself() {
     assert_eq!(next_proposal(&mut policy), None);
     // Promotions have become cheaper.
     cost(&mut policy, Duration::from_micros(1400));
+    policy.observe(&observed);
+    assert!(next_proposal(&mut policy).is_some());
+}
+
+#[test]
+fn one_slow_promotion_does_not_stop_the_others_and_many_stop_them_for_an_hour() {
+    let mut policy = policy();
+    // 7 % of one core over 1000 regions: 70 us/s each, 21 ms in five minutes.
+    let regions = (0..1000).map(|i| walking(i, 50)).collect();
+    let mut observed = round(&[(Some(7.0), regions)]);
+    let slow = Duration::from_secs(10);
+    policy.on_promotion_result(process(9), region(0), cost_with_ready_page(slow));
+    policy.observe(&observed);
+    assert!(next_proposal(&mut policy).is_some());
+    cost(&mut policy, slow);
+    assert_eq!(next_proposal(&mut policy), None);
+    observed.at = at_second(3600);
     policy.observe(&observed);
     assert!(next_proposal(&mut policy).is_some());
 }
@@ -400,73 +433,4 @@ fn sizes_at_first_touches_follow_the_observed_faults() {
     assert_eq!(orders(seen(end, 30_000)), base);
     // Base pages give information.
     assert_eq!(orders(seen(end + at_second(10), 40_000)), small);
-}
-
-/// A region of shared memory: the `part`th of one file.
-fn of_file(index: u64, part: u64, walks_per_s: u32) -> RegionSample {
-    RegionSample { file: FileRegion::at_offset(1, 7, part << 21), ..walking(index, walks_per_s) }
-}
-
-/// All proposals, each promoted unless it is for a process in `refused`.
-fn propose_all(policy: &mut Hawkeye, refused: &[u32]) -> Vec<(u32, RegionAddr)> {
-    let mut proposed = Vec::new();
-    while let Some(next) = next_proposal(policy) {
-        let (process, region) = (next.process, next.region);
-        let done = cost_with_ready_page(Duration::from_millis(1));
-        let result = done.filter(|_| !refused.contains(&process.pid));
-        policy.on_promotion_result(process, region, result);
-        proposed.push((process.pid, region));
-    }
-    proposed
-}
-
-/// Two processes that map two parts of a file, at addresses of their own, and have private memory.
-fn two_mappers() -> Hawkeye {
-    let first = vec![of_file(1, 0, 1000), of_file(2, 1, 500), walking(9, 800)];
-    let second = vec![of_file(5, 0, 700), of_file(6, 1, 900), walking(9, 800)];
-    let mut policy = policy();
-    policy.observe(&round(&[(Some(30.0), first), (Some(30.0), second)]));
-    policy
-}
-
-#[test]
-fn shared_memory_is_promoted_once_and_first_where_all_mappers_gain() {
-    let proposed = propose_all(&mut two_mappers(), &[]);
-    let regions: Vec<RegionAddr> = proposed.iter().map(|(_, region)| *region).collect();
-    // The two parts of the file, and the private memory of both.
-    assert!([1, 5].map(region).contains(&regions[0]), "{proposed:?}");
-    assert!([2, 6].map(region).contains(&regions[1]), "{proposed:?}");
-    assert_eq!(regions[2..], [region(9), region(9)], "{proposed:?}");
-}
-
-#[test]
-fn shared_memory_refused_in_one_process_is_promoted_in_another() {
-    for refused in [1, 2] {
-        let proposed = propose_all(&mut two_mappers(), &[refused]);
-        let other: Vec<_> = proposed.iter().filter(|(pid, _)| *pid != refused).collect();
-        assert_eq!(other.len(), 3, "{proposed:?}");
-    }
-}
-
-#[test]
-fn the_savings_of_all_mappers_pay_for_one_promotion() {
-    // Each of 100 regions saves 0.003 cores, so 0.9 s in five minutes, and costs 2 s.
-    let regions = |part: u64| {
-        let private = (2..=100).map(|index| walking(index, 10));
-        std::iter::once(of_file(1, part, 10)).chain(private).collect::<Vec<_>>()
-    };
-    let proposed = |parts: &[u64]| {
-        let mut policy = policy();
-        cost(&mut policy, Duration::from_secs(2));
-        let processes: Vec<_> = parts.iter().map(|part| (Some(30.0), regions(*part))).collect();
-        policy.observe(&round(&processes));
-        let next = next_proposal(&mut policy);
-        let why = policy.why_process_not_promoted(process(1));
-        assert!(next.is_some() || why.is_none(), "{why:?}");
-        let saved = next.as_ref().and_then(|next| next.saved_us_per_s);
-        (next.map(|next| (next.process.pid, next.region)), saved.map(f64::round))
-    };
-    assert_eq!(proposed(&[0]), (None, None));
-    assert_eq!(proposed(&[0, 1, 2]), (None, None), "three parts of the file");
-    assert_eq!(proposed(&[0, 0, 0]), (Some((1, region(1))), Some(9000.0)));
 }
