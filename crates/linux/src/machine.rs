@@ -32,8 +32,8 @@ use hawkeye_policy::walk_rate::PageBitmap;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, Errno, FileRegion, HUGE_PAGE_BYTES, MAX_FILE_HOLES, MachinePageProperties,
     MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample,
-    ProcessSelectionSettings, RegionAddr, RegionSample, ReserveState, ReserveTarget, Rules,
-    SampleKinds,
+    ProcessSelectionSettings, ProcessSettings, RegionAddr, RegionSample, ReserveState,
+    ReserveTarget, Rules, SampleKinds,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -689,6 +689,11 @@ impl Prefault for LinuxMachine {
     fn take_prefaulted_bytes(&mut self, process: ProcessId) -> u64 {
         let prefaulter = self.prefaulter.as_ref();
         prefaulter.map_or(0, |prefaulter| prefaulter.take_prefaulted_bytes(process))
+    }
+
+    fn process_settings(&self, process: ProcessId) -> Option<ProcessSettings> {
+        self.prefaulter.as_ref()?;
+        self.members.get(process).map(|member| member.terms)
     }
 
     fn set_prefault_limit(&mut self, process: ProcessId, room_bytes: u64) {
