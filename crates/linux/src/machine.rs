@@ -377,7 +377,7 @@ impl Machine for LinuxMachine {
         Ok(MemoryState {
             machine,
             groups,
-            limits_unknown: self.groups.processes_with_unknown_limits(),
+            limits_unknown: self.groups.processes_with_unknown_limits().to_vec(),
             pressure_percent: system_memory::memory_pressure_percent(),
             fmfi: fragmentation::read_unusable_free_index(),
         })
@@ -388,7 +388,10 @@ impl Machine for LinuxMachine {
             MemoryScope::Machine => system_memory::machine_memory_use()
                 .map_err(|error| MachineError::Other(error.to_string())),
             MemoryScope::Group(path) => {
-                self.groups.memory_use_of_cgroup(Path::new(path)).ok_or_else(|| {
+                let usage = self.groups.memory_use_of_cgroup(Path::new(path)).map_err(|error| {
+                    MachineError::Other(format!("can't read the memory of cgroup {path}: {error}"))
+                })?;
+                usage.ok_or_else(|| {
                     MachineError::Other(format!("cgroup {path} no longer has a memory limit"))
                 })
             }

@@ -20,7 +20,7 @@ pub fn check_memory_for_promotion(
     let state = MemoryState {
         machine: system_memory::machine_memory_use()?,
         groups: groups.read_limited_cgroups(Duration::ZERO, &[process]),
-        limits_unknown: groups.processes_with_unknown_limits(),
+        limits_unknown: groups.processes_with_unknown_limits().to_vec(),
         pressure_percent: system_memory::memory_pressure_percent(),
         fmfi: None,
     };
