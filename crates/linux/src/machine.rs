@@ -139,7 +139,8 @@ impl LinuxMachine {
 
     /// Calls into other processes that took longer than 30 ms.
     pub fn slow_target_call_count(&self) -> u64 {
-        self.calls.statistics.slow
+        let filler = self.prefault_statistics().unwrap_or_default();
+        self.calls.statistics.slow + filler.slow_calls
     }
 
     /// The highest number of bytes that owners excluded by `MADV_NOHUGEPAGE` at one time.
@@ -593,7 +594,7 @@ impl Machine for LinuxMachine {
             process::managing_cpu_time() + self.calls.statistics.helper_cpu + filler.helper_cpu;
         ManagementCosts {
             cpu: own.saturating_sub(filler.cpu),
-            longest_call: self.calls.statistics.longest,
+            longest_call: self.calls.statistics.longest.max(filler.longest_call),
         }
     }
 }
