@@ -8,7 +8,7 @@ use super::prefault_helper_calls::PrefaultHelperCalls;
 use super::prefault_rate_and_memory_limit::PrefaultRateAndMemoryLimit;
 use super::prefault_thread_pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPool};
 use super::suppressed_processes::SuppressedProcesses;
-use super::trace_backoff::TraceBackoffs;
+use super::trace_backoff::{ResumeRetry, TraceBackoffs};
 use super::warm_start::WarmStart;
 use crate::error::Result;
 use crate::mutex::lock;
@@ -46,7 +46,7 @@ pub(super) struct PrefaultLoop {
     pool: PrefaultThreadPool,
     calls: PrefaultHelperCalls,
     trace_backoffs: TraceBackoffs,
-    is_tracing: bool,
+    resume_retry: ResumeRetry,
     rate_limit: PrefaultRateAndMemoryLimit,
     backoff: FillBackoff,
 }
@@ -70,7 +70,7 @@ impl PrefaultLoop {
             pool: PrefaultThreadPool::start(threads)?,
             calls: PrefaultHelperCalls::start()?,
             trace_backoffs: TraceBackoffs::default(),
-            is_tracing: true,
+            resume_retry: ResumeRetry::default(),
             rate_limit: PrefaultRateAndMemoryLimit::new(rate),
             backoff: FillBackoff::default(),
         };
@@ -124,16 +124,14 @@ impl PrefaultLoop {
         {
             trace.set_process_paused(process.pid, pauses);
         }
-        let was_tracing =
-            std::mem::replace(&mut self.is_tracing, !self.trace_backoffs.has_paused_all());
-        match (was_tracing, self.is_tracing) {
-            (true, false) => self.fault_trace.links.clear(),
-            (false, true) => {
-                if let Err(error) = self.fault_trace.resume_tracing() {
-                    tracing::warn!("watching first touches could not be resumed: {error}");
-                }
+        let trace = &mut self.fault_trace;
+        if self.trace_backoffs.has_paused_all() {
+            trace.links.clear();
+        } else if trace.links.is_empty() {
+            let resumed = self.resume_retry.try_if_due(now, || trace.resume_tracing());
+            if let Err(error) = resumed {
+                tracing::warn!("watching first touches could not be resumed: {error}");
             }
-            _ => {}
         }
     }
 
