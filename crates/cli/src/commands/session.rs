@@ -173,8 +173,8 @@ impl PreparedSession {
             };
             // In a container this may fail.
             if let Err(error) = plan.apply_to_kernel_settings(lease.settings()) {
-                let refill = "settings of huge pages stay as they are, and khugepaged may refill recovered memory";
-                tracing::warn!("{refill}: {error}");
+                let refill = "khugepaged may refill recovered memory";
+                tracing::warn!("some settings were not changed, and {refill}: {error}");
             }
         }
         let mut backend = lease.set_up_chosen_methods()?;
