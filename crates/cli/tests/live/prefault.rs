@@ -77,9 +77,8 @@ fn huge_faults_stay_off_from_the_start_while_memory_is_short() {
     };
     assert_ne!(shown("0.02,0.01", &format!("cat {enabled}")), "always");
     // Memory pressure of other programs may keep them off for a moment.
-    let wait = format!(
-        "for n in $(seq 600); do grep -qF '[always]' {enabled} && break; sleep 0.1; done"
-    );
+    let wait =
+        format!("for n in $(seq 600); do grep -qF '[always]' {enabled} && break; sleep 0.1; done");
     assert_eq!(shown("85,70", &format!("{wait}; cat {enabled}")), "always");
 }
 

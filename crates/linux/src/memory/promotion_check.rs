@@ -59,9 +59,8 @@ mod tests {
             let marks = Watermarks::new(high_percent, high_percent / 2.0).expect("valid marks");
             MemoryGuard::new(marks, 100.0).expect("a valid limit")
         };
-        let check = |high_percent, bytes| {
-            check_memory_for_promotion(guard(high_percent), process, bytes)
-        };
+        let check =
+            |high_percent, bytes| check_memory_for_promotion(guard(high_percent), process, bytes);
         // More than any machine has.
         let too_much = check(100.0, 1 << 60).expect_err("there is no room");
         assert!(matches!(too_much, LinuxError::PromotionBlocked(_)), "{too_much}");

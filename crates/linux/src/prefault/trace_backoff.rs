@@ -156,7 +156,9 @@ mod tests {
     fn reports_that_could_not_be_resumed_are_tried_again_after_a_pause() {
         let mut retry = ResumeRetry::default();
         let mut tried = Vec::new();
-        for (second, result) in [(1, Err(())), (5, Ok(())), (11, Err(())), (20, Ok(())), (21, Ok(()))] {
+        for (second, result) in
+            [(1, Err(())), (5, Ok(())), (11, Err(())), (20, Ok(())), (21, Ok(()))]
+        {
             let _: Result<(), ()> = retry.try_if_due(Duration::from_secs(second), || {
                 tried.push(second);
                 result

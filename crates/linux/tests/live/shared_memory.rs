@@ -1,12 +1,12 @@
 //! Memory that processes share: which pages are counted as shared, and what may be promoted.
 
-use hawkeye_linux::{LinuxError, LinuxMachine};
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::target_call::CallHelperPool;
 use hawkeye_linux::sample::page_table_reader::PageTableReader;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_linux::sample::process_meter::ProcessMeter;
 use hawkeye_linux::sample::sampler::SamplerBackend;
+use hawkeye_linux::{LinuxError, LinuxMachine};
 use hawkeye_live_test_support::manager_in_test::{
     kernel_backend, machine_of, read_regions, sampled,
 };

@@ -28,11 +28,7 @@ impl CgroupFiles {
     ///
     /// # Errors
     /// It can't be read whether there is a limit. A cgroup that is gone has none.
-    pub(super) fn open(
-        version: CgroupVersion,
-        folder: &Path,
-        until: Duration,
-    ) -> io::Result<Self> {
+    pub(super) fn open(version: CgroupVersion, folder: &Path, until: Duration) -> io::Result<Self> {
         let number = |file: &str| read_number_from_file(folder, file);
         let open = |file: &str| none_if_gone(File::open(folder.join(file)));
         // Each limit with the file of what counts against it.

@@ -140,9 +140,7 @@ fn files_stay_open_and_a_limit_that_did_not_change_is_assumed_for_five_seconds()
 
 /// The names of the cgroups that are read, and the homes of processes with others. Every cgroup
 /// has a limit. Root delegated `/user`.
-fn read_and_unknown_cgroups(
-    homes: impl IntoIterator<Item = String>,
-) -> (Vec<String>, Vec<String>) {
+fn read_and_unknown_cgroups(homes: impl IntoIterator<Item = String>) -> (Vec<String>, Vec<String>) {
     let mut groups = CgroupLimits::default();
     let until = Duration::from_secs(10);
     let processes: Vec<ProcessId> = (1..)
@@ -274,8 +272,7 @@ fn a_process_that_moved_is_found_again_and_one_that_ended_forgotten() {
     let old = |_| at(60);
     let path =
         |groups: &CgroupLimits, pid| Some(groups.homes.get(&process_with_pid(pid))?.0.clone());
-    groups
-        .update_cgroups_of_processes(at(0), &[process_with_pid(1)], old, |_| Some("/a".into()));
+    groups.update_cgroups_of_processes(at(0), &[process_with_pid(1)], old, |_| Some("/a".into()));
     let moved = |_| Some("/b".into());
     groups.update_cgroups_of_processes(
         at(4),
