@@ -32,8 +32,8 @@ use hawkeye_policy::walk_rate::PageBitmap;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, Errno, FileRegion, HUGE_PAGE_BYTES, MAX_FILE_HOLES, MachinePageProperties,
     MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample,
-    ProcessSelectionSettings, RegionAddr, RegionSample, ReserveState, ReserveTarget, Rules,
-    SampleKinds,
+    ProcessSelectionSettings, ProcessSettings, RegionAddr, RegionSample, ReserveState,
+    ReserveTarget, Rules, SampleKinds,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -139,7 +139,8 @@ impl LinuxMachine {
 
     /// Calls into other processes that took longer than 30 ms.
     pub fn slow_target_call_count(&self) -> u64 {
-        self.calls.statistics.slow
+        let filler = self.prefault_statistics().unwrap_or_default();
+        self.calls.statistics.slow + filler.slow_calls
     }
 
     /// The highest number of bytes that owners excluded by `MADV_NOHUGEPAGE` at one time.
@@ -377,7 +378,7 @@ impl Machine for LinuxMachine {
         Ok(MemoryState {
             machine,
             groups,
-            limits_unknown: self.groups.processes_with_unknown_limits(),
+            limits_unknown: self.groups.processes_with_unknown_limits().to_vec(),
             pressure_percent: system_memory::memory_pressure_percent(),
             fmfi: fragmentation::read_unusable_free_index(),
         })
@@ -388,7 +389,10 @@ impl Machine for LinuxMachine {
             MemoryScope::Machine => system_memory::machine_memory_use()
                 .map_err(|error| MachineError::Other(error.to_string())),
             MemoryScope::Group(path) => {
-                self.groups.memory_use_of_cgroup(Path::new(path)).ok_or_else(|| {
+                let usage = self.groups.memory_use_of_cgroup(Path::new(path)).map_err(|error| {
+                    MachineError::Other(format!("can't read the memory of cgroup {path}: {error}"))
+                })?;
+                usage.ok_or_else(|| {
                     MachineError::Other(format!("cgroup {path} no longer has a memory limit"))
                 })
             }
@@ -592,7 +596,7 @@ impl Machine for LinuxMachine {
             process::managing_cpu_time() + self.calls.statistics.helper_cpu + filler.helper_cpu;
         ManagementCosts {
             cpu: own.saturating_sub(filler.cpu),
-            longest_call: self.calls.statistics.longest,
+            longest_call: self.calls.statistics.longest.max(filler.longest_call),
         }
     }
 }
@@ -691,6 +695,11 @@ impl Prefault for LinuxMachine {
     fn take_prefaulted_bytes(&mut self, process: ProcessId) -> u64 {
         let prefaulter = self.prefaulter.as_ref();
         prefaulter.map_or(0, |prefaulter| prefaulter.take_prefaulted_bytes(process))
+    }
+
+    fn process_settings(&self, process: ProcessId) -> Option<ProcessSettings> {
+        self.prefaulter.as_ref()?;
+        self.members.get(process).map(|member| member.terms)
     }
 
     fn set_prefault_limit(&mut self, process: ProcessId, room_bytes: u64) {

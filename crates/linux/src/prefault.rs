@@ -11,13 +11,15 @@
 //!
 //! Read [`Prefaulter`] first: through it the manager sets which processes are followed, and how
 //! much may be filled. Then read `PrefaultLoop::run`, and [`hawkeye_policy::prefault`] for the
-//! decisions. Four files hold fills or reports back: `prefault_rate_and_memory_limit`,
-//! `spare_core_throttle`, `suppressed_processes` and `trace_backoff`.
+//! decisions. Five files hold fills or reports back: `fill_backoff`,
+//! `prefault_rate_and_memory_limit`, `spare_core_throttle`, `suppressed_processes` and
+//! `trace_backoff`.
 
 pub mod profile_store;
 
 mod cached_mappings;
 mod fault_trace;
+mod fill_backoff;
 mod prefault_helper_calls;
 mod prefault_loop;
 mod prefault_rate_and_memory_limit;
@@ -63,7 +65,8 @@ pub struct PrefaultStatistics {
     /// Regions filled ahead of streams that ended before they reached them, at most. Recovery takes
     /// them back when memory gets short.
     pub unused: u64,
-    /// How often a thread paused because other programs wanted every core.
+    /// How often a thread paused because other programs wanted every core, or all fills because
+    /// one took long.
     pub pauses: u64,
     /// CPU time used by all threads and their helper processes.
     pub cpu: Duration,
@@ -71,6 +74,10 @@ pub struct PrefaultStatistics {
     pub helper_cpu: Duration,
     /// The longest single fill.
     pub longest: Duration,
+    /// The longest call into another process.
+    pub longest_call: Duration,
+    /// Calls into other processes that took longer than 30 ms.
+    pub slow_calls: u64,
 }
 
 /// The running filler. Dropping it stops it.

@@ -14,8 +14,8 @@ pub use call_results::{
 
 use hawkeye_policy::{
     FileRegion, MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrder,
-    PageOrderSet, ProcessId, ProcessSample, RegionAddr, RegionSample, ReserveState, ReserveTarget,
-    SampleKinds,
+    PageOrderSet, ProcessId, ProcessSample, ProcessSettings, RegionAddr, RegionSample,
+    ReserveState, ReserveTarget, SampleKinds,
 };
 use std::time::Duration;
 
@@ -151,7 +151,13 @@ pub trait Prefault {
         0
     }
 
-    /// Sets how many more bytes may be filled for a process.
+    /// What the rules set for a process, which may be filled before its first sample. `None` where
+    /// only samples show it.
+    fn process_settings(&self, _process: ProcessId) -> Option<ProcessSettings> {
+        None
+    }
+
+    /// Sets how many more bytes may be filled for a process. Processes may share that.
     fn set_prefault_limit(&mut self, _process: ProcessId, _room_bytes: u64) {}
 }
 

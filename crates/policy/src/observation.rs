@@ -259,7 +259,7 @@ pub struct MemoryState {
     pub machine: MemoryUse,
     /// Every cgroup with a limit that holds a managed process.
     pub groups: Vec<CgroupMemory>,
-    /// Managed processes in cgroups that can't be read, which may have limits.
+    /// Managed processes in cgroups that were not read, which may have limits.
     #[serde(default)]
     pub limits_unknown: Vec<ProcessId>,
     /// Share of the last 10 s in which some task waited for memory, in per cent (PSI "some avg10");

@@ -4,9 +4,10 @@
 use crate::event::Event;
 use crate::observation::{ProcessId, ProcessSample};
 use crate::page::{HUGE_PAGE_BYTES, PageOrder};
+use crate::process_settings::ProcessSettings;
 use std::collections::HashMap;
 
-/// Huge memory by rule: the last sample plus the changes since.
+/// Huge memory by rule: as last sampled or measured, plus the changes since.
 #[derive(Clone, Debug, Default)]
 pub struct RuleHugeMemoryLimits {
     processes: HashMap<ProcessId, ProcessHugeMemory>,
@@ -30,8 +31,21 @@ impl RuleHugeMemoryLimits {
         self.processes.insert(sample.process, holding);
     }
 
-    /// Takes in what happened. A process that was never sampled has no promotions, so it need not
-    /// be known.
+    /// Takes in the rule of a process now. It may be prefaulted before its first sample.
+    pub fn update_rule(&mut self, process: ProcessId, settings: &ProcessSettings) {
+        let holding = self.processes.entry(process).or_default();
+        (holding.rule, holding.limit_bytes) = (settings.rule, settings.max_huge_bytes);
+    }
+
+    /// Adds memory that was prefaulted. It counts until the process is next measured.
+    pub fn add_prefaulted_bytes(&mut self, process: ProcessId, bytes: u64) {
+        if let Some(holding) = self.processes.get_mut(&process) {
+            holding.huge_bytes = holding.huge_bytes.saturating_add(bytes);
+        }
+    }
+
+    /// Takes in what happened. A process of which neither a rule nor a sample is known has no
+    /// promotions, so it need not be known.
     pub fn apply_event(&mut self, event: &Event) {
         let process = event.process();
         let Some(holding) = process.and_then(|process| self.processes.get_mut(&process)) else {
@@ -49,15 +63,35 @@ impl RuleHugeMemoryLimits {
 
     /// Whether the rule of the process stays within its limit after one more huge page.
     pub fn allows_another_huge_page(&self, process: ProcessId) -> bool {
-        let limit = self.processes.get(&process).and_then(|it| it.rule.zip(it.limit_bytes));
-        limit.is_none_or(|(rule, limit)| {
-            let more = self.huge_bytes_under_rule(rule).saturating_add(HUGE_PAGE_BYTES);
-            more <= limit
-        })
+        self.limit_and_use_of_rule(process)
+            .is_none_or(|(limit, used)| used.saturating_add(HUGE_PAGE_BYTES) <= limit)
     }
 
-    /// Huge memory of all processes under this rule, in bytes.
-    pub fn huge_bytes_under_rule(&self, rule: usize) -> u64 {
+    /// The limit of the process's rule, and the huge memory of all processes under it, in bytes.
+    /// `None` where there is no limit.
+    pub fn limit_and_use_of_rule(&self, process: ProcessId) -> Option<(u64, u64)> {
+        let holding = self.processes.get(&process)?;
+        let (rule, limit) = holding.rule.zip(holding.limit_bytes)?;
+        Some((limit, self.huge_bytes_under_rule(rule)))
+    }
+
+    /// What the limits leave, in bytes, of each process under one. Processes of a rule share it.
+    pub fn bytes_left_by_process(&self) -> HashMap<ProcessId, u64> {
+        let mut used: HashMap<usize, u64> = HashMap::new();
+        for holding in self.processes.values() {
+            if let Some(rule) = holding.rule {
+                let sum = used.entry(rule).or_default();
+                *sum = sum.saturating_add(holding.huge_bytes);
+            }
+        }
+        let left = |holding: &ProcessHugeMemory| {
+            let (rule, limit) = holding.rule.zip(holding.limit_bytes)?;
+            Some(limit.saturating_sub(used.get(&rule).copied().unwrap_or(0)))
+        };
+        self.processes.iter().filter_map(|(process, it)| Some((*process, left(it)?))).collect()
+    }
+
+    fn huge_bytes_under_rule(&self, rule: usize) -> u64 {
         let of_rule = self.processes.values().filter(|h| h.rule == Some(rule));
         of_rule.fold(0, |sum, holding| sum.saturating_add(holding.huge_bytes))
     }
@@ -71,7 +105,6 @@ impl RuleHugeMemoryLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process_settings::ProcessSettings;
     use crate::test_support::{huge_sample, process, promoted_event, recovered_event, region};
     use proptest::prelude::*;
 
@@ -125,6 +158,33 @@ mod tests {
         limits.apply_event(&Event::Measured { process: process(1), rss_bytes: 0, huge_bytes });
         let after_freeing = limits.allows_another_huge_page(process(1));
         assert!(after_freeing);
+    }
+
+    #[test]
+    fn the_limit_holds_for_prefault_before_the_first_sample() {
+        let mut limits = RuleHugeMemoryLimits::default();
+        let rule = |rule| ProcessSettings {
+            max_huge_bytes: Some(4 * HUGE_PAGE_BYTES),
+            rule: Some(rule),
+            ..ProcessSettings::default()
+        };
+        for (pid, settings) in [(1, rule(0)), (2, rule(0)), (3, rule(1))] {
+            limits.update_rule(process(pid), &settings);
+        }
+        limits.update_rule(process(4), &ProcessSettings::default());
+        let left = |limits: &RuleHugeMemoryLimits| {
+            let left = limits.bytes_left_by_process();
+            [1, 2, 3, 4].map(|pid| left.get(&process(pid)).map(|bytes| bytes / HUGE_PAGE_BYTES))
+        };
+        assert_eq!(left(&limits), [Some(4), Some(4), Some(4), None]);
+        limits.add_prefaulted_bytes(process(1), 3 * HUGE_PAGE_BYTES);
+        assert_eq!(left(&limits), [Some(1), Some(1), Some(4), None]);
+        let huge_bytes = 5 * HUGE_PAGE_BYTES;
+        limits.apply_event(&Event::Measured { process: process(2), rss_bytes: 0, huge_bytes });
+        assert_eq!(left(&limits), [Some(0), Some(0), Some(4), None]);
+        // It executes a program of another rule, with what it has.
+        limits.update_rule(process(2), &rule(1));
+        assert_eq!(left(&limits), [Some(1), Some(0), Some(0), None]);
     }
 
     proptest! {

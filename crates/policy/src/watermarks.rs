@@ -101,7 +101,7 @@ pub enum PromotionBlockReason {
     #[error("the state of memory is not known")]
     Unknown,
     #[error(
-        "the memory limits of its cgroup can't be read from this container; run HawkEye with the machine's /sys/fs/cgroup"
+        "not all memory limits of its cgroups can be read; in a container, run HawkEye with the machine's /sys/fs/cgroup"
     )]
     LimitsUnknown,
     #[error(

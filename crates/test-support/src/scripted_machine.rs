@@ -99,6 +99,8 @@ pub struct ScriptedMachine {
     pub admission_duration: Duration,
     /// Number of processes admitted.
     pub admitted: usize,
+    /// Bytes that were prefaulted and that the manager does not know of yet.
+    pub prefaulted_bytes: BTreeMap<ProcessId, u64>,
     /// Bytes that may be prefaulted for each process, as last set.
     pub prefault_rooms: BTreeMap<ProcessId, u64>,
 }

@@ -166,7 +166,11 @@ pub fn forecast_below(
         system_memory::machine_memory_use().context("can't read the memory use of the machine")?;
     let usage = |cgroup: &Path| {
         let machine = (cgroup == Path::new("/")).then_some(machine);
-        limits.memory_use_of_cgroup(cgroup).or(machine)
+        let limited = limits.memory_use_of_cgroup(cgroup).unwrap_or_else(|error| {
+            tracing::warn!("can't read the memory of cgroup {}: {error}", cgroup.display());
+            None
+        });
+        limited.or(machine)
     };
     let populations = cgroup_populations(top, processes, usage);
     let mut forecasts = forecast_cgroups(&populations, watermarks);

@@ -7,8 +7,10 @@ use hawkeye_linux::machine_lease::thp_settings::{
     HugePageFaultSwitch, KernelSettingsGuard, enabled_file, read_setting,
     set_huge_zero_page_avoided, uses_huge_zero_page,
 };
+use hawkeye_linux::memory::promotion_check::check_memory_of_machine;
 use hawkeye_linux::prefault::{Prefaulter, StartingPrefaulter};
 use hawkeye_manager::Manager;
+use hawkeye_policy::MemoryGuard;
 use hawkeye_policy::prefault::PrefaultThreadCount;
 use serde::Serialize;
 use std::num::NonZero;
@@ -76,18 +78,22 @@ impl PrefaultSession {
     }
 
     /// Starts what `wanted` asks for. `required`: it is an error if memory can't be prefaulted.
+    /// Settings that cost memory wait for [`Self::switch_machine_settings`] while `memory` blocks
+    /// promotion.
     pub fn start_wanted_prefault(
         wanted: &PrefaultSettings,
         prepared: Option<Result<StartingPrefaulter>>,
         required: bool,
         warm_bytes: u64,
+        memory: MemoryGuard,
         settings: &mut KernelSettingsGuard,
     ) -> Result<Self> {
         let mut filling = Self { warm_bytes, ..Self::default() };
+        let allowed = check_memory_of_machine(memory).is_ok();
         if wanted.huge_faults {
             let huge_faults = filling.huge_faults.insert(HugePageFaultSwitch::of_kernel());
-            let allowed = huge_faults.set_allowed(true, settings);
-            allowed.context(
+            let switched = huge_faults.set_allowed(allowed, settings);
+            switched.context(
                 "can't enable huge pages at page faults; start without --huge-faults (daemon: fault_ahead.huge_faults off)",
             )?;
         }
@@ -95,7 +101,7 @@ impl PrefaultSession {
         let avoid = may_disable_huge_zero_page(wanted);
         let started = starting.and_then(|starting| {
             let ready = starting.wait_until_ready()?;
-            if avoid {
+            if avoid && allowed {
                 set_huge_zero_page_avoided(true, settings)?;
             }
             Ok(ready)
@@ -103,7 +109,7 @@ impl PrefaultSession {
         filling.start_outcome = Some(match started {
             Ok(prefaulter) => {
                 filling.prefaulter = Some(prefaulter);
-                filling.spares_zero_page = avoid.then_some(true);
+                filling.spares_zero_page = avoid.then_some(allowed);
                 let reason = match prefault_thread_count(wanted).get() {
                     1 => "by 1 thread on a spare CPU".into(),
                     n => format!("by up to {n} threads on spare CPUs"),

@@ -22,7 +22,9 @@ use hawkeye_linux::stop_signals::StopSignals;
 use hawkeye_linux::{LinuxMachine, MachineLease, ManagedTarget};
 use hawkeye_manager::{LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies::NoPromotion;
-use hawkeye_policy::{HUGE_PAGE_BYTES, Policy, ProcessId, ReserveLimit, SettingsProfile, policies};
+use hawkeye_policy::{
+    HUGE_PAGE_BYTES, MemoryGuard, Policy, ProcessId, ReserveLimit, SettingsProfile, policies,
+};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -171,8 +173,8 @@ impl PreparedSession {
             };
             // In a container this may fail.
             if let Err(error) = plan.apply_to_kernel_settings(lease.settings()) {
-                let refill = "settings of huge pages stay as they are, and khugepaged may refill recovered memory";
-                tracing::warn!("{refill}: {error}");
+                let refill = "khugepaged may refill recovered memory";
+                tracing::warn!("some settings were not changed, and {refill}: {error}");
             }
         }
         let mut backend = lease.set_up_chosen_methods()?;
@@ -196,6 +198,7 @@ impl PreparedSession {
             prepared,
             fill_required,
             warm_bytes,
+            MemoryGuard::new(settings.watermarks, settings.pressure_limit_percent)?,
             lease.settings(),
         )?;
         let recording = config.recording.as_ref();

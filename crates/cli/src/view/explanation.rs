@@ -204,13 +204,10 @@ fn process_promotion_obstacles(
         kept_by.push(hold.to_string());
     }
     kept_by.extend(manager.policy().why_process_not_promoted(process));
-    // The limit counts by the terms of the last sample, not by those of a reload since.
-    let last = manager.last_samples().sample(process);
-    let terms = last.map(|last| last.sample.terms).unwrap_or_default();
     let huge = &manager.limits().regions.huge;
-    if let (Some(rule), Some(most)) = (terms.rule, terms.max_huge_bytes) {
+    if let Some((most, used)) = huge.limit_and_use_of_rule(process) {
         if !huge.allows_another_huge_page(process) {
-            let (most, used) = (most >> 20, huge.huge_bytes_under_rule(rule) >> 20);
+            let (most, used) = (most >> 20, used >> 20);
             kept_by.push(format!(
                 "its rule allows {most} MiB of huge pages, and {used} MiB are in use"
             ));
@@ -221,9 +218,10 @@ fn process_promotion_obstacles(
             kept_by.push(format!("the limit of {max} promotions in all is reached"));
         }
     }
+    let was_sampled = manager.last_samples().sample(process).is_some();
     for wait in manager.budget_waits() {
         let wait = BudgetWaitStatus::new(&wait, now);
-        if wait.work == WaitingWorkKind::Promotion || last.is_none() {
+        if wait.work == WaitingWorkKind::Promotion || !was_sampled {
             kept_by.push(wait.to_string());
         }
     }

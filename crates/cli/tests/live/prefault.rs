@@ -6,6 +6,7 @@ use crate::common::{
     time_limit_factor, until, workload,
 };
 use hawkeye_bench::live::MemoryCgroup;
+use hawkeye_linux::machine_lease::thp_settings::enabled_file;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_live_test_support::settings;
 use hawkeye_policy::HUGE_PAGE_BYTES;
@@ -76,6 +77,23 @@ fn prefault_works_with_huge_faults_and_these_are_switched_off_again() {
     let workload = format!("touch --mib 512 --now --work-us {WORK_US}");
     assert_prefaults(|| filled(&machine, "--huge-faults", &workload));
     assert_eq!(settings::read("enabled"), before);
+}
+
+#[test]
+fn huge_faults_stay_off_from_the_start_while_memory_is_short() {
+    let machine = or_skip!(machine(this_test!()));
+    let enabled = enabled_file().display().to_string();
+    let shown = |watermarks: &str, program: &str| {
+        let options = format!("run {OPTIONS} --huge-faults --watermarks {watermarks} --");
+        let mut command = machine.hawkeye(&options);
+        command.args(["sh", "-c", program]);
+        settings::chosen(&CommandOutput::of(&mut command).assert_success().out)
+    };
+    assert_ne!(shown("0.02,0.01", &format!("cat {enabled}")), "always");
+    // Memory pressure of other programs may keep them off for a moment.
+    let wait =
+        format!("for n in $(seq 600); do grep -qF '[always]' {enabled} && break; sleep 0.1; done");
+    assert_eq!(shown("85,70", &format!("{wait}; cat {enabled}")), "always");
 }
 
 #[test]

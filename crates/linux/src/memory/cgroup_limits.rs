@@ -10,8 +10,9 @@ use nix::sys::resource::{Resource, getrlimit};
 use process_cgroup::{ProcessCgroup, leads_out, memory_cgroup_of_pid};
 use std::collections::HashMap;
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The cgroup hierarchy that controls memory.
@@ -43,6 +44,8 @@ pub struct CgroupLimits {
     homes: HashMap<ProcessId, (PathBuf, Duration)>,
     /// The cgroups that were read last.
     open: HashMap<PathBuf, CgroupFiles>,
+    /// Processes with a cgroup that was not read last, which may have a limit.
+    unknown: Vec<ProcessId>,
     most_descriptors: usize,
 }
 
@@ -68,6 +71,8 @@ const COST_WITH_LIMIT: u32 = 10;
 /// A cgroup that was read.
 struct ReadCgroup {
     is_delegated: bool,
+    /// Whether it could be read whether its memory is limited.
+    is_known: bool,
     /// Its memory, if that is limited.
     memory: Option<CgroupMemory>,
 }
@@ -85,8 +90,9 @@ impl CgroupLimits {
 
     /// The limited cgroups above one of `processes`, each read once, on the 32 outermost levels.
     /// Of a subtree that root delegated to another user, at most 25 are read, those of the first
-    /// processes. A cgroup is left out if it vanishes or its process ends meanwhile. `now` is the
-    /// time on any monotonic clock.
+    /// processes. Processes with other cgroups are those of
+    /// [`Self::processes_with_unknown_limits`]. A cgroup is left out if it vanishes or its process
+    /// ends meanwhile. `now` is the time on any monotonic clock.
     pub fn read_limited_cgroups(
         &mut self,
         now: Duration,
@@ -100,9 +106,9 @@ impl CgroupLimits {
         let mut before = std::mem::take(&mut self.open);
         let mut open = HashMap::new();
         let mut descriptors_left = self.most_descriptors;
-        let read = |path: &Path| {
+        let read = |path: &Path| -> io::Result<Option<CgroupMemory>> {
             let folder = cgroup_folder(&root, path);
-            let (files, usage) = read_or_open(before.remove(path), version, &folder, now);
+            let (files, usage) = read_or_open(before.remove(path), version, &folder, now)?;
             let memory = usage.map(|usage| CgroupMemory {
                 name: path.display().to_string(),
                 usage,
@@ -113,7 +119,7 @@ impl CgroupLimits {
                 descriptors_left = left;
                 open.insert(path.to_owned(), files);
             }
-            memory
+            Ok(memory)
         };
         let is_delegated = |path: &Path| {
             fs::metadata(cgroup_folder(&root, path)).is_ok_and(|folder| folder.uid() != 0)
@@ -124,24 +130,30 @@ impl CgroupLimits {
     }
 
     fn read_cgroups_within_bounds(
-        &self,
+        &mut self,
         processes: &[ProcessId],
         is_delegated: impl Fn(&Path) -> bool,
-        mut read: impl FnMut(&Path) -> Option<CgroupMemory>,
+        mut read: impl FnMut(&Path) -> io::Result<Option<CgroupMemory>>,
     ) -> Vec<CgroupMemory> {
         let mut seen: HashMap<PathBuf, ReadCgroup> = HashMap::new();
         // By the subtree's root. Users can't create that, and can't evade it by further owners.
         let mut costs: HashMap<PathBuf, u32> = HashMap::new();
+        self.unknown.clear();
         for process in processes {
             let Some((home, _)) = self.homes.get(process).filter(|(home, _)| !leads_out(home))
             else {
+                self.unknown.push(*process);
                 continue;
             };
             let mut path = PathBuf::new();
             let mut subtree = None;
-            // A name that is no text can't be shown. What is outside of it counts.
-            let is_text = |part: &Component| part.as_os_str().to_str().is_some();
-            for part in outermost_levels(home).components().take_while(is_text) {
+            let mut is_known = home.components().count() <= MOST_LEVELS;
+            for part in outermost_levels(home).components() {
+                // A name that is no text can't be shown. What is outside of it counts.
+                if part.as_os_str().to_str().is_none() {
+                    is_known = false;
+                    break;
+                }
                 path.push(part);
                 let known = seen.get(&path).map(|group| group.is_delegated);
                 if subtree.is_none() && known.unwrap_or_else(|| is_delegated(&path)) {
@@ -150,18 +162,33 @@ impl CgroupLimits {
                 if known.is_none() {
                     let cost = subtree.clone().map(|root| costs.entry(root).or_default());
                     if cost.as_ref().is_some_and(|cost| **cost >= MOST_OF_SUBTREE) {
+                        is_known = false;
                         break;
                     }
-                    let memory = read(&path);
-                    if let Some(cost) = cost {
-                        *cost += if memory.is_some() { COST_WITH_LIMIT } else { 1 };
+                    let found = read(&path);
+                    if let Err(error) = &found {
+                        let path = path.display();
+                        tracing::debug!("memory limits of cgroup {path} are not known: {error}");
                     }
-                    let group = ReadCgroup { is_delegated: subtree.is_some(), memory };
+                    if let Some(cost) = cost {
+                        *cost += if matches!(found, Ok(None)) { 1 } else { COST_WITH_LIMIT };
+                    }
+                    let group = ReadCgroup {
+                        is_delegated: subtree.is_some(),
+                        is_known: found.is_ok(),
+                        memory: found.ok().flatten(),
+                    };
                     seen.insert(path.clone(), group);
                 }
-                if let Some(memory) = seen.get_mut(&path).and_then(|group| group.memory.as_mut()) {
-                    memory.members.push(*process);
+                if let Some(group) = seen.get_mut(&path) {
+                    is_known &= group.is_known;
+                    if let Some(memory) = &mut group.memory {
+                        memory.members.push(*process);
+                    }
                 }
+            }
+            if !is_known {
+                self.unknown.push(*process);
             }
         }
         let mut groups: Vec<_> = seen.into_values().filter_map(|group| group.memory).collect();
@@ -170,12 +197,18 @@ impl CgroupLimits {
     }
 
     /// Use against limit of the cgroup at `path`; `None` if it has no limit or is gone.
-    pub fn memory_use_of_cgroup(&self, path: &Path) -> Option<MemoryUse> {
-        if let Some(usage) = self.open.get(path).and_then(CgroupFiles::memory_use) {
-            return Some(usage);
+    ///
+    /// # Errors
+    /// It can't be read whether it has a limit, or what counts against that.
+    pub fn memory_use_of_cgroup(&self, path: &Path) -> io::Result<Option<MemoryUse>> {
+        let open = self.open.get(path).and_then(|files| files.memory_use().ok().flatten());
+        match &self.hierarchy {
+            Some((version, root)) if open.is_none() => {
+                let folder = cgroup_folder(root, path);
+                CgroupFiles::open(*version, &folder, Duration::ZERO)?.memory_use()
+            }
+            _ => Ok(open),
         }
-        let (version, root) = self.hierarchy.as_ref()?;
-        CgroupFiles::open(*version, &cgroup_folder(root, path), Duration::ZERO).memory_use()
     }
 
     /// The cgroup of a process; `None` if the process has ended, or its cgroup is not visible here.
@@ -188,11 +221,10 @@ impl CgroupLimits {
         self.hierarchy.is_some()
     }
 
-    /// Processes that have cgroups which can't be read here, as of the last
-    /// [`Self::read_limited_cgroups`].
-    pub(crate) fn processes_with_unknown_limits(&self) -> Vec<ProcessId> {
-        let unknown = self.homes.iter().filter(|(_, (home, _))| leads_out(home));
-        unknown.map(|(process, _)| *process).collect()
+    /// Processes with cgroups that the last [`Self::read_limited_cgroups`] did not read: they are
+    /// not visible here, beyond its bounds, or could not be read.
+    pub fn processes_with_unknown_limits(&self) -> &[ProcessId] {
+        &self.unknown
     }
 
     /// The cgroup of a process by which the last [`Self::read_limited_cgroups`] went.
@@ -203,12 +235,18 @@ impl CgroupLimits {
     }
 
     /// Bytes that this process may still allocate within the limits of its cgroups; `None` if there
-    /// is no limit.
+    /// is no limit, and 0 where a limit is not known.
     pub fn own_remaining_memory_bytes(&self) -> Option<u64> {
         let (version, _) = self.hierarchy.as_ref()?;
-        let home = memory_cgroup_of_pid(*version, std::process::id())?;
-        let usages = home.ancestors().filter_map(|it| self.memory_use_of_cgroup(it));
-        let rooms = usages.map(|usage| usage.total_bytes.saturating_sub(usage.used_bytes));
+        self.remaining_memory_bytes_below(memory_cgroup_of_pid(*version, std::process::id()))
+    }
+
+    /// The same for the cgroup `home`; `None`: it is not known.
+    fn remaining_memory_bytes_below(&self, home: Option<PathBuf>) -> Option<u64> {
+        let Some(home) = home.filter(|home| !leads_out(home)) else { return Some(0) };
+        let usages = home.ancestors().map(|it| self.memory_use_of_cgroup(it));
+        let room = |usage: MemoryUse| usage.total_bytes.saturating_sub(usage.used_bytes);
+        let rooms = usages.filter_map(|usage| usage.map_or(Some(0), |usage| usage.map(room)));
         rooms.min()
     }
 
@@ -238,18 +276,19 @@ fn read_or_open(
     version: CgroupVersion,
     folder: &Path,
     now: Duration,
-) -> (CgroupFiles, Option<MemoryUse>) {
+) -> io::Result<(CgroupFiles, Option<MemoryUse>)> {
     let is_valid = known.as_ref().is_some_and(|files| now < files.until);
-    let usage = known.as_ref().filter(|_| is_valid).and_then(CgroupFiles::memory_use);
+    let usage = known.as_ref().filter(|_| is_valid);
+    let usage = usage.and_then(|files| files.memory_use().ok().flatten());
     match known {
-        Some(files) if is_valid && (usage.is_some() || !files.has_limit()) => (files, usage),
+        Some(files) if is_valid && (usage.is_some() || !files.has_limit()) => Ok((files, usage)),
         known => {
-            let mut files = CgroupFiles::open(version, folder, now);
+            let mut files = CgroupFiles::open(version, folder, now)?;
             if known.is_some_and(|known| known.has_same_limits(&files)) {
                 files.until = now.saturating_add(LIMITS_AGE);
             }
-            let usage = files.memory_use();
-            (files, usage)
+            let usage = files.memory_use()?;
+            Ok((files, usage))
         }
     }
 }
@@ -280,252 +319,29 @@ pub(crate) fn remaining_cgroup_swap_bytes(pid: u32) -> Option<u64> {
 fn least_remaining_swap_of_ancestors(root: &Path, home: &Path) -> Option<u64> {
     let left = |group: &Path| {
         let folder = cgroup_folder(root, group);
-        let most = read_number_from_file(&folder, "memory.swap.max")?;
-        let used = read_number_from_file(&folder, "memory.swap.current").unwrap_or(0);
-        Some(most.saturating_sub(used))
+        let number = |file| read_number_from_file(&folder, file).ok().flatten();
+        let used = number("memory.swap.current").unwrap_or(0);
+        Some(number("memory.swap.max")?.saturating_sub(used))
     };
     outermost_levels(home).ancestors().filter_map(left).min()
 }
 
-fn read_number_from_file(folder: &Path, file: &str) -> Option<u64> {
-    let text = fs::read_to_string(folder.join(file)).ok()?;
-    text.trim().parse().ok()
+/// The number in a file of a cgroup; `None` if it holds none (`max`), or is gone.
+fn read_number_from_file(folder: &Path, file: &str) -> io::Result<Option<u64>> {
+    let text = none_if_gone(fs::read_to_string(folder.join(file)))?;
+    Ok(text.and_then(|text| text.trim().parse().ok()))
+}
+
+/// What was read; `None` if there is no such file, or if its cgroup is gone.
+fn none_if_gone<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    let is_gone = |error: &io::Error| {
+        error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
+    };
+    match read {
+        Err(error) if is_gone(&error) => Ok(None),
+        read => read.map(Some),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::machine_lease::thp_settings::testing::TestFolder;
-    use hawkeye_test_support::event_constructors::process_with_pid;
-    use std::ffi::OsStr;
-    use std::os::unix::ffi::OsStrExt;
-
-    fn use_of(used_bytes: u64, total_bytes: u64) -> Option<MemoryUse> {
-        Some(MemoryUse { used_bytes, total_bytes })
-    }
-
-    #[test]
-    fn version_2_counts_the_lowest_limit_and_not_what_reclaim_can_drop() {
-        let tree = TestFolder::new("v2");
-        tree.file("app/memory.max", "max\n");
-        tree.file("app/memory.high", "1000\n");
-        tree.file("app/memory.current", "900\n");
-        tree.file("app/memory.swap.max", "max\n");
-        let stat = "anon 500\ninactive_file 300\nactive_file 100\n";
-        tree.file("app/memory.stat", stat);
-        tree.file(
-            "app/memory.pressure",
-            "some avg10=12.50 avg60=1.00 avg300=0.00 total=9\nfull avg10=3.00 avg60=0.00 avg300=0.00 total=4\n",
-        );
-        let folder = tree.0.join("app");
-        let open = || CgroupFiles::open(CgroupVersion::V2, &folder, Duration::ZERO);
-        assert_eq!(open().memory_use(), use_of(600, 1000));
-        assert_eq!(open().pressure_percent(), Some(12.5));
-        tree.file("app/memory.max", "800\n");
-        assert_eq!(open().memory_use(), use_of(600, 800));
-        tree.file("app/memory.pressure", "\n");
-        assert_eq!(open().pressure_percent(), None);
-    }
-
-    #[test]
-    fn version_1_kills_at_the_limit_of_memory_and_swap_too() {
-        let tree = TestFolder::new("v1-swap");
-        let unlimited = "9223372036854771712\n";
-        tree.file("a/memory.limit_in_bytes", "5000\n");
-        tree.file("a/memory.usage_in_bytes", "2000\n");
-        tree.file("a/memory.memsw.limit_in_bytes", unlimited);
-        tree.file("a/memory.memsw.usage_in_bytes", "4000\n");
-        let folder = tree.0.join("a");
-        let open = || CgroupFiles::open(CgroupVersion::V1, &folder, Duration::ZERO);
-        assert_eq!(open().memory_use(), use_of(2000, 5000));
-        tree.file("a/memory.memsw.limit_in_bytes", "6000\n");
-        assert_eq!(open().memory_use(), use_of(4000, 6000));
-    }
-
-    #[test]
-    fn swap_that_is_left_is_the_least_of_all_groups_above() {
-        let tree = TestFolder::new("swap");
-        tree.file("a/memory.swap.max", "max\n");
-        tree.file("a/b/memory.swap.max", "5000\n");
-        tree.file("a/b/memory.swap.current", "2000\n");
-        tree.file("a/b/c/memory.swap.max", "9000\n");
-        let left = |home: &str| least_remaining_swap_of_ancestors(&tree.0, Path::new(home));
-        assert_eq!(left("/a"), None);
-        assert_eq!(left("/a/b"), Some(3000));
-        assert_eq!(left("/a/b/c"), Some(3000));
-        tree.file("a/b/memory.swap.max", "0\n");
-        assert_eq!(left("/a/b/c"), Some(0));
-    }
-
-    #[test]
-    fn limits_of_ancestors_apply_and_each_group_is_one() {
-        let tree = TestFolder::new("v1");
-        for (group, limit) in [("a", "5000"), ("a/b", "9223372036854771712"), ("c", "7")] {
-            tree.file(&format!("{group}/memory.limit_in_bytes"), limit);
-            tree.file(&format!("{group}/memory.usage_in_bytes"), "2000");
-            tree.file(&format!("{group}/memory.stat"), "total_inactive_file 500\n");
-        }
-        let mut groups = CgroupLimits {
-            hierarchy: Some((CgroupVersion::V1, tree.0.clone())),
-            ..CgroupLimits::default()
-        };
-        for (pid, home) in [(1, "/a/b"), (2, "/a"), (3, "/"), (4, "/gone/x")] {
-            let home = (PathBuf::from(home), Duration::from_secs(10));
-            groups.homes.insert(process_with_pid(pid), home);
-        }
-        let all = [1, 2, 3, 4].map(process_with_pid);
-        let found = groups.read_limited_cgroups(Duration::from_secs(1), &all);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert_eq!(found[0].name, "/a");
-        assert_eq!(Some(found[0].usage), use_of(1500, 5000));
-        assert_eq!(found[0].members, [process_with_pid(1), process_with_pid(2)]);
-        assert_eq!(groups.memory_use_of_cgroup(Path::new("/a")), use_of(1500, 5000));
-        assert_eq!(groups.memory_use_of_cgroup(Path::new("/a/b")), None);
-        let _ = fs::remove_dir_all(tree.0.join("a"));
-        assert_eq!(groups.memory_use_of_cgroup(Path::new("/a")), None);
-        assert_eq!(groups.read_limited_cgroups(Duration::from_secs(2), &all), []);
-    }
-
-    #[test]
-    fn files_stay_open_and_a_limit_that_did_not_change_is_assumed_for_five_seconds() {
-        let tree = TestFolder::new("v2-open");
-        tree.file("a/memory.max", "1000\n");
-        tree.file("a/memory.current", "100\n");
-        let mut groups = CgroupLimits {
-            hierarchy: Some((CgroupVersion::V2, tree.0.clone())),
-            most_descriptors: 1,
-            ..CgroupLimits::default()
-        };
-        let process = process_with_pid(1);
-        let mut read = |second, most_descriptors| {
-            groups.most_descriptors = most_descriptors;
-            groups.homes.insert(process, ("/a".into(), Duration::MAX));
-            let found = groups.read_limited_cgroups(Duration::from_secs(second), &[process]);
-            found.first().map(|group| group.usage)
-        };
-        // A new cgroup may get its limit a moment later.
-        assert_eq!(read(0, 1), use_of(100, 1000));
-        tree.file("a/memory.max", "2000\n");
-        assert_eq!(read(1, 1), use_of(100, 2000));
-        assert_eq!(read(2, 1), use_of(100, 2000));
-        tree.file("a/memory.max", "3000\n");
-        tree.file("a/memory.current", "200\n");
-        assert_eq!(read(3, 1), use_of(200, 2000));
-        assert_eq!(read(7, 1), use_of(200, 3000));
-        // Where too few files can be open, each read opens them.
-        read(8, 0);
-        tree.file("a/memory.max", "4000\n");
-        assert_eq!(read(9, 0), use_of(200, 4000));
-    }
-
-    /// Every cgroup has a limit. Root delegated `/user`.
-    fn names_of_read_cgroups(homes: impl IntoIterator<Item = String>) -> Vec<String> {
-        let mut groups = CgroupLimits::default();
-        let until = Duration::from_secs(10);
-        let processes: Vec<ProcessId> = (1..)
-            .map(process_with_pid)
-            .zip(homes)
-            .map(|(process, home)| {
-                groups.homes.insert(process, (home.into(), until));
-                process
-            })
-            .collect();
-        let read = groups.read_cgroups_within_bounds(
-            &processes,
-            |it| it.starts_with("/user"),
-            |it| {
-                Some(CgroupMemory {
-                    name: it.display().to_string(),
-                    usage: MemoryUse { used_bytes: 1, total_bytes: 2 },
-                    pressure_percent: None,
-                    members: Vec::new(),
-                })
-            },
-        );
-        read.into_iter().map(|group| group.name).collect()
-    }
-
-    #[test]
-    fn a_user_with_thousands_of_cgroups_takes_little_time_and_hides_no_others() {
-        let of_user = (0..2000).map(|index| format!("/user/{index}"));
-        let of_root = (0..100).map(|index| format!("/system/{index}"));
-        let names = names_of_read_cgroups(of_user.chain(of_root));
-        let under = |prefix| names.iter().filter(|name| name.starts_with(prefix)).count();
-        assert_eq!((under("/user"), under("/system/"), names.len()), (25, 100, 127));
-    }
-
-    #[test]
-    fn deep_nesting_is_not_read_to_its_end() {
-        let deep = |root: &str| format!("{root}{}", "/x".repeat(500));
-        let names = names_of_read_cgroups([deep("/system")]);
-        assert_eq!(names.iter().map(|name| name.len()).max(), Some("/system".len() + 2 * 30));
-        assert_eq!(names_of_read_cgroups([deep("/user")]).len(), 26);
-        // Outer limits hold for it all the same.
-        assert!(names.contains(&"/system".to_owned()));
-    }
-
-    #[test]
-    fn limits_of_cgroups_that_are_out_of_sight_are_unknown_and_no_others() {
-        let mut groups = CgroupLimits::default();
-        let [inside, outside] = [1, 2].map(process_with_pid);
-        for (process, home) in [(inside, "/a"), (outside, "/../b")] {
-            groups.homes.insert(process, (home.into(), Duration::MAX));
-        }
-        assert_eq!(groups.processes_with_unknown_limits(), [outside]);
-    }
-
-    #[test]
-    fn a_name_that_is_no_text_hides_a_process_from_no_outer_limit() {
-        let hostile = PathBuf::from("/system/a").join(OsStr::from_bytes(b"\xff")).join("b");
-        let mut groups = CgroupLimits::default();
-        let process = process_with_pid(1);
-        groups.homes.insert(process, (hostile, Duration::MAX));
-        let mut read = Vec::new();
-        let no_limit = |path: &Path| {
-            read.push(path.to_owned());
-            None
-        };
-        groups.read_cgroups_within_bounds(&[process], |_| false, no_limit);
-        assert_eq!(read, ["/", "/system", "/system/a"].map(PathBuf::from));
-    }
-
-    #[test]
-    fn a_process_that_moved_is_found_again_and_one_that_ended_forgotten() {
-        let mut groups = CgroupLimits::default();
-        let at = Duration::from_secs;
-        let old = |_| at(60);
-        let path =
-            |groups: &CgroupLimits, pid| Some(groups.homes.get(&process_with_pid(pid))?.0.clone());
-        groups
-            .update_cgroups_of_processes(at(0), &[process_with_pid(1)], old, |_| Some("/a".into()));
-        let moved = |_| Some("/b".into());
-        groups.update_cgroups_of_processes(
-            at(4),
-            &[process_with_pid(1), process_with_pid(2)],
-            old,
-            moved,
-        );
-        assert_eq!(path(&groups, 1), Some("/a".into()));
-        assert_eq!(path(&groups, 2), Some("/b".into()));
-        groups.update_cgroups_of_processes(at(5), &[process_with_pid(1)], old, moved);
-        assert_eq!(path(&groups, 1), Some("/b".into()));
-        assert_eq!(path(&groups, 2), None);
-        groups.update_cgroups_of_processes(at(20), &[process_with_pid(1)], old, |_| None);
-        assert_eq!(path(&groups, 1), None);
-    }
-
-    #[test]
-    fn a_process_that_has_just_started_is_looked_for_again_soon() {
-        let mut groups = CgroupLimits::default();
-        let ms = Duration::from_millis;
-        for (now, age, seen, home) in [(0, 2, "/", "/"), (1, 3, "/a", "/"), (2, 4, "/a", "/a")] {
-            groups.update_cgroups_of_processes(
-                ms(now),
-                &[process_with_pid(1)],
-                |_| ms(age),
-                |_| Some(seen.into()),
-            );
-            assert_eq!(groups.homes[&process_with_pid(1)].0, PathBuf::from(home));
-        }
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! Whether memory allows a promotion now, for commands that make one without the manager's loop.
+//! Whether memory allows promotions now, for commands that ask without the manager's loop.
 
 use crate::error::{LinuxError, Result};
 use crate::memory::cgroup_limits::CgroupLimits;
@@ -18,15 +18,32 @@ pub fn check_memory_for_promotion(
 ) -> Result<()> {
     let mut groups = CgroupLimits::of_this_machine();
     let state = MemoryState {
-        machine: system_memory::machine_memory_use()?,
         groups: groups.read_limited_cgroups(Duration::ZERO, &[process]),
-        limits_unknown: groups.processes_with_unknown_limits(),
-        pressure_percent: system_memory::memory_pressure_percent(),
-        fmfi: None,
+        limits_unknown: groups.processes_with_unknown_limits().to_vec(),
+        ..memory_of_machine()?
     };
     // What it reports is also in the answer for the process.
     let _ = guard.assess(Duration::ZERO, &state);
     guard.may_promote(process, bytes).map_err(LinuxError::PromotionBlocked)
+}
+
+/// Checks that the machine's memory allows promotions at all: use is below its mark, and tasks
+/// don't wait for memory.
+///
+/// # Errors
+/// `PromotionBlocked`, or memory can't be read.
+pub fn check_memory_of_machine(mut guard: MemoryGuard) -> Result<()> {
+    guard.assess(Duration::ZERO, &memory_of_machine()?).map_err(LinuxError::PromotionBlocked)
+}
+
+fn memory_of_machine() -> Result<MemoryState> {
+    Ok(MemoryState {
+        machine: system_memory::machine_memory_use()?,
+        groups: Vec::new(),
+        limits_unknown: Vec::new(),
+        pressure_percent: system_memory::memory_pressure_percent(),
+        fmfi: None,
+    })
 }
 
 #[cfg(test)]
@@ -38,16 +55,20 @@ mod tests {
     #[test]
     fn a_promotion_that_memory_has_no_room_for_is_blocked() {
         let process = ProcessHandle::open_child(std::process::id()).expect("this process").id;
-        let check = |high_percent: f64, bytes| {
+        let guard = |high_percent: f64| {
             let marks = Watermarks::new(high_percent, high_percent / 2.0).expect("valid marks");
-            let guard = MemoryGuard::new(marks, 100.0).expect("a valid limit");
-            check_memory_for_promotion(guard, process, bytes)
+            MemoryGuard::new(marks, 100.0).expect("a valid limit")
         };
+        let check =
+            |high_percent, bytes| check_memory_for_promotion(guard(high_percent), process, bytes);
         // More than any machine has.
         let too_much = check(100.0, 1 << 60).expect_err("there is no room");
         assert!(matches!(too_much, LinuxError::PromotionBlocked(_)), "{too_much}");
         // All machines use more than that.
         assert!(matches!(check(1e-6, 0), Err(LinuxError::PromotionBlocked(_))));
         assert!(check(100.0, 0).is_ok());
+        let blocked = check_memory_of_machine(guard(1e-6));
+        assert!(matches!(blocked, Err(LinuxError::PromotionBlocked(_))));
+        assert!(check_memory_of_machine(guard(100.0)).is_ok());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::processes::schedstat::SchedStat;
-use crate::promote::target_call::CallHelperPool;
+use crate::promote::target_call::{CallHelperPool, CallTimingStatistics};
 use std::time::Duration;
 
 /// Longest wait for a call. A fill that takes longer, because memory must be compacted for it,
@@ -41,8 +41,8 @@ impl PrefaultHelperCalls {
         &mut self.calls
     }
 
-    pub(super) fn helper_cpu_time(&self) -> Duration {
-        self.calls.statistics.helper_cpu
+    pub(super) fn statistics(&self) -> CallTimingStatistics {
+        self.calls.statistics
     }
 
     /// Scheduler counts of the calling thread and its helpers together; `None` where the kernel

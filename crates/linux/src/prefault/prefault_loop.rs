@@ -3,11 +3,12 @@
 use super::PrefaultSharedState;
 use super::cached_mappings::{CachedMappings, get_or_refresh_mappings};
 use super::fault_trace::{FaultTrace, FaultTraceWatchlist};
+use super::fill_backoff::{FillBackoff, FillBatch};
 use super::prefault_helper_calls::PrefaultHelperCalls;
 use super::prefault_rate_and_memory_limit::PrefaultRateAndMemoryLimit;
 use super::prefault_thread_pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPool};
 use super::suppressed_processes::SuppressedProcesses;
-use super::trace_backoff::TraceBackoffs;
+use super::trace_backoff::{ResumeRetry, TraceBackoffs};
 use super::warm_start::WarmStart;
 use crate::error::Result;
 use crate::mutex::lock;
@@ -45,8 +46,9 @@ pub(super) struct PrefaultLoop {
     pool: PrefaultThreadPool,
     calls: PrefaultHelperCalls,
     trace_backoffs: TraceBackoffs,
-    is_tracing: bool,
+    resume_retry: ResumeRetry,
     rate_limit: PrefaultRateAndMemoryLimit,
+    backoff: FillBackoff,
 }
 
 impl PrefaultLoop {
@@ -68,8 +70,9 @@ impl PrefaultLoop {
             pool: PrefaultThreadPool::start(threads)?,
             calls: PrefaultHelperCalls::start()?,
             trace_backoffs: TraceBackoffs::default(),
-            is_tracing: true,
+            resume_retry: ResumeRetry::default(),
             rate_limit: PrefaultRateAndMemoryLimit::new(rate),
+            backoff: FillBackoff::default(),
         };
         Ok((filler, watchlist))
     }
@@ -100,12 +103,14 @@ impl PrefaultLoop {
 
     fn publish_statistics(&self) {
         let mut done = lock(&self.shared.done);
-        let (workers, helpers) = self.pool.worker_and_helper_cpu_times();
-        done.helper_cpu = self.calls.helper_cpu_time() + helpers;
-        done.cpu = calling_thread_cpu_time() + workers + done.helper_cpu;
+        let calls = || self.pool.worker_calls().chain([self.calls.statistics()]);
+        done.helper_cpu = calls().map(|calls| calls.helper_cpu).sum();
+        done.longest_call = calls().map(|calls| calls.longest).max().unwrap_or_default();
+        done.slow_calls = calls().map(|calls| calls.slow).sum();
+        done.cpu = calling_thread_cpu_time() + self.pool.worker_cpu_time() + done.helper_cpu;
         done.ahead = self.predictor.count_regions_prefaulted_ahead();
         done.unused = self.predictor.count_unused_regions();
-        done.pauses = self.pool.spare_cores.pauses;
+        done.pauses = self.pool.spare_cores.pauses + self.backoff.pauses;
     }
 
     /// Pauses the reports of processes with random touches: each costs its program some ten
@@ -119,16 +124,14 @@ impl PrefaultLoop {
         {
             trace.set_process_paused(process.pid, pauses);
         }
-        let was_tracing =
-            std::mem::replace(&mut self.is_tracing, !self.trace_backoffs.has_paused_all());
-        match (was_tracing, self.is_tracing) {
-            (true, false) => self.fault_trace.links.clear(),
-            (false, true) => {
-                if let Err(error) = self.fault_trace.resume_tracing() {
-                    tracing::warn!("watching first touches could not be resumed: {error}");
-                }
+        let trace = &mut self.fault_trace;
+        if self.trace_backoffs.has_paused_all() {
+            trace.links.clear();
+        } else if trace.links.is_empty() {
+            let resumed = self.resume_retry.try_if_due(now, || trace.resume_tracing());
+            if let Err(error) = resumed {
+                tracing::warn!("watching first touches could not be resumed: {error}");
             }
-            _ => {}
         }
     }
 
@@ -274,6 +277,7 @@ impl PrefaultLoop {
     /// Hands out the most urgent fill. Returns whether there was one and a thread was ready.
     fn assign_next_prefault(&mut self) -> bool {
         let now = self.now();
+        let Some(batch) = self.backoff.batch_to_fill_in(now) else { return false };
         let under_way = self.predictor.count_prefaults_under_way();
         if !self.pool.has_ready_thread(&mut self.calls)
             || !self.rate_limit.try_take_prefault(now, under_way)
@@ -295,7 +299,7 @@ impl PrefaultLoop {
             self.rate_limit.give_back_prefault();
             return false;
         };
-        match self.prepare_job_if_region_empty(task) {
+        match self.prepare_job_if_region_empty(task, batch) {
             Ok(job) => self.pool.assign_or_run_job(job, &mut self.calls),
             Err(what) => self.apply_prefault_result(task, what),
         }
@@ -306,6 +310,7 @@ impl PrefaultLoop {
     fn prepare_job_if_region_empty(
         &mut self,
         task: PrefaultTask,
+        batch: FillBatch,
     ) -> Result<PrefaultJob, PrefaultResult> {
         const REFUSED: PrefaultResult = PrefaultResult::Refused;
         let followed = lock(&self.shared.followed).get(&task.process).cloned();
@@ -332,11 +337,12 @@ impl PrefaultLoop {
             }
             _ => return Err(REFUSED),
         }
-        Ok(PrefaultJob { task, handle, method })
+        Ok(PrefaultJob { task, handle, method, batch })
     }
 
     fn handle_outcomes(&mut self) {
         while let Some(outcome) = self.pool.take_next_outcome() {
+            self.backoff.record_fill(self.now(), outcome.batch, outcome.took);
             let what = self.classify_outcome(&outcome);
             if what == PrefaultResult::Done {
                 let mut done = lock(&self.shared.done);

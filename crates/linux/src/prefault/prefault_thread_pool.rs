@@ -1,11 +1,13 @@
 //! The threads that fill: the filler's own thread, or several workers.
 
+use super::fill_backoff::FillBatch;
 use super::prefault_helper_calls::PrefaultHelperCalls;
 use super::prefault_region::{PrefaultMethod, prefault_region};
 use super::spare_core_throttle::SpareCoreThrottle;
 use crate::error::{LinuxError, Result};
 use crate::processes::process::{ProcessHandle, calling_thread_cpu_time};
 use crate::processes::schedstat::SchedStat;
+use crate::promote::target_call::CallTimingStatistics;
 use crate::stop_signals::Waker;
 use hawkeye_policy::prefault::{PrefaultTask, PrefaultThreadCount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -28,19 +30,21 @@ pub(super) struct PrefaultJob {
     pub(super) task: PrefaultTask,
     pub(super) handle: Arc<ProcessHandle>,
     pub(super) method: PrefaultMethod,
+    pub(super) batch: FillBatch,
 }
 
 pub(super) struct PrefaultOutcome {
     pub(super) task: PrefaultTask,
     pub(super) result: Result<()>,
     pub(super) took: Duration,
+    pub(super) batch: FillBatch,
 }
 
 impl PrefaultJob {
     /// Fills the region on the calling thread. Waits briefly for a process that does not answer.
     fn fill_region(self, calls: &mut PrefaultHelperCalls) -> PrefaultOutcome {
         let begun = Instant::now();
-        let (task, handle) = (self.task, self.handle);
+        let (task, handle, batch) = (self.task, self.handle, self.batch);
         let result = match handle.is_alive() {
             true => prefault_region(
                 calls.helper_pool_without_late_calls(),
@@ -51,16 +55,16 @@ impl PrefaultJob {
             false => Err(LinuxError::NoSuchProcess(handle.id.pid)),
         };
         let took = begun.elapsed();
-        PrefaultOutcome { task, result, took }
+        PrefaultOutcome { task, result, took, batch }
     }
 }
 
 struct WorkerReport {
     worker: usize,
     outcome: PrefaultOutcome,
-    /// CPU time used so far, by itself and by its helpers.
+    /// CPU time used so far by itself, and the calls made so far by its helpers.
     cpu: Duration,
-    helper_cpu: Duration,
+    calls: CallTimingStatistics,
     /// Whether it gets a core when it wants one.
     scheduled: Option<SchedStat>,
 }
@@ -82,7 +86,7 @@ struct WorkerHandle {
     jobs: Sender<PrefaultJob>,
     under_way: usize,
     cpu: Duration,
-    helper_cpu: Duration,
+    calls: CallTimingStatistics,
     thread: JoinHandle<()>,
 }
 
@@ -122,7 +126,7 @@ impl PrefaultThreadPool {
                     worker,
                     outcome: job.fill_region(&mut calls),
                     cpu: calling_thread_cpu_time(),
-                    helper_cpu: calls.helper_cpu_time(),
+                    calls: calls.statistics(),
                     scheduled: calls.thread_and_helper_sched_stat(),
                 };
                 if reports.send(report).is_err() {
@@ -139,7 +143,7 @@ impl PrefaultThreadPool {
             jobs: hand_over,
             under_way: 0,
             cpu: Duration::ZERO,
-            helper_cpu: Duration::ZERO,
+            calls: CallTimingStatistics::default(),
             thread,
         });
         Ok(())
@@ -204,7 +208,7 @@ impl PrefaultThreadPool {
         if let Some(worker) = self.workers.get_mut(report.worker) {
             worker.under_way = worker.under_way.saturating_sub(1);
             worker.cpu = report.cpu;
-            worker.helper_cpu = report.helper_cpu;
+            worker.calls = report.calls;
         }
         if let Some(scheduled) = report.scheduled {
             let now = self.began.elapsed();
@@ -228,11 +232,14 @@ impl PrefaultThreadPool {
         self.waker.clear();
     }
 
-    /// CPU time of the workers, and of their helpers.
-    pub(super) fn worker_and_helper_cpu_times(&self) -> (Duration, Duration) {
-        let workers = || self.workers.iter();
-        let helpers = workers().map(|worker| worker.helper_cpu);
-        (workers().map(|worker| worker.cpu).sum(), helpers.sum())
+    /// CPU time of the workers, without their helpers'.
+    pub(super) fn worker_cpu_time(&self) -> Duration {
+        self.workers.iter().map(|worker| worker.cpu).sum()
+    }
+
+    /// The calls that the helpers of each worker have made.
+    pub(super) fn worker_calls(&self) -> impl Iterator<Item = CallTimingStatistics> {
+        self.workers.iter().map(|worker| worker.calls)
     }
 }
 
@@ -280,8 +287,12 @@ mod tests {
         tasks: &[PrefaultTask],
         method: PrefaultMethod,
     ) -> Vec<PrefaultJob> {
-        let job =
-            |task: &PrefaultTask| PrefaultJob { task: *task, handle: Arc::clone(handle), method };
+        let job = |task: &PrefaultTask| PrefaultJob {
+            task: *task,
+            handle: Arc::clone(handle),
+            method,
+            batch: FillBatch::default(),
+        };
         tasks.iter().map(job).collect()
     }
 
@@ -353,7 +364,9 @@ mod tests {
             assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
             let expected = if count == 1 { 0 } else { count as usize };
             assert_eq!(workers(), expected);
-            assert_eq!(pool.worker_and_helper_cpu_times().0.is_zero(), expected == 0);
+            assert_eq!(pool.worker_cpu_time().is_zero(), expected == 0);
+            let is_timed = pool.worker_calls().any(|calls| !calls.longest.is_zero());
+            assert_eq!(is_timed, expected > 0);
             // Dropping the pool must leave these jobs undone.
             for job in jobs(&process, &tasks, PrefaultMethod::Read) {
                 pool.assign_or_run_job(job, &mut PrefaultHelperCalls::default());
@@ -378,22 +391,19 @@ mod tests {
     }
 
     /// Fills a region of `stuck`, some of this process, and one more of `stuck`. Returns the
-    /// outcomes, and how long the pool took to end.
+    /// outcomes after the pool has ended.
     fn fill_beside(
         stuck: &Arc<ProcessHandle>,
         first: RegionAddr,
         count: u64,
-    ) -> (Vec<PrefaultOutcome>, Duration) {
+    ) -> Vec<PrefaultOutcome> {
         let process = own();
         let (own, its) = (tasks(&process, first), tasks(stuck, first));
         let mut all = jobs(stuck, &its[..1], PrefaultMethod::Collapse);
         all.extend(jobs(&process, &own[..3], PrefaultMethod::Read));
         all.extend(jobs(stuck, &its[1..2], PrefaultMethod::Collapse));
         let mut pool = PrefaultThreadPool::start(threads(count)).expect("the threads start");
-        let outcomes = all_done(&mut pool, all);
-        let begun = Instant::now();
-        drop(pool);
-        (outcomes, begun.elapsed())
+        all_done(&mut pool, all)
     }
 
     #[test]
@@ -407,9 +417,9 @@ mod tests {
             let (tell, told) = mpsc::channel();
             let (handle, region) = (Arc::clone(&stuck.handle), stuck.untouched_region());
             std::thread::spawn(move || tell.send(fill_beside(&handle, region, count)));
-            let filled = told.recv_timeout(Duration::from_secs(20));
-            let (outcomes, ended) = filled.expect("no thread waits for the target");
-            assert!(ended < PATIENCE, "the pool took {ended:?} to end");
+            let filled = told.recv_timeout(Duration::from_secs(60));
+            let outcomes = filled.expect("no thread waits for the target");
+            wait_until_no_worker();
             for outcome in &outcomes {
                 match outcome.result {
                     Ok(()) => assert_ne!(outcome.task.process, stuck.handle.id),

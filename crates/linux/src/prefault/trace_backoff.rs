@@ -12,6 +12,8 @@ const MAX_RANDOM_PER_ORDERED: u64 = 16;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// A stream that begins during a pause is noticed only at its end.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Pause after reports could not be resumed, for example because the kernel had no memory.
+const RESUME_PAUSE: Duration = Duration::from_secs(10);
 
 /// Pauses the reports of processes with random touches. Others are reported meanwhile.
 #[derive(Debug, Default)]
@@ -57,6 +59,26 @@ impl TraceBackoffs {
     pub(super) fn has_paused_all(&self) -> bool {
         let mut backoffs = self.processes.values();
         !self.processes.is_empty() && backoffs.all(|backoff| !backoff.is_tracing())
+    }
+}
+
+/// Tries to resume reports of all processes, and again after a pause where that fails.
+#[derive(Debug, Default)]
+pub(super) struct ResumeRetry {
+    next_try: Duration,
+}
+
+impl ResumeRetry {
+    /// Tries it, unless it failed a moment ago.
+    pub(super) fn try_if_due<E>(
+        &mut self,
+        now: Duration,
+        resume: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        if now < self.next_try {
+            return Ok(());
+        }
+        resume().inspect_err(|_| self.next_try = now + RESUME_PAUSE)
     }
 }
 
@@ -128,6 +150,21 @@ mod tests {
         // Touches are counted anew after a pause.
         assert_eq!(changes(3, &[random, late], 10_000), (vec![(random, true)], false));
         assert_eq!(changes(4, &[], 10_000), (vec![], false));
+    }
+
+    #[test]
+    fn reports_that_could_not_be_resumed_are_tried_again_after_a_pause() {
+        let mut retry = ResumeRetry::default();
+        let mut tried = Vec::new();
+        for (second, result) in
+            [(1, Err(())), (5, Ok(())), (11, Err(())), (20, Ok(())), (21, Ok(()))]
+        {
+            let _: Result<(), ()> = retry.try_if_due(Duration::from_secs(second), || {
+                tried.push(second);
+                result
+            });
+        }
+        assert_eq!(tried, [1, 11, 21]);
     }
 
     #[test]

@@ -18,8 +18,8 @@ mod helper_messages;
 mod helper_process;
 mod target_operations;
 
-pub(crate) use call_helper_pool::SERIES_TIME;
 pub use call_helper_pool::{CallHelperPool, LateCall};
+pub(crate) use call_helper_pool::{CallTimingStatistics, SERIES_TIME};
 pub use helper_messages::{CallResult, TargetRequest};
 pub(crate) use helper_process::{SOCKET, become_helper, exit_process, read_clock_ns};
 

@@ -331,9 +331,11 @@ impl PageTableReader {
     ) -> Result<Vec<Option<AccessBitSnapshot>>> {
         let regions = &regions[..regions.len().min(ACCESS_BITS_PER_CALL)];
         let bss = self.bss_mut();
+        // The program leaves both as they are where the process has ended.
+        bss.result = types::walk_result::default();
         bss.marked_regions = u32::try_from(regions.len()).unwrap_or(u32::MAX);
         for (slot, region) in bss.marks.iter_mut().zip(regions) {
-            slot.va = region.start();
+            (slot.va, slot.read) = (region.start(), 0);
         }
         self.run_page_table_program(&target.marks)?;
         let bss = self.bss();
@@ -504,6 +506,27 @@ mod tests {
         tables.end_frame_read_at = Instant::now().checked_sub(END_FRAME_PAUSE).expect("it is past");
         assert!(!is_read(&mut tables), "an entry behind the end of memory was followed");
         assert!(is_read(&mut tables));
+    }
+
+    #[test]
+    fn access_bits_of_an_ended_process_are_not_those_of_the_process_before() {
+        if !nix::unistd::geteuid().is_root() {
+            return this_test!().skip("it needs root");
+        }
+        let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
+        let own = tables.bind_to_process(std::process::id()).expect("the programs bind");
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("it starts");
+        let ended = tables.bind_to_process(child.id()).expect("the programs bind");
+        child.kill().expect("the child can be killed");
+        child.wait().expect("the child ends");
+        let page = AnonymousMapping::map(4096).expect("memory can be mapped");
+        // SAFETY: the mapping is writable, and nothing refers to it.
+        unsafe { page.start().cast::<u8>().write_volatile(1) };
+        let regions = [RegionAddr::containing(page.address())];
+        let read = tables.read_access_bits(&own, &regions).expect("the region can be read");
+        assert!(matches!(read[..], [Some(_)]));
+        let refused = tables.read_access_bits(&ended, &regions);
+        assert!(matches!(refused, Err(LinuxError::NoSuchProcess(_))), "{refused:?}");
     }
 
     #[test]

@@ -92,12 +92,20 @@ impl MemoryWatch {
 }
 
 impl<M: Machine> Manager<M> {
-    /// Sets how much memory may be prefaulted from now on: up to the nearest low watermark.
+    /// Sets how much memory may be prefaulted from now on: up to the nearest low watermark, and
+    /// within the limit of the process's rule.
     pub(super) fn update_prefault_limits(&mut self) {
+        let by_rule = &mut self.limits.regions.huge;
         for &process in &self.processes.current {
-            let room =
-                if self.paused { 0 } else { self.memory.guard.room_bytes_for_process(process) };
-            self.machine.set_prefault_limit(process, room);
+            if let Some(settings) = self.machine.process_settings(process) {
+                by_rule.update_rule(process, &settings);
+            }
+        }
+        let left_by_rule = by_rule.bytes_left_by_process();
+        for process in &self.processes.current {
+            let left = left_by_rule.get(process).copied().unwrap_or(u64::MAX);
+            let room = self.memory.guard.room_bytes_for_process(*process).min(left);
+            self.machine.set_prefault_limit(*process, if self.paused { 0 } else { room });
         }
     }
 
@@ -109,6 +117,7 @@ impl<M: Machine> Manager<M> {
             if filled_bytes > 0 {
                 self.memory.reserve.record_demand(now);
                 self.memory.add_used_bytes(process, i64_from_u64(filled_bytes));
+                self.limits.regions.huge.add_prefaulted_bytes(process, filled_bytes);
             }
         }
     }

@@ -41,3 +41,29 @@ fn who_ends_leaves_room_for_the_others_of_its_rule() {
     run_manager_until(&mut manager, seconds(60.0));
     assert_eq!(huge_bytes_of(&manager, second), 40 * MIB);
 }
+
+/// A warm start begins before the first sample.
+#[test]
+fn prefault_keeps_to_the_limit_that_processes_of_a_rule_share() {
+    let mut machine = machine_running(16 * GIB, limited(32, 0, 40));
+    let second = machine.add_program(limited(32, 0, 40));
+    let free = machine.add_program(program_of_parts(&[base_page_part(0, 32, 1.0)]));
+    // Filled memory counts at once, and from the next measurement on only where it is huge.
+    machine.schedule(seconds(1.5), move |machine| {
+        machine.prefaulted_bytes.insert(second, 10 * MIB);
+    });
+    machine.schedule(seconds(5.5), move |machine| machine.set_regions(second, 0, 32 + 4));
+    let mut manager = manager_of(machine, "none", frequent_sampling_settings());
+    let rooms = |manager: &ScriptedManager| {
+        [FIRST_PROCESS, second, free].map(|process| manager.machine().prefault_rooms[&process])
+    };
+    let mut seen = Vec::new();
+    run_manager_watching(&mut manager, seconds(8.0), |manager| {
+        let [first, other, unlimited] = rooms(manager);
+        assert_eq!(first, other);
+        assert!(unlimited > GIB, "{unlimited}");
+        seen.push(first / MIB);
+    });
+    seen.dedup();
+    assert_eq!(seen, [40, 30, 40, 32]);
+}

@@ -10,7 +10,7 @@ use hawkeye_manager::{
 use hawkeye_policy::{
     BASE_PAGE_BYTES, CgroupMemory, CoverageSource, FileRegion, HUGE_PAGE_BYTES, MAX_SHARED_PAGES,
     MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample,
-    RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
+    ProcessSettings, RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
 };
 use std::mem;
 use std::time::Duration;
@@ -286,6 +286,14 @@ impl HugePageReserveControl for ScriptedMachine {
 impl FaultPageSizes for ScriptedMachine {}
 
 impl Prefault for ScriptedMachine {
+    fn take_prefaulted_bytes(&mut self, process: ProcessId) -> u64 {
+        self.prefaulted_bytes.remove(&process).unwrap_or(0)
+    }
+
+    fn process_settings(&self, process: ProcessId) -> Option<ProcessSettings> {
+        self.program(process).map(|program| program.terms)
+    }
+
     fn set_prefault_limit(&mut self, process: ProcessId, room_bytes: u64) {
         self.prefault_rooms.insert(process, room_bytes);
     }

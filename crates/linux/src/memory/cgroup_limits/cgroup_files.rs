@@ -1,9 +1,9 @@
 //! The files of one cgroup, kept open: opening them costs more than reading them.
 
-use super::{CgroupVersion, read_number_from_file};
+use super::{CgroupVersion, none_if_gone, read_number_from_file};
 use hawkeye_policy::MemoryUse;
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::{self, Read, Seek};
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,33 +25,44 @@ impl CgroupFiles {
     ///
     /// Swap does not count as room: swapped-out memory slows its program down, which recovery is to
     /// prevent. Version 1 can limit memory and swap together, and kills at that limit as well.
-    pub(super) fn open(version: CgroupVersion, folder: &Path, until: Duration) -> Self {
+    ///
+    /// # Errors
+    /// It can't be read whether there is a limit. A cgroup that is gone has none.
+    pub(super) fn open(version: CgroupVersion, folder: &Path, until: Duration) -> io::Result<Self> {
         let number = |file: &str| read_number_from_file(folder, file);
-        let open = |file: &str| File::open(folder.join(file)).ok();
-        let limits: Vec<_> = match version {
+        let open = |file: &str| none_if_gone(File::open(folder.join(file)));
+        // Each limit with the file of what counts against it.
+        let mut found = Vec::new();
+        match version {
             CgroupVersion::V2 => {
                 // memory.high throttles before memory.max kills: the lower of the two counts.
-                let limits = [number("memory.max"), number("memory.high")];
+                let limits = [number("memory.max")?, number("memory.high")?];
                 let limit = limits.into_iter().flatten().min();
-                limit.and_then(|limit| Some((limit, open("memory.current")?))).into_iter().collect()
+                found.extend(limit.map(|limit| (limit, "memory.current")));
             }
             CgroupVersion::V1 => {
-                let limited = |kind: &str| {
+                for (limit, usage) in [
+                    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+                    ("memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes"),
+                ] {
                     // "No limit" is written as the largest multiple of the page size.
-                    let limit = number(&format!("{kind}.limit_in_bytes"))?;
-                    let file = (limit < 1 << 62).then(|| open(&format!("{kind}.usage_in_bytes")));
-                    Some((limit, file??))
-                };
-                ["memory", "memory.memsw"].into_iter().filter_map(limited).collect()
+                    let limit = number(limit)?.filter(|limit| *limit < 1 << 62);
+                    found.extend(limit.map(|limit| (limit, usage)));
+                }
             }
-        };
-        let open_if_limited = |file| open(file).filter(|_| !limits.is_empty());
+        }
+        let mut limits = Vec::new();
+        for (limit, usage) in found {
+            limits.extend(open(usage)?.map(|file| (limit, file)));
+        }
+        // Without it, all page cache counts as used.
+        let open_if_limited = |file| open(file).ok().flatten().filter(|_| !limits.is_empty());
         let stat = open_if_limited("memory.stat");
         let pressure = match version {
             CgroupVersion::V2 => open_if_limited("memory.pressure"),
             CgroupVersion::V1 => None,
         };
-        Self { until, limits, stat, pressure, version }
+        Ok(Self { until, limits, stat, pressure, version })
     }
 
     pub(super) fn has_same_limits(&self, other: &Self) -> bool {
@@ -70,11 +81,15 @@ impl CgroupFiles {
     }
 
     /// Use against the limit that is nearest; `None` if there is no limit, or the cgroup is gone.
-    pub(super) fn memory_use(&self) -> Option<MemoryUse> {
+    ///
+    /// # Errors
+    /// A limit is there, and what counts against it can't be read.
+    pub(super) fn memory_use(&self) -> io::Result<Option<MemoryUse>> {
         if !self.has_limit() {
-            return None;
+            return Ok(None);
         }
-        let stat = self.stat.as_ref().and_then(read_from_start).unwrap_or_default();
+        let stat = self.stat.as_ref().and_then(|stat| read_from_start(stat).ok());
+        let stat = stat.unwrap_or_default();
         let inactive = match self.version {
             CgroupVersion::V2 => "inactive_file ",
             CgroupVersion::V1 => "total_inactive_file ",
@@ -83,28 +98,32 @@ impl CgroupFiles {
             .lines()
             .find_map(|line| line.strip_prefix(inactive)?.trim().parse::<u64>().ok())
             .unwrap_or(0);
-        let uses = self.limits.iter().map(|(limit, usage)| {
-            let current: u64 = read_from_start(usage)?.trim().parse().ok()?;
+        let mut fullest: Option<MemoryUse> = None;
+        for (limit, usage) in &self.limits {
+            let Some(text) = none_if_gone(read_from_start(usage))? else { return Ok(None) };
+            let current: u64 = text.trim().parse().map_err(io::Error::other)?;
             let used_bytes = current.saturating_sub(droppable);
-            Some(MemoryUse { used_bytes, total_bytes: *limit })
-        });
-        let uses: Option<Vec<MemoryUse>> = uses.collect();
-        uses?.into_iter().max_by(|a, b| a.used_percent().total_cmp(&b.used_percent()))
+            let usage = MemoryUse { used_bytes, total_bytes: *limit };
+            if fullest.is_none_or(|fullest| usage.used_percent() >= fullest.used_percent()) {
+                fullest = Some(usage);
+            }
+        }
+        Ok(fullest)
     }
 
     /// PSI "some avg10", in per cent; `None` if there is none (version 1).
     pub(super) fn pressure_percent(&self) -> Option<f64> {
-        let text = read_from_start(self.pressure.as_ref()?)?;
+        let text = read_from_start(self.pressure.as_ref()?).ok()?;
         let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
         some.split_whitespace().find_map(|field| field.strip_prefix("avg10=")?.parse().ok())
     }
 }
 
 /// Reads a file of the kernel again. It fails with ENODEV where the cgroup is gone.
-fn read_from_start(mut file: &File) -> Option<String> {
+fn read_from_start(mut file: &File) -> io::Result<String> {
     const MOST_BYTES: u64 = 64 << 10;
     let mut text = String::with_capacity(4096);
-    file.rewind().ok()?;
-    file.take(MOST_BYTES).read_to_string(&mut text).ok()?;
-    Some(text)
+    file.rewind()?;
+    file.take(MOST_BYTES).read_to_string(&mut text)?;
+    Ok(text)
 }

@@ -2,21 +2,54 @@ use super::*;
 use crate::anonymous_mapping::AnonymousMapping;
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::{CallHelperPool, TargetRequest};
+use hawkeye_live_test_support::or_skip;
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
+use hawkeye_test_support::test_skips::TestName;
+use hawkeye_test_support::this_test;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use std::fs;
 
-/// Waits until the state is as wanted; returns it.
-fn wait_for(reserve: &Reserve, wanted: impl Fn(ReserveState) -> bool) -> ReserveState {
-    let deadline = Instant::now() + Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until this many huge pages are held, which is fewer than before.
+fn wait_for_shrinking(reserve: &Reserve, held: u32) {
+    let deadline = Instant::now() + PATIENCE;
+    while reserve.state().held != held {
+        assert!(Instant::now() < deadline, "{:?}", reserve.state());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Fills up to this many huge pages until the state is as wanted, and returns it. `None`, and the
+/// test counts as skipped, where the kernel has none for a minute.
+fn filled(
+    test: TestName,
+    reserve: &Reserve,
+    (pages, most): (u32, u32),
+    is_wanted: impl Fn(ReserveState) -> bool,
+) -> Option<ReserveState> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut failed = 0;
+    fill(reserve, pages, most);
     loop {
         let state = reserve.state();
-        if wanted(state) {
-            return state;
+        if is_wanted(state) {
+            return Some(state);
         }
-        assert!(Instant::now() < deadline, "{state:?}");
+        if Instant::now() >= deadline {
+            assert!(state.failed > 0, "{state:?}");
+            test.skip("the kernel has no free huge page");
+            return None;
+        }
+        if state.failed > failed {
+            failed = state.failed;
+            // It is tried again when the target changes.
+            let keep = ReserveTarget { pages, fill: false };
+            reserve.set_target(keep, most).expect("its process runs");
+            fill(reserve, pages, most);
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -38,20 +71,20 @@ fn huge_bytes(reserve: &Reserve) -> u64 {
 
 #[test]
 fn it_is_filled_with_huge_pages_gives_them_back_and_is_emptied() {
-    let reserve = Reserve::new();
+    let (test, reserve) = (this_test!(), Reserve::new());
     assert_eq!(reserve.give_back_page(), None);
     fill(&reserve, 0, 8);
     assert_eq!(reserve.pid.load(Ordering::Relaxed), 0, "no process is needed");
-    fill(&reserve, 4, 8);
-    let full = wait_for(&reserve, |state| state.held == 4);
-    assert_eq!((full.filled, full.served, full.failed), (4, 0, 0));
+    let full = or_skip!(filled(test, &reserve, (4, 8), |state| state.held == 4));
+    assert_eq!((full.filled, full.served), (4, 0));
     assert!(full.fill_cpu > Duration::ZERO);
     let full_bytes = huge_bytes(&reserve);
     assert!(reserve.give_back_page().is_some());
-    let again = wait_for(&reserve, |state| state.held == 4 && state.filled > 4);
+    let is_full_again = |state: ReserveState| state.held == 4 && state.filled > 4;
+    let again = or_skip!(filled(test, &reserve, (4, 8), is_full_again));
     assert_eq!((again.filled, again.served), (5, 1));
     fill(&reserve, 1, 8);
-    wait_for(&reserve, |state| state.held == 1);
+    wait_for_shrinking(&reserve, 1);
     let one_bytes = huge_bytes(&reserve);
     let keep = ReserveTarget { pages: 3, fill: false };
     reserve.set_target(keep, 8).expect("it runs");
@@ -59,7 +92,7 @@ fn it_is_filled_with_huge_pages_gives_them_back_and_is_emptied() {
     let kept = reserve.state();
     assert_eq!((kept.held, kept.filled, kept.served), (0, 5, 2));
     fill(&reserve, 0, 8);
-    wait_for(&reserve, |state| state.held == 0);
+    wait_for_shrinking(&reserve, 0);
     // It also inherits what this process had in huge pages.
     let inherited_bytes = huge_bytes(&reserve);
     assert_eq!(full_bytes - inherited_bytes, 4 * HUGE_PAGE_BYTES);
@@ -72,10 +105,9 @@ fn it_is_filled_with_huge_pages_gives_them_back_and_is_emptied() {
 #[test]
 fn a_target_beyond_the_limit_fills_up_to_it() {
     let reserve = Reserve::new();
-    fill(&reserve, 5, 2);
-    wait_for(&reserve, |state| state.held == 2);
+    or_skip!(filled(this_test!(), &reserve, (5, 2), |state| state.held == 2));
     fill(&reserve, 0, 2);
-    wait_for(&reserve, |state| state.held == 0);
+    wait_for_shrinking(&reserve, 0);
 }
 
 #[test]
@@ -83,7 +115,7 @@ fn requests_to_shrink_have_no_answer_that_could_fill_the_socket() {
     let reserve = ReserveProcess::start(1).expect("a process");
     let [_, _, last] =
         [SHRINK, SHRINK, GIVE_BACK].map(|request| reserve.send_request(request).expect("it runs"));
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + PATIENCE;
     let readable = wait_until_readable(reserve.socket.as_fd(), deadline);
     assert_eq!(readable, Ok(true));
     let mut packet = [0; 8];
@@ -97,8 +129,7 @@ fn requests_to_shrink_have_no_answer_that_could_fill_the_socket() {
 #[test]
 fn its_state_and_target_do_not_wait_for_pages_that_others_wait_for() {
     let reserve = Reserve::new();
-    fill(&reserve, 1, 2);
-    wait_for(&reserve, |state| state.held == 1);
+    or_skip!(filled(this_test!(), &reserve, (1, 2), |state| state.held == 1));
     let pid = i32::try_from(reserve.pid.load(Ordering::Relaxed)).expect("a pid");
     kill(Pid::from_raw(pid), Signal::SIGSTOP).expect("it can be stopped");
     let stopped = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WUNTRACED));
@@ -120,22 +151,20 @@ fn its_state_and_target_do_not_wait_for_pages_that_others_wait_for() {
 
 #[test]
 fn it_is_started_again_after_its_process_was_killed() {
-    let reserve = Reserve::new();
-    fill(&reserve, 1, 2);
-    wait_for(&reserve, |state| state.held == 1);
+    let (test, reserve) = (this_test!(), Reserve::new());
+    or_skip!(filled(test, &reserve, (1, 2), |state| state.held == 1));
     let pid = reserve.pid.load(Ordering::Relaxed);
     assert!(reserve.is_reserve_pid(pid));
     let pid = Pid::from_raw(i32::try_from(pid).expect("a pid"));
     kill(pid, Signal::SIGKILL).expect("it can be killed");
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + PATIENCE;
     while reserve.is_reserve_pid(pid.as_raw().unsigned_abs()) {
         assert!(Instant::now() < deadline, "its end is noticed");
         reserve.give_back_page();
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(reserve.state(), ReserveState::default());
-    fill(&reserve, 1, 2);
-    wait_for(&reserve, |state| state.held == 1);
+    or_skip!(filled(test, &reserve, (1, 2), |state| state.held == 1));
 }
 
 #[test]
@@ -149,8 +178,7 @@ fn a_promotion_takes_a_page_of_the_reserve() {
         let start = memory.start().cast::<u8>().add(offset);
         start.write_bytes(7, usize_from_u64(HUGE_PAGE_BYTES));
     }
-    fill(&RESERVE, 2, 2);
-    wait_for(&RESERVE, |state| state.held == 2);
+    or_skip!(filled(this_test!(), &RESERVE, (2, 2), |state| state.held == 2));
     let served_before = RESERVE.state().served;
     let own = ProcessHandle::open(std::process::id()).expect("this process exists");
     let mut calls = CallHelperPool::with_time_limit(Duration::from_secs(60));

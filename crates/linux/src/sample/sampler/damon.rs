@@ -68,7 +68,7 @@ impl Damon {
     }
 
     /// Stops the session that a killed manager left behind; returns whether there was one. Sessions
-    /// of a live manager and kdamonds of other programs stay.
+    /// of another live manager and kdamonds of other programs stay. This process has no session.
     pub fn stop_leftover_session(&self) -> DamonResult<bool> {
         match Kdamond::take_over_abandoned(&self.kdamonds_dir()?)? {
             Some(mut kdamond) => kdamond.stop_and_remove().map(|()| true),

@@ -153,11 +153,12 @@ impl Kdamond {
         Ok(hits)
     }
 
-    /// Takes over the kdamond of a dead manager, if there is one.
+    /// Takes over the kdamond of a dead manager, if there is one. The caller has no session. So a
+    /// mark with its own pid is that of a dead manager, which had the same one in a container.
     pub(super) fn take_over_abandoned(kdamonds: &SysfsDir) -> DamonResult<Option<Self>> {
         let count: u32 = kdamonds.read_number("nr_kdamonds")?;
-        let abandoned =
-            count == 1 && read_owner_pid(kdamonds).is_some_and(|pid| !process_exists(pid));
+        let is_dead = |pid: u32| pid == std::process::id() || !process_exists(pid);
+        let abandoned = count == 1 && read_owner_pid(kdamonds).is_some_and(is_dead);
         Ok(abandoned.then(|| Self { kdamonds: kdamonds.clone(), released: false }))
     }
 

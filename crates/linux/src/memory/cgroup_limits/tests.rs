@@ -1,0 +1,305 @@
+//! Cgroups in folders that imitate the kernel's.
+
+use super::*;
+use crate::machine_lease::thp_settings::testing::TestFolder;
+use hawkeye_test_support::event_constructors::process_with_pid;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+fn use_of(used_bytes: u64, total_bytes: u64) -> Option<MemoryUse> {
+    Some(MemoryUse { used_bytes, total_bytes })
+}
+
+fn memory_use(files: &CgroupFiles) -> Option<MemoryUse> {
+    files.memory_use().expect("the files can be read")
+}
+
+#[test]
+fn version_2_counts_the_lowest_limit_and_not_what_reclaim_can_drop() {
+    let tree = TestFolder::new("v2");
+    tree.file("app/memory.max", "max\n");
+    tree.file("app/memory.high", "1000\n");
+    tree.file("app/memory.current", "900\n");
+    tree.file("app/memory.swap.max", "max\n");
+    let stat = "anon 500\ninactive_file 300\nactive_file 100\n";
+    tree.file("app/memory.stat", stat);
+    tree.file(
+        "app/memory.pressure",
+        "some avg10=12.50 avg60=1.00 avg300=0.00 total=9\nfull avg10=3.00 avg60=0.00 avg300=0.00 total=4\n",
+    );
+    let folder = tree.0.join("app");
+    let open = || {
+        let opened = CgroupFiles::open(CgroupVersion::V2, &folder, Duration::ZERO);
+        opened.expect("the files can be read")
+    };
+    assert_eq!(memory_use(&open()), use_of(600, 1000));
+    assert_eq!(open().pressure_percent(), Some(12.5));
+    tree.file("app/memory.max", "800\n");
+    assert_eq!(memory_use(&open()), use_of(600, 800));
+    tree.file("app/memory.pressure", "\n");
+    assert_eq!(open().pressure_percent(), None);
+}
+
+#[test]
+fn version_1_kills_at_the_limit_of_memory_and_swap_too() {
+    let tree = TestFolder::new("v1-swap");
+    let unlimited = "9223372036854771712\n";
+    tree.file("a/memory.limit_in_bytes", "5000\n");
+    tree.file("a/memory.usage_in_bytes", "2000\n");
+    tree.file("a/memory.memsw.limit_in_bytes", unlimited);
+    tree.file("a/memory.memsw.usage_in_bytes", "4000\n");
+    let folder = tree.0.join("a");
+    let usage = || {
+        let opened = CgroupFiles::open(CgroupVersion::V1, &folder, Duration::ZERO);
+        memory_use(&opened.expect("the files can be read"))
+    };
+    assert_eq!(usage(), use_of(2000, 5000));
+    tree.file("a/memory.memsw.limit_in_bytes", "6000\n");
+    assert_eq!(usage(), use_of(4000, 6000));
+}
+
+#[test]
+fn swap_that_is_left_is_the_least_of_all_groups_above() {
+    let tree = TestFolder::new("swap");
+    tree.file("a/memory.swap.max", "max\n");
+    tree.file("a/b/memory.swap.max", "5000\n");
+    tree.file("a/b/memory.swap.current", "2000\n");
+    tree.file("a/b/c/memory.swap.max", "9000\n");
+    let left = |home: &str| least_remaining_swap_of_ancestors(&tree.0, Path::new(home));
+    assert_eq!(left("/a"), None);
+    assert_eq!(left("/a/b"), Some(3000));
+    assert_eq!(left("/a/b/c"), Some(3000));
+    tree.file("a/b/memory.swap.max", "0\n");
+    assert_eq!(left("/a/b/c"), Some(0));
+}
+
+#[test]
+fn limits_of_ancestors_apply_and_each_group_is_one() {
+    let tree = TestFolder::new("v1");
+    for (group, limit) in [("a", "5000"), ("a/b", "9223372036854771712"), ("c", "7")] {
+        tree.file(&format!("{group}/memory.limit_in_bytes"), limit);
+        tree.file(&format!("{group}/memory.usage_in_bytes"), "2000");
+        tree.file(&format!("{group}/memory.stat"), "total_inactive_file 500\n");
+    }
+    let mut groups = CgroupLimits {
+        hierarchy: Some((CgroupVersion::V1, tree.0.clone())),
+        ..CgroupLimits::default()
+    };
+    for (pid, home) in [(1, "/a/b"), (2, "/a"), (3, "/"), (4, "/gone/x")] {
+        let home = (PathBuf::from(home), Duration::from_secs(10));
+        groups.homes.insert(process_with_pid(pid), home);
+    }
+    let all = [1, 2, 3, 4].map(process_with_pid);
+    let found = groups.read_limited_cgroups(Duration::from_secs(1), &all);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].name, "/a");
+    assert_eq!(Some(found[0].usage), use_of(1500, 5000));
+    assert_eq!(found[0].members, [process_with_pid(1), process_with_pid(2)]);
+    assert_eq!(groups.processes_with_unknown_limits(), []);
+    let usage = |groups: &CgroupLimits, path: &str| {
+        groups.memory_use_of_cgroup(Path::new(path)).expect("it can be read")
+    };
+    assert_eq!(usage(&groups, "/a"), use_of(1500, 5000));
+    assert_eq!(usage(&groups, "/a/b"), None);
+    let _ = fs::remove_dir_all(tree.0.join("a"));
+    assert_eq!(usage(&groups, "/a"), None);
+    assert_eq!(groups.read_limited_cgroups(Duration::from_secs(2), &all), []);
+}
+
+#[test]
+fn files_stay_open_and_a_limit_that_did_not_change_is_assumed_for_five_seconds() {
+    let tree = TestFolder::new("v2-open");
+    tree.file("a/memory.max", "1000\n");
+    tree.file("a/memory.current", "100\n");
+    let mut groups = CgroupLimits {
+        hierarchy: Some((CgroupVersion::V2, tree.0.clone())),
+        most_descriptors: 1,
+        ..CgroupLimits::default()
+    };
+    let process = process_with_pid(1);
+    let mut read = |second, most_descriptors| {
+        groups.most_descriptors = most_descriptors;
+        groups.homes.insert(process, ("/a".into(), Duration::MAX));
+        let found = groups.read_limited_cgroups(Duration::from_secs(second), &[process]);
+        found.first().map(|group| group.usage)
+    };
+    // A new cgroup may get its limit a moment later.
+    assert_eq!(read(0, 1), use_of(100, 1000));
+    tree.file("a/memory.max", "2000\n");
+    assert_eq!(read(1, 1), use_of(100, 2000));
+    assert_eq!(read(2, 1), use_of(100, 2000));
+    tree.file("a/memory.max", "3000\n");
+    tree.file("a/memory.current", "200\n");
+    assert_eq!(read(3, 1), use_of(200, 2000));
+    assert_eq!(read(7, 1), use_of(200, 3000));
+    // Where too few files can be open, each read opens them.
+    read(8, 0);
+    tree.file("a/memory.max", "4000\n");
+    assert_eq!(read(9, 0), use_of(200, 4000));
+}
+
+/// The names of the cgroups that are read, and the homes of processes with others. Every cgroup
+/// has a limit. Root delegated `/user`.
+fn read_and_unknown_cgroups(homes: impl IntoIterator<Item = String>) -> (Vec<String>, Vec<String>) {
+    let mut groups = CgroupLimits::default();
+    let until = Duration::from_secs(10);
+    let processes: Vec<ProcessId> = (1..)
+        .map(process_with_pid)
+        .zip(homes)
+        .map(|(process, home)| {
+            groups.homes.insert(process, (home.into(), until));
+            process
+        })
+        .collect();
+    let read = groups.read_cgroups_within_bounds(
+        &processes,
+        |it| it.starts_with("/user"),
+        |it| {
+            Ok(Some(CgroupMemory {
+                name: it.display().to_string(),
+                usage: MemoryUse { used_bytes: 1, total_bytes: 2 },
+                pressure_percent: None,
+                members: Vec::new(),
+            }))
+        },
+    );
+    let home = |process: &ProcessId| groups.homes[process].0.display().to_string();
+    let unknown = groups.processes_with_unknown_limits().iter().map(home).collect();
+    (read.into_iter().map(|group| group.name).collect(), unknown)
+}
+
+#[test]
+fn a_user_with_thousands_of_cgroups_takes_little_time_and_hides_no_others() {
+    let of_user = (0..2000).map(|index| format!("/user/{index}"));
+    let of_root = (0..100).map(|index| format!("/system/{index}"));
+    let (names, unknown) = read_and_unknown_cgroups(of_user.chain(of_root));
+    let under = |prefix| names.iter().filter(|name| name.starts_with(prefix)).count();
+    assert_eq!((under("/user"), under("/system/"), names.len()), (25, 100, 127));
+    // Beside `/user` itself, 24 were read.
+    let of_user = unknown.iter().filter(|home| home.starts_with("/user/")).count();
+    assert_eq!((of_user, unknown.len()), (2000 - 24, 2000 - 24));
+}
+
+#[test]
+fn deep_nesting_is_not_read_to_its_end() {
+    let deep = |root: &str| format!("{root}{}", "/x".repeat(500));
+    let (names, unknown) = read_and_unknown_cgroups([deep("/system")]);
+    assert_eq!(names.iter().map(|name| name.len()).max(), Some("/system".len() + 2 * 30));
+    assert_eq!(unknown, [deep("/system")]);
+    let (of_user, unknown) = read_and_unknown_cgroups([deep("/user")]);
+    assert_eq!((of_user.len(), unknown.len()), (26, 1));
+    // Outer limits hold for it all the same.
+    assert!(names.contains(&"/system".to_owned()));
+}
+
+#[test]
+fn limits_of_cgroups_that_are_out_of_sight_are_unknown_and_no_others() {
+    let mut groups = CgroupLimits::default();
+    let [inside, outside] = [1, 2].map(process_with_pid);
+    for (process, home) in [(inside, "/a"), (outside, "/../b")] {
+        groups.homes.insert(process, (home.into(), Duration::MAX));
+    }
+    // One of which the cgroup can't be read.
+    let unread = process_with_pid(3);
+    let all = [inside, outside, unread];
+    groups.read_cgroups_within_bounds(&all, |_| false, |_| Ok(None));
+    assert_eq!(groups.processes_with_unknown_limits(), [outside, unread]);
+}
+
+#[test]
+fn a_limit_that_cannot_be_read_is_unknown_and_not_absent() {
+    let tree = TestFolder::new("v2-unreadable");
+    // A read of it fails, as with too many open files.
+    tree.file("a/memory.max/x", "");
+    tree.file("c/memory.max", "1000\n");
+    tree.file("c/memory.current/x", "");
+    tree.file("d/memory.max", "max\n");
+    tree.file("e/memory.max", "1000\n");
+    tree.file("e/memory.current", "400\n");
+    let mut groups = CgroupLimits {
+        hierarchy: Some((CgroupVersion::V2, tree.0.clone())),
+        ..CgroupLimits::default()
+    };
+    let homes = ["/a/b", "/c", "/d", "/e"];
+    let processes = [1, 2, 3, 4].map(process_with_pid);
+    for (process, home) in processes.into_iter().zip(homes) {
+        groups.homes.insert(process, (home.into(), Duration::MAX));
+    }
+    let found = groups.read_limited_cgroups(Duration::from_secs(1), &processes);
+    assert_eq!(found.iter().map(|group| &group.name[..]).collect::<Vec<_>>(), ["/e"]);
+    assert_eq!(groups.processes_with_unknown_limits(), &processes[..2]);
+    assert!(groups.memory_use_of_cgroup(Path::new("/a")).is_err());
+    for (home, left) in [
+        (Some("/a/b"), Some(0)),
+        (Some("/c"), Some(0)),
+        (Some("/d"), None),
+        (Some("/e"), Some(600)),
+        (Some("/../e"), Some(0)),
+        (None, Some(0)),
+    ] {
+        let found = groups.remaining_memory_bytes_below(home.map(PathBuf::from));
+        assert_eq!(found, left, "{home:?}");
+    }
+    // It is read again at the next look.
+    let _ = fs::remove_dir_all(tree.0.join("a/memory.max"));
+    tree.file("a/memory.max", "1000\n");
+    tree.file("a/memory.current", "100\n");
+    let found = groups.read_limited_cgroups(Duration::from_secs(2), &processes);
+    assert_eq!(found.iter().map(|group| &group.name[..]).collect::<Vec<_>>(), ["/a", "/e"]);
+    assert_eq!(groups.processes_with_unknown_limits(), &processes[1..2]);
+}
+
+#[test]
+fn a_name_that_is_no_text_hides_a_process_from_no_outer_limit() {
+    let hostile = PathBuf::from("/system/a").join(OsStr::from_bytes(b"\xff")).join("b");
+    let mut groups = CgroupLimits::default();
+    let process = process_with_pid(1);
+    groups.homes.insert(process, (hostile, Duration::MAX));
+    let mut read = Vec::new();
+    let no_limit = |path: &Path| {
+        read.push(path.to_owned());
+        Ok(None)
+    };
+    groups.read_cgroups_within_bounds(&[process], |_| false, no_limit);
+    assert_eq!(read, ["/", "/system", "/system/a"].map(PathBuf::from));
+    assert_eq!(groups.processes_with_unknown_limits(), [process]);
+}
+
+#[test]
+fn a_process_that_moved_is_found_again_and_one_that_ended_forgotten() {
+    let mut groups = CgroupLimits::default();
+    let at = Duration::from_secs;
+    let old = |_| at(60);
+    let path =
+        |groups: &CgroupLimits, pid| Some(groups.homes.get(&process_with_pid(pid))?.0.clone());
+    groups.update_cgroups_of_processes(at(0), &[process_with_pid(1)], old, |_| Some("/a".into()));
+    let moved = |_| Some("/b".into());
+    groups.update_cgroups_of_processes(
+        at(4),
+        &[process_with_pid(1), process_with_pid(2)],
+        old,
+        moved,
+    );
+    assert_eq!(path(&groups, 1), Some("/a".into()));
+    assert_eq!(path(&groups, 2), Some("/b".into()));
+    groups.update_cgroups_of_processes(at(5), &[process_with_pid(1)], old, moved);
+    assert_eq!(path(&groups, 1), Some("/b".into()));
+    assert_eq!(path(&groups, 2), None);
+    groups.update_cgroups_of_processes(at(20), &[process_with_pid(1)], old, |_| None);
+    assert_eq!(path(&groups, 1), None);
+}
+
+#[test]
+fn a_process_that_has_just_started_is_looked_for_again_soon() {
+    let mut groups = CgroupLimits::default();
+    let ms = Duration::from_millis;
+    for (now, age, seen, home) in [(0, 2, "/", "/"), (1, 3, "/a", "/"), (2, 4, "/a", "/a")] {
+        groups.update_cgroups_of_processes(
+            ms(now),
+            &[process_with_pid(1)],
+            |_| ms(age),
+            |_| Some(seen.into()),
+        );
+        assert_eq!(groups.homes[&process_with_pid(1)].0, PathBuf::from(home));
+    }
+}
