@@ -19,8 +19,8 @@ mod read_loop_control;
 mod sparse;
 mod zipf;
 
+use crate::memory_file::map_file_or_private_memory;
 use crate::prelude::*;
-use crate::shared_file::open_memory_file;
 use access_patterns::{AccessPattern, HotColdLayout, RandomReads, StridedReads};
 use pointer_chase::PointerChase;
 use read_loop_control::ReadLoopControl;
@@ -146,15 +146,7 @@ fn map_and_fill(
             memory.write_word(offset, mix_bits(offset as u64) | 1);
         }
     };
-    let memory = match &args.file {
-        Some(path) => {
-            let mut memory =
-                WorkloadMemory::map_file_aligned(&open_memory_file(path, all)?, all, 0)?;
-            fill(&mut memory);
-            memory
-        }
-        None => WorkloadMemory::map_private_and_touch(all, args.pages, fill)?,
-    };
+    let memory = map_file_or_private_memory(args.file.as_deref(), all, args.pages, fill)?;
     let layout = HotColdLayout::new(all - hot, hot, args.hot_percent);
     Ok((memory, layout))
 }
