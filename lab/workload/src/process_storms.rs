@@ -233,7 +233,13 @@ impl EndCondition {
     }
 
     pub(super) fn is_time_over(&self) -> bool {
-        self.period.is_some_and(|period| self.begin.elapsed() >= period)
+        self.time_left().is_zero()
+    }
+
+    /// The longest duration if the time is not limited.
+    pub(super) fn time_left(&self) -> Duration {
+        let left = |period: Duration| period.saturating_sub(self.begin.elapsed());
+        self.period.map_or(Duration::MAX, left)
     }
 
     /// Waits for input at most `wait`. The end of input does not count where the time is limited.
