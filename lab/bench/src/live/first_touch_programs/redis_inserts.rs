@@ -4,7 +4,7 @@ use super::timed_command::{CORE, command_on_core, start_with_sigterm_on_drop};
 use crate::live::prelude::*;
 use crate::statistics::{quantile_of_sorted, sorted};
 use hawkeye_workload::core_set::CoreSet;
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use hawkeye_workload::create_memory_file;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, Write};
 use std::net::TcpStream;
@@ -73,7 +73,7 @@ impl RedisInsertClient {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let mut value = File::from(memfd_create(c"value", MFdFlags::MFD_CLOEXEC)?);
+        let mut value = create_memory_file(0)?;
         value.write_all(&vec![b'x'; VALUE_BYTES as usize])?;
         value.write_all(b"\r\n")?;
         let answers = BufReader::new(stream.try_clone()?);
