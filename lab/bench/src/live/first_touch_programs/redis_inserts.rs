@@ -2,6 +2,7 @@
 
 use super::timed_command::{CORE, command_on_core, start_with_sigterm_on_drop};
 use crate::live::prelude::*;
+use crate::live::programs::RunningProcess;
 use crate::statistics::{quantile_of_sorted, sorted};
 use hawkeye_workload::core_set::CoreSet;
 use hawkeye_workload::create_memory_file;
@@ -24,17 +25,18 @@ pub(super) fn measure_redis_inserts(ahead: bool, gib: u64) -> BenchResult<[f64; 
     let words: Vec<String> = words.split(' ').map(|word| word.replace('\'', "")).collect();
     let mut command = command_on_core(ahead, None, &words)?;
     command.stdout(std::process::Stdio::null());
-    let server = start_with_sigterm_on_drop(command)?;
+    let mut server = start_with_sigterm_on_drop(command)?;
     let _on_its_core = CoreSet::from_core_numbers(&[CORE]).map(CoreSet::restrict_calling_thread);
-    let result = insert_values(gib);
+    let result = insert_values(&mut server, gib);
     drop(server);
     result
 }
 
-fn insert_values(gib: u64) -> BenchResult<[f64; 3]> {
+fn insert_values(server: &mut RunningProcess, gib: u64) -> BenchResult<[f64; 3]> {
     let failed = |error: io::Error| impossible!("inserting values: {error}");
-    let stream = connect_to_redis().map_err(failed)?;
-    let mut client = RedisInsertClient::new(stream).map_err(failed)?;
+    let connect = || TcpStream::connect(("127.0.0.1", PORT));
+    server.wait_until_listening("redis-server", PATIENCE, || connect().is_ok())?;
+    let mut client = connect().and_then(RedisInsertClient::new).map_err(failed)?;
     let values = (gib << 30) / VALUE_BYTES;
     let mut latencies_ms = Vec::new();
     let begun = Instant::now();
@@ -48,17 +50,6 @@ fn insert_values(gib: u64) -> BenchResult<[f64; 3]> {
     let mean_ms = latencies_ms.iter().sum::<f64>() / values as f64;
     let p99_ms = quantile_of_sorted(&latencies_ms, 990).unwrap_or_default();
     Ok([values as f64 / seconds, mean_ms, p99_ms])
-}
-
-fn connect_to_redis() -> io::Result<TcpStream> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match TcpStream::connect(("127.0.0.1", PORT)) {
-            Ok(stream) => return Ok(stream),
-            Err(error) if Instant::now() > deadline => return Err(error),
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
-        }
-    }
 }
 
 /// Values go from the page cache to the socket without a copy (`sendfile`).
