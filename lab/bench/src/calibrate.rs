@@ -91,9 +91,7 @@ impl CostRecorder {
 /// setting of the machine.
 pub fn calibrate_this_machine() -> BenchResult<CalibratedMachine> {
     let mut notes = CostRecorder::default();
-    let core = core_measurements::measure_core()?;
-    let walks = walk_costs::measure_walk_costs()?;
-    let here = calibrated_processor::processor_from_measurements(&core, &walks, &mut notes);
+    let (here, walks) = measure_processor(&mut notes)?;
     let processor = here.processor;
     let costs = kernel_costs::measure_kernel_costs(processor.memory.latency_ns, &mut notes)?;
     Ok(CalibratedMachine {
@@ -112,14 +110,14 @@ pub(crate) fn measure_processor_once() -> BenchResult<CalibratedProcessor> {
     if let Some(here) = MEASURED.get() {
         return Ok(*here);
     }
+    let (here, _) = measure_processor(&mut CostRecorder::default())?;
+    Ok(*MEASURED.get_or_init(|| here))
+}
+
+fn measure_processor(notes: &mut CostRecorder) -> BenchResult<(CalibratedProcessor, WalkCosts)> {
     let core = core_measurements::measure_core()?;
     let walks = walk_costs::measure_walk_costs()?;
-    let here = calibrated_processor::processor_from_measurements(
-        &core,
-        &walks,
-        &mut CostRecorder::default(),
-    );
-    Ok(*MEASURED.get_or_init(|| here))
+    Ok((calibrated_processor::processor_from_measurements(&core, &walks, notes), walks))
 }
 
 impl CalibratedMachine {

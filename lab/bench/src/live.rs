@@ -50,6 +50,7 @@ mod overhead_estimates;
 mod page_fault_stalls;
 mod prefault;
 mod prelude;
+mod proc_files;
 mod program_text;
 pub(crate) mod programs;
 mod programs_without_gain;
@@ -75,7 +76,6 @@ mod zeroing_neighbour;
 pub use bench_host::{BenchHost, SessionOptions};
 use live_report::PrefixedRowWriter;
 pub use live_report::{LiveReport, ManagerCpuUse};
-pub use manager_runs::{ManagementRecord, manage_process_until};
 pub use memory_cgroup::MemoryCgroup;
 pub use scale::Scale;
 

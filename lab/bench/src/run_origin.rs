@@ -1,5 +1,6 @@
 //! Where, when and with which build experiments ran.
 
+use hawkeye_linux::memory::system_memory::machine_memory_use;
 use hawkeye_linux::name_value_lines::find_value_by_name;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -29,10 +30,8 @@ impl RunOrigin {
         let cpuinfo = read("/proc/cpuinfo");
         let model = find_value_by_name(&cpuinfo, "model name").unwrap_or("unknown processor");
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let meminfo = read("/proc/meminfo");
-        let kib = find_value_by_name(&meminfo, "MemTotal")
-            .and_then(|text| text.split(' ').next()?.parse().ok());
-        let gib = kib.map_or(0.0, |kib: f64| kib / f64::from(1 << 20));
+        let bytes = machine_memory_use().map_or(0, |memory| memory.total_bytes);
+        let gib = bytes as f64 / f64::from(1 << 30);
         Self {
             machine: format!("{model}, {cores} cores, {gib:.1} GiB"),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),

@@ -1,6 +1,6 @@
 //! A model of the memory-management unit, exact down to the single access. It computes what
 //! programs would see from their TLBs, page walkers and caches, under base pages and under huge
-//! pages. It has counters that this machine may lack, and sets access bits as the processor does.
+//! pages. It has counters that this machine may lack.
 //!
 //! Its counters are exact, unlike those of a virtual machine; estimates are compared with them.
 //!
@@ -10,7 +10,7 @@
 //!                                        |-- page_walkers, page_tables: the walk's loads
 //!                                        |-- memory_model: data_cache_hierarchy, fill buffers
 //!                                        v
-//!  PatternRun <------ core_counters, access_bits
+//!  PatternRun <------ core_counters
 //! ```
 //!
 //! Read [`PatternRun`] first, then `pipeline.rs` and `two_level_tlb.rs`. [`ProcessorSpec`] has the
@@ -33,7 +33,6 @@
 //!   once (`rrip_sets.rs`). In presets all levels are LRU.
 //! - In a virtual machine ([`PatternRun::in_guest`]) walks go through the host's tables too, with
 //!   nested TLB and walk caches. A TLB entry holds the smaller of the guest's and the host's page.
-//! - A walk sets a page's access bit; a TLB hit never does.
 //! - Neighbouring pages can share a TLB entry if the processor supports
 //!   [groups](CoalescedPageGroup). Their frames are contiguous, and the processor sees that by
 //!   itself (AMD), or the kernel has marked them (Arm's contiguous bit, RISC-V's Svnapot). See
@@ -41,6 +40,7 @@
 //!
 //! Left out:
 //! - instruction fetch and stores, and other threads;
+//! - access bits: all are set, so nothing breaks up the groups that a processor sees by itself;
 //! - the time of a walk beside its loads;
 //! - prefetchers for walks of streams (Intel's next-page prefetcher): streams cost more here;
 //! - dirty bits: groups that a processor sees by itself would need equal ones too, as those of
@@ -65,7 +65,6 @@
 //! The plain one is the oracle, with no code of the fast one. `agree.rs` compares the fast one with
 //! it, `exact.rs` with the exact one. The fast and the exact one share TLBs and walk caches.
 
-mod access_bits;
 mod access_generator;
 mod access_pattern;
 mod coalesced_page_groups;

@@ -87,11 +87,20 @@ fn xz(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     writer.finish()
 }
 
+/// Reads a trace without an error, and compares its accesses.
+fn assert_reads(
+    format: TraceFormat,
+    text: &[u8],
+    expected: &[(AccessKind, u64)],
+) -> Vec<TraceAccess> {
+    let (accesses, error, _) = read(format, text, BadRecordHandling::Fail);
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(places(&accesses), expected);
+    accesses
+}
+
 #[test]
 fn lackey() {
-    let (accesses, error, _) =
-        read(TraceFormat::Lackey, LACKEY.as_bytes(), BadRecordHandling::Fail);
-    assert!(error.is_none(), "{error:?}");
     let expected = [
         (AccessKind::Fetch, 0x401_ab70),
         (AccessKind::Fetch, 0x401_ab73),
@@ -99,36 +108,30 @@ fn lackey() {
         (AccessKind::Load, 0x403_8e70),
         (AccessKind::Modify, 0x403_9f30),
     ];
-    assert_eq!(places(&accesses), expected);
+    let accesses = assert_reads(TraceFormat::Lackey, LACKEY.as_bytes(), &expected);
     assert_eq!((accesses[1].bytes, accesses[4].bytes), (Some(5), Some(4)));
 }
 
 #[test]
 fn drmemtrace() {
-    let (accesses, error, _) =
-        read(TraceFormat::Drmemtrace, VIEW.as_bytes(), BadRecordHandling::Fail);
-    assert!(error.is_none(), "{error:?}");
     let expected = [
         (AccessKind::Fetch, 0x7f2c_8b4b_2090),
         (AccessKind::Fetch, 0x7f2c_8b4b_2093),
         (AccessKind::Store, 0x7ffd_0fa3_a9a8),
         (AccessKind::Load, 0x7ffd_0fa3_a9b0),
     ];
-    assert_eq!(places(&accesses), expected);
+    let accesses = assert_reads(TraceFormat::Drmemtrace, VIEW.as_bytes(), &expected);
     assert_eq!((accesses[3].bytes, accesses[3].thread), (Some(32), Some(342_625)));
 }
 
 #[test]
 fn perf_script() {
-    let (accesses, error, _) =
-        read(TraceFormat::PerfScript, PERF.as_bytes(), BadRecordHandling::Fail);
-    assert!(error.is_none(), "{error:?}");
     let expected = [
         (AccessKind::Load, 0x7ffd_5c3a_1000),
         (AccessKind::Store, 0x7f_0010),
         (AccessKind::Store, 0x7ffe_0008),
     ];
-    assert_eq!(places(&accesses), expected);
+    let accesses = assert_reads(TraceFormat::PerfScript, PERF.as_bytes(), &expected);
     let threads: Vec<_> = accesses.iter().map(|access| access.thread).collect();
     assert_eq!(threads, [Some(7318), Some(7320), Some(99)]);
     assert_eq!(accesses[0].time_ns, Some(123_456_789_012_000));
@@ -139,8 +142,6 @@ fn perf_script() {
 fn champsim() {
     let mut bytes = record(0x40_0000, [0x1000, 0, 0x2000, 0], [0, 0x3000]);
     bytes.extend(record(0x40_0004, [0; 4], [0; 2]));
-    let (accesses, error, _) = read(TraceFormat::ChampSim, &bytes, BadRecordHandling::Fail);
-    assert!(error.is_none(), "{error:?}");
     let expected = [
         (AccessKind::Fetch, 0x40_0000),
         (AccessKind::Load, 0x1000),
@@ -148,7 +149,7 @@ fn champsim() {
         (AccessKind::Store, 0x3000),
         (AccessKind::Fetch, 0x40_0004),
     ];
-    assert_eq!(places(&accesses), expected);
+    assert_reads(TraceFormat::ChampSim, &bytes, &expected);
 }
 
 #[test]

@@ -19,8 +19,8 @@ mod read_loop_control;
 mod sparse;
 mod zipf;
 
+use crate::memory_file::map_file_or_private_memory;
 use crate::prelude::*;
-use crate::shared_file::open_memory_file;
 use access_patterns::{AccessPattern, HotColdLayout, RandomReads, StridedReads};
 use pointer_chase::PointerChase;
 use read_loop_control::ReadLoopControl;
@@ -55,15 +55,9 @@ pub struct ReadWorkloadArgs {
     /// Pages to start with, in private memory.
     #[arg(long, value_enum, default_value_t = RequestedPageKind::Base)]
     pub pages: RequestedPageKind,
-    /// How often to report the rate, in milliseconds.
-    #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u64).range(1..))]
-    pub report_ms: u64,
-    /// Do not report the rate.
-    #[arg(long)]
-    pub quiet: bool,
-    /// Wait for `go` before the first read.
-    #[arg(long)]
-    pub wait: bool,
+    /// Start and reports.
+    #[command(flatten)]
+    pub report: RateReportArgs,
     /// End after N seconds of reading instead of at the end of standard input.
     #[arg(long)]
     pub seconds: Option<f64>,
@@ -73,6 +67,20 @@ pub struct ReadWorkloadArgs {
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+}
+
+/// When a workload starts, and how it reports its rate.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RateReportArgs {
+    /// How often to report the rate, in milliseconds.
+    #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u64).range(1..))]
+    pub report_ms: u64,
+    /// Do not report the rate on standard output.
+    #[arg(long)]
+    pub quiet: bool,
+    /// Wait for `go` before the first access.
+    #[arg(long)]
+    pub wait: bool,
 }
 
 const MIB: u64 = 1 << 20;
@@ -146,15 +154,7 @@ fn map_and_fill(
             memory.write_word(offset, mix_bits(offset as u64) | 1);
         }
     };
-    let memory = match &args.file {
-        Some(path) => {
-            let mut memory =
-                WorkloadMemory::map_file_aligned(&open_memory_file(path, all)?, all, 0)?;
-            fill(&mut memory);
-            memory
-        }
-        None => WorkloadMemory::map_private_and_touch(all, args.pages, fill)?,
-    };
+    let memory = map_file_or_private_memory(args.file.as_deref(), all, args.pages, fill)?;
     let layout = HotColdLayout::new(all - hot, hot, args.hot_percent);
     Ok((memory, layout))
 }

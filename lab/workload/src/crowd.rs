@@ -2,9 +2,7 @@
 
 use crate::prelude::*;
 use crate::process::ForkedWorker;
-use crate::process_storms::{
-    EndCondition, HeldMemoryArgs, map_and_fill_mib, report_ready_with_exec_count,
-};
+use crate::process_storms::{EndCondition, HeldMemoryArgs, report_ready_with_exec_count};
 use std::collections::VecDeque;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -27,7 +25,7 @@ pub struct CrowdArgs {
 const TICK: Duration = Duration::from_millis(20);
 
 pub(super) fn run_crowd(args: &CrowdArgs, console: &mut Console) -> WorkloadResult<()> {
-    let memory = map_and_fill_mib(args.hold.mib, args.hold.pages)?;
+    let memory = args.hold.memory.map_and_fill()?;
     // Mapped by the parent and touched by each child: a child must not allocate.
     let bytes = ((args.each_kib as usize) << 10).next_multiple_of(REGION);
     let mut each = WorkloadMemory::map_private_and_touch(bytes, RequestedPageKind::Base, |_| {})?;

@@ -111,7 +111,7 @@ impl ExecutableMemory {
 mod tests {
     use super::*;
     use crate::memory::REGION;
-    use crate::shared_file::create_memory_file;
+    use crate::memory_file::create_memory_file;
 
     #[test]
     fn functions_return_their_numbers_also_from_a_copy() {

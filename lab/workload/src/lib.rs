@@ -25,6 +25,7 @@ mod grow;
 mod key_value_client;
 pub mod line_reader_thread;
 mod memory;
+mod memory_file;
 mod memory_holding_workloads;
 mod one_tib;
 mod page_fault_stalls;
@@ -45,6 +46,7 @@ mod touch;
 mod workload_process;
 
 pub use key_value_client::{AnswerLatencies, HotKeyShares, RequestSchedule};
+pub use memory_file::{create_memory_file, path_for_other_processes};
 pub use page_fault_stalls::PageFaultTimes;
 pub use protocol::{WorkloadEvent, WorkloadReady, WorkloadRequest};
 pub use shared_file::page_of_shared_file;

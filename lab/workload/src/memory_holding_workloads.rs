@@ -2,6 +2,7 @@
 
 use crate::patterned_memory::PatternedMemory;
 use crate::prelude::*;
+use crate::process_storms::EndCondition;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct BloatArgs {
@@ -60,30 +61,18 @@ fn serve_memory_requests(
     console: &mut Console,
 ) -> WorkloadResult<()> {
     report_ready(console, memory.start_address(), memory.bytes() as u64)?;
-    let period = seconds.map(|s| Duration::try_from_secs_f64(s).unwrap_or_default());
-    let deadline = period.map(|period| Instant::now() + period);
-    loop {
-        let input = match deadline {
-            None => console.wait_for_input(),
-            Some(at) => {
-                match console.wait_for_input_within(at.saturating_duration_since(Instant::now())) {
-                    Some(ConsoleInput::End) => {
-                        std::thread::sleep(at.saturating_duration_since(Instant::now()));
-                        return verify_and_report(&memory, console);
-                    }
-                    Some(input) => input,
-                    None => return verify_and_report(&memory, console),
-                }
-            }
-        };
-        let answer = match input {
-            ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit) => return Ok(()),
-            ConsoleInput::Bad(bad) => Err(WorkloadError::Usage(bad.to_string())),
-            ConsoleInput::Request(request) => answer_request(&mut memory, request),
+    let mut clock = EndCondition::new(seconds);
+    while !clock.is_time_over() {
+        let answer = match clock.wait_for_input_within(console, clock.time_left()) {
+            None => continue,
+            Some(ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit)) => return Ok(()),
+            Some(ConsoleInput::Bad(bad)) => Err(WorkloadError::Usage(bad.to_string())),
+            Some(ConsoleInput::Request(request)) => answer_request(&mut memory, request),
         };
         let failed = |error: WorkloadError| WorkloadEvent::Error { message: error.to_string() };
         console.emit_event(&answer.unwrap_or_else(failed))?;
     }
+    verify_and_report(&memory, console)
 }
 
 fn answer_request(

@@ -1,10 +1,8 @@
 //! A process with far more mapped than there is memory, and the delays of its calls.
 
+use crate::memory_file::create_memory_file;
 use crate::prelude::*;
 use crate::process::{read_at_random_until_over, write_each_page};
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use std::fs::File;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
@@ -28,6 +26,7 @@ const PIECE: usize = 16 * PAGE;
 /// Between two measured calls. Waiting threads get their turn at once, so the measured time is a
 /// delay by a lock. Anything longer than this cannot be missed.
 const PAUSE: Duration = Duration::from_micros(200);
+
 pub(super) fn run_one_tib(args: &OneTibArgs, console: &mut Console) -> WorkloadResult<()> {
     if args.populated_gib > args.mapped_gib {
         return Err(WorkloadError::Usage(format!(
@@ -61,10 +60,8 @@ pub(super) fn run_one_tib(args: &OneTibArgs, console: &mut Console) -> WorkloadR
 
 /// Maps the small file until the address space has the requested size.
 fn map_file_many_times(args: &OneTibArgs) -> WorkloadResult<Vec<WorkloadMemory>> {
-    let failed = |error| WorkloadError::wrap_system_error("making a file in memory")(error);
-    let file = memfd_create(c"hawkeye-one-tib", MFdFlags::MFD_CLOEXEC);
-    let file = File::from(file.map_err(io::Error::from).map_err(failed)?);
-    file.set_len(FILE_BYTES).map_err(failed)?;
+    let failed = WorkloadError::wrap_system_error("making a file in memory");
+    let file = create_memory_file(FILE_BYTES).map_err(failed)?;
     let pieces = args.mapped_gib * GIB / FILE_BYTES;
     let populated = args.populated_gib * GIB / FILE_BYTES;
     (0..pieces)

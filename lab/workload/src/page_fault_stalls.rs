@@ -5,7 +5,9 @@ pub(crate) mod page_fault_times;
 pub use page_fault_times::PageFaultTimes;
 
 use crate::prelude::*;
-use crate::process::{new_nanosecond_histogram, read_at_random_until_over, write_each_page};
+use crate::process::{
+    Worker, new_nanosecond_histogram, read_at_random_until_over, write_each_page,
+};
 use hdrhistogram::Histogram;
 use nix::sys::resource::{UsageWho, getrusage};
 use std::io;
@@ -38,7 +40,7 @@ pub(crate) struct PageFaultRecorder {
 }
 
 impl PageFaultRecorder {
-    pub(crate) fn new() -> WorkloadResult<Self> {
+    fn new() -> WorkloadResult<Self> {
         Ok(Self { nanoseconds: new_nanosecond_histogram()?, times: PageFaultTimes::default() })
     }
 
@@ -68,7 +70,7 @@ impl PageFaultRecorder {
         recorded.map_err(WorkloadError::from_histogram_error)
     }
 
-    pub(crate) fn take_times(&mut self) -> PageFaultTimes {
+    fn take_times(&mut self) -> PageFaultTimes {
         let counts = self
             .nanoseconds
             .iter_recorded()
@@ -103,32 +105,37 @@ pub(super) fn run_page_fault_stalls(
         unreachable!("neither part is empty")
     };
     report_ready(console, own.start_address(), bytes as u64)?;
-    let (recorder, over) = (&Mutex::new(PageFaultRecorder::new()?), &AtomicBool::new(false));
-    let locked = || recorder.lock().unwrap_or_else(PoisonError::into_inner);
-    let answer = |request| {
-        (request == WorkloadRequest::Faults).then(|| WorkloadEvent::Faults(locked().take_times()))
-    };
-    run_workers_until_first_ends(
-        console,
-        over,
+    let distance = Duration::from_micros(args.every_us);
+    run_with_recorder(console, |recorder, over| {
         [
             Box::new(move || read_at_random_until_over(&own, over)),
-            Box::new(move || time_faults_until_over(touched, args, recorder, over)),
-        ],
-        answer,
-    )
+            Box::new(move || time_faults_until_over(touched, distance, recorder, over)),
+        ]
+    })
+}
+
+/// Runs workers, which record times, until the first one ends. Reports the times on request.
+pub(crate) fn run_with_recorder<const N: usize>(
+    console: &mut Console,
+    workers: impl for<'a> FnOnce(&'a Mutex<PageFaultRecorder>, &'a AtomicBool) -> [Worker<'a>; N],
+) -> WorkloadResult<()> {
+    let (recorder, over) = (&Mutex::new(PageFaultRecorder::new()?), &AtomicBool::new(false));
+    let answer = |request| {
+        let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        (request == WorkloadRequest::Faults).then(|| WorkloadEvent::Faults(recorder.take_times()))
+    };
+    run_workers_until_first_ends(console, over, workers(recorder, over), answer)
 }
 
 fn time_faults_until_over(
     mut memory: WorkloadMemory,
-    args: &PageFaultStallsArgs,
+    distance: Duration,
     recorder: &Mutex<PageFaultRecorder>,
     over: &AtomicBool,
 ) -> WorkloadResult<()> {
     // Without the privilege the thread keeps its priority, and its times include waits for a
     // processor.
     let _ = set_thread_sched_fifo();
-    let distance = Duration::from_micros(args.every_us);
     while !over.load(Ordering::Relaxed) {
         memory.discard_range(0, memory.bytes())?;
         let mut due = Instant::now();

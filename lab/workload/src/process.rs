@@ -61,11 +61,14 @@ pub(crate) fn serve_until_quit(console: &mut Console) -> WorkloadResult<()> {
     }
 }
 
+/// The work of a thread.
+pub(crate) type Worker<'a> = Box<dyn FnOnce() -> WorkloadResult<()> + Send + 'a>;
+
 /// The first worker that ends, even with an error, ends the others, which check the flag.
 pub(crate) fn run_workers_until_first_ends<'a, const N: usize>(
     console: &mut Console,
     over: &'a AtomicBool,
-    workers: [Box<dyn FnOnce() -> WorkloadResult<()> + Send + 'a>; N],
+    workers: [Worker<'a>; N],
     answer: impl Fn(WorkloadRequest) -> Option<WorkloadEvent>,
 ) -> WorkloadResult<()> {
     let end = |result| {

@@ -47,6 +47,25 @@ pub struct ExitAfterArgs {
     /// Exit status.
     #[arg(long, default_value_t = 0)]
     pub status: u8,
+    /// Memory to touch.
+    #[command(flatten)]
+    pub memory: TouchedMemoryArgs,
+}
+
+/// Memory that a storm holds, and how long it lasts.
+#[derive(Clone, Debug, clap::Args)]
+pub struct HeldMemoryArgs {
+    /// Memory to touch.
+    #[command(flatten)]
+    pub memory: TouchedMemoryArgs,
+    /// End after N seconds instead of at the end of standard input.
+    #[arg(long)]
+    pub seconds: Option<f64>,
+}
+
+/// Memory that is touched once.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TouchedMemoryArgs {
     /// Memory to touch, in MiB.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub mib: u64,
@@ -55,18 +74,12 @@ pub struct ExitAfterArgs {
     pub pages: RequestedPageKind,
 }
 
-/// Memory that a storm holds, and how long it lasts.
-#[derive(Clone, Debug, clap::Args)]
-pub struct HeldMemoryArgs {
-    /// Memory to touch, in MiB.
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
-    pub mib: u64,
-    /// Pages to start with.
-    #[arg(long, value_enum, default_value_t = RequestedPageKind::Base)]
-    pub pages: RequestedPageKind,
-    /// End after N seconds instead of at the end of standard input.
-    #[arg(long)]
-    pub seconds: Option<f64>,
+impl TouchedMemoryArgs {
+    pub(super) fn map_and_fill(&self) -> WorkloadResult<WorkloadMemory> {
+        let bytes = (self.mib << 20) as usize;
+        let fill = |memory: &mut WorkloadMemory| process::write_each_page(memory, bytes);
+        Ok(WorkloadMemory::map_private_and_touch(bytes, self.pages, fill)?)
+    }
 }
 
 /// Counts the times that `exec-self` has executed itself.
@@ -80,7 +93,7 @@ pub(super) fn run_thread_storm(
     args: &ThreadStormArgs,
     console: &mut Console,
 ) -> WorkloadResult<()> {
-    let memory = map_and_fill_mib(args.hold.mib, args.hold.pages)?;
+    let memory = args.hold.memory.map_and_fill()?;
     run_storm_rounds(memory, &args.hold, console, |_, _| {
         let started: WorkloadResult<Vec<_>, _> =
             (0..args.threads).map(|_| thread::Builder::new().spawn(map_and_write_pages)).collect();
@@ -102,7 +115,7 @@ fn map_and_write_pages() -> WorkloadResult<()> {
 }
 
 pub(super) fn run_fork_storm(args: &ForkStormArgs, console: &mut Console) -> WorkloadResult<()> {
-    let memory = map_and_fill_mib(args.hold.mib, args.hold.pages)?;
+    let memory = args.hold.memory.map_and_fill()?;
     run_storm_rounds(memory, &args.hold, console, |memory, rng| {
         let mut children = Vec::with_capacity(args.children.into());
         for _ in 0..args.children {
@@ -133,7 +146,7 @@ fn write_and_check_pages(memory: &mut WorkloadMemory, first: usize) -> u8 {
 pub(super) fn run_exec_self(args: &ExecSelfArgs, console: &mut Console) -> WorkloadResult<()> {
     let count = std::env::var(EXECS_VARIABLE).ok().and_then(|count| count.parse().ok());
     let execs = count.unwrap_or(0);
-    let memory = map_and_fill_mib(args.hold.mib, args.hold.pages)?;
+    let memory = args.hold.memory.map_and_fill()?;
     if execs < args.times {
         report_ready_with_exec_count(&memory, execs, console)?;
         // Standard input is not read before the last exec: input read now would be lost.
@@ -151,19 +164,10 @@ pub(super) fn run_exec_self(args: &ExecSelfArgs, console: &mut Console) -> Workl
 }
 
 pub(super) fn run_exit_after(args: &ExitAfterArgs, console: &mut Console) -> WorkloadResult<()> {
-    let memory = map_and_fill_mib(args.mib, args.pages)?;
+    let memory = args.memory.map_and_fill()?;
     report_ready_with_exec_count(&memory, 0, console)?;
     thread::sleep(Duration::from_millis(args.ms));
     std::process::exit(args.status.into())
-}
-
-pub(super) fn map_and_fill_mib(
-    mib: u64,
-    pages: RequestedPageKind,
-) -> WorkloadResult<WorkloadMemory> {
-    let bytes = (mib << 20) as usize;
-    let fill = |memory: &mut WorkloadMemory| process::write_each_page(memory, bytes);
-    Ok(WorkloadMemory::map_private_and_touch(bytes, pages, fill)?)
 }
 
 pub(super) fn report_ready_with_exec_count(
@@ -229,7 +233,13 @@ impl EndCondition {
     }
 
     pub(super) fn is_time_over(&self) -> bool {
-        self.period.is_some_and(|period| self.begin.elapsed() >= period)
+        self.time_left().is_zero()
+    }
+
+    /// The longest duration if the time is not limited.
+    pub(super) fn time_left(&self) -> Duration {
+        let left = |period: Duration| period.saturating_sub(self.begin.elapsed());
+        self.period.map_or(Duration::MAX, left)
     }
 
     /// Waits for input at most `wait`. The end of input does not count where the time is limited.

@@ -1,10 +1,12 @@
 //! A program that reads a word of each region of its memory at equal distances, and the time of the
 //! longest of these reads. It shows how long a promotion keeps other accesses waiting.
 
-use crate::page_fault_stalls::{PageFaultRecorder, set_thread_sched_fifo, thread_fault_count};
+use crate::memory_file::map_file_or_private_memory;
+use crate::page_fault_stalls::{
+    PageFaultRecorder, run_with_recorder, set_thread_sched_fifo, thread_fault_count,
+};
 use crate::prelude::*;
 use crate::process::write_each_page;
-use crate::shared_file::open_memory_file;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -27,24 +29,13 @@ pub struct ReadStallsArgs {
 pub(super) fn run_read_stalls(args: &ReadStallsArgs, console: &mut Console) -> WorkloadResult<()> {
     let bytes = (args.mib << 20) as usize / REGION * REGION;
     let fill = |memory: &mut WorkloadMemory| write_each_page(memory, bytes);
-    let memory = match &args.file {
-        Some(path) => {
-            let file = open_memory_file(path, bytes)?;
-            let mut memory = WorkloadMemory::map_file_aligned(&file, bytes, 0)?;
-            fill(&mut memory);
-            memory
-        }
-        None => WorkloadMemory::map_private_and_touch(bytes, RequestedPageKind::Base, fill)?,
-    };
+    let (file, pages) = (args.file.as_deref(), RequestedPageKind::Base);
+    let memory = map_file_or_private_memory(file, bytes, pages, fill)?;
     report_ready(console, memory.start_address(), bytes as u64)?;
-    let (recorder, over) = (&Mutex::new(PageFaultRecorder::new()?), &AtomicBool::new(false));
-    let answer = |request| {
-        let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
-        (request == WorkloadRequest::Faults).then(|| WorkloadEvent::Faults(recorder.take_times()))
-    };
     let distance = Duration::from_micros(args.every_us);
-    let reader = move || time_reads_until_over(&memory, distance, recorder, over);
-    run_workers_until_first_ends(console, over, [Box::new(reader)], answer)
+    run_with_recorder(console, |recorder, over| {
+        [Box::new(move || time_reads_until_over(&memory, distance, recorder, over))]
+    })
 }
 
 fn time_reads_until_over(

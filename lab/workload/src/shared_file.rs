@@ -1,12 +1,12 @@
 //! A file of shared memory that several processes map, at addresses of their own.
 
+use crate::memory_file::{create_memory_file, open_memory_file};
 use crate::prelude::*;
-use crate::process::ForkedWorker;
+use crate::process::{ForkedWorker, write_each_page};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::FromRawFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct SharedFileArgs {
@@ -45,31 +45,6 @@ const BATCH: usize = 4096;
 /// Pause after each batch of reads.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// A file without a name, in memory.
-pub(crate) fn create_memory_file(bytes: u64) -> io::Result<File> {
-    // SAFETY: the name ends with a zero.
-    let descriptor = unsafe { libc::memfd_create(c"workload".as_ptr(), libc::MFD_CLOEXEC) };
-    if descriptor < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a new descriptor that nothing else owns.
-    let file = unsafe { File::from_raw_fd(descriptor) };
-    file.set_len(bytes)?;
-    Ok(file)
-}
-
-/// A file of shared memory that other processes may map, too. It must be as long as a mapping of
-/// it, because an access beyond its end would be fatal.
-pub(crate) fn open_memory_file(path: &Path, bytes: usize) -> WorkloadResult<File> {
-    let failed = WorkloadError::wrap_system_error("opening the file to map");
-    let file = File::options().read(true).write(true).open(path).map_err(failed)?;
-    let failed = WorkloadError::wrap_system_error("reading the file's size");
-    if file.metadata().map_err(failed)?.len() < bytes as u64 {
-        return Err(WorkloadError::Usage("--file is smaller than --mib".to_owned()));
-    }
-    Ok(file)
-}
-
 pub(super) fn run_shared_file(args: &SharedFileArgs, console: &mut Console) -> WorkloadResult<()> {
     let bytes = (args.mib << 20) as usize / REGION * REGION;
     let file = match &args.file {
@@ -85,6 +60,11 @@ pub(super) fn run_shared_file(args: &SharedFileArgs, console: &mut Console) -> W
         if args.halves { [0..middle, middle..pages] } else { [0..pages, 0..pages] };
     // Mapped here and filled by each process: a worker must not allocate.
     let mut private = WorkloadMemory::map_private_if_any(args.private_mib)?;
+    let mut fill_private = || {
+        if let Some(private) = &mut private {
+            write_each_page(private, (args.private_mib << 20) as usize);
+        }
+    };
     // The file is not mapped here: a forked process would inherit it beside its own mapping.
     let mut workers = Vec::new();
     for number in 0..args.workers {
@@ -92,7 +72,7 @@ pub(super) fn run_shared_file(args: &SharedFileArgs, console: &mut Console) -> W
         let worker = unsafe {
             ForkedWorker::fork(|| {
                 let Ok(own) = map_in_worker(args, &file, bytes, shift) else { return };
-                private.iter_mut().for_each(write_each_page);
+                fill_private();
                 read_each_page(&own, &others);
                 let mut rng = WorkloadRng::new(3, number.into());
                 loop {
@@ -104,7 +84,7 @@ pub(super) fn run_shared_file(args: &SharedFileArgs, console: &mut Console) -> W
         workers.push(worker);
     }
     let memory = WorkloadMemory::map_file_aligned(&file, bytes, shift)?;
-    private.iter_mut().for_each(write_each_page);
+    fill_private();
     read_each_page(&memory, &first);
     report_ready(console, memory.start_address(), bytes as u64)?;
     let mut rng = WorkloadRng::new(1, 0);
@@ -151,12 +131,6 @@ fn fill_file(file: &File, bytes: usize, pages: usize) -> WorkloadResult<()> {
         }
     }
     Ok(())
-}
-
-fn write_each_page(memory: &mut WorkloadMemory) {
-    for page in 0..memory.count_pages() {
-        memory.write_word(page * PAGE, u64::MAX);
-    }
 }
 
 fn read_each_page(memory: &WorkloadMemory, pages: &Range<usize>) {

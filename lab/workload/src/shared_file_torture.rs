@@ -5,9 +5,9 @@
 //! belong to different processes. Most of the last quarter of the file belongs to the first
 //! process, which truncates it; no other process touches it.
 
+use crate::memory_file::create_memory_file;
 use crate::prelude::*;
 use crate::process::{ForkedChild, exit_code_of_wait_status};
-use crate::shared_file::create_memory_file;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 

@@ -1,5 +1,6 @@
 //! Text of a program: functions in a file that is mapped executable, called in random order.
 
+use crate::access::RateReportArgs;
 use crate::executable_memory::{ExecutableMemory, write_code};
 use crate::prelude::*;
 use crate::process::ForkedWorker;
@@ -24,15 +25,9 @@ pub struct TextArgs {
     /// File to write the number of calls to, each time it is reported.
     #[arg(long, value_name = "FILE")]
     pub count_file: Option<PathBuf>,
-    /// How often to report the rate, in milliseconds.
-    #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u64).range(1..))]
-    pub report_ms: u64,
-    /// Do not report the rate on standard output.
-    #[arg(long)]
-    pub quiet: bool,
-    /// Wait for `go` before the first call.
-    #[arg(long)]
-    pub wait: bool,
+    /// Start and reports.
+    #[command(flatten)]
+    pub report: RateReportArgs,
 }
 
 /// Calls between two checks of the clock and of the input.
@@ -122,7 +117,7 @@ impl<'a> CallReporter<'a> {
         let elapsed = self.begun.elapsed();
         let (before, calls_before) = self.reported;
         let interval = elapsed.saturating_sub(before);
-        if interval < Duration::from_millis(self.args.report_ms) {
+        if interval < Duration::from_millis(self.args.report.report_ms) {
             return Ok(());
         }
         self.reported = (elapsed, self.calls);
@@ -130,7 +125,7 @@ impl<'a> CallReporter<'a> {
             let failed = WorkloadError::wrap_system_error("writing the file of counts");
             write_count(file, self.calls).map_err(failed)?;
         }
-        if self.args.quiet {
+        if self.args.report.quiet {
             return Ok(());
         }
         let accesses_per_s = (self.calls - calls_before) as f64 / interval.as_secs_f64();
@@ -146,7 +141,7 @@ fn call_at_random(
 ) -> WorkloadResult<()> {
     let mut reporter = CallReporter::new(args)?;
     let (mut rng, mut last) = (WorkloadRng::new(1, 0), 0);
-    let mut running = !args.wait;
+    let mut running = !args.report.wait;
     loop {
         let input = if running { console.poll_input() } else { Some(console.wait_for_input()) };
         match input {

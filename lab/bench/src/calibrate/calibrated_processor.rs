@@ -10,8 +10,8 @@ use hawkeye_policy::walk_rate::WalkCosts;
 use hawkeye_sim::machine_file::FROM_FILE;
 use hawkeye_sim::mmu::translation::LeafSize;
 use hawkeye_sim::mmu::{
-    AccessPattern, CacheLevelSpec, CacheReplacement, L2TlbSpec, MemorySpec, MmuError, PatternRun,
-    ProcessorSpec, ReadLatencyShape, SetShape, presets,
+    AccessPattern, CacheLevelSpec, CacheReplacement, HugePageGain, L2TlbSpec, MemorySpec, MmuError,
+    PatternRun, ProcessorSpec, ReadLatencyShape, SetShape, presets,
 };
 
 const MOST_BUFFERS: f64 = 64.0;
@@ -43,21 +43,26 @@ pub struct CalibratedProcessor {
 }
 
 impl CalibratedProcessor {
-    /// A program on such a processor, in a virtual machine if this machine is one. At most `pace`
-    /// of its instructions are done in a cycle.
-    pub fn prepare_pattern_run(
+    /// A program on such a processor under base pages and under huge pages, in a virtual machine if
+    /// this machine is one. At most `pace` of its instructions are done in a cycle.
+    pub fn simulate_program(
         &self,
         processor: &ProcessorSpec,
         pattern: AccessPattern,
         bytes: u64,
-        pages: LeafSize,
         pace: f64,
-    ) -> Result<PatternRun, MmuError> {
-        let run = PatternRun::new(processor, pattern, bytes, pages, 1)?.with_instruction_rate(pace);
-        Ok(match self.hosted_by {
-            Some(pages) => run.in_guest(processor, pages),
-            None => run,
-        })
+        accesses: u64,
+    ) -> Result<HugePageGain, MmuError> {
+        let pace = pace.min(processor.width.into());
+        let run = |pages| {
+            let run = PatternRun::new(processor, pattern, bytes, pages, 1)?;
+            let run = run.with_instruction_rate(pace);
+            Ok(match self.hosted_by {
+                Some(pages) => run.in_guest(processor, pages),
+                None => run,
+            })
+        };
+        HugePageGain::measure_runs(run, accesses)
     }
 
     /// The same processor while others use its last-level cache as another measurement found.

@@ -22,7 +22,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     };
     let (regions, minute) = (size_mib / 2, Duration::from_secs(60));
     let means = host.new_kernel_backend()?;
-    let managed = manage_process_until(means, pid, "none", settings, minute, |journal| {
+    let managed = manage_processes_until(means, &[pid], "none", settings, minute, |journal| {
         journal.totals().scanned >= regions
     })?;
     // Read RSS first: the program's verification reads every page, which maps zero pages.

@@ -104,7 +104,7 @@ fn run_container_trial(
         // Managing ends with the program.
         let (settings, at_most) = (Settings::default(), Duration::from_secs(300));
         let (means, pid) = (host.new_kernel_backend()?, container.pid);
-        let managed = manage_process_until(means, pid, "hawkeye-g", settings, at_most, start)?;
+        let managed = manage_processes_until(means, &[pid], "hawkeye-g", settings, at_most, start)?;
         told?;
         found.split = managed.journal.totals().split;
         found.manager_cpu_s = managed.cpu.as_secs_f64();

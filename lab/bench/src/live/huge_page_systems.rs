@@ -5,7 +5,7 @@ mod khugepaged;
 
 use super::bench_host::BenchHost;
 use super::live_report::{LiveReport, ManagerCpuUse};
-use super::manager_runs::manage_process_until;
+use super::manager_runs::manage_processes_until;
 use crate::error::BenchResult;
 use hawkeye_linux::ChosenKernelMethods;
 use hawkeye_manager::{Journal, Settings};
@@ -149,9 +149,8 @@ impl Promoter<'_> {
         mut enough: impl FnMut() -> bool,
     ) -> BenchResult<PromoterResult> {
         if let Some((policy, means)) = self.manager {
-            let enough = |_: &Journal| enough();
-            let managed =
-                manage_process_until(means, pid, policy, manager_settings(pace)?, at_most, enough)?;
+            let (settings, enough) = (manager_settings(pace)?, |_: &Journal| enough());
+            let managed = manage_processes_until(means, &[pid], policy, settings, at_most, enough)?;
             return Ok(PromoterResult {
                 promoted: managed.journal.totals().promoted,
                 cpu: managed.cpu,

@@ -111,6 +111,12 @@ impl LiveReport {
     pub(crate) fn add_note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }
+
+    #[cfg(test)]
+    pub(crate) fn row(&self, what: &str) -> &ReportRow {
+        let row = self.rows.iter().find(|row| row.what == what);
+        row.unwrap_or_else(|| panic!("no {what} in {self}"))
+    }
 }
 
 /// Figures that share a name, which is before each.

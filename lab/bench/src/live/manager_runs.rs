@@ -9,7 +9,7 @@ use hawkeye_linux::stop_signals::StopSignals;
 use hawkeye_linux::{ChosenKernelMethods, LinuxMachine, ManagedTarget};
 use hawkeye_manager::{Event, Journal, LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies;
-use hawkeye_policy::{CpuBudget, RatePerSecond};
+use hawkeye_policy::{CpuBudget, RatePerSecond, SamplingCostLimits};
 use std::time::Duration;
 
 /// What management cost and did.
@@ -42,6 +42,21 @@ pub(super) const POLICIES: [&str; 5] = ["hawkeye", "hawkeye-g", "hawkeye-pmu", "
 /// Period of [`promote_one_programs_worth`], shorter than the default: a run lasts seconds.
 pub(super) const PERIOD: Duration = Duration::from_secs(5);
 
+/// Period of [`dense_sampling_settings`], shorter than the default, so that a turn of seconds holds
+/// several windows.
+pub(super) const DENSE_SAMPLING_PERIOD: Duration = Duration::from_millis(250);
+
+/// Settings for sampling regardless of the cost, with the CPU time of a whole core.
+pub(super) fn dense_sampling_settings() -> BenchResult<Settings> {
+    Ok(Settings {
+        period: DENSE_SAMPLING_PERIOD,
+        window: Duration::from_millis(100),
+        cpu: CpuBudget::new(100.0)?,
+        pace: SamplingCostLimits::new(100.0, 100.0)?,
+        ..Settings::default()
+    })
+}
+
 /// Promotes as many regions as one of two programs of this size has, in seconds, without CPU limit.
 pub(super) fn promote_one_programs_worth<'a>(
     host: &BenchHost,
@@ -67,18 +82,6 @@ pub(super) fn promote_one_programs_worth<'a>(
     });
     programs.iter_mut().try_for_each(|program| program.pause_work())?;
     done
-}
-
-/// Manages `pid` by the named policy until `enough` returns true, for at most `at_most`.
-pub fn manage_process_until(
-    means: ChosenKernelMethods,
-    pid: u32,
-    policy: &str,
-    settings: Settings,
-    at_most: Duration,
-    enough: impl FnMut(&Journal) -> bool,
-) -> BenchResult<ManagementRecord> {
-    manage_processes_until(means, &[pid], policy, settings, at_most, enough)
 }
 
 /// Manages several processes, which arrive in the order given, until `enough` returns true, for at

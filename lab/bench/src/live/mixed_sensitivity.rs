@@ -1,7 +1,7 @@
 //! A program that gains from huge pages beside one that does not, with promotions for one of them.
 //! Alias: `table-9`, after the HawkEye paper's Table 9.
 
-use super::ManagementRecord;
+use super::manager_runs::ManagementRecord;
 use super::manager_runs::PERIOD;
 use super::prelude::*;
 use super::programs::program_speed::measure_relative_speeds;

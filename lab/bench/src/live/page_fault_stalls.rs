@@ -1,17 +1,13 @@
 //! Duration of a managed program's page faults, by policy and with unmanaged memory beside it. It
 //! shows the stalls that a manager causes, not the time of its own calls.
 
-use super::manager_runs::POLICIES;
+use super::manager_runs::{DENSE_SAMPLING_PERIOD, POLICIES, dense_sampling_settings};
 use super::prelude::*;
 use crate::statistics::median_standard_error;
-use hawkeye_policy::SamplingCostLimits;
 use hawkeye_workload::PageFaultTimes;
 
 /// Sides without a manager. The difference between them is chance.
 const UNMANAGED: [&str; 2] = ["unmanaged", "unmanaged again"];
-/// Shorter than the default, so that a turn holds several windows.
-const PERIOD: Duration = Duration::from_millis(250);
-const WINDOW: Duration = Duration::from_millis(100);
 /// Memory of the program, 16 GiB and 8 GiB beside it, if the machine has enough.
 const WANTED_MIB: u64 = 24 << 10;
 /// Share of the machine's memory that the experiment uses on smaller machines.
@@ -48,7 +44,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     ));
     report.add_note(format!(
         "Managers sample every {} s, regardless of the cost, and may use a whole core. Page faults come every 100 us, in a real-time thread: waits for a processor are not in the figures. A fault that lasts longer than this interval also stands for the faults that were due meanwhile.",
-        PERIOD.as_secs_f64(),
+        DENSE_SAMPLING_PERIOD.as_secs_f64(),
     ));
     report.add_note(
         "\"unmanaged again\" is a second side without a manager: its difference from the first is chance. Times unmanaged: median of the rounds, ± one standard error.",
@@ -75,14 +71,7 @@ fn measure_policy_sides(
             longest_call: Duration::ZERO,
         })
         .collect();
-    let settings = Settings {
-        period: PERIOD,
-        window: WINDOW,
-        max_promotions: Some(0),
-        cpu: CpuBudget::new(100.0)?,
-        pace: SamplingCostLimits::new(100.0, 100.0)?,
-        ..Settings::default()
-    };
+    let settings = Settings { max_promotions: Some(0), ..dense_sampling_settings()? };
     host.touch_memory_once((mib + beside_mib) << 20)?;
     let words = format!("stalls --mib {mib} --beside-mib {beside_mib} --touched-mib {TOUCHED_MIB}");
     let mut program = host.start_workload(&words)?;
@@ -98,7 +87,8 @@ fn measure_policy_sides(
         take_fault_times(&mut program)?;
         match means {
             Some(means) => {
-                let done = manage_process_until(means, pid, side.name, settings, turn, |_| false)?;
+                let done =
+                    manage_processes_until(means, &[pid], side.name, settings, turn, |_| false)?;
                 side.windows += done.journal.totals().samples;
                 side.longest_call = side.longest_call.max(done.longest_call);
             }

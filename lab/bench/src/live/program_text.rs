@@ -2,11 +2,11 @@
 //! the program makes at start, and after `hawkeye text --keep`. Then trials of `hawkeye text`.
 
 use super::prelude::*;
+use super::proc_files::{find_bytes_by_name, read_process_file};
 use super::programs::debian_packages::find_hawkeye_program;
 use super::programs::program_speed::measure_working_program;
 use super::programs::{MeasuredProgram, signal_when_parent_thread_ends, start_reader_workload};
 use super::shared_memory_arm::{add_row_with_range, settings_beside_manager};
-use super::shared_memory_use::{read_bytes_of_line, read_file};
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -155,8 +155,8 @@ fn run_hawkeye_text(options: &[&str], pid: u32) -> BenchResult<TrialReport> {
 
 /// The process has hardly any other huge pages.
 fn huge_text_percent(pid: u32, mib: u64) -> BenchResult<f64> {
-    let rollup = read_file(pid, "smaps_rollup")?;
-    let bytes = |name| read_bytes_of_line(&rollup, name).unwrap_or(0);
+    let rollup = read_process_file(pid, "smaps_rollup")?;
+    let bytes = |name| find_bytes_by_name(&rollup, name).unwrap_or(0);
     Ok((bytes("ShmemPmdMapped") + bytes("AnonHugePages")) as f64 * 100.0 / (mib << 20) as f64)
 }
 
@@ -221,10 +221,7 @@ mod tests {
         let mut report = LiveReport::new("program-text");
         // The machine is twice as fast in the second round.
         add_speed_rows(&[round(1.0), round(2.0)], &mut report);
-        let value = |what: &str| {
-            let row = report.rows.iter().find(|row| row.what == what);
-            row.unwrap_or_else(|| panic!("{what}: {report}")).value
-        };
+        let value = |what: &str| report.row(what).value;
         assert_eq!(value("huge copy at start: speed"), 1.5);
         assert_eq!(value("HawkEye: speed"), 1.4);
         assert_eq!(value("base pages: share that is huge"), 0.0);

@@ -57,7 +57,7 @@ fn measure_promotion_by_manager(host: &BenchHost, mib: u64) -> BenchResult<(f64,
     let regions = mib / 2;
     let at_most = Duration::from_secs(60);
     let means = host.new_kernel_backend()?;
-    let managed = manage_process_until(means, pid, "linux", settings, at_most, |journal| {
+    let managed = manage_processes_until(means, &[pid], "linux", settings, at_most, |journal| {
         journal.totals().promoted >= regions
     })?;
     let entries = managed.journal.entries();

@@ -1,12 +1,13 @@
 //! A separate Redis server on a unix socket, queried by Redis' own programs.
 
 use super::programs::{
-    RunningProcess, create_temporary_folder, debian_packages, poll_for_answer,
-    prepare_for_background, redis_server_command, run_for_output,
+    RunningProcess, create_temporary_folder, debian_packages, prepare_for_background,
+    redis_server_command, run_for_output,
 };
 use crate::live::prelude::*;
 use hawkeye_linux::name_value_lines::find_value_by_name;
 use nix::sys::signal::Signal;
+use std::os::unix::net::UnixStream;
 use tempfile::TempDir;
 
 pub struct RedisServer {
@@ -33,7 +34,7 @@ impl RedisMemoryUse {
 const PIECE: u64 = 50_000;
 
 impl RedisServer {
-    /// Starts the server and waits until it answers. `within` may wrap the command, for example to
+    /// Starts the server and waits until it listens. `within` may wrap the command, for example to
     /// run it in a cgroup. Missing packages are installed.
     pub fn start(within: impl FnOnce(Command) -> Command) -> BenchResult<Self> {
         for (program, package) in [
@@ -46,13 +47,11 @@ impl RedisServer {
         let folder = create_temporary_folder()?;
         let mut command = within(redis_server_command(folder.path()));
         prepare_for_background(&mut command);
-        let server = RunningProcess::start(&mut command, Signal::SIGKILL)?;
-        let this = Self { server, folder };
-        let answers = || Ok((this.run_redis_cli(&["PING"])?.trim() == "PONG").then_some(()));
-        if poll_for_answer(Duration::from_secs(10), answers)?.is_none() {
-            bail!("redis-server did not answer within 10 s");
-        }
-        Ok(this)
+        let mut server = RunningProcess::start(&mut command, Signal::SIGKILL)?;
+        let socket = folder.path().join("socket");
+        let listens = || UnixStream::connect(&socket).is_ok();
+        server.wait_until_listening("redis-server", Duration::from_secs(10), listens)?;
+        Ok(Self { server, folder })
     }
 
     pub fn pid(&self) -> u32 {

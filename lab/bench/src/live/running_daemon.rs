@@ -1,13 +1,13 @@
 //! `hawkeye daemon`, started by an experiment.
 
 use super::prelude::*;
+use super::proc_files::{find_bytes_by_name, read_process_file};
 use super::programs::debian_packages::find_hawkeye_program;
 use super::programs::program_launcher::is_manager_process;
 use super::programs::{
     RunningProcess, create_temporary_folder, poll_for_answer, redirect_streams_to_null,
     run_for_output, signal_when_parent_thread_ends,
 };
-use hawkeye_linux::name_value_lines::find_value_by_name;
 use hawkeye_linux::processes::process::{cpu_time, pids_of_process_and_descendants};
 use nix::sys::signal::Signal;
 use serde::Deserialize;
@@ -123,12 +123,8 @@ pub(super) fn family_cpu_time(pid: u32, counts: fn(u32) -> bool) -> Duration {
 }
 
 fn pss_bytes(pid: u32) -> BenchResult<u64> {
-    let file = PathBuf::from(format!("/proc/{pid}/smaps_rollup"));
-    let rollup =
-        std::fs::read_to_string(&file).map_err(LinuxError::wrap_io_error("reading", &file))?;
-    let kib = find_value_by_name(&rollup, "Pss").and_then(|text| text.strip_suffix("kB"));
-    let kib: Option<u64> = kib.and_then(|kib| kib.trim().parse().ok());
-    kib.map(|kib| kib << 10).ok_or_else(|| impossible!("{} has no Pss", file.display()))
+    let pss = find_bytes_by_name(&read_process_file(pid, "smaps_rollup")?, "Pss");
+    pss.ok_or_else(|| impossible!("the kernel does not report the Pss of process {pid}"))
 }
 
 #[cfg(test)]

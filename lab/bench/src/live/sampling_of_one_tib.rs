@@ -39,7 +39,8 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         })?);
         sampled.push(longest_calls_during(&mut workload, || {
             let means = host.new_kernel_backend()?;
-            let done = manage_process_until(means, pid, POLICY, settings, sizes.turn, |_| false)?;
+            let done =
+                manage_processes_until(means, &[pid], POLICY, settings, sizes.turn, |_| false)?;
             windows += done.journal.totals().samples;
             longest_call = longest_call.max(done.longest_call);
             cores.push(done.cpu_percent_of_core());

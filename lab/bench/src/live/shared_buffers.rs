@@ -5,7 +5,7 @@ use super::prelude::*;
 use super::programs::{LookUpClients, LookUpDatabase, LookUpFigures};
 use super::shared_memory_arm::{
     ALL_PERCENT, PromotionOutcome, SharedMemoryArm, add_promotion_rows, add_row_with_range,
-    least_huge_percent, promote_then, reason_without_hugetlb,
+    least_huge_percent, measure_each_round, promote_then, reason_without_hugetlb,
 };
 
 /// A server under base pages and then with HawkEye, and another one under `shmem_enabled=always`.
@@ -52,13 +52,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     }
     let mut pool = LookUpDatabase::create(sizes.mib)?;
     let mut database = LookUpDatabase::create(sizes.mib)?;
-    let measure_round = |round| {
+    let measured = measure_each_round(report, rounds, || {
         host.touch_memory_once(3 * bytes)?;
-        let figures = measure_servers(host, &mut pool, &mut database, sizes)?;
-        eprintln!("hawkeye-lab: {}: round {} of {rounds} is done", report.name, round + 1);
-        Ok(figures)
-    };
-    let measured = (0..rounds).map(measure_round).collect::<BenchResult<Vec<_>>>()?;
+        measure_servers(host, &mut pool, &mut database, sizes)
+    })?;
     add_rows_to_report(&measured, bytes / HUGE_PAGE_BYTES, report);
     report.add_note(format!(
         "Each PostgreSQL has {} MiB of shared buffers, nine tenths of them full. Its three clients of pgbench -M prepared, with the transactions of -S, keep their connections, on a core of their own. Before it is measured, all data are read into the buffers, and each client reads all rows once, so that its backend maps them. One server has its buffers in a hugetlb pool (huge_pages=on). Others work in turn with it, {} turns of {} s each: one under base pages and then with HawkEye, one that has started under shmem_enabled=always. Figures are ratios of a turn to the turn of the pool's server after it. Each round starts the servers anew, after a filler has touched three times the memory of a server, and has exited. p99: of a tenth of the transactions, which pgbench logs.",
@@ -203,12 +200,9 @@ mod tests {
         let without_gain = BuffersRound { base: beside(1.0, 1.2), ..round };
         let mut report = LiveReport::new("shared-buffers");
         add_rows_to_report(&[round, without_gain], 8, &mut report);
-        let row = |what: &str| {
-            let row = report.rows.iter().find(|row| row.what == what);
-            row.unwrap_or_else(|| panic!("{what}: {report}"))
-        };
         let near = |what: &str, value: f64| {
-            assert!((row(what).value - value).abs() < 1e-9, "{:?}", row(what));
+            let row = report.row(what);
+            assert!((row.value - value).abs() < 1e-9, "{row:?}");
         };
         near("HawkEye: transactions", 99.0);
         near("HawkEye: share of the gain", 95.0);
@@ -216,7 +210,7 @@ mod tests {
         near("HawkEye: p99 beside base pages", 1.05);
         near("HawkEye: share that is huge", 50.0);
         near("HawkEye: time until 90 % was huge in each process", 9.0);
-        let share = &row("HawkEye: share of the gain").beside;
+        let share = &report.row("HawkEye: share of the gain").beside;
         assert!(share.starts_with("95.00-95.00 in 1 round; "), "{share}");
     }
 

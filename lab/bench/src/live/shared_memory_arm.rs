@@ -7,6 +7,8 @@ use super::programs::poll_for_answer;
 use super::shared_memory_use::SharedMemoryUse;
 use crate::statistics::MedianAndRange;
 use hawkeye_linux::machine_lease::thp_settings::{SHMEM_ENABLED, enabled_file};
+use hawkeye_workload::create_memory_file;
+use std::fs::File;
 use std::iter;
 
 /// The number of pages of 2 MiB in the kernel's hugetlb pool, whatever its default size is.
@@ -158,6 +160,26 @@ pub(super) fn promote_then<T>(
         cpu_s: cpu.as_secs_f64(),
     };
     Ok((done, outcome))
+}
+
+/// A file in memory for several programs to map.
+pub(super) fn create_shared_file(bytes: u64) -> BenchResult<File> {
+    let failed = LinuxError::wrap_io_error("creating", "a file in memory");
+    Ok(create_memory_file(bytes).map_err(failed)?)
+}
+
+/// Measures rounds one after the other. Prints when each is done, because it takes minutes.
+pub(super) fn measure_each_round<T>(
+    report: &LiveReport,
+    rounds: usize,
+    mut measure: impl FnMut() -> BenchResult<T>,
+) -> BenchResult<Vec<T>> {
+    let measure_round = |round| {
+        let figures = measure()?;
+        eprintln!("hawkeye-lab: {}: round {round} of {rounds} is done", report.name);
+        Ok(figures)
+    };
+    (1..=rounds).map(measure_round).collect()
 }
 
 /// The share of mapped shared memory that is huge, in the process that has least of it.

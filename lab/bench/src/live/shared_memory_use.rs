@@ -1,8 +1,8 @@
 //! How much shared memory a process maps, and how much of it by huge pages.
 
 use super::prelude::*;
+use super::proc_files::{find_bytes_by_name, read_process_file};
 use crate::error::BenchError;
-use hawkeye_linux::name_value_lines::find_value_by_name;
 
 /// Shared memory that a process maps, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,7 +15,8 @@ pub(super) struct SharedMemoryUse {
 impl SharedMemoryUse {
     /// The kernel walks the page tables of the process for it.
     pub(super) fn of_process(pid: u32) -> BenchResult<Self> {
-        let (status, rollup) = (read_file(pid, "status")?, read_file(pid, "smaps_rollup")?);
+        let status = read_process_file(pid, "status")?;
+        let rollup = read_process_file(pid, "smaps_rollup")?;
         Self::parse(&status, &rollup).ok_or_else(|| missing(pid))
     }
 
@@ -23,7 +24,7 @@ impl SharedMemoryUse {
     fn parse(status: &str, rollup: &str) -> Option<Self> {
         Some(Self {
             mapped_bytes: parse_mapped_bytes(status)?,
-            huge_bytes: read_bytes_of_line(rollup, "ShmemPmdMapped")? + hugetlb_bytes(status),
+            huge_bytes: find_bytes_by_name(rollup, "ShmemPmdMapped")? + hugetlb_bytes(status),
         })
     }
 
@@ -34,27 +35,16 @@ impl SharedMemoryUse {
 
 /// Shared memory that a process maps, without a walk of its page tables.
 pub(super) fn mapped_shared_bytes(pid: u32) -> BenchResult<u64> {
-    parse_mapped_bytes(&read_file(pid, "status")?).ok_or_else(|| missing(pid))
+    parse_mapped_bytes(&read_process_file(pid, "status")?).ok_or_else(|| missing(pid))
 }
 
 fn parse_mapped_bytes(status: &str) -> Option<u64> {
-    Some(read_bytes_of_line(status, "RssShmem")? + hugetlb_bytes(status))
+    Some(find_bytes_by_name(status, "RssShmem")? + hugetlb_bytes(status))
 }
 
 /// Kernels without hugetlb have no line for it.
 fn hugetlb_bytes(status: &str) -> u64 {
-    read_bytes_of_line(status, "HugetlbPages").unwrap_or(0)
-}
-
-/// The bytes of a line of kB in a file of `/proc`.
-pub(super) fn read_bytes_of_line(text: &str, name: &str) -> Option<u64> {
-    let kib = find_value_by_name(text, name)?.strip_suffix("kB")?;
-    kib.trim().parse::<u64>().ok().map(|kib| kib << 10)
-}
-
-pub(super) fn read_file(pid: u32, file: &str) -> BenchResult<String> {
-    let path = format!("/proc/{pid}/{file}");
-    Ok(std::fs::read_to_string(&path).map_err(LinuxError::wrap_io_error("reading", &path))?)
+    find_bytes_by_name(status, "HugetlbPages").unwrap_or(0)
 }
 
 fn missing(pid: u32) -> BenchError {

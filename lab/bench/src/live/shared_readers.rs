@@ -6,11 +6,9 @@ use super::programs::program_speed::{measure_relative_speeds, start_all_work};
 use super::programs::start_reader_workload;
 use super::shared_memory_arm::{
     ALL_PERCENT, PromotionOutcome, SharedMemoryArm, add_promotion_rows, add_row_with_range,
-    least_huge_percent, promote_then,
+    create_shared_file, least_huge_percent, measure_each_round, promote_then,
 };
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::unistd::ftruncate;
-use std::os::fd::{AsRawFd, OwnedFd};
+use hawkeye_workload::path_for_other_processes;
 
 const READERS: usize = 2;
 
@@ -36,13 +34,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let bytes = sizes.mib << 20;
     // Two files, and new huge pages for one of them.
     require_available_memory(3 * bytes)?;
-    let measure_round = |round| {
+    let measured = measure_each_round(report, rounds, || {
         host.touch_memory_once(3 * bytes)?;
-        let figures = measure_readers(host, sizes)?;
-        eprintln!("hawkeye-lab: {}: round {} of {rounds} is done", report.name, round + 1);
-        Ok(figures)
-    };
-    let measured = (0..rounds).map(measure_round).collect::<BenchResult<Vec<_>>>()?;
+        measure_readers(host, sizes)
+    })?;
     add_rows_to_report(&measured, bytes / HUGE_PAGE_BYTES, report);
     report.add_note(format!(
         "{READERS} processes map one memfd of {} MiB, aligned, and read random words of it at the same time, on {} cores. Beside them are {READERS} readers of another such file, which is huge from the first touch (shmem_enabled=always). The pairs work in turn, {} turns of {} s each: first under base pages, then with hawkeye attach --shared-memory for the first pair, once {ALL_PERCENT} % are huge, or {} s after its start. Each round starts all readers anew, after a filler has touched three times the memory of a file and has exited. Speeds are reads per second of the readers' CPU time.",
@@ -76,10 +71,8 @@ fn measure_readers(host: &mut BenchHost, sizes: TurnSettings) -> BenchResult<Rea
 }
 
 fn start_readers(host: &BenchHost, mib: u64) -> BenchResult<Vec<Box<dyn MeasuredProgram>>> {
-    let file = create_memory_file(mib << 20)?;
-    // Each reader opens the file of this process.
-    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
-    let words = format!("random --mib {mib} --file {path}");
+    let file = create_shared_file(mib << 20)?;
+    let words = format!("random --mib {mib} --file {}", path_for_other_processes(&file));
     let start = |_| start_reader_workload(host.workload_program_path(), &words);
     (0..READERS).map(start).collect()
 }
@@ -95,14 +88,6 @@ fn measure_beside_all_huge(
 ) -> BenchResult<SpeedsOfReaders> {
     let relative = measure_relative_speeds(readers, all_huge, sizes)?;
     Ok(SpeedsOfReaders { relative, huge_percent: least_huge_percent(&pids_of(readers))? })
-}
-
-pub(super) fn create_memory_file(bytes: u64) -> BenchResult<OwnedFd> {
-    let failed = LinuxError::wrap_errno("creating a file in memory");
-    let file = memfd_create(c"readers", MFdFlags::MFD_CLOEXEC).map_err(failed)?;
-    let failed = LinuxError::wrap_errno("setting the size of a file in memory");
-    ftruncate(&file, bytes as i64).map_err(failed)?;
-    Ok(file)
 }
 
 fn add_rows_to_report(rounds: &[ReadersRound], regions: u64, report: &mut LiveReport) {
@@ -150,10 +135,7 @@ mod tests {
             8,
             &mut report,
         );
-        let value = |what: &str| {
-            let row = report.rows.iter().find(|row| row.what == what);
-            row.unwrap_or_else(|| panic!("{what}: {report}")).value
-        };
+        let value = |what: &str| report.row(what).value;
         assert_eq!(value("base pages: speed of reader 1"), 50.0);
         assert_eq!(value("base pages: speed of reader 2"), 25.0);
         assert_eq!(value("HawkEye: speed of reader 1"), 98.0);

@@ -1,22 +1,20 @@
 //! How long a promotion of shared memory keeps the processes that map it waiting, beside a
 //! promotion of private memory.
 
-use super::manager_runs::{ManagedMemoryKind, manage_memory_of_processes_until};
+use super::manager_runs::{
+    DENSE_SAMPLING_PERIOD, ManagedMemoryKind, dense_sampling_settings,
+    manage_memory_of_processes_until,
+};
 use super::page_fault_stalls::take_fault_times;
 use super::prelude::*;
-use super::shared_readers::create_memory_file;
+use super::shared_memory_arm::create_shared_file;
 use hawkeye_linux::machine_lease::thp_settings::SHMEM_ENABLED;
-use hawkeye_policy::SamplingCostLimits;
-use hawkeye_workload::PageFaultTimes;
-use std::os::fd::AsRawFd;
+use hawkeye_workload::{PageFaultTimes, path_for_other_processes};
 
 /// Processes that map the same file, or have as much private memory each.
 const PROCESSES: usize = 2;
 /// It promotes all that is accessed, so each side promotes as much.
 const POLICY: &str = "hawkeye-g";
-/// Shorter than the default, so that a turn holds several windows.
-const PERIOD: Duration = Duration::from_millis(250);
-const WINDOW: Duration = Duration::from_millis(100);
 /// From one read of all regions to the next, in microseconds. The reads take a part of it.
 const EVERY_US: u64 = 100;
 
@@ -83,7 +81,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     ));
     report.add_note(format!(
         "Promoted: by {POLICY}, which samples every {} s, regardless of the cost, and may use a whole core. Each side has turns of {} s, in turn, with new processes in base pages. At least half of the regions are promoted in a turn.",
-        PERIOD.as_secs_f64(),
+        DENSE_SAMPLING_PERIOD.as_secs_f64(),
         sizes.turn.as_secs_f64(),
     ));
     Ok(())
@@ -94,11 +92,10 @@ fn measure_turn_of_side(
     side: StallSide,
     sizes: TurnSettings,
 ) -> BenchResult<StallTurn> {
-    let file = create_memory_file(sizes.mib << 20)?;
+    let file = create_shared_file(sizes.mib << 20)?;
     let mut words = format!("read-stalls --mib {} --every-us {EVERY_US}", sizes.mib);
     if side.memory == ManagedMemoryKind::Shared {
-        // Each process opens the file of this one.
-        words += &format!(" --file /proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        words += &format!(" --file {}", path_for_other_processes(&file));
     }
     let start = |_| host.start_workload(&words);
     let mut programs: Vec<_> = (0..PROCESSES).map(start).collect::<BenchResult<_>>()?;
@@ -109,19 +106,12 @@ fn measure_turn_of_side(
     let mut turn = StallTurn::default();
     match backend {
         Some(backend) => {
-            let settings = Settings {
-                period: PERIOD,
-                window: WINDOW,
-                cpu: CpuBudget::new(100.0)?,
-                pace: SamplingCostLimits::new(100.0, 100.0)?,
-                ..Settings::default()
-            };
             let done = manage_memory_of_processes_until(
                 backend,
                 &pids,
                 side.memory,
                 POLICY,
-                settings,
+                dense_sampling_settings()?,
                 sizes.turn,
                 |_| false,
             )?;
@@ -198,10 +188,7 @@ mod tests {
             [(10, 0), (20, 0), (300, 2), (100, 3)].map(|(us, n)| vec![turn(us, n), turn(us, n)]);
         let mut report = LiveReport::new("shared-stalls");
         add_rows_to_report(&turns, &mut report);
-        let row = |what: &str| {
-            let row = report.rows.iter().find(|row| row.what == what);
-            row.unwrap_or_else(|| panic!("{what}: {report}"))
-        };
+        let row = |what: &str| report.row(what);
         assert_eq!(row("shared, promoted: p99.9").value, 300.0);
         let beside = &row("shared, promoted: p99.9").beside;
         assert_eq!(beside, "30.00 times unmanaged; p50 1.0 us");

@@ -146,10 +146,8 @@ pub fn simulate_block_reads(
     // The blocks and the table.
     let pages = layout.blocks * layout.stride_pages() + layout.blocks / 256 + 1;
     let bytes = pages.next_multiple_of(PageOrder::HUGE.pages()) * BASE_PAGE_BYTES;
-    let at_best = f64::from(processor.width);
-    let pace = (f64::from(instructions) / (own_ns * processor.ghz)).min(at_best);
-    let run = |pages| here.prepare_pattern_run(processor, pattern, bytes, pages, pace);
-    HugePageGain::measure_runs(run, accesses)
+    let pace = f64::from(instructions) / (own_ns * processor.ghz);
+    here.simulate_program(processor, pattern, bytes, pace, accesses)
 }
 
 #[cfg(test)]

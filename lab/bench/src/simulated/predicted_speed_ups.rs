@@ -227,16 +227,13 @@ fn simulate_program_reads(
 ) -> BenchResult<HugePageGain, MmuError> {
     let mut processor = here.processor;
     processor.reorder_buffer = instructions_ahead(here, case);
-    let processor = &processor;
-    let at_best = f64::from(processor.width);
     // A chase's own time is that of the cache level that holds it.
     let dependent = matches!((case.pattern)(1), AccessPattern::Chase { .. });
     let pace = if dependent {
-        at_best
+        f64::from(processor.width)
     } else {
-        (f64::from(case.instructions) / (own_ns * processor.ghz)).min(at_best)
+        f64::from(case.instructions) / (own_ns * processor.ghz)
     };
     let pattern = (case.pattern)(case.instructions);
-    let run = |pages| here.prepare_pattern_run(processor, pattern, MIB << 20, pages, pace);
-    HugePageGain::measure_runs(run, case.accesses)
+    here.simulate_program(&processor, pattern, MIB << 20, pace, case.accesses)
 }

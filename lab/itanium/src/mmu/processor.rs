@@ -8,8 +8,6 @@ use crate::error::{ItaniumError, Result};
 pub enum TlbReplacement {
     /// The least recently used entry.
     Lru,
-    /// The first entry not used since all had been: one bit for each.
-    NotRecentlyUsed,
     /// The oldest entry.
     Fifo,
     /// A random entry.

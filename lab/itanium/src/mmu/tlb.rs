@@ -86,8 +86,6 @@ pub struct Tlb {
     entries: Vec<Option<TlbEntry>>,
     /// Time of each entry's insertion or, with LRU, of its last use.
     stamps: Vec<u64>,
-    /// Whether each entry was used since all were.
-    referenced: Vec<bool>,
     free: Vec<u8>,
     index: TlbSlotIndex,
     sizes: [u16; u64::BITS as usize],
@@ -108,7 +106,6 @@ impl Tlb {
         Self {
             entries: vec![None; count],
             stamps: vec![0; count],
-            referenced: vec![false; count],
             free: (0..count).rev().map(|place| place as u8).collect(),
             index: TlbSlotIndex::new(),
             sizes: [0; u64::BITS as usize],
@@ -208,7 +205,6 @@ impl Tlb {
     }
 
     fn mark_entry_used(&mut self, place: usize) {
-        self.referenced[place] = true;
         if self.replacement == TlbReplacement::Lru {
             self.clock += 1;
             self.stamps[place] = self.clock;
@@ -291,13 +287,6 @@ impl Tlb {
             TlbReplacement::Random => {
                 first + self.rng.draw_below((self.entries.len() - first) as u64) as usize
             }
-            TlbReplacement::NotRecentlyUsed => {
-                let unused = self.referenced[first..].iter().position(|used| !used);
-                if unused.is_none() {
-                    self.referenced.fill(false);
-                }
-                first + unused.unwrap_or(0)
-            }
         }
     }
 
@@ -309,7 +298,6 @@ impl Tlb {
         self.present |= 1 << entry.shift;
         self.entries[place] = Some(entry);
         self.stamps[place] = self.clock;
-        self.referenced[place] = true;
     }
 
     fn remove_at(&mut self, place: usize) {
@@ -450,32 +438,12 @@ mod tests {
     fn the_replacement_rule_selects_the_victim() {
         assert_eq!(replaced(TlbReplacement::Lru), 1);
         assert_eq!(replaced(TlbReplacement::Fifo), 0);
-        // All have been used. The marks are therefore cleared, and the first is replaced.
-        assert_eq!(replaced(TlbReplacement::NotRecentlyUsed), 0);
         assert!(replaced(TlbReplacement::Random) < 4);
     }
 
     #[test]
-    fn not_recently_used_replaces_the_first_unused_entry() {
-        let mut tlb = Tlb::new(4, TlbReplacement::NotRecentlyUsed, 1);
-        for page in 0..5 {
-            tlb.insert(entry(page, 14));
-        }
-        // The fifth replaced the first; of the others, only the second is used.
-        assert!(tlb.lookup(1, 1 << 14).is_some());
-        tlb.insert(entry(5, 14));
-        assert!(tlb.lookup(1, 2 << 14).is_none());
-        assert!(tlb.lookup(1, 1 << 14).is_some());
-    }
-
-    #[test]
     fn pinned_entries_stay() {
-        for replacement in [
-            TlbReplacement::Lru,
-            TlbReplacement::NotRecentlyUsed,
-            TlbReplacement::Fifo,
-            TlbReplacement::Random,
-        ] {
+        for replacement in [TlbReplacement::Lru, TlbReplacement::Fifo, TlbReplacement::Random] {
             let mut tlb = Tlb::new(8, replacement, 1);
             for page in 0..4 {
                 tlb.insert_pinned(entry(page, 20)).unwrap();

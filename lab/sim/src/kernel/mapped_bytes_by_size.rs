@@ -22,11 +22,6 @@ impl MappedBytesBySize {
         orders.zip(self.0)
     }
 
-    /// Memory that pages of one size map, in bytes.
-    pub fn bytes_of_order(&self, order: PageOrder) -> u64 {
-        self.0.get(order.log2_pages() as usize).copied().unwrap_or(0)
-    }
-
     fn add_pages(&mut self, order: PageOrder, pages: u64) {
         if let Some(bytes) = self.0.get_mut(order.log2_pages() as usize) {
             *bytes += pages * BASE_PAGE_BYTES;

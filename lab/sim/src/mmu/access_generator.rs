@@ -21,16 +21,6 @@ pub(crate) struct PatternAccess {
 const WORD_BYTES: u64 = 8;
 /// Bytes of an entry in a table of blocks: address and length.
 const HANDLE_BYTES: u64 = 16;
-/// Bytes of an entry or node of a hash table.
-const ENTRY_BYTES: u64 = 32;
-/// Instructions from a pointer to its target, and from one line of a value to the next.
-const STEP_INSTRUCTIONS: u32 = 8;
-/// Shares of a key-value store's memory, as divisors: its hash table, and its entries. Values take
-/// the rest. Roughly right for values of some hundred to some thousand bytes.
-const TABLE_PART: u64 = 64;
-const ENTRIES_PART: u64 = 16;
-/// Share of a hash map's memory in its array of buckets, as a divisor.
-const BUCKETS_PART: u64 = 8;
 
 #[derive(Clone, Debug)]
 pub(crate) struct AccessGenerator {
@@ -100,16 +90,6 @@ impl AccessGenerator {
                 *at = (*at + 1) % (bytes / CACHE_LINE_BYTES);
                 dependent_access(line * CACHE_LINE_BYTES, instructions)
             }
-            AccessPattern::HotSpot { hot_memory, hot_reads, instructions } => {
-                let hot_bytes = ((bytes as f64 * hot_memory) as u64).max(WORD_BYTES);
-                let cold_bytes = bytes - hot_bytes;
-                let (begin, length) = if cold_bytes < WORD_BYTES || rng.chance(hot_reads) {
-                    (0, hot_bytes)
-                } else {
-                    (hot_bytes, cold_bytes)
-                };
-                independent_access(draw_item_offset(rng, begin, length, WORD_BYTES), instructions)
-            }
             AccessPattern::Blocks { block_bytes, used_bytes, instructions } => {
                 let blocks = (bytes / (block_bytes + HANDLE_BYTES)).max(1);
                 let most = bytes - HANDLE_BYTES;
@@ -122,43 +102,6 @@ impl AccessGenerator {
                         let begin = blocks * HANDLE_BYTES + *at * block_bytes.min(most);
                         let word = draw_item_offset(rng, begin, used_bytes.min(most), WORD_BYTES);
                         dependent_access(word, instructions / 4)
-                    }
-                }
-            }
-            AccessPattern::KeyValue { value_bytes, instructions } => {
-                let (table, entries) = (bytes / TABLE_PART, bytes / ENTRIES_PART);
-                let value_lines = value_bytes.div_ceil(CACHE_LINE_BYTES as u32);
-                match next_request_step(&mut self.done, 2 + value_lines) {
-                    0 => independent_access(
-                        draw_item_offset(rng, 0, table, WORD_BYTES),
-                        instructions,
-                    ),
-                    1 => dependent_access(
-                        draw_item_offset(rng, table, entries, ENTRY_BYTES),
-                        STEP_INSTRUCTIONS,
-                    ),
-                    2 => {
-                        let begin = table + entries;
-                        let value_bytes = u64::from(value_lines) * CACHE_LINE_BYTES;
-                        *at = draw_item_offset(rng, begin, bytes - begin, value_bytes);
-                        dependent_access(*at, STEP_INSTRUCTIONS)
-                    }
-                    _ => {
-                        *at += CACHE_LINE_BYTES;
-                        independent_access(*at, STEP_INSTRUCTIONS)
-                    }
-                }
-            }
-            AccessPattern::HashMap { instructions } => {
-                let buckets = bytes / BUCKETS_PART;
-                match next_request_step(&mut self.done, 3) {
-                    0 => independent_access(
-                        draw_item_offset(rng, 0, buckets, WORD_BYTES),
-                        instructions,
-                    ),
-                    _ => {
-                        let object = draw_item_offset(rng, buckets, bytes - buckets, ENTRY_BYTES);
-                        dependent_access(object, STEP_INSTRUCTIONS)
                     }
                 }
             }
@@ -200,8 +143,7 @@ mod tests {
 
     #[test]
     fn all_stay_in_memory_and_repeat_with_their_seed() {
-        let all_hot = AccessPattern::HotSpot { hot_memory: 1.0, hot_reads: 0.5, instructions: 1 };
-        for (name, pattern) in AccessPattern::ALL.into_iter().chain([("all hot", all_hot)]) {
+        for (name, pattern) in AccessPattern::ALL {
             let accesses = take(pattern, 1, 20_000);
             let possible = |a: &PatternAccess| a.instructions > 0 && a.offset < BYTES;
             assert!(accesses.iter().all(possible), "{name}");
@@ -247,13 +189,6 @@ mod tests {
     }
 
     #[test]
-    fn hot_reads_go_to_hot_memory() {
-        let accesses = take(AccessPattern::HOT_SPOT, 1, 100_000);
-        let hot = accesses.iter().filter(|a| a.offset < BYTES / 10).count();
-        assert!((89_000..91_000).contains(&hot), "{hot}");
-    }
-
-    #[test]
     fn of_each_block_the_used_part_is_read() {
         let pattern =
             AccessPattern::Blocks { block_bytes: 132 << 10, used_bytes: 40 << 10, instructions: 9 };
@@ -270,18 +205,5 @@ mod tests {
             seen.insert(index);
         }
         assert_eq!(seen.len() as u64, blocks);
-    }
-
-    #[test]
-    fn a_request_leads_from_its_bucket_to_the_last_line_of_its_value() {
-        let requests = take(AccessPattern::REDIS, 1, 3 * 66);
-        for request in requests.chunks_exact(66) {
-            assert!(request[0].offset < BYTES / 64);
-            assert_eq!(request[0].instructions, 2500);
-            assert!((BYTES / 64..BYTES / 64 + BYTES / 16).contains(&request[1].offset));
-            assert!(request[1].after_previous && request[2].after_previous);
-            let value = request[2..].windows(2);
-            assert!(value.into_iter().all(|w| w[1].offset - w[0].offset == 64));
-        }
     }
 }

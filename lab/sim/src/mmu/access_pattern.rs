@@ -34,15 +34,6 @@ pub enum AccessPattern {
         /// For each read.
         instructions: u32,
     },
-    /// Independent reads of words, more often in the first part of the memory.
-    HotSpot {
-        /// That part's share of the memory (over 0, at most 1).
-        hot_memory: f64,
-        /// Share of the reads that go to that part only (0-1).
-        hot_reads: f64,
-        /// For each read.
-        instructions: u32,
-    },
     /// Reads of words in neighbouring blocks, each used from its start on, with a table of 16 bytes
     /// per block before them. A request reads an entry, then a word of its block. All blocks are
     /// equally likely, and so are all used words of each.
@@ -52,19 +43,6 @@ pub enum AccessPattern {
         /// Used bytes of each block (at least 8, at most all of it).
         used_bytes: u64,
         /// For both reads together (at least 4).
-        instructions: u32,
-    },
-    /// Requests to a key-value store like Redis, for uniformly random keys. Each reads a bucket of
-    /// the hash table, its entry, and all lines of the value in order.
-    KeyValue {
-        /// Length of a value (1 to 1 MiB).
-        value_bytes: u32,
-        /// For each request, without the reads: parsing it, answering it, everything else.
-        instructions: u32,
-    },
-    /// Look-ups in a hash map of boxed keys and values, like a JVM's: bucket, node, its objects.
-    HashMap {
-        /// For each look-up, without the reads.
         instructions: u32,
     },
 }
@@ -82,24 +60,15 @@ impl AccessPattern {
     pub const STRIDE_64K: Self = Self::Stride { bytes: 64 << 10, instructions: 5 };
     /// A pointer chase.
     pub const CHASE: Self = Self::Chase { instructions: 3 };
-    /// Nine of ten reads go to a tenth of the memory.
-    pub const HOT_SPOT: Self = Self::HotSpot { hot_memory: 0.1, hot_reads: 0.9, instructions: 15 };
-    /// Redis with values of 4 KiB and pipelined requests.
-    pub const REDIS: Self = Self::KeyValue { value_bytes: 4096, instructions: 2500 };
-    /// A hash map of a JVM.
-    pub const HASH_MAP: Self = Self::HashMap { instructions: 60 };
 
     /// All patterns above by name.
-    pub const ALL: [(&'static str, Self); 9] = [
+    pub const ALL: [(&'static str, Self); 6] = [
         ("random", Self::RANDOM),
         ("zipf", Self::ZIPF),
         ("sequential", Self::SEQUENTIAL),
         ("stride 4 KiB", Self::STRIDE_4K),
         ("stride 64 KiB", Self::STRIDE_64K),
         ("chase", Self::CHASE),
-        ("hot spot", Self::HOT_SPOT),
-        ("redis", Self::REDIS),
-        ("hash map", Self::HASH_MAP),
     ];
 
     pub(crate) fn check(self) -> Result<(), MmuError> {
@@ -110,12 +79,6 @@ impl AccessPattern {
                 refuse("theta", "at least 0 and finite", theta)
             }
             Self::Stride { bytes: 0, .. } => refuse("the distance", "1 byte or more", 0.0),
-            Self::HotSpot { hot_memory, .. } if !(hot_memory > 0.0 && hot_memory <= 1.0) => {
-                refuse("hot_memory", "over 0 and at most 1", hot_memory)
-            }
-            Self::HotSpot { hot_reads, .. } if !(0.0..=1.0).contains(&hot_reads) => {
-                refuse("hot_reads", "0 to 1", hot_reads)
-            }
             Self::Blocks { block_bytes, used_bytes, .. }
                 if used_bytes < 8 || used_bytes > block_bytes =>
             {
@@ -123,9 +86,6 @@ impl AccessPattern {
             }
             Self::Blocks { instructions: 0..4, .. } => {
                 refuse("instructions", "4 or more", f64::from(self.instructions()))
-            }
-            Self::KeyValue { value_bytes, .. } if !(1..=1 << 20).contains(&value_bytes) => {
-                refuse("value_bytes", "1 byte to 1 MiB", f64::from(value_bytes))
             }
             _ if self.instructions() == 0 => refuse("instructions", "1 or more", 0.0),
             _ => Ok(()),
@@ -138,10 +98,7 @@ impl AccessPattern {
             | Self::Zipf { instructions, .. }
             | Self::Stride { instructions, .. }
             | Self::Chase { instructions }
-            | Self::HotSpot { instructions, .. }
-            | Self::Blocks { instructions, .. }
-            | Self::KeyValue { instructions, .. }
-            | Self::HashMap { instructions } => instructions,
+            | Self::Blocks { instructions, .. } => instructions,
         }
     }
 }
@@ -155,18 +112,10 @@ mod tests {
         for (name, pattern) in AccessPattern::ALL {
             assert_eq!(pattern.check(), Ok(()), "{name}");
         }
-        let hot = |hot_memory, hot_reads| AccessPattern::HotSpot {
-            hot_memory,
-            hot_reads,
-            instructions: 1,
-        };
         let zipf = |theta| AccessPattern::Zipf { theta, instructions: 1 };
         let bad = [
             (AccessPattern::Chase { instructions: 0 }, "instructions"),
             (AccessPattern::Stride { bytes: 0, instructions: 1 }, "the distance"),
-            (hot(0.0, 0.5), "hot_memory"),
-            (hot(0.5, 1.5), "hot_reads"),
-            (hot(f64::NAN, 0.5), "hot_memory"),
             (
                 AccessPattern::Blocks { block_bytes: 4096, used_bytes: 8192, instructions: 1 },
                 "used_bytes",

@@ -16,8 +16,6 @@ pub struct CoreCounters {
     pub walks: u64,
     /// Loads of page walks by where the line was: L1, L2, L3, memory.
     pub walk_loads: [u64; 4],
-    /// Access bits that a walk set.
-    pub first_touches: u64,
     /// Cycles in which at least one walk was active (Intel's WALK_ACTIVE).
     pub walk_active_cycles: f64,
     /// The same for each walker, summed (Intel's WALK_PENDING, or WALK_DURATION).
@@ -41,7 +39,6 @@ impl CoreCounters {
             l2_tlb_hits: self.l2_tlb_hits - earlier.l2_tlb_hits,
             walks: self.walks - earlier.walks,
             walk_loads,
-            first_touches: self.first_touches - earlier.first_touches,
             walk_active_cycles: self.walk_active_cycles - earlier.walk_active_cycles,
             walk_pending_cycles: self.walk_pending_cycles - earlier.walk_pending_cycles,
             cycles: self.cycles - earlier.cycles,

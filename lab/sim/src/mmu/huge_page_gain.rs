@@ -54,11 +54,4 @@ impl HugePageGain {
         let base = self.base.access_ns();
         if base > 0.0 { 100.0 * (1.0 - self.huge.access_ns() / base) } else { 0.0 }
     }
-
-    /// Cost to the program of each walk that huge pages save, in nanoseconds; `None` without any.
-    pub fn ns_per_saved_walk(&self) -> Option<f64> {
-        let saved_walks = self.base.walks.checked_sub(self.huge.walks)?;
-        let saved = self.base.cpu_time.as_secs_f64() - self.huge.cpu_time.as_secs_f64();
-        (saved_walks > 0).then(|| saved * 1e9 / saved_walks as f64)
-    }
 }

@@ -77,13 +77,6 @@ impl PageTables {
             host.walk(offset, load);
         }
     }
-
-    /// Drops all upper entries, as every flush of a page does (Intel SDM, volume 3A, 4.10.4.1:
-    /// INVLPG "invalidates all entries in all paging-structure caches"). Host translations stay
-    /// (volume 3C, "Operations that Invalidate Cached Mappings": guest-physical mappings stay).
-    pub(crate) fn flush(&mut self) {
-        self.tables.upper.clear();
-    }
 }
 
 /// Tables of four levels, and the caches of their upper entries.
@@ -202,8 +195,6 @@ mod tests {
         assert_eq!(loads(&mut tables, 0), 1, "two PDEs are cached");
         assert_eq!(loads(&mut tables, GIB), 4, "another PDPTE, nothing above");
         assert_eq!(loads(&mut tables, 2 * MIB), 4, "one PDPTE is cached");
-        tables.flush();
-        assert_eq!(loads(&mut tables, 2 * MIB), 4);
     }
 
     #[test]

@@ -9,16 +9,14 @@
 //! and fill buffers. These are granted in program order, but from when they are needed
 //! (`resource_slots.rs`).
 
-use super::access_bits::AccessBits;
 use super::access_generator::PatternAccess;
-use super::coalesced_page_groups::{CoalescedPageGroup, TlbGroupCondition};
 use super::core_counters::CoreCounters;
 use super::data_cache_hierarchy::CACHE_LINE_BYTES;
 use super::memory_model::MemoryModel;
 use super::page_tables::PageTables;
 use super::page_walkers::PageWalkers;
 use super::processor_spec::ProcessorSpec;
-use super::translation::{AccessBitMask, EntrySize, LeafSize};
+use super::translation::{EntrySize, LeafSize};
 use super::two_level_tlb::{TlbLookup, TwoLevelTlb};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -31,8 +29,6 @@ pub(crate) struct Pipeline {
     own: EntrySize,
     /// Page size of the host; the largest if there is no host.
     host: EntrySize,
-    /// Its groups, if the processor forms them only when all access bits are set.
-    seen_if_accessed: Option<CoalescedPageGroup>,
     ghz: f64,
     l2_tlb_hit_cycles: f64,
     tlb: TwoLevelTlb,
@@ -51,7 +47,6 @@ impl Pipeline {
             size,
             own: size.into(),
             host: EntrySize::Giant,
-            seen_if_accessed: None,
             ghz: processor.ghz,
             l2_tlb_hit_cycles: f64::from(processor.l2_tlb.hit_cycles),
             tlb: TwoLevelTlb::new(processor.l1_tlb, processor.l2_tlb, processor.groups),
@@ -72,25 +67,18 @@ impl Pipeline {
         self
     }
 
-    /// The same with pages in groups, if the processor supports any. Also returns how walks set
-    /// access bits then.
-    pub(crate) fn in_largest_tlb_groups(
-        mut self,
-        processor: &ProcessorSpec,
-    ) -> (Self, AccessBitMask) {
+    /// The same with pages in groups, if the processor supports any.
+    pub(crate) fn in_largest_tlb_groups(mut self, processor: &ProcessorSpec) -> Self {
         let (size, group) = match self.size {
             LeafSize::Base => (EntrySize::BaseGroup, processor.groups.base),
             LeafSize::Huge => (EntrySize::HugeGroup, processor.groups.huge),
             LeafSize::Giant => (EntrySize::Giant, None),
         };
-        if let Some(group) = group {
+        if group.is_some() {
             self.own = size;
-            let seen = group.condition == TlbGroupCondition::Contiguous;
-            self.seen_if_accessed = seen.then_some(group);
             self.memory.set_frame_bytes(self.tlb.entry_bytes(self.entry_size()));
         }
-        let mark = AccessBitMask::by_entry_size(processor.groups)[self.own as usize];
-        (self, mark)
+        self
     }
 
     /// What one TLB entry holds: the smaller of what its own tables and the host's allow.
@@ -103,18 +91,8 @@ impl Pipeline {
         self.order.cycles_per_instruction = instructions_per_cycle.recip();
     }
 
-    /// Drops the entries for which `keep(first byte, byte after it)` returns false.
-    pub(crate) fn flush(&mut self, keep: impl Fn(u64, u64) -> bool) {
-        self.tlb.retain(keep);
-        self.tables.flush();
-    }
-
-    pub(crate) fn cycles(&self) -> f64 {
-        self.order.done
-    }
-
     pub(crate) fn counters(&self) -> CoreCounters {
-        let cycles = self.cycles();
+        let cycles = self.order.done;
         CoreCounters {
             walk_active_cycles: self.walkers.active_cycles(),
             walk_pending_cycles: self.walkers.pending_cycles,
@@ -125,44 +103,24 @@ impl Pipeline {
     }
 
     #[inline]
-    pub(crate) fn run_access(&mut self, access: PatternAccess, bits: &mut AccessBits) {
+    pub(crate) fn run_access(&mut self, access: PatternAccess) {
         self.counters.accesses += 1;
         self.counters.instructions += u64::from(access.instructions);
         let entered = self.order.enter_instructions(access.instructions);
         self.memory.set_core_entry_time(entered);
         let start = if access.after_previous { entered.max(self.last_ready) } else { entered };
-        let start = self.translate(access.offset, entered, start, bits);
+        let start = self.translate(access.offset, entered, start);
         let ready = self.memory.load(access.offset / CACHE_LINE_BYTES, start);
         self.last_ready = ready;
         self.order.record_ready_time(ready);
     }
 
-    /// Looks up an address in the TLBs; also returns the entry that holds it afterwards.
-    #[inline]
-    fn look_up(&mut self, offset: u64, bits: &AccessBits) -> (TlbLookup, EntrySize) {
-        let mut size = self.entry_size();
-        if let (Some(group), EntrySize::BaseGroup) = (self.seen_if_accessed, size) {
-            let (all, others) = bits.all_and_other_bits_set(offset, 1 << group.order);
-            if !all {
-                // It may have been one entry before. A walk sets this page's bit.
-                let sizes = [EntrySize::BaseGroup, EntrySize::Base];
-                if let Some(known) = self.tlb.look_up_if_present(offset, sizes) {
-                    return known;
-                }
-                if !others {
-                    size = EntrySize::Base;
-                }
-            }
-        }
-        (self.tlb.look_up(offset, size), size)
-    }
-
     /// When an access that entered at `entered` and starts at `start` has its translation.
     #[inline]
-    fn translate(&mut self, offset: u64, entered: f64, start: f64, bits: &mut AccessBits) -> f64 {
-        let (found, size) = self.look_up(offset, bits);
+    fn translate(&mut self, offset: u64, entered: f64, start: f64) -> f64 {
+        let size = self.entry_size();
         let entry = self.tlb.entry_id(offset, size);
-        let start = match found {
+        let start = match self.tlb.look_up(offset, size) {
             // The TLB contains a page as soon as its walk has begun.
             TlbLookup::L1 => return self.walkers.end_of_walk_for(entry, start),
             found => {
@@ -177,7 +135,7 @@ impl Pipeline {
         self.counters.walks += 1;
         let (memory, walk_loads) = (&mut self.memory, &mut self.counters.walk_loads);
         let (tables, size) = (&mut self.tables, self.size);
-        let done = self.walkers.walk(entry, entered, start, |begin| {
+        self.walkers.walk(entry, entered, start, |begin| {
             let mut at = begin;
             tables.walk(offset, size, &mut |line| {
                 let (level, arrives) = memory.load_for_walk(line, at);
@@ -185,9 +143,7 @@ impl Pipeline {
                 at = arrives;
             });
             at
-        });
-        self.counters.first_touches += u64::from(bits.set_bit(offset));
-        done
+        })
     }
 }
 

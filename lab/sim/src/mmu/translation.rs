@@ -101,7 +101,6 @@ pub use batch_result::{AccessFault, BatchResult};
 pub use error::MappingError;
 pub(super) use fully_associative_key_cache::FullyAssociativeKeyCache;
 pub use fully_associative_lru::FullyAssociativeLru;
-pub(crate) use mappings::AccessBitMask;
 pub use mappings::Mappings;
 pub(super) use missed_pages::MAX_LEVELS;
 pub(crate) use sizes::EntryOrders;

@@ -112,36 +112,6 @@ impl TwoLevelTlb {
             TlbLookup::Nowhere
         }
     }
-
-    /// Looks up these sizes up to the first hit, without creating an entry; also returns its size.
-    pub(crate) fn look_up_if_present(
-        &mut self,
-        offset: u64,
-        sizes: [EntrySize; 2],
-    ) -> Option<(TlbLookup, EntrySize)> {
-        let (page, l1_orders) = (page_number(offset), self.l1_orders);
-        let number = |size| l1_orders.entry_number(page, size);
-        for size in sizes {
-            if self.first.tlb_part_for_size_mut(size).access_if_present(number(size), size) {
-                return Some((TlbLookup::L1, size));
-            }
-        }
-        let mut sizes = sizes.into_iter();
-        let size = sizes.find(|size| self.second.access_if_present(page, *size, self.orders))?;
-        self.first.tlb_part_for_size_mut(size).access(number(size), size);
-        Some((TlbLookup::L2, size))
-    }
-
-    /// Drops the entries for which `keep(first byte, byte after it)` returns false.
-    pub(crate) fn retain(&mut self, keep: impl Fn(u64, u64) -> bool) {
-        let keep = |orders: EntryOrders, number: u32, size| {
-            let bytes = orders.bytes(size);
-            keep(bytes * u64::from(number), bytes * (u64::from(number) + 1))
-        };
-        let (l1_orders, orders) = (self.l1_orders, self.orders);
-        self.first.retain(|number, size| keep(l1_orders, number, size));
-        self.second.retain(|number, size| keep(orders, number, size));
-    }
 }
 
 #[inline]

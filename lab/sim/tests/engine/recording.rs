@@ -1,17 +1,15 @@
 //! Recordings: what the simulated manager saw is read back, and replayed on other systems.
 
 use crate::workload_toml::reader;
-use hawkeye_manager::{Explain, Manager};
 use hawkeye_recording::{
-    AccessSource, CoverageRow, RecordingMetadata, RecordingRow, RecordingWriter,
+    RecordingMetadata, RecordingRow, RecordingRowsFromManager, RecordingWriter,
 };
-use hawkeye_sim::engine::{Engine, ProgramOutcome};
+use hawkeye_sim::engine::ProgramOutcome;
 use hawkeye_sim::simulate::{SimulationSetup, simulate, simulate_observed};
 use hawkeye_sim::systems;
 use hawkeye_sim::trace::{BadRecordHandling, CoverageRowReader, TraceError, TraceReader};
 use hawkeye_sim::workloads::{Phase, RecordingReplay, WorkloadSpec};
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// The last quarter is hot from the start.
 const HOT_AT_THE_TOP: &str = r#"stream = [
@@ -33,51 +31,29 @@ fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-struct Recorder {
-    writer: RecordingWriter<Vec<u8>>,
-    shown: Duration,
-    rows: usize,
-    spoilt: bool,
-}
-
-impl Recorder {
-    fn stepped(&mut self, manager: &Manager<Engine>) {
-        let window = manager.settings().window;
-        for (at, sample) in manager.last_samples().samples_after(self.shown) {
-            let command = manager.machine().describe(sample.process).name.into();
-            let mut sample = sample.clone();
-            if std::mem::take(&mut self.spoilt) {
-                sample.regions[3].present = 513;
-            }
-            self.rows += sample.regions.len();
-            let source = AccessSource::from_coverage_source(sample.source, true);
-            for row in CoverageRow::rows_of_sample(at, window, source, &command, &sample) {
-                self.writer.write_row(&RecordingRow::Region(row)).unwrap();
-            }
-            self.shown = at;
-        }
-    }
-}
-
+/// Records the rows of regions; a spoilt recording has a bad one. Returns their number, too.
 fn record(name: &str, spoilt: bool) -> (PathBuf, usize) {
-    let mut recorder = Recorder {
-        writer: RecordingWriter::new(Vec::new(), &RecordingMetadata::default()).unwrap(),
-        shown: Duration::ZERO,
-        rows: 0,
-        spoilt,
-    };
+    let mut writer = RecordingWriter::new(Vec::new(), &RecordingMetadata::default()).unwrap();
+    let (mut from_manager, mut rows) = (RecordingRowsFromManager::default(), 0);
     let system = systems::by_name("hawkeye-g").unwrap();
     let text = reader(64, "pages_per_region = 256", 100.0, HOT_AT_THE_TOP);
     let workload = WorkloadSpec::parse("test", &text).unwrap();
     let plain = simulate(&system, &workload, &setup());
     let observed = simulate_observed(&system, &workload, &setup(), &mut |manager| {
-        recorder.stepped(manager);
+        for row in from_manager.take_new_rows(manager, |_| None) {
+            let RecordingRow::Region(mut row) = row else { continue };
+            if spoilt && rows == 3 {
+                row.region.present = 513;
+            }
+            rows += 1;
+            writer.write_row(&RecordingRow::Region(row)).unwrap();
+        }
     });
     assert_eq!(plain, observed, "looking on changes nothing");
-    let bytes = recorder.writer.finish().unwrap();
+    let bytes = writer.finish().unwrap();
     let path = file(name);
     std::fs::write(&path, bytes).unwrap();
-    (path, recorder.rows)
+    (path, rows)
 }
 
 #[test]

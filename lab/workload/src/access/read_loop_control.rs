@@ -19,10 +19,10 @@ pub(super) struct ReadLoopControl {
 impl ReadLoopControl {
     pub(super) fn new(args: &ReadWorkloadArgs) -> Self {
         Self {
-            report: (!args.quiet).then(|| Duration::from_millis(args.report_ms)),
+            report: (!args.report.quiet).then(|| Duration::from_millis(args.report.report_ms)),
             end_after: args.seconds.map(|s| Duration::try_from_secs_f64(s).unwrap_or_default()),
             end_at: args.accesses,
-            running: !args.wait,
+            running: !args.report.wait,
             begun: None,
             accesses: 0,
             interval: (Instant::now(), 0),

@@ -4,11 +4,8 @@ mod client;
 
 use hawkeye_workload::{
     PageFaultTimes, WorkloadEvent, WorkloadProcess, WorkloadProcessError, WorkloadRequest,
-    page_of_shared_file,
+    create_memory_file, page_of_shared_file, path_for_other_processes,
 };
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
@@ -40,6 +37,19 @@ fn refuses_to_go_and_ends(mut workload: WorkloadProcess) {
     let refused = workload.request_and_wait(WorkloadRequest::Go, SOON);
     assert!(matches!(refused, Err(WorkloadProcessError::Failed(_))), "{refused:?}");
     assert!(workload.close_input_and_wait().unwrap().success());
+}
+
+/// Times of at least this many accesses.
+fn times_of_accesses(workload: &mut WorkloadProcess, at_least: u64) -> PageFaultTimes {
+    let mut all = PageFaultTimes::default();
+    while all.faults + all.present < at_least {
+        match workload.request_and_wait(WorkloadRequest::Faults, SOON).unwrap() {
+            WorkloadEvent::Faults(times) => all.merge(&times),
+            other => panic!("{other:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    all
 }
 
 /// The final event of `torture` and storms; passes over events of progress.
@@ -89,15 +99,14 @@ fn a_reader_ends_after_its_reads_or_with_its_input() {
 
 #[test]
 fn a_reader_maps_a_file_that_is_large_enough() {
-    let file = memfd_create(c"reader", MFdFlags::MFD_CLOEXEC).unwrap();
-    nix::unistd::ftruncate(&file, 4 << 20).unwrap();
-    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    let file = create_memory_file(4 << 20).unwrap();
+    let path = path_for_other_processes(&file);
     let mut reader = start(&format!("random --mib 4 --file {path}"));
     let ready = reader.wait_ready().unwrap();
     let maps = std::fs::read_to_string(format!("/proc/{}/maps", ready.pid)).unwrap();
     let mapping = format!("{:x}-{:x} rw-s", ready.start, ready.start + ready.bytes);
     assert!(
-        maps.lines().any(|it| it.starts_with(&mapping) && it.contains("memfd:reader")),
+        maps.lines().any(|it| it.starts_with(&mapping) && it.contains("memfd:workload")),
         "{maps}"
     );
     let mut too_small = start(&format!("random --mib 5 --file {path}"));
@@ -107,9 +116,8 @@ fn a_reader_maps_a_file_that_is_large_enough() {
 
 #[test]
 fn the_contents_of_a_shared_file_are_known() {
-    let file = File::from(memfd_create(c"shared", MFdFlags::MFD_CLOEXEC).unwrap());
-    file.set_len(4 << 20).unwrap();
-    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    let file = create_memory_file(4 << 20).unwrap();
+    let path = path_for_other_processes(&file);
     let mut workload = start(&format!("shared-file --mib 4 --workers 1 --file {path}"));
     workload.wait_ready().unwrap();
     let mut page = [0; 4096];
@@ -277,15 +285,8 @@ fn page_faults_are_timed_until_asked_for() {
             start(&format!("stalls --mib 4 --touched-mib 4 --every-us 200 {options}"));
         let ready = workload.wait_ready().unwrap();
         assert_eq!((ready.bytes, ready.pid), (4 << 20, workload.pid()));
-        let mut all = PageFaultTimes::default();
         // More touches than pages: the memory was given back, and faults occurred again.
-        while all.faults + all.present <= (4 << 20) / 4096 + 10 {
-            match workload.request_and_wait(WorkloadRequest::Faults, SOON).unwrap() {
-                WorkloadEvent::Faults(times) => all.merge(&times),
-                other => panic!("{other:?}"),
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let all = times_of_accesses(&mut workload, (4 << 20) / 4096 + 11);
         let counted: u64 = all.counts.iter().map(|(_, count)| count).sum();
         assert!(counted >= all.faults && all.faults > 0, "{all:?}");
         let (p50, p999) = (all.quantile_ns(0.5), all.quantile_ns(0.999));
@@ -296,21 +297,13 @@ fn page_faults_are_timed_until_asked_for() {
 
 #[test]
 fn the_longest_of_the_reads_of_all_regions_is_timed() {
-    let file = File::from(memfd_create(c"shared", MFdFlags::MFD_CLOEXEC).unwrap());
-    file.set_len(8 << 20).unwrap();
-    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    let file = create_memory_file(8 << 20).unwrap();
+    let path = path_for_other_processes(&file);
     for memory in [String::new(), format!("--file {path}")] {
         let mut workload = start(&format!("read-stalls --mib 8 --every-us 200 {memory}"));
         let ready = workload.wait_ready().unwrap();
         assert_eq!((ready.bytes, ready.start % (2 << 20)), (8 << 20, 0));
-        let mut all = PageFaultTimes::default();
-        while all.faults + all.present < 4 * 100 {
-            match workload.request_and_wait(WorkloadRequest::Faults, SOON).unwrap() {
-                WorkloadEvent::Faults(times) => all.merge(&times),
-                other => panic!("{other:?}"),
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let all = times_of_accesses(&mut workload, 4 * 100);
         // One time for the four reads of a round.
         let counted: u64 = all.counts.iter().map(|(_, count)| count).sum();
         assert!(counted * 4 >= all.faults + all.present, "{all:?}");

@@ -2,9 +2,10 @@
 
 use super::timed_command::{CORE, command_on_core, start_with_sigterm_on_drop};
 use crate::live::prelude::*;
+use crate::live::programs::RunningProcess;
 use crate::statistics::{quantile_of_sorted, sorted};
 use hawkeye_workload::core_set::CoreSet;
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use hawkeye_workload::create_memory_file;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, Write};
 use std::net::TcpStream;
@@ -24,17 +25,18 @@ pub(super) fn measure_redis_inserts(ahead: bool, gib: u64) -> BenchResult<[f64; 
     let words: Vec<String> = words.split(' ').map(|word| word.replace('\'', "")).collect();
     let mut command = command_on_core(ahead, None, &words)?;
     command.stdout(std::process::Stdio::null());
-    let server = start_with_sigterm_on_drop(command)?;
+    let mut server = start_with_sigterm_on_drop(command)?;
     let _on_its_core = CoreSet::from_core_numbers(&[CORE]).map(CoreSet::restrict_calling_thread);
-    let result = insert_values(gib);
+    let result = insert_values(&mut server, gib);
     drop(server);
     result
 }
 
-fn insert_values(gib: u64) -> BenchResult<[f64; 3]> {
+fn insert_values(server: &mut RunningProcess, gib: u64) -> BenchResult<[f64; 3]> {
     let failed = |error: io::Error| impossible!("inserting values: {error}");
-    let stream = connect_to_redis().map_err(failed)?;
-    let mut client = RedisInsertClient::new(stream).map_err(failed)?;
+    let connect = || TcpStream::connect(("127.0.0.1", PORT));
+    server.wait_until_listening("redis-server", PATIENCE, || connect().is_ok())?;
+    let mut client = connect().and_then(RedisInsertClient::new).map_err(failed)?;
     let values = (gib << 30) / VALUE_BYTES;
     let mut latencies_ms = Vec::new();
     let begun = Instant::now();
@@ -50,17 +52,6 @@ fn insert_values(gib: u64) -> BenchResult<[f64; 3]> {
     Ok([values as f64 / seconds, mean_ms, p99_ms])
 }
 
-fn connect_to_redis() -> io::Result<TcpStream> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match TcpStream::connect(("127.0.0.1", PORT)) {
-            Ok(stream) => return Ok(stream),
-            Err(error) if Instant::now() > deadline => return Err(error),
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
-        }
-    }
-}
-
 /// Values go from the page cache to the socket without a copy (`sendfile`).
 struct RedisInsertClient {
     stream: TcpStream,
@@ -73,7 +64,7 @@ impl RedisInsertClient {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let mut value = File::from(memfd_create(c"value", MFdFlags::MFD_CLOEXEC)?);
+        let mut value = create_memory_file(0)?;
         value.write_all(&vec![b'x'; VALUE_BYTES as usize])?;
         value.write_all(b"\r\n")?;
         let answers = BufReader::new(stream.try_clone()?);

@@ -3,12 +3,11 @@
 use crate::live::huge_page_systems::KhugepagedPace;
 use crate::live::prelude::*;
 use crate::live::programs::debian_packages::find_hawkeye_program;
-use crate::live::programs::poll_for_answer;
 use crate::live::programs::program_launcher::{is_manager_process, process_name};
+use crate::live::programs::{poll_for_answer, send_signal};
 use crate::live::running_daemon::{DAEMON_TIMEOUT, RunningDaemon, family_cpu_time};
 use hawkeye_linux::processes::process::pids_of_process_and_descendants;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 
@@ -114,8 +113,7 @@ pub(super) fn find_launching_manager(pid: u32) -> Option<u32> {
 
 /// Ends a program by its `hawkeye run`, which passes the signal on and restores settings.
 pub(super) fn terminate_hawkeye_run(manager: u32) -> BenchResult<()> {
-    let pid = Pid::from_raw(i32::try_from(manager).unwrap_or(i32::MAX));
-    let _ = kill(pid, Signal::SIGTERM);
+    let _ = send_signal(manager, Signal::SIGTERM);
     // A process that has ended and is not waited for yet is a zombie without a command line.
     let ended = || {
         let words = std::fs::read(format!("/proc/{manager}/cmdline")).unwrap_or_default();

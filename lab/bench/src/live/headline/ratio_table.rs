@@ -230,11 +230,6 @@ mod tests {
         report
     }
 
-    fn row<'a>(report: &'a LiveReport, what: &str) -> &'a ReportRow {
-        let mut rows = report.rows.iter();
-        rows.find(|row| row.what == what).unwrap_or_else(|| panic!("{what}: {:?}", report.rows))
-    }
-
     #[test]
     fn ratios_are_taken_within_a_round() {
         // never, always, run, daemon; the machine is twice as fast in the second round.
@@ -243,17 +238,17 @@ mod tests {
             [slow, round(kind, SECOND_DAY, &[2.0, 4.0, 4.4, 3.0])]
         });
         let report = report_of(&rounds.concat());
-        let run = row(&report, "first minute, hawkeye run: Redis");
+        let run = report.row("first minute, hawkeye run: Redis");
         assert!((run.value - 1.05).abs() < 1e-9, "{run:?}");
         assert_eq!(run.beside, "1.00-1.10 in 2 rounds, of THP always");
-        let mean = row(&report, "last minute, daemon: geometric mean");
+        let mean = report.row("last minute, daemon: geometric mean");
         assert!((mean.value - 0.75).abs() < 1e-9, "{mean:?}");
         assert_eq!(mean.beside, "of THP always, 2 programs");
-        let memory = row(&report, "resident memory, THP always: Redis");
+        let memory = report.row("resident memory, THP always: Redis");
         assert!((memory.value - 2.0).abs() < 1e-9, "{memory:?}");
         assert!(report.rows.iter().all(|row| !row.what.starts_with("p99.9")));
         // 1.5 times the operations of base pages in the same CPU time: half of that is saved.
-        let cpu = row(&report, "manager's CPU time, daemon");
+        let cpu = report.row("manager's CPU time, daemon");
         assert!((cpu.value - 5.0).abs() < 1e-9, "{cpu:?}");
         assert_eq!(cpu.beside, "5.0-5.0; allowed 8.2, as it saved 25.0");
     }
@@ -268,7 +263,7 @@ mod tests {
         let report = report_of(&[&[elsewhere][..], &both_days].concat());
         let beside = |program| {
             let name = format!("first minute, hawkeye run: {program}");
-            row(&report, &name).beside.split_once("always").map(|(_, after)| after.to_owned())
+            report.row(&name).beside.split_once("always").map(|(_, after)| after.to_owned())
         };
         assert_eq!(beside("Redis").as_deref(), Some("; 2026-11-27 and 2026-11-28"));
         assert_eq!(beside("mg").as_deref(), Some("; commit unknown; host, Linux 7.2"));
@@ -284,7 +279,7 @@ mod tests {
             ..round(ProgramKind::Redis, SECOND_DAY, &[1.0, 2.0, 1.0, 1.5])
         };
         let report = report_of(&[quick, full]);
-        let value = |mark| row(&report, &format!("first minute, hawkeye run: Redis{mark}")).value;
+        let value = |mark| report.row(&format!("first minute, hawkeye run: Redis{mark}")).value;
         assert_eq!([value(""), value(", quick")], [1.0, 0.5]);
         let marked = |row: &&ReportRow| row.what.ends_with(", quick");
         assert_eq!(report.rows.iter().filter(marked).count() * 2, report.rows.len());

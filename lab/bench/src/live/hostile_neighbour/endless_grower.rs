@@ -2,10 +2,10 @@
 
 use crate::live::memory_cgroup::MemoryCgroup;
 use crate::live::prelude::*;
+use crate::live::programs::send_signal;
 use crate::live::running_daemon::RunningDaemon;
 use hawkeye_workload::WorkloadProcessError;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The program of [`EndlessGrower::run_beside`], and whether it should grow.
@@ -69,7 +69,7 @@ impl EndlessGrower {
                 running = growing;
                 let signal = if growing { Signal::SIGCONT } else { Signal::SIGSTOP };
                 // If it has just been killed, the next event says so.
-                let _ = kill(Pid::from_raw(grower.pid() as i32), signal);
+                let _ = send_signal(grower.pid(), signal);
             }
             match grower.next_event(TICK) {
                 Err(WorkloadProcessError::Ended) => return Ok(()),
@@ -97,7 +97,7 @@ fn start_stopped(
     if let Some(daemon) = daemon {
         daemon.wait_until_managed(pid)?;
     }
-    let stopped = kill(Pid::from_raw(pid as i32), Signal::SIGSTOP);
+    let stopped = send_signal(pid, Signal::SIGSTOP);
     stopped.map_err(|errno| impossible!("stopping a program: {errno}"))?;
     grower.send_request(WorkloadRequest::Go)?;
     Ok(grower)

@@ -1,6 +1,7 @@
 //! khugepaged, the kernel's own promoter: its pace and its results.
 
 use crate::live::prelude::*;
+use crate::live::programs::program_launcher::process_name;
 use hawkeye_linux::processes::process::cpu_time;
 use std::fs;
 
@@ -81,8 +82,5 @@ impl KhugepagedTotals {
 fn find_khugepaged_pid() -> Option<u32> {
     let processes = fs::read_dir("/proc").ok()?;
     let mut pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.find(|pid: &u32| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-        name.is_ok_and(|name| name.trim_end() == "khugepaged")
-    })
+    pids.find(|pid: &u32| process_name(*pid) == "khugepaged")
 }

@@ -146,21 +146,30 @@ impl PacedServer for PostgresCluster {
 /// Latencies in the log of pgbench with `--rate`, without the first transactions. They count from
 /// the time when a transaction was due, so they include the schedule lag, which is the last field.
 fn parse_pgbench_log(log: &str, without_first: u64) -> BenchResult<Vec<LatencyCount>> {
-    let parse_line = |line: &str| {
-        let fields: Vec<&str> = line.split(' ').collect();
-        let [_client, number, latency_us, _script, _s, _us, _lag_us] = fields[..] else {
+    parse_log_lines(log, "a transaction and its schedule lag", |fields| {
+        let [_client, number, latency_us, _script, _s, _us, _lag_us] = fields else {
             return None;
         };
-        let latency = LatencyCount { latency_us: latency_us.parse().ok()?, transactions: 1 };
-        Some((number.parse::<u64>().ok()?, latency))
-    };
+        Some((number.parse::<u64>().ok()? > without_first, latency_us.parse().ok()?))
+    })
+}
+
+/// Transactions in a log of pgbench. `parse_fields` returns whether one counts, and its latency in
+/// microseconds; `expected` is for errors.
+fn parse_log_lines(
+    log: &str,
+    expected: &str,
+    parse_fields: impl Fn(&[&str]) -> Option<(bool, f64)>,
+) -> BenchResult<Vec<LatencyCount>> {
     let mut latencies = Vec::new();
     for line in log.lines() {
-        let Some((number, latency)) = parse_line(line) else {
-            bail!("pgbench logged {line:?} instead of a transaction and its schedule lag");
-        };
-        if number > without_first {
-            latencies.push(latency);
+        let fields: Vec<&str> = line.split(' ').collect();
+        match parse_fields(&fields) {
+            Some((true, latency_us)) => {
+                latencies.push(LatencyCount { latency_us, transactions: 1 });
+            }
+            Some((false, _)) => {}
+            None => bail!("pgbench logged {line:?} instead of {expected}"),
         }
     }
     Ok(latencies)

@@ -2,12 +2,11 @@
 //! the measured program itself.
 
 use super::client_server_cores::restrict_client_command;
-use super::running_process::{RunningProcess, signal_when_parent_thread_ends};
+use super::running_process::{RunningProcess, send_signal, signal_when_parent_thread_ends};
 use crate::live::prelude::*;
 use hawkeye_workload::line_reader_thread::spawn_line_reader_thread;
 use hawkeye_workload::{AnswerLatencies, RequestSchedule};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use std::io::Read;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 
@@ -72,7 +71,7 @@ impl<S> ReportingProgram<S> {
     }
 
     fn signal_generator(&self, signal: Signal) -> BenchResult<()> {
-        let sent = kill(Pid::from_raw(self.generator_pid as i32), signal);
+        let sent = send_signal(self.generator_pid, signal);
         sent.map_err(|errno| impossible!("the load generator has ended: {errno}"))
     }
 }

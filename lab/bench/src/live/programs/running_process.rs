@@ -45,7 +45,7 @@ impl RunningProcess {
     }
 
     pub(in crate::live) fn send_signal(&self, signal: Signal) -> nix::Result<()> {
-        kill(Pid::from_raw(self.child.id() as i32), signal)
+        send_signal(self.child.id(), signal)
     }
 }
 
@@ -55,6 +55,10 @@ impl Drop for RunningProcess {
         let _ = self.send_signal(self.ended_by);
         let _ = self.child.wait();
     }
+}
+
+pub(in crate::live) fn send_signal(pid: u32, signal: Signal) -> nix::Result<()> {
+    kill(Pid::from_raw(pid as i32), signal)
 }
 
 pub(in crate::live) fn redirect_streams_to_null(command: &mut Command) -> &mut Command {

@@ -1,7 +1,7 @@
 //! Makes a whole program huge, and measures how much of it is.
 
 use crate::error::BenchResult;
-use hawkeye_linux::LinuxError;
+use crate::live::proc_files::read_process_file;
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
@@ -72,9 +72,7 @@ fn eligible_present_regions(pid: u32) -> BenchResult<Vec<RegionSample>> {
 
 /// The manager skips such memory, for example PostgreSQL's buffers.
 fn shared_anonymous_regions(pid: u32) -> BenchResult<Vec<Range<u64>>> {
-    let path = format!("/proc/{pid}/maps");
-    let maps =
-        std::fs::read_to_string(&path).map_err(LinuxError::wrap_io_error("reading", &path))?;
+    let maps = read_process_file(pid, "maps")?;
     Ok(maps.lines().filter_map(parse_shared_anonymous_regions).collect())
 }
 

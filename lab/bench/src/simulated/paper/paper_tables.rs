@@ -58,42 +58,34 @@ fn paper_values_of_systems(
     workload: &'static str,
     program: &'static str,
     measure: PaperMeasure,
-    values: &[(&'static str, f64)],
+    values: impl IntoIterator<Item = (&'static str, f64)>,
 ) -> Vec<PaperValue> {
-    let figure = |(system, paper): &(&'static str, f64)| PaperValue {
+    let figure = |(system, paper)| PaperValue {
         workload,
         program,
         system,
         measure,
-        paper: PublishedValue::Value(*paper),
+        paper: PublishedValue::Value(paper),
     };
-    values.iter().map(figure).collect()
-}
-
-/// Values by system; both lists have the same order.
-fn pair_systems_with_values<const N: usize>(
-    systems: [&'static str; N],
-    values: [f64; N],
-) -> Vec<(&'static str, f64)> {
-    systems.into_iter().zip(values).collect()
+    values.into_iter().map(figure).collect()
 }
 
 /// A row of times or rates for some systems, and the speed-ups of the others over the first.
-fn values_and_speed_ups(
+fn values_and_speed_ups<const N: usize>(
     workload: &'static str,
     program: &'static str,
     measure: PaperMeasure,
-    values: &[(&'static str, f64)],
+    systems: [&'static str; N],
+    values: [f64; N],
 ) -> Vec<PaperValue> {
-    let mut rows = paper_values_of_systems(workload, program, measure, values);
-    if let [(_, base), others @ ..] = values {
-        let speed_up = |(system, value): &(&'static str, f64)| match measure {
-            PaperMeasure::Seconds => (*system, base / value),
-            _ => (*system, value / base),
-        };
-        let faster: Vec<_> = others.iter().map(speed_up).collect();
-        rows.extend(paper_values_of_systems(workload, program, PaperMeasure::SpeedUp, &faster));
-    }
+    let all = || systems.into_iter().zip(values);
+    let speed_up = |(system, value): (&'static str, f64)| match measure {
+        PaperMeasure::Seconds => (system, values[0] / value),
+        _ => (system, value / values[0]),
+    };
+    let faster = all().skip(1).map(speed_up);
+    let mut rows = paper_values_of_systems(workload, program, measure, all());
+    rows.extend(paper_values_of_systems(workload, program, PaperMeasure::SpeedUp, faster));
     rows
 }
 

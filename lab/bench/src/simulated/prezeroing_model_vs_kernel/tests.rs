@@ -12,8 +12,7 @@ step free a 1 us=10 rate=1 zeroed=2053 served=2050 passed_over=0 lost=3 marked=0
 ";
 
 fn value(report: &LiveReport, what: &str) -> (f64, String) {
-    let row = report.rows.iter().find(|row| row.what == what);
-    let row = row.unwrap_or_else(|| panic!("no {what} in {report}"));
+    let row = report.row(what);
     (row.value, row.beside.clone())
 }
 

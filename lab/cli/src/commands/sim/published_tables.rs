@@ -15,17 +15,16 @@ pub fn simulate_named_tables<T, R: Display + Serialize>(
     json: bool,
     run: impl Fn(&T) -> Result<R>,
 ) -> Result<Vec<R>> {
+    let has_name = |table, name: &str| name_of(table).matches_name_or_alias(name);
     for name in wanted {
-        if !tables.iter().any(|table| name_of(table).matches_name_or_alias(name)) {
+        if !tables.iter().any(|table| has_name(table, name)) {
             let known: Vec<String> = tables.iter().map(|t| name_of(t).to_string()).collect();
             bail!("no table {name:?}; known tables: {}", known.join(", "));
         }
     }
     let mut reports = Vec::new();
     for table in tables {
-        if !wanted.is_empty()
-            && !wanted.iter().any(|name| name_of(table).matches_name_or_alias(name))
-        {
+        if !wanted.is_empty() && !wanted.iter().any(|name| has_name(table, name)) {
             continue;
         }
         let report = run(table)?;

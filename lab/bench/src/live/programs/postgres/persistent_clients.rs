@@ -3,8 +3,9 @@
 
 use super::cluster::{BufferPages, PostgresCluster};
 use super::{
-    create_filled_cluster, parse_pgbench_progress, pgbench_command, report_without_end,
-    restart_and_fill_buffers, scale_for_buffers, wait_for_backend_pids, wait_until_mapped,
+    create_filled_cluster, parse_log_lines, parse_pgbench_progress, pgbench_command,
+    report_without_end, restart_and_fill_buffers, scale_for_buffers, wait_for_backend_pids,
+    wait_until_mapped,
 };
 use crate::live::prelude::*;
 use crate::live::programs::paced_transactions::{LatencyCount, summarize_latency_counts};
@@ -149,25 +150,14 @@ impl LookUpClients {
 /// Latencies of the transactions that ended within a time, in seconds since the epoch. pgbench
 /// writes a part of a line when its buffer is full.
 fn parse_sampled_log(log: &str, within_s: Range<f64>) -> BenchResult<Vec<LatencyCount>> {
-    let parse_line = |line: &str| {
-        let fields: Vec<&str> = line.split(' ').collect();
-        let [_client, _number, latency_us, _script, s, us] = fields[..] else {
+    let (whole_lines, _) = log.rsplit_once('\n').unwrap_or_default();
+    parse_log_lines(whole_lines, "a transaction", |fields| {
+        let [_client, _number, latency_us, _script, s, us] = fields else {
             return None;
         };
         let ended_s = s.parse::<f64>().ok()? + us.parse::<f64>().ok()? / 1e6;
-        Some((ended_s, LatencyCount { latency_us: latency_us.parse().ok()?, transactions: 1 }))
-    };
-    let (whole_lines, _) = log.rsplit_once('\n').unwrap_or_default();
-    let mut latencies = Vec::new();
-    for line in whole_lines.lines() {
-        let Some((ended_s, latency)) = parse_line(line) else {
-            bail!("pgbench logged {line:?} instead of a transaction");
-        };
-        if within_s.contains(&ended_s) {
-            latencies.push(latency);
-        }
-    }
-    Ok(latencies)
+        Some((within_s.contains(&ended_s), latency_us.parse().ok()?))
+    })
 }
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 use super::PaperMeasure::*;
 use super::translation::TABLE_9_PER_S;
 use super::{
-    ExperimentName, PaperTable, SimulationSetup, pair_systems_with_values, paper_values_of_systems,
-    setup_at_promotion_rate,
+    ExperimentName, PaperTable, SimulationSetup, paper_values_of_systems, setup_at_promotion_rate,
 };
 
 /// Table 7: regions promoted per second, by every system alike. Chosen with the time between
@@ -18,12 +17,12 @@ pub(super) const REDIS_BLOAT: PaperTable = PaperTable {
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "ingens-50", "hawkeye-pmu"];
         let all = |measure, values: [f64; 5]| {
-            let values = pair_systems_with_values(SYSTEMS, values);
-            paper_values_of_systems("redis", "redis", measure, &values)
+            let values = SYSTEMS.into_iter().zip(values);
+            paper_values_of_systems("redis", "redis", measure, values)
         };
         let pressed = |measure, value| {
             let values = [("hawkeye-pmu", value)];
-            paper_values_of_systems("redis-pressure", "redis", measure, &values)
+            paper_values_of_systems("redis-pressure", "redis", measure, values)
         };
         [
             all(ResidentGib(2), [16.2, 33.2, 16.3, 33.1, 33.2]),
@@ -52,8 +51,8 @@ pub(super) const REDIS_REFILL: PaperTable = PaperTable {
         let useful =
             [("linux", 20.0), ("ingens", 28.0), ("hawkeye-pmu", 45.0), ("hawkeye-g", 45.0)];
         [
-            paper_values_of_systems("redis-full", "redis", ResidentGib(1), &full),
-            paper_values_of_systems("redis-full", "redis", UsefulGib, &useful),
+            paper_values_of_systems("redis-full", "redis", ResidentGib(1), full),
+            paper_values_of_systems("redis-full", "redis", UsefulGib, useful),
         ]
         .concat()
     },

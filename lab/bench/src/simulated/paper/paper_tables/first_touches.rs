@@ -1,10 +1,7 @@
 //! HawkEye paper: the cost of first touches.
 
 use super::PaperMeasure::*;
-use super::{
-    ExperimentName, PaperTable, pair_systems_with_values, paper_values_of_systems,
-    values_and_speed_ups,
-};
+use super::{ExperimentName, PaperTable, paper_values_of_systems, values_and_speed_ups};
 
 pub(super) const FIRST_TOUCH_COSTS: PaperTable = PaperTable {
     name: ExperimentName::from_name_and_alias("first-touch-costs", "table-1"),
@@ -12,8 +9,8 @@ pub(super) const FIRST_TOUCH_COSTS: PaperTable = PaperTable {
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "unzeroed-4k", "unzeroed"];
         let all = |measure, values: [f64; 5]| {
-            let values = pair_systems_with_values(SYSTEMS, values);
-            paper_values_of_systems("touch", "touch", measure, &values)
+            let values = SYSTEMS.into_iter().zip(values);
+            paper_values_of_systems("touch", "touch", measure, values)
         };
         [
             all(MillionFaults, [26.2, 0.0515, 26.2, 26.2, 0.0515]),
@@ -37,8 +34,7 @@ pub(super) const FIRST_TOUCH_PROGRAMS: PaperTable = PaperTable {
     figures: || {
         const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "hawkeye-4k", "hawkeye-pmu"];
         let all = |workload, program, measure, values: [f64; 5]| {
-            let values = pair_systems_with_values(SYSTEMS, values);
-            values_and_speed_ups(workload, program, measure, &values)
+            values_and_speed_ups(workload, program, measure, SYSTEMS, values)
         };
         // Number of 2 MiB values in 45 GiB.
         let requests = RequestsPerS(23_040.0);

@@ -14,7 +14,7 @@ pub(super) const VIRTUAL_SPEEDUP: PaperTable = PaperTable {
         let three = |workload, program, [guest, host, both]: [f64; 3]| {
             let values =
                 [("linux-4k/linux", guest), ("linux/linux-4k", host), ("linux/linux", both)];
-            paper_values_of_systems(workload, program, Over("linux-4k/linux-4k"), &values)
+            paper_values_of_systems(workload, program, Over("linux-4k/linux-4k"), values)
         };
         [
             three("svm-vm", "svm", [1.14, 1.17, 1.53]),
@@ -43,7 +43,7 @@ pub(super) const ASYNC_PROMOTION: PaperTable = PaperTable {
     figures: || {
         let both = |measure, [sync, later]: [f64; 2]| {
             let values = [("linux", sync), ("linux-async", later)];
-            paper_values_of_systems("svm", "svm", measure, &values)
+            paper_values_of_systems("svm", "svm", measure, values)
         };
         [both(Seconds, [178.0, 228.0]), both(SpeedUp, [1.30, 1.02]), both(HugeGib, [4.8, 0.457])]
             .concat()
@@ -62,8 +62,8 @@ pub(super) const REDIS_MONGODB_MEMORY: PaperTable = PaperTable {
         let redis = [("linux", 20.7), ("linux-4k", 12.2)];
         let mongodb = [("linux", 12.4), ("linux-4k", 10.1)];
         [
-            paper_values_of_systems("redis-8kb", "redis", ResidentGib(2), &redis),
-            paper_values_of_systems("mongodb", "mongodb", ResidentGib(0), &mongodb),
+            paper_values_of_systems("redis-8kb", "redis", ResidentGib(2), redis),
+            paper_values_of_systems("mongodb", "mongodb", ResidentGib(0), mongodb),
         ]
         .concat()
     },
@@ -79,7 +79,7 @@ pub(super) const FREEBSD_SPEEDUP: PaperTable = PaperTable {
     figures: || {
         let both = |workload, program, [freebsd, linux]: [f64; 2]| {
             let values = [("freebsd", freebsd), ("linux", linux)];
-            paper_values_of_systems(workload, program, SpeedUp, &values)
+            paper_values_of_systems(workload, program, SpeedUp, values)
         };
         [
             both("svm", "svm", [1.28, 1.30]),

@@ -68,7 +68,7 @@ pub(super) const NPB_VIRTUAL_SPEEDUP: PaperTable = PaperTable {
     guest: Some(ByteSize(90 << 30)),
     figures: || {
         let speed_up = |(workload, program, paper)| {
-            paper_values_of_systems(workload, program, SpeedUp, &[("linux", paper)])
+            paper_values_of_systems(workload, program, SpeedUp, [("linux", paper)])
         };
         [
             ("bt", "bt.D", 1.15),
@@ -168,7 +168,7 @@ pub(super) const HAWKEYE_IN_HOST_AND_GUEST: PaperTable = PaperTable {
 
 fn omnetpp_slowdown_values(slower_percent: f64) -> Vec<PaperValue> {
     let values = [("hawkeye-4k", slower_percent)];
-    paper_values_of_systems("omnetpp", "omnetpp", SlowerPercent("linux-4k", 1), &values)
+    paper_values_of_systems("omnetpp", "omnetpp", SlowerPercent("linux-4k", 1), values)
 }
 
 pub(super) const ZEROING_NEIGHBOUR: PaperTable = PaperTable {
@@ -205,7 +205,7 @@ pub(super) const OVERCOMMITTED_GUESTS: PaperTable = PaperTable {
             let values = [("linux/hawkeye-g", paper)];
             // The phase that stores all data: in Table 8 too, the paper's requests of Redis are
             // insertions.
-            paper_values_of_systems("figure-11", program, PhaseOver("linux/linux", 0), &values)
+            paper_values_of_systems("figure-11", program, PhaseOver("linux/linux", 0), values)
         };
         [over("redis", 2.3), over("mongodb", 1.42)].concat()
     },

@@ -3,7 +3,7 @@
 use super::PaperMeasure::*;
 use super::{
     ExperimentName, PaperTable, PaperValue, as_lower_bounds, fragmented_setup_at_rate,
-    pair_systems_with_values, paper_values_of_systems, values_and_speed_ups,
+    paper_values_of_systems, values_and_speed_ups,
 };
 
 /// Table 9: regions promoted per second, by every system alike.
@@ -28,15 +28,14 @@ pub(super) const MIXED_SENSITIVITY: PaperTable = PaperTable {
     figures: || {
         let systems = ["linux-4k", "hawkeye-pmu", "hawkeye-g"];
         let times = |workload, program, values: [f64; 3]| {
-            let values = pair_systems_with_values(systems, values);
-            paper_values_of_systems(workload, program, Seconds, &values)
+            let values = systems.into_iter().zip(values);
+            paper_values_of_systems(workload, program, Seconds, values)
         };
         let sensitive = |workload, program, values: [f64; 3]| {
-            let values = pair_systems_with_values(systems, values);
-            values_and_speed_ups(workload, program, Seconds, &values)
+            values_and_speed_ups(workload, program, Seconds, systems, values)
         };
         let overhead = |workload, program, percent| {
-            paper_values_of_systems(workload, program, OverheadPercent, &[("linux-4k", percent)])
+            paper_values_of_systems(workload, program, OverheadPercent, [("linux-4k", percent)])
         };
         [
             sensitive("table-9a", "random", [582.0, 328.0, 413.0]),
@@ -55,22 +54,13 @@ pub(super) const MIXED_SENSITIVITY: PaperTable = PaperTable {
     ..PaperTable::PLAIN
 };
 
-fn published_times_and_speed_ups(
+fn published_times(
     workload: &'static str,
     program: &'static str,
     seconds: [f64; 5],
 ) -> Vec<PaperValue> {
     const SYSTEMS: [&str; 5] = ["linux-4k", "linux", "ingens-90", "hawkeye-pmu", "hawkeye-g"];
-    let values = pair_systems_with_values(SYSTEMS, seconds);
-    values_and_speed_ups(workload, program, Seconds, &values)
-}
-
-fn published_graph500_times(program: &'static str, seconds: [f64; 5]) -> Vec<PaperValue> {
-    published_times_and_speed_ups("graph500", program, seconds)
-}
-
-fn published_xsbench_times(program: &'static str, seconds: [f64; 5]) -> Vec<PaperValue> {
-    published_times_and_speed_ups("xsbench", program, seconds)
+    values_and_speed_ups(workload, program, Seconds, SYSTEMS, seconds)
 }
 
 pub(super) const FAIRNESS: PaperTable = PaperTable {
@@ -80,8 +70,8 @@ pub(super) const FAIRNESS: PaperTable = PaperTable {
     instances: 3,
     figures: || {
         [
-            published_graph500_times("graph500", [2284.0, 2230.0, 2265.0, 1998.0, 2013.0]),
-            published_xsbench_times("xsbench", [2436.0, 2432.0, 2421.0, 2117.0, 2117.0]),
+            published_times("graph500", "graph500", [2284.0, 2230.0, 2265.0, 1998.0, 2013.0]),
+            published_times("xsbench", "xsbench", [2436.0, 2432.0, 2421.0, 2117.0, 2117.0]),
         ]
         .concat()
     },
@@ -103,7 +93,7 @@ pub(super) const FRAGMENTED_SPEEDUP: PaperTable = PaperTable {
             ["linux", "ingens-90"]
                 .map(|other| {
                     let values = [("hawkeye-pmu", by), ("hawkeye-g", by)];
-                    paper_values_of_systems(workload, program, Over(other), &values)
+                    paper_values_of_systems(workload, program, Over(other), values)
                 })
                 .concat()
         };
@@ -113,8 +103,8 @@ pub(super) const FRAGMENTED_SPEEDUP: PaperTable = PaperTable {
             over("graph500", "graph500", 1.13),
             over("xsbench", "xsbench", 1.12),
             over("cg", "cg.D", 1.06),
-            paper_values_of_systems("cg", "cg.D", SpeedUp, &speed_ups),
-            paper_values_of_systems("xsbench", "xsbench", SavedOver("linux"), &saved),
+            paper_values_of_systems("cg", "cg.D", SpeedUp, speed_ups),
+            paper_values_of_systems("xsbench", "xsbench", SavedOver("linux"), saved),
         ]
         .concat()
     },
@@ -132,12 +122,12 @@ pub(super) const TIME_TO_LOW_OVERHEAD: PaperTable = PaperTable {
     shows: "XSBench alone in fragmented memory: time until its overhead is under 3 %",
     setup: || fragmented_setup_at_rate(FIGURE_5_PER_S),
     figures: || {
-        let until = |values: &[(&'static str, f64)]| {
+        let until = |values: [(&'static str, f64); 2]| {
             paper_values_of_systems("xsbench", "xsbench", SecondsUntilUnder(3.0), values)
         };
         [
-            until(&[("hawkeye-pmu", 300.0), ("hawkeye-g", 300.0)]),
-            as_lower_bounds(until(&[("linux", 1000.0), ("ingens-90", 1000.0)])),
+            until([("hawkeye-pmu", 300.0), ("hawkeye-g", 300.0)]),
+            as_lower_bounds(until([("linux", 1000.0), ("ingens-90", 1000.0)])),
         ]
         .concat()
     },
@@ -162,17 +152,17 @@ pub(super) const HUGE_PAGE_SHARES: PaperTable = PaperTable {
                 ("hawkeye-pmu", other),
                 ("hawkeye-g", other),
             ];
-            paper_values_of_systems(workload, program, HugeShare(600.0), &values)
+            paper_values_of_systems(workload, program, HugeShare(600.0), values)
         };
         [
             share("graph500", "graph500-1", [100.0, 33.3]),
             share("graph500", "graph500-3", [0.0, 33.3]),
             share("xsbench", "xsbench-1", [100.0, 33.3]),
-            published_graph500_times("graph500-1", [2270.0, 2145.0, 2243.0, 1987.0, 2007.0]),
-            published_graph500_times("graph500-2", [2289.0, 2252.0, 2253.0, 1994.0, 2013.0]),
-            published_graph500_times("graph500-3", [2293.0, 2293.0, 2299.0, 2012.0, 2018.0]),
-            published_xsbench_times("xsbench-1", [2427.0, 2415.0, 2392.0, 2108.0, 2098.0]),
-            published_xsbench_times("xsbench-3", [2443.0, 2455.0, 2456.0, 2133.0, 2143.0]),
+            published_times("graph500", "graph500-1", [2270.0, 2145.0, 2243.0, 1987.0, 2007.0]),
+            published_times("graph500", "graph500-2", [2289.0, 2252.0, 2253.0, 1994.0, 2013.0]),
+            published_times("graph500", "graph500-3", [2293.0, 2293.0, 2299.0, 2012.0, 2018.0]),
+            published_times("xsbench", "xsbench-1", [2427.0, 2415.0, 2392.0, 2108.0, 2098.0]),
+            published_times("xsbench", "xsbench-3", [2443.0, 2455.0, 2456.0, 2133.0, 2143.0]),
         ]
         .concat()
     },
@@ -192,8 +182,8 @@ pub(super) const NPB_SPEEDUP: PaperTable = PaperTable {
         let program = |workload, program, percent, speed_up| {
             let overhead = [("linux-4k", percent)];
             [
-                paper_values_of_systems(workload, program, OverheadPercent, &overhead),
-                paper_values_of_systems(workload, program, SpeedUp, &[("linux", speed_up)]),
+                paper_values_of_systems(workload, program, OverheadPercent, overhead),
+                paper_values_of_systems(workload, program, SpeedUp, [("linux", speed_up)]),
             ]
             .concat()
         };
