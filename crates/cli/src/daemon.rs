@@ -150,23 +150,3 @@ fn start_journal_if_configured(
     let start = |settings| JournalFileWriter::start(settings, seen);
     settings.map(start).transpose().context("can't start the journal's thread")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::TcpListener;
-    use std::sync::Arc;
-
-    #[test]
-    fn a_taken_metrics_port_does_not_keep_the_daemon_from_starting() {
-        let squatter = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let config = Config {
-            socket: folder.path().join(SOCKET),
-            metrics: squatter.local_addr().ok(),
-            ..Config::default()
-        };
-        let services = DaemonServices::start(config, Arc::new(|| {})).expect("the daemon starts");
-        assert!(services.metrics.last_error().is_some());
-    }
-}

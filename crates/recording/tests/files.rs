@@ -264,36 +264,24 @@ fn nothing_but_regular_files_is_replaced() {
     }
     let mut before = parts_in(&folder);
     before.sort();
-    for path in [&node, &to_node, &to_link, &nowhere] {
-        let error = Recorder::begin_file_recording(path, about()).err();
-        let error = error.unwrap_or_else(|| panic!("{} is replaced", path.display()));
+    let assert_refused = |path: &Path, needed: &str, began: Result<Recorder, RecordingError>| {
         let name = path.display();
-        let said = format!(
-            "can't record to {name}: it exists and is not a regular file; name another path"
-        );
+        let error = began.err().unwrap_or_else(|| panic!("{name} is replaced or set aside"));
+        let said =
+            format!("can't record to {name}: it exists and is not a {needed}; name another path");
         assert_eq!(error.to_string(), said);
+    };
+    for path in [&node, &to_node, &to_link, &nowhere] {
+        assert_refused(path, "regular file", Recorder::begin_file_recording(path, about()));
     }
     for path in [&node, &to_node, &to_file, &nowhere] {
-        let error = Recorder::continue_in_folder(path, u64::MAX, about()).err();
-        let error = error.unwrap_or_else(|| panic!("{} is set aside", path.display()));
-        let name = path.display();
-        let said =
-            format!("can't record to {name}: it exists and is not a folder; name another path");
-        assert_eq!(error.to_string(), said);
+        assert_refused(path, "folder", Recorder::continue_in_folder(path, u64::MAX, about()));
     }
     let mut after = parts_in(&folder);
     after.sort();
     assert_eq!(after, before);
-    // One that appears while a recording runs stays too.
-    let late = folder.join("late");
-    let mut recorder = begun(&late);
-    minutes(&mut recorder, 1);
-    fifo(&late);
-    recorder.finish().expect_err("a node is in the way");
-    for node in [&node, &late] {
-        let found = std::fs::symlink_metadata(node).expect("the node exists");
-        assert!(found.file_type().is_fifo());
-    }
+    let found = std::fs::symlink_metadata(&node).expect("the node exists");
+    assert!(found.file_type().is_fifo());
     // A link to a file is kept like the file; the file that it leads to stays as it is.
     ended(Recorder::begin_file_recording(&to_file, about()), 1);
     let kept = std::fs::read_link(folder.join("to-file.1")).expect("the link is kept");

@@ -2,11 +2,11 @@
 
 use super::session::PreparedSession;
 use crate::allocator_env_plan::{self, AllocatorEnvPlan, HugePageSources};
-use crate::options::ManageOptions;
+use crate::options::{ManageOptions, keyword_parser};
 use crate::output::{print_to_stderr, print_to_stdout};
 use crate::program_resource_use;
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use hawkeye_linux::ManagedTarget;
 use hawkeye_linux::machine_lease::thp_settings;
 use hawkeye_linux::processes::process::ProcessHandle;
@@ -47,8 +47,8 @@ pub struct RunOptions {
     /// Sets the documented variable of its allocator or runtime in the program's environment: of
     /// glibc, jemalloc, mimalloc, Java, PHP. Never replaces what is set there already. The default
     /// is on with the profile speed, off with others.
-    #[arg(long, value_name = "MODE", hide_short_help = true)]
-    first_touch: Option<AllocatorEnvMode>,
+    #[arg(long, value_name = "MODE", hide_short_help = true, value_parser = keyword_parser::<bool>())]
+    first_touch: Option<bool>,
 
     /// Show what would be done, and start nothing.
     #[arg(long)]
@@ -57,12 +57,6 @@ pub struct RunOptions {
     /// The program and its arguments, after --.
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum AllocatorEnvMode {
-    On,
-    Off,
 }
 
 impl RunOptions {
@@ -110,10 +104,8 @@ impl RunOptions {
     }
 
     fn allocator_env_plan(&self) -> Result<AllocatorEnvPlan> {
-        match self.first_touch {
-            Some(AllocatorEnvMode::On) => {}
-            None if self.profile().wants_huge_first_touch() => {}
-            Some(AllocatorEnvMode::Off) | None => return Ok(AllocatorEnvPlan::default()),
+        if !self.first_touch.unwrap_or_else(|| self.profile().wants_huge_first_touch()) {
+            return Ok(AllocatorEnvPlan::default());
         }
         let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
         let program = program_allocator::inspect_program(Path::new(&self.command[0]), variable)

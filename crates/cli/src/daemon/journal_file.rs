@@ -1,6 +1,6 @@
 //! The journal on disk: JSON lines in a file with one rotated predecessor.
 
-use hawkeye_linux::machine_lease::own_files::is_trusted_uid;
+use hawkeye_linux::machine_lease::own_files::{is_trusted_uid, path_with_suffix};
 use hawkeye_manager::{Journal, JournalEntry};
 use serde::Serialize;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -109,7 +109,7 @@ impl JournalFile {
         let mut open = self.get_or_open_file()?;
         let full = |bytes| bytes > 0 && bytes + text.len() as u64 > most_bytes;
         if open.bytes.is_some_and(full) {
-            fs::rename(&self.path, rotated_path(&self.path))?;
+            fs::rename(&self.path, path_with_suffix(&self.path, ".1"))?;
             open = self.get_or_open_file()?;
         }
         let Err(error) = open.file.write_all(text) else {
@@ -164,12 +164,6 @@ fn require_trusted_owner(found: &Metadata) -> io::Result<()> {
             "it belongs to user {owner}; root must own it, because the journal shows where programs have their memory"
         ),
     ))
-}
-
-fn rotated_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".1");
-    name.into()
 }
 
 #[cfg(test)]

@@ -234,19 +234,4 @@ mod tests {
         assert_eq!(status.manager.totals.promoted, 1);
         assert!(status.manager.latest.is_empty() && status.pid.is_none());
     }
-
-    #[test]
-    fn an_invalid_request_is_refused_with_the_reason() {
-        let refuse = |line: &str| {
-            decode_message_line::<DaemonRequest>(line.as_bytes())
-                .expect_err("the request is refused")
-        };
-        assert!(refuse("hello").contains("protocol"));
-        assert!(refuse("").contains("protocol"));
-        assert!(refuse(r#"{"protocol":2,"request":"status"}"#).contains("same version"));
-        assert!(refuse(r#"{"protocol":1,"request":"stop"}"#).contains("stop"));
-        assert!(
-            refuse(r#"{"protocol":1,"request":"why","pid":-1}"#).contains("not a valid message")
-        );
-    }
 }

@@ -134,9 +134,10 @@ mod tests {
         RequestSender { patience: Duration::from_millis(50), ..requests.clone() }
     }
 
-    fn why(reply: DaemonReply) -> String {
-        match reply {
-            DaemonReply::Refused { why } => why,
+    /// Asserts that a request is refused for this reason.
+    fn assert_refused(requests: &RequestSender, request: DaemonRequest, reason: &str) {
+        match requests.send_and_wait_for_reply(request) {
+            DaemonReply::Refused { why } => assert!(why.contains(reason), "{why}"),
             other => panic!("expected a refusal, got {other:?}"),
         }
     }
@@ -145,46 +146,31 @@ mod tests {
     fn a_request_to_a_manager_that_does_not_answer_times_out() {
         let (requests, calls) = request_channel(Arc::new(|| {}));
         let requests = quick(&requests);
-        assert!(
-            why(requests.send_and_wait_for_reply(DaemonRequest::Status)).contains("did not answer")
-        );
-        for _ in 1..MOST_WAITING {
-            assert!(
-                why(requests.send_and_wait_for_reply(DaemonRequest::Status))
-                    .contains("did not answer")
-            );
+        let assert_refused = |reason| assert_refused(&requests, DaemonRequest::Status, reason);
+        for _ in 0..MOST_WAITING {
+            assert_refused("did not answer");
         }
-        assert!(why(requests.send_and_wait_for_reply(DaemonRequest::Status)).contains("too many"));
+        assert_refused("too many");
         // Late answers are dropped and make room for other requests.
         calls.answer_pending_requests(|_| DaemonReply::Done { changed: false });
-        assert!(
-            why(requests.send_and_wait_for_reply(DaemonRequest::Status)).contains("did not answer")
-        );
+        assert_refused("did not answer");
         drop(calls);
-        assert!(
-            why(requests.send_and_wait_for_reply(DaemonRequest::Status)).contains("shutting down")
-        );
+        assert_refused("shutting down");
     }
 
     #[test]
     fn a_status_request_during_a_long_step_gets_the_last_status() {
         let (requests, calls) = request_channel(Arc::new(|| {}));
         let quick = quick(&requests);
-        assert!(
-            why(quick.send_and_wait_for_reply(DaemonRequest::Status)).contains("did not answer")
-        );
+        assert_refused(&quick, DaemonRequest::Status, "did not answer");
         let sent = DaemonStatus::default();
         calls.answer_pending_requests(|_| DaemonReply::Status(Box::new(sent.clone())));
         // The manager does not answer, so the last status does.
         let reply = requests.send_and_wait_for_reply(DaemonRequest::Status);
         assert_eq!(reply, DaemonReply::Status(Box::new(sent)));
-        assert!(
-            why(quick.send_and_wait_for_reply(DaemonRequest::Pause)).contains("did not answer")
-        );
+        assert_refused(&quick, DaemonRequest::Pause, "did not answer");
         // A status from before the pause must not be sent after it.
         calls.answer_pending_requests(|_| DaemonReply::Done { changed: true });
-        assert!(
-            why(quick.send_and_wait_for_reply(DaemonRequest::Status)).contains("did not answer")
-        );
+        assert_refused(&quick, DaemonRequest::Status, "did not answer");
     }
 }

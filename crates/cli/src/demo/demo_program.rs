@@ -5,6 +5,7 @@
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use hawkeye_linux::anonymous_mapping::AnonymousMapping;
+use hawkeye_linux::sample::random::{map_random_below, next_random};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES};
 use nix::sys::mman::MmapAdvise;
 use std::io::{BufRead, Write};
@@ -69,7 +70,7 @@ fn run_reader_program(memory: DemoMemory, hot_mib: usize, hot_percent: u64) -> R
         _ => (hot_percent.min(100) << 32) / 100,
     };
     let told = read_commands_in_thread();
-    let mut random = Xorshift(1);
+    let mut random = 1;
     loop {
         match told.recv().as_deref() {
             Ok("go") => {}
@@ -80,11 +81,13 @@ fn run_reader_program(memory: DemoMemory, hot_mib: usize, hot_percent: u64) -> R
         loop {
             for _ in 0..BATCH {
                 // The low bits choose the part, the high ones the word.
-                let drawn = random.next();
-                let in_hot_part = drawn & 0xffff_ffff < threshold;
+                random = next_random(random);
+                let in_hot_part = random & 0xffff_ffff < threshold;
                 let (begin, words) = if in_hot_part { (cold, hot) } else { (0, cold) };
-                let word = &memory[begin + scale_below(drawn, words)];
-                random.mix_in(word.load(Ordering::Relaxed));
+                let word = &memory[begin + map_random_below(random, words as u64) as usize];
+                // Makes the next number depend on what was read, as when pointers are followed.
+                // Otherwise the processor would overlap page walks of several reads.
+                random ^= word.load(Ordering::Relaxed);
             }
             reads += BATCH as u64;
             match told.try_recv() {
@@ -133,29 +136,6 @@ fn read_commands_in_thread() -> Receiver<String> {
         }
     });
     receiver
-}
-
-/// An xorshift64* generator.
-struct Xorshift(u64);
-
-impl Xorshift {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// Makes the next number depend on what was read, as when pointers are followed. Otherwise the
-    /// processor would overlap page walks of several reads.
-    fn mix_in(&mut self, value: u64) {
-        self.0 = (self.0 ^ value).max(1);
-    }
-}
-
-/// A number below `bound`, which is over 0, from the high bits of a random number.
-fn scale_below(random: u64, bound: usize) -> usize {
-    ((u128::from(random) * bound as u128) >> 64) as usize
 }
 
 /// Memory of whole regions.

@@ -255,6 +255,12 @@ fn an_empty_recording_has_a_report() {
     assert!(html_page(&report).is_ok());
 }
 
+fn data_of_page(page: &str) -> serde_json::Value {
+    let data = page.split_once(r#"id="data">"#).expect("the page has data").1;
+    let data = data.split_once("</script>").expect("the data end with a tag").0;
+    serde_json::from_str(data).expect("the data are JSON")
+}
+
 #[test]
 fn hostile_names_do_no_harm_to_the_page() {
     let mut rows = rows(1);
@@ -263,10 +269,7 @@ fn hostile_names_do_no_harm_to_the_page() {
     let report = summed(&rows);
     let page = html_page(&report).expect("the page renders");
     assert_eq!(page.matches("</script>").count(), 2, "only the page's own scripts end");
-    let data = page.split_once(r#"id="data">"#).expect("the page has data").1;
-    let data = data.split_once("</script>").expect("the data end with a tag").0;
-    let data: serde_json::Value = serde_json::from_str(data).expect("the data are JSON");
-    assert_eq!(data["processes"][0]["command"], *evil);
+    assert_eq!(data_of_page(&page)["processes"][0]["command"], *evil);
     for outside in ["src=", "href=", "url(", "import "] {
         assert!(!page.contains(outside), "the page refers to something outside: {outside}");
     }
@@ -279,10 +282,7 @@ fn a_host_named_like_a_placeholder_does_no_harm_to_the_page() {
         let page = html_page(&report).expect("the page renders");
         let title = format!("<title>HawkEye: {name}</title>");
         assert!(page.contains(&title), "{name}");
-        let data = page.split_once(r#"id="data">"#).expect("the page has data").1;
-        let data = data.split_once("</script>").expect("the data end with a tag").0;
-        let data: serde_json::Value = serde_json::from_str(data).expect("the data are JSON");
-        assert_eq!(data["host"], name);
+        assert_eq!(data_of_page(&page)["host"], name);
     }
 }
 

@@ -4,7 +4,7 @@ use crate::common::{
     CommandOutput, NOBODY, Spoken, TestMachine, compile, figure, machine, machine_with_compiler,
     or_skip, signal,
 };
-use crate::daemon::{CONFIG, DiscoveredProgram, NAME, RunningDaemon, free_port, scrape};
+use crate::daemon::{CONFIG, DiscoveredProgram, NAME, RunningDaemon};
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -87,19 +87,6 @@ fn a_user_that_has_filled_all_slots_loses_one_to_a_larger_process_of_another() {
         why.out.contains("has no slot")
     };
     assert_eq!(family.iter().filter(|pid| waits(pid)).count(), 7);
-    daemon.end();
-}
-
-#[test]
-fn idle_connections_to_the_metrics_port_do_not_block_a_scraper() {
-    let machine = or_skip!(machine_with_compiler(this_test!()));
-    let port = free_port();
-    let metrics = format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n");
-    let daemon = RunningDaemon::start(&machine, &metrics);
-    let attacker = AttackHelper::start(&helper(&machine), &format!("tcp {port} 64"), NOBODY);
-    assert_eq!(attacker.1, 64);
-    let answer = scrape(port);
-    assert!(answer.contains("\nhawkeye_paused 0"), "{answer}");
     daemon.end();
 }
 

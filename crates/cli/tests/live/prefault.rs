@@ -8,6 +8,7 @@ use crate::common::{
 use hawkeye_bench::live::MemoryCgroup;
 use hawkeye_linux::machine_lease::thp_settings::enabled_file;
 use hawkeye_linux::memory::system_memory;
+use hawkeye_linux::processes::process::rss_bytes;
 use hawkeye_live_test_support::settings;
 use hawkeye_policy::HUGE_PAGE_BYTES;
 use hawkeye_test_support::this_test;
@@ -138,7 +139,7 @@ fn warm_start(machine: &TestMachine, threads: u32) {
     let touch = "workload touch --mib 128 --mapped-mib 512 --pages huge";
     let command = machine.hawkeye(&format!("run {options} -- {WORKLOADS} {touch}"));
     let (program, ready) = started_by(command);
-    let resident = || hawkeye_linux::processes::process::rss_bytes(ready.pid).unwrap_or_default();
+    let resident = || rss_bytes(ready.pid).unwrap_or_default();
     let warm = until(WARM_START, || resident() >= 256 * MIB);
     assert!(warm, "{} bytes", resident());
     std::thread::sleep(Duration::from_millis(500));
@@ -173,7 +174,7 @@ fn warm_start_in_cgroup(group: &MemoryCgroup, mut manager: Command) {
     let inside = group.program_command_in_cgroup(Path::new(WORKLOADS), touch);
     manager.arg(inside.get_program()).args(inside.get_args());
     let (program, ready) = started_by(manager);
-    let resident = || hawkeye_linux::processes::process::rss_bytes(ready.pid).unwrap_or_default();
+    let resident = || rss_bytes(ready.pid).unwrap_or_default();
     let filled = until(WARM_START, || resident() > 128 * MIB);
     assert!(filled, "{} bytes", resident());
     std::thread::sleep(Duration::from_secs(3));
@@ -195,9 +196,7 @@ fn is_ahead_and_recovered(machine: &TestMachine) -> bool {
     const WINDOW: u64 = 128 * MIB;
     let (mut program, pid) =
         workload(&format!("touch --mib 512 --mapped-mib 2048 --work-us {WORK_US} --stay"));
-    let resident = || {
-        hawkeye_linux::processes::process::rss_bytes(pid).expect("the resident memory can be read")
-    };
+    let resident = || rss_bytes(pid).expect("the resident memory can be read");
     let before = resident();
     let state = system_memory::machine_memory_use().expect("the memory use can be read");
     let used = state.used_percent();

@@ -6,7 +6,7 @@ use crate::common::{
     read_json, signal, until,
 };
 use hawkeye_linux::page_sizes::read_mapped_page_sizes;
-use hawkeye_linux::processes::process::calling_thread_cpu_time;
+use hawkeye_linux::processes::process::with_cpu_time;
 use hawkeye_live_test_support::settings;
 use hawkeye_policy::PageOrder;
 use hawkeye_test_support::test_skips::TestName;
@@ -65,9 +65,7 @@ fn has_small_pages(pid: u32) -> bool {
 fn has_counted_small_pages() -> impl FnMut(u32) -> bool {
     let mut counted_at = None;
     move |pid| {
-        let before = calling_thread_cpu_time();
-        let has_them = has_small_pages(pid);
-        let cost = calling_thread_cpu_time().saturating_sub(before);
+        let (has_them, cost) = with_cpu_time(|| has_small_pages(pid));
         let counted = Duration::from_secs(4).max(Duration::from_secs(2) + cost * 250);
         has_them && Instant::now() >= *counted_at.get_or_insert_with(|| Instant::now() + counted)
     }

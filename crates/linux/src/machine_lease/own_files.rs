@@ -183,7 +183,8 @@ pub fn create_trusted_folder(path: &Path, mode: u32) -> crate::error::Result<()>
         .map_err(|why| LinuxError::UnsafeFolder { path: path.to_owned(), why: why.to_string() })
 }
 
-fn path_with_suffix(path: &Path, suffix: &str) -> PathBuf {
+/// A path with this at the end of its last name, such as `journal.1` beside `journal`.
+pub fn path_with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

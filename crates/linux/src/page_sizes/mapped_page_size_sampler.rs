@@ -5,7 +5,7 @@ use super::{
     read_page_size_settings,
 };
 use crate::error::Result;
-use crate::processes::process::calling_thread_cpu_time;
+use crate::processes::process::with_cpu_time;
 use crate::processes::process_reader_thread::ProcessReaderThread;
 use hawkeye_policy::{PageOrder, ProcessId, RegionAddr};
 use serde::{Deserialize, Serialize};
@@ -67,10 +67,7 @@ struct LastSizeReading {
 impl MappedPageSizeSampler {
     /// `thp`: the folder of the settings.
     pub(crate) fn new(thp: PathBuf) -> Self {
-        Self::with_reader(thp, |pid| {
-            let before = calling_thread_cpu_time();
-            (read_mapped_page_sizes(pid), calling_thread_cpu_time().saturating_sub(before))
-        })
+        Self::with_reader(thp, |pid| with_cpu_time(|| read_mapped_page_sizes(pid)))
     }
 
     fn with_reader(thp: PathBuf, look: impl Fn(u32) -> SizeReading + Send + 'static) -> Self {

@@ -22,9 +22,8 @@ impl PrefaultRateAndMemoryLimit {
     pub(super) fn new(rate: Option<RatePerSecond>) -> Self {
         const BURST_S: f64 = 1.0 / 16.0;
         let spread = |rate: RatePerSecond| {
-            let burst = (rate.get() * BURST_S).max(1.0);
-            TokenBucket::new(rate, burst)
-                .unwrap_or_else(|_| TokenBucket::with_one_second_burst(rate))
+            // With less than one token nothing could ever pass.
+            TokenBucket::new_full(rate.get(), (rate.get() * BURST_S).max(1.0))
         };
         Self { bucket: rate.map(spread), until_look: 0, enough_free: true }
     }

@@ -97,28 +97,39 @@ pub struct KernelFacts {
 impl KernelFacts {
     /// Facts of a host on which nothing is tried, for this reason.
     fn all_untried(host: HostFacts, why: &str) -> Self {
-        let untried = || KernelCheckResult::NotTried(why.into());
+        let (untried, mark) = (KernelCheckResult::NotTried, PageMarkAfterSplit::NotTried);
+        let prezeroing = PrezeroingFacts::read(&PrezeroingFiles::default());
+        Self::all_alike(host, || untried(why.into()), || mark(why.into()), prezeroing)
+    }
+
+    /// Facts of a host on which all checks have the same result.
+    fn all_alike(
+        host: HostFacts,
+        checked: impl Fn() -> KernelCheckResult,
+        mark: impl Fn() -> PageMarkAfterSplit,
+        prezeroing: PrezeroingFacts,
+    ) -> Self {
         Self {
             host,
-            page_table_walk: untried(),
+            page_table_walk: checked(),
             page_table_levels: None,
-            access_bits: untried(),
+            access_bits: checked(),
             first_touch_ns: 0,
             first_touch_faults: false,
-            collapse: untried(),
-            shared_memory: untried(),
-            split: untried(),
-            zero_page_remap: untried(),
-            soft_dirty: PageMarkAfterSplit::NotTried(why.into()),
-            write_protection: PageMarkAfterSplit::NotTried(why.into()),
-            page_out: untried(),
-            prefault_by_collapse: untried(),
-            prefault_by_read: untried(),
-            first_touches: untried(),
-            counters: untried(),
-            damon: untried(),
-            page_idle: untried(),
-            prezeroing: PrezeroingFacts::read(&PrezeroingFiles::default()),
+            collapse: checked(),
+            shared_memory: checked(),
+            split: checked(),
+            zero_page_remap: checked(),
+            soft_dirty: mark(),
+            write_protection: mark(),
+            page_out: checked(),
+            prefault_by_collapse: checked(),
+            prefault_by_read: checked(),
+            first_touches: checked(),
+            counters: checked(),
+            damon: checked(),
+            page_idle: checked(),
+            prezeroing,
             small_pages: Vec::new(),
         }
     }
@@ -590,44 +601,29 @@ impl KernelFacts {
     /// A host on which everything works.
     pub(crate) fn all_work() -> Self {
         let works = || KernelCheckResult::Works;
+        let host = HostFacts {
+            kernel: "6.18.0".into(),
+            missing_capabilities: vec![],
+            container: None,
+            lockdown: super::host_facts::KernelLockdown::None,
+            base_page_bytes: BASE_PAGE_BYTES,
+            huge_page_bytes: Some(hawkeye_policy::HUGE_PAGE_BYTES),
+            thp_enabled: Some("madvise".into()),
+            own_thp_disabled: false,
+            cgroup: Some("version 2".into()),
+            psi: true,
+            swap_bytes: 1 << 30,
+        };
+        let prezeroing = PrezeroingFacts::There(crate::memory::prezeroing::KernelPrezeroingState {
+            active: true,
+            module: None,
+            zones: Vec::new(),
+        });
         Self {
-            host: HostFacts {
-                kernel: "6.18.0".into(),
-                missing_capabilities: vec![],
-                container: None,
-                lockdown: super::host_facts::KernelLockdown::None,
-                base_page_bytes: BASE_PAGE_BYTES,
-                huge_page_bytes: Some(hawkeye_policy::HUGE_PAGE_BYTES),
-                thp_enabled: Some("madvise".into()),
-                own_thp_disabled: false,
-                cgroup: Some("version 2".into()),
-                psi: true,
-                swap_bytes: 1 << 30,
-            },
-            page_table_walk: works(),
             page_table_levels: Some(4),
-            access_bits: works(),
             first_touch_ns: 10,
-            first_touch_faults: false,
-            collapse: works(),
-            shared_memory: works(),
-            split: works(),
-            zero_page_remap: works(),
-            soft_dirty: PageMarkAfterSplit::Kept,
-            write_protection: PageMarkAfterSplit::Kept,
-            page_out: works(),
-            prefault_by_collapse: works(),
-            prefault_by_read: works(),
-            first_touches: works(),
-            counters: works(),
-            damon: works(),
-            page_idle: works(),
-            prezeroing: PrezeroingFacts::There(crate::memory::prezeroing::KernelPrezeroingState {
-                active: true,
-                module: None,
-                zones: Vec::new(),
-            }),
             small_pages: vec![super::mthp_sizes::tests::size(4, works(), [2, 3, 9])],
+            ..Self::all_alike(host, works, || PageMarkAfterSplit::Kept, prezeroing)
         }
     }
 }

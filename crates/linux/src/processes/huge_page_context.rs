@@ -7,12 +7,13 @@ use crate::machine_lease::thp_settings::{
     SHMEM_ENABLED, SHRINK_UNDERUSED, THP_DIR, enabled_file, read_setting,
 };
 use crate::processes::mappings::{Mapping, vm};
+use crate::processes::memory_maps::{self, field_bytes};
 use crate::processes::mounts::MountedFileSystems;
+use crate::processes::process;
 use crate::processes::process_attributes::read_process_attributes;
 use crate::processes::program_text::{KernelTextRule, TextMapping};
 use crate::processes::shared_mappings::SharedMapping;
 use crate::processes::user_names::UserNames;
-use crate::processes::{memory_maps, process};
 use hawkeye_policy::ProcessAttributes;
 use procfs::process::{MMapPath, MemoryMap, Process, VmFlags};
 use serde::Serialize;
@@ -153,7 +154,6 @@ fn mapping_group_from_smaps(map: &MemoryMap) -> MappingGroup {
     // The owner's advice is reported in `advice`, because the owner can change it.
     let mut mapping = Mapping::from_smaps(map);
     mapping.flags &= !(vm::NOHUGEPAGE | vm::MERGEABLE);
-    let bytes = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
     let huge = ["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"];
     let shared_files = ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"];
     let is_shared_file = |path: &str| shared_files.iter().any(|start| path.starts_with(start));
@@ -168,8 +168,8 @@ fn mapping_group_from_smaps(map: &MemoryMap) -> MappingGroup {
             (_, Some(path)) => path,
             _ => "anonymous".to_owned(),
         },
-        resident_bytes: bytes("Rss"),
-        huge_bytes: huge.iter().map(|name| bytes(name)).sum(),
+        resident_bytes: field_bytes(map, "Rss"),
+        huge_bytes: huge.iter().map(|name| field_bytes(map, name)).sum(),
         advice: match (has(VmFlags::HG), has(VmFlags::NH)) {
             (_, true) => HugePageAdvice::NoHuge,
             (true, false) => HugePageAdvice::Huge,

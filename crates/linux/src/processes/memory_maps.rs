@@ -24,10 +24,14 @@ pub(crate) fn read_smaps<T>(pid: u32, keep: impl FnMut(MemoryMap) -> Option<T>) 
     read_maps_file(pid, "smaps", MOST_BYTES, keep)
 }
 
+/// A figure of a mapping of `smaps`, in bytes; 0 where this kernel does not show it.
+pub(crate) fn field_bytes(map: &MemoryMap, name: &str) -> u64 {
+    map.extension.map.get(name).copied().unwrap_or(0)
+}
+
 /// Whether a mapping of `smaps` has memory, or had it before that was swapped out.
 pub(crate) fn has_memory(map: &MemoryMap) -> bool {
-    let bytes = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
-    bytes("Rss") + bytes("Swap") > 0
+    field_bytes(map, "Rss") + field_bytes(map, "Swap") > 0
 }
 
 fn read_maps_file<T>(

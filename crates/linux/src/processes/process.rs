@@ -175,9 +175,7 @@ static SERVING_NS: AtomicU64 = AtomicU64::new(0);
 /// Runs work for a client, of which there may be any amount. Its CPU time is not in
 /// [`managing_cpu_time`].
 pub fn run_for_client<T>(work: impl FnOnce() -> T) -> T {
-    let before = calling_thread_cpu_time();
-    let result = work();
-    let used = calling_thread_cpu_time().saturating_sub(before);
+    let (result, used) = with_cpu_time(work);
     SERVING_NS.fetch_add(nanos_of_duration(used), Ordering::Relaxed);
     result
 }
@@ -193,6 +191,13 @@ pub fn managing_cpu_time() -> Duration {
 /// CPU time used by the calling thread so far.
 pub fn calling_thread_cpu_time() -> Duration {
     read_cpu_clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// The result of some work, and the CPU time that the calling thread used for it.
+pub fn with_cpu_time<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let before = calling_thread_cpu_time();
+    let result = work();
+    (result, calling_thread_cpu_time().saturating_sub(before))
 }
 
 fn read_cpu_clock(clock: ClockId) -> Duration {

@@ -5,7 +5,7 @@ use crate::error::{LinuxError, Result};
 use crate::memory::cgroup_limits;
 use crate::processes::exec_tracer::ExecTracer;
 use crate::processes::proc_scanner::{ProcScanner, ScannedProcess};
-use crate::processes::process::{self, calling_thread_cpu_time};
+use crate::processes::process::{self, with_cpu_time};
 use crate::processes::process_attributes::read_process_attributes;
 use crate::processes::profile_requests::{
     PodAnnotationStatus, ProfileRequestReader, ProfileRequestSources,
@@ -191,9 +191,9 @@ impl ProcessSelector {
         if now < self.next_scan {
             return SliceProgress::Done(None);
         }
-        let begun = calling_thread_cpu_time();
-        let found = self.scanner.scan_large_processes(self.selection.min_bytes_to_stay(), deadline);
-        self.scan_cpu += calling_thread_cpu_time().saturating_sub(begun);
+        let least = self.selection.min_bytes_to_stay();
+        let (found, cpu) = with_cpu_time(|| self.scanner.scan_large_processes(least, deadline));
+        self.scan_cpu += cpu;
         let Some(found) = found.transpose() else {
             return SliceProgress::Unfinished(Duration::ZERO);
         };

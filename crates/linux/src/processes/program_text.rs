@@ -6,7 +6,7 @@
 
 use crate::error::Result;
 use crate::processes::file_mappers::MappedFile;
-use crate::processes::memory_maps;
+use crate::processes::memory_maps::{self, field_bytes};
 use crate::processes::mounts::MountedFileSystems;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use libbpf_rs::btf::Btf;
@@ -79,7 +79,6 @@ impl TextMapping {
         if !is_text || end - start < HUGE_PAGE_BYTES {
             return None;
         }
-        let bytes = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
         let obstacles = [
             (VmFlags::HT, TextObstacle::HugeTlb),
             (VmFlags::UM | VmFlags::UW, TextObstacle::Userfaultfd),
@@ -95,8 +94,8 @@ impl TextMapping {
             file: MappedFile { device: map.dev, inode: map.inode },
             path: path.display().to_string(),
             file_system: mounts.type_of(map.dev).map(str::to_owned),
-            resident_bytes: bytes("Rss"),
-            huge_bytes: bytes("ShmemPmdMapped") + bytes("FilePmdMapped"),
+            resident_bytes: field_bytes(map, "Rss"),
+            huge_bytes: field_bytes(map, "ShmemPmdMapped") + field_bytes(map, "FilePmdMapped"),
             obstacle: obstacle.map(|(_, obstacle)| obstacle),
         })
     }

@@ -5,7 +5,7 @@
 //! Nothing outside of the program can move a mapping, so the setting must change before the program
 //! starts. `docs/design/shared-memory.md` has what was measured.
 
-use crate::processes::memory_maps;
+use crate::processes::memory_maps::{self, field_bytes};
 use crate::processes::mounts::MountedFileSystems;
 use hawkeye_policy::{FileRegion, HUGE_PAGE_BYTES, RegionAddr};
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, VmFlags};
@@ -140,7 +140,6 @@ impl SharedMapping {
             (by_bytes != 0, SharedMemoryObstacle::Misaligned { by_bytes }),
             (first_whole + HUGE_PAGE_BYTES > end, SharedMemoryObstacle::TooSmall),
         ];
-        let bytes = |name: &str| map.extension.map.get(name).copied().unwrap_or(0);
         Some(Self {
             start,
             end,
@@ -149,8 +148,8 @@ impl SharedMapping {
             inode: map.inode,
             what: name_of_map(map),
             kind,
-            resident_bytes: bytes("Rss"),
-            huge_bytes: bytes("ShmemPmdMapped") + bytes("FilePmdMapped"),
+            resident_bytes: field_bytes(map, "Rss"),
+            huge_bytes: field_bytes(map, "ShmemPmdMapped") + field_bytes(map, "FilePmdMapped"),
             obstacle: obstacles.into_iter().find(|(holds, _)| *holds).map(|(_, what)| what),
         })
     }

@@ -5,7 +5,7 @@
 //!                    AccessBits  access_bits_sampler.rs  exact: MADV_COLD clears, BPF reads
 //!                                walk_probing.rs         walk rates, by probes
 //!                    Population  pagemap_sampler.rs      what is present, no accesses
-//!                    Damon       damon_sampler.rs        the same, accesses estimated by damon.rs
+//!                    Damon       pagemap_sampler.rs      the same, accesses estimated by damon.rs
 //! ```
 //!
 //! A new way of seeing accesses is one file with a [`Sampler`], a variant of [`SamplerBackend`],
@@ -14,7 +14,6 @@
 mod access_bits_sampler;
 pub(super) mod background_task;
 pub(crate) mod damon;
-mod damon_sampler;
 mod huge_bytes_count;
 mod pagemap_sampler;
 mod walk_probing;
@@ -27,7 +26,6 @@ use crate::processes::mappings::{self, EligibleRanges, ManagedMemory, Mapping};
 use crate::processes::process::{self, ProcessHandle};
 use crate::promote::target_call::CallHelperPool;
 use access_bits_sampler::AccessBitsSampler;
-use damon_sampler::DamonSampler;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{
     FileRegion, HUGE_PAGE_BYTES, ProcessAttributes, ProcessId, ProcessSample, ProcessSettings,
@@ -146,7 +144,7 @@ impl SamplerBackend {
             Self::AccessBits(bits) => {
                 Box::new(AccessBitsSampler { bits: *bits, watched: HashMap::new() })
             }
-            Self::Damon => Box::<DamonSampler>::default(),
+            Self::Damon => Box::new(PagemapSampler::with_damon()),
             Self::Population => Box::<PagemapSampler>::default(),
         }
     }

@@ -1,24 +1,18 @@
 //! Shared memory: it becomes huge for all processes that map it, and its contents never change.
 
-use hawkeye_linux::processes::mappings::{ManagedMemory, collect_eligible_ranges_of};
+use crate::torture::torture;
+use hawkeye_linux::processes::mappings::ManagedMemory;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::promote::process_madvise;
-use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 use hawkeye_live_test_support::manager_in_test::{
     kernel_backend, machine_of_all, sampled, until_answered,
 };
 use hawkeye_live_test_support::or_skip;
 use hawkeye_live_test_support::test_machine::machine_with;
-use hawkeye_live_test_support::time_limits::{
-    DEADLINE, from_environment, time_limit_factor, until,
-};
+use hawkeye_live_test_support::time_limits::{DEADLINE, from_environment, until};
 use hawkeye_live_test_support::workloads::{children, rollup_kib, workload};
 use hawkeye_manager::{Machine as _, PromotionResult};
 use hawkeye_policy::PageOrder;
 use hawkeye_test_support::this_test;
-use hawkeye_workload::WorkloadEvent;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 /// Eight processes change one file in every way. For each, one thread promotes all that is not huge
 /// and another tries to split all that is.
@@ -34,49 +28,9 @@ fn no_byte_of_shared_memory_changes_while_it_is_promoted_and_split() {
         .map(|pid| ProcessHandle::open(pid).expect("the process can be opened"))
         .collect();
     assert_eq!(processes.len(), 8);
-    let over = AtomicBool::new(false);
-    let [promoted, split] = [const { AtomicU64::new(0) }; 2];
-    let end = std::thread::scope(|scope| {
-        for (huge, done) in [(false, &promoted), (true, &split)] {
-            let (processes, over) = (&processes, &over);
-            scope.spawn(move || hammer(processes, huge, done, over));
-        }
-        let end = program.next_event(Duration::from_secs(seconds + 60) * time_limit_factor());
-        over.store(true, Ordering::Relaxed);
-        end
-    });
-    let (promoted, split) = (promoted.into_inner(), split.into_inner());
-    let Ok(WorkloadEvent::Done(totals)) = end else {
-        panic!("after {promoted} promotions and {split} splits: {end:?}");
-    };
-    eprintln!("{promoted} promoted, {split} advised to split, {totals:?}");
-    assert!(promoted > 0 && totals.verified_bytes > 0 && totals.forks > 0);
-}
-
-fn hammer(processes: &[ProcessHandle], huge: bool, done: &AtomicU64, over: &AtomicBool) {
-    let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
-    let bind = |process: &ProcessHandle| tables.bind_to_process(process.id.pid);
-    let targets: Vec<_> = processes.iter().map(|process| bind(process).ok()).collect();
-    while !over.load(Ordering::Relaxed) {
-        for (process, target) in processes.iter().zip(&targets) {
-            let Some(target) = target else { continue };
-            // The program may end at any time.
-            let mappings = tables.list_mappings(target).unwrap_or_default();
-            let eligible = collect_eligible_ranges_of(&mappings, ManagedMemory::PrivateAndShared);
-            let mut found = Vec::new();
-            let ranges = &eligible.ranges;
-            let _ = tables.walk_ranges(target, ranges, WalkDetail::Regions, &mut found, |_| {});
-            eligible.name_file_regions(&mut found);
-            let wanted = found.iter().filter(|it| it.file.is_some() && it.is_huge() == huge);
-            for sample in wanted {
-                let result = match huge {
-                    true => process_madvise::split_huge_page(process, sample.region),
-                    false => process_madvise::collapse(process, sample.region),
-                };
-                done.fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
-            }
-        }
-    }
+    let memory = ManagedMemory::PrivateAndShared;
+    let (promoted, _, forks) = torture(&mut program, &processes, memory, seconds);
+    assert!(promoted > 0 && forks > 0, "{promoted} promoted, {forks} forks");
 }
 
 /// One process is sampled and promoted. Another one maps the same file, and was sampled or not.

@@ -15,7 +15,7 @@ use hawkeye_live_test_support::test_machine::machine;
 use hawkeye_live_test_support::time_limits::{DEADLINE, until};
 use hawkeye_live_test_support::workloads::{children, rollup_kib, started, workload};
 use hawkeye_manager::{Machine as _, MachineError, PromotionResult};
-use hawkeye_policy::walk_rate::WalkCosts;
+use hawkeye_policy::walk_rate::{WalkCostAtInterval, WalkCosts, WalkCostsAtFootprint};
 use hawkeye_policy::{Errno, PageOrder, RegionSample};
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
@@ -24,22 +24,18 @@ use std::time::Duration;
 
 /// Walk costs of a machine with very expensive walks, on which every promotion pays.
 fn expensive_walk_costs() -> WalkCosts {
-    serde_json::from_str(
-        r#"{
-            "by_footprint": [{
-                "footprint_bytes": 67108864, "independent_ns": 200.0,
-                "dependent_ns": 400.0
-            }],
-            "by_distance": [{"apart_ns": 100.0, "walk_ns": 400.0}],
-            "streamed": [{"apart_ns": 100.0, "walk_ns": 50.0}],
-            "strided": [{"apart_ns": 100.0, "walk_ns": 100.0}],
-            "data_independent_ns": 20.0,
-            "data_dependent_ns": 50.0,
-            "tlb_pages": 1536,
-            "tlb_huge_pages": 1536
-        }"#,
-    )
-    .expect("the costs can be parsed")
+    let at = |walk_ns| vec![WalkCostAtInterval { apart_ns: 100.0, walk_ns, error_ns: 0.0 }];
+    WalkCosts {
+        by_footprint: vec![WalkCostsAtFootprint {
+            footprint_bytes: 64 << 20,
+            independent_ns: 200.0,
+            dependent_ns: 400.0,
+        }],
+        by_distance: at(400.0),
+        streamed: at(50.0),
+        strided: at(100.0),
+        ..WalkCosts::typical()
+    }
 }
 
 #[test]

@@ -31,14 +31,6 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A bucket that fills at `rate` up to `burst` tokens (at least 1, finite). With less than 1
-    /// nothing could ever pass.
-    pub fn new(rate: RatePerSecond, burst: f64) -> Result<Self, SettingError> {
-        let fits = burst.is_finite() && burst >= 1.0;
-        SettingError::error_unless_valid(fits, "burst", burst, "a finite number of at least 1")?;
-        Ok(Self::new_full(rate.get(), burst))
-    }
-
     /// A bucket that holds one second's inflow, and at least one token.
     pub fn with_one_second_burst(rate: RatePerSecond) -> Self {
         Self::new_full(rate.get(), rate.get().max(1.0))
@@ -113,10 +105,8 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_full_at_first_and_fills_again() -> Result<(), SettingError> {
-        let rate = RatePerSecond::new(0.5)?;
-        assert!(TokenBucket::new(rate, 0.5).is_err());
-        let mut bucket = TokenBucket::new(rate, 2.0)?;
+    fn a_bucket_is_full_at_first_and_fills_again() {
+        let mut bucket = TokenBucket::new_full(0.5, 2.0);
         assert!(!bucket.try_take_tokens(at_second(5), 3));
         assert!(bucket.try_take_tokens(at_second(5), 2));
         assert!(!bucket.try_take_tokens(at_second(5), 1));
@@ -125,7 +115,6 @@ mod tests {
         bucket.give_back_tokens(9);
         assert!(!bucket.try_take_tokens(at_second(8), 3), "at most the burst is available");
         assert!(bucket.try_take_tokens(at_second(8), 2));
-        Ok(())
     }
 
     proptest! {
@@ -135,7 +124,7 @@ mod tests {
             burst in 1.0..100.0f64,
             steps in prop::collection::vec((0u64..2_000_000_000, 0u32..20), 1..200),
         ) {
-            let mut bucket = TokenBucket::new(RatePerSecond::new(rate)?, burst)?;
+            let mut bucket = TokenBucket::new_full(rate, burst);
             let mut now = Duration::ZERO;
             let mut takes: Vec<(Duration, f64)> = Vec::new();
             for (wait, n) in steps {
@@ -160,7 +149,7 @@ mod tests {
             burst in 1.0..100.0f64,
             waits in prop::collection::vec(0u64..5_000_000_000, 1..50),
         ) {
-            let mut bucket = TokenBucket::new(RatePerSecond::new(rate)?, burst)?;
+            let mut bucket = TokenBucket::new_full(rate, burst);
             let mut now = Duration::ZERO;
             for wait in waits {
                 now += Duration::from_nanos(wait);

@@ -57,13 +57,13 @@ fn at_its_size_limit_the_file_is_rotated() {
         file.append(&lines(&n.to_string())).expect("the append succeeds");
     }
     assert_eq!(events(&folder.file()), ["4"]);
-    assert_eq!(events(&rotated_path(&folder.file())), ["2", "3"]);
+    assert_eq!(events(&path_with_suffix(&folder.file(), ".1")), ["2", "3"]);
     // A new daemon appends to the same file. A line longer than the limit is written nevertheless.
     let mut file = JournalFile::new(&folder.file(), 30);
     file.append(&lines("5")).expect("the append succeeds");
     assert_eq!(events(&folder.file()), ["4", "5"]);
     file.append(&lines(&"x".repeat(50))).expect("the append succeeds");
-    assert_eq!(events(&rotated_path(&folder.file())), ["4", "5"]);
+    assert_eq!(events(&path_with_suffix(&folder.file(), ".1")), ["4", "5"]);
     let mode = fs::metadata(folder.file()).expect("the file exists").mode();
     assert_eq!(mode & 0o777, 0o600);
 }

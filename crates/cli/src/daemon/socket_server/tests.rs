@@ -236,7 +236,14 @@ fn an_invalid_request_is_refused_with_the_reason() {
         for bytes in [&b"GET / HTTP/1.1\n"[..], b"\n", &[0xff, 0, 0xfe, b'\n'], &deep] {
             assert!(refusal(say(bytes)).contains("protocol"));
         }
-        assert!(refusal(say(b"{\"protocol\":1,\"request\":\"halt\"}\n")).contains("halt"));
+        for (request, reason) in [
+            (r#"{"protocol":1,"request":"halt"}"#, "halt"),
+            (r#"{"protocol":2,"request":"status"}"#, "same version"),
+            (r#"{"protocol":1,"request":"why","pid":-1}"#, "not a valid message"),
+        ] {
+            let why = refusal(say(format!("{request}\n").as_bytes()));
+            assert!(why.contains(reason), "{why}");
+        }
     });
 }
 

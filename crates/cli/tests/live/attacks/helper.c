@@ -4,13 +4,12 @@
  *   forks MIB COUNT                      touches memory, forks processes that share it, and sleeps
  *   apart MIB COUNT                      forks processes that touch memory of their own, and sleeps
  *   become MIB PROGRAM                   touches memory, and executes `PROGRAM hold MIB` at SIGUSR1
- *   tcp PORT COUNT, unix PATH COUNT      opens connections and says nothing on them
+ *   unix PATH COUNT                      opens connections and says nothing on them
  *
  * Each prints a line when it is ready: an address in its memory, or the number of connections. All
  * end with the process that started them.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,16 +66,6 @@ static void change(const char *how)
 		exit(3);
 }
 
-static void open_connections(int count, const struct sockaddr *address, socklen_t length)
-{
-	for (int i = 0; i < count; i++) {
-		int fd = socket(address->sa_family, SOCK_STREAM, 0);
-
-		if (fd < 0 || connect(fd, address, length))
-			exit(4);
-	}
-}
-
 int main(int argc, char **argv)
 {
 	const char *what = argc > 2 ? argv[1] : "";
@@ -114,20 +103,16 @@ int main(int argc, char **argv)
 		sigwait(&set, &number);
 		execl(argv[3], argv[3], "hold", argv[2], NULL);
 		exit(5);
-	} else if (!strcmp(what, "tcp")) {
-		struct sockaddr_in address = {
-			.sin_family = AF_INET,
-			.sin_port = htons(atoi(argv[2])),
-			.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-		};
-
-		open_connections(atoi(argv[3]), (struct sockaddr *)&address, sizeof(address));
-		ready((void *)(unsigned long)atoi(argv[3]));
 	} else if (!strcmp(what, "unix")) {
 		struct sockaddr_un address = { .sun_family = AF_UNIX };
 
 		strncpy(address.sun_path, argv[2], sizeof(address.sun_path) - 1);
-		open_connections(atoi(argv[3]), (struct sockaddr *)&address, sizeof(address));
+		for (int i = 0; i < atoi(argv[3]); i++) {
+			int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+
+			if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)))
+				exit(4);
+		}
 		ready((void *)(unsigned long)atoi(argv[3]));
 	} else {
 		return 1;

@@ -1,21 +1,25 @@
 //! Population where BPF cannot read page tables: a separate thread reads `smaps` and `pagemap`.
-//! Accesses are not seen.
+//! Accesses are estimated by DAMON, or not seen.
 //!
 //! Both files take the process's `mmap_lock` and are slow, so the loop does not wait for them. One
 //! region is read by a helper process, as all calls into a process are made.
 
 use super::background_task::{BackgroundTask, POLL_INTERVAL};
+use super::damon::DamonSessions;
 use super::{
     ProcessWorkSlice, SampledProcess, Sampler, SliceResult, is_huge_page_with_memory,
     sum_huge_bytes,
 };
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::Mapping;
-use crate::processes::process::calling_thread_cpu_time;
+use crate::processes::process::with_cpu_time;
 use crate::promote::target_call::{CallHelperPool, SERIES_TIME};
 use crate::sample::pagemap::{self, PresentPages, read_eligible_present_pages};
 use hawkeye_manager::SliceProgress;
-use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, ProcessSample, RegionAddr, RegionSample};
+use hawkeye_policy::{
+    CoverageSource, HUGE_PAGE_BYTES, ProcessId, ProcessSample, RegionAddr, RegionSample,
+    SampleKinds,
+};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -30,6 +34,8 @@ const MAX_MAPPINGS: usize = 1000;
 
 #[derive(Default)]
 pub(super) struct PagemapSampler {
+    /// `None`: accesses are not estimated.
+    damon: Option<DamonSessions>,
     readings: HashMap<ProcessId, BackgroundTask<TimedReading>>,
     last: HashMap<ProcessId, LastReading>,
 }
@@ -47,6 +53,10 @@ struct LastReading {
 }
 
 impl PagemapSampler {
+    pub(super) fn with_damon() -> Self {
+        Self { damon: Some(DamonSessions::default()), ..Self::default() }
+    }
+
     /// All regions of a process with something in them. Sets its eligible mappings to those of that
     /// moment.
     fn poll_present_regions(
@@ -57,7 +67,8 @@ impl PagemapSampler {
             return Ok(SliceProgress::Done(Vec::new()));
         }
         let process = member.handle.id;
-        let begin = || BackgroundTask::spawn(move || read_and_time(process.pid));
+        let work = move || with_cpu_time(|| read_eligible_present_pages(process.pid));
+        let begin = || BackgroundTask::spawn(work);
         let reading = self.readings.entry(process).or_insert_with(begin);
         let read = reading.poll(process.pid, PATIENCE);
         if !matches!(read, Ok(None) | Err(LinuxError::NotAnswering(_))) {
@@ -79,16 +90,26 @@ impl PagemapSampler {
     }
 }
 
-fn read_and_time(pid: u32) -> TimedReading {
-    let before = calling_thread_cpu_time();
-    let read = read_eligible_present_pages(pid);
-    (read, calling_thread_cpu_time().saturating_sub(before))
-}
-
 impl Sampler for PagemapSampler {
     fn retain_processes(&mut self, there: &dyn Fn(ProcessId) -> bool) {
         self.readings.retain(|process, _| there(*process));
         self.last.retain(|process, _| there(*process));
+        if let Some(sessions) = &mut self.damon {
+            sessions.retain_processes(there);
+        }
+    }
+
+    fn start_window(
+        &mut self,
+        slice: &mut ProcessWorkSlice,
+        _needs: SampleKinds,
+    ) -> SliceResult<()> {
+        match &mut self.damon {
+            Some(sessions) if !slice.member.thp_disabled => {
+                sessions.start_window(slice.member.handle.id)
+            }
+            _ => Ok(SliceProgress::Done(())),
+        }
     }
 
     fn list_mappings(
@@ -102,8 +123,21 @@ impl Sampler for PagemapSampler {
     }
 
     fn read_sample(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<ProcessSample> {
+        let process = slice.member.handle.id;
+        let ended = self.damon.as_mut().map(|sessions| sessions.end_window(process)).transpose()?;
+        if let Some(SliceProgress::Unfinished(wait)) = ended {
+            return Ok(SliceProgress::Unfinished(wait));
+        }
         let regions = self.poll_present_regions(slice.member)?;
-        Ok(regions.map(|regions| slice.member.sample_with_population_only(regions)))
+        Ok(regions.map(|regions| {
+            let mut sample = slice.member.sample_with_population_only(regions);
+            let estimated =
+                |it: &mut DamonSessions| it.apply_estimates(process, &mut sample.regions);
+            if self.damon.as_mut().is_some_and(estimated) {
+                sample.source = CoverageSource::Estimated;
+            }
+            sample
+        }))
     }
 
     fn read_region(
