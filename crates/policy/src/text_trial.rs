@@ -2,7 +2,8 @@
 //!
 //! Windows of equal length alternate: base pages, huge pages, ..., base pages. Each window with
 //! huge pages is compared with the mean of the two around it. So a rate that drifts evenly counts
-//! as no gain, and the median leaves out single disturbances.
+//! as no gain. The median leaves out single disturbances, and enough of the pairs must show a gain
+//! that chance is an unlikely cause.
 
 use crate::statistics::median;
 use serde::Serialize;
@@ -11,13 +12,15 @@ use thiserror::Error;
 
 /// The least gain for which text stays huge, in per cent.
 pub const LEAST_GAIN_PERCENT: f64 = 1.0;
-/// The fewest windows with huge pages. An inner window with base pages is in two pairs, so with
-/// fewer than five, one that is disturbed decides the median.
-const FEWEST_PAIRS: u32 = 5;
+/// The fewest windows with huge pages. An inner window with base pages is in two pairs. So a single
+/// one that is disturbed makes two pairs lose, which these still outvote.
+const FEWEST_PAIRS: u32 = 9;
 /// The most: more take more promotions, and the median hardly changes.
-const MOST_PAIRS: u32 = 9;
+const MOST_PAIRS: u32 = 25;
 /// A window that is longer than this is divided, while there are fewer than the most.
-const USUAL_WINDOW: Duration = Duration::from_secs(5);
+const USUAL_WINDOW: Duration = Duration::from_secs(2);
+/// Text without a gain has at least as many winning pairs in at most this share of trials.
+const MOST_BY_CHANCE: f64 = 0.1;
 /// A window begins this share of its length after the change of pages, so that the page faults
 /// that follow the change are not measured.
 const SETTLING_SHARE: u32 = 10;
@@ -71,6 +74,11 @@ pub struct TextTrialGain {
     pub lowest_percent: f64,
     /// The highest of the pairs, in per cent.
     pub highest_percent: f64,
+    /// Number of pairs.
+    #[serde(skip)]
+    pub pairs: usize,
+    /// Number of pairs in which huge pages were faster.
+    pub faster_pairs: usize,
 }
 
 /// Rates from which no gain follows.
@@ -105,15 +113,31 @@ impl TextTrialGain {
             median_percent: median(&gains),
             lowest_percent: gains.iter().copied().fold(f64::INFINITY, f64::min),
             highest_percent: gains.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            pairs: gains.len(),
+            faster_pairs: gains.iter().filter(|gain| **gain > 0.0).count(),
         })
     }
 
     /// What follows from the gain.
     pub fn decision(&self) -> TextTrialDecision {
-        match self.median_percent >= LEAST_GAIN_PERCENT {
+        match self.median_percent >= LEAST_GAIN_PERCENT && self.is_unlikely_by_chance() {
             true => TextTrialDecision::Keep,
             false => TextTrialDecision::Revert,
         }
+    }
+
+    /// Whether enough pairs were faster: the sign test, on one side.
+    fn is_unlikely_by_chance(&self) -> bool {
+        // Without a gain, each pair is faster or slower with equal chance.
+        // Row `pairs` of Pascal's triangle: outcomes by the number of pairs that are faster.
+        let mut outcomes = vec![1.0];
+        for _ in 0..self.pairs {
+            let next = outcomes.windows(2).map(|two| two[0] + two[1]);
+            outcomes = [1.0].into_iter().chain(next).chain([1.0]).collect();
+        }
+        let all: f64 = outcomes.iter().sum();
+        let as_many: f64 = outcomes.iter().skip(self.faster_pairs).sum();
+        as_many <= all * MOST_BY_CHANCE
     }
 }
 
@@ -128,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_median_of_the_pairs_decides_and_their_range_is_known() {
-        let found = gain(&[100.0, 104.0, 100.0, 150.0, 100.0, 103.0, 100.0]);
+        let found = gain(&[100.0, 104.0, 100.0, 150.0, 100.0, 103.0, 100.0, 104.0, 100.0]);
         let rounded = [found.lowest_percent, found.median_percent, found.highest_percent]
             .map(|percent| percent.round());
         assert_eq!(rounded, [3.0, 4.0, 50.0]);
@@ -146,8 +170,30 @@ mod tests {
             (900.0, TextTrialDecision::Revert),
             (0.0, TextTrialDecision::Revert),
         ] {
-            let rates = [1000.0, huge, 1000.0, huge, 1000.0, huge, 1000.0];
+            let rates = [1000.0, huge, 1000.0, huge, 1000.0, huge, 1000.0, huge, 1000.0];
             assert_eq!(gain(&rates).decision(), decision, "{huge}");
+        }
+    }
+
+    /// Of 9 pairs, 7 or more are faster by chance in 9.0 % of trials, 6 or more in 25.4 %; of 15,
+    /// 11 or more in 5.9 %, 10 or more in 15.1 %.
+    #[test]
+    fn a_gain_that_chance_explains_is_none() {
+        for (pairs, faster, decision) in [
+            (3, 3, TextTrialDecision::Revert),
+            (9, 7, TextTrialDecision::Keep),
+            (9, 6, TextTrialDecision::Revert),
+            (15, 11, TextTrialDecision::Keep),
+            (15, 10, TextTrialDecision::Revert),
+        ] {
+            let rates = (0..=2 * pairs).map(|window| match window {
+                _ if window % 2 == 0 => 100.0,
+                _ if window < 2 * faster => 105.0,
+                _ => 95.0,
+            });
+            let found = gain(&rates.collect::<Vec<f64>>());
+            assert_eq!((found.pairs, found.faster_pairs), (pairs, faster));
+            assert_eq!(found.decision(), decision, "{faster} of {pairs}");
         }
     }
 
@@ -179,8 +225,8 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_has_five_to_nine_pairs_and_its_windows_alternate() {
-        for (seconds, pairs) in [(4, 5), (59, 5), (60, 6), (3600, 9)] {
+    fn a_trial_has_9_to_25_pairs_and_its_windows_alternate() {
+        for (seconds, pairs) in [(4, 9), (39, 9), (60, 15), (3600, 25)] {
             let total = Duration::from_secs(seconds);
             let plan = TextTrialPlan::for_duration(total);
             assert_eq!(plan.pairs, pairs, "{seconds}");

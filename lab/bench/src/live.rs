@@ -76,6 +76,7 @@ mod zeroing_neighbour;
 pub use bench_host::{BenchHost, SessionOptions};
 use live_report::PrefixedRowWriter;
 pub use live_report::{LiveReport, ManagerCpuUse};
+pub use manager_runs::{ManagementRecord, manage_processes_until};
 pub use memory_cgroup::MemoryCgroup;
 pub use scale::Scale;
 

@@ -1,6 +1,7 @@
 //! Text of a program: functions in a file that is mapped executable, called in random order.
 
 use crate::access::RateReportArgs;
+use crate::arch::FUNCTION_BYTES;
 use crate::executable_memory::{ExecutableMemory, write_code};
 use crate::prelude::*;
 use crate::process::ForkedWorker;
@@ -13,6 +14,9 @@ pub struct TextArgs {
     /// Machine code to call, in MiB.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=4096))]
     pub mib: u64,
+    /// Call only the functions in the first KIB of the code [default: all].
+    #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u64).range(1..))]
+    pub hot_kib: Option<u64>,
     /// File to write the code to, and to map; it is replaced.
     #[arg(long, value_name = "FILE")]
     pub path: PathBuf,
@@ -76,9 +80,9 @@ fn call_each_page(code: &ExecutableMemory) {
     }
 }
 
-/// Each call depends on the value of the one before, so none begins early.
-fn call_batch(code: &ExecutableMemory, rng: &mut WorkloadRng, last: &mut usize) {
-    let functions = code.count_functions();
+/// Calls the first `functions`. Each call depends on the value of the one before, so none begins
+/// early.
+fn call_batch(code: &ExecutableMemory, functions: usize, rng: &mut WorkloadRng, last: &mut usize) {
     for _ in 0..BATCH {
         let next = (rng.draw_below(functions) + *last) % functions;
         *last = code.call_function(next) as usize;
@@ -141,12 +145,14 @@ fn call_at_random(
 ) -> WorkloadResult<()> {
     let mut reporter = CallReporter::new(args)?;
     let (mut rng, mut last) = (WorkloadRng::new(1, 0), 0);
+    let functions = args.hot_kib.map_or(usize::MAX, |kib| (kib as usize) << 10);
+    let functions = (functions / FUNCTION_BYTES).min(code.count_functions());
     let mut running = !args.report.wait;
     loop {
         let input = if running { console.poll_input() } else { Some(console.wait_for_input()) };
         match input {
             None => {
-                call_batch(code, &mut rng, &mut last);
+                call_batch(code, functions, &mut rng, &mut last);
                 reporter.add_batch(console)?;
             }
             Some(ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit)) => return Ok(()),

@@ -100,8 +100,8 @@ fn a_trial_keeps_huge_text_that_gains_and_puts_back_text_that_does_not() {
         assert_eq!(huge_kib(pid), kib, "{report:#}");
         assert_eq!(report["regions"].as_u64(), Some(REGIONS), "{report:#}");
         let trial = &report["trial"];
-        assert_eq!(trial["rates"].as_array().map(Vec::len), Some(11), "{report:#}");
-        assert_eq!(trial["pairs"].as_u64(), Some(5), "{report:#}");
+        assert_eq!(trial["rates"].as_array().map(Vec::len), Some(19), "{report:#}");
+        assert_eq!(trial["pairs"].as_u64(), Some(9), "{report:#}");
         let gains = trial["median_percent"].as_f64() > Some(0.0);
         assert_eq!(gains, outcome == "kept", "{report:#}");
         assert_unharmed(&mut running);

@@ -1,6 +1,6 @@
 //! Recovery of bloat, and that freed memory stays free.
 
-use hawkeye_bench::live::manage_process_until;
+use hawkeye_bench::live::manage_processes_until;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
@@ -86,7 +86,7 @@ fn a_full_huge_page_is_not_split() {
         ..Settings::default()
     };
     let all = |journal: &Journal| journal.totals().scanned >= 16;
-    let managed = manage_process_until(kernel_backend(), pid, "none", settings, DEADLINE, all);
+    let managed = manage_processes_until(kernel_backend(), &[pid], "none", settings, DEADLINE, all);
     let journal = managed.expect("the process can be managed").journal;
     assert!(all(&journal), "{:?}", journal.totals());
     assert_eq!(journal.totals().split, 0);
@@ -130,7 +130,8 @@ fn regions_that_were_split_are_promoted_again() {
     let promote = |at_least: u64| {
         let (time, policy) = (DEADLINE * time_limit_factor(), "hawkeye-g");
         let enough = |journal: &Journal| journal.totals().promoted >= at_least;
-        let promoted = manage_process_until(kernel_backend(), pid, policy, settings, time, enough);
+        let promoted =
+            manage_processes_until(kernel_backend(), &[pid], policy, settings, time, enough);
         promoted.expect("the process can be managed").journal
     };
     let first = promote(16);
@@ -171,7 +172,7 @@ fn recovered_regions_are_not_promoted_until_they_are_used() {
     let (mut split_after, mut last_split) = (None, (0, 0));
     let time = DEADLINE * time_limit_factor();
     let managed =
-        manage_process_until(kernel_backend(), pid, "hawkeye-g", settings, time, |journal| {
+        manage_processes_until(kernel_backend(), &[pid], "hawkeye-g", settings, time, |journal| {
             let totals = journal.totals();
             if totals.split > last_split.0 {
                 last_split = (totals.split, totals.samples);

@@ -1,6 +1,6 @@
 //! How often a large process is sampled.
 
-use hawkeye_bench::live::manage_process_until;
+use hawkeye_bench::live::manage_processes_until;
 use hawkeye_linux::sample::sampler::SamplerBackend;
 use hawkeye_live_test_support::manager_in_test::kernel_backend;
 use hawkeye_live_test_support::or_skip;
@@ -31,7 +31,8 @@ fn a_large_process_is_sampled_completely_long_before_the_period_ends() {
     let mut settings = rare_sampling();
     settings.max_promotions = Some(1);
     let whole = |journal: &Journal| journal.totals().samples >= 2 && journal.totals().promoted == 1;
-    let managed = manage_process_until(kernel_backend(), pid, "hawkeye", settings, DEADLINE, whole);
+    let managed =
+        manage_processes_until(kernel_backend(), &[pid], "hawkeye", settings, DEADLINE, whole);
     let journal = managed.expect("the process can be managed").journal;
     let events: Vec<String> = journal.entries().map(|entry| entry.event.to_string()).collect();
     assert!(whole(&journal), "{:?}, {events:?}", journal.totals());
@@ -59,7 +60,7 @@ fn a_process_without_worthwhile_promotions_is_sampled_once_a_period() {
     const WATCHED: Duration = Duration::from_secs(6);
     let mut first = None;
     let journal =
-        manage_process_until(means, pid, "hawkeye", rare_sampling(), DEADLINE, |journal| {
+        manage_processes_until(means, &[pid], "hawkeye", rare_sampling(), DEADLINE, |journal| {
             let sampled = journal.totals().samples >= 1;
             let since = *first.get_or_insert_with(Instant::now);
             if !sampled {

@@ -5,7 +5,9 @@ use super::attached_manager::AttachedManager;
 use super::prelude::*;
 use super::programs::program_speed::measure_working_program;
 use super::programs::{LookUpDatabase, ProgramKind};
-use super::shared_memory_arm::{SharedMemoryArm, add_row_with_range, least_huge_percent};
+use super::shared_memory_arm::{
+    SharedMemoryArm, add_row_with_range, least_huge_percent, measure_each_round,
+};
 use crate::statistics::{median_of_mapped, median_standard_error};
 
 /// Nine tenths of a normal distribution lie within 1.645 standard errors of its centre.
@@ -46,16 +48,14 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let bytes = (3 * buffers_mib + 2 * redis_mib) << 20;
     require_available_memory(bytes)?;
     let mut database = LookUpDatabase::create(buffers_mib)?;
-    let mut measured = Vec::new();
-    for round in 0..rounds {
+    let measured = measure_each_round(report, rounds, || {
         host.touch_memory_once(bytes)?;
-        measured.push(SharedMemoryArm::HawkEye.run_under_arm(host, |host| {
+        SharedMemoryArm::HawkEye.run_under_arm(host, |host| {
             let redis = ProgramKind::Redis.start(host, redis_mib)?;
             let done = measure_beside(redis, &mut database, turns, turn);
             database.stop_server().and(done)
-        })?);
-        eprintln!("hawkeye-lab: {}: round {} of {rounds} is done", report.name, round + 1);
-    }
+        })
+    })?;
     add_rows_to_report(&measured, report);
     report.add_note(format!(
         "PostgreSQL has {buffers_mib} MiB of shared buffers in base pages, nine tenths of them full, and three clients of pgbench -M prepared, with the transactions of -S. Redis has {redis_mib} MiB of values and a client without pauses; HawkEye does not manage it. All servers share one core, all clients the other. hawkeye attach --shared-memory gets all processes of PostgreSQL right before the first turn. It then runs in {turns} turns of {} s, and is stopped (SIGSTOP) in as many before and after them. Meanwhile it promotes. A figure is a turn beside the mean of the turns before and after it.",
@@ -95,11 +95,7 @@ fn measure_beside(
 
 fn add_rows_to_report(rounds: &[NeighbourRound], report: &mut LiveReport) {
     let all: Vec<RelativeSpeed> = rounds.iter().flat_map(|it| it.beside.clone()).collect();
-    let rows: [(&str, fn(&RelativeSpeed) -> f64); 2] = [
-        ("answers of Redis", |it| it.per_s * 100.0),
-        ("answers of Redis per CPU time", |it| it.per_cpu_s * 100.0),
-    ];
-    for (what, part) in rows {
+    let mut add_speed = |what: &str, part: fn(&RelativeSpeed) -> f64| {
         let percent = median_of_mapped(&all, part);
         let error = median_standard_error(&all.iter().map(part).collect::<Vec<_>>());
         let margin = ERRORS_OF_90_PERCENT * error;
@@ -114,7 +110,9 @@ fn add_rows_to_report(rounds: &[NeighbourRound], report: &mut LiveReport) {
             of_rounds.join(", "),
         );
         report.add_row(what, percent, "%", beside);
-    }
+    };
+    add_speed("answers of Redis", |it| it.per_s * 100.0);
+    add_speed("answers of Redis per CPU time", |it| it.per_cpu_s * 100.0);
     let mut add = |what: &str, part: fn(&NeighbourRound) -> f64, unit, beside: &str| {
         add_row_with_range(report, what.into(), rounds.iter().map(part).collect(), unit, beside);
     };
@@ -141,10 +139,7 @@ mod tests {
         };
         let mut report = LiveReport::new("shared-neighbour");
         add_rows_to_report(&[round([0.97, 0.98, 0.99]), round([0.99, 1.0, 1.01])], &mut report);
-        let row = |what: &str| {
-            let row = report.rows.iter().find(|row| row.what == what);
-            row.unwrap_or_else(|| panic!("{what}: {report}"))
-        };
+        let row = |what| report.row(what);
         assert_eq!(row("answers of Redis").value, 99.0);
         let beside = &row("answers of Redis").beside;
         assert!(beside.contains("6 turns, by round 98.00, 100.00; goal"), "{beside}");

@@ -188,12 +188,19 @@ fn trial_sentence(trial: &MeasuredTrial) -> String {
     };
     let (gain, pairs) = (&trial.gain, trial.plan.pairs);
     let decided = match trial.decision {
-        TextTrialDecision::Keep => "at least",
-        TextTrialDecision::Revert => "less than",
+        TextTrialDecision::Keep => format!("at least {LEAST_GAIN_PERCENT} %"),
+        TextTrialDecision::Revert if gain.median_percent < LEAST_GAIN_PERCENT => {
+            format!("less than {LEAST_GAIN_PERCENT} %")
+        }
+        TextTrialDecision::Revert => "which may be chance".to_owned(),
     };
     format!(
-        "Huge pages changed its rate by {:+.1} % ({:+.1} to {:+.1}; {unit}, the median of {pairs} pairs of windows of {:.1} s): {decided} {LEAST_GAIN_PERCENT} %.",
-        gain.median_percent, gain.lowest_percent, gain.highest_percent, trial.window_s
+        "Huge pages changed its rate by {:+.1} % ({:+.1} to {:+.1}; {unit}, the median of {pairs} pairs of windows of {:.1} s), and made {} of the pairs faster: {decided}.",
+        gain.median_percent,
+        gain.lowest_percent,
+        gain.highest_percent,
+        trial.window_s,
+        gain.faster_pairs
     )
 }
 
@@ -257,6 +264,16 @@ mod tests {
     }
 
     #[test]
+    fn a_trial_that_ends_with_base_pages_says_why() {
+        let mut reverted = trial(100.5);
+        let less = trial_sentence(&reverted);
+        assert!(less.ends_with("made 9 of the pairs faster: less than 1 %."), "{less}");
+        (reverted.gain.median_percent, reverted.gain.faster_pairs) = (1.5, 6);
+        let chance = trial_sentence(&reverted);
+        assert!(chance.ends_with("made 6 of the pairs faster: which may be chance."), "{chance}");
+    }
+
+    #[test]
     fn a_refusal_says_what_the_kernel_needs() {
         let refused = [(region(0), Errno::EINVAL), (region(1), Errno::EINVAL)];
         let report = TextReport::new(7, found(2, &[]), &[], &refused, None);
@@ -279,11 +296,13 @@ mod tests {
         let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(joined.starts_with("Process 7: its text is huge until it ends."), "{text}");
         assert!(joined.contains("+4.0 % (+4.0 to +4.0; the rate command's number"), "{text}");
+        assert!(joined.contains("made 9 of the pairs faster: at least 1 %."), "{text}");
         assert!(joined.contains("4 processes map the file"), "{text}");
         let json = serde_json::to_value(&report).expect("it is JSON");
         assert_eq!(json["outcome"], "kept");
         assert_eq!(json["trial"]["decision"], "keep");
-        assert_eq!(json["trial"]["rates"].as_array().map(Vec::len), Some(11));
+        assert_eq!(json["trial"]["rates"].as_array().map(Vec::len), Some(19));
+        assert_eq!(json["trial"]["faster_pairs"], 9);
         assert_eq!(json["left_alone"][0]["why"], "several-mappers");
     }
 }
