@@ -148,13 +148,18 @@ fn recovery_that_does_not_work_holds_no_promotion_between_the_watermarks() {
 
 #[test]
 fn a_process_without_swap_is_left_alone_and_others_are_recovered() {
-    let mut machine = ScriptedMachine::new(600 * MIB);
+    let mut machine = ScriptedMachine::new(GIB);
     // Its huge pages are idle and hold almost nothing, so they come before those of the other one.
     let idle = bloated_part(0, 128, 0.0).using(10);
     let without = machine.add_program(program_of_parts(&[idle]));
     let other = machine.add_program(program_of_parts(&[bloated_part(0, 128, 1.0)]));
     machine.without_swap = [without].into();
-    let manager = run_manager_of(machine, "hawkeye", frequent_sampling_settings(), seconds(50.0));
+    // From 82 % to 88 %, slowly, so that memory is in no danger.
+    machine.other_bytes = 330 * MIB;
+    for second in 31..=40 {
+        machine.schedule(seconds(f64::from(second)), |machine| machine.other_bytes += 6 * MIB);
+    }
+    let manager = run_manager_of(machine, "hawkeye", frequent_sampling_settings(), seconds(60.0));
     assert!(rss_bytes_of(&manager, other) < 200 * MIB);
     assert_eq!(huge_bytes_of(&manager, without), 256 * MIB);
     let tries = manager.machine().call_times("recover").count();
