@@ -38,7 +38,7 @@ pub struct SessionSummary {
     /// Whether memory was prefaulted, and why; none with the mode off.
     pub prefault: Option<PrefaultStartOutcome>,
     /// How often a prefault thread paused because other programs wanted every CPU, or all of them
-    /// because a fill took long.
+    /// because a call took long.
     pub prefault_pauses: u64,
     /// Candidates passed over because their program was freeing them.
     pub freed_candidates: u64,
@@ -122,7 +122,7 @@ impl SessionSummary {
         let (filled, cpu_s) = (format_bytes(self.filled_ahead_bytes), self.fill_cpu_s);
         let pauses = match self.prefault_pauses {
             0 => String::new(),
-            n => format!("; paused {n} times, as no CPU was spare or a fill took long"),
+            n => format!("; paused {n} times, as no CPU was spare or a call took long"),
         };
         format!("{filled}, in {cpu_s:.2} s of CPU time, {reason}{pauses}")
     }

@@ -66,7 +66,7 @@ pub struct PrefaultStatistics {
     /// them back when memory gets short.
     pub unused: u64,
     /// How often a thread paused because other programs wanted every core, or all fills because
-    /// one took long.
+    /// a call took long.
     pub pauses: u64,
     /// CPU time used by all threads and their helper processes.
     pub cpu: Duration,

@@ -1,4 +1,4 @@
-//! Pauses all fills after one that took long.
+//! Pauses all fills after one with a call that took long.
 
 use hawkeye_policy::{BatchDecision, CallBatchBackoff};
 use std::time::Duration;
@@ -7,13 +7,13 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FillBatch(u64);
 
-/// The pause after fills that took long. Several fills are under way at a time, and a pause cannot
-/// stop those. They often take long for the same reason, so they do not double it.
+/// The pause after fills with a long call. Several fills are under way at a time, and a pause
+/// cannot stop those. They often take long for the same reason, so they do not double it.
 #[derive(Debug, Default)]
 pub(super) struct FillBackoff {
     backoff: CallBatchBackoff,
     current: FillBatch,
-    /// Number of pauses after a fill that took long.
+    /// Number of pauses after a long call.
     pub(super) pauses: u64,
 }
 
@@ -23,12 +23,12 @@ impl FillBackoff {
         self.backoff.is_pause_over(now).then_some(self.current)
     }
 
-    /// Takes in how long a fill of `batch` took.
-    pub(super) fn record_fill(&mut self, now: Duration, batch: FillBatch, took: Duration) {
-        if batch != self.current {
+    /// Takes in the longest call of a fill of `batch`. A fill without calls says nothing.
+    pub(super) fn record_fill(&mut self, now: Duration, batch: FillBatch, longest_call: Duration) {
+        if batch != self.current || longest_call.is_zero() {
             return;
         }
-        let decision = self.backoff.record_call_duration(took);
+        let decision = self.backoff.record_call_duration(longest_call);
         self.backoff.end_batch(now);
         if decision == BatchDecision::StopBatch {
             self.current.0 += 1;

@@ -342,7 +342,7 @@ impl PrefaultLoop {
 
     fn handle_outcomes(&mut self) {
         while let Some(outcome) = self.pool.take_next_outcome() {
-            self.backoff.record_fill(self.now(), outcome.batch, outcome.took);
+            self.backoff.record_fill(self.now(), outcome.batch, outcome.longest_call);
             let what = self.classify_outcome(&outcome);
             if what == PrefaultResult::Done {
                 let mut done = lock(&self.shared.done);

@@ -37,6 +37,7 @@ pub(super) struct PrefaultOutcome {
     pub(super) task: PrefaultTask,
     pub(super) result: Result<()>,
     pub(super) took: Duration,
+    pub(super) longest_call: Duration,
     pub(super) batch: FillBatch,
 }
 
@@ -45,17 +46,15 @@ impl PrefaultJob {
     fn fill_region(self, calls: &mut PrefaultHelperCalls) -> PrefaultOutcome {
         let begun = Instant::now();
         let (task, handle, batch) = (self.task, self.handle, self.batch);
+        let calls = calls.helper_pool_without_late_calls();
+        // Late calls, and lists of mappings, are not those of this fill.
+        calls.take_longest_call();
         let result = match handle.is_alive() {
-            true => prefault_region(
-                calls.helper_pool_without_late_calls(),
-                &handle,
-                task.region,
-                self.method,
-            ),
+            true => prefault_region(calls, &handle, task.region, self.method),
             false => Err(LinuxError::NoSuchProcess(handle.id.pid)),
         };
-        let took = begun.elapsed();
-        PrefaultOutcome { task, result, took, batch }
+        let (took, longest_call) = (begun.elapsed(), calls.take_longest_call());
+        PrefaultOutcome { task, result, took, longest_call, batch }
     }
 }
 
@@ -361,7 +360,10 @@ mod tests {
             done.sort();
             let wanted: Vec<_> = tasks.iter().map(|task| task.region).collect();
             assert_eq!(done, wanted);
-            assert!(outcomes.iter().all(|outcome| outcome.result.is_ok()));
+            let is_timed_fill = |outcome: &PrefaultOutcome| {
+                outcome.result.is_ok() && !outcome.longest_call.is_zero()
+            };
+            assert!(outcomes.iter().all(is_timed_fill));
             let expected = if count == 1 { 0 } else { count as usize };
             assert_eq!(workers(), expected);
             assert_eq!(pool.worker_cpu_time().is_zero(), expected == 0);
@@ -420,6 +422,8 @@ mod tests {
             let filled = told.recv_timeout(Duration::from_secs(60));
             let outcomes = filled.expect("no thread waits for the target");
             wait_until_no_worker();
+            let waited = outcomes.iter().map(|outcome| outcome.longest_call).max();
+            assert!(waited >= Some(Duration::from_secs(1)), "{waited:?} of a call without answer");
             for outcome in &outcomes {
                 match outcome.result {
                     Ok(()) => assert_ne!(outcome.task.process, stuck.handle.id),

@@ -31,6 +31,8 @@ pub struct CallHelperPool {
     pub(super) idle: Vec<CallHelper>,
     waiting: BTreeMap<ProcessId, UnansweredCall>,
     pub(crate) statistics: CallTimingStatistics,
+    /// The longest call since [`Self::take_longest_call`].
+    longest_recent: Duration,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,7 +77,13 @@ impl Default for CallHelperPool {
 impl CallHelperPool {
     pub(crate) fn with_time_limit(wait: Duration) -> Self {
         let statistics = CallTimingStatistics::default();
-        Self { wait, idle: Vec::new(), waiting: BTreeMap::new(), statistics }
+        Self {
+            wait,
+            idle: Vec::new(),
+            waiting: BTreeMap::new(),
+            statistics,
+            longest_recent: Duration::ZERO,
+        }
     }
 
     /// Starts helpers before the program has threads.
@@ -118,6 +126,7 @@ impl CallHelperPool {
         let Some(answer) = answer else {
             let user = effective_uid(process.pid);
             self.waiting.insert(process, UnansweredCall { caller, call, since, user });
+            self.longest_recent = self.longest_recent.max(self.wait);
             return Err(LinuxError::NotAnswering(process.pid));
         };
         self.return_helper_to_pool(caller);
@@ -179,9 +188,16 @@ impl CallHelperPool {
         self.waiting.contains_key(&process)
     }
 
+    /// The longest call since this was last called. One that was not answered counts as long as it
+    /// was waited for.
+    pub(crate) fn take_longest_call(&mut self) -> Duration {
+        std::mem::take(&mut self.longest_recent)
+    }
+
     /// Records the duration of a call that was made elsewhere.
     pub fn record_call_duration(&mut self, took: Duration) {
         self.statistics.longest = self.statistics.longest.max(took);
+        self.longest_recent = self.longest_recent.max(took);
         self.statistics.last = took;
         self.statistics.slow += u64::from(took > SLOW);
     }
