@@ -486,6 +486,13 @@ mod tests {
         assert_eq!(order(0, 0, 0), PageOrder::BASE);
     }
 
+    fn touched_page() -> AnonymousMapping {
+        let page = AnonymousMapping::map(4096).expect("memory can be mapped");
+        // SAFETY: the mapping is writable, and nothing refers to it.
+        unsafe { page.start().cast::<u8>().write_volatile(1) };
+        page
+    }
+
     #[test]
     fn memory_that_was_added_is_read() {
         if !nix::unistd::geteuid().is_root() {
@@ -493,9 +500,7 @@ mod tests {
         }
         let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
         let own = tables.bind_to_process(std::process::id()).expect("the programs bind");
-        let page = AnonymousMapping::map(4096).expect("memory can be mapped");
-        // SAFETY: the mapping is writable, and nothing refers to it.
-        unsafe { page.start().cast::<u8>().write_volatile(1) };
+        let page = touched_page();
         let region = RegionAddr::containing(page.address());
         let is_read = |tables: &mut PageTableReader| {
             tables.read_region(&own, region).expect("the region can be read").is_some()
@@ -519,9 +524,7 @@ mod tests {
         let ended = tables.bind_to_process(child.id()).expect("the programs bind");
         child.kill().expect("the child can be killed");
         child.wait().expect("the child ends");
-        let page = AnonymousMapping::map(4096).expect("memory can be mapped");
-        // SAFETY: the mapping is writable, and nothing refers to it.
-        unsafe { page.start().cast::<u8>().write_volatile(1) };
+        let page = touched_page();
         let regions = [RegionAddr::containing(page.address())];
         let read = tables.read_access_bits(&own, &regions).expect("the region can be read");
         assert!(matches!(read[..], [Some(_)]));

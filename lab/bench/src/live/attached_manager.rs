@@ -3,13 +3,12 @@
 use super::prelude::*;
 use super::programs::debian_packages::find_hawkeye_program;
 use super::programs::{
-    RunningProcess, create_temporary_folder, redirect_streams_to_null,
+    RunningProcess, create_temporary_folder, redirect_streams_to_null, send_signal,
     signal_when_parent_thread_ends,
 };
 use super::running_daemon::manager_family_cpu_time;
 use hawkeye_linux::processes::process::pids_of_process_and_descendants;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use serde::Deserialize;
 use tempfile::TempDir;
 
@@ -68,22 +67,25 @@ struct StoppedFamily(Vec<u32>);
 impl StoppedFamily {
     fn stop(pid: u32) -> Self {
         // The first process is stopped before its descendants are listed, so it starts no more.
-        send_if_present(pid, Signal::SIGSTOP);
-        let family: Vec<u32> = pids_of_process_and_descendants(pid).collect();
-        family.iter().for_each(|pid| send_if_present(*pid, Signal::SIGSTOP));
-        Self(family)
+        // That it has ended would be an error when its summary is read.
+        let _ = send_signal(pid, Signal::SIGSTOP);
+        let family = Self(pids_of_process_and_descendants(pid).collect());
+        family.signal_all(Signal::SIGSTOP);
+        family
+    }
+
+    /// A helper may have ended meanwhile.
+    fn signal_all(&self, signal: Signal) {
+        for pid in &self.0 {
+            let _ = send_signal(*pid, signal);
+        }
     }
 }
 
 impl Drop for StoppedFamily {
     fn drop(&mut self) {
-        self.0.iter().for_each(|pid| send_if_present(*pid, Signal::SIGCONT));
+        self.signal_all(Signal::SIGCONT);
     }
-}
-
-/// Its end would be an error when its summary is read.
-fn send_if_present(pid: u32, signal: Signal) {
-    let _ = kill(Pid::from_raw(pid as i32), signal);
 }
 
 fn summary_file(folder: &TempDir) -> PathBuf {

@@ -56,7 +56,8 @@ impl CgroupFiles {
             limits.extend(open(usage)?.map(|file| (limit, file)));
         }
         // Without it, all page cache counts as used.
-        let open_if_limited = |file| open(file).ok().flatten().filter(|_| !limits.is_empty());
+        let is_limited = !limits.is_empty();
+        let open_if_limited = |file| is_limited.then(|| open(file).ok().flatten()).flatten();
         let stat = open_if_limited("memory.stat");
         let pressure = match version {
             CgroupVersion::V2 => open_if_limited("memory.pressure"),
