@@ -27,7 +27,7 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 processors=()
 case $architecture in
   amd64)
-    suffix='' cargo=cargo strip=strip page=docs/kernels.md seconds=2400
+    suffix='' cargo=cargo strip=strip page=docs/kernels.md seconds=5400
     ;;
   arm64)
     suffix=-arm64 cargo=scripts/cross.sh strip=aarch64-linux-gnu-strip page=docs/kernels-arm64.md

@@ -2,15 +2,19 @@
 
 use crate::common::{DEADLINE, figure, machine, or_skip, time_limit_factor, until};
 use crate::daemon::{CONFIG, DiscoveredProgram, RunningDaemon};
+use hawkeye_policy::HUGE_PAGE_BYTES;
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 
-/// Addresses of the regions in the selected columns of a process's strip, with one region per
-/// column.
-fn starts(top: &Value, which: impl Fn(&Value) -> bool) -> Vec<u64> {
+/// The first and the last region of each selected column of a process's strip. A column of two
+/// regions may be selected for one of them.
+fn regions(top: &Value, selected: impl Fn(&Value) -> bool) -> Vec<u64> {
     let columns = top["strip"]["columns"].as_array();
-    let wanted = columns.into_iter().flatten().filter(|column| which(column));
-    wanted.filter_map(|column| column["start"].as_u64()).collect()
+    let selected = columns.into_iter().flatten().filter(|column| selected(column));
+    let ends = |column: &Value| {
+        [column["start"].as_u64(), column["end"].as_u64().map(|end| end - HUGE_PAGE_BYTES)]
+    };
+    selected.flat_map(ends).flatten().collect()
 }
 
 #[test]
@@ -30,10 +34,11 @@ fn why_explains_huge_waiting_and_excluded_regions() {
     };
 
     let top = daemon.json(&format!("top {pid}"));
-    let huge = starts(&top, |column| column["huge"].as_u64() > Some(0));
-    let huge = huge.first().copied().expect("a huge region");
-    let why = daemon.json(&format!("why {pid} {huge:#x}"));
-    assert_eq!(why["state"]["state"], "huge", "{why}");
+    let maybe_huge = regions(&top, |column| column["huge"].as_u64() > Some(0));
+    let is_huge =
+        |address: &u64| daemon.json(&format!("why {pid} {address:#x}"))["state"]["state"] == "huge";
+    let huge = maybe_huge.into_iter().find(is_huge);
+    let huge = huge.unwrap_or_else(|| panic!("no region is huge: {top}"));
     let said = text(huge);
     assert!(said.contains("one huge page maps it"), "{said}");
     assert!(said.contains("ago: promoted in"), "{said}");
@@ -41,7 +46,7 @@ fn why_explains_huge_waiting_and_excluded_regions() {
 
     let waits = || {
         let top = daemon.json(&format!("top {pid}"));
-        starts(&top, |column| column["candidates"].as_u64() > Some(0))
+        regions(&top, |column| column["candidates"].as_u64() > Some(0))
     };
     assert!(until(DEADLINE, || waits().len() > 3));
     let whys: Vec<Value> =
