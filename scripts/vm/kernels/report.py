@@ -157,6 +157,21 @@ FEATURES = [
     ("fault-ahead", fault_ahead),
     ("first touches seen", lambda k: capability(k, "first touches")),
     ("pages between 4 KiB and 2 MiB (`--small-pages`)", sizes),
+    ("shared memory (doctor)", lambda k: capability(k, "shared memory")),
+    ("a file of two processes: promoted once, huge in both", by_tests(
+        "shared_files::a_file_of_two_processes_is_promoted_once_and_huge_in_both",
+        "shared_files::a_file_of_one_process_is_promoted_by_its_page_walks",
+    )),
+    ("a sparse file does not grow", by_tests(
+        "shared_files::a_sparse_file_does_not_grow_and_shared_memory_is_left_alone_unless_wanted",
+    )),
+    ("no byte of shared memory changes", by_tests(
+        "shared_files::no_byte_of_shared_memory_changes_while_it_is_promoted_and_split",
+    )),
+    ("program text on tmpfs (`hawkeye text`)", by_tests(
+        "text::a_trial_keeps_huge_text_that_gains_and_puts_back_text_that_does_not",
+        "text::text_of_several_processes_is_promoted_only_for_good",
+    )),
     ("memory pressure", lambda k: capability(k, "memory pressure")),
     ("cgroup limits", lambda k: capability(k, "cgroup limits")),
     ("a cgroup's watermark: promotion stops, memory is recovered", cgroup_watermark),
