@@ -18,11 +18,16 @@ use hawkeye_policy::{
 };
 use std::time::{Duration, Instant};
 
+/// Longest wait for a call into the process. Nobody else waits meanwhile, and on a loaded machine the
+/// helper that makes the call may wait for a processor.
+const CALL_TIME: Duration = Duration::from_secs(2);
+
 /// A process that is measured window by window.
 pub struct ProcessMeter {
     bits: Box<AccessBitBackend>,
     member: SampledProcess,
     target: ProcessBpfLinks,
+    calls: CallHelperPool,
     counters: Option<ProcessCounters>,
     windows: u64,
 }
@@ -43,6 +48,7 @@ impl ProcessMeter {
         Ok(Self {
             member: SampledProcess::open(pid, identity, ProcessSettings::default())?,
             target: bits.tables.bind_to_process(pid)?,
+            calls: CallHelperPool::with_time_limit(CALL_TIME),
             // A process that cannot be counted is estimated.
             counters: counters.and_then(|counters| counters.bind(pid).ok()),
             bits,
@@ -60,7 +66,7 @@ impl ProcessMeter {
         let mut probing = ProcessWindowProbing::new(&regions, settings, first_touch, seed, |_| 0);
         let mut slice = ProcessWorkSlice {
             member: &mut self.member,
-            calls: &mut CallHelperPool::default(),
+            calls: &mut self.calls,
             // Probing ends long before.
             deadline: Instant::now() + Duration::from_secs(3600),
         };
