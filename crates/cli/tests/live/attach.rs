@@ -43,7 +43,7 @@ fn a_process_with_huge_pages_disabled_is_left_alone_and_noted() {
     let promoted = until(DEADLINE, || huge_bytes(other) == 64 << 20);
     let summary = attached.interrupt();
     assert!(promoted, "all of the other process is promoted: {summary}");
-    // All of these are in the other process, whose heap may be one more.
+    // All of these are in the other process, where the heap may add one.
     assert!(figure(&summary, "promoted") >= 32, "{summary}");
     let errors = summary["errors"].as_object();
     assert!(errors.is_some_and(serde_json::Map::is_empty), "{summary}");

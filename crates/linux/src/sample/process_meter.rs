@@ -18,8 +18,8 @@ use hawkeye_policy::{
 };
 use std::time::{Duration, Instant};
 
-/// Longest wait for a call into the process. Nobody else waits meanwhile, and on a loaded machine the
-/// helper that makes the call may wait for a processor.
+/// Longest wait for a call into the process. No loop waits for it meanwhile, and on a loaded
+/// machine the helper that makes the call may wait for a processor.
 const CALL_TIME: Duration = Duration::from_secs(2);
 
 /// A process that is measured window by window.
