@@ -72,7 +72,7 @@ for kernel in "${kernels[@]/%/$suffix}"; do
     # More memory than the largest test takes, which is the torture with 2 GiB.
     # shellcheck disable=SC2086
     "$here/run.sh" "$kernel" -m 5120 -t "$seconds" -c "$cpu" ${modules[${kernel%-arm64}]} \
-      -f "$work/hawkeye" -f "$work/live-linux" -f "$work/live-cli" -f "$here/kernels/inside" -f "$(command -v flock)" \
+      -f "$work/hawkeye" -f "$work/live-linux" -f "$work/live-cli" -f "$here/kernels/inside" -f "$(command -v flock)" -f "$(command -v unshare)" \
       -f "$here/peers/program" -f "$here/peers/damon-hugepage" -f "$here/peers/underused-shrinker" \
       -- sh ./inside "$target/release/hawkeye" "${part%="$cpu"}" >>"$to.new" || status=$?
     sed -n 's/\r$//; /^@\(kernel\|test\|peer\)/p' "$to.new"
