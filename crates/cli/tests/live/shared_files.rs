@@ -7,6 +7,7 @@ use crate::common::{
 };
 use crate::daemon::{CONFIG, NAME, RunningDaemon};
 use hawkeye_live_test_support::settings::{self, Changed};
+use hawkeye_live_test_support::test_machine::at_speed;
 use hawkeye_live_test_support::workloads::{children, rollup_kib};
 use hawkeye_test_support::this_test;
 use serde_json::{Value, json};
@@ -110,8 +111,24 @@ fn a_recording_has_the_file_once_and_its_processes() {
     assert_eq!(figure(&memory["files"][0], "inode"), inode, "{memory:#}");
     let text = machine.output(&format!("report {recording}")).assert_success().out;
     assert!(text.contains("in 1 file of 2 processes"), "{text}");
-    // The same without promoting anything. Windows count where they have regions: without
-    // `--shared-memory`, those of the private memory.
+    assert_unharmed(&mut program);
+}
+
+#[test]
+fn a_recording_that_promotes_nothing_has_shared_memory_only_where_it_is_wanted() {
+    let test = this_test!();
+    // Elsewhere the start of the recorder uses up its CPU budget for minutes.
+    if !at_speed(test) {
+        return;
+    }
+    let machine = or_skip!(machine_with(test, CAPABILITY));
+    let (mut program, pid) =
+        workload(&format!("shared-file --mib {MIB} --workers 1 --private-mib 20"));
+    let worker = children(pid)[0];
+    assert!(until(DEADLINE, || rollup_kib(worker, "Rss") >= MIB << 10));
+    let file = machine.state.join("shared.parquet");
+    // Windows count where they have regions: without `--shared-memory`, those of the private
+    // memory.
     let windows = |report: &Value| -> u64 {
         let processes = report["processes"].as_array().expect("processes").iter();
         processes.map(|process| figure(process, "windows")).sum()
