@@ -141,6 +141,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         WITHIN.as_millis(),
         TURN.as_secs_f64(),
     ));
+    report.add_note(KERNEL_SPLIT_NOTE);
     Ok(())
 }
 

@@ -15,6 +15,10 @@ pub(super) use khugepaged::set_empty_page_limit_and_shrinker;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
+/// What a report must say where memory is short under systems with a manager, because it is not
+/// HawkEye's default.
+pub(super) const KERNEL_SPLIT_NOTE: &str = "Under a manager the kernel's own settings are those of kernel_split = \"on\", which is off by default: where memory is short, the kernel also splits huge pages that are mostly zeros (Linux 6.12 and later).";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HugePageSystem {
     /// Base pages without promotion.
@@ -87,14 +91,15 @@ impl HugePageSystem {
     }
 
     /// Configures the kernel for programs that start from now on. khugepaged rests until
-    /// [`Promoter::promote_process_until`].
+    /// [`Promoter::promote_process_until`]. Under a manager the kernel splits at limits, which
+    /// [`KERNEL_SPLIT_NOTE`] says.
     pub fn prepare_kernel(self, host: &mut BenchHost) -> BenchResult<()> {
         let at_faults = match self {
             Self::ThpShipped | Self::ThpPaced | Self::HawkeyeHuge => "always",
             _ => "madvise",
         };
         KhugepagedPace::Resting.apply_pace(host)?;
-        set_empty_page_limit_and_shrinker(host, self.manager_policy().is_some(), true)?;
+        set_empty_page_limit_and_shrinker(host, self.manager_policy().is_some())?;
         host.set_thp_enabled(at_faults)
     }
 

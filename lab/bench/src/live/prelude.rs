@@ -1,7 +1,9 @@
 //! Imports that nearly every experiment uses.
 
 pub(super) use super::bench_host::{BenchHost, require_available_memory};
-pub(super) use super::huge_page_systems::{HugePageSystem, PromoterPace, join_or_resume_panic};
+pub(super) use super::huge_page_systems::{
+    HugePageSystem, KERNEL_SPLIT_NOTE, PromoterPace, join_or_resume_panic,
+};
 pub(super) use super::live_report::{LiveReport, bytes_to_mib};
 pub(super) use super::manager_runs::{manage_processes_until, promote_one_programs_worth};
 pub(super) use super::programs::program_speed::{

@@ -63,6 +63,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         sizes.limit_mib,
         sizes.pause.as_secs(),
     ));
+    report.add_note(KERNEL_SPLIT_NOTE);
     Ok(())
 }
 

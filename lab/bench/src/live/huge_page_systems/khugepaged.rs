@@ -43,17 +43,17 @@ impl KhugepagedPace {
     }
 }
 
-/// Sets how many pages of a huge page may be empty, and whether the kernel splits huge pages full
-/// of zeros (6.12 and later). By default a region with one page in it may become huge.
+/// Sets how many pages of a huge page may be empty: as few as `kernel_split = "on"` sets, or any
+/// number, which is the kernel's default. The kernel's shrinker is on, also by default; it splits
+/// huge pages that are emptier (6.12 and later).
 pub(in crate::live) fn set_empty_page_limit_and_shrinker(
     host: &mut BenchHost,
     limited: bool,
-    shrinks: bool,
 ) -> BenchResult<()> {
     let none = if limited { BloatThreshold::default().zero_pages() - 1 } else { 511 };
     host.set_thp_setting("khugepaged/max_ptes_none", &none.to_string())?;
     if Path::new(THP_DIR).join(SHRINK_UNDERUSED).exists() {
-        host.set_thp_setting(SHRINK_UNDERUSED, if shrinks { "1" } else { "0" })?;
+        host.set_thp_setting(SHRINK_UNDERUSED, "1")?;
     }
     Ok(())
 }
