@@ -93,8 +93,9 @@ pub struct LiveExperiment {
 }
 
 impl LiveExperiment {
-    /// Runs it.
+    /// Runs it, from the same settings whichever experiment ran before.
     pub fn run(&self, host: &mut BenchHost, scale: Scale) -> BenchResult<LiveReport> {
+        host.renew_lease()?;
         // The experiment before may have restored it.
         host.stop_free_page_reporting()?;
         let mut report = LiveReport::new(self.name);

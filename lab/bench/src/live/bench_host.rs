@@ -117,6 +117,18 @@ impl BenchHost {
         Ok(lease)
     }
 
+    /// Releases the machine and takes it over again, with the settings that experiments start from:
+    /// what an earlier experiment has set is not left to the next one, also if that failed.
+    ///
+    /// # Errors
+    /// The machine cannot be taken over again.
+    pub(super) fn renew_lease(&mut self) -> BenchResult<()> {
+        // Its settings are restored before others are set.
+        self.lease = None;
+        self.lease = Some(Self::acquire_and_prepare_lease()?);
+        Ok(())
+    }
+
     fn settings_guard(&mut self) -> BenchResult<&mut KernelSettingsGuard> {
         let none = || impossible!("another manager has the machine now");
         Ok(self.lease.as_mut().ok_or_else(none)?.settings())
