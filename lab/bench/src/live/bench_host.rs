@@ -2,7 +2,9 @@
 
 use super::Scale;
 use super::lasting_settings::{LastingSettings, restore_lasting_settings_from_record};
+use super::memory_cgroup::remove_cgroups_of_experiments;
 use super::programs::program_kind::ProgramKind;
+use super::programs::resume_process_and_descendants;
 use crate::error::{BenchError, BenchResult, bail, impossible};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::restore_settings_on_stop_signals;
@@ -19,6 +21,10 @@ use hawkeye_workload::WorkloadProcess;
 use hawkeye_workload::core_set::CoreSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
+
+/// How long the cgroups of an experiment may take to end at a stop signal.
+const CGROUPS_END_WITHIN: Duration = Duration::from_secs(1);
 
 /// The machine, and the program that starts workloads.
 pub struct BenchHost {
@@ -53,6 +59,10 @@ impl BenchHost {
             if let Err(error) = restore_lasting_settings_from_record() {
                 eprintln!("hawkeye-lab: {error}: the next `hawkeye-lab bench` tries again");
             }
+            remove_cgroups_of_experiments(CGROUPS_END_WITHIN);
+            // A manager that an experiment has stopped could not restore its settings. It gets its
+            // signal when this program has ended.
+            resume_process_and_descendants(std::process::id());
         })?;
         let mut lasting_settings = LastingSettings::restore_leftovers_and_start()?;
         lasting_settings.stop_free_page_reporting()?;

@@ -1,15 +1,17 @@
 //! A memory cgroup for one trial.
 
+use super::programs::{send_signal, signal_when_parent_thread_ends};
 use crate::error::{BenchResult, impossible};
 use hawkeye_linux::memory::cgroup_limits::{CgroupVersion, find_memory_hierarchy};
 use hawkeye_linux::stop_signals::unblock_signals_in_child;
 use hawkeye_workload::WorkloadProcess;
+use nix::sys::signal::Signal;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A memory cgroup of version 2 or 1; removed when dropped. One inside another must be dropped
 /// first.
@@ -123,6 +125,8 @@ impl MemoryCgroup {
     ) -> BenchResult<WorkloadProcess> {
         let mut command = self.program_command_in_cgroup(program, &format!("workload {words}"));
         unblock_signals_in_child(&mut command);
+        // One that is stopped does not notice that its input has ended.
+        signal_when_parent_thread_ends(&mut command, Signal::SIGKILL);
         Ok(WorkloadProcess::spawn_command(command)?)
     }
 
@@ -145,10 +149,55 @@ impl MemoryCgroup {
 /// Removes what a killed experiment left, so that its limit and its peak do not count. It stays
 /// if a process is in it, and then the cgroup can't be created.
 fn remove_leftover_cgroup(path: &Path) {
-    for inner in fs::read_dir(path).into_iter().flatten().flatten() {
-        let _ = fs::remove_dir(inner.path());
+    for inner in folders_in(path) {
+        let _ = fs::remove_dir(inner);
     }
     let _ = fs::remove_dir(path);
+}
+
+/// With this the names of all cgroups of experiments begin.
+const NAME_PREFIX: &str = "hawkeye-bench-";
+
+/// Removes all cgroups of experiments, and kills what is in them, for signal handlers after which
+/// nothing is dropped. After `at_most` the rest stay.
+pub(super) fn remove_cgroups_of_experiments(at_most: Duration) {
+    if let Some((_, root)) = find_memory_hierarchy() {
+        remove_cgroups_in(&root, at_most);
+    }
+}
+
+fn remove_cgroups_in(root: &Path, at_most: Duration) {
+    let is_ours = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default();
+        name.as_encoded_bytes().starts_with(NAME_PREFIX.as_bytes())
+    };
+    let deadline = Instant::now() + at_most;
+    loop {
+        let ours: Vec<_> = folders_in(root).filter(is_ours).collect();
+        for path in &ours {
+            folders_in(path).chain([path.clone()]).for_each(|path| kill_processes_in(&path));
+            remove_leftover_cgroup(path);
+        }
+        // A process that was just killed takes a moment to leave the cgroup, and experiments may
+        // start another one.
+        if !ours.iter().any(|path| path.exists()) || Instant::now() >= deadline {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn folders_in(path: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.is_dir())
+}
+
+fn kill_processes_in(cgroup: &Path) {
+    let pids = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+    // 0 stands for a process that is not visible here; a signal to it would be for this one.
+    for pid in pids.lines().filter_map(|pid| pid.parse().ok()).filter(|pid| *pid > 0) {
+        let _ = send_signal(pid, Signal::SIGKILL);
+    }
 }
 
 impl Drop for MemoryCgroup {
@@ -163,5 +212,34 @@ impl Drop for MemoryCgroup {
         }
         let path = self.path.display();
         eprintln!("hawkeye-lab: cgroup {path} could not be removed: remove it with rmdir");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Stdio;
+
+    #[test]
+    fn cgroups_of_experiments_are_emptied_and_removed_and_others_stay() {
+        let root = tempfile::tempdir().expect("a folder");
+        let make = |name: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(&path).expect("a folder");
+            path
+        };
+        let (nested, other) = (make("hawkeye-bench-order/0"), make("system.slice/inner"));
+        let used = make("hawkeye-bench-neighbour");
+        let mut command = Command::new("sleep");
+        let mut child = command.arg("30").stdin(Stdio::null()).spawn().expect("sleep runs");
+        fs::write(used.join("cgroup.procs"), format!("0\n{}\n", child.id())).expect("a file");
+        // In a plain folder that file stays, as if a process were left.
+        remove_cgroups_in(root.path(), Duration::ZERO);
+        assert!(!child.wait().expect("a child").success());
+        assert!(!nested.exists() && !root.path().join("hawkeye-bench-order").exists());
+        assert!(used.exists() && other.exists());
+        fs::remove_file(used.join("cgroup.procs")).expect("a file");
+        remove_cgroups_in(root.path(), Duration::ZERO);
+        assert!(!used.exists() && other.exists());
     }
 }

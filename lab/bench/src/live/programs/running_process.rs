@@ -1,6 +1,7 @@
 //! Running programs that others wrote.
 
 use crate::error::{BenchError, BenchResult, bail};
+use hawkeye_linux::processes::process::pids_of_process_and_descendants;
 use hawkeye_linux::stop_signals::unblock_signals_in_child;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
@@ -61,6 +62,15 @@ pub(in crate::live) fn send_signal(pid: u32, signal: Signal) -> nix::Result<()> 
     kill(Pid::from_raw(pid as i32), signal)
 }
 
+/// Lets a process and its descendants go on, if they are stopped: until then they get no signal but
+/// SIGKILL.
+pub(in crate::live) fn resume_process_and_descendants(pid: u32) {
+    for pid in pids_of_process_and_descendants(pid) {
+        // It may have ended meanwhile.
+        let _ = send_signal(pid, Signal::SIGCONT);
+    }
+}
+
 pub(in crate::live) fn redirect_streams_to_null(command: &mut Command) -> &mut Command {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null())
 }
@@ -110,5 +120,38 @@ pub(in crate::live) fn poll_for_answer<T>(
             None if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
             answer => return Ok(answer),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_stopped(pid: u32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+    }
+
+    fn wait_until(done: impl Fn() -> bool) -> bool {
+        let answer = poll_for_answer(Duration::from_secs(30), || Ok(done().then_some(())));
+        matches!(answer, Ok(Some(())))
+    }
+
+    #[test]
+    fn a_stopped_child_of_a_stopped_process_goes_on() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 60 & wait"]);
+        prepare_for_background(&mut command);
+        let shell = RunningProcess::start(&mut command, Signal::SIGKILL).expect("a shell");
+        let family = || pids_of_process_and_descendants(shell.child.id()).collect::<Vec<_>>();
+        assert!(wait_until(|| family().len() == 2));
+        let family = family();
+        for pid in family.iter().rev() {
+            send_signal(*pid, Signal::SIGSTOP).expect("a process of this test");
+        }
+        assert!(wait_until(|| family.iter().all(|pid| is_stopped(*pid))));
+        resume_process_and_descendants(shell.child.id());
+        assert!(wait_until(|| !family.iter().any(|pid| is_stopped(*pid))));
+        send_signal(family[1], Signal::SIGKILL).expect("a process of this test");
     }
 }
