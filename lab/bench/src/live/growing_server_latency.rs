@@ -41,7 +41,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     }
     HugePageSystem::Base.prepare_kernel(host)?;
     report.add_note(format!(
-        "{} MiB are stored at the start. Single requests come at equal intervals for {} s and are timed from when they were due; median of {} rounds. p99.9 counts only answers during which neither server nor client waited for a core: other programs dominate the tail of the rest. Each system works at its own pace from the first request on. Idle processors {}.",
+        "{} MiB are stored at the start. Single requests come at equal intervals for {} s and are timed from when they were due; median of {} rounds. p99.9 counts only answers during which neither server nor client waited for a core: other programs dominate the tail of the rest. That leaves out answers that waited because a manager ran, so the p99.9 of all answers stands beside it, also compared with base pages. Each system works at its own pace from the first request on. Idle processors {}.",
         sizes.mib,
         sizes.turn.as_secs(),
         sizes.turns,
@@ -88,27 +88,29 @@ fn measure_latencies(
 }
 
 fn add_rows_to_report(kind: ProgramKind, all: &[Vec<AnswerLatencies>], report: &mut LiveReport) {
-    let tail =
-        |l: &AnswerLatencies| l.with_cores.map_or(l.p999_us, |with_cores| with_cores.p999_us);
-    let base = all.first().map(|base| median_of_mapped(base, tail));
+    let tail = |l: &AnswerLatencies| l.counted().p999_us;
+    let all_tail = |l: &AnswerLatencies| l.p999_us;
+    let of_base = |part: fn(&AnswerLatencies) -> f64| {
+        all.first().map_or(f64::NAN, |base| median_of_mapped(base, part))
+    };
+    let (base, all_base) = (of_base(tail), of_base(all_tail));
     for (system, rounds) in SYSTEMS.iter().zip(all) {
-        let p999 = median_of_mapped(rounds, tail);
         let of = |part: fn(&AnswerLatencies) -> f64| median_of_mapped(rounds, part);
+        let p999 = of(tail);
         let tails = sorted(rounds.iter().map(tail).collect());
         let (least, most) = (tails[0], tails[tails.len() - 1]);
-        let percent =
-            |l: &AnswerLatencies| l.with_cores.map_or(100.0, |with_cores| with_cores.percent);
         report.add_row(
             format!("{}, {}: p99.9", kind.name(), system.name()),
             p999,
             "us",
             format!(
-                "{:.2} times that of base pages; rounds {least:.0} to {most:.0} us, {:.1} % of the answers; all answers: p50 {:.0}, p99 {:.0}, p99.9 {:.0}, longest {:.0} us; {} keys inserted",
-                p999 / base.unwrap_or(f64::NAN),
-                of(percent),
+                "{:.2} times that of base pages; rounds {least:.0} to {most:.0} us, {:.1} % of the answers; all answers: p50 {:.0}, p99 {:.0}, p99.9 {:.0} ({:.2} times), longest {:.0} us; {} keys inserted",
+                p999 / base,
+                of(|l| l.counted().percent),
                 of(|l| l.p50_us),
                 of(|l| l.p99_us),
-                of(|l| l.p999_us),
+                of(all_tail),
+                of(all_tail) / all_base,
                 of(|l| l.longest_us),
                 rounds.last().map_or(0, |l| l.inserted),
             ),

@@ -11,7 +11,7 @@ use super::programs::{HEADLINE_PROGRAMS, program_launcher};
 use super::running_daemon::manager_family_cpu_time;
 use crate::run_origin::RunOrigin;
 use hawkeye_workload::RequestSchedule;
-use headline_arm::{HeadlineArm, HeadlineArmFigures, LaterFigures};
+use headline_arm::{ENABLED_UNDER_MANAGER, HeadlineArm, HeadlineArmFigures, LaterFigures};
 use ratio_table::add_ratio_rows;
 use std::collections::BTreeMap;
 
@@ -295,10 +295,9 @@ fn measure_after_first_minute(
         program_cores,
         rss_bytes: rss as f64,
         rss_bytes_after_deletion,
-        p999_us: latencies.map(|answers| {
-            let with_cores = answers.with_cores.map(|it| it.p999_us);
-            with_cores.unwrap_or(answers.p999_us)
-        }),
+        p999_us: latencies.map(|answers| answers.counted().p999_us),
+        p999_of_all_us: latencies.map(|answers| answers.p999_us),
+        counted_percent: latencies.map(|answers| answers.counted().percent),
     })
 }
 
@@ -339,6 +338,7 @@ fn add_notes(
     if has(ProgramKind::Postgres) || has(ProgramKind::MariaDb) || has(ProgramKind::RocksDb) {
         report.add_note("PostgreSQL, MariaDB and RocksDB start with files that were written right before, and read them in their first minute.");
     }
+    report.add_note(format!("Under hawkeye run and the daemon, transparent_hugepage/enabled is {ENABLED_UNDER_MANAGER} when they start. The machine's other settings are its own."));
     report.add_note("Redis runs with disable-thp no. In each arm a server and its client have cores of their own.");
     if !is_whole {
         return;
@@ -346,7 +346,7 @@ fn add_notes(
     if let Some(length) = HeadlineSizes::FULL.pressure {
         report.add_note(format!("Under pressure after deletion: {DELETED_PERCENT} % of a server's keys are deleted at random, and other programs fill the machine to {PRESSURE_PERCENT:.0} % for {} s. Only Redis and memcached have such keys; other programs and quick rounds have no such row.", length.as_secs()));
     }
-    report.add_note("Only servers have a p99.9. Of Redis and memcached, only the answers count during which neither server nor client waited for a core. pgbench and sysbench do not report that, so all look-ups in PostgreSQL and MariaDB count. Those in PostgreSQL come over a new connection. The process of that connection maps the shared buffers as it reads them, so the p99.9 contains first touches.");
+    report.add_note("Only servers have a p99.9. Of Redis and memcached, only the answers count during which neither server nor client waited for a core: on two cores, whatever else runs dominates the tail of the rest. That leaves out answers which waited because a manager ran, so the p99.9 of all answers stands beside it, with the share that counts. pgbench and sysbench do not report that, so all look-ups in PostgreSQL and MariaDB count. Those in PostgreSQL come over a new connection. The process of that connection maps the shared buffers as it reads them, so the p99.9 contains first touches.");
     report.add_note("Saved CPU time: what the operations of the last minute would have cost at base pages' CPU time per operation, less what they cost. A manager may use 2 % of a core and a quarter of that.");
 }
 

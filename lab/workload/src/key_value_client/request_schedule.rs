@@ -51,6 +51,15 @@ pub struct AnswerLatencies {
     pub with_cores: Option<UndelayedAnswerLatencies>,
 }
 
+impl AnswerLatencies {
+    /// The answers during which no thread waited for a core. These are all of them if the kernel
+    /// does not report such waits.
+    pub fn counted(&self) -> UndelayedAnswerLatencies {
+        let all = UndelayedAnswerLatencies { percent: 100.0, p999_us: self.p999_us };
+        self.with_cores.unwrap_or(all)
+    }
+}
+
 /// Answers during which neither the server nor its client waited for a core.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UndelayedAnswerLatencies {

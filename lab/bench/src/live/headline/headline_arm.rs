@@ -6,6 +6,7 @@ use crate::live::programs::debian_packages::find_hawkeye_program;
 use crate::live::programs::program_launcher::{is_manager_process, process_name};
 use crate::live::programs::{poll_for_answer, send_signal};
 use crate::live::running_daemon::{DAEMON_TIMEOUT, RunningDaemon, family_cpu_time};
+use hawkeye_linux::machine_lease::thp_settings::enabled_file;
 use hawkeye_linux::processes::process::pids_of_process_and_descendants;
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
@@ -44,9 +45,19 @@ pub(super) struct LaterFigures {
     /// Resident memory after most data was deleted and memory was short; `None` where nothing was
     /// deleted.
     pub rss_bytes_after_deletion: Option<f64>,
-    /// 999 of 1000 answers took at most this time, in microseconds; `None` without questions.
+    /// 999 of 1000 answers that count took at most this time, in microseconds; `None` without
+    /// questions. Those count during which neither server nor client waited for a core, where that
+    /// is known.
     pub p999_us: Option<f64>,
+    /// The same of all answers; `None` also in rounds of builds that did not keep it.
+    pub p999_of_all_us: Option<f64>,
+    /// Share of the answers that count; `None` where [`Self::p999_of_all_us`] is.
+    pub counted_percent: Option<f64>,
 }
+
+/// The kernel's setting under `hawkeye run` and the daemon: huge pages at faults for programs that
+/// ask for them. Both start from what they find, which must not depend on the machine.
+pub(super) const ENABLED_UNDER_MANAGER: &str = "madvise";
 
 /// The daemon's configuration.
 const DAEMON_CONFIG: &str = "profile = \"balanced\"\n";
@@ -69,6 +80,7 @@ impl HeadlineArm {
         host: &mut BenchHost,
         work: impl FnOnce(&BenchHost, Vec<OsString>) -> BenchResult<HeadlineArmFigures>,
     ) -> BenchResult<HeadlineArmFigures> {
+        let under_manager = [(enabled_file(), ENABLED_UNDER_MANAGER.to_owned())];
         match self {
             Self::Never => {
                 HugePageSystem::Base.prepare_kernel(host)?;
@@ -80,11 +92,11 @@ impl HeadlineArm {
                 KhugepagedPace::Shipped.apply_pace(host)?;
                 work(host, Vec::new())
             }
-            Self::Run => host.release_lease_while(|host| {
+            Self::Run => host.release_lease_under_settings(&under_manager, |host| {
                 let words = [find_hawkeye_program()?.into_os_string(), "run".into(), "--".into()];
                 work(host, words.to_vec())
             }),
-            Self::Daemon => host.release_lease_while(|host| {
+            Self::Daemon => host.release_lease_under_settings(&under_manager, |host| {
                 let daemon = RunningDaemon::start(DAEMON_CONFIG)?;
                 let (begun, before) = (Instant::now(), daemon.cpu_time());
                 let mut outcome = work(host, Vec::new())?;

@@ -13,33 +13,46 @@ struct ComparedFigure {
     name: &'static str,
     beside: HeadlineArm,
     value: fn(&HeadlineArmFigures) -> Option<f64>,
+    /// The share of what was measured that the figure is of, in per cent, where it varies.
+    counted_percent: fn(&HeadlineArmFigures) -> Option<f64>,
 }
 
-const FIGURES: [ComparedFigure; 5] = [
+const FIGURES: [ComparedFigure; 6] = [
     ComparedFigure {
         name: "first minute",
         beside: HeadlineArm::Always,
         value: |figures| Some(figures.first_minute_per_s),
+        counted_percent: |_| None,
     },
     ComparedFigure {
         name: "last minute",
         beside: HeadlineArm::Always,
         value: |figures| Some(figures.later?.last_minute_per_s),
+        counted_percent: |_| None,
     },
     ComparedFigure {
         name: "resident memory",
         beside: HeadlineArm::Never,
         value: |figures| Some(figures.later?.rss_bytes),
+        counted_percent: |_| None,
     },
     ComparedFigure {
         name: "resident memory under pressure after deletion",
         beside: HeadlineArm::Never,
         value: |figures| figures.later?.rss_bytes_after_deletion,
+        counted_percent: |_| None,
     },
     ComparedFigure {
         name: "p99.9",
         beside: HeadlineArm::Never,
         value: |figures| figures.later?.p999_us,
+        counted_percent: |figures| figures.later?.counted_percent,
+    },
+    ComparedFigure {
+        name: "p99.9 of all answers",
+        beside: HeadlineArm::Never,
+        value: |figures| figures.later?.p999_of_all_us,
+        counted_percent: |_| None,
     },
 ];
 
@@ -94,9 +107,10 @@ fn add_rows_of_figure(
             median(&ratios),
             "times",
             format!(
-                "{least:.2}-{most:.2} in {} round{}, of {beside}{}",
+                "{least:.2}-{most:.2} in {} round{}, of {beside}{}{}",
                 ratios.len(),
                 if ratios.len() == 1 { "" } else { "s" },
+                describe_counted_share(rounds, arm, figure),
                 describe_other_origin(rounds, latest)
             ),
         );
@@ -112,6 +126,26 @@ fn add_rows_of_figure(
                 describe_other_origin(&counted, latest)
             ),
         );
+    }
+}
+
+/// Which share of the answers counts under an arm and under the one beside it, after a semicolon;
+/// empty where that was not kept.
+fn describe_counted_share(
+    rounds: &[&ProgramRound],
+    arm: HeadlineArm,
+    figure: &ComparedFigure,
+) -> String {
+    let median_percent = |arm: HeadlineArm| {
+        let percent = |round: &&ProgramRound| (figure.counted_percent)(round.arms.get(&arm)?);
+        let percents: Vec<_> = rounds.iter().filter_map(percent).collect();
+        (!percents.is_empty()).then(|| median(&percents))
+    };
+    match (median_percent(arm), median_percent(figure.beside)) {
+        (Some(own), Some(beside)) => {
+            format!("; {own:.1} % of the answers count, beside {beside:.1} %")
+        }
+        _ => String::new(),
     }
 }
 
@@ -213,6 +247,8 @@ mod tests {
                 rss_bytes: 10.0 * rate,
                 rss_bytes_after_deletion: None,
                 p999_us: None,
+                p999_of_all_us: None,
+                counted_percent: None,
             }),
             manager_cores: Some(0.05),
         };
@@ -294,5 +330,39 @@ mod tests {
             names.collect::<Vec<_>>(),
             ["first minute, THP never: Redis", "first minute, hawkeye run: Redis"]
         );
+    }
+
+    #[test]
+    fn the_tail_of_all_answers_stands_beside_that_of_those_that_count() {
+        let with_tails = |older: bool| {
+            let mut round = round(ProgramKind::Redis, SECOND_DAY, &[1.0, 2.0, 2.0, 1.5]);
+            for (arm, figures) in &mut round.arms {
+                let managed = *arm == HeadlineArm::Daemon;
+                let later = figures.later.as_mut().expect("the whole was measured");
+                later.p999_us = Some(100.0);
+                later.p999_of_all_us = (!older).then_some(if managed { 400.0 } else { 200.0 });
+                later.counted_percent = (!older).then_some(if managed { 90.0 } else { 98.0 });
+            }
+            round
+        };
+        let report = report_of(&[with_tails(false)]);
+        let counted = report.row("p99.9, daemon: Redis");
+        assert_eq!(counted.value, 1.0);
+        let said = "of THP never; 90.0 % of the answers count, beside 98.0 %";
+        assert!(counted.beside.ends_with(said), "{counted:?}");
+        assert_eq!(report.row("p99.9 of all answers, daemon: Redis").value, 2.0);
+
+        // A round of a build that did not keep them.
+        let mut older = serde_json::to_value(with_tails(true)).expect("JSON");
+        for arm in HeadlineArm::ALL {
+            let arm = serde_json::to_value(arm).expect("JSON");
+            let later = &mut older["arms"][arm.as_str().expect("a name")]["later"];
+            let later = later.as_object_mut().expect("an object");
+            later.retain(|name, _| !["p999_of_all_us", "counted_percent"].contains(&name.as_str()));
+        }
+        let older: ProgramRound = serde_json::from_value(older).expect("a round");
+        let report = report_of(&[older]);
+        assert!(report.row("p99.9, daemon: Redis").beside.ends_with("of THP never"));
+        assert!(report.rows.iter().all(|row| !row.what.starts_with("p99.9 of all")));
     }
 }
