@@ -38,6 +38,15 @@ pub(super) fn mapped_shared_bytes(pid: u32) -> BenchResult<u64> {
     parse_mapped_bytes(&read_process_file(pid, "status")?).ok_or_else(|| missing(pid))
 }
 
+/// Huge pages of shared memory on the whole machine, in bytes, without hugetlb. No page table is
+/// walked for it.
+pub(super) fn machine_huge_shared_bytes() -> BenchResult<u64> {
+    const FILE: &str = "/proc/meminfo";
+    let text = std::fs::read_to_string(FILE).map_err(LinuxError::wrap_io_error("reading", FILE))?;
+    find_bytes_by_name(&text, "ShmemHugePages")
+        .ok_or_else(|| impossible!("the kernel does not report huge pages of shared memory"))
+}
+
 fn parse_mapped_bytes(status: &str) -> Option<u64> {
     Some(find_bytes_by_name(status, "RssShmem")? + hugetlb_bytes(status))
 }
@@ -69,5 +78,7 @@ mod tests {
     fn shared_memory_of_this_process_is_known() {
         let found = SharedMemoryUse::of_process(std::process::id()).expect("is readable");
         assert!(found.huge_bytes <= found.mapped_bytes);
+        let all = machine_huge_shared_bytes().expect("is reported");
+        assert_eq!(all % HUGE_PAGE_BYTES, 0);
     }
 }
