@@ -52,6 +52,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let mut rows = report.prefixed_row_writer(arm.name);
         let goal = |goal: &'static str| if arm.config.is_some() { goal } else { "" };
         for (number, lost) in effect.lost_percent.iter().enumerate() {
+            if lost.is_empty() {
+                // It was killed, or another one, before the first turn was over.
+                continue;
+            }
             let what = format!("speed lost by container {}", number + 1);
             let lost = MedianAndRange::from_figures(lost.clone());
             let beside = format!(
@@ -82,6 +86,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         EndlessGrower::GROWS_TO_MIB,
         turn.as_secs(),
     ));
+    report.add_note("Where the kernel kills one of the others, the turns of that run end.");
     report.add_note(khugepaged_pace_note());
     Ok(())
 }
@@ -105,11 +110,12 @@ fn measure_neighbour_effect(
     }
     effect.killed += EndlessGrower::run_beside(host, daemon, |neighbour| {
         for _ in 0..turns {
-            let before = measure_together(&mut others, turn)?;
-            neighbour.set_growing(true);
-            let beside = measure_together(&mut others, turn);
-            neighbour.set_growing(false);
-            let (beside, after) = (beside?, measure_together(&mut others, turn)?);
+            let measured = measure_turn_beside(neighbour, &mut others, turn);
+            let Some([before, beside, after]) = unless_killed(measured, || count_kills(&groups))?
+            else {
+                // The one that was killed has no speed any more. It is counted below.
+                return Ok(());
+            };
             for (n, lost) in effect.lost_percent.iter_mut().enumerate() {
                 let alone = (before[n].per_cpu_s + after[n].per_cpu_s) / 2.0;
                 lost.push((1.0 - beside[n].per_cpu_s / alone) * 100.0);
@@ -124,8 +130,49 @@ fn measure_neighbour_effect(
         let recovered = status.processes.iter().filter(|process| of_others(process.pid));
         effect.recovered_in_others_bytes += recovered.map(|it| it.recovered_bytes).sum::<u64>();
     }
-    for group in &groups {
-        effect.others_killed += group.count_oom_kills()?;
-    }
+    effect.others_killed += count_kills(&groups)?;
     Ok(())
+}
+
+/// Speeds of the others before the neighbour grows, meanwhile, and afterwards.
+fn measure_turn_beside(
+    neighbour: &EndlessGrower,
+    others: &mut [Box<dyn MeasuredProgram>],
+    turn: Duration,
+) -> BenchResult<[Vec<ProgramSpeed>; 3]> {
+    let before = measure_together(others, turn)?;
+    neighbour.set_growing(true);
+    let beside = measure_together(others, turn);
+    neighbour.set_growing(false);
+    Ok([before, beside?, measure_together(others, turn)?])
+}
+
+/// What was measured; `None` if that failed and the kernel has killed a program that was measured.
+fn unless_killed<T>(
+    measured: BenchResult<T>,
+    count_kills: impl FnOnce() -> BenchResult<u64>,
+) -> BenchResult<Option<T>> {
+    match measured {
+        Err(_) if count_kills()? > 0 => Ok(None),
+        measured => measured.map(Some),
+    }
+}
+
+fn count_kills(groups: &[MemoryCgroup]) -> BenchResult<u64> {
+    groups.iter().map(MemoryCgroup::count_oom_kills).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kill_ends_the_turns_and_another_failure_is_an_error() {
+        let failed = || -> BenchResult<u64> { bail!("the workload has ended") };
+        assert!(unless_killed(failed(), || Ok(1)).is_ok_and(|measured| measured.is_none()));
+        let error = unless_killed(failed(), || Ok(0)).expect_err("no kill").to_string();
+        assert_eq!(error, "the workload has ended");
+        // The speeds are known, so they count. So does the kill, at the end.
+        assert!(unless_killed(Ok(7), || Ok(1)).is_ok_and(|measured| measured == Some(7)));
+    }
 }
