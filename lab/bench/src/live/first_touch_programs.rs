@@ -10,6 +10,7 @@ mod timed_command;
 
 use super::prelude::*;
 use super::programs::hash_maps::CompiledProgram;
+use crate::statistics::MedianAndRange;
 use timed_command::{ReadySign, TimedCommand};
 
 /// A way to get huge pages: its name, what faults get, and whether a spare core prefaults.
@@ -39,46 +40,55 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
                 package,
             )?;
         }
-        let mut all = Vec::new();
-        for (_, enabled, ahead) in WAYS {
-            host.set_thp_enabled(enabled)?;
-            let seconds = (0..turns).map(|_| {
-                release_lease_if_prefaulting(host, ahead, || {
-                    program.measure_start_seconds(ahead, warm_gib)
-                })
-            });
-            all.push(median(&seconds.collect::<BenchResult<Vec<_>>>()?));
-        }
-        for ((way, ..), seconds) in WAYS.iter().zip(&all) {
-            let faster = format!("{:.2} times as fast as THP always", all[ALWAYS] / seconds);
-            report.add_row(format!("{name}: {way}"), *seconds, "s", faster);
+        let turns = measure_ways_in_turns(host, turns, |ahead| {
+            program.measure_start_seconds(ahead, warm_gib)
+        })?;
+        for (way, (way_name, ..)) in WAYS.iter().enumerate() {
+            let beside = describe_speed_beside_always(&turns, way, |seconds| 1.0 / seconds);
+            let seconds = median_of_mapped(&turns, |turn| turn[way]);
+            report.add_row(format!("{name}: {way_name}"), seconds, "s", beside);
         }
     }
-    let mut all: Vec<f64> = Vec::new();
-    for (way, enabled, ahead) in WAYS {
-        host.set_thp_enabled(enabled)?;
-        let runs = (0..turns).map(|_| {
-            release_lease_if_prefaulting(host, ahead, || {
-                redis_inserts::measure_redis_inserts(ahead, gib)
-            })
-        });
-        let runs = runs.collect::<BenchResult<Vec<_>>>()?;
+    let redis_turns = measure_ways_in_turns(host, turns, |ahead| {
+        redis_inserts::measure_redis_inserts(ahead, gib)
+    })?;
+    for (way, (way_name, ..)) in WAYS.iter().enumerate() {
         let [per_s, mean_ms, p99_ms] =
-            [0, 1, 2].map(|n: usize| median_of_mapped(&runs, |run| run[n]));
-        all.push(per_s);
-        let mut beside = format!("p99 {p99_ms:.2} ms, mean {mean_ms:.2} ms");
-        if let Some(always) = all.get(ALWAYS) {
-            beside += &format!(", {:.2} times THP always", per_s / always);
-        }
-        let what = format!("Redis, values of 2 MiB inserted: {way}");
-        report.add_row(what, per_s, "/s", beside);
+            [0, 1, 2].map(|n: usize| median_of_mapped(&redis_turns, |turn| turn[way][n]));
+        let beside = describe_speed_beside_always(&redis_turns, way, |[per_s, ..]| *per_s);
+        let beside = format!("p99 {p99_ms:.2} ms, mean {mean_ms:.2} ms; {beside}");
+        report.add_row(format!("Redis, values of 2 MiB inserted: {way_name}"), per_s, "/s", beside);
     }
     host.set_thp_enabled("madvise")?;
     report.add_note(format!(
-        "{gib} GiB each, median of {turns}. The program (and Redis' client) stays on one core; the other core is spare. \
+        "{gib} GiB each, medians of {turns} turns. Each turn has all three ways, one after the other; ratios are taken within a turn, with the lowest and the highest. The program (and Redis' client) stays on one core; the other core is spare. \
          The figures include the start of `hawkeye run`, with a warm start for the first two programs."
     ));
     Ok(())
+}
+
+/// Measures each of [`WAYS`] in each turn, so that a drift of the machine affects all of them.
+fn measure_ways_in_turns<T>(
+    host: &mut BenchHost,
+    turns: usize,
+    measure: impl Fn(bool) -> BenchResult<T>,
+) -> BenchResult<Vec<Vec<T>>> {
+    let mut measure_way = |(_, enabled, ahead): &(&str, &str, bool)| {
+        host.set_thp_enabled(enabled)?;
+        release_lease_if_prefaulting(host, *ahead, || measure(*ahead))
+    };
+    (0..turns).map(|_| WAYS.iter().map(&mut measure_way).collect()).collect()
+}
+
+/// The speed of a way beside THP always in the same turn: the median and the range of turns.
+fn describe_speed_beside_always<T>(
+    turns: &[Vec<T>],
+    way: usize,
+    speed: impl Fn(&T) -> f64,
+) -> String {
+    let ratios = turns.iter().map(|turn| speed(&turn[way]) / speed(&turn[ALWAYS]));
+    let MedianAndRange { median, low, high, .. } = MedianAndRange::from_figures(ratios.collect());
+    format!("{median:.2} times as fast as THP always, {low:.2}-{high:.2}")
 }
 
 /// `hawkeye run`, which prefaults, must have the machine for itself.
@@ -116,5 +126,20 @@ fn hash_map_command(hash_map: &CompiledProgram, gib: u64) -> TimedCommand {
         words: vec![program, inserts.to_string()],
         ready: ReadySign::Ended,
         package: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speeds_are_compared_within_a_turn() {
+        // Seconds of base pages, THP always and prefaulted; the machine slows down.
+        let turns = [[4.0, 2.0, 1.0], [8.0, 4.0, 2.5], [16.0, 8.0, 8.0]].map(Vec::from);
+        let beside = describe_speed_beside_always(&turns, 2, |seconds| 1.0 / seconds);
+        assert_eq!(beside, "1.60 times as fast as THP always, 1.00-2.00");
+        let beside = describe_speed_beside_always(&turns, ALWAYS, |seconds| 1.0 / seconds);
+        assert!(beside.starts_with("1.00 times"), "{beside}");
     }
 }
