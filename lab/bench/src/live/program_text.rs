@@ -194,7 +194,7 @@ fn add_trial_rows(hot_kib: u64, trial: &TrialReport, huge_percent: f64, report: 
         let TrialFigures { pairs, median_percent, lowest_percent, highest_percent, faster_pairs } =
             figures;
         let beside = format!(
-            "median of {pairs} pairs, {lowest_percent:.2} to {highest_percent:.2}, {faster_pairs} of them faster; it is {outcome}, from 1 % on kept"
+            "median of {pairs} pairs, {lowest_percent:.2} to {highest_percent:.2}, {faster_pairs} of them faster; it is {outcome}: kept from 1 % on, if by chance at most 1 of 10 trials had as many faster pairs"
         );
         rows.add_row("gain by its own rate", median_percent, "%", beside);
     }
@@ -248,7 +248,8 @@ mod tests {
         let mut report = LiveReport::new("program-text");
         add_trial_rows(2, &trial, 0.0, &mut report);
         assert_eq!(report.rows[0].value, 0.5);
-        assert!(report.rows[0].beside.contains("it is reverted"), "{report}");
+        let beside = &report.rows[0].beside;
+        assert!(beside.contains("it is reverted: kept from 1 % on, if by chance"), "{report}");
         let refused: TrialReport =
             serde_json::from_str(r#"{"outcome":"refused","trial":null}"#).expect("a report");
         add_trial_rows(64, &refused, 0.0, &mut report);

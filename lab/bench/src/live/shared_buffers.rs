@@ -7,6 +7,7 @@ use super::shared_memory_arm::{
     ALL_PERCENT, PromotionOutcome, SharedMemoryArm, add_promotion_rows, add_row_with_range,
     least_huge_percent, measure_each_round, promote_then, reason_without_hugetlb,
 };
+use super::shared_memory_use::mapped_shared_bytes;
 
 /// A server under base pages and then with HawkEye, and another one under `shmem_enabled=always`.
 /// Each works in turn with a server that has its buffers in a hugetlb pool.
@@ -16,6 +17,8 @@ struct BuffersRound {
     always: BesideHugetlb,
     managed: BesideHugetlb,
     promotion: PromotionOutcome,
+    /// Shared memory that a backend maps before HawkEye is attached; of the one that maps most.
+    mapped_bytes: u64,
 }
 
 /// Medians over turns.
@@ -56,7 +59,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         host.touch_memory_once(3 * bytes)?;
         measure_servers(host, &mut pool, &mut database, sizes)
     })?;
-    add_rows_to_report(&measured, bytes / HUGE_PAGE_BYTES, report);
+    add_rows_to_report(&measured, report);
     report.add_note(format!(
         "Each PostgreSQL has {} MiB of shared buffers, nine tenths of them full. Its three clients of pgbench -M prepared, with the transactions of -S, keep their connections, on a core of their own. Before it is measured, all data are read into the buffers, and each client reads all rows once, so that its backend maps them. One server has its buffers in a hugetlb pool (huge_pages=on). Others work in turn with it, {} turns of {} s each: one under base pages and then with HawkEye, one that has started under shmem_enabled=always. Figures are ratios of a turn to the turn of the pool's server after it. Each round starts the servers anew, after a filler has touched three times the memory of a server, and has exited. p99: of a tenth of the transactions, which pgbench logs.",
         sizes.mib,
@@ -83,22 +86,24 @@ fn measure_servers(
     sizes: TurnSettings,
 ) -> BenchResult<BuffersRound> {
     let bytes = shared_memory_bytes(sizes.mib);
-    let (base, managed, promotion) =
-        SharedMemoryArm::HawkEye.run_beside_hugetlb_pool(host, bytes, |_| {
+    let (base, managed, promotion, mapped_bytes) = SharedMemoryArm::HawkEye
+        .run_beside_hugetlb_pool(host, bytes, |_| {
             with_servers(pool, database, |clients, hugetlb| {
                 let base = measure_beside_hugetlb(clients, hugetlb, sizes)?;
                 clients.start_work()?;
                 let (all, backends) = (clients.server_processes(), clients.backends());
+                let mapped = backends.iter().map(|pid| mapped_shared_bytes(*pid));
+                let mapped_bytes = mapped.reduce(|one, other| Ok(one?.max(other?)));
                 let measure = || measure_beside_hugetlb(clients, hugetlb, sizes);
                 let (managed, promotion) = promote_then(&all, backends, sizes.at_most, measure)?;
-                Ok((base, managed, promotion))
+                Ok((base, managed, promotion, mapped_bytes.unwrap_or(Ok(0))?))
             })
         })?;
     let always = SharedMemoryArm::ShmemAlways.run_beside_hugetlb_pool(host, bytes, |_| {
         let measure = |clients: &_, hugetlb: &_| measure_beside_hugetlb(clients, hugetlb, sizes);
         with_servers(pool, database, measure)
     })?;
-    Ok(BuffersRound { base, always, managed, promotion })
+    Ok(BuffersRound { base, always, managed, promotion, mapped_bytes })
 }
 
 /// Starts both servers and their clients, and ends them after `work`, also if it fails: their
@@ -136,7 +141,7 @@ fn measure_beside_hugetlb(
     })
 }
 
-fn add_rows_to_report(rounds: &[BuffersRound], regions: u64, report: &mut LiveReport) {
+fn add_rows_to_report(rounds: &[BuffersRound], report: &mut LiveReport) {
     let of_rounds = |state: fn(&BuffersRound) -> BesideHugetlb| -> Vec<BesideHugetlb> {
         rounds.iter().map(state).collect()
     };
@@ -172,8 +177,9 @@ fn add_rows_to_report(rounds: &[BuffersRound], regions: u64, report: &mut LiveRe
     let beside = "of base pages; goal at most 1.05";
     add_row_with_range(report, "HawkEye: p99 beside base pages".into(), p99, "times", beside);
     let outcomes: Vec<_> = rounds.iter().map(|round| round.promotion).collect();
+    let regions = median_of_mapped(rounds, |it| it.mapped_bytes.div_ceil(HUGE_PAGE_BYTES) as f64);
     let promoted_of =
-        format!("of {regions} regions of 2 MiB, a tenth of which no process has touched");
+        format!("of {regions:.0} regions of 2 MiB, the size of what a backend had mapped before");
     add_promotion_rows(report, &outcomes, &promoted_of);
 }
 
@@ -195,11 +201,12 @@ mod tests {
             always: beside(0.85, 1.0),
             managed: beside(0.99, 1.26),
             promotion,
+            mapped_bytes: 15 << 20,
         };
         // The pool gains nothing in the second round.
         let without_gain = BuffersRound { base: beside(1.0, 1.2), ..round };
         let mut report = LiveReport::new("shared-buffers");
-        add_rows_to_report(&[round, without_gain], 8, &mut report);
+        add_rows_to_report(&[round, without_gain], &mut report);
         let near = |what: &str, value: f64| {
             let row = report.row(what);
             assert!((row.value - value).abs() < 1e-9, "{row:?}");
@@ -210,6 +217,8 @@ mod tests {
         near("HawkEye: p99 beside base pages", 1.05);
         near("HawkEye: share that is huge", 50.0);
         near("HawkEye: time until 90 % was huge in each process", 9.0);
+        let promotions = &report.row("HawkEye: promotions").beside;
+        assert!(promotions.contains("; of 8 regions of 2 MiB"), "{promotions}");
         let share = &report.row("HawkEye: share of the gain").beside;
         assert!(share.starts_with("95.00-95.00 in 1 round; "), "{share}");
     }
