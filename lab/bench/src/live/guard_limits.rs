@@ -111,17 +111,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         }
         eprintln!("hawkeye-lab: {}: a round is done", report.name);
     }
-    for service in services {
-        let rounds: Vec<_> = kept
-            .rounds_of(service.name(), quick)
-            .filter(|round| round.origin.is_same_machine_and_build(&origin))
-            .collect();
-        if !rounds.is_empty() {
-            add_rows_to_report(service.name(), &runs_by_arm(&rounds), report);
-        }
-    }
+    add_rows_of_services(&kept, services, quick, &origin, report)?;
+    let [small_row, large_row] = mariadb_churn::ROW_BYTES;
     report.add_note(format!(
-        "Each service stores {} MiB of values of about 1 KB, looks them up, deletes {DELETED_PERCENT} % of them at random, rests for {} s, stores values of about 16 KB until it is as full again, and looks them up: {} times, the sizes in turn. Its cgroup is limited to {LIMIT_PERCENT} % of the peak of a run without huge pages and without a limit. There is no swap. Medians, and the range of the runs; a session adds its runs to those of earlier sessions with the same build. Throughput counts operations per second of work, of runs that survived.",
+        "Each service stores {} MiB of values of about 1 KB, looks them up, deletes {DELETED_PERCENT} % of them at random, rests for {} s, stores values of about 16 KB until it is as full again, and looks them up: {} times, the sizes in turn. Its cgroup is limited to {LIMIT_PERCENT} % of the peak of a run without huge pages and without a limit. There is no swap. Medians, and the range of the runs; a session adds its runs to those of earlier sessions with the same build. Throughput counts operations per second of work, of runs that survived. MariaDB has rows of {small_row} and {large_row} bytes instead, which fill three quarters of its buffer pool, and sorts them instead of looking them up.",
         load.mib,
         load.pause.as_secs(),
         load.deletions,
@@ -131,6 +124,37 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         "Half full, each service waits for {} s, in which the daemon finds it.",
         load.settle.as_secs()
     ));
+    Ok(())
+}
+
+/// Adds the rows of all services that have rounds of this machine and build.
+///
+/// # Errors
+/// There is no such round. A result without rows would replace the one of an earlier build.
+fn add_rows_of_services(
+    kept: &KeptRounds<ArmRuns>,
+    services: &[ChurnService],
+    quick: bool,
+    origin: &RunOrigin,
+    report: &mut LiveReport,
+) -> BenchResult<()> {
+    for service in services {
+        let rounds: Vec<_> = kept
+            .rounds_of(service.name(), quick)
+            .filter(|round| round.origin.is_same_machine_and_build(origin))
+            .collect();
+        if !rounds.is_empty() {
+            add_rows_to_report(service.name(), &runs_by_arm(&rounds), report);
+        }
+    }
+    if report.rows.is_empty() {
+        let form = if quick { " of the short form" } else { "" };
+        let notes: String = report.notes.iter().map(|note| format!("; {note}")).collect();
+        bail!(
+            "there is no finished round{form} of this machine and of this build, {}: measure some with --rounds 1 or more{notes}",
+            origin.commit_name()
+        );
+    }
     Ok(())
 }
 
@@ -312,5 +336,34 @@ mod tests {
         assert_eq!(value("Redis, THP always without a limit: peak memory"), Some(1.5));
         let guard = row("Redis, THP always, guard: survived").expect("a row");
         assert_eq!(guard.beside, "of 2; limit 110 MiB; it took 7 MiB back; goal: all");
+    }
+
+    #[test]
+    fn without_a_round_of_this_build_there_is_an_error_and_no_result() {
+        let built =
+            |commit: &str| RunOrigin { commit: Some(commit.to_owned()), ..RunOrigin::default() };
+        let run = ServiceRun {
+            per_s: Some(9.0),
+            limit_bytes: None,
+            peak_bytes: 1 << 20,
+            recovered_bytes: 0,
+        };
+        let mut kept = KeptRounds::load(None).expect("nothing to read");
+        let arms = ARMS.map(|(arm, _)| (arm.name.to_owned(), run)).into();
+        let program = ChurnService::Redis.name().to_owned();
+        let round = KeptRound { program, quick: false, origin: built("bf449092"), arms };
+        kept.add_round(round).expect("nothing to write");
+        let report_of = |quick, commit| {
+            let mut report = LiveReport::new("guard-limits");
+            report.add_note("Go could not be measured");
+            let origin = built(commit);
+            add_rows_of_services(&kept, &ChurnService::ALL, quick, &origin, &mut report)
+                .map(|()| report.rows.len())
+        };
+        assert!(report_of(false, "bf449092").is_ok_and(|rows| rows > 0));
+        assert!(report_of(true, "bf449092").is_err());
+        let error = report_of(false, "be581ec2").expect_err("another build").to_string();
+        assert!(error.contains("build, be581ec2: measure some with --rounds"), "{error}");
+        assert!(error.ends_with("; Go could not be measured"), "{error}");
     }
 }

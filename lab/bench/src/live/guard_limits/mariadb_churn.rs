@@ -13,7 +13,7 @@ use tempfile::TempDir;
 /// Connections at a time; each has a table.
 const CONNECTIONS: u64 = 4;
 /// Sizes of the rows, stored in turn.
-const ROW_BYTES: [u64; 2] = [1000, 7000];
+pub(super) const ROW_BYTES: [u64; 2] = [1000, 7000];
 /// Without the page cache. Its size says nothing about huge pages.
 const UNBUFFERED: &str = "--innodb-flush-method=O_DIRECT";
 
