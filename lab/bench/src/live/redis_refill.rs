@@ -4,6 +4,7 @@
 use super::memory_cgroup::MemoryCgroup;
 use super::prelude::*;
 use super::redis_server::{RedisMemoryUse, RedisServer};
+use crate::error::BenchError;
 use crate::plot::{PlotLine, PlotPanel};
 use std::ops::Range;
 
@@ -105,20 +106,31 @@ fn run_refill_under_system(
     let server = RedisServer::start(|command| group.wrap_command(&command))?;
     let pid = server.pid();
     let promoter = system.new_promoter(host)?;
-    let phases = || RefillRun::run_on_server(server, sizes);
+    let phases = || RefillRun::run_on_server(server, &group, sizes);
     Ok(promoter.promote_during(pid, AT_MOST, report, phases)?.0)
 }
 
+/// How a run ended that failed with `error`: the cgroup was new, so any kill counts.
+fn describe_end(has_ended: bool, oom_kills: u64, error: &BenchError) -> String {
+    match (has_ended, oom_kills) {
+        (true, 0) => "ended".to_owned(),
+        (true, _) => "killed".to_owned(),
+        (false, _) => error.to_string(),
+    }
+}
+
 impl RefillRun {
-    fn run_on_server(mut server: RedisServer, sizes: RedisRefillSizes) -> Self {
+    fn run_on_server(
+        mut server: RedisServer,
+        group: &MemoryCgroup,
+        sizes: RedisRefillSizes,
+    ) -> Self {
         let mut story = Self::default();
         if let Err(error) = story.fill_delete_and_refill(&server, sizes) {
             // Redis' socket may close a moment before the process has ended.
             std::thread::sleep(Duration::from_millis(500));
-            story.ended = Some(match server.has_ended() {
-                true => "killed".to_owned(),
-                false => error.to_string(),
-            });
+            let oom_kills = group.count_oom_kills().unwrap_or(0);
+            story.ended = Some(describe_end(server.has_ended(), oom_kills, &error));
         }
         story
     }
@@ -181,6 +193,14 @@ mod tests {
     fn point(used_gib: u64, rss_gib: u64) -> (f64, RedisMemoryUse) {
         let memory = RedisMemoryUse { used_bytes: used_gib << 30, rss_bytes: rss_gib << 30 };
         (0.0, memory)
+    }
+
+    #[test]
+    fn only_a_server_that_the_kernel_killed_is_killed() {
+        let error = impossible!("Redis did not answer");
+        let ends = [(true, 1), (true, 0), (false, 0)]
+            .map(|(has_ended, oom_kills)| describe_end(has_ended, oom_kills, &error));
+        assert_eq!(ends, ["killed", "ended", "Redis did not answer"]);
     }
 
     #[test]
