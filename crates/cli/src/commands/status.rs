@@ -94,6 +94,10 @@ fn status_text(daemon: &DaemonStatus) -> String {
             };
             row("  cgroup", &format!("{used} by {}{unused}", group.name));
         }
+        let more = memory.groups.len().saturating_sub(MOST_ROWS);
+        if more > 0 {
+            row("", &format!("and {more} more cgroups; `hawkeye status --json` has all of them"));
+        }
     }
     if status.shared_memory.files > 0 {
         row("files", &format!("shared memory {}", format_shared_memory(&status.shared_memory)));
@@ -263,6 +267,7 @@ fn push_process_table(out: &mut String, processes: &[ProcessStatus], managed: us
 mod tests {
     use super::*;
     use crate::daemon::full_status;
+    use crate::view::CgroupMemoryStatus;
     use hawkeye_linux::page_sizes::{ObservedPageSize, ObservedPageSizes};
     use hawkeye_policy::{
         SampledMemory, SharedMemoryTotals, TranslationOverhead, TranslationOverheadSource,
@@ -346,5 +351,23 @@ mod tests {
         let empty = status_text(&DaemonStatus::default());
         assert!(empty.ends_with("No process is managed.\n"), "{empty}");
         assert!(!empty.contains("zeroed") && !empty.contains("shared memory"), "{empty}");
+    }
+
+    #[test]
+    fn cgroups_without_a_row_are_counted() {
+        let status_of = |groups: usize| {
+            let group =
+                |n: usize| CgroupMemoryStatus { name: format!("/c{n}"), ..Default::default() };
+            let groups = (0..groups).map(group).collect();
+            let mut status = DaemonStatus::default();
+            status.manager.memory = Some(MemoryStatus { groups, ..Default::default() });
+            status_text(&status)
+        };
+        let all = status_of(MOST_ROWS);
+        assert!(all.contains("by /c19\n") && !all.contains("more cgroups"), "{all}");
+        let some = status_of(MOST_ROWS + 3);
+        assert!(some.contains("by /c19\n") && !some.contains("/c20"), "{some}");
+        let more = "\n            and 3 more cgroups; `hawkeye status --json` has all of them\n";
+        assert!(some.contains(more), "{some}");
     }
 }
