@@ -12,7 +12,7 @@ CANNOT_MANAGE := 3
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1|\2/p' $(MAKEFILE_LIST) | awk -F '|' '{ printf "make %-14s %s\n", $$1, $$2 }'
 
-run: build ## build, then run a demo of one to two minutes; in the simulator where this kernel can't be managed
+run: build ## build, then run a demo of one to two minutes; needs root, else it runs in the simulator
 	@$(HAWKEYE) demo || \
 	  if [ $$? -eq $(CANNOT_MANAGE) ]; then $(MAKE) --no-print-directory lab && $(LAB) demo; else exit 1; fi
 

@@ -14,6 +14,9 @@ use std::process::ExitCode;
 /// Runs two small programs: hot memory of the first becomes huge, and bloat of the second is
 /// recovered.
 ///
+/// Meanwhile, for every program, transparent_hugepage/enabled is `madvise` and khugepaged sleeps.
+/// Both are put back at the end.
+///
 /// Where the kernel does not allow that, it prints the reason and exits with status 3.
 /// `hawkeye-lab demo` shows the same in the simulator.
 #[derive(Args)]

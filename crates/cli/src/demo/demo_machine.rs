@@ -3,7 +3,7 @@
 use super::reader_size::ReaderSize;
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::restore_settings_on_stop_signals;
-use hawkeye_linux::machine_lease::thp_settings::start_programs_on_base_pages;
+use hawkeye_linux::machine_lease::thp_settings::{pause_khugepaged, start_programs_on_base_pages};
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::probe;
 use hawkeye_linux::processes::process::{self, ProcessHandle, own_cpu_time};
@@ -80,6 +80,8 @@ impl DemoMachine {
             return Ok(Err(lease.decision().verdict.clone()));
         }
         start_programs_on_base_pages(lease.settings())?;
+        // It would fill again what the demo recovers: its programs ask for huge pages.
+        pause_khugepaged(lease.settings())?;
         // After the last change, so that none can follow the restore.
         restore_settings_on_stop_signals(signals, || {})?;
         Ok(Ok(Self(lease)))

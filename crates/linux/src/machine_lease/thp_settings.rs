@@ -20,7 +20,6 @@ pub use kernel_settings_guard::{
 pub use saved_settings::WritableSettingFiles;
 
 use crate::error::{LinuxError, Result};
-use hawkeye_policy::BloatThreshold;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -132,14 +131,16 @@ fn limit_khugepaged_and_enable_shrinker(
 }
 
 /// Makes new memory come as base pages, until the guard is dropped, so that managed and unmanaged
-/// programs can be compared: under `always` all of it would be huge from the start. khugepaged
-/// refills nothing that counts as bloat by default.
+/// programs can be compared: under `always` all of it would be huge from the start.
+///
+/// # Errors
+/// The setting cannot be read or changed.
 pub fn start_programs_on_base_pages(guard: &mut KernelSettingsGuard) -> Result<()> {
     let enabled = enabled_file();
-    if read_setting(&enabled)? != "madvise" {
-        guard.set(&enabled, "madvise")?;
+    match read_setting(&enabled)?.as_str() {
+        "madvise" => Ok(()),
+        _ => guard.set(&enabled, "madvise"),
     }
-    limit_khugepaged_and_enable_shrinker(guard, BloatThreshold::default().zero_pages())
 }
 
 /// Prevents khugepaged from filling again what recovery has taken back, without a change of the

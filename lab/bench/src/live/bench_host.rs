@@ -9,7 +9,8 @@ use crate::error::{BenchError, BenchResult, bail, impossible};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::restore_settings_on_stop_signals;
 use hawkeye_linux::machine_lease::thp_settings::{
-    KernelSettingsGuard, THP_DIR, enabled_file, start_programs_on_base_pages,
+    KernelSettingsGuard, KernelThpPlan, KhugepagedMode, THP_DIR, enabled_file,
+    start_programs_on_base_pages,
 };
 use hawkeye_linux::probe;
 use hawkeye_linux::probe::mthp_sizes::{FirstTouchCosts, derive_first_touch_costs, try_mthp_sizes};
@@ -17,6 +18,7 @@ use hawkeye_linux::sample::counters::EventCodeOverrides;
 use hawkeye_linux::sample::walk_costs;
 use hawkeye_linux::stop_signals::{StopSignals, unblock_signals_in_child};
 use hawkeye_linux::{ChosenKernelMethods, MachineLease};
+use hawkeye_policy::BloatThreshold;
 use hawkeye_workload::WorkloadProcess;
 use hawkeye_workload::core_set::CoreSet;
 use std::path::{Path, PathBuf};
@@ -124,6 +126,14 @@ impl BenchHost {
             return Err(BenchError::Impossible(lease.decision().verdict.clone()));
         }
         start_programs_on_base_pages(lease.settings())?;
+        // khugepaged goes on, but fills nothing again that counts as bloat by default.
+        let restrained = KernelThpPlan {
+            khugepaged: KhugepagedMode::Leave,
+            kernel_split: true,
+            align_shared_memory: false,
+            zero_pages: BloatThreshold::default().zero_pages(),
+        };
+        restrained.apply_to_kernel_settings(lease.settings())?;
         Ok(lease)
     }
 
