@@ -41,8 +41,8 @@ use trial::TextSession;
 /// Make a program's text huge, and keep that if it makes the program faster.
 ///
 /// Takes the regions of 2 MiB that its executable mappings of files hold whole. Windows with base
-/// pages and with huge pages alternate, and the median decides: from 1 % gain on, the text stays
-/// huge until the process ends.
+/// pages and with huge pages alternate. The text stays huge until the process ends if the median
+/// gain is 1 % or more, and huge pages are faster in more windows than chance explains.
 ///
 /// The rate is instructions per cycle where this machine counts them, or what a command of yours
 /// prints. Where several processes map a file, no call takes its huge pages back, so only --keep
