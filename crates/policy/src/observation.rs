@@ -268,3 +268,26 @@ pub struct MemoryState {
     /// Free memory fragmentation index for huge pages (see [`Observation::fmfi`]).
     pub fmfi: Option<f64>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::process;
+    use crate::translation_overhead::TranslationOverheadSource;
+
+    #[test]
+    fn only_a_process_that_was_seen_in_part_and_may_gain_is_worth_another_look() {
+        let is_worth_it = |walks_seen, percent, promotes| {
+            let mut sample = ProcessSample::from_present_pages(process(1), Vec::new());
+            let source = TranslationOverheadSource::WalkRate;
+            sample.overhead = Some(TranslationOverhead::new_without_error(percent, source));
+            sample.walks_seen = walks_seen;
+            sample.terms.promotes = promotes;
+            sample.is_worth_sampling_again()
+        };
+        assert!(is_worth_it(0.7, 20.0, true));
+        assert!(!is_worth_it(1.0, 20.0, true), "all of it was seen");
+        assert!(!is_worth_it(0.7, 0.1, true), "nothing to gain");
+        assert!(!is_worth_it(0.7, 20.0, false), "guard");
+    }
+}

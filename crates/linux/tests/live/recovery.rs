@@ -1,7 +1,6 @@
 //! Recovery of bloat, and that freed memory stays free.
 
 use hawkeye_bench::live::manage_processes_until;
-use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::process_madvise;
 use hawkeye_live_test_support::manager_in_test::{
@@ -12,10 +11,9 @@ use hawkeye_live_test_support::test_machine::{machine, machine_with_remap};
 use hawkeye_live_test_support::time_limits::{DEADLINE, time_limit_factor};
 use hawkeye_live_test_support::workloads::{assert_unharmed, huge_bytes, memory, workload};
 use hawkeye_manager::{Event, Journal, Machine as _, MachineError, PromotionResult, Settings};
-use hawkeye_policy::{CpuBudget, Errno, HUGE_PAGE_BYTES, PageOrder, RegionAddr, Watermarks};
+use hawkeye_policy::{CpuBudget, Errno, HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::WorkloadRequest;
-use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,25 +73,6 @@ fn referenced_pages_are_recovered_or_reported_as_refused() {
 }
 
 #[test]
-fn a_full_huge_page_is_not_split() {
-    let _machine = or_skip!(machine(this_test!()));
-    let (mut program, pid) = workload("bloat --mib 32 --used 512 --pages huge");
-    let used =
-        system_memory::machine_memory_use().expect("the memory use can be read").used_percent();
-    let settings = Settings {
-        cpu: CpuBudget::new(100.0).expect("in range"),
-        watermarks: Watermarks::new(used / 2.0, used / 4.0).expect("in range"),
-        ..Settings::default()
-    };
-    let all = |journal: &Journal| journal.totals().scanned >= 16;
-    let managed = manage_processes_until(kernel_backend(), &[pid], "none", settings, DEADLINE, all);
-    let journal = managed.expect("the process can be managed").journal;
-    assert!(all(&journal), "{:?}", journal.totals());
-    assert_eq!(journal.totals().split, 0);
-    assert_eq!(memory(&mut program).1, 32 << 20);
-}
-
-#[test]
 fn memory_that_its_owner_has_just_freed_is_not_refilled() {
     let _machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload("burner --mib 64 --pages base");
@@ -147,57 +126,4 @@ fn regions_that_were_split_are_promoted_again() {
     assert_eq!(huge_bytes(pid), 0);
     let again = promote(split).totals().clone();
     assert!(again.promoted >= split, "{split} were split: {again:?}");
-}
-
-#[test]
-fn recovered_regions_are_not_promoted_until_they_are_used() {
-    let why = "this kernel pages zero pages out: a read brings their memory back";
-    let _machine = or_skip!(machine_with_remap(this_test!(), why));
-    let (mut program, pid) = workload("bloat --mib 256 --used 100 --pages huge");
-    let state = system_memory::machine_memory_use().expect("the memory use can be read");
-    // The high watermark is passed by half of what can be recovered, so that other programs' use of
-    // memory matters little. If all were recovered, promotion could go on, and verifying touches
-    // every page. The low watermark is out of reach, so recovery goes through everything once.
-    let half = 128.0 * 412.0 * 4096.0 / 2.0 / state.total_bytes as f64 * 100.0;
-    let settings = Settings {
-        period: Duration::from_secs(1),
-        window: Duration::from_millis(300),
-        cpu: CpuBudget::new(100.0).expect("in range"),
-        watermarks: Watermarks::new((state.used_percent() - half).max(0.02), 0.01)
-            .expect("in range"),
-        ..Settings::default()
-    };
-    // Three windows see the reads of its memory after all of it was split. Recovery ends earlier
-    // where other programs give memory back meanwhile.
-    let (mut split_after, mut last_split) = (None, (0, 0));
-    let time = DEADLINE * time_limit_factor();
-    let managed =
-        manage_processes_until(kernel_backend(), &[pid], "hawkeye-g", settings, time, |journal| {
-            let totals = journal.totals();
-            if totals.split > last_split.0 {
-                last_split = (totals.split, totals.samples);
-            }
-            let has_ended = totals.split >= 64 && totals.samples >= last_split.1 + 5;
-            if totals.split < 128 && !has_ended {
-                return false;
-            }
-            let _ = program.send_request(WorkloadRequest::Verify);
-            totals.samples >= *split_after.get_or_insert(totals.samples) + 3
-        });
-    let journal = managed.expect("the process can be managed").journal;
-    let totals = journal.totals();
-    let mut recovered = HashSet::new();
-    for entry in journal.entries() {
-        match &entry.event {
-            Event::Recovered { region, .. } => _ = recovered.insert(*region),
-            // One that began without a huge page may be promoted once.
-            Event::Promoted { region, .. } => {
-                assert!(!recovered.contains(region), "{:?}: {totals:?}", entry.event);
-            }
-            _ => {}
-        }
-    }
-    assert!(recovered.len() >= 64, "{totals:?}");
-    let windows = split_after.map(|before| totals.samples - before);
-    assert!(windows >= Some(3), "{totals:?}");
 }
