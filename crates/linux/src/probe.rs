@@ -1,11 +1,11 @@
 //! What this kernel lets a manager do: facts first, then a decision, then the reasons.
 //!
 //! ```text
-//!  probe_child, mthp_sizes (tried) --+
-//!  host_facts, prezeroing (read) ----+--> KernelFacts --kernel_decision--> KernelDecision
-//!                                         (kernel_facts)    (pure)            |
-//!                                    set_up_chosen_methods, for the manager <-+
-//!                                    `hawkeye doctor`, for people <-----------'
+//!  kernel_checks, mthp_sizes (tried) -+
+//!  host_facts, prezeroing (read) -----+--> KernelFacts --kernel_decision--> KernelDecision
+//!                                          (kernel_facts)    (pure)            |
+//!                                     set_up_chosen_methods, for the manager <-+
+//!                                     `hawkeye doctor`, for people <-----------'
 //! ```
 //!
 //! Read [`kernel_facts`] first, then [`kernel_decision`]. A fact is read, or tried on a throw-away
@@ -14,6 +14,7 @@
 pub mod userfaultfd_handle;
 
 pub mod host_facts;
+mod kernel_checks;
 pub mod kernel_decision;
 pub mod kernel_facts;
 pub mod mthp_sizes;
@@ -21,9 +22,7 @@ pub mod prezeroing;
 pub(crate) mod probe_child;
 
 pub use kernel_decision::{KernelDecision, ManagerCapability, decide_with_best_sampler};
-pub use kernel_facts::{
-    KernelFacts, PageMarkAfterSplit, ProbeExtent, ProbedKernel, gather_kernel_facts,
-};
+pub use kernel_facts::{KernelFacts, ProbeExtent, ProbedKernel, gather_kernel_facts};
 
 use crate::error::{LinuxError, Result};
 use crate::memory::recovery_method::RecoveryMethod;
@@ -34,6 +33,7 @@ use crate::sample::walk_costs::CurrentWalkCosts;
 use crate::test_costs;
 use kernel_decision::SamplerKind;
 use serde::Serialize;
+use std::fmt;
 use std::time::Duration;
 
 /// The result of trying something. Unknown is not false.
@@ -42,6 +42,8 @@ use std::time::Duration;
 pub enum KernelCheckResult {
     /// Seen to work.
     Works,
+    /// As good as working: this kernel has nothing that could fail, for this reason.
+    NotNeeded(String),
     /// Tried, and this happened instead.
     Fails(String),
     /// Not tried, for this reason.
@@ -49,9 +51,20 @@ pub enum KernelCheckResult {
 }
 
 impl KernelCheckResult {
-    /// Whether it was seen to work.
+    /// Whether it was seen to work, or to be needless.
     pub fn works(&self) -> bool {
-        *self == Self::Works
+        matches!(self, Self::Works | Self::NotNeeded(_))
+    }
+}
+
+impl fmt::Display for KernelCheckResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Works => f.write_str("works"),
+            Self::NotNeeded(why) => write!(f, "not needed: {why}"),
+            Self::Fails(why) => f.write_str(why),
+            Self::NotTried(why) => write!(f, "not tried: {why}"),
+        }
     }
 }
 

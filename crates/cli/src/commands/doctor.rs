@@ -153,8 +153,7 @@ fn doctor_text(report: &DoctorReport) -> String {
                 size.found.order.pages(),
                 us(size.base_touched_ns)
             ),
-            KernelCheckResult::Fails(why) => why.clone(),
-            KernelCheckResult::NotTried(why) => format!("not tried: {why}"),
+            tried => tried.to_string(),
         };
         out += &format!("     {order:8} {setting:8} {tried}\n");
     }

@@ -84,13 +84,10 @@ pub fn decide_with_sampler(sampler: SamplerKind, facts: &KernelFacts) -> Result<
         // Population needs no more than promotion does.
         SamplerKind::Population => &KernelCheckResult::Works,
     };
-    match checked {
-        KernelCheckResult::Works => Ok(build_kernel_decision(facts, sampler)),
-        other => Err(LinuxError::Sampler {
-            asked: sampler.to_string(),
-            why: capabilities::describe_check_result(other),
-        }),
+    if checked.works() {
+        return Ok(build_kernel_decision(facts, sampler));
     }
+    Err(LinuxError::Sampler { asked: sampler.to_string(), why: checked.to_string() })
 }
 
 fn build_kernel_decision(facts: &KernelFacts, sampler: SamplerKind) -> KernelDecision {
@@ -116,7 +113,7 @@ fn build_kernel_decision(facts: &KernelFacts, sampler: SamplerKind) -> KernelDec
 fn working_recovery_method(facts: &KernelFacts) -> RecoveryMethod {
     if facts.zero_page_remap.works() {
         // Each split remaps zero pages: no variant keeps a mark that this one loses.
-        if facts.soft_dirty.is_known_safe() && facts.write_protection.is_known_safe() {
+        if facts.soft_dirty.works() && facts.write_protection.works() {
             RecoveryMethod::SplitRemaps
         } else {
             RecoveryMethod::None
@@ -133,16 +130,15 @@ fn why_nothing_recovered(facts: &KernelFacts, recovery: RecoveryMethod) -> Optio
     if recovery != RecoveryMethod::None {
         return None;
     }
-    let describe = capabilities::describe_check_result;
     let why = if facts.zero_page_remap.works() {
         "a split of a huge page would lose marks that other tools rely on (soft-dirty, userfaultfd)"
             .to_owned()
     } else if !facts.split.works() {
-        format!("huge pages of other processes cannot be split: {}", describe(&facts.split))
+        format!("huge pages of other processes cannot be split: {}", facts.split)
     } else {
         format!(
             "a split gives no memory back (kernels before 6.12), and zero pages cannot be swapped out: {}",
-            describe(&facts.page_out)
+            facts.page_out
         )
     };
     Some(format!("The profile guard cannot give memory back here: {why}."))

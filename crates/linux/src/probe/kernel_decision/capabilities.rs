@@ -2,7 +2,7 @@
 
 use super::ManagerCapability;
 use crate::probe::KernelCheckResult;
-use crate::probe::kernel_facts::{KernelFacts, PageMarkAfterSplit};
+use crate::probe::kernel_facts::KernelFacts;
 use crate::probe::mthp_sizes::PageSizeFacts;
 
 /// Kernels with splits that keep marks.
@@ -55,13 +55,6 @@ pub(super) fn capabilities_from_facts(facts: &KernelFacts) -> Vec<ManagerCapabil
             "Linux 6.2 or later with CONFIG_DAMON_VADDR and CONFIG_DAMON_SYSFS, and no other program that uses DAMON",
         ),
         capability(
-            "page_idle",
-            availability_by_check(&facts.page_idle),
-            "/sys/kernel/mm/page_idle/bitmap",
-            "nothing: it is only reported, because access bits and DAMON are better",
-            "CONFIG_IDLE_PAGE_TRACKING",
-        ),
-        capability(
             "split",
             availability_by_check(&facts.split),
             "MADV_COLD on one base page of a child's huge page",
@@ -84,14 +77,14 @@ pub(super) fn capabilities_from_facts(facts: &KernelFacts) -> Vec<ManagerCapabil
         ),
         capability(
             "soft-dirty bits",
-            availability_by_page_mark(&facts.soft_dirty),
+            availability_by_check(&facts.soft_dirty),
             "split of a child's huge page with used and zero pages, all written since a clear: pagemap shows both as written",
             "bloat recovery where zero pages are remapped, because CRIU would take changed pages for unchanged ones",
             MARK_KEPT,
         ),
         capability(
             "write protection",
-            availability_by_page_mark(&facts.write_protection),
+            availability_by_check(&facts.write_protection),
             "split of a child's huge page that userfaultfd protects: pagemap shows used and zero pages as protected",
             "bloat recovery where zero pages are remapped, because a monitor (a QEMU snapshot, for example) would miss writes",
             MARK_KEPT,
@@ -180,14 +173,6 @@ fn small_pages_result(sizes: &[PageSizeFacts]) -> KernelCheckResult {
     )
 }
 
-pub(super) fn describe_check_result(checked: &KernelCheckResult) -> String {
-    match checked {
-        KernelCheckResult::Works => "works".into(),
-        KernelCheckResult::Fails(why) => why.clone(),
-        KernelCheckResult::NotTried(why) => format!("not tried: {why}"),
-    }
-}
-
 fn capability(
     name: &'static str,
     (available, found): (bool, String),
@@ -199,17 +184,7 @@ fn capability(
 }
 
 fn availability_by_check(checked: &KernelCheckResult) -> (bool, String) {
-    (checked.works(), describe_check_result(checked))
-}
-
-fn availability_by_page_mark(mark: &PageMarkAfterSplit) -> (bool, String) {
-    let found = match mark {
-        PageMarkAfterSplit::Kept => "kept by a split".into(),
-        PageMarkAfterSplit::Lost(why) => format!("lost: {why}"),
-        PageMarkAfterSplit::Absent(why) => format!("no marks to lose: {why}"),
-        PageMarkAfterSplit::NotTried(why) => format!("not tried: {why}"),
-    };
-    (mark.is_known_safe(), found)
+    (checked.works(), checked.to_string())
 }
 
 fn availability_if_found(found: Option<String>) -> (bool, String) {

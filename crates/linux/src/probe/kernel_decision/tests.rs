@@ -1,6 +1,5 @@
 //! Tests of the decisions in the module above.
 
-use super::super::kernel_facts::PageMarkAfterSplit;
 use super::super::mthp_sizes::tests::size;
 use super::super::prezeroing::PrezeroingFacts;
 use super::*;
@@ -79,10 +78,10 @@ fn a_kernel_that_gives_nothing_back_cannot_guard_and_says_why() {
         ..KernelFacts::all_work()
     };
     use KernelCheckResult::Works;
-    let lost = PageMarkAfterSplit::Lost("for a test".into());
+    let lost = KernelCheckResult::Fails("for a test".into());
     for (facts, cause) in [
-        (without(Works, PageMarkAfterSplit::Kept, fails()), "there is no swap and no zram"),
-        (without(fails(), PageMarkAfterSplit::Kept, fails()), "cannot be split: EINVAL"),
+        (without(Works, Works, fails()), "there is no swap and no zram"),
+        (without(fails(), Works, fails()), "cannot be split: EINVAL"),
         (without(Works, lost, Works), "marks that other tools rely on"),
     ] {
         let why = why(&facts).unwrap_or_default();
@@ -92,16 +91,16 @@ fn a_kernel_that_gives_nothing_back_cannot_guard_and_says_why() {
 
 #[test]
 fn no_page_is_split_where_a_split_loses_marks_of_other_programs() {
-    let lost = || PageMarkAfterSplit::Lost("for a test".into());
-    let unknown = || PageMarkAfterSplit::NotTried("for a test".into());
-    let absent = || PageMarkAfterSplit::Absent("for a test".into());
+    let lost = || KernelCheckResult::Fails("for a test".into());
+    let unknown = || KernelCheckResult::NotTried("for a test".into());
+    let absent = || KernelCheckResult::NotNeeded("for a test".into());
     let marked = |soft_dirty, write_protection| {
         with(|facts| (facts.soft_dirty, facts.write_protection) = (soft_dirty, write_protection))
     };
     for facts in [
-        marked(lost(), PageMarkAfterSplit::Kept),
-        marked(PageMarkAfterSplit::Kept, lost()),
-        marked(unknown(), PageMarkAfterSplit::Kept),
+        marked(lost(), KernelCheckResult::Works),
+        marked(KernelCheckResult::Works, lost()),
+        marked(unknown(), KernelCheckResult::Works),
         marked(absent(), unknown()),
     ] {
         let decision = decide_with_best_sampler(&facts);
