@@ -14,9 +14,8 @@ use crate::probe::ChosenKernelMethods;
 use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, ManagedTarget};
 use crate::processes::process;
 use crate::processes::profile_requests::{PodAnnotationStatus, ProfileRequestSources};
-use crate::promote::process_madvise::{COLLAPSE, CollapseRetry};
 use crate::promote::reserve::RESERVE;
-use crate::promote::target_call::{CallHelperPool, SERIES_TIME, TargetRequest};
+use crate::promote::target_call::{CallHelperPool, SERIES_TIME};
 use crate::sample::sampler::{ProcessWorkSlice, Sampler};
 use crate::sample::shared_pages;
 use crate::stop_signals::{StopSignals, WaitResult};
@@ -454,21 +453,12 @@ impl Machine for LinuxMachine {
             return Ok(outcome);
         }
         let member = self.members.get_mut(process)?;
-        let mut insisting = CollapseRetry::default();
         let mut from_reserve = false;
-        let result = loop {
+        let result = self.calls.collapse(&member.handle, region, || {
             let cpu = RESERVE.give_back_page();
             from_reserve |= cpu.is_some();
-            let request = TargetRequest::for_collapse(&member.handle, region, cpu);
-            let result = self.calls.call_target(process, COLLAPSE.call, &request);
-            let took = match &result {
-                Ok(answer) => answer.took,
-                Err(_) => self.calls.statistics.last,
-            };
-            if !insisting.should_retry(&result, took) {
-                break result;
-            }
-        };
+            cpu
+        });
         match result {
             Err(LinuxError::NotAnswering(_)) => {
                 if !self.calls.has_unanswered_call(process) {

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! The call takes the target's lock, so a helper process makes it, and the loop waits for the
-//! result up to a deadline. Read [`target_call`] first. [`process_madvise`] has the advice by name.
-//! The probe calls it without a helper. [`program_text`] is for one process that a user names.
+//! result up to a deadline. Read [`target_call`] first. [`program_text`] is for one process that a
+//! user names.
 
-pub mod process_madvise;
+mod process_madvise;
 pub mod program_text;
 pub(crate) mod reserve;
 pub mod sched_fifo;

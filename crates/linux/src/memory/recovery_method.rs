@@ -72,7 +72,7 @@ impl RecoveryMethod {
                 ));
             }
         };
-        let split = calls.split_huge_page(process, region).map_err(failed)?;
+        let split = calls.split_huge_page(process, region, None).map_err(failed)?;
         let deadline = Instant::now() + SERIES_TIME;
         let longest = page_out_until(calls, process, region, &zero, deadline).map_err(failed)?;
         Ok(split.max(longest))
@@ -114,7 +114,7 @@ fn page_out_until(
         }
         let start = region.start() + u64::from(first) * BASE_PAGE_BYTES;
         let end = start + pages as u64 * BASE_PAGE_BYTES;
-        longest = longest.max(calls.page_out_range(process, start..end)?);
+        longest = longest.max(calls.page_out(process, start..end)?);
     }
     Ok(longest)
 }

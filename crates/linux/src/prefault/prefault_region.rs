@@ -3,9 +3,8 @@
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::vm;
 use crate::processes::process::ProcessHandle;
-use crate::promote::process_madvise::COLLAPSE;
 use crate::promote::reserve::RESERVE;
-use crate::promote::target_call::{CallHelperPool, TargetRequest};
+use crate::promote::target_call::CallHelperPool;
 use hawkeye_policy::{MAX_SHARED_PAGES, RegionAddr};
 use nix::errno::Errno;
 
@@ -44,7 +43,7 @@ impl PrefaultMethod {
 /// - `EACCES`: this process may not touch it.
 /// - `EEXIST`: the owner has written to the region and shares it with a child.
 /// - `NotAnswering`: the call waits for a lock of the process.
-/// - The errors of [`crate::promote::process_madvise::collapse`].
+/// - The errors of [`CallHelperPool::collapse`].
 pub(super) fn prefault_region(
     calls: &mut CallHelperPool,
     process: &ProcessHandle,
@@ -59,8 +58,7 @@ pub(super) fn prefault_region(
             let refused = LinuxError::wrap_errno("filling a region that is shared by now");
             return Err(refused(Errno::EEXIST));
         }
-        let request = TargetRequest::for_collapse(process, region, RESERVE.give_back_page());
-        calls.call_target(process.id, COLLAPSE.call, &request)?;
+        calls.collapse_once(process, region, RESERVE.give_back_page())?;
     }
     Ok(())
 }

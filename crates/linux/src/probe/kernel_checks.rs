@@ -6,7 +6,6 @@ use crate::error::{LinuxError, Result};
 use crate::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
 use crate::prefault::FaultTrace;
 use crate::processes::process::{ProcessHandle, cpu_time_and_faults};
-use crate::promote::process_madvise;
 use crate::promote::target_call::CallHelperPool;
 use crate::sample::counters::{CountableWalkEvents, EventCodeOverrides};
 use crate::sample::page_table_reader::PageTableReader;
@@ -74,11 +73,24 @@ fn read_region_by_bpf(
     tables.read_region(&target, region)
 }
 
+/// A child holds its locks for microseconds, but the machine may be busy.
+fn patient_calls() -> CallHelperPool {
+    CallHelperPool::with_time_limit(Duration::from_secs(10))
+}
+
+fn collapse(child: &ProbeChild, region: RegionAddr) -> Result<()> {
+    patient_calls().collapse(&child.handle, region, || None).map(drop)
+}
+
+fn split_first_region(child: &ProbeChild) -> Result<()> {
+    patient_calls().split_huge_page(&child.handle, child.region(0), None).map(drop)
+}
+
 /// A child with a huge page in which ten base pages are in use.
 fn spawn_child_with_huge_page() -> Result<ProbeChild> {
     let child = ProbeChild::spawn()?;
     child.send_command_and_wait(ChildCommand::TouchTen)?;
-    process_madvise::collapse(&child.handle, child.region(0))?;
+    collapse(&child, child.region(0))?;
     Ok(child)
 }
 
@@ -110,9 +122,10 @@ pub(super) fn try_access_bits(
     child.send_command_and_wait(ChildCommand::WantBase)?;
     child.send_command_and_wait(ChildCommand::Touch)?;
     let touched = child.touched_regions();
-    let done = process_madvise::clear_access_bits(&child.handle, &touched).or_else(failed_try)?;
-    if done != touched.len() {
-        let all = touched.len();
+    let cleared = patient_calls().clear_access_bits(&child.handle, &touched).or_else(failed_try)?;
+    cleared.answer.or_else(failed_try)?;
+    let (done, all) = (cleared.done, touched.len());
+    if done != all {
         return failed_try(format!("only {done} of {all} regions had their access bits cleared"));
     }
     let mut accessed = || -> Result<u16> {
@@ -152,7 +165,7 @@ pub(super) fn try_collapse(tables: Option<&mut PageTableReader>) -> TryResult {
     child.send_command_and_wait(ChildCommand::WantBase)?;
     child.send_command_and_wait(ChildCommand::Touch)?;
     child.send_command_and_wait(ChildCommand::WantHuge)?;
-    process_madvise::collapse(&child.handle, child.region(0)).or_else(failed_try)?;
+    collapse(&child, child.region(0)).or_else(failed_try)?;
     let huge = match tables {
         Some(tables) => {
             read_region_by_bpf(tables, &child.handle, child.region(0))?.is_some_and(|r| r.is_huge())
@@ -177,7 +190,7 @@ pub(super) fn try_shared_memory(tables: Option<&mut PageTableReader>) -> TryResu
     }
     child.send_command_and_wait(ChildCommand::Touch)?;
     let region = child.region(0);
-    process_madvise::collapse(&child.handle, region).or_else(failed_try)?;
+    collapse(&child, region).or_else(failed_try)?;
     let huge = read_region_by_bpf(tables, &child.handle, region)?.is_some_and(|r| r.is_huge());
     fail_unless_holds(huge, "the call succeeded, but the region is not a huge page")?;
     verify_child_memory(&child)
@@ -188,7 +201,7 @@ pub(super) fn try_shared_memory(tables: Option<&mut PageTableReader>) -> TryResu
 pub(super) fn try_split(gives_back: bool) -> TryResult {
     let child = spawn_child_with_huge_page()?;
     let before = child_rss_bytes(&child)?;
-    process_madvise::split_huge_page(&child.handle, child.region(0)).or_else(failed_try)?;
+    split_first_region(&child).or_else(failed_try)?;
     // Measured before the contents are read, which would map zero pages anew.
     let freed = before.saturating_sub(child_rss_bytes(&child)?);
     verify_child_memory(&child)?;
@@ -220,7 +233,7 @@ fn try_split_of_marked_pages(
             "before the split, the used page was marked: {used}; the zero page was marked: {zero}"
         ));
     }
-    process_madvise::split_huge_page(&child.handle, region)?;
+    split_first_region(child)?;
     fail_unless_holds(marked()? == [true, true], "the split of a huge page drops it")
 }
 
@@ -243,7 +256,7 @@ pub(super) fn try_split_with_soft_dirty() -> TryResult {
     }
     clear_soft_dirty(child.handle.id.pid).or_else(skipped_try)?;
     child.send_command_and_wait(ChildCommand::TouchTen)?;
-    process_madvise::collapse(&child.handle, region)?;
+    collapse(&child, region)?;
     try_split_of_marked_pages(&child, PagemapEntry::is_soft_dirty)
 }
 
@@ -263,11 +276,10 @@ pub(super) fn try_split_with_write_protection() -> TryResult {
 pub(super) fn try_page_out() -> TryResult {
     let child = spawn_child_with_huge_page()?;
     let region = child.region(0);
-    process_madvise::split_huge_page(&child.handle, region)?;
+    split_first_region(&child)?;
     let before = child_rss_bytes(&child)?;
     let zero_from = region.start() + 10 * BASE_PAGE_BYTES;
-    process_madvise::page_out(&child.handle, zero_from, region.end() - zero_from)
-        .or_else(failed_try)?;
+    patient_calls().page_out(&child.handle, zero_from..region.end()).or_else(failed_try)?;
     let freed = before.saturating_sub(child_rss_bytes(&child)?);
     verify_child_memory(&child)?;
     fail_unless_holds(
@@ -277,7 +289,7 @@ pub(super) fn try_page_out() -> TryResult {
 }
 
 fn read_page_remotely(child: &ProbeChild, region: RegionAddr) -> TryResult {
-    CallHelperPool::with_time_limit(Duration::from_secs(10))
+    patient_calls()
         .map_page_by_reading(&child.handle, region.start(), false)
         .or_else(|error| failed_try(format!("remote read of untouched memory failed: {error}")))
 }
@@ -289,7 +301,7 @@ pub(super) fn try_prefault_collapse() -> TryResult {
     let region = child.first_untouched_region();
     let before = child_rss_bytes(&child)?;
     read_page_remotely(&child, region)?;
-    process_madvise::collapse(&child.handle, region).or_else(|error| {
+    collapse(&child, region).or_else(|error| {
         failed_try(format!("{error} (Linux 6.18 collapses a region that only has its zero page)"))
     })?;
     // Where THP is `always` the read has mapped the region, and it counts as collapsed.

@@ -6,8 +6,7 @@
 
 use crate::error::{LinuxError, Result};
 use crate::processes::process::ProcessHandle;
-use crate::promote::process_madvise::{COLLAPSE, CollapseRetry};
-use crate::promote::target_call::{CallHelperPool, TargetRequest};
+use crate::promote::target_call::CallHelperPool;
 use crate::sample::pagemap::region_sample_from_entries;
 use hawkeye_policy::{CallBatchBackoff, RegionAddr};
 use nix::errno::Errno;
@@ -146,21 +145,12 @@ impl TextPromoter {
 
     /// One promotion. The inner error is the kernel's refusal.
     fn collapse(&mut self, region: RegionAddr) -> Result<Result<(), Errno>> {
-        let mut retry = CollapseRetry::default();
-        loop {
-            let request = TargetRequest::for_collapse(&self.process, region, None);
-            let answer = self.calls.call_target(self.process.id, COLLAPSE.call, &request);
-            let took = self.calls.statistics.last;
-            if retry.should_retry(&answer, took) {
-                continue;
+        match self.calls.collapse(&self.process, region, || None) {
+            Ok(_) => Ok(Ok(())),
+            Err(error) if error.is_process_gone() => {
+                Err(LinuxError::NoSuchProcess(self.process.id.pid))
             }
-            return match answer {
-                Ok(_) => Ok(Ok(())),
-                Err(error) if error.is_process_gone() => {
-                    Err(LinuxError::NoSuchProcess(self.process.id.pid))
-                }
-                Err(error) => error.errno().map(Err).ok_or(error),
-            };
+            Err(error) => error.errno().map(Err).ok_or(error),
         }
     }
 
@@ -187,7 +177,7 @@ impl TextPromoter {
                 if self.read_mapped_region(region)? != TextPages::Huge {
                     continue;
                 }
-                match self.calls.split_huge_page_on_cpu(&self.process, region, cpu) {
+                match self.calls.split_huge_page(&self.process, region, cpu) {
                     Err(error @ LinuxError::NotAnswering(_)) => return Err(error),
                     Err(error) if error.is_process_gone() => {
                         return Err(LinuxError::NoSuchProcess(self.process.id.pid));

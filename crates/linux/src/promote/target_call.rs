@@ -22,6 +22,7 @@ pub use call_helper_pool::{CallHelperPool, LateCall};
 pub(crate) use call_helper_pool::{CallTimingStatistics, SERIES_TIME};
 pub use helper_messages::{CallResult, TargetRequest};
 pub(crate) use helper_process::{SOCKET, become_helper, exit_process, read_clock_ns};
+pub use target_operations::AccessBitClearResult;
 
 use crate::error::{LinuxError, Result};
 use crate::mutex::lock;

@@ -4,7 +4,7 @@
 
 use hawkeye_linux::probe::userfaultfd_handle::WatchMode;
 use hawkeye_linux::processes::mappings::{self, ManagedMemory};
-use hawkeye_linux::promote::process_madvise;
+use hawkeye_linux::promote::target_call::CallHelperPool;
 use hawkeye_linux::sample::page_table_reader::PageTableReader;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_live_test_support::manager_in_test::userfaultfd;
@@ -13,7 +13,7 @@ use hawkeye_live_test_support::mapped_regions::{
 };
 use hawkeye_live_test_support::or_skip;
 use hawkeye_live_test_support::test_machine::{machine, machine_with};
-use hawkeye_live_test_support::time_limits::until;
+use hawkeye_live_test_support::time_limits::{DEADLINE, until};
 use hawkeye_policy::BASE_PAGE_BYTES;
 use hawkeye_test_support::this_test;
 use std::fs::File;
@@ -31,6 +31,7 @@ fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_spl
     let memory = MappedRegions::new(16);
     let all = memory.range(0..16);
     let process = own();
+    let mut calls = CallHelperPool::with_time_limit(DEADLINE);
     let (promoted, split) = (AtomicU64::new(0), AtomicU64::new(0));
     for value in 2..8 {
         memory.advise(all.clone(), libc::MADV_DONTNEED);
@@ -42,7 +43,7 @@ fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_spl
         }
         memory.advise(all.clone(), libc::MADV_HUGEPAGE);
         for index in 0..memory.regions {
-            let made = process_madvise::collapse(&process, memory.region(index));
+            let made = calls.collapse(&process, memory.region(index), || None);
             promoted.fetch_add(u64::from(made.is_ok()), Ordering::Relaxed);
         }
         register(&watcher, all.clone(), WatchMode::WriteProtect);
@@ -52,9 +53,9 @@ fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_spl
                 while !over.load(Ordering::Relaxed) {
                     for index in (0..memory.regions).rev() {
                         let region = memory.region(index);
-                        let done = process_madvise::split_huge_page(&process, region);
+                        let done = calls.split_huge_page(&process, region, None);
                         split.fetch_add(u64::from(done.is_ok()), Ordering::Relaxed);
-                        let _ = process_madvise::collapse(&process, region);
+                        let _ = calls.collapse(&process, region, || None);
                     }
                 }
             });
@@ -97,10 +98,12 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
     // The kernel takes them off the lists of evictable pages in batches.
     assert!(until(Duration::from_secs(10), || unevictable() == 4));
     let process = own();
+    let mut calls = CallHelperPool::with_time_limit(DEADLINE);
     for index in 0..4 {
-        process_madvise::collapse(&process, memory.region(index))
+        calls
+            .collapse(&process, memory.region(index), || None)
             .expect("the region can be collapsed");
-        let refused = process_madvise::split_huge_page(&process, memory.region(index));
+        let refused = calls.split_huge_page(&process, memory.region(index), None);
         assert!(refused.is_err(), "locked memory is not split");
     }
     assert_eq!(memory.huge_regions(all.clone()), 4);

@@ -2,7 +2,7 @@
 
 use hawkeye_bench::live::manage_processes_until;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::promote::process_madvise;
+use hawkeye_linux::promote::target_call::CallHelperPool;
 use hawkeye_live_test_support::manager_in_test::{
     kernel_backend, machine_of, sampled, until_answered,
 };
@@ -116,10 +116,11 @@ fn regions_that_were_split_are_promoted_again() {
     let first = promote(16);
     assert!(first.totals().promoted >= 16);
     let process = ProcessHandle::open(pid).expect("the process can be opened");
+    let mut calls = CallHelperPool::with_time_limit(DEADLINE);
     let mut split = 0;
     for entry in first.entries() {
         if let Event::Promoted { region, .. } = &entry.event {
-            split += u64::from(process_madvise::split_huge_page(&process, *region).is_ok());
+            split += u64::from(calls.split_huge_page(&process, *region, None).is_ok());
         }
     }
     assert!(split >= 16);

@@ -2,7 +2,7 @@
 
 use hawkeye_bench::clear_refs;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::promote::process_madvise;
+use hawkeye_linux::promote::target_call::CallHelperPool;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 use hawkeye_linux::sample::pagemap;
 use hawkeye_live_test_support::manager_in_test::{eligible, read_regions};
@@ -91,6 +91,7 @@ fn a_hundred_random_pages_are_found_after_a_clear() {
 
 fn find_a_hundred_random_pages(tables: &mut PageTableReader) {
     let own = ProcessHandle::open(std::process::id()).expect("this process can be opened");
+    let mut calls = CallHelperPool::with_time_limit(DEADLINE);
     let memory = MappedRegions::new(1);
     let region = memory.region(0);
     let mut pages: Vec<u64> = pages(memory.range(0..1)).collect();
@@ -101,13 +102,14 @@ fn find_a_hundred_random_pages(tables: &mut PageTableReader) {
         found.expect("the region is mapped")
     };
     if read().is_huge() {
-        process_madvise::split_huge_page(&own, region).expect("the region can be split");
+        calls.split_huge_page(&own, region, None).expect("the region can be split");
     }
     assert_eq!(read().present, 512);
 
     WorkloadRng::new(7, 0).shuffle(&mut pages);
     pages.truncate(100);
-    process_madvise::clear_access_bits(&own, &[region]).expect("the bits can be cleared");
+    let cleared = calls.clear_access_bits(&own, &[region]).expect("this process answers");
+    cleared.answer.expect("the bits can be cleared");
     leave_tlb(&memory);
     for page in &pages {
         memory.read(*page);
@@ -152,18 +154,19 @@ fn huge_split_and_unmapped_regions_are_sampled_correctly() {
     let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let (mut program, ready) = started("burner --mib 64 --pages base");
     let process = ProcessHandle::open(ready.pid).expect("the process can be opened");
+    let mut calls = CallHelperPool::with_time_limit(DEADLINE);
     let regions = of_memory(&mut tables, &ready);
     assert_eq!(regions.len(), 32);
     let are = |huge| move |r: &RegionSample| r.is_huge() == huge && r.present == 512;
     assert!(regions.iter().all(are(false)), "{regions:?}");
     for r in &regions {
-        let collapsed = || process_madvise::collapse(&process, r.region).is_ok();
+        let collapsed = || calls.collapse(&process, r.region, || None).is_ok();
         assert!(until(DEADLINE, collapsed), "{r:?}");
     }
     let huge = of_memory(&mut tables, &ready);
     assert_eq!(huge.len(), 32);
     assert!(huge.iter().all(are(true)), "{huge:?}");
-    process_madvise::split_huge_page(&process, regions[3].region).expect("the region can be split");
+    calls.split_huge_page(&process, regions[3].region, None).expect("the region can be split");
     program
         .request_and_wait(WorkloadRequest::Unmap(4), Duration::from_secs(10))
         .expect("the workload unmaps memory");

@@ -3,11 +3,11 @@
 use hawkeye_bench::clear_refs;
 use hawkeye_linux::processes::mappings::{ManagedMemory, collect_eligible_ranges_of};
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::promote::process_madvise;
+use hawkeye_linux::promote::target_call::CallHelperPool;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 use hawkeye_live_test_support::or_skip;
 use hawkeye_live_test_support::test_machine::machine;
-use hawkeye_live_test_support::time_limits::{from_environment, time_limit_factor};
+use hawkeye_live_test_support::time_limits::{DEADLINE, from_environment, time_limit_factor};
 use hawkeye_live_test_support::workloads::workload;
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{WorkloadEvent, WorkloadProcess};
@@ -72,6 +72,7 @@ fn hammer(
 ) {
     let is_shared = memory == ManagedMemory::PrivateAndShared;
     let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
+    let mut calls = CallHelperPool::with_time_limit(DEADLINE);
     let bind = |process: &ProcessHandle| tables.bind_to_process(process.id.pid);
     let targets: Vec<_> = processes.iter().map(|process| bind(process).ok()).collect();
     while !over.load(Ordering::Relaxed) {
@@ -87,8 +88,8 @@ fn hammer(
             found.retain(|it| it.file.is_some() == is_shared && it.is_huge() == huge);
             for sample in &found {
                 let result = match huge {
-                    true => process_madvise::split_huge_page(process, sample.region),
-                    false => process_madvise::collapse(process, sample.region),
+                    true => calls.split_huge_page(process, sample.region, None).map(drop),
+                    false => calls.collapse(process, sample.region, || None).map(drop),
                 };
                 done.fetch_add(u64::from(result.is_ok()), Ordering::Relaxed);
             }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::anonymous_mapping::AnonymousMapping;
 use crate::processes::process::ProcessHandle;
-use crate::promote::target_call::{CallHelperPool, TargetRequest};
+use crate::promote::target_call::CallHelperPool;
 use hawkeye_live_test_support::or_skip;
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
@@ -182,8 +182,7 @@ fn a_promotion_takes_a_page_of_the_reserve() {
     let served_before = RESERVE.state().served;
     let own = ProcessHandle::open(std::process::id()).expect("this process exists");
     let mut calls = CallHelperPool::with_time_limit(Duration::from_secs(60));
-    let request = TargetRequest::for_collapse(&own, region, RESERVE.give_back_page());
-    calls.call_target(own.id, "collapsing", &request).expect("it is promoted");
+    calls.collapse(&own, region, || RESERVE.give_back_page()).expect("it is promoted");
     let state = RESERVE.state();
     RESERVE.stop();
     // Promotions of other tests take pages too.

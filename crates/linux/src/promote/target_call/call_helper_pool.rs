@@ -75,7 +75,8 @@ impl Default for CallHelperPool {
 }
 
 impl CallHelperPool {
-    pub(crate) fn with_time_limit(wait: Duration) -> Self {
+    /// A pool that waits this long for each call.
+    pub fn with_time_limit(wait: Duration) -> Self {
         let statistics = CallTimingStatistics::default();
         Self {
             wait,

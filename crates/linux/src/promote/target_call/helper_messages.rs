@@ -1,9 +1,7 @@
 //! Messages between the manager and a helper: a request is one packet, an answer one or several.
 
 use crate::processes::process::ProcessHandle;
-use crate::promote::process_madvise::COLLAPSE;
 use crate::ring_buffer::decode_u64s;
-use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use std::ops::Range;
@@ -32,19 +30,6 @@ impl<'a> TargetRequest<'a> {
             *slot = [range.start, range.end.saturating_sub(range.start)];
             raw.ranges += 1;
         }
-        Self { raw, passed: Some(process.fd()) }
-    }
-
-    /// Makes a region huge ([`crate::promote::process_madvise::collapse`]), on this CPU, which got
-    /// a huge page back right before.
-    pub(crate) fn for_collapse(
-        process: &'a ProcessHandle,
-        region: RegionAddr,
-        cpu: Option<u32>,
-    ) -> Self {
-        let (advice, cpu) = (COLLAPSE.number, RawRequest::encode_cpu(cpu));
-        let mut raw = RawRequest { kind: ADVISE, advice, cpu, ranges: 1, ..RawRequest::EMPTY };
-        raw.range[0] = [region.start(), HUGE_PAGE_BYTES];
         Self { raw, passed: Some(process.fd()) }
     }
 

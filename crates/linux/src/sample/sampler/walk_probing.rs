@@ -422,7 +422,7 @@ fn clear_regions(
     let mut rest = plan.regions.as_slice();
     while !rest.is_empty() && Instant::now() < deadline {
         let found = run_with_sched_fifo(|| calls.clear_access_bits(&member.handle, rest))?;
-        if let Some(answer) = found.answer {
+        if let Ok(answer) = found.answer {
             for (n, region) in rest.iter().take(found.done).enumerate() {
                 let part = (n as f64 + 0.5) / found.done.max(1) as f64;
                 cleared.push((*region, answer.began + answer.took.mul_f64(part)));

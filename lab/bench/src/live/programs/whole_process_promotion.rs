@@ -4,53 +4,49 @@ use crate::error::BenchResult;
 use crate::live::proc_files::read_process_file;
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
-use hawkeye_linux::promote::process_madvise;
-use hawkeye_linux::promote::process_madvise::CollapseRetry;
+use hawkeye_linux::promote::target_call::CallHelperPool;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr, RegionSample};
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Pages that were just touched may not be on the LRU list yet, so a refused promotion may succeed.
 const TRIES: usize = 3;
+const CALL_TIME: Duration = Duration::from_secs(60);
 
 /// Promotes every populated region of a process that can be huge, including memory that it shares
 /// with other processes. Returns the share of its memory under huge pages afterwards, in per cent.
 pub fn promote_whole_process(pid: u32) -> BenchResult<f64> {
     let process = ProcessHandle::open(pid)?;
+    let mut calls = CallHelperPool::with_time_limit(CALL_TIME);
     for _ in 0..TRIES {
         for region in eligible_present_regions(pid)?.into_iter().filter(|region| !region.is_huge())
         {
             // The result includes refusals; a process that is gone causes an error below.
-            let mut insisting = CollapseRetry::default();
-            loop {
-                let begun = Instant::now();
-                let result = process_madvise::collapse(&process, region.region);
-                if !insisting.should_retry(&result, begun.elapsed()) {
-                    break;
-                }
-            }
+            let _ = calls.collapse(&process, region.region, || None);
         }
     }
     huge_memory_percent(pid)
 }
 
-/// Collapses every region of `range` without pauses, with as many tries as it takes; returns the
-/// duration.
+/// Collapses every region of `range`, with up to five tries each. Returns the duration of the calls
+/// that succeeded, without the way to the helper process.
 pub fn collapse_range(process: &ProcessHandle, range: Range<u64>) -> BenchResult<Duration> {
     const MAX_TRIES: u32 = 5;
-    let begun = Instant::now();
+    let mut calls = CallHelperPool::with_time_limit(CALL_TIME);
+    let mut took = Duration::ZERO;
     for start in range.step_by(HUGE_PAGE_BYTES as usize) {
         let region = RegionAddr::containing(start);
         let mut tries = 0;
-        while let Err(error) = process_madvise::collapse(process, region) {
-            tries += 1;
-            if tries == MAX_TRIES {
-                return Err(error.into());
+        took += loop {
+            match calls.collapse(process, region, || None) {
+                Ok(answer) => break answer.took,
+                Err(error) if tries + 1 == MAX_TRIES => return Err(error.into()),
+                Err(_) => tries += 1,
             }
-        }
+        };
     }
-    Ok(begun.elapsed())
+    Ok(took)
 }
 
 /// The share of a process's memory under huge pages, in per cent of the memory in whole regions.
