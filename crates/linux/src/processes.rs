@@ -15,8 +15,10 @@
 //! ```
 //!
 //! Read [`process`] first, then `process_selector` (pure) and `managed_processes`. Files of
-//! processes are read by `process_reader_thread` where their owner could delay the answer.
+//! processes are read in threads where their owner could delay the answer: `background_task` for
+//! one answer, `process_reader_thread` for one process after the other.
 
+pub(crate) mod background_task;
 pub mod client_credentials;
 pub(crate) mod exec_tracer;
 pub mod file_mappers;

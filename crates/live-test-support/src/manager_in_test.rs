@@ -7,6 +7,7 @@ use hawkeye_linux::probe;
 use hawkeye_linux::probe::userfaultfd_handle::UserfaultfdHandle;
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::processes::process::ProcessHandle;
+use hawkeye_linux::promote::target_call::CallHelperPool;
 use hawkeye_linux::sample::counters::EventCodeOverrides;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, ProcessBpfLinks, WalkDetail};
 use hawkeye_linux::sample::walk_costs;
@@ -93,8 +94,9 @@ pub fn until_answered<T>(mut call: impl FnMut() -> CallResult<T>) -> CallResult<
 ///
 /// # Panics
 /// The mappings can't be listed.
-pub fn eligible(tables: &PageTableReader, target: &ProcessBpfLinks) -> Vec<Range<u64>> {
-    let mappings = tables.list_mappings(target);
+pub fn eligible(pid: u32, target: &ProcessBpfLinks) -> Vec<Range<u64>> {
+    let process = ProcessHandle::open(pid).expect("the process can be opened");
+    let mappings = CallHelperPool::with_time_limit(DEADLINE).list_mappings(process.id, target);
     mappings::collect_eligible_ranges(&mappings.expect("the mappings can be listed")).ranges
 }
 
@@ -107,7 +109,7 @@ pub fn read_regions(
     pid: u32,
 ) -> (Vec<Range<u64>>, Vec<RegionSample>) {
     let target = tables.bind_to_process(pid).expect("the target can be bound");
-    let ranges = eligible(tables, &target);
+    let ranges = eligible(pid, &target);
     let mut found = Vec::new();
     let walked = tables.walk_ranges(&target, &ranges, WalkDetail::Regions, &mut found, |_| {});
     walked.expect("the page tables can be walked");

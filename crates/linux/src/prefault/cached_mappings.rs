@@ -2,7 +2,6 @@
 
 use super::prefault_region::PrefaultMethod;
 use crate::machine_lease::thp_settings::{enabled_file, read_setting, uses_huge_zero_page};
-use crate::processes::mapping_records::parse_mapping_records;
 use crate::promote::target_call::CallHelperPool;
 use crate::sample::page_table_reader::{PageTableReader, ProcessBpfLinks};
 use hawkeye_policy::{ProcessId, RegionAddr};
@@ -68,8 +67,7 @@ pub(super) fn get_or_refresh_mappings<'a>(
         };
         let enabled = read_setting(&enabled_file()).unwrap_or_default();
         let zero_page = uses_huge_zero_page();
-        let records = calls.list_mapping_records(process, known.target.mapping_list_link());
-        let mappings = parse_mapping_records(&records.ok()?);
+        let mappings = calls.list_mappings(process, &known.target).ok()?;
         let mapped = mappings.iter().filter_map(|mapping| {
             let method = PrefaultMethod::for_mapping(mapping.flags, &enabled, zero_page)?;
             Some((mapping.eligible_range().ok()?, method))

@@ -7,11 +7,8 @@
 //! makes it, and is abandoned if the process does not answer.
 
 use crate::error::{LinuxError, Result};
+use crate::processes::background_task::ReadLimits;
 use crate::processes::memory_maps;
-use crate::processes::process::read_proc_entry;
-use crate::processes::process_reader_thread::ImpatientProcessReader;
-use hawkeye_policy::ProcessId;
-use procfs::process::Process;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -56,19 +53,14 @@ impl FileMappers {
 pub fn find_file_mappers(files: &BTreeSet<MappedFile>, deadline: Instant) -> Result<FileMappers> {
     let wanted = files.clone();
     let read = move |pid| read_mapped_files(pid, &wanted);
-    Ok(find_mappers_among(list_processes()?, read, PATIENCE, deadline))
+    let limits = ReadLimits { patience: PATIENCE, deadline, rest_per_read: 0 };
+    Ok(find_mappers_among(list_pids()?, read, limits))
 }
 
-fn list_processes() -> Result<Vec<ProcessId>> {
+fn list_pids() -> Result<Vec<u32>> {
     let failed = LinuxError::wrap_io_error("reading", "/proc");
     let entries = std::fs::read_dir("/proc").map_err(failed)?.flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    // One that has ended meanwhile maps nothing.
-    let identified = pids.filter_map(|pid: u32| {
-        let start_ticks = read_proc_entry(pid, Process::stat).ok()?.starttime;
-        Some(ProcessId { pid, start_ticks })
-    });
-    Ok(identified.collect())
+    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
 /// Those of some files that a process maps. None of one that has ended or may not be read.
@@ -84,34 +76,29 @@ fn read_mapped_files(pid: u32, wanted: &BTreeSet<MappedFile>) -> Result<BTreeSet
 }
 
 fn find_mappers_among(
-    processes: Vec<ProcessId>,
+    pids: Vec<u32>,
     read: impl Fn(u32) -> Result<BTreeSet<MappedFile>> + Clone + Send + 'static,
-    patience: Duration,
-    deadline: Instant,
+    limits: ReadLimits,
 ) -> FileMappers {
-    let mut reader = ImpatientProcessReader::new("hawkeye-mappers", read, patience);
     let mut found = FileMappers::default();
-    for process in processes {
-        match reader.read_process(process, deadline) {
-            Some(Ok(files)) => {
-                for file in files {
-                    found.mappers.entry(file).or_default().insert(process.pid);
-                }
+    let pids = pids.into_iter().map(|pid| (pid, pid));
+    limits.read_processes(pids, read, |pid, read| match read {
+        Ok(files) => {
+            for file in files {
+                found.mappers.entry(file).or_default().insert(pid);
             }
-            Some(Err(error)) => {
-                tracing::info!("its mappings can't be read pid={} error={error}", process.pid);
-                found.unread.push(process.pid);
-            }
-            None => found.unread.push(process.pid),
         }
-    }
+        Err(error) => {
+            tracing::info!("its mappings can't be read pid={pid} error={error}");
+            found.unread.push(pid);
+        }
+    });
     found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hawkeye_test_support::event_constructors::process_with_pid;
     use procfs::process::{MMapPath, MemoryMap};
 
     const FILE: MappedFile = MappedFile { device: (0, 27), inode: 77 };
@@ -121,8 +108,8 @@ mod tests {
         read: impl Fn(u32) -> Result<BTreeSet<MappedFile>> + Clone + Send + 'static,
         deadline: Instant,
     ) -> FileMappers {
-        let processes = [7, 8, 9].map(process_with_pid).to_vec();
-        find_mappers_among(processes, read, LONG, deadline)
+        let limits = ReadLimits { patience: LONG, deadline, rest_per_read: 0 };
+        find_mappers_among(vec![7, 8, 9], read, limits)
     }
 
     #[test]
@@ -155,9 +142,9 @@ mod tests {
             }
             Ok(BTreeSet::new())
         };
-        let processes = [7, 8, 9].map(process_with_pid).to_vec();
-        let patience = Duration::from_millis(300);
-        let found = find_mappers_among(processes, silent, patience, Instant::now() + LONG);
+        let (patience, deadline) = (Duration::from_millis(300), Instant::now() + LONG);
+        let limits = ReadLimits { patience, deadline, rest_per_read: 0 };
+        let found = find_mappers_among(vec![7, 8, 9], silent, limits);
         assert_eq!(found.unread, [8]);
     }
 

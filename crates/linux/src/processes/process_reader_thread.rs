@@ -5,7 +5,7 @@ use hawkeye_policy::ProcessId;
 use std::collections::BTreeSet;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Reads one process after the other.
 #[derive(Debug)]
@@ -60,37 +60,5 @@ impl<T: Send + 'static> ProcessReaderThread<T> {
             answers.push(answer);
         }
         answers
-    }
-}
-
-/// Reads one process at a time. One that does not answer keeps its thread, and the next process
-/// gets a new one.
-#[derive(Debug)]
-pub(crate) struct ImpatientProcessReader<T, F> {
-    name: &'static str,
-    read: F,
-    patience: Duration,
-    thread: ProcessReaderThread<T>,
-}
-
-impl<T: Send + 'static, F: Fn(u32) -> T + Clone + Send + 'static> ImpatientProcessReader<T, F> {
-    /// As [`ProcessReaderThread::new`]; waits for `patience` for each process.
-    pub(crate) fn new(name: &'static str, read: F, patience: Duration) -> Self {
-        let thread = ProcessReaderThread::new(name, read.clone());
-        Self { name, read, patience, thread }
-    }
-
-    /// What was read of a process; `None`: it has not answered, or `deadline` is over.
-    pub(crate) fn read_process(&mut self, process: ProcessId, deadline: Instant) -> Option<T> {
-        let now = Instant::now();
-        if now >= deadline {
-            return None;
-        }
-        self.thread.request_read(process);
-        let answer = self.thread.wait_for_results(deadline.min(now + self.patience)).pop();
-        if answer.is_none() {
-            self.thread = ProcessReaderThread::new(self.name, self.read.clone());
-        }
-        answer.map(|(_, read)| read)
     }
 }

@@ -8,9 +8,7 @@ mod direct_map;
 use crate::bpf_skeletons::{HawkeyeSkel, HawkeyeSkelBuilder, types};
 use crate::error::{LinuxError, Result};
 use crate::memory::ksm::KsmState;
-use crate::processes::mapping_records::{
-    keep_new_records, mapping_of_fields, parse_mapping_records,
-};
+use crate::processes::mapping_records::mapping_of_fields;
 use crate::processes::mappings::Mapping;
 use direct_map::{map_unique_and_inaccessible_page, read_end_frame};
 use hawkeye_policy::walk_rate::PageBitmap;
@@ -74,7 +72,8 @@ impl ProcessBpfLinks {
     /// File descriptors of one target: its five links.
     pub const DESCRIPTORS: usize = 5;
 
-    /// Runs the program that lists mappings; what it writes is for [`parse_mapping_records`].
+    /// Runs the program that lists mappings, for
+    /// [`CallHelperPool::list_mappings`](crate::promote::target_call::CallHelperPool::list_mappings).
     pub(crate) fn mapping_list_link(&self) -> BorrowedFd<'_> {
         self.list.as_fd()
     }
@@ -192,13 +191,6 @@ impl PageTableReader {
             scan: link_program_to_process(programs.scan_zeros.as_fd(), pid)?,
             marks: link_program_to_process(programs.read_access_bits.as_fd(), pid)?,
         })
-    }
-
-    /// All mappings of the process, in address order. Empty for a process without an address space.
-    ///
-    /// Takes the process's `mmap_lock`, and waits for it.
-    pub fn list_mappings(&self, target: &ProcessBpfLinks) -> Result<Vec<Mapping>> {
-        read_mapping_records(&target.list).map(|records| parse_mapping_records(&records))
     }
 
     /// The mapping at an address, as it is now; `None` where nothing is mapped.
@@ -423,22 +415,6 @@ fn run_bpf_iterator(link: &OwnedFd) -> Result<()> {
     let iterator = create_bpf_iterator(link)?;
     while read_bpf_iterator(&iterator, &mut [0u8; 16])? > 0 {}
     Ok(())
-}
-
-/// The records of a listing of mappings.
-fn read_mapping_records(link: &OwnedFd) -> Result<Vec<u8>> {
-    let iterator = create_bpf_iterator(link)?;
-    let mut all = Vec::new();
-    let mut some = [0u8; 32 << 10];
-    let mut end = 0;
-    loop {
-        let length = read_bpf_iterator(&iterator, &mut some)?;
-        let kept = keep_new_records(&mut some[..length], &mut end);
-        if kept == 0 {
-            return Ok(all);
-        }
-        all.extend_from_slice(&some[..kept]);
-    }
 }
 
 fn create_bpf_iterator(link: &OwnedFd) -> Result<OwnedFd> {

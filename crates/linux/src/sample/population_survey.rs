@@ -5,7 +5,7 @@
 
 use crate::error::{LinuxError, Result};
 use crate::memory::cgroup_limits::CgroupLimits;
-use crate::processes::mapping_records::parse_mapping_records;
+use crate::processes::background_task::BackgroundTask;
 use crate::processes::mappings::{Mapping, collect_eligible_ranges, vm};
 use crate::processes::memory_maps;
 use crate::processes::proc_scanner::{ProcScanner, ScannedProcess};
@@ -14,7 +14,6 @@ use crate::promote::target_call::CallHelperPool;
 use crate::sample::page_table_reader::WalkDetail;
 use crate::sample::pagemap;
 use crate::sample::sampler::SamplerBackend;
-use crate::sample::sampler::background_task::{BackgroundTask, POLL_INTERVAL};
 use hawkeye_policy::{BASE_PAGE_BYTES, ProcessId, RegionSample};
 use procfs::process::Process;
 use serde::Serialize;
@@ -107,21 +106,15 @@ fn read_regions_of_process(
     match sampler {
         SamplerBackend::AccessBits(bits) => {
             let target = bits.tables.bind_to_process(pid)?;
-            let records = calls.list_mapping_records(process, target.mapping_list_link())?;
-            let ranges = ranges_for_huge_pages(parse_mapping_records(&records));
+            let ranges = ranges_for_huge_pages(calls.list_mappings(process, &target)?);
             let rest = |took: Duration| thread::sleep(took * REST_PER_READ);
             let mut regions = Vec::new();
             bits.tables.walk_ranges(&target, &ranges, WalkDetail::Regions, &mut regions, rest)?;
             Ok(regions)
         }
         SamplerBackend::Damon | SamplerBackend::Population => {
-            let mut reading = BackgroundTask::spawn(move || read_regions_from_proc(pid));
-            loop {
-                if let Some(read) = reading.poll(pid, PATIENCE)? {
-                    return read;
-                }
-                thread::sleep(POLL_INTERVAL);
-            }
+            let reading = BackgroundTask::spawn(move || read_regions_from_proc(pid));
+            reading.wait_until(pid, Instant::now() + PATIENCE)?
         }
     }
 }

@@ -85,7 +85,7 @@ impl ProcessMeter {
     /// All its regions that could be huge if nothing forbade it, as they are now.
     pub fn read_candidate_regions(&mut self) -> Result<Vec<RegionSample>> {
         let (tables, target) = (&mut self.bits.tables, &self.target);
-        let mut mappings = tables.list_mappings(target)?;
+        let mut mappings = self.calls.list_mappings(self.member.handle.id, target)?;
         // The base pages of MADV_NOHUGEPAGE memory cost the owner time, too.
         for mapping in &mut mappings {
             mapping.flags &= !vm::NOHUGEPAGE;

@@ -12,7 +12,6 @@
 //! and a case in the probe that chooses it. Each sampler keeps its own state of every process.
 
 mod access_bits_sampler;
-pub(super) mod background_task;
 pub(crate) mod damon;
 mod huge_bytes_count;
 mod pagemap_sampler;

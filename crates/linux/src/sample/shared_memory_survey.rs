@@ -12,11 +12,11 @@
 //! process's owner.
 
 use crate::error::{LinuxError, Result};
+use crate::processes::background_task::ReadLimits;
 use crate::processes::memory_maps;
 use crate::processes::mounts::MountedFileSystems;
 use crate::processes::proc_scanner::{ProcScanner, ScannedProcess};
 use crate::processes::process::{self, ProcessHandle};
-use crate::processes::process_reader_thread::ImpatientProcessReader;
 use crate::processes::shared_mappings::{SharedMapping, SharedMemoryKind, SharedMemoryObstacle};
 use crate::sample::population_survey::{PATIENCE, REST_PER_READ, SurveyCoverage};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, ProcessId};
@@ -29,8 +29,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Resident memory up to which a process's `smaps` is read. The walk takes about 20 ms then.
 const MOST_RESIDENT_BYTES: u64 = 2 << 30;
@@ -121,44 +120,30 @@ pub fn survey_shared_memory(deadline: Instant) -> Result<SharedMemorySurvey> {
     let others = scan.large.into_iter().filter(|scanned| scanned.process.pid != own);
     let internal = device_of_internal_files();
     let read = move |pid| read_mapper(pid, internal);
-    Ok(survey_processes(others, read, PATIENCE, deadline))
+    let limits = ReadLimits { patience: PATIENCE, deadline, rest_per_read: REST_PER_READ };
+    Ok(survey_processes(others, read, limits))
 }
 
 fn survey_processes(
     processes: impl Iterator<Item = ScannedProcess>,
     read: impl Fn(u32) -> Result<MapperReading> + Clone + Send + 'static,
-    patience: Duration,
-    deadline: Instant,
+    limits: ReadLimits,
 ) -> SharedMemorySurvey {
-    let mut reader = ImpatientProcessReader::new("hawkeye-shared", read, patience);
     let mut found = CollectedFiles::default();
-    for ScannedProcess { process, program, .. } in processes {
-        let begun = Instant::now();
-        if begun >= deadline {
-            found.survey.coverage.left_out += 1;
-            continue;
+    let processes = processes.map(|scanned| (scanned.process.pid, scanned));
+    limits.read_processes(processes, read, |scanned, read| match read {
+        Ok(mapper) if mapper.process == scanned.process => {
+            found.add_mapper(mapper, &scanned.program.command);
         }
-        let Some(answer) = reader.read_process(process, deadline) else {
-            tracing::info!(
-                "left out of the survey, because it does not answer pid={}",
-                process.pid
-            );
+        // It has ended, and another one has its pid.
+        Ok(_) => {}
+        Err(error) if error.is_process_gone() => {}
+        Err(error) => {
+            let pid = scanned.process.pid;
+            tracing::info!("left out of the survey pid={pid} error={error}");
             found.survey.coverage.left_out += 1;
-            continue;
-        };
-        match answer {
-            Ok(mapper) if mapper.process == process => found.add_mapper(mapper, &program.command),
-            // It has ended, and another one has its pid.
-            Ok(_) => {}
-            Err(error) if error.is_process_gone() => {}
-            Err(error) => {
-                tracing::info!("left out of the survey pid={} error={error}", process.pid);
-                found.survey.coverage.left_out += 1;
-            }
         }
-        let rest = begun.elapsed() * REST_PER_READ;
-        thread::sleep(rest.min(deadline.saturating_duration_since(Instant::now())));
-    }
+    });
     found.into_survey()
 }
 
@@ -350,6 +335,7 @@ mod tests {
     use procfs::process::MemoryMaps;
     use std::sync::mpsc::channel;
     use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
     const H: u64 = HUGE_PAGE_BYTES;
     const INTERNAL: Option<(i32, i32)> = Some((0, 1));
@@ -520,13 +506,17 @@ mod tests {
                 program: Default::default(),
             })
         };
-        let patience = Duration::from_secs(2);
-        let deadline = Instant::now() + Duration::from_secs(600);
-        let found = survey_processes(processes(), read.clone(), patience, deadline);
+        let mut limits = ReadLimits {
+            patience: Duration::from_secs(2),
+            deadline: Instant::now() + Duration::from_secs(600),
+            rest_per_read: 0,
+        };
+        let found = survey_processes(processes(), read.clone(), limits);
         assert_eq!(found.coverage, SurveyCoverage { read: 3, left_out: 2 });
         assert_eq!(found.files[0].processes, 3);
         drop(free);
-        let late = survey_processes(processes(), read, patience, Instant::now());
+        limits.deadline = Instant::now();
+        let late = survey_processes(processes(), read, limits);
         assert_eq!(late.coverage, SurveyCoverage { read: 0, left_out: 7 });
     }
 

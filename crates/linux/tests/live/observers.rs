@@ -117,12 +117,13 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
     let _machine = or_skip!(machine(test));
     let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let target = tables.bind_to_process(std::process::id()).expect("the target can be bound");
+    let mut calls = CallHelperPool::with_time_limit(DEADLINE);
     let memory = MappedRegions::new(8);
     let mut eligible = |index: u64| {
         let region = memory.region(index);
         let found =
             tables.vma_at_address(&target, region.start()).expect("the mapping can be looked up");
-        let listed = tables.list_mappings(&target).expect("the mappings can be listed");
+        let listed = calls.list_mappings(own().id, &target).expect("the mappings can be listed");
         let here: Vec<_> = found.into_iter().collect();
         let now = mappings::check_region_eligible(&here, region, ManagedMemory::Private);
         assert_eq!(now, mappings::check_region_eligible(&listed, region, ManagedMemory::Private));

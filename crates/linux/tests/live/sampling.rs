@@ -201,7 +201,7 @@ fn a_walk_of_an_ended_process_returns_an_error() {
     let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let (program, pid) = workload("burner --mib 4");
     let target = tables.bind_to_process(pid).expect("the target can be bound");
-    let ranges = eligible(&tables, &target);
+    let ranges = eligible(pid, &target);
     drop(program);
     let mut found = Vec::new();
     let gone = tables.walk_ranges(&target, &ranges, WalkDetail::Regions, &mut found, |_| {});

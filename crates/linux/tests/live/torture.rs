@@ -79,7 +79,7 @@ fn hammer(
         for (process, target) in processes.iter().zip(&targets) {
             let Some(target) = target else { continue };
             // The program may end at any time.
-            let mappings = tables.list_mappings(target).unwrap_or_default();
+            let mappings = calls.list_mappings(process.id, target).unwrap_or_default();
             let eligible = collect_eligible_ranges_of(&mappings, memory);
             let mut found = Vec::new();
             let ranges = &eligible.ranges;

@@ -4,6 +4,7 @@ use super::prelude::*;
 use crate::clear_refs;
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
+use hawkeye_linux::sample::pagemap::read_mappings_from_smaps;
 
 const TIMES: usize = 15;
 
@@ -20,7 +21,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         let mut longest = Duration::ZERO;
         for _ in 0..TIMES {
             let target = tables.bind_to_process(pid)?;
-            let ranges = mappings::collect_eligible_ranges(&tables.list_mappings(&target)?).ranges;
+            let ranges = mappings::collect_eligible_ranges(&read_mappings_from_smaps(pid)?).ranges;
             let begun = Instant::now();
             clear_refs::clear_access_bits_of_process(pid)?;
             clears.push(begun.elapsed().as_secs_f64() * 1e3);

@@ -3,6 +3,7 @@
 use super::prelude::*;
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
+use hawkeye_linux::sample::pagemap::read_mappings_from_smaps;
 
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let mib = scale.short_or_long(256, 1024);
@@ -18,7 +19,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
             host.start_workload(&format!("bloat --mib {mib} --used {used} --pages huge"))?;
         let pid = workload.wait_ready()?.pid;
         let target = tables.bind_to_process(pid)?;
-        let ranges = mappings::collect_eligible_ranges(&tables.list_mappings(&target)?).ranges;
+        let ranges = mappings::collect_eligible_ranges(&read_mappings_from_smaps(pid)?).ranges;
         let mut regions = Vec::new();
         tables.walk_ranges(&target, &ranges, WalkDetail::HugeOnly, &mut regions, |_| {})?;
         for (limit, what) in

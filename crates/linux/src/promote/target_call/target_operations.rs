@@ -2,15 +2,17 @@
 
 use super::{CallHelperPool, CallResult, TargetRequest};
 use crate::error::{LinuxError, Result};
+use crate::processes::mapping_records::parse_mapping_records;
+use crate::processes::mappings::Mapping;
 use crate::processes::process::ProcessHandle;
 use crate::promote::process_madvise::{
     CLEAR, COLLAPSE, CollapseRetry, NamedAdvice, PAGE_OUT, SPLIT,
 };
 use crate::promote::reserve::RESERVE;
+use crate::sample::page_table_reader::ProcessBpfLinks;
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, RegionAddr};
 use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 /// Most regions cleared in one call: it holds `mmap_lock` for reading for 0.25 ms.
@@ -160,14 +162,18 @@ impl CallHelperPool {
         Ok(AccessBitClearResult { done, passed, answer })
     }
 
-    /// Lists mappings by the BPF iterator of this link; returns its records.
-    pub(crate) fn list_mapping_records(
+    /// All mappings of a process, in address order. Empty for one without an address space.
+    ///
+    /// # Errors
+    /// `NotAnswering`: the call waits for a lock of the process.
+    pub fn list_mappings(
         &mut self,
         process: ProcessId,
-        link: BorrowedFd<'_>,
-    ) -> Result<Vec<u8>> {
-        let request = TargetRequest::for_listing_mappings(link);
-        Ok(self.call_target(process, "listing mappings", &request)?.data)
+        target: &ProcessBpfLinks,
+    ) -> Result<Vec<Mapping>> {
+        let request = TargetRequest::for_listing_mappings(target.mapping_list_link());
+        let listed = self.call_target(process, "listing mappings", &request)?;
+        Ok(parse_mapping_records(&listed.data))
     }
 
     /// Indices of the zero-filled base pages of a region, up to `enough` of them, from a copy of

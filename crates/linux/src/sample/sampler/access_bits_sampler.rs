@@ -3,7 +3,6 @@
 use super::walk_probing::{ProcessWindowProbing, RegionWalkRates, count_set_access_bits};
 use super::{ProcessWorkSlice, SampledProcess, Sampler, SliceResult, sum_huge_bytes};
 use crate::error::{LinuxError, Result};
-use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::mappings::{self, ManagedMemory, Mapping};
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::CallHelperPool;
@@ -97,15 +96,6 @@ fn sampling_state_of<'a>(
     all.get_mut(&process).ok_or(gone)
 }
 
-fn list_mappings(
-    member: &SampledProcess,
-    target: &ProcessBpfLinks,
-    calls: &mut CallHelperPool,
-) -> Result<Vec<Mapping>> {
-    let records = calls.list_mapping_records(member.handle.id, target.mapping_list_link())?;
-    Ok(parse_mapping_records(&records))
-}
-
 /// Leaves only the population of a sample: what is known of accesses stands for too little of it.
 fn forget_accesses(sample: &mut ProcessSample) {
     sample.source = CoverageSource::Population;
@@ -128,7 +118,7 @@ fn update_eligible_ranges(
         // It cannot gain. A promotion of shared memory lists what it protects.
         member.is_listed = false;
     } else {
-        let found = list_mappings(member, target, slice.calls)?;
+        let found = slice.calls.list_mappings(member.handle.id, target)?;
         member.set_mappings(&found, managed);
     }
     Ok(())
@@ -244,7 +234,7 @@ impl Sampler for AccessBitsSampler {
         calls: &mut CallHelperPool,
     ) -> Result<Vec<Mapping>> {
         let target = &sampling_state_of(&mut self.watched, member)?.target;
-        list_mappings(member, target, calls)
+        calls.list_mappings(member.handle.id, target)
     }
 
     fn start_window(
@@ -388,7 +378,7 @@ impl Sampler for AccessBitsSampler {
         let start = region.start();
         let found = match self.bits.tables.vma_at_address(target, start) {
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
-                let mappings = list_mappings(member, target, calls)?;
+                let mappings = calls.list_mappings(member.handle.id, target)?;
                 mappings.into_iter().find(|m| m.range.contains(&start))
             }
             found => found?,

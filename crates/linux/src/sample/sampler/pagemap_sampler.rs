@@ -4,13 +4,13 @@
 //! Both files take the process's `mmap_lock` and are slow, so the loop does not wait for them. One
 //! region is read by a helper process, as all calls into a process are made.
 
-use super::background_task::{BackgroundTask, POLL_INTERVAL};
 use super::damon::DamonSessions;
 use super::{
     ProcessWorkSlice, SampledProcess, Sampler, SliceResult, is_huge_page_with_memory,
     sum_huge_bytes,
 };
 use crate::error::{LinuxError, Result};
+use crate::processes::background_task::{BackgroundTask, POLL_INTERVAL};
 use crate::processes::mappings::Mapping;
 use crate::processes::process::with_cpu_time;
 use crate::promote::target_call::{CallHelperPool, SERIES_TIME};

@@ -5,6 +5,7 @@ use crate::clear_refs;
 use crate::live::prelude::*;
 use hawkeye_linux::processes::mappings;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, ProcessBpfLinks, WalkDetail};
+use hawkeye_linux::sample::pagemap::read_mappings_from_smaps;
 use hawkeye_policy::RegionSample;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
@@ -29,7 +30,8 @@ impl RecentlyUsedMemory {
     pub(super) fn sample_process(program: &mut dyn MeasuredProgram) -> BenchResult<Self> {
         let tables = PageTableReader::load_bpf_programs()?;
         let target = tables.bind_to_process(program.pid())?;
-        let ranges = mappings::collect_eligible_ranges(&tables.list_mappings(&target)?).ranges;
+        let ranges =
+            mappings::collect_eligible_ranges(&read_mappings_from_smaps(program.pid())?).ranges;
         let mut in_use = Self { tables, target, ranges, touched: BTreeMap::new() };
         for _ in 0..TURNS {
             clear_refs::clear_access_bits_of_process(program.pid())?;

@@ -8,9 +8,9 @@
 use super::damon_session::DamonSession;
 use super::{Damon, DamonError, MAX_REGIONS};
 use crate::error::{LinuxError, Result};
+use crate::processes::background_task::{BackgroundTask, POLL_INTERVAL};
 use crate::sample::pagemap::read_eligible_present_pages;
 use crate::sample::sampler::SliceResult;
-use crate::sample::sampler::background_task::{BackgroundTask, POLL_INTERVAL};
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample};
 use std::collections::{BTreeMap, HashMap};
