@@ -56,8 +56,6 @@ pub struct MappingGroup {
     pub advice: HugePageAdvice,
     /// Why no part of it can become huge, as a clause; `None` if some part can.
     pub ineligible: Option<String>,
-    /// Whether it is shared memory of tmpfs, `memfd` or System V.
-    pub shared_memory: bool,
 }
 
 /// An owner's advice about huge pages for a mapping.
@@ -155,13 +153,9 @@ fn mapping_group_from_smaps(map: &MemoryMap) -> MappingGroup {
     let mut mapping = Mapping::from_smaps(map);
     mapping.flags &= !(vm::NOHUGEPAGE | vm::MERGEABLE);
     let huge = ["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"];
-    let shared_files = ["/dev/shm/", "/memfd:", "/SYSV", "/dev/zero"];
-    let is_shared_file = |path: &str| shared_files.iter().any(|start| path.starts_with(start));
     MappingGroup {
         start: map.address.0,
         end: map.address.1,
-        shared_memory: matches!(map.pathname, MMapPath::Vsys(_))
-            || path.iter().any(|path| is_shared_file(path)),
         what: match (&map.pathname, path) {
             (MMapPath::Heap, _) => "heap".to_owned(),
             (MMapPath::Stack | MMapPath::TStack(_), _) => "stack".to_owned(),

@@ -6,6 +6,7 @@
 
 use crate::error::Result;
 use crate::processes::file_mappers::MappedFile;
+use crate::processes::mappings::IneligibleReason;
 use crate::processes::memory_maps::{self, field_bytes};
 use crate::processes::mounts::MountedFileSystems;
 use hawkeye_policy::{HUGE_PAGE_BYTES, RegionAddr};
@@ -45,16 +46,16 @@ pub struct TextMapping {
 #[serde(rename_all = "kebab-case")]
 pub enum TextObstacle {
     /// Huge already, from the hugetlb pool.
-    #[error("it consists of huge pages from the hugetlb pool")]
+    #[error("{}", IneligibleReason::HugeTlb)]
     HugeTlb,
     /// A promotion takes it out of the page tables of all mappers, and can't be taken back.
     #[error("the program locked it (mlock)")]
     Locked,
     /// Its monitor sees and answers each fault.
-    #[error("userfaultfd watches it")]
+    #[error("{}", IneligibleReason::Userfaultfd)]
     Userfaultfd,
     /// Its owner called `madvise(MADV_NOHUGEPAGE)`.
-    #[error("the program called madvise(MADV_NOHUGEPAGE) on it")]
+    #[error("{}", IneligibleReason::NoHugePage)]
     NoHugePage,
 }
 

@@ -5,12 +5,13 @@
 //! Nothing outside of the program can move a mapping, so the setting must change before the program
 //! starts. `docs/design/shared-memory.md` has what was measured.
 
+use crate::processes::mappings::IneligibleReason;
 use crate::processes::memory_maps::{self, field_bytes};
 use crate::processes::mounts::MountedFileSystems;
 use hawkeye_policy::{FileRegion, HUGE_PAGE_BYTES, RegionAddr};
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, VmFlags};
 use serde::Serialize;
-use std::fmt;
+use thiserror::Error;
 
 /// A mapping of shared memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -50,23 +51,31 @@ pub enum SharedMemoryKind {
 }
 
 /// What keeps a mapping of shared memory from huge pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Error)]
 #[serde(tag = "obstacle", rename_all = "kebab-case")]
 pub enum SharedMemoryObstacle {
     /// Huge already, from the hugetlb pool.
+    #[error("{}", IneligibleReason::HugeTlb)]
     HugeTlb,
     /// Its process has huge pages disabled (`PR_SET_THP_DISABLE`).
+    #[error("its process has huge pages disabled (PR_SET_THP_DISABLE)")]
     ThpDisabled,
     /// Registered with userfaultfd: its monitor sees and answers each fault.
+    #[error("{}", IneligibleReason::Userfaultfd)]
     Userfaultfd,
     /// Its owner called `madvise(MADV_NOHUGEPAGE)`.
+    #[error("{}", IneligibleReason::NoHugePage)]
     NoHugePage,
     /// Address and file offset are not congruent modulo 2 MiB.
+    #[error(
+        "address and file offset are not congruent modulo 2 MiB: the address is {by_bytes:#x} too high"
+    )]
     Misaligned {
         /// Bytes by which the address would have to be lower.
         by_bytes: u64,
     },
     /// Aligned, but no whole 2 MiB of the file are mapped.
+    #[error("it does not map a whole 2 MiB of its file")]
     TooSmall,
 }
 
@@ -98,24 +107,6 @@ impl SharedMemoryObstacle {
                 "remount its tmpfs with huge=advise before the program starts, so that the kernel aligns it, {itself}"
             )),
             SharedMemoryKind::HugeTlb => None,
-        }
-    }
-}
-
-impl fmt::Display for SharedMemoryObstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::HugeTlb => f.write_str("it consists of huge pages from the hugetlb pool"),
-            Self::ThpDisabled => {
-                f.write_str("its process has huge pages disabled (PR_SET_THP_DISABLE)")
-            }
-            Self::Userfaultfd => f.write_str("userfaultfd watches it"),
-            Self::NoHugePage => f.write_str("the program called madvise(MADV_NOHUGEPAGE) on it"),
-            Self::Misaligned { by_bytes } => write!(
-                f,
-                "address and file offset are not congruent modulo 2 MiB: the address is {by_bytes:#x} too high"
-            ),
-            Self::TooSmall => f.write_str("it does not map a whole 2 MiB of its file"),
         }
     }
 }

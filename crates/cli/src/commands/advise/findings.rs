@@ -206,13 +206,13 @@ fn khugepaged_scan_s(facts: &AdviceFacts, bytes: u64) -> Option<f64> {
 }
 
 fn add_shared_memory(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
-    let places = facts.surroundings.places.iter();
-    let shared = places.clone().filter(|place| place.shared_memory);
-    let bytes: u64 = shared.map(bytes_under_base_pages).sum();
-    let all: u64 = places.map(|place| place.resident_bytes).sum();
+    let around = &facts.surroundings;
+    let base = |shared: &SharedMapping| shared.resident_bytes.saturating_sub(shared.huge_bytes);
+    let bytes: u64 = around.shared_memory.iter().map(base).sum();
+    let all: u64 = around.places.iter().map(|place| place.resident_bytes).sum();
     // Every program has a little of it.
     if bytes >= 64 << 20 && bytes * 10 >= all {
-        let shmem_enabled = facts.surroundings.settings.shmem_enabled.clone();
+        let shmem_enabled = around.settings.shmem_enabled.clone();
         findings.push(Finding::Shared { bytes, shmem_enabled });
     }
 }

@@ -25,6 +25,22 @@ fn mapping_group(regions: u64, advice: HugePageAdvice) -> MappingGroup {
     }
 }
 
+/// Shared memory without resident memory.
+fn shared(regions: u64, obstacle: Option<SharedMemoryObstacle>) -> SharedMapping {
+    SharedMapping {
+        start: START + 0x3000,
+        end: START + 0x3000 + regions * HUGE_PAGE_BYTES,
+        file_offset: 0x1000,
+        device: (0, 1),
+        inode: 7,
+        what: "/memfd:guest (deleted)".into(),
+        kind: SharedMemoryKind::Internal,
+        resident_bytes: 0,
+        huge_bytes: 0,
+        obstacle,
+    }
+}
+
 /// A random reader of 2 GiB: a tenth of its regions accounts for nine tenths of its walks.
 pub(in super::super) fn facts() -> AdviceFacts {
     let count = 1000;
@@ -320,11 +336,8 @@ fn each_setting_that_prevents_huge_pages_is_found() {
     });
     assert!(attach(&partly), "hot memory may be huge");
     let shared = with(|f| {
-        f.surroundings.places.push(MappingGroup {
-            shared_memory: true,
-            ineligible: Some("a file".into()),
-            ..mapping_group(500, HugePageAdvice::None)
-        });
+        let resident_bytes = 500 * HUGE_PAGE_BYTES;
+        f.surroundings.shared_memory = vec![SharedMapping { resident_bytes, ..shared(500, None) }];
     });
     assert!(has!(shared, Finding::Shared { .. }));
 }
@@ -347,26 +360,14 @@ fn short_memory_and_a_near_limit_are_found() {
 
 #[test]
 fn shared_memory_that_cannot_become_huge_is_named_with_its_remedy() {
-    let mapping = |regions: u64, obstacle| SharedMapping {
-        start: START + 0x3000,
-        end: START + 0x3000 + regions * HUGE_PAGE_BYTES,
-        file_offset: 0x1000,
-        device: (0, 1),
-        inode: 7,
-        what: "/memfd:guest (deleted)".into(),
-        kind: SharedMemoryKind::Internal,
-        resident_bytes: 0,
-        huge_bytes: 0,
-        obstacle,
-    };
     let misaligned = Some(SharedMemoryObstacle::Misaligned { by_bytes: 0x2000 });
     let mut facts = facts();
     facts.surroundings.settings.shmem_enabled = Some("never".into());
     facts.surroundings.shared_memory = vec![
-        mapping(8, misaligned),
-        mapping(64, Some(SharedMemoryObstacle::Userfaultfd)),
-        mapping(128, Some(SharedMemoryObstacle::HugeTlb)),
-        mapping(256, None),
+        shared(8, misaligned),
+        shared(64, Some(SharedMemoryObstacle::Userfaultfd)),
+        shared(128, Some(SharedMemoryObstacle::HugeTlb)),
+        shared(256, None),
     ];
     let advice = advice_from_facts(&facts);
     let blocked = advice.findings.iter().filter_map(|finding| match finding {
