@@ -1,13 +1,13 @@
 //! Summaries of recordings. The rows become figures on fixed grids, however long the recording is.
-//! These become text, SVG, a page and JSON.
+//! These become text, a page and JSON.
 //!
 //! ```text
 //!               1st reading           2nd reading
 //!  rows of a --> recording_extent: --> report_builder --> RecordingReport
 //!  recording     how far it reaches     |                  |--> report_text (terminal)
 //!                                       |-- time_series    |--> JSON (--json)
-//!                                       |     means        |--> report_figures --> svg_figure
-//!                                       |-- heat_map       `--> html_page
+//!                                       |     means        `--> html_page
+//!                                       |-- heat_map
 //!                                       |     coverage
 //!                                       |-- memory_by_kind
 //!                                       `-- decisions
@@ -21,16 +21,13 @@ mod memory_by_kind;
 mod recording_extent;
 mod recording_report;
 mod report_builder;
-mod report_figures;
 mod report_text;
-mod svg_figure;
 mod time_series;
 
 pub use html_page::html_page;
 pub use recording_extent::RecordingExtent;
 pub use recording_report::RecordingReport;
 pub use report_builder::ReportBuilder;
-pub use report_figures::report_figures;
 pub use report_text::report_text;
 
 #[cfg(test)]

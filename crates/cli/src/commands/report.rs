@@ -2,19 +2,17 @@
 
 use super::client_options;
 use crate::memory_limit::with_memory_limit;
-use crate::report::{
-    RecordingExtent, RecordingReport, ReportBuilder, html_page, report_figures, report_text,
-};
+use crate::report::{RecordingExtent, RecordingReport, ReportBuilder, html_page, report_text};
 use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_recording::{RecordingError, RecordingRow, RecordingRows};
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Show a recording: tables and maps of coverage as text, as figures, or as a page for a browser.
+/// Show a recording: tables and maps of coverage as text, as JSON, or as a page for a browser.
 ///
 /// FILE was written by `hawkeye record`, by --record of run, attach and sim run, or by the daemon.
 /// It may be a file, a folder, or the FILE.part that a killed manager has left.
@@ -40,10 +38,6 @@ pub struct ReportOptions {
     /// Write a page of HTML that needs no network and no other file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-
-    /// Write SVG files into a new folder: one for each process shown, and one for the machine.
-    #[arg(long, value_name = "FOLDER")]
-    svg: Option<PathBuf>,
 }
 
 /// Memory that a report may need, besides four times the length of its file: mostly for maps.
@@ -59,13 +53,6 @@ impl ReportOptions {
         })?;
         if let Some(path) = &self.html {
             write_private_file(path, &html_page(&report)?)?;
-        }
-        if let Some(folder) = &self.svg {
-            let created = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-            created.with_context(|| format!("can't create the folder {}", folder.display()))?;
-            for (name, figure) in report_figures(&report) {
-                write_private_file(&folder.join(format!("{name}.svg")), &figure.to_svg())?;
-            }
         }
         client_options::print_text_or_json(self.json, &report, report_text)?;
         Ok(ExitCode::SUCCESS)

@@ -77,11 +77,9 @@ fn errors_name_the_file_that_cant_be_written() {
     let whole = folder.join("whole.parquet");
     record(&whole);
     let under = whole.join("under");
-    for option in ["--html", "--svg"] {
-        let said = error_line(&["report", text(&whole), option, text(&under)]);
-        for part in ["can't", "under: "] {
-            assert!(said.contains(part), "{said}");
-        }
+    let said = error_line(&["report", text(&whole), "--html", text(&under)]);
+    for part in ["can't", "under: "] {
+        assert!(said.contains(part), "{said}");
     }
 }
 
@@ -96,19 +94,14 @@ fn missing_processes_are_reported_before_anything_is_written() {
 }
 
 #[test]
-fn a_report_has_the_same_figures_as_text_svg_and_json() {
+fn a_report_has_the_same_figures_as_text_and_json() {
     let folder = folder("whole");
     let path = folder.join("r.parquet");
     record(&path);
-    let svg = folder.join("svg");
-    let output = hawkeye(&["report", text(&path), "--svg", text(&svg)]);
+    let output = hawkeye(&["report", text(&path)]);
     let said = String::from_utf8(output.stdout).expect("the text is UTF-8");
     assert!(output.status.success(), "{said}");
     assert!(said.contains("redis-server"), "{said}");
-    for name in ["process-7.svg", "process-8.svg", "machine.svg"] {
-        let figure = std::fs::read_to_string(svg.join(name)).expect("the file can be read");
-        assert!(figure.starts_with("<svg"), "{name}");
-    }
     let output = hawkeye(&["report", "--json", text(&path)]);
     let json: serde_json::Value =
         serde_json::from_slice(&output.stdout).expect("the output is JSON");
