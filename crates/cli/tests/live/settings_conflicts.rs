@@ -175,17 +175,6 @@ fn a_setting_changed_by_another_program_is_not_changed_again() {
 }
 
 #[test]
-fn settings_saved_by_an_older_version_are_restored() {
-    let machine = or_skip!(machine(this_test!()));
-    let saved = format!("{{\"{THP_DIR}/khugepaged/max_ptes_none\": \"300\"}}");
-    fs::write(machine.state.join("settings.json"), saved).expect("the file can be written");
-    set("khugepaged/max_ptes_none", "63");
-    machine.output("restore").assert_success();
-    assert_eq!(read("khugepaged/max_ptes_none"), "300");
-    set("khugepaged/max_ptes_none", "511");
-}
-
-#[test]
 fn a_restore_without_a_usable_record_fails() {
     let machine = or_skip!(machine(this_test!()));
     let saved = machine.state.join("settings.json");

@@ -7,6 +7,8 @@
 
 use crate::error::LinuxError;
 use nix::unistd::geteuid;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -38,7 +40,7 @@ pub(crate) enum UnusableFileReason {
     #[error("is damaged ({0})")]
     Damaged(#[from] serde_json::Error),
     #[error("has version {found}, and this program knows version {known}")]
-    Version { found: String, known: u64 },
+    Version { found: u32, known: u32 },
     /// It contains values that HawkEye never writes.
     #[error("is damaged ({0})")]
     Impossible(String),
@@ -80,6 +82,22 @@ pub(crate) fn read_trusted_file<T>(
         return Err(UnusableFileReason::TooLong(most_bytes));
     }
     parse(&text).map(Some)
+}
+
+/// Parses JSON of the version `known`, which it names in its field `version`.
+pub(crate) fn parse_json_of_version<T: DeserializeOwned>(
+    text: &[u8],
+    known: u32,
+) -> Result<T, UnusableFileReason> {
+    #[derive(Deserialize)]
+    struct VersionField {
+        version: u32,
+    }
+    let VersionField { version: found } = serde_json::from_slice(text)?;
+    if found != known {
+        return Err(UnusableFileReason::Version { found, known });
+    }
+    Ok(serde_json::from_slice(text)?)
 }
 
 /// As [`read_trusted_file`]. An unusable file is set aside, and one that cannot be read stays. Both

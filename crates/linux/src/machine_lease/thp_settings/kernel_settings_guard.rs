@@ -343,11 +343,11 @@ fn restore_saved_settings(
 fn restore_setting(path: &Path, change: &SettingChange) -> Option<SettingRestoreReport> {
     let became = match read_setting(path) {
         Ok(now) if now == change.found => return None,
-        Ok(now) => match change.set.last().cloned() {
-            Some(set) if !change.set.contains(&now) => SettingRestoreResult::Left { set, now },
-            _ => write_existing_file(path, &change.found)
-                .map_or_else(SettingRestoreResult::Failed, |()| SettingRestoreResult::PutBack),
-        },
+        Ok(now) if !change.set.contains(&now) => {
+            SettingRestoreResult::Left { set: change.set.last().cloned().unwrap_or_default(), now }
+        }
+        Ok(_) => write_existing_file(path, &change.found)
+            .map_or_else(SettingRestoreResult::Failed, |()| SettingRestoreResult::PutBack),
         Err(LinuxError::File { error, .. }) => SettingRestoreResult::Failed(error),
         Err(error) => SettingRestoreResult::Failed(io::Error::other(error)),
     };

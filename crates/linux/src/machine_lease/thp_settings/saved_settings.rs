@@ -3,13 +3,12 @@
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::own_files::{self, UnusableFileReason};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Version of the format. Files without a version were written before HawkEye 0.1.0.
-const VERSION: u64 = 2;
+/// Version of the format.
+const VERSION: u32 = 2;
 /// Upper bound of the file's size, in bytes.
 const LONGEST: u64 = 64 << 10;
 /// Upper bound of a setting's length, in bytes.
@@ -55,16 +54,16 @@ pub(super) struct SettingChange {
     /// The value before the change.
     pub(super) found: String,
     /// The values that HawkEye may have left. That is one value, or two while it is being changed.
-    /// A manager before 0.1.0 may have recorded none.
     pub(super) set: Vec<String>,
 }
 
 impl SettingChange {
     fn is_plausible(&self) -> bool {
         let values = std::iter::once(&self.found).chain(&self.set);
-        values.into_iter().all(|value| {
+        let is_plausible = |value: &String| {
             !value.is_empty() && value.len() <= LONGEST_VALUE && !value.contains(char::is_control)
-        })
+        };
+        !self.set.is_empty() && values.into_iter().all(is_plausible)
     }
 }
 
@@ -73,7 +72,7 @@ pub(super) type SettingChanges = BTreeMap<PathBuf, SettingChange>;
 
 #[derive(Serialize, Deserialize)]
 struct SavedSettingsJson {
-    version: u64,
+    version: u32,
     boot_id: Option<String>,
     settings: SettingChanges,
 }
@@ -106,34 +105,18 @@ fn parse_saved_settings(
     allowed: &WritableSettingFiles,
     boot_id: Option<&str>,
 ) -> Result<SavedSettings, UnusableFileReason> {
-    let value: Value = serde_json::from_slice(text)?;
-    let found = match value.get("version").cloned() {
-        None => {
-            let old: BTreeMap<PathBuf, String> = serde_json::from_value(value)?;
-            let set = Vec::new;
-            let changes =
-                old.into_iter().map(|(path, found)| (path, SettingChange { found, set: set() }));
-            SavedSettings { changes: changes.collect(), of_earlier_boot: false }
-        }
-        Some(version) if version.as_u64() == Some(VERSION) => {
-            let parsed: SavedSettingsJson = serde_json::from_value(value)?;
-            SavedSettings {
-                of_earlier_boot: matches!((&parsed.boot_id, boot_id),
-                    (Some(then), Some(now)) if then != now),
-                changes: parsed.settings,
-            }
-        }
-        Some(version) => {
-            return Err(UnusableFileReason::Version { found: version.to_string(), known: VERSION });
-        }
-    };
+    let parsed: SavedSettingsJson = own_files::parse_json_of_version(text, VERSION)?;
     let wrong = |(path, change): &(&PathBuf, &SettingChange)| {
         !allowed.contains(path) || !change.is_plausible()
     };
-    match found.changes.iter().find(wrong) {
-        Some((path, _)) => Err(UnusableFileReason::NotASetting(path.clone())),
-        None => Ok(found),
+    if let Some((path, _)) = parsed.settings.iter().find(wrong) {
+        return Err(UnusableFileReason::NotASetting(path.clone()));
     }
+    Ok(SavedSettings {
+        of_earlier_boot: matches!((&parsed.boot_id, boot_id),
+            (Some(then), Some(now)) if then != now),
+        changes: parsed.settings,
+    })
 }
 
 fn read_boot_id() -> Option<String> {
@@ -175,15 +158,6 @@ mod tests {
     }
 
     #[test]
-    fn files_of_earlier_versions_are_understood() {
-        let found = parsed(&format!(r#"{{"{THP}/enabled": "madvise"}}"#))
-            .expect("the old form can be read");
-        let change = &found.changes[&Path::new(THP).join("enabled")];
-        assert_eq!((change.found.as_str(), change.set.len()), ("madvise", 0));
-        assert!(!found.of_earlier_boot);
-    }
-
-    #[test]
     fn another_boot_is_recognised() {
         let text = |boot| format!(r#"{{"version": 2, "boot_id": {boot}, "settings": {{}}}}"#);
         for (boot, earlier) in [("\"now\"", false), ("\"then\"", true), ("null", false)] {
@@ -198,7 +172,10 @@ mod tests {
             let change = format!(r#"{{"found": "{found}", "set": ["1"]}}"#);
             format!(r#"{{"version": 2, "boot_id": null, "settings": {{"{path}": {change}}}}}"#)
         };
-        assert!(parsed(&settings(&format!("{THP}/defrag"), "never")).is_ok());
+        let good = settings(&format!("{THP}/defrag"), "never");
+        assert!(parsed(&good).is_ok());
+        // Without what was set, another program's change could not be recognised.
+        assert!(parsed(&good.replace(r#"["1"]"#, "[]")).is_err());
         for (path, found, said) in [
             ("/etc/passwd", "root::0:0::/:/bin/sh", "/etc/passwd"),
             ("/proc/sys/kernel/core_pattern", "|/tmp/a", "core_pattern"),
@@ -215,8 +192,10 @@ mod tests {
         for (text, said) in [
             ("", "damaged"),
             ("{\"/sys/x\": ", "damaged"),
-            ("[1]", "damaged"),
+            ("[2]", "damaged"),
             ("{\"version\": 3}", "version 3"),
+            // The first builds wrote no version.
+            (&format!(r#"{{"{THP}/enabled": "madvise"}}"#), "missing field `version`"),
             ("{\"version\": 1e999}", "damaged"),
             (&"[".repeat(9000), "damaged"),
         ] {

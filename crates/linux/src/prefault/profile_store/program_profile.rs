@@ -1,7 +1,7 @@
 //! The record of one program.
 
 use super::executable_identity::ExecutableIdentity;
-use crate::machine_lease::own_files::UnusableFileReason;
+use crate::machine_lease::own_files::{UnusableFileReason, parse_json_of_version};
 use hawkeye_policy::{PageOrder, PageOrderSet};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -68,18 +68,7 @@ impl ProgramProfile {
     }
 
     pub(super) fn parse(text: &[u8]) -> Result<Self, UnusableFileReason> {
-        #[derive(Deserialize)]
-        struct VersionField {
-            version: u32,
-        }
-        let VersionField { version } = serde_json::from_slice(text)?;
-        if version != VERSION {
-            return Err(UnusableFileReason::Version {
-                found: version.to_string(),
-                known: VERSION.into(),
-            });
-        }
-        let record: Self = serde_json::from_slice(text)?;
+        let record: Self = parse_json_of_version(text, VERSION)?;
         let out_of_range = |field| format!("{field} is out of range");
         match record.find_field_out_of_range() {
             Some(field) => Err(UnusableFileReason::Impossible(out_of_range(field))),
