@@ -101,12 +101,12 @@ fn cut_text(bytes: &[u8]) -> Option<&str> {
 pub(crate) struct ParquetTableReader<R: ChunkReader> {
     file: SerializedFileReader<R>,
     table: &'static TableSchema,
-    /// Position of each of the table's columns in the file, as far as the file has them.
-    places: Vec<Option<usize>>,
+    /// Position of each of the table's columns in the file.
+    places: Vec<usize>,
     next_group: usize,
     /// Rows of the open row group not decoded yet, according to its metadata.
     group_left: u64,
-    columns: Vec<Option<DecodedColumn>>,
+    columns: Vec<DecodedColumn>,
     /// The current row within the decoded ones, and their number.
     at: usize,
     decoded: usize,
@@ -169,9 +169,8 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
         let rows = u64::try_from(group.metadata().num_rows())
             .map_err(|_| self.error_at_current_row("its row group has an invalid length"))?;
         let readers = self.places.iter().zip(self.table.columns).map(|(place, column)| {
-            let Some(place) = *place else { return Ok(None) };
-            let source = TypedColumnReader::new(column.kind, group.get_column_reader(place)?);
-            Ok(Some(DecodedColumn { source, levels: Vec::new(), places: Vec::new() }))
+            let source = TypedColumnReader::new(column.kind, group.get_column_reader(*place)?);
+            Ok(DecodedColumn { source, levels: Vec::new(), places: Vec::new() })
         });
         let readers: Result<Vec<_>, ParquetError> = readers.collect();
         let readers = readers.map_err(|error| self.error_at_current_row(error))?;
@@ -185,8 +184,7 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
     fn decode_next_batch(&mut self) -> Result<()> {
         let mut read = None;
         for index in 0..self.columns.len() {
-            let Some(column) = &mut self.columns[index] else { continue };
-            let rows = column.decode_next_batch();
+            let rows = self.columns[index].decode_next_batch();
             let rows = rows.map_err(|error| self.error_at_current_row(error))?;
             if *read.get_or_insert(rows) != rows {
                 return Err(self.error_at_current_row("its columns have different lengths"));
@@ -212,7 +210,7 @@ impl<R: ChunkReader + 'static> ParquetTableReader<R> {
 
     /// Position of this row's value of a column; `None` where it has none.
     fn locate_value(&self, column: usize) -> Option<(&TypedColumnReader, usize)> {
-        let column = self.columns.get(column)?.as_ref()?;
+        let column = self.columns.get(column)?;
         let place = column.places.get(self.at).copied();
         Some((&column.source, place.unwrap_or(Some(self.at))?))
     }

@@ -165,7 +165,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
         })
     }
 
-    /// `None`: private memory, or a recording that does not tell shared memory apart.
+    /// `None`: private memory.
     fn read_file_region(&self) -> Result<Option<FileRegion>> {
         let (inode, table) = (column!("file_inode"), &self.table);
         let small = |column| {

@@ -37,9 +37,6 @@ pub struct ColumnSchema {
     pub kind: ColumnType,
     /// Whether it is null in rows of kinds that do not use it.
     pub optional: bool,
-    /// Whether files of the same version may lack it, because it was added later. It is then null
-    /// in every row.
-    pub added_later: bool,
 }
 
 /// A table, as named in a file's metadata.
@@ -48,7 +45,8 @@ pub struct TableSchema {
     /// Its name, in the file's metadata under `hawkeye.table`.
     pub name: &'static str,
     /// Its version, under `hawkeye.version`. It rises by one whenever a column is removed or
-    /// changes its meaning. A new column is no new version, because readers find columns by name.
+    /// changes its meaning. A new column is no new version: readers find columns by name, and
+    /// refuse a file that lacks one.
     pub version: u32,
     /// Its columns.
     pub columns: &'static [ColumnSchema],
@@ -56,15 +54,11 @@ pub struct TableSchema {
 
 impl ColumnSchema {
     const fn required_column(name: &'static str, kind: ColumnType) -> Self {
-        Self { name, kind, optional: false, added_later: false }
+        Self { name, kind, optional: false }
     }
 
     const fn optional_column(name: &'static str, kind: ColumnType) -> Self {
-        Self { optional: true, ..Self::required_column(name, kind) }
-    }
-
-    const fn added_column(name: &'static str, kind: ColumnType) -> Self {
-        Self { added_later: true, ..Self::optional_column(name, kind) }
+        Self { name, kind, optional: true }
     }
 }
 
@@ -104,9 +98,9 @@ pub const RECORDING: TableSchema = TableSchema {
         ColumnSchema::optional_column("manager_cpu_percent", ColumnType::Float),
         ColumnSchema::optional_column("event", ColumnType::Text),
         ColumnSchema::optional_column("reason", ColumnType::Text),
-        ColumnSchema::added_column("file_device", ColumnType::Int),
-        ColumnSchema::added_column("file_inode", ColumnType::Int),
-        ColumnSchema::added_column("file_index", ColumnType::Int),
+        ColumnSchema::optional_column("file_device", ColumnType::Int),
+        ColumnSchema::optional_column("file_inode", ColumnType::Int),
+        ColumnSchema::optional_column("file_index", ColumnType::Int),
     ],
 };
 
@@ -166,12 +160,11 @@ impl TableSchema {
         pairs.map(|(key, value)| KeyValue::new(key.to_owned(), value)).collect()
     }
 
-    /// Positions of the columns in a file, `None` for those that were added later; an error if the
-    /// file is no readable file of this table.
+    /// Positions of the columns in a file; an error if the file is no readable file of this table.
     pub(crate) fn column_positions_in_file(
         &self,
         file: &FileMetaData,
-    ) -> Result<Vec<Option<usize>>, RecordingError> {
+    ) -> Result<Vec<usize>, RecordingError> {
         let value = |key: &str| metadata_value(file, key);
         let other = |found: String| RecordingError::OtherTable { found, wanted: self.name };
         let table = value(TABLE_KEY).ok_or_else(|| other("none of HawkEye's tables".to_owned()))?;
@@ -189,9 +182,7 @@ impl TableSchema {
                 |problem| RecordingError::Column { table: self.name, column: column.name, problem };
             let mut places = there.columns().iter();
             let place = places.position(|found| found.path().string() == column.name);
-            let Some(place) = place else {
-                return if column.added_later { Ok(None) } else { Err(wrong("is missing")) };
-            };
+            let place = place.ok_or_else(|| wrong("is missing"))?;
             let found = there.column(place);
             if found.physical_type() != column.kind.parquet_type() {
                 return Err(wrong("has the wrong type"));
@@ -199,7 +190,7 @@ impl TableSchema {
             if found.max_def_level() > i16::from(column.optional) || found.max_rep_level() > 0 {
                 return Err(wrong("is nullable or repeated"));
             }
-            Ok(Some(place))
+            Ok(place)
         });
         places.collect()
     }

@@ -40,7 +40,6 @@ macro_rules! define_table_row {
                     name: stringify!($column),
                     kind: ColumnType::$kind,
                     optional: false,
-                    added_later: false,
                 },)*],
             };
 
