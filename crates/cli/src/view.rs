@@ -115,7 +115,6 @@ pub struct MemoryStatus {
     /// Free memory fragmentation index (0-1), where it is known.
     pub fmfi: Option<f64>,
     /// Memory of all managed processes under huge pages that was zero-filled when last searched.
-    #[serde(default)]
     pub unused_huge_bytes: u64,
     /// Cgroups with a limit and a managed process.
     pub groups: Vec<CgroupMemoryStatus>,
@@ -131,9 +130,7 @@ pub struct CgroupMemoryStatus {
     pub pressure_percent: Option<f64>,
     pub processes: usize,
     /// Memory of its processes under huge pages that was zero-filled when last searched.
-    #[serde(default)]
     pub unused_huge_bytes: u64,
-    #[serde(default)]
     pub growth_bytes_per_s: u64,
 }
 
@@ -150,10 +147,8 @@ pub struct ProcessStatus {
     pub rss_bytes: u64,
     pub huge_bytes: u64,
     /// Shared memory that is managed, as of its last sample. Other processes may map it as well.
-    #[serde(default)]
     pub shared_bytes: u64,
     /// The part of it under huge pages.
-    #[serde(default)]
     pub shared_huge_bytes: u64,
     pub overhead: Option<TranslationOverhead>,
     /// CPU time that it would save if all of its memory that may be promoted were huge. In per cent
@@ -163,13 +158,11 @@ pub struct ProcessStatus {
     /// Memory under its huge pages that was empty when they were made or last searched for zeros,
     /// within the last hour. It may have been used since. Huge pages that the manager has neither
     /// made nor searched don't count.
-    #[serde(default)]
     pub bloat_bytes: u64,
     pub cpu_cores: Option<f64>,
     pub promoted: u64,
     pub split: u64,
     pub recovered_bytes: u64,
-    #[serde(default)]
     pub pace: PromotionAndRecoveryRates,
     pub refused: u64,
     pub last_reason: Option<String>,
@@ -233,7 +226,6 @@ pub struct LastSampleSummary {
     /// Of these, regions that the kernel refused and that are left alone for a while.
     pub cooling_down: u64,
     /// Of these, regions left alone for a while because other processes share their pages.
-    #[serde(default)]
     pub shared: u64,
     /// Of these, regions that recovery split: not promoted until they are populated and used.
     pub recovered: u64,
@@ -245,7 +237,6 @@ pub struct RegionExplanation {
     #[serde(flatten)]
     pub process: ProcessStatus,
     /// Time since management began, to compare the times below with.
-    #[serde(default)]
     pub uptime_s: f64,
     pub start: u64,
     /// First byte after it.
@@ -254,7 +245,6 @@ pub struct RegionExplanation {
     /// What that sample found; `None`: nothing.
     pub sample: Option<RegionSample>,
     /// Where that sample found shared memory.
-    #[serde(default)]
     pub shared_memory: Option<SharedMemoryExplanation>,
     pub state: RegionPromotionState,
     /// Its bucket in an access map (0-9), by the base pages accessed in the last window. `None` for
@@ -267,12 +257,10 @@ pub struct RegionExplanation {
     /// What prevents its promotion at the moment, or all promotions in the process.
     pub kept_by: Vec<String>,
     /// What recovery knows of it, a clause each.
-    #[serde(default)]
     pub recovery: Vec<String>,
     /// The latest actions on the region, oldest first.
     pub latest: Vec<JournalEntryView>,
     /// Actions before this time are no longer in the journal: seconds since management began.
-    #[serde(default)]
     pub remembered_since_s: f64,
 }
 
@@ -282,7 +270,6 @@ pub struct SharedMemoryExplanation {
     #[serde(flatten)]
     pub file: FileRegion,
     /// Name of the file in `/proc/PID/maps`, which the client reads; `None` where it can't.
-    #[serde(default)]
     pub file_name: Option<String>,
     /// Managed processes that had pages of it in their page tables at their last samples: some of
     /// them, itself among them.

@@ -45,7 +45,6 @@ pub struct JournalTotals {
     /// Candidates passed over because their process was freeing them.
     pub freed: u64,
     /// Candidates passed over because other processes share their pages.
-    #[serde(default)]
     pub shared: u64,
     /// Sampling windows read.
     pub samples: u64,

@@ -45,7 +45,6 @@ pub struct RegionSample {
     pub zero_mapped: u16,
     /// Present pages that other processes may map too, copy-on-write or merged. A promotion copies
     /// them. An upper limit: pages that are write-protected for other reasons count.
-    #[serde(default)]
     pub maybe_shared: u16,
     /// Base pages that are not present but not empty, for example swapped out.
     pub swapped: u16,

@@ -20,16 +20,12 @@ pub struct ProcessSettings {
     /// it is not known to touch all of its memory.
     pub warm_bytes: Option<u64>,
     /// Whether its memory is promoted. If not, only its bloat is recovered.
-    #[serde(default = "default_true")]
     pub promotes: bool,
     /// Whether its memory is prefaulted, where prefault runs.
-    #[serde(default = "default_true")]
     pub prefaults: bool,
     /// Whether its shared memory is promoted, too.
-    #[serde(default)]
     pub shared_memory: bool,
     /// The profile that its rule names, or that its workload asks for. `None`: the daemon's.
-    #[serde(default)]
     pub profile: Option<SettingsProfile>,
     /// The rule that it falls under, by its index.
     pub rule: Option<usize>,
@@ -81,11 +77,6 @@ impl ProcessSettings {
     pub const MAX_HUGE: &'static str = "maximum huge memory (bytes)";
     /// Name of the warm-start memory in errors.
     pub const WARM: &'static str = "warm-start memory (bytes)";
-}
-
-/// What daemons older than these fields did.
-fn default_true() -> bool {
-    true
 }
 
 impl Default for ProcessSettings {

@@ -25,7 +25,6 @@ pub struct TranslationOverhead {
     pub percent: f64,
     /// The part that accesses to memory under huge pages cost, in per cent of the process's CPU
     /// time. Promotions don't save it. 0 where it isn't known, as with counters.
-    #[serde(default)]
     pub huge_percent: f64,
     /// Lower bound, in per cent.
     pub low_percent: f64,

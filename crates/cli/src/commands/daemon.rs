@@ -75,7 +75,7 @@ impl DaemonOptions {
         let mut services = DaemonServices::start(config, Arc::new(move || waker.wake()))?;
         notify_systemd(&[NotifyState::Ready]);
         let mut status = DaemonStatus {
-            pid: Some(std::process::id()),
+            pid: std::process::id(),
             config_file: file.map(Path::to_owned),
             ..DaemonStatus::default()
         };

@@ -142,17 +142,16 @@ fn status_text(daemon: &DaemonStatus) -> String {
     };
     let used = format!("{cpu:.1} % of a core over the last {over}");
     row("manager", &format!("{used}, longest call {longest:.1} ms"));
-    if let Some(budgeted) = status.budget_cpu_percent.filter(|budgeted| cpu - budgeted >= 0.1) {
+    let budgeted = status.budget_cpu_percent;
+    if cpu - budgeted >= 0.1 {
         let rest = "savings and cgroups in danger the rest";
         row("budget", &format!("pays {budgeted:.1} % of a core of that, {rest}"));
     }
-    if let Some(pid) = daemon.pid {
-        let config = match &daemon.config_file {
-            Some(path) => format!("configuration {}", path.display()),
-            None => "no configuration file".to_owned(),
-        };
-        row("daemon", &format!("pid {pid}, {config}"));
-    }
+    let config = match &daemon.config_file {
+        Some(path) => format!("configuration {}", path.display()),
+        None => "no configuration file".to_owned(),
+    };
+    row("daemon", &format!("pid {}, {config}", daemon.pid));
     if status.not_answering > 0 {
         let some = format_count(status.not_answering as u64);
         let each = "each is left alone until it answers (`hawkeye why PID`)";

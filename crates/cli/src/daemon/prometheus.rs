@@ -105,7 +105,7 @@ fn encode_manager(out: &mut MetricEncoder<'_>, status: &ManagerStatus, slow: u64
             "Managed processes that have not answered a call for 1 s or longer.";
         gauge "manager_cpu_ratio" = status.manager_cpu_percent / 100.0,
             "CPU time of the manager over the last minute, as a share of one core.";
-        gauge "manager_budget_cpu_ratio" = status.budget_cpu_percent.unwrap_or_default() / 100.0,
+        gauge "manager_budget_cpu_ratio" = status.budget_cpu_percent / 100.0,
             "The part of that which the CPU budget paid, and not savings or cgroups in danger.";
         gauge "longest_call_seconds" = status.longest_call_ms / 1e3,
             "Longest call into another process since the start; that process cannot map memory during a call.";

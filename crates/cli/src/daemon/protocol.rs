@@ -1,7 +1,7 @@
 //! The protocol of the socket: a request is one line of JSON, and so is its reply.
 //!
 //! A request names the protocol's version and the kind of request:
-//! `{"protocol":1,"request":"why","pid":4711,"address":140102385123328}`. Its reply names the
+//! `{"protocol":2,"request":"why","pid":4711,"address":140102385123328}`. Its reply names the
 //! version and the kind of reply: `status`, `explanation`, `strip`, `done` or `refused`. Field
 //! names carry units.
 
@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Version of the protocol. It changes when an old program could no longer understand a new one.
-pub const VERSION: u32 = 1;
+/// Version of the protocol. It changes when a program could no longer understand an older or a
+/// newer one.
+pub const VERSION: u32 = 2;
 pub const MOST_REQUEST_BYTES: u64 = 4096;
 /// Longest reply, in bytes: 256 processes and all cgroups fit many times.
 pub const MOST_REPLY_BYTES: u64 = 16 << 20;
@@ -71,8 +72,8 @@ impl DaemonReply {
 pub struct DaemonStatus {
     #[serde(flatten)]
     pub manager: ManagerStatus,
-    /// Process id of the daemon; `None`: an older daemon.
-    pub pid: Option<u32>,
+    /// Process id of the daemon.
+    pub pid: u32,
     /// The configuration file in force; `None`: there is none.
     pub config_file: Option<PathBuf>,
     /// State of prefault; `None` where nothing is prefaulted.
@@ -84,11 +85,9 @@ pub struct DaemonStatus {
     /// The profiles that pods ask for by annotation; `None`: they are not read.
     pub pod_annotations: Option<PodAnnotationStatus>,
     /// Calls into other processes that took longer than 30 ms; after one the manager backs off.
-    #[serde(default)]
     pub slow_calls: u64,
     pub metrics: Option<SocketAddr>,
     /// The error because of which metrics can't be served at the moment.
-    #[serde(default)]
     pub metrics_error: Option<String>,
     pub journal: Option<JournalFileStatus>,
 }
@@ -185,10 +184,10 @@ mod tests {
         let why = |address| DaemonRequest::Why { pid: 7, address };
         let long = why(Some(2 << 20));
         let said = encode_message_line(&long).expect("the message serializes");
-        let json = "{\"protocol\":1,\"request\":\"why\",\"pid\":7,\"address\":2097152}\n";
+        let json = "{\"protocol\":2,\"request\":\"why\",\"pid\":7,\"address\":2097152}\n";
         assert_eq!(String::from_utf8_lossy(&said), json);
         assert_eq!(decode_message_line(&said), Ok(long));
-        let short = br#"{"protocol":1,"request":"why","pid":7}"#;
+        let short = br#"{"protocol":2,"request":"why","pid":7}"#;
         assert_eq!(decode_message_line(short), Ok(why(None)));
     }
 
@@ -220,18 +219,5 @@ mod tests {
             ..RegionExplanation::default()
         };
         round_trip(DaemonReply::Explanation(Explanation::Region(Box::new(region))));
-    }
-
-    #[test]
-    fn a_status_of_an_older_daemon_is_parsed() {
-        let older = br#"{"protocol":1,"reply":"status","version":"0.1.0","policy":"hawkeye","uptime_s":3.0,
-            "paused":false,"held":null,"memory":null,"manager_cpu_percent":0.1,"longest_call_ms":1.0,
-            "totals":{"promoted":1,"split":0,"recovered_bytes":0,"scanned":0,"freed":0,"samples":2,"errors":{}},
-            "managed":0,"processes":[],"fill":null,"metrics":null,"journal":null}"#;
-        let Ok(DaemonReply::Status(status)) = decode_message_line::<DaemonReply>(older) else {
-            panic!("the status can't be parsed");
-        };
-        assert_eq!(status.manager.totals.promoted, 1);
-        assert!(status.manager.latest.is_empty() && status.pid.is_none());
     }
 }

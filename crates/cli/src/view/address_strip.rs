@@ -31,7 +31,6 @@ pub struct AddressStripColumn {
     /// Of all regions, those that were accessed and may be promoted.
     pub candidates: u64,
     /// Of all regions, those of shared memory.
-    #[serde(default)]
     pub shared_memory: u64,
     pub present_pages: u64,
     /// Base pages accessed in the last window; of a huge page, all or none.

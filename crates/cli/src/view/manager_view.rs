@@ -25,33 +25,26 @@ pub struct ManagerStatus {
     pub paused: bool,
     /// Why nothing is promoted at the moment, as a sentence; `None`: promotion is not held.
     pub held: Option<String>,
-    #[serde(default)]
     pub budget_waits: Vec<BudgetWaitStatus>,
     pub memory: Option<MemoryStatus>,
     /// Shared memory that is managed, as of the last samples: each part of a file once.
-    #[serde(default)]
     pub shared_memory: SharedMemoryTotals,
     /// The manager's own CPU time over the last minute, in per cent of one core. In the first
     /// minute: over the time since management began.
     pub manager_cpu_percent: f64,
     /// The part of it that the CPU budget paid. Savings of promotions and groups in danger paid the
-    /// rest. `None`: an older daemon answers.
-    #[serde(default)]
-    pub budget_cpu_percent: Option<f64>,
+    /// rest.
+    pub budget_cpu_percent: f64,
     pub longest_call_ms: f64,
     pub totals: JournalTotals,
-    #[serde(default)]
     pub reserve: HugePageReserveStatus,
-    #[serde(default)]
     pub pace: PromotionAndRecoveryRates,
     pub managed: usize,
     /// Of these, processes that do not answer calls at the moment.
-    #[serde(default)]
     pub not_answering: usize,
     /// The largest of them ([`ManagerStatus::MOST_PROCESSES`] at most), by resident memory.
     pub processes: Vec<ProcessStatus>,
     /// The latest decisions ([`ManagerStatus::MOST_DECISIONS`] at most), oldest first.
-    #[serde(default)]
     pub latest: Vec<DecisionView>,
 }
 
@@ -120,7 +113,7 @@ impl ManagerView {
             memory: memory_status(manager, &unused_bytes),
             shared_memory: seen.shared_memory(),
             manager_cpu_percent: manager.limits().all_cpu.percent_of_core(now),
-            budget_cpu_percent: Some(manager.limits().cpu.percent_of_core_used_in_minute(now)),
+            budget_cpu_percent: manager.limits().cpu.percent_of_core_used_in_minute(now),
             longest_call_ms: manager.machine().management_costs().longest_call.as_secs_f64() * 1e3,
             totals: manager.journal().totals().clone(),
             reserve: huge_page_reserve_status(manager),

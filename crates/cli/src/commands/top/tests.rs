@@ -94,7 +94,7 @@ fn status() -> DaemonStatus {
                 ..SharedMemoryTotals::default()
             },
             manager_cpu_percent: 0.4,
-            budget_cpu_percent: Some(0.4),
+            budget_cpu_percent: 0.4,
             totals: JournalTotals {
                 promoted: 1234,
                 split: 12,

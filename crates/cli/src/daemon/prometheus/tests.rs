@@ -51,7 +51,7 @@ pub(crate) fn status() -> DaemonStatus {
                 ..MemoryStatus::default()
             }),
             manager_cpu_percent: 1.5,
-            budget_cpu_percent: Some(0.5),
+            budget_cpu_percent: 0.5,
             longest_call_ms: 12.0,
             totals: JournalTotals {
                 promoted: 513,
@@ -75,7 +75,7 @@ pub(crate) fn status() -> DaemonStatus {
             processes: vec![redis()],
             ..ManagerStatus::default()
         },
-        pid: Some(812),
+        pid: 812,
         config_file: Some("/etc/hawkeye/hawkeye.toml".into()),
         page_sizes: None,
         pod_annotations: None,
