@@ -26,9 +26,7 @@ use hawkeye_linux::page_sizes::ThpMode;
 use hawkeye_linux::processes::profile_requests::ProfileRequestSources;
 use hawkeye_linux::sample::counters::EventCodeOverrides;
 use hawkeye_manager::Settings;
-use hawkeye_policy::policies::{
-    self, IngensSettings, LinuxSettings, PolicySettings, PromotionPace,
-};
+use hawkeye_policy::policies::{self, PolicySettings};
 use hawkeye_policy::prefault::PrefaultThreadCount;
 use hawkeye_policy::prezeroing::ZeroingRateBounds;
 use hawkeye_policy::{
@@ -39,7 +37,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// The daemon's settings. Every value is valid.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,7 +44,6 @@ pub struct Config {
     /// The behaviour of processes for which no rule sets another, where no key below overrides it.
     pub profile: SettingsProfile,
     pub policy: String,
-    pub policy_settings: PolicySettings,
     /// Settings of the manager; its watermarks are those of the machine.
     pub settings: Settings,
     /// Watermarks of each cgroup with a memory limit.
@@ -184,8 +180,6 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     top.read_subtable("sampling", |s| read_sampling_settings(s, &mut settings));
     top.read_subtable("limits", |s| read_limit_settings(s, &mut settings));
     let group_watermarks = top.read_subtable("memory", |s| read_memory_settings(s, &mut settings));
-    let linux = top.read_subtable("linux", read_linux_policy_settings).with_rate(settings.rate);
-    let ingens = top.read_subtable("ingens", read_ingens_settings);
     let (unmatched, selection) = top.read_subtable("selection", read_process_selection);
     let (highest_request, profile_requests) =
         top.read_subtable("workload_profiles", |s| read_workload_profiles(s, profile));
@@ -221,7 +215,6 @@ fn read_config(top: &mut ConfigTable<'_, '_>) -> Config {
     Config {
         profile,
         policy,
-        policy_settings: PolicySettings { average: settings.average, ingens, linux },
         settings,
         group_watermarks,
         selection,
@@ -285,31 +278,6 @@ fn read_watermarks(s: &mut ConfigTable<'_, '_>) -> Watermarks {
     let high = s.read_or_default("high_percent", usual.high_percent());
     let low = s.read_or_default("low_percent", usual.low_percent());
     s.value_or_report(Watermarks::new(high, low)).unwrap_or_default()
-}
-
-fn read_ingens_settings(s: &mut ConfigTable<'_, '_>) -> IngensSettings {
-    let wanted = IngensSettings::new(
-        s.read_or_default("utilisation_percent", IngensSettings::DEFAULT_UTILISATION_PERCENT),
-        s.read_or_default("fmfi_switch", IngensSettings::DEFAULT_FMFI_SWITCH),
-    );
-    s.value_or_report(wanted).unwrap_or_default()
-}
-
-fn read_linux_policy_settings(s: &mut ConfigTable<'_, '_>) -> LinuxSettings {
-    let usual = LinuxSettings::default();
-    let max_ptes_none = s.read_or_default("max_ptes_none", usual.max_ptes_none);
-    if max_ptes_none > 511 {
-        s.report_invalid_value("max_ptes_none", "at most 511");
-    }
-    let pages_to_scan = s.read_or_default("pages_to_scan", PromotionPace::DEFAULT_PAGES_TO_SCAN);
-    if pages_to_scan == 0 {
-        s.report_invalid_value("pages_to_scan", "at least 1");
-    }
-    let scan_sleep = s.read_or_default("scan_sleep", PromotionPace::DEFAULT_SCAN_SLEEP);
-    if scan_sleep < Duration::from_millis(1) {
-        s.report_invalid_value("scan_sleep", "at least \"1 ms\"");
-    }
-    LinuxSettings { max_ptes_none, pace: PromotionPace::Khugepaged { pages_to_scan, scan_sleep } }
 }
 
 fn read_process_selection(

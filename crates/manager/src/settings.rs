@@ -1,6 +1,6 @@
 //! What users can set, checked on creation.
 
-use hawkeye_policy::policies::{LinuxSettings, PolicySettings};
+use hawkeye_policy::policies::PolicySettings;
 use hawkeye_policy::{
     BloatThreshold, CoverageAveraging, CpuBudget, MemoryGuard, RatePerSecond, ReserveLimit,
     SamplingCostLimits, SavingsShare, SettingError, Watermarks,
@@ -90,10 +90,6 @@ impl Settings {
 
     /// The policies' settings that follow from these.
     pub fn policy_settings(&self) -> PolicySettings {
-        PolicySettings {
-            average: self.average,
-            linux: LinuxSettings::default().with_rate(self.rate),
-            ..PolicySettings::default()
-        }
+        PolicySettings { average: self.average, linux_rate: self.rate, ..PolicySettings::default() }
     }
 }

@@ -25,9 +25,10 @@ pub mod none;
 pub use access_map_policy::AccessMapPolicy;
 pub use hawkeye::Hawkeye;
 pub use ingens::{Ingens, IngensSettings};
-pub use linux::{LinuxPolicy, LinuxSettings, PromotionPace};
+pub use linux::LinuxPolicy;
 pub use none::NoPromotion;
 
+use crate::budget::RatePerSecond;
 use crate::coverage_averaging::CoverageAveraging;
 use crate::policy::Policy;
 use thiserror::Error;
@@ -40,8 +41,8 @@ pub struct PolicySettings {
     pub average: CoverageAveraging,
     /// For `ingens`.
     pub ingens: IngensSettings,
-    /// For `linux`.
-    pub linux: LinuxSettings,
+    /// Regions that `linux` promotes per second; `None`: khugepaged's pace.
+    pub linux_rate: Option<RatePerSecond>,
 }
 
 type PolicyConstructor = fn(&PolicySettings) -> Box<dyn Policy>;
@@ -62,7 +63,7 @@ const POLICIES: &[(PolicyConstructor, &str)] = &[
         |s| Box::new(Ingens::new(s.ingens)),
         "by memory held; regions 90 % in use while memory is fragmented",
     ),
-    (|s| Box::new(LinuxPolicy::new(s.linux)), "khugepaged's order and pace"),
+    (|s| Box::new(LinuxPolicy::new(s.linux_rate)), "khugepaged's order and pace"),
     (|_| Box::new(NoPromotion::GUARD), "nothing; recovers bloat where that costs least speed"),
     (|_| Box::new(NoPromotion::BLIND), "nothing; recovers bloat as hawkeye-g does"),
 ];

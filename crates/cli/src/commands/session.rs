@@ -79,7 +79,8 @@ impl PreparedSession {
     }
 
     pub fn for_daemon(config: &Config) -> Result<Self> {
-        let policy = policies::make_policy_by_name(&config.policy, &config.policy_settings)?;
+        let policy =
+            policies::make_policy_by_name(&config.policy, &config.settings.policy_settings())?;
         let signals = StopSignals::take_over_with_reload()?;
         Self::take_over_machine(
             signals,

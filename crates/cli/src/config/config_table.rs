@@ -12,7 +12,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// What errors call the settings of several keys, with their keys.
-const SETTING_KEYS: [(&str, &str); 19] = [
+const SETTING_KEYS: [(&str, &str); 17] = [
     ("window (s)", "window"),
     ("period (s)", "period"),
     ("slowdown by sampling (%)", "slowdown_percent"),
@@ -21,8 +21,6 @@ const SETTING_KEYS: [(&str, &str); 19] = [
     ("memory pressure limit (%)", "pressure_limit_percent"),
     ("high watermark (%)", "high_percent"),
     ("low watermark (%)", "low_percent"),
-    ("utilisation (%)", "utilisation_percent"),
-    ("fragmentation index", "fmfi_switch"),
     (ProcessSelectionSettings::MIN_RESIDENT, "min_resident"),
     (ProcessSelectionSettings::LOOK_EVERY, "look_every"),
     (ProcessSelectionSettings::MAX_PROCESSES, "max_processes"),

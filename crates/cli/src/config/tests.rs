@@ -3,6 +3,7 @@
 use super::*;
 use hawkeye_policy::{ProcessSettings, RuleAction};
 use proptest::prelude::*;
+use std::time::Duration;
 
 const SAMPLE: &str = include_str!("../../../../packaging/hawkeye.toml");
 
@@ -24,7 +25,7 @@ fn sample_with_all() -> String {
 fn an_empty_file_and_the_sample_file_give_the_defaults() {
     let usual = Config::default();
     assert_eq!(usual.settings, Settings::default());
-    assert_eq!(usual.policy_settings, PolicySettings::default());
+    assert_eq!(usual.settings.policy_settings(), PolicySettings::default());
     assert_eq!(parse(SAMPLE), Ok(usual));
 }
 
@@ -104,8 +105,7 @@ fn values_in_the_file_override_the_defaults() {
     assert_eq!(config.settings.reserve.bytes(), 64 << 20);
     assert_eq!(config.settings.watermarks.high_percent(), 90.0);
     assert_eq!(config.group_watermarks.low_percent(), 75.0);
-    let rate = RatePerSecond::new(20.0).expect("a valid rate");
-    assert_eq!(config.policy_settings.linux.pace, PromotionPace::PerSecond(rate));
+    assert_eq!(config.settings.rate, RatePerSecond::new(20.0).ok());
     assert_eq!(config.selection.min_bytes_to_join(), 1 << 30);
     assert!(!config.prezeroing.paced);
     assert_eq!(config.prezeroing.bounds.half_busy_rate(), 2000);
@@ -215,7 +215,7 @@ kernel_split = 63 #!16: kernel_split must be one of "off", "on", not 63
 small_pages = "on" #!15: small_pages must be one of "off", "advised", "all", not "on"
 profile = "always" #!11: profile must be one of "guard", "balanced", "speed", not "always"
 learn = true #!9: learn must be one of "off", "on", not true
-[cache] #!2: cache is not a known key; the keys here are profile, policy, socket, khugepaged, kernel_split, shared_memory, align_shared_memory, small_pages, learn, sampling, limits, memory, linux, ingens, selection, workload_profiles, fault_ahead, rule, metrics, journal, recording, counters, prezeroing
+[cache] #!2: cache is not a known key; the keys here are profile, policy, socket, khugepaged, kernel_split, shared_memory, align_shared_memory, small_pages, learn, sampling, limits, memory, selection, workload_profiles, fault_ahead, rule, metrics, journal, recording, counters, prezeroing
 size = 1
 [sampling]
 peroid = "30 s" #!1: sampling.peroid is not a known key; did you mean period?

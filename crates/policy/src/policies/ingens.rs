@@ -24,11 +24,6 @@ pub struct IngensSettings {
 }
 
 impl IngensSettings {
-    /// Share of a region that must be in use while memory is fragmented, unless set, in per cent.
-    pub const DEFAULT_UTILISATION_PERCENT: f64 = 90.0;
-    /// Free memory fragmentation index from which memory counts as fragmented, unless set.
-    pub const DEFAULT_FMFI_SWITCH: f64 = 0.5;
-
     /// While the free memory fragmentation index is at or above `fmfi_switch` (0-1; 0: always),
     /// memory counts as fragmented. A region is then promoted only when `utilisation_percent` of
     /// it (over 0, at most 100) is present. In other memory it is promoted at the first chance.
@@ -53,10 +48,7 @@ impl IngensSettings {
 
 impl Default for IngensSettings {
     fn default() -> Self {
-        Self {
-            utilisation_percent: Self::DEFAULT_UTILISATION_PERCENT,
-            fmfi_switch: Self::DEFAULT_FMFI_SWITCH,
-        }
+        Self { utilisation_percent: 90.0, fmfi_switch: 0.5 }
     }
 }
 

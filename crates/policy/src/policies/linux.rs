@@ -3,7 +3,7 @@
 use crate::budget::{RatePerSecond, TokenBucket};
 use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId, RegionSample};
-use crate::page::{PAGES_PER_REGION, RegionAddr};
+use crate::page::RegionAddr;
 use crate::policy::{ExplainPolicy, Policy, PolicyProperties, SampleKinds};
 use crate::promotion::{MeasuredPromotionCost, Promotion};
 use crate::reason::Reason;
@@ -12,91 +12,40 @@ use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
-/// Settings of the Linux policy. The defaults are the kernel's.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LinuxSettings {
-    /// Base pages of a region that may be missing, as in khugepaged's setting of that name. At 511
-    /// and above one present page is enough. Default 511.
-    pub max_ptes_none: u16,
-    /// How fast regions are promoted.
-    pub pace: PromotionPace,
-}
+/// Regions of a batch: the kernel's default of `pages_to_scan`, 4096 base pages.
+const BATCH_REGIONS: u32 = 8;
+/// Time from the start of one batch to the start of the next: the kernel's default of
+/// `scan_sleep_millisecs`. The batch itself takes khugepaged next to no time.
+const BATCH_INTERVAL: Duration = Duration::from_secs(10);
 
-impl Default for LinuxSettings {
-    fn default() -> Self {
-        Self { max_ptes_none: 511, pace: PromotionPace::default() }
-    }
-}
-
-impl LinuxSettings {
-    /// A rate that the user sets replaces khugepaged's own pace.
-    pub fn with_rate(self, rate: Option<RatePerSecond>) -> Self {
-        Self { pace: rate.map_or(self.pace, PromotionPace::PerSecond), ..self }
-    }
-}
-
-/// How fast regions are promoted. Only successes count.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum PromotionPace {
-    /// khugepaged's pace: a batch, then sleep.
-    Khugepaged {
-        /// Base pages in a batch; 512 make one region, and a batch is at least one.
-        pages_to_scan: u32,
-        /// Time from the start of one batch to the start of the next (the batch itself takes
-        /// khugepaged next to no time).
-        scan_sleep: Duration,
-    },
-    /// This many regions per second.
-    PerSecond(RatePerSecond),
-}
-
-impl PromotionPace {
-    /// The kernel's default of `pages_to_scan`, in base pages: 8 regions.
-    pub const DEFAULT_PAGES_TO_SCAN: u32 = 4096;
-    /// The kernel's default of `scan_sleep_millisecs`.
-    pub const DEFAULT_SCAN_SLEEP: Duration = Duration::from_secs(10);
-}
-
-impl Default for PromotionPace {
-    fn default() -> Self {
-        Self::Khugepaged {
-            pages_to_scan: Self::DEFAULT_PAGES_TO_SCAN,
-            scan_sleep: Self::DEFAULT_SCAN_SLEEP,
-        }
-    }
-}
-
-/// Keeps to a [`PromotionPace`]. A proposal is spent at once and given back when it failed, so that
-/// any number of proposals can be under way.
+/// How fast regions are promoted. Only successes count. A proposal is spent at once and given back
+/// when it failed, so that any number of proposals can be under way.
 #[derive(Debug)]
 enum PromotionPacer {
-    Batches { size: u32, every: Duration, began: Option<Duration>, spent: u32 },
+    /// khugepaged's pace: a batch, then sleep.
+    Batches {
+        began: Option<Duration>,
+        spent: u32,
+    },
     PerSecond(TokenBucket),
 }
 
 impl PromotionPacer {
-    fn new(pace: PromotionPace) -> Self {
-        match pace {
-            PromotionPace::Khugepaged { pages_to_scan, scan_sleep } => Self::Batches {
-                size: (pages_to_scan / u32::from(PAGES_PER_REGION)).max(1),
-                every: scan_sleep,
-                began: None,
-                spent: 0,
-            },
-            PromotionPace::PerSecond(rate) => {
-                Self::PerSecond(TokenBucket::with_one_second_burst(rate))
-            }
+    fn new(rate: Option<RatePerSecond>) -> Self {
+        match rate {
+            Some(rate) => Self::PerSecond(TokenBucket::with_one_second_burst(rate)),
+            None => Self::Batches { began: None, spent: 0 },
         }
     }
 
     fn take_promotion_token(&mut self, now: Duration) -> bool {
         match self {
-            Self::Batches { size, every, began, spent } => {
-                if began.is_none_or(|began| now >= began.saturating_add(*every)) {
+            Self::Batches { began, spent } => {
+                if began.is_none_or(|began| now >= began.saturating_add(BATCH_INTERVAL)) {
                     *began = Some(now);
                     *spent = 0;
                 }
-                let left = *spent < *size;
+                let left = *spent < BATCH_REGIONS;
                 *spent += u32::from(left);
                 left
             }
@@ -148,8 +97,6 @@ struct QueuedRegion {
 /// passing over a region that cannot be promoted costs nothing.
 #[derive(Debug)]
 pub struct LinuxPolicy {
-    /// Base pages that must be present (1-512).
-    min_present: u16,
     pacer: PromotionPacer,
     /// Processes of the last observation, in order of arrival.
     order: Vec<ProcessId>,
@@ -161,11 +108,10 @@ pub struct LinuxPolicy {
 }
 
 impl LinuxPolicy {
-    /// Starts at the first process and the lowest address.
-    pub fn new(settings: LinuxSettings) -> Self {
+    /// Starts at the first process and the lowest address. A `rate` replaces khugepaged's pace.
+    pub fn new(rate: Option<RatePerSecond>) -> Self {
         Self {
-            min_present: PAGES_PER_REGION.saturating_sub(settings.max_ptes_none).max(1),
-            pacer: PromotionPacer::new(settings.pace),
+            pacer: PromotionPacer::new(rate),
             order: Vec::new(),
             cursor: None,
             queue: VecDeque::new(),
@@ -207,7 +153,8 @@ impl Policy for LinuxPolicy {
         for sampled in &observation.processes {
             let process = sampled.process;
             let start = queue.len();
-            let eligible = |s: &&RegionSample| !s.is_huge() && s.present >= self.min_present;
+            // One present page is enough, as with the kernel's default of `max_ptes_none`, 511.
+            let eligible = |s: &&RegionSample| !s.is_huge() && s.present > 0;
             for &RegionSample { region, present, .. } in sampled.regions.iter().filter(eligible) {
                 queue.push(QueuedRegion { process, region, present });
             }
