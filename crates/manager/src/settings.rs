@@ -3,7 +3,7 @@
 use hawkeye_policy::policies::PolicySettings;
 use hawkeye_policy::{
     BloatThreshold, CoverageAveraging, CpuBudget, MemoryGuard, RatePerSecond, ReserveLimit,
-    SamplingCostLimits, SavingsShare, SettingError, Watermarks,
+    SamplingCostLimits, SavingsShare, Setting, SettingError, Watermarks,
 };
 use std::time::Duration;
 
@@ -82,9 +82,9 @@ impl Settings {
         let (window, period) = (self.window.as_secs_f64(), self.period.as_secs_f64());
         let fits = (SHORTEST_WINDOW..=self.period).contains(&self.window);
         let allowed = "at least 1 ms and at most the period";
-        SettingError::error_unless_valid(fits, "window (s)", window, allowed)?;
+        SettingError::error_unless_valid(fits, Setting::Window, window, allowed)?;
         let fits = self.period <= LONGEST_PERIOD;
-        SettingError::error_unless_valid(fits, "period (s)", period, "at most a day")?;
+        SettingError::error_unless_valid(fits, Setting::Period, period, "at most a day")?;
         Ok(self)
     }
 

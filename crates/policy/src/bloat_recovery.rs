@@ -14,7 +14,7 @@ use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 use crate::process_states::ProcessStates;
 use crate::reason::Reason;
 use crate::saturating_cast::u32_from_f64;
-use crate::setting_error::SettingError;
+use crate::setting_error::{Setting, SettingError};
 use crate::watermarks::MemoryShortage;
 use huge_page_queue::HugePageQueue;
 use serde::Serialize;
@@ -30,8 +30,8 @@ impl BloatThreshold {
     /// Splits at `zero_pages` zero base pages or more (1-512).
     pub fn new(zero_pages: u16) -> Result<Self, SettingError> {
         let fits = (1..=PAGES_PER_REGION).contains(&zero_pages);
-        let setting = "bloat threshold (zero base pages)";
-        SettingError::error_unless_valid(fits, setting, zero_pages, "at least 1 and at most 512")?;
+        let (setting, allowed) = (Setting::BloatThreshold, "at least 1 and at most 512");
+        SettingError::error_unless_valid(fits, setting, zero_pages, allowed)?;
         Ok(Self(zero_pages))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::page::PAGES_PER_REGION;
 use crate::saturating_cast::u16_from_f64;
-use crate::setting_error::{SettingError, check_positive_up_to};
+use crate::setting_error::{Setting, SettingError, check_positive_up_to};
 
 /// Exponential moving average of access coverage (paper, section 3.3).
 ///
@@ -19,7 +19,7 @@ impl CoverageAveraging {
     /// windows do not count).
     pub fn new(newest_weight: f64) -> Result<Self, SettingError> {
         let allowed = "over 0 and at most 1";
-        check_positive_up_to(1.0, newest_weight, "weight of the newest sample", allowed)?;
+        check_positive_up_to(1.0, newest_weight, Setting::NewestWeight, allowed)?;
         Ok(Self { newest_weight })
     }
 

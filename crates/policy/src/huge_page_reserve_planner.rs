@@ -7,7 +7,7 @@
 use crate::event::Event;
 use crate::page::HUGE_PAGE_BYTES;
 use crate::saturating_cast::u32_from_f64;
-use crate::setting_error::SettingError;
+use crate::setting_error::{Setting, SettingError};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl ReserveLimit {
     /// A limit in bytes, at most [`Self::MAX_BYTES`]. Less than a huge page turns the reserve off.
     pub fn from_bytes(bytes: u64) -> Result<Self, SettingError> {
         let fits = bytes <= Self::MAX_BYTES;
-        SettingError::error_unless_valid(fits, "reserve (bytes)", bytes, "at most 1 GiB")?;
+        SettingError::error_unless_valid(fits, Setting::Reserve, bytes, "at most 1 GiB")?;
         Ok(Self(bytes))
     }
 

@@ -120,7 +120,7 @@ pub use rules::{
     GlobPattern, Rule, RuleAction, RuleConditions, RuleVerdict, Rules, UnmatchedAction,
 };
 pub use sampling_cost_limits::{SamplingCostLimits, SamplingDelayReason, SamplingSlowdownBudget};
-pub use setting_error::SettingError;
+pub use setting_error::{Setting, SettingError};
 pub use settings_profile::SettingsProfile;
 pub use shared_memory_count::{SampledFile, SampledMemory, SharedMemoryCount, SharedMemoryTotals};
 pub use shared_regions::MAX_SHARED_PAGES;

@@ -3,7 +3,7 @@
 //! already zeroed.
 
 use crate::saturating_cast::u32_from_f64;
-use crate::setting_error::SettingError;
+use crate::setting_error::{Setting, SettingError};
 use serde::Serialize;
 
 /// All unzeroed memory should be zeroed within this many seconds, as far as the bounds allow.
@@ -25,20 +25,16 @@ pub struct ZeroingRateBounds {
 }
 
 impl ZeroingRateBounds {
-    /// Name of the first bound in errors.
-    pub const USUAL: &'static str = "usual zeroing rate (base pages per second)";
-    /// Name of the second bound in errors.
-    pub const MOST: &'static str = "highest zeroing rate (base pages per second)";
-
     /// `usual` while processors are half busy, up to `most` while all are idle.
     /// `usual` is 512 to 10 million, `most` between it and 10 million.
     pub fn new(usual: u32, most: u32) -> Result<Self, SettingError> {
         const HIGHEST: u32 = 10_000_000;
         let fits = (LEAST..=HIGHEST).contains(&usual);
-        SettingError::error_unless_valid(fits, Self::USUAL, usual, "512 to 10000000")?;
+        let (setting, allowed) = (Setting::UsualZeroingRate, "512 to 10000000");
+        SettingError::error_unless_valid(fits, setting, usual, allowed)?;
         let fits = (usual..=HIGHEST).contains(&most);
         let allowed = "at least the usual rate and at most 10000000";
-        SettingError::error_unless_valid(fits, Self::MOST, most, allowed)?;
+        SettingError::error_unless_valid(fits, Setting::HighestZeroingRate, most, allowed)?;
         Ok(Self { usual, most })
     }
 

@@ -2,7 +2,7 @@
 //! ones.
 
 use crate::page::HUGE_PAGE_BYTES;
-use crate::setting_error::SettingError;
+use crate::setting_error::{Setting, SettingError};
 use std::time::Duration;
 
 /// How processes are found. A process joins with `min_resident_bytes` of anonymous memory and
@@ -15,13 +15,6 @@ pub struct ProcessSelectionSettings {
 }
 
 impl ProcessSelectionSettings {
-    /// Name of the minimum memory in errors.
-    pub const MIN_RESIDENT: &'static str = "least anonymous memory of a managed process (bytes)";
-    /// Name of the interval in errors.
-    pub const LOOK_EVERY: &'static str = "interval between scans for processes (s)";
-    /// Name of the maximum number of processes in errors.
-    pub const MAX_PROCESSES: &'static str = "managed processes";
-
     /// In per cent of one core: a quarter of the manager's default budget.
     const SWEEP_SHARE_PERCENT: f64 = 0.5;
 
@@ -35,13 +28,13 @@ impl ProcessSelectionSettings {
     ) -> Result<Self, SettingError> {
         let large = min_resident_bytes >= HUGE_PAGE_BYTES;
         let allowed = "at least one huge page (2 MiB)";
-        SettingError::error_unless_valid(large, Self::MIN_RESIDENT, min_resident_bytes, allowed)?;
+        SettingError::error_unless_valid(large, Setting::MinResident, min_resident_bytes, allowed)?;
         let at_times = (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&look_every);
         let (seconds, allowed) = (look_every.as_secs_f64(), "at least 1 s and at most 1 h");
-        SettingError::error_unless_valid(at_times, Self::LOOK_EVERY, seconds, allowed)?;
+        SettingError::error_unless_valid(at_times, Setting::ScanInterval, seconds, allowed)?;
         let some = (1..=100_000).contains(&max_processes);
         let allowed = "at least 1 and at most 100000";
-        SettingError::error_unless_valid(some, Self::MAX_PROCESSES, max_processes, allowed)?;
+        SettingError::error_unless_valid(some, Setting::MaxProcesses, max_processes, allowed)?;
         Ok(Self { min_resident_bytes, look_every, max_processes })
     }
 
@@ -108,8 +101,8 @@ mod tests {
         };
         let usual = 64 << 20;
         assert_eq!(made(usual, S(5), 1000), Ok(ProcessSelectionSettings::default()));
-        assert_eq!(made(4096, S(5), 1000), Err(ProcessSelectionSettings::MIN_RESIDENT));
-        assert_eq!(made(usual, S(0), 1000), Err(ProcessSelectionSettings::LOOK_EVERY));
-        assert_eq!(made(usual, S(5), 0), Err(ProcessSelectionSettings::MAX_PROCESSES));
+        assert_eq!(made(4096, S(5), 1000), Err(Setting::MinResident));
+        assert_eq!(made(usual, S(0), 1000), Err(Setting::ScanInterval));
+        assert_eq!(made(usual, S(5), 0), Err(Setting::MaxProcesses));
     }
 }

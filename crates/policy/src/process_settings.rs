@@ -1,7 +1,7 @@
 //! Settings that a machine's rules give one process.
 
 use crate::page::HUGE_PAGE_BYTES;
-use crate::setting_error::{SettingError, check_positive_percent, check_positive_up_to};
+use crate::setting_error::{Setting, SettingError, check_positive_percent, check_positive_up_to};
 use crate::settings_profile::SettingsProfile;
 use serde::{Deserialize, Serialize};
 
@@ -56,27 +56,20 @@ impl ProcessSettings {
     /// Checks values that a user gave: the weight is at most 1000, a limit at least a huge page.
     pub fn check(self) -> Result<Self, SettingError> {
         let weight = "over 0 and at most 1000";
-        check_positive_up_to(Self::MAX_WEIGHT, self.weight, Self::WEIGHT, weight)?;
+        check_positive_up_to(Self::MAX_WEIGHT, self.weight, Setting::Weight, weight)?;
         if let Some(percent) = self.min_gain_percent {
-            check_positive_percent(percent, Self::MIN_GAIN)?;
+            check_positive_percent(percent, Setting::MinGain)?;
         }
-        for (name, size) in [(Self::MAX_HUGE, self.max_huge_bytes), (Self::WARM, self.warm_bytes)] {
+        for (setting, size) in
+            [(Setting::MaxHuge, self.max_huge_bytes), (Setting::Warm, self.warm_bytes)]
+        {
             if let Some(bytes) = size {
-                let allowed = "at least one huge page (2 MiB)";
-                SettingError::error_unless_valid(bytes >= HUGE_PAGE_BYTES, name, bytes, allowed)?;
+                let (fits, allowed) = (bytes >= HUGE_PAGE_BYTES, "at least one huge page (2 MiB)");
+                SettingError::error_unless_valid(fits, setting, bytes, allowed)?;
             }
         }
         Ok(self)
     }
-
-    /// Name of the weight in errors.
-    pub const WEIGHT: &'static str = "weight";
-    /// Name of the minimum gain in errors.
-    pub const MIN_GAIN: &'static str = "minimum gain (%)";
-    /// Name of the limit on huge memory in errors.
-    pub const MAX_HUGE: &'static str = "maximum huge memory (bytes)";
-    /// Name of the warm-start memory in errors.
-    pub const WARM: &'static str = "warm-start memory (bytes)";
 }
 
 impl Default for ProcessSettings {
@@ -99,7 +92,7 @@ impl Default for ProcessSettings {
 mod tests {
     use super::*;
 
-    fn refused(terms: ProcessSettings) -> Option<&'static str> {
+    fn refused(terms: ProcessSettings) -> Option<Setting> {
         terms.check().err().map(|error| error.setting)
     }
 
@@ -108,16 +101,16 @@ mod tests {
         let usual = ProcessSettings::default();
         assert_eq!(usual.check(), Ok(usual));
         for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert_eq!(refused(ProcessSettings { weight, ..usual }), Some(ProcessSettings::WEIGHT));
+            assert_eq!(refused(ProcessSettings { weight, ..usual }), Some(Setting::Weight));
         }
         let gain = |percent| ProcessSettings { min_gain_percent: Some(percent), ..usual };
         assert_eq!(refused(gain(100.0)), None);
-        assert_eq!(refused(gain(101.0)), Some(ProcessSettings::MIN_GAIN));
+        assert_eq!(refused(gain(101.0)), Some(Setting::MinGain));
         let limit = |bytes| ProcessSettings { max_huge_bytes: Some(bytes), ..usual };
         assert_eq!(refused(limit(HUGE_PAGE_BYTES)), None);
-        assert_eq!(refused(limit(4096)), Some(ProcessSettings::MAX_HUGE));
+        assert_eq!(refused(limit(4096)), Some(Setting::MaxHuge));
         let warm = ProcessSettings { warm_bytes: Some(4096), ..usual };
-        assert_eq!(refused(warm), Some(ProcessSettings::WARM));
+        assert_eq!(refused(warm), Some(Setting::Warm));
     }
 
     #[test]

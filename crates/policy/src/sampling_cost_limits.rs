@@ -1,7 +1,7 @@
 //! How often to sample, so that the cost to programs and manager stays limited.
 
 use crate::budget::TokenBucket;
-use crate::setting_error::{SettingError, check_positive_percent};
+use crate::setting_error::{Setting, SettingError, check_positive_percent};
 use crate::walk_rate::WORTH_CORES;
 use serde::Serialize;
 use std::time::Duration;
@@ -32,9 +32,9 @@ impl SamplingCostLimits {
     /// Sampling may take `slowdown_percent` of a program's time and `cpu_share_percent` of the
     /// manager's CPU budget (both over 0, at most 100).
     pub fn new(slowdown_percent: f64, cpu_share_percent: f64) -> Result<Self, SettingError> {
-        let share = "sampling's share of the CPU budget (%)";
+        let (slowdown, share) = (Setting::SamplingSlowdown, Setting::SamplingCpuShare);
         Ok(Self {
-            slowdown_percent: check_positive_percent(slowdown_percent, "slowdown by sampling (%)")?,
+            slowdown_percent: check_positive_percent(slowdown_percent, slowdown)?,
             cpu_share_percent: check_positive_percent(cpu_share_percent, share)?,
         })
     }

@@ -11,7 +11,7 @@ mod recovery_timing;
 
 pub use memory_guard::{MemoryGuard, UrgentWorkPayers};
 
-use crate::setting_error::{SettingError, check_positive_percent};
+use crate::setting_error::{Setting, SettingError, check_positive_percent};
 use serde::Serialize;
 use std::collections::HashMap;
 use thiserror::Error;
@@ -27,10 +27,10 @@ impl Watermarks {
     /// Recovery starts above `high_percent` and goes on until use is under `low_percent` (0 < low <
     /// high <= 100).
     pub fn new(high_percent: f64, low_percent: f64) -> Result<Self, SettingError> {
-        check_positive_percent(high_percent, "high watermark (%)")?;
+        check_positive_percent(high_percent, Setting::HighWatermark)?;
         let fits = low_percent > 0.0 && low_percent < high_percent;
         let allowed = "over 0 and under the high watermark";
-        SettingError::error_unless_valid(fits, "low watermark (%)", low_percent, allowed)?;
+        SettingError::error_unless_valid(fits, Setting::LowWatermark, low_percent, allowed)?;
         Ok(Self { high_percent, low_percent })
     }
 

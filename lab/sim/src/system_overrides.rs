@@ -3,7 +3,9 @@
 use crate::kernel::ZeroingSpec;
 use hawkeye_manager::Settings;
 use hawkeye_policy::policies::{IngensSettings, PolicySettings};
-use hawkeye_policy::{BloatThreshold, CoverageAveraging, CpuBudget, SettingError, Watermarks};
+use hawkeye_policy::{
+    BloatThreshold, CoverageAveraging, CpuBudget, Setting, SettingError, Watermarks,
+};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -44,10 +46,10 @@ impl SystemOverrides {
     ) -> Result<(Settings, PolicySettings), SettingError> {
         let mut settings = own;
         if let Some(period_s) = self.period_s {
-            settings.period = duration_of_seconds("system.period_s", period_s)?;
+            settings.period = duration_of_seconds(Setting::Period, period_s)?;
         }
         if let Some(window_s) = self.window_s {
-            settings.window = duration_of_seconds("system.window_s", window_s)?;
+            settings.window = duration_of_seconds(Setting::Window, window_s)?;
         }
         settings.window = settings.window.min(settings.period);
         settings.max_promotions = self.max_promotions.or(settings.max_promotions);
@@ -81,7 +83,7 @@ impl SystemOverrides {
     }
 }
 
-fn duration_of_seconds(what: &'static str, value: f64) -> Result<Duration, SettingError> {
+fn duration_of_seconds(setting: Setting, value: f64) -> Result<Duration, SettingError> {
     let time = Duration::try_from_secs_f64(value);
-    time.map_err(|_| SettingError::new(what, value, "0 or more"))
+    time.map_err(|_| SettingError::new(setting, value, "0 or more"))
 }

@@ -5,32 +5,10 @@
 
 use super::config_error::{ConfigProblems, line_and_column, line_text_at};
 use super::config_value::ConfigValue;
-use hawkeye_policy::prezeroing::ZeroingRateBounds;
-use hawkeye_policy::{ProcessSelectionSettings, ProcessSettings, SettingError};
+use hawkeye_policy::SettingError;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-/// What errors call the settings of several keys, with their keys.
-const SETTING_KEYS: [(&str, &str); 17] = [
-    ("window (s)", "window"),
-    ("period (s)", "period"),
-    ("slowdown by sampling (%)", "slowdown_percent"),
-    ("sampling's share of the CPU budget (%)", "cpu_share_percent"),
-    ("reserve (bytes)", "reserve"),
-    ("memory pressure limit (%)", "pressure_limit_percent"),
-    ("high watermark (%)", "high_percent"),
-    ("low watermark (%)", "low_percent"),
-    (ProcessSelectionSettings::MIN_RESIDENT, "min_resident"),
-    (ProcessSelectionSettings::LOOK_EVERY, "look_every"),
-    (ProcessSelectionSettings::MAX_PROCESSES, "max_processes"),
-    (ZeroingRateBounds::USUAL, "pages_per_s"),
-    (ZeroingRateBounds::MOST, "most_pages_per_s"),
-    (ProcessSettings::WEIGHT, "weight"),
-    (ProcessSettings::MIN_GAIN, "min_gain_percent"),
-    (ProcessSettings::MAX_HUGE, "max_huge"),
-    (ProcessSettings::WARM, "warm"),
-];
 
 /// What reading yields besides the values.
 pub(super) struct ProblemLog<'t> {
@@ -148,15 +126,13 @@ impl<'l, 't> ConfigTable<'l, 't> {
             Ok(value) => return Some(value),
             Err(error) => error,
         };
-        let named = |(setting, _): &&(&str, &str)| *setting == error.setting;
-        let named = SETTING_KEYS.iter().find(named).map_or("", |(_, key)| *key);
-        if self.is_key_set(named) {
-            self.report_invalid_value(named, error.allowed);
+        let key = error.setting.key();
+        if self.is_key_set(key) {
+            self.report_invalid_value(key, error.allowed);
         } else {
             // A default contradicts another setting, which was read just before.
-            let known = |key: &&str| SETTING_KEYS.iter().any(|(_, known)| known == key);
-            let mut read = self.requested_keys.iter().rev().copied().filter(known);
-            let at = read.find(|key| self.is_key_set(key)).unwrap_or(named);
+            let mut read = self.requested_keys.iter().rev().copied();
+            let at = read.find(|read| self.is_key_set(read)).unwrap_or(key);
             self.report_problem(at, format!("contradicts other settings: {error}"));
         }
         None

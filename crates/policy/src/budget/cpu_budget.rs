@@ -1,7 +1,7 @@
 //! The manager's own CPU time.
 
 use super::cpu_minute::CpuMinute;
-use crate::setting_error::{SettingError, check_positive_percent};
+use crate::setting_error::{Setting, SettingError, check_positive_percent};
 use std::time::Duration;
 
 /// The manager's own CPU time: a share of one core, over any minute.
@@ -14,7 +14,7 @@ pub struct CpuBudget {
 impl CpuBudget {
     /// A budget of `percent` of one core (over 0, at most 100).
     pub fn new(percent: f64) -> Result<Self, SettingError> {
-        check_positive_percent(percent, "CPU budget (% of one core)").map(Self::with_percent)
+        check_positive_percent(percent, Setting::Cpu).map(Self::with_percent)
     }
 
     fn with_percent(percent: f64) -> Self {

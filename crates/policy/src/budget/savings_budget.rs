@@ -4,7 +4,7 @@ use crate::budget::token_bucket::TokenBucket;
 use crate::event::Event;
 use crate::observation::ProcessId;
 use crate::saturating_cast::ratio_or_zero;
-use crate::setting_error::SettingError;
+use crate::setting_error::{Setting, SettingError};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -17,9 +17,8 @@ pub struct SavingsShare {
 impl SavingsShare {
     /// A share of `percent` (0-100) of what promotions save.
     pub fn new(percent: f64) -> Result<Self, SettingError> {
-        let what = "promotions' share of what they save (%)";
         let fits = (0.0..=100.0).contains(&percent);
-        SettingError::error_unless_valid(fits, what, percent, "0 to 100")?;
+        SettingError::error_unless_valid(fits, Setting::SavingsShare, percent, "0 to 100")?;
         Ok(Self { percent })
     }
 

@@ -1,6 +1,6 @@
 //! Rates per second, and token buckets that fill at them.
 
-use crate::setting_error::{SettingError, check_positive_up_to};
+use crate::setting_error::{Setting, SettingError, check_positive_up_to};
 use std::time::Duration;
 
 /// A rate per second: over 0 and finite.
@@ -11,7 +11,7 @@ impl RatePerSecond {
     /// A rate of `rate` per second (over 0, finite).
     pub fn new(rate: f64) -> Result<Self, SettingError> {
         let allowed = "a finite number over 0";
-        check_positive_up_to(f64::MAX, rate, "rate (per second)", allowed).map(Self)
+        check_positive_up_to(f64::MAX, rate, Setting::Rate, allowed).map(Self)
     }
 
     /// The rate, per second.

@@ -9,7 +9,7 @@ use crate::process_states::ProcessStates;
 use crate::promotion::{MeasuredPromotionCost, Promotion};
 use crate::reason::Reason;
 use crate::saturating_cast::u16_from_f64;
-use crate::setting_error::{SettingError, check_positive_percent};
+use crate::setting_error::{Setting, SettingError, check_positive_percent};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -28,10 +28,11 @@ impl IngensSettings {
     /// memory counts as fragmented. A region is then promoted only when `utilisation_percent` of
     /// it (over 0, at most 100) is present. In other memory it is promoted at the first chance.
     pub fn new(utilisation_percent: f64, fmfi_switch: f64) -> Result<Self, SettingError> {
-        let utilisation_percent = check_positive_percent(utilisation_percent, "utilisation (%)")?;
+        let utilisation_percent =
+            check_positive_percent(utilisation_percent, Setting::Utilisation)?;
         let fits = (0.0..=1.0).contains(&fmfi_switch);
         let allowed = "at least 0 and at most 1";
-        SettingError::error_unless_valid(fits, "fragmentation index", fmfi_switch, allowed)?;
+        SettingError::error_unless_valid(fits, Setting::FragmentationIndex, fmfi_switch, allowed)?;
         Ok(Self { utilisation_percent, fmfi_switch })
     }
 

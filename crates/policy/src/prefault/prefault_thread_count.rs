@@ -1,6 +1,6 @@
 //! Number of threads that fill.
 
-use crate::setting_error::SettingError;
+use crate::setting_error::{Setting, SettingError};
 use std::ops::RangeInclusive;
 
 /// Threads that fill at the same time (1 to 64).
@@ -8,8 +8,6 @@ use std::ops::RangeInclusive;
 pub struct PrefaultThreadCount(u8);
 
 impl PrefaultThreadCount {
-    /// Name of this setting in messages.
-    pub const NAME: &'static str = "prefault threads";
     /// The upper limit is more than the memory of any machine can use.
     const ALLOWED: RangeInclusive<u8> = 1..=64;
     /// One core zeroes some 10 GB/s; four use most of a processor's memory bandwidth.
@@ -18,7 +16,8 @@ impl PrefaultThreadCount {
     /// Fills with `threads` threads.
     pub fn new(threads: u64) -> Result<Self, SettingError> {
         let allowed = u8::try_from(threads).ok().filter(|threads| Self::ALLOWED.contains(threads));
-        allowed.map(Self).ok_or_else(|| SettingError::new(Self::NAME, threads, "1 to 64"))
+        let refused = || SettingError::new(Setting::PrefaultThreads, threads, "1 to 64");
+        allowed.map(Self).ok_or_else(refused)
     }
 
     /// One thread per core, except one core for the program: at least 1, at most 4.

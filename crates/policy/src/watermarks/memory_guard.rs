@@ -7,7 +7,7 @@ use super::recovery_timing::{
 use super::{MemoryScope, MemoryShortage, PromotionBlockReason, WatermarkTable, Watermarks};
 use crate::observation::{MemoryState, MemoryUse, ProcessId};
 use crate::saturating_cast::u64_from_f64;
-use crate::setting_error::{SettingError, check_positive_percent};
+use crate::setting_error::{Setting, SettingError, check_positive_percent};
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -212,7 +212,7 @@ impl MemoryGuard {
         watermarks: impl Into<WatermarkTable>,
         pressure_limit_percent: f64,
     ) -> Result<Self, SettingError> {
-        let limit = check_positive_percent(pressure_limit_percent, "memory pressure limit (%)")?;
+        let limit = check_positive_percent(pressure_limit_percent, Setting::PressureLimit)?;
         Ok(Self {
             table: watermarks.into(),
             pressure_limit_percent: limit,
