@@ -8,7 +8,6 @@ use crate::event::Event;
 use crate::page::HUGE_PAGE_BYTES;
 use crate::saturating_cast::u32_from_f64;
 use crate::setting_error::{Setting, SettingError};
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Limit of the reserve, in bytes: 0 to 1 GiB, and never over 1 % of memory.
@@ -54,7 +53,7 @@ impl ReserveLimit {
 }
 
 /// What a reserve holds and has done so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReserveState {
     /// Huge pages that it holds.
     pub held: u32,
