@@ -7,7 +7,8 @@ use super::finding::{Advice, AdviceVerdict, Finding, RemedyEffectTime, WORTH_PER
 use crate::text_format::{
     WrappedText, clip_printable, format_bytes, format_count, format_duration,
 };
-use hawkeye_linux::processes::program_text::TextSupport;
+use hawkeye_linux::processes::program_text::{TextMapping, TextSupport};
+use hawkeye_linux::processes::shared_mappings::SharedMapping;
 use hawkeye_policy::TranslationOverheadSource;
 
 pub fn advice_text(facts: &AdviceFacts, advice: &Advice) -> String {
@@ -146,7 +147,8 @@ pub fn finding_sentence(finding: &Finding) -> String {
             bytes(shared),
             shmem_enabled.as_deref().unwrap_or("absent"),
         ),
-        Finding::SharedBlocked { start, end, file_offset, what, mapped_bytes, resident_bytes, because, remedy } => {
+        Finding::SharedBlocked { mapping, mapped_bytes, because, remedy } => {
+            let SharedMapping { start, end, file_offset, what, resident_bytes, .. } = mapping;
             let [mapped, resident] = [mapped_bytes, resident_bytes].map(bytes);
             let mut text = format!(
                 "Shared memory at {start:#x}-{end:#x} ({what}, from offset {file_offset:#x}), {mapped} with {resident} resident, cannot become huge: {because}."
@@ -156,7 +158,8 @@ pub fn finding_sentence(finding: &Finding) -> String {
             }
             text
         }
-        Finding::Text { path, file_system, resident_bytes, huge_bytes, aligned, windows, windows_if_aligned, support } => {
+        Finding::Text { mapping, aligned, windows, windows_if_aligned, support } => {
+            let TextMapping { path, file_system, resident_bytes, huge_bytes, .. } = mapping;
             let file_system = file_system.as_deref().unwrap_or("file system not known");
             let [resident, huge] = [resident_bytes, huge_bytes].map(bytes);
             let place = match (aligned, windows) {
@@ -266,7 +269,7 @@ fn translation_cost_sentence(cost: &TranslationCost) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::findings::advice_from_facts;
-    use super::super::findings::tests::{facts, idle, sequential};
+    use super::super::findings::tests::{facts, idle, sequential, text_mapping};
     use super::*;
 
     #[test]
@@ -279,10 +282,7 @@ mod tests {
     fn text_that_has_no_whole_window_is_not_called_misaligned() {
         let sentence = |aligned, windows| {
             finding_sentence(&Finding::Text {
-                path: "/usr/bin/tool".into(),
-                file_system: None,
-                resident_bytes: 3 << 20,
-                huge_bytes: 0,
+                mapping: text_mapping(1, 0, 3 << 20, "ext4"),
                 aligned,
                 windows,
                 windows_if_aligned: 1,

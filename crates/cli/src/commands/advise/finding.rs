@@ -1,7 +1,8 @@
 //! The types of findings; no logic.
 
 use super::facts::{ProcessForecast, RunningHawkeye, TranslationCost, TranslationNotMeasured};
-use hawkeye_linux::processes::program_text::TextSupport;
+use hawkeye_linux::processes::program_text::{TextMapping, TextSupport};
+use hawkeye_linux::processes::shared_mappings::SharedMapping;
 use hawkeye_policy::{MemoryUse, ProcessSettings};
 use serde::Serialize;
 
@@ -103,14 +104,9 @@ pub enum Finding {
     },
     /// Shared memory that no means can make huge while the program runs.
     SharedBlocked {
-        start: u64,
-        end: u64,
-        /// Offset of `start` in the file, in bytes.
-        file_offset: u64,
-        /// What is mapped there: its name.
-        what: String,
+        #[serde(flatten)]
+        mapping: SharedMapping,
         mapped_bytes: u64,
-        resident_bytes: u64,
         /// What keeps it from huge pages, as a clause.
         because: String,
         /// What would change that from the next start on, as a clause.
@@ -118,11 +114,8 @@ pub enum Finding {
     },
     /// Program text, and which windows of 2 MiB of it could be huge.
     Text {
-        /// The file, and the type of its file system.
-        path: String,
-        file_system: Option<String>,
-        resident_bytes: u64,
-        huge_bytes: u64,
+        #[serde(flatten)]
+        mapping: TextMapping,
         /// Whether address and file offset are congruent modulo 2 MiB.
         aligned: bool,
         /// Windows that could be huge where they are mapped.

@@ -228,12 +228,8 @@ fn add_blocked_shared_memory(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
     blocked.sort_by_key(|mapping| (Reverse(mapping.mapped_bytes()), mapping.start));
     for mapping in blocked.into_iter().take(MOST_MAPPINGS_LISTED) {
         findings.push(Finding::SharedBlocked {
-            start: mapping.start,
-            end: mapping.end,
-            file_offset: mapping.file_offset,
-            what: mapping.what.clone(),
+            mapping: mapping.clone(),
             mapped_bytes: mapping.mapped_bytes(),
-            resident_bytes: mapping.resident_bytes,
             because: mapping.obstacle.map(|what| what.to_string()).unwrap_or_default(),
             remedy: mapping.remedy(shmem_enabled),
         });
@@ -247,10 +243,7 @@ fn add_program_text(facts: &AdviceFacts, findings: &mut Vec<Finding>) {
         around.text.iter().filter(|text| text.resident_bytes >= HUGE_PAGE_BYTES).collect();
     pieces.sort_by_key(|text| (Reverse(text.resident_bytes), text.start));
     findings.extend(pieces.into_iter().take(MOST_MAPPINGS_LISTED).map(|text| Finding::Text {
-        path: text.path.clone(),
-        file_system: text.file_system.clone(),
-        resident_bytes: text.resident_bytes,
-        huge_bytes: text.huge_bytes,
+        mapping: text.clone(),
         aligned: text.is_aligned(),
         windows: text.windows(),
         windows_if_aligned: text.windows_if_aligned(),

@@ -126,6 +126,26 @@ pub(in super::super) fn idle() -> AdviceFacts {
     AdviceFacts { cost: Err(TranslationNotMeasured::Idle), ..facts() }
 }
 
+/// Text of `n` times 2 MiB.
+pub(in super::super) fn text_mapping(
+    n: u64,
+    start: u64,
+    resident_bytes: u64,
+    file_system: &str,
+) -> TextMapping {
+    TextMapping {
+        start,
+        end: start + n * HUGE_PAGE_BYTES,
+        file_offset: 0,
+        path: format!("/usr/bin/tool-{n}"),
+        file_system: Some(file_system.into()),
+        resident_bytes,
+        huge_bytes: 0,
+        file: MappedFile { device: (0, 27), inode: n },
+        obstacle: None,
+    }
+}
+
 macro_rules! has {
     ($advice:expr, $kind:pat $(if $so:expr)?) => {
         $advice.findings.iter().any(|finding| matches!(finding, $kind $(if $so)?))
@@ -145,21 +165,10 @@ fn regions_under_contiguous_entries_are_reported() {
 fn the_largest_text_is_reported_with_what_the_kernel_allows() {
     let mut facts = facts();
     facts.surroundings.text_rule = KernelTextRule::None;
-    let text = |n: u64, start: u64, resident_bytes: u64, file_system: &str| TextMapping {
-        start,
-        end: start + n * HUGE_PAGE_BYTES,
-        file_offset: 0,
-        path: format!("/usr/bin/tool-{n}"),
-        file_system: Some(file_system.into()),
-        resident_bytes,
-        huge_bytes: 0,
-        file: MappedFile { device: (0, 27), inode: n },
-        obstacle: None,
-    };
     facts.surroundings.text = vec![
-        text(3, 16 * HUGE_PAGE_BYTES, 5 << 20, "tmpfs"),
-        text(20, 64 * HUGE_PAGE_BYTES + 0x1000, 9 << 20, "ext4"),
-        text(4, 128 * HUGE_PAGE_BYTES, 1 << 20, "ext4"),
+        text_mapping(3, 16 * HUGE_PAGE_BYTES, 5 << 20, "tmpfs"),
+        text_mapping(20, 64 * HUGE_PAGE_BYTES + 0x1000, 9 << 20, "ext4"),
+        text_mapping(4, 128 * HUGE_PAGE_BYTES, 1 << 20, "ext4"),
     ];
     let advice = advice_from_facts(&facts);
     let found = advice.findings.iter().filter_map(|finding| match finding {
