@@ -92,9 +92,9 @@ pub enum WorkloadCommand {
     Blocks(BlocksArgs),
     /// Read at random in regions of which a part of the base pages holds data.
     Sparse(SparseArgs),
-    /// Hold mostly zero-filled memory; free, refill and verify it on request.
+    /// Hold mostly zero-filled memory; free, refill, verify and share it on request.
     Bloat(BloatArgs),
-    /// Hold memory in full use; free, refill and verify it on request.
+    /// Hold memory in full use; free, refill, verify and share it on request.
     Burner(FullyUsedMemoryArgs),
     /// Grow region by region, use a few pages of each, then verify.
     Grow(GrowArgs),

@@ -1,7 +1,9 @@
-//! Workloads that hold memory, idle, and free, refill and verify it on request.
+//! Workloads that hold memory, idle, and free, refill and verify it on request. They also share it
+//! with an idle child.
 
 use crate::patterned_memory::PatternedMemory;
 use crate::prelude::*;
+use crate::process::ForkedWorker;
 use crate::process_storms::EndCondition;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -62,9 +64,19 @@ fn serve_memory_requests(
 ) -> WorkloadResult<()> {
     report_ready(console, memory.start_address(), memory.bytes() as u64)?;
     let mut clock = EndCondition::new(seconds);
+    let mut child = None;
     while !clock.is_time_over() {
         let answer = match clock.wait_for_input_within(console, clock.time_left()) {
             None => continue,
+            Some(ConsoleInput::Request(WorkloadRequest::Go)) => {
+                // SAFETY: the child does nothing.
+                child = Some(unsafe { ForkedWorker::fork(|| {}) }?);
+                continue;
+            }
+            Some(ConsoleInput::Request(WorkloadRequest::Stop)) => {
+                drop(child.take());
+                continue;
+            }
             Some(ConsoleInput::End | ConsoleInput::Request(WorkloadRequest::Quit)) => return Ok(()),
             Some(ConsoleInput::Bad(bad)) => Err(WorkloadError::Usage(bad.to_string())),
             Some(ConsoleInput::Request(request)) => answer_request(&mut memory, request),

@@ -190,9 +190,9 @@ pub struct OperationTotals {
 /// A request to a workload: one line of its standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkloadRequest {
-    /// `go`: start or go on reading.
+    /// `go`: start or go on reading, or fork a child.
     Go,
-    /// `stop`: pause reading.
+    /// `stop`: pause reading, or end the child.
     Stop,
     /// `verify`: check every byte.
     Verify,

@@ -1,6 +1,7 @@
 //! Recovery of bloat, and that freed memory stays free.
 
 use hawkeye_bench::live::manage_processes_until;
+use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::target_call::CallHelperPool;
 use hawkeye_live_test_support::manager_in_test::{
@@ -8,8 +9,10 @@ use hawkeye_live_test_support::manager_in_test::{
 };
 use hawkeye_live_test_support::or_skip;
 use hawkeye_live_test_support::test_machine::{machine, machine_with_remap};
-use hawkeye_live_test_support::time_limits::{DEADLINE, time_limit_factor};
-use hawkeye_live_test_support::workloads::{assert_unharmed, huge_bytes, memory, workload};
+use hawkeye_live_test_support::time_limits::{DEADLINE, time_limit_factor, until};
+use hawkeye_live_test_support::workloads::{
+    assert_unharmed, children, huge_bytes, memory, workload,
+};
 use hawkeye_manager::{Event, Journal, Machine as _, MachineError, PromotionResult, Settings};
 use hawkeye_policy::{CpuBudget, Errno, HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use hawkeye_test_support::this_test;
@@ -67,6 +70,52 @@ fn referenced_pages_are_recovered_or_reported_as_refused() {
     for (region, outcome) in recover(&refused) {
         let bytes = outcome.expect("the region can be recovered").bytes;
         assert_eq!(bytes, 412 * 4096, "{region}");
+    }
+    assert_eq!(memory(&mut program).1, 0);
+    assert_unharmed(&mut program);
+}
+
+/// After a fork all huge pages are write-protected, also when the child has ended.
+#[test]
+fn huge_pages_that_a_child_shares_are_split_after_its_end() {
+    let why = "this kernel pages zero pages out: what is read meanwhile comes back";
+    let _machine = or_skip!(machine_with_remap(this_test!(), why));
+    let (mut program, pid) = workload("bloat --mib 32 --used 100 --pages huge");
+    let (mut machine, process) = machine_of(kernel_backend(), pid);
+    let listed = |machine: &mut LinuxMachine| {
+        let until = machine.now() + DEADLINE;
+        let listed = machine.list_huge_pages(process, until).expect("the pages can be listed");
+        listed.into_done().expect("one call lists all of them")
+    };
+    let find = |machine: &mut LinuxMachine, at: &str| {
+        let sampled = sampled(machine, process);
+        let huge: Vec<_> = sampled.regions.into_iter().filter(|r| r.is_huge()).collect();
+        assert_eq!(huge.len(), 16, "{at}");
+        for (found, by) in [(&huge, "sampled"), (&listed(machine), "listed")] {
+            let counted = found.iter().filter(|r| (r.present, r.written) == (512, 512)).count();
+            assert_eq!(counted, 16, "{by} {at}: {:?}", found.first());
+        }
+        for r in &huge {
+            let found = machine.count_zero_pages_in_huge_page(process, r.region, 512);
+            assert_eq!(found.expect("the page can be searched").zero_pages, 412, "{at}: {r:?}");
+        }
+        huge
+    };
+    find(&mut machine, "before the fork");
+    program.send_request(WorkloadRequest::Go).expect("the workload can fork");
+    assert!(until(DEADLINE, || children(pid).len() == 1));
+    let child = children(pid)[0];
+    for r in find(&mut machine, "while the child has them") {
+        let outcome = until_answered(|| machine.recover_bloat(process, r.region));
+        let refused = matches!(outcome, Err(MachineError::Refused { errno: Errno::EBUSY, .. }));
+        assert!(refused, "{r:?}: {outcome:?}");
+    }
+    assert_eq!([pid, child].map(huge_bytes), [32 << 20; 2]);
+    program.send_request(WorkloadRequest::Stop).expect("the child can be ended");
+    assert!(until(DEADLINE, || children(pid).is_empty()));
+    for r in find(&mut machine, "after the child's end") {
+        let outcome = until_answered(|| machine.recover_bloat(process, r.region));
+        assert_eq!(outcome.expect("the region can be recovered").bytes, 412 * 4096, "{r:?}");
     }
     assert_eq!(memory(&mut program).1, 0);
     assert_unharmed(&mut program);

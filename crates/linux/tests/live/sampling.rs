@@ -12,7 +12,7 @@ use hawkeye_live_test_support::settings;
 use hawkeye_live_test_support::test_machine::machine;
 use hawkeye_live_test_support::time_limits::{DEADLINE, until};
 use hawkeye_live_test_support::workloads::{started, workload};
-use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, RegionSample};
+use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, RegionAddr, RegionSample};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::rng::WorkloadRng;
 use hawkeye_workload::{WorkloadReady, WorkloadRequest};
@@ -64,14 +64,59 @@ fn cleared_bits_stay_clear_until_memory_is_used() {
     assert!(touched, "{busy:?}");
 }
 
+fn protect(region: RegionAddr, access: libc::c_int) {
+    let bytes = (region.end() - region.start()) as usize;
+    // SAFETY: a mapping of this test, to which it makes no access that is not allowed.
+    let changed = unsafe { libc::mprotect(region.start() as *mut _, bytes, access) };
+    assert_eq!(changed, 0);
+}
+
 /// Makes this process forget the translations of a region, as it does not within 512 pages.
-fn leave_tlb(memory: &MappedRegions) {
-    let region = memory.range(0..1);
+fn leave_tlb(region: RegionAddr) {
     for access in [libc::PROT_NONE, libc::PROT_READ | libc::PROT_WRITE] {
-        let bytes = (region.end - region.start) as usize;
-        // SAFETY: a mapping of this test, which nothing reads before access returns.
-        let changed = unsafe { libc::mprotect(region.start as *mut _, bytes, access) };
-        assert_eq!(changed, 0);
+        protect(region, access);
+    }
+}
+
+/// The huge zero page is read-only too, but nothing was ever written to it.
+#[test]
+fn a_read_only_huge_page_is_not_taken_for_the_huge_zero_page() {
+    let _machine = or_skip!(machine(this_test!()));
+    let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
+    let switches = [(settings::file("enabled"), "madvise"), (settings::file("use_zero_page"), "1")];
+    let _enabled = settings::Changed::to(switches).expect("root can change the settings");
+    let own = ProcessHandle::open(std::process::id()).expect("this process can be opened");
+    let memory = MappedRegions::new(2);
+    let [written, never_written] = [0, 1].map(|index| memory.region(index));
+    memory.touch_as_base_pages(memory.range(0..1));
+    let mut calls = CallHelperPool::with_time_limit(DEADLINE);
+    assert!(until(DEADLINE, || calls.collapse(&own, written, || None).is_ok()));
+    let zeros = written.start() + 400 * BASE_PAGE_BYTES..written.end();
+    pages(zeros).for_each(|page| memory.write(page, 0));
+    memory.advise(memory.range(1..2), libc::MADV_HUGEPAGE);
+    let target = tables.bind_to_process(own.id.pid).expect("this process can be bound");
+    let mut read_zeros = || {
+        memory.advise(memory.range(1..2), libc::MADV_DONTNEED);
+        memory.read(never_written.start());
+        tables.read_region(&target, never_written).expect("the region can be read")
+    };
+    assert!(until(DEADLINE, || read_zeros().is_some_and(|r| r.is_huge())));
+    for access in [libc::PROT_READ | libc::PROT_WRITE, libc::PROT_READ] {
+        [written, never_written].into_iter().for_each(|region| protect(region, access));
+        let (ranges, mut found) = ([memory.range(0..2)], Vec::new());
+        let walked = tables.walk_ranges(&target, &ranges, WalkDetail::HugeOnly, &mut found, |_| {});
+        walked.expect("the page tables can be walked");
+        let seen: Vec<_> =
+            found.iter().map(|r| (r.region, r.present, r.written, r.zero_mapped)).collect();
+        assert_eq!(seen, [(written, 512, 512, 0), (never_written, 0, 0, 512)], "{access}");
+        let marks = tables.read_access_bits(&target, &[written, never_written]);
+        let marks = marks.expect("the access bits can be read");
+        let present: Vec<_> = marks.iter().map(|m| m.as_ref().map(|m| m.present)).collect();
+        assert_eq!(present, [Some(512), Some(0)], "{access}");
+        let zero_pages = [written, never_written].map(|region| {
+            tables.count_zero_pages(&target, region, 512).expect("the page can be searched")
+        });
+        assert_eq!(zero_pages, [Some(112), None], "{access}");
     }
 }
 
@@ -110,7 +155,7 @@ fn find_a_hundred_random_pages(tables: &mut PageTableReader) {
     pages.truncate(100);
     let cleared = calls.clear_access_bits(&own, &[region]).expect("this process answers");
     cleared.answer.expect("the bits can be cleared");
-    leave_tlb(&memory);
+    leave_tlb(region);
     for page in &pages {
         memory.read(*page);
     }

@@ -23,7 +23,7 @@ static __always_inline int count_full(const u64 *pte, struct region_record *r)
 			u64 a = e & PTE_ACCESSED;
 
 			map_sum += e & (PTE_PRESENT | PTE_SPECIAL);
-			dirty_sum += e & PTE_DIRTY;
+			dirty_sum += dirty_flag(e);
 			rw_sum += e & PTE_RW;
 			accessed_sum += a;
 			edge_sum += a ^ before;
@@ -71,7 +71,7 @@ static __always_inline void count_mixed(const u64 *pte, struct region_record *r)
 		present += mapped ^ shared_zero;
 		protected += (mapped ^ shared_zero) & ~(e >> 1);	/* PTE_RW */
 		swapped += ((e | minus) >> 63) & ~mapped;
-		written += (e >> 6) & mapped;		/* PTE_DIRTY */
+		written += (dirty_flag(e) >> 6) & mapped;
 		accessed += a;
 		runs += a & ~before;
 		before = a;

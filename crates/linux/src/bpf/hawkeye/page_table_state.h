@@ -33,7 +33,7 @@ static __always_inline u64 *page_buffer(void)
 /*
  * The flags of an entry, in the same bits on every processor. entry_flags() and table_to_flags() in
  * page_table_entries.h (arch/) find them. Flags that are not 0 but neither present nor PROTNONE are
- * those of a page in swap.
+ * those of a page in swap. dirty_flag() there finds PTE_DIRTY in what table_to_flags() leaves.
  */
 #define PTE_PRESENT	(1ull << 0)
 #define PTE_RW		(1ull << 1)

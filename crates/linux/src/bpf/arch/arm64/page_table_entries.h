@@ -110,6 +110,12 @@ __noinline int table_to_flags(void)
 	return entries / CONTIGUOUS_PTES;
 }
 
+/* PTE_DIRTY of what table_to_flags() made, or 0. */
+static __always_inline u64 dirty_flag(u64 flags)
+{
+	return flags & PTE_DIRTY;
+}
+
 /*
  * Whether a page is the first, or the only one, of those that share its mark: 0 or 1, without a
  * branch.

@@ -51,6 +51,15 @@ static u64 entry_of(u64 frame, int kind)
 	       (kind & ZERO ? 1ull << 9 : 0);
 }
 
+/* Linux 6.6 and later keep the dirty bit of a protected page in bit 58. */
+#define WAYS_TO_PROTECT	2
+
+static u64 protected_entry_of(u64 frame, int kind, u32 way)
+{
+	return way ? entry_of(frame, kind | READ_ONLY) | 1ull << 58
+		   : entry_of(frame, kind | READ_ONLY | WRITTEN);
+}
+
 static u64 table_entry_of(u64 frame)
 {
 	return frame | 0x67;
@@ -74,6 +83,13 @@ static u64 entry_of(u64 frame, int kind)
 	return frame | 1ull << 54 | (levels == 5 ? 0 : 0x300) | valid | (kind & BLOCK ? 0 : 2) |
 	       writable | (kind & ACCESSED ? 1ull << 10 : 0) |
 	       (kind & WRITTEN && kind & READ_ONLY ? 1ull << 55 : 0) | (kind & ZERO ? 1ull << 56 : 0);
+}
+
+#define WAYS_TO_PROTECT	1
+
+static u64 protected_entry_of(u64 frame, int kind, u32 way)
+{
+	return entry_of(frame, kind | READ_ONLY | WRITTEN);
 }
 
 static u64 table_entry_of(u64 frame)
@@ -181,6 +197,56 @@ static void test_huge_pages_behind_memory(struct task_struct *task, u64 *e, u64 
 	}
 	memory_frames++;
 	*e = before;
+}
+
+/* A huge page that was written, then protected, as by a fork, is not taken for the zero page. */
+static void test_write_protected_huge_page(struct task_struct *task, u64 *e, u64 va)
+{
+	struct bpf_iter__task context = { .task = task };
+	const u64 before = *e;
+	struct region_record r;
+
+	for (u32 way = 0; way < WAYS_TO_PROTECT; way++) {
+		*e = protected_entry_of(frame_of(0), BLOCK, way);
+		r = read_one(task, va);
+		CHECK(r.huge, 1);
+		CHECK(r.present, PTES);
+		CHECK(r.written, PTES);
+		CHECK(r.write_protected, PTES);
+		CHECK(r.zero_mapped, 0);
+		marked_regions = 1;
+		marks[0].va = va;
+		read_access_bits(&context);
+		CHECK(marks[0].present, PTES);
+		CHECK(marks[0].write_protected, PTES);
+		zero_scan = (struct zero_scan){ .va = va, .enough = PTES };
+		scan_zeros(&context);
+		CHECK(zero_scan.huge, 1);
+		CHECK(zero_scan.zero_pages, PTES - 1);
+	}
+	*e = before;
+}
+
+/* The same of base pages: every other page of a full region, then of one with a hole. */
+static void test_write_protected_base_pages(struct task_struct *task, u64 root, u64 va)
+{
+	u64 *e = place_of(root, va, 12);
+	struct region_record r;
+
+	for (u32 way = 0; way < WAYS_TO_PROTECT; way++) {
+		for (int i = 0; i < PTES; i++)
+			e[i] = i % 2 ? protected_entry_of(frame_of(REGION), 0, way) : entry_of(frame_of(REGION), 0);
+		r = read_one(task, va);
+		CHECK(r.present, PTES);
+		CHECK(r.written, PTES / 2);
+		CHECK(r.write_protected, PTES / 2);
+		e[0] = SWAPPED;
+		e[1] = 0;
+		r = read_one(task, va);
+		CHECK(r.present, PTES - 2);
+		CHECK(r.written, PTES / 2 - 1);
+		CHECK(r.write_protected, PTES / 2 - 1);
+	}
 }
 
 int main(int argc, char **argv)
@@ -313,6 +379,9 @@ int main(int argc, char **argv)
 	r = read_one(&task, region - 2 * REGION);
 	CHECK(r.huge, 1);
 	CHECK(r.present, PTES);
+	test_write_protected_huge_page(&task, e, region - 2 * REGION);
+
+	test_write_protected_base_pages(&task, root, region - REGION);
 
 	/* Nothing is mapped there. */
 	r = read_one(&task, region - 3 * REGION);

@@ -9,10 +9,23 @@
 
 #include "hawkeye/page_table_state.h"
 
-/* The flags of page_table_state.h are in the places of this processor. */
+/*
+ * From Linux 6.6 on, the dirty bit of an entry that becomes read-only moves here, on all processors
+ * (mksaveddirty_shift). Earlier kernels mark memory of devices with it, which is never anonymous.
+ */
+#define X86_SAVED_DIRTY_BIT	58
+#define X86_DIRTY_BIT		6
+
+/* PTE_DIRTY of an entry as table_to_flags() leaves it, or 0. */
+static __always_inline u64 dirty_flag(u64 e)
+{
+	return (e | e >> (X86_SAVED_DIRTY_BIT - X86_DIRTY_BIT)) & PTE_DIRTY;
+}
+
+/* The other flags of page_table_state.h are in the places of this processor. */
 static __always_inline u64 entry_flags(u64 e)
 {
-	return e;
+	return e | dirty_flag(e);
 }
 
 /* Physical address of the page or table that an entry points to. */
@@ -30,7 +43,10 @@ static __always_inline int is_same_table(u64 before, u64 e)
 	return !((before ^ e) & ~(PTE_ACCESSED | PTE_DIRTY));
 }
 
-/* Makes flags of the entries in the page buffer. No group of pages has one mark. */
+/*
+ * Leaves the entries in the page buffer as they are: all flags but PTE_DIRTY, which dirty_flag()
+ * finds, are in their places. No group of pages has one mark.
+ */
 static __always_inline int table_to_flags(void)
 {
 	return 0;
