@@ -13,7 +13,7 @@ debian_apt() {
     -o Dir::Etc::Preferences=/dev/null -o Dir::Etc::PreferencesParts=/dev/null
     -o "Dir::State::Lists=$1/lists" -o "Dir::Cache=$1/cache"
     -o Acquire::Languages=none -o APT::Update::Post-Invoke-Success::=
-    -o APT::Sandbox::User=root
+    -o APT::Sandbox::User=root -o APT::Update::Error-Mode=any
   )
   [ $# -lt 3 ] || apt_options+=(-o "APT::Architecture=$3" -o "APT::Architectures::=$3")
   apt-get "${apt_options[@]}" update
