@@ -114,3 +114,15 @@ for gone in /etc/hawkeye /var/lib/hawkeye /var/log/hawkeye /run/hawkeye /usr/sha
   [ ! -e "$gone" ] || die "$gone still exists"
 done
 done_with "purged: settings that a killed 'hawkeye run' left changed are restored, no file is left"
+
+apt install /shared/first.deb
+hawkeye run -- sleep 60 </dev/null >/dev/null 2>&1 &
+manager=$!
+until_true 20 changed
+apt purge hawkeye
+grep -q 'a manager still runs' /tmp/apt.log || die "purging does not say that a manager still runs"
+[ -e /run/hawkeye/manager.lock ] || die "purging removed the lock of a running manager"
+kill "$manager"
+wait "$manager" || true
+as_found
+done_with "purged beside a 'hawkeye run': it keeps its lock, and restores settings when it ends"
