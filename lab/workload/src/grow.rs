@@ -37,7 +37,7 @@ pub(super) fn run_grow(args: &GrowArgs, console: &mut Console) -> WorkloadResult
     let mut memory = PatternedMemory::new(region_count_for_mib(args.mib), 0, false, args.pages)?;
     let mut first = region_count_for_mib(args.start_mib).min(memory.count_regions());
     for region in 0..first {
-        memory.write_region_pages(region, args.used.into());
+        memory.write_region_pages(region, args.used.into())?;
     }
     report_ready(console, memory.start_address(), memory.bytes() as u64)?;
     if !wait_for_go(console, "grown")? {
@@ -74,7 +74,7 @@ fn grow_and_verify(
                 schedule_start += late;
             }
         }
-        memory.write_region_pages(region, args.used.into());
+        memory.write_region_pages(region, args.used.into())?;
     }
     console.emit_event(&WorkloadEvent::Progress {
         elapsed_s: begun.elapsed().as_secs_f64(),

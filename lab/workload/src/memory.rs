@@ -40,41 +40,82 @@ pub(crate) struct WorkloadMemory {
     start: NonNull<u8>,
     /// Never zero; a multiple of the base page.
     bytes: usize,
+    /// Huge pages are forbidden until the memory is touched.
+    base_at_first_touch: bool,
 }
 
 // SAFETY: the mapping is owned by this value alone and is tied to no thread.
 unsafe impl Send for WorkloadMemory {}
 
 impl WorkloadMemory {
-    /// Maps private memory in base pages, without touching it; `None` for 0 MiB.
+    /// Maps private memory for base pages as [`Self::map_private`] does; `None` for 0 MiB.
     pub(crate) fn map_private_if_any(mib: u64) -> Result<Option<Self>, MemoryCallError> {
-        let map =
-            || Self::map_private_and_touch((mib << 20) as usize, RequestedPageKind::Base, |_| {});
+        let map = || Self::map_private((mib << 20) as usize, RequestedPageKind::Base);
         (mib > 0).then(map).transpose()
     }
 
-    /// Maps private memory, aligned to 2 MiB. `touch` writes to it for the first time, which is
-    /// when the kernel chooses the pages.
+    /// Maps private memory as [`Self::map_private`] does. `touch` writes to it for the first time.
     pub(crate) fn map_private_and_touch(
         bytes: usize,
         pages: RequestedPageKind,
         touch: impl FnOnce(&mut Self),
     ) -> Result<Self, MemoryCallError> {
-        let mut mapping = Self::map_private_aligned(bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
-        // Forbidding huge pages would forbid promotion, too. It is therefore done only where every
-        // program gets huge pages at faults. It is taken back by the advice that has no effect
-        // there.
-        let forbid = pages == RequestedPageKind::Base && is_thp_always();
-        if forbid {
-            mapping.advise_range(0, bytes, libc::MADV_NOHUGEPAGE)?;
-        } else if pages == RequestedPageKind::Huge {
-            mapping.advise_range(0, bytes, libc::MADV_HUGEPAGE)?;
-        }
+        let mut mapping = Self::map_private(bytes, pages)?;
         touch(&mut mapping);
-        if forbid {
-            mapping.advise_range(0, bytes, libc::MADV_HUGEPAGE)?;
+        mapping.allow_promotion()?;
+        Ok(mapping)
+    }
+
+    /// Maps private memory, aligned to 2 MiB, without touching it. The kernel chooses the pages at
+    /// the first touch. [`Self::allow_promotion`] must follow that.
+    pub(crate) fn map_private(
+        bytes: usize,
+        pages: RequestedPageKind,
+    ) -> Result<Self, MemoryCallError> {
+        Self::map_private_where(bytes, pages, is_thp_always())
+    }
+
+    fn map_private_where(
+        bytes: usize,
+        pages: RequestedPageKind,
+        thp_always: bool,
+    ) -> Result<Self, MemoryCallError> {
+        let mut mapping = Self::map_private_aligned(bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
+        // Forbidding huge pages forbids promotion, too. It is therefore done only where every
+        // program gets huge pages at faults.
+        mapping.base_at_first_touch = pages == RequestedPageKind::Base && thp_always;
+        mapping.expect_first_touch_of_range(0, bytes)?;
+        if pages == RequestedPageKind::Huge {
+            mapping.advise_huge(bytes)?;
         }
         Ok(mapping)
+    }
+
+    /// Lets memory be promoted that has been touched. A forked child calls this for what it has
+    /// touched itself; the call is async-signal-safe.
+    pub(crate) fn allow_promotion(&mut self) -> Result<(), MemoryCallError> {
+        self.allow_promotion_of_range(0, self.bytes)
+    }
+
+    /// Lets a range be promoted that has been touched.
+    pub(crate) fn allow_promotion_of_range(
+        &mut self,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<(), MemoryCallError> {
+        // It takes the other advice back, and has no other effect where huge pages are for all.
+        let advice = self.base_at_first_touch.then_some(libc::MADV_HUGEPAGE);
+        advice.map_or(Ok(()), |advice| self.advise_range(offset, bytes, advice))
+    }
+
+    /// The next touch of a range that was given back counts as the first again.
+    pub(crate) fn expect_first_touch_of_range(
+        &mut self,
+        offset: usize,
+        bytes: usize,
+    ) -> Result<(), MemoryCallError> {
+        let advice = self.base_at_first_touch.then_some(libc::MADV_NOHUGEPAGE);
+        advice.map_or(Ok(()), |advice| self.advise_range(offset, bytes, advice))
     }
 
     /// Maps private memory as allocators do: the kernel merges it with the previous mapping.
@@ -295,7 +336,8 @@ impl WorkloadMemory {
         assert!(at <= self.bytes && at % PAGE == 0, "a cut is at a page of the mapping");
         let this = std::mem::ManuallyDrop::new(self);
         // An empty part must not exist, not even to be dropped.
-        let part = |start, bytes| (bytes > 0).then(|| Self { start, bytes });
+        let base_at_first_touch = this.base_at_first_touch;
+        let part = |start, bytes| (bytes > 0).then(|| Self { start, bytes, base_at_first_touch });
         // SAFETY: the offset is inside the mapping or just at its end.
         let rest = unsafe { this.start.add(at) };
         (part(this.start, at), part(rest, this.bytes - at))
@@ -336,7 +378,7 @@ fn map_anywhere(
     // SAFETY: a new mapping at a place of the kernel's choice touches no memory in use.
     let start = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, fd, 0) };
     let start = mmap_result(start, "mmap", bytes)?;
-    Ok(WorkloadMemory { start, bytes })
+    Ok(WorkloadMemory { start, bytes, base_at_first_touch: false })
 }
 
 fn mmap_result(
@@ -382,6 +424,55 @@ mod tests {
         let (head, tail) = memory.split_at(REGION);
         drop(head);
         assert_eq!(tail.unwrap().read_word(REGION - 8), 22);
+    }
+
+    /// The kernel's flag of each region: `Some(true)` where huge pages are advised, `Some(false)`
+    /// where they are forbidden.
+    fn huge_page_advice(memory: &WorkloadMemory) -> Vec<Option<bool>> {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut mapping = 0..0;
+        let mut advice = vec![None; memory.bytes / REGION];
+        for line in maps.lines() {
+            let address = |text| u64::from_str_radix(text, 16).ok();
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            if let Some((Some(start), Some(end))) = range.map(|(a, b)| (address(a), address(b))) {
+                mapping = start..end;
+            } else if let Some(flags) = line.strip_prefix("VmFlags:") {
+                let has = |flag| flags.split(' ').any(|found| found == flag);
+                for (region, advice) in advice.iter_mut().enumerate() {
+                    if mapping.contains(&(memory.start_address() + (region * REGION) as u64)) {
+                        *advice = has("hg").then_some(true).or(has("nh").then_some(false));
+                    }
+                }
+            }
+        }
+        advice
+    }
+
+    #[test]
+    fn base_pages_stay_requested_until_the_first_touch_is_over() {
+        let map = |pages, always| WorkloadMemory::map_private_where(2 * REGION, pages, always);
+        let mut memory = map(RequestedPageKind::Base, true).unwrap();
+        assert_eq!(huge_page_advice(&memory), [Some(false); 2]);
+        memory.allow_promotion_of_range(REGION, REGION).unwrap();
+        assert_eq!(huge_page_advice(&memory), [Some(false), Some(true)]);
+        memory.allow_promotion().unwrap();
+        assert_eq!(huge_page_advice(&memory), [Some(true); 2]);
+        memory.expect_first_touch_of_range(0, REGION).unwrap();
+        assert_eq!(huge_page_advice(&memory), [Some(false), Some(true)]);
+        let mut first = memory.split_at(REGION).0.unwrap();
+        first.allow_promotion().unwrap();
+        assert_eq!(huge_page_advice(&first), [Some(true)]);
+        for (pages, always, advice) in [
+            (RequestedPageKind::Base, false, None),
+            (RequestedPageKind::Default, true, None),
+            (RequestedPageKind::Huge, true, Some(true)),
+        ] {
+            let mut memory = map(pages, always).unwrap();
+            assert_eq!(huge_page_advice(&memory), [advice; 2], "{pages:?}");
+            memory.allow_promotion().unwrap();
+            assert_eq!(huge_page_advice(&memory), [advice; 2], "{pages:?}");
+        }
     }
 
     #[test]

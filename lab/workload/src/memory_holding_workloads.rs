@@ -96,7 +96,7 @@ fn answer_request(
         WorkloadRequest::Verify => Ok(verification_event_and_result(memory).0),
         WorkloadRequest::Rss => resident_memory_event(),
         WorkloadRequest::Refill(pages_per_region) if pages_per_region <= REGION_PAGES => {
-            memory.write_pages_per_region(pages_per_region);
+            memory.write_pages_per_region(pages_per_region)?;
             Ok(WorkloadEvent::Refilled { pages_per_region })
         }
         WorkloadRequest::DontNeed(percent) => memory.discard_percent_per_region(percent).map(freed),

@@ -23,20 +23,21 @@ pub(super) struct PatternedMemory {
 }
 
 impl PatternedMemory {
-    /// Maps the regions and writes to the first `used` pages (in spread order) of each.
+    /// Maps the regions and writes to the first `used` pages (in spread order) of each. With 0,
+    /// each region gets its pages at its first write.
     pub(super) fn new(
         regions: usize,
         used: usize,
         tail_bytes: bool,
         pages: RequestedPageKind,
     ) -> WorkloadResult<Self> {
-        let mut pattern =
-            PagePattern { start: 0, written: vec![false; regions * REGION_PAGES], tail_bytes };
-        let memory = WorkloadMemory::map_private_and_touch(regions * REGION, pages, |memory| {
-            pattern.start = memory.start_address();
-            pattern.write(memory, used);
-        })?;
-        Ok(Self { memory, pattern })
+        let memory = WorkloadMemory::map_private(regions * REGION, pages)?;
+        let (start, written) = (memory.start_address(), vec![false; regions * REGION_PAGES]);
+        let mut this = Self { memory, pattern: PagePattern { start, written, tail_bytes } };
+        if used > 0 {
+            this.write_pages_per_region(used)?;
+        }
+        Ok(this)
     }
 
     pub(super) fn start_address(&self) -> u64 {
@@ -52,12 +53,14 @@ impl PatternedMemory {
     }
 
     /// Writes the pattern to the first `count` pages, in spread order, of every region.
-    pub(super) fn write_pages_per_region(&mut self, count: usize) {
+    pub(super) fn write_pages_per_region(&mut self, count: usize) -> WorkloadResult<()> {
         self.pattern.write(&mut self.memory, count);
+        Ok(self.memory.allow_promotion()?)
     }
 
-    pub(super) fn write_region_pages(&mut self, region: usize, count: usize) {
+    pub(super) fn write_region_pages(&mut self, region: usize, count: usize) -> WorkloadResult<()> {
         self.pattern.write_region(&mut self.memory, region, count);
+        Ok(self.memory.allow_promotion_of_range(region * REGION, REGION)?)
     }
 
     /// Gives back the last `percent` of the pages, in spread order, of every region. Returns the
@@ -81,7 +84,9 @@ impl PatternedMemory {
     /// Gives back the last `count` regions, all of them if there are fewer, but keeps them mapped.
     pub(super) fn discard_last_regions(&mut self, count: usize) -> WorkloadResult<u64> {
         let kept = self.count_regions().saturating_sub(count);
-        self.discard_pages(kept * REGION_PAGES..self.pattern.written.len())
+        let freed = self.discard_pages(kept * REGION_PAGES..self.pattern.written.len())?;
+        self.memory.expect_first_touch_of_range(kept * REGION, freed as usize)?;
+        Ok(freed)
     }
 
     /// Unmaps the last `count` regions; at least one must be left.
@@ -259,7 +264,7 @@ mod tests {
         let written = memory.pattern.written.iter().filter(|written| **written);
         assert_eq!(written.count(), 2 * 102);
         assert_eq!(memory.verify_pattern().bad_bytes, 0);
-        memory.write_pages_per_region(200);
+        memory.write_pages_per_region(200).unwrap();
         assert_eq!(memory.discard_last_regions(1).unwrap(), REGION as u64);
         assert_eq!(memory.verify_pattern().bad_bytes, 0);
         assert_eq!(memory.unmap_last_regions(1).unwrap(), REGION as u64);

@@ -58,13 +58,14 @@ const IDLE: Duration = Duration::from_millis(50);
 
 pub(super) fn run_shared(args: &SharedArgs, console: &mut Console) -> WorkloadResult<()> {
     let bytes = (args.mib << 20) as usize;
-    let mut memory = WorkloadMemory::map_private_and_touch(bytes, RequestedPageKind::Base, |_| {})?;
+    let mut memory = WorkloadMemory::map_private(bytes, RequestedPageKind::Base)?;
     if args.mergeable.is_some() {
         memory.allow_same_page_merging()?;
     }
     for page in 0..memory.count_pages() {
         memory.write_word(page * PAGE, args.first_word_of_page(page as u64));
     }
+    memory.allow_promotion()?;
     // Mapped by the parent and filled by each worker: a worker must not allocate.
     let private = WorkloadMemory::map_private_if_any(args.private_mib)?;
     let mut family = SharingProcesses { memory, private, workers: Vec::new() };
@@ -125,6 +126,10 @@ fn read_random_word(memory: &WorkloadMemory, rng: &mut WorkloadRng, pages: usize
     memory.read_word(word * 8);
 }
 
+fn pause_of_ms(ms: u16) -> libc::timespec {
+    libc::timespec { tv_sec: i64::from(ms / 1000), tv_nsec: i64::from(ms % 1000) * 1_000_000 }
+}
+
 /// A worker's work, which is async-signal-safe.
 fn fill_and_read_in_worker(family: &mut SharingProcesses, args: &SharedArgs, number: u16) {
     let mut rng = WorkloadRng::new(2, number.into());
@@ -132,8 +137,10 @@ fn fill_and_read_in_worker(family: &mut SharingProcesses, args: &SharedArgs, num
         for page in 0..private.count_pages() {
             private.write_word(page * PAGE, rng.next_bits());
         }
+        // A child has nowhere to report an error. Without this the memory is only not promoted.
+        let _ = private.allow_promotion();
     }
-    let pause = libc::timespec { tv_sec: 0, tv_nsec: i64::from(args.pause_ms % 1000) * 1_000_000 };
+    let pause = pause_of_ms(args.pause_ms);
     if args.asleep {
         return;
     }
@@ -146,6 +153,19 @@ fn fill_and_read_in_worker(family: &mut SharingProcesses, args: &SharedArgs, num
         if args.pause_ms > 0 {
             // SAFETY: async-signal-safe; `pause` is ours.
             unsafe { libc::nanosleep(&raw const pause, std::ptr::null_mut()) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_may_be_longer_than_a_second() {
+        for (ms, parts) in [(4, (0, 4_000_000)), (1000, (1, 0)), (2500, (2, 500_000_000))] {
+            let pause = pause_of_ms(ms);
+            assert_eq!((pause.tv_sec, pause.tv_nsec), parts);
         }
     }
 }

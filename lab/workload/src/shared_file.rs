@@ -63,6 +63,8 @@ pub(super) fn run_shared_file(args: &SharedFileArgs, console: &mut Console) -> W
     let mut fill_private = || {
         if let Some(private) = &mut private {
             write_each_page(private, (args.private_mib << 20) as usize);
+            // A child has nowhere to report an error. Without this the memory is only not promoted.
+            let _ = private.allow_promotion();
         }
     };
     // The file is not mapped here: a forked process would inherit it beside its own mapping.

@@ -57,7 +57,7 @@ pub enum TouchOrder {
 pub(super) fn run_touch(args: &TouchArgs, console: &mut Console) -> WorkloadResult<()> {
     let bytes = (args.mib.next_multiple_of(2) << 20) as usize;
     let mapped = ((args.mapped_mib.next_multiple_of(2) << 20) as usize).max(bytes);
-    let memory = WorkloadMemory::map_private_and_touch(mapped, args.pages, |_| {})?;
+    let memory = WorkloadMemory::map_private(mapped, args.pages)?;
     report_ready(console, memory.start_address(), bytes as u64)?;
     if !args.now && !wait_for_go(console, "begun")? {
         return Ok(());
@@ -81,8 +81,12 @@ pub(super) fn run_touch(args: &TouchArgs, console: &mut Console) -> WorkloadResu
             }
             Ok::<_, WorkloadError>(all)
         })?;
+        let elapsed_s = begun.elapsed().as_secs_f64();
+        for part in &mut parts {
+            part.allow_promotion()?;
+        }
         console.emit_event(&WorkloadEvent::Touched {
-            elapsed_s: begun.elapsed().as_secs_f64(),
+            elapsed_s,
             mean_ns: all.mean(),
             p99_ns: all.value_at_quantile(0.99) as f64,
             longest_ns: all.max(),

@@ -139,8 +139,13 @@ impl TortureThread {
         } else {
             RequestedPageKind::Default
         });
-        let memory =
-            WorkloadMemory::map_private_and_touch(regions * REGION_PAGES * PAGE, kind, |_| ())?;
+        let touch = |memory: &mut WorkloadMemory| {
+            // Other operations touch single pages, in any order.
+            if kind == RequestedPageKind::Base {
+                (0..memory.count_pages()).for_each(|page| memory.write_word(page * PAGE, 0));
+            }
+        };
+        let memory = WorkloadMemory::map_private_and_touch(regions * REGION, kind, touch)?;
         self.mapped += memory.count_pages();
         self.pieces.push(MappingWithShadowCopy::new(memory, self.next_tag));
         self.next_tag += 1;
