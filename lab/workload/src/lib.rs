@@ -34,6 +34,7 @@ mod prelude;
 mod process;
 mod process_storms;
 mod protocol;
+mod rate_schedule;
 mod read_stalls;
 pub mod rng;
 mod shared;

@@ -4,6 +4,7 @@
 use super::ReadWorkloadArgs;
 use super::read_loop_control::ReadLoopControl;
 use crate::prelude::*;
+use crate::rate_schedule::RateSchedule;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct BlocksArgs {
@@ -24,9 +25,15 @@ pub struct BlocksArgs {
     /// Unmap N per cent of them at random once all are filled.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=99))]
     pub free_percent: u8,
-    /// Replace N of them at random by new ones each second.
-    #[arg(long, default_value_t = 0.0)]
+    /// Replace N of them at random by new ones each second; fewer where the machine is too slow.
+    #[arg(long, default_value_t = 0.0, value_parser = parse_rate)]
     pub renew_per_s: f64,
+}
+
+fn parse_rate(text: &str) -> WorkloadResult<f64, String> {
+    let value = text.parse::<f64>().ok();
+    let value = value.filter(|value| (0.0..=1e9).contains(value));
+    value.ok_or_else(|| "expected a rate between 0 and 1e9 per second".to_owned())
 }
 
 struct BlockMemory<'a> {
@@ -145,14 +152,10 @@ pub(crate) fn run_block_reads(args: &BlocksArgs, console: &mut Console) -> Workl
     let used_bytes = (blocks.blocks.len() * blocks.used_bytes) as u64;
     console.emit_event(&WorkloadEvent::Ready(ready_report(0, used_bytes, 0)))?;
     let mut pace = ReadLoopControl::new(&args.access);
-    let begun = Instant::now();
-    let mut renewed = 0.0;
+    let mut renewals = RateSchedule::new(args.renew_per_s);
     while let Some(count) = pace.serve_and_next_batch_size(console)? {
         blocks.read_batch(count);
-        while args.renew_per_s > 0.0 && renewed < begun.elapsed().as_secs_f64() * args.renew_per_s {
-            blocks.reallocate_block()?;
-            renewed += 1.0;
-        }
+        renewals.take_due_steps(|| blocks.reallocate_block())?;
     }
     blocks.verify_blocks()
 }
