@@ -18,7 +18,7 @@ mod pinned_pages;
 
 use crate::prelude::*;
 use hawkeye_linux::memory::fragmentation::FreeMemorySummary;
-use held_pages::HeldPages;
+use held_pages::{FilledBlocks, HeldPages};
 use pinned_pages::PinnedPages;
 use std::fs;
 
@@ -52,8 +52,7 @@ pub(super) fn run_fragment(args: &FragmentArgs, console: &mut Console) -> Worklo
     // as before.
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
     let (mut memory, filled) = fill_free_memory(args.spare_mib << 20, before)?;
-    let mut holding =
-        HeldPages::choose_from_frames(&held_pages::read_frame_numbers(&memory, filled)?);
+    let mut holding = HeldPages::choose_from_blocks(FilledBlocks::read(&memory, filled)?);
     holding.keep_pages_for_unusable_free_index(read_free_blocks()?, filled, args.fmfi);
     holding.free_other_pages(&mut memory, filled)?;
     let _pins = if args.unmovable {

@@ -10,26 +10,63 @@ use std::os::unix::fs::FileExt;
 const FRAME: u64 = (1 << 55) - 1;
 const PRESENT: u64 = 1 << 63;
 
-/// The frame of each filled page; 0 if it is no longer known.
-pub(super) fn read_frame_numbers(
-    memory: &WorkloadMemory,
-    filled: usize,
-) -> WorkloadResult<Vec<u64>> {
-    let failed = || WorkloadError::wrap_system_error("/proc/self/pagemap");
-    let file = File::open("/proc/self/pagemap").map_err(failed())?;
-    let mut bytes = vec![0; filled / PAGE * 8];
-    file.read_exact_at(&mut bytes, memory.start_address() / PAGE as u64 * 8).map_err(failed())?;
-    let entries = bytes.chunks_exact(8).map(|entry| {
-        let entry = entry.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
-        if entry & PRESENT == 0 { 0 } else { entry & FRAME }
-    });
-    let frames: Vec<u64> = entries.collect();
-    if frames.iter().all(|frame| *frame == 0) {
-        return Err(WorkloadError::Usage(
-            "reading frame numbers from /proc/self/pagemap needs root: run this as root".into(),
-        ));
+/// Entries of the pagemap that are read at once, of eight bytes each. The workload leaves too
+/// little memory for the entries of all pages.
+const PAGES_PER_READ: usize = 8192;
+
+#[derive(Clone, Copy)]
+struct FilledBlock {
+    /// Number of its pages that the workload filled.
+    pages: usize,
+    /// One of them, chosen at random.
+    kept: usize,
+}
+
+/// The physical blocks of filled pages, by number.
+pub(super) struct FilledBlocks {
+    blocks: BTreeMap<u64, FilledBlock>,
+    random: WorkloadRng,
+}
+
+impl FilledBlocks {
+    fn new() -> Self {
+        Self { blocks: BTreeMap::new(), random: WorkloadRng::new(1, 0) }
     }
-    Ok(frames)
+
+    /// Reads where the first `filled` bytes lie. Pages that are no longer present are left out.
+    pub(super) fn read(memory: &WorkloadMemory, filled: usize) -> WorkloadResult<Self> {
+        let failed = || WorkloadError::wrap_system_error("/proc/self/pagemap");
+        let file = File::open("/proc/self/pagemap").map_err(failed())?;
+        let (start, pages) = (memory.start_address() / PAGE as u64, filled / PAGE);
+        let mut this = Self::new();
+        for first in (0..pages).step_by(PAGES_PER_READ) {
+            let mut entries = vec![0; PAGES_PER_READ.min(pages - first) * 8];
+            file.read_exact_at(&mut entries, (start + first as u64) * 8).map_err(failed())?;
+            for (page, entry) in (first..).zip(entries.chunks_exact(8)) {
+                let entry = entry.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
+                // Without the permission, the number is 0.
+                if entry & PRESENT != 0 && entry & FRAME != 0 {
+                    this.add_page(page, entry & FRAME);
+                }
+            }
+        }
+        if this.blocks.is_empty() {
+            return Err(WorkloadError::Usage(
+                "reading frame numbers from /proc/self/pagemap needs root: run this as root".into(),
+            ));
+        }
+        Ok(this)
+    }
+
+    fn add_page(&mut self, page: usize, frame: u64) {
+        let block = self.blocks.entry(frame / REGION_PAGES as u64);
+        let block = block.or_insert(FilledBlock { pages: 0, kept: page });
+        block.pages += 1;
+        // Each of its pages is kept with the same probability.
+        if self.random.draw_one_in(block.pages) {
+            block.kept = page;
+        }
+    }
 }
 
 /// Number of the `whole` blocks in which a page must stay. Free memory then has this FMFI after all
@@ -51,22 +88,14 @@ pub(super) struct HeldPages {
 }
 
 impl HeldPages {
-    pub(super) fn choose_from_frames(frames: &[u64]) -> Self {
-        let mut blocks: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-        for (page, frame) in frames.iter().enumerate().filter(|(_, frame)| **frame > 0) {
-            let pages = blocks.entry(frame / REGION_PAGES as u64).or_default();
-            pages.push(page);
-        }
-        let mut random = WorkloadRng::new(1, 0);
+    pub(super) fn choose_from_blocks(filled: FilledBlocks) -> Self {
+        let FilledBlocks { blocks, mut random } = filled;
         let (mut whole, mut partial) = (Vec::new(), Vec::new());
-        for pages in blocks.values() {
-            let Some(kept) = pages.get(random.draw_below(pages.len())) else {
-                continue;
-            };
-            if pages.len() == REGION_PAGES {
-                whole.push(*kept);
+        for FilledBlock { pages, kept } in blocks.into_values() {
+            if pages == REGION_PAGES {
+                whole.push(kept);
             } else {
-                partial.push((*kept, pages.len()));
+                partial.push((kept, pages));
             }
         }
         // Random order, so that the remaining pages lie all over memory.
@@ -121,14 +150,49 @@ impl HeldPages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hawkeye_test_support::this_test;
+    use std::collections::BTreeSet;
+
+    fn choose_from_frames(frames: &[u64]) -> HeldPages {
+        let mut blocks = FilledBlocks::new();
+        for (page, frame) in frames.iter().enumerate() {
+            blocks.add_page(page, *frame);
+        }
+        HeldPages::choose_from_blocks(blocks)
+    }
 
     const NOTHING_FREE: FreeMemorySummary = FreeMemorySummary { bytes: 0, huge_bytes: 0 };
 
     #[test]
+    fn every_page_of_a_block_may_be_held() {
+        let mut blocks = FilledBlocks::new();
+        let mut kept = BTreeSet::new();
+        for block in 1..100 {
+            (0..4).for_each(|page| blocks.add_page(page, block * 512 + page as u64));
+            kept.insert(blocks.blocks[&block].kept);
+        }
+        assert_eq!(kept.into_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn all_filled_pages_are_counted() {
+        if !nix::unistd::geteuid().is_root() {
+            return this_test!().skip("it needs root");
+        }
+        let filled = (PAGES_PER_READ + 100) * PAGE;
+        let bytes = filled.next_multiple_of(REGION);
+        let mut memory = WorkloadMemory::map_without_huge_pages(bytes).unwrap();
+        memory.populate_range(0, filled).unwrap();
+        let blocks = FilledBlocks::read(&memory, filled).unwrap().blocks;
+        assert!(blocks.values().all(|block| (1..=REGION_PAGES).contains(&block.pages)));
+        assert_eq!(blocks.values().map(|block| block.pages).sum::<usize>(), filled / PAGE);
+    }
+
+    #[test]
     fn one_page_of_each_block_is_held() {
         // Two whole blocks, and some pages of a third.
-        let frames: Vec<u64> = (512..1536).rev().chain([2048, 2050, 0]).collect();
-        let mut holding = HeldPages::choose_from_frames(&frames);
+        let frames: Vec<u64> = (512..1536).rev().chain([2048, 2050]).collect();
+        let mut holding = choose_from_frames(&frames);
         let of = |holding: &HeldPages| -> Vec<u64> {
             let kept = holding.held_pages();
             kept.iter().map(|page| frames[*page] / 512).collect()
@@ -146,7 +210,7 @@ mod tests {
         // Of 100 blocks, other memory has half of each, and this workload has half of each.
         let frames: Vec<u64> = (0..100 * 512).filter(|frame| frame % 2 == 1).collect();
         for (fmfi, held) in [(1.0, 100), (0.25, 25), (0.0, 0)] {
-            let mut holding = HeldPages::choose_from_frames(&frames);
+            let mut holding = choose_from_frames(&frames);
             holding.keep_pages_for_unusable_free_index(NOTHING_FREE, frames.len() * PAGE, fmfi);
             assert_eq!(holding.held_pages().len(), held, "{fmfi}");
         }
