@@ -228,12 +228,11 @@ fn storms_go_on_until_their_input_ends() {
     for name in ["thread-storm", "fork-storm"] {
         let mut workload = start(&format!("{name} --mib 4 --seconds 0.3"));
         workload.wait_ready().unwrap();
-        let WorkloadEvent::Done(totals) = final_event(&mut workload) else {
-            panic!("{name} is not done")
-        };
-        assert!(totals.operations > 0, "{name}");
+        assert!(matches!(final_event(&mut workload), WorkloadEvent::Done(_)), "{name}");
         let mut endless = start(&format!("{name} --mib 4"));
         endless.wait_ready().unwrap();
+        let works = |event: &_| matches!(event, WorkloadEvent::Progress { operations: 1.., .. });
+        wait_for_event(&mut endless, works);
         assert!(endless.close_input_and_wait().unwrap().success(), "{name}");
     }
 }
@@ -276,6 +275,23 @@ fn wrong_options_are_one_sentence() {
         assert_eq!(workload.close_input_and_wait().unwrap().code(), Some(1), "{line}");
         assert!(begin.elapsed() < SOON);
     }
+}
+
+#[test]
+fn options_out_of_range_are_refused() {
+    for line in ["crowd --each-kib 0", "blocks --renew-per-s inf", "blocks --renew-per-s NaN"] {
+        let mut workload = start(line);
+        assert!(workload.wait_ready().is_err(), "{line}");
+        assert_eq!(workload.close_input_and_wait().unwrap().code(), Some(2), "{line}");
+    }
+}
+
+#[test]
+fn blocks_end_in_time_at_a_rate_that_no_machine_reaches() {
+    let mut workload = start("blocks --mib 4 --renew-per-s 1e9 --seconds 0.3 --quiet");
+    workload.wait_ready().unwrap();
+    wait_for_event(&mut workload, |event| matches!(event, WorkloadEvent::Finished { .. }));
+    assert!(workload.close_input_and_wait().unwrap().success());
 }
 
 #[test]
