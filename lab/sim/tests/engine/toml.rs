@@ -32,6 +32,10 @@ area           | threads = 0/area        | threads must be 1 to 1024
 area           | threads = 2000/area     | threads must be 1 to 1024
 area           | cpu_weight = 0/area     | cpu_weight must be 1 to 10000
 area           | cpu_weight = 20000/area | cpu_weight must be 1 to 10000
+area           | count = 0/area          | process p: count must be 1 to 1024
+area           | count = 4000000000/area | process p: count must be 1 to 1024
+"4MiB"         | 0                       | process p, area a: size must be over 0
+"4MiB"         | 0, pieces = { size = "8KiB" } | process p, area a: size must be over 0
 "#;
 
 const RIGHT_FILES: &str = r#"
@@ -56,6 +60,7 @@ area = "b", share   | area = "a", share   | area must be private memory
 
 const WRONG_GUESTS: &str = r#"
 16MiB     | 1MiB                       | guest g: memory must be 2 MiB to 1 TiB
+cores = 2 | cores = 2/count = 2000     | guest g: count must be 1 to 1024
 cores = 2 | cores = 0                  | guest g: cores must be 1 or more
 ns = 1.0  | ns = -1.0                  | guest g, process p, phase 1: page_ns must be
 cores = 2 | cores = 2/system = "linux" | system

@@ -52,7 +52,7 @@ fn check_files(workload: &str, processes: &[Process]) -> Result<(), WorkloadSpec
 impl GuestSpec {
     fn check(&self, workload: &str) -> Result<(), WorkloadSpecError> {
         let at = ValueChecker { workload, place: format!("guest {}", self.name) };
-        at.require("count", self.count > 0, "1 or more", self.count)?;
+        at.require_count(self.count)?;
         at.require("cores", self.cores > 0, "1 or more", self.cores)?;
         let range = HUGE_PAGE_BYTES..=1 << 40;
         at.require_range("memory", self.memory.0, range, "2 MiB to 1 TiB")?;
@@ -95,6 +95,11 @@ impl ValueChecker<'_> {
         self.require(key, range.contains(&value), allowed, value)
     }
 
+    /// Each one has an address space of its own, which takes memory before it runs.
+    fn require_count(&self, count: u32) -> Result<(), WorkloadSpecError> {
+        self.require_range("count", count, 1..=1024, "1 to 1024")
+    }
+
     fn require_time(&self, key: &'static str, value: f64) -> Result<(), WorkloadSpecError> {
         self.require_range(key, value, 0.0..=1e9, "at least 0 and at most 1e9")
     }
@@ -113,7 +118,7 @@ impl ValueChecker<'_> {
 impl Process {
     fn check(&self, workload: &str, kind: &str) -> Result<(), WorkloadSpecError> {
         let mut at = ValueChecker { workload, place: format!("{kind} {}", self.name) };
-        at.require("count", self.count > 0, "1 or more", self.count)?;
+        at.require_count(self.count)?;
         at.require("repeat", self.repeat > 0, "1 or more", self.repeat)?;
         at.require_range("threads", self.threads, 1..=1024, "1 to 1024")?;
         at.require_range("cpu_weight", self.cpu_weight, 1..=10_000, "1 to 10000")?;
@@ -193,6 +198,7 @@ impl Process {
 
 impl Area {
     fn check(&self, at: &ValueChecker) -> Result<(), WorkloadSpecError> {
+        at.require("size", self.size.0 > 0, "over 0", self.size.0)?;
         let Some(AreaPieces { size, hole }) = self.pieces else {
             return Ok(());
         };
