@@ -2,7 +2,7 @@
 
 use crate::kernel::ZeroingSpec;
 use hawkeye_manager::Settings;
-use hawkeye_policy::policies::{IngensSettings, PolicySettings};
+use hawkeye_policy::policies::PolicySettings;
 use hawkeye_policy::{
     BloatThreshold, CoverageAveraging, CpuBudget, Setting, SettingError, Watermarks,
 };
@@ -70,7 +70,7 @@ impl SystemOverrides {
         }
         let mut told = PolicySettings { average: settings.average, ..told };
         if let Some(percent) = self.utilisation_percent {
-            told.ingens = IngensSettings::new(percent, 0.0)?;
+            told.ingens = told.ingens.with_utilisation_percent(percent)?;
         }
         Ok((settings, told))
     }
@@ -86,4 +86,22 @@ impl SystemOverrides {
 fn duration_of_seconds(setting: Setting, value: f64) -> Result<Duration, SettingError> {
     let time = Duration::try_from_secs_f64(value);
     time.map_err(|_| SettingError::new(setting, value, "0 or more"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_policy::policies::IngensSettings;
+
+    #[test]
+    fn a_utilisation_leaves_each_system_its_own_switch() {
+        let overrides =
+            SystemOverrides { utilisation_percent: Some(50.0), ..SystemOverrides::default() };
+        for switch in [0.0, 0.5] {
+            let ingens = IngensSettings::new(90.0, switch).expect("it is valid");
+            let own = PolicySettings { ingens, ..PolicySettings::default() };
+            let told = overrides.override_settings(Settings::default(), own).expect("is valid").1;
+            assert_eq!(Ok(told.ingens), IngensSettings::new(50.0, switch));
+        }
+    }
 }

@@ -36,6 +36,11 @@ impl IngensSettings {
         Ok(Self { utilisation_percent, fmfi_switch })
     }
 
+    /// The same with this utilisation (%).
+    pub fn with_utilisation_percent(self, percent: f64) -> Result<Self, SettingError> {
+        Self::new(percent, self.fmfi_switch)
+    }
+
     /// How many base pages of a region must be present (1-512).
     fn min_present_pages(self, fmfi: Option<f64>) -> u16 {
         if fmfi.is_some_and(|fmfi| fmfi < self.fmfi_switch) {
