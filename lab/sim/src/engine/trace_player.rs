@@ -15,6 +15,8 @@ pub(super) struct TracePlayer {
     pub(super) tape: TraceReplay,
     pub(super) batch: Vec<Access>,
     pub(super) batches: u64,
+    /// Whether the trace has instructions: known after the first batch.
+    has_instructions: Option<bool>,
     /// Time by which the last batch exceeded its budget, in nanoseconds.
     pub(super) overdrawn_ns: f64,
 }
@@ -29,6 +31,7 @@ impl TracePlayer {
             tape: tape.clone(),
             batch: Vec::with_capacity(BATCH),
             batches: 0,
+            has_instructions: None,
             overdrawn_ns: 0.0,
         })
     }
@@ -50,10 +53,11 @@ impl TracePlayer {
             }
         }
         let accesses = self.batch.len().max(1) as f64;
-        Ok(match instructions {
-            // The trace has no instruction counts.
-            0 => self.tape.cycles_per_access,
-            _ => instructions as f64 * self.tape.cycles_per_instruction / accesses,
+        // One instruction may make all accesses of a later batch. Its work is counted before.
+        let has_instructions = *self.has_instructions.get_or_insert(instructions > 0);
+        Ok(match has_instructions {
+            false => self.tape.cycles_per_access,
+            true => instructions as f64 * self.tape.cycles_per_instruction / accesses,
         })
     }
 }

@@ -69,6 +69,18 @@ fn time_is_the_instructions_and_the_walks() {
     assert_eq!(huge.faults, 5);
 }
 
+/// A single instruction may make more accesses than are played at once.
+#[test]
+fn accesses_of_one_instruction_are_not_those_of_a_trace_without_instructions() {
+    let one_page = |count| std::iter::repeat_n(HEAP, count);
+    let with_instructions = loads(one_page(300));
+    let text = with_instructions.clone() + &with_instructions.replace("I  401000,4\n", "");
+    let tape = TraceReplay::new(file("copies.lackey", &text));
+    let slow = TraceReplay { cycles_per_access: 1e3, ..tape.clone() };
+    let [tape, slow] = [tape, slow].map(|tape| ran("linux-4k", &workload(tape, 1), &small()));
+    assert_eq!(tape.wall_s, slow.wall_s);
+}
+
 /// A short trace stands for a long run, in which the manager finds the hot memory.
 #[test]
 fn managers_see_what_a_trace_touches() {
