@@ -78,11 +78,12 @@ impl ProcessorSpec {
         let positive = |value: f64| value.is_finite() && value > 0.0;
         let memory = &self.memory;
         let neighbours = memory.neighbours_gb_per_s;
-        let speeds = [self.ghz, memory.latency_ns, memory.bandwidth_gb_per_s];
+        let bandwidths = [memory.bandwidth_gb_per_s, memory.channel_gb_per_s];
+        let speeds = [self.ghz, memory.latency_ns].into_iter().chain(bandwidths);
         let walk_caches = [self.walk_caches, self.nested.walk_caches];
         let entries = walk_caches.iter().flat_map(|c| [c.pde, c.pdpte, c.pml4e]);
         let mut entries = entries.chain([self.nested.tlb]);
-        let counts = counts.iter().chain([&memory.fill_buffers]);
+        let counts = counts.iter().chain([&memory.fill_buffers, &memory.channels]);
         // Not more than any processor has, and few enough for a linear search.
         let mut few = counts.map(|count| (1..=1 << 16).contains(count));
         let require = |holds: bool, part, allowed| match holds {
@@ -103,10 +104,10 @@ impl ProcessorSpec {
         let part = "the number of entries of a walk cache or nested TLB";
         require(walk_entries, part, "at most 255")?;
         require(caches, "each cache", sets)?;
-        let part = "width, reorder buffer, walkers and fill buffers";
+        let part = "width, reorder buffer, walkers, fill buffers and memory channels";
         require(few.all(|few| few), part, "1 to 65,536 each")?;
         let fast = speeds.into_iter().all(positive);
-        require(fast, "clock, latency and bandwidth", "over 0 and finite")?;
+        require(fast, "clock, latency and bandwidths", "over 0 and finite")?;
         let possible = memory.latency_shape.is_valid();
         require(possible, "how its memory's latency varies", "over 0 per cent each")?;
         let part = "what its neighbours bring into the last level";
@@ -138,7 +139,9 @@ mod tests {
         assert_eq!(ways, "its ways for huge pages");
         assert_eq!(part_of(|p| p.memory.caches[2].ways = 0), "each cache");
         assert!(part_of(|p| p.walkers = 0).contains("walkers"));
+        assert!(part_of(|p| p.memory.channels = 0).contains("memory channels"));
         assert!(part_of(|p| p.ghz = f64::NAN).contains("clock"));
+        assert!(part_of(|p| p.memory.channel_gb_per_s = 0.0).contains("bandwidths"));
         assert!(part_of(|p| p.memory.neighbours_gb_per_s = -1.0).contains("neighbours"));
     }
 }
