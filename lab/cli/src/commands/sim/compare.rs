@@ -45,14 +45,13 @@ pub struct CompareCommand {
 impl CompareCommand {
     pub fn execute(self) -> Result<()> {
         let systems = systems_by_names_or_all(&self.systems)?;
+        let setup = self.machine.simulation_setup()?;
         let place = |name: &String| {
-            Ok(self
-                .machine
-                .workload_in_requested_guest(workload_from_argument(name, &self.tracing)?))
+            let workload = workload_from_argument(name, &self.tracing)?;
+            Ok(self.machine.workload_in_requested_guest(workload, &setup))
         };
         let workloads = self.workloads.iter().map(place);
         let workloads: Vec<WorkloadSpec> = workloads.collect::<Result<_>>()?;
-        let setup = self.machine.simulation_setup()?;
         let on_machine = workloads.iter().map(|workload| (workload, setup));
         let done = simulate_on_systems(on_machine, &systems, self.threads)?;
         let entries = done.into_iter().map(|run| RunResult::without_parameter(setup.seed, run));

@@ -117,10 +117,14 @@ impl MachineOptions {
         Ok(setup)
     }
 
-    /// The workload, in a virtual machine if one was requested.
-    pub fn workload_in_requested_guest(&self, workload: WorkloadSpec) -> WorkloadSpec {
+    /// The workload, in a virtual machine with all cores if one was requested.
+    pub fn workload_in_requested_guest(
+        &self,
+        workload: WorkloadSpec,
+        setup: &SimulationSetup,
+    ) -> WorkloadSpec {
         match self.guest {
-            Some(memory) => workload.in_guest(memory, self.cores),
+            Some(memory) => workload.in_guest(memory, setup.cores),
             None => workload,
         }
     }

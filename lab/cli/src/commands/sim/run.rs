@@ -48,7 +48,7 @@ pub struct RunCommand {
     /// Record the manager to FILE, as Parquet.
     ///
     /// FILE has the manager's samples and actions, for `hawkeye report`; see
-    /// docs/use/recordings.md.
+    /// docs/use/recordings.md. Runs with virtual machines are refused: they have several managers.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 
@@ -70,8 +70,14 @@ impl RunCommand {
             (None, Some(path)) => workload_of_recording(path)?,
             (None, None) => bail!("give a workload (--workload) or a recording (--recording)"),
         };
-        let workload = self.machine.workload_in_requested_guest(workload);
         let setup = self.machine.simulation_setup()?;
+        let workload = self.machine.workload_in_requested_guest(workload, &setup);
+        if self.record.is_some() && !workload.guests.is_empty() {
+            bail!(
+                "--record cannot record {}: it has virtual machines, and a recording is of one manager; leave --record out",
+                workload.name
+            );
+        }
         let bar = start_progress_bar(1);
         let done = match &self.record {
             Some(path) => simulate_and_record(&system, &workload, &setup, path),

@@ -61,8 +61,12 @@ impl SweepCommand {
             text: read_workload_text(&self.workload)?,
         };
         // Checks all values before the first run.
-        let set = values.iter().map(|value| parameter.apply(&base, value));
-        let set: Vec<_> = set.collect::<Result<_, _>>()?;
+        let set = values.iter().map(|value| {
+            let (setup, workload) = parameter.apply(&base, value)?;
+            let workload = self.machine.workload_in_requested_guest(workload, &setup);
+            Ok((setup, workload))
+        });
+        let set: Vec<_> = set.collect::<Result<_>>()?;
         let on_machine = set.iter().map(|(setup, workload)| (workload, *setup));
         let done = simulate_on_systems(on_machine, &systems, self.threads)?;
         let entries = done.into_iter().enumerate().map(|(number, run)| RunResult {
