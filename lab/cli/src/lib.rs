@@ -11,9 +11,21 @@
 //! `sim` has its subcommands in a folder. The commands read options and print results; the other
 //! crates compute them.
 
+// `output` has the only ways to standard output and standard error.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+/// Prints a line. It is no error if the reader has closed the pipe.
+macro_rules! print_line {
+    ($($format:tt)*) => { crate::output::print_to_stdout(&(format!($($format)*) + "\n"))? };
+}
+
 mod commands;
+// The program `hawkeye` has the same, but neither program depends on the other.
+#[path = "../../../crates/cli/src/output.rs"]
+mod output;
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use output::print_to_stderr;
 use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt;
@@ -86,7 +98,7 @@ pub fn run_command_line() -> ExitCode {
         }
     };
     result.unwrap_or_else(|error| {
-        eprintln!("hawkeye-lab: {error:#}");
+        print_to_stderr(&format!("hawkeye-lab: {error:#}\n"));
         ExitCode::from(COULD_NOT)
     })
 }
@@ -97,7 +109,9 @@ fn log_filter_from_environment() -> Targets {
         return usual;
     };
     text.to_string_lossy().parse().unwrap_or_else(|error| {
-        eprintln!("hawkeye-lab: HAWKEYE_LOG is ignored, the level is warn: {error}");
+        print_to_stderr(&format!(
+            "hawkeye-lab: HAWKEYE_LOG is ignored, the level is warn: {error}\n"
+        ));
         usual
     })
 }

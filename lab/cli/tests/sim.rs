@@ -1,5 +1,7 @@
 //! Runs `hawkeye-lab sim` as a command: what it prints and writes. Needs no privileges.
 
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -49,10 +51,14 @@ impl Folder {
         Self(path)
     }
 
-    fn lab(&self, words: &str) -> Output {
+    fn command(&self, words: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hawkeye-lab"));
-        command.args(words.split_whitespace());
-        command.current_dir(&self.0).output().expect("it runs")
+        command.args(words.split_whitespace()).current_dir(&self.0);
+        command
+    }
+
+    fn lab(&self, words: &str) -> Output {
+        self.command(words).output().expect("it runs")
     }
 
     fn sim(&self, words: &str) -> Output {
@@ -134,6 +140,21 @@ fn a_sweep_has_a_line_for_each_value_and_system() {
 }
 
 #[test]
+fn a_sweep_runs_in_a_guest_as_a_run_does() {
+    let folder = Folder::new("guest");
+    let words = format!("--workload tiny.toml {SMALL} --guest 128MiB --json");
+    let json = |words: String| -> serde_json::Value {
+        serde_json::from_str(&folder.stdout_of_success(&words)).expect("JSON")
+    };
+    let run = json(format!("run --system linux-4k {words}"));
+    let sweep = json(format!("sweep --vary machine.cores=2 --systems linux-4k {words}"));
+    for key in ["programs", "guests"] {
+        assert_eq!(sweep[0][key], run[key], "{key}");
+    }
+    assert_eq!(run["guests"].as_array().map(Vec::len), Some(1), "{run}");
+}
+
+#[test]
 fn a_recording_is_made_and_replayed() {
     let folder = Folder::new("recording");
     std::fs::write(folder.0.join("seen.parquet"), "an older one").expect("a file");
@@ -167,10 +188,24 @@ fn mistakes_are_reported_in_a_sentence() {
         (format!("{run} --costs none.toml"), "reading none.toml"),
         (format!("{replay} bad.parquet"), "not a complete Parquet file"),
         (format!("{run} --svg /no/where.svg"), "writing /no/where.svg"),
+        (format!("{run} --guest 128MiB --record guest.parquet"), "has virtual machines"),
     ] {
         let error = folder.stderr_of_failure(&words);
         assert!(error.contains(told), "{words}: {error}");
         assert!(!error.contains("panicked"), "{error}");
+    }
+    assert!(!folder.0.join("guest.parquet").exists());
+}
+
+#[test]
+fn a_reader_that_has_gone_is_no_error() {
+    let folder = Folder::new("gone");
+    for words in ["list", &format!("compare --systems linux --workloads tiny.toml {SMALL}")] {
+        let (reader, writer) = UnixStream::pair().expect("a socket pair");
+        drop(reader);
+        let mut command = folder.command(&format!("sim {words}"));
+        let output = command.stdout(OwnedFd::from(writer)).output();
+        stdout_of_success(output.expect("it runs"));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::sim::machine_options::count_available_cores;
 use super::sim::output_options::{print_json, write_text_file};
+use crate::output::print_to_stderr;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use hawkeye_bench::experiments::{
@@ -84,14 +85,14 @@ pub struct BenchCommand {
 impl BenchCommand {
     pub fn execute(self) -> Result<ExitCode> {
         if self.list {
-            println!("{:29} {:22} live sim shows", "experiment", "alias");
+            print_line!("{:29} {:22} live sim shows", "experiment", "alias");
             for experiment in experiments::all_experiments() {
                 let has = |side: bool| if side { "x" } else { "" };
                 let live = has(experiment.live.is_some());
                 let simulated = has(experiment.simulated.is_some());
                 let (ExperimentName { name, alias }, shows) =
                     (experiment.name, experiment.summary_line());
-                println!("{name:29} {alias:22} {live:^4} {simulated:^3} {shows}");
+                print_line!("{name:29} {alias:22} {live:^4} {simulated:^3} {shows}");
             }
             return Ok(ExitCode::SUCCESS);
         }
@@ -115,7 +116,7 @@ impl BenchCommand {
             match self.run_live_or_simulated(&side, host.as_mut()) {
                 Ok(outcome) => {
                     if !self.json {
-                        println!("{outcome}");
+                        print_line!("{outcome}");
                     }
                     if let Some(folder) = &self.out {
                         let section = results.outcome_to_markdown(&outcome);
@@ -129,10 +130,10 @@ impl BenchCommand {
                     results.outcomes.push(outcome);
                 }
                 Err(error) => {
-                    eprintln!(
-                        "hawkeye-lab: experiment {} failed: {error}",
+                    print_to_stderr(&format!(
+                        "hawkeye-lab: experiment {} failed: {error}\n",
                         side.first_result_title()
-                    );
+                    ));
                     failed = true;
                 }
             }

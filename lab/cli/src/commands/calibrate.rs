@@ -35,12 +35,12 @@ impl CalibrateCommand {
             return print_json(&done);
         }
         for figure in &done.figures {
-            println!("{figure}");
+            print_line!("{figure}");
         }
         for missing in &done.missing {
-            println!("not measured: {}: {}", missing.what, missing.why);
+            print_line!("not measured: {}: {}", missing.what, missing.why);
         }
-        println!("Data of the processor that cannot be measured is that of {}.", done.like);
+        print_line!("Data of the processor that cannot be measured is that of {}.", done.like);
         Ok(())
     }
 }

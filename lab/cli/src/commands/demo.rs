@@ -54,23 +54,25 @@ impl DemoCommand {
         let systems = measure_policies_on_hot_workload()?;
         // The first policy does nothing.
         let base = systems.first().map_or(f64::NAN, |none| none.million_reads_per_s);
-        println!("1. Hot memory at high addresses (simulated)");
-        println!(
+        print_line!("1. Hot memory at high addresses (simulated)");
+        print_line!(
             "A program reads 4 GiB at random, 90 % of it in the top 512 MiB; at most {HOT_REGIONS} promotions each:\n"
         );
         for figures in &systems {
             let SystemFigures { system, promoted, promoted_hot, million_reads_per_s } = figures;
             let times = million_reads_per_s / base;
-            print!("  {system:12} {million_reads_per_s:6.2} M reads/s  {times:.2} times");
-            if *promoted > 0 {
-                print!("  {promoted} promotions, {promoted_hot} of them hot");
-            }
-            println!();
+            let promotions = match promoted {
+                0 => String::new(),
+                _ => format!("  {promoted} promotions, {promoted_hot} of them hot"),
+            };
+            print_line!(
+                "  {system:12} {million_reads_per_s:6.2} M reads/s  {times:.2} times{promotions}"
+            );
         }
         let bloat = simulate_bloat_recovery()?;
-        println!("\n2. Bloat (simulated)\n");
-        println!("  before       {} resident", format_as_mib(bloat.before_bytes));
-        println!(
+        print_line!("\n2. Bloat (simulated)\n");
+        print_line!("  before       {} resident", format_as_mib(bloat.before_bytes));
+        print_line!(
             "  after        {} resident, {} in use",
             format_as_mib(bloat.after_bytes),
             format_as_mib(bloat.used_bytes)

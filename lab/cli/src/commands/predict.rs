@@ -28,7 +28,7 @@ impl PredictCommand {
         if self.json {
             return print_json(&report);
         }
-        println!("{report}");
+        print_line!("{report}");
         Ok(())
     }
 }

@@ -72,18 +72,18 @@ impl SimCommand {
 }
 
 fn print_known_names() -> Result<()> {
-    println!("Systems:");
+    print_line!("Systems:");
     for system in &SYSTEMS {
-        println!("  {:12} {}", system.name, system.about);
+        print_line!("  {:12} {}", system.name, system.about);
     }
-    println!("Workloads:");
+    print_line!("Workloads:");
     for name in workloads::built_in_names() {
         let source = workloads::by_name(name)?.source;
-        println!("  {name:12} {}", source.trim());
+        print_line!("  {name:12} {}", source.trim());
     }
-    println!("Processors:");
+    print_line!("Processors:");
     for processor in &PROCESSORS {
-        println!("  {}", processor.name);
+        print_line!("  {}", processor.name);
     }
     Ok(())
 }

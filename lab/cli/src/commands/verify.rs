@@ -39,7 +39,7 @@ impl VerifyCommand {
         if self.json {
             return print_json(&results);
         }
-        println!("{results}");
+        print_line!("{results}");
         Ok(())
     }
 }

@@ -59,19 +59,18 @@ impl OutputOptions {
             write_text_file(path, &figure().to_svg()?)?;
         }
         match &self.json {
-            Some(None) => print_json(json)?,
+            Some(None) => print_json(json),
             Some(Some(path)) => {
                 write_text_file(path, &serde_json::to_string_pretty(json)?)?;
-                table::print_result_tables(entries);
+                table::print_result_tables(entries)
             }
             None => table::print_result_tables(entries),
         }
-        Ok(())
     }
 }
 
 pub fn print_json(what: &impl Serialize) -> Result<()> {
-    println!("{}", serde_json::to_string_pretty(what)?);
+    print_line!("{}", serde_json::to_string_pretty(what)?);
     Ok(())
 }
 

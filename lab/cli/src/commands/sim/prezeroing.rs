@@ -34,7 +34,9 @@ impl PrezeroingCommand {
         if self.json {
             return print_json(&reports);
         }
-        reports.iter().for_each(|report| println!("{report}"));
+        for report in &reports {
+            print_line!("{report}");
+        }
         Ok(())
     }
 

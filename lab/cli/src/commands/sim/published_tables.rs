@@ -29,7 +29,7 @@ pub fn simulate_named_tables<T, R: Display + Serialize>(
         }
         let report = run(table)?;
         if !json {
-            println!("{report}");
+            print_line!("{report}");
         }
         reports.push(report);
     }

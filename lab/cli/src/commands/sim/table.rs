@@ -3,6 +3,7 @@
 mod page_sizes;
 
 use super::run_result::RunResult;
+use anyhow::Result;
 use bytesize::ByteSize;
 use hawkeye_sim::engine::ProgramOutcome;
 
@@ -25,12 +26,12 @@ fn format_bytes(bytes: u64) -> String {
 
 /// Prints a line for each program of each run, and its pages if it had other pages than base and
 /// huge ones.
-pub fn print_result_tables(entries: &[RunResult]) {
-    print_program_rows(entries);
-    page_sizes::print_page_size_table(entries);
+pub fn print_result_tables(entries: &[RunResult]) -> Result<()> {
+    print_program_rows(entries)?;
+    page_sizes::print_page_size_table(entries)
 }
 
-fn print_program_rows(entries: &[RunResult]) {
+fn print_program_rows(entries: &[RunResult]) -> Result<()> {
     let parameter = entries.first().map_or("", |entry| &entry.parameter);
     let values = entries.iter().map(|entry| entry.value.as_str());
     let varied = column_width(parameter.chars().count(), values);
@@ -43,7 +44,7 @@ fn print_program_rows(entries: &[RunResult]) {
         0 => String::new(),
         varied => format!("{text:<varied$} "),
     };
-    println!(
+    print_line!(
         "{}{:<workload$} {:<system$} {:<program$} {:>9} {:>8} {:>8} {:>10} {:>10} {:>10} {:>8} {:>7}",
         before(parameter),
         "workload",
@@ -71,7 +72,7 @@ fn print_program_rows(entries: &[RunResult]) {
             let base = base.filter(|base| base.outcome == figures.outcome && ended);
             let speed_up =
                 base.map_or("-".to_owned(), |base| format!("{:.2}", base.wall_s / figures.wall_s));
-            println!(
+            print_line!(
                 "{}{:<workload$} {:<system$} {:<program$} {:>9} {speed_up:>8} {:>6.1} % {:>10} {:>10} {:>10} {:>8} {:>7.2}{}",
                 before(&entry.value),
                 run.workload,
@@ -92,4 +93,5 @@ fn print_program_rows(entries: &[RunResult]) {
             );
         }
     }
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! Traces as workloads.
 
+use crate::output::print_to_stderr;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_sim::trace::BadRecordHandling;
@@ -52,7 +53,8 @@ impl TraceOptions {
         };
         let (workload, skipped) = workload_of_trace(tape, self.trace_repeat)?;
         if skipped > 0 {
-            eprintln!("{}: skipped invalid lines or records: {skipped}", path.display());
+            let path = path.display();
+            print_to_stderr(&format!("{path}: skipped invalid lines or records: {skipped}\n"));
         }
         Ok(workload)
     }

@@ -2,6 +2,7 @@
 
 use super::{LEAST, column_width, format_bytes};
 use crate::commands::sim::run_result::RunResult;
+use anyhow::Result;
 use hawkeye_policy::PageOrder;
 use hawkeye_sim::engine::ProgramFigures;
 
@@ -13,7 +14,7 @@ fn has_only_base_and_huge(program: &ProgramFigures) -> bool {
 }
 
 /// Prints a line for each size of each program that had other pages than base and huge ones.
-pub fn print_page_size_table(entries: &[RunResult]) {
+pub fn print_page_size_table(entries: &[RunResult]) -> Result<()> {
     let rows = || {
         entries.iter().flat_map(|entry| {
             let programs = entry.run.figures.all_programs();
@@ -21,7 +22,7 @@ pub fn print_page_size_table(entries: &[RunResult]) {
         })
     };
     if rows().next().is_none() {
-        return;
+        return Ok(());
     }
     let first = entries.first().map_or("", |entry| &entry.parameter);
     let varied = column_width(first.chars().count(), rows().map(|(e, _)| e.value.as_str()));
@@ -30,15 +31,22 @@ pub fn print_page_size_table(entries: &[RunResult]) {
     let workload = column_width(LEAST - 1, rows().map(|(e, _)| e.run.workload.as_str()));
     let system = column_width(LEAST, rows().map(|(e, _)| e.run.system.as_str()));
     let program = column_width(LEAST, rows().map(|(_, p)| p.name.as_str()));
-    println!();
-    println!(
+    print_line!("");
+    print_line!(
         "{first:<varied$}{:<workload$} {:<system$} {:<program$} {:>8} {:>10} {:>10} {:>10} {:>10}",
-        "workload", "system", "program", "pages", "faults", "fallbacks", "at end", "on average"
+        "workload",
+        "system",
+        "program",
+        "pages",
+        "faults",
+        "fallbacks",
+        "at end",
+        "on average"
     );
     for (entry, figures) in rows() {
         for size in &figures.sizes {
             let order = PageOrder::from_bytes(size.page_bytes);
-            println!(
+            print_line!(
                 "{:<varied$}{:<workload$} {:<system$} {:<program$} {:>8} {:>10} {:>10} {:>10} {:>10}",
                 entry.value,
                 entry.run.workload,
@@ -52,4 +60,5 @@ pub fn print_page_size_table(entries: &[RunResult]) {
             );
         }
     }
+    Ok(())
 }
