@@ -13,7 +13,9 @@ use hawkeye_live_test_support::time_limits::{DEADLINE, time_limit_factor, until}
 use hawkeye_live_test_support::workloads::{
     assert_unharmed, children, huge_bytes, memory, workload,
 };
-use hawkeye_manager::{Event, Journal, Machine as _, MachineError, PromotionResult, Settings};
+use hawkeye_manager::{
+    Event, Journal, Machine as _, MachineError, PromotionResult, Sampling as _, Settings,
+};
 use hawkeye_policy::{CpuBudget, Errno, HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::WorkloadRequest;
