@@ -79,17 +79,17 @@ mod tests {
     fn an_invalid_or_empty_answer_is_an_error() {
         let error = request_answered_by(b"hello\n").expect_err("fails");
         assert!(error.to_string().contains("protocol"), "{error}");
-        let error = request_answered_by(b"{\"protocol\":9}\n").expect_err("fails");
+        let error = request_answered_by(b"{\"protocol\":1}\n").expect_err("fails");
         assert!(error.to_string().contains("same version"), "{error}");
         assert!(request_answered_by(b"").is_err());
     }
 
     #[test]
     fn a_refusal_is_an_error_with_the_daemons_reason() {
-        let refusal = b"{\"protocol\":1,\"reply\":\"refused\",\"why\":\"only root may\"}\n";
+        let refusal = b"{\"protocol\":2,\"reply\":\"refused\",\"why\":\"only root may\"}\n";
         let error = request_answered_by(refusal).expect_err("fails");
         assert_eq!(error.to_string(), "only root may");
-        let done = b"{\"protocol\":1,\"reply\":\"done\",\"changed\":true}\n";
+        let done = b"{\"protocol\":2,\"reply\":\"done\",\"changed\":true}\n";
         let reply = request_answered_by(done).expect("a reply");
         assert_eq!(reply, DaemonReply::Done { changed: true });
     }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::anonymous_mapping::AnonymousMapping;
 use crate::machine_lease::thp_settings::testing::TestFolder;
+use crate::probe::probe_child::ProbeChild;
 use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::memory_maps;
 use crate::processes::process::ProcessHandle;
@@ -202,7 +203,11 @@ fn an_abandoned_listing_disturbs_no_other() {
     let many = many_mappings(5000);
     let many_end = many.address() + many.byte_len() as u64;
     let bind = |pid| tables.bind_to_process(pid).expect("the programs bind to the process");
-    let (target, init) = (bind(std::process::id()), bind(1));
+    let idle = ProbeChild::spawn().expect("the child starts");
+    let (target, other_target) = (bind(std::process::id()), bind(idle.handle.id.pid));
+    let in_mm = |map: MemoryMap| (map.pathname != MMapPath::Vsyscall).then_some(());
+    let expected = memory_maps::read_maps(idle.handle.id.pid, in_mm);
+    let expected = expected.expect("the mappings can be read").len();
     let mut slow = new_helper();
     let helper = slow.helper;
     kill(helper, Signal::SIGSTOP).expect("the helper can be signalled");
@@ -212,12 +217,10 @@ fn an_abandoned_listing_disturbs_no_other() {
     assert_eq!(given_up.expect("the helper was asked"), None);
     kill(helper, Signal::SIGCONT).expect("the helper can be signalled");
     let mut other = new_helper();
-    let of_init = TargetRequest::for_listing_mappings(init.mapping_list_link());
+    let request = TargetRequest::for_listing_mappings(other_target.mapping_list_link());
     for _ in 0..20 {
-        let listed = answered(&mut other, &of_init);
-        let in_mm = |map: MemoryMap| (map.pathname != MMapPath::Vsyscall).then_some(());
-        let expected = memory_maps::read_maps(1, in_mm).expect("the mappings can be read");
-        assert_eq!(parse_mapping_records(&listed.data).len(), expected.len());
+        let listed = answered(&mut other, &request);
+        assert_eq!(parse_mapping_records(&listed.data).len(), expected);
     }
     let late = slow.wait_for_result(LONG).expect("the helper runs").expect("the helper answers");
     assert!(late.result.is_ok());
