@@ -14,8 +14,8 @@ use hawkeye_linux::sample::walk_costs;
 use hawkeye_linux::stop_signals::StopSignals;
 use hawkeye_linux::{ChosenKernelMethods, LinuxMachine, ManagedTarget};
 use hawkeye_manager::machine::CallResult;
-use hawkeye_manager::{Machine as _, MachineError, Sampling as _};
-use hawkeye_policy::{ProcessId, ProcessSample, RegionSample};
+use hawkeye_manager::{Machine as _, MachineError, PromotionResult, Sampling as _};
+use hawkeye_policy::{PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample};
 use hawkeye_test_support::test_skips::TestName;
 use std::ops::Range;
 use std::path::Path;
@@ -88,6 +88,41 @@ pub fn until_answered<T>(mut call: impl FnMut() -> CallResult<T>) -> CallResult<
         answered
     });
     answer
+}
+
+/// Calls into the test process itself. Must come before the test touches its memory: a helper is a
+/// fork of this process, and the kernel neither ages nor splits pages that both map.
+///
+/// # Panics
+/// No helper can be started.
+pub fn calls_into_this_process() -> CallHelperPool {
+    let mut calls = CallHelperPool::with_time_limit(DEADLINE);
+    calls.start_idle_helper().expect("a helper can be started");
+    calls
+}
+
+/// The result of a promotion of a region of private memory, however long it takes on a busy
+/// machine. Gives up after [`DEADLINE`].
+///
+/// # Errors
+/// Those of the promotion.
+pub fn promotion_result(
+    machine: &mut LinuxMachine,
+    process: ProcessId,
+    region: RegionAddr,
+    expected_present: u16,
+) -> CallResult<PromotionResult> {
+    let mut result = until_answered(|| {
+        machine.take_timed_out_call_results();
+        machine.promote(process, region, PageOrder::HUGE, expected_present, None)
+    });
+    if result == Ok(PromotionResult::Pending) {
+        until(DEADLINE, || {
+            let ended = machine.take_timed_out_call_results().ended.pop();
+            ended.map(|late| result = late.outcome).is_some()
+        });
+    }
+    result
 }
 
 /// The ranges of a process that may have huge pages.

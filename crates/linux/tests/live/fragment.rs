@@ -1,18 +1,16 @@
 //! Fragments free memory on purpose.
 
-use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::memory::fragmentation::read_unusable_free_index;
 use hawkeye_live_test_support::manager_in_test::{
-    kernel_backend, machine_of, sampled, until_answered,
+    kernel_backend, machine_of, promotion_result, sampled,
 };
 use hawkeye_live_test_support::or_skip;
 use hawkeye_live_test_support::settings::Changed;
 use hawkeye_live_test_support::test_machine::machine_at_speed;
-use hawkeye_live_test_support::time_limits::{DEADLINE, until};
+use hawkeye_live_test_support::time_limits::until;
 use hawkeye_live_test_support::workloads::{started, workload_command};
-use hawkeye_manager::machine::CallResult;
-use hawkeye_manager::{HugePageReserveControl as _, Machine as _, PromotionResult};
-use hawkeye_policy::{PAGES_PER_REGION, PageOrder, ProcessId, RegionAddr, ReserveTarget};
+use hawkeye_manager::{HugePageReserveControl as _, PromotionResult};
+use hawkeye_policy::{PAGES_PER_REGION, ReserveTarget};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{WorkloadEvent, WorkloadProcess};
 use std::fs;
@@ -56,7 +54,7 @@ fn free_memory_is_fragmented_until_released_and_promotions_from_the_reserve_do_n
     let full = regions.iter().filter(|region| region.present == 512);
     let mut promoted = 0;
     for region in full.take(RESERVE as usize) {
-        let done = promotion_result(&mut machine, process, region.region);
+        let done = promotion_result(&mut machine, process, region.region, PAGES_PER_REGION);
         assert!(matches!(done, Ok(PromotionResult::Done { .. })), "{done:?}");
         promoted += 1;
     }
@@ -76,25 +74,6 @@ fn free_memory_is_fragmented_until_released_and_promotions_from_the_reserve_do_n
     });
     let shares = (before, reached, left);
     assert!(whole_again, "before, while held, after: {shares:?}");
-}
-
-/// The result of a promotion of a full region, however long it takes on a busy host.
-fn promotion_result(
-    machine: &mut LinuxMachine,
-    process: ProcessId,
-    region: RegionAddr,
-) -> CallResult<PromotionResult> {
-    let mut result = until_answered(|| {
-        machine.take_timed_out_call_results();
-        machine.promote(process, region, PageOrder::HUGE, PAGES_PER_REGION, None)
-    });
-    if result == Ok(PromotionResult::Pending) {
-        until(DEADLINE, || {
-            let ended = machine.take_timed_out_call_results().ended.pop();
-            ended.map(|late| result = late.outcome).is_some()
-        });
-    }
-    result
 }
 
 fn compact() {

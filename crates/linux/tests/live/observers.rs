@@ -4,16 +4,15 @@
 
 use hawkeye_linux::probe::userfaultfd_handle::WatchMode;
 use hawkeye_linux::processes::mappings::{self, ManagedMemory};
-use hawkeye_linux::promote::target_call::CallHelperPool;
 use hawkeye_linux::sample::page_table_reader::PageTableReader;
 use hawkeye_linux::sample::pagemap;
-use hawkeye_live_test_support::manager_in_test::userfaultfd;
+use hawkeye_live_test_support::manager_in_test::{calls_into_this_process, userfaultfd};
 use hawkeye_live_test_support::mapped_regions::{
     MappedRegions, assert_all_reported, own, pages, register, written_under_protection,
 };
 use hawkeye_live_test_support::or_skip;
 use hawkeye_live_test_support::test_machine::{machine, machine_with};
-use hawkeye_live_test_support::time_limits::{DEADLINE, until};
+use hawkeye_live_test_support::time_limits::until;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use hawkeye_test_support::this_test;
 use std::fs::File;
@@ -28,10 +27,10 @@ fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_spl
     let test = this_test!();
     let _machine = or_skip!(machine_with(test, "write protection"));
     let watcher = or_skip!(userfaultfd(test, false));
+    let mut calls = calls_into_this_process();
     let memory = MappedRegions::new(16);
     let all = memory.range(0..16);
     let process = own();
-    let mut calls = CallHelperPool::with_time_limit(DEADLINE);
     let (promoted, split) = (AtomicU64::new(0), AtomicU64::new(0));
     for value in 2..8 {
         memory.advise(all.clone(), libc::MADV_DONTNEED);
@@ -74,6 +73,7 @@ fn the_kernel_reports_every_write_to_a_protected_page_through_promotions_and_spl
 fn locked_memory_stays_locked_when_it_is_promoted() {
     let _machine = or_skip!(machine(this_test!()));
     const KPF_UNEVICTABLE: u64 = 1 << 18;
+    let mut calls = calls_into_this_process();
     let memory = MappedRegions::new(4);
     let all = memory.range(0..4);
     memory.touch_as_base_pages(all.clone());
@@ -98,7 +98,6 @@ fn locked_memory_stays_locked_when_it_is_promoted() {
     // The kernel takes them off the lists of evictable pages in batches.
     assert!(until(Duration::from_secs(10), || unevictable() == 4));
     let process = own();
-    let mut calls = CallHelperPool::with_time_limit(DEADLINE);
     for index in 0..4 {
         calls
             .collapse(&process, memory.region(index), || None)
@@ -117,7 +116,7 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
     let _machine = or_skip!(machine(test));
     let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let target = tables.bind_to_process(std::process::id()).expect("the target can be bound");
-    let mut calls = CallHelperPool::with_time_limit(DEADLINE);
+    let mut calls = calls_into_this_process();
     let memory = MappedRegions::new(8);
     let mut eligible = |index: u64| {
         let region = memory.region(index);

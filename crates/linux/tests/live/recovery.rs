@@ -5,7 +5,7 @@ use hawkeye_linux::LinuxMachine;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::target_call::CallHelperPool;
 use hawkeye_live_test_support::manager_in_test::{
-    kernel_backend, machine_of, sampled, until_answered,
+    kernel_backend, machine_of, promotion_result, sampled, until_answered,
 };
 use hawkeye_live_test_support::or_skip;
 use hawkeye_live_test_support::test_machine::{machine, machine_with_remap};
@@ -16,7 +16,7 @@ use hawkeye_live_test_support::workloads::{
 use hawkeye_manager::{
     Event, Journal, Machine as _, MachineError, PromotionResult, Sampling as _, Settings,
 };
-use hawkeye_policy::{CpuBudget, Errno, HUGE_PAGE_BYTES, PageOrder, RegionAddr};
+use hawkeye_policy::{CpuBudget, Errno, HUGE_PAGE_BYTES, RegionAddr};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::WorkloadRequest;
 use std::fs::File;
@@ -134,8 +134,7 @@ fn memory_that_its_owner_has_just_freed_is_not_refilled() {
         .expect("the workload frees memory");
     let (before, _) = memory(&mut program);
     for r in sampled.regions.iter().filter(|r| r.present == 512) {
-        let outcome =
-            until_answered(|| machine.promote(process, r.region, PageOrder::HUGE, r.present, None));
+        let outcome = promotion_result(&mut machine, process, r.region, r.present);
         assert_eq!(outcome, Ok(PromotionResult::Freed), "{r:?}");
     }
     let (after, huge) = memory(&mut program);

@@ -5,7 +5,7 @@ use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::target_call::CallHelperPool;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
 use hawkeye_linux::sample::pagemap;
-use hawkeye_live_test_support::manager_in_test::{eligible, read_regions};
+use hawkeye_live_test_support::manager_in_test::{calls_into_this_process, eligible, read_regions};
 use hawkeye_live_test_support::mapped_regions::{MappedRegions, pages};
 use hawkeye_live_test_support::or_skip;
 use hawkeye_live_test_support::settings;
@@ -101,10 +101,10 @@ fn a_read_only_huge_page_is_not_taken_for_the_huge_zero_page() {
     let switches = [(settings::file("enabled"), "madvise"), (settings::file("use_zero_page"), "1")];
     let _enabled = settings::Changed::to(switches).expect("root can change the settings");
     let own = ProcessHandle::open(std::process::id()).expect("this process can be opened");
+    let mut calls = calls_into_this_process();
     let memory = MappedRegions::new(2);
     let [written, never_written] = [0, 1].map(|index| memory.region(index));
     memory.touch_as_base_pages(memory.range(0..1));
-    let mut calls = CallHelperPool::with_time_limit(DEADLINE);
     assert!(until(DEADLINE, || calls.collapse(&own, written, || None).is_ok()));
     let zeros = written.start() + 400 * BASE_PAGE_BYTES..written.end();
     pages(zeros).for_each(|page| memory.write(page, 0));
@@ -154,7 +154,7 @@ fn a_hundred_random_pages_are_found_after_a_clear() {
 
 fn find_a_hundred_random_pages(tables: &mut PageTableReader) {
     let own = ProcessHandle::open(std::process::id()).expect("this process can be opened");
-    let mut calls = CallHelperPool::with_time_limit(DEADLINE);
+    let mut calls = calls_into_this_process();
     let memory = MappedRegions::new(1);
     let region = memory.region(0);
     let mut pages: Vec<u64> = pages(memory.range(0..1)).collect();

@@ -8,15 +8,15 @@ use hawkeye_linux::sample::process_meter::ProcessMeter;
 use hawkeye_linux::sample::sampler::SamplerBackend;
 use hawkeye_linux::{LinuxError, LinuxMachine};
 use hawkeye_live_test_support::manager_in_test::{
-    kernel_backend, machine_of, read_regions, sampled,
+    kernel_backend, machine_of, promotion_result, read_regions, sampled,
 };
 use hawkeye_live_test_support::or_skip;
 use hawkeye_live_test_support::test_machine::machine;
 use hawkeye_live_test_support::time_limits::{DEADLINE, until};
 use hawkeye_live_test_support::workloads::{children, rollup_kib, started, workload};
-use hawkeye_manager::{Machine as _, MachineError, PromotionResult};
+use hawkeye_manager::{MachineError, PromotionResult};
 use hawkeye_policy::walk_rate::{WalkCostAtInterval, WalkCosts, WalkCostsAtFootprint};
-use hawkeye_policy::{Errno, PageOrder, RegionSample};
+use hawkeye_policy::{Errno, RegionSample};
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
 use hawkeye_workload::WorkloadRequest;
@@ -55,7 +55,7 @@ fn a_region_is_promoted_only_while_no_other_process_shares_it() {
     let full_and_alone = |r: &RegionSample| (r.present, r.maybe_shared) == (512, 0);
     assert!(alone.iter().all(full_and_alone));
     let promote = |machine: &mut LinuxMachine, r: &RegionSample| {
-        machine.promote(process, r.region, PageOrder::HUGE, r.present, None)
+        promotion_result(machine, process, r.region, r.present)
     };
     let done = promote(&mut machine, &alone[0]);
     assert!(matches!(done, Ok(PromotionResult::Done { .. })), "{done:?}");

@@ -33,8 +33,8 @@ fn wait_for_event(
     }
 }
 
-fn refuses_to_go_and_ends(mut workload: WorkloadProcess) {
-    let refused = workload.request_and_wait(WorkloadRequest::Go, SOON);
+fn refuses_to_time_faults_and_ends(mut workload: WorkloadProcess) {
+    let refused = workload.request_and_wait(WorkloadRequest::Faults, SOON);
     assert!(matches!(refused, Err(WorkloadProcessError::Failed(_))), "{refused:?}");
     assert!(workload.close_input_and_wait().unwrap().success());
 }
@@ -155,7 +155,7 @@ fn bloat_frees_refills_and_verifies() {
             "{rss:?}"
         );
         assert_eq!(asked(WorkloadRequest::Verify), right);
-        refuses_to_go_and_ends(workload);
+        refuses_to_time_faults_and_ends(workload);
     }
 }
 
@@ -187,7 +187,7 @@ fn a_huge_address_space_times_its_calls() {
         calls_seen += calls;
         std::thread::sleep(Duration::from_millis(10));
     }
-    refuses_to_go_and_ends(workload);
+    refuses_to_time_faults_and_ends(workload);
 }
 
 #[test]
