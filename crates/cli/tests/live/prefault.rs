@@ -177,7 +177,11 @@ fn limits_of_cgroups_hold_for_a_manager_in_a_cgroup_namespace() {
     let group = or_skip!(memory_cgroup(this_test!(), "hawkeye-live-namespace", 256 * MIB));
     let own = or_skip!(memory_cgroup(this_test!(), "hawkeye-live-manager", 4096 * MIB));
     let options = format!("--cgroup {HAWKEYE} {WARM_START_OF_1_GIB}");
-    let mut manager = own.program_command_in_cgroup(Path::new("unshare"), &options);
+    // By its path, because busybox's shell prefers its own, which has no `--cgroup`.
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut files = std::env::split_paths(&folders).map(|folder| folder.join("unshare"));
+    let unshare = files.find(|file| file.exists()).expect("util-linux is installed");
+    let mut manager = own.program_command_in_cgroup(&unshare, &options);
     machine.set_up(&mut manager);
     warm_start_in_cgroup(&group, manager);
 }
