@@ -34,7 +34,7 @@ selftests: build selftests-deps ## compare the kernel's own mm tests without a m
 torture: test-deps ## run stress-ng, which verifies its memory, under the daemon for HAWKEYE_STRESS_SECONDS [default: 3600]; needs root
 	@HAWKEYE_STRESS_SECONDS=$${HAWKEYE_STRESS_SECONDS:-3600} cargo test -p hawkeye-cli --test live -- --nocapture stress_ng
 
-test-kernels: kernels-deps ## run the live tests on Linux 6.1, 6.12 and 7.2 in QEMU, write docs/kernels.md (about an hour); ARCH=arm64
+test-kernels: kernels-deps ## run the live tests on Linux 6.1, 6.12 and 7.2 in QEMU, write docs/kernels.md (about two hours); ARCH=arm64
 	@$(if $(filter arm64,$(ARCH)),scripts/install-deps.sh arm64)
 	@scripts/vm/test-kernels.sh $(if $(ARCH),-a $(ARCH))
 

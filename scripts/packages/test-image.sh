@@ -22,6 +22,7 @@ settings() { find /sys/kernel/mm/transparent_hugepage -type f -perm -200 ! -path
 # The hierarchy of cgroups that limits memory, and the file of the limit.
 if grep -qsw memory /sys/fs/cgroup/cgroup.controllers; then
   hierarchy=/sys/fs/cgroup limit=memory.max
+  echo +memory >/sys/fs/cgroup/cgroup.subtree_control || die "memory of cgroups cannot be limited"
 else
   hierarchy=/sys/fs/cgroup/memory limit=memory.limit_in_bytes
 fi

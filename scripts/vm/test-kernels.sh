@@ -8,7 +8,7 @@
 #   peers                  the kernel's own managers of huge pages beside HawkEye
 #   test=NAME[,NAME]...    single tests; their results replace earlier ones
 # Once there are results of all parts on all kernels, it writes docs/kernels.md, or
-# docs/kernels-arm64.md. Takes about 15 minutes per kernel.
+# docs/kernels-arm64.md. Takes about 40 minutes per kernel.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
@@ -24,10 +24,12 @@ done
 shift $((OPTIND - 1))
 [ ${#kernels[@]} -gt 0 ] || kernels=(6.1 6.12 7.2)
 target=${CARGO_TARGET_DIR:-$PWD/target}
-processors=()
+processors=() tools=()
 case $architecture in
   amd64)
     suffix='' cargo=cargo strip=strip page=docs/kernels.md seconds=5400
+    # Those of busybox lack options that tests use.
+    tools=(-f "$(command -v flock)" -f "$(command -v unshare)")
     ;;
   arm64)
     suffix=-arm64 cargo=scripts/cross.sh strip=aarch64-linux-gnu-strip page=docs/kernels-arm64.md
@@ -72,7 +74,7 @@ for kernel in "${kernels[@]/%/$suffix}"; do
     # More memory than the largest test takes, which is the torture with 2 GiB.
     # shellcheck disable=SC2086
     "$here/run.sh" "$kernel" -m 5120 -t "$seconds" -c "$cpu" ${modules[${kernel%-arm64}]} \
-      -f "$work/hawkeye" -f "$work/live-linux" -f "$work/live-cli" -f "$here/kernels/inside" -f "$(command -v flock)" -f "$(command -v unshare)" \
+      -f "$work/hawkeye" -f "$work/live-linux" -f "$work/live-cli" -f "$here/kernels/inside" "${tools[@]}" \
       -f "$here/peers/program" -f "$here/peers/damon-hugepage" -f "$here/peers/underused-shrinker" \
       -- sh ./inside "$target/release/hawkeye" "${part%="$cpu"}" >>"$to.new" || status=$?
     sed -n 's/\r$//; /^@\(kernel\|test\|peer\)/p' "$to.new"

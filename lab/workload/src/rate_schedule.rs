@@ -9,6 +9,7 @@ const LONGEST_TURN: Duration = Duration::from_millis(100);
 pub(crate) struct RateSchedule {
     per_s: f64,
     begun: Instant,
+    longest_turn: Duration,
     /// Steps that were taken or dropped.
     past: f64,
 }
@@ -16,7 +17,7 @@ pub(crate) struct RateSchedule {
 impl RateSchedule {
     /// A schedule that begins now. The rate must be finite.
     pub(crate) fn new(per_s: f64) -> Self {
-        Self { per_s, begun: Instant::now(), past: 0.0 }
+        Self { per_s, begun: Instant::now(), longest_turn: LONGEST_TURN, past: 0.0 }
     }
 
     /// Takes the steps that are due. A rate that is too high for the machine costs steps, but the
@@ -27,7 +28,7 @@ impl RateSchedule {
     ) -> WorkloadResult<()> {
         let turn = Instant::now();
         while self.past < self.steps_until_now() {
-            if turn.elapsed() > LONGEST_TURN {
+            if turn.elapsed() > self.longest_turn {
                 self.past = self.steps_until_now();
                 break;
             }
@@ -59,6 +60,7 @@ mod tests {
     #[test]
     fn each_due_step_is_taken_once() {
         let mut schedule = RateSchedule::new(1e-3);
+        schedule.longest_turn = Duration::MAX;
         // A step and a half are due. The third one is not due soon.
         schedule.past = -1.5;
         assert_eq!(count_steps_of_turn(&mut schedule), 2);

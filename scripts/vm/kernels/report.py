@@ -160,7 +160,6 @@ FEATURES = [
     ("shared memory (doctor)", lambda k: capability(k, "shared memory")),
     ("a file of two processes: promoted once, huge in both", by_tests(
         "shared_files::a_file_of_two_processes_is_promoted_once_and_huge_in_both",
-        "shared_files::a_file_of_one_process_is_promoted_by_its_page_walks",
     )),
     ("a sparse file does not grow", by_tests(
         "shared_files::a_sparse_file_does_not_grow_and_shared_memory_is_left_alone_unless_wanted",

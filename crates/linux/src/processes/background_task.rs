@@ -2,12 +2,15 @@
 //! that takes too long.
 
 use crate::error::{LinuxError, Result};
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Time between two polls, in which the loop does other work.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// The reason for a task without a result.
+const NO_THREAD: &str = "a thread that reads a process could not be started, or has failed";
 
 #[derive(Debug)]
 pub(crate) struct BackgroundTask<T> {
@@ -30,7 +33,10 @@ impl<T: Send + 'static> BackgroundTask<T> {
     /// The result, if there is one before `deadline`. `pid` is the process in the error.
     pub(crate) fn wait_until(self, pid: u32, deadline: Instant) -> Result<T> {
         let left = deadline.saturating_duration_since(Instant::now());
-        self.answer.recv_timeout(left).map_err(|_| LinuxError::NotAnswering(pid))
+        self.answer.recv_timeout(left).map_err(|error| match error {
+            RecvTimeoutError::Timeout => LinuxError::NotAnswering(pid),
+            RecvTimeoutError::Disconnected => LinuxError::NotMeasured(NO_THREAD),
+        })
     }
 
     /// The result; `None` while the work is under way. Fails from `patience` after the first poll
@@ -38,7 +44,7 @@ impl<T: Send + 'static> BackgroundTask<T> {
     pub(crate) fn poll(&mut self, pid: u32, patience: Duration) -> Result<Option<T>> {
         match self.answer.try_recv() {
             Ok(done) => Ok(Some(done)),
-            Err(TryRecvError::Disconnected) => Err(LinuxError::NoSuchProcess(pid)),
+            Err(TryRecvError::Disconnected) => Err(LinuxError::NotMeasured(NO_THREAD)),
             Err(TryRecvError::Empty) => {
                 let asked = *self.requested_at.get_or_insert_with(Instant::now);
                 if asked.elapsed() < patience {

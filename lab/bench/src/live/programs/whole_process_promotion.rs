@@ -8,7 +8,7 @@ use hawkeye_linux::promote::target_call::CallHelperPool;
 use hawkeye_linux::sample::pagemap;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr, RegionSample};
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Pages that were just touched may not be on the LRU list yet, so a refused promotion may succeed.
 const TRIES: usize = 3;
@@ -29,24 +29,24 @@ pub fn promote_whole_process(pid: u32) -> BenchResult<f64> {
     huge_memory_percent(pid)
 }
 
-/// Collapses every region of `range`, with up to five tries each. Returns the duration of the calls
-/// that succeeded, without the way to the helper process.
+/// Collapses every region of `range`, with up to five tries each. Returns how long that took.
 pub fn collapse_range(process: &ProcessHandle, range: Range<u64>) -> BenchResult<Duration> {
     const MAX_TRIES: u32 = 5;
     let mut calls = CallHelperPool::with_time_limit(CALL_TIME);
-    let mut took = Duration::ZERO;
+    calls.start_idle_helper()?;
+    let begun = Instant::now();
     for start in range.step_by(HUGE_PAGE_BYTES as usize) {
         let region = RegionAddr::containing(start);
         let mut tries = 0;
-        took += loop {
+        loop {
             match calls.collapse(process, region, || None) {
-                Ok(answer) => break answer.took,
+                Ok(_) => break,
                 Err(error) if tries + 1 == MAX_TRIES => return Err(error.into()),
                 Err(_) => tries += 1,
             }
-        };
+        }
     }
-    Ok(took)
+    Ok(begun.elapsed())
 }
 
 /// The share of a process's memory under huge pages, in per cent of the memory in whole regions.
