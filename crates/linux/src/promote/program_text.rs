@@ -13,8 +13,9 @@ use nix::errno::Errno;
 use procfs::process::Process;
 use std::time::{Duration, Instant};
 
-/// Time for one call. A promotion reads what is missing from a disk.
-const CALL_TIME: Duration = Duration::from_secs(2);
+/// Time for one call. A promotion reads what is missing from a disk, and first waits until every
+/// processor has emptied its lists of pages (`lru_add_drain_all`). In QEMU, 2 s were too short.
+const CALL_TIME: Duration = Duration::from_secs(20);
 /// Time for which refusals are tried again, and the time between two tries of all of them.
 const RETRY_TIME: Duration = Duration::from_secs(3);
 const BETWEEN_TRIES: Duration = Duration::from_millis(100);
