@@ -73,24 +73,19 @@ fn read_region_by_bpf(
     tables.read_region(&target, region)
 }
 
-/// A child holds its locks for microseconds, but the machine may be busy.
-fn patient_calls() -> CallHelperPool {
-    CallHelperPool::with_time_limit(Duration::from_secs(10))
+fn collapse(calls: &mut CallHelperPool, child: &ProbeChild, region: RegionAddr) -> Result<()> {
+    calls.collapse(&child.handle, region, || None).map(drop)
 }
 
-fn collapse(child: &ProbeChild, region: RegionAddr) -> Result<()> {
-    patient_calls().collapse(&child.handle, region, || None).map(drop)
-}
-
-fn split_first_region(child: &ProbeChild) -> Result<()> {
-    patient_calls().split_huge_page(&child.handle, child.region(0), None).map(drop)
+fn split_first_region(calls: &mut CallHelperPool, child: &ProbeChild) -> Result<()> {
+    calls.split_huge_page(&child.handle, child.region(0), None).map(drop)
 }
 
 /// A child with a huge page in which ten base pages are in use.
-fn spawn_child_with_huge_page() -> Result<ProbeChild> {
+fn spawn_child_with_huge_page(calls: &mut CallHelperPool) -> Result<ProbeChild> {
     let child = ProbeChild::spawn()?;
     child.send_command_and_wait(ChildCommand::TouchTen)?;
-    collapse(&child, child.region(0))?;
+    collapse(calls, &child, child.region(0))?;
     Ok(child)
 }
 
@@ -110,6 +105,7 @@ pub(super) struct FirstTouchAfterClear {
 }
 
 pub(super) fn try_access_bits(
+    calls: &mut CallHelperPool,
     tables: Option<&mut PageTableReader>,
     first_touch: &mut FirstTouchAfterClear,
 ) -> TryResult {
@@ -122,7 +118,7 @@ pub(super) fn try_access_bits(
     child.send_command_and_wait(ChildCommand::WantBase)?;
     child.send_command_and_wait(ChildCommand::Touch)?;
     let touched = child.touched_regions();
-    let cleared = patient_calls().clear_access_bits(&child.handle, &touched).or_else(failed_try)?;
+    let cleared = calls.clear_access_bits(&child.handle, &touched).or_else(failed_try)?;
     cleared.answer.or_else(failed_try)?;
     let (done, all) = (cleared.done, touched.len());
     if done != all {
@@ -158,14 +154,17 @@ pub(super) fn try_access_bits(
     ))
 }
 
-pub(super) fn try_collapse(tables: Option<&mut PageTableReader>) -> TryResult {
+pub(super) fn try_collapse(
+    calls: &mut CallHelperPool,
+    tables: Option<&mut PageTableReader>,
+) -> TryResult {
     let child = ProbeChild::spawn()?;
     // Where THP is `always` there would be nothing to collapse, and regions advised against huge
     // pages are not collapsed.
     child.send_command_and_wait(ChildCommand::WantBase)?;
     child.send_command_and_wait(ChildCommand::Touch)?;
     child.send_command_and_wait(ChildCommand::WantHuge)?;
-    collapse(&child, child.region(0)).or_else(failed_try)?;
+    collapse(calls, &child, child.region(0)).or_else(failed_try)?;
     let huge = match tables {
         Some(tables) => {
             read_region_by_bpf(tables, &child.handle, child.region(0))?.is_some_and(|r| r.is_huge())
@@ -178,7 +177,10 @@ pub(super) fn try_collapse(tables: Option<&mut PageTableReader>) -> TryResult {
 }
 
 /// Shared memory with one mapper. Its regions are read as before each promotion.
-pub(super) fn try_shared_memory(tables: Option<&mut PageTableReader>) -> TryResult {
+pub(super) fn try_shared_memory(
+    calls: &mut CallHelperPool,
+    tables: Option<&mut PageTableReader>,
+) -> TryResult {
     let Some(tables) = tables else {
         return skipped_try("its regions are read by BPF, which does not work here");
     };
@@ -190,7 +192,7 @@ pub(super) fn try_shared_memory(tables: Option<&mut PageTableReader>) -> TryResu
     }
     child.send_command_and_wait(ChildCommand::Touch)?;
     let region = child.region(0);
-    collapse(&child, region).or_else(failed_try)?;
+    collapse(calls, &child, region).or_else(failed_try)?;
     let huge = read_region_by_bpf(tables, &child.handle, region)?.is_some_and(|r| r.is_huge());
     fail_unless_holds(huge, "the call succeeded, but the region is not a huge page")?;
     verify_child_memory(&child)
@@ -198,10 +200,10 @@ pub(super) fn try_shared_memory(tables: Option<&mut PageTableReader>) -> TryResu
 
 /// Ten pages are in use, the rest of the huge page is zero. If the split gives zero pages back, the
 /// process is smaller by the rest. That is required if `gives_back` is set.
-pub(super) fn try_split(gives_back: bool) -> TryResult {
-    let child = spawn_child_with_huge_page()?;
+pub(super) fn try_split(calls: &mut CallHelperPool, gives_back: bool) -> TryResult {
+    let child = spawn_child_with_huge_page(calls)?;
     let before = child_rss_bytes(&child)?;
-    split_first_region(&child).or_else(failed_try)?;
+    split_first_region(calls, &child).or_else(failed_try)?;
     // Measured before the contents are read, which would map zero pages anew.
     let freed = before.saturating_sub(child_rss_bytes(&child)?);
     verify_child_memory(&child)?;
@@ -218,6 +220,7 @@ fn used_and_zero_page_addresses(region: RegionAddr) -> [u64; 2] {
 
 /// Splits the huge page of the child's first region. Both marks must be there before and after.
 fn try_split_of_marked_pages(
+    calls: &mut CallHelperPool,
     child: &ProbeChild,
     is_marked: impl Fn(PagemapEntry) -> bool,
 ) -> TryResult {
@@ -233,7 +236,7 @@ fn try_split_of_marked_pages(
             "before the split, the used page was marked: {used}; the zero page was marked: {zero}"
         ));
     }
-    split_first_region(child)?;
+    split_first_region(calls, child)?;
     fail_unless_holds(marked()? == [true, true], "the split of a huge page drops it")
 }
 
@@ -245,7 +248,7 @@ fn clear_soft_dirty(pid: u32) -> Result<()> {
     std::fs::write(&path, "4").map_err(failed)
 }
 
-pub(super) fn try_split_with_soft_dirty() -> TryResult {
+pub(super) fn try_split_with_soft_dirty(calls: &mut CallHelperPool) -> TryResult {
     let child = ProbeChild::spawn()?;
     let region = child.region(0);
     child.send_command_and_wait(ChildCommand::TouchTen)?;
@@ -256,15 +259,17 @@ pub(super) fn try_split_with_soft_dirty() -> TryResult {
     }
     clear_soft_dirty(child.handle.id.pid).or_else(skipped_try)?;
     child.send_command_and_wait(ChildCommand::TouchTen)?;
-    collapse(&child, region)?;
-    try_split_of_marked_pages(&child, PagemapEntry::is_soft_dirty)
+    collapse(calls, &child, region)?;
+    try_split_of_marked_pages(calls, &child, PagemapEntry::is_soft_dirty)
 }
 
-pub(super) fn try_split_with_write_protection() -> TryResult {
-    let child = spawn_child_with_huge_page()?;
+pub(super) fn try_split_with_write_protection(calls: &mut CallHelperPool) -> TryResult {
+    let child = spawn_child_with_huge_page(calls)?;
     let errno = i32::try_from(child.send_command_and_wait(ChildCommand::Protect)?).unwrap_or(0);
     match Errno::from_raw(errno) {
-        Errno::UnknownErrno => try_split_of_marked_pages(&child, PagemapEntry::is_write_protected),
+        Errno::UnknownErrno => {
+            try_split_of_marked_pages(calls, &child, PagemapEntry::is_write_protected)
+        }
         Errno::ENOSYS => needless_try("this kernel has no userfaultfd (CONFIG_USERFAULTFD)"),
         Errno::EOPNOTSUPP => needless_try("this kernel's userfaultfd cannot protect pages"),
         errno => {
@@ -273,13 +278,13 @@ pub(super) fn try_split_with_write_protection() -> TryResult {
     }
 }
 
-pub(super) fn try_page_out() -> TryResult {
-    let child = spawn_child_with_huge_page()?;
+pub(super) fn try_page_out(calls: &mut CallHelperPool) -> TryResult {
+    let child = spawn_child_with_huge_page(calls)?;
     let region = child.region(0);
-    split_first_region(&child)?;
+    split_first_region(calls, &child)?;
     let before = child_rss_bytes(&child)?;
     let zero_from = region.start() + 10 * BASE_PAGE_BYTES;
-    patient_calls().page_out(&child.handle, zero_from..region.end()).or_else(failed_try)?;
+    calls.page_out(&child.handle, zero_from..region.end()).or_else(failed_try)?;
     let freed = before.saturating_sub(child_rss_bytes(&child)?);
     verify_child_memory(&child)?;
     fail_unless_holds(
@@ -288,20 +293,24 @@ pub(super) fn try_page_out() -> TryResult {
     )
 }
 
-fn read_page_remotely(child: &ProbeChild, region: RegionAddr) -> TryResult {
-    patient_calls()
+fn read_page_remotely(
+    calls: &mut CallHelperPool,
+    child: &ProbeChild,
+    region: RegionAddr,
+) -> TryResult {
+    calls
         .map_page_by_reading(&child.handle, region.start(), false)
         .or_else(|error| failed_try(format!("remote read of untouched memory failed: {error}")))
 }
 
-pub(super) fn try_prefault_collapse() -> TryResult {
+pub(super) fn try_prefault_collapse(calls: &mut CallHelperPool) -> TryResult {
     let child = ProbeChild::spawn()?;
     // Any kernel refuses a mapping that was never written to.
     child.send_command_and_wait(ChildCommand::TouchTen)?;
     let region = child.first_untouched_region();
     let before = child_rss_bytes(&child)?;
-    read_page_remotely(&child, region)?;
-    collapse(&child, region).or_else(|error| {
+    read_page_remotely(calls, &child, region)?;
+    collapse(calls, &child, region).or_else(|error| {
         failed_try(format!("{error} (Linux 6.18 collapses a region that only has its zero page)"))
     })?;
     // Where THP is `always` the read has mapped the region, and it counts as collapsed.
@@ -324,7 +333,10 @@ pub(super) fn try_first_touch_reports() -> TryResult {
     )
 }
 
-pub(super) fn try_prefault_read(settings: Option<&mut KernelSettingsGuard>) -> TryResult {
+pub(super) fn try_prefault_read(
+    calls: &mut CallHelperPool,
+    settings: Option<&mut KernelSettingsGuard>,
+) -> TryResult {
     let Some(settings) = settings else {
         return skipped_try(
             "the check changes a system-wide setting, and another manager is running",
@@ -335,7 +347,7 @@ pub(super) fn try_prefault_read(settings: Option<&mut KernelSettingsGuard>) -> T
     let child = ProbeChild::spawn()?;
     child.send_command_and_wait(ChildCommand::WantHuge)?;
     let before = child_rss_bytes(&child)?;
-    let touched = read_page_remotely(&child, child.first_untouched_region());
+    let touched = read_page_remotely(calls, &child, child.first_untouched_region());
     let grown = child_rss_bytes(&child)?.saturating_sub(before);
     settings.put_back(&knob)?;
     touched?;

@@ -13,9 +13,11 @@ use super::prezeroing::PrezeroingFacts;
 use crate::error::Result;
 use crate::machine_lease::thp_settings::KernelSettingsGuard;
 use crate::memory::prezeroing::PrezeroingFiles;
+use crate::promote::target_call::CallHelperPool;
 use crate::sample::page_table_reader::PageTableReader;
 use hawkeye_policy::saturating_cast::nanos_of_duration;
 use serde::Serialize;
+use std::time::Duration;
 
 /// All facts that the probe found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -135,11 +137,17 @@ pub fn gather_kernel_facts(
         Err(error) => (KernelCheckResult::Fails(error.to_string()), None),
     };
     let page_table_levels = tables.as_ref().map(PageTableReader::page_table_levels);
-    let collapse = into_check_result(try_collapse(tables.as_mut()))?;
-    let split = check_if_prerequisite_works(&collapse, "promotion", || try_split(false))?;
-    let zero_page_remap = check_if_prerequisite_works(&split, "the split", || try_split(true))?;
-    let try_marks = |check: fn() -> TryResult| {
-        check_if_prerequisite_works(&zero_page_remap, "the zero-page remap", check)
+    // A child holds its locks for microseconds, but the machine may be busy.
+    let mut calls = CallHelperPool::with_time_limit(Duration::from_secs(10));
+    // Before the children, so that it holds none of their pipes.
+    calls.start_idle_helper()?;
+    let calls = &mut calls;
+    let collapse = into_check_result(try_collapse(calls, tables.as_mut()))?;
+    let split = check_if_prerequisite_works(&collapse, "promotion", || try_split(calls, false))?;
+    let zero_page_remap =
+        check_if_prerequisite_works(&split, "the split", || try_split(calls, true))?;
+    let mut try_marks = |check: fn(&mut CallHelperPool) -> TryResult| {
+        check_if_prerequisite_works(&zero_page_remap, "the zero-page remap", || check(calls))
     };
     let soft_dirty = try_marks(try_split_with_soft_dirty)?;
     let write_protection = try_marks(try_split_with_write_protection)?;
@@ -148,10 +156,10 @@ pub fn gather_kernel_facts(
     } else if host.swap_bytes == 0 {
         KernelCheckResult::NotTried("there is no swap and no zram".into())
     } else {
-        check_if_prerequisite_works(&split, "the split", try_page_out)?
+        check_if_prerequisite_works(&split, "the split", || try_page_out(calls))?
     };
     let mut first_touch = FirstTouchAfterClear::default();
-    let access_bits = into_check_result(try_access_bits(tables.as_mut(), &mut first_touch))?;
+    let access_bits = into_check_result(try_access_bits(calls, tables.as_mut(), &mut first_touch))?;
     let everything = extent == ProbeExtent::Everything;
     let needs_damon = !access_bits.works() || super::requested_sampler_name().is_some();
     // Fields are checked in the order in which they are given here.
@@ -163,7 +171,7 @@ pub fn gather_kernel_facts(
         access_bits,
         first_touch_ns: nanos_of_duration(first_touch.cost),
         first_touch_faults: first_touch.is_fault,
-        shared_memory: check_optional(|| try_shared_memory(tables.as_mut())),
+        shared_memory: check_optional(|| try_shared_memory(calls, tables.as_mut())),
         collapse,
         split,
         zero_page_remap,
@@ -171,9 +179,9 @@ pub fn gather_kernel_facts(
         write_protection,
         page_out,
         prezeroing: PrezeroingFacts::read(&PrezeroingFiles::default()),
-        prefault_by_collapse: check_if_wanted(everything, try_prefault_collapse)?,
+        prefault_by_collapse: check_if_wanted(everything, || try_prefault_collapse(calls))?,
         small_pages: if everything { try_mthp_sizes(settings.as_deref_mut())? } else { Vec::new() },
-        prefault_by_read: check_if_wanted(everything, || try_prefault_read(settings))?,
+        prefault_by_read: check_if_wanted(everything, || try_prefault_read(calls, settings))?,
         first_touches: check_if_wanted(everything, try_first_touch_reports)?,
         counters: check_if_wanted(everything, try_hardware_counters)?,
     };
