@@ -104,8 +104,7 @@ impl WorkloadMemory {
         bytes: usize,
     ) -> Result<(), MemoryCallError> {
         // It takes the other advice back, and has no other effect where huge pages are for all.
-        let advice = self.base_at_first_touch.then_some(libc::MADV_HUGEPAGE);
-        advice.map_or(Ok(()), |advice| self.advise_range(offset, bytes, advice))
+        self.advise_if_base_at_first_touch(offset, bytes, libc::MADV_HUGEPAGE)
     }
 
     /// The next touch of a range that was given back counts as the first again.
@@ -114,8 +113,16 @@ impl WorkloadMemory {
         offset: usize,
         bytes: usize,
     ) -> Result<(), MemoryCallError> {
-        let advice = self.base_at_first_touch.then_some(libc::MADV_NOHUGEPAGE);
-        advice.map_or(Ok(()), |advice| self.advise_range(offset, bytes, advice))
+        self.advise_if_base_at_first_touch(offset, bytes, libc::MADV_NOHUGEPAGE)
+    }
+
+    fn advise_if_base_at_first_touch(
+        &mut self,
+        offset: usize,
+        bytes: usize,
+        advice: libc::c_int,
+    ) -> Result<(), MemoryCallError> {
+        if self.base_at_first_touch { self.advise_range(offset, bytes, advice) } else { Ok(()) }
     }
 
     /// Maps private memory as allocators do: the kernel merges it with the previous mapping.

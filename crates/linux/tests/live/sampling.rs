@@ -16,6 +16,7 @@ use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, RegionAddr, RegionSample};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::rng::WorkloadRng;
 use hawkeye_workload::{WorkloadReady, WorkloadRequest};
+use procfs::process::Process;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -79,17 +80,11 @@ fn leave_tlb(region: RegionAddr) {
 }
 
 /// The kernel's count of dirty private memory in this process's mapping at an address.
-fn private_dirty_kib(address: u64) -> u64 {
-    let smaps = std::fs::read_to_string("/proc/self/smaps").expect("the file can be read");
-    let contains = |line: &str| {
-        let (start, end) = line.split_once(' ')?.0.split_once('-')?;
-        let number = |text| u64::from_str_radix(text, 16).ok();
-        Some((number(start)?..number(end)?).contains(&address))
-    };
-    let mut lines = smaps.lines().skip_while(|line| contains(line) != Some(true));
-    let found = lines.find_map(|line| line.strip_prefix("Private_Dirty:"));
-    let kib = found.and_then(|text| text.trim().strip_suffix(" kB"));
-    kib.expect("the address is mapped").parse().expect("the kernel writes numbers")
+fn private_dirty_bytes(address: u64) -> u64 {
+    let own = Process::myself().expect("this process can be opened");
+    let mut maps = own.smaps().expect("the file can be read").into_iter();
+    let map = maps.find(|map| (map.address.0..map.address.1).contains(&address));
+    map.expect("the address is mapped").extension.map["Private_Dirty"]
 }
 
 /// The huge zero page is read-only too, but nothing was ever written to it.
@@ -118,7 +113,7 @@ fn a_read_only_huge_page_is_not_taken_for_the_huge_zero_page() {
     for access in [libc::PROT_READ | libc::PROT_WRITE, libc::PROT_READ] {
         [written, never_written].into_iter().for_each(|region| protect(region, access));
         // Some kernels forget at mprotect that a huge page was written.
-        if private_dirty_kib(written.start()) == 0 {
+        if private_dirty_bytes(written.start()) == 0 {
             continue;
         }
         let (ranges, mut found) = ([memory.range(0..2)], Vec::new());

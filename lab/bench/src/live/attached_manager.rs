@@ -4,10 +4,9 @@ use super::prelude::*;
 use super::programs::debian_packages::find_hawkeye_program;
 use super::programs::{
     RunningProcess, create_temporary_folder, redirect_streams_to_null, send_signal,
-    signal_when_parent_thread_ends,
+    signal_process_and_descendants, signal_when_parent_thread_ends,
 };
 use super::running_daemon::manager_family_cpu_time;
-use hawkeye_linux::processes::process::pids_of_process_and_descendants;
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 use tempfile::TempDir;
@@ -62,29 +61,21 @@ impl AttachedManager {
 }
 
 /// A process and its descendants, which go on when this is dropped.
-struct StoppedFamily(Vec<u32>);
+struct StoppedFamily(u32);
 
 impl StoppedFamily {
     fn stop(pid: u32) -> Self {
         // The first process is stopped before its descendants are listed, so it starts no more.
         // That it has ended would be an error when its summary is read.
         let _ = send_signal(pid, Signal::SIGSTOP);
-        let family = Self(pids_of_process_and_descendants(pid).collect());
-        family.signal_all(Signal::SIGSTOP);
-        family
-    }
-
-    /// A helper may have ended meanwhile.
-    fn signal_all(&self, signal: Signal) {
-        for pid in &self.0 {
-            let _ = send_signal(*pid, signal);
-        }
+        signal_process_and_descendants(pid, Signal::SIGSTOP);
+        Self(pid)
     }
 }
 
 impl Drop for StoppedFamily {
     fn drop(&mut self) {
-        self.signal_all(Signal::SIGCONT);
+        signal_process_and_descendants(self.0, Signal::SIGCONT);
     }
 }
 

@@ -4,7 +4,7 @@ use super::Scale;
 use super::lasting_settings::{LastingSettings, restore_lasting_settings_from_record};
 use super::memory_cgroup::remove_cgroups_of_experiments;
 use super::programs::program_kind::ProgramKind;
-use super::programs::resume_process_and_descendants;
+use super::programs::signal_process_and_descendants;
 use crate::error::{BenchError, BenchResult, bail, impossible};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::restore_settings_on_stop_signals;
@@ -21,6 +21,7 @@ use hawkeye_linux::{ChosenKernelMethods, MachineLease};
 use hawkeye_policy::BloatThreshold;
 use hawkeye_workload::WorkloadProcess;
 use hawkeye_workload::core_set::CoreSet;
+use nix::sys::signal::Signal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -64,7 +65,7 @@ impl BenchHost {
             remove_cgroups_of_experiments(CGROUPS_END_WITHIN);
             // A manager that an experiment has stopped could not restore its settings. It gets its
             // signal when this program has ended.
-            resume_process_and_descendants(std::process::id());
+            signal_process_and_descendants(std::process::id(), Signal::SIGCONT);
         })?;
         let mut lasting_settings = LastingSettings::restore_leftovers_and_start()?;
         lasting_settings.stop_free_page_reporting()?;

@@ -43,7 +43,7 @@ pub use program_kind::{
 };
 pub(super) use running_process::{
     RunningProcess, poll_for_answer, prepare_for_background, redirect_streams_to_null,
-    resume_process_and_descendants, run_for_output, run_for_successful_stdout, send_signal,
+    run_for_output, run_for_successful_stdout, send_signal, signal_process_and_descendants,
     signal_when_parent_thread_ends,
 };
 

@@ -62,12 +62,14 @@ pub(in crate::live) fn send_signal(pid: u32, signal: Signal) -> nix::Result<()> 
     kill(Pid::from_raw(pid as i32), signal)
 }
 
-/// Lets a process and its descendants go on, if they are stopped: until then they get no signal but
-/// SIGKILL.
-pub(in crate::live) fn resume_process_and_descendants(pid: u32) {
-    for pid in pids_of_process_and_descendants(pid) {
+/// Stops a process and its descendants, or lets them go on. While stopped they get no other
+/// signal but SIGKILL.
+pub(in crate::live) fn signal_process_and_descendants(pid: u32, signal: Signal) {
+    // All of them, before the first one goes on and may end: its children then have another parent.
+    let family: Vec<u32> = pids_of_process_and_descendants(pid).collect();
+    for pid in family {
         // It may have ended meanwhile.
-        let _ = send_signal(pid, Signal::SIGCONT);
+        let _ = send_signal(pid, signal);
     }
 }
 
@@ -150,7 +152,7 @@ mod tests {
             send_signal(*pid, Signal::SIGSTOP).expect("a process of this test");
         }
         assert!(wait_until(|| family.iter().all(|pid| is_stopped(*pid))));
-        resume_process_and_descendants(shell.child.id());
+        signal_process_and_descendants(shell.child.id(), Signal::SIGCONT);
         assert!(wait_until(|| !family.iter().any(|pid| is_stopped(*pid))));
         send_signal(family[1], Signal::SIGKILL).expect("a process of this test");
     }
