@@ -24,6 +24,9 @@ const MOST_BY_CHANCE: f64 = 0.1;
 /// A window begins this share of its length after the change of pages, so that the page faults
 /// that follow the change are not measured.
 const SETTLING_SHARE: u32 = 10;
+/// Changes of pages may take as long as all windows, and this long in any case. Promotions pause
+/// longer after long calls, so on a busy machine a trial would go on for many times its length.
+const LEAST_TIME_FOR_CHANGES: Duration = Duration::from_secs(60);
 
 /// The times of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -49,9 +52,20 @@ impl TextTrialPlan {
         Self { pairs, window: each - settling, settling }
     }
 
+    /// The time after which a trial that is not over is given up.
+    pub fn time_limit(&self) -> Duration {
+        let windows = (self.window + self.settling) * self.window_count();
+        windows + windows.max(LEAST_TIME_FOR_CHANGES)
+    }
+
+    /// Number of windows.
+    pub fn window_count(&self) -> u32 {
+        2 * self.pairs + 1
+    }
+
     /// The pages of each window, in order: whether they are huge.
     pub fn windows(&self) -> impl Iterator<Item = bool> + use<> {
-        (0..=2 * self.pairs).map(|window| window % 2 == 1)
+        (0..self.window_count()).map(|window| window % 2 == 1)
     }
 }
 

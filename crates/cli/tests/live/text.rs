@@ -2,7 +2,7 @@
 
 use crate::common::{
     CommandOutput, DEADLINE, StartedProcess, TestMachine, assert_unharmed, hangup_not_ignored,
-    machine, or_skip, signal, until, wait, workload, workload_without_thp,
+    machine, machine_at_speed, or_skip, signal, until, wait, workload, workload_without_thp,
 };
 use hawkeye_linux::processes::huge_page_context::ThpSettings;
 use hawkeye_linux::processes::program_text::{KernelTextRule, TextSupport};
@@ -88,7 +88,8 @@ fn left_alone(report: &Value) -> Vec<&str> {
 
 #[test]
 fn a_trial_keeps_huge_text_that_gains_and_puts_back_text_that_does_not() {
-    let machine = or_skip!(machine(this_test!()));
+    // Pauses between calls double where each takes long.
+    let machine = or_skip!(machine_at_speed(this_test!()));
     let folder = or_skip!(tmpfs(this_test!()));
     let (mut running, pid) = program(&folder, "");
     for (if_huge, outcome, kib) in [(10, "reverted", 0), (GAINS, "kept", MIB << 10)] {

@@ -11,7 +11,7 @@ use hawkeye_policy::text_trial::{TextTrialDecision, TextTrialGain, TextTrialPlan
 use hawkeye_policy::{HUGE_PAGE_BYTES, MemoryGuard, RegionAddr};
 use nix::errno::Errno;
 use serde::Serialize;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a trial measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,6 +33,8 @@ pub trait TrialPages {
     /// Works also where none or some of the text is huge.
     fn make_base(&mut self) -> Result<(), TextError>;
     fn wait(&mut self, time: Duration) -> Result<(), TextError>;
+    /// Time since the trial began.
+    fn elapsed(&self) -> Duration;
 }
 
 /// The rates of all windows of a trial. The text has base pages at the end, whatever happens.
@@ -54,13 +56,17 @@ fn measure_windows<P: TrialPages>(
     pages.make_huge()?;
     let mut rates = Vec::new();
     for is_huge in plan.windows() {
+        if pages.elapsed() > plan.time_limit() {
+            let (seconds, measured) = (pages.elapsed().as_secs(), rates.len());
+            return Err(TextError::TooSlow { seconds, measured, windows: plan.window_count() });
+        }
         match is_huge {
             true => pages.make_huge()?,
             false => pages.make_base()?,
         }
         pages.wait(plan.settling)?;
         rates.push(measure_rate(pages, plan.window)?);
-        show_progress_line(&format!("trial: window {} of {}", rates.len(), 2 * plan.pairs + 1));
+        show_progress_line(&format!("trial: window {} of {}", rates.len(), plan.window_count()));
     }
     Ok(rates)
 }
@@ -93,6 +99,7 @@ pub struct TextSession<'a> {
     /// Those that it refused then.
     pub refused: Vec<(RegionAddr, Errno)>,
     was_tried: bool,
+    began: Instant,
 }
 
 impl<'a> TextSession<'a> {
@@ -102,7 +109,8 @@ impl<'a> TextSession<'a> {
         guard: MemoryGuard,
         regions: Vec<RegionAddr>,
     ) -> Self {
-        Self { promoter, signals, guard, regions, refused: Vec::new(), was_tried: false }
+        let (refused, was_tried, began) = (Vec::new(), false, Instant::now());
+        Self { promoter, signals, guard, regions, refused, was_tried, began }
     }
 
     /// Promotes without a trial. After a signal, what is promoted so far stays so.
@@ -207,6 +215,10 @@ impl TrialPages for TextSession<'_> {
             WaitResult::Signal(signal) => Err(TextError::Stopped(signal)),
         }
     }
+
+    fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
 }
 
 #[cfg(test)]
@@ -220,11 +232,15 @@ mod tests {
         changes: Vec<bool>,
         fails_at: Option<usize>,
         stays_huge: bool,
+        /// Time that each change takes.
+        change_time: Duration,
+        elapsed: Duration,
     }
 
     impl ScriptedPages {
         fn change(&mut self, is_huge: bool) -> Result<(), TextError> {
             self.changes.push(is_huge);
+            self.elapsed += self.change_time;
             if self.fails_at == Some(self.changes.len()) {
                 return Err(TextError::Stopped(2));
             }
@@ -247,6 +263,10 @@ mod tests {
 
         fn wait(&mut self, _time: Duration) -> Result<(), TextError> {
             Ok(())
+        }
+
+        fn elapsed(&self) -> Duration {
+            self.elapsed
         }
     }
 
@@ -282,6 +302,18 @@ mod tests {
         let no_rate = |_: &mut ScriptedPages, _| Err(TextError::Stopped(15));
         let failed = run_trial(&plan(), &mut pages, no_rate).expect_err("no rate");
         assert!(matches!(failed, TextError::Stopped(15)) && !pages.is_huge);
+    }
+
+    #[test]
+    fn a_trial_in_which_changes_take_too_long_is_given_up() {
+        let change_time = plan().time_limit() / 10;
+        let mut pages = ScriptedPages { change_time, ..ScriptedPages::default() };
+        let failed = run_trial(&plan(), &mut pages, rate).expect_err("it takes too long");
+        assert!(matches!(failed, TextError::TooSlow { measured: 10, .. }), "{failed}");
+        assert!(!pages.is_huge);
+        let change_time = plan().time_limit() / 20;
+        let mut pages = ScriptedPages { change_time, ..ScriptedPages::default() };
+        assert!(run_trial(&plan(), &mut pages, rate).is_ok());
     }
 
     #[test]
