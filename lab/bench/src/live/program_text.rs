@@ -16,8 +16,6 @@ use tempfile::TempDir;
 const TMPFS: &str = "/dev/shm";
 /// Hot text that the first level of TLBs maps with base pages, too.
 const SMALL_HOT_KIB: u64 = 64;
-/// From one report of the number of calls to the next. A window of a trial takes two seconds.
-const COUNT_EVERY_MS: u64 = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum TextArm {
@@ -86,7 +84,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         add_trial_rows(hot_kib, &trial, huge_percent, report);
     }
     report.add_note(format!(
-        "A program of one thread calls functions of 64 bytes in {} MiB of code at random, each call after the one before. The code is in a file on {TMPFS}, written anew for each arm after a filler has touched as much memory and has exited. Speeds are calls per second of CPU time over {} s. Huge copy at start: anonymous memory with MADV_HUGEPAGE at the same addresses, filled before it is executable. HawkEye: hawkeye text --keep while the program works, before it is measured. A trial of hawkeye text takes {} s, with the program's own number of calls as its rate, which it writes to a file every {COUNT_EVERY_MS} ms. Of the text in a trial, all is called, or only the first {SMALL_HOT_KIB} KiB. Its base pages are those of split huge pages, in neighbouring frames; the base pages of the arm are those that the file was written to.",
+        "A program of one thread calls functions of 64 bytes in {} MiB of code at random, each call after the one before. The code is in a file on {TMPFS}, written anew for each arm after a filler has touched as much memory and has exited. Speeds are calls per second of CPU time over {} s. Huge copy at start: anonymous memory with MADV_HUGEPAGE at the same addresses, filled before it is executable. HawkEye: hawkeye text --keep while the program works, before it is measured. A trial of hawkeye text takes {} s, with the program's own number of calls as its rate, which it writes to a file many times in a window. Of the text in a trial, all is called, or only the first {SMALL_HOT_KIB} KiB. Its base pages are those of split huge pages, in neighbouring frames; the base pages of the arm are those that the file was written to.",
         sizes.mib,
         sizes.turn.as_secs(),
         sizes.at_most.as_secs(),
@@ -140,10 +138,7 @@ fn measure_trial(
 ) -> BenchResult<(TrialReport, f64)> {
     let folder = create_folder()?;
     let count = folder.path().join("calls");
-    let options = format!(
-        "--hot-kib {hot_kib} --count-file {} --report-ms {COUNT_EVERY_MS}",
-        count.display()
-    );
+    let options = format!("--hot-kib {hot_kib} --count-file {}", count.display());
     let mut program = start_program(host, &folder, mib, &options)?;
     program.start_work()?;
     let (seconds, rate) = (length.as_secs().to_string(), format!("cat {}", count.display()));
