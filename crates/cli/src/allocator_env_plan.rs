@@ -60,7 +60,7 @@ struct AllocatorSwitch {
     /// What is added to the variable.
     option: &'static str,
     /// Between the options of the variable; `None`: the variable has one value only.
-    separator: Option<&'static str>,
+    separator: Option<char>,
     /// The user has decided already if an option of the variable starts with one of these.
     decided_by: &'static [&'static str],
     requests: &'static str,
@@ -78,7 +78,7 @@ fn switch_of_allocator(allocator: &ProgramAllocator) -> Result<AllocatorSwitch, 
         ProgramAllocator::Glibc { has_hugetlb: true } => Ok(AllocatorSwitch {
             variable: "GLIBC_TUNABLES".to_owned(),
             option: "glibc.malloc.hugetlb=1",
-            separator: Some(":"),
+            separator: Some(':'),
             decided_by: &["glibc.malloc.hugetlb="],
             requests: "the C library's malloc",
         }),
@@ -88,7 +88,7 @@ fn switch_of_allocator(allocator: &ProgramAllocator) -> Result<AllocatorSwitch, 
         ProgramAllocator::Jemalloc { variable } => Ok(AllocatorSwitch {
             variable: variable.clone(),
             option: "thp:always",
-            separator: Some(","),
+            separator: Some(','),
             decided_by: &["thp:"],
             requests: "jemalloc",
         }),
@@ -98,7 +98,7 @@ fn switch_of_allocator(allocator: &ProgramAllocator) -> Result<AllocatorSwitch, 
         ProgramAllocator::Java { .. } => Ok(AllocatorSwitch {
             variable: "JDK_JAVA_OPTIONS".to_owned(),
             option: "-XX:+UseTransparentHugePages",
-            separator: Some(" "),
+            separator: Some(' '),
             decided_by: &JAVA_DECISIONS,
             requests: "the Java virtual machine's heap",
         }),
@@ -155,8 +155,10 @@ fn choose_env_variable(
     let name = &switch.variable;
     let set = variable(name).filter(|set| !set.is_empty());
     let decides = |text: &str| {
-        // The options of a variable, or the words of a command line.
-        let mut options = text.split(switch.separator.unwrap_or(" "));
+        // Java splits its variables at any white space and takes quotes away.
+        let text = text.replace(['"', '\''], "");
+        let separator = switch.separator.unwrap_or(' ');
+        let mut options = text.split(|c: char| c == separator || c.is_whitespace());
         let starts = switch.decided_by;
         options.any(|option| starts.iter().any(|start| option.starts_with(start)))
     };
@@ -287,6 +289,17 @@ mod tests {
         assert_eq!(planned(&java, "", &["-XX:-UseTransparentHugePages"]), decided);
         let elsewhere = "JAVA_TOOL_OPTIONS=-XX:+UseLargePages";
         assert_eq!(planned(&java, elsewhere, &[]), decided);
+        for options in [
+            "-Xmx4g\n-XX:-UseTransparentHugePages",
+            "-Xmx4g\t-XX:-UseTransparentHugePages",
+            "-Xmx4g '-XX:-UseTransparentHugePages'",
+            "-Xmx4g -XX:\"-UseTransparentHugePages\"",
+        ] {
+            let own = planned(&java, &format!("JDK_JAVA_OPTIONS={options}"), &[]);
+            assert_eq!(own, "JDK_JAVA_OPTIONS is set already", "{options:?}");
+            let elsewhere = planned(&java, &format!("JAVA_TOOL_OPTIONS={options}"), &[]);
+            assert_eq!(elsewhere, decided, "{options:?}");
+        }
     }
 
     #[test]

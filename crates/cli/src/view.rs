@@ -116,7 +116,7 @@ pub struct MemoryStatus {
     pub fmfi: Option<f64>,
     /// Memory of all managed processes under huge pages that was zero-filled when last searched.
     pub unused_huge_bytes: u64,
-    /// Cgroups with a limit and a managed process.
+    /// Cgroups with a limit and a managed process, the fullest first.
     pub groups: Vec<CgroupMemoryStatus>,
 }
 

@@ -9,8 +9,8 @@ use hawkeye_manager::{
     Event, Journal, JournalEntry, JournalTotals, Machine, Manager, PromotionAndRecoveryRates,
 };
 use hawkeye_policy::{
-    HUGE_PAGE_BYTES, MemoryScope, ProcessId, RegionSample, SampledMemory, SharedMemoryTotals,
-    gain_percent_if_all_huge,
+    CgroupMemory, HUGE_PAGE_BYTES, MemoryScope, ProcessId, RegionSample, SampledMemory,
+    SharedMemoryTotals, gain_percent_if_all_huge,
 };
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -230,7 +230,7 @@ fn memory_status<M: Machine>(
     unused_bytes: &HashMap<ProcessId, u64>,
 ) -> Option<MemoryStatus> {
     let memory = manager.memory().state.as_ref()?;
-    let groups = memory.groups.iter().map(|group| CgroupMemoryStatus {
+    let groups = fullest_first(&memory.groups).into_iter().map(|group| CgroupMemoryStatus {
         name: group.name.clone(),
         used_bytes: group.usage.used_bytes,
         total_bytes: group.usage.total_bytes,
@@ -254,6 +254,16 @@ fn memory_status<M: Machine>(
         unused_huge_bytes: unused_bytes.values().sum(),
         groups: groups.collect(),
     })
+}
+
+/// Views that show only some cgroups take the first ones, and those near their limits matter most.
+fn fullest_first(groups: &[CgroupMemory]) -> Vec<&CgroupMemory> {
+    let mut groups: Vec<_> = groups.iter().collect();
+    groups.sort_by(|a, b| {
+        let by_use = b.usage.used_percent().total_cmp(&a.usage.used_percent());
+        by_use.then_with(|| a.name.cmp(&b.name))
+    });
+    groups
 }
 
 /// The latest entries that `keep` selects, oldest first.

@@ -3,8 +3,8 @@ use hawkeye_manager::{Event, Manager, Settings};
 use hawkeye_policy::{CpuBudget, FileRegion, HUGE_PAGE_BYTES, Watermarks};
 use hawkeye_test_support::builders::{
     GIB, MIB, ScriptedMachine, base_page_part, bloated_part, frequent_sampling_settings,
-    manager_of, program_of_parts, run_manager_until, seconds, settings_with_max_promotions,
-    settings_with_promotion_rate,
+    manager_of, program_in_group, program_of_parts, run_manager_until, seconds,
+    settings_with_max_promotions, settings_with_promotion_rate,
 };
 
 fn status(manager: &Manager<ScriptedMachine>) -> ManagerStatus {
@@ -55,6 +55,21 @@ fn a_status_adds_up() {
     let in_use = (memory.used_bytes, memory.total_bytes);
     assert_eq!(in_use, (100 * MIB, 4 * GIB));
     assert!(status.manager_cpu_percent > 0.0);
+}
+
+#[test]
+fn the_fullest_cgroups_come_first_and_equal_ones_by_name() {
+    let mut machine = ScriptedMachine::new(64 * GIB);
+    let limits = [("/a", 8 * GIB), ("/b", 400 * MIB), ("/c", 4 * GIB), ("/d", 400 * MIB)];
+    machine.groups = limits.into();
+    for (name, _) in limits {
+        machine.add_program(program_in_group(name, &[base_page_part(0, 40, 0.0)]));
+    }
+    let mut manager = manager_of(machine, "none", frequent_sampling_settings());
+    run_manager_until(&mut manager, seconds(2.0));
+    let memory = status(&manager).memory.expect("memory was read");
+    let names: Vec<&str> = memory.groups.iter().map(|group| &*group.name).collect();
+    assert_eq!(names, ["/b", "/d", "/c", "/a"]);
 }
 
 #[test]
