@@ -12,6 +12,19 @@ pub struct WriteFailures {
     pub lost: u64,
     /// The error because of which nothing can be written at the moment.
     pub last_error: Option<String>,
+    /// Batches that are queued or being written.
+    waiting: usize,
+}
+
+impl WriteFailures {
+    /// The thread is done with a batch. The last error is over once no batch waits: on a slow disk
+    /// there is room for one batch again and again, and none for the next.
+    pub fn end_batch(&mut self, is_writable: bool) {
+        self.waiting -= 1;
+        if is_writable && self.waiting == 0 {
+            self.last_error = None;
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -32,7 +45,8 @@ pub struct BackgroundWriter<T, R> {
 }
 
 impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
-    /// At most `most_waiting` batches wait for the disk. `write` ends when there are no more.
+    /// At most `most_waiting` batches wait for the disk. `write` ends when there are no more, and
+    /// calls [`WriteFailures::end_batch`] after each.
     pub fn start(
         name: &str,
         most_waiting: usize,
@@ -47,14 +61,20 @@ impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
         Ok(Self { failures, batches: Some(batches), result, reported_error: None })
     }
 
-    /// Hands a batch over. Its entries are lost if too many batches wait.
-    pub fn send_batch(&self, batch: T, entries: u64) {
-        let Some(batches) = &self.batches else { return };
-        if batches.try_send(batch).is_err() {
-            let mut failures = self.failures.lock();
+    /// Hands a batch over; returns whether there was room. Its entries are lost if too many
+    /// batches wait.
+    pub fn send_batch(&self, batch: T, entries: u64) -> bool {
+        let Some(batches) = &self.batches else { return false };
+        // Locked until the batch is counted: the thread subtracts it as soon as it is written.
+        let mut failures = self.failures.lock();
+        let is_sent = batches.try_send(batch).is_ok();
+        if is_sent {
+            failures.waiting += 1;
+        } else {
             failures.lost += entries;
             failures.last_error.get_or_insert_with(|| "the disk is too slow".to_owned());
         }
+        is_sent
     }
 
     /// Reports to the log and to the manager when writing fails, and when it works again.
@@ -78,5 +98,40 @@ impl<T: Send + 'static, R: Send + 'static> BackgroundWriter<T, R> {
     pub fn close_queue(&mut self) -> &Receiver<R> {
         self.batches = None;
         &self.result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_full_queue_is_an_error_until_all_that_waited_is_written() {
+        let (begun, writing) = channel();
+        let (go_on, may_go_on) = channel::<()>();
+        let write = move |batches: Receiver<u32>, failures: &SharedWriteFailures| {
+            for batch in batches {
+                begun.send(batch).expect("the test waits for it");
+                may_go_on.recv().expect("the test goes on");
+                failures.lock().end_batch(true);
+            }
+        };
+        let mut writer = BackgroundWriter::start("a disk", 1, write).expect("the thread starts");
+        let state = |writer: &BackgroundWriter<u32, ()>| {
+            let failures = writer.failures.lock();
+            (failures.lost, failures.last_error.is_some())
+        };
+        assert!(writer.send_batch(1, 10));
+        assert_eq!(writing.recv(), Ok(1));
+        assert!(writer.send_batch(2, 20), "the queue has room for one");
+        assert!(!writer.send_batch(3, 30));
+        assert_eq!(state(&writer), (30, true));
+        go_on.send(()).expect("the thread waits for it");
+        assert_eq!(writing.recv(), Ok(2));
+        assert_eq!(state(&writer), (30, true), "a batch waited");
+        go_on.send(()).expect("the thread waits for it");
+        writer.close_queue().recv().expect("the thread ends");
+        assert_eq!(state(&writer), (30, false));
     }
 }

@@ -26,6 +26,8 @@ pub struct JournalFileWriter {
     writer: BackgroundWriter<JournalLines, ()>,
     /// Entries taken from the manager's journal so far.
     seen: u64,
+    /// Entries lost before they were queued, which the next batch reports to the file's readers.
+    unmarked: u64,
 }
 
 impl JournalFileWriter {
@@ -40,17 +42,18 @@ impl JournalFileWriter {
             for lines in waiting {
                 let written = file.append(&lines);
                 let mut failures = shared.lock();
-                failures.lost += lines.missed;
-                if written.is_err() {
+                if let Err(error) = &written {
                     failures.lost += lines.entries;
+                    failures.last_error = Some(error.to_string());
                 }
-                failures.last_error = written.err().map(|error| error.to_string());
+                failures.end_batch(written.is_ok());
             }
         };
         Ok(Self {
             settings,
             writer: BackgroundWriter::start("hawkeye-journal", MOST_WAITING, write)?,
             seen,
+            unmarked: 0,
         })
     }
 
@@ -69,10 +72,13 @@ impl JournalFileWriter {
         if written == self.seen {
             return;
         }
-        let lines = JournalLines::from_entries_after(journal, self.seen, manager.machine().now());
+        let now = manager.machine().now();
+        let mut lines = JournalLines::from_entries_after(journal, self.seen, now);
         self.seen = written;
-        let entries = lines.entries + lines.missed;
-        self.writer.send_batch(lines, entries);
+        self.writer.failures.lock().lost += lines.missed;
+        lines.missed += self.unmarked;
+        let (entries, unmarked) = (lines.entries, lines.entries + lines.missed);
+        self.unmarked = if self.writer.send_batch(lines, entries) { 0 } else { unmarked };
     }
 
     pub fn status(&self) -> JournalFileStatus {
@@ -94,5 +100,54 @@ impl Drop for JournalFileWriter {
                 PATIENCE.as_secs()
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_manager::{Event, Settings};
+    use hawkeye_test_support::builders::{GIB, ScriptedMachine, manager_of};
+    use serde_json::Value;
+    use std::fs::File;
+    use std::io::{BufRead, BufReader};
+    use std::process::Command;
+
+    #[test]
+    fn what_a_slow_disk_loses_is_marked_in_the_file_and_counted_once() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("journal.jsonl");
+        // A disk that does not answer: opening a pipe waits for a reader.
+        let made = Command::new("mkfifo").arg(&path).status();
+        assert!(made.expect("mkfifo starts").success());
+        let settings = JournalFileSettings { path: path.clone(), most_bytes: 1 << 20 };
+        let mut writer = JournalFileWriter::start(settings, 0).expect("the thread starts");
+        let mut manager = manager_of(ScriptedMachine::new(GIB), "none", Settings::default());
+        let mut write_one = |writer: &mut JournalFileWriter| {
+            manager.record_event(Event::Reloaded { refused: None });
+            writer.write_new_entries(&mut manager);
+        };
+        for _ in 0..MOST_WAITING + 20 {
+            write_one(&mut writer);
+        }
+        let status = writer.status();
+        assert!(status.lost_entries > 0);
+        assert_eq!(status.last_error.as_deref(), Some("the disk is too slow"));
+        let pipe = File::open(&path).expect("the pipe can be read");
+        let mut lines = BufReader::new(pipe).lines().map(|line| -> Value {
+            let line = line.expect("the pipe can be read");
+            serde_json::from_str(&line).expect("a line of JSON")
+        });
+        // The second batch has left the queue, so that there is room for one.
+        let mut events: Vec<Value> = lines.by_ref().take(2).collect();
+        write_one(&mut writer);
+        let lost = writer.status().lost_entries;
+        drop(writer);
+        events.extend(lines);
+        let marks: Vec<&Value> = events.iter().filter(|it| it["event"] == "lost").collect();
+        assert_eq!(marks.len(), 1, "{marks:?}");
+        assert_eq!(marks[0]["entries"], lost);
+        let written = events.len() as u64 - 1;
+        assert_eq!(written + lost, manager.journal().written_entries);
     }
 }

@@ -178,9 +178,7 @@ fn write_batches_until_closed(
                 not_before = at + AGAIN_AFTER;
             }
         }
-        if not_before.is_zero() {
-            shared.lock().last_error = None;
-        }
+        shared.lock().end_batch(not_before.is_zero());
     }
     Ok(())
 }
