@@ -33,7 +33,7 @@ use hawkeye_policy::{
     MemoryGuard, ProcessSelectionSettings, ProcessSettings, RatePerSecond, ReserveLimit, Rules,
     SamplingCostLimits, SettingsProfile, UnmatchedAction, Watermarks,
 };
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -117,6 +117,7 @@ impl Default for PrezeroingSettings {
     }
 }
 
+pub const DEFAULT_CONFIG_FILE: &str = "/etc/hawkeye/hawkeye.toml";
 pub const DEFAULT_SOCKET: &str = "/run/hawkeye/hawkeye.sock";
 const DEFAULT_JOURNAL_BYTES: u64 = 64 << 20;
 /// A smaller journal would hold too little.
@@ -135,7 +136,28 @@ impl Default for Config {
     }
 }
 
+/// The configuration file: `named`, or the usual one unless that is missing.
+pub fn find_config_file(named: Option<&Path>) -> Option<&Path> {
+    named.or_else(|| unless_missing(Path::new(DEFAULT_CONFIG_FILE)))
+}
+
+/// Only a missing file means that every key has its default: a link to nowhere is a mistake, which
+/// loading reports.
+fn unless_missing(file: &Path) -> Option<&Path> {
+    let found = fs::symlink_metadata(file);
+    let is_missing = found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    (!is_missing).then_some(file)
+}
+
 impl Config {
+    /// Reads what [`find_config_file`] has found.
+    ///
+    /// # Errors
+    /// Those of [`Config::load`].
+    pub fn load_or_default(file: Option<&Path>) -> Result<Self, ConfigError> {
+        file.map_or_else(|| Ok(Self::default()), Self::load)
+    }
+
     /// Reads a file.
     ///
     /// # Errors

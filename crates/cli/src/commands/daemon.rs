@@ -2,7 +2,7 @@
 
 use super::prezeroing_controller::{ManagerStateForZeroing, PrezeroingController};
 use super::session::{ActiveSession, PreparedSession};
-use crate::config::Config;
+use crate::config::{Config, DEFAULT_CONFIG_FILE, find_config_file};
 use crate::daemon::DaemonServices;
 use crate::daemon::protocol::{DaemonStatus, PrefaultStatus};
 use crate::output;
@@ -15,8 +15,6 @@ use hawkeye_linux::{LinuxMachine, ManagedTarget};
 use hawkeye_manager::{Event, LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::WatermarkTable;
 use sd_notify::NotifyState;
-use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -46,12 +44,11 @@ const PAGE_SIZES_INTERVAL: Duration = Duration::from_secs(1);
 const WATCHDOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Target of messages about reloads, which are shown by default.
 pub const RELOAD_LOG_TARGET: &str = "hawkeye::reload";
-pub(super) const DEFAULT_CONFIG_FILE: &str = "/etc/hawkeye/hawkeye.toml";
 
 impl DaemonOptions {
     pub fn execute(self) -> Result<ExitCode> {
-        let file = find_config_file(self.config.as_deref(), Path::new(DEFAULT_CONFIG_FILE));
-        let config = load_config(file)?;
+        let file = find_config_file(self.config.as_deref());
+        let config = Config::load_or_default(file)?;
         if self.check {
             output::print_to_stdout(&match file {
                 Some(path) => format!("{} is valid.\n", path.display()),
@@ -138,28 +135,14 @@ impl DaemonOptions {
         services: &mut DaemonServices,
         status: &mut DaemonStatus,
     ) -> Result<()> {
-        let file = find_config_file(self.config.as_deref(), Path::new(DEFAULT_CONFIG_FILE));
+        let file = find_config_file(self.config.as_deref());
         check_file_still_there(status.config_file.as_deref(), file)?;
-        apply_config_if_changeable(load_config(file)?, manager, services)?;
+        apply_config_if_changeable(Config::load_or_default(file)?, manager, services)?;
         let rules = services.config().rules.count();
         tracing::info!(target: RELOAD_LOG_TARGET, "{}", reload_message(file, rules));
         status.config_file = file.map(Path::to_owned);
         Ok(())
     }
-}
-
-/// The configuration file. Only a missing `usual` one means that every key has its default: a link
-/// to nowhere is a mistake, which loading reports.
-fn find_config_file<'a>(named: Option<&'a Path>, usual: &'a Path) -> Option<&'a Path> {
-    let is_missing = || {
-        let found = fs::symlink_metadata(usual);
-        found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
-    };
-    named.or_else(|| (!is_missing()).then_some(usual))
-}
-
-fn load_config(file: Option<&Path>) -> Result<Config> {
-    file.map_or_else(|| Ok(Config::default()), |path| Ok(Config::load(path)?))
 }
 
 /// Refuses to go on with the defaults, which exclude no process. A tool that replaces the file may
@@ -252,18 +235,6 @@ mod tests {
         let expected = "configuration reloaded file=/etc/hawkeye/hawkeye.toml rules=2";
         assert_eq!(said, expected);
         assert!(reload_message(None, 0).contains("does not exist"));
-    }
-
-    #[test]
-    fn a_link_to_nowhere_is_a_mistake_and_no_missing_file() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let usual = folder.path().join("hawkeye.toml");
-        assert_eq!(find_config_file(None, &usual), None);
-        std::os::unix::fs::symlink("nowhere", &usual).expect("a link can be made");
-        assert_eq!(find_config_file(None, &usual), Some(&*usual));
-        assert!(load_config(Some(&usual)).is_err());
-        let named = Path::new("named.toml");
-        assert_eq!(find_config_file(Some(named), &usual), Some(named));
     }
 
     #[test]

@@ -8,8 +8,8 @@
 //! ```
 //! `measure_growth` and `forecast_below` read the machine. The rest is pure.
 
-use super::daemon::{DEFAULT_CONFIG_FILE, watermark_table};
-use crate::config::Config;
+use super::daemon::watermark_table;
+use crate::config::{Config, find_config_file};
 use crate::text_format::{WrappedText, format_bytes, format_count};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::memory::cgroup_limits::CgroupLimits;
@@ -47,9 +47,7 @@ impl RecoverySettings {
     /// Those of the daemon's configuration, `file` or the usual one; the defaults where it can't be
     /// used.
     pub fn of_config_file(file: Option<&Path>) -> Self {
-        let usual = Path::new(DEFAULT_CONFIG_FILE);
-        let file = file.or_else(|| usual.exists().then_some(usual));
-        let config = file.map_or_else(|| Ok(Config::default()), Config::load);
+        let config = Config::load_or_default(find_config_file(file));
         let config = config.unwrap_or_else(|error| {
             tracing::warn!("the forecast assumes the default watermarks: {error}");
             Config::default()

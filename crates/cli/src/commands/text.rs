@@ -16,8 +16,8 @@ mod report;
 mod trial;
 
 use super::client_options::print_text_or_json;
-use super::daemon::{DEFAULT_CONFIG_FILE, watermark_table};
-use crate::config::Config;
+use super::daemon::watermark_table;
+use crate::config::{Config, find_config_file};
 use crate::options;
 use crate::output::print_to_stderr;
 use crate::progress::show_progress_line;
@@ -33,7 +33,6 @@ use hawkeye_policy::MemoryGuard;
 use hawkeye_policy::text_trial::TextTrialPlan;
 use rate_source::RateSource;
 use report::{TextReport, text_report};
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use trial::TextSession;
@@ -110,7 +109,8 @@ impl TextOptions {
 
     fn promote_and_report(&self, signals: &StopSignals) -> Result<TextReport, TextError> {
         let process = ProcessHandle::open(self.pid)?;
-        let config = load_config()?;
+        // The daemon's: its rules say which processes are left alone.
+        let config = Config::load_or_default(find_config_file(None))?;
         candidates::check_process_may_be_changed(self.pid, &config)?;
         let rate = match self.keep {
             true => None,
@@ -135,10 +135,4 @@ impl TextOptions {
         let huge = session.huge_regions()?;
         Ok(TextReport::new(self.pid, found, &huge, &session.refused, trial))
     }
-}
-
-/// The daemon's configuration: its rules say which processes are left alone.
-fn load_config() -> Result<Config, TextError> {
-    let file = Path::new(DEFAULT_CONFIG_FILE);
-    if file.exists() { Ok(Config::load(file)?) } else { Ok(Config::default()) }
 }

@@ -337,6 +337,19 @@ fn an_unreadable_file_is_named() {
     assert!(error("/").is_err());
 }
 
+#[test]
+fn a_link_to_nowhere_is_a_mistake_and_no_missing_file() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let usual = folder.path().join("hawkeye.toml");
+    assert_eq!(unless_missing(&usual), None);
+    assert_eq!(Config::load_or_default(None).expect("the defaults"), Config::default());
+    std::os::unix::fs::symlink("nowhere", &usual).expect("a link can be made");
+    assert_eq!(unless_missing(&usual), Some(&*usual));
+    assert!(Config::load_or_default(Some(&usual)).is_err());
+    let named = Some(Path::new("named.toml"));
+    assert_eq!(find_config_file(named), named);
+}
+
 proptest! {
     #[test]
     fn no_text_makes_the_reader_panic(text in "\\PC{0,200}") {
