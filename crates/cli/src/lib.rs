@@ -31,6 +31,7 @@ mod commands;
 mod config;
 mod daemon;
 mod demo;
+mod json_file;
 mod log_filter;
 mod memory_limit;
 mod options;

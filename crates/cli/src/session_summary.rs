@@ -6,15 +6,11 @@ use crate::program_resource_use::ProgramResourceUse;
 use crate::text_format::{
     format_bytes, format_count, format_errno_counts, format_short_duration, sparkline_of_shares,
 };
-use anyhow::{Context, Result};
 use hawkeye_linux::page_sizes::ObservedPageSizes;
 use hawkeye_manager::{Event, FootprintAtTime, Journal, Machine, Manager};
 use hawkeye_policy::{Errno, SettingsProfile};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionSummary {
@@ -126,21 +122,6 @@ impl SessionSummary {
         };
         format!("{filled}, in {cpu_s:.2} s of CPU time, {reason}{pauses}")
     }
-
-    pub fn write_json(&self, path: &Path) -> Result<()> {
-        let at = path.display();
-        let file =
-            create_world_readable_file(path).with_context(|| format!("can't create {at}"))?;
-        serde_json::to_writer_pretty(file, self).with_context(|| format!("can't write {at}"))
-    }
-}
-
-/// Creates a file of results with mode 0644 at most: root owns it, and the user that called root
-/// reads it. It holds sums, and no address of a process.
-pub fn create_world_readable_file(path: &Path) -> std::io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    options.mode(0o644).open(path)
 }
 
 pub fn observed_sizes_text(seen: &ObservedPageSizes) -> String {

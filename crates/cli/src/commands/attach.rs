@@ -41,7 +41,7 @@ impl AttachOptions {
         })?;
         managed.summary.subject = format!("process {}", pids_text(&processes, ", "));
         managed.summary.program.add_usage(watched.used_so_far());
-        managed.print_summary_and_save_files(&self.options)?;
+        managed.print_summary_and_save_files()?;
         Ok(ExitCode::SUCCESS)
     }
 }

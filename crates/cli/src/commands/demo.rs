@@ -1,9 +1,10 @@
 //! `hawkeye demo`: promotion and recovery on two programs of our own, in one to two minutes.
 
 use crate::demo::{DemoMachine, ReaderSize};
+use crate::json_file::JsonFile;
 use crate::output::{self, print_to_stderr};
 use crate::text_format::{format_bytes, sparkline_of_shares};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -37,6 +38,7 @@ const USED_PAGES: u64 = 100;
 
 impl DemoOptions {
     pub fn execute(self) -> Result<ExitCode> {
+        let json = self.json.as_deref().map(JsonFile::open).transpose()?;
         let machine = match DemoMachine::take_over()? {
             Ok(machine) => machine,
             Err(why) => {
@@ -49,10 +51,8 @@ impl DemoOptions {
             "systems": show_hot_memory_promotion(&machine)?,
             "bloat": show_bloat_recovery(&machine)?,
         });
-        if let Some(path) = &self.json {
-            let file = crate::session_summary::create_world_readable_file(path)
-                .with_context(|| format!("can't create {}", path.display()))?;
-            serde_json::to_writer_pretty(file, &figures)?;
+        if let Some(json) = json {
+            json.write(&figures)?;
         }
         Ok(ExitCode::SUCCESS)
     }

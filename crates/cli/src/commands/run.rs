@@ -92,7 +92,7 @@ impl RunOptions {
         summary.exit_status = Some(code);
         summary.first_touch = first_touch;
         summary.program.add_usage(used);
-        if let Err(error) = managed.print_summary_and_save_files(&self.options) {
+        if let Err(error) = managed.print_summary_and_save_files() {
             // The caller waits for the program's status, so an error of ours does not replace it.
             print_to_stderr(&format!("hawkeye: {error:#}\n"));
         }

@@ -4,6 +4,7 @@ use super::page_size_switches::{self, ProbedSizeSwitches};
 use super::prefault_session::PrefaultSession;
 use crate::allocator_env_plan::AllocatorEnvPlan;
 use crate::config::{Config, PrefaultMode};
+use crate::json_file::JsonFile;
 use crate::options::ManageOptions;
 use crate::output::print_to_stderr;
 use crate::program_resource_use::ProgramResourceUse;
@@ -41,6 +42,8 @@ pub struct PreparedSession {
     learned: Option<ProfileStore>,
     recording: Option<ActiveRecording>,
     shared_memory: bool,
+    /// The file for the summary.
+    json: Option<JsonFile>,
 }
 
 impl PreparedSession {
@@ -58,6 +61,8 @@ impl PreparedSession {
             &options.policy_name(profile),
             &settings.policy_settings(),
         )?;
+        // A pipe may wait for its reader here, so a signal must still end this program.
+        let json = options.json.as_deref().map(JsonFile::open).transpose()?;
         // First: a signal before this line would leave settings changed until the next start.
         let signals = StopSignals::take_over()?;
         let fill = options.prefault_settings(profile, warm_bytes);
@@ -75,7 +80,10 @@ impl PreparedSession {
             ..Config::default()
         };
         let warm = (fill.mode == PrefaultMode::On, warm_bytes);
-        Self::take_over_machine(signals, policy, &config, warm, walk_costs_without_waiting, purpose)
+        let walk_costs = walk_costs_without_waiting;
+        let prepared =
+            Self::take_over_machine(signals, policy, &config, warm, walk_costs, purpose)?;
+        Ok(Self { json, ..prepared })
     }
 
     pub fn for_daemon(config: &Config) -> Result<Self> {
@@ -227,6 +235,7 @@ impl PreparedSession {
             sizes,
             learned: config.learn.then(open_profile_store).flatten(),
             shared_memory: config.shared_memory,
+            json: None,
         })
     }
 
@@ -254,7 +263,7 @@ impl PreparedSession {
 
     /// Manages until the end, or until `step` returns false. `step` gets the time since the start.
     pub fn manage_until_end(
-        self,
+        mut self,
         scope: ManagedTarget,
         mut step: impl FnMut(Duration) -> bool,
     ) -> Result<FinishedSession> {
@@ -263,7 +272,7 @@ impl PreparedSession {
             SamplerKind::Damon => "DAMON's estimate",
             SamplerKind::Population => "population",
         };
-        let profile = self.profile;
+        let (profile, json) = (self.profile, self.json.take());
         let cpu_before = hawkeye_linux::processes::process::own_cpu_time();
         let ActiveSession { mut manager, mut prefault, mut recording, mut lease } =
             self.into_active_session(scope)?;
@@ -335,7 +344,7 @@ impl PreparedSession {
             footprints: journal.footprints,
             notes,
         };
-        Ok(FinishedSession { summary, lease: Some(lease), recording })
+        Ok(FinishedSession { summary, json, lease: Some(lease), recording })
     }
 }
 
@@ -370,17 +379,18 @@ pub struct ActiveSession {
 /// dropped.
 pub struct FinishedSession {
     pub summary: SessionSummary,
+    json: Option<JsonFile>,
     // Fields drop in this order: a recording that is not finished may take seconds.
     lease: Option<MachineLease>,
     recording: Option<ActiveRecording>,
 }
 
 impl FinishedSession {
-    pub fn print_summary_and_save_files(mut self, options: &ManageOptions) -> Result<()> {
+    pub fn print_summary_and_save_files(mut self) -> Result<()> {
         print_to_stderr(&self.summary.summary_text());
         let recorded = self.finish_recording();
-        if let Some(path) = &options.json {
-            self.summary.write_json(path)?;
+        if let Some(json) = self.json.take() {
+            json.write(&self.summary)?;
         }
         recorded
     }

@@ -48,7 +48,14 @@ fn options_out_of_range_and_unknown_words_are_refused() {
         ("run --window 10 --period 5 -- true", "at most the period"),
         (missing, "can't start /no/such/program"),
         ("attach 4194000", "there is no process 4194000"),
+        (
+            "run --json /no/such/folder/a.json -- echo started",
+            "can't create /no/such/folder/a.json",
+        ),
+        ("demo --json /no/such/folder/a.json", "can't create /no/such/folder/a.json"),
     ] {
-        machine.output(words).assert_refused(1, said);
+        let output = machine.output(words);
+        output.assert_refused(1, said);
+        assert_eq!(output.out, "", "{words}");
     }
 }
