@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Args;
 use hawkeye_manager::Settings;
 use hawkeye_policy::CpuBudget;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -87,9 +87,29 @@ impl RecordOptions {
         let percent = managed.summary.manager_cpu_s * 100.0 / lasted.max(1e-3);
         let bytes = format_count(std::fs::metadata(&self.output).map_or(0, |file| file.len()));
         let file = self.output.display();
+        let report = report_command(&self.output, std::env::var_os("SUDO_UID").is_some());
         print_to_stderr(&format!(
-            "hawkeye: {windows} sampling windows in {lasted:.0} s, {bytes} bytes in {file}; {percent:.2} % of a core. `hawkeye report {file}` shows them.\n"
+            "hawkeye: {windows} sampling windows in {lasted:.0} s, {bytes} bytes in {file}; {percent:.2} % of a core. `{report}` shows them.\n"
         ));
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The command that shows a recording. Only the user that made it may read it, which is root under
+/// sudo.
+fn report_command(file: &Path, under_sudo: bool) -> String {
+    let sudo = if under_sudo { "sudo " } else { "" };
+    format!("{sudo}hawkeye report {}", file.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_made_under_sudo_is_shown_under_sudo() {
+        let file = Path::new("redis.parquet");
+        assert_eq!(report_command(file, true), "sudo hawkeye report redis.parquet");
+        assert_eq!(report_command(file, false), "hawkeye report redis.parquet");
     }
 }
