@@ -74,6 +74,16 @@ grep -q '^hawkeye_promoted_regions_total' /shared/metrics.txt
 done_with "enabled: the confined daemon promotes another user's memory"
 
 before=$(main_pid)
+systemctl reload hawkeye || die "a correct configuration is not reloaded"
+cp /etc/hawkeye/hawkeye.toml /tmp/correct.toml
+echo nonsense >>/etc/hawkeye/hawkeye.toml
+! systemctl reload hawkeye 2>/dev/null || die "the reload of a configuration with a mistake succeeded"
+cp /tmp/correct.toml /etc/hawkeye/hawkeye.toml
+active || die "a refused reload ended the daemon"
+[ "$(main_pid)" = "$before" ] || die "a refused reload restarted the daemon"
+done_with "reloaded; a configuration with a mistake is refused"
+
+before=$(main_pid)
 apt install /shared/next.deb
 active || die "the unit does not run after the upgrade"
 [ "$(main_pid)" != "$before" ] || die "the old daemon still runs"
