@@ -96,8 +96,10 @@ impl<M: Machine> Manager<M> {
                     && !is_left_alone(left_alone, process, now)
             };
             let Some(target) = planner.take_next_huge_page(now, short) else {
-                self.memory.guard.on_search_exhausted(now, only_urgent);
                 // Processes with huge pages still to be listed are searched after the listing.
+                if self.recovery.listing.is_none() {
+                    self.memory.guard.on_search_exhausted(now, only_urgent);
+                }
                 break self.memory.guard.is_recovering().then_some(now + RELIST);
             };
             called = true;

@@ -524,7 +524,7 @@ impl<M: Machine> Manager<M> {
         self.policy.observe(&observation);
         self.recovery.observe(&observation);
         self.set_missing_groups();
-        self.memory.guard.record_huge_pages_listed(now);
+        self.memory.guard.record_huge_pages_listed(now, &observation.unread);
         self.limits.observe(&observation);
         let more_to_see = observation.processes.iter().any(ProcessSample::is_worth_sampling_again);
         self.processes.last_samples.store_observation(observation);

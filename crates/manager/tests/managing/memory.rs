@@ -265,6 +265,20 @@ fn the_loop_sleeps_while_a_listing_of_huge_pages_pauses() {
     assert!(!recoveries(&manager).is_empty());
 }
 
+/// The huge pages of the first process bring 88 % of use to 80 %. Those of the other one are not
+/// known until a tenth of a second later.
+#[test]
+fn recovery_goes_on_when_the_listing_of_huge_pages_ends() {
+    const TOTAL_BYTES: u64 = 809 * MIB;
+    let mut machine = machine_running_parts(TOTAL_BYTES, &[bloated_part(0, 40, 1.0)]);
+    machine
+        .add_program(program_of_parts(&[bloated_part(0, 216, 1.0), base_page_part(300, 100, 1.0)]));
+    machine.call_duration = seconds(0.1);
+    let manager = run_manager_of(machine, "none", frequent_sampling_settings(), seconds(20.0));
+    let used = used_bytes(&manager);
+    assert!(used * 100 < TOTAL_BYTES * 70, "{used}");
+}
+
 #[test]
 fn every_full_group_is_recovered_whatever_becomes_of_the_others() {
     let mut machine = ScriptedMachine::new(16 * GIB);

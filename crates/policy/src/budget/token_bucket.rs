@@ -45,6 +45,15 @@ impl TokenBucket {
         self.capacity
     }
 
+    /// Changes how many tokens it holds at most (over 0 and finite). A bucket that becomes larger
+    /// gets the difference, a smaller one keeps what fits.
+    pub(crate) fn set_capacity(&mut self, now: Duration, capacity: f64) {
+        let more = (capacity - self.capacity).max(0.0);
+        self.level = (self.level_at(now) + more).min(capacity);
+        self.at = self.at.max(now);
+        self.capacity = capacity;
+    }
+
     /// The tokens at `now`. A clock that went back counts as standing still.
     fn level_at(&self, now: Duration) -> f64 {
         let passed = now.saturating_sub(self.at).as_secs_f64();

@@ -67,6 +67,9 @@ pub struct UrgentWorkPayers(Vec<usize>);
 
 impl MemoryScopeState {
     fn record_reading(&mut self, now: Duration, usage: MemoryUse, speed: RecoverySpeed) {
+        if usage.total_bytes != self.usage.total_bytes {
+            self.urgent_work.set_group_limit(now, usage.total_bytes);
+        }
         self.usage = usage;
         self.read_at = now;
         self.urgent_work.update(now);
@@ -275,11 +278,15 @@ impl MemoryGuard {
         let mut watch = |scope: MemoryScope, usage, pressure_percent, members: &[ProcessId]| {
             let marks = self.table.for_scope(&scope);
             let before = known.remove(&scope);
-            let listed = before.as_ref().filter(|it| it.members == members);
+            // Only a new member has huge pages that were not listed.
+            let listed = before.as_ref().filter(|it| {
+                let earlier: HashSet<&ProcessId> = it.members.iter().collect();
+                members.iter().all(|member| earlier.contains(member))
+            });
             let mut watched = MemoryScopeState {
                 scope,
                 marks,
-                usage,
+                usage: before.as_ref().map_or(usage, |it| it.usage),
                 pressure_percent,
                 members: members.to_vec(),
                 growth: before.as_ref().map(|it| it.growth).unwrap_or_default(),
@@ -410,9 +417,18 @@ impl MemoryGuard {
         everyone.iter().filter(wanted).copied().collect()
     }
 
-    /// The huge pages of all processes were just listed.
-    pub fn record_huge_pages_listed(&mut self, now: Duration) {
-        self.watched.iter_mut().for_each(|w| w.mark_huge_pages_listed(now));
+    /// The huge pages of all processes except `unread` were just listed.
+    pub fn record_huge_pages_listed(&mut self, now: Duration, unread: &[ProcessId]) {
+        let unread: HashSet<&ProcessId> = unread.iter().collect();
+        for watched in &mut self.watched {
+            let is_complete = match watched.scope {
+                MemoryScope::Machine => unread.is_empty(),
+                MemoryScope::Group(_) => !watched.members.iter().any(|it| unread.contains(it)),
+            };
+            if is_complete {
+                watched.mark_huge_pages_listed(now);
+            }
+        }
     }
 
     /// Why nothing at all is promoted now, if so.

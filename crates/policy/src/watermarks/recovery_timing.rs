@@ -161,8 +161,16 @@ impl UrgentWorkLimit {
     }
 
     fn new(cores: f64, least_at_once_s: f64, total_bytes: u64) -> Self {
-        let at_once_s = least_at_once_s.max(total_bytes as f64 / DEFAULT_SPEED);
+        let at_once_s = seconds_at_once(least_at_once_s, total_bytes);
         Self { cpu_s: TokenBucket::new_full(cores, at_once_s), rests_until: None }
+    }
+
+    /// The group's limit of memory has changed. What it has used up still counts.
+    pub(super) fn set_group_limit(&mut self, now: Duration, total_bytes: u64) {
+        self.cpu_s.set_capacity(now, seconds_at_once(URGENT_AT_ONCE_S, total_bytes));
+        if self.rests_until.is_some() {
+            self.rests_until = Some(self.cpu_s.time_when_level_reached(now, URGENT_AFTER_REST_S));
+        }
     }
 
     pub(super) fn record_work(&mut self, now: Duration, cpu: Duration) {
@@ -181,6 +189,10 @@ impl UrgentWorkLimit {
     pub(super) fn rests_until(&self) -> Option<Duration> {
         self.rests_until
     }
+}
+
+fn seconds_at_once(least_s: f64, total_bytes: u64) -> f64 {
+    least_s.max(total_bytes as f64 / DEFAULT_SPEED)
 }
 
 /// CPU time for urgent work of all groups together. A few groups that are always in danger keep it
@@ -364,6 +376,26 @@ mod tests {
             limit.record_work(at(1.0), at(work_s));
             assert_eq!(limit.rests_until().is_some(), rests, "{work_s}");
         }
+    }
+
+    #[test]
+    fn a_group_with_another_limit_may_use_what_that_limit_allows_and_keeps_its_debt() {
+        let mut limit = UrgentWorkLimit::of_group(2 * GIB);
+        let now = at(1.0);
+        limit.record_work(now, at(6.0));
+        assert!(limit.rests_until().is_some());
+        // 58 s are left of 64 s.
+        limit.set_group_limit(now, 64 * GIB);
+        limit.update(now);
+        assert_eq!(limit.rests_until(), None);
+        for (work_s, rests) in [(57.0, false), (2.0, true)] {
+            limit.record_work(now, at(work_s));
+            assert_eq!(limit.rests_until().is_some(), rests, "{work_s}");
+        }
+        let rests_until = limit.rests_until();
+        limit.set_group_limit(now, 2 * GIB);
+        limit.update(now);
+        assert_eq!(limit.rests_until(), rests_until);
     }
 
     fn usage(used_mib: u64, total_mib: u64) -> MemoryUse {

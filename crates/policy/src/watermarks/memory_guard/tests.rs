@@ -266,6 +266,26 @@ fn huge_pages_are_listed_again_when_there_can_be_new_ones() {
     let everyone = [process(1), process(2)];
     let listed = guard.take_processes_due_for_listing(ms(10_500), &everyone, false);
     assert_eq!(listed, everyone);
+    // One ended, which brings no huge pages.
+    let _ = guard.assess(ms(10_600), &in_group("/a", gib(1832), &[2]));
+    assert_eq!(guard.take_processes_due_for_listing(ms(10_600), &everyone, false), []);
+}
+
+#[test]
+fn only_groups_of_which_every_member_was_read_count_as_listed() {
+    let mut guard = guard();
+    let mut state = in_group("/a", gib(1800), &[1, 2]);
+    state.groups.push(CgroupMemory { usage: gib(1900), ..group("/b", 0, &[3]) });
+    state.machine = usage(90);
+    let _ = guard.assess(ms(0), &state);
+    // An early window of one process leaves out all others.
+    guard.record_huge_pages_listed(ms(0), &[process(2)]);
+    guard.on_search_exhausted(ms(0), false);
+    let recovering: Vec<bool> = guard.watched.iter().map(|watched| watched.recovering).collect();
+    assert_eq!(recovering, [true, true, false], "the machine, /a, /b");
+    guard.record_huge_pages_listed(ms(0), &[]);
+    guard.on_search_exhausted(ms(0), false);
+    assert!(!guard.is_recovering());
 }
 
 #[test]
@@ -331,6 +351,20 @@ fn a_group_that_used_up_its_urgent_work_rests_and_others_do_not() {
     assert!(!guard.is_recovering_from(process(1)));
     danger_in_one_of_two_groups(&mut guard, 5500);
     assert!(guard.is_urgent_for_process(process(1)));
+}
+
+#[test]
+fn a_group_that_used_up_its_urgent_work_goes_on_when_its_limit_is_raised() {
+    let mut guard = guard();
+    danger_in_one_of_two_groups(&mut guard, 0);
+    let payers = guard.payers_of_urgent_work(process(1)).expect("danger");
+    guard.record_urgent_work(at_second(1), &payers, ms(5_100));
+    assert!(!guard.is_recovering_from(process(1)));
+    // 5.1 of 64 s are used up.
+    let usage = MemoryUse { used_bytes: 60 << 30, total_bytes: 64 << 30 };
+    let group = CgroupMemory { usage, ..group("/a", 0, &[1, 3]) };
+    let _ = guard.assess(at_second(1), &MemoryState { groups: vec![group], ..machine(10) });
+    assert!(guard.is_recovering_from(process(1)));
 }
 
 #[test]
