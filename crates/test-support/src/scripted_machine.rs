@@ -166,7 +166,7 @@ impl ScriptedMachine {
     }
 
     /// When calls with this name were made: `memory` for reads of memory, `clear` for windows that
-    /// were opened, `list` for slices of listings of huge pages, `abandon`.
+    /// were opened, `read` for samples, `list` for slices of listings of huge pages, `abandon`.
     pub fn call_times(&self, name: &str) -> impl Iterator<Item = Duration> {
         self.calls.iter().filter(move |call| call.0 == name).map(|(_, at)| *at)
     }

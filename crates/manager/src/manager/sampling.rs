@@ -28,6 +28,7 @@ pub(super) struct SamplingSchedule {
     /// CPU time that the last window took, from the manager and from the programs.
     look_cost: Duration,
     saved: SavingsSinceWindow,
+    /// The reason in the last [`Event::Stretched`]; `None`: windows have come in time since.
     stretched: Option<SamplingDelayReason>,
     /// Why the next window is later than the settings ask for, if it is.
     delayed: Option<SamplingDelayReason>,
@@ -71,6 +72,8 @@ struct SampleReadProgress {
     slices: SlicedProcessQueue,
     observation: Observation,
     purpose: ReadPurpose,
+    /// CPU time of these reads so far. Other work goes on in between.
+    cpu: Duration,
 }
 
 enum ReadPurpose {
@@ -182,7 +185,10 @@ impl SamplingSchedule {
     pub(super) fn plan_early_window(&mut self, now: Duration, rested: bool) {
         let WindowState::Idle { next } = &mut self.state else { return };
         let at = if rested { now } else { now.max(self.not_before) };
-        let programs = self.early.programs_due_for_sample(now);
+        let mut programs = self.early.programs_due_for_sample(now);
+        // Touches that are not counted yet can only prolong the wait of a program, so it is not
+        // read before.
+        programs.retain(|process| self.slowdown.may_clear_again_at(at, *process) <= at);
         if !programs.is_empty() && at < *next {
             let regular = self.early_window.take().map_or(*next, |(_, regular)| regular);
             self.early_window = Some((programs, regular));
@@ -232,6 +238,7 @@ impl<M: Machine> Manager<M> {
             && !std::mem::replace(&mut self.sampling.abandoned, true)
         {
             self.sampling.state = WindowState::Idle { next: now + self.settings.window };
+            self.sampling.delayed = None;
             self.machine.abandon_all_windows();
         }
         match std::mem::replace(&mut self.sampling.state, WindowState::Idle { next: now }) {
@@ -252,10 +259,10 @@ impl<M: Machine> Manager<M> {
         }
         let each = self.machine.first_touch_cost();
         if !self.policy.sample_kinds().reads_access_bits() || each.is_zero() {
-            return self.open_window(now);
+            return self.open_window(now, Duration::ZERO);
         }
         if self.sampling.last_window.is_none() {
-            return self.open_or_postpone_window(now);
+            return self.open_or_postpone_window(now, Duration::ZERO);
         }
         let all = self.processes_of_next_window();
         self.begin_reading_samples(now, all, ReadPurpose::CountTouches);
@@ -284,7 +291,8 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    fn open_or_postpone_window(&mut self, now: Duration) {
+    /// `counting_cpu`: CPU time of counting touches, which is a cost of this window.
+    fn open_or_postpone_window(&mut self, now: Duration, counting_cpu: Duration) {
         let ready = |process: &ProcessId| self.sampling.slowdown.may_clear_again_at(now, *process);
         match self.processes_of_next_window().iter().map(ready).min() {
             Some(ready) if ready > now => {
@@ -297,11 +305,11 @@ impl<M: Machine> Manager<M> {
                 let until = ready.min(now + self.settings.period).max(now + self.settings.window);
                 self.postpone_window(now, until, SamplingDelayReason::ProgramSlowdown);
             }
-            _ => self.open_window(now),
+            _ => self.open_window(now, counting_cpu),
         }
     }
 
-    fn open_window(&mut self, now: Duration) {
+    fn open_window(&mut self, now: Duration, counting_cpu: Duration) {
         // Clearing takes longer than reading, so the process cleared first is exposed longest.
         // Processes take turns at being first.
         self.sampling.slowdown.retain_processes(&self.processes.current);
@@ -311,7 +319,7 @@ impl<M: Machine> Manager<M> {
         processes.rotate_left(first);
         self.sampling.windows = self.sampling.windows.wrapping_add(1);
         let slices = SlicedProcessQueue::new(processes, now);
-        let cpu_before = self.machine.management_costs().cpu;
+        let cpu_before = self.machine.management_costs().cpu.saturating_sub(counting_cpu);
         self.continue_opening(now, WindowOpenProgress { slices, open: Vec::new(), cpu_before });
     }
 
@@ -345,8 +353,13 @@ impl<M: Machine> Manager<M> {
         let needs = self.policy.sample_kinds();
         if needs == SampleKinds::NOTHING || open.is_empty() {
             // Where all programs of an early window have ended, the others keep their time.
-            let regular = self.sampling.early_window.take().map(|(_, regular)| regular);
-            let next = regular.unwrap_or(now + self.settings.period);
+            let next = match self.sampling.early_window.take() {
+                Some((_, regular)) => regular,
+                None => {
+                    self.sampling.delayed = None;
+                    now + self.settings.period
+                }
+            };
             self.sampling.state = WindowState::Idle { next };
             return;
         }
@@ -426,11 +439,14 @@ impl<M: Machine> Manager<M> {
             ..Observation::default()
         };
         let slices = SlicedProcessQueue::new(processes, now);
-        self.continue_reading_samples(now, SampleReadProgress { slices, observation, purpose });
+        let cpu = Duration::ZERO;
+        let reading = SampleReadProgress { slices, observation, purpose, cpu };
+        self.continue_reading_samples(now, reading);
     }
 
     fn continue_reading_samples(&mut self, now: Duration, mut reading: SampleReadProgress) {
         let until = self.slice_end();
+        let cpu_before = self.machine.management_costs().cpu;
         let there: HashSet<ProcessId> = self.processes.current.iter().copied().collect();
         let read = |machine: &mut M, process| match there.contains(&process) {
             true => machine.sample(process, until),
@@ -449,16 +465,17 @@ impl<M: Machine> Manager<M> {
                 }
             }
         }
+        reading.cpu += self.machine.management_costs().cpu.saturating_sub(cpu_before);
         if !reading.slices.is_done() {
             self.sampling.state = WindowState::Reading(reading);
             return;
         }
-        let SampleReadProgress { observation, purpose, .. } = reading;
+        let SampleReadProgress { observation, purpose, cpu, .. } = reading;
         match purpose {
             ReadPurpose::CountTouches => {
                 let each = self.machine.first_touch_cost();
                 self.sampling.slowdown.record_touches(now, &observation.processes, each);
-                self.open_or_postpone_window(now);
+                self.open_or_postpone_window(now, cpu);
             }
             ReadPurpose::CloseWindow { at, cpu_before } => {
                 self.on_samples_read(at, cpu_before, observation);
@@ -484,9 +501,12 @@ impl<M: Machine> Manager<M> {
         let pace = self.settings.pace;
         let own = pace.min_period_within_cpu_budget(cost, self.limits.cpu.limit_percent_of_core());
         let delayed = (own > base).then_some(SamplingDelayReason::ManagerCpu);
-        self.sampling.delayed = delayed;
-        if let Some(because) = delayed {
-            self.record_sampling_delay(now, because);
+        let came_late = std::mem::replace(&mut self.sampling.delayed, delayed).is_some();
+        match delayed {
+            Some(because) => self.record_sampling_delay(now, because),
+            // The next delay is a new one, and written down again.
+            None if !came_late => self.sampling.stretched = None,
+            None => {}
         }
         let opened = now.saturating_sub(self.settings.window);
         self.sampling.not_before = opened + own;

@@ -1,6 +1,6 @@
 //! Limits on the work done.
 
-use hawkeye_manager::{Machine, Sampling};
+use hawkeye_manager::{Machine, Sampling, Settings};
 use hawkeye_policy::{Errno, SavingsShare};
 use hawkeye_test_support::builders::*;
 use std::time::Duration;
@@ -69,6 +69,19 @@ fn windows_move_apart_where_first_touches_would_cost_too_much() {
     let windows = manager.machine().call_times("clear").count() as u32;
     let cost = manager.machine().first_touch_cost() * 512 * 512 * windows;
     assert!(cost < seconds(200.0 * 0.02), "{windows} windows: {cost:?}");
+}
+
+/// All of it is huge, so that its access bits cost nothing to clear. Each window reads 8,192
+/// regions before it opens and again when it ends, 1 us each.
+#[test]
+fn windows_move_apart_by_both_of_their_reads() {
+    let machine = machine_running_parts(64 * GIB, &[bloated_part(0, 8192, 0.0).using(512)]);
+    let settings = Settings { period: seconds(1.0), ..settings_with_cpu_percent(1.0) };
+    let manager = run_manager_of(machine, "hawkeye-g", settings, seconds(200.0));
+    let cpu = manager.machine().management_costs().cpu;
+    // Half of the budget, the first window, and one that exceeds the rest.
+    assert!(cpu < seconds(200.0 * 0.005 + 0.03), "{cpu:?}");
+    assert!(manager.journal().totals().samples > 30);
 }
 
 /// 4,000 promotions cost 1.6 s, and the CPU budget leaves 0.8 s a minute to promotion. They save

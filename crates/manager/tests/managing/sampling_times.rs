@@ -145,4 +145,45 @@ fn an_early_window_of_a_program_that_may_not_be_sampled_does_not_put_off_the_reg
     machine.schedule(seconds(40.0), move |machine| machine.set_used_pages(large, 0, 512));
     let manager = run_manager_of(machine, "hawkeye", Settings::default(), END);
     assert_sampled_every_period(&manager, END, "it grew at 40 s");
+    // It is read before regular windows, near 30, 60 and 90 s. Reads in between show nothing new.
+    let reads: Vec<Duration> = manager.machine().call_times("read").collect();
+    assert!(!reads.is_empty());
+    let in_vain = reads.iter().filter(|at| (seconds(42.0)..seconds(55.0)).contains(*at));
+    assert_eq!(in_vain.count(), 0, "{reads:?}");
+}
+
+fn delays(manager: &ScriptedManager) -> usize {
+    let entries = manager.journal().entries();
+    entries.filter(|entry| matches!(entry.event, Event::Stretched { .. })).count()
+}
+
+/// Memory of the large program costs 5 ms a window to clear and read, which with half of 0.1 % of a
+/// core moves windows 10 s apart. The small one costs next to nothing.
+#[test]
+fn a_delay_after_windows_that_came_in_time_is_written_down_again() {
+    let large = || program_of_parts(&[base_page_part(0, 400, 0.0)]);
+    let mut machine = machine_running_parts(16 * GIB, &[base_page_part(0, 4, 0.0)]);
+    let first = machine.add_program(large());
+    machine.schedule(seconds(12.0), move |machine| machine.end_program(first));
+    machine.add_program_at(seconds(40.0), large());
+    let mut manager = manager_of(machine, "hawkeye-g", settings_with_cpu_percent(0.1));
+    run_manager_until(&mut manager, seconds(39.0));
+    assert_eq!(delays(&manager), 1);
+    run_manager_until(&mut manager, seconds(80.0));
+    assert_eq!(delays(&manager), 2);
+}
+
+/// The next program is to come later.
+#[test]
+fn a_wait_for_a_budget_is_over_when_the_window_had_nothing_to_sample() {
+    let mut machine = machine_running_parts(16 * GIB, &[base_page_part(0, 400, 0.0)]);
+    machine.schedule(seconds(5.0), |machine| machine.end_program(FIRST_PROCESS));
+    machine.add_program_at(seconds(100.0), program_of_parts(&[base_page_part(0, 4, 0.0)]));
+    let mut manager = manager_of(machine, "hawkeye-g", settings_with_cpu_percent(0.1));
+    run_manager_until(&mut manager, seconds(3.0));
+    assert!(manager.budget_waits().next().is_some());
+    run_manager_until(&mut manager, seconds(30.0));
+    run_manager_watching(&mut manager, seconds(50.0), |manager| {
+        assert_eq!(manager.budget_waits().next(), None);
+    });
 }

@@ -237,6 +237,7 @@ impl Sampling for ScriptedMachine {
                 ..ProcessSample::from_present_pages(process, regions)
             };
             machine.spend(costs::READ * sample.regions.len() as u32);
+            machine.calls.push(("read", machine.now));
             Ok(sample)
         })
     }
