@@ -102,8 +102,8 @@ impl SessionSummary {
             false => String::new(),
         };
         let calls = format!("longest call {longest_ms:.1} ms");
-        let windows = format!("{} windows by {}", self.samples, self.sampler);
-        line("manager", format!("{cpu_s:.2} s of CPU time{share}, {calls}, {windows}"));
+        let samples = format!("{} samples by {}", self.samples, self.sampler);
+        line("manager", format!("{cpu_s:.2} s of CPU time{share}, {calls}, {samples}"));
         for note in &self.notes {
             line("note", note.clone());
         }

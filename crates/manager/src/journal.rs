@@ -46,7 +46,7 @@ pub struct JournalTotals {
     pub freed: u64,
     /// Candidates passed over because other processes share their pages.
     pub shared: u64,
-    /// Sampling windows read.
+    /// Samples read, one per process and sampling window.
     pub samples: u64,
     /// Refusals by error name.
     pub errors: BTreeMap<Errno, u64>,

@@ -98,6 +98,7 @@ impl<M: Machine> Manager<M> {
 
     /// Changes the watermarks from the next look at memory on.
     pub fn set_watermarks(&mut self, watermarks: WatermarkTable) {
+        self.settings.watermarks = watermarks.machine;
         self.memory.guard.set_watermarks(watermarks);
     }
 

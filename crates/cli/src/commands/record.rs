@@ -83,13 +83,13 @@ impl RecordOptions {
         let goes_on = |now| self.length.is_none_or(|length| now < length);
         let mut managed = session.manage_until_end(scope, goes_on)?;
         managed.finish_recording()?;
-        let (lasted, windows) = (managed.summary.wall_s, managed.summary.samples);
+        let (lasted, samples) = (managed.summary.wall_s, managed.summary.samples);
         let percent = managed.summary.manager_cpu_s * 100.0 / lasted.max(1e-3);
         let bytes = format_count(std::fs::metadata(&self.output).map_or(0, |file| file.len()));
         let file = self.output.display();
         let report = report_command(&self.output, std::env::var_os("SUDO_UID").is_some());
         print_to_stderr(&format!(
-            "hawkeye: {windows} sampling windows in {lasted:.0} s, {bytes} bytes in {file}; {percent:.2} % of a core. `{report}` shows them.\n"
+            "hawkeye: {samples} samples in {lasted:.0} s, {bytes} bytes in {file}; {percent:.2} % of a core. `{report}` shows them.\n"
         ));
         Ok(ExitCode::SUCCESS)
     }

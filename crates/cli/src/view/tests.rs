@@ -161,6 +161,18 @@ fn recovery_and_the_reason_for_held_promotion_are_shown() {
     assert_eq!(split.latest.len(), 1);
 }
 
+#[test]
+fn watermarks_that_a_reload_has_changed_are_shown() {
+    let mut machine = ScriptedMachine::new(4 * GIB);
+    machine.add_program(program_of_parts(&[base_page_part(0, 10, 0.0)]));
+    let mut manager = manager_of(machine, "none", frequent_sampling_settings());
+    run_manager_until(&mut manager, seconds(2.0));
+    let marks = Watermarks::new(60.0, 50.0).expect("the watermarks are in order");
+    manager.set_watermarks(marks.into());
+    let memory = status(&manager).memory.unwrap_or_default();
+    assert_eq!((memory.high_percent, memory.low_percent), (60.0, 50.0));
+}
+
 /// Promotions stop at two thirds of the budget; the last third is kept for recovery.
 #[test]
 fn a_cpu_budget_that_holds_promotions_back_is_named_with_its_end() {

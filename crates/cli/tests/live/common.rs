@@ -250,7 +250,7 @@ impl TestMachine {
         let record = |length: u32| {
             let words = format!("record {words} -o {} --length {length}", file.display());
             let said = self.output(&words).assert_success().err;
-            assert!(said.contains("sampling windows"), "{said}");
+            assert!(said.contains(" samples in "), "{said}");
             self.report(file)
         };
         let report = record(short);
