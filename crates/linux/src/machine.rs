@@ -11,6 +11,7 @@ use crate::page_sizes::page_size_control::PageSizeControl;
 use crate::prefault::profile_store::{ProfileRecorder, ProgramProfile};
 use crate::prefault::{PrefaultStatistics, Prefaulter};
 use crate::probe::ChosenKernelMethods;
+use crate::processes::descriptor_limit::raise_descriptor_limit;
 use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, ManagedTarget};
 use crate::processes::process;
 use crate::processes::profile_requests::{PodAnnotationStatus, ProfileRequestSources};
@@ -88,8 +89,11 @@ const SPARSE_FILE_PAUSE: Duration = Duration::from_secs(20);
 const SPLIT_TRIES: u32 = 3;
 
 impl LinuxMachine {
-    /// Starts managing the processes of `target`.
+    /// Starts managing the processes of `target`. Each takes file descriptors, so this raises the
+    /// limit of open files of this process to its hard limit.
     pub fn new(backend: ChosenKernelMethods, target: ManagedTarget, signals: StopSignals) -> Self {
+        // Before anything reads the limit.
+        let descriptors = raise_descriptor_limit();
         let mut calls = CallHelperPool::default();
         if let Err(error) = calls.start_idle_helper() {
             // The first call tries again, and returns the error.
@@ -102,7 +106,7 @@ impl LinuxMachine {
             sampler: backend.sampler.into_sampler(),
             recovery: backend.recovery,
             first_touch_cost: backend.first_touch_cost,
-            members: ManagedProcesses::default(),
+            members: ManagedProcesses::new(descriptors),
             calls,
             promotions_under_way: HashMap::new(),
             sparse_files: HashMap::new(),
@@ -335,7 +339,7 @@ impl Machine for LinuxMachine {
                     return LoopWakeReason::Reload;
                 }
                 // As in `perf stat`, the program decides what a signal means, and the manager waits
-                // for its end. The terminal has already sent it SIGINT.
+                // for its end. The terminal has already sent it SIGINT or SIGQUIT.
                 (WaitResult::Signal(signal), ManagedTarget::Family(root)) => {
                     if let Ok(signal @ (Signal::SIGTERM | Signal::SIGHUP)) = signal.try_into() {
                         let pid = Pid::from_raw(process::saturating_pid_t(root.id.pid));

@@ -20,11 +20,13 @@
 
 pub(crate) mod background_task;
 pub mod client_credentials;
+pub(crate) mod descriptor_limit;
 pub(crate) mod exec_tracer;
 pub mod file_mappers;
 #[cfg(test)]
 pub(crate) mod hostile_elf;
 pub mod huge_page_context;
+pub(crate) mod join_pauses;
 pub(crate) mod managed_processes;
 pub(crate) mod mapping_records;
 pub mod mappings;

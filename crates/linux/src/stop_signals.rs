@@ -12,8 +12,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// SIGINT, SIGTERM and SIGHUP as a descriptor to wait for. While it exists, they do not kill the
-/// program.
+/// SIGINT, SIGQUIT, SIGTERM and SIGHUP as a descriptor to wait for. While it exists, they do not
+/// kill the program.
 #[derive(Debug)]
 pub struct StopSignals {
     /// `None`: the surrounding program handles the signals.
@@ -32,7 +32,8 @@ pub fn unblock_signals_in_child(command: &mut Command) {
     }
 }
 
-const STOP_AND_RELOAD: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+const STOP_AND_RELOAD: [Signal; 4] =
+    [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP];
 
 fn signal_set(signals: &[Signal]) -> SigSet {
     signals.iter().copied().collect()
@@ -61,9 +62,9 @@ pub enum WaitResult {
 }
 
 impl StopSignals {
-    /// Blocks SIGINT, SIGTERM and SIGHUP for all threads started from now on, and receives them
-    /// here. SIGHUP is left alone where it is ignored, as under `nohup`: while blocked it would
-    /// arrive.
+    /// Blocks SIGINT, SIGQUIT, SIGTERM and SIGHUP for all threads started from now on, and receives
+    /// them here. SIGHUP is left alone where it is ignored, as under `nohup`: while blocked it
+    /// would arrive.
     pub fn take_over() -> Result<Self> {
         let mut taken = signal_set(&STOP_AND_RELOAD);
         if is_ignored(Signal::SIGHUP) {
@@ -203,6 +204,13 @@ mod tests {
         set(SigHandler::SigIgn);
         assert_eq!(waits(), WaitResult::TimedOut);
         set(SigHandler::SigDfl);
+    }
+
+    #[test]
+    fn a_quit_is_received_and_ends_nothing() {
+        let signals = StopSignals::take_over().expect("signals can be blocked");
+        raise(Signal::SIGQUIT).expect("the signal can be sent");
+        assert_eq!(signals.signal_so_far(), Some(libc::SIGQUIT));
     }
 
     #[test]

@@ -8,9 +8,11 @@ use crate::common::{
 };
 use hawkeye_live_test_support::settings;
 use hawkeye_test_support::this_test;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -88,6 +90,41 @@ fn signals_are_forwarded_and_a_killed_program_gives_128_and_the_signal() {
     }
 }
 
+/// The terminal sends SIGQUIT to both. A JVM prints its threads then, and goes on.
+#[test]
+fn at_a_quit_the_manager_waits_for_the_programs_end() {
+    let machine = or_skip!(machine(this_test!()));
+    let mut command = machine.hawkeye("run -- sh -c");
+    let ended = CommandOutput::of(command.arg("kill -QUIT $PPID; exit 3"));
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    assert!(ended.err.contains("ended with status 3"), "{ended:?}");
+}
+
+/// Each managed process takes descriptors of the manager. The program's limit is its own affair.
+#[test]
+fn the_manager_raises_its_limit_of_open_files_and_not_the_programs() {
+    const SOFT_LIMIT: u64 = 1000;
+    let machine = or_skip!(machine(this_test!()));
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit can be read");
+    let mut command = machine.hawkeye("run -- sleep 600");
+    // SAFETY: between fork and exec only a system call is made.
+    unsafe {
+        command.pre_exec(move || Ok(setrlimit(Resource::RLIMIT_NOFILE, SOFT_LIMIT, hard)?));
+    }
+    let mut child = StartedProcess::quietly(&mut command);
+    let soft_limit = |pid: u32| -> Option<u64> {
+        let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+        let line = limits.lines().find(|line| line.starts_with("Max open files"))?;
+        line.split_whitespace().nth(3)?.parse().ok()
+    };
+    let raised = until(DEADLINE, || soft_limit(child.id()) == Some(hard));
+    let of_program = program_of(child.id(), "sleep").and_then(soft_limit);
+    signal(child.id(), libc::SIGTERM);
+    assert_eq!(wait(&mut child, DEADLINE), Some(128 + libc::SIGTERM));
+    assert!(raised);
+    assert_eq!(of_program, Some(SOFT_LIMIT));
+}
+
 /// The terminal sends SIGINT to the programs that there are.
 #[test]
 fn a_signal_before_the_program_is_started_starts_none() {
@@ -115,17 +152,19 @@ fn results_are_written_where_standard_error_is_closed() {
     assert_eq!(read_json(&json).expect("the summary")["exit_status"], 3);
 }
 
+/// The program with this name that a manager has started.
+fn program_of(manager: u32, name: &str) -> Option<u32> {
+    let mut family = hawkeye_linux::processes::process::pids_of_process_and_descendants(manager);
+    family.find(|pid| {
+        let comm = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+        comm.is_ok_and(|comm| comm.trim_end() == name)
+    })
+}
+
 fn signal_is_forwarded(machine: &TestMachine, number: i32) {
     let mut command = machine.hawkeye("run -- sleep 60");
     let mut child = StartedProcess::quietly(hangup_not_ignored(&mut command));
-    let started = || {
-        let mut family =
-            hawkeye_linux::processes::process::pids_of_process_and_descendants(child.id());
-        family.any(|pid| {
-            std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm == "sleep\n")
-        })
-    };
-    assert!(until(DEADLINE, started), "sleep is started");
+    assert!(until(DEADLINE, || program_of(child.id(), "sleep").is_some()), "sleep is started");
     signal(child.id(), number);
     assert_eq!(wait(&mut child, DEADLINE), Some(128 + number));
 }

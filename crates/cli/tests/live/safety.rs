@@ -47,8 +47,8 @@ fn kill_a_manager(machine: &TestMachine) {
 #[test]
 fn settings_are_restored_at_the_end() {
     let machine = or_skip!(machine(this_test!()));
-    // A terminal that is closed sends SIGHUP.
-    for number in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+    // A terminal sends SIGQUIT at Ctrl-\, and SIGHUP when it is closed.
+    for number in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP] {
         let (_program, attached) = managed(&machine);
         attached.stop_by(number);
         assert_eq!(setting(), STARTED);

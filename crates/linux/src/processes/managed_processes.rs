@@ -5,6 +5,8 @@
 mod slot_allocation;
 
 use crate::error::{LinuxError, Result};
+use crate::processes::descriptor_limit::process_capacity_of_descriptors;
+use crate::processes::join_pauses::JoinPauses;
 use crate::processes::proc_scanner::ProgramIdentity;
 use crate::processes::process::{self, ProcessHandle};
 use crate::processes::process_attributes::read_process_attributes;
@@ -65,6 +67,14 @@ impl ManagedTarget {
         }
     }
 
+    /// Descriptors that the target holds for the processes that it names.
+    fn held_descriptors(&self) -> u64 {
+        match self {
+            Self::Processes(handles) => (handles.len() * ProcessHandle::DESCRIPTORS) as u64,
+            Self::Family(_) | Self::Machine { .. } => 0,
+        }
+    }
+
     pub(crate) fn selector(&self) -> Option<&ProcessSelector> {
         match self {
             Self::Machine { selector, .. } => Some(selector),
@@ -106,6 +116,12 @@ pub(crate) struct ManagedProcesses {
     started: Vec<ProcessId>,
     /// Named processes that have not joined yet.
     named: Option<PidIterator>,
+    /// Named processes that could not join.
+    named_pauses: JoinPauses,
+    /// Whether the log says that not all named processes fit.
+    logged_full: bool,
+    /// The limit of this process's open files.
+    descriptors: u64,
     /// The unfinished work after the last scan.
     slot_allocation: Option<SlotAllocation>,
 }
@@ -150,6 +166,11 @@ struct ManagedProcess {
 const WARM_START: Duration = Duration::from_secs(60);
 
 impl ManagedProcesses {
+    /// Starts without processes. This process may open `descriptors` files.
+    pub(crate) fn new(descriptors: u64) -> Self {
+        Self { descriptors, ..Self::default() }
+    }
+
     /// Removes processes that have ended or left, and admits new ones. Each takes
     /// `descriptors_each` file descriptors, which limits their number. What is not done at the
     /// deadline is left for the next call.
@@ -162,17 +183,19 @@ impl ManagedProcesses {
         deadline: Instant,
     ) -> SliceProgress<()> {
         self.members.retain(|_, joined| joined.member.handle.is_alive());
+        let free = self.descriptors.saturating_sub(target.held_descriptors());
+        let capacity = process_capacity_of_descriptors(free, descriptors_each);
         let slice = match target {
             ManagedTarget::Processes(handles) => {
                 let pids: Vec<u32> = alive_handles(handles).map(|it| it.id.pid).collect();
-                self.admit_named(|| Box::new(pids.into_iter()), sampler, now, deadline)
+                self.admit_named(|| Box::new(pids.into_iter()), sampler, capacity, now, deadline)
             }
             ManagedTarget::Family(root) => {
                 let named = || Box::new(process::pids_of_process_and_descendants(root.id.pid)) as _;
-                self.admit_named(named, sampler, now, deadline)
+                self.admit_named(named, sampler, capacity, now, deadline)
             }
             ManagedTarget::Machine { selector, .. } => {
-                let max_processes = selector.max_processes_for_descriptors(descriptors_each);
+                let max_processes = selector.max_processes().min(capacity);
                 let sampler = &mut *sampler;
                 let step = ProcessUpdateContext { selector, sampler, max_processes, now, deadline };
                 self.scan_and_allocate_slots(step)
@@ -195,17 +218,26 @@ impl ManagedProcesses {
         });
     }
 
+    /// Admits processes in the order in which the target names them, up to `capacity`.
     fn admit_named(
         &mut self,
         named: impl FnOnce() -> PidIterator,
         sampler: &mut dyn Sampler,
+        capacity: usize,
         now: Duration,
         deadline: Instant,
     ) -> SliceProgress<()> {
-        let mut named = self.named.take().unwrap_or_else(named);
+        let mut named = self.named.take().unwrap_or_else(|| {
+            self.named_pauses.forget_ended(now);
+            named()
+        });
         while let Some(pid) = named.next() {
-            if !self.members.contains_key(&pid) {
-                self.admit_named_process(pid, sampler, now);
+            if !self.members.contains_key(&pid) && !self.named_pauses.is_paused(pid, now) {
+                if self.members.len() < capacity {
+                    self.admit_named_process(pid, sampler, now);
+                } else {
+                    self.log_full_once(capacity);
+                }
             }
             if Instant::now() >= deadline {
                 self.named = Some(named);
@@ -224,14 +256,22 @@ impl ManagedProcesses {
     }
 
     fn admit_named_process(&mut self, pid: u32, sampler: &mut dyn Sampler, now: Duration) {
-        // A process that ended since it was listed does not join.
-        let Ok(identity) = read_process_attributes(pid, &self.users) else {
-            return;
-        };
-        let opened = SampledProcess::open(pid, identity, self.named_settings);
-        match opened.and_then(|member| self.admit_process(member, sampler, now)) {
-            Ok(_) | Err(LinuxError::NoSuchProcess(_)) => {}
-            Err(error) => tracing::warn!("process {pid} cannot be managed: {error}"),
+        let admitted = read_process_attributes(pid, &self.users)
+            .and_then(|identity| SampledProcess::open(pid, identity, self.named_settings))
+            .and_then(|member| self.admit_process(member, sampler, now).map(|_| ()));
+        match admitted {
+            // A process that ended since it was listed does not join.
+            Ok(()) | Err(LinuxError::NoSuchProcess(_)) => {}
+            Err(error) => self.named_pauses.record_refusal(pid, now, &error),
+        }
+    }
+
+    fn log_full_once(&mut self, capacity: usize) {
+        if !std::mem::replace(&mut self.logged_full, true) {
+            tracing::warn!(
+                "only {capacity} processes are managed at a time: the hard limit of open files ({}) allows no more; raise it (ulimit -Hn)",
+                self.descriptors
+            );
         }
     }
 
@@ -372,3 +412,6 @@ impl ManagedProcess {
         terms.is_some()
     }
 }
+
+#[cfg(test)]
+mod tests;

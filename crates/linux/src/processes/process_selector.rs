@@ -2,8 +2,8 @@
 //! rules include.
 
 use crate::error::{LinuxError, Result};
-use crate::memory::cgroup_limits;
 use crate::processes::exec_tracer::ExecTracer;
+use crate::processes::join_pauses::JoinPauses;
 use crate::processes::proc_scanner::{ProcScanner, ScannedProcess};
 use crate::processes::process::{self, with_cpu_time};
 use crate::processes::process_attributes::read_process_attributes;
@@ -18,7 +18,6 @@ use hawkeye_policy::{
     CpuUseAverages, ManagementSlotCandidate, ProcessAttributes, ProcessId,
     ProcessSelectionSettings, ProcessSettings, RuleVerdict, Rules,
 };
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use procfs::process::Process;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::BorrowedFd;
@@ -32,10 +31,8 @@ pub struct ProcessSelector {
     next_scan: Duration,
     /// CPU time of the unfinished scan.
     scan_cpu: Duration,
-    /// The limit of this process's open files.
-    descriptors: u64,
     /// Large processes that are not managed.
-    skipped: HashMap<u32, RetryPause>,
+    skipped: JoinPauses,
     /// Present if some rule asks for warm starts.
     execs: Option<ExecTracer>,
     /// Processes just started to which such a rule may apply.
@@ -58,20 +55,9 @@ enum SlotRefusal {
     Outranked { slots: usize },
 }
 
-#[derive(Clone, Copy, Debug)]
-struct RetryPause {
-    until: Duration,
-    /// The pause after the next failure; zero if the rules exclude the process.
-    next: Duration,
-}
-
 /// How long a verdict holds. Processes start other programs, and are renamed and moved to other
 /// cgroups.
 pub const VERDICT_AGE: Duration = Duration::from_secs(60);
-/// A process that could not be managed is tried again after this pause. Each further pause is twice
-/// the last.
-const FIRST_PAUSE: Duration = Duration::from_secs(30);
-const LONGEST_PAUSE: Duration = Duration::from_secs(480);
 /// Between its fork and its exec a process looks as large as its parent, so it is not judged yet.
 const LEAST_AGE: Duration = Duration::from_secs(1);
 /// A process that uses at least this much CPU time, in cores, is managed even if it seems to share
@@ -82,12 +68,10 @@ const BUSY_CORES: f64 = 0.01;
 const MOST_EXECUTED: usize = 4096;
 
 impl ProcessSelector {
-    /// Starts without known processes. Each managed process takes file descriptors, so this raises
-    /// this process's limit to its hard limit.
+    /// Starts without known processes.
     pub fn new(rules: Rules, selection: ProcessSelectionSettings) -> Result<Self> {
         Ok(Self {
             scanner: ProcScanner::open()?,
-            descriptors: raise_descriptor_limit(),
             execs: attach_exec_tracer_if_wanted(&rules),
             started: Vec::new(),
             executed: Vec::new(),
@@ -99,7 +83,7 @@ impl ProcessSelector {
             selection,
             next_scan: Duration::ZERO,
             scan_cpu: Duration::ZERO,
-            skipped: HashMap::new(),
+            skipped: JoinPauses::default(),
         })
     }
 
@@ -174,11 +158,9 @@ impl ProcessSelector {
         std::mem::take(&mut self.executed)
     }
 
-    /// Most processes that can be managed at a time, if each takes `descriptors_each` file
-    /// descriptors.
-    pub fn max_processes_for_descriptors(&self, descriptors_each: usize) -> usize {
-        let room = process_capacity_of_descriptors(self.descriptors, descriptors_each);
-        self.selection.max_processes().min(room)
+    /// Most processes that are managed at a time.
+    pub fn max_processes(&self) -> usize {
+        self.selection.max_processes()
     }
 
     /// Scans all processes, if a scan is due. Returns those large enough to stay, the
@@ -210,7 +192,7 @@ impl ProcessSelector {
         large.retain(|seen| !is_own(seen.process.pid));
         large.sort_by_key(|seen| std::cmp::Reverse(seen.own_bytes));
         let there: HashSet<u32> = large.iter().map(|seen| seen.process.pid).collect();
-        self.skipped.retain(|pid, _| there.contains(pid));
+        self.skipped.retain_pids(|pid| there.contains(&pid));
         let there = large.iter().map(|seen| seen.process).collect();
         self.cpu_use.retain_processes(&there);
         SliceProgress::Done(Some(large))
@@ -246,8 +228,7 @@ impl ProcessSelector {
 
     fn may_compete_for_slot(&mut self, seen: &ScannedProcess, cores: f64, now: Duration) -> bool {
         let pid = seen.process.pid;
-        let skipped = self.skipped.get(&pid);
-        if skipped.is_some_and(|entry| now < entry.until) {
+        if self.skipped.is_paused(pid, now) {
             return false;
         }
         let joins_at = self.selection.min_bytes_to_join();
@@ -283,9 +264,7 @@ impl ProcessSelector {
             // The next scan judges it again.
             RuleVerdict::Undecided { .. } => None,
             RuleVerdict::Exclude { .. } | RuleVerdict::ExcludedByRequest => {
-                let until = now.saturating_add(VERDICT_AGE);
-                let next = Duration::ZERO;
-                self.skipped.insert(pid, RetryPause { until, next });
+                self.skipped.record_exclusion(pid, now.saturating_add(VERDICT_AGE));
                 None
             }
         })
@@ -332,7 +311,7 @@ impl ProcessSelector {
                 identity.uid,
                 name(rule).unwrap_or_default()
             ),
-            (RuleVerdict::Include(_), _) if self.skipped.contains_key(&pid) => format!(
+            (RuleVerdict::Include(_), _) if self.skipped.contains(pid) => format!(
                 "process {pid} could not be managed at the last attempt; the log gives the reason"
             ),
             (RuleVerdict::Include(_), Some(SlotRefusal::Shares(shares))) => format!(
@@ -355,14 +334,7 @@ impl ProcessSelector {
     /// Records that a process could not be managed, and leaves it alone for a while. Logs only the
     /// first failure.
     pub fn record_refusal(&mut self, pid: u32, now: Duration, error: &LinuxError) {
-        let before = self.skipped.get(&pid).map(|entry| entry.next);
-        let pause = before.filter(|next| !next.is_zero()).unwrap_or(FIRST_PAUSE);
-        if before.is_none_or(|next| next.is_zero()) {
-            tracing::warn!("process {pid} cannot be managed for now: {error}");
-        }
-        let entry =
-            RetryPause { until: now.saturating_add(pause), next: (pause * 2).min(LONGEST_PAUSE) };
-        self.skipped.insert(pid, entry);
+        self.skipped.record_refusal(pid, now, error);
     }
 }
 
@@ -374,23 +346,6 @@ fn attach_exec_tracer_if_wanted(rules: &Rules) -> Option<ExecTracer> {
     }
     let execs = ExecTracer::attach();
     execs.inspect_err(|error| tracing::warn!("processes get no warm start: {error}")).ok()
-}
-
-/// Raises the limit of open files to its hard limit. Returns the limit then.
-fn raise_descriptor_limit() -> u64 {
-    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
-        return 0;
-    };
-    if setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() { hard } else { soft }
-}
-
-/// How many processes fit in `descriptors` file descriptors, with some left for cgroups and for
-/// everything else.
-fn process_capacity_of_descriptors(descriptors: u64, each: usize) -> usize {
-    const OTHERS: u64 = 128;
-    let others = OTHERS + descriptors / cgroup_limits::DESCRIPTOR_SHARE;
-    let left = usize::try_from(descriptors.saturating_sub(others)).unwrap_or(usize::MAX);
-    (left / each.max(1)).max(1)
 }
 
 /// Time since a process was started; `None` where it has ended.
@@ -449,14 +404,6 @@ mod tests {
         selector.set_rules(Rules::default(), ProcessSelectionSettings::default());
         let again = full_scan(&mut selector, S(4));
         assert!(again.is_some(), "new rules make a scan due at once");
-    }
-
-    #[test]
-    fn file_descriptors_limit_the_managed_processes() {
-        assert_eq!(process_capacity_of_descriptors(1024, 1), 832);
-        assert_eq!(process_capacity_of_descriptors(1024, 10), 83);
-        assert_eq!(process_capacity_of_descriptors(0, 10), 1);
-        assert!(process_capacity_of_descriptors(u64::MAX, 10) > 1_000_000);
     }
 
     #[test]

@@ -118,8 +118,8 @@ pub(crate) fn become_helper(name: &CStr, socket: i32, manager: u32) {
         // The manager's locks, pipes and files must not stay open because a call hangs.
         libc::dup2(socket, SOCKET);
         libc::syscall(libc::SYS_close_range, 1u32, u32::MAX, 0u32);
-        // A Ctrl-C in the terminal is for the manager only.
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
+        // A Ctrl-C or Ctrl-\ in the terminal is for the manager only.
+        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
             libc::signal(signal, libc::SIG_IGN);
         }
     }

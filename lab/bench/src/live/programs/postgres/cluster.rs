@@ -169,8 +169,9 @@ impl PostgresCluster {
         ] {
             command.args(["-c", setting]);
         }
-        // At SIGQUIT the server ends its backends and leaves nothing behind in the kernel.
-        signal_when_parent_thread_ends(&mut command, Signal::SIGQUIT);
+        // At SIGQUIT the server ends its backends and leaves nothing behind in the kernel. A
+        // launcher passes on SIGTERM, but not SIGQUIT.
+        signal_when_parent_thread_ends(&mut command, ended_by);
         restrict_server_command(&mut command);
         let server = self.server.insert(RunningProcess::start(&mut command, ended_by)?);
         let program = self.programs.join("pg_isready");
