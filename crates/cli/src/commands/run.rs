@@ -107,9 +107,10 @@ impl RunOptions {
         if !self.first_touch.unwrap_or_else(|| self.profile().wants_huge_first_touch()) {
             return Ok(AllocatorEnvPlan::default());
         }
-        let variable = |name: &str| Some(std::env::var_os(name)?.to_string_lossy().into_owned());
-        let program = program_allocator::inspect_program(Path::new(&self.command[0]), variable)
+        let command = Path::new(&self.command[0]);
+        let program = program_allocator::inspect_program(command, inherited_variable)
             .with_context(|| format!("can't start {}", self.command[0].to_string_lossy()))?;
+        let variable = |name: &str| Some(inherited_variable(name)?.to_string_lossy().into_owned());
         let text = |argument: &OsString| argument.to_string_lossy().into_owned();
         let arguments: Vec<String> = self.command[1..].iter().map(text).collect();
         let enabled = thp_settings::read_setting(&thp_settings::enabled_file()).ok();
@@ -132,4 +133,9 @@ impl RunOptions {
         }
         text
     }
+}
+
+/// A variable of the environment that the program inherits.
+fn inherited_variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name)
 }

@@ -9,6 +9,7 @@ use object::read::{ReadCache, ReadCacheOps, ReadRef};
 use procfs::process::{MMapPath, Process};
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::ops::Range;
@@ -69,24 +70,39 @@ const MOST_RELEASE_BYTES: u64 = 64 << 10;
 const MOST_INTERPRETERS: usize = 5;
 
 /// Looks at the program that `command` would start. `variable` returns a variable of its
-/// environment.
+/// environment. A program that cannot be followed or read may start all the same: its allocator is
+/// unknown.
+///
+/// # Errors
+/// There is no such program.
 pub fn inspect_program(
     command: &Path,
-    variable: impl Fn(&str) -> Option<String>,
+    variable: impl Fn(&str) -> Option<OsString>,
 ) -> io::Result<InspectedProgram> {
-    let mut path = find_program_file(command, &variable)?;
-    for _ in 0..MOST_INTERPRETERS {
-        match interpreter_of_script(&path)? {
-            Some(interpreter) => path = find_program_file(&interpreter, &variable)?,
-            None => break,
-        }
-    }
-    let path = fs::canonicalize(path)?;
+    let found = find_program_file(command, &variable)?;
+    let Ok(path) = follow_interpreters_and_links(&found, &variable) else {
+        return Ok(InspectedProgram { path: found, allocator: ProgramAllocator::Unknown });
+    };
     let allocator = ElfFacts::read(&path).map_or(ProgramAllocator::Unknown, |program| {
         let libraries = ProgramLibraries::of_program(&path, &program, &variable);
         detect_allocator(&path, &program, RodataSection::read(&path), &libraries)
     });
     Ok(InspectedProgram { path, allocator })
+}
+
+/// The file that the kernel runs for a program: of a script, its interpreter.
+fn follow_interpreters_and_links(
+    program: &Path,
+    variable: &impl Fn(&str) -> Option<OsString>,
+) -> io::Result<PathBuf> {
+    let mut path = program.to_owned();
+    for _ in 0..MOST_INTERPRETERS {
+        match interpreter_of_script(&path)? {
+            Some(interpreter) => path = find_program_file(&interpreter, variable)?,
+            None => break,
+        }
+    }
+    fs::canonicalize(path)
 }
 
 /// What allocates the memory of a running process: by its file and the libraries that it has
@@ -117,12 +133,12 @@ pub fn allocator_of_process(pid: u32) -> Result<ProgramAllocator> {
 /// The file of a command: as `execvp` finds it.
 fn find_program_file(
     command: &Path,
-    variable: &impl Fn(&str) -> Option<String>,
+    variable: &impl Fn(&str) -> Option<OsString>,
 ) -> io::Result<PathBuf> {
     if command.as_os_str().as_encoded_bytes().contains(&b'/') {
         return fs::metadata(command).map(|_| command.to_owned());
     }
-    let folders = variable("PATH").unwrap_or_else(|| "/usr/bin:/bin".to_owned());
+    let folders = variable("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     let files = std::env::split_paths(&folders).map(|folder| folder.join(command));
     let is_executable = |file: &PathBuf| {
         fs::metadata(file).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
@@ -233,9 +249,10 @@ impl ProgramLibraries {
     fn of_program(
         program_path: &Path,
         program: &ElfFacts,
-        variable: &impl Fn(&str) -> Option<String>,
+        variable: &impl Fn(&str) -> Option<OsString>,
     ) -> Self {
         let preload = variable("LD_PRELOAD").unwrap_or_default();
+        let preload = preload.to_string_lossy();
         let preload = preload.split([':', ' ']).filter(|name| !name.is_empty());
         let mut known = BTreeSet::new();
         let mut found = Vec::new();
@@ -272,7 +289,7 @@ impl ProgramLibraries {
 fn library_folders(
     path: &Path,
     program: &ElfFacts,
-    variable: &impl Fn(&str) -> Option<String>,
+    variable: &impl Fn(&str) -> Option<OsString>,
 ) -> Vec<PathBuf> {
     let origin = path.parent().unwrap_or(Path::new("/"));
     let origin = origin.to_string_lossy();
@@ -424,189 +441,4 @@ impl RodataSection {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::processes::hostile_elf::{CountingReader, elf_with_ranges};
-    use object::elf::{PT_INTERP, PT_NOTE, SHT_DYNAMIC, SHT_NOTE};
-    use proptest::prelude::*;
-    use std::io::Write;
-    use std::os::unix::fs::symlink;
-
-    fn own_variable(name: &str) -> Option<String> {
-        std::env::var(name).ok()
-    }
-
-    fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
-        let path = folder.join(name);
-        fs::write(&path, text).expect("the script is written");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("it is executable");
-        path
-    }
-
-    #[test]
-    fn a_program_of_the_c_library_is_recognised_through_path_links_and_scripts() {
-        let sh = inspect_program(Path::new("sh"), own_variable).expect("there is a shell");
-        let direct = inspect_program(&sh.path, own_variable).expect("the shell's file");
-        assert_eq!(sh, direct);
-        let folder = tempfile::tempdir().expect("a folder");
-        let inner = script(folder.path(), "inner", "#!/usr/bin/env sh\nexit\n");
-        let outer = format!("#! {}\n", inner.display());
-        let outer = script(folder.path(), "outer", &outer);
-        let found = inspect_program(&outer, own_variable).expect("it is found");
-        assert_eq!(found.path, sh.path);
-    }
-
-    #[test]
-    fn a_missing_program_is_an_error_that_says_so() {
-        let path = |name: &str| (name == "PATH").then(|| "/nowhere".to_owned());
-        let error = inspect_program(Path::new("sh"), path).expect_err("there is none");
-        assert!(error.to_string().contains("PATH"), "{error}");
-        let missing = inspect_program(Path::new("/nowhere/sh"), path);
-        assert_eq!(missing.map_err(|error| error.kind()), Err(io::ErrorKind::NotFound));
-    }
-
-    #[test]
-    fn a_pipe_in_the_place_of_a_program_is_no_program_and_is_not_waited_for() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let pipe = folder.path().join("pipe");
-        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-        let found = inspect_program(&pipe, own_variable).map_err(|error| error.kind());
-        assert_eq!(found, Err(io::ErrorKind::InvalidInput));
-        assert!(ElfFacts::read(&pipe).is_none());
-    }
-
-    #[test]
-    fn a_preloaded_allocator_replaces_the_c_librarys() {
-        let folder = tempfile::tempdir().expect("a folder");
-        // Its name is all that counts where the library cannot be read.
-        let preload = folder.path().join("libtcmalloc.so.4");
-        let variable = |name: &str| match name {
-            "LD_PRELOAD" => Some(preload.display().to_string()),
-            _ => own_variable(name),
-        };
-        let found = inspect_program(Path::new("sh"), variable).expect("there is a shell");
-        assert_eq!(found.allocator, ProgramAllocator::Tcmalloc);
-    }
-
-    #[test]
-    fn a_running_process_is_recognised_by_what_it_has_mapped() {
-        let own = allocator_of_process(std::process::id()).expect("this process exists");
-        let exe = Path::new("/proc/self/exe");
-        let file = inspect_program(exe, own_variable).expect("its file").allocator;
-        assert_eq!(own, file);
-        assert!(allocator_of_process(u32::MAX >> 1).is_err());
-    }
-
-    #[test]
-    fn variables_are_read_from_constants() {
-        let jemalloc = |text: &str| RodataSection(text.into()).jemalloc_variable();
-        let found = jemalloc("abc\0_RJEM_MALLOC_CONF\0the variable MALLOC_CONF\0");
-        assert_eq!(found.as_deref(), Some("_RJEM_MALLOC_CONF"));
-        assert_eq!(jemalloc("the variable MALLOC_CONF\0"), None);
-        let mimalloc = |text: &str| RodataSection(text.into()).mimalloc_variable();
-        let large = mimalloc("mimalloc: error\0allow_large_os_pages\0");
-        assert_eq!(large, Some("MIMALLOC_ALLOW_LARGE_OS_PAGES"));
-        assert_eq!(mimalloc("allow_large_os_pages\0"), None);
-    }
-
-    #[test]
-    fn few_bytes_are_read_whatever_the_tables_name() {
-        let most = 1 << 20;
-        let count_read = |file: File, most| {
-            let mut counting = CountingReader { inner: file, bytes: 0 };
-            let found = ElfFacts::parse(&BoundedReads::new(&mut counting, most));
-            (found, counting.bytes)
-        };
-        // No zero ends these names of interpreters, so that one after the other is read.
-        let ranges: Vec<_> = (0..64).map(|n| 8192..700_000 + n).collect();
-        let mut unending = elf_with_ranges(PT_INTERP, SHT_NOTE, &ranges);
-        unending.resize(1 << 20, 0xff);
-        let sparse = 4096..128 << 20;
-        let huge = elf_with_ranges(PT_NOTE, SHT_DYNAMIC, &[sparse]);
-        for (start, bytes) in [(unending, 1 << 20), (huge, 128 << 20)] {
-            let mut file = tempfile::tempfile().expect("a file");
-            file.write_all(&start).expect("it is written");
-            file.set_len(bytes).expect("it is sparse");
-            let (_, read) = count_read(file, most);
-            assert!(read <= most, "{read} bytes were read");
-        }
-        let own = File::open("/proc/self/exe").expect("our own file");
-        assert!(count_read(own, MOST_READ_BYTES).0.is_some());
-    }
-
-    #[test]
-    fn a_release_file_is_read_only_where_it_is_short_and_regular() {
-        let folder = tempfile::tempdir().expect("a folder");
-        fs::create_dir_all(folder.path().join("jre/bin")).expect("a folder");
-        let launcher = folder.path().join("jre/bin/java");
-        let version = "JAVA_VERSION=\"17\"\n";
-        fs::write(folder.path().join("release"), "JAVA_VERSION=\"8\"\n").expect("it is written");
-        let release = folder.path().join("jre/release");
-        let replace = |put: &dyn Fn(&Path)| {
-            put(&release);
-            let found = jdk_version_of_launcher(&launcher);
-            fs::remove_file(&release).expect("it was there");
-            found
-        };
-        let link = |path: &Path| symlink("/dev/null", path).expect("a link");
-        assert_eq!(replace(&link), Some(8));
-        let pipe_at = folder.path().join("pipe");
-        let pipe = |path: &Path| {
-            nix::unistd::mkfifo(&pipe_at, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-            symlink(&pipe_at, path).expect("a link");
-            // A reader that waits gets another version. Without one, the thread waits.
-            let pipe_at = pipe_at.clone();
-            std::thread::spawn(move || {
-                let pipe = OpenOptions::new().write(true).open(pipe_at);
-                pipe.and_then(|mut pipe| pipe.write_all(version.as_bytes()))
-            });
-        };
-        assert_eq!(replace(&pipe), Some(8));
-        let long = |path: &Path| {
-            let before = "\n".repeat(64 << 10);
-            fs::write(path, before + version).expect("it is written");
-        };
-        assert_eq!(replace(&long), None);
-        let short = |path: &Path| fs::write(path, version).expect("it is written");
-        assert_eq!(replace(&short), Some(17));
-    }
-
-    #[test]
-    fn the_version_of_a_jdk_is_read_from_its_release_file() {
-        let folder = tempfile::tempdir().expect("a folder");
-        fs::create_dir(folder.path().join("bin")).expect("a folder");
-        let launcher = folder.path().join("bin/java");
-        assert_eq!(jdk_version_of_launcher(&launcher), None);
-        for (text, version) in [("1.8.0_402", 8), ("17.0.15", 17), ("24", 24)] {
-            let release = format!("IMPLEMENTOR=\"x\"\nJAVA_VERSION=\"{text}\"\n");
-            fs::write(folder.path().join("release"), release).expect("it is written");
-            assert_eq!(jdk_version_of_launcher(&launcher), Some(version));
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-        /// A damaged file is unknown, and nothing panics.
-        #[test]
-        fn damaged_files_are_read_without_harm(
-            changes in proptest::collection::vec((0usize..4096, any::<u8>()), 0..40),
-            length in 0usize..60_000,
-        ) {
-            let mut bytes = fs::read("/proc/self/exe").expect("our own file");
-            bytes.truncate(length);
-            for (at, byte) in changes {
-                if let Some(old) = bytes.get_mut(at) {
-                    *old = byte;
-                }
-            }
-            let folder = tempfile::tempdir().expect("a folder");
-            let path = folder.path().join("program");
-            fs::write(&path, bytes).expect("it is written");
-            if let Some(program) = ElfFacts::read(&path) {
-                let libraries = ProgramLibraries::of_program(&path, &program, &own_variable);
-                let rodata = RodataSection::read(&path);
-                let _: ProgramAllocator = detect_allocator(&path, &program, rodata, &libraries);
-            }
-        }
-    }
-}
+mod tests;
