@@ -9,9 +9,9 @@ use crate::error::LinuxError;
 use nix::unistd::geteuid;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -188,17 +188,35 @@ pub fn set_damaged_file_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// Creates a folder and its parents with this mode. An existing folder must not be writable by
-/// other users, which could replace its files.
+/// Creates a folder and its parents with this mode, regardless of the umask. An existing folder
+/// keeps its mode. It must not be writable by other users, which could replace its files.
 ///
 /// # Errors
 /// The folder cannot be created, or other users can write to it.
 pub fn create_trusted_folder(path: &Path, mode: u32) -> crate::error::Result<()> {
-    let made = DirBuilder::new().recursive(true).mode(mode).create(path);
-    let made = made.and_then(|()| fs::metadata(path));
+    let made = create_missing_folder(path, mode).and_then(|()| fs::metadata(path));
     let found = made.map_err(LinuxError::wrap_io_error("creating", path))?;
     check_only_trusted_users_can_write(&found)
         .map_err(|why| LinuxError::UnsafeFolder { path: path.to_owned(), why: why.to_string() })
+}
+
+fn create_missing_folder(path: &Path, mode: u32) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        create_missing_folder(parent, mode)?;
+    }
+    match DirBuilder::new().mode(mode).create(path) {
+        // Another process was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made.and_then(|()| {
+            let mut options = OpenOptions::new();
+            // A parent may belong to another user, which can put a link in its place.
+            options.read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW);
+            options.open(path)?.set_permissions(Permissions::from_mode(mode))
+        }),
+    }
 }
 
 /// A path with this at the end of its last name, such as `journal.1` beside `journal`.
@@ -262,6 +280,19 @@ mod tests {
         assert_eq!(texts, ["theirs", "ours"]);
         let mode = fs::metadata(&path).expect("the file exists").mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_new_folder_has_its_mode_whatever_the_umask_and_another_keeps_its_own() {
+        let folder = TestFolder::new("own-files-folder");
+        let (outer, inner) = (folder.0.join("outer"), folder.0.join("outer/inner"));
+        // A umask of 022 takes bits of this mode away.
+        create_missing_folder(&inner, 0o777).expect("the folders can be created");
+        let mode = |path: &Path| fs::metadata(path).expect("the folder exists").mode() & 0o777;
+        assert_eq!([mode(&outer), mode(&inner)], [0o777, 0o777]);
+        set_mode(&inner, 0o700);
+        create_trusted_folder(&inner, 0o755).expect("the folder is there");
+        assert_eq!(mode(&inner), 0o700);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::daemon::{client, socket_path_in_state_dir};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::ChosenKernelMethods;
 use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
+use hawkeye_linux::machine_lease::own_files::create_trusted_folder;
 use hawkeye_linux::memory::cgroup_limits::CgroupLimits;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::processes::huge_page_context::HugePageContext;
@@ -41,7 +42,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
     let mut means = forecast::set_up_methods_for_measuring()?;
     // What walks cost is measured once after each start of the machine, and kept there.
     let state = state_dir();
-    let _ = std::fs::create_dir_all(&state);
+    let _ = create_trusted_folder(&state, 0o755);
     let manager = find_running_hawkeye(&state, pid);
     let costs = walk_costs::load_or_measure_costs(&state)?;
     means.enable_overhead_estimate(costs.into(), EventCodeOverrides::default());
