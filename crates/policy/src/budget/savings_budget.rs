@@ -73,14 +73,29 @@ pub struct SavingsBudget {
 }
 
 /// What the promotions of one process save.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct ProcessSaving {
-    /// CPU time that they save at the moment, in cores.
+    /// CPU time that they save at the moment, in cores, while the process uses that much.
     cores: f64,
+    /// CPU time that the process used when it was last sampled, in cores; infinite before that.
+    cpu_cores: f64,
     /// Promoted regions that were not recovered.
     regions: u32,
     /// What its promotions cost, less the share of what they saved so far, in CPU seconds.
     owed_s: f64,
+}
+
+impl Default for ProcessSaving {
+    fn default() -> Self {
+        Self { cores: 0.0, cpu_cores: f64::INFINITY, regions: 0, owed_s: 0.0 }
+    }
+}
+
+impl ProcessSaving {
+    /// CPU time that its promotions save at the moment, in cores.
+    fn saved_cores(&self) -> f64 {
+        self.cores.min(self.cpu_cores)
+    }
 }
 
 impl SavingsBudget {
@@ -144,7 +159,7 @@ impl SavingsBudget {
 
     /// CPU time that all promotions save at the moment, in cores.
     fn saved_cores(&self) -> f64 {
-        self.saving.values().map(|saving| saving.cores).sum()
+        self.saving.values().map(ProcessSaving::saved_cores).sum()
     }
 
     /// Takes in what promotions cost and save, and that a recovered region saves nothing any more.
@@ -199,7 +214,8 @@ impl SavingsBudget {
         self.spent += cost;
     }
 
-    /// Takes in how much CPU time a process uses now, in cores. Promotions save no more than that.
+    /// Takes in how much CPU time a process uses now, in cores. Promotions save no more than that
+    /// until it is sampled again: a process that is idle now may work later.
     pub fn limit_process_saving_to_cpu_use(
         &mut self,
         now: Duration,
@@ -208,7 +224,7 @@ impl SavingsBudget {
     ) {
         self.settle_savings(now);
         if let Some(saving) = self.saving.get_mut(&process) {
-            saving.cores = saving.cores.min(cpu_cores.max(0.0));
+            saving.cpu_cores = cpu_cores.max(0.0);
         }
     }
 
@@ -243,11 +259,12 @@ impl SavingsBudget {
         let horizon_s = Self::HORIZON.as_secs_f64();
         let left = (-passed / horizon_s).exp();
         let mut saved_s = 0.0;
-        for ProcessSaving { cores, owed_s, .. } in self.saving.values_mut() {
-            let saved_by_it_s = *cores * horizon_s * (1.0 - left);
+        for saving in self.saving.values_mut() {
+            let saved_by_it_s = saving.saved_cores() * horizon_s * (1.0 - left);
             saved_s += saved_by_it_s;
-            *owed_s = (*owed_s - self.share * saved_by_it_s).max(-Self::MOST_SETTLED_S);
-            *cores *= left;
+            let owed_s = saving.owed_s - self.share * saved_by_it_s;
+            saving.owed_s = owed_s.max(-Self::MOST_SETTLED_S);
+            saving.cores *= left;
         }
         self.settled_s = (self.settled_s + self.share * saved_s).min(Self::MOST_SETTLED_S);
     }
@@ -375,11 +392,24 @@ mod tests {
         let mut budget = SavingsBudget::new(SavingsShare::default());
         promoted(&mut budget, at_second(0), process(1), 500_000.0, MS(5));
         assert_eq!(budget.decide_whether_savings_pay(at_second(1), 0.0), SavingsDecision::Pays);
-        budget.limit_process_saving_to_cpu_use(at_second(1), process(1), 0.0);
-        let Some(left) = budget.saving.get(&process(1)) else {
-            panic!("the process is known");
-        };
-        assert!(left.cores == 0.0);
+        for (used, saved) in [(0.0, 0.0), (0.25, 0.25), (1.0, 0.5)] {
+            budget.limit_process_saving_to_cpu_use(at_second(1), process(1), used);
+            assert!((budget.saved_cores() - saved).abs() < 0.01, "{used} cores: {budget:?}");
+        }
+    }
+
+    /// A database rests at night, and works again in the morning.
+    #[test]
+    fn a_process_that_was_idle_pays_its_debt_when_it_works_again() {
+        let mut budget = budget_in_debt(at_second(60));
+        budget.limit_process_saving_to_cpu_use(at_second(60), process(1), 0.0);
+        let idle_s = budget.settled_s;
+        budget.limit_process_saving_to_cpu_use(at_second(70), process(1), 1.0);
+        assert_eq!(budget.settled_s, idle_s);
+        budget.settle_savings(at_second(100));
+        // A quarter of 0.4 cores for 30 s.
+        let paid_s = budget.settled_s - idle_s;
+        assert!((2.0..4.0).contains(&paid_s), "{paid_s}");
     }
 
     #[test]
