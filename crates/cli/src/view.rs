@@ -330,7 +330,7 @@ impl fmt::Display for RegionPromotionState {
             }
             Self::NotAccessed => f.write_str("it was not accessed in the last window"),
             Self::Excluded { why } => write!(f, "it is not managed: {why}"),
-            Self::NotSampled => f.write_str("the last sample found nothing in it"),
+            Self::NotSampled => f.write_str("there is no sample of it"),
         }
     }
 }

@@ -33,5 +33,7 @@ pub use machine::{
     RecoveryResult, Sampling, SliceProgress, TimedOutCallResults, TimedOutPromotionResult,
     UnresponsiveProcess, ZeroScanResult,
 };
-pub use manager::{BudgetWait, BudgetWaits, ExhaustedBudget, LastSample, LastSamples, Manager};
+pub use manager::{
+    BudgetWait, BudgetWaits, ExhaustedBudget, LastSample, LastSamples, Manager, SampledFigures,
+};
 pub use settings::Settings;

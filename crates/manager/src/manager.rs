@@ -38,7 +38,7 @@ mod work_limits;
 
 pub use budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
 pub use known_processes::KnownProcesses;
-pub use last_samples::{LastSample, LastSamples};
+pub use last_samples::{LastSample, LastSamples, SampledFigures};
 pub use memory_watch::MemoryWatch;
 pub use work_limits::WorkLimits;
 

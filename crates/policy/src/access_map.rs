@@ -1,6 +1,7 @@
 //! Which regions of one process to promote first: HawkEye's `access_map`.
 
 use crate::coverage_averaging::CoverageAveraging;
+use crate::file_region::FileRegion;
 use crate::observation::RegionSample;
 use crate::page::RegionAddr;
 use std::cmp::Reverse;
@@ -28,12 +29,15 @@ pub struct WaitingMapRegion {
     pub coverage: u16,
     /// Base pages present in the last sample (0-512).
     pub present: u16,
+    /// Of shared memory: which part of which file it was in the last sample.
+    pub file: Option<FileRegion>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct MapEntry {
     average: f64,
     present: u16,
+    file: Option<FileRegion>,
     /// Its bucket, or `None` while its averaged coverage rounds to 0.
     bucket: Option<u8>,
     /// Its position in the bucket: the smallest is the head. Kept while the region is taken out, so
@@ -89,6 +93,7 @@ impl AccessMap {
             let mut entry = MapEntry {
                 average,
                 present: sample.present,
+                file: sample.file,
                 bucket,
                 position: before.map_or(0, |e| e.position),
                 waiting: bucket.is_some(),
@@ -160,6 +165,7 @@ impl AccessMap {
             bucket: entry.bucket?,
             coverage: CoverageAveraging::round_to_pages(entry.average),
             present: entry.present,
+            file: entry.file,
         })
     }
 

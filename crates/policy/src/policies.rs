@@ -107,6 +107,55 @@ pub fn make_policy_by_name(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file_region::FileRegion;
+    use crate::huge_page_reserve_planner::HugePageReadiness;
+    use crate::observation::RegionSample;
+    use crate::test_support::{at_second, observation_with_overheads, process, sample};
+    use crate::translation_overhead::TranslationOverheadSource;
+    use std::collections::HashSet;
+
+    /// Each policy that promotes, after a round of samples of this many processes with these
+    /// regions.
+    fn policies_that_saw(
+        processes: usize,
+        regions: &[RegionSample],
+    ) -> impl Iterator<Item = Box<dyn Policy>> {
+        let each = vec![(Some(20.0), regions.to_vec()); processes];
+        let seen = observation_with_overheads(&each, TranslationOverheadSource::Counters);
+        let all = POLICIES.iter().map(|(make, _)| make(&PolicySettings::default()));
+        let promoting = all.filter(|policy| !["guard", "none"].contains(&policy.name()));
+        promoting.map(move |mut policy| {
+            policy.observe(&seen);
+            policy
+        })
+    }
+
+    #[test]
+    fn what_waits_in_a_held_process_goes_on_waiting() {
+        for mut policy in policies_that_saw(2, &[sample(1, 512), sample(2, 512)]) {
+            let rounds: [&[u32]; 6] = [&[1], &[1], &[1], &[], &[], &[]];
+            let found = rounds.map(|held| {
+                let held = held.iter().map(|pid| process(*pid)).collect();
+                let ready = HugePageReadiness::Ready;
+                let next = policy.pop_next_promotion(at_second(0), ready, &held);
+                next.map(|promotion| promotion.process.pid)
+            });
+            let expected = [Some(2), Some(2), None, Some(1), Some(1), None];
+            assert_eq!(found, expected, "{}", policy.name());
+        }
+    }
+
+    #[test]
+    fn proposals_name_the_part_of_the_file_that_was_sampled() {
+        let file = FileRegion { inode: 7, device: 1, index: 3 };
+        for file in [Some(file), None] {
+            for mut policy in policies_that_saw(1, &[RegionSample { file, ..sample(1, 512) }]) {
+                let ready = HugePageReadiness::Ready;
+                let next = policy.pop_next_promotion(at_second(0), ready, &HashSet::new());
+                assert_eq!(next.map(|next| next.file), Some(file), "{}", policy.name());
+            }
+        }
+    }
 
     #[test]
     fn each_policy_has_its_order_of_recovery() {

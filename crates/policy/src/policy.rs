@@ -6,6 +6,7 @@ use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
 use crate::promotion::{FaultSizes, MeasuredPromotionCost, Promotion};
 use crate::reason::Reason;
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// The kinds of samples that a policy needs, any number of them. Every sample of a region contains
@@ -103,9 +104,14 @@ pub trait Policy: ExplainPolicy + Send {
     fn observe(&mut self, observation: &Observation);
 
     /// The next promotion, which leaves the waiting list. `None` when nothing should be promoted
-    /// now. `supply`: how the kernel will get its huge page.
-    fn pop_next_promotion(&mut self, now: Duration, supply: HugePageReadiness)
-    -> Option<Promotion>;
+    /// now. `supply`: how the kernel will get its huge page. `held`: processes of which nothing may
+    /// be promoted now. They are skipped, and what waits in them goes on waiting.
+    fn pop_next_promotion(
+        &mut self,
+        now: Duration,
+        supply: HugePageReadiness,
+        held: &HashSet<ProcessId>,
+    ) -> Option<Promotion>;
 
     /// Page sizes for the process's memory at first touches, where the machine allows a choice
     /// ([`MachinePageProperties::at_faults`](crate::MachinePageProperties::at_faults)). `None`: the

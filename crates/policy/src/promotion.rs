@@ -1,5 +1,6 @@
 //! Requests of a policy.
 
+use crate::file_region::FileRegion;
 use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::ProcessId;
 use crate::page::{PageOrder, PageOrderSet, RegionAddr};
@@ -29,6 +30,9 @@ pub struct Promotion {
     /// Base pages present in the region when it was chosen. A machine refuses the promotion if the
     /// process has freed some since.
     pub expected_present: u16,
+    /// Of shared memory: which part of which file it was when it was chosen. A machine refuses the
+    /// promotion if it is another one now. `None`: private memory.
+    pub file: Option<FileRegion>,
     /// CPU time that the promotion is expected to save, in microseconds per second. `None` where
     /// the policy does not estimate it.
     pub saved_us_per_s: Option<f64>,
@@ -42,10 +46,11 @@ impl Promotion {
         process: ProcessId,
         region: RegionAddr,
         expected_present: u16,
+        file: Option<FileRegion>,
         reason: Reason,
     ) -> Self {
         let order = PageOrder::HUGE;
-        Self { process, region, order, expected_present, saved_us_per_s: None, reason }
+        Self { process, region, order, expected_present, file, saved_us_per_s: None, reason }
     }
 }
 

@@ -96,7 +96,7 @@ mod tests {
     fn added(order: PageOrder, present: u16) -> u16 {
         added_pages_upper_bound(&Promotion {
             order,
-            ..Promotion::to_huge_page(process(1), region(0), present, Reason::new("a test"))
+            ..Promotion::to_huge_page(process(1), region(0), present, None, Reason::new("a test"))
         })
     }
 

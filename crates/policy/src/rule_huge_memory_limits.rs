@@ -67,6 +67,12 @@ impl RuleHugeMemoryLimits {
             .is_none_or(|(limit, used)| used.saturating_add(HUGE_PAGE_BYTES) <= limit)
     }
 
+    /// The processes of rules for which one more huge page would be too much.
+    pub fn processes_at_limit(&self) -> impl Iterator<Item = ProcessId> {
+        let left = self.bytes_left_by_process().into_iter();
+        left.filter(|(_, bytes)| *bytes < HUGE_PAGE_BYTES).map(|(process, _)| process)
+    }
+
     /// The limit of the process's rule, and the huge memory of all processes under it, in bytes.
     /// `None` where there is no limit.
     pub fn limit_and_use_of_rule(&self, process: ProcessId) -> Option<(u64, u64)> {
@@ -131,6 +137,9 @@ mod tests {
         // 5 huge pages are the limit; the rule of 3 has none, and 4 is not known.
         let allowed = [1, 2, 3, 4].map(|pid| limits.allows_another_huge_page(process(pid)));
         assert_eq!(allowed, [false, false, true, true]);
+        let mut full: Vec<_> = limits.processes_at_limit().map(|process| process.pid).collect();
+        full.sort_unstable();
+        assert_eq!(full, [1, 2]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::reason::Reason;
 use crate::translation_overhead::{TranslationOverhead, TranslationOverheadSource};
 use crate::walk_rate::PageBitmap;
 use crate::walk_rate::region_probe_plan::xorshift;
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// The `index`th region of an address space.
@@ -74,7 +75,7 @@ pub fn newest_window_averaging() -> CoverageAveraging {
 
 /// The next promotion of a policy, where a huge page is ready.
 pub fn next_proposal(policy: &mut impl Policy) -> Option<Promotion> {
-    policy.pop_next_promotion(at_second(0), HugePageReadiness::Ready)
+    policy.pop_next_promotion(at_second(0), HugePageReadiness::Ready, &HashSet::new())
 }
 
 /// All current proposals of a policy.

@@ -18,14 +18,7 @@ pub struct RecordingRowsFromManager {
     shown: Duration,
     entries_seen: u64,
     next_figures: Duration,
-    known: HashMap<ProcessId, LastSampledProcessFigures>,
-}
-
-#[derive(Clone, Debug)]
-struct LastSampledProcessFigures {
-    command: Arc<str>,
-    cpu_cores: Option<f64>,
-    overhead_percent: Option<f64>,
+    commands: HashMap<ProcessId, Arc<str>>,
 }
 
 impl RecordingRowsFromManager {
@@ -47,16 +40,9 @@ impl RecordingRowsFromManager {
         rows
     }
 
-    fn get_or_create_process<M: Machine>(
-        &mut self,
-        process: ProcessId,
-        machine: &M,
-    ) -> &mut LastSampledProcessFigures {
-        self.known.entry(process).or_insert_with(|| LastSampledProcessFigures {
-            command: machine.describe(process).name.into(),
-            cpu_cores: None,
-            overhead_percent: None,
-        })
+    fn command_of_process<M: Machine>(&mut self, process: ProcessId, machine: &M) -> Arc<str> {
+        let known = self.commands.entry(process);
+        Arc::clone(known.or_insert_with(|| machine.describe(process).name.into()))
     }
 
     fn add_sample_rows<M: Machine>(&mut self, manager: &Manager<M>, rows: &mut Vec<RecordingRow>) {
@@ -64,10 +50,7 @@ impl RecordingRowsFromManager {
         let all_cleared = manager.policy().sample_kinds().includes_coverage();
         let mut last = self.shown;
         for (at, sample) in manager.last_samples().samples_after(self.shown) {
-            let known = self.get_or_create_process(sample.process, manager.machine());
-            known.cpu_cores = Some(sample.cpu_cores);
-            known.overhead_percent = sample.overhead.map(|overhead| overhead.percent);
-            let command = Arc::clone(&known.command);
+            let command = self.command_of_process(sample.process, manager.machine());
             let source = AccessSource::from_coverage_source(sample.source, all_cleared);
             let regions = CoverageRow::rows_of_sample(at, window, source, &command, sample);
             rows.extend(regions.map(RecordingRow::Region));
@@ -85,10 +68,10 @@ impl RecordingRowsFromManager {
         let measure_only = manager.settings().measure_only;
         let new = journal.entries_after_count(self.entries_seen);
         for entry in new.filter(|entry| !needs_no_decision_row(&entry.event, measure_only)) {
-            let process = entry.event.process().map(|process| {
-                let known = self.get_or_create_process(process, manager.machine());
-                (process, Arc::clone(&known.command))
-            });
+            let process = entry
+                .event
+                .process()
+                .map(|process| (process, self.command_of_process(process, manager.machine())));
             rows.push(RecordingRow::Decision(DecisionRow {
                 at: entry.at,
                 process,
@@ -110,15 +93,16 @@ impl RecordingRowsFromManager {
         let footprints = manager.last_samples().footprints();
         let there = footprints.len() as u32;
         self.next_figures = now + FIGURES_EVERY * there.div_ceil(PROCESSES_A_SECOND).max(1);
-        self.known.retain(|process, _| manager.last_samples().footprint(*process).is_some());
+        self.commands.retain(|process, _| manager.last_samples().footprint(*process).is_some());
         for (process, footprint) in footprints {
-            let known = self.get_or_create_process(process, manager.machine()).clone();
+            let command = self.command_of_process(process, manager.machine());
+            let figures = manager.last_samples().figures(process);
             rows.push(RecordingRow::Process(ProcessRow {
                 at: now,
                 process,
-                command: known.command,
-                cpu_cores: known.cpu_cores,
-                overhead_percent: known.overhead_percent,
+                command,
+                cpu_cores: figures.map(|figures| figures.cpu_cores),
+                overhead_percent: figures.and_then(|it| it.overhead).map(|it| it.percent),
                 rss_bytes: footprint.rss_bytes,
                 huge_bytes: footprint.huge_bytes,
                 bloat_bytes: bloat(process),

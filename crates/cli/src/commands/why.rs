@@ -80,7 +80,11 @@ fn explanation_text(why: &Explanation) -> String {
 fn push_process_explanation(out: &mut WrappedText, it: &ProcessExplanation) {
     push_process_summary(out, &it.process);
     let counts = it.sample.as_ref().map(region_counts_text);
-    out.push_sentence(counts.as_deref().unwrap_or("It has not been sampled yet."));
+    out.push_sentence(match (counts.as_deref(), it.process.cpu_cores) {
+        (Some(counts), _) => counts,
+        (None, Some(_)) => "Its last sample was too large to be kept.",
+        (None, None) => "It has not been sampled yet.",
+    });
     if it.process.refused_bytes > 0 {
         let refused = format_bytes(it.process.refused_bytes);
         let why = "the program excludes them (MADV_NOHUGEPAGE)";

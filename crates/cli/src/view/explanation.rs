@@ -56,7 +56,7 @@ impl ManagerView {
         };
         let by_sample = match sample {
             _ if !status.terms.promotes => None,
-            None => Some("it has not been sampled yet"),
+            None => (!was_sampled(manager, process)).then_some("it has not been sampled yet"),
             Some(it) if it.regions == 0 => Some("it has no memory that can become huge"),
             Some(it) if it.regions == it.huge => Some("all of it is huge already"),
             Some(it) => (it.candidates == 0).then_some(none),
@@ -90,6 +90,7 @@ impl ManagerView {
         let manager = &*manager;
         let journal = manager.journal();
         let now = manager.machine().now();
+        let figures = manager.last_samples().figures(process);
         let seen = manager.last_samples().sample(process);
         let found = seen.and_then(|seen| Some((seen, *seen.region(region)?)));
         let sample = found.map(|(_, sample)| sample);
@@ -124,7 +125,7 @@ impl ManagerView {
             uptime_s: now.as_secs_f64(),
             start: region.start(),
             end: region.end(),
-            age_s: seen.map(|seen| now.saturating_sub(seen.at).as_secs_f64()),
+            age_s: figures.map(|figures| now.saturating_sub(figures.at).as_secs_f64()),
             sample,
             shared_memory: sample
                 .and_then(|sample| sample.file)
@@ -218,10 +219,9 @@ fn process_promotion_obstacles(
             kept_by.push(format!("the limit of {max} promotions in all is reached"));
         }
     }
-    let was_sampled = manager.last_samples().sample(process).is_some();
     for wait in manager.budget_waits() {
         let wait = BudgetWaitStatus::new(&wait, now);
-        if wait.work == WaitingWorkKind::Promotion || !was_sampled {
+        if wait.work == WaitingWorkKind::Promotion || !was_sampled(manager, process) {
             kept_by.push(wait.to_string());
         }
     }
@@ -232,6 +232,10 @@ fn process_promotion_obstacles(
         kept_by.push(format!("{why}: promotion pauses for {left_s:.1} s more"));
     }
     kept_by
+}
+
+fn was_sampled(manager: &Manager<impl Machine>, process: ProcessId) -> bool {
+    manager.last_samples().figures(process).is_some()
 }
 
 fn last_sample_summary<M: Machine>(

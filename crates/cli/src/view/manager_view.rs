@@ -135,7 +135,7 @@ impl ManagerView {
         let identity = manager.machine().describe(process);
         let seen = manager.last_samples();
         let footprint = seen.footprint(process).unwrap_or_default();
-        let sample = seen.sample(process).map(|seen| &seen.sample);
+        let sampled = seen.figures(process);
         let done = manager.journal().process_totals(process).cloned().unwrap_or_default();
         let unanswered = manager.processes().unresponsive.get(&process);
         let figures = self.cached_sample_figures(manager, process);
@@ -149,19 +149,19 @@ impl ManagerView {
             unit: identity.unit,
             rss_bytes: footprint.rss_bytes,
             huge_bytes: footprint.huge_bytes,
-            overhead: sample.and_then(|sample| sample.overhead),
+            overhead: sampled.and_then(|sampled| sampled.overhead),
             shared_bytes: shared.resident_bytes,
             shared_huge_bytes: shared.huge_bytes,
             gain_percent: figures.and_then(|figures| figures.gain_percent),
             bloat_bytes,
-            cpu_cores: sample.map(|sample| sample.cpu_cores),
+            cpu_cores: sampled.map(|sampled| sampled.cpu_cores),
             promoted: done.promoted,
             split: done.split,
             recovered_bytes: done.recovered_bytes,
             pace,
             refused: done.refused,
             last_reason: done.last_reason.map(|reason| reason.to_string()),
-            terms: identity.terms.or(sample.map(|sample| sample.terms)).unwrap_or_default(),
+            terms: identity.terms.or(sampled.map(|sampled| sampled.terms)).unwrap_or_default(),
             rule_name: identity.rule_name,
             profile_request: identity.profile_request,
             not_answering_s: unanswered.map(|found| found.waited.as_secs_f64()),

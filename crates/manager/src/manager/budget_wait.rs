@@ -72,23 +72,37 @@ impl BudgetWaits {
 
     /// The time spent in waits, and the budget that was the last reason.
     pub fn total_wait_and_last_budget(&self, now: Duration) -> Option<(Duration, ExhaustedBudget)> {
-        let current = self.current.map(|(wait, since)| wait.until.min(now).saturating_sub(since));
-        Some((self.waited + current.unwrap_or_default(), self.last?))
+        let Some((wait, since)) = self.current else { return Some((self.waited, self.last?)) };
+        Some((self.waited + wait.until.min(now).saturating_sub(since), wait.budget))
     }
 
     /// Begins a wait, or continues the one that lasts. Returns its end.
     pub(super) fn begin_wait(&mut self, now: Duration, wait: BudgetWait) -> Duration {
+        if self.current.is_some_and(|(current, _)| current.until < now) {
+            self.end_current_wait(now);
+        }
         let since = self.current.map_or(now, |(_, since)| since);
         self.current = Some((wait, since));
-        self.last = Some(wait.budget);
         wait.until
     }
 
-    /// The work continues.
+    /// The work continues, or waits for something else. After its end the wait was no longer for
+    /// the budget.
     pub(super) fn end_current_wait(&mut self, now: Duration) {
-        if let Some((_, since)) = self.current.take() {
-            self.waited += now.saturating_sub(since);
+        if let Some((wait, since)) = self.current.take() {
+            self.waited += wait.until.min(now).saturating_sub(since);
+            self.last = Some(wait.budget);
         }
+    }
+
+    /// There is no work. A wait for the rate of promotions begins before it is known whether
+    /// another promotion follows, so it does not count.
+    pub(super) fn end_without_work(&mut self, now: Duration) {
+        let rate = ExhaustedBudget::PromotionRate;
+        if self.current.is_some_and(|(wait, _)| wait.budget == rate) {
+            self.current = None;
+        }
+        self.end_current_wait(now);
     }
 }
 
@@ -113,7 +127,27 @@ mod tests {
         waits.begin_wait(at(10), wait(12));
         let so_far = waits.total_wait_and_last_budget(at(11));
         assert_eq!(so_far, Some((at(5), ExhaustedBudget::PromotionRate)));
+        // It goes on when the budget is there, also if the next batch comes later.
+        waits.end_current_wait(at(20));
+        waits.begin_wait(at(30), wait(31));
+        waits.begin_wait(at(40), wait(41));
+        let sum = waits.total_wait_and_last_budget(at(50));
+        assert_eq!(sum, Some((at(4 + 2 + 1 + 1), ExhaustedBudget::PromotionRate)));
         let cores = ExhaustedBudget::PromotionCores.to_string();
         assert!(cores.contains("50 % of one core"), "{cores}");
+    }
+
+    #[test]
+    fn a_wait_for_the_rate_counts_only_where_a_promotion_follows() {
+        let at = Duration::from_secs;
+        let mut waits = BudgetWaits::default();
+        for (budget, counts) in
+            [(ExhaustedBudget::PromotionRate, false), (ExhaustedBudget::PromotionCores, true)]
+        {
+            waits.begin_wait(at(1), BudgetWait { budget, until: at(4) });
+            waits.end_without_work(at(4));
+            let expected = counts.then_some((at(3), budget));
+            assert_eq!(waits.total_wait_and_last_budget(at(9)), expected);
+        }
     }
 }

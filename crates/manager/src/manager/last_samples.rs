@@ -2,20 +2,35 @@
 
 use crate::machine::ProcessFootprint;
 use hawkeye_policy::{
-    Event, FileRegion, Observation, PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample,
-    SharedMemoryCount, SharedMemoryTotals,
+    Event, FileRegion, Observation, PageOrder, ProcessId, ProcessSample, ProcessSettings,
+    RegionAddr, RegionSample, SharedMemoryCount, SharedMemoryTotals, TranslationOverhead,
 };
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-/// The last sample of each process, and its size. All samples together are bounded.
+/// The last sample of each process, and its size. All samples together are bounded. Of a sample
+/// that is too large to keep, the figures of the whole process stay.
 pub struct LastSamples {
     footprints: BTreeMap<ProcessId, ProcessFootprint>,
+    figures: HashMap<ProcessId, SampledFigures>,
     samples: HashMap<ProcessId, LastSample>,
     shared: SharedMemoryTotals,
     /// Upper limit of the regions in all samples together.
     most_regions: usize,
+}
+
+/// What the last sample of a process showed of it as a whole.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SampledFigures {
+    /// End of its window.
+    pub at: Duration,
+    /// Cost of address translation to the process, where it could be determined.
+    pub overhead: Option<TranslationOverhead>,
+    /// CPU time that it uses, in cores.
+    pub cpu_cores: f64,
+    /// What the machine's rules set for it.
+    pub terms: ProcessSettings,
 }
 
 /// The last sample of a process.
@@ -53,12 +68,17 @@ impl Default for LastSamples {
 }
 
 impl LastSamples {
-    /// 512 GiB of memory, for 10 MiB of the manager's own.
+    /// 512 GiB of memory, for 16 MiB of the manager's own.
     const MOST_REGIONS: usize = 256 << 10;
 
     fn with_max_regions(most_regions: usize) -> Self {
-        let (footprints, samples) = (BTreeMap::new(), HashMap::new());
-        Self { footprints, samples, shared: SharedMemoryTotals::default(), most_regions }
+        Self {
+            footprints: BTreeMap::new(),
+            figures: HashMap::new(),
+            samples: HashMap::new(),
+            shared: SharedMemoryTotals::default(),
+            most_regions,
+        }
     }
 
     pub(super) fn apply_event(&mut self, event: &Event) {
@@ -78,6 +98,7 @@ impl LastSamples {
 
     pub(super) fn retain_processes(&mut self, there: impl Fn(ProcessId) -> bool) {
         self.footprints.retain(|process, _| there(*process));
+        self.figures.retain(|process, _| there(*process));
         let mut shared_memory_changes = false;
         self.samples.retain(|process, seen| {
             let is_there = there(*process);
@@ -114,7 +135,12 @@ impl LastSamples {
         seen.map(|(process, seen)| (*process, *seen)).collect()
     }
 
-    /// The last sample of a process.
+    /// What the last sample of a process showed of it as a whole; `None` before the first one.
+    pub fn figures(&self, process: ProcessId) -> Option<&SampledFigures> {
+        self.figures.get(&process)
+    }
+
+    /// The last sample of a process; `None` where there is none, or it was too large to keep.
     pub fn sample(&self, process: ProcessId) -> Option<&LastSample> {
         self.samples.get(&process)
     }
@@ -143,12 +169,15 @@ impl LastSamples {
         newer
     }
 
-    /// Keeps an observation, in place of the previous samples. Where that is too much, the oldest
-    /// samples are dropped first, then the largest.
+    /// Keeps an observation, in place of the previous samples. Where that is too much, the largest
+    /// samples are dropped first. An early window of one large process must not cost all others
+    /// theirs, so their age does not matter.
     pub(super) fn store_observation(&mut self, observation: Observation) {
         let at = observation.at;
         for sample in observation.processes {
             let process = sample.process;
+            let ProcessSample { overhead, cpu_cores, terms, .. } = sample;
+            self.figures.insert(process, SampledFigures { at, overhead, cpu_cores, terms });
             let seen = LastSample { at, sample, changed: HashMap::new() };
             self.samples.insert(process, seen);
         }
@@ -158,7 +187,7 @@ impl LastSamples {
             let first_to_go = self
                 .samples
                 .iter()
-                .min_by_key(|(_, seen)| (seen.at, Reverse(regions(seen))))
+                .max_by_key(|(process, seen)| (regions(seen), Reverse(seen.at), **process))
                 .map(|(process, _)| *process);
             let Some(gone) = first_to_go.and_then(|process| self.samples.remove(&process)) else {
                 break;

@@ -5,14 +5,18 @@ use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, PromotionResult, TimedOutPromotionResult};
 use hawkeye_policy::region_promotion_limits::added_pages_upper_bound;
 use hawkeye_policy::{
-    BatchDecision, CallBatchBackoff, Errno, Event, FileRegion, MeasuredPromotionCost, ProcessId,
-    Promotion, PromotionEffect, RegionAddr,
+    BatchDecision, CallBatchBackoff, Errno, Event, MeasuredPromotionCost, ProcessId, Promotion,
+    PromotionEffect, RegionAddr,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 /// Attempts on a region without a free huge page: a brief shortage must not skip the best ones.
 const TRIES: u32 = CallBatchBackoff::PATIENCE + 1;
+
+/// How long a batch goes on without a call when the CPU budget is used up. Nothing pays for the
+/// time that dropped proposals take.
+const DROPS_WITHOUT_BUDGET: Duration = Duration::from_millis(1);
 
 /// What promotion keeps from one batch to the next.
 #[derive(Default)]
@@ -32,14 +36,13 @@ impl<M: Machine> Manager<M> {
     /// is before the next look.
     pub(super) fn promote_batch(&mut self) -> Option<Duration> {
         let begun = self.machine.now();
-        self.limits.waits.end_current_wait(begun);
         // No process may be promoted in: leave the waiting list as it is.
-        if self.is_all_promotion_blocked() {
-            return None;
+        let blocked = self.is_all_promotion_blocked();
+        if blocked || !self.promotion.backoff.is_pause_over(begun) {
+            self.limits.waits.end_current_wait(begun);
+            return (!blocked).then(|| self.promotion.backoff.pause_ends_at());
         }
-        if !self.promotion.backoff.is_pause_over(begun) {
-            return Some(self.promotion.backoff.pause_ends_at());
-        }
+        let mut held = self.held_processes();
         let mut called = false;
         let more = loop {
             let now = self.machine.now();
@@ -47,24 +50,33 @@ impl<M: Machine> Manager<M> {
             if now >= begun + BATCH || self.is_all_promotion_blocked() {
                 break Some(now);
             }
+            let drops_only = !called && now >= begun + DROPS_WITHOUT_BUDGET;
+            if drops_only && self.limits.cpu.is_exhausted(now) {
+                break None;
+            }
             if let Err(again_at) = self.limits.take_promotion(now) {
                 break again_at;
             }
             let supply = self.next_huge_page_readiness(now);
             let again = self.promotion.postponed.take();
             let is_new = again.is_none();
-            let next = again.or_else(|| self.policy.pop_next_promotion(now, supply));
+            let next = again.or_else(|| self.policy.pop_next_promotion(now, supply, &held));
             self.reschedule_sampling_by_saving(now, next.as_ref());
             let Some(next) = next else {
                 self.limits.promotions.give_back_promotion();
+                self.limits.waits.end_without_work(now);
                 break None;
             };
+            self.limits.waits.end_current_wait(now);
             if is_new {
                 self.promotion.shortages = 0;
             }
             if !self.is_promotion_allowed(&next, now) {
                 self.limits.promotions.give_back_promotion();
                 self.drop_proposal(&next);
+                if self.is_process_held(next.process) {
+                    held.insert(next.process);
+                }
                 continue;
             }
             let paid_by = match self.limits.decide_promotion_payment(now, next.saved_us_per_s) {
@@ -119,15 +131,26 @@ impl<M: Machine> Manager<M> {
             && self.limits.regions.may_promote_within_limits(promotion, now)
     }
 
-    /// Which part of which file a region is, by the last sample; `None` for private memory.
-    fn file_region(&self, process: ProcessId, region: RegionAddr) -> Option<FileRegion> {
-        self.processes.last_samples.sample(process)?.region(region)?.file
+    /// The processes of which nothing may be promoted now. What waits in them is not dropped.
+    fn held_processes(&self) -> HashSet<ProcessId> {
+        let mut held: HashSet<_> = self.limits.regions.huge.processes_at_limit().collect();
+        // Otherwise promotions that take no memory go on.
+        if self.settings.hold_full {
+            held.extend(self.memory.guard.held_processes(&self.processes.current));
+        }
+        held
+    }
+
+    fn is_process_held(&self, process: ProcessId) -> bool {
+        let by_memory = || self.memory.guard.may_promote(process, 0).is_err();
+        (self.settings.hold_full && by_memory())
+            || !self.limits.regions.huge.allows_another_huge_page(process)
     }
 
     /// Upper limit of the memory that a promotion takes, in bytes. The cgroup of the promoted
     /// process pays for all of a huge page of shared memory, also where another one paid before.
     fn max_bytes_taken(&self, promotion: &Promotion) -> u64 {
-        match self.file_region(promotion.process, promotion.region) {
+        match promotion.file {
             Some(_) => promotion.order.bytes(),
             None => self.limits.regions.max_bytes_taken_by_promotion(promotion),
         }
@@ -145,10 +168,9 @@ impl<M: Machine> Manager<M> {
         paid_by: PaidBy,
     ) -> BatchDecision {
         let (process, region) = (promotion.process, promotion.region);
-        let (order, present) = (promotion.order, promotion.expected_present);
+        let Promotion { order, expected_present: present, file, .. } = promotion;
         let before = self.machine.now();
         let cpu_before = self.machine.management_costs().cpu;
-        let file = self.file_region(process, region);
         let outcome = self.machine.promote(process, region, order, present, file);
         let cpu = self.machine.management_costs().cpu.saturating_sub(cpu_before);
         let (done, took, from_reserve) = match outcome {
@@ -205,7 +227,7 @@ impl<M: Machine> Manager<M> {
             added_pages: added_pages_upper_bound(&promotion),
             saved_us_per_s: promotion.saved_us_per_s,
         };
-        let Promotion { process, region, order, reason, .. } = promotion;
+        let Promotion { process, region, order, file, reason, .. } = promotion;
         let cost = match outcome {
             Ok(PromotionResult::Done { cpu, from_reserve, .. }) => {
                 let supply = self.memory.readiness_if_reserve_holds(u32::from(from_reserve));
@@ -219,7 +241,6 @@ impl<M: Machine> Manager<M> {
         }
         let event = match outcome {
             Ok(PromotionResult::Done { took, .. }) => {
-                let file = self.file_region(process, region);
                 Event::Promoted { process, region, order, reason, file, took, effect }
             }
             Ok(PromotionResult::Freed) => Event::Freed { process, region },

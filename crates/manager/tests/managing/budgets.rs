@@ -38,6 +38,20 @@ fn the_rate_holds_over_any_ten_seconds() {
     }
 }
 
+/// Two promotions use up the rate, and there is no third.
+#[test]
+fn a_used_up_rate_is_no_wait_without_a_further_promotion() {
+    for (regions, waits) in [(2, false), (3, true)] {
+        let machine = machine_running_parts(16 * GIB, &[base_page_part(0, regions, 1.0)]);
+        let settings = settings_with_promotion_rate(2.0);
+        let manager = run_manager_of(machine, "hawkeye-g", settings, seconds(20.0));
+        assert_eq!(promotions(&manager).len(), regions as usize);
+        let limits = manager.limits();
+        let waited = limits.waits.total_wait_and_last_budget(manager.machine().now());
+        assert_eq!(waited.is_some(), waits, "{waited:?}");
+    }
+}
+
 #[test]
 fn the_cpu_budget_holds_at_all_times() {
     const PERCENT: f64 = 0.05;

@@ -1,6 +1,6 @@
 //! Watermarks, pressure, groups and recovery.
 
-use hawkeye_manager::{Event, Machine, MachineError};
+use hawkeye_manager::{Event, Machine, MachineError, Settings};
 use hawkeye_policy::{Errno, PromotionBlockReason, RegionAddr, policies};
 use hawkeye_test_support::builders::*;
 use std::collections::HashSet;
@@ -292,6 +292,26 @@ fn every_full_group_is_recovered_whatever_becomes_of_the_others() {
     assert_eq!(huge_bytes_of(&manager, used), 128 * MIB);
     let left = manager.machine().memory_use(Some("/bloated"));
     assert!(left.used_percent() < 70.0, "{left:?}");
+}
+
+/// 200 MiB are in use in a cgroup, and its limit is briefly 220 MiB. The next sample comes after
+/// 30 s.
+#[test]
+fn promotion_goes_on_after_a_brief_hold_of_a_group() {
+    let mut machine = ScriptedMachine::new(16 * GIB);
+    machine.groups.insert("/db", GIB);
+    machine.add_program(program_in_group("/db", &[base_page_part(0, 100, 1.0)]));
+    for (at_s, limit) in [(3.2, 220 * MIB), (5.2, GIB)] {
+        machine.schedule(seconds(at_s), move |machine| {
+            machine.groups.insert("/db", limit);
+        });
+    }
+    let settings = Settings { period: seconds(30.0), ..settings_with_promotion_rate(10.0) };
+    let manager = run_manager_of(machine, "hawkeye-g", settings, seconds(25.0));
+    let promoted = promotions(&manager);
+    assert!(promoted.windows(2).any(|pair| pair[1].0 - pair[0].0 > seconds(1.0)), "not held");
+    assert_eq!(promoted.len(), 100);
+    assert_eq!(manager.journal().totals().samples, 1);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Effects of a machine's rules.
 
-use hawkeye_policy::ProcessSettings;
+use hawkeye_policy::{ProcessSettings, RegionAddr};
 use hawkeye_test_support::builders::*;
 
 fn limited(regions: u32, rule: usize, limit_mib: u64) -> ScriptedProgram {
@@ -27,6 +27,18 @@ fn processes_of_one_rule_share_a_limit_of_huge_memory() {
     assert_eq!(most, 40 * MIB);
     assert_eq!(huge_bytes_of(&manager, other), 64 * MIB);
     assert_eq!(huge_bytes_of(&manager, free), 64 * MIB);
+}
+
+/// Until there is room again, or the next sample.
+#[test]
+fn what_waits_in_a_process_at_its_limit_is_not_dropped() {
+    let machine = machine_running(16 * GIB, limited(64, 0, 40));
+    let manager = run_manager_of(machine, "hawkeye-g", frequent_sampling_settings(), seconds(30.0));
+    assert_eq!(huge_bytes_of(&manager, FIRST_PROCESS), 40 * MIB);
+    let policy = manager.policy();
+    let waits =
+        |region: &RegionAddr| policy.explain_waiting_region(FIRST_PROCESS, *region).is_some();
+    assert_eq!(regions_at(0..64).into_iter().filter(waits).count(), 44);
 }
 
 #[test]

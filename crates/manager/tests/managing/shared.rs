@@ -106,6 +106,18 @@ fn full_regions_of_shared_memory_take_memory_from_the_cgroup_that_promotes_them(
     }
 }
 
+/// Regions of 586 GiB, so that the sample is not kept.
+#[test]
+fn shared_memory_is_promoted_in_a_process_whose_sample_is_too_large_to_keep() {
+    let mut machine = machine_running_parts(2048 * GIB, &[base_page_part(0, 300_000, 1.0)]);
+    make_shared(&mut machine, FIRST_PROCESS);
+    let manager = run_manager_of(machine, "linux", frequent_sampling_settings(), seconds(3.0));
+    assert!(manager.last_samples().sample(FIRST_PROCESS).is_none());
+    assert!(manager.last_samples().figures(FIRST_PROCESS).is_some());
+    let promoted = promoted_regions(&manager);
+    assert!(promoted.starts_with(&regions_at(0..8)), "{promoted:?}");
+}
+
 /// Full regions of private memory take no memory, so they are promoted over the watermark. The same
 /// addresses may be shared memory a moment later.
 #[test]

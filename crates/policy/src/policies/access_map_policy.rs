@@ -13,6 +13,7 @@ use crate::reason::Reason;
 use crate::translation_overhead::TranslationOverhead;
 use crate::walk_rate::WORTH_CORES;
 use serde::Serialize;
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
@@ -168,9 +169,11 @@ impl Policy for AccessMapPolicy {
         &mut self,
         _now: Duration,
         _supply: HugePageReadiness,
+        held: &HashSet<ProcessId>,
     ) -> Option<Promotion> {
         let by = self.ranked_by;
-        let ranks = self.members.iter().filter_map(|m| by.rank_of_process(m));
+        let free = self.members.iter_mut().filter(|(process, _)| !held.contains(process));
+        let ranks = free.filter_map(|(_, m)| by.rank_of_process(m));
         let reach = match by {
             RankingCriterion::Bucket => 0.0,
             RankingCriterion::Overhead => Self::SIMILAR_POINTS,
@@ -179,6 +182,7 @@ impl Policy for AccessMapPolicy {
         let (process, member) = self
             .members
             .iter_mut()
+            .filter(|(process, _)| !held.contains(process))
             .filter(|(_, m)| by.rank_of_process(m).is_some_and(|rank| rank >= similar))
             // The first of equal ones: first come, first served.
             .min_by_key(|(_, m)| m.last_turn)?;
@@ -186,8 +190,8 @@ impl Policy for AccessMapPolicy {
         self.turns += 1;
         member.last_turn = self.turns;
         let reason = by.promotion_reason(member.overhead, &candidate)?;
-        let WaitingMapRegion { region, present, .. } = candidate;
-        Some(Promotion::to_huge_page(process, region, present, reason))
+        let WaitingMapRegion { region, present, file, .. } = candidate;
+        Some(Promotion::to_huge_page(process, region, present, file, reason))
     }
 
     fn on_promotion_result(

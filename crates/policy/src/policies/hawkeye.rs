@@ -199,6 +199,7 @@ impl Policy for Hawkeye {
         &mut self,
         _now: Duration,
         supply: HugePageReadiness,
+        held: &HashSet<ProcessId>,
     ) -> Option<Promotion> {
         self.costs.supply = supply;
         if !self.promoted_files.is_empty() {
@@ -207,10 +208,12 @@ impl Policy for Hawkeye {
         }
         let costs = &self.costs;
         let best = |member: &HawkeyeProcess| member.best_saving_per_cost(costs);
-        let most = self.members.iter().filter_map(best).reduce(f64::max)?;
+        let free = self.members.iter_mut().filter(|(process, _)| !held.contains(process));
+        let most = free.filter_map(|(_, member)| best(member)).reduce(f64::max)?;
         let process = self
             .members
             .iter_mut()
+            .filter(|(process, _)| !held.contains(process))
             .filter(|(_, m)| best(m).is_some_and(|saving| saving * Self::SIMILAR >= most))
             .reduce(|first, next| {
                 let left = |m: &HawkeyeProcess| m.left_percent * m.terms.weight;
@@ -221,7 +224,8 @@ impl Policy for Hawkeye {
                 if order.is_gt() { next } else { first }
             })?
             .0;
-        let process = file_mappers::process_that_gains_most(&mut self.members, process, costs)?;
+        let process =
+            file_mappers::process_that_gains_most(&mut self.members, process, costs, held)?;
         let member = self.members.get(process)?;
         let candidate = *member.waiting.last()?;
         let reason = self.saving_reason(member, &candidate)?;
@@ -237,6 +241,7 @@ impl Policy for Hawkeye {
             region: candidate.region,
             order: candidate.order,
             expected_present: candidate.present,
+            file: candidate.file,
             saved_us_per_s: Some(reason.saved_us_per_s),
             reason: Reason::new(reason),
         })

@@ -1,6 +1,7 @@
 //! Ingens: promotes by utilisation, with a share of huge pages for each process (Kwon et al.,
 //! OSDI'16).
 
+use crate::file_region::FileRegion;
 use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId, ProcessSample, RegionSample};
 use crate::page::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
@@ -12,7 +13,7 @@ use crate::saturating_cast::u16_from_f64;
 use crate::setting_error::{Setting, SettingError, check_positive_percent};
 use serde::Serialize;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -62,6 +63,7 @@ impl Default for IngensSettings {
 struct RegionFaultState {
     region: RegionAddr,
     present: u16,
+    file: Option<FileRegion>,
     /// The round in which faults made the region eligible; `None` for one that only a scan finds.
     queued: Option<u64>,
 }
@@ -123,6 +125,7 @@ impl IngensProcess {
         RegionFaultState {
             region: now.region,
             present: now.present,
+            file: now.file,
             queued: queued.filter(|_| may_be_promoted(now, min_present)),
         }
     }
@@ -231,11 +234,12 @@ impl Policy for Ingens {
         &mut self,
         _now: Duration,
         _supply: HugePageReadiness,
+        held: &HashSet<ProcessId>,
     ) -> Option<Promotion> {
         let (importance, process, member) = self
             .members
             .iter_mut()
-            .filter(|(_, m)| !m.waiting.is_empty())
+            .filter(|(process, m)| !m.waiting.is_empty() && !held.contains(process))
             .map(|(process, m)| (m.importance(), process, m))
             // Of equal ones the first stays: first come, first served.
             .reduce(|best, next| if next.0 > best.0 { next } else { best })?;
@@ -246,7 +250,7 @@ impl Policy for Ingens {
         }
         let reason =
             Reason::new(UtilisationReason { present: next.present, fmfi: self.fmfi, importance });
-        Some(Promotion::to_huge_page(process, next.region, next.present, reason))
+        Some(Promotion::to_huge_page(process, next.region, next.present, next.file, reason))
     }
 
     fn on_promotion_result(

@@ -1,6 +1,7 @@
 //! Order and pace of khugepaged (`mm/khugepaged.c`).
 
 use crate::budget::{RatePerSecond, TokenBucket};
+use crate::file_region::FileRegion;
 use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId, RegionSample};
 use crate::page::RegionAddr;
@@ -87,6 +88,7 @@ struct QueuedRegion {
     process: ProcessId,
     region: RegionAddr,
     present: u16,
+    file: Option<FileRegion>,
 }
 
 /// First come, first served: one process fully before the next, from low to high addresses, then
@@ -155,8 +157,9 @@ impl Policy for LinuxPolicy {
             let start = queue.len();
             // One present page is enough, as with the kernel's default of `max_ptes_none`, 511.
             let eligible = |s: &&RegionSample| !s.is_huge() && s.present > 0;
-            for &RegionSample { region, present, .. } in sampled.regions.iter().filter(eligible) {
-                queue.push(QueuedRegion { process, region, present });
+            for sample in sampled.regions.iter().filter(eligible) {
+                let RegionSample { region, present, file, .. } = *sample;
+                queue.push(QueuedRegion { process, region, present, file });
             }
             if let Some(cursor) = self.cursor.filter(|cursor| cursor.process == process) {
                 let scanned = |w: &QueuedRegion| w.region.start() < cursor.address;
@@ -174,16 +177,18 @@ impl Policy for LinuxPolicy {
         &mut self,
         now: Duration,
         _supply: HugePageReadiness,
+        held: &HashSet<ProcessId>,
     ) -> Option<Promotion> {
-        if self.queue.is_empty() || !self.pacer.take_promotion_token(now) {
+        let next = self.queue.iter().position(|queued| !held.contains(&queued.process))?;
+        if !self.pacer.take_promotion_token(now) {
             return None;
         }
-        let QueuedRegion { process, region, present } = self.queue.pop_front()?;
+        let QueuedRegion { process, region, present, file } = self.queue.remove(next)?;
         let address = region.end();
         self.cursor = Some(ScanCursor { process, address });
         self.proposed.insert((process, region));
         let reason = Reason::new(AddressOrderReason { present });
-        Some(Promotion::to_huge_page(process, region, present, reason))
+        Some(Promotion::to_huge_page(process, region, present, file, reason))
     }
 
     fn on_promotion_result(

@@ -6,6 +6,7 @@ use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
 use crate::policy::{ExplainPolicy, Policy, PolicyProperties, SampleKinds};
 use crate::promotion::{MeasuredPromotionCost, Promotion};
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// Never promotes anything.
@@ -59,6 +60,7 @@ impl Policy for NoPromotion {
         &mut self,
         _now: Duration,
         _supply: HugePageReadiness,
+        _held: &HashSet<ProcessId>,
     ) -> Option<Promotion> {
         None
     }

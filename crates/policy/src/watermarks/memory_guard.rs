@@ -165,6 +165,14 @@ impl MemoryScopeState {
         })
     }
 
+    /// Whether nothing in it is promoted, however little memory that takes.
+    fn holds_all_promotion(&self, pressure_limit_percent: f64) -> bool {
+        let pressed = |percent| percent > pressure_limit_percent;
+        self.recovering
+            || self.usage.used_percent() > self.start_percent
+            || self.pressure_percent.is_some_and(pressed)
+    }
+
     /// Why `bytes` more would be too much, if so.
     fn promotion_block_after_adding(&self, bytes: u64) -> Option<PromotionBlockReason> {
         let with =
@@ -454,6 +462,17 @@ impl MemoryGuard {
             .or_else(|| groups.find_map(|w| self.promotion_block(w)))
             .or_else(|| scopes.find_map(|w| w.promotion_block_after_adding(bytes)))
             .map_or(Ok(()), Err)
+    }
+
+    /// Those of `everyone` of which nothing may be promoted, however little memory that takes.
+    pub fn held_processes(&self, everyone: &[ProcessId]) -> HashSet<ProcessId> {
+        let holds = |it: &&MemoryScopeState| it.holds_all_promotion(self.pressure_limit_percent);
+        let Some((_, groups)) = self.watched.split_first().filter(|(it, _)| !holds(it)) else {
+            return everyone.iter().copied().collect();
+        };
+        let mut held = self.limits_unknown.clone();
+        held.extend(groups.iter().filter(holds).flat_map(|it| &it.members));
+        held
     }
 
     /// Growth of use of the machine or of a cgroup, in bytes per second; 0 where it is not watched.

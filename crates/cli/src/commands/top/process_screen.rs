@@ -77,7 +77,7 @@ fn process_status_lines(process: &ProcessStatus) -> Vec<String> {
 
 fn strip_lines(strip: &AddressStrip, chosen: Option<usize>, look: &Theme) -> Vec<String> {
     let Some(age_s) = strip.age_s else {
-        return vec!["Its address space has not been sampled yet.".to_owned()];
+        return vec!["There is no sample of its address space.".to_owned()];
     };
     let regions = format_count(strip.columns.iter().map(|column| column.regions).sum());
     let age = format_duration(age_s);

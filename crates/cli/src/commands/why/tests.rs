@@ -63,6 +63,18 @@ Latest actions (times since the daemon started):
     assert_eq!(explanation_text(&why), expected);
 }
 
+#[test]
+fn a_process_without_a_sample_may_have_been_sampled() {
+    for (cpu_cores, expected) in
+        [(None, "It has not been sampled yet."), (Some(1.0), "Its last sample was too large to")]
+    {
+        let process = ProcessStatus { cpu_cores, ..redis() };
+        let why = ProcessExplanation { process, ..ProcessExplanation::default() };
+        let text = explanation_text(&Explanation::Process(Box::new(why)));
+        assert!(text.contains(expected), "{text}");
+    }
+}
+
 fn region(state: RegionPromotionState) -> RegionExplanation {
     RegionExplanation {
         process: redis(),

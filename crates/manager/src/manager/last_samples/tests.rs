@@ -26,18 +26,31 @@ fn kept(last_seen: &LastSamples) -> Vec<u32> {
 }
 
 #[test]
-fn samples_stay_bounded_by_dropping_the_oldest_then_the_largest() {
+fn samples_stay_bounded_by_dropping_the_largest() {
     let mut last_seen = LastSamples::with_max_regions(100);
     last_seen.store_observation(sampled(1, &[(1, 40), (2, 30)]));
     last_seen.store_observation(sampled(2, &[(3, 40)]));
-    assert_eq!(kept(&last_seen), [2, 3]);
-    last_seen.store_observation(sampled(3, &[(2, 101)]));
-    let none = kept(&last_seen);
-    assert!(none.is_empty(), "a sample that is too large takes no room");
-    last_seen.store_observation(sampled(4, &[(4, 80), (5, 30)]));
-    assert_eq!(kept(&last_seen), [5]);
+    assert_eq!(kept(&last_seen), [2, 3], "of equal ones the oldest is dropped");
+    last_seen.store_observation(sampled(3, &[(4, 101)]));
+    assert_eq!(kept(&last_seen), [2, 3], "a sample that is too large takes no room");
+    last_seen.store_observation(sampled(4, &[(5, 35)]));
+    assert_eq!(kept(&last_seen), [2, 5]);
     last_seen.retain_processes(|_| false);
     assert!(kept(&last_seen).is_empty());
+}
+
+#[test]
+fn the_figures_of_a_process_stay_where_its_sample_is_too_large() {
+    let mut last_seen = LastSamples::with_max_regions(100);
+    let mut observation = sampled(3, &[(1, 101)]);
+    observation.processes[0].cpu_cores = 0.5;
+    last_seen.store_observation(observation);
+    let process = process_with_pid(1);
+    let figures = last_seen.figures(process).map(|figures| (figures.at, figures.cpu_cores));
+    assert_eq!(figures, Some((Duration::from_secs(3), 0.5)));
+    assert!(last_seen.sample(process).is_none());
+    last_seen.retain_processes(|_| false);
+    assert_eq!(last_seen.figures(process), None);
 }
 
 #[test]

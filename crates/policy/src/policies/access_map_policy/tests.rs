@@ -86,7 +86,7 @@ fn both_policies_give_a_reason_and_an_expectation() {
         let partly = RegionSample { present: 400, ..sample(3, 333) };
         policy.observe(&round(&[(Some(12.5), vec![partly, huge_sample(4, true)])]));
         assert_reason_text_and_json(&reason, text, json);
-        let expected = Promotion::to_huge_page(process(1), region(3), 400, reason);
+        let expected = Promotion::to_huge_page(process(1), region(3), 400, None, reason);
         assert_eq!(all_proposals(&mut policy), [expected]);
     }
 }

@@ -43,13 +43,15 @@ pub(super) fn add_savings_of_other_mappers(
     }
 }
 
-/// The process in which the next promotion of `process` is made: of shared memory, the one that
-/// gains most itself, if it is next there too. What all processes save is credited to that one, and
-/// counts as at most the CPU time that it uses ([`SavingsBudget`](crate::SavingsBudget)).
+/// The process in which the next promotion of `process` is made. Of shared memory, that is the one
+/// that gains most itself, if it is next there too and the process is not `held`. What all
+/// processes save is credited to that one, and counts as at most the CPU time that it uses
+/// ([`SavingsBudget`](crate::SavingsBudget)).
 pub(super) fn process_that_gains_most(
     members: &mut ProcessStates<HawkeyeProcess>,
     process: ProcessId,
     costs: &PromotionCosts,
+    held: &HashSet<ProcessId>,
 ) -> Option<ProcessId> {
     let member = members.get(process)?;
     let candidate = *member.waiting.last()?;
@@ -62,7 +64,8 @@ pub(super) fn process_that_gains_most(
         Some(member.cores_saved_by_weight(next.weight))
     };
     let first = (process, own_saving(member)?);
-    let savings = members.iter_mut().filter_map(|(id, member)| Some((id, own_saving(member)?)));
+    let free = members.iter_mut().filter(|(id, _)| !held.contains(id));
+    let savings = free.filter_map(|(id, member)| Some((id, own_saving(member)?)));
     Some(savings.fold(first, |most, next| if next.1 > most.1 { next } else { most }).0)
 }
 

@@ -178,7 +178,7 @@ fn a_reason_and_an_expectation_are_given() {
     let text = "384 of 512 base pages present with a fragmentation of 0.10, importance 3.00";
     let json = r#"{"rule":"utilisation","present":384,"fmfi":0.1,"importance":3.0}"#;
     assert_reason_text_and_json(&reason, text, json);
-    let expected = Promotion::to_huge_page(process(1), region(3), 384, reason);
+    let expected = Promotion::to_huge_page(process(1), region(3), 384, None, reason);
     assert_eq!(take(&mut policy, 9), [expected]);
 }
 

@@ -20,7 +20,8 @@ fn default_with(count: u64) -> LinuxPolicy {
 fn take(policy: &mut LinuxPolicy, now: Duration, n: usize) -> Vec<(u32, u64)> {
     let mut taken = Vec::new();
     while taken.len() < n {
-        let Some(p) = policy.pop_next_promotion(now, HugePageReadiness::Ready) else {
+        let ready = HugePageReadiness::Ready;
+        let Some(p) = policy.pop_next_promotion(now, ready, &HashSet::new()) else {
             break;
         };
         policy.on_promotion_result(
