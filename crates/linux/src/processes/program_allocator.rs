@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -148,14 +149,17 @@ fn find_program_file(
 }
 
 /// Opens a file for reading. A pipe or a device in its place is an error: another user may own the
-/// folder, and reading them could wait for ever.
+/// folder, and reading them could wait for ever. They are not opened at all, because that alone can
+/// act: it starts a watchdog, and the end of it rewinds a tape.
 fn open_regular_file(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    let open = |path: &Path, flags| OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let found = open(path, libc::O_PATH)?;
+    if !found.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
     }
+    // The file that was checked, whatever is at its path now.
+    let itself = format!("/proc/self/fd/{}", found.as_raw_fd());
+    open(Path::new(&itself), libc::O_NONBLOCK)
 }
 
 /// The interpreter after `#!`. Of `/usr/bin/env NAME` it is the name.

@@ -75,6 +75,23 @@ fn a_pipe_in_the_place_of_a_program_is_no_program_and_is_not_waited_for() {
 }
 
 #[test]
+fn a_pipe_in_the_place_of_a_file_is_not_opened() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let path = pipe.clone();
+    // This open returns as soon as the pipe is opened for reading.
+    let writer = std::thread::spawn(move || OpenOptions::new().write(true).open(path));
+    for _ in 0..100 {
+        assert!(open_regular_file(&pipe).is_err());
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(!writer.is_finished(), "the pipe was opened");
+    File::open(&pipe).expect("the pipe is opened for reading");
+    assert!(writer.join().expect("the thread ends").is_ok());
+}
+
+#[test]
 fn a_preloaded_allocator_replaces_the_c_librarys() {
     let folder = tempfile::tempdir().expect("a folder");
     // Its name is all that counts where the library cannot be read.
