@@ -8,7 +8,6 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
-use procfs::process::Process;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
@@ -67,7 +66,7 @@ struct TargetCredentials {
 impl TargetCredentials {
     /// None of these reads takes the process's `mmap_lock`.
     fn read(pid: u32) -> Option<Self> {
-        let status = process::read_proc_entry(pid, Process::status).ok()?;
+        let status = process::read_proc_entry(pid, process::read_status).ok()?;
         // The owner of a file shows whether it is dumpable; that of the folder /proc/PID does not.
         let owner = fs::metadata(format!("/proc/{pid}/maps")).ok()?.uid();
         Some(Self {

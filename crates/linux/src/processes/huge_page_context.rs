@@ -15,7 +15,7 @@ use crate::processes::program_text::{KernelTextRule, TextMapping};
 use crate::processes::shared_mappings::SharedMapping;
 use crate::processes::user_names::UserNames;
 use hawkeye_policy::ProcessAttributes;
-use procfs::process::{MMapPath, MemoryMap, Process, VmFlags};
+use procfs::process::{MMapPath, MemoryMap, VmFlags};
 use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
@@ -100,7 +100,7 @@ impl HugePageContext {
     /// Reads the huge-page context of a process.
     pub fn of_process(pid: u32) -> Result<Self> {
         let users = UserNames::default();
-        let status = process::read_proc_entry(pid, Process::status)?;
+        let status = process::read_proc_entry(pid, process::read_status)?;
         let mounts = MountedFileSystems::of_process(pid);
         let (mut shared_memory, mut text) = (Vec::new(), Vec::new());
         let groups = memory_maps::read_smaps(pid, |map| {

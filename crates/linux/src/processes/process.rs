@@ -7,8 +7,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
-use procfs::process::{MemoryMap, Process, Stat, StatM};
-use procfs::{FromRead, ProcResult};
+use procfs::process::{MemoryMap, Process, Stat, StatM, Status};
+use procfs::{FromBufRead, FromRead, ProcResult};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
@@ -94,9 +94,17 @@ pub(crate) fn read_proc_entry<T>(
     read.map_err(|_| LinuxError::NoSuchProcess(pid))
 }
 
+/// Reads `/proc/PID/status`, also where the name in it is no text: a process chooses its name, and
+/// the kernel cuts it at 15 bytes. [`Process::status`] refuses such a file.
+pub(crate) fn read_status(process: &Process) -> ProcResult<Status> {
+    let mut text = Vec::new();
+    process.open_relative("status")?.read_to_end(&mut text)?;
+    Status::from_buf_read(String::from_utf8_lossy(&text).as_bytes())
+}
+
 /// Resident anonymous memory in bytes, from `/proc/PID/status`.
 pub fn anonymous_rss_bytes(pid: u32) -> Result<u64> {
-    Ok(read_proc_entry(pid, Process::status)?.rssanon.unwrap_or(0) * 1024)
+    Ok(read_proc_entry(pid, read_status)?.rssanon.unwrap_or(0) * 1024)
 }
 
 /// Resident memory in bytes, from `/proc/PID/statm`.
@@ -236,7 +244,7 @@ pub fn find_real_time_thread(pid: u32, most: usize) -> Option<u32> {
 /// # Errors
 /// `ThpDisabled`, or the process has ended.
 pub fn check_thp_not_disabled(pid: u32) -> Result<()> {
-    match read_proc_entry(pid, Process::status)?.thp_enabled {
+    match read_proc_entry(pid, read_status)?.thp_enabled {
         Some(false) => Err(LinuxError::ThpDisabled(pid)),
         _ => Ok(()),
     }
@@ -302,6 +310,11 @@ pub(crate) const fn raw_fd_from_result(result: i64) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processes::process_attributes::read_process_attributes;
+    use crate::processes::user_names::UserNames;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
     use std::sync::mpsc;
 
     #[test]
@@ -315,6 +328,29 @@ mod tests {
         let managing = managing_cpu_time();
         let all = own_cpu_time();
         assert!(all.saturating_sub(managing) >= WORK, "{managing:?} of {all:?}");
+    }
+
+    /// The kernel cuts a name at 15 bytes: here in the middle of the eighth letter.
+    #[test]
+    fn a_process_whose_name_is_no_text_is_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let folders = std::env::var_os("PATH").expect("there is a PATH");
+        let mut files = std::env::split_paths(&folders).map(|folder| folder.join("sleep"));
+        let sleep = files.find(|file| file.exists()).expect("there is a program");
+        let program = folder.path().join("программа");
+        symlink(sleep, &program).expect("a link");
+        let started = Command::new(&program).arg0("sleep").arg("600").spawn();
+        let mut child = started.expect("the program starts");
+        let pid = child.id();
+        let status = read_proc_entry(pid, read_status);
+        let identity = read_process_attributes(pid, &UserNames::default());
+        let (bytes, thp) = (anonymous_rss_bytes(pid), check_thp_not_disabled(pid));
+        child.kill().expect("the process can be killed");
+        child.wait().expect("the process ends");
+        assert!(status.expect("it is read").name.starts_with("програм"));
+        assert!(identity.expect("it is read").command.starts_with("програм"));
+        assert!(bytes.is_ok());
+        assert!(!matches!(thp, Err(LinuxError::NoSuchProcess(_))), "{thp:?}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use crate::error::{LinuxError, Result};
 use crate::memory::cgroup_limits::process_cgroup::{OwnPlace, leads_out};
+use crate::processes::process::{open_proc_entry, read_status};
 use crate::processes::user_names::UserNames;
 use hawkeye_policy::{Pod, ProcessAttributes, QosClass};
 use procfs::process::Process;
@@ -15,8 +16,8 @@ use std::path::Path;
 /// [`ProcessAttributes::user_pending`] shows whether that has not answered yet.
 pub fn read_process_attributes(pid: u32, users: &UserNames) -> Result<ProcessAttributes> {
     let failed = |error| unreadable_process_error(pid, error);
-    let process = crate::processes::process::open_proc_entry(pid).map_err(failed)?;
-    let status = process.status().map_err(failed)?;
+    let process = open_proc_entry(pid).map_err(failed)?;
+    let status = read_status(&process).map_err(failed)?;
     let command = process.stat().map_err(failed)?.comm;
     // Empty on kernels without cgroups, and for processes that end meanwhile.
     let cgroups = fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();

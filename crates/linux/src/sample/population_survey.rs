@@ -15,7 +15,6 @@ use crate::sample::page_table_reader::WalkDetail;
 use crate::sample::pagemap;
 use crate::sample::sampler::SamplerBackend;
 use hawkeye_policy::{BASE_PAGE_BYTES, ProcessId, RegionSample};
-use procfs::process::Process;
 use serde::Serialize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -100,7 +99,7 @@ fn read_regions_of_process(
         return Err(LinuxError::NoSuchProcess(pid));
     }
     // `PR_SET_THP_DISABLE`: nothing of it becomes huge.
-    if process::read_proc_entry(pid, Process::status)?.thp_enabled == Some(false) {
+    if process::read_proc_entry(pid, process::read_status)?.thp_enabled == Some(false) {
         return Ok(Vec::new());
     }
     match sampler {

@@ -32,7 +32,6 @@ use hawkeye_policy::{
 };
 use huge_bytes_count::HugeBytesCount;
 use pagemap_sampler::PagemapSampler;
-use procfs::process::Process;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -71,7 +70,7 @@ impl SampledProcess {
     /// Opens a process for management, under the given identity.
     pub fn open(pid: u32, identity: ProcessAttributes, terms: ProcessSettings) -> Result<Self> {
         // `THP_enabled` in `/proc/PID/status` (since 5.0).
-        let status = process::read_proc_entry(pid, Process::status);
+        let status = process::read_proc_entry(pid, process::read_status);
         Ok(Self {
             handle: ProcessHandle::open(pid)?,
             identity,

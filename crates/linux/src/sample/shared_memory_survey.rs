@@ -22,7 +22,7 @@ use crate::sample::population_survey::{PATIENCE, REST_PER_READ, SurveyCoverage};
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, ProcessId};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::{fstat, major, minor};
-use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
+use procfs::process::{MMPermissions, MMapPath, MemoryMap};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -170,7 +170,7 @@ fn read_mapper(pid: u32, internal: Option<(i32, i32)>) -> Result<MapperReading> 
     let mut resident_at_most = None;
     if !found.is_empty() {
         let is_small = process::rss_bytes(pid)? <= MOST_RESIDENT_BYTES && mappings <= MOST_MAPPINGS;
-        let status = process::read_proc_entry(pid, Process::status)?;
+        let status = process::read_proc_entry(pid, process::read_status)?;
         if is_small {
             found = memory_maps::read_smaps(pid, |map| large(&map))?;
         } else {

@@ -22,7 +22,7 @@ pub(super) struct LockHolder {
 
 impl LockHolder {
     fn of_pid(pid: u32) -> Option<Self> {
-        let status = process::read_proc_entry(pid, Process::status).ok()?;
+        let status = process::read_proc_entry(pid, process::read_status).ok()?;
         Some(Self { pid, uid: status.ruid, command: status.name })
     }
 }

@@ -4,7 +4,6 @@ use crate::processes::process;
 use object::Endianness;
 use object::elf::{ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID};
 use object::read::elf::{FileHeader, ProgramHeader};
-use procfs::process::Process;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -68,7 +67,7 @@ impl ExecutableIdentity {
         Some(Self {
             path,
             build,
-            user: process::read_proc_entry(pid, Process::status).ok()?.ruid,
+            user: process::read_proc_entry(pid, process::read_status).ok()?.ruid,
             same_mounts: mount_namespace_of_pid(pid)?
                 == mount_namespace_of_pid(std::process::id())?,
         })
