@@ -11,9 +11,14 @@ use std::time::Duration;
 /// Most address ranges in one request.
 pub(super) const MAX_RANGES: usize = 64;
 /// Most bytes of data in one packet of an answer.
-pub(super) const MAX_DATA: usize = 64 << 10;
+pub(super) const MAX_DATA: usize = 32 << 10;
 /// Most bytes of a path, including its final zero.
 pub(super) const MAX_PATH: usize = 64;
+
+// A socket's buffer has `net.core.wmem_default` bytes, which tuning guides set to 64 KiB. A packet
+// that does not fit into it is refused with EMSGSIZE; the kernel needs 32 bytes of it
+// (net/unix/af_unix.c, `unix_dgram_sendmsg`).
+const _: () = assert!(size_of::<RawResult>() + MAX_DATA + 32 <= 64 << 10);
 
 /// A call to make: the bytes to send, and the descriptor on which the call works.
 #[derive(Clone, Copy)]
@@ -46,7 +51,7 @@ impl<'a> TargetRequest<'a> {
         Self { raw: RawRequest { kind: LIST, ..RawRequest::EMPTY }, passed: Some(link) }
     }
 
-    /// Reads up to 64 KiB of a file of `/proc`, from `offset` on. The answer is `ENAMETOOLONG` if
+    /// Reads up to 32 KiB of a file of `/proc`, from `offset` on. The answer is `ENAMETOOLONG` if
     /// the path has more than 63 bytes.
     pub fn for_reading_file(path: &str, offset: u64, length: usize) -> Self {
         let mut raw =
@@ -58,7 +63,7 @@ impl<'a> TargetRequest<'a> {
         Self { raw, passed: None }
     }
 
-    /// Reads up to 64 KiB of a process's memory through `/proc/PID/mem`, which faults it in. It
+    /// Reads up to 32 KiB of a process's memory through `/proc/PID/mem`, which faults it in. It
     /// never reaches another process that has got the same pid meanwhile.
     pub fn for_reading_memory(process: &'a ProcessHandle, address: u64, length: usize) -> Self {
         let path = format!("/proc/{}/mem", process.id.pid);

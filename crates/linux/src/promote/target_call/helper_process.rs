@@ -215,7 +215,9 @@ fn list_mappings(link: i32, packet: &mut ResultPacket) -> i64 {
     let iterator = iterator as i32;
     let (mut filled, mut end) = (0, 0);
     let result = loop {
-        if filled == MAX_DATA {
+        // A kernel fills up to 32 KiB at a read. A read into the rest of a packet could return one
+        // mapping that is known and has shrunk, which would end the listing.
+        if filled > MAX_DATA / 2 {
             packet.head = RawResult { more: 1, ..RawResult::default() };
             send_result(packet, filled);
             filled = 0;

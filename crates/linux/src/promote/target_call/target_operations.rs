@@ -186,7 +186,7 @@ impl CallHelperPool {
         enough: u16,
         deadline: Instant,
     ) -> Result<Vec<u16>> {
-        const PAGES_PER_CALL: u16 = 16;
+        const PAGES_PER_CALL: u16 = 8;
         let page_bytes = usize_from_u64(BASE_PAGE_BYTES);
         let length = usize::from(PAGES_PER_CALL) * page_bytes;
         let mut zero = Vec::new();
