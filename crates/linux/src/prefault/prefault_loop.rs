@@ -10,7 +10,7 @@ use super::prefault_thread_pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPo
 use super::suppressed_processes::SuppressedProcesses;
 use super::trace_backoff::{ResumeRetry, TraceBackoffs};
 use super::warm_start::WarmStart;
-use crate::error::Result;
+use crate::error::{LinuxError, Result};
 use crate::mutex::lock;
 use crate::processes::mappings::{ManagedMemory, check_region_eligible};
 use crate::processes::process::calling_thread_cpu_time;
@@ -324,7 +324,8 @@ impl PrefaultLoop {
             return Err(PrefaultResult::Occupied);
         }
         // The known mappings are older; userfaultfd may watch one since.
-        match self.tables.vma_at_address(&known.target, task.region.start()) {
+        let (target, calls) = (&known.target, self.calls.helper_pool_without_late_calls());
+        match self.tables.vma_at_address(target, task.process, task.region.start(), calls) {
             Ok(Some(now))
                 if check_region_eligible(
                     std::slice::from_ref(&now),
@@ -332,6 +333,7 @@ impl PrefaultLoop {
                     ManagedMemory::Private,
                 )
                 .is_ok() => {}
+            Err(LinuxError::NotAnswering(_)) => return Err(PrefaultResult::Occupied),
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
                 return Err(PrefaultResult::Occupied);
             }

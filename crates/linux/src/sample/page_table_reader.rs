@@ -10,9 +10,10 @@ use crate::error::{LinuxError, Result};
 use crate::memory::ksm::KsmState;
 use crate::processes::mapping_records::mapping_of_fields;
 use crate::processes::mappings::Mapping;
+use crate::promote::target_call::CallHelperPool;
 use direct_map::{map_unique_and_inaccessible_page, read_end_frame};
 use hawkeye_policy::walk_rate::PageBitmap;
-use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, RegionAddr, RegionSample};
+use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, ProcessId, RegionAddr, RegionSample};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use nix::errno::Errno;
@@ -196,12 +197,20 @@ impl PageTableReader {
     /// The mapping at an address, as it is now; `None` where nothing is mapped.
     ///
     /// The cost does not depend on the size of the process. It waits at most a quarter of a
-    /// millisecond for the process, then fails with `EBUSY`: its `mmap_lock` is held.
+    /// millisecond for the process, then fails with `EBUSY`: its `mmap_lock` is held. `target` is
+    /// bound to `process`.
     pub fn vma_at_address(
         &mut self,
         target: &ProcessBpfLinks,
+        process: ProcessId,
         address: u64,
+        calls: &mut CallHelperPool,
     ) -> Result<Option<Mapping>> {
+        // `bpf_find_vma` of 5.17 to 6.18 at least takes no reference to another process's address
+        // space before it takes the `mmap_lock` in it; later kernels do. If the process ended just
+        // then, it would write to freed memory. What is held does not cover a process that executes
+        // another program and ends, both after this call.
+        calls.hold_address_space(process)?;
         let mut errno = Errno::EBUSY;
         for attempt in 0..LOCK_TRIES {
             if attempt > 0 {
@@ -445,6 +454,7 @@ fn owned_fd_or_error(fd: i32, call: &'static str) -> Result<OwnedFd> {
 mod tests {
     use super::*;
     use crate::anonymous_mapping::AnonymousMapping;
+    use crate::processes::process::ProcessHandle;
     use hawkeye_test_support::this_test;
 
     #[test]
@@ -487,6 +497,27 @@ mod tests {
         tables.end_frame_read_at = Instant::now().checked_sub(END_FRAME_PAUSE).expect("it is past");
         assert!(!is_read(&mut tables), "an entry behind the end of memory was followed");
         assert!(is_read(&mut tables));
+    }
+
+    #[test]
+    fn an_address_space_is_held_while_a_mapping_in_it_is_looked_up() {
+        if !nix::unistd::geteuid().is_root() {
+            return this_test!().skip("it needs root");
+        }
+        let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
+        let own = ProcessHandle::open(std::process::id()).expect("this process exists").id;
+        let target = tables.bind_to_process(own.pid).expect("the programs bind");
+        let mut calls = CallHelperPool::with_time_limit(Duration::from_secs(60));
+        let page = touched_page();
+        let found = tables.vma_at_address(&target, own, page.address(), &mut calls);
+        let found = found.expect("the mapping can be looked up").expect("it is mapped");
+        assert!(found.range.contains(&page.address()));
+        // The helper opened this before, and closes it at its next call.
+        let helper = calls.idle_helper_pid().expect("the helper is kept");
+        let files = std::fs::read_dir(format!("/proc/{helper}/fd")).expect("the helper runs");
+        let mut files = files.flatten().filter_map(|file| std::fs::read_link(file.path()).ok());
+        let pagemap = format!("/proc/{}/pagemap", own.pid);
+        assert!(files.any(|file| file.as_os_str() == pagemap.as_str()));
     }
 
     #[test]

@@ -120,8 +120,8 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
     let memory = MappedRegions::new(8);
     let mut eligible = |index: u64| {
         let region = memory.region(index);
-        let found =
-            tables.vma_at_address(&target, region.start()).expect("the mapping can be looked up");
+        let found = tables.vma_at_address(&target, own().id, region.start(), &mut calls);
+        let found = found.expect("the mapping can be looked up");
         let listed = calls.list_mappings(own().id, &target).expect("the mappings can be listed");
         let here: Vec<_> = found.into_iter().collect();
         let now = mappings::check_region_eligible(&here, region, ManagedMemory::Private);
@@ -138,5 +138,6 @@ fn memory_registered_with_userfaultfd_is_not_eligible() {
         assert_eq!(eligible(3), Ok(()));
     }
     // Nothing is mapped at the start.
-    assert_eq!(tables.vma_at_address(&target, 4096).expect("the mapping can be looked up"), None);
+    let found = tables.vma_at_address(&target, own().id, 4096, &mut calls);
+    assert_eq!(found.expect("the mapping can be looked up"), None);
 }

@@ -63,6 +63,13 @@ impl<'a> TargetRequest<'a> {
         Self { raw, passed: None }
     }
 
+    /// Opens a file of `/proc`, which the helper keeps open until its next call.
+    pub(super) fn for_holding_file(path: &str) -> Self {
+        let mut request = Self::for_reading_file(path, 0, 0);
+        request.raw.kind = HOLD_FILE;
+        request
+    }
+
     /// Reads up to 32 KiB of a process's memory through `/proc/PID/mem`, which faults it in. It
     /// never reaches another process that has got the same pid meanwhile.
     pub fn for_reading_memory(process: &'a ProcessHandle, address: u64, length: usize) -> Self {
@@ -93,6 +100,7 @@ pub(super) const ADVISE: u32 = 1;
 pub(super) const LIST: u32 = 2;
 pub(super) const READ_FILE: u32 = 3;
 pub(super) const READ_MEMORY: u32 = 4;
+pub(super) const HOLD_FILE: u32 = 5;
 
 /// A request as it is sent. Both sides are one program, so the layout is private to it.
 #[repr(C)]

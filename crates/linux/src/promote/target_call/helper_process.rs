@@ -10,7 +10,7 @@
 )]
 
 use super::helper_messages::{
-    ADVISE, LIST, MAX_DATA, MAX_RANGES, READ_FILE, READ_MEMORY, RawRequest, RawResult,
+    ADVISE, HOLD_FILE, LIST, MAX_DATA, MAX_RANGES, READ_FILE, READ_MEMORY, RawRequest, RawResult,
 };
 use crate::processes::mapping_records::{RECORD_BYTES, keep_new_records};
 use crate::promote::sched_fifo::ThreadScheduling;
@@ -30,10 +30,15 @@ pub(super) fn serve_requests(socket: i32, manager: u32) -> ! {
     let usual = ThreadScheduling::usual_after_fork();
     let mut request = RawRequest::EMPTY;
     let mut packet = ResultPacket { head: RawResult::default(), data: [0; MAX_DATA] };
+    let mut held = None;
     loop {
         let Some(descriptor) = receive_request(&mut request) else {
             exit_process();
         };
+        if let Some(file) = held.take() {
+            // SAFETY: opened by `hold_file`, and used nowhere else.
+            unsafe { libc::close(file) };
+        }
         let before = read_clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
         let began = read_clock_ns(libc::CLOCK_MONOTONIC);
         let pinned = SavedCpuAffinity::pin_to_requested_cpu(request.cpu);
@@ -42,6 +47,7 @@ pub(super) fn serve_requests(socket: i32, manager: u32) -> ! {
             LIST => list_mappings(descriptor, &mut packet),
             READ_FILE => read_file(&request, None, &mut packet.data),
             READ_MEMORY => read_file(&request, Some(descriptor), &mut packet.data),
+            HOLD_FILE => hold_file(&request, &mut held),
             _ => -i64::from(libc::EINVAL),
         };
         // The result of advice is no number of bytes in the packet.
@@ -248,17 +254,13 @@ fn list_mappings(link: i32, packet: &mut ResultPacket) -> i64 {
 /// Reads a file. With a pidfd it is a file of that process. It is read only if the process was
 /// alive after the open: then it cannot belong to another process with the same pid.
 fn read_file(request: &RawRequest, process: Option<i32>, data: &mut [u8; MAX_DATA]) -> i64 {
-    if request.path.last() != Some(&0) {
-        return -i64::from(libc::ENAMETOOLONG);
-    }
+    let file = match open_file(request) {
+        Ok(file) => file,
+        Err(error) => return error,
+    };
     let length = (request.length as usize).min(MAX_DATA);
-    // SAFETY: the path ends with a zero; the buffer is ours and at least `length` bytes long.
+    // SAFETY: the buffer is ours and at least `length` bytes long; the file is used nowhere else.
     unsafe {
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-        let file = libc::open(request.path.as_ptr().cast(), flags);
-        if file < 0 {
-            return -last_errno();
-        }
         let buffer = data.as_mut_ptr().cast::<c_void>();
         let read = if process.is_some_and(process_has_ended) {
             -i64::from(libc::ESRCH)
@@ -268,6 +270,28 @@ fn read_file(request: &RawRequest, process: Option<i32>, data: &mut [u8; MAX_DAT
         libc::close(file);
         read
     }
+}
+
+/// Opens a file, and keeps it open until the next call.
+fn hold_file(request: &RawRequest, held: &mut Option<i32>) -> i64 {
+    match open_file(request) {
+        Ok(file) => {
+            *held = Some(file);
+            0
+        }
+        Err(error) => error,
+    }
+}
+
+/// Opens the file of a request; otherwise returns minus its error.
+fn open_file(request: &RawRequest) -> Result<i32, i64> {
+    if request.path.last() != Some(&0) {
+        return Err(-i64::from(libc::ENAMETOOLONG));
+    }
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: the path ends with a zero.
+    let file = unsafe { libc::open(request.path.as_ptr().cast(), flags) };
+    if file < 0 { Err(-last_errno()) } else { Ok(file) }
 }
 
 fn process_has_ended(process: i32) -> bool {

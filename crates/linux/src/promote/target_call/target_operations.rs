@@ -12,6 +12,7 @@ use crate::promote::reserve::RESERVE;
 use crate::sample::page_table_reader::ProcessBpfLinks;
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, RegionAddr};
+use nix::errno::Errno;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -174,6 +175,25 @@ impl CallHelperPool {
         let request = TargetRequest::for_listing_mappings(target.mapping_list_link());
         let listed = self.call_target(process, "listing mappings", &request)?;
         Ok(parse_mapping_records(&listed.data))
+    }
+
+    /// Keeps the address space of a process until this pool's next call, even if the process ends:
+    /// an open `pagemap` has a reference to it (fs/proc/base.c, `proc_mem_open`), though not to its
+    /// memory.
+    ///
+    /// A helper opens the file, because the open waits while the process executes another program
+    /// (`exec_update_lock`).
+    ///
+    /// # Errors
+    /// The process is gone, or does not answer.
+    pub(crate) fn hold_address_space(&mut self, process: ProcessId) -> Result<()> {
+        let request = TargetRequest::for_holding_file(&format!("/proc/{}/pagemap", process.pid));
+        match self.call_target(process, "holding the address space", &request) {
+            Err(error) if error.errno() == Some(Errno::ENOENT) => {
+                Err(LinuxError::NoSuchProcess(process.pid))
+            }
+            held => held.map(drop),
+        }
     }
 
     /// Indices of the zero-filled base pages of a region, up to `enough` of them, from a copy of

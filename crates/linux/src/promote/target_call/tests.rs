@@ -57,6 +57,23 @@ fn a_helper_keeps_nothing_open_but_its_socket() {
 }
 
 #[test]
+fn a_file_is_held_open_until_the_next_call() {
+    let mut caller = new_helper();
+    let hold = TargetRequest::for_holding_file("/proc/self/pagemap");
+    assert_eq!(answered(&mut caller, &hold).result, Ok(0));
+    let open = |caller: &CallHelper| {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", caller.helper));
+        open.expect("the helper runs").count()
+    };
+    assert_eq!(open(&caller), 2);
+    assert_eq!(answered(&mut caller, &hold).result, Ok(0));
+    assert_eq!(open(&caller), 2);
+    let absent = TargetRequest::for_holding_file("/proc/no-such-file");
+    assert_eq!(answered(&mut caller, &absent).result, Err(Errno::ENOENT));
+    assert_eq!(open(&caller), 1);
+}
+
+#[test]
 fn the_kernels_error_is_returned() {
     let mut caller = new_helper();
     // The first page of an address space is never mapped.

@@ -376,9 +376,10 @@ impl Sampler for AccessBitsSampler {
         let managed = self.managed_memory(member);
         let target = &sampling_state_of(&mut self.watched, member)?.target;
         let start = region.start();
-        let found = match self.bits.tables.vma_at_address(target, start) {
+        let process = member.handle.id;
+        let found = match self.bits.tables.vma_at_address(target, process, start, calls) {
             Err(error) if error.errno() == Some(Errno::EBUSY) => {
-                let mappings = calls.list_mappings(member.handle.id, target)?;
+                let mappings = calls.list_mappings(process, target)?;
                 mappings.into_iter().find(|m| m.range.contains(&start))
             }
             found => found?,
