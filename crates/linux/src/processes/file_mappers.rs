@@ -6,9 +6,9 @@
 //! The file is neither opened nor looked up. Each read has a limit of bytes and of time. A thread
 //! makes it, and is abandoned if the process does not answer.
 
-use crate::error::{LinuxError, Result};
+use crate::error::Result;
 use crate::processes::background_task::ReadLimits;
-use crate::processes::memory_maps;
+use crate::processes::{memory_maps, process};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -54,13 +54,7 @@ pub fn find_file_mappers(files: &BTreeSet<MappedFile>, deadline: Instant) -> Res
     let wanted = files.clone();
     let read = move |pid| read_mapped_files(pid, &wanted);
     let limits = ReadLimits { patience: PATIENCE, deadline, rest_per_read: 0 };
-    Ok(find_mappers_among(list_pids()?, read, limits))
-}
-
-fn list_pids() -> Result<Vec<u32>> {
-    let failed = LinuxError::wrap_io_error("reading", "/proc");
-    let entries = std::fs::read_dir("/proc").map_err(failed)?.flatten();
-    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+    Ok(find_mappers_among(process::list_pids()?, read, limits))
 }
 
 /// Those of some files that a process maps. None of one that has ended or may not be read.
@@ -99,6 +93,7 @@ fn find_mappers_among(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::LinuxError;
     use procfs::process::{MMapPath, MemoryMap};
 
     const FILE: MappedFile = MappedFile { device: (0, 27), inode: 77 };

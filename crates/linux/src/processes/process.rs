@@ -266,28 +266,49 @@ pub fn effective_uid(pid: u32) -> Option<u32> {
     open_proc_entry(pid).and_then(|p| p.uid()).ok()
 }
 
+/// The pids of all processes of this pid namespace.
+pub(crate) fn list_pids() -> Result<Vec<u32>> {
+    let failed = LinuxError::wrap_io_error("reading", "/proc");
+    let entries = std::fs::read_dir("/proc").map_err(failed)?.flatten();
+    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+}
+
 /// `root` and the processes that descend from it, as far as they are still connected. An orphan
 /// belongs to another parent.
 pub fn pids_of_process_and_descendants(root: u32) -> impl Iterator<Item = u32> + Send {
+    search_process_and_descendants(root).flatten()
+}
+
+/// As [`pids_of_process_and_descendants`], in short steps: one process, or the children of one
+/// thread. A step that finds no process gives `None`.
+pub(crate) fn search_process_and_descendants(
+    root: u32,
+) -> impl Iterator<Item = Option<u32>> + Send {
     let mut found = BTreeSet::new();
     let mut waiting = vec![(root, None)];
+    // The parent of the children that are read now, and its threads that are left.
+    let mut parent_threads: Option<(i32, procfs::process::TasksIter)> = None;
     iter::from_fn(move || {
-        while let Some((pid, parent)) = waiting.pop() {
-            let Ok(process) = open_proc_entry(pid) else {
-                continue;
-            };
-            // If the child has ended, an unrelated process may have its pid.
-            let is_child_of = |parent: i32| process.stat().is_ok_and(|stat| stat.ppid == parent);
-            if parent.is_some_and(|parent| !is_child_of(parent)) || !found.insert(pid) {
-                continue;
+        if let Some((parent, threads)) = &mut parent_threads {
+            if let Some(thread) = threads.next() {
+                // A thread that ends meanwhile has no more children.
+                let children = thread.and_then(|thread| thread.children()).unwrap_or_default();
+                waiting.extend(children.into_iter().map(|child| (child, Some(*parent))));
+                return Some(None);
             }
-            // A process that ends meanwhile has no more children.
-            let tasks = process.tasks().into_iter().flatten().flatten();
-            let children = tasks.filter_map(|task| task.children().ok()).flatten();
-            waiting.extend(children.map(|child| (child, Some(saturating_pid_t(pid)))));
-            return Some(pid);
+            parent_threads = None;
         }
-        None
+        let (pid, parent) = waiting.pop()?;
+        let Ok(process) = open_proc_entry(pid) else {
+            return Some(None);
+        };
+        // If the child has ended, an unrelated process may have its pid.
+        let is_child_of = |parent: i32| process.stat().is_ok_and(|stat| stat.ppid == parent);
+        if parent.is_some_and(|parent| !is_child_of(parent)) || !found.insert(pid) {
+            return Some(None);
+        }
+        parent_threads = process.tasks().ok().map(|threads| (saturating_pid_t(pid), threads));
+        Some(Some(pid))
     })
 }
 
@@ -380,5 +401,22 @@ mod tests {
             let said = found.expect_err("a real-time process needs a rule").to_string();
             assert!(said.contains(&format!("thread {thread_id}")), "{said}");
         }
+    }
+
+    #[test]
+    fn a_search_for_children_takes_a_step_for_each_thread() {
+        const THREADS: usize = 4;
+        let met = std::sync::Barrier::new(THREADS + 1);
+        let found = std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| met.wait());
+            }
+            let found: Vec<_> = search_process_and_descendants(std::process::id()).collect();
+            met.wait();
+            found
+        });
+        assert_eq!(found.first(), Some(&Some(std::process::id())));
+        // The thread of the test has a step of its own.
+        assert!(found.iter().filter(|found| found.is_none()).count() > THREADS, "{found:?}");
     }
 }
