@@ -12,7 +12,7 @@ mod lock_holders;
 
 use crate::error::{LinuxError, Result};
 use crate::machine_lease::own_files;
-use lock_holders::{LOCK, LockHolder};
+use lock_holders::{LOCK, LockHolder, LockedFile};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -49,9 +49,9 @@ impl ManagerLock {
     /// - The state folder cannot be created, or other users can change it.
     pub fn claim(state_dir: &Path, purpose: &str) -> Result<Self> {
         let own = Self::claim_in_folders(state_dir, Path::new(MACHINE_DIR), purpose)?;
-        let inodes = own.0.iter().flat_map(|lock| lock.metadata());
-        let inodes: Vec<u64> = inodes.map(|found| found.ino()).collect();
-        match lock_holders::find_other_manager_pid(&inodes) {
+        let locked = own.0.iter().filter_map(|lock| LockedFile::of_open_file(lock));
+        let locked: Vec<LockedFile> = locked.collect();
+        match lock_holders::find_other_manager_pid(&locked) {
             Some(pid) => {
                 let other = format!("process {pid} (its lock is in another folder)");
                 Err(LinuxError::AlreadyManaged(other))
@@ -174,9 +174,10 @@ fn take_lock_in_folder(
                 replace_lock_file(&path, &found, purpose)?;
                 drop(lock);
             }
-            Err((_, Errno::EWOULDBLOCK)) => {
+            Err((file, Errno::EWOULDBLOCK)) => {
                 let inode = found.ino();
-                let holders = lock_holders::lock_holders_of_inode(inode);
+                let locked = LockedFile::of_open_file(&file);
+                let holders = locked.map_or_else(Vec::new, lock_holders::lock_holders_of_file);
                 let strangers = !holders.is_empty()
                     && holders.iter().all(|h| !own_files::is_trusted_uid(h.uid));
                 if strangers {

@@ -3,14 +3,41 @@
 //! Nothing here opens or examines another process's file, which may be on a file system with a
 //! server that never answers. Reading links and `fdinfo` does not need that server.
 
-use crate::processes::process;
+use crate::processes::{mounts, process};
+use nix::sys::stat::{fstat, major, minor};
 use procfs::process::Process;
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// The name of every manager's lock file, in any folder.
 pub(super) const LOCK: &str = "manager.lock";
+
+/// A file as the kernel names it in lines about its locks. Each tmpfs numbers its inodes from the
+/// start, so two containers can have the same inode in their `/run`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LockedFile {
+    /// Of its file system (major, minor).
+    device: (u64, u64),
+    inode: u64,
+}
+
+impl LockedFile {
+    /// A file that this process has open; `None` where the kernel does not describe it.
+    pub(super) fn of_open_file(file: &File) -> Option<Self> {
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+        let number = |name: &str| -> Option<u64> {
+            info.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
+        };
+        // `fstat` has another device on btrfs. In a chroot it alone has one.
+        let device = mounts::device_of_own_mount(number("mnt_id:")?).or_else(|| {
+            let device = fstat(file).ok()?.st_dev;
+            Some((major(device), minor(device)))
+        });
+        Some(Self { device: device?, inode: number("ino:")? })
+    }
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LockHolder {
@@ -34,35 +61,33 @@ impl std::fmt::Display for LockHolder {
     }
 }
 
-/// Processes that hold a lock on the manager's lock file with this inode.
-pub(super) fn lock_holders_of_inode(inode: u64) -> Vec<LockHolder> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid| holds_manager_lock_on_inode(*pid, |of| of == inode))
+/// Processes that hold a lock on a manager's lock file.
+pub(super) fn lock_holders_of_file(file: LockedFile) -> Vec<LockHolder> {
+    let pids = process::list_pids().unwrap_or_default().into_iter();
+    pids.filter(|pid| holds_manager_lock(*pid, |of| of == file))
         .filter_map(LockHolder::of_pid)
         .collect()
 }
 
 /// The pid of another manager of root's in this pid namespace, in a container with its own `/run`
-/// for example. Excludes this process, its ancestors and the holders of `own` inodes.
+/// for example. Excludes this process, its ancestors and the holders of `own` files.
 /// Only root's processes match: the real user, the program and the lock's name are checked.
-pub(super) fn find_other_manager_pid(own: &[u64]) -> Option<u32> {
+pub(super) fn find_other_manager_pid(own: &[LockedFile]) -> Option<u32> {
     let locks = fs::read_to_string("/proc/locks").ok()?;
     let holders: BTreeSet<u32> = locks.lines().filter_map(parse_pid_of_flock_line).collect();
     let family = pids_of_process_and_ancestors(std::process::id());
     holders
         .into_iter()
         .filter(|pid| !family.contains(pid))
-        .find(|pid| is_root_manager_of_our_namespace(*pid, |inode| !own.contains(&inode)))
+        .find(|pid| is_root_manager_of_our_namespace(*pid, |file| !own.contains(&file)))
 }
 
-fn is_root_manager_of_our_namespace(pid: u32, wanted: impl Fn(u64) -> bool) -> bool {
+fn is_root_manager_of_our_namespace(pid: u32, wanted: impl Fn(LockedFile) -> bool) -> bool {
     LockHolder::of_pid(pid).is_some_and(|holder| holder.uid == 0)
         && is_hawkeye_process(pid)
         // Root of an ordinary container has user id 0 here too, and must not keep a manager out.
         && pid_namespace(pid) == pid_namespace(std::process::id())
-        && holds_manager_lock_on_inode(pid, wanted)
+        && holds_manager_lock(pid, wanted)
 }
 
 /// Names the pid namespace of a process; `None` where the kernel has none.
@@ -84,7 +109,7 @@ fn is_hawkeye_process(pid: u32) -> bool {
 }
 
 /// Whether a process has a manager's lock file open and holds a lock on it.
-fn holds_manager_lock_on_inode(pid: u32, wanted: impl Fn(u64) -> bool) -> bool {
+fn holds_manager_lock(pid: u32, wanted: impl Fn(LockedFile) -> bool) -> bool {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
     descriptors.into_iter().flatten().flatten().any(|entry| {
         let names_lock = fs::read_link(entry.path()).is_ok_and(|file| has_manager_lock_name(&file));
@@ -92,7 +117,7 @@ fn holds_manager_lock_on_inode(pid: u32, wanted: impl Fn(u64) -> bool) -> bool {
             let number = entry.file_name();
             let info = format!("/proc/{pid}/fdinfo/{}", number.to_string_lossy());
             let info = fs::read_to_string(info).unwrap_or_default();
-            info.lines().filter_map(parse_flock_inode_of_fdinfo).any(&wanted)
+            info.lines().filter_map(parse_flocked_file_of_fdinfo).any(&wanted)
         }
     })
 }
@@ -102,12 +127,15 @@ fn has_manager_lock_name(file: &Path) -> bool {
     name.strip_suffix(" (deleted)").unwrap_or(&name) == LOCK
 }
 
-/// The inode in a line of `fdinfo` such as `lock: 1: FLOCK  ADVISORY  WRITE 812 08:01:9978 0 EOF`.
-fn parse_flock_inode_of_fdinfo(line: &str) -> Option<u64> {
+/// The file in a line of `fdinfo` such as `lock: 1: FLOCK  ADVISORY  WRITE 812 08:01:9978 0 EOF`.
+fn parse_flocked_file_of_fdinfo(line: &str) -> Option<LockedFile> {
     let lock = line.strip_prefix("lock:")?;
     let mut words = lock.split_whitespace().skip(1);
     (words.next() == Some("FLOCK")).then_some(())?;
-    words.nth(3)?.rsplit(':').next()?.parse().ok()
+    let mut parts = words.nth(3)?.split(':');
+    let mut hexadecimal = || u64::from_str_radix(parts.next()?, 16).ok();
+    let device = (hexadecimal()?, hexadecimal()?);
+    Some(LockedFile { device, inode: parts.next()?.parse().ok()? })
 }
 
 /// A process, its parent, and all further ancestors.
@@ -125,6 +153,7 @@ mod tests {
     use crate::machine_lease::thp_settings::testing::TestFolder;
     use crate::processes::process::pids_of_process_and_descendants;
     use hawkeye_test_support::this_test;
+    use nix::fcntl::{Flock, FlockArg};
     use std::process::{Child, Command, Stdio};
     use std::time::Duration;
 
@@ -133,8 +162,7 @@ mod tests {
         // `try_wait` leaves its input open.
         while started.try_wait().ok()?.is_none() {
             let mut pids = pids_of_process_and_descendants(started.id());
-            let holds =
-                |pid: &u32| is_hawkeye_process(*pid) && holds_manager_lock_on_inode(*pid, |_| true);
+            let holds = |pid: &u32| is_hawkeye_process(*pid) && holds_manager_lock(*pid, |_| true);
             if let Some(pid) = pids.find(holds) {
                 return Some(pid);
             }
@@ -179,11 +207,25 @@ mod tests {
     fn lines_of_the_kernel_are_understood() {
         let line = "1: FLOCK  ADVISORY  WRITE 21372 fe:00:9978002 0 EOF";
         assert_eq!(parse_pid_of_flock_line(line), Some(21372));
-        assert_eq!(parse_flock_inode_of_fdinfo(&format!("lock:\t{line}")), Some(9_978_002));
+        let file = LockedFile { device: (254, 0), inode: 9_978_002 };
+        assert_eq!(parse_flocked_file_of_fdinfo(&format!("lock:\t{line}")), Some(file));
         let posix = "2: POSIX  ADVISORY  READ 5 08:01:7 0 EOF";
         assert_eq!(parse_pid_of_flock_line(posix), None);
-        assert_eq!(parse_flock_inode_of_fdinfo(&format!("lock:\t{posix}")), None);
-        assert_eq!(parse_flock_inode_of_fdinfo("ino:\t7"), None);
+        assert_eq!(parse_flocked_file_of_fdinfo(&format!("lock:\t{posix}")), None);
+        assert_eq!(parse_flocked_file_of_fdinfo("ino:\t7"), None);
+    }
+
+    #[test]
+    fn a_lock_on_the_same_inode_of_another_device_is_another_lock() {
+        let folder = TestFolder::new("lock-devices");
+        let file = File::open(folder.file(LOCK, "")).expect("the file can be opened");
+        let lock = Flock::lock(file, FlockArg::LockExclusive).expect("the file can be locked");
+        let locked = LockedFile::of_open_file(&lock).expect("the kernel describes it");
+        let own = std::process::id();
+        // A child that another test has just forked has the lock, too.
+        assert!(lock_holders_of_file(locked).iter().any(|holder| holder.pid == own));
+        let device = (locked.device.0, locked.device.1 + 1);
+        assert_eq!(lock_holders_of_file(LockedFile { device, ..locked }), []);
     }
 
     #[test]
