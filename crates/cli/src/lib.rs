@@ -48,6 +48,7 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use commands::client_options::ClientOptions;
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::sample::walk_costs::measure_at_lowest_priority;
+use hawkeye_linux::stop_signals::keep_ended_children;
 use output::print_to_stderr;
 use std::process::ExitCode;
 use tracing_subscriber::fmt;
@@ -124,6 +125,7 @@ pub fn command() -> clap::Command {
 
 /// Runs the command that the arguments name.
 pub fn run() -> ExitCode {
+    keep_ended_children();
     let arguments = Arguments::parse();
     tracing_subscriber::registry()
         .with(fmt::layer().with_writer(std::io::stderr).without_time().with_target(false))

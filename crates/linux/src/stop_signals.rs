@@ -50,6 +50,13 @@ fn is_ignored(signal: Signal) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
+/// Makes the kernel keep ended children until this process has waited for them. It does not where
+/// SIGCHLD is ignored, and exec keeps that. The pid of an ended child could then be another's.
+pub fn keep_ended_children() {
+    // SAFETY: the default action runs no code.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitResult {

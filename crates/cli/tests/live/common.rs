@@ -331,6 +331,17 @@ pub fn hangup_not_ignored(command: &mut Command) -> &mut Command {
     }
 }
 
+/// Makes a program start with the ends of its children ignored, as its parent may have them.
+pub fn child_ends_ignored(command: &mut Command) -> &mut Command {
+    // SAFETY: between fork and exec only a system call is made.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+            Ok(())
+        })
+    }
+}
+
 /// Makes a program start with an interrupt that is blocked and pending.
 pub fn interrupted_before_it_begins(command: &mut Command) {
     // SAFETY: between fork and exec only system calls are made, with a set that they fill in.

@@ -2,8 +2,8 @@
 
 use crate::common::{
     CommandOutput, DEADLINE, HAWKEYE, NO_SWAP_IN_GROUP, StartedProcess, TestMachine, WORKLOADS,
-    figure, hangup_not_ignored, huge_bytes, interrupted_before_it_begins, machine,
-    machine_at_speed, machine_with_remap, memory_cgroup, or_skip, read_json, signal,
+    child_ends_ignored, figure, hangup_not_ignored, huge_bytes, interrupted_before_it_begins,
+    machine, machine_at_speed, machine_with_remap, memory_cgroup, or_skip, read_json, signal,
     time_limit_factor, until, wait,
 };
 use hawkeye_live_test_support::settings;
@@ -135,6 +135,14 @@ fn a_signal_before_the_program_is_started_starts_none() {
     let mut child = StartedProcess::quietly(&mut command);
     assert_eq!(wait(&mut child, DEADLINE), Some(128 + libc::SIGINT));
     assert!(!started.exists());
+}
+
+#[test]
+fn the_exit_status_is_passed_on_where_ends_of_children_were_ignored() {
+    let machine = or_skip!(machine(this_test!()));
+    let mut command = machine.hawkeye("run -- sh -c");
+    let mut child = StartedProcess::quietly(child_ends_ignored(command.arg("exit 3")));
+    assert_eq!(wait(&mut child, DEADLINE), Some(3));
 }
 
 /// As where a terminal was closed, or `tee` has ended.
