@@ -14,7 +14,7 @@
 use crate::anonymous_mapping::map_anonymous;
 use crate::promote::process_madvise::COLLAPSE;
 use crate::promote::target_call::{SOCKET, become_helper, exit_process, read_clock_ns};
-use hawkeye_policy::{HUGE_PAGE_BYTES, ReserveState, ReserveTarget};
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, ReserveState, ReserveTarget};
 use nix::errno::Errno;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
@@ -30,6 +30,7 @@ pub(super) const GIVE_BACK: u32 = 1;
 pub(super) const SHRINK: u32 = 2;
 
 const HUGE: usize = HUGE_PAGE_BYTES as usize;
+const BASE: usize = BASE_PAGE_BYTES as usize;
 const FILLER_STACK: usize = 64 << 10;
 const UNRESERVED: i32 = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
 
@@ -232,6 +233,15 @@ fn count_write_faults(start: *mut u8, bytes: usize) -> i64 {
     thread_minor_faults() - before
 }
 
+/// Leaves no base page of a huge page filled with zeros. Otherwise the kernel may split it as
+/// underused when memory is short (6.12, mm/huge_memory.c, `thp_underused`).
+fn write_to_each_base_page(start: *mut u8) {
+    for offset in (0..HUGE).step_by(BASE) {
+        // SAFETY: the memory is ours, and no reference into it exists.
+        unsafe { start.add(offset).write_volatile(1) };
+    }
+}
+
 fn thread_minor_faults() -> i64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: `usage` is ours; all zeros are valid where the call fails.
@@ -271,6 +281,9 @@ impl ReservedPages {
         // has one (the setting `never`), a collapse makes it.
         let huge = count_write_faults(self.page_pointer(slot), HUGE) == 1
             || self.advise(slot, COLLAPSE.number);
+        if huge {
+            write_to_each_base_page(self.page_pointer(slot));
+        }
         let took = read_clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).saturating_sub(before);
         shared.fill_cpu_ns.fetch_add(took, Ordering::SeqCst);
         if huge {

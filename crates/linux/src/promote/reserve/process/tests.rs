@@ -1,8 +1,48 @@
 use super::*;
+use hawkeye_test_support::this_test;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
 use std::sync::atomic::AtomicBool;
 
 /// Slots. Only the last is ever filled, so that the search for it takes long.
 const SLOTS: usize = 64;
+
+/// The kernel's shrinker splits huge pages with many base pages of zeros.
+#[test]
+fn no_base_page_of_a_filled_page_is_all_zeros() {
+    let shared = ReserveSharedState::map().expect("memory can be mapped");
+    // A fill is at idle priority, so it must not hold locks of this process.
+    // SAFETY: the child makes plain system calls on memory of its own.
+    let child = match unsafe { fork() }.expect("fork succeeds") {
+        ForkResult::Parent { child } => child,
+        ForkResult::Child => {
+            let found = fill_a_page_and_look(shared);
+            // SAFETY: ends the child without running any exit handler of this process's.
+            unsafe { libc::_exit(found) }
+        }
+    };
+    let ended = waitpid(child, None);
+    shared.unmap_self();
+    if ended == Ok(WaitStatus::Exited(child, NOT_FILLED)) {
+        return this_test!().skip("the kernel has no free huge page");
+    }
+    assert_eq!(ended, Ok(WaitStatus::Exited(child, NO_ZERO_PAGE)));
+}
+
+const NO_ZERO_PAGE: i32 = 0;
+const ZERO_PAGES: i32 = 1;
+const NOT_FILLED: i32 = 2;
+
+fn fill_a_page_and_look(shared: &'static ReserveSharedState) -> i32 {
+    let Some(pages) = map_reserved_pages(shared, 1) else { return NOT_FILLED };
+    if !(0..100).any(|_| pages.fill_one_page()) {
+        return NOT_FILLED;
+    }
+    // SAFETY: the mapping is ours, and nothing writes to it now.
+    let filled = unsafe { std::slice::from_raw_parts(pages.start.as_ptr(), HUGE) };
+    let is_zero = |page: &[u8]| page.iter().all(|byte| *byte == 0);
+    if filled.chunks(BASE).any(is_zero) { ZERO_PAGES } else { NO_ZERO_PAGE }
+}
 
 /// The server and the filler give the same page back, and it is filled again.
 #[test]
