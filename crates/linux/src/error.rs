@@ -81,6 +81,15 @@ pub enum LinuxError {
         /// The kernel's answer.
         errno: Errno,
     },
+    /// A call into a process was not made, because the helper process for it failed. This says
+    /// nothing about the target.
+    #[error("{doing}: {errno}")]
+    HelperFailed {
+        /// What could not be done.
+        doing: &'static str,
+        /// The kernel's answer.
+        errno: Errno,
+    },
     /// The BPF programs could not be loaded or run.
     #[error("BPF: {0}")]
     Bpf(String),
@@ -167,7 +176,8 @@ impl LinuxError {
         move |errno| Self::Call { call, errno }
     }
 
-    /// The kernel's error number behind this error, if there is one.
+    /// The kernel's error number behind this error, if there is one. That of a failed helper is
+    /// none: it would pass for the answer to the call.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Call { errno, .. } => Some(*errno),

@@ -12,6 +12,7 @@ use crate::processes::profile_requests::{
 };
 use crate::processes::user_names::UserNames;
 use crate::promote::reserve::RESERVE;
+use crate::promote::target_call::HELPER_NAME;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::management_slot_ranking::max_slots_per_user;
 use hawkeye_policy::{
@@ -189,7 +190,7 @@ impl ProcessSelector {
             }
         };
         let is_own = |pid| pid == std::process::id() || RESERVE.is_reserve_pid(pid);
-        large.retain(|seen| !is_own(seen.process.pid));
+        large.retain(|seen| !is_own(seen.process.pid) && !is_own_call_helper(seen));
         large.sort_by_key(|seen| std::cmp::Reverse(seen.own_bytes));
         let there: HashSet<u32> = large.iter().map(|seen| seen.process.pid).collect();
         self.skipped.retain_pids(|pid| there.contains(&pid));
@@ -354,11 +355,22 @@ fn age_of_pid(pid: u32) -> Option<Duration> {
     Some(process::process_age(ProcessId { pid, start_ticks }))
 }
 
+/// Whether a process makes calls for this one. It then shares all memory that neither has changed.
+fn is_own_call_helper(seen: &ScannedProcess) -> bool {
+    let own = process::saturating_pid_t(std::process::id());
+    // Any program can take that name.
+    seen.program.command.as_bytes() == HELPER_NAME.to_bytes()
+        && process::read_proc_entry(seen.process.pid, Process::stat)
+            .is_ok_and(|stat| stat.ppid == own)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::processes::proc_scanner::ProgramIdentity;
+    use crate::promote::target_call::{CallHelperPool, TargetRequest};
     use hawkeye_policy::{Rule, RuleAction, RuleConditions, UnmatchedAction};
+    use hawkeye_test_support::event_constructors::process_with_pid;
 
     const S: fn(u64) -> Duration = Duration::from_secs;
     const MIB: u64 = 1 << 20;
@@ -371,7 +383,7 @@ mod tests {
 
     fn test_entry(pid: u32, mib: u64) -> ScannedProcess {
         ScannedProcess {
-            process: hawkeye_test_support::event_constructors::process_with_pid(pid),
+            process: process_with_pid(pid),
             anonymous_bytes: mib * MIB,
             own_bytes: mib * MIB,
             family: 1,
@@ -412,6 +424,19 @@ mod tests {
         let found = full_scan(&mut selector(), S(0)).expect("the first scan is due at once");
         let own = std::process::id();
         assert!(found.iter().all(|seen| seen.process.pid != own));
+    }
+
+    #[test]
+    fn the_manager_never_manages_its_helpers() {
+        let _memory = vec![1u8; 80 << 20];
+        let mut calls = CallHelperPool::with_time_limit(S(60));
+        let own = process_with_pid(std::process::id());
+        // The helper has its name when it answers.
+        let name = TargetRequest::for_reading_file("/proc/self/comm", 0, 16);
+        calls.call_target(own, "reading", &name).expect("the helper answers");
+        let helper = calls.idle_helper_pid().expect("the helper waits for another call");
+        let found = full_scan(&mut selector(), S(0)).expect("the first scan is due at once");
+        assert!(found.iter().all(|seen| seen.process.pid != helper));
     }
 
     #[test]

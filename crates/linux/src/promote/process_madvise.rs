@@ -79,6 +79,13 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_no_helper_made_is_not_repeated() {
+        let doing = "starting a helper process";
+        let failed: Result<()> = Err(LinuxError::HelperFailed { doing, errno: Errno::ENOMEM });
+        assert!(!CollapseRetry::default().should_retry(&failed, QUICK));
+    }
+
+    #[test]
     fn repeated_calls_are_bounded() {
         let mut retry = CollapseRetry::default();
         let calls = (1..).find(|_| !retry.should_retry(&refused(Errno::ENOMEM), QUICK));

@@ -21,7 +21,7 @@ mod target_operations;
 pub use call_helper_pool::{CallHelperPool, LateCall};
 pub(crate) use call_helper_pool::{CallTimingStatistics, SERIES_TIME};
 pub use helper_messages::{CallResult, TargetRequest};
-pub(crate) use helper_process::{SOCKET, become_helper, exit_process, read_clock_ns};
+pub(crate) use helper_process::{HELPER_NAME, SOCKET, become_helper, exit_process, read_clock_ns};
 pub use target_operations::AccessBitClearResult;
 
 use crate::error::{LinuxError, Result};
@@ -57,11 +57,10 @@ impl CallHelper {
     /// Starts a helper.
     pub fn start() -> Result<Self> {
         reap_ended_helpers();
-        let failed = LinuxError::wrap_errno("starting a helper process for calls into processes");
         // SAFETY: `helper_process.rs` keeps to the contract.
         let started =
             unsafe { fork_helper_process(|socket, manager| serve_requests(socket, manager)) };
-        let (helper, socket) = started.map_err(failed)?;
+        let (helper, socket) = started.map_err(helper_start_error)?;
         Ok(Self { socket, helper, received: Vec::new() })
     }
 
@@ -131,8 +130,14 @@ pub(crate) fn wait_until_readable(socket: BorrowedFd<'_>, deadline: Instant) -> 
     }
 }
 
+fn helper_start_error(errno: Errno) -> LinuxError {
+    let doing = "starting a helper process for calls into processes";
+    LinuxError::HelperFailed { doing, errno }
+}
+
 fn helper_call_error(errno: Errno) -> LinuxError {
-    LinuxError::wrap_errno("sending a call to the helper process")(errno)
+    let doing = "sending a call to the helper process";
+    LinuxError::HelperFailed { doing, errno }
 }
 
 impl Drop for CallHelper {

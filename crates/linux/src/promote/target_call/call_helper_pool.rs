@@ -99,7 +99,8 @@ impl CallHelperPool {
     ///
     /// # Errors
     /// `NotAnswering` if the target does not answer in time (20 ms where the loop waits), or has
-    /// not answered an earlier call; otherwise the kernel's error.
+    /// not answered an earlier call. `HelperFailed` if no helper could make the call. Otherwise the
+    /// kernel's error.
     pub fn call_target(
         &mut self,
         process: ProcessId,

@@ -22,11 +22,13 @@ use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
+/// The command name of a helper.
+pub(crate) const HELPER_NAME: &CStr = c"hawkeye-call";
 /// The helper's end of the socket, and the only descriptor that it keeps open.
 pub(crate) const SOCKET: i32 = 0;
 
 pub(super) fn serve_requests(socket: i32, manager: u32) -> ! {
-    become_helper(c"hawkeye-call", socket, manager);
+    become_helper(HELPER_NAME, socket, manager);
     let usual = ThreadScheduling::usual_after_fork();
     let mut request = RawRequest::EMPTY;
     let mut packet = ResultPacket { head: RawResult::default(), data: [0; MAX_DATA] };

@@ -144,7 +144,7 @@ impl CallHelperPool {
     /// when reclaim scans them.
     ///
     /// # Errors
-    /// The process is gone, or does not answer.
+    /// The process is gone, or does not answer, or no helper could make the call.
     pub fn clear_access_bits(
         &mut self,
         process: &ProcessHandle,
@@ -153,7 +153,9 @@ impl CallHelperPool {
         let regions = regions.iter().take(CLEARED_PER_CALL);
         let ranges: Vec<Range<u64>> = regions.map(|r| r.start()..r.end()).collect();
         let answer = match self.advise_ranges(process, CLEAR, &ranges, None) {
-            Err(error @ LinuxError::NotAnswering(_)) => return Err(error),
+            Err(error @ (LinuxError::NotAnswering(_) | LinuxError::HelperFailed { .. })) => {
+                return Err(error);
+            }
             Err(error) if error.is_process_gone() => return Err(error),
             answer => answer,
         };

@@ -83,6 +83,15 @@ fn the_kernels_error_is_returned() {
     assert_eq!(answered(&mut caller, &request).result, Err(Errno::ENOMEM));
 }
 
+#[test]
+fn the_error_of_a_helper_is_no_answer_to_its_call() {
+    for failed in [helper_start_error, helper_call_error] {
+        assert_eq!(failed(Errno::ENOMEM).errno(), None);
+        let error = failed(Errno::ENOMEM).into_machine_error(process_with_pid(7));
+        assert!(!error.is_huge_page_shortage(), "{error}");
+    }
+}
+
 fn file(path: &str, length: usize) -> TargetRequest<'_> {
     TargetRequest::for_reading_file(path, 0, length)
 }
