@@ -2,6 +2,7 @@
 //!
 //! `slot_allocation.rs` allots slots where more processes are large than can be managed.
 
+mod named_processes;
 mod slot_allocation;
 
 use crate::error::{LinuxError, Result};
@@ -19,6 +20,7 @@ use hawkeye_policy::management_slot_ranking::max_slots_per_user;
 use hawkeye_policy::{
     ProcessAttributes, ProcessId, ProcessSelectionSettings, ProcessSettings, Rules,
 };
+use named_processes::{ListingSteps, NamedProcesses};
 use serde::Serialize;
 use slot_allocation::SlotAllocation;
 use std::collections::BTreeMap;
@@ -114,8 +116,7 @@ pub(crate) struct ManagedProcesses {
     pub(crate) saw_thp_disabled: bool,
     /// Processes that have just started another program.
     started: Vec<ProcessId>,
-    /// Named processes that have not joined yet.
-    named: Option<PidIterator>,
+    named: NamedProcesses,
     /// Named processes that could not join.
     named_pauses: JoinPauses,
     /// Whether the log says that not all named processes fit.
@@ -125,8 +126,6 @@ pub(crate) struct ManagedProcesses {
     /// The unfinished work after the last scan.
     slot_allocation: Option<SlotAllocation>,
 }
-
-type PidIterator = Box<dyn Iterator<Item = u32> + Send>;
 
 /// Inputs of one step of following the machine.
 struct ProcessUpdateContext<'a> {
@@ -188,11 +187,13 @@ impl ManagedProcesses {
         let slice = match target {
             ManagedTarget::Processes(handles) => {
                 let pids: Vec<u32> = alive_handles(handles).map(|it| it.id.pid).collect();
-                self.admit_named(|| Box::new(pids.into_iter()), sampler, capacity, now, deadline)
+                let list = || Box::new(pids.into_iter().map(Some)) as _;
+                self.admit_named(list, sampler, capacity, now, deadline)
             }
             ManagedTarget::Family(root) => {
-                let named = || Box::new(process::pids_of_process_and_descendants(root.id.pid)) as _;
-                self.admit_named(named, sampler, capacity, now, deadline)
+                let pid = root.id.pid;
+                let list = || Box::new(process::search_process_and_descendants(pid)) as _;
+                self.admit_named(list, sampler, capacity, now, deadline)
             }
             ManagedTarget::Machine { selector, .. } => {
                 let max_processes = selector.max_processes().min(capacity);
@@ -221,17 +222,15 @@ impl ManagedProcesses {
     /// Admits processes in the order in which the target names them, up to `capacity`.
     fn admit_named(
         &mut self,
-        named: impl FnOnce() -> PidIterator,
+        list: impl FnOnce() -> ListingSteps,
         sampler: &mut dyn Sampler,
         capacity: usize,
         now: Duration,
         deadline: Instant,
     ) -> SliceProgress<()> {
-        let mut named = self.named.take().unwrap_or_else(|| {
-            self.named_pauses.forget_ended(now);
-            named()
-        });
-        while let Some(pid) = named.next() {
+        self.named_pauses.forget_ended(now);
+        let mut named = std::mem::take(&mut self.named);
+        let progress = named.visit_until(list, now, deadline, |pid| {
             if !self.members.contains_key(&pid) && !self.named_pauses.is_paused(pid, now) {
                 if self.members.len() < capacity {
                     self.admit_named_process(pid, sampler, now);
@@ -239,12 +238,9 @@ impl ManagedProcesses {
                     self.log_full_once(capacity);
                 }
             }
-            if Instant::now() >= deadline {
-                self.named = Some(named);
-                return SliceProgress::Unfinished(Duration::ZERO);
-            }
-        }
-        SliceProgress::Done(())
+        });
+        self.named = named;
+        progress
     }
 
     /// Manages shared memory of the processes that the target names, from their next sample on.
