@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 pub struct JsonFile {
     path: PathBuf,
     file: File,
+    /// Whether it was created and is still empty.
+    is_new: bool,
 }
 
 impl JsonFile {
@@ -20,15 +22,22 @@ impl JsonFile {
     /// [`Self::write`].
     pub fn open(path: &Path) -> Result<Self> {
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o644);
-        let file = options.open(path);
-        let file = file.with_context(|| format!("can't create {}", path.display()))?;
-        Ok(Self { path: path.to_owned(), file })
+        options.write(true).mode(0o644);
+        let opened = match options.clone().create_new(true).open(path) {
+            // Also through a link to a file that does not exist yet.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                options.create(true).truncate(false).open(path).map(|file| (file, false))
+            }
+            created => created.map(|file| (file, true)),
+        };
+        let (file, is_new) = opened.with_context(|| format!("can't create {}", path.display()))?;
+        Ok(Self { path: path.to_owned(), file, is_new })
     }
 
     /// Replaces the content by `value`, or by nothing where that fails.
     pub fn write(mut self, value: &impl Serialize) -> Result<()> {
         let text = serde_json::to_vec_pretty(value).map_err(io::Error::from);
+        self.is_new = false;
         let written = text.and_then(|text| self.replace_content(&text));
         written.with_context(|| format!("can't write {}", self.path.display()))
     }
@@ -45,6 +54,15 @@ impl JsonFile {
             let _ = self.file.set_len(0);
         }
         written
+    }
+}
+
+/// Where there were no results, there is no file.
+impl Drop for JsonFile {
+    fn drop(&mut self) {
+        if self.is_new {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -70,6 +88,17 @@ mod tests {
         assert_eq!(read(), "longer than the results");
         file.write(&[1]).expect("the disk has room");
         assert_eq!(read(), "[\n  1\n]");
+    }
+
+    #[test]
+    fn without_results_there_is_no_new_file_and_an_older_one_stays() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("a.json");
+        drop(JsonFile::open(&path).expect("the file can be created"));
+        assert!(!path.exists());
+        fs::write(&path, "older").expect("the file can be written");
+        drop(JsonFile::open(&path).expect("the file can be opened"));
+        assert_eq!(fs::read_to_string(&path).expect("the file can be read"), "older");
     }
 
     #[test]

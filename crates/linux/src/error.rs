@@ -199,6 +199,7 @@ impl LinuxError {
             (Some(errno), Self::Call { call, .. }) => {
                 MachineError::Refused { call, process, errno: to_policy_errno(errno) }
             }
+            (_, failed @ Self::HelperFailed { .. }) => MachineError::NoHelper(failed.to_string()),
             (_, other) => MachineError::Other(other.to_string()),
         }
     }

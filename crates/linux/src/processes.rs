@@ -20,7 +20,7 @@
 
 pub(crate) mod background_task;
 pub mod client_credentials;
-pub(crate) mod descriptor_limit;
+pub mod descriptor_limit;
 pub(crate) mod exec_tracer;
 pub mod file_mappers;
 #[cfg(test)]

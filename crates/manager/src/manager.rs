@@ -185,7 +185,7 @@ impl<M: Machine> Manager<M> {
                 return self.dispatch_event(now, Event::CallRefused { errno: *errno });
             }
             MachineError::PageSize(_) | MachineError::NoSwap(_) => error.to_string(),
-            MachineError::Other(message) => message.clone(),
+            MachineError::NoHelper(message) | MachineError::Other(message) => message.clone(),
         };
         self.dispatch_event(now, Event::Trouble { message });
     }

@@ -77,6 +77,8 @@ pub struct ScriptedMachine {
     pub sample_errors: VecDeque<fn(ProcessId) -> MachineError>,
     /// How much longer the next promotions take, and the errors with which they are refused.
     pub promotion_answers: VecDeque<(Duration, Option<Errno>)>,
+    /// No helper process can be started, so neither promotions nor recoveries are called.
+    pub without_helpers: bool,
     /// Recovery does not work at all.
     pub recovery_impossible: bool,
     /// Processes for which there is no swap, although recovery needs it.

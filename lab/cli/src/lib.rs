@@ -25,6 +25,7 @@ mod commands;
 mod output;
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use hawkeye_linux::stop_signals::keep_ended_children;
 use output::print_to_stderr;
 use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -81,6 +82,7 @@ pub fn clap_command() -> clap::Command {
 
 /// Runs the command that this process's arguments request.
 pub fn run_command_line() -> ExitCode {
+    keep_ended_children();
     let arguments = LabArguments::parse();
     let messages = fmt::layer().with_writer(std::io::stderr).without_time().with_target(false);
     tracing_subscriber::registry().with(messages).with(log_filter_from_environment()).init();

@@ -17,6 +17,7 @@ use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{KernelThpPlan, KhugepagedMode};
 use hawkeye_linux::prefault::profile_store::{ProfileStore, profile_dir};
 use hawkeye_linux::probe::kernel_decision::SamplerKind;
+use hawkeye_linux::processes::descriptor_limit::raise_descriptor_limit;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::walk_costs::{self, CurrentWalkCosts};
 use hawkeye_linux::stop_signals::StopSignals;
@@ -403,6 +404,7 @@ impl FinishedSession {
 }
 
 pub fn open_target_of_pids(pids: &[u32]) -> Result<(ManagedTarget, Vec<ProcessId>)> {
+    raise_descriptor_limit();
     let handles = pids.iter().map(|pid| ProcessHandle::open(*pid));
     let handles: Vec<_> = handles.collect::<Result<_, _>>()?;
     let processes = handles.iter().map(|handle| handle.id).collect();

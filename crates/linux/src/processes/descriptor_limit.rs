@@ -5,7 +5,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Raises the limit of open files to its hard limit. Returns the limit then. A program that is
 /// started afterwards inherits it.
-pub(crate) fn raise_descriptor_limit() -> u64 {
+pub fn raise_descriptor_limit() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return 0;
     };

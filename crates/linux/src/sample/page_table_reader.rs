@@ -196,9 +196,11 @@ impl PageTableReader {
 
     /// The mapping at an address, as it is now; `None` where nothing is mapped.
     ///
-    /// The cost does not depend on the size of the process. It waits at most a quarter of a
-    /// millisecond for the process, then fails with `EBUSY`: its `mmap_lock` is held. `target` is
-    /// bound to `process`.
+    /// The cost does not depend on the size of the process. `target` is bound to `process`.
+    ///
+    /// # Errors
+    /// The process has ended or does not answer a helper of `calls` in time, no helper can be
+    /// started, or its `mmap_lock` is held for a quarter of a millisecond (`EBUSY`).
     pub fn vma_at_address(
         &mut self,
         target: &ProcessBpfLinks,

@@ -23,6 +23,10 @@ pub enum MachineError {
         "zero pages of process {0} cannot be freed: this kernel can only swap them out, and its cgroup has no swap left"
     )]
     NoSwap(ProcessId),
+    /// The call was not made, because no helper process for it could be started. This says nothing
+    /// about the process.
+    #[error("{0}")]
+    NoHelper(String),
     /// An operation around the call failed (for example the read of a file in `/proc`).
     #[error("{0}")]
     Other(String),

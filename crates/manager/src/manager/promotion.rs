@@ -51,7 +51,7 @@ impl<M: Machine> Manager<M> {
                 break Some(now);
             }
             let drops_only = !called && now >= begun + DROPS_WITHOUT_BUDGET;
-            if drops_only && self.limits.cpu.is_exhausted(now) {
+            if drops_only && self.limits.promotion_cpu_again_at(now) > now {
                 break None;
             }
             if let Err(again_at) = self.limits.take_promotion(now) {
@@ -183,6 +183,12 @@ impl<M: Machine> Manager<M> {
         self.dispatch_event(now, tried);
         let shortage = matches!(&outcome, Err(error) if error.is_huge_page_shortage());
         self.promotion.shortages += u32::from(shortage);
+        if let Err(error @ MachineError::NoHelper(_)) = &outcome {
+            self.limits.promotions.give_back_promotion();
+            self.record_error(now, error);
+            self.promotion.postponed = Some(promotion);
+            return self.promotion.backoff.record_memory_shortage();
+        }
         if outcome == Ok(PromotionResult::Pending) {
             // The kernel may still do it, so it stays charged to the budget until the result is
             // known.

@@ -13,6 +13,8 @@ use std::time::Duration;
 const RELIST: Duration = Duration::from_millis(10);
 /// Pause after recovery itself did not work. Each try costs a search.
 const UNUSABLE: Duration = Duration::from_secs(1);
+/// Pause of recovery after no helper process could be started.
+const HELPER_AGAIN: Duration = Duration::from_millis(100);
 /// Pause after it did not work for one process.
 const PROCESS_UNUSABLE: Duration = Duration::from_secs(60);
 
@@ -205,6 +207,10 @@ impl<M: Machine> Manager<M> {
                 self.memory.guard.stop_recovery();
                 BatchDecision::StopBatch
             }
+            MachineError::NoHelper(_) => {
+                self.recovery.unusable_until = now + HELPER_AGAIN;
+                BatchDecision::StopBatch
+            }
             MachineError::NoSwap(process) => {
                 self.recovery.leave_process_alone(now, *process);
                 BatchDecision::Continue
@@ -275,7 +281,9 @@ impl<M: Machine> Manager<M> {
         observation.unread.extend(self.processes.current.iter().filter(|p| !read.contains(p)));
         self.recovery.planner.observe(&observation);
         self.set_missing_groups();
-        if !listing.is_done() {
+        if listing.is_done() {
+            self.memory.guard.on_listing_done(now);
+        } else {
             self.recovery.listing = Some(listing);
         }
     }

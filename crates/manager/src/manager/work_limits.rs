@@ -103,7 +103,7 @@ impl WorkLimits {
             }
             Some(SavingsDecision::TooLittle) | None => {}
         }
-        let until = self.cpu.time_when_above_reserve(now, KEPT_FOR_RECOVERY);
+        let until = self.promotion_cpu_again_at(now);
         if until <= now {
             return Ok(PaidBy::CpuBudget);
         }
@@ -112,5 +112,10 @@ impl WorkLimits {
             returns: saved_us_per_s.is_some(),
         };
         Err(BudgetWait { budget, until })
+    }
+
+    /// When promotions that nothing else pays for may use CPU time; at most `now` if at once.
+    pub(super) fn promotion_cpu_again_at(&self, now: Duration) -> Duration {
+        self.cpu.time_when_above_reserve(now, KEPT_FOR_RECOVERY)
     }
 }

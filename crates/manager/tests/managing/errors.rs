@@ -119,6 +119,21 @@ fn without_sight_of_memory_nothing_is_promoted() {
 }
 
 #[test]
+fn promotions_and_recovery_wait_for_helpers() {
+    let parts = [base_page_part(0, 8, 1.0), bloated_part(300, 256, 1.0)];
+    let mut machine = machine_running_parts(16 * GIB, &parts);
+    machine.without_helpers = true;
+    machine.schedule(seconds(29.0), |machine| machine.without_helpers = false);
+    let settings = settings_with_max_promotions(64);
+    let manager = run_manager_of(machine.clone(), "hawkeye-g", settings, seconds(29.9));
+    assert_eq!(promotions(&manager).len(), 8);
+    // Short of memory from a time when no helper can be started.
+    machine.schedule(seconds(10.0), |machine| machine.other_bytes = 15 * GIB);
+    let manager = run_manager_of(machine, "none", frequent_sampling_settings(), seconds(40.0));
+    assert_eq!(recoveries(&manager).len(), 256);
+}
+
+#[test]
 fn a_process_that_cannot_be_sampled_for_a_while_is_promoted_later() {
     let mut machine = machine_running_parts(16 * GIB, &[base_page_part(0, 8, 1.0)]);
     let unreadable = |_| MachineError::Other("it cannot be sampled".to_owned());

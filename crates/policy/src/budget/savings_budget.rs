@@ -398,7 +398,7 @@ mod tests {
         }
     }
 
-    /// A database rests at night, and works again in the morning.
+    /// A process is idle at one sample, and works at the next.
     #[test]
     fn a_process_that_was_idle_pays_its_debt_when_it_works_again() {
         let mut budget = budget_in_debt(at_second(60));

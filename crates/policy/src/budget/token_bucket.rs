@@ -26,6 +26,8 @@ impl RatePerSecond {
 pub struct TokenBucket {
     per_second: f64,
     capacity: f64,
+    /// The largest that it has had.
+    largest_capacity: f64,
     level: f64,
     at: Duration,
 }
@@ -38,18 +40,20 @@ impl TokenBucket {
 
     /// A full bucket that fills at `per_second` up to `capacity` tokens; both over 0 and finite.
     pub const fn new_full(per_second: f64, capacity: f64) -> Self {
-        Self { per_second, capacity, level: capacity, at: Duration::ZERO }
+        let at = Duration::ZERO;
+        Self { per_second, capacity, largest_capacity: capacity, level: capacity, at }
     }
 
     pub(crate) fn capacity(&self) -> f64 {
         self.capacity
     }
 
-    /// Changes how many tokens it holds at most (over 0 and finite). A bucket that becomes larger
-    /// gets the difference, a smaller one keeps what fits.
+    /// Changes how many tokens it holds at most (over 0 and finite). A smaller bucket keeps what
+    /// fits. One that becomes larger than ever before gets the difference.
     pub(crate) fn set_capacity(&mut self, now: Duration, capacity: f64) {
-        let more = (capacity - self.capacity).max(0.0);
+        let more = (capacity - self.largest_capacity).max(0.0);
         self.level = (self.level_at(now) + more).min(capacity);
+        self.largest_capacity += more;
         self.at = self.at.max(now);
         self.capacity = capacity;
     }

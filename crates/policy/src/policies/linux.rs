@@ -121,6 +121,19 @@ impl LinuxPolicy {
         }
     }
 
+    /// The queue is ordered by process, and the whole of it may be held.
+    fn first_of_processes_not_held(&self, held: &HashSet<ProcessId>) -> Option<usize> {
+        let mut looked_up: Option<(ProcessId, bool)> = None;
+        self.queue.iter().position(|QueuedRegion { process, .. }| match looked_up {
+            Some((same, is_held)) if same == *process => !is_held,
+            _ => {
+                let is_held = held.contains(process);
+                looked_up = Some((*process, is_held));
+                !is_held
+            }
+        })
+    }
+
     /// The cursor among the processes that exist now. It stays in its own process if that is
     /// left. Else it moves to the start of the next process that is left, or of the first newcomer.
     fn cursor_in_remaining_processes(&self, processes: &[ProcessId]) -> Option<ScanCursor> {
@@ -179,7 +192,7 @@ impl Policy for LinuxPolicy {
         _supply: HugePageReadiness,
         held: &HashSet<ProcessId>,
     ) -> Option<Promotion> {
-        let next = self.queue.iter().position(|queued| !held.contains(&queued.process))?;
+        let next = self.first_of_processes_not_held(held)?;
         if !self.pacer.take_promotion_token(now) {
             return None;
         }

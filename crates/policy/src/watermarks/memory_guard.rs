@@ -55,6 +55,8 @@ struct MemoryScopeState {
     read_at: Duration,
     /// When its huge pages were last listed, and total growth until then, in bytes.
     listed: Option<(Duration, f64)>,
+    /// Whether a listing of them has begun and not ended.
+    being_listed: bool,
     /// Of a group. The machine has no limit, because all programs suffer when it is full.
     urgent_work: UrgentWorkLimit,
     /// Of a group: whether it may use the reserve that groups share.
@@ -302,6 +304,7 @@ impl MemoryGuard {
                 recovering: before.as_ref().is_some_and(|it| it.recovering),
                 read_at: now,
                 listed: listed.and_then(|it| it.listed),
+                being_listed: listed.is_some_and(|it| it.being_listed),
                 urgent_work: before.as_ref().map_or_else(
                     || UrgentWorkLimit::of_group(usage.total_bytes),
                     |before| before.urgent_work,
@@ -417,12 +420,23 @@ impl MemoryGuard {
         for watched in self.scope_states_to_recover(only_urgent) {
             if watched.is_huge_page_list_outdated(now) {
                 watched.mark_huge_pages_listed(now);
+                watched.being_listed = true;
                 all |= watched.scope == MemoryScope::Machine;
                 members.extend_from_slice(&watched.members);
             }
         }
         let wanted = |process: &&ProcessId| all || members.contains(process);
         everyone.iter().filter(wanted).copied().collect()
+    }
+
+    /// The listing of the processes that were due has ended. It may have taken longer than a list
+    /// stays valid, so it counts from its end.
+    pub fn on_listing_done(&mut self, now: Duration) {
+        for watched in &mut self.watched {
+            if std::mem::take(&mut watched.being_listed) {
+                watched.mark_huge_pages_listed(now);
+            }
+        }
     }
 
     /// The huge pages of all processes except `unread` were just listed.

@@ -396,6 +396,10 @@ mod tests {
         limit.set_group_limit(now, 2 * GIB);
         limit.update(now);
         assert_eq!(limit.rests_until(), rests_until);
+        // A limit that goes up and down gives no more.
+        limit.set_group_limit(now, 64 * GIB);
+        limit.update(now);
+        assert_eq!(limit.rests_until(), rests_until);
     }
 
     fn usage(used_mib: u64, total_mib: u64) -> MemoryUse {

@@ -35,6 +35,13 @@ impl ScriptedMachine {
         }
         finish(self).map(SliceProgress::Done)
     }
+
+    fn check_helpers(&self) -> CallResult<()> {
+        match self.without_helpers {
+            true => Err(MachineError::NoHelper("a helper can't be started".to_owned())),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Machine for ScriptedMachine {
@@ -112,6 +119,7 @@ impl Machine for ScriptedMachine {
     ) -> CallResult<PromotionResult> {
         assert_eq!(order, PageOrder::HUGE);
         self.program_mut(process)?;
+        self.check_helpers()?;
         let (longer, errno) = self.promotion_answers.pop_front().unwrap_or_default();
         self.advance_to(self.now + longer);
         if let Some(errno) = errno {
@@ -165,6 +173,7 @@ impl Machine for ScriptedMachine {
         region: RegionAddr,
     ) -> CallResult<RecoveryResult> {
         self.calls.push(("recover", self.now));
+        self.check_helpers()?;
         if self.recovery_impossible {
             return Err(MachineError::Other("recovery is impossible".to_owned()));
         }

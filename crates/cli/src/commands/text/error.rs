@@ -16,9 +16,9 @@ pub enum TextError {
     #[error("the kernel refused all regions")]
     AllRefused,
     #[error(
-        "after {seconds} s only {measured} of {windows} windows were measured, because promotions take long now; try again while the machine is less busy"
+        "the trial was given up after {0} s, because changes of pages take long now; try again while the machine is less busy"
     )]
-    TooSlow { seconds: u64, measured: usize, windows: u32 },
+    TooSlow(u64),
     #[error("process {0} ended during the trial")]
     ProcessEnded(u32),
     #[error("process {pid} is left alone: {why}")]

@@ -57,8 +57,7 @@ fn measure_windows<P: TrialPages>(
     let mut rates = Vec::new();
     for is_huge in plan.windows() {
         if pages.elapsed() > plan.time_limit() {
-            let (seconds, measured) = (pages.elapsed().as_secs(), rates.len());
-            return Err(TextError::TooSlow { seconds, measured, windows: plan.window_count() });
+            return Err(TextError::TooSlow(pages.elapsed().as_secs()));
         }
         match is_huge {
             true => pages.make_huge()?,
@@ -100,6 +99,8 @@ pub struct TextSession<'a> {
     pub refused: Vec<(RegionAddr, Errno)>,
     was_tried: bool,
     began: Instant,
+    /// Of a trial. A promotion for good takes as long as it takes.
+    time_limit: Option<Duration>,
 }
 
 impl<'a> TextSession<'a> {
@@ -110,7 +111,7 @@ impl<'a> TextSession<'a> {
         regions: Vec<RegionAddr>,
     ) -> Self {
         let (refused, was_tried, began) = (Vec::new(), false, Instant::now());
-        Self { promoter, signals, guard, regions, refused, was_tried, began }
+        Self { promoter, signals, guard, regions, refused, was_tried, began, time_limit: None }
     }
 
     /// Promotes without a trial. After a signal, what is promoted so far stays so.
@@ -132,6 +133,7 @@ impl<'a> TextSession<'a> {
             session.wait(window)?;
             rate.end(session.signals)
         };
+        self.time_limit = Some(plan.time_limit());
         let rates = match run_trial(&plan, self, measure_rate) {
             Err(TextError::AllRefused) => return Ok(None),
             rates => rates?,
@@ -174,18 +176,25 @@ impl TrialPages for TextSession<'_> {
         let process = self.promoter.process().id;
         let bytes = self.regions.len() as u64 * HUGE_PAGE_BYTES;
         check_memory_for_promotion(self.guard.clone(), process, bytes)?;
-        let (signals, mut stopped) = (self.signals, None);
+        let (signals, mut stopped, mut is_late) = (self.signals, None, false);
+        let (began, time_limit) = (self.began, self.time_limit);
         let wait = |time| match signals.wait(&[], time) {
             WaitResult::Signal(signal) => {
                 stopped = Some(signal);
                 false
             }
-            WaitResult::TimedOut | WaitResult::Readable => true,
+            WaitResult::TimedOut | WaitResult::Readable => {
+                is_late = time_limit.is_some_and(|most| began.elapsed() > most);
+                !is_late
+            }
         };
         let result = self.promoter.promote(&self.regions, wait);
         let result = result.map_err(|error| self.check_alive(error))?;
         if let Some(signal) = stopped.or_else(|| signals.signal_so_far()) {
             return Err(TextError::Stopped(signal));
+        }
+        if is_late {
+            return Err(TextError::TooSlow(began.elapsed().as_secs()));
         }
         if !std::mem::replace(&mut self.was_tried, true) {
             (self.regions, self.refused) = (result.promoted, result.refused);
@@ -309,7 +318,8 @@ mod tests {
         let change_time = plan().time_limit() / 10;
         let mut pages = ScriptedPages { change_time, ..ScriptedPages::default() };
         let failed = run_trial(&plan(), &mut pages, rate).expect_err("it takes too long");
-        assert!(matches!(failed, TextError::TooSlow { measured: 10, .. }), "{failed}");
+        assert!(matches!(failed, TextError::TooSlow(_)), "{failed}");
+        assert_eq!(pages.changes.len(), 12, "the last one puts the text back");
         assert!(!pages.is_huge);
         let change_time = plan().time_limit() / 20;
         let mut pages = ScriptedPages { change_time, ..ScriptedPages::default() };

@@ -272,6 +272,18 @@ fn huge_pages_are_listed_again_when_there_can_be_new_ones() {
 }
 
 #[test]
+fn recovery_ends_after_a_listing_that_took_longer_than_a_list_stays_valid() {
+    let mut guard = guard();
+    let _ = guard.assess(ms(0), &in_group("/a", gib(1800), &[1]));
+    assert!(!guard.take_processes_due_for_listing(ms(0), &[process(1)], false).is_empty());
+    // Meanwhile memory has grown, too.
+    let _ = guard.assess(ms(15_000), &in_group("/a", gib(1850), &[1]));
+    guard.on_listing_done(ms(15_000));
+    guard.on_search_exhausted(ms(15_000), false);
+    assert!(!guard.is_recovering());
+}
+
+#[test]
 fn only_groups_of_which_every_member_was_read_count_as_listed() {
     let mut guard = guard();
     let mut state = in_group("/a", gib(1800), &[1, 2]);
