@@ -121,15 +121,21 @@ fn without_sight_of_memory_nothing_is_promoted() {
 #[test]
 fn promotions_and_recovery_wait_for_helpers() {
     let parts = [base_page_part(0, 8, 1.0), bloated_part(300, 256, 1.0)];
-    let mut machine = machine_running_parts(16 * GIB, &parts);
-    machine.without_helpers = true;
-    machine.schedule(seconds(29.0), |machine| machine.without_helpers = false);
+    let machine = machine_running_parts(16 * GIB, &parts);
     let settings = settings_with_max_promotions(64);
-    let manager = run_manager_of(machine.clone(), "hawkeye-g", settings, seconds(29.9));
+    let mut dry = manager_of(machine.clone(), "hawkeye-g", settings);
+    run_manager_until(&mut dry, seconds(20.0));
+    let first = first_promotion_time(&dry);
+    let mut promoting = machine.clone();
+    promoting.without_helpers = true;
+    promoting.schedule(first + seconds(0.35), |machine| machine.without_helpers = false);
+    let manager = run_manager_of(promoting, "hawkeye-g", settings, first + seconds(2.0));
     assert_eq!(promotions(&manager).len(), 8);
-    // Short of memory from a time when no helper can be started.
-    machine.schedule(seconds(10.0), |machine| machine.other_bytes = 15 * GIB);
-    let manager = run_manager_of(machine, "none", frequent_sampling_settings(), seconds(40.0));
+
+    let mut short = machine;
+    (short.without_helpers, short.other_bytes) = (true, 15 * GIB);
+    short.schedule(seconds(29.0), |machine| machine.without_helpers = false);
+    let manager = run_manager_of(short, "none", frequent_sampling_settings(), seconds(40.0));
     assert_eq!(recoveries(&manager).len(), 256);
 }
 
