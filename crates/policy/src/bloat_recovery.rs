@@ -218,6 +218,13 @@ impl RecoveryPlanner {
         Some(RecoveryTarget { process, region, known_zero_pages })
     }
 
+    /// A huge page that was taken could not even be tried. It is taken again.
+    pub fn put_back_huge_page(&mut self, now: Duration, process: ProcessId, region: RegionAddr) {
+        if let Some(owner) = self.owners.get_mut(process) {
+            owner.put_back(now, region);
+        }
+    }
+
     /// Of equal ones the first stays: first come, first served.
     fn first_by_order(
         &self,

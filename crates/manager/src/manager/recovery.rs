@@ -5,7 +5,7 @@ use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, RecoveryResult, ZeroScanResult};
 use hawkeye_policy::{
     BatchDecision, BloatThreshold, CallBatchBackoff, Event, Observation, ProcessId, ProcessSample,
-    Reason, RecoveryOrder, RecoveryPlanner, RecoveryTarget, UrgentWorkPayers,
+    Reason, RecoveryOrder, RecoveryPlanner, RecoveryTarget, RegionAddr, UrgentWorkPayers,
 };
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -155,7 +155,10 @@ impl<M: Machine> Manager<M> {
                         self.dispatch_event(now, Event::Searched { process, region, zero_pages });
                         (zero_pages, took)
                     }
-                    Err(error) => return self.record_recovery_error(now, &error),
+                    Err(error) => {
+                        self.put_back_if_not_tried(now, process, region, &error);
+                        return self.record_recovery_error(now, &error);
+                    }
                 }
             }
         };
@@ -187,8 +190,21 @@ impl<M: Machine> Manager<M> {
                 if matches!(error, MachineError::Refused { .. }) {
                     self.dispatch_event(now, Event::NotSplit { process, region });
                 }
+                self.put_back_if_not_tried(now, process, region, &error);
                 self.record_recovery_error(now, &error)
             }
+        }
+    }
+
+    fn put_back_if_not_tried(
+        &mut self,
+        now: Duration,
+        process: ProcessId,
+        region: RegionAddr,
+        error: &MachineError,
+    ) {
+        if matches!(error, MachineError::NoHelper(_)) {
+            self.recovery.planner.put_back_huge_page(now, process, region);
         }
     }
 

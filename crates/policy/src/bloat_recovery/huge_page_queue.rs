@@ -278,6 +278,14 @@ impl HugePageQueue {
         known.map(|search| search.zero_pages)
     }
 
+    /// Nothing was done with a page that rests since it was taken: it waits again.
+    pub(super) fn put_back(&mut self, now: Duration, region: RegionAddr) {
+        if let Some(page) = self.pages.get_mut(&region) {
+            page.rests_until = Some(now);
+            self.resting.insert((now, region));
+        }
+    }
+
     /// The kernel did not split a page that rests since it was taken.
     pub(super) fn record_refused_split(&mut self, now: Duration, region: RegionAddr) {
         if let Some(page) = self.pages.get_mut(&region) {
