@@ -35,14 +35,19 @@ impl ProcessHandle {
     /// The process has ended, is a kernel thread, or belongs to another user.
     pub fn open(pid: u32) -> Result<Self> {
         let handle = Self::open_child(pid)?;
-        // Reading its maps requires the same privilege as all later operations on it.
-        match std::fs::File::open(format!("/proc/{pid}/pagemap")) {
-            Ok(_) => Ok(handle),
+        // This requires the same privilege as all later operations on it (`PTRACE_MODE_READ`).
+        // Unlike the opening of its maps, it does not wait for an exec that is under way, which the
+        // process can hold up (`exec_update_lock`).
+        match std::fs::read_link(format!("/proc/{pid}/exe")) {
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                 let owner = open_proc_entry(pid).and_then(|p| p.uid()).unwrap_or(u32::MAX);
                 Err(LinuxError::NotPermitted { pid, owner })
             }
-            Err(_) => Err(LinuxError::NoSuchProcess(pid)),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {
+                Err(LinuxError::NoSuchProcess(pid))
+            }
+            // Also a name that is too long to be returned.
+            _ => Ok(handle),
         }
     }
 
