@@ -9,7 +9,7 @@ use hawkeye_test_support::this_test;
 fn no_byte_changes_under_the_manager() {
     let machine = or_skip!(machine(this_test!()));
     let options = "--profile balanced --period 0.5 --window 0.05 --cpu 100 --bloat-threshold 8";
-    let seconds = 12 * time_limit_factor();
+    let seconds = 12 * time_limit_factor() * time_limit_factor();
     let workload = format!("torture --mib 512 --threads 4 --seconds {seconds}");
     let (code, summary) = machine.run_workload(options, &workload);
     assert_eq!(code, 0, "{summary}");
