@@ -1,7 +1,7 @@
 //! State of each process from one observation to the next.
 
 use crate::observation::{Observation, ProcessId, ProcessSample};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 #[derive(Clone, Debug)]
 pub(crate) struct ProcessStates<T> {
@@ -31,6 +31,14 @@ impl<T> ProcessStates<T> {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (ProcessId, &mut T)> {
         self.all.iter_mut().map(|(process, member)| (*process, member))
+    }
+
+    /// All except those of the `held` processes.
+    pub(crate) fn iter_mut_of_free(
+        &mut self,
+        held: &HashSet<ProcessId>,
+    ) -> impl Iterator<Item = (ProcessId, &mut T)> {
+        self.iter_mut().filter(|(process, _)| !held.contains(process))
     }
 
     pub(crate) fn get(&self, process: ProcessId) -> Option<&T> {

@@ -155,10 +155,7 @@ impl<M: Machine> Manager<M> {
                         self.dispatch_event(now, Event::Searched { process, region, zero_pages });
                         (zero_pages, took)
                     }
-                    Err(error) => {
-                        self.put_back_if_not_tried(now, process, region, &error);
-                        return self.record_recovery_error(now, &error);
-                    }
+                    Err(error) => return self.record_page_error(now, process, region, &error),
                 }
             }
         };
@@ -190,22 +187,24 @@ impl<M: Machine> Manager<M> {
                 if matches!(error, MachineError::Refused { .. }) {
                     self.dispatch_event(now, Event::NotSplit { process, region });
                 }
-                self.put_back_if_not_tried(now, process, region, &error);
-                self.record_recovery_error(now, &error)
+                self.record_page_error(now, process, region, &error)
             }
         }
     }
 
-    fn put_back_if_not_tried(
+    /// Records an error of a huge page that the planner gave out. One that could not even be tried
+    /// goes back to it.
+    fn record_page_error(
         &mut self,
         now: Duration,
         process: ProcessId,
         region: RegionAddr,
         error: &MachineError,
-    ) {
+    ) -> BatchDecision {
         if matches!(error, MachineError::NoHelper(_)) {
             self.recovery.planner.put_back_huge_page(now, process, region);
         }
+        self.record_recovery_error(now, error)
     }
 
     pub(super) fn record_recovery_error(

@@ -172,8 +172,7 @@ impl Policy for AccessMapPolicy {
         held: &HashSet<ProcessId>,
     ) -> Option<Promotion> {
         let by = self.ranked_by;
-        let free = self.members.iter_mut().filter(|(process, _)| !held.contains(process));
-        let ranks = free.filter_map(|(_, m)| by.rank_of_process(m));
+        let ranks = self.members.iter_mut_of_free(held).filter_map(|(_, m)| by.rank_of_process(m));
         let reach = match by {
             RankingCriterion::Bucket => 0.0,
             RankingCriterion::Overhead => Self::SIMILAR_POINTS,
@@ -181,8 +180,7 @@ impl Policy for AccessMapPolicy {
         let similar = ranks.reduce(f64::max)? - reach;
         let (process, member) = self
             .members
-            .iter_mut()
-            .filter(|(process, _)| !held.contains(process))
+            .iter_mut_of_free(held)
             .filter(|(_, m)| by.rank_of_process(m).is_some_and(|rank| rank >= similar))
             // The first of equal ones: first come, first served.
             .min_by_key(|(_, m)| m.last_turn)?;

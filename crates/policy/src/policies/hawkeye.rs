@@ -208,12 +208,11 @@ impl Policy for Hawkeye {
         }
         let costs = &self.costs;
         let best = |member: &HawkeyeProcess| member.best_saving_per_cost(costs);
-        let free = self.members.iter_mut().filter(|(process, _)| !held.contains(process));
+        let free = self.members.iter_mut_of_free(held);
         let most = free.filter_map(|(_, member)| best(member)).reduce(f64::max)?;
         let process = self
             .members
-            .iter_mut()
-            .filter(|(process, _)| !held.contains(process))
+            .iter_mut_of_free(held)
             .filter(|(_, m)| best(m).is_some_and(|saving| saving * Self::SIMILAR >= most))
             .reduce(|first, next| {
                 let left = |m: &HawkeyeProcess| m.left_percent * m.terms.weight;

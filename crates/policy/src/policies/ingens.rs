@@ -238,8 +238,8 @@ impl Policy for Ingens {
     ) -> Option<Promotion> {
         let (importance, process, member) = self
             .members
-            .iter_mut()
-            .filter(|(process, m)| !m.waiting.is_empty() && !held.contains(process))
+            .iter_mut_of_free(held)
+            .filter(|(_, m)| !m.waiting.is_empty())
             .map(|(process, m)| (m.importance(), process, m))
             // Of equal ones the first stays: first come, first served.
             .reduce(|best, next| if next.0 > best.0 { next } else { best })?;

@@ -64,7 +64,7 @@ pub(super) fn process_that_gains_most(
         Some(member.cores_saved_by_weight(next.weight))
     };
     let first = (process, own_saving(member)?);
-    let free = members.iter_mut().filter(|(id, _)| !held.contains(id));
+    let free = members.iter_mut_of_free(held);
     let savings = free.filter_map(|(id, member)| Some((id, own_saving(member)?)));
     Some(savings.fold(first, |most, next| if next.1 > most.1 { next } else { most }).0)
 }
