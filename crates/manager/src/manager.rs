@@ -30,6 +30,7 @@ mod memory_watch;
 mod promotion;
 mod recovery;
 mod refresh;
+mod refresh_schedule;
 mod reserve;
 mod sampling;
 mod sampling_slowdown_budgets;

@@ -1,7 +1,7 @@
 //! What the loop knows of the processes that it manages.
 
 use super::last_samples::LastSamples;
-use super::refresh::RefreshSchedule;
+use super::refresh_schedule::RefreshSchedule;
 use crate::machine::{SliceProgress, UnresponsiveProcess};
 use hawkeye_policy::{Event, PageOrderSet, ProcessId};
 use std::collections::HashMap;

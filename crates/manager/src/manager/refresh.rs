@@ -2,70 +2,21 @@
 
 use super::Manager;
 use super::known_processes::KnownProcesses;
+use super::refresh_schedule::FootprintReadProgress;
 use super::sliced_process_queue::SlicedProcessQueue;
 use crate::journal::FootprintAtTime;
 use crate::machine::{LoopWakeReason, Machine, ProcessFootprint};
-use hawkeye_policy::{Event, ProcessId, TokenBucket};
+use hawkeye_policy::{Event, ProcessId};
 use std::collections::HashSet;
 use std::time::Duration;
 
 /// Interval of reading footprints and memory. Memory that could be full sooner is read more often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The shortest interval of looks caused by processes that have just joined.
-const JOIN_EVERY: Duration = Duration::from_millis(50);
 /// How long each kind of work goes on before memory is read again: looking, opening a window,
 /// probing, reading and listing.
 const SLICE: Duration = Duration::from_millis(8);
 /// The shortest slice. Without it no work would get done where memory is read all the time.
 const SHORTEST_SLICE: Duration = Duration::from_millis(1);
-/// CPU time for footprints, in cores, and the CPU seconds that may be used at once.
-const FOOTPRINT_CORES: f64 = 0.005;
-const FOOTPRINTS_AT_ONCE_S: f64 = 0.05;
-
-/// When to look at the machine, and the progress of the look.
-#[derive(Debug)]
-pub(super) struct RefreshSchedule {
-    pub(super) next: Duration,
-    /// When the last look began.
-    begun: Duration,
-    /// When to go on admitting processes, while many join.
-    pub(super) joining: Option<Duration>,
-    under_way: Option<FootprintReadProgress>,
-    /// CPU seconds for footprints. With many processes a look takes longer instead.
-    footprint_cpu_s: TokenBucket,
-}
-
-#[derive(Debug)]
-struct FootprintReadProgress {
-    slices: SlicedProcessQueue,
-    cpu: Duration,
-    sum: FootprintAtTime,
-}
-
-impl Default for RefreshSchedule {
-    fn default() -> Self {
-        Self {
-            next: Duration::ZERO,
-            begun: Duration::ZERO,
-            joining: None,
-            under_way: None,
-            footprint_cpu_s: TokenBucket::new_full(FOOTPRINT_CORES, FOOTPRINTS_AT_ONCE_S),
-        }
-    }
-}
-
-impl RefreshSchedule {
-    pub(super) fn due_at(&self) -> Duration {
-        let under_way = self.under_way.as_ref().map(|look| look.slices.again_at);
-        [under_way, self.joining].into_iter().flatten().fold(self.next, Duration::min)
-    }
-
-    /// A process has joined and is looked at soon. Programs may be started by the thousand.
-    fn on_process_joined(&mut self, now: Duration) {
-        let soonest = self.begun + JOIN_EVERY;
-        self.next = self.next.min(soonest.max(now));
-    }
-}
 
 impl<M: Machine> Manager<M> {
     pub(super) fn refresh_if_due(&mut self, now: Duration) {

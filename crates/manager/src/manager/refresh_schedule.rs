@@ -1,0 +1,57 @@
+//! When the processes and the machine's memory are looked at, and how far a look has come.
+
+use super::sliced_process_queue::SlicedProcessQueue;
+use crate::journal::FootprintAtTime;
+use hawkeye_policy::TokenBucket;
+use std::time::Duration;
+
+/// The shortest interval of looks caused by processes that have just joined.
+const JOIN_EVERY: Duration = Duration::from_millis(50);
+/// CPU time for footprints, in cores, and the CPU seconds that may be used at once.
+const FOOTPRINT_CORES: f64 = 0.005;
+const FOOTPRINTS_AT_ONCE_S: f64 = 0.05;
+
+/// When to look at the machine, and the progress of the look.
+#[derive(Debug)]
+pub(super) struct RefreshSchedule {
+    pub(super) next: Duration,
+    /// When the last look began.
+    pub(super) begun: Duration,
+    /// When to go on admitting processes, while many join.
+    pub(super) joining: Option<Duration>,
+    pub(super) under_way: Option<FootprintReadProgress>,
+    /// CPU seconds for footprints. With many processes a look takes longer instead.
+    pub(super) footprint_cpu_s: TokenBucket,
+}
+
+#[derive(Debug)]
+pub(super) struct FootprintReadProgress {
+    pub(super) slices: SlicedProcessQueue,
+    pub(super) cpu: Duration,
+    pub(super) sum: FootprintAtTime,
+}
+
+impl Default for RefreshSchedule {
+    fn default() -> Self {
+        Self {
+            next: Duration::ZERO,
+            begun: Duration::ZERO,
+            joining: None,
+            under_way: None,
+            footprint_cpu_s: TokenBucket::new_full(FOOTPRINT_CORES, FOOTPRINTS_AT_ONCE_S),
+        }
+    }
+}
+
+impl RefreshSchedule {
+    pub(super) fn due_at(&self) -> Duration {
+        let under_way = self.under_way.as_ref().map(|look| look.slices.again_at);
+        [under_way, self.joining].into_iter().flatten().fold(self.next, Duration::min)
+    }
+
+    /// A process has joined and is looked at soon. Programs may be started by the thousand.
+    pub(super) fn on_process_joined(&mut self, now: Duration) {
+        let soonest = self.begun + JOIN_EVERY;
+        self.next = self.next.min(soonest.max(now));
+    }
+}
