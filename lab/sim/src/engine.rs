@@ -67,6 +67,7 @@ mod manager_view;
 mod program;
 mod program_history;
 mod program_run;
+mod shared_files_by_name;
 mod shared_memory;
 mod simulated_prefaulter;
 mod stream_sampler;

@@ -4,7 +4,7 @@ use super::Scale;
 use super::lasting_settings::{LastingSettings, restore_lasting_settings_from_record};
 use super::memory_cgroup::remove_cgroups_of_experiments;
 use super::programs::program_kind::ProgramKind;
-use super::programs::signal_process_and_descendants;
+use super::programs::running_process::signal_process_and_descendants;
 use crate::error::{BenchError, BenchResult, bail, impossible};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::restore_settings_on_stop_signals;

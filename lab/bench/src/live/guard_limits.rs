@@ -1,6 +1,7 @@
 //! Services that bloat, each in a cgroup that is a tenth larger than its peak without huge pages:
 //! killed or not, memory and speed, under the kernel alone and with guard.
 
+mod churn_load;
 mod churn_service;
 mod mariadb_churn;
 
@@ -12,7 +13,8 @@ use super::prelude::*;
 use super::running_daemon::RunningDaemon;
 use crate::run_origin::RunOrigin;
 use crate::statistics::MedianAndRange;
-use churn_service::{ChurnLoad, ChurnService, DELETED_PERCENT, PreparedService};
+use churn_load::{ChurnLoad, DELETED_PERCENT};
+use churn_service::{ChurnService, PreparedService};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

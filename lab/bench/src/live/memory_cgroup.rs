@@ -1,6 +1,6 @@
 //! A memory cgroup for one trial.
 
-use super::programs::{send_signal, signal_when_parent_thread_ends};
+use super::programs::running_process::{send_signal, signal_when_parent_thread_ends};
 use crate::error::{BenchResult, impossible};
 use hawkeye_linux::memory::cgroup_limits::{CgroupVersion, find_memory_hierarchy};
 use hawkeye_linux::stop_signals::unblock_signals_in_child;

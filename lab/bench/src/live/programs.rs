@@ -27,7 +27,7 @@ mod protocol_program;
 mod python;
 mod reporting_program;
 mod rocksdb;
-mod running_process;
+pub(super) mod running_process;
 #[cfg(test)]
 mod testing;
 pub mod whole_process_promotion;

@@ -5,7 +5,7 @@ use super::figures::EngineFigures;
 use super::guests::{GuestMachine, ManagerSchedule};
 use super::program::{Program, ProgramStatus};
 use super::program_run::MeasurementSettings;
-use super::shared_memory::SharedFilesByName;
+use super::shared_files_by_name::SharedFilesByName;
 use super::simulated_prefaulter::SimulatedPrefaulter;
 use super::zeroing_neighbour::ZeroingNeighbour;
 use crate::kernel::SimulatedKernel;

@@ -6,7 +6,7 @@ use super::area_layout::{AreaLayout, lay_out_areas};
 use super::core_shares::CpuDemand;
 use super::figures::{AccessTally, PhaseFigures, ProgramFigures, ProgramMoment, ProgramOutcome};
 use super::program_history::ProgramHistory;
-use super::shared_memory::SharedFilesByName;
+use super::shared_files_by_name::SharedFilesByName;
 use super::stream_sampler::StreamSampler;
 use super::time_weighted_page_sizes::TimeWeightedPageSizes;
 use super::trace_player::TracePlayer;

@@ -1,7 +1,7 @@
 //! Address spaces: mappings, and the page table under them.
 
+use super::file_region::{FileRegionId, SharedFileId};
 use super::region_table::RegionTable;
-use super::shared_files::FileMapping;
 use super::{KernelError, Result};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrderSet, RegionAddr,
@@ -115,6 +115,24 @@ pub(crate) struct AddressSpace {
     pub(crate) many_sizes: bool,
     pub(crate) charged: Duration,
     pub(crate) mergeable: bool,
+}
+
+/// A mapping of a whole file, by its regions in the address space.
+#[derive(Clone, Debug)]
+pub(crate) struct FileMapping {
+    pub(super) regions: Range<u64>,
+    pub(super) file: SharedFileId,
+}
+
+impl FileMapping {
+    fn pages(&self) -> Range<u64> {
+        first_page(self.regions.start)..first_page(self.regions.end)
+    }
+
+    pub(super) fn is_within(&self, pages: &Range<u64>) -> bool {
+        let own = self.pages();
+        pages.start <= own.start && own.end <= pages.end
+    }
 }
 
 /// Addresses have 48 bits.
@@ -247,6 +265,29 @@ impl AddressSpace {
             let rest = rest.into_iter().filter(|(from, end)| from < end);
             self.mappings.extend(rest);
         }
+    }
+
+    /// Whether a range has a part of a file's mapping, but not all of it.
+    pub(super) fn cuts_file_mapping(&self, pages: &Range<u64>) -> bool {
+        self.file_mappings.iter().any(|mapping| {
+            let own = mapping.pages();
+            own.start < pages.end && pages.start < own.end && !mapping.is_within(pages)
+        })
+    }
+
+    /// Drops what is in the page table of a region of a file.
+    pub(super) fn empty_page_table_of_region(&mut self, region: u64) {
+        if let Some(found) = self.table.get(region) {
+            self.resident -= u64::from(found.present.count());
+            self.huge -= u64::from(found.huge.is_some());
+            self.table.remove(region);
+        }
+    }
+
+    /// The file region that is mapped at a region; `None` for private memory.
+    pub(crate) fn file_region_at(&self, region: u64) -> Option<FileRegionId> {
+        let found = self.file_mappings.iter().find(|mapping| mapping.regions.contains(&region))?;
+        Some(FileRegionId { file: found.file, index: region - found.regions.start })
     }
 }
 

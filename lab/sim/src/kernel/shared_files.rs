@@ -29,89 +29,18 @@ mod invariants;
 
 pub(super) use invariants::broken_mapping_rule;
 
-use super::address_space::{AddressSpace, RegionId, first_page, page_range_of_aligned_bytes};
+use super::address_space::{FileMapping, RegionId, page_range_of_aligned_bytes};
 use super::fault_policies::FirstTouchPolicy;
+use super::file_region::{FileRegionId, SharedFileId};
 use super::kernel_costs::time_of_operations;
 use super::region_mapping::{RegionMapping, frame_run_of_huge_page};
 use super::{KernelError, PageAccessKind, Result, SimulatedKernel, SpaceId, TouchResult};
-use crate::memory::{AscendingRun, FrameContent, FrameOwner, FrameRun, pageblock_of_frame};
+use crate::memory::{AscendingRun, FrameContent, FrameRun, pageblock_of_frame};
 use crate::page_bits::PageBits;
-use hawkeye_policy::{
-    BASE_PAGE_BYTES, FileRegion, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr,
-};
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder, RegionAddr};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
-
-/// A file of a [`SimulatedKernel`], in order of creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SharedFileId(pub(crate) u32);
-
-/// Device of all files: a tmpfs.
-const DEVICE: u32 = 1;
-
-/// 2 MiB of a file, by their number in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileRegionId {
-    pub(crate) file: SharedFileId,
-    pub(crate) index: u64,
-}
-
-impl FileRegionId {
-    /// The same as policies see it.
-    fn identity(self) -> Option<FileRegion> {
-        let inode = u64::from(self.file.0) + 1;
-        FileRegion::at_offset(DEVICE, inode, self.index * HUGE_PAGE_BYTES)
-    }
-
-    pub(super) fn owner_of_page(self, page: u16) -> FrameOwner {
-        let page = self.index * u64::from(PAGES_PER_REGION) + u64::from(page);
-        FrameOwner::File { file: self.file.0, page }
-    }
-}
-
-/// A mapping of a whole file, by its regions in the address space.
-#[derive(Clone, Debug)]
-pub(crate) struct FileMapping {
-    regions: Range<u64>,
-    file: SharedFileId,
-}
-
-impl FileMapping {
-    fn pages(&self) -> Range<u64> {
-        first_page(self.regions.start)..first_page(self.regions.end)
-    }
-
-    fn is_within(&self, pages: &Range<u64>) -> bool {
-        let own = self.pages();
-        pages.start <= own.start && own.end <= pages.end
-    }
-}
-
-impl AddressSpace {
-    /// Whether a range has a part of a file's mapping, but not all of it.
-    pub(super) fn cuts_file_mapping(&self, pages: &Range<u64>) -> bool {
-        self.file_mappings.iter().any(|mapping| {
-            let own = mapping.pages();
-            own.start < pages.end && pages.start < own.end && !mapping.is_within(pages)
-        })
-    }
-
-    /// Drops what is in the page table of a region of a file.
-    pub(super) fn empty_page_table_of_region(&mut self, region: u64) {
-        if let Some(found) = self.table.get(region) {
-            self.resident -= u64::from(found.present.count());
-            self.huge -= u64::from(found.huge.is_some());
-            self.table.remove(region);
-        }
-    }
-
-    /// The file region that is mapped at a region; `None` for private memory.
-    pub(crate) fn file_region_at(&self, region: u64) -> Option<FileRegionId> {
-        let found = self.file_mappings.iter().find(|mapping| mapping.regions.contains(&region))?;
-        Some(FileRegionId { file: found.file, index: region - found.regions.start })
-    }
-}
 
 #[derive(Clone, Debug)]
 pub(crate) struct SharedFile {

@@ -2,6 +2,7 @@
 //! Allocators then give back parts of huge pages, and khugepaged makes regions huge in which little
 //! is left.
 
+use super::churn_load::{ChurnLoad, CommandWrapper, DELETED_PERCENT, WorkClock};
 use super::mariadb_churn::MariaDbChurn;
 use crate::live::prelude::*;
 use crate::live::programs::hash_maps::CompiledProgram;
@@ -23,22 +24,6 @@ pub(super) enum ChurnService {
     MariaDb,
 }
 
-/// The amount of data and the course of a load.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ChurnLoad {
-    /// Values when a service is full.
-    pub mib: u64,
-    /// How often most values are deleted, and others stored.
-    pub deletions: u64,
-    /// Time for which a service that is half full waits before the load goes on. A daemon finds it
-    /// meanwhile.
-    pub settle: Duration,
-    /// Time between a deletion and the next fill. It does not count as work.
-    pub pause: Duration,
-}
-
-/// Share of the values that is deleted.
-pub(super) const DELETED_PERCENT: u32 = 85;
 /// Longest time of a load.
 const AT_MOST: Duration = Duration::from_secs(600);
 
@@ -60,9 +45,6 @@ impl ChurnService {
         }
     }
 }
-
-/// Makes a command run elsewhere, such as in a cgroup.
-pub(super) type CommandWrapper<'a> = &'a dyn Fn(&Command) -> Command;
 
 /// A service with what it needs to be started many times.
 pub(super) enum PreparedService {
@@ -153,31 +135,6 @@ fn java_command(load: &ChurnLoad) -> BenchResult<(Command, TempDir)> {
         .arg("-cp")
         .args([folder.path().as_os_str(), "Churn".as_ref()]);
     Ok((command, folder))
-}
-
-/// Operations, and the time that they took.
-#[derive(Debug, Default)]
-pub(super) struct WorkClock {
-    operations: u64,
-    worked: Duration,
-}
-
-impl WorkClock {
-    pub(super) fn time<T>(
-        &mut self,
-        operations: u64,
-        work: impl FnOnce() -> BenchResult<T>,
-    ) -> BenchResult<T> {
-        let begun = Instant::now();
-        let done = work()?;
-        self.worked += begun.elapsed();
-        self.operations += operations;
-        Ok(done)
-    }
-
-    pub(super) fn operations_per_s(&self) -> f64 {
-        self.operations as f64 / self.worked.as_secs_f64()
-    }
 }
 
 /// Sizes of Redis' values, stored in turn.

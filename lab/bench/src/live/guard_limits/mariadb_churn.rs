@@ -1,7 +1,7 @@
 //! Tables of MariaDB that are filled, mostly emptied, and filled again by several connections,
 //! which also sort them.
 
-use super::churn_service::{ChurnLoad, CommandWrapper, DELETED_PERCENT, WorkClock};
+use super::churn_load::{ChurnLoad, CommandWrapper, DELETED_PERCENT, WorkClock};
 use crate::live::prelude::*;
 use crate::live::programs::{
     MARIADB_SERVER, create_temporary_folder, install_mariadb_files, run_for_successful_stdout,
