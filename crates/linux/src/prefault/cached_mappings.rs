@@ -91,6 +91,7 @@ mod tests {
     use crate::error::LinuxError;
     use crate::processes::process::ProcessHandle;
     use crate::promote::stuck_target::StuckTarget;
+    use crate::promote::target_call::TargetRequest;
     use std::sync::mpsc;
 
     #[test]
@@ -102,9 +103,10 @@ mod tests {
         let (process, region) = (stuck.handle.id, stuck.untouched_region());
         // This writer waits for the lock, and all later callers wait behind it.
         let mut writer = CallHelperPool::default();
+        let request = TargetRequest::for_collapse(&stuck.handle, region);
         let collapsed = writer
             .map_page_by_reading(&stuck.handle, region.start(), false)
-            .and_then(|()| writer.collapse_once(&stuck.handle, region, None));
+            .and_then(|()| writer.call_target(process, &request));
         assert!(matches!(collapsed, Err(LinuxError::NotAnswering(_))));
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || {

@@ -4,7 +4,7 @@ use crate::error::{LinuxError, Result};
 use crate::processes::mappings::vm;
 use crate::processes::process::ProcessHandle;
 use crate::promote::reserve::RESERVE;
-use crate::promote::target_call::CallHelperPool;
+use crate::promote::target_call::{CallHelperPool, TargetRequest};
 use hawkeye_policy::{MAX_SHARED_PAGES, RegionAddr};
 use nix::errno::Errno;
 
@@ -58,7 +58,8 @@ pub(super) fn prefault_region(
             let refused = LinuxError::wrap_errno("filling a region that is shared by now");
             return Err(refused(Errno::EEXIST));
         }
-        calls.collapse_once(process, region, RESERVE.give_back_page())?;
+        let request = TargetRequest::for_collapse(process, region);
+        calls.call_target(process.id, &request.on_cpu(RESERVE.give_back_page()))?;
     }
     Ok(())
 }

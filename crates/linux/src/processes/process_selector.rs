@@ -432,8 +432,8 @@ mod tests {
         let mut calls = CallHelperPool::with_time_limit(S(60));
         let own = process_with_pid(std::process::id());
         // The helper has its name when it answers.
-        let name = TargetRequest::for_reading_file("/proc/self/comm", 0, 16);
-        calls.call_target(own, "reading", &name).expect("the helper answers");
+        let name = TargetRequest::for_reading_file("reading", "/proc/self/comm", 0, 16);
+        calls.call_target(own, &name).expect("the helper answers");
         let helper = calls.idle_helper_pid().expect("the helper waits for another call");
         let found = full_scan(&mut selector(), S(0)).expect("the first scan is due at once");
         assert!(found.iter().all(|seen| seen.process.pid != helper));

@@ -59,9 +59,10 @@ impl CallHelperPool {
         let path = format!("/proc/{}/pagemap", process.pid);
         let offset = region.start() / BASE_PAGE_BYTES * 8;
         let length = usize::from(PAGES_PER_REGION) * 8;
-        let request = TargetRequest::for_reading_file(&path, offset, length);
+        let call = "looking at the pages of";
+        let request = TargetRequest::for_reading_file(call, &path, offset, length);
         let gone = LinuxError::NoSuchProcess(process.pid);
-        match self.call_target(process, "looking at the pages of", &request) {
+        match self.call_target(process, &request) {
             // The address space is gone.
             Ok(answer) if answer.data.len() < length => Err(gone),
             Err(error) if error.errno() == Some(Errno::ENOENT) => Err(gone),

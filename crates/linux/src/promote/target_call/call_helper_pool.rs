@@ -95,7 +95,7 @@ impl CallHelperPool {
         Ok(())
     }
 
-    /// Makes a call into a target; `call` names it.
+    /// Makes a call into a target.
     ///
     /// # Errors
     /// `NotAnswering` if the target does not answer in time (20 ms where the loop waits), or has
@@ -104,7 +104,6 @@ impl CallHelperPool {
     pub fn call_target(
         &mut self,
         process: ProcessId,
-        call: &'static str,
         request: &TargetRequest<'_>,
     ) -> Result<CallResult> {
         if self.waiting.contains_key(&process) || !self.may_wait_for(process) {
@@ -127,6 +126,7 @@ impl CallHelperPool {
         };
         let Some(answer) = answer else {
             let user = effective_uid(process.pid);
+            let call = request.call;
             self.waiting.insert(process, UnansweredCall { caller, call, since, user });
             self.longest_recent = self.longest_recent.max(self.wait);
             return Err(LinuxError::NotAnswering(process.pid));
@@ -135,7 +135,7 @@ impl CallHelperPool {
         self.record_call_statistics(&answer);
         match answer.result {
             Ok(_) => Ok(answer),
-            Err(errno) => Err(LinuxError::wrap_errno(call)(errno)),
+            Err(errno) => Err(LinuxError::wrap_errno(request.call)(errno)),
         }
     }
 

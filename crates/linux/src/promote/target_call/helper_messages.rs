@@ -1,7 +1,9 @@
 //! Messages between the manager and a helper: a request is one packet, an answer one or several.
 
 use crate::processes::process::ProcessHandle;
+use crate::promote::process_madvise::{COLLAPSE, NamedAdvice};
 use crate::ring_buffer::decode_u64s;
+use hawkeye_policy::RegionAddr;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use std::ops::Range;
@@ -20,22 +22,35 @@ pub(super) const MAX_PATH: usize = 64;
 // (net/unix/af_unix.c, `unix_dgram_sendmsg`).
 const _: () = assert!(size_of::<RawResult>() + MAX_DATA + 32 <= 64 << 10);
 
-/// A call to make: the bytes to send, and the descriptor on which the call works.
+/// A call to make: its name, the bytes to send, and the descriptor on which the call works.
 #[derive(Clone, Copy)]
 pub struct TargetRequest<'a> {
+    pub(super) call: &'static str,
     pub(super) raw: RawRequest,
     pub(super) passed: Option<BorrowedFd<'a>>,
 }
 
 impl<'a> TargetRequest<'a> {
-    /// `process_madvise` with `MADV_*` on the first 64 ranges.
-    pub fn for_advice(process: &'a ProcessHandle, advice: i32, ranges: &[Range<u64>]) -> Self {
-        let mut raw = RawRequest { kind: ADVISE, advice, ..RawRequest::EMPTY };
+    /// `process_madvise` on the first 64 ranges.
+    pub(super) fn for_advice(
+        process: &'a ProcessHandle,
+        advice: NamedAdvice,
+        ranges: &[Range<u64>],
+    ) -> Self {
+        let NamedAdvice { number, call } = advice;
+        let mut raw = RawRequest { kind: ADVISE, advice: number, ..RawRequest::EMPTY };
         for (slot, range) in raw.range.iter_mut().zip(ranges) {
             *slot = [range.start, range.end.saturating_sub(range.start)];
             raw.ranges += 1;
         }
-        Self { raw, passed: Some(process.fd()) }
+        Self { call, raw, passed: Some(process.fd()) }
+    }
+
+    /// `MADV_COLLAPSE` of a region. [`CallHelperPool::collapse`](super::CallHelperPool::collapse)
+    /// makes it again where the kernel refuses at once.
+    pub(crate) fn for_collapse(process: &'a ProcessHandle, region: RegionAddr) -> Self {
+        let range = region.start()..region.end();
+        Self::for_advice(process, COLLAPSE, &[range])
     }
 
     /// Makes the call on this CPU, where that is allowed.
@@ -48,24 +63,25 @@ impl<'a> TargetRequest<'a> {
     /// Lists mappings by the BPF iterator of a link; the answer has the records that its program
     /// wrote.
     pub fn for_listing_mappings(link: BorrowedFd<'a>) -> Self {
-        Self { raw: RawRequest { kind: LIST, ..RawRequest::EMPTY }, passed: Some(link) }
+        let raw = RawRequest { kind: LIST, ..RawRequest::EMPTY };
+        Self { call: "listing mappings", raw, passed: Some(link) }
     }
 
     /// Reads up to 32 KiB of a file of `/proc`, from `offset` on. The answer is `ENAMETOOLONG` if
     /// the path has more than 63 bytes.
-    pub fn for_reading_file(path: &str, offset: u64, length: usize) -> Self {
+    pub fn for_reading_file(call: &'static str, path: &str, offset: u64, length: usize) -> Self {
         let mut raw =
             RawRequest { kind: READ_FILE, offset, length: length as u64, ..RawRequest::EMPTY };
         // The last byte of a path that fits stays zero and ends it.
         for (slot, byte) in raw.path.iter_mut().zip(path.bytes()) {
             *slot = byte;
         }
-        Self { raw, passed: None }
+        Self { call, raw, passed: None }
     }
 
     /// Opens a file of `/proc`, which the helper keeps open until its next call.
-    pub(super) fn for_holding_file(path: &str) -> Self {
-        let mut request = Self::for_reading_file(path, 0, 0);
+    pub(super) fn for_holding_file(call: &'static str, path: &str) -> Self {
+        let mut request = Self::for_reading_file(call, path, 0, 0);
         request.raw.kind = HOLD_FILE;
         request
     }
@@ -74,7 +90,7 @@ impl<'a> TargetRequest<'a> {
     /// never reaches another process that has got the same pid meanwhile.
     pub fn for_reading_memory(process: &'a ProcessHandle, address: u64, length: usize) -> Self {
         let path = format!("/proc/{}/mem", process.id.pid);
-        let mut request = Self::for_reading_file(&path, address, length);
+        let mut request = Self::for_reading_file("reading memory", &path, address, length);
         request.raw.kind = READ_MEMORY;
         request.passed = Some(process.fd());
         request

@@ -5,9 +5,7 @@ use crate::error::{LinuxError, Result};
 use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::mappings::Mapping;
 use crate::processes::process::ProcessHandle;
-use crate::promote::process_madvise::{
-    CLEAR, COLLAPSE, CollapseRetry, NamedAdvice, PAGE_OUT, SPLIT,
-};
+use crate::promote::process_madvise::{CLEAR, CollapseRetry, PAGE_OUT, SPLIT};
 use crate::promote::reserve::RESERVE;
 use crate::sample::page_table_reader::ProcessBpfLinks;
 use hawkeye_policy::saturating_cast::usize_from_u64;
@@ -32,17 +30,6 @@ pub struct AccessBitClearResult {
 }
 
 impl CallHelperPool {
-    fn advise_ranges(
-        &mut self,
-        process: &ProcessHandle,
-        advice: NamedAdvice,
-        ranges: &[Range<u64>],
-        cpu: Option<u32>,
-    ) -> Result<CallResult> {
-        let request = TargetRequest::for_advice(process, advice.number, ranges).on_cpu(cpu);
-        self.call_target(process.id, advice.call, &request)
-    }
-
     /// Reads a byte, which maps untouched memory, as a read by the process itself would. `huge`: it
     /// maps a huge page, so the reserve gives one.
     ///
@@ -61,7 +48,7 @@ impl CallHelperPool {
     ) -> Result<()> {
         let request = TargetRequest::for_reading_memory(process, address, 1);
         let cpu = if huge { RESERVE.give_back_page() } else { None };
-        let answer = self.call_target(process.id, "reading memory", &request.on_cpu(cpu))?;
+        let answer = self.call_target(process.id, &request.on_cpu(cpu))?;
         let gone = LinuxError::NoSuchProcess(process.id.pid);
         answer.data.first().map(drop).ok_or(gone)
     }
@@ -89,22 +76,12 @@ impl CallHelperPool {
     ) -> Result<CallResult> {
         let mut retry = CollapseRetry::default();
         loop {
-            let answer = self.collapse_once(process, region, give_back());
+            let request = TargetRequest::for_collapse(process, region).on_cpu(give_back());
+            let answer = self.call_target(process.id, &request);
             if !retry.should_retry(&answer, self.statistics.last) {
                 return answer;
             }
         }
-    }
-
-    /// As [`Self::collapse`], without another try.
-    pub(crate) fn collapse_once(
-        &mut self,
-        process: &ProcessHandle,
-        region: RegionAddr,
-        cpu: Option<u32>,
-    ) -> Result<CallResult> {
-        let range = region.start()..region.end();
-        self.advise_ranges(process, COLLAPSE, &[range], cpu)
     }
 
     /// Splits the huge page of a region: advises that one of its base pages is cold (`MADV_COLD`).
@@ -122,7 +99,8 @@ impl CallHelperPool {
         cpu: Option<u32>,
     ) -> Result<Duration> {
         let page = region.start()..region.start() + BASE_PAGE_BYTES;
-        Ok(self.advise_ranges(process, SPLIT, &[page], cpu)?.took)
+        let request = TargetRequest::for_advice(process, SPLIT, &[page]).on_cpu(cpu);
+        Ok(self.call_target(process.id, &request)?.took)
     }
 
     /// Pages out base pages (`MADV_PAGEOUT`): a zero-filled page costs nothing in zram or swap.
@@ -132,7 +110,8 @@ impl CallHelperPool {
         process: &ProcessHandle,
         range: Range<u64>,
     ) -> Result<Duration> {
-        Ok(self.advise_ranges(process, PAGE_OUT, &[range], None)?.took)
+        let request = TargetRequest::for_advice(process, PAGE_OUT, &[range]);
+        Ok(self.call_target(process.id, &request)?.took)
     }
 
     /// Clears the access bits of the first 16 of some regions together with their TLB entries
@@ -152,7 +131,8 @@ impl CallHelperPool {
     ) -> Result<AccessBitClearResult> {
         let regions = regions.iter().take(CLEARED_PER_CALL);
         let ranges: Vec<Range<u64>> = regions.map(|r| r.start()..r.end()).collect();
-        let answer = match self.advise_ranges(process, CLEAR, &ranges, None) {
+        let request = TargetRequest::for_advice(process, CLEAR, &ranges);
+        let answer = match self.call_target(process.id, &request) {
             Err(error @ (LinuxError::NotAnswering(_) | LinuxError::HelperFailed { .. })) => {
                 return Err(error);
             }
@@ -175,7 +155,7 @@ impl CallHelperPool {
         target: &ProcessBpfLinks,
     ) -> Result<Vec<Mapping>> {
         let request = TargetRequest::for_listing_mappings(target.mapping_list_link());
-        let listed = self.call_target(process, "listing mappings", &request)?;
+        let listed = self.call_target(process, &request)?;
         Ok(parse_mapping_records(&listed.data))
     }
 
@@ -189,8 +169,9 @@ impl CallHelperPool {
     /// # Errors
     /// The process is gone, or does not answer.
     pub(crate) fn hold_address_space(&mut self, process: ProcessId) -> Result<()> {
-        let request = TargetRequest::for_holding_file(&format!("/proc/{}/pagemap", process.pid));
-        match self.call_target(process, "holding the address space", &request) {
+        let path = format!("/proc/{}/pagemap", process.pid);
+        let request = TargetRequest::for_holding_file("holding the address space", &path);
+        match self.call_target(process, &request) {
             Err(error) if error.errno() == Some(Errno::ENOENT) => {
                 Err(LinuxError::NoSuchProcess(process.pid))
             }
@@ -215,7 +196,7 @@ impl CallHelperPool {
         for first in (0..PAGES_PER_REGION).step_by(usize::from(PAGES_PER_CALL)) {
             let address = region.start() + u64::from(first) * BASE_PAGE_BYTES;
             let request = TargetRequest::for_reading_memory(process, address, length);
-            let answer = self.call_target(process.id, "reading pages", &request)?;
+            let answer = self.call_target(process.id, &request)?;
             let pages = (first..).zip(answer.data.chunks_exact(page_bytes));
             let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
             zero.extend(pages.filter_map(|(index, page)| is_zero(page).then_some(index)));

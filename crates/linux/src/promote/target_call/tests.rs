@@ -5,6 +5,7 @@ use crate::probe::probe_child::ProbeChild;
 use crate::processes::mapping_records::parse_mapping_records;
 use crate::processes::memory_maps;
 use crate::processes::process::ProcessHandle;
+use crate::promote::process_madvise::SPLIT;
 use crate::promote::sched_fifo::run_with_sched_fifo;
 use crate::sample::page_table_reader::PageTableReader;
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
@@ -59,7 +60,7 @@ fn a_helper_keeps_nothing_open_but_its_socket() {
 #[test]
 fn a_file_is_held_open_until_the_next_call() {
     let mut caller = new_helper();
-    let hold = TargetRequest::for_holding_file("/proc/self/pagemap");
+    let hold = TargetRequest::for_holding_file("holding", "/proc/self/pagemap");
     assert_eq!(answered(&mut caller, &hold).result, Ok(0));
     let open = |caller: &CallHelper| {
         let open = std::fs::read_dir(format!("/proc/{}/fd", caller.helper));
@@ -68,7 +69,7 @@ fn a_file_is_held_open_until_the_next_call() {
     assert_eq!(open(&caller), 2);
     assert_eq!(answered(&mut caller, &hold).result, Ok(0));
     assert_eq!(open(&caller), 2);
-    let absent = TargetRequest::for_holding_file("/proc/no-such-file");
+    let absent = TargetRequest::for_holding_file("holding", "/proc/no-such-file");
     assert_eq!(answered(&mut caller, &absent).result, Err(Errno::ENOENT));
     assert_eq!(open(&caller), 1);
 }
@@ -79,7 +80,7 @@ fn the_kernels_error_is_returned() {
     // The first page of an address space is never mapped.
     let own = own();
     let range = std::slice::from_ref(&(0..4096));
-    let request = TargetRequest::for_advice(&own, libc::MADV_COLD, range);
+    let request = TargetRequest::for_advice(&own, SPLIT, range);
     assert_eq!(answered(&mut caller, &request).result, Err(Errno::ENOMEM));
 }
 
@@ -93,7 +94,7 @@ fn the_error_of_a_helper_is_no_answer_to_its_call() {
 }
 
 fn file(path: &str, length: usize) -> TargetRequest<'_> {
-    TargetRequest::for_reading_file(path, 0, length)
+    TargetRequest::for_reading_file("reading", path, 0, length)
 }
 
 fn new_pipe(folder: &TestFolder) -> PathBuf {
@@ -112,12 +113,12 @@ fn a_stuck_target_is_set_aside_and_others_are_served() {
     let own = own();
     let easy = word(&own);
     let (stuck, other) = (process_with_pid(7), process_with_pid(8));
-    let refused = calls.call_target(stuck, "reading", &never);
+    let refused = calls.call_target(stuck, &never);
     assert!(matches!(refused, Err(LinuxError::NotAnswering(7))));
     // The stuck target gets no other call; the other targets do.
-    let refused = calls.call_target(stuck, "reading", &easy);
+    let refused = calls.call_target(stuck, &easy);
     assert!(matches!(refused, Err(LinuxError::NotAnswering(7))));
-    assert!(calls.call_target(other, "reading", &easy).is_ok());
+    assert!(calls.call_target(other, &easy).is_ok());
     let unanswered: Vec<_> = calls.unresponsive_processes().map(|u| u.process).collect();
     assert_eq!(unanswered, [stuck]);
     assert_eq!(calls.take_late_calls(), []);
@@ -133,7 +134,7 @@ fn a_stuck_target_is_set_aside_and_others_are_served() {
     let answer = late.answer.expect("the helper still runs");
     // A pipe has no positions to read from.
     assert_eq!((late.process, answer.result), (stuck, Err(Errno::ESPIPE)));
-    assert!(calls.call_target(stuck, "reading", &easy).is_ok());
+    assert!(calls.call_target(stuck, &easy).is_ok());
 }
 
 #[test]
@@ -145,23 +146,23 @@ fn stuck_targets_of_one_user_do_not_stop_calls_for_others() {
     // Processes that do not exist count as one user's.
     let absent = |n: u32| process_with_pid(0x7000_0000 + n);
     for n in 0..32 {
-        let refused = calls.call_target(absent(n), "reading", &never);
+        let refused = calls.call_target(absent(n), &never);
         assert!(matches!(refused, Err(LinuxError::NotAnswering(_))));
     }
     assert_eq!(calls.unresponsive_processes().count(), 32);
     calls.wait = LONG;
     let own = own();
     let easy = word(&own);
-    let refused = calls.call_target(absent(32), "reading", &easy);
+    let refused = calls.call_target(absent(32), &easy);
     assert!(matches!(refused, Err(LinuxError::NotAnswering(_))));
-    assert!(calls.call_target(own.id, "reading", &easy).is_ok());
+    assert!(calls.call_target(own.id, &easy).is_ok());
 }
 
 #[test]
 fn a_helper_started_under_real_time_priority_does_not_keep_it() {
     let mut calls = CallHelperPool::default();
     let own = own();
-    run_with_sched_fifo(|| calls.call_target(own.id, "reading", &word(&own))).expect("it answers");
+    run_with_sched_fifo(|| calls.call_target(own.id, &word(&own))).expect("it answers");
     let helper = calls.idle[0].helper;
     // SAFETY: a plain system call without pointers.
     let policy = unsafe { libc::sched_getscheduler(helper.as_raw()) };
@@ -174,7 +175,7 @@ fn one_helper_is_enough_for_targets_that_answer() {
     let own = own();
     let easy = word(&own);
     for _ in 0..100 {
-        assert!(calls.call_target(process_with_pid(7), "reading", &easy).is_ok());
+        assert!(calls.call_target(process_with_pid(7), &easy).is_ok());
     }
     assert_eq!(calls.idle.len(), 1);
     assert!(calls.statistics.helper_cpu > Duration::ZERO);
@@ -203,7 +204,7 @@ fn a_killed_helper_is_replaced() {
     calls.start_idle_helper().expect("a helper starts");
     let helper = calls.idle[0].helper;
     kill(helper, Signal::SIGKILL).expect("the helper runs");
-    assert!(calls.call_target(process_with_pid(7), "reading", &easy).is_ok());
+    assert!(calls.call_target(process_with_pid(7), &easy).is_ok());
     assert_ne!(calls.idle[0].helper, helper);
 }
 
