@@ -32,7 +32,7 @@ use hawkeye_policy::walk_rate::PageBitmap;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, Errno, FileRegion, HUGE_PAGE_BYTES, MAX_FILE_HOLES, MachinePageProperties,
     MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample,
-    ProcessSelectionSettings, ProcessSettings, RegionAddr, RegionSample, ReserveState,
+    ProcessSelectionSettings, ProcessSettings, Promotion, RegionAddr, RegionSample, ReserveState,
     ReserveTarget, Rules, SampleKinds,
 };
 use nix::sys::signal::{Signal, kill};
@@ -205,11 +205,9 @@ impl LinuxMachine {
     /// case.
     fn check_before_promotion(
         &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-        expected_present: u16,
-        expected_file: Option<FileRegion>,
+        promotion: &Promotion,
     ) -> CallResult<Option<PromotionResult>> {
+        let Promotion { process, region, expected_present, file: expected_file, .. } = *promotion;
         let failed = |error: LinuxError| error.into_machine_error(process);
         let member = self.members.get_mut(process)?;
         // Rules may have changed since it was proposed.
@@ -436,14 +434,8 @@ impl Machine for LinuxMachine {
         self.sizing.shape
     }
 
-    fn promote(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-        order: PageOrder,
-        expected_present: u16,
-        expected_file: Option<FileRegion>,
-    ) -> CallResult<PromotionResult> {
+    fn promote(&mut self, promotion: &Promotion) -> CallResult<PromotionResult> {
+        let Promotion { process, region, order, .. } = *promotion;
         // Neither MADV_COLLAPSE nor khugepaged makes pages of other sizes (up to 7.2).
         if order != PageOrder::HUGE {
             return Err(MachineError::PageSize(order));
@@ -451,9 +443,7 @@ impl Machine for LinuxMachine {
         if self.calls.has_unanswered_call(process) {
             return Err(MachineError::NotAnswering(process));
         }
-        let refused =
-            self.check_before_promotion(process, region, expected_present, expected_file)?;
-        if let Some(outcome) = refused {
+        if let Some(outcome) = self.check_before_promotion(promotion)? {
             return Ok(outcome);
         }
         let member = self.members.get_mut(process)?;

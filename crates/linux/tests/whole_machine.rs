@@ -6,8 +6,8 @@ use hawkeye_manager::{
     LoopWakeReason, Machine, MachineError, PromotionResult, Sampling, SliceProgress,
 };
 use hawkeye_policy::{
-    PageOrder, ProcessId, ProcessSample, ProcessSelectionSettings, ProcessSettings, RuleAction,
-    SettingsProfile,
+    ProcessId, ProcessSample, ProcessSelectionSettings, ProcessSettings, Promotion, Reason,
+    RuleAction, SettingsProfile,
 };
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -79,7 +79,8 @@ fn large_processes_join_and_leave_with_the_rules_that_hold() {
     machine.set_rules(workloads(RuleAction::Include(guarded)), ProcessSelectionSettings::default());
     let sampled = sample(&mut machine, same.process).unwrap();
     assert_eq!((sampled.terms.promotes, sampled.regions.len()), (false, 0));
-    let refused = machine.promote(same.process, first, PageOrder::HUGE, 512, None);
+    let reason = Reason::new("a test");
+    let refused = machine.promote(&Promotion::to_huge_page(same.process, first, 512, None, reason));
     assert_eq!(refused, Ok(PromotionResult::NotCandidate));
 
     assert!(under(&mut machine, RuleAction::Exclude, large.pid()).is_none());

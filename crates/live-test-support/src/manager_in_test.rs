@@ -15,7 +15,7 @@ use hawkeye_linux::stop_signals::StopSignals;
 use hawkeye_linux::{ChosenKernelMethods, LinuxMachine, ManagedTarget};
 use hawkeye_manager::machine::CallResult;
 use hawkeye_manager::{Machine as _, MachineError, PromotionResult, Sampling as _};
-use hawkeye_policy::{PageOrder, ProcessId, ProcessSample, RegionAddr, RegionSample};
+use hawkeye_policy::{ProcessId, ProcessSample, Promotion, Reason, RegionAddr, RegionSample};
 use hawkeye_test_support::test_skips::TestName;
 use std::ops::Range;
 use std::path::Path;
@@ -112,9 +112,11 @@ pub fn promotion_result(
     region: RegionAddr,
     expected_present: u16,
 ) -> CallResult<PromotionResult> {
+    let reason = Reason::new("a test");
+    let promotion = Promotion::to_huge_page(process, region, expected_present, None, reason);
     let mut result = until_answered(|| {
         machine.take_timed_out_call_results();
-        machine.promote(process, region, PageOrder::HUGE, expected_present, None)
+        machine.promote(&promotion)
     });
     if result == Ok(PromotionResult::Pending) {
         until(DEADLINE, || {

@@ -13,9 +13,9 @@ pub use call_results::{
 };
 
 use hawkeye_policy::{
-    FileRegion, MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrder,
-    PageOrderSet, ProcessId, ProcessSample, ProcessSettings, RegionAddr, RegionSample,
-    ReserveState, ReserveTarget, SampleKinds,
+    MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrderSet, ProcessId,
+    ProcessSample, ProcessSettings, Promotion, RegionAddr, RegionSample, ReserveState,
+    ReserveTarget, SampleKinds,
 };
 use std::time::Duration;
 
@@ -54,19 +54,11 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + HugePageReserveControl
         until: Duration,
     ) -> ResumableCallResult<ProcessFootprint>;
 
-    /// Maps the region by pages of this size, which is one of
-    /// [`MachinePageProperties::promotable`]. Refuses if fewer than `expected_present` base pages
-    /// are left in the region, or if it is not part of `expected_file` (`None`: private memory). A
-    /// page of several regions begins at this one. A region with many shared pages, by its state at
-    /// the call, is left alone.
-    fn promote(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-        order: PageOrder,
-        expected_present: u16,
-        expected_file: Option<FileRegion>,
-    ) -> CallResult<PromotionResult>;
+    /// Maps the region by pages of the promotion's size, which is one of
+    /// [`MachinePageProperties::promotable`]. Refuses if the region is no longer as the promotion
+    /// expects it. A page of several regions begins at this one. A region with many shared pages,
+    /// by its state at the call, is left alone.
+    fn promote(&mut self, promotion: &Promotion) -> CallResult<PromotionResult>;
 
     /// Counts the zero-filled base pages of a huge page. Stops at `enough`.
     fn count_zero_pages_in_huge_page(

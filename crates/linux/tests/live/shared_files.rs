@@ -11,7 +11,7 @@ use hawkeye_live_test_support::test_machine::machine_with;
 use hawkeye_live_test_support::time_limits::{DEADLINE, from_environment, until};
 use hawkeye_live_test_support::workloads::{children, rollup_kib, workload};
 use hawkeye_manager::{Machine as _, PromotionResult};
-use hawkeye_policy::PageOrder;
+use hawkeye_policy::{Promotion, Reason};
 use hawkeye_test_support::this_test;
 
 /// Eight processes change one file in every way. For each, one thread promotes all that is not huge
@@ -58,12 +58,13 @@ fn what_one_process_has_locked_is_promoted_in_no_other() {
         regions.retain(|region| region.file.is_some());
         assert_eq!(regions.len() as u64, MIB / 2);
         for it in regions {
+            let reason = Reason::new("a test");
+            let promotion = Promotion::to_huge_page(first, it.region, it.present, it.file, reason);
             let mut promote = || {
                 until_answered(|| {
                     // A process that has answered late may be called again.
                     machine.take_timed_out_call_results();
-                    let order = PageOrder::HUGE;
-                    machine.promote(first, it.region, order, it.present, it.file)
+                    machine.promote(&promotion)
                 })
             };
             if is_protected {

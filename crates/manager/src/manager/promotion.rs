@@ -18,6 +18,13 @@ const TRIES: u32 = CallBatchBackoff::PATIENCE + 1;
 /// time that dropped proposals take.
 const DROPS_WITHOUT_BUDGET: Duration = Duration::from_millis(1);
 
+/// What a call for one promotion took, and what pays for it.
+struct PromotionCallCost {
+    took: Duration,
+    cpu: Duration,
+    paid_by: PaidBy,
+}
+
 /// What promotion keeps from one batch to the next.
 #[derive(Default)]
 pub(super) struct PromotionProgress {
@@ -88,7 +95,15 @@ impl<M: Machine> Manager<M> {
                 }
             };
             called = true;
-            if self.promote_and_charge(next, now, paid_by) == BatchDecision::StopBatch {
+            let (call_begun, cpu_before) =
+                (self.machine.now(), self.machine.management_costs().cpu);
+            let outcome = self.machine.promote(&next);
+            let cost = PromotionCallCost {
+                took: self.machine.now().saturating_sub(call_begun),
+                cpu: self.machine.management_costs().cpu.saturating_sub(cpu_before),
+                paid_by,
+            };
+            if self.charge_promotion(now, next, outcome, cost) == BatchDecision::StopBatch {
                 break Some(now);
             }
         };
@@ -160,23 +175,20 @@ impl<M: Machine> Manager<M> {
         self.settings.hold_full && self.memory.held.is_some()
     }
 
-    /// Makes one region huge and charges what it cost; returns whether the batch may go on.
-    fn promote_and_charge(
+    /// Takes in the result of a call and charges what it cost; returns whether the batch may go on.
+    fn charge_promotion(
         &mut self,
-        promotion: Promotion,
         now: Duration,
-        paid_by: PaidBy,
+        promotion: Promotion,
+        outcome: Result<PromotionResult, MachineError>,
+        cost: PromotionCallCost,
     ) -> BatchDecision {
         let (process, region) = (promotion.process, promotion.region);
-        let Promotion { order, expected_present: present, file, .. } = promotion;
-        let before = self.machine.now();
-        let cpu_before = self.machine.management_costs().cpu;
-        let outcome = self.machine.promote(process, region, order, present, file);
-        let cpu = self.machine.management_costs().cpu.saturating_sub(cpu_before);
+        let PromotionCallCost { took, cpu, paid_by } = cost;
         let (done, took, from_reserve) = match outcome {
             Ok(PromotionResult::Done { took, from_reserve, .. }) => (true, took, from_reserve),
             // A refused call may have waited for memory too.
-            _ => (false, self.machine.now().saturating_sub(before), false),
+            _ => (false, took, false),
         };
         let paid_by_savings = paid_by == PaidBy::Savings;
         let tried = Event::PromotionTried { process, done, cpu, paid_by_savings, from_reserve };

@@ -8,9 +8,9 @@ use hawkeye_manager::{
     SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, CgroupMemory, CoverageSource, FileRegion, HUGE_PAGE_BYTES, MAX_SHARED_PAGES,
-    MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample,
-    ProcessSettings, RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
+    BASE_PAGE_BYTES, CgroupMemory, CoverageSource, HUGE_PAGE_BYTES, MAX_SHARED_PAGES, MemoryScope,
+    MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample, ProcessSettings,
+    Promotion, RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
 };
 use std::mem;
 use std::time::Duration;
@@ -109,14 +109,8 @@ impl Machine for ScriptedMachine {
         })
     }
 
-    fn promote(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-        order: PageOrder,
-        expected_present: u16,
-        expected_file: Option<FileRegion>,
-    ) -> CallResult<PromotionResult> {
+    fn promote(&mut self, promotion: &Promotion) -> CallResult<PromotionResult> {
+        let Promotion { process, region, order, expected_present, .. } = *promotion;
         assert_eq!(order, PageOrder::HUGE);
         self.program_mut(process)?;
         self.check_helpers()?;
@@ -141,7 +135,7 @@ impl Machine for ScriptedMachine {
         let payer = payer.filter(|_| file.is_some());
         let result = match self.program_mut(process)?.region_mut(region) {
             None | Some((true, _)) => PromotionResult::NotCandidate,
-            Some(_) if file != expected_file => PromotionResult::NotCandidate,
+            Some(_) if file != promotion.file => PromotionResult::NotCandidate,
             Some((_, used_pages)) if used_pages < expected_present => PromotionResult::Freed,
             Some(_) if pages > MAX_SHARED_PAGES => PromotionResult::Shared { pages },
             Some((huge, _)) => {

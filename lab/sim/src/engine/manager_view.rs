@@ -10,8 +10,8 @@ use hawkeye_manager::{
     RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
-    Errno, FileRegion, HUGE_PAGE_BYTES, MAX_FILE_HOLES, MachinePageProperties, MemoryScope,
-    MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, PageOrderSet, ProcessId, ProcessSample,
+    Errno, HUGE_PAGE_BYTES, MAX_FILE_HOLES, MachinePageProperties, MemoryScope, MemoryState,
+    MemoryUse, PAGES_PER_REGION, PageOrder, PageOrderSet, ProcessId, ProcessSample, Promotion,
     RegionAddr, RegionSample, SampleKinds,
 };
 use std::time::Duration;
@@ -152,22 +152,14 @@ impl Machine for Engine {
         }
     }
 
-    fn promote(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-        order: PageOrder,
-        expected_present: u16,
-        expected_file: Option<FileRegion>,
-    ) -> Result<PromotionResult> {
+    fn promote(&mut self, promotion: &Promotion) -> Result<PromotionResult> {
+        let Promotion { process, region, order, expected_present, file, .. } = *promotion;
         if !self.promotable.contains(order) {
             return Err(MachineError::PageSize(order));
         }
         let space = self.space_of_process(process)?;
         let there = self.kernel.region_sample(space, region);
-        if there.is_none_or(|there| {
-            there.is_huge() && there.order >= order || there.file != expected_file
-        }) {
+        if there.is_none_or(|there| there.is_huge() && there.order >= order || there.file != file) {
             return Ok(PromotionResult::NotCandidate);
         }
         if there.is_some_and(|there| there.present < expected_present) {

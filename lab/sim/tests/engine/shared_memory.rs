@@ -4,7 +4,7 @@ use crate::common::{engine, parse, run, sample, second_phase_s, small};
 use crate::workload_toml::{process, workload};
 use hawkeye_manager::{Machine, PromotionResult, Sampling};
 use hawkeye_policy::{
-    CoverageSource, FileRegion, PageOrder, ProcessId, ProcessSample, SampleKinds,
+    CoverageSource, FileRegion, ProcessId, ProcessSample, Promotion, Reason, SampleKinds,
 };
 use hawkeye_sim::engine::Engine;
 use hawkeye_sim::workloads::{ByteSize, WorkloadSpec};
@@ -88,9 +88,13 @@ fn other_mappers_get_the_huge_page_at_their_next_access() {
     let file = FileRegion::at_offset(1, 1, 0);
     assert_eq!((regions.len(), first.file), (64, file));
     // What is expected to be private memory is none.
-    let wrong = engine.promote(readers[0], first.region, PageOrder::HUGE, 512, None);
+    let promotion = |file| {
+        let reason = Reason::new("a test");
+        Promotion::to_huge_page(readers[0], first.region, 512, file, reason)
+    };
+    let wrong = engine.promote(&promotion(None));
     assert_eq!(wrong, Ok(PromotionResult::NotCandidate));
-    let done = engine.promote(readers[0], first.region, PageOrder::HUGE, 512, file);
+    let done = engine.promote(&promotion(file));
     assert!(matches!(done, Ok(PromotionResult::Done { .. })), "{done:?}");
     let until = engine.now() + Duration::from_millis(100);
     let _ = engine.wait_until(until);

@@ -3,7 +3,9 @@
 use crate::common::{RANDOM, accessing, engine, only, parse, run, sample, small};
 use crate::workload_toml::reader;
 use hawkeye_manager::{FaultPageSizes, Machine, MachineError, PromotionResult, Sampling};
-use hawkeye_policy::{PageOrder, PageOrderSet, RegionAddr, SampleKinds};
+use hawkeye_policy::{
+    PageOrder, PageOrderSet, ProcessId, Promotion, Reason, RegionAddr, SampleKinds,
+};
 use hawkeye_sim::engine::Engine;
 use hawkeye_sim::mmu::{ICE_LAKE, NEOVERSE_V2, ProcessorSpec, ZEN_4};
 use hawkeye_sim::simulate::SimulationSetup;
@@ -25,6 +27,11 @@ fn region(number: u64) -> RegionAddr {
 
 fn order(number: u8) -> PageOrder {
     PageOrder::new(number).unwrap_or_default()
+}
+
+fn promotion(process: ProcessId, number: u64, order: PageOrder) -> Promotion {
+    let reason = Reason::new("a test");
+    Promotion { order, ..Promotion::to_huge_page(process, region(number), 0, None, reason) }
 }
 
 #[test]
@@ -95,7 +102,7 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
     let mut last = overhead(&mut machine)?;
     for size in [4, 9, 13, 18].map(order) {
         for number in (0..512).step_by(size.regions_per_page() as usize) {
-            let done = machine.promote(process, region(number), size, 0, None)?;
+            let done = machine.promote(&promotion(process, number, size))?;
             assert!(matches!(done, PromotionResult::Done { .. }), "{size} at {number}");
         }
         let sample = sample(&mut machine, process)?;
@@ -110,7 +117,7 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
     let sample = sample(&mut machine, process)?;
     let of = |size| sample.regions.iter().filter(|r| r.order == size).count();
     assert_eq!((of(PageOrder::HUGE), of(PageOrder::BASE)), (511, 1));
-    let refused = machine.promote(process, region(0), order(7), 0, None);
+    let refused = machine.promote(&promotion(process, 0, order(7)));
     assert_eq!(refused, Err(MachineError::PageSize(order(7))));
     Ok(())
 }
@@ -217,7 +224,7 @@ proptest! {
                     let sizes = machine.page_properties().promotable;
                     let sizes: Vec<_> = sizes.iter().collect();
                     let size = sizes[usize::from(size) % sizes.len()];
-                    machine.promote(process, region(number), size, 0, None).ok();
+                    machine.promote(&promotion(process, number, size)).ok();
                 }
                 SizeStep::Recover(number) => { machine.recover_bloat(process, region(number)).ok(); }
                 SizeStep::Sizes(bits) => {

@@ -67,8 +67,8 @@ impl<'a> TargetRequest<'a> {
         Self { call: "listing mappings", raw, passed: Some(link) }
     }
 
-    /// Reads up to 32 KiB of a file of `/proc`, from `offset` on. The answer is `ENAMETOOLONG` if
-    /// the path has more than 63 bytes.
+    /// Reads up to 32 KiB of a file of `/proc`, from `offset` on; errors name it by `call`. The
+    /// answer is `ENAMETOOLONG` if the path has more than 63 bytes.
     pub fn for_reading_file(call: &'static str, path: &str, offset: u64, length: usize) -> Self {
         let mut raw =
             RawRequest { kind: READ_FILE, offset, length: length as u64, ..RawRequest::EMPTY };

@@ -10,8 +10,8 @@ use hawkeye_manager::{
     RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
-    FileRegion, MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrder,
-    PageOrderSet, ProcessId, ProcessSample, RegionAddr, RegionSample, SampleKinds,
+    MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrderSet, ProcessId,
+    ProcessSample, Promotion, RegionAddr, RegionSample, SampleKinds,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -105,8 +105,7 @@ impl Machine for MachineView {
         fn admit_and_list_processes(until: Duration) -> SliceProgress<Vec<ProcessId>>;
         fn read_memory_state() -> Result<MemoryState>;
         fn read_memory_use(scope: &MemoryScope) -> Result<MemoryUse>;
-        fn promote(process: ProcessId, region: RegionAddr, order: PageOrder, present: u16, file: Option<FileRegion>)
-            -> Result<PromotionResult>;
+        fn promote(promotion: &Promotion) -> Result<PromotionResult>;
         fn count_zero_pages_in_huge_page(process: ProcessId, region: RegionAddr, enough: u16) -> Result<ZeroScanResult>;
         fn recover_bloat(process: ProcessId, region: RegionAddr) -> Result<RecoveryResult>;
         fn footprint(process: ProcessId, until: Duration) -> Result<SliceProgress<ProcessFootprint>>;
