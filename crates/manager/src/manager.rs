@@ -14,8 +14,8 @@
 //!
 //! - `apply_event`: the outcome of a call. `Manager::dispatch_event` sends each event to the parts
 //!   and to the journal. The policy learns the results of its proposals by `on_promotion_result`.
-//! - `observe`: what a sample found. `Manager::distribute_observation` passes each observation to
-//!   the policy, to recovery and to the limits. The policy and recovery forget a process that an
+//! - `observe`: what a sample found. `Manager::on_samples_read` passes each observation to the
+//!   policy, to recovery and to the limits. The policy and recovery forget a process that an
 //!   observation lacks, unless it could not be read.
 //! - `retain_processes`: which processes still exist. `Manager::forget_ended_processes` calls it at
 //!   each refresh, in the other parts that keep state by process.

@@ -83,6 +83,19 @@ enum ReadPurpose {
     CloseWindow { at: Duration, cpu_before: Duration },
 }
 
+/// What decides when the window after one that is over opens.
+struct ClosedWindow {
+    at: Duration,
+    /// CPU time that it took from the manager.
+    manager_cpu: Duration,
+    /// Time that it took from the programs.
+    programs_cost: Duration,
+    /// No call was answered in time. A whole period must not be lost because of that.
+    nothing_seen: bool,
+    /// A process is worth another look soon.
+    more_to_see: bool,
+}
+
 /// Probing one process takes about a second; several are probed in turns.
 const PROBING_LIMIT: Duration = Duration::from_millis(1500);
 /// An early window is shorter, so that promotion begins soon. It shows enough to begin with.
@@ -194,6 +207,43 @@ impl SamplingSchedule {
             self.early_window = Some((programs, regular));
             *next = at;
         }
+    }
+
+    /// Schedules the window after one that is over. Returns the reason if it comes later than the
+    /// settings ask for.
+    fn schedule_next_window(
+        &mut self,
+        closed: &ClosedWindow,
+        kinds: SampleKinds,
+        cpu_percent: f64,
+        settings: &Settings,
+    ) -> Option<SamplingDelayReason> {
+        let base = if !kinds.reads_access_bits() {
+            settings.period.min(POPULATION_PERIOD)
+        } else if closed.nothing_seen || closed.more_to_see && !kinds.includes_coverage() {
+            settings.period.min(settings.window * MORE_AFTER)
+        } else {
+            settings.period
+        };
+        let affordable =
+            settings.pace.min_period_within_cpu_budget(closed.manager_cpu, cpu_percent);
+        let opened = closed.at.saturating_sub(settings.window);
+        self.not_before = opened + affordable;
+        let next = opened + base.max(affordable);
+        let regular = self.early_window.take().map_or(next, |(_, at)| at.max(self.not_before));
+        self.state = WindowState::Idle { next: next.min(regular) };
+        self.all_memory.restart_growth_wait_from_sample(closed.at, false);
+        self.last_window = Some(closed.at);
+        self.look_cost = closed.manager_cpu + closed.programs_cost;
+        self.saved = SavingsSinceWindow::default();
+        self.abandoned = false;
+        let delayed = (affordable > base).then_some(SamplingDelayReason::ManagerCpu);
+        let came_late = std::mem::replace(&mut self.delayed, delayed).is_some();
+        if delayed.is_none() && !came_late {
+            // The next delay is a new one, and written down again.
+            self.stretched = None;
+        }
+        delayed
     }
 
     pub(super) fn apply_event(&mut self, now: Duration, event: &Event) {
@@ -483,49 +533,8 @@ impl<M: Machine> Manager<M> {
         }
     }
 
+    /// Passes what a window showed to the policy and to all limits, and schedules the next window.
     fn on_samples_read(&mut self, now: Duration, cpu_before: Duration, observation: Observation) {
-        self.sampling.abandoned = false;
-        // Avoids losing a whole period because no call was answered in time.
-        let nothing_seen = observation.processes.is_empty() && !self.processes.current.is_empty();
-        let (more_to_see, programs_cost) = self.distribute_observation(now, observation);
-        let cost = self.machine.management_costs().cpu.saturating_sub(cpu_before);
-        let needs = self.policy.sample_kinds();
-        let base = if !needs.reads_access_bits() {
-            self.settings.period.min(POPULATION_PERIOD)
-        } else if nothing_seen || more_to_see && !needs.includes_coverage() {
-            self.settings.period.min(self.settings.window * MORE_AFTER)
-        } else {
-            self.settings.period
-        };
-        let regular = self.sampling.early_window.take();
-        let pace = self.settings.pace;
-        let own = pace.min_period_within_cpu_budget(cost, self.limits.cpu.limit_percent_of_core());
-        let delayed = (own > base).then_some(SamplingDelayReason::ManagerCpu);
-        let came_late = std::mem::replace(&mut self.sampling.delayed, delayed).is_some();
-        match delayed {
-            Some(because) => self.record_sampling_delay(now, because),
-            // The next delay is a new one, and written down again.
-            None if !came_late => self.sampling.stretched = None,
-            None => {}
-        }
-        let opened = now.saturating_sub(self.settings.window);
-        self.sampling.not_before = opened + own;
-        let next = opened + base.max(own);
-        let regular = regular.map_or(next, |(_, at)| at.max(opened + own));
-        self.sampling.state = WindowState::Idle { next: next.min(regular) };
-        self.sampling.all_memory.restart_growth_wait_from_sample(now, false);
-        self.sampling.last_window = Some(now);
-        self.sampling.look_cost = cost + programs_cost;
-        self.sampling.saved = SavingsSinceWindow::default();
-    }
-
-    /// Passes the observation to the policy and to all limits. Returns whether one of the processes
-    /// is worth another look soon, and what the window cost them.
-    fn distribute_observation(
-        &mut self,
-        now: Duration,
-        observation: Observation,
-    ) -> (bool, Duration) {
         for sample in &observation.processes {
             let event = Event::Sampled {
                 process: sample.process,
@@ -547,8 +556,22 @@ impl<M: Machine> Manager<M> {
         self.memory.guard.record_huge_pages_listed(now, &observation.unread);
         self.limits.observe(&observation);
         let more_to_see = observation.processes.iter().any(ProcessSample::is_worth_sampling_again);
+        let nothing_seen = observation.processes.is_empty() && !self.processes.current.is_empty();
         self.processes.last_samples.store_observation(observation);
         self.update_fault_sizes(now);
-        (more_to_see, each.mul_f64(touches as f64))
+        let closed = ClosedWindow {
+            at: now,
+            manager_cpu: self.machine.management_costs().cpu.saturating_sub(cpu_before),
+            programs_cost: each.mul_f64(touches as f64),
+            nothing_seen,
+            more_to_see,
+        };
+        let kinds = self.policy.sample_kinds();
+        let cpu_percent = self.limits.cpu.limit_percent_of_core();
+        let delayed =
+            self.sampling.schedule_next_window(&closed, kinds, cpu_percent, &self.settings);
+        if let Some(because) = delayed {
+            self.record_sampling_delay(now, because);
+        }
     }
 }
