@@ -44,7 +44,7 @@ kernel-test: kernel-test-deps ## build Linux 7.2 and 6.12 with our patches, test
 bench: lab ## run the live benchmarks on this machine, side by side in one run
 	$(LAB) bench --live
 
-lint: lint-deps ## check format, lints, documentation, language, links, shell scripts, licence headers and the build for arm64
+lint: lint-deps ## check format, lints, documentation, imports, language, links, shell scripts, licence headers and the build for arm64
 	@scripts/lint.sh
 
 deb: ## build target/packages/hawkeye_VERSION_amd64.deb and hawkeye-lab_VERSION_amd64.deb; ARCH=arm64 for hawkeye_VERSION_arm64.deb

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# lint.sh: checks format, lints, documentation, language, links, shell scripts, licence headers and
-# the build for arm64. That build is another rustc's, so it runs beside the other checks, and its
-# messages come at the end.
+# lint.sh: checks format, lints, documentation, imports, language, links, shell scripts, licence
+# headers and the build for arm64. That build is another rustc's, so it runs beside the other
+# checks, and its messages come at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,6 +15,7 @@ cargo clippy --workspace --all-targets -- -D warnings
 RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --workspace
 RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --package hawkeye-cli --document-private-items
 scripts/lint-files.sh
+scripts/lint-imports.py
 scripts/lint-prose.py
 scripts/packages/check.sh quick
 
