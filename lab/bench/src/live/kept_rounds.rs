@@ -64,6 +64,17 @@ impl<Arms: Serialize + DeserializeOwned> KeptRounds<Arms> {
         self.rounds.iter().filter(move |round| round.program == program && round.quick == quick)
     }
 
+    /// Those of the machine and build of `origin`.
+    pub(super) fn rounds_of_build(
+        &self,
+        program: &str,
+        quick: bool,
+        origin: &RunOrigin,
+    ) -> impl Iterator<Item = &KeptRound<Arms>> {
+        self.rounds_of(program, quick)
+            .filter(move |round| round.origin.is_same_machine_and_build(origin))
+    }
+
     pub(super) fn count_rounds_of(&self, program: &str, quick: bool) -> usize {
         self.rounds_of(program, quick).count()
     }

@@ -81,11 +81,16 @@ impl MemoryCgroup {
     /// Memory that is charged to it, without files. That includes what was given back of a huge
     /// page that is still whole, which is not resident any more.
     pub fn used_bytes_without_files(&self) -> BenchResult<u64> {
+        Ok(self.used_bytes()?.saturating_sub(self.file_bytes()?))
+    }
+
+    /// Memory of files that is charged to it.
+    pub fn file_bytes(&self) -> BenchResult<u64> {
         let files = match self.version {
             CgroupVersion::V2 => "file ",
             CgroupVersion::V1 => "total_cache ",
         };
-        Ok(self.used_bytes()?.saturating_sub(self.find_number("memory.stat", files)?))
+        self.find_number("memory.stat", files)
     }
 
     fn read_number(&self, of_version_2: &str, of_version_1: &str) -> BenchResult<u64> {
