@@ -4,15 +4,20 @@ use crate::live::memory_cgroup::MemoryCgroup;
 use crate::live::prelude::*;
 use crate::live::programs::send_signal;
 use crate::live::running_daemon::RunningDaemon;
+use hawkeye_linux::processes::process::cpu_time;
 use hawkeye_workload::WorkloadProcessError;
 use nix::sys::signal::Signal;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// The program of [`EndlessGrower::run_beside`], and whether it should grow.
 #[derive(Debug, Default)]
 pub(super) struct EndlessGrower {
     growing: AtomicBool,
     over: AtomicBool,
+    /// That of the program that runs now.
+    pid: AtomicU32,
+    /// CPU time of all programs so far, in nanoseconds.
+    cpu_ns: AtomicU64,
 }
 
 /// Time between two checks of what the program should do.
@@ -60,10 +65,25 @@ impl EndlessGrower {
         self.growing.store(growing, Ordering::Relaxed);
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.pid.load(Ordering::Relaxed)
+    }
+
+    /// CPU time of the program, and of those that were killed before it.
+    pub(super) fn cpu_time(&self) -> Duration {
+        Duration::from_nanos(self.cpu_ns.load(Ordering::Relaxed))
+    }
+
     /// Returns when the program was killed, or when all is over.
     fn serve_until_killed(&self, mut grower: WorkloadProcess) -> BenchResult<()> {
-        let mut running = false;
+        self.pid.store(grower.pid(), Ordering::Relaxed);
+        let (mut running, mut counted) = (false, Duration::ZERO);
         while !self.over.load(Ordering::Relaxed) {
+            // Of one that has just been killed, at most a tick is missing.
+            let now = cpu_time(grower.pid()).unwrap_or(counted);
+            let new = now.saturating_sub(counted).as_nanos() as u64;
+            self.cpu_ns.fetch_add(new, Ordering::Relaxed);
+            counted = now;
             let growing = self.growing.load(Ordering::Relaxed);
             if growing != running {
                 running = growing;
