@@ -139,7 +139,7 @@ pub const EXPERIMENTS: &[LiveExperiment] = experiments! {
     "start-order" = "figure-8": start_order::run, "a sensitive program started before and after a large idle Redis, by policy";
     "mixed-sensitivity" = "table-9": mixed_sensitivity::run, "random reads beside sequential reads, with promotions for one of them, by policy";
     "fairness" = "table-5": fairness::run, "how evenly three equal programs gain from promotions, by policy";
-    "forecast": memory_forecast::run, "memory under THP always of ten programs, beside the forecast while they ran under THP never";
+    "forecast": memory_forecast::run, "memory under THP always and under guard of ten programs, beside the forecast while they ran under THP never";
     "programs": gain_of_real_programs::run, "gain from huge pages of Redis, memcached, PostgreSQL, a JVM, sparsehash, cg, mg, a graph and DuckDB";
     "headline-first-minute": headline::run_first_minute, "speed of eleven real programs in their first minute by THP never, THP always and hawkeye run";
     "headline": headline::run, "speed, memory and latency of real programs by THP never, THP always, hawkeye run and the daemon";

@@ -61,12 +61,12 @@ pub struct BenchCommand {
 
     /// Measure N rounds in experiments that keep them in FOLDER.
     ///
-    /// These are the experiments called headline, and guard-limits. A round that is finished is
-    /// written to FOLDER/results/NAME-rounds.jsonl at once, and stays when the run is stopped.
-    /// Later runs of the same build add rounds of the same programs; those of another build replace
-    /// them. With 0, nothing is measured, and the results of the kept rounds are written. Those of
-    /// headline are of all kept rounds, and name other builds. Those of guard-limits are of rounds
-    /// of this build and machine, and it fails without any.
+    /// These are the experiments called headline, guard-limits and forecast. A round that is
+    /// finished is written to FOLDER/results/NAME-rounds.jsonl at once, and stays when the run is
+    /// stopped. Later runs of the same build add rounds of the same programs; those of another
+    /// build replace them. With 0, nothing is measured, and the results of the kept rounds are
+    /// written. Those of headline are of all kept rounds, and name other builds. Those of the
+    /// others are of rounds of this build and machine, and they fail without any.
     #[arg(long, value_name = "N", conflicts_with = "sim")]
     rounds: Option<usize>,
 
