@@ -20,6 +20,9 @@ pub struct SparseArgs {
     /// Put the hot part at the lowest addresses instead of the highest.
     #[arg(long)]
     pub hot_first: bool,
+    /// Compute each address from the word that was read last, as a pointer chase does.
+    #[arg(long)]
+    pub dependent: bool,
 }
 
 pub(super) struct SparseReads {
@@ -28,6 +31,7 @@ pub(super) struct SparseReads {
     used: [usize; 2],
     /// A draw of 32 bits below this goes to the hot part.
     threshold: u64,
+    dependent: bool,
     rng: WorkloadRng,
 }
 
@@ -54,6 +58,7 @@ impl SparseReads {
             layout,
             used: [args.used.into(), args.hot_used.into()],
             threshold: layout.hot_draw_limit(),
+            dependent: args.dependent,
             rng: WorkloadRng::new(access.seed, 0),
         })
     }
@@ -83,6 +88,29 @@ impl SparseReads {
             false => HotColdLayout::new(cold.bytes + hot.bytes, 0, 0),
         }
     }
+
+    /// The offset of the next read. Dependent ones need `last`, the word that was read before, so
+    /// the processor cannot start the next read while it waits for that.
+    #[inline]
+    fn next_offset<const DEPENDENT: bool>(&self, rng: &mut WorkloadRng, last: u64) -> usize {
+        let [cold_used, hot_used] = self.used;
+        let (part, used) = match rng.next_bits() >> 32 < self.threshold {
+            true => (self.layout.hot, hot_used),
+            false => (self.layout.cold, cold_used),
+        };
+        let draw = rng.next_bits();
+        // The draw is uniform, so it stays uniform whatever the word is.
+        draw_offset(part, used, if DEPENDENT { draw ^ last } else { draw })
+    }
+
+    /// The kind of reads is a constant, so that independent ones really do not wait.
+    fn read_words<const DEPENDENT: bool>(&mut self, memory: &WorkloadMemory, count: usize) {
+        let (mut rng, mut last) = (self.rng.clone(), 0);
+        for _ in 0..count {
+            last = memory.read_word(self.next_offset::<DEPENDENT>(&mut rng, last));
+        }
+        self.rng = rng;
+    }
 }
 
 /// The offset of a random word of a part, in one of the base pages that hold data.
@@ -97,17 +125,10 @@ fn draw_offset(part: MemoryPart, used_pages: usize, draw: u64) -> usize {
 
 impl AccessPattern for SparseReads {
     fn read_batch(&mut self, memory: &WorkloadMemory, count: usize) {
-        let HotColdLayout { cold, hot, .. } = self.layout;
-        let [cold_used, hot_used] = self.used;
-        let mut rng = self.rng.clone();
-        for _ in 0..count {
-            let (part, used) = match rng.next_bits() >> 32 < self.threshold {
-                true => (hot, hot_used),
-                false => (cold, cold_used),
-            };
-            memory.read_word(draw_offset(part, used, rng.next_bits()));
+        match self.dependent {
+            true => self.read_words::<true>(memory, count),
+            false => self.read_words::<false>(memory, count),
         }
-        self.rng = rng;
     }
 }
 
@@ -141,6 +162,20 @@ mod tests {
         for (page, read) in read.into_iter().enumerate() {
             assert_eq!(read, used.contains(&(page % REGION_PAGES)), "page {page}");
         }
+    }
+
+    #[test]
+    fn only_dependent_reads_need_the_word_before() {
+        let reads = reads("--mib 64 --used 512 --dependent").unwrap();
+        assert!(reads.dependent);
+        let after = |last: u64| {
+            let mut rngs = [WorkloadRng::new(1, 0), WorkloadRng::new(1, 0)];
+            let [first, second] = &mut rngs;
+            [reads.next_offset::<true>(first, last), reads.next_offset::<false>(second, last)]
+        };
+        let ([dependent, independent], [other, same]) = (after(0), after(u64::MAX));
+        assert_ne!(dependent, other);
+        assert_eq!([independent, independent], [dependent, same]);
     }
 
     #[test]
