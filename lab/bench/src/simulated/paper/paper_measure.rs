@@ -1,6 +1,7 @@
 //! Compared measures, and how they are computed from runs.
 
 use super::PaperValue;
+use crate::statistics::geometric_mean;
 use hawkeye_sim::engine::ProgramFigures;
 use hawkeye_sim::simulate::SimulationResult;
 
@@ -38,6 +39,10 @@ pub enum PaperMeasure {
     SystemSeconds,
     /// Resident memory at the end of this phase (counted from 0), in GiB.
     ResidentGib(usize),
+    /// The same of all programs with these names, each at its end of this phase.
+    TotalResidentGib(&'static [&'static str], usize),
+    /// The geometric mean of [`Self::PhaseOver`] of the programs with these names.
+    MeanPhaseOver(&'static [&'static str], &'static str, usize),
     /// Memory that held data at the end, in GiB.
     UsefulGib,
     /// Share of resident memory that is under huge pages at the end of this phase (counted from 0),
@@ -62,6 +67,7 @@ impl PaperMeasure {
             Self::SpeedUp => vec![BASE],
             Self::Over(system)
             | Self::PhaseOver(system, _)
+            | Self::MeanPhaseOver(_, system, _)
             | Self::SlowerPercent(system, _)
             | Self::SpeedPercent(system, _) => vec![system],
             Self::SavedOver(system) => vec![BASE, system],
@@ -85,6 +91,8 @@ impl PaperMeasure {
             Self::FaultMicroseconds => "us a fault",
             Self::SystemSeconds => "s system time",
             Self::ResidentGib(_) => "GiB",
+            Self::TotalResidentGib(..) => "GiB together",
+            Self::MeanPhaseOver(..) => "x over, mean",
             Self::UsefulGib => "GiB useful",
             Self::HugePercent(_) => "% huge",
             Self::Promotions => "promotions",
@@ -109,6 +117,12 @@ impl PaperMeasure {
             let promoted = run.promoted as f64;
             Some((seconds(BASE)? - seconds(system)?) / promoted)
         };
+        let of_each = |names: &'static [&'static str], measure: Self| -> Option<Vec<f64>> {
+            let value = |&program: &&'static str| {
+                measure.compute_value(&PaperValue { program, ..*figure }, results)
+            };
+            names.iter().map(value).collect()
+        };
         match self {
             Self::SpeedUp => Some(seconds(BASE)? / seconds(figure.system)?),
             Self::Over(other) => Some(seconds(other)? / seconds(figure.system)?),
@@ -120,6 +134,12 @@ impl PaperMeasure {
                 Some(in_phase(other, n)? / in_phase(figure.system, n)? * 100.0)
             }
             Self::SavedOver(other) => Some(saved(figure.system)? / saved(other)?),
+            Self::TotalResidentGib(names, n) => {
+                Some(of_each(names, Self::ResidentGib(n))?.iter().sum())
+            }
+            Self::MeanPhaseOver(names, other, n) => {
+                Some(geometric_mean(&of_each(names, Self::PhaseOver(other, n))?))
+            }
             _ => mean_over_programs(figure, figure.system, results, |program, run| {
                 self.compute_for_program(program, run)
             }),
@@ -130,13 +150,15 @@ impl PaperMeasure {
         let phase = |n: usize| program.phases.get(n);
         let gib = |bytes: u64| bytes as f64 / GIB;
         Some(match self {
-            // These compare several runs.
+            // These are of several runs or programs.
             Self::SpeedUp
             | Self::Over(_)
             | Self::PhaseOver(..)
             | Self::SlowerPercent(..)
             | Self::SpeedPercent(..)
-            | Self::SavedOver(_) => return None,
+            | Self::SavedOver(_)
+            | Self::TotalResidentGib(..)
+            | Self::MeanPhaseOver(..) => return None,
             Self::Seconds => program.wall_s,
             Self::SecondsUntilUnder(limit) => seconds_until_overhead_under(program, limit)?,
             Self::OverheadPercent => program.overhead_percent,
@@ -219,7 +241,7 @@ fn huge_bytes_at(program: &ProgramFigures, at_s: f64) -> f64 {
 mod tests {
     use super::super::PublishedValue;
     use super::*;
-    use hawkeye_sim::engine::{EngineFigures, ProgramMoment, ProgramOutcome};
+    use hawkeye_sim::engine::{EngineFigures, PhaseFigures, ProgramMoment, ProgramOutcome};
     use std::collections::BTreeMap;
 
     /// Overheads 10 s apart from 5 s on; `huge` GiB from the start.
@@ -314,6 +336,39 @@ mod tests {
         assert_eq!(value("hawkeye-g", "p-1", PaperMeasure::Over("linux")), Some(1.5));
         // 40 s saved by 10 promotions, compared with 10 s by 50.
         assert_eq!(value("hawkeye-g", "p", PaperMeasure::SavedOver("linux")), Some(20.0));
+    }
+
+    #[test]
+    fn programs_are_summed_up_by_name() {
+        let with_phase = |name: &str, wall_s: f64, gib: f64| {
+            let phase = PhaseFigures {
+                phase: 0,
+                start_s: 0.0,
+                end_s: wall_s,
+                accesses: 0.0,
+                overhead_percent: 0.0,
+                rss_bytes: (gib * GIB) as u64,
+                huge_bytes: 0,
+            };
+            let phases = vec![phase];
+            ProgramFigures { name: name.to_owned(), phases, ..program(wall_s, &[], 0.0) }
+        };
+        let other = || program(1.0, &[], 0.0);
+        let results = [
+            ran("paper", 0, vec![with_phase("a", 80.0, 3.0), with_phase("b", 10.0, 4.0), other()]),
+            ran("ours", 0, vec![with_phase("a", 10.0, 5.0), with_phase("b", 20.0, 1.5), other()]),
+        ];
+        let value = |system, measure: PaperMeasure| {
+            let paper = PublishedValue::Unknown;
+            let figure = PaperValue { workload: "w", program: "both", system, measure, paper };
+            measure.compute_value(&figure, &results)
+        };
+        assert_eq!(value("paper", PaperMeasure::TotalResidentGib(&["a", "b"], 0)), Some(7.0));
+        assert_eq!(value("ours", PaperMeasure::TotalResidentGib(&["a", "b"], 0)), Some(6.5));
+        assert_eq!(value("ours", PaperMeasure::TotalResidentGib(&["a", "p"], 0)), None);
+        // 8 times and half the speed.
+        let mean = value("ours", PaperMeasure::MeanPhaseOver(&["a", "b"], "paper", 0));
+        assert!(mean.is_some_and(|mean| (mean - 2.0).abs() < 1e-9), "{mean:?}");
     }
 
     #[test]
