@@ -175,6 +175,8 @@ if [ "${1-}" = test ]; then
   need_command mariadbd mariadb-server
   need_command sysbench sysbench
   installed libjemalloc2 || missing+=(libjemalloc2)
+  # Not every release has it, and one unknown name would keep apt-get from installing the others.
+  installed libmimalloc2.0 || ! apt-cache show libmimalloc2.0 >/dev/null 2>&1 || missing+=(libmimalloc2.0)
   [ -x /usr/local/go/bin/go ] || need_command go golang-go
   /usr/bin/python3 -c 'import scipy' 2>/dev/null || missing+=(python3-scipy)
   if [ ${#missing[@]} -gt 0 ] && ! (install_stopped "${missing[@]}"); then

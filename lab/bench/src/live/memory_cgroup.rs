@@ -93,6 +93,15 @@ impl MemoryCgroup {
         self.find_number("memory.stat", files)
     }
 
+    /// Private memory of its processes that huge pages map.
+    pub fn huge_bytes(&self) -> BenchResult<u64> {
+        let huge = match self.version {
+            CgroupVersion::V2 => "anon_thp ",
+            CgroupVersion::V1 => "total_rss_huge ",
+        };
+        self.find_number("memory.stat", huge)
+    }
+
     fn read_number(&self, of_version_2: &str, of_version_1: &str) -> BenchResult<u64> {
         let file = match self.version {
             CgroupVersion::V2 => of_version_2,

@@ -34,7 +34,8 @@ pub mod whole_process_promotion;
 
 pub(super) use kv_servers::redis_server_command;
 pub(super) use mariadb::{
-    MARIADB_SERVER, install_mariadb_files, run_mariadb_query, start_mariadb_server,
+    MARIADB_SERVER, copy_mariadb_files, install_mariadb_files, run_mariadb_query,
+    start_mariadb_server,
 };
 pub(super) use postgres::{LookUpClients, LookUpDatabase, LookUpFigures, allow_huge_buffers};
 pub(super) use program_kind::reader_kind;
@@ -42,9 +43,9 @@ pub use program_kind::{
     HEADLINE_PROGRAMS, NINE_ESTIMATED_PROGRAMS, PROGRAMS_OF_OTHERS, ProgramKind,
 };
 pub(super) use running_process::{
-    RunningProcess, poll_for_answer, prepare_for_background, redirect_streams_to_null,
-    run_for_output, run_for_successful_stdout, send_signal, signal_process_and_descendants,
-    signal_when_parent_thread_ends,
+    RunningProcess, disable_huge_pages_in_child, poll_for_answer, prepare_for_background,
+    redirect_streams_to_null, run_for_output, run_for_successful_stdout, send_signal,
+    signal_process_and_descendants, signal_when_parent_thread_ends,
 };
 
 use crate::error::{BenchResult, bail, impossible};

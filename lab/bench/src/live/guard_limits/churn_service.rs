@@ -102,7 +102,7 @@ fn run_program(mut command: Command, load: &ChurnLoad) -> BenchResult<f64> {
 }
 
 fn jemalloc_library() -> PathBuf {
-    format!("/usr/lib/{}-linux-gnu/libjemalloc.so.2", std::env::consts::ARCH).into()
+    debian_packages::library_file("libjemalloc.so.2")
 }
 
 /// `env` sets the variables, which a wrapper does not pass on.

@@ -4,8 +4,8 @@
 use super::churn_load::{ChurnLoad, CommandWrapper, DELETED_PERCENT, WorkClock};
 use crate::live::prelude::*;
 use crate::live::programs::{
-    MARIADB_SERVER, create_temporary_folder, install_mariadb_files, run_for_successful_stdout,
-    run_mariadb_query, start_mariadb_server,
+    MARIADB_SERVER, copy_mariadb_files, install_mariadb_files, run_mariadb_query,
+    start_mariadb_server,
 };
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -33,10 +33,7 @@ impl MariaDbChurn {
         load: &ChurnLoad,
         within: CommandWrapper<'_>,
     ) -> BenchResult<f64> {
-        let folder = create_temporary_folder()?;
-        let mut copy = Command::new("cp");
-        copy.arg("-a").args([self.files.path().join("data").as_path(), folder.path()]);
-        run_for_successful_stdout(copy)?;
+        let folder = copy_mariadb_files(&self.files)?;
         let command = within(&Command::new(MARIADB_SERVER));
         // The tables fill three quarters of the pool.
         let server = start_mariadb_server(command, folder.path(), load.mib, &[UNBUFFERED])?;

@@ -52,6 +52,11 @@ pub(in crate::live) fn find_in_path(program: &str) -> Option<PathBuf> {
     files.find(|file| file.is_file())
 }
 
+/// The file of a shared library where Debian's packages for this architecture have theirs.
+pub(in crate::live) fn library_file(name: &str) -> PathBuf {
+    format!("/usr/lib/{}-linux-gnu/{name}", std::env::consts::ARCH).into()
+}
+
 /// The program `hawkeye`: beside this one, or in `PATH`.
 pub(in crate::live) fn find_hawkeye_program() -> BenchResult<PathBuf> {
     let own = std::env::current_exe().map_err(BenchError::program_error_mapper("hawkeye-lab"))?;

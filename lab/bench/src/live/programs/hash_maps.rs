@@ -36,6 +36,14 @@ impl CompiledProgram {
         Self::compile_source(compiler, "program.cc", source)
     }
 
+    pub(in crate::live) fn compile_c(source: &str) -> BenchResult<Self> {
+        // gcc alone comes without the C library's headers.
+        debian_packages::install_program_if_missing("cc", "build-essential")?;
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O2", "-pthread"]);
+        Self::compile_source(compiler, "program.c", source)
+    }
+
     pub(in crate::live) fn compile_go(source: &str) -> BenchResult<Self> {
         let compiler = match find_go_compiler() {
             Some(compiler) => compiler,

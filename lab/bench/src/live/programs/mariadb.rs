@@ -72,6 +72,15 @@ pub(in crate::live) fn install_mariadb_files() -> BenchResult<TempDir> {
     Ok(folder)
 }
 
+/// A copy of a folder made by [`install_mariadb_files`]. No server runs on that one.
+pub(in crate::live) fn copy_mariadb_files(files: &TempDir) -> BenchResult<TempDir> {
+    let folder = create_temporary_folder()?;
+    let mut copy = Command::new("cp");
+    copy.arg("-a").args([files.path().join("data").as_path(), folder.path()]);
+    run_for_successful_stdout(copy)?;
+    Ok(folder)
+}
+
 /// `--no-defaults` comes first, or the programs refuse it.
 fn add_data_options(command: &mut Command, folder: &Path) -> BenchResult<()> {
     let user = User::from_uid(geteuid()).ok().flatten();

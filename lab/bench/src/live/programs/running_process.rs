@@ -3,7 +3,7 @@
 use crate::error::{BenchError, BenchResult, bail};
 use hawkeye_linux::processes::process::pids_of_process_and_descendants;
 use hawkeye_linux::stop_signals::unblock_signals_in_child;
-use nix::sys::prctl::set_pdeathsig;
+use nix::sys::prctl::{set_pdeathsig, set_thp_disable};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::os::unix::process::CommandExt;
@@ -91,6 +91,14 @@ pub(in crate::live) fn signal_when_parent_thread_ends(command: &mut Command, sig
     }
 }
 
+/// Starts the program without huge pages, and what it executes, too (`PR_SET_THP_DISABLE`).
+pub(in crate::live) fn disable_huge_pages_in_child(command: &mut Command) {
+    // SAFETY: the closure makes only one system call between fork and exec.
+    unsafe {
+        command.pre_exec(|| Ok(set_thp_disable(true)?));
+    }
+}
+
 pub(in crate::live) fn prepare_for_background(command: &mut Command) {
     redirect_streams_to_null(command);
     signal_when_parent_thread_ends(command, Signal::SIGKILL);
@@ -132,6 +140,15 @@ mod tests {
     fn is_stopped(pid: u32) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+    }
+
+    #[test]
+    fn what_a_child_executes_has_no_huge_pages_either() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec grep THP_enabled /proc/self/status"]);
+        disable_huge_pages_in_child(&mut command);
+        let line = run_for_successful_stdout(command).expect("the kernel shows the flag");
+        assert_eq!(line.split_whitespace().last(), Some("0"), "{line}");
     }
 
     fn wait_until(done: impl Fn() -> bool) -> bool {
