@@ -76,6 +76,7 @@ for kernel in "${kernels[@]/%/$suffix}"; do
     "$here/run.sh" "$kernel" -m 5120 -t "$seconds" -c "$cpu" ${modules[${kernel%-arm64}]} \
       -f "$work/hawkeye" -f "$work/live-linux" -f "$work/live-cli" -f "$here/kernels/inside" "${tools[@]}" \
       -f "$here/peers/program" -f "$here/peers/damon-hugepage" -f "$here/peers/underused-shrinker" \
+      -f "$here/peers/damon-nohugepage" \
       -- sh ./inside "$target/release/hawkeye" "${part%="$cpu"}" >>"$to.new" || status=$?
     sed -n 's/\r$//; /^@\(kernel\|test\|peer\)/p' "$to.new"
     if [ $status -ne 0 ] || grep -q '^@test [^ ]* failed' "$to.new"; then failed=1; fi

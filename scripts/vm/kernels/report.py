@@ -297,7 +297,8 @@ def main():
         "In each comparison, all managers ran on the same program in the same virtual machine (`scripts/vm/peers/`). DAMON's scheme `hugepage` "
         "requests huge pages where at least 5 of 20 samples found accesses; khugepaged, at its fastest, makes them. The scheme `collapse` makes "
         "huge pages there at once. `nohugepage` excludes memory in which no sample found an access. The shrinker splits huge pages with more "
-        "than `max_ptes_none` zero-filled base pages while their cgroup reclaims memory."))
+        "than `max_ptes_none` zero-filled base pages while their cgroup reclaims memory. In `damon-nohugepage` a program grows to the limit of "
+        "its cgroup in huge pages that it hardly uses; there memory is cold where no sample found an access for 5 s."))
     rows = []
     for script in dict.fromkeys(script for k in kernels for script, _, _ in k.peers):
         for kernel in kernels:
