@@ -7,11 +7,27 @@
 #   tests                  the live tests, with the torture
 #   peers                  the kernel's own managers of huge pages beside HawkEye
 #   test=NAME[,NAME]...    single tests; their results replace earlier ones
-# Once there are results of all parts on all kernels, it writes docs/kernels.md, or
-# docs/kernels-arm64.md. Takes about 40 minutes per kernel.
+# A PART that did not finish keeps what it found, marked as unfinished. Once there are results of
+# doctor and tests on any kernel, it writes docs/kernels.md, or docs/kernels-arm64.md, which says
+# what did not run or finish. Takes about 40 minutes per kernel.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
+# shellcheck source=scripts/debian-apt.sh
+. scripts/debian-apt.sh
+
+# fetch_util_linux DIRECTORY: puts flock and unshare for arm64 there, of this machine's release of
+# Debian: the virtual machine gets this machine's C library for arm64.
+fetch_util_linux() (
+  [ ! -f "$1/unshare" ] || exit 0
+  unpacked=$(mktemp -d "$1.XXXXXX")
+  trap 'rm -rf "$unpacked"' EXIT
+  # shellcheck source=/dev/null
+  debian_apt "$unpacked" "$(. /etc/os-release && echo "$VERSION_CODENAME")" arm64
+  (cd "$unpacked" && apt-get "${apt_options[@]}" download util-linux)
+  dpkg-deb -x "$unpacked"/util-linux_*.deb "$unpacked/image"
+  install -D -t "$1" "$unpacked"/image/usr/bin/{flock,unshare}
+)
 
 kernels=() architecture=amd64
 while getopts a:k: option; do
@@ -24,12 +40,13 @@ done
 shift $((OPTIND - 1))
 [ ${#kernels[@]} -gt 0 ] || kernels=(6.1 6.12 7.2)
 target=${CARGO_TARGET_DIR:-$PWD/target}
-processors=() tools=()
+cache=$PWD/target/vm
+mkdir -p "$cache"
+# Those of busybox lack options that tests use.
+processors=() tools=("$(command -v flock)" "$(command -v unshare)")
 case $architecture in
   amd64)
     suffix='' cargo=cargo strip=strip page=docs/kernels.md seconds=5400
-    # Those of busybox lack options that tests use.
-    tools=(-f "$(command -v flock)" -f "$(command -v unshare)")
     ;;
   arm64)
     suffix=-arm64 cargo=scripts/cross.sh strip=aarch64-linux-gnu-strip page=docs/kernels-arm64.md
@@ -38,12 +55,12 @@ case $architecture in
     target=$target/cross/aarch64-unknown-linux-gnu
     # A large server's, and one that does not mark accesses.
     processors=(neoverse-n1 cortex-a72)
+    fetch_util_linux "$cache/util-linux-arm64" >&2
+    tools=("$cache"/util-linux-arm64/{flock,unshare})
     ;;
   *) echo "test-kernels: no such architecture: $architecture" >&2; exit 2 ;;
 esac
 [ $# -gt 0 ] || set -- doctor "${processors[@]/#/doctor=}" tests peers
-cache=$PWD/target/vm
-mkdir -p "$cache"
 work=$(mktemp -d "$cache/tests.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
@@ -74,30 +91,39 @@ for kernel in "${kernels[@]/%/$suffix}"; do
     # More memory than the largest test takes, which is the torture with 2 GiB.
     # shellcheck disable=SC2086
     "$here/run.sh" "$kernel" -m 5120 -t "$seconds" -c "$cpu" ${modules[${kernel%-arm64}]} \
-      -f "$work/hawkeye" -f "$work/live-linux" -f "$work/live-cli" -f "$here/kernels/inside" "${tools[@]}" \
+      -f "$work/hawkeye" -f "$work/live-linux" -f "$work/live-cli" -f "$here/kernels/inside" "${tools[@]/#/-f}" \
       -f "$here/peers/program" -f "$here/peers/damon-hugepage" -f "$here/peers/underused-shrinker" \
       -f "$here/peers/damon-nohugepage" \
       -- sh ./inside "$target/release/hawkeye" "${part%="$cpu"}" >>"$to.new" || status=$?
     sed -n 's/\r$//; /^@\(kernel\|test\|peer\)/p' "$to.new"
     if [ $status -ne 0 ] || grep -q '^@test [^ ]* failed' "$to.new"; then failed=1; fi
-    if [ $status -eq 0 ]; then
-      case $part in
-        test=*) cat "$to.new" >>"$results/$kernel.tests" && rm "$to.new" ;;
-        *) mv "$to.new" "$to" ;;
-      esac
-    else
-      echo "test-kernels: $part on $kernel did not finish (status $status): see $to.new" >&2
+    if [ $status -ne 0 ]; then
+      # The last line may be incomplete.
+      [ -z "$(tail -c 1 "$to.new")" ] || sed -i '$d' "$to.new"
+      echo "@unfinished ${part%%=*} $status" >>"$to.new"
+      echo "test-kernels: $part on $kernel did not finish (status $status)" >&2
+      # A machine that did not start has found nothing that may replace earlier results.
+      if ! grep -q '^@kernel ' "$to.new"; then
+        echo "test-kernels: see $to.new" >&2
+        continue
+      fi
     fi
+    case $part in
+      test=*) cat "$to.new" >>"$results/$kernel.tests" && rm "$to.new" ;;
+      *) mv "$to.new" "$to" ;;
+    esac
   done
 done
-mapfile -t complete < <(
-  for kernel in 6.1 6.12 7.2; do
-    of=$results/$kernel$suffix
-    if [ -f "$of.doctor" ] && [ -f "$of.tests" ] && [ -f "$of.peers" ]; then echo "$kernel$suffix"; fi
+has_results() {
+  local of
+  for of in "$results"/{6.1,6.12,7.2}"$suffix"; do
+    if [ -f "$of.doctor" ] && [ -f "$of.tests" ]; then return; fi
   done
-)
-if [ ${#complete[@]} -eq 3 ]; then
-  python3 "$here/kernels/report.py" "$results" "${complete[@]}" >"$work/page"
+  return 1
+}
+
+if has_results; then
+  python3 "$here/kernels/report.py" "$results" {6.1,6.12,7.2}"$suffix" >"$work/page"
   mv "$work/page" "$page"
   echo "test-kernels: wrote $page"
 fi

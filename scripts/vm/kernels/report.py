@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """report.py FOLDER KERNEL...: prints docs/kernels.md from the output of test-kernels.sh, or with
-kernels for arm64 docs/kernels-arm64.md. What did not run is reported as not run."""
+kernels for arm64 docs/kernels-arm64.md. What did not run or finish is reported as such."""
 
 import json
 import re
@@ -8,6 +8,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+# Exit statuses of run.sh.
+ENDS = {"124": "out of time", "125": "the machine failed"}
 # Times of an emulated machine mean nothing, and would change with every run.
 TIMES = re.compile(r"; a first touch after a clear costs \d+ ns")
 
@@ -20,22 +22,32 @@ class Kernel:
     """The output on one kernel."""
 
     def __init__(self, folder, kernel):
+        self.name = kernel.removesuffix("-arm64")
+        self.arm64 = kernel != self.name
         self.release = self.enabled = None
         self.tests, self.peers, self.doctor = {}, [], None
         self.runs = set()
         # Number of live tests that there are.
         self.listed = 0
+        # Part -> how its machine ended before the part did.
+        self.unfinished = {}
         # The doctor's findings on other processors than the one on which the tests run.
         self.processors = {}
         for file in sorted(Path(folder).glob(f"{kernel}.doctor=*")):
-            self.read("doctor", file.read_text(errors="replace"))
-            self.processors[file.name.partition("=")[2]] = self.doctor
+            if file.suffix == ".new":
+                continue
+            self.doctor = None
+            self.read(file.name.removeprefix(f"{kernel}."), file.read_text(errors="replace"))
+            if self.doctor:
+                self.processors[file.name.partition("=")[2]] = self.doctor
+        self.doctor = None
         for part in ("doctor", "tests", "peers"):
             file = Path(folder) / f"{kernel}.{part}"
             self.read(part, file.read_text(errors="replace") if file.exists() else "")
-        if not (self.release and self.doctor):
-            sys.exit(f"report: the results of {kernel} in {folder} have no doctor's findings")
-        self.capabilities = by_name(self.doctor)
+        if self.count("unfinished") == 0 and len(self.tests) >= self.listed:
+            # Later runs of single tests completed it.
+            self.unfinished.pop("tests", None)
+        self.capabilities = by_name(self.doctor) if self.doctor else {}
 
     def read(self, part, text):
         doctor = None
@@ -53,16 +65,17 @@ class Kernel:
                 self.listed = int(line.split()[1])
             elif line.startswith("@kernel "):
                 _, self.release, self.enabled = line.split()
+            elif line.startswith("@unfinished "):
+                status = line.split()[2]
+                self.unfinished[part] = ENDS.get(status, f"exit status {status}")
+            elif line.startswith("@begun ") and part == "tests":
+                self.tests[line.split()[1]] = ("unfinished", "")
             elif line.startswith("@test ") and part == "tests":
                 _, name, outcome, _seconds, *why = line.split(" ", 4)
                 self.tests[name] = (outcome, " ".join(why).strip())
             elif line.startswith("@peer ") and part == "peers":
                 about, manager, what = (part.strip() for part in line.split("|", 2))
                 self.peers.append((about.split()[1], manager, what))
-
-    @property
-    def name(self):
-        return ".".join(self.release.split(".")[:2])
 
     def count(self, outcome):
         return sum(1 for found, _ in self.tests.values() if found == outcome)
@@ -74,7 +87,11 @@ def cell(text):
 
 
 def capability(kernel, name):
-    return finding(kernel.capabilities[name])
+    return finding(kernel.capabilities[name]) if kernel.doctor else "not run"
+
+
+def available(kernel, name):
+    return kernel.doctor is not None and kernel.capabilities[name]["available"]
 
 
 def finding(found):
@@ -86,6 +103,8 @@ def finding(found):
 
 
 def coverage(kernel):
+    if not kernel.doctor:
+        return "not run"
     return {
         "access-bits": "works: access bits",
         "damon": "works differently: DAMON's estimate",
@@ -94,6 +113,8 @@ def coverage(kernel):
 
 
 def recovery(kernel):
+    if not kernel.doctor:
+        return "not run"
     return {
         "split-remaps": "works: the split itself maps zero pages to the shared zero page",
         "split-and-page-out": "works differently: split, then zero pages are paged out (here into zram); without swap: absent",
@@ -102,13 +123,15 @@ def recovery(kernel):
 
 
 def fault_ahead(kernel):
-    if not kernel.capabilities["fault-ahead by remote read"]["available"]:
-        return "absent"
-    collapse = kernel.capabilities["fault-ahead by collapse"]["available"]
+    if not available(kernel, "fault-ahead by remote read"):
+        return "absent" if kernel.doctor else "not run"
+    collapse = available(kernel, "fault-ahead by collapse")
     return "works: by remote read" + (" and by collapse" if collapse else "")
 
 
 def sizes(kernel):
+    if not kernel.doctor:
+        return "not run"
     tried = [s for s in kernel.doctor["facts"]["small_pages"] if s["tried"]["outcome"] == "works"]
     if not tried:
         return capability(kernel, "small pages")
@@ -135,14 +158,14 @@ HARD = "torture::no_byte_changes_while_regions_are_promoted_and_split_as_fast_as
 def cgroup_watermark(kernel):
     test = "safety::a_full_cgroup_stops_promotion_and_is_recovered_while_the_machine_has_free_memory"
     found = by_tests(test)(kernel)
-    if found == "works" and kernel.doctor["recovery"] != "split-remaps":
+    if found == "works" and kernel.doctor and kernel.doctor["recovery"] != "split-remaps":
         return "works differently: promotion stops; memory is recovered only if the cgroup may swap, else nothing is split"
     return found
 
 
 def counters(kernel):
     # QEMU's arm64 counts no page walks either; its doctor says which event is missing.
-    return capability(kernel, "hardware counters") if "arm64" in kernel.release else "not tried: QEMU has none"
+    return capability(kernel, "hardware counters") if kernel.arm64 else "not tried: QEMU has none"
 
 
 FEATURES = [
@@ -238,21 +261,27 @@ def table(head, rows):
 
 def main():
     kernels = [Kernel(sys.argv[1], name) for name in sys.argv[2:]]
+    ran = [kernel for kernel in kernels if kernel.release]
+    if not ran:
+        sys.exit(f"report: {sys.argv[1]} has no results of {' or '.join(sys.argv[2:])}")
     commits, dates = zip(*sorted({run for kernel in kernels for run in kernel.runs}))
     names = [kernel.name for kernel in kernels]
 
-    arm64 = kernels[0].release.endswith("arm64")
+    arm64 = kernels[0].arm64
     command = "`make test-kernels ARCH=arm64`" if arm64 else "`make test-kernels`"
     print("# What works on which kernel" + (" for arm64" if arm64 else "") + "\n")
     if arm64:
         print("**Nothing here ran on Arm hardware.** All of it ran in QEMU's emulation.\n")
     print(paragraph(
         f"Written by {command} on {' and '.join(sorted(set(dates)))}. Tree {', '.join(sorted(set(commits)))}. The kernels are "
-        f"Debian's cloud kernels {', '.join(kernel.release for kernel in kernels)}. Each ran in QEMU: no KVM, two "
+        f"Debian's cloud kernels {', '.join(kernel.release for kernel in ran)}. Each ran in QEMU: no KVM, two "
         f"emulated processors{' (`-cpu max`)' if arm64 else ''}, 5 GiB of memory, a swap device in zram, cgroup version 2. On each, "
         "`make test-kernels` runs `hawkeye doctor`, every live test with "
         "the torture test, and the kernel's own managers of huge pages beside HawkEye. An emulated machine shows what works, not how fast it "
-        f"is. Transparent huge pages are `{kernels[0].enabled}` for the doctor, the kernels' value after boot, and `madvise` for the tests."))
+        f"is. Transparent huge pages are `{ran[0].enabled}` for the doctor, the kernels' value after boot, and `madvise` for the tests."))
+    ended = [f"`{part}` on {k.name} ({why})" for k in kernels for part, why in k.unfinished.items()]
+    if ended:
+        print(paragraph(f"**Did not finish:** {', '.join(ended)}."))
     table(["feature", *names], [[name, *(of(k) for k in kernels)] for name, of in FEATURES])
 
     if any(k.processors for k in kernels):
@@ -272,13 +301,13 @@ def main():
     listed = max(len(everything), *(k.listed for k in kernels))
     table(
         ["", *names],
-        [[outcome, *(str(k.count(outcome)) for k in kernels)] for outcome in ("passed", "failed", "skipped")]
+        [[outcome, *(str(k.count(outcome)) for k in kernels)] for outcome in ("passed", "failed", "skipped", "unfinished")]
         + [["not run", *(str(listed - len(k.tests)) for k in kernels)]],
     )
     print("The torture test runs for 40 s with 8 threads over 2 GiB, and checks every byte:\n")
     table(["kernel", ""], [[k.name, tortured(k)] for k in kernels])
     complete = all(len(k.tests) >= listed for k in kernels)
-    odd = [n for n in everything if any(k.tests.get(n, NOT_RUN)[0] in ("failed", "skipped") for k in kernels)]
+    odd = [n for n in everything if any(k.tests.get(n, NOT_RUN)[0] not in ("passed", "not run") for k in kernels)]
     if not complete:
         odd = everything
     if odd:

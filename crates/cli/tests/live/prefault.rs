@@ -190,7 +190,8 @@ const WARM_START_OF_1_GIB: &str = "run --fault-ahead on --policy none --cpu 100 
 
 /// Runs a program in the cgroup under a manager, which fills memory ahead of it.
 fn warm_start_in_cgroup(group: &MemoryCgroup, mut manager: Command) {
-    let touch = "workload touch --mib 64 --mapped-mib 1024 --pages huge";
+    // It touches from the start, the warm start fills from the end: both must fit into the limit.
+    let touch = "workload touch --mib 32 --mapped-mib 1024 --pages huge";
     let inside = group.program_command_in_cgroup(Path::new(WORKLOADS), touch);
     manager.arg(inside.get_program()).args(inside.get_args());
     let (program, ready) = started_by(manager);
