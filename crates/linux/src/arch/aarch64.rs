@@ -5,8 +5,11 @@ use crate::sample::counters::events::WalkEventSet;
 use hawkeye_policy::{PageOrder, PageOrderSet};
 
 /// BPF programs that see first touches: sets of them in order of preference. One set is used whole.
-pub const FIRST_TOUCH_PROGRAMS: &[&[&str]] =
-    &[&["touch_by_access"], &["touch_of_base_page", "touch_of_huge_page"]];
+pub const FIRST_TOUCH_PROGRAMS: &[&[&str]] = &[
+    &["touch_by_access"],
+    &["touch_of_base_folio", "touch_of_huge_page"],
+    &["touch_of_base_page", "touch_of_huge_page"],
+];
 
 /// Neoverse N1, V1, N2, V2: `DTLB_WALK` (Linux tools/perf/pmu-events/arch/arm64/arm/, `tlb.json` in
 /// neoverse-n1, neoverse-v1 and neoverse-n2-v2; its code: include/linux/perf/arm_pmuv3.h,
@@ -25,9 +28,10 @@ fn implementer_and_part(cpuinfo: &str) -> Option<(&str, u32)> {
 
 /// `None` for other architectures and unknown models.
 pub fn walk_events(cpuinfo: &str) -> Option<WalkEventSet> {
-    // Numbers: Linux arch/arm64/include/asm/cputype.h. Implementer 0x41 is Arm itself.
+    // Numbers: Linux arch/arm64/include/asm/cputype.h. Implementer 0x41 is Arm itself. 0x6d is
+    // Microsoft: its Azure Cobalt 100 is "based on r0p0 of ARM Neoverse N2".
     match implementer_and_part(cpuinfo)? {
-        ("0x41", 0xd0c | 0xd40 | 0xd49 | 0xd4f) => Some(NEOVERSE),
+        ("0x41", 0xd0c | 0xd40 | 0xd49 | 0xd4f) | ("0x6d", 0xd49) => Some(NEOVERSE),
         _ => None,
     }
 }
@@ -61,6 +65,9 @@ mod tests {
             ("0x41", "0xd40", "Arm part 0xd40", Some(NEOVERSE)),
             ("0x41", "0xd49", "Arm part 0xd49", Some(NEOVERSE)),
             ("0x41", "0xd4f", "Arm part 0xd4f", Some(NEOVERSE)),
+            // Azure Cobalt 100; 0xd0c is Arm's number alone.
+            ("0x6d", "0xd49", "implementer 0x6d part 0xd49", Some(NEOVERSE)),
+            ("0x6d", "0xd0c", "implementer 0x6d part 0xd0c", None),
             // Cortex-A72.
             ("0x41", "0xd08", "Arm part 0xd08", None),
             // AmpereOne, which has the number of none of Arm's.

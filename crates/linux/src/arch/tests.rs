@@ -51,6 +51,24 @@ fn tables_of_3_to_5_levels_and_contiguous_entries_are_read_on_arm64() {
     }
 }
 
+#[test]
+fn the_programs_of_first_touches_are_built_under_their_names() {
+    for (object, sets) in [
+        ("fault_trace.x86", x86_64::FIRST_TOUCH_PROGRAMS),
+        ("fault_trace.arm64", aarch64::FIRST_TOUCH_PROGRAMS),
+    ] {
+        let file = Path::new(env!("OUT_DIR")).join(format!("{object}.o"));
+        let open = ObjectBuilder::default().open_file(file).expect("the build made it");
+        let built: Vec<_> = open.progs().map(|p| p.name().to_string_lossy().into_owned()).collect();
+        let mut named = sets.concat();
+        named.sort_unstable();
+        named.dedup();
+        // None is built that no set names.
+        assert_eq!(named.len(), built.len(), "{object}: {built:?}");
+        assert!(named.iter().all(|name| built.iter().any(|b| b == name)), "{object}: {built:?}");
+    }
+}
+
 /// This kernel's verifier accepts the programs of every architecture. Programs that are entered
 /// with a function of another kernel (fentry) cannot be tried.
 #[test]

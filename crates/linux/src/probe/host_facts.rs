@@ -37,7 +37,7 @@ pub struct HostFacts {
     pub lockdown: KernelLockdown,
     /// Size of a base page.
     pub base_page_bytes: u64,
-    /// Size of a transparent huge page; `None`: the kernel has none.
+    /// Size of a transparent huge page; `None`: the kernel has none, or it is unknown.
     pub huge_page_bytes: Option<u64>,
     /// `enabled` of transparent huge pages; `None`: the kernel has none.
     pub thp_enabled: Option<String>,
@@ -55,7 +55,16 @@ pub struct HostFacts {
 impl HostFacts {
     /// Why this kernel's page sizes cannot be managed, as a clause; `None`: they can.
     pub fn unsupported_page_sizes(&self) -> Option<String> {
-        let huge_bytes = self.huge_page_bytes.unwrap_or(HUGE_PAGE_BYTES);
+        let huge_bytes = match (self.huge_page_bytes, &self.thp_enabled) {
+            (Some(bytes), _) => bytes,
+            // A kernel without huge pages has none of another size.
+            (None, None) => HUGE_PAGE_BYTES,
+            (None, Some(_)) => {
+                return Some(format!(
+                    "the size of this kernel's huge pages is unknown, because {THP_DIR}/{SIZE_FILE} cannot be read"
+                ));
+            }
+        };
         if (self.base_page_bytes, huge_bytes) == (BASE_PAGE_BYTES, HUGE_PAGE_BYTES) {
             return None;
         }
@@ -72,6 +81,9 @@ impl HostFacts {
         ))
     }
 }
+
+/// In the folder of the settings of transparent huge pages.
+const SIZE_FILE: &str = "hpage_pmd_size";
 
 /// CAP_* numbers, include/uapi/linux/capability.h.
 const NEEDED_CAPABILITIES: [(&str, u32); 4] =
@@ -95,7 +107,7 @@ pub fn read_host_facts() -> HostFacts {
         container: detect_container_kind(),
         lockdown: read_kernel_lockdown(),
         base_page_bytes: procfs::page_size(),
-        huge_page_bytes: read_setting(&Path::new(THP_DIR).join("hpage_pmd_size"))
+        huge_page_bytes: read_setting(&Path::new(THP_DIR).join(SIZE_FILE))
             .ok()
             .and_then(|bytes| bytes.parse().ok()),
         thp_enabled: read_setting(&enabled_file()).ok(),

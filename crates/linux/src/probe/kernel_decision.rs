@@ -150,9 +150,11 @@ fn why_nothing_managed(facts: &KernelFacts) -> Option<String> {
         return Some("This kernel has no transparent huge pages: nothing can be managed.".into());
     }
     if let Some(why) = facts.host.unsupported_page_sizes() {
-        return Some(format!(
-            "Nothing can be managed: {why}. Boot a kernel with base pages of 4 KiB, if the distribution has one."
-        ));
+        let remedy = match facts.host.huge_page_bytes {
+            Some(_) => "Boot a kernel with base pages of 4 KiB, if the distribution has one.",
+            None => "Make that file readable where HawkEye runs.",
+        };
+        return Some(format!("Nothing can be managed: {why}. {remedy}"));
     }
     if facts.collapse.works() {
         return None;

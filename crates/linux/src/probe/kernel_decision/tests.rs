@@ -145,6 +145,11 @@ fn kernels_with_other_page_sizes_are_refused_and_the_sizes_named() {
         let sizes = format!("base pages have {base_kib} KiB and its huge pages {huge_mib} MiB");
         assert!(decision.verdict.contains(&sizes), "{}", decision.verdict);
     }
+    // A size that cannot be read is not taken for the usual one.
+    let decision = decide_with_best_sampler(&with(|facts| facts.host.huge_page_bytes = None));
+    assert!(!decision.can_manage);
+    let reason = "size of this kernel's huge pages is unknown";
+    assert!(decision.verdict.contains(reason), "{}", decision.verdict);
     // A kernel without huge pages is refused for that reason.
     let facts = with(|facts| (facts.host.huge_page_bytes, facts.host.thp_enabled) = (None, None));
     assert!(decide_with_best_sampler(&facts).verdict.contains("no transparent huge pages"));

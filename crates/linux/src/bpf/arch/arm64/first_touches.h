@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Sees first touches of memory. There is no tracepoint of page faults, so the programs are entered
- * with functions of the kernel: with do_mem_abort, or before Linux 6.4, which cannot do that, with
- * the two functions that get memory for an empty entry.
+ * with functions of the kernel: with do_mem_abort, or where the kernel cannot do that, as before
+ * Linux 6.4, with the two functions that get memory for an empty entry. These do not see first
+ * touches that get a page between the two sizes (Linux 6.8 and later).
  */
 #ifndef HAWKEYE_FIRST_TOUCHES_H
 #define HAWKEYE_FIRST_TOUCHES_H
@@ -44,6 +45,13 @@ struct function_arguments {
 /* alloc_zeroed_user_highpage_movable(vma, address) */
 SEC("kprobe/alloc_zeroed_user_highpage_movable")
 int touch_of_base_page(struct function_arguments *arguments)
+{
+	return first_touch(arguments->x[1]);
+}
+
+/* vma_alloc_zeroed_movable_folio(vma, address): its name since Linux 6.3 (arch/arm64/mm/fault.c) */
+SEC("kprobe/vma_alloc_zeroed_movable_folio")
+int touch_of_base_folio(struct function_arguments *arguments)
 {
 	return first_touch(arguments->x[1]);
 }
