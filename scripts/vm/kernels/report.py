@@ -234,6 +234,24 @@ def tortured(kernel):
     return f"{outcome}: {promoted} promotions and {split} splits, {verified / 1e9:.1f} GB read back"
 
 
+SAMPLED = "sampling::a_hundred_random_pages_are_found_after_a_clear"
+SPLIT = "sampling::a_split_keeps_the_access_bit_for_all_pages_or_for_none"
+
+
+def sampled(kernel):
+    """What was found of pages that were read, in base pages and then in pages of 64 KiB."""
+    outcome, said = kernel.tests.get(SAMPLED, NOT_RUN)
+    counts = re.findall(r"(\d+) pages in (\d+) groups were read, (\d+) count as accessed (with\w*) contiguous", said)
+    found = [f"{accessed} where {pages} pages in {groups} groups were read, {by} contiguous entries" for pages, groups, accessed, by in counts]
+    return f"{outcome}: {'; '.join(found) or said}".removesuffix(": ")
+
+
+def marked_after_split(kernel):
+    outcome, said = kernel.tests.get(SPLIT, NOT_RUN)
+    found = re.search(r"(\d+) base pages are marked", said)
+    return f"{outcome}: {found[1]}" if found else f"{outcome}: {said}".removesuffix(": ")
+
+
 NOTES = """\
 What that means:
 
@@ -306,6 +324,11 @@ def main():
     )
     print("The torture test runs for 40 s with 8 threads over 2 GiB, and checks every byte:\n")
     table(["kernel", ""], [[k.name, tortured(k)] for k in kernels])
+    print(paragraph(
+        "A hundred random pages of 512 are read after a clear: base pages, and then memory that may get pages of 64 KiB. Of "
+        "contiguous entries all 16 pages of a group count as accessed. A huge page that was accessed is split: all of its base pages but one stay "
+        "marked, or none ([why](design/sampling.md#a-split-in-a-window)):"))
+    table(["kernel", "found accessed", "marked after a split"], [[k.name, sampled(k), marked_after_split(k)] for k in kernels])
     complete = all(len(k.tests) >= listed for k in kernels)
     odd = [n for n in everything if any(k.tests.get(n, NOT_RUN)[0] not in ("passed", "not run") for k in kernels)]
     if not complete:
