@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks what cargo does not: shell scripts, and licence headers of code that runs in the kernel.
+# Checks what cargo does not: shell scripts, licence headers of code that runs in the kernel, and
+# where architectures are named.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,6 +12,18 @@ licence='SPDX-License-Identifier: GPL-2.0-only'
 unmarked=$(grep -rL --include='*.[ch]' --include=Kbuild "$licence" crates/linux/src/bpf kernel) || true
 if [ -n "$unmarked" ]; then
   echo "lint-files: these files lack the line '$licence':" "$unmarked" >&2
+  exit 1
+fi
+
+# What differs between architectures is in arch/. Build scripts may name them, and so may simulated
+# and recorded processors.
+names='target_arch|[Xx]86|amd64|arm64|[Aa][Aa]rch64|\b(Intel|intel|AMD|amd|Arm|ARM|XEON|Xeon|EPYC|Zen|ZEN_[0-9]|RISC-V)\b'
+names+='|[Nn]ehalem|[Hh]aswell|HASWELL|[Ss]kylake|SKYLAKE|Golden Cove|Ice Lake|Sapphire Rapids|[Nn]eoverse|NEOVERSE|[Cc]ortex-A'
+allowed='(/arch/|/arch\.rs$|/build\.rs$|^lab/(sim|itanium)/|^lab/bench/src/(simulated|calibrate)|^lab/cli/src/commands/sim/'
+allowed+='|^lab/bench/src/live/estimate_verification/tests\.rs$)'
+mapfile -t others < <(find crates lab -name '*.rs' -o -name '*.[ch]' | grep -vE "$allowed")
+if grep -nE "$names" "${others[@]}" >&2; then
+  echo "lint-files: these lines name an architecture or a processor: move them to a folder arch/, or say what it has" >&2
   exit 1
 fi
 

@@ -16,6 +16,7 @@
 //!
 //! Functions panic where a test should fail.
 
+mod arch;
 pub mod ksm;
 pub mod machine_of_workloads;
 pub mod manager_in_test;

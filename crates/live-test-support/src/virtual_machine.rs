@@ -1,6 +1,7 @@
 //! A virtual machine: QEMU, which emulates a stopped processor, with the guest's memory in a file
 //! that other processes may map.
 
+use crate::arch::{QEMU_BOARDS, QemuBoard};
 use hawkeye_test_support::test_skips::TestName;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
@@ -13,9 +14,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a test lacks where QEMU is not installed. `scripts/judge-skipped.py` knows it, too.
 const CAPABILITY: &str = "virtual machine";
-
-/// QEMU's usual machine for each architecture, and its address of the first byte of memory.
-const MACHINES: [(&str, &str, u64); 2] = [("x86_64", "pc", 0), ("aarch64", "virt", 1 << 30)];
 
 /// A virtual machine; ended when dropped, and its memory is removed.
 pub struct VirtualMachine {
@@ -37,8 +35,9 @@ impl VirtualMachine {
         let architecture = std::env::consts::ARCH;
         let program = format!("qemu-system-{architecture}");
         let is_installed = Command::new(&program).arg("-version").output().is_ok();
-        let machine = MACHINES.into_iter().find(|it| it.0 == architecture && is_installed);
-        let Some((_, machine, memory_start)) = machine else {
+        let mut boards = QEMU_BOARDS.into_iter().filter(|_| is_installed);
+        let board = boards.find(|board| board.architecture == architecture);
+        let Some(QemuBoard { name: machine, memory_start, .. }) = board else {
             test.skip(&format!("without {CAPABILITY}: {program} is not installed"));
             return None;
         };

@@ -60,16 +60,16 @@ mod tests {
 
     #[test]
     fn pages_between_two_sizes_take_entries_of_the_smaller() {
-        let arm = MachinePageProperties {
+        let contiguous = MachinePageProperties {
             tlb: PageOrderSet::HUGE.with(PageOrder::CONTIGUOUS),
             ..MachinePageProperties::default()
         };
-        let by = |order| PageOrder::new(order).map(|order| arm.tlb_entry_order(order));
+        let by = |order| PageOrder::new(order).map(|order| contiguous.tlb_entry_order(order));
         assert_eq!(by(2), Some(PageOrder::BASE));
         assert_eq!(by(5), Some(PageOrder::CONTIGUOUS));
         assert_eq!(by(18), Some(PageOrder::HUGE));
-        let intel = MachinePageProperties::default();
-        assert_eq!(intel.tlb_entry_order(PageOrder::CONTIGUOUS), PageOrder::BASE);
+        let huge_only = MachinePageProperties::default();
+        assert_eq!(huge_only.tlb_entry_order(PageOrder::CONTIGUOUS), PageOrder::BASE);
     }
 
     #[test]

@@ -21,11 +21,11 @@ pub struct PageOrder(u8);
 impl PageOrder {
     /// 4 KiB.
     pub const BASE: Self = Self(0);
-    /// 64 KiB: one TLB entry with Arm's contiguous page-table entries or RISC-V's Svnapot.
+    /// 64 KiB: one TLB entry where an architecture has contiguous page-table entries.
     pub const CONTIGUOUS: Self = Self(4);
     /// 2 MiB: a huge page.
     pub const HUGE: Self = Self(9);
-    /// 32 MiB: sixteen contiguous huge pages on Arm.
+    /// 32 MiB: sixteen contiguous huge pages.
     pub const HUGE_CONTIGUOUS: Self = Self(13);
     /// 1 GiB, the largest.
     pub const GIANT: Self = Self(18);

@@ -102,7 +102,7 @@ mod tests {
 
     const K64: PageOrder = PageOrder::CONTIGUOUS;
 
-    fn arm() -> MachinePageProperties {
+    fn contiguous_machine() -> MachinePageProperties {
         let sizes = PageOrderSet::HUGE.with(K64);
         MachinePageProperties {
             tlb: sizes,
@@ -122,27 +122,31 @@ mod tests {
     fn sparse_use_that_lies_together_gets_the_small_size() {
         // 2 MiB would take 1.75 MiB more, worth 0.00044 cores here. 64 KiB saves 56 of 63 entries.
         let dense = in_use(2);
-        assert!(saved_walk_share(&dense, K64, &arm()) > 0.9);
-        assert_eq!(most_valuable_order(&dense, 0.001, &arm()), Some(K64));
+        assert!(saved_walk_share(&dense, K64, &contiguous_machine()) > 0.9);
+        assert_eq!(most_valuable_order(&dense, 0.001, &contiguous_machine()), Some(K64));
         // Enough page walks to pay for all of it.
-        assert_eq!(most_valuable_order(&dense, 0.1, &arm()), Some(PageOrder::HUGE));
+        assert_eq!(most_valuable_order(&dense, 0.1, &contiguous_machine()), Some(PageOrder::HUGE));
         // With little to gain, nothing pays for isolated pages.
-        assert_eq!(most_valuable_order(&in_use(64), 0.00002, &arm()), None);
+        assert_eq!(most_valuable_order(&in_use(64), 0.00002, &contiguous_machine()), None);
     }
 
     #[test]
     fn a_full_region_gets_the_size_that_spares_most() {
         let full = sample(0, 512);
-        assert_eq!(most_valuable_order(&full, 0.000_001, &arm()), Some(PageOrder::HUGE));
+        assert_eq!(
+            most_valuable_order(&full, 0.000_001, &contiguous_machine()),
+            Some(PageOrder::HUGE)
+        );
     }
 
     #[test]
     fn without_a_tlb_for_it_a_size_saves_nothing() {
         let both = PageOrderSet::HUGE.with(K64);
-        let intel = MachinePageProperties { promotable: both, ..MachinePageProperties::default() };
+        let huge_only =
+            MachinePageProperties { promotable: both, ..MachinePageProperties::default() };
         let dense = in_use(2);
-        assert!(saved_walk_share(&dense, K64, &intel).abs() < 1e-9);
-        assert_eq!(most_valuable_order(&dense, 0.001, &intel), Some(PageOrder::HUGE));
+        assert!(saved_walk_share(&dense, K64, &huge_only).abs() < 1e-9);
+        assert_eq!(most_valuable_order(&dense, 0.001, &huge_only), Some(PageOrder::HUGE));
     }
 
     #[test]
@@ -155,8 +159,8 @@ mod tests {
     #[test]
     fn a_region_of_the_size_gets_a_larger_one_or_none() {
         let mapped = RegionSample { order: K64, ..in_use(2) };
-        assert_eq!(most_valuable_order(&mapped, 0.1, &arm()), Some(PageOrder::HUGE));
-        assert_eq!(most_valuable_order(&mapped, 0.0001, &arm()), None);
+        assert_eq!(most_valuable_order(&mapped, 0.1, &contiguous_machine()), Some(PageOrder::HUGE));
+        assert_eq!(most_valuable_order(&mapped, 0.0001, &contiguous_machine()), None);
     }
 
     #[test]

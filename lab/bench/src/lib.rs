@@ -10,6 +10,7 @@
 //!
 //! A new experiment is one file in [`live`] or [`simulated`], and one line in its list.
 
+mod arch;
 pub mod calibrate;
 pub mod clear_refs;
 mod error;

@@ -9,7 +9,7 @@ pub(crate) fn elf_with_ranges(segment: u32, section: u32, ranges: &[Range<u64>])
     let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
     let count = u16::try_from(ranges.len()).expect("a table of few entries");
     let sections_at = 64 + 56 * u64::from(count);
-    // Type, machine (x86-64), version; entry, segments, sections; flags.
+    // Type, machine (any), version; entry, segments, sections; flags.
     file.extend([3u16, 62, 1, 0].iter().flat_map(|it| it.to_le_bytes()));
     file.extend([0u64, 64, sections_at].iter().flat_map(|it| it.to_le_bytes()));
     file.extend(0u32.to_le_bytes());

@@ -10,6 +10,7 @@ mod timed_command;
 
 use super::prelude::*;
 use super::programs::hash_maps::CompiledProgram;
+use crate::arch::QEMU_PACKAGE;
 use crate::statistics::MedianAndRange;
 use timed_command::{ReadySign, TimedCommand};
 
@@ -110,10 +111,11 @@ fn jvm_command(gib: u64) -> TimedCommand {
 
 fn qemu_command(gib: u64) -> TimedCommand {
     let words = format!(
-        "qemu-system-x86_64 -accel tcg -machine none -nodefaults -display none -qmp stdio \
-         -object memory-backend-ram,id=m,size={gib}G,prealloc=on,prealloc-threads=1"
+        "qemu-system-{} -accel tcg -machine none -nodefaults -display none -qmp stdio \
+         -object memory-backend-ram,id=m,size={gib}G,prealloc=on,prealloc-threads=1",
+        std::env::consts::ARCH
     );
-    TimedCommand::from_package("qemu-system-x86", &words, ReadySign::Line)
+    TimedCommand::from_package(QEMU_PACKAGE, &words, ReadySign::Line)
 }
 
 /// As many inserts into a hash map as make its table, which doubles repeatedly, `gib` GiB large.

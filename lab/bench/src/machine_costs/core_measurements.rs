@@ -18,8 +18,8 @@ const READS: usize = 200_000;
 /// Number of pages: too many for a second-level TLB as base pages, but few enough for a first-level
 /// one as huge pages.
 const SCATTERED_PAGES: usize = 8192;
-/// Number of steps, each a multiplication and a rotation of 3 cycles and 1 (Intel since Nehalem,
-/// AMD since Zen: Agner Fog, "Instruction tables").
+/// Number of steps, each a multiplication and a rotation of 3 cycles and 1 (Agner Fog, "Instruction
+/// tables").
 const CLOCK_STEPS: u32 = 5_000_000;
 const CYCLES_PER_STEP: f64 = 4.0;
 

@@ -15,8 +15,7 @@ pub(super) const LINE: usize = 64;
 pub(super) const PAIR: usize = 2 * LINE;
 /// As many base pages as every first-level TLB holds.
 pub(super) const NEAR_BLOCK: usize = 64 * PAGE;
-/// As many base pages as every second-level TLB holds: since Haswell they have 1,024 entries or
-/// more.
+/// As many base pages as every second-level TLB holds: current ones have 1,024 entries or more.
 pub(super) const FAR_BLOCK: usize = REGION;
 pub(super) const BLOCK_PAIRS: usize = FAR_BLOCK / PAIR;
 /// Independent reads in one turn, at least.

@@ -1,7 +1,7 @@
 //! Zeroing, copying and scanning pages, as fast as this program's own loops are.
 
 use super::prelude::*;
-use std::ptr::NonNull;
+use crate::arch::zero_page_past_caches;
 
 /// Memory that one turn processes: more than a core's own caches.
 const BYTES: usize = 256 << 20;
@@ -44,7 +44,10 @@ pub fn measure_page_content_costs() -> Result<[MedianAndRange; 6], LinuxError> {
     };
     let [zero_base, zero_huge] = median_figures_over_turns(|| Ok([zero(PAGE), zero(REGION)]))?;
     let zero_base_non_temporal = median_figure_over_turns(|| {
-        Ok(each(&to, PAGE, &|offset| zero_page_past_caches(to.pointer_at(offset))))
+        Ok(each(&to, PAGE, &|offset| {
+            // SAFETY: the page lies within the mapping, which nothing else uses meanwhile.
+            unsafe { zero_page_past_caches(to.pointer_at(offset)) }
+        }))
     })?;
     let scan_zero = median_figure_over_turns(|| {
         Ok(each(&to, PAGE, &|offset| {
@@ -62,30 +65,4 @@ fn count_leading_zero_words(memory: &ScratchMemory, page: usize) -> usize {
     let groups = unsafe { std::slice::from_raw_parts(words.as_ptr(), PAGE / 64) };
     let zero = groups.iter().take_while(|group| group.iter().fold(0, |all, word| all | word) == 0);
     zero.count() * 8
-}
-
-#[cfg(target_arch = "x86_64")]
-fn zero_page_past_caches(page: NonNull<u8>) {
-    use std::arch::x86_64::{_mm_sfence, _mm_stream_si64};
-    let words = page.cast::<i64>();
-    for word in 0..PAGE / 8 {
-        // SAFETY: the words are those of one page of our own, and the instruction is part of every
-        // x86-64 processor.
-        unsafe { _mm_stream_si64(words.add(word).as_ptr(), 0) };
-    }
-    // SAFETY: it orders stores, and is part of every x86-64 processor.
-    unsafe { _mm_sfence() };
-}
-
-/// The same for arm64: stores of pairs with a hint that they will not be read soon.
-#[cfg(target_arch = "aarch64")]
-fn zero_page_past_caches(page: NonNull<u8>) {
-    use std::arch::asm;
-    for pair in (0..PAGE).step_by(16) {
-        // SAFETY: the bytes are those of one page of our own.
-        unsafe {
-            let at = page.add(pair).as_ptr();
-            asm!("stnp xzr, xzr, [{}]", in(reg) at, options(nostack, preserves_flags));
-        }
-    }
 }

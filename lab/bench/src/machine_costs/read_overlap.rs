@@ -6,8 +6,8 @@
 
 use super::line_reads::independent_ns_per_read;
 use super::prelude::*;
+use crate::arch::run_additions;
 use crate::statistics::{quantile_of_sorted, sorted};
-use std::arch::asm;
 
 const SINGLES: usize = 100_000;
 /// Slowest reads that are left out, of each thousand: an interrupt or a hypervisor delayed them.
@@ -18,7 +18,8 @@ const CHAINS: usize = 32;
 const CHAINED_READS: usize = 200_000;
 /// Memory for measuring how far the core runs ahead: more than any cache holds.
 const REACH_BYTES: usize = 512 << 20;
-/// Instructions between reads. Since Skylake, some reads overlap even with the larger number.
+/// Instructions between reads. On cores that run far ahead, some reads overlap even with the larger
+/// number.
 const FEW_ADDITIONS: usize = 48;
 const MANY_ADDITIONS: usize = 96;
 
@@ -50,8 +51,8 @@ pub(super) fn measure_read_overlap(
     Ok(ReadOverlap { singles, at_once, reach })
 }
 
-/// Times reads by the clock. On x86 reading the clock waits for earlier reads (`rdtsc_ordered`,
-/// arch/x86/include/asm/msr.h).
+/// Times reads by the clock. That works where reading the clock waits for earlier reads (see
+/// [`crate::arch`]).
 fn measure_single_reads_ns(memory: &ScratchMemory, mut at: usize) -> Vec<f64> {
     let clock: Vec<f64> = (0..1000).map(|_| nanoseconds_since(Instant::now())).collect();
     let clock_ns = MedianAndRange::from_figures(clock).median;
@@ -89,62 +90,6 @@ fn measure_instructions_ahead(memory: &ScratchMemory, read_ns: f64) -> f64 {
     let many = independent_ns_per_read(memory, REACH_BYTES, run_additions::<MANY_ADDITIONS>);
     let each_ns = (many - few) / (MANY_ADDITIONS - FEW_ADDITIONS) as f64;
     read_ns / each_ns.max(f64::MIN_POSITIVE)
-}
-
-/// Runs `COUNT` instructions. They use no constants, because on Golden Cove an addition of a
-/// constant needs no register of its own.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn run_additions<const COUNT: usize>() {
-    // SAFETY: it changes only registers of its own.
-    unsafe {
-        asm!(
-            // Breaks dependencies: the old content of a register may be the result of a read.
-            "xor {a:e}, {a:e}",
-            "xor {b:e}, {b:e}",
-            "xor {c:e}, {c:e}",
-            "xor {d:e}, {d:e}",
-            ".rept {quarter}",
-            "add {a}, {b}",
-            "add {b}, {c}",
-            "add {c}, {d}",
-            "add {d}, {a}",
-            ".endr",
-            quarter = const COUNT / 4,
-            a = out(reg) _,
-            b = out(reg) _,
-            c = out(reg) _,
-            d = out(reg) _,
-            options(nomem, nostack),
-        );
-    }
-}
-
-/// The same for arm64.
-#[cfg(target_arch = "aarch64")]
-#[inline(always)]
-fn run_additions<const COUNT: usize>() {
-    // SAFETY: it changes only registers of its own.
-    unsafe {
-        asm!(
-            "mov {a}, xzr",
-            "mov {b}, xzr",
-            "mov {c}, xzr",
-            "mov {d}, xzr",
-            ".rept {quarter}",
-            "add {a}, {a}, {b}",
-            "add {b}, {b}, {c}",
-            "add {c}, {c}, {d}",
-            "add {d}, {d}, {a}",
-            ".endr",
-            quarter = const COUNT / 4,
-            a = out(reg) _,
-            b = out(reg) _,
-            c = out(reg) _,
-            d = out(reg) _,
-            options(nomem, nostack),
-        );
-    }
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ pub fn measure_walk_costs() -> Result<WalkCosts> {
         data_independent_ns: least_ns_of_turns(|n| data.ns_per_independent_read(data_pages, n)),
         data_dependent_ns: least_ns_of_turns(|n| data.ns_per_dependent_read(data_pages, n)),
         tlb_pages: reach,
-        // Base and huge pages share the second level, since Haswell and Zen.
+        // Base and huge pages share the second level on current processors.
         tlb_huge_pages: reach,
     })
 }

@@ -336,7 +336,7 @@ const K64: PageOrder = PageOrder::CONTIGUOUS;
 const M32: PageOrder = PageOrder::HUGE_CONTIGUOUS;
 
 /// Four cores and 16 GiB, with pages of 64 KiB, 2 MiB and 32 MiB.
-fn arm() -> MachinePageProperties {
+fn contiguous_machine() -> MachinePageProperties {
     let sizes = PageOrderSet::HUGE.with(K64).with(M32);
     MachinePageProperties {
         tlb: sizes,
@@ -361,7 +361,7 @@ fn each_region_gets_the_size_that_suits_it() {
     let mut regions = vec![sparse(1, 2), walking(2, 100_000)];
     regions.extend((10..100).map(|i| walking(i, 100_000)));
     let mut observed = round(&[(Some(30.0), regions)]);
-    observed.machine = arm();
+    observed.machine = contiguous_machine();
     policy.observe(&observed);
     let sizes = sizes_of(&mut policy);
     let of = |index| sizes.iter().find(|(r, _)| *r == region(index)).map(|f| f.1);
@@ -395,7 +395,7 @@ fn huge_pages_side_by_side_become_one_larger_page() {
     // Regions 16 to 31 are one aligned block of 32 MiB; of the next block only fifteen are there.
     let regions = (16..47).map(huge).collect();
     let mut observed = round(&[(Some(30.0), regions)]);
-    observed.machine = arm();
+    observed.machine = contiguous_machine();
     policy.observe(&observed);
     assert_eq!(sizes_of(&mut policy), [(region(16), M32)]);
     // Without contiguous huge pages there are only pages of 1 GiB.
@@ -408,7 +408,7 @@ fn huge_pages_side_by_side_become_one_larger_page() {
 fn sizes_at_first_touches_follow_the_observed_faults() {
     let mut policy = policy();
     let mut observed = round(&[(Some(0.5), vec![])]);
-    observed.machine = arm();
+    observed.machine = contiguous_machine();
     let mut mapped_bytes = [0; 9];
     mapped_bytes[5] = 64 << 20;
     let program = &mut observed.processes[0];
