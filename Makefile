@@ -3,6 +3,8 @@
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 HAWKEYE := $(TARGET_DIR)/release/hawkeye
 LAB := $(TARGET_DIR)/release/hawkeye-lab
+# Debian's name of this machine's architecture.
+HERE := $(shell dpkg --print-architecture 2>/dev/null)
 # Exit status of the demo where HawkEye can't manage this machine.
 CANNOT_MANAGE := 3
 
@@ -47,18 +49,18 @@ bench: lab ## run the live benchmarks on this machine, side by side in one run
 lint: lint-deps ## check format, lints, documentation, imports, language, links, shell scripts, licence headers and the build for arm64
 	@scripts/lint.sh
 
-deb: ## build target/packages/hawkeye_VERSION_amd64.deb and hawkeye-lab_VERSION_amd64.deb; ARCH=arm64 for hawkeye_VERSION_arm64.deb
+deb: ## build the Debian packages of this machine's architecture in target/packages; on amd64 also with ARCH=arm64
 	@scripts/install-deps.sh deb
 	# Two builds: in one, the product would get the library features that the laboratory enables.
-ifeq ($(ARCH),arm64)
+ifeq ($(HERE) $(ARCH),amd64 arm64)
 	@scripts/install-deps.sh arm64
 	scripts/cross.sh build --release -p hawkeye-cli
 	cargo build --release --locked -p hawkeye-pages
 else
 	cargo build --release --locked -p hawkeye-cli
-	cargo build --release --locked -p hawkeye-lab -p hawkeye-pages
+	cargo build --release --locked $(if $(filter amd64,$(HERE)),-p hawkeye-lab) -p hawkeye-pages
 endif
-	ARCH=$(or $(ARCH),amd64) scripts/packages/deb.sh
+	ARCH=$(ARCH) scripts/packages/deb.sh
 
 check-packages: deb ## check the package, unit, alerts, dashboard, image and manifest, each with its own tool; needs root
 	scripts/packages/check.sh

@@ -2,7 +2,7 @@
 # check.sh [quick]: checks everything that is shipped with the program, each part by its own tool.
 # It installs missing tools, and reports that.
 # quick: only checks that take seconds and install nothing. Without it, the checks need root and
-# target/packages/hawkeye_*_amd64.deb (make deb).
+# target/packages/hawkeye_VERSION_ARCHITECTURE.deb (make deb).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -17,7 +17,7 @@ dashboard=packaging/grafana/hawkeye-dashboard.json
 manifest=packaging/kubernetes/hawkeye.yaml
 # The oldest version that knows each key of the manifest, and the newest in the schemas' package.
 kubernetes=(1.30.0 1.37.0)
-deb=target/packages/hawkeye_$(sed -nE 's/^version = "(.*)"/\1/p' Cargo.toml | head -n 1)_amd64.deb
+deb=target/packages/hawkeye_$(sed -nE 's/^version = "(.*)"/\1/p' Cargo.toml | head -n 1)_$(dpkg --print-architecture 2>/dev/null || true).deb
 
 # check_metrics EXPOSITION: checks alerts and dashboard against an exposition, and prints the rules
 # that promtool checks for the dashboard

@@ -1,19 +1,26 @@
 #!/usr/bin/env bash
-# deb.sh [VERSION]: packs target/release/hawkeye and hawkeye-lab, which must be built, as
-# target/packages/hawkeye_VERSION_amd64.deb and hawkeye-lab_VERSION_amd64.deb
-# [default: the version of Cargo.toml]. Tests of upgrades need a second VERSION.
-# ARCH=arm64 packs the hawkeye that scripts/cross.sh built for arm64. The laboratory has no such
-# package, because its experiments have not run there.
+# deb.sh [VERSION]: packs target/release/hawkeye, which must be built, as
+# target/packages/hawkeye_VERSION_ARCHITECTURE.deb [default: the version of Cargo.toml, and this
+# machine's architecture]. Tests of upgrades need a second VERSION. On amd64 it packs hawkeye-lab,
+# too. There ARCH=arm64 packs the hawkeye that scripts/cross.sh built for arm64. The laboratory has
+# no such package, because its experiments have not run there.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 version=${1:-$(sed -nE 's/^version = "(.*)"/\1/p' Cargo.toml | head -n 1)}
 release=${CARGO_TARGET_DIR:-target}/release
-architecture=${ARCH:-amd64}
+here=$(dpkg --print-architecture)
+architecture=${ARCH:-$here}
+built=$release programs=(hawkeye)
 case $architecture in
-  amd64) built=$release programs=(hawkeye hawkeye-lab) ;;
-  arm64) built=${CARGO_TARGET_DIR:-target}/cross/aarch64-unknown-linux-gnu/release programs=(hawkeye) ;;
+  amd64) target=x86_64-unknown-linux-gnu programs+=(hawkeye-lab) ;;
+  arm64) target=aarch64-unknown-linux-gnu ;;
   *) echo "deb: no such architecture: $architecture" >&2; exit 2 ;;
+esac
+case $here/$architecture in
+  "$architecture/$architecture") ;;
+  amd64/arm64) built=${CARGO_TARGET_DIR:-target}/cross/$target/release ;;
+  *) echo "deb: packages for $architecture are not built on $here" >&2; exit 2 ;;
 esac
 # Manual pages are written by a program of this machine.
 for program in "${programs[@]/#/$built/}" "$release/hawkeye-pages"; do
@@ -33,7 +40,7 @@ for program in "${programs[@]}"; do
   install -m755 "$built/$program" "$stage/$program"
 done
 "$release/hawkeye-pages" --date "$day" "$stage/generated"
-scripts/packages/third-party.py >"$stage/THIRD-PARTY"
+scripts/packages/third-party.py --target "$target" >"$stage/THIRD-PARTY"
 cp -r README.md CHANGELOG.md docs packaging/hawkeye.toml packaging/prometheus packaging/grafana packaging/debian "$stage"
 cp packaging/hawkeye.service "$stage/debian/hawkeye.service"
 cat >"$stage/debian/changelog" <<C

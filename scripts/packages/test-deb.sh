@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test-deb.sh: installs, upgrades, removes and purges target/packages/hawkeye_*_amd64.deb in a clean
+# test-deb.sh: installs, upgrades, removes and purges target/packages/hawkeye_*.deb in a clean
 # Debian 12 that systemd boots in a container, as root. The tests are in test-deb-inside.sh. The
 # kernel is this machine's: its huge-page settings change meanwhile, and it is an error if they
 # differ afterwards. The output of the confined daemon's port stays in target/packages/metrics.txt.
@@ -10,7 +10,8 @@ die() { echo "test-deb: $*" >&2; exit 1; }
 [ "$(id -u)" -eq 0 ] || die "root is needed to boot a container"
 version=$(sed -nE 's/^version = "(.*)"/\1/p' Cargo.toml | head -n 1)
 packages=$PWD/target/packages
-deb=$packages/hawkeye_${version}_amd64.deb
+architecture=$(dpkg --print-architecture)
+deb=$packages/hawkeye_${version}_$architecture.deb
 [ -f "$deb" ] || die "$deb is missing; run 'make deb'"
 
 base=$packages/bookworm
@@ -25,7 +26,7 @@ shared=$(mktemp -d)
 trap 'rm -rf "$shared"' EXIT
 # The same package, as a newer version.
 scripts/packages/deb.sh "$version+next" >/dev/null
-mv "$packages/hawkeye_${version}+next_amd64.deb" "$shared/next.deb"
+mv "$packages/hawkeye_${version}+next_$architecture.deb" "$shared/next.deb"
 cp "$deb" "$shared/first.deb"
 cp scripts/packages/test-deb-inside.sh "$shared/inside.sh"
 cat >"$shared/test.service" <<'U'

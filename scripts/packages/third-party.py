@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""third-party.py: prints the libraries that are built into `hawkeye`, with licences and their texts."""
+"""third-party.py --target TARGET: prints the libraries that are built into `hawkeye` for that target of Rust, with
+licences and their texts."""
 
+import argparse
 import json
 import pathlib
 import subprocess
@@ -9,9 +11,10 @@ import sys
 NAMES = ("LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE")
 
 
-def built_in():
+def built_in(target):
     """Names and versions of linked libraries, without those for builds only."""
-    command = ["cargo", "tree", "--package", "hawkeye-cli", "--edges", "normal", "--prefix", "none", "--format", "{p}"]
+    command = ["cargo", "tree", "--package", "hawkeye-cli", "--target", target]
+    command += ["--edges", "normal", "--prefix", "none", "--format", "{p}"]
     lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     return {(words[0], words[1].removeprefix("v")) for words in map(str.split, filter(None, lines))}
 
@@ -25,7 +28,9 @@ def texts(folder):
     return sorted(file for file in folder.iterdir() if file.is_file() and file.name.upper().startswith(NAMES))
 
 
-wanted = built_in()
+arguments = argparse.ArgumentParser(description=__doc__)
+arguments.add_argument("--target", required=True)
+wanted = built_in(arguments.parse_args().target)
 known = set()
 for package in sorted(packages(), key=lambda package: (package["name"], package["version"])):
     # Packages without a source are our own.
