@@ -57,6 +57,9 @@ class Kernel:
                 doctor = []
             elif line == "@end":
                 self.doctor, doctor = json.loads("\n".join(doctor)), None
+            elif line.startswith("@unfinished "):
+                status = line.split()[2]
+                self.unfinished[part] = ENDS.get(status, f"exit status {status}")
             elif doctor is not None:
                 doctor.append(line)
             elif line.startswith("@commit "):
@@ -65,9 +68,6 @@ class Kernel:
                 self.listed = int(line.split()[1])
             elif line.startswith("@kernel "):
                 _, self.release, self.enabled = line.split()
-            elif line.startswith("@unfinished "):
-                status = line.split()[2]
-                self.unfinished[part] = ENDS.get(status, f"exit status {status}")
             elif line.startswith("@begun ") and part == "tests":
                 self.tests[line.split()[1]] = ("unfinished", "")
             elif line.startswith("@test ") and part == "tests":
