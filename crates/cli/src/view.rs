@@ -23,7 +23,7 @@ pub use manager_view::{ManagerStatus, ManagerView};
 use crate::text_format::format_short_duration;
 use hawkeye_manager::{BudgetWait, ExhaustedBudget, PromotionAndRecoveryRates};
 use hawkeye_policy::{
-    CoverageSource, FileRegion, ProcessSettings, RegionSample, TranslationOverhead,
+    BloatTotals, CoverageSource, FileRegion, ProcessSettings, RegionSample, TranslationOverhead,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -114,8 +114,10 @@ pub struct MemoryStatus {
     pub pressure_percent: Option<f64>,
     /// Free memory fragmentation index (0-1), where it is known.
     pub fmfi: Option<f64>,
-    /// Memory of all managed processes under huge pages that was zero-filled when last searched.
-    pub unused_huge_bytes: u64,
+    pub growth_bytes_per_s: u64,
+    /// That of all managed processes.
+    #[serde(flatten)]
+    pub bloat: BloatStatus,
     /// Cgroups with a limit and a managed process, the fullest first.
     pub groups: Vec<CgroupMemoryStatus>,
 }
@@ -129,9 +131,35 @@ pub struct CgroupMemoryStatus {
     pub total_bytes: u64,
     pub pressure_percent: Option<f64>,
     pub processes: usize,
-    /// Memory of its processes under huge pages that was zero-filled when last searched.
-    pub unused_huge_bytes: u64,
     pub growth_bytes_per_s: u64,
+    /// That of its processes.
+    #[serde(flatten)]
+    pub bloat: BloatStatus,
+}
+
+/// Memory under huge pages that may be of no use, and what recovery can do about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BloatStatus {
+    /// Memory that was zero-filled when last searched.
+    pub unused_huge_bytes: u64,
+    /// Huge pages that were not accessed in any sample so far. Zero-filled parts of them count
+    /// above, too.
+    pub never_accessed_huge_bytes: u64,
+    /// What recovery would give back if memory were short now.
+    pub recoverable_bytes: u64,
+    /// Page walks per second that this is expected to cost.
+    pub recovery_walks_per_s: f64,
+}
+
+impl From<BloatTotals> for BloatStatus {
+    fn from(totals: BloatTotals) -> Self {
+        Self {
+            unused_huge_bytes: totals.unused_bytes,
+            never_accessed_huge_bytes: totals.never_accessed_bytes,
+            recoverable_bytes: totals.recoverable_bytes,
+            recovery_walks_per_s: totals.recovery_walks_per_s,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -159,6 +187,9 @@ pub struct ProcessStatus {
     /// within the last hour. It may have been used since. Huge pages that the manager has neither
     /// made nor searched don't count.
     pub bloat_bytes: u64,
+    /// Its huge pages that were not accessed in any sample so far. Zero-filled parts of them count
+    /// in `bloat_bytes`, too.
+    pub never_accessed_huge_bytes: u64,
     pub cpu_cores: Option<f64>,
     pub promoted: u64,
     pub split: u64,

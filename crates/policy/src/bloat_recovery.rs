@@ -20,6 +20,7 @@ use huge_page_queue::HugePageQueue;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt;
+use std::iter::Sum;
 use std::time::Duration;
 
 /// Number of zero base pages at which a huge page is split (paper, section 3.2: "a threshold").
@@ -122,6 +123,34 @@ pub struct HugePageBloat {
     pub walks_per_s: Option<f64>,
 }
 
+/// The bloat of a process, or of several together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BloatTotals {
+    /// Memory under huge pages that was zero-filled when they were last searched or made, in bytes.
+    /// It may have been used since.
+    pub unused_bytes: u64,
+    /// Huge pages that were not accessed in any sample so far, in bytes. Zero-filled parts of them
+    /// count in `unused_bytes`, too.
+    pub never_accessed_bytes: u64,
+    /// The part of `unused_bytes` that recovery would give back if memory were short now: it is in
+    /// huge pages with enough zero base pages, which are not left huge for a while.
+    pub recoverable_bytes: u64,
+    /// Page walks per second that this is expected to cost. A huge page of which they are not known
+    /// counts with the mean of its process, or of all.
+    pub recovery_walks_per_s: f64,
+}
+
+impl Sum for BloatTotals {
+    fn sum<I: Iterator<Item = Self>>(each: I) -> Self {
+        each.fold(Self::default(), |sum, it| Self {
+            unused_bytes: sum.unused_bytes + it.unused_bytes,
+            never_accessed_bytes: sum.never_accessed_bytes + it.never_accessed_bytes,
+            recoverable_bytes: sum.recoverable_bytes + it.recoverable_bytes,
+            recovery_walks_per_s: sum.recovery_walks_per_s + it.recovery_walks_per_s,
+        })
+    }
+}
+
 impl RecoveryPlanner {
     /// A planner that knows no huge page yet.
     pub fn new(threshold: BloatThreshold, order: RecoveryOrder) -> Self {
@@ -162,6 +191,12 @@ impl RecoveryPlanner {
                 owner.group = Some(find(process).unwrap_or_default().into());
             }
         }
+    }
+
+    /// Forgets the cgroups of all processes, because a process may have moved to another one. What
+    /// it has lost then counts there.
+    pub fn forget_groups(&mut self) {
+        self.owners.iter_mut().for_each(|(_, owner)| owner.group = None);
     }
 
     /// Takes in what happened since the last observation.
@@ -345,10 +380,11 @@ impl RecoveryPlanner {
         }
     }
 
-    /// Memory of a process under huge pages that was zero-filled when they were last searched or
-    /// made, in bytes. It may have been used since.
-    pub fn unused_bytes(&self, process: ProcessId, now: Duration) -> u64 {
-        self.owners.get(process).map_or(0, |owner| owner.unused_bytes(now))
+    /// The bloat of a process, as far as it is known.
+    pub fn bloat_totals(&self, process: ProcessId, now: Duration) -> BloatTotals {
+        let threshold = self.threshold.zero_pages();
+        let owner = self.owners.get(process);
+        owner.map(|owner| owner.bloat_totals(now, threshold)).unwrap_or_default()
     }
 
     /// What a split of a huge page would give back, and cost; `None`: it was not searched.

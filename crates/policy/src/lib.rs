@@ -82,8 +82,8 @@ pub mod workload_profile;
 
 pub use access_map::AccessMap;
 pub use bloat_recovery::{
-    BloatThreshold, HeldState, HugePageBloat, RecoveryOrder, RecoveryPlanner, RecoveryTarget,
-    RegionHold,
+    BloatThreshold, BloatTotals, HeldState, HugePageBloat, RecoveryOrder, RecoveryPlanner,
+    RecoveryTarget, RegionHold,
 };
 pub use budget::{
     CpuBudget, CpuMinute, PromotionBudgetExhausted, PromotionCountBudget, RatePerSecond,

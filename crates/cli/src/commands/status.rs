@@ -8,7 +8,7 @@ use crate::text_format::{
     clip_printable, format_bytes, format_count, format_duration, format_errno_counts,
     format_shared_memory, wrap_printable,
 };
-use crate::view::{HugePageReserveStatus, MemoryStatus, ProcessStatus};
+use crate::view::{CgroupMemoryStatus, HugePageReserveStatus, MemoryStatus, ProcessStatus};
 use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::processes::profile_requests::PodAnnotationStatus;
@@ -19,6 +19,8 @@ use std::process::ExitCode;
 
 /// Rows of processes and of cgroups at most; `--json` has more.
 const MOST_ROWS: usize = 20;
+/// Less growth of a cgroup, in bytes per second, is not worth a word.
+const LEAST_GROWTH: u64 = 1 << 20;
 const WIDTH: usize = 80;
 /// Column at which the second column of the head begins.
 const INDENT: usize = 12;
@@ -87,12 +89,7 @@ fn status_text(daemon: &DaemonStatus) -> String {
     if let Some(memory) = &status.memory {
         row("memory", &memory_text(memory));
         for group in memory.groups.iter().take(MOST_ROWS) {
-            let used = used_memory_text(group.used_bytes, group.total_bytes);
-            let unused = match group.unused_huge_bytes {
-                0 => String::new(),
-                bytes => format!(", {} of it huge and unused", format_bytes(bytes)),
-            };
-            row("  cgroup", &format!("{used} by {}{unused}", group.name));
+            row("  cgroup", &cgroup_memory_text(group));
         }
         let more = memory.groups.len().saturating_sub(MOST_ROWS);
         if more > 0 {
@@ -234,6 +231,23 @@ fn memory_text(memory: &MemoryStatus) -> String {
     text
 }
 
+fn cgroup_memory_text(group: &CgroupMemoryStatus) -> String {
+    let used = used_memory_text(group.used_bytes, group.total_bytes);
+    let mut text = format!("{used} by {}", group.name);
+    let bloat = &group.bloat;
+    for (bytes, what) in
+        [(bloat.unused_huge_bytes, "unused"), (bloat.never_accessed_huge_bytes, "never accessed")]
+    {
+        if bytes > 0 {
+            text += &format!(", {} of it huge and {what}", format_bytes(bytes));
+        }
+    }
+    if group.growth_bytes_per_s >= LEAST_GROWTH {
+        text += &format!(", growing by {}/s", format_bytes(group.growth_bytes_per_s));
+    }
+    text
+}
+
 fn push_process_table(out: &mut String, processes: &[ProcessStatus], managed: usize) {
     if processes.is_empty() {
         *out += "No process is managed.\n";
@@ -266,7 +280,7 @@ fn push_process_table(out: &mut String, processes: &[ProcessStatus], managed: us
 mod tests {
     use super::*;
     use crate::daemon::full_status;
-    use crate::view::CgroupMemoryStatus;
+    use crate::view::BloatStatus;
     use hawkeye_linux::page_sizes::{ObservedPageSize, ObservedPageSizes};
     use hawkeye_policy::{
         SampledMemory, SharedMemoryTotals, TranslationOverhead, TranslationOverheadSource,
@@ -350,6 +364,29 @@ mod tests {
         let empty = status_text(&DaemonStatus::default());
         assert!(empty.ends_with("No process is managed.\n"), "{empty}");
         assert!(!empty.contains("zeroed") && !empty.contains("shared memory"), "{empty}");
+    }
+
+    #[test]
+    fn a_cgroup_has_its_bloat_and_its_growth() {
+        let mut group = CgroupMemoryStatus {
+            name: "/redis".into(),
+            used_bytes: 256 << 20,
+            total_bytes: 512 << 20,
+            growth_bytes_per_s: LEAST_GROWTH - 1,
+            ..Default::default()
+        };
+        let used = "50.0 % of 512 MiB in use by /redis";
+        assert_eq!(cgroup_memory_text(&group), used);
+        group.growth_bytes_per_s = 12 << 20;
+        assert_eq!(cgroup_memory_text(&group), format!("{used}, growing by 12 MiB/s"));
+        group.bloat = BloatStatus {
+            unused_huge_bytes: 125 << 20,
+            never_accessed_huge_bytes: 30 << 20,
+            ..BloatStatus::default()
+        };
+        let bloat = "125 MiB of it huge and unused, 30 MiB of it huge and never accessed";
+        let expected = format!("{used}, {bloat}, growing by 12 MiB/s");
+        assert_eq!(cgroup_memory_text(&group), expected);
     }
 
     #[test]

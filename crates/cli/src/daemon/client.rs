@@ -86,10 +86,10 @@ mod tests {
 
     #[test]
     fn a_refusal_is_an_error_with_the_daemons_reason() {
-        let refusal = b"{\"protocol\":2,\"reply\":\"refused\",\"why\":\"only root may\"}\n";
+        let refusal = b"{\"protocol\":3,\"reply\":\"refused\",\"why\":\"only root may\"}\n";
         let error = request_answered_by(refusal).expect_err("fails");
         assert_eq!(error.to_string(), "only root may");
-        let done = b"{\"protocol\":2,\"reply\":\"done\",\"changed\":true}\n";
+        let done = b"{\"protocol\":3,\"reply\":\"done\",\"changed\":true}\n";
         let reply = request_answered_by(done).expect("a reply");
         assert_eq!(reply, DaemonReply::Done { changed: true });
     }

@@ -188,20 +188,38 @@ fn encode_prezeroing(out: &mut MetricEncoder<'_>, zeroing: &PrezeroingStatus) ->
 }
 
 fn encode_memory(out: &mut MetricEncoder<'_>, memory: &MemoryStatus) -> fmt::Result {
-    let scoped = |machine: u64, of: fn(&CgroupMemoryStatus) -> u64| {
+    let scoped = |machine: f64, of: fn(&CgroupMemoryStatus) -> f64| {
         let groups = memory.groups.iter().take(MOST_LABELLED);
-        let groups = groups.map(move |group| ([("scope", &*group.name)], of(group) as f64));
-        std::iter::once(([("scope", "machine")], machine as f64)).chain(groups)
+        let groups = groups.map(move |group| ([("scope", &*group.name)], of(group)));
+        std::iter::once(([("scope", "machine")], machine)).chain(groups)
     };
     let share = memory.pressure_percent.map(|percent| percent / 100.0);
     write_metrics! { out,
-        gauges "memory_used_bytes" = scoped(memory.used_bytes, |group| group.used_bytes),
+        gauges "memory_used_bytes" =
+            scoped(memory.used_bytes as f64, |group| group.used_bytes as f64),
             "Memory in use that is not cheap to reclaim, of the machine and of each cgroup with a limit.";
-        gauges "memory_limit_bytes" = scoped(memory.total_bytes, |group| group.total_bytes),
+        gauges "memory_limit_bytes" =
+            scoped(memory.total_bytes as f64, |group| group.total_bytes as f64),
             "Memory of the machine, and the memory limit of each cgroup.";
-        gauges "unused_huge_bytes" =
-            scoped(memory.unused_huge_bytes, |group| group.unused_huge_bytes),
+        gauges "memory_growth_bytes_per_second" =
+            scoped(memory.growth_bytes_per_s as f64, |group| group.growth_bytes_per_s as f64),
+            "Recent growth of memory in use, without what recovery and promotion change, of the machine and of each cgroup with a limit.";
+        gauges "unused_huge_bytes" = scoped(memory.bloat.unused_huge_bytes as f64, |group| {
+            group.bloat.unused_huge_bytes as f64
+        }),
             "Memory in huge pages that was zero-filled when last searched, of all managed processes and of each cgroup with a limit.";
+        gauges "never_accessed_huge_bytes" =
+            scoped(memory.bloat.never_accessed_huge_bytes as f64, |group| {
+                group.bloat.never_accessed_huge_bytes as f64
+            }),
+            "Huge pages that no sample found accessed, of all managed processes and of each cgroup with a limit.";
+        gauges "recoverable_bytes" = scoped(memory.bloat.recoverable_bytes as f64, |group| {
+            group.bloat.recoverable_bytes as f64
+        }),
+            "Unused memory in huge pages that recovery would give back if memory were short, of all managed processes and of each cgroup with a limit.";
+        gauges "recovery_cost_walks_per_second" =
+            scoped(memory.bloat.recovery_walks_per_s, |group| group.bloat.recovery_walks_per_s),
+            "Page walks per second that giving all of it back is expected to cost.";
         gauge "memory_recovering" = bool_as_metric_value(memory.recovering),
             "1 while recovery takes memory back from bloated huge pages.";
         gauge_if_known "memory_pressure_ratio" = share,
@@ -227,6 +245,9 @@ fn encode_processes(out: &mut MetricEncoder<'_>, processes: &[ProcessStatus]) ->
             "Memory of a managed process in huge pages.";
         gauges "process_unused_huge_bytes" = all().map(|(labels, p)| (labels, p.bloat_bytes as f64)),
             "Memory of a managed process in huge pages that was zero-filled when last searched.";
+        gauges "process_never_accessed_huge_bytes" =
+            all().map(|(labels, p)| (labels, p.never_accessed_huge_bytes as f64)),
+            "Huge pages of a managed process that no sample found accessed.";
         gauges "process_overhead_ratio" =
             all().filter_map(|(labels, p)| Some((labels, p.overhead?.percent / 100.0))),
             "Share of CPU time that a managed process loses to address translation, where it is known.";

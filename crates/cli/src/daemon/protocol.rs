@@ -1,7 +1,7 @@
 //! The protocol of the socket: a request is one line of JSON, and so is its reply.
 //!
 //! A request names the protocol's version and the kind of request:
-//! `{"protocol":2,"request":"why","pid":4711,"address":140102385123328}`. Its reply names the
+//! `{"protocol":3,"request":"why","pid":4711,"address":140102385123328}`. Its reply names the
 //! version and the kind of reply: `status`, `explanation`, `strip`, `done` or `refused`. Field
 //! names carry units.
 
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 /// Version of the protocol. It changes when a program could no longer understand an older or a
 /// newer one.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 pub const MOST_REQUEST_BYTES: u64 = 4096;
 /// Longest reply, in bytes: 256 processes and all cgroups fit many times.
 pub const MOST_REPLY_BYTES: u64 = 16 << 20;
@@ -184,10 +184,10 @@ mod tests {
         let why = |address| DaemonRequest::Why { pid: 7, address };
         let long = why(Some(2 << 20));
         let said = encode_message_line(&long).expect("the message serializes");
-        let json = "{\"protocol\":2,\"request\":\"why\",\"pid\":7,\"address\":2097152}\n";
+        let json = "{\"protocol\":3,\"request\":\"why\",\"pid\":7,\"address\":2097152}\n";
         assert_eq!(String::from_utf8_lossy(&said), json);
         assert_eq!(decode_message_line(&said), Ok(long));
-        let short = br#"{"protocol":2,"request":"why","pid":7}"#;
+        let short = br#"{"protocol":3,"request":"why","pid":7}"#;
         assert_eq!(decode_message_line(short), Ok(why(None)));
     }
 

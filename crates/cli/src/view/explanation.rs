@@ -76,8 +76,8 @@ impl ManagerView {
         process: ProcessId,
     ) -> ProcessStatus {
         let pace = recent_rates_of_process(manager, process);
-        let bloat_bytes = manager.bloat().unused_bytes(process, manager.machine().now());
-        self.process_status(manager, process, pace, bloat_bytes)
+        let bloat = manager.bloat().bloat_totals(process, manager.machine().now());
+        self.process_status(manager, process, pace, bloat)
     }
 
     fn explain_region<M: Machine>(

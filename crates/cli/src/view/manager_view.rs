@@ -2,15 +2,15 @@
 
 use super::region_state::region_promotion_state;
 use super::{
-    BudgetWaitStatus, CgroupMemoryStatus, DecisionView, HugePageReserveStatus, MemoryStatus,
-    ProcessStatus, RegionPromotionState, WaitingWorkKind,
+    BloatStatus, BudgetWaitStatus, CgroupMemoryStatus, DecisionView, HugePageReserveStatus,
+    MemoryStatus, ProcessStatus, RegionPromotionState, WaitingWorkKind,
 };
 use hawkeye_manager::{
     Event, Journal, JournalEntry, JournalTotals, Machine, Manager, PromotionAndRecoveryRates,
 };
 use hawkeye_policy::{
-    CgroupMemory, HUGE_PAGE_BYTES, MemoryScope, ProcessId, RegionSample, SampledMemory,
-    SharedMemoryTotals, gain_percent_if_all_huge,
+    BloatTotals, CgroupMemory, HUGE_PAGE_BYTES, MemoryScope, ProcessId, RegionSample,
+    SampledMemory, SharedMemoryTotals, gain_percent_if_all_huge,
 };
 use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
@@ -95,13 +95,13 @@ impl ManagerView {
         let (pace, each) = manager.journal().recent_rates(now);
         // Each process once, because it can have 100,000 huge pages, and cgroups are nested.
         let processes = manager.processes().current.iter();
-        let unused_bytes: HashMap<ProcessId, u64> = processes
-            .map(|process| (*process, manager.bloat().unused_bytes(*process, now)))
+        let bloat: HashMap<ProcessId, BloatTotals> = processes
+            .map(|process| (*process, manager.bloat().bloat_totals(*process, now)))
             .collect();
         let status = |process: &ProcessId| {
             let pace = each.get(process).copied().unwrap_or_default();
-            let bloat_bytes = unused_bytes.get(process).copied().unwrap_or_default();
-            self.process_status(manager, *process, pace, bloat_bytes)
+            let bloat = bloat.get(process).copied().unwrap_or_default();
+            self.process_status(manager, *process, pace, bloat)
         };
         ManagerStatus {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -110,7 +110,7 @@ impl ManagerView {
             paused: manager.is_paused(),
             held: manager.memory().held.as_ref().map(ToString::to_string),
             budget_waits: waits.collect(),
-            memory: memory_status(manager, &unused_bytes),
+            memory: memory_status(manager, &bloat),
             shared_memory: seen.shared_memory(),
             manager_cpu_percent: manager.limits().all_cpu.percent_of_core(now),
             budget_cpu_percent: manager.limits().cpu.percent_of_core_used_in_minute(now),
@@ -130,7 +130,7 @@ impl ManagerView {
         manager: &Manager<M>,
         process: ProcessId,
         pace: PromotionAndRecoveryRates,
-        bloat_bytes: u64,
+        bloat: BloatTotals,
     ) -> ProcessStatus {
         let identity = manager.machine().describe(process);
         let seen = manager.last_samples();
@@ -153,7 +153,8 @@ impl ManagerView {
             shared_bytes: shared.resident_bytes,
             shared_huge_bytes: shared.huge_bytes,
             gain_percent: figures.and_then(|figures| figures.gain_percent),
-            bloat_bytes,
+            bloat_bytes: bloat.unused_bytes,
+            never_accessed_huge_bytes: bloat.never_accessed_bytes,
             cpu_cores: sampled.map(|sampled| sampled.cpu_cores),
             promoted: done.promoted,
             split: done.split,
@@ -227,20 +228,18 @@ fn latest_decisions<M: Machine>(manager: &Manager<M>) -> Vec<DecisionView> {
 
 fn memory_status<M: Machine>(
     manager: &Manager<M>,
-    unused_bytes: &HashMap<ProcessId, u64>,
+    bloat: &HashMap<ProcessId, BloatTotals>,
 ) -> Option<MemoryStatus> {
     let memory = manager.memory().state.as_ref()?;
+    let guard = &manager.memory().guard;
     let groups = fullest_first(&memory.groups).into_iter().map(|group| CgroupMemoryStatus {
         name: group.name.clone(),
         used_bytes: group.usage.used_bytes,
         total_bytes: group.usage.total_bytes,
         pressure_percent: group.pressure_percent,
         processes: group.members.len(),
-        unused_huge_bytes: group.members.iter().filter_map(|it| unused_bytes.get(it)).sum(),
-        growth_bytes_per_s: {
-            let scope = MemoryScope::Group(group.name.clone());
-            manager.memory().guard.growth_bytes_per_s(&scope)
-        },
+        growth_bytes_per_s: guard.growth_bytes_per_s(&MemoryScope::Group(group.name.clone())),
+        bloat: sum_of_bloat(group.members.iter().filter_map(|it| bloat.get(it))),
     });
     let watermarks = manager.settings().watermarks;
     Some(MemoryStatus {
@@ -248,12 +247,17 @@ fn memory_status<M: Machine>(
         total_bytes: memory.machine.total_bytes,
         high_percent: watermarks.high_percent(),
         low_percent: watermarks.low_percent(),
-        recovering: manager.memory().guard.is_recovering(),
+        recovering: guard.is_recovering(),
         pressure_percent: memory.pressure_percent,
         fmfi: memory.fmfi,
-        unused_huge_bytes: unused_bytes.values().sum(),
+        growth_bytes_per_s: guard.growth_bytes_per_s(&MemoryScope::Machine),
+        bloat: sum_of_bloat(bloat.values()),
         groups: groups.collect(),
     })
+}
+
+fn sum_of_bloat<'a>(each: impl Iterator<Item = &'a BloatTotals>) -> BloatStatus {
+    each.copied().sum::<BloatTotals>().into()
 }
 
 /// Views that show only some cgroups take the first ones, and those near their limits matter most.

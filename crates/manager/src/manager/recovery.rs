@@ -15,6 +15,8 @@ const RELIST: Duration = Duration::from_millis(10);
 const UNUSABLE: Duration = Duration::from_secs(1);
 /// Pause of recovery after no helper process could be started.
 const HELPER_AGAIN: Duration = Duration::from_millis(100);
+/// How long a process is taken to stay in its cgroup.
+const GROUPS_AGE: Duration = Duration::from_secs(60);
 /// Pause after it did not work for one process.
 const PROCESS_UNUSABLE: Duration = Duration::from_secs(60);
 
@@ -28,6 +30,8 @@ pub(super) struct RecoveryProgress {
     pub(super) listing: Option<SlicedProcessQueue>,
     /// When huge pages may next be searched in advance.
     pub(super) track_at: Duration,
+    /// When the cgroups of processes may next be read again.
+    groups_due: Duration,
 }
 
 impl RecoveryProgress {
@@ -39,6 +43,7 @@ impl RecoveryProgress {
             left_alone: HashMap::new(),
             listing: None,
             track_at: Duration::ZERO,
+            groups_due: GROUPS_AGE,
         }
     }
 
@@ -239,6 +244,11 @@ impl<M: Machine> Manager<M> {
     /// Recovery is fair between cgroups.
     pub(super) fn set_missing_groups(&mut self) {
         let Self { recovery, machine, .. } = self;
+        let now = machine.now();
+        if now >= recovery.groups_due {
+            recovery.groups_due = now + GROUPS_AGE;
+            recovery.planner.forget_groups();
+        }
         recovery.planner.set_missing_groups(|process| machine.describe(process).cgroup);
     }
 

@@ -20,8 +20,9 @@ fn guard_promotes_nothing_and_knows_what_is_unused_before_memory_is_short() {
     let parts = [bloated_part(0, 64, 1.0), base_page_part(300, 100, 1.0)];
     let machine = machine_running_parts(16 * GIB, &parts);
     let manager = run_manager_of(machine, "guard", frequent_sampling_settings(), seconds(60.0));
-    let unused = manager.bloat().unused_bytes(FIRST_PROCESS, manager.machine().now());
-    assert_eq!(unused, 64 * 412 * 4096);
+    let bloat = manager.bloat().bloat_totals(FIRST_PROCESS, manager.machine().now());
+    let bytes = (bloat.unused_bytes, bloat.recoverable_bytes);
+    assert_eq!(bytes, (64 * 412 * 4096, 64 * 412 * 4096));
     let totals = manager.journal().totals();
     assert_eq!((totals.promoted, totals.split), (0, 0));
     // Not again and again.
@@ -35,7 +36,8 @@ fn searches_in_advance_leave_the_cpu_budget_to_others() {
     let scanned = manager.journal().totals().scanned;
     // 2 ms a second, at 30 us each.
     assert!((1000..=8100).contains(&scanned), "{scanned}");
-    assert!(manager.bloat().unused_bytes(FIRST_PROCESS, manager.machine().now()) > 0);
+    let bloat = manager.bloat().bloat_totals(FIRST_PROCESS, manager.machine().now());
+    assert!(bloat.unused_bytes > 0);
     let percent = manager.limits().cpu.percent_of_core_used_in_minute(seconds(120.0));
     assert!(percent < 1.0, "{percent}");
 }

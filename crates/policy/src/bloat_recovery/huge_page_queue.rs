@@ -1,9 +1,10 @@
 //! The huge pages of one process, in the order in which they are searched and split.
 
+use super::BloatTotals;
 use super::recovery_order::{RankedHugePage, RecoveryOrder, SPLIT_WALKS_PER_S};
 use super::split_regions::{HeldState, SplitRegions};
 use crate::observation::{CoverageSource, ProcessSample, RegionSample};
-use crate::page::{BASE_PAGE_BYTES, RegionAddr};
+use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
 use crate::saturating_cast::u16_from_f64;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -14,6 +15,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default)]
 struct HugePage {
     accessed: bool,
+    /// Whether no sample so far found it accessed; `None` before the first that shows accesses.
+    never_accessed: Option<bool>,
     /// Page walks per second that it caused under base pages, when that was last seen.
     base_walks_per_s: Option<f64>,
     touches_per_s: Option<f64>,
@@ -146,6 +149,7 @@ impl HugePageQueue {
             let is_new = !before.contains_key(&sample.region);
             if shows_accesses {
                 page.accessed = sample.accessed > 0;
+                page.never_accessed = Some(!page.accessed && page.never_accessed != Some(false));
                 page.touches_per_s = sample.touches_per_s.map(f64::from).or(page.touches_per_s);
             }
             let waits = is_new || page.waits_with_rank.is_some();
@@ -222,6 +226,7 @@ impl HugePageQueue {
         let before = self.pages.get(&region).copied().unwrap_or_default();
         let page = HugePage {
             accessed: true,
+            never_accessed: Some(false),
             base_walks_per_s: self.base_walks_per_s.get(&region).copied(),
             // Known, but not by a search.
             search: Some(ZeroSearch { at: now.saturating_sub(FRESH), zero_pages: added }),
@@ -348,9 +353,22 @@ impl HugePageQueue {
         self.pages.get(&region)?.known_zero_pages(now)
     }
 
-    /// Memory in huge pages that was zero-filled when it was last searched, in bytes.
-    pub(super) fn unused_bytes(&self, now: Duration) -> u64 {
-        let known = self.pages.values().filter_map(|page| page.known_zero_pages(now));
-        known.map(|pages| u64::from(pages) * BASE_PAGE_BYTES).sum()
+    /// The bloat of all pages. Recovery splits those with `threshold` zero base pages or more.
+    pub(super) fn bloat_totals(&self, now: Duration, threshold: u16) -> BloatTotals {
+        let mut totals = BloatTotals::default();
+        for (region, page) in &self.pages {
+            if page.never_accessed == Some(true) {
+                totals.never_accessed_bytes += HUGE_PAGE_BYTES;
+            }
+            let Some(zero_pages) = page.known_zero_pages(now) else { continue };
+            let bytes = u64::from(zero_pages) * BASE_PAGE_BYTES;
+            totals.unused_bytes += bytes;
+            if zero_pages >= threshold && !self.is_left_huge(*region, now) {
+                totals.recoverable_bytes += bytes;
+                let walks = page.expected_walks_per_s().unwrap_or(self.usual_walks_per_s);
+                totals.recovery_walks_per_s += walks;
+            }
+        }
+        totals
     }
 }

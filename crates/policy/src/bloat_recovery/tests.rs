@@ -1,3 +1,5 @@
+mod totals;
+
 use super::*;
 use crate::observation::RegionSample;
 use crate::test_support::{
@@ -218,7 +220,7 @@ fn what_a_split_costs_and_regains_decides_whichever_process_has_it() {
     assert_eq!(split[0], (2, 1));
     assert_eq!(BTreeSet::from_iter(&split[1..3]), BTreeSet::from_iter(&[(1, 3), (2, 2)]));
     assert_eq!(split[3..], [(1, 1), (1, 2)]);
-    assert_eq!(planner.unused_bytes(process(2), at_second(0)), 0);
+    assert_eq!(planner.bloat_totals(process(2), at_second(0)).unused_bytes, 0);
 }
 
 #[test]
@@ -287,6 +289,14 @@ fn a_cgroup_of_many_processes_loses_no_more_than_one_of_one() {
         planner.apply_event(at_second(0), &given_back(process, region, 1 << 20));
     }
     assert_eq!(lost, [0, 25, 25, 50]);
+    // The second process moves, and takes along what it has lost.
+    planner.forget_groups();
+    planner.set_missing_groups(|it| Some(if it.pid == 1 { "/two" } else { "/one" }.to_owned()));
+    for _ in 0..49 {
+        let target = take(&mut planner, at_second(0)).expect("enough huge pages");
+        assert_eq!(target.process, process(1));
+        planner.apply_event(at_second(0), &given_back(process(1), target.region, 1 << 20));
+    }
 }
 
 #[test]
@@ -332,7 +342,7 @@ fn pages_are_searched_in_advance_in_turns_until_all_are_known() {
         found.push(process.pid);
     }
     assert_eq!(found, [1, 2, 1, 2, 1]);
-    let unused = |second| planner.unused_bytes(process(1), at_second(second));
+    let unused = |second| planner.bloat_totals(process(1), at_second(second)).unused_bytes;
     assert_eq!((unused(6), unused(4000)), (300 * BASE_PAGE_BYTES, 0), "an old count is stale");
     assert_eq!(planner.next_huge_page_to_track(at_second(500)), None);
     assert!(planner.next_huge_page_to_track(at_second(700)).is_some());
@@ -358,7 +368,8 @@ fn a_page_that_recovery_took_is_searched_in_advance_like_others() {
     assert_eq!(planner.next_huge_page_to_track(at_second(705)), None);
     assert_eq!(planner.next_huge_page_to_track(at_second(740)), None, "it was searched just now");
     found(&mut planner, 3990, 400);
-    assert_eq!(planner.unused_bytes(process(1), at_second(4000)), 400 * BASE_PAGE_BYTES);
+    let unused = planner.bloat_totals(process(1), at_second(4000)).unused_bytes;
+    assert_eq!(unused, 400 * BASE_PAGE_BYTES);
     // It rests since 5 s, whatever was found meanwhile.
     assert_eq!(next(&mut planner, at_second(4010)), Some(region(1)));
     assert_eq!(next(&mut planner, at_second(4010)), None);

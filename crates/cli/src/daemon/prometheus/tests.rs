@@ -1,6 +1,6 @@
 use super::super::protocol::JournalFileStatus;
 use super::*;
-use crate::view::{BudgetWaitStatus, WaitingWorkKind};
+use crate::view::{BloatStatus, BudgetWaitStatus, WaitingWorkKind};
 use hawkeye_policy::{Errno, TranslationOverhead, TranslationOverheadSource};
 
 fn redis() -> ProcessStatus {
@@ -14,6 +14,8 @@ fn redis() -> ProcessStatus {
             12.5,
             TranslationOverheadSource::WalkRate,
         )),
+        bloat_bytes: 2 << 12,
+        never_accessed_huge_bytes: 2 << 20,
         promoted: 512,
         recovered_bytes: 4096,
         ..ProcessStatus::default()
@@ -40,12 +42,24 @@ pub(crate) fn status() -> DaemonStatus {
                 recovering: true,
                 pressure_percent: Some(2.5),
                 fmfi: Some(0.25),
-                unused_huge_bytes: 5 << 20,
+                growth_bytes_per_s: 3000,
+                bloat: BloatStatus {
+                    unused_huge_bytes: 5 << 20,
+                    never_accessed_huge_bytes: 8 << 20,
+                    recoverable_bytes: 4 << 20,
+                    recovery_walks_per_s: 120.5,
+                },
                 groups: vec![CgroupMemoryStatus {
                     name: "/pod".into(),
                     used_bytes: 1 << 20,
                     total_bytes: 2 << 20,
-                    unused_huge_bytes: 3 << 12,
+                    growth_bytes_per_s: 2000,
+                    bloat: BloatStatus {
+                        unused_huge_bytes: 3 << 12,
+                        never_accessed_huge_bytes: 2 << 20,
+                        recoverable_bytes: 1 << 12,
+                        recovery_walks_per_s: 7.5,
+                    },
                     ..CgroupMemoryStatus::default()
                 }],
                 ..MemoryStatus::default()

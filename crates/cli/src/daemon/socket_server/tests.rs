@@ -237,9 +237,9 @@ fn an_invalid_request_is_refused_with_the_reason() {
             assert!(refusal(say(bytes)).contains("protocol"));
         }
         for (request, reason) in [
-            (r#"{"protocol":2,"request":"halt"}"#, "halt"),
+            (r#"{"protocol":3,"request":"halt"}"#, "halt"),
             (r#"{"protocol":1,"request":"status"}"#, "same version"),
-            (r#"{"protocol":2,"request":"why","pid":-1}"#, "not a valid message"),
+            (r#"{"protocol":3,"request":"why","pid":-1}"#, "not a valid message"),
         ] {
             let why = refusal(say(format!("{request}\n").as_bytes()));
             assert!(why.contains(reason), "{why}");
@@ -261,7 +261,7 @@ fn a_stalling_client_is_dropped_without_an_answer() {
     with_manager(done, |handler| {
         let time = Duration::from_millis(30);
         assert_eq!(answer_to(handler, OTHER, b"", time), None);
-        assert_eq!(answer_to(handler, OTHER, b"{\"protocol\":2,", time), None);
+        assert_eq!(answer_to(handler, OTHER, b"{\"protocol\":3,", time), None);
 
         // Single bytes now and then don't extend the deadline.
         let (mut client, server) = UnixStream::pair().expect("a socket pair");
