@@ -30,4 +30,5 @@ mod session;
 pub mod status;
 pub mod text;
 pub mod top;
+mod unguarded_rules;
 pub mod why;

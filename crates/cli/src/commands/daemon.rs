@@ -2,6 +2,7 @@
 
 use super::prezeroing_controller::{ManagerStateForZeroing, PrezeroingController};
 use super::session::{ActiveSession, PreparedSession};
+use super::unguarded_rules::UnguardedRules;
 use crate::config::{Config, DEFAULT_CONFIG_FILE, find_config_file};
 use crate::daemon::DaemonServices;
 use crate::daemon::protocol::{DaemonStatus, PrefaultStatus};
@@ -40,7 +41,8 @@ pub struct DaemonOptions {
     check: bool,
 }
 
-const PAGE_SIZES_INTERVAL: Duration = Duration::from_secs(1);
+/// Between looks at page sizes and at the kernel's settings.
+const SETTINGS_INTERVAL: Duration = Duration::from_secs(1);
 const WATCHDOG_INTERVAL: Duration = Duration::from_secs(1);
 /// Target of messages about reloads, which are shown by default.
 pub const RELOAD_LOG_TARGET: &str = "hawkeye::reload";
@@ -76,7 +78,8 @@ impl DaemonOptions {
             config_file: file.map(Path::to_owned),
             ..DaemonStatus::default()
         };
-        let (mut sizes_due, mut watchdog_due) = (Duration::ZERO, Duration::ZERO);
+        let mut unguarded = UnguardedRules::default();
+        let (mut settings_due, mut watchdog_due) = (Duration::ZERO, Duration::ZERO);
         loop {
             match manager.run_due_work_and_wait() {
                 LoopWakeReason::Stop => break,
@@ -114,9 +117,10 @@ impl DaemonOptions {
                 notify_systemd(&[NotifyState::Watchdog]);
             }
             // This reads some files, so not in every step.
-            if machine.now() >= sizes_due {
-                sizes_due = machine.now() + PAGE_SIZES_INTERVAL;
+            if machine.now() >= settings_due {
+                settings_due = machine.now() + SETTINGS_INTERVAL;
                 status.page_sizes = machine.observed_page_sizes();
+                status.unguarded_rules = unguarded.check(services.config()).map(str::to_owned);
             }
             services.answer_requests(&mut manager, &status);
         }

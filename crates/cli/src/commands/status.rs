@@ -129,6 +129,9 @@ fn status_text(daemon: &DaemonStatus) -> String {
     if let Some(pods) = &daemon.pod_annotations {
         row("pods", &pod_annotations_text(pods));
     }
+    if let Some(warning) = &daemon.unguarded_rules {
+        row("unguarded", warning);
+    }
     if !totals.errors.is_empty() {
         row("refused", &format_errno_counts(&totals.errors));
     }
@@ -324,6 +327,7 @@ mod tests {
             answer_age_s: Some(5.0),
             last_error: Some("connecting: Connection refused (os error 111)".into()),
         });
+        status.unguarded_rules = Some("rules leave processes alone (builds), but ".repeat(3));
         let size = ObservedPageSize {
             page_bytes: 1 << 20,
             pages: 99_999_999,
@@ -346,6 +350,7 @@ mod tests {
         for part in [
             "promotion tasks waited",
             "waits     promotions use at most 50 % of one core; promotion",
+            "unguarded rules leave processes alone (builds), but",
             "pods      annotations by /run/k3s/containerd/containerd.sock: connecting:",
             "files     shared memory 1023 GiB in 99,999 files of 1 process, 1023 MiB of it",
             "daemon    pid 812, configuration /etc/hawkeye/hawkeye.toml",

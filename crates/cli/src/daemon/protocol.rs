@@ -84,6 +84,9 @@ pub struct DaemonStatus {
     pub page_sizes: Option<ObservedPageSizes>,
     /// The profiles that pods ask for by annotation; `None`: they are not read.
     pub pod_annotations: Option<PodAnnotationStatus>,
+    /// Which rules leave processes alone that get huge pages all the same, under the profile
+    /// `guard`, as a clause; `None`: none do.
+    pub unguarded_rules: Option<String>,
     /// Calls into other processes that took longer than 30 ms; after one the manager backs off.
     pub slow_calls: u64,
     pub metrics: Option<SocketAddr>,

@@ -15,6 +15,7 @@ mod observers;
 mod pods;
 mod prefault;
 mod prezeroing;
+mod profile_requests;
 mod record;
 mod recovery;
 mod run;

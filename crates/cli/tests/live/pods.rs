@@ -21,7 +21,8 @@ min_resident = "16 MiB"
 cri_socket = "SOCKET"
 "#;
 
-fn process(status: &Value, pid: u32) -> &Value {
+/// The entry of a process in the daemon's status.
+pub fn process(status: &Value, pid: u32) -> &Value {
     let processes = status["processes"].as_array().expect("a list");
     let found = processes.iter().find(|process| process["pid"] == pid);
     found.unwrap_or_else(|| panic!("{pid} is not managed: {status}"))

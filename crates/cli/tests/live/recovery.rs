@@ -8,12 +8,13 @@ use hawkeye_linux::memory::system_memory;
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 
-/// Options for recovery only: watermarks below the memory in use, as if memory were short.
-fn short_of_memory() -> String {
+/// Options by which a policy recovers and promotes nothing: watermarks below the memory in use, as
+/// if memory were short.
+fn short_of_memory(policy: &str) -> String {
     let used =
         system_memory::machine_memory_use().expect("the memory use can be read").used_percent();
     let (high, low) = (used / 2.0, used / 4.0);
-    format!("--policy none --cpu 100 --watermarks {high:.3},{low:.3}")
+    format!("--policy {policy} --cpu 100 --watermarks {high:.3},{low:.3}")
 }
 
 /// Where zero pages are found by copying them, the time for that ends early on emulated machines.
@@ -35,7 +36,7 @@ fn recovery_returns_every_unused_page_and_keeps_contents() {
     let (mut program, pid) = workload("bloat --mib 128 --used 100 --pages huge");
     let (before, huge) = memory(&mut program);
     assert_eq!(huge, 128 << 20);
-    let attached = machine.attach(&short_of_memory(), pid);
+    let attached = machine.attach(&short_of_memory("none"), pid);
     let used = 64 * 100 * 4096;
     let target = before - (128 << 20) + used;
     let small = until(DEADLINE, || {
@@ -55,9 +56,26 @@ fn recovery_returns_every_unused_page_and_keeps_contents() {
 fn pages_with_only_their_last_byte_in_use_are_kept() {
     let machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload("bloat --mib 32 --used 100 --tail-byte --pages huge");
-    let attached = machine.attach(&short_of_memory(), pid);
+    let attached = machine.attach(&short_of_memory("none"), pid);
     assert!(until(DEADLINE, || memory(&mut program).1 == 0));
     let summary = attached.interrupt();
     assert_recovered(&summary, 16 * 412 * 4096);
     assert_unharmed(&mut program);
+}
+
+#[test]
+fn emd_empties_the_sparse_huge_pages_of_one_program_and_leaves_the_full_ones_of_another() {
+    let machine = or_skip!(machine(this_test!()));
+    let (mut sparse, first) = workload("bloat --mib 64 --used 100 --pages huge");
+    let (mut full, second) = workload("bloat --mib 64 --used 512 --pages huge");
+    let attached = machine.attach_all(&short_of_memory("emd"), &[first, second]);
+    let emptied = until(DEADLINE, || memory(&mut sparse).1 == 0);
+    let (_, full_huge) = memory(&mut full);
+    let summary = attached.interrupt();
+    assert!(emptied, "{summary}");
+    assert_eq!(full_huge, 64 << 20, "{summary}");
+    assert_eq!((&summary["policy"], &summary["promoted"]), (&"emd".into(), &0.into()), "{summary}");
+    assert_recovered(&summary, 32 * 412 * 4096);
+    assert_unharmed(&mut sparse);
+    assert_unharmed(&mut full);
 }

@@ -2,6 +2,7 @@
 
 use super::LinuxMachine;
 use crate::error::LinuxError;
+use crate::machine_lease::thp_settings::{enabled_file, read_setting};
 use crate::processes::mappings;
 use crate::processes::process::{self, ProcessHandle};
 use hawkeye_manager::{Explain, ProcessDescription};
@@ -45,7 +46,11 @@ impl Explain for LinuxMachine {
                 let real_time = process::find_real_time_thread(pid, MOST_THREADS);
                 let real_time =
                     real_time.map(|thread| LinuxError::RealTime { pid, thread }.to_string());
-                let reasons = [real_time, selector.why_not_managed(pid)];
+                let excluded = selector.read_attributes(pid).is_ok_and(|attributes| {
+                    selector.settings_for_attributes(&attributes).is_none()
+                });
+                let unguarded = excluded.then(|| why_unguarded(pid)).flatten();
+                let reasons = [real_time, selector.why_not_managed(pid), unguarded];
                 let reasons = reasons.into_iter().flatten();
                 reasons.reduce(|a, b| format!("{a}; {b}"))
             }
@@ -60,6 +65,17 @@ impl Explain for LinuxMachine {
         let eligible = mappings::check_region_eligible(&mappings, region, managed);
         eligible.err().map(|why| why.to_string())
     }
+}
+
+/// What an excluded process gets from the kernel, as a clause. `None`: no huge pages that it does
+/// not request.
+fn why_unguarded(pid: u32) -> Option<String> {
+    let status = process::read_proc_entry(pid, process::read_status).ok()?;
+    let enabled = read_setting(&enabled_file()).ok()?;
+    (enabled == "always" && status.thp_enabled != Some(false)).then(|| {
+        "enabled=always gives it huge pages all the same, and nothing recovers what it does not use of them"
+            .to_owned()
+    })
 }
 
 /// The pod, container or unit of a process, in words.

@@ -93,6 +93,7 @@ pub(crate) fn status() -> DaemonStatus {
         config_file: Some("/etc/hawkeye/hawkeye.toml".into()),
         page_sizes: None,
         pod_annotations: None,
+        unguarded_rules: None,
         slow_calls: 4,
         fill: Some(PrefaultStatus {
             filled: 640,
