@@ -142,8 +142,8 @@ pub struct CgroupMemoryStatus {
 pub struct BloatStatus {
     /// Memory that was zero-filled when last searched.
     pub unused_huge_bytes: u64,
-    /// Huge pages that were not accessed in any sample so far. Zero-filled parts of them count
-    /// above, too.
+    /// Huge pages that were not accessed in any sample since a window first cleared their access
+    /// bit. Zero-filled parts of them count above, too.
     pub never_accessed_huge_bytes: u64,
     /// What recovery would give back if memory were short now.
     pub recoverable_bytes: u64,
@@ -187,8 +187,8 @@ pub struct ProcessStatus {
     /// within the last hour. It may have been used since. Huge pages that the manager has neither
     /// made nor searched don't count.
     pub bloat_bytes: u64,
-    /// Its huge pages that were not accessed in any sample so far. Zero-filled parts of them count
-    /// in `bloat_bytes`, too.
+    /// Its huge pages that were not accessed in any sample since a window first cleared their
+    /// access bit. Zero-filled parts of them count in `bloat_bytes`, too.
     pub never_accessed_huge_bytes: u64,
     pub cpu_cores: Option<f64>,
     pub promoted: u64,

@@ -88,7 +88,7 @@ impl<M: Machine> Manager<M> {
             memory: MemoryWatch::new(&settings)?,
             limits: WorkLimits::new(&settings, rate),
             sampling: SamplingSchedule::new(&settings),
-            recovery: RecoveryProgress::new(settings.bloat, policy.properties().recovery_order),
+            recovery: RecoveryProgress::new(settings.bloat, &*policy),
             promotion: PromotionProgress::default(),
             journal: Journal::default(),
             machine,

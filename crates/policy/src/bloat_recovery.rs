@@ -11,6 +11,7 @@ pub use split_regions::{HeldState, RegionHold};
 use crate::event::Event;
 use crate::observation::{Observation, ProcessId};
 use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
+use crate::policy::SampleKinds;
 use crate::process_states::ProcessStates;
 use crate::reason::Reason;
 use crate::saturating_cast::u32_from_f64;
@@ -98,6 +99,8 @@ impl fmt::Display for BloatSplitReason {
 pub struct RecoveryPlanner {
     threshold: BloatThreshold,
     order: RecoveryOrder,
+    /// Whether each window clears all access bits of a process.
+    clears_all_access_bits: bool,
     owners: ProcessStates<HugePageQueue>,
     /// Turns of processes in background searches.
     turns: u64,
@@ -129,8 +132,8 @@ pub struct BloatTotals {
     /// Memory under huge pages that was zero-filled when they were last searched or made, in bytes.
     /// It may have been used since.
     pub unused_bytes: u64,
-    /// Huge pages that were not accessed in any sample so far, in bytes. Zero-filled parts of them
-    /// count in `unused_bytes`, too.
+    /// Huge pages that were not accessed in any sample since a window first cleared their access
+    /// bit, in bytes. Zero-filled parts of them count in `unused_bytes`, too.
     pub never_accessed_bytes: u64,
     /// The part of `unused_bytes` that recovery would give back if memory were short now: it is in
     /// huge pages with enough zero base pages, which are not left huge for a while.
@@ -152,17 +155,23 @@ impl Sum for BloatTotals {
 }
 
 impl RecoveryPlanner {
-    /// A planner that knows no huge page yet.
-    pub fn new(threshold: BloatThreshold, order: RecoveryOrder) -> Self {
-        Self { threshold, order, owners: ProcessStates::default(), turns: 0 }
+    /// A planner that knows no huge page yet. `kinds`: what samples show.
+    pub fn new(threshold: BloatThreshold, order: RecoveryOrder, kinds: SampleKinds) -> Self {
+        Self {
+            threshold,
+            order,
+            clears_all_access_bits: kinds.includes_coverage(),
+            owners: ProcessStates::default(),
+            turns: 0,
+        }
     }
 
     /// Takes in one round of samples: which huge pages exist, and which were accessed. Processes
     /// and huge pages that are missing from it are forgotten.
     pub fn observe(&mut self, observation: &Observation) {
-        let order = self.order;
+        let (order, clears_all) = (self.order, self.clears_all_access_bits);
         let usual = order.counts_zero_pages().then(|| self.mean_walks_per_s()).flatten();
-        let new = || HugePageQueue::new(order);
+        let new = || HugePageQueue::new(order, clears_all);
         for (sample, queue) in self.owners.states_to_update(observation, new) {
             queue.observe(observation.at, sample, usual);
         }
@@ -208,7 +217,8 @@ impl RecoveryPlanner {
                 process, region, order: PageOrder::HUGE, effect, file: None, ..
             } => {
                 if self.owners.get(process).is_none() {
-                    self.owners.push(process, HugePageQueue::new(self.order));
+                    let new = HugePageQueue::new(self.order, self.clears_all_access_bits);
+                    self.owners.push(process, new);
                 }
                 if let Some(owner) = self.owners.get_mut(process) {
                     owner.add_promoted_page(now, region, effect.added_pages);

@@ -4,8 +4,8 @@ use super::sliced_process_queue::SlicedProcessQueue;
 use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, RecoveryResult, ZeroScanResult};
 use hawkeye_policy::{
-    BatchDecision, BloatThreshold, CallBatchBackoff, Event, Observation, ProcessId, ProcessSample,
-    Reason, RecoveryOrder, RecoveryPlanner, RecoveryTarget, RegionAddr, UrgentWorkPayers,
+    BatchDecision, BloatThreshold, CallBatchBackoff, Event, Observation, Policy, ProcessId,
+    ProcessSample, Reason, RecoveryPlanner, RecoveryTarget, RegionAddr, UrgentWorkPayers,
 };
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -35,9 +35,10 @@ pub(super) struct RecoveryProgress {
 }
 
 impl RecoveryProgress {
-    pub(super) fn new(threshold: BloatThreshold, order: RecoveryOrder) -> Self {
+    pub(super) fn new(threshold: BloatThreshold, policy: &dyn Policy) -> Self {
+        let (order, kinds) = (policy.properties().recovery_order, policy.sample_kinds());
         Self {
-            planner: RecoveryPlanner::new(threshold, order),
+            planner: RecoveryPlanner::new(threshold, order, kinds),
             backoff: CallBatchBackoff::default(),
             unusable_until: Duration::ZERO,
             left_alone: HashMap::new(),

@@ -15,7 +15,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default)]
 struct HugePage {
     accessed: bool,
-    /// Whether no sample so far found it accessed; `None` before the first that shows accesses.
+    /// Whether it was never found accessed since its access bit was first cleared; `None` before
+    /// that. A first touch sets the bit, so until then it tells nothing.
     never_accessed: Option<bool>,
     /// Page walks per second that it caused under base pages, when that was last seen.
     base_walks_per_s: Option<f64>,
@@ -45,6 +46,15 @@ impl HugePage {
             (true, Some(walks), Some(touches)) => Some(walks.min(touches)),
             (true, walks, touches) => walks.or(touches),
         }
+    }
+
+    /// Takes in whether it was accessed. `cleared`: a window has cleared its access bit before.
+    fn record_access(&mut self, cleared: bool) {
+        self.never_accessed = match (self.accessed, self.never_accessed) {
+            (false, before) => Some(before != Some(false)),
+            (true, None) if !cleared => None,
+            (true, _) => Some(false),
+        };
     }
 
     /// Zero base pages, if they were counted and that still counts.
@@ -79,6 +89,8 @@ const ROUND_PAUSE: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 pub(super) struct HugePageQueue {
     order: RecoveryOrder,
+    /// Whether each window clears all access bits of the process.
+    clears_all_access_bits: bool,
     /// Its overhead, in per cent of cycles, if known.
     pub(super) overhead_percent: Option<f64>,
     pub(super) weight: f64,
@@ -105,9 +117,10 @@ pub(super) struct HugePageQueue {
 }
 
 impl HugePageQueue {
-    pub(super) fn new(order: RecoveryOrder) -> Self {
+    pub(super) fn new(order: RecoveryOrder, clears_all_access_bits: bool) -> Self {
         Self {
             order,
+            clears_all_access_bits,
             overhead_percent: None,
             weight: 1.0,
             group: None,
@@ -149,7 +162,7 @@ impl HugePageQueue {
             let is_new = !before.contains_key(&sample.region);
             if shows_accesses {
                 page.accessed = sample.accessed > 0;
-                page.never_accessed = Some(!page.accessed && page.never_accessed != Some(false));
+                page.record_access(self.clears_all_access_bits || sample.touches_per_s.is_some());
                 page.touches_per_s = sample.touches_per_s.map(f64::from).or(page.touches_per_s);
             }
             let waits = is_new || page.waits_with_rank.is_some();

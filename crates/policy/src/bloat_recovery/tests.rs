@@ -14,7 +14,7 @@ fn planner() -> RecoveryPlanner {
 }
 
 fn planner_with(order: RecoveryOrder) -> RecoveryPlanner {
-    RecoveryPlanner::new(BloatThreshold::default(), order)
+    RecoveryPlanner::new(BloatThreshold::default(), order, SampleKinds::OVERHEAD)
 }
 
 fn take(planner: &mut RecoveryPlanner, now: Duration) -> Option<RecoveryTarget> {

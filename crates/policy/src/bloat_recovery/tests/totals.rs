@@ -43,6 +43,27 @@ fn bloat_is_what_was_never_accessed_what_is_zero_and_what_a_recovery_would_do_ab
 }
 
 #[test]
+fn an_access_bit_tells_something_once_a_window_has_cleared_it() {
+    let never_accessed = |kinds: SampleKinds, samples: [RegionSample; 3]| {
+        let (threshold, order) = (BloatThreshold::default(), RecoveryOrder::MostBytesPerSlowdown);
+        let mut planner = RecoveryPlanner::new(threshold, order, kinds);
+        samples.map(|sample| {
+            planner.observe(&observation(&[(1, vec![sample])]));
+            planner.bloat_totals(process(1), at_second(0)).never_accessed_bytes > 0
+        })
+    };
+    let [set, clear] = [true, false].map(|accessed| huge_sample(1, accessed));
+    let overhead = SampleKinds::OVERHEAD;
+    // The first touch set the bit. Nothing cleared it until a window probed the region.
+    assert_eq!(never_accessed(overhead, [set, clear, clear]), [false, true, true]);
+    assert_eq!(never_accessed(overhead, [set, clear, set]), [false, true, false]);
+    assert_eq!(never_accessed(overhead, [touched(1, 9), clear, clear]), [false; 3]);
+    // A window for coverage clears all bits before it is read.
+    assert_eq!(never_accessed(SampleKinds::COVERAGE, [set, clear, clear]), [false; 3]);
+    assert_eq!(never_accessed(SampleKinds::COVERAGE, [clear, clear, set]), [true, true, false]);
+}
+
+#[test]
 fn what_is_left_huge_is_unused_and_not_recoverable() {
     let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
     let round =
