@@ -1,9 +1,10 @@
 //! The order in which recovery splits huge pages, what it knows in advance, and what it leaves.
 
 use hawkeye_manager::{Machine, Settings};
-use hawkeye_policy::ProcessId;
+use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionAddr};
 use hawkeye_test_support::builders::*;
 use hawkeye_test_support::scripted_machine::{ProgramPart, ScriptedMachine};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Bloated huge pages that are not accessed.
@@ -17,16 +18,17 @@ fn splits_by_process(manager: &ScriptedManager, of: ProcessId) -> usize {
 
 #[test]
 fn guard_promotes_nothing_and_knows_what_is_unused_before_memory_is_short() {
-    let parts = [bloated_part(0, 64, 1.0), base_page_part(300, 100, 1.0)];
+    let parts = [bloated_part(0, 64, 1.0), idle(100, 32), base_page_part(300, 100, 1.0)];
     let machine = machine_running_parts(16 * GIB, &parts);
     let manager = run_manager_of(machine, "guard", frequent_sampling_settings(), seconds(60.0));
     let bloat = manager.bloat().bloat_totals(FIRST_PROCESS, manager.machine().now());
     let bytes = (bloat.unused_bytes, bloat.recoverable_bytes);
-    assert_eq!(bytes, (64 * 412 * 4096, 64 * 412 * 4096));
+    assert_eq!(bytes, (96 * 412 * 4096, 96 * 412 * 4096));
+    assert_eq!(bloat.never_accessed_bytes, 32 * HUGE_PAGE_BYTES);
     let totals = manager.journal().totals();
     assert_eq!((totals.promoted, totals.split), (0, 0));
     // Not again and again.
-    assert_eq!(totals.scanned, 64);
+    assert_eq!(totals.scanned, 96);
 }
 
 #[test]
@@ -101,6 +103,32 @@ fn a_program_that_fills_again_what_was_given_back_is_recognised() {
         manager.bloat().hold_of_region(*process, *region, now).is_some()
     });
     assert_eq!(held.count(), split.len());
+}
+
+#[test]
+fn what_is_filled_again_after_each_split_is_split_ever_less_often() {
+    let mut machine = machine_running_parts(300 * MIB, &[bloated_part(0, 128, 1.0)]);
+    // From time to time all of its regions are huge and bloated again.
+    for second in (20..900).step_by(20) {
+        machine.schedule(seconds(f64::from(second)), |machine| {
+            machine.set_regions(FIRST_PROCESS, 0, 0);
+            machine.set_regions(FIRST_PROCESS, 0, 128);
+        });
+    }
+    let mut manager = manager_of(machine, "guard", frequent_sampling_settings());
+    while manager.machine().now() < seconds(900.0) {
+        manager.run_due_work_and_wait();
+    }
+    let mut splits: BTreeMap<RegionAddr, Vec<Duration>> = BTreeMap::new();
+    for (at, _, region) in recoveries(&manager) {
+        splits.entry(region).or_default().push(at);
+    }
+    for times in splits.values() {
+        for (pair, least) in times.windows(2).zip([240.0, 480.0, 960.0]) {
+            assert!(pair[1] - pair[0] >= seconds(least), "{times:?}");
+        }
+    }
+    assert!(splits.values().any(|times| times.len() >= 2), "the memory is tried again");
 }
 
 #[test]
