@@ -23,7 +23,7 @@ pub mod linux;
 pub mod none;
 
 pub use access_map_policy::AccessMapPolicy;
-pub use hawkeye::Hawkeye;
+pub use hawkeye::{Hawkeye, PromotionFloor};
 pub use ingens::{Ingens, IngensSettings};
 pub use linux::LinuxPolicy;
 pub use none::NoPromotion;
@@ -39,6 +39,8 @@ use thiserror::Error;
 pub struct PolicySettings {
     /// How coverage is averaged, by all policies that use coverage.
     pub average: CoverageAveraging,
+    /// For `hawkeye` and `emd`.
+    pub floor: PromotionFloor,
     /// For `ingens`.
     pub ingens: IngensSettings,
     /// Regions that `linux` promotes per second; `None`: khugepaged's pace.
@@ -50,13 +52,13 @@ type PolicyConstructor = fn(&PolicySettings) -> Box<dyn Policy>;
 /// Each policy, and what it promotes first, as in the help of `--policy`.
 const POLICIES: &[(PolicyConstructor, &str)] = &[
     (
-        |s| Box::new(Hawkeye::new(s.average)),
+        |s| Box::new(Hawkeye::new(s.average, s.floor)),
         "by what each promotion saves; none where translation costs under 2 %",
     ),
     (|s| Box::new(AccessMapPolicy::hawkeye_g(s.average)), "by access coverage"),
     (|s| Box::new(AccessMapPolicy::hawkeye_pmu(s.average)), "by overhead, then coverage"),
     (
-        |s| Box::new(Hawkeye::with_recovery_by_emd(s.average)),
+        |s| Box::new(Hawkeye::with_recovery_by_emd(s.average, s.floor)),
         "as hawkeye; recovers the most bloated regions first",
     ),
     (

@@ -7,7 +7,7 @@ use crate::kernel::fault_policies::{
 };
 use crate::mmu::ProcessorSpec;
 use hawkeye_manager::Settings;
-use hawkeye_policy::policies::{IngensSettings, PolicySettings};
+use hawkeye_policy::policies::{IngensSettings, PolicySettings, PromotionFloor};
 use hawkeye_policy::{
     BloatThreshold, CpuBudget, PAGES_PER_REGION, PageOrder, PageOrderSet, RatePerSecond,
     SavingsShare, SettingError, Watermarks,
@@ -253,7 +253,9 @@ impl SimulatedSystem {
             Some(percent) => IngensSettings::new(percent, 0.0)?,
             None => IngensSettings::default(),
         };
-        let told = PolicySettings { ingens, ..settings.policy_settings() };
+        // As in the paper, and in the published tables of ours.
+        let floor = PromotionFloor::Minimum;
+        let told = PolicySettings { ingens, floor, ..settings.policy_settings() };
         Ok((settings, told))
     }
 }

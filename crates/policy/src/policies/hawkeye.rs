@@ -62,6 +62,27 @@ impl fmt::Display for SavingReason {
     }
 }
 
+/// What must be left to save in a process for its promotions to go on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PromotionFloor {
+    /// [`Hawkeye::LEAST_LEFT_PERCENT`], or the minimum for promotions where that is lower. The
+    /// minimum decides only whether a process is promoted at all.
+    #[default]
+    Low,
+    /// The minimum for promotions itself (paper, section 4).
+    Minimum,
+}
+
+impl PromotionFloor {
+    /// The floor of a process with this minimum for promotions, in per cent.
+    fn percent(self, minimum_percent: f64) -> f64 {
+        match self {
+            Self::Low => Hawkeye::LEAST_LEFT_PERCENT.min(minimum_percent),
+            Self::Minimum => minimum_percent,
+        }
+    }
+}
+
 /// Promotes the region with the largest saving, as long as the promotion pays for itself.
 ///
 /// - Saving: the process's overhead (by counters or walk-rate sampling), times its CPU use, times
@@ -71,9 +92,10 @@ impl fmt::Display for SavingReason {
 ///   cost in time. The limit is half of the process's age, but at least a minute and at most
 ///   [`Self::HORIZON`].
 /// - What a promotion saves is subtracted from the process's overhead at once, until the next
-///   observation. The process is left alone under
+///   observation.
+/// - A process is left alone if its overhead without any promotion would be under
 ///   [`MIN_OVERHEAD_PERCENT`](crate::ProcessSettings::MIN_OVERHEAD_PERCENT), or under its rule's
-///   minimum.
+///   minimum. In others, promotion goes on down to the [`PromotionFloor`].
 /// - Where a machine has several page sizes, each region gets the size that is worth most
 ///   ([`page_size_choice`](crate::page_size_choice)). TLB entries spared, its memory and its
 ///   promotion decide. By the same rule, huge pages side by side become one of the next larger
@@ -94,6 +116,7 @@ pub struct Hawkeye {
     recovery_order: RecoveryOrder,
     /// How a region's page walks are averaged over windows.
     average: CoverageAveraging,
+    floor: PromotionFloor,
     members: ProcessStates<HawkeyeProcess>,
     costs: PromotionCosts,
     /// Shared memory that was promoted since the last observation.
@@ -108,6 +131,10 @@ impl Hawkeye {
     /// Assumed overhead where it cannot be measured, in per cent: a medium value.
     pub const ASSUMED_PERCENT: f64 = 5.0;
 
+    /// Where promotion ends in a process that is worth it, in per cent of its CPU time. Estimates
+    /// cannot tell less from nothing. A higher floor would give up that much of the gain for good.
+    pub const LEAST_LEFT_PERCENT: f64 = 0.5;
+
     /// Sizes at first touches hold for at most this long without new information on whether they
     /// still suit. Memory mapped in these sizes does not show how much of it is used.
     pub const SIZES_HOLD: Duration = Duration::from_secs(300);
@@ -120,11 +147,12 @@ impl Hawkeye {
     const YOUNG: Duration = Duration::from_secs(60);
 
     /// A policy that knows no process yet.
-    pub fn new(average: CoverageAveraging) -> Self {
+    pub fn new(average: CoverageAveraging, floor: PromotionFloor) -> Self {
         Self {
             name: "hawkeye",
             recovery_order: RecoveryOrder::MostBytesPerSlowdown,
             average,
+            floor,
             members: ProcessStates::default(),
             costs: PromotionCosts::default(),
             promoted_files: HashSet::new(),
@@ -133,9 +161,9 @@ impl Hawkeye {
     }
 
     /// The same promotions, and EMD's order of recovery.
-    pub fn with_recovery_by_emd(average: CoverageAveraging) -> Self {
+    pub fn with_recovery_by_emd(average: CoverageAveraging, floor: PromotionFloor) -> Self {
         let recovery_order = RecoveryOrder::MostBloatedFirst;
-        Self { name: "emd", recovery_order, ..Self::new(average) }
+        Self { name: "emd", recovery_order, ..Self::new(average, floor) }
     }
 
     /// Half of the age: two of three processes that have run for t run for another t/2. The share
@@ -183,6 +211,7 @@ impl Policy for Hawkeye {
             at: observation.at,
             machine: &observation.machine,
             average: self.average,
+            floor: self.floor,
             costs: &self.costs,
         };
         let members = self.members.states_to_update(observation, HawkeyeProcess::default);
@@ -258,6 +287,9 @@ impl Policy for Hawkeye {
             let order = proposed.map_or(PageOrder::HUGE, |candidate| candidate.order);
             self.costs.supply = supply;
             self.costs.record_promotion_cost(order, cpu);
+            if let (Some(member), Some(candidate)) = (member, &proposed) {
+                member.record_saving(candidate);
+            }
             self.promoted_files.extend(proposed.and_then(|candidate| candidate.file));
         } else if let (Some(member), Some(candidate)) = (member, proposed) {
             // The promotion failed, so it saved nothing.
@@ -293,24 +325,15 @@ impl ExplainPolicy for Hawkeye {
 
     fn why_process_not_promoted(&self, process: ProcessId) -> Option<String> {
         let member = self.members.get(process)?;
-        let savable = member.overhead.map(|overhead| TranslationOverhead {
-            percent: overhead.savable_percent(),
-            ..overhead
-        });
+        if member.overhead.is_some() && member.is_worth_promoting() {
+            return member.explain_end_of_promotions();
+        }
         explain_low_overhead(member.overhead, member.terms).or_else(|| {
             let overhead = member.overhead?;
-            if explain_low_overhead(savable, member.terms).is_some() {
-                return Some(format!(
-                    "{:.1} % of its overhead of {overhead} comes from memory that is huge already: the rest is under the minimum for promotion",
-                    overhead.huge_percent
-                ));
-            }
-            let unsampled = member.unsampled_regions;
-            (member.waiting.is_empty() && unsampled > 0).then(|| {
-                format!(
-                    "what was sampled is promoted; about {unsampled} regions wait for their sample"
-                )
-            })
+            Some(format!(
+                "{:.1} % of its overhead of {overhead} comes from memory that is huge already: the rest is under the minimum for promotion",
+                overhead.huge_percent
+            ))
         })
     }
 }

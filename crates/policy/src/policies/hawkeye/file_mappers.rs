@@ -78,6 +78,7 @@ impl HawkeyeProcess {
             }
             self.waiting.pop();
             self.left_percent -= self.percent_saved_by_promotion(&candidate);
+            self.record_saving(&candidate);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! State of one process in HawkEye.
 
-use super::Hawkeye;
 use super::promotion_costs::PromotionCosts;
+use super::{Hawkeye, PromotionFloor};
 use crate::coverage_averaging::CoverageAveraging;
 use crate::file_region::FileRegion;
 use crate::machine_page_properties::MachinePageProperties;
@@ -46,6 +46,12 @@ pub(super) struct HawkeyeProcess {
     pub(super) overhead: Option<TranslationOverhead>,
     /// Overhead that promotions could still save, after those since the last observation.
     pub(super) left_percent: f64,
+    /// Promotions end when less than this is left to save.
+    pub(super) floor_percent: f64,
+    /// By region, overhead that promotions saved and that its larger pages still save.
+    saved_percent: BTreeMap<RegionAddr, f64>,
+    /// At the last observation: what promotions could still save and what they have saved.
+    percent_without_promotions: f64,
     cpu_cores: f64,
     pub(super) horizon: Duration,
     pub(super) terms: ProcessSettings,
@@ -86,6 +92,41 @@ impl HawkeyeProcess {
         ratio_or_zero(self.savable_percent() * candidate.weight, self.total_weight)
     }
 
+    /// Whether its overhead without any promotion would reach the minimum for promotions.
+    pub(super) fn is_worth_promoting(&self) -> bool {
+        self.percent_without_promotions >= self.terms.min_overhead_to_promote_percent()
+    }
+
+    /// Whether enough is left to save.
+    pub(super) fn has_overhead_left(&self) -> bool {
+        self.left_percent >= self.floor_percent
+    }
+
+    /// Why nothing more of a process is promoted that is worth it.
+    pub(super) fn explain_end_of_promotions(&self) -> Option<String> {
+        if self.waiting.is_empty() {
+            let unsampled = self.unsampled_regions;
+            return (unsampled > 0).then(|| {
+                format!(
+                    "what was sampled is promoted; about {unsampled} regions wait for their sample"
+                )
+            });
+        }
+        (!self.has_overhead_left()).then(|| {
+            format!(
+                "what promotions can still save, {:.1} % of its CPU time, is under the {} % at which they end",
+                self.left_percent.max(0.0),
+                self.floor_percent
+            )
+        })
+    }
+
+    /// Takes in that a candidate was promoted.
+    pub(super) fn record_saving(&mut self, candidate: &PromotionCandidate) {
+        let percent = self.percent_saved_by_promotion(candidate);
+        *self.saved_percent.entry(candidate.region).or_default() += percent;
+    }
+
     /// Weight of a region that was sampled; 0 also for others.
     fn region_weight_or_zero(&self, region: &RegionSample) -> f64 {
         self.weights.get(&region.region).copied().unwrap_or(0.0)
@@ -119,8 +160,7 @@ impl HawkeyeProcess {
     /// What the best waiting candidate would save for each second of its promotion's cost, times
     /// the process's weight. `None` when no candidate is worth its promotion.
     pub(super) fn best_saving_per_cost(&self, costs: &PromotionCosts) -> Option<f64> {
-        let least = self.terms.min_overhead_to_promote_percent();
-        if self.left_percent.is_nan() || self.left_percent < least {
+        if !self.is_worth_promoting() || !self.has_overhead_left() {
             return None;
         }
         let heaviest = self.waiting.last()?;
@@ -135,6 +175,7 @@ pub(super) struct ObservationContext<'a> {
     pub(super) at: Duration,
     pub(super) machine: &'a MachinePageProperties,
     pub(super) average: CoverageAveraging,
+    pub(super) floor: PromotionFloor,
     pub(super) costs: &'a PromotionCosts,
 }
 
@@ -191,6 +232,12 @@ impl ObservationContext<'_> {
             let time_s = self.at.saturating_sub(then).as_secs_f64();
             ratio_or_zero(new.saturating_sub(old) as f64, time_s)
         });
+        let savable_percent = overhead.map_or(0.0, |o| o.savable_percent());
+        // What was split or unmapped since saves nothing any more.
+        let larger_pages = sample.regions.iter().filter(|r| r.order > PageOrder::BASE);
+        let saved_percent: BTreeMap<_, _> = larger_pages
+            .filter_map(|r| Some((r.region, *before.saved_percent.get(&r.region)?)))
+            .collect();
         *member = HawkeyeProcess {
             // Regions not seen yet are assumed to be like the rest. So a promotion saves only its
             // share of all.
@@ -198,7 +245,10 @@ impl ObservationContext<'_> {
                 / if walks { sample.walks_seen } else { 1.0 },
             weights,
             weights_are_walks: walks,
-            left_percent: overhead.map_or(0.0, |o| o.savable_percent()),
+            left_percent: savable_percent,
+            floor_percent: self.floor.percent(sample.terms.min_overhead_to_promote_percent()),
+            percent_without_promotions: savable_percent + saved_percent.values().sum::<f64>(),
+            saved_percent,
             overhead,
             cpu_cores: sample.cpu_cores,
             horizon: Hawkeye::payback_horizon(sample.age),
