@@ -42,6 +42,9 @@ pub struct Settings {
     /// papers' kernels sample by the clock; for those a program is only sampled early when the
     /// memory of all programs has settled.
     pub early_samples: bool,
+    /// A new program that grows for this long is sampled while it grows. After its first sample it
+    /// is left alone for longer.
+    pub growth_until_first_sample: Duration,
     /// Only accesses are measured: no promotion, no recovery, no choice of page sizes.
     pub measure_only: bool,
 }
@@ -64,6 +67,7 @@ impl Default for Settings {
             reserve: ReserveLimit::default(),
             pace: SamplingCostLimits::default(),
             early_samples: true,
+            growth_until_first_sample: Duration::from_millis(400),
             measure_only: false,
         }
     }

@@ -73,6 +73,12 @@ const INGENS: SimulatedSystem = SimulatedSystem {
 const NO_COMPACTION: FaultPolicy =
     FaultPolicy { first_touch: FirstTouchPolicy::Huge { compact: false }, ..LINUX_BASE };
 
+/// The paper's rule, for `hawkeye` and `emd` as well: with it, tables from earlier versions stay
+/// comparable.
+const FLOOR: PromotionFloor = PromotionFloor::Minimum;
+/// The same holds for this wait. Live it is shorter.
+const GROWTH_UNTIL_FIRST_SAMPLE: Duration = Duration::from_secs(1);
+
 /// All systems.
 pub const SYSTEMS: [SimulatedSystem; 19] = [
     PLAIN,
@@ -235,8 +241,13 @@ impl SimulatedSystem {
         &self,
         rate: Option<RatePerSecond>,
     ) -> Result<(Settings, PolicySettings), SettingError> {
-        let mut settings =
-            Settings { rate, period: self.period, window: self.window, ..Settings::default() };
+        let mut settings = Settings {
+            rate,
+            period: self.period,
+            window: self.window,
+            growth_until_first_sample: GROWTH_UNTIL_FIRST_SAMPLE,
+            ..Settings::default()
+        };
         if !self.budgeted {
             settings.cpu = CpuBudget::new(100.0)?;
             settings.promotion_return = SavingsShare::new(0.0)?;
@@ -253,9 +264,7 @@ impl SimulatedSystem {
             Some(percent) => IngensSettings::new(percent, 0.0)?,
             None => IngensSettings::default(),
         };
-        // As in the paper, and in the published tables of ours.
-        let floor = PromotionFloor::Minimum;
-        let told = PolicySettings { ingens, floor, ..settings.policy_settings() };
+        let told = PolicySettings { ingens, floor: FLOOR, ..settings.policy_settings() };
         Ok((settings, told))
     }
 }

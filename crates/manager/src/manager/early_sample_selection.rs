@@ -12,7 +12,7 @@ const INTERVAL_IN_GROWTH: Duration = Duration::from_millis(100);
 const INTERVAL_PER_COST: u32 = 100;
 /// Looks stay frequent for this long after a program was last seen to grow.
 const WATCHED: Duration = Duration::from_secs(5);
-/// A program that grows for longer than this is sampled while it grows.
+/// A program that still grows this long after its last sample is sampled while it grows.
 const KEEPS_GROWING: Duration = Duration::from_secs(1);
 /// The rest of a program that was seen in part is sampled after this time.
 const REST_OF_PROGRAM: Duration = Duration::from_secs(1);
@@ -22,9 +22,11 @@ const GROWTH_BYTES: u64 = 32 << 20;
 const GROWS_PER_S: f64 = 1.0 / 64.0;
 
 /// The sizes of programs, and how they grow.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct EarlySampleSelection {
     programs: HashMap<ProcessId, ResidentGrowth>,
+    /// A new program that grows for this long is sampled while it grows.
+    growth_until_first_sample: Duration,
     watched_until: Duration,
 }
 
@@ -86,6 +88,11 @@ impl ResidentGrowth {
 }
 
 impl EarlySampleSelection {
+    pub(super) fn new(growth_until_first_sample: Duration) -> Self {
+        let (programs, watched_until) = (HashMap::new(), Duration::ZERO);
+        Self { programs, growth_until_first_sample, watched_until }
+    }
+
     pub(super) fn apply_event(&mut self, now: Duration, event: &Event) {
         match *event {
             Event::Measured { process, rss_bytes, .. } => {
@@ -107,7 +114,8 @@ impl EarlySampleSelection {
     }
 
     /// Programs that have grown much since their last sample, or were seen only in part. One that
-    /// grows is left alone at first: its accesses would only show what is being filled.
+    /// grows is left alone at first: its accesses would only show what is being filled. A new one
+    /// soon gets its first promotions nevertheless.
     pub(super) fn programs_due_for_sample(&self, now: Duration) -> Vec<ProcessId> {
         let rested = |program: &ResidentGrowth| {
             program.partly_seen_at.is_some_and(|at| now >= at + REST_OF_PROGRAM)
@@ -116,7 +124,11 @@ impl EarlySampleSelection {
             let grown = program.has_grown_since_sample();
             match program.phase {
                 GrowthPhase::Unseen | GrowthPhase::SeenOnce => false,
-                GrowthPhase::Grows { since } => grown && now >= since + KEEPS_GROWING,
+                GrowthPhase::Grows { since } => {
+                    let is_new = program.sampled_bytes == 0;
+                    let wait = if is_new { self.growth_until_first_sample } else { KEEPS_GROWING };
+                    grown && now >= since + wait
+                }
                 GrowthPhase::Settled => grown || program.sampled_in_growth || rested(program),
             }
         };
@@ -157,17 +169,21 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// Looks every 200 ms at a program of these sizes in MiB; returns the times, in ms, at which it
+    fn selection() -> EarlySampleSelection {
+        EarlySampleSelection::new(ms(400))
+    }
+
+    /// Looks every 100 ms at a program of these sizes in MiB; returns the times, in ms, at which it
     /// was sampled.
     fn samples(sizes_mib: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        let mut looks = EarlySampleSelection::default();
+        let mut looks = selection();
         let mut sampled = Vec::new();
         for (n, size) in (0..).zip(sizes_mib) {
-            let now = ms(n * 200);
+            let now = ms(n * 100);
             looks.record_resident_bytes(now, process_with_pid(1), size * MIB);
             if looks.programs_due_for_sample(now) == [process_with_pid(1)] {
                 looks.restart_growth_wait_from_sample(now, process_with_pid(1), false);
-                sampled.push(n * 200);
+                sampled.push(n * 100);
             }
         }
         sampled
@@ -175,30 +191,31 @@ mod tests {
 
     #[test]
     fn a_program_that_was_there_before_is_sampled_at_the_second_look() {
-        assert_eq!(samples([1000; 50]), [200]);
+        assert_eq!(samples([1000; 50]), [100]);
     }
 
     #[test]
     fn a_program_is_sampled_as_soon_as_it_stops_growing() {
-        assert_eq!(samples([1, 200, 400, 600, 600, 600, 600]), [800]);
+        assert_eq!(samples([1, 200, 300, 300, 300, 300, 300]), [300]);
         // Too little growth.
         assert!(samples([1, 20, 30, 32, 32, 32]).is_empty());
     }
 
     #[test]
     fn a_program_that_keeps_growing_is_sampled_each_time_it_has_grown_by_half() {
-        let times = samples((0..300).map(|n| n * 20));
-        assert_eq!(times[0], 1000);
+        let times = samples((0..600).map(|n| n * 10));
+        // The first one comes sooner.
+        assert_eq!(times[0], 400);
         assert!((6..12).contains(&times.len()), "{times:?}");
         assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= 1000));
         // Once more when it has stopped, because samples in growth show what is being filled.
-        let times = samples((0..50).map(|n: u64| n.min(8) * 100));
-        assert_eq!(times, [1000, 1800]);
+        let times = samples((0..100).map(|n: u64| n.min(16) * 50));
+        assert_eq!(times, [400, 1400, 1700]);
     }
 
     #[test]
     fn the_rest_of_a_program_seen_in_part_is_sampled_a_second_later() {
-        let mut looks = EarlySampleSelection::default();
+        let mut looks = selection();
         for (at, wanted, partly) in [
             (0, false, false),
             (200, true, true),
@@ -217,7 +234,7 @@ mod tests {
 
     #[test]
     fn looks_are_frequent_only_after_growth_and_within_their_cost() {
-        let mut looks = EarlySampleSelection::default();
+        let mut looks = selection();
         assert_eq!(looks.next_size_check(ms(0), ms(0)), None);
         looks.record_resident_bytes(ms(0), process_with_pid(1), MIB);
         assert_eq!(looks.next_size_check(ms(0), ms(1)), Some(ms(200)));

@@ -123,7 +123,7 @@ impl SamplingSchedule {
             not_before: Duration::ZERO,
             all_memory: ResidentGrowth::default(),
             last_window: None,
-            early: EarlySampleSelection::default(),
+            early: EarlySampleSelection::new(settings.growth_until_first_sample),
             early_window: None,
             look_cost: Duration::ZERO,
             saved: SavingsSinceWindow::default(),

@@ -53,6 +53,24 @@ fn a_new_program_has_its_first_promotion_within_a_second_of_its_first_use() {
     assert!((seconds(10.0)..seconds(11.0)).contains(&first), "{first:?}");
 }
 
+/// A program that fills 240 MiB a second for four seconds. Its first 64 MiB are there after 0.3 s.
+#[test]
+fn a_new_program_that_grows_for_seconds_has_its_first_promotion_within_the_first() {
+    let begun = seconds(10.0);
+    let mut machine = ScriptedMachine::new(16 * GIB);
+    let part = base_page_part(0, 512, 1.0).using(2);
+    let process = machine.add_program_at(begun, program_of_parts(&[part]));
+    for step in 1..=80u16 {
+        machine.schedule(begun + seconds(0.05) * u32::from(step), move |machine| {
+            machine.set_used_pages(process, 0, 2 + step * 6);
+        });
+    }
+    let manager = run_manager_of(machine, "hawkeye", Settings::default(), seconds(20.0));
+    let first = first_promotion_time(&manager);
+    // This machine spends none of the quarter of a second that an early window lasts elsewhere.
+    assert!((begun..begun + seconds(0.8)).contains(&first), "{first:?}");
+}
+
 /// A program that grows by 16 MiB a second, for a minute.
 #[test]
 fn a_program_that_grows_is_sampled_and_promoted_while_it_grows() {
