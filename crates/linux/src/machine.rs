@@ -9,7 +9,7 @@ use crate::memory::recovery_method::RecoveryMethod;
 use crate::memory::{fragmentation, system_memory};
 use crate::page_sizes::page_size_control::PageSizeControl;
 use crate::prefault::profile_store::{ProfileRecorder, ProgramProfile};
-use crate::prefault::{PrefaultStatistics, Prefaulter};
+use crate::prefault::{PrefaultStatistics, Prefaulter, StartingPrefaulter};
 use crate::probe::ChosenKernelMethods;
 use crate::processes::descriptor_limit::raise_descriptor_limit;
 use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, ManagedTarget};
@@ -58,6 +58,8 @@ pub struct LinuxMachine {
     peak_excluded_bytes: u64,
     groups: CgroupLimits,
     prefaulter: Option<Prefaulter>,
+    starting_prefaulter: Option<StartingPrefaulter>,
+    prefault_start_result: Option<Result<()>>,
     sizing: PageSizeControl,
     profile_recorder: Option<ProfileRecorder>,
 }
@@ -113,6 +115,8 @@ impl LinuxMachine {
             peak_excluded_bytes: 0,
             groups: CgroupLimits::of_this_machine(),
             prefaulter: None,
+            starting_prefaulter: None,
+            prefault_start_result: None,
             sizing: PageSizeControl::new(),
             profile_recorder: None,
         }
@@ -122,6 +126,27 @@ impl LinuxMachine {
     pub fn enable_prefault(&mut self, mut prefaulter: Prefaulter, warm_bytes: u64) {
         prefaulter.warm_regions = warm_bytes / HUGE_PAGE_BYTES;
         self.prefaulter = Some(prefaulter);
+    }
+
+    /// Fills ahead of all managed processes once the filler has started.
+    pub fn enable_prefault_when_ready(&mut self, starting: StartingPrefaulter) {
+        self.starting_prefaulter = Some(starting);
+    }
+
+    /// Whether that filler could start. `None` until it is known, and once it was returned.
+    pub fn take_prefault_start_result(&mut self) -> Option<Result<()>> {
+        self.prefault_start_result.take()
+    }
+
+    fn enable_prefault_if_ready(&mut self) {
+        let Some(starting) = self.starting_prefaulter.take() else { return };
+        match starting.try_into_ready() {
+            Ok(started) => {
+                let started = started.map(|prefaulter| self.enable_prefault(prefaulter, 0));
+                self.prefault_start_result = Some(started);
+            }
+            Err(starting) => self.starting_prefaulter = Some(starting),
+        }
     }
 
     /// What was filled ahead so far; `None` if nothing is filled ahead.
@@ -352,6 +377,7 @@ impl Machine for LinuxMachine {
     fn admit_and_list_processes(&mut self, until: Duration) -> SliceProgress<Vec<ProcessId>> {
         let now = self.now();
         let deadline = self.began + until;
+        self.enable_prefault_if_ready();
         let prefaulter = self.prefaulter.as_ref();
         let each = self.sampler.descriptors_per_process()
             + prefaulter.map_or(0, |_| Prefaulter::DESCRIPTORS);
@@ -575,11 +601,13 @@ impl Machine for LinuxMachine {
 
     fn management_costs(&self) -> ManagementCosts {
         // The filler's zeroing is work that the programs would have done.
+        let starting = self.starting_prefaulter.as_ref();
+        let starting = starting.map_or(Duration::ZERO, StartingPrefaulter::cpu_time);
         let filler = self.prefault_statistics().unwrap_or_default();
         let own =
             process::managing_cpu_time() + self.calls.statistics.helper_cpu + filler.helper_cpu;
         ManagementCosts {
-            cpu: own.saturating_sub(filler.cpu),
+            cpu: own.saturating_sub(filler.cpu + starting),
             longest_call: self.calls.statistics.longest.max(filler.longest_call),
         }
     }

@@ -34,7 +34,7 @@ use crate::error::{LinuxError, Result};
 use crate::memory::cgroup_limits::process_cgroup::ProcessCgroup;
 use crate::mutex::lock;
 use crate::processes::managed_processes::ManagedProcesses;
-use crate::processes::process::ProcessHandle;
+use crate::processes::process::{ProcessHandle, thread_cpu_time};
 use crate::sample::page_table_reader::ProcessBpfLinks;
 pub(crate) use fault_trace::FaultTrace;
 use fault_trace::FaultTraceWatchlist;
@@ -45,7 +45,7 @@ use profile_store::{ProfileRecorder, ProgramProfile};
 use std::collections::{HashMap, HashSet};
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -303,14 +303,31 @@ impl StartingPrefaulter {
     /// Waits until the filler has started. Fails if this machine does not allow first touches to be
     /// watched.
     pub fn wait_until_ready(self) -> Result<Prefaulter> {
-        let ended = "the filler's thread ended before it was ready";
-        let watchlist = self.watchlists.recv();
-        Ok(Prefaulter {
-            thread: self.thread,
-            watchlist: watchlist.map_err(|_| LinuxError::Bpf(ended.into()))??,
-            warm_regions: 0,
-        })
+        let watchlist = self.watchlists.recv().unwrap_or_else(|_| Err(ended_before_ready()));
+        self.into_prefaulter(watchlist)
     }
+
+    /// The filler, or why it could not start. The error is the filler that still starts.
+    pub fn try_into_ready(self) -> Result<Result<Prefaulter>, Self> {
+        match self.watchlists.try_recv() {
+            Ok(watchlist) => Ok(self.into_prefaulter(watchlist)),
+            Err(TryRecvError::Disconnected) => Ok(Err(ended_before_ready())),
+            Err(TryRecvError::Empty) => Err(self),
+        }
+    }
+
+    /// CPU time used so far.
+    pub(crate) fn cpu_time(&self) -> Duration {
+        self.thread.thread.as_ref().map_or(Duration::ZERO, thread_cpu_time)
+    }
+
+    fn into_prefaulter(self, watchlist: Result<FaultTraceWatchlist>) -> Result<Prefaulter> {
+        Ok(Prefaulter { thread: self.thread, watchlist: watchlist?, warm_regions: 0 })
+    }
+}
+
+fn ended_before_ready() -> LinuxError {
+    LinuxError::Bpf("the filler's thread ended before it was ready".into())
 }
 
 impl Drop for PrefaultThread {
@@ -340,6 +357,23 @@ mod tests {
 
     fn followed_self() -> Result<FollowedProcess> {
         Ok(FollowedProcess::new(ProcessHandle::open(std::process::id())?, 0))
+    }
+
+    #[test]
+    fn a_filler_that_still_starts_is_not_waited_for_and_its_error_is_not_lost() {
+        let starting = || {
+            let (tell, watchlists) = mpsc::channel();
+            let thread = PrefaultThread { shared: Arc::default(), thread: None };
+            (tell, StartingPrefaulter { thread, watchlists })
+        };
+        let (tell, prefaulter) = starting();
+        let prefaulter = prefaulter.try_into_ready().err().expect("it still starts");
+        tell.send(Err(LinuxError::NoSuchProcess(7))).expect("it is listened to");
+        let error = prefaulter.try_into_ready().ok().and_then(Result::err);
+        assert!(matches!(error, Some(LinuxError::NoSuchProcess(7))), "{error:?}");
+        let (_, prefaulter) = starting();
+        let error = prefaulter.try_into_ready().ok().and_then(Result::err);
+        assert!(matches!(error, Some(LinuxError::Bpf(_))), "{error:?}");
     }
 
     #[test]

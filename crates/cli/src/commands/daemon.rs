@@ -95,6 +95,7 @@ impl DaemonOptions {
                 }
                 LoopWakeReason::Deadline | LoopWakeReason::Called | LoopWakeReason::Joined => {}
             }
+            prefault.record_late_start(manager.machine_mut());
             prefault.switch_machine_settings(&manager, lease.settings());
             if let Some(zeroing) = &mut zeroing {
                 let state = ManagerStateForZeroing {

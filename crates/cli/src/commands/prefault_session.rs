@@ -21,7 +21,10 @@ use std::thread::available_parallelism;
 pub struct PrefaultSession {
     /// `None` with the mode off.
     pub start_outcome: Option<PrefaultStartOutcome>,
+    wanted: PrefaultSettings,
     prefaulter: Option<Prefaulter>,
+    /// The filler for which the program does not wait.
+    starting: Option<StartingPrefaulter>,
     warm_bytes: u64,
     huge_faults: Option<HugePageFaultSwitch>,
     /// Whether `use_zero_page` is off at the moment; `None`: the manager leaves it alone.
@@ -78,8 +81,9 @@ impl PrefaultSession {
     }
 
     /// Starts what `wanted` asks for. `required`: it is an error if memory can't be prefaulted.
-    /// Settings that cost memory wait for [`Self::switch_machine_settings`] while `memory` blocks
-    /// promotion.
+    /// Waits for the filler only where the user asked for it. Otherwise [`Self::record_late_start`]
+    /// takes in the result. Settings that cost memory wait for [`Self::switch_machine_settings`]
+    /// while `memory` blocks promotion.
     pub fn start_wanted_prefault(
         wanted: &PrefaultSettings,
         prepared: Option<Result<StartingPrefaulter>>,
@@ -88,7 +92,7 @@ impl PrefaultSession {
         memory: MemoryGuard,
         settings: &mut KernelSettingsGuard,
     ) -> Result<Self> {
-        let mut filling = Self { warm_bytes, ..Self::default() };
+        let mut filling = Self { wanted: *wanted, warm_bytes, ..Self::default() };
         let allowed = check_memory_of_machine(memory).is_ok();
         if wanted.huge_faults {
             let huge_faults = filling.huge_faults.insert(HugePageFaultSwitch::of_kernel());
@@ -98,31 +102,51 @@ impl PrefaultSession {
             )?;
         }
         let Some(starting) = prepared else { return Ok(filling) };
-        let avoid = may_disable_huge_zero_page(wanted);
+        if !may_disable_huge_zero_page(wanted) {
+            match starting {
+                Ok(starting) => {
+                    filling.starting = Some(starting);
+                    let reason = "it had not started yet at the end".into();
+                    filling.start_outcome = Some(PrefaultStartOutcome { on: false, reason });
+                }
+                Err(error) => filling.record_start(Err(error)),
+            }
+            return Ok(filling);
+        }
         let started = starting.and_then(|starting| {
             let ready = starting.wait_until_ready()?;
-            if avoid && allowed {
+            if allowed {
                 set_huge_zero_page_avoided(true, settings)?;
             }
             Ok(ready)
         });
-        filling.start_outcome = Some(match started {
+        match started {
             Ok(prefaulter) => {
                 filling.prefaulter = Some(prefaulter);
-                filling.spares_zero_page = avoid.then_some(allowed);
-                let reason = match prefault_thread_count(wanted).get() {
-                    1 => "by 1 thread on a spare CPU".into(),
-                    n => format!("by up to {n} threads on spare CPUs"),
-                };
-                PrefaultStartOutcome { on: true, reason }
+                filling.spares_zero_page = Some(allowed);
+                filling.record_start(Ok(()));
             }
             Err(error) if required => {
                 return Err(error.context(
                     "can't prefault memory here; --fault-ahead auto without --warm does not need it",
                 ));
             }
+            Err(error) => filling.record_start(Err(error)),
+        }
+        Ok(filling)
+    }
+
+    fn record_start(&mut self, started: Result<()>) {
+        self.start_outcome = Some(match started {
+            Ok(()) => {
+                let reason = match prefault_thread_count(&self.wanted).get() {
+                    1 => "by 1 thread on a spare CPU".into(),
+                    n => format!("by up to {n} threads on spare CPUs"),
+                };
+                PrefaultStartOutcome { on: true, reason }
+            }
             Err(error) => {
-                match wanted.mode {
+                match self.wanted.mode {
                     PrefaultMode::On => tracing::warn!("prefault is off: {error:#}"),
                     _ => tracing::info!("prefault is off: {error:#}"),
                 }
@@ -130,12 +154,22 @@ impl PrefaultSession {
                 PrefaultStartOutcome { on: false, reason }
             }
         });
-        Ok(filling)
     }
 
     pub fn hand_prefaulter_to_machine(&mut self, machine: &mut LinuxMachine) {
         if let Some(prefaulter) = self.prefaulter.take() {
             machine.enable_prefault(prefaulter, self.warm_bytes);
+        }
+        if let Some(starting) = self.starting.take() {
+            machine.enable_prefault_when_ready(starting);
+        }
+    }
+
+    /// Called between steps, and at the end. Takes in whether a filler could start for which
+    /// nothing has waited.
+    pub fn record_late_start(&mut self, machine: &mut LinuxMachine) {
+        if let Some(started) = machine.take_prefault_start_result() {
+            self.record_start(started.map_err(anyhow::Error::from));
         }
     }
 
@@ -177,6 +211,20 @@ mod tests {
             assert_eq!(obstacle.is_some(), why.is_some(), "{cpus}");
             assert!(obstacle.unwrap_or_default().contains(why.unwrap_or_default()));
         }
+    }
+
+    #[test]
+    fn the_outcome_of_a_late_start_is_kept_for_the_summary() {
+        let threads = PrefaultThreadCount::default_for_cores(2);
+        let wanted = PrefaultSettings { threads: Some(threads), ..PrefaultSettings::default() };
+        let mut session = PrefaultSession { wanted, ..PrefaultSession::default() };
+        let mut outcome = |started| {
+            session.record_start(started);
+            session.start_outcome.clone().map(|outcome| (outcome.on, outcome.reason))
+        };
+        let failed = Some((false, "no BPF here".to_owned()));
+        assert_eq!(outcome(Err(anyhow!("no BPF here"))), failed);
+        assert_eq!(outcome(Ok(())), Some((true, "by 1 thread on a spare CPU".to_owned())));
     }
 
     #[test]

@@ -274,13 +274,14 @@ impl PreparedSession {
             SamplerKind::Population => "population",
         };
         let (profile, json) = (self.profile, self.json.take());
-        let cpu_before = hawkeye_linux::processes::process::own_cpu_time();
         let ActiveSession { mut manager, mut prefault, mut recording, mut lease } =
             self.into_active_session(scope)?;
+        let cpu_before = manager.machine().management_costs().cpu;
         let mut progress = ManagerProgress::default();
         while manager.run_due_work_and_wait() != LoopWakeReason::Stop
             && step(manager.machine().now())
         {
+            prefault.record_late_start(manager.machine_mut());
             prefault.switch_machine_settings(&manager, lease.settings());
             if let Some(recording) = &mut recording {
                 recording.write_new_rows(&mut manager);
@@ -288,6 +289,7 @@ impl PreparedSession {
             progress.draw_if_due(&manager);
         }
         show_progress_line("");
+        prefault.record_late_start(manager.machine_mut());
         if let Some(recording) = &mut recording {
             recording.write_new_rows(&mut manager);
         }

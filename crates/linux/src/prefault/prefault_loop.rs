@@ -74,6 +74,8 @@ impl PrefaultLoop {
             rate_limit: PrefaultRateAndMemoryLimit::new(rate),
             backoff: FillBackoff::default(),
         };
+        // The CPU time of its start is not the manager's.
+        filler.publish_statistics();
         Ok((filler, watchlist))
     }
 

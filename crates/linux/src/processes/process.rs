@@ -14,7 +14,9 @@ use std::fs::File;
 use std::io::Read;
 use std::iter;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::unix::thread::JoinHandleExt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// A handle on one process (a pidfd). It never refers to another process with the same pid.
@@ -206,6 +208,15 @@ pub fn calling_thread_cpu_time() -> Duration {
     read_cpu_clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
+/// CPU time used by another thread so far; zero once it has ended.
+pub fn thread_cpu_time(thread: &JoinHandle<()>) -> Duration {
+    let mut clock = 0;
+    // SAFETY: its handle shows that the thread was neither joined nor detached, and `clock` is
+    // only written to.
+    let failed = unsafe { libc::pthread_getcpuclockid(thread.as_pthread_t(), &raw mut clock) };
+    if failed == 0 { read_cpu_clock(ClockId::from_raw(clock)) } else { Duration::ZERO }
+}
+
 /// The result of some work, and the CPU time that the calling thread used for it.
 pub fn with_cpu_time<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let before = calling_thread_cpu_time();
@@ -214,7 +225,7 @@ pub fn with_cpu_time<T>(work: impl FnOnce() -> T) -> (T, Duration) {
 }
 
 fn read_cpu_clock(clock: ClockId) -> Duration {
-    // It fails only for clocks that do not exist.
+    // It fails only for clocks that do not exist, as that of a thread that has just ended.
     clock.now().map_or(Duration::ZERO, Duration::from)
 }
 
@@ -354,6 +365,24 @@ mod tests {
         let managing = managing_cpu_time();
         let all = own_cpu_time();
         assert!(all.saturating_sub(managing) >= WORK, "{managing:?} of {all:?}");
+    }
+
+    #[test]
+    fn cpu_time_of_another_thread_is_no_more_than_it_uses() {
+        let (tell, told) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            while ended.try_recv() == Err(mpsc::TryRecvError::Empty) {}
+            let _ = tell.send(calling_thread_cpu_time());
+        });
+        let mut seen = Duration::ZERO;
+        while seen.is_zero() {
+            seen = thread_cpu_time(&thread);
+        }
+        drop(end);
+        let used = told.recv().expect("the thread reports its time");
+        assert!(seen <= used, "{seen:?} of {used:?}");
+        thread.join().expect("the thread ends");
     }
 
     /// The kernel cuts a name at 15 bytes: here in the middle of the eighth letter.
