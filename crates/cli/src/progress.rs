@@ -32,7 +32,7 @@ impl ManagerProgress {
         }
         self.next = now + Duration::from_secs(1);
         let (latest, totals) = (manager.journal().latest_footprint, manager.journal().totals());
-        let wait = manager.limits().waits.current_wait(now);
+        let wait = manager.budget_waits().next();
         let held = match (manager.memory().held.as_ref(), wait) {
             (Some(hold), _) => format!("; promotion held: {hold}"),
             (None, Some(wait)) => format!("; {}", BudgetWaitStatus::new(&wait, now)),

@@ -7,10 +7,11 @@ use crate::text_format::{
     format_bytes, format_count, format_errno_counts, format_short_duration, sparkline_of_shares,
 };
 use hawkeye_linux::page_sizes::ObservedPageSizes;
-use hawkeye_manager::{Event, FootprintAtTime, Journal, Machine, Manager};
+use hawkeye_manager::{Event, ExhaustedBudget, FootprintAtTime, Journal, Machine, Manager};
 use hawkeye_policy::{Errno, SettingsProfile};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionSummary {
@@ -140,10 +141,9 @@ pub fn observed_sizes_text(seen: &ObservedPageSizes) -> String {
 
 /// Remarks about what only the journal shows, not the figures.
 pub fn notes_from_journal(journal: &Journal) -> Vec<String> {
-    let (mut stretched, mut held, mut errors) = (None, None, Vec::new());
+    let (mut held, mut errors) = (None, Vec::new());
     for entry in journal.entries() {
         match &entry.event {
-            Event::Stretched { because } => stretched = Some(because),
             Event::Held { hold: Some(hold) } => held = Some(hold),
             Event::Trouble { message } if !errors.contains(message) => errors.push(message.clone()),
             _ => {}
@@ -151,21 +151,20 @@ pub fn notes_from_journal(journal: &Journal) -> Vec<String> {
     }
     const MOST_ERRORS: usize = 3;
     errors.truncate(MOST_ERRORS);
-    let further = "sampling windows were further apart than asked for";
-    let stretched = stretched.map(|because| format!("{further}: {because}"));
     let held = held.map(|hold| format!("promotion was held back: {hold}"));
-    stretched.into_iter().chain(held).chain(errors).collect()
+    held.into_iter().chain(errors).collect()
 }
 
-pub fn budget_wait_note(manager: &Manager<impl Machine>) -> Option<String> {
+/// What budgets held back, a sentence for each kind of work.
+pub fn budget_wait_notes(manager: &Manager<impl Machine>) -> Vec<String> {
     let now = manager.machine().now();
-    let waits = &manager.limits().waits;
-    let (waited, budget) = waits.total_wait_and_last_budget(now)?;
-    let waited = format_short_duration(waited.as_secs_f64());
-    let mut note = format!("promotion waited {waited} in all for a budget: {budget}");
-    if let Some(wait) = waits.current_wait(now) {
-        let left = format_short_duration(wait.until.saturating_sub(now).as_secs_f64());
-        note += &format!("; it would have continued in {left}");
-    }
-    Some(note)
+    let note = |(waited, budget): (Duration, ExhaustedBudget)| {
+        let (work, waited) = (budget.work(), format_short_duration(waited.as_secs_f64()));
+        let note = format!("{work} waited {waited} in all for a budget: {budget}");
+        let current = manager.budget_waits().find(|wait| wait.budget.work() == work);
+        let Some(until) = current.and_then(|wait| wait.until) else { return note };
+        let left = format_short_duration(until.saturating_sub(now).as_secs_f64());
+        format!("{note}; it would have continued in {left}")
+    };
+    manager.limits().waits.total_waits(now).map(note).collect()
 }

@@ -21,7 +21,7 @@ pub use address_strip::{AddressStrip, AddressStripColumn, address_strip_of_proce
 pub use manager_view::{ManagerStatus, ManagerView};
 
 use crate::text_format::format_short_duration;
-use hawkeye_manager::{BudgetWait, ExhaustedBudget, PromotionAndRecoveryRates};
+use hawkeye_manager::{BudgetWait, PromotionAndRecoveryRates, WaitingWork};
 use hawkeye_policy::{
     BloatTotals, CoverageSource, FileRegion, ProcessSettings, RegionSample, TranslationOverhead,
 };
@@ -32,45 +32,31 @@ use std::time::Duration;
 /// Work that a budget holds back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BudgetWaitStatus {
-    pub work: WaitingWorkKind,
+    pub work: WaitingWork,
     /// The budget that is used up, as a clause.
     pub budget: String,
-    /// When the work continues at the latest.
-    pub continues_in_s: f64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum WaitingWorkKind {
-    Promotion,
-    Sampling,
-}
-
-impl fmt::Display for WaitingWorkKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Promotion => "promotion",
-            Self::Sampling => "sampling",
-        })
-    }
+    /// When the work continues at the latest; `None`: it does not continue.
+    pub continues_in_s: Option<f64>,
 }
 
 impl BudgetWaitStatus {
     pub fn new(wait: &BudgetWait, now: Duration) -> Self {
-        let work = match wait.budget {
-            ExhaustedBudget::Sampling(_) => WaitingWorkKind::Sampling,
-            _ => WaitingWorkKind::Promotion,
-        };
-        let continues_in_s = wait.until.saturating_sub(now).as_secs_f64();
-        Self { work, budget: wait.budget.to_string(), continues_in_s }
+        let left_s = |until: Duration| until.saturating_sub(now).as_secs_f64();
+        Self {
+            work: wait.budget.work(),
+            budget: wait.budget.to_string(),
+            continues_in_s: wait.until.map(left_s),
+        }
     }
 }
 
 impl fmt::Display for BudgetWaitStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (work, budget) = (self.work, &self.budget);
-        let left = format_short_duration(self.continues_in_s);
-        write!(f, "{budget}; {work} continues in {left}")
+        match self.continues_in_s.map(format_short_duration) {
+            Some(left) => write!(f, "{budget}; {work} continues in {left}"),
+            None => write!(f, "{budget}; {work} does not continue"),
+        }
     }
 }
 
@@ -239,6 +225,8 @@ pub struct ProcessExplanation {
     pub sample: Option<LastSampleSummary>,
     /// What prevents all promotions in it at the moment, a clause each; empty: nothing does.
     pub kept_by: Vec<String>,
+    /// Budgets that hold other work back, a clause each.
+    pub waits: Vec<String>,
     /// The latest actions on it, oldest first.
     pub latest: Vec<JournalEntryView>,
 }
@@ -287,6 +275,8 @@ pub struct RegionExplanation {
     pub ahead: Option<u64>,
     /// What prevents its promotion at the moment, or all promotions in the process.
     pub kept_by: Vec<String>,
+    /// Budgets that hold other work back, a clause each.
+    pub waits: Vec<String>,
     /// What recovery knows of it, a clause each.
     pub recovery: Vec<String>,
     /// The latest actions on the region, oldest first.

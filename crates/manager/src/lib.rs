@@ -35,5 +35,6 @@ pub use machine::{
 };
 pub use manager::{
     BudgetWait, BudgetWaits, ExhaustedBudget, LastSample, LastSamples, Manager, SampledFigures,
+    WaitingWork,
 };
 pub use settings::Settings;

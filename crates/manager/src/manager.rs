@@ -37,7 +37,7 @@ mod sampling_slowdown_budgets;
 mod sliced_process_queue;
 mod work_limits;
 
-pub use budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
+pub use budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget, WaitingWork};
 pub use known_processes::KnownProcesses;
 pub use last_samples::{LastSample, LastSamples, SampledFigures};
 pub use memory_watch::MemoryWatch;
@@ -46,9 +46,7 @@ pub use work_limits::WorkLimits;
 use crate::journal::Journal;
 use crate::machine::{LoopWakeReason, Machine, MachineError};
 use crate::settings::Settings;
-use hawkeye_policy::{
-    CallBatchBackoff, Event, Policy, RecoveryPlanner, SettingError, WatermarkTable,
-};
+use hawkeye_policy::{Event, Policy, RecoveryPlanner, SettingError, WatermarkTable};
 use promotion::PromotionProgress;
 use recovery::RecoveryProgress;
 use sampling::SamplingSchedule;
@@ -138,6 +136,7 @@ impl<M: Machine> Manager<M> {
             wake_at = wake_at.min(self.sampling.due_at());
             wake_at = recover_at.map_or(wake_at, |at| at.min(wake_at));
         }
+        self.record_sampling_waits();
         let now = self.machine.now();
         if self.is_out_of_cpu_time(now) {
             let refresh = &self.processes.refresh;
@@ -252,15 +251,9 @@ impl<M: Machine> Manager<M> {
         &self.limits
     }
 
-    /// The pause after calls that took long, or for which no huge page was available.
-    pub fn promotion_backoff(&self) -> &CallBatchBackoff {
-        &self.promotion.backoff
-    }
-
-    /// Work that waits for a budget at the moment: promotion, sampling.
+    /// Work that waits for a budget at the moment: of each kind at most one wait.
     pub fn budget_waits(&self) -> impl Iterator<Item = BudgetWait> {
-        let now = self.machine.now();
-        self.limits.waits.current_wait(now).into_iter().chain(self.sampling.budget_wait(now))
+        self.limits.waits.current_waits(self.machine.now())
     }
 
     /// What is known of bloat in huge pages.

@@ -294,7 +294,7 @@ impl PreparedSession {
             recording.write_new_rows(&mut manager);
         }
         let policy = manager.policy().name();
-        let waited = session_summary::budget_wait_note(&manager);
+        let waited = session_summary::budget_wait_notes(&manager);
         let (mut machine, journal) = manager.into_machine_and_journal();
         machine.read_page_sizes_now();
         machine.save_program_profiles();

@@ -80,7 +80,7 @@ fn status_text(daemon: &DaemonStatus) -> String {
         "promotion",
         match status.paused {
             true => "paused; `hawkeye resume` resumes it",
-            false => status.held.as_deref().unwrap_or("active"),
+            false => status.held.as_deref().unwrap_or(status.promotion_pace_text()),
         },
     );
     for wait in &status.budget_waits {

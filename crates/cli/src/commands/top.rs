@@ -106,7 +106,7 @@ impl TopOptions {
 
 fn overview_text(status: &DaemonStatus) -> String {
     let order = SortOrder::default();
-    let mut lines = overview::management_state_lines(status);
+    let mut lines = overview::management_state_lines(status, WIDTH.into());
     lines.push(String::new());
     lines.push(process_table::header_line(order));
     let processes = sort_order::sorted_processes(&status.manager.processes, order);

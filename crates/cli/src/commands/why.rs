@@ -96,6 +96,7 @@ fn push_process_explanation(out: &mut WrappedText, it: &ProcessExplanation) {
         out.push_sentence(format!("{shared} of it were shared memory, {huge} of that huge."));
     }
     push_obstacles(out, &it.kept_by);
+    push_waits(out, &it.waits);
     if !it.latest.is_empty() {
         out.push_sentence("Latest actions (times since the daemon started):");
     }
@@ -133,6 +134,7 @@ fn push_region_explanation(out: &mut WrappedText, it: &RegionExplanation) {
     if !matches!(it.state, RegionPromotionState::Huge | RegionPromotionState::Excluded { .. }) {
         push_obstacles(out, &it.kept_by);
     }
+    push_waits(out, &it.waits);
     for known in &it.recovery {
         out.push_sentence(format!("Recovery: {known}."));
     }
@@ -275,6 +277,12 @@ fn push_obstacles(out: &mut WrappedText, kept_by: &[String]) {
     });
     for reason in kept_by {
         out.push_list_item(reason);
+    }
+}
+
+fn push_waits(out: &mut WrappedText, waits: &[String]) {
+    for wait in waits {
+        out.push_sentence(format!("Other work waits: {wait}."));
     }
 }
 

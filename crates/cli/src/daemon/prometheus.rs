@@ -87,8 +87,8 @@ macro_rules! write_metrics {
 }
 
 fn encode_manager(out: &mut MetricEncoder<'_>, status: &ManagerStatus, slow: u64) -> fmt::Result {
-    let wait = |wait: &BudgetWaitStatus| (wait.work.to_string(), wait.continues_in_s);
-    let waits: Vec<_> = status.budget_waits.iter().map(wait).collect();
+    let wait = |wait: &BudgetWaitStatus| Some((wait.work.to_string(), wait.continues_in_s?));
+    let waits: Vec<_> = status.budget_waits.iter().filter_map(wait).collect();
     let waits = waits.iter().map(|(work, s)| ([("work", &**work)], *s));
     write_metrics! { out,
         gauge "uptime_seconds" = status.uptime_s,

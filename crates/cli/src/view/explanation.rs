@@ -5,10 +5,11 @@ use super::region_state::region_promotion_state;
 use super::{
     BudgetWaitStatus, Explanation, FileMapperView, JournalEntryView, LastSampleSummary,
     ManagerView, ProcessExplanation, ProcessStatus, RegionExplanation, RegionPromotionState,
-    SharedMemoryExplanation, WaitingWorkKind,
+    SharedMemoryExplanation,
 };
 use hawkeye_manager::{
-    Event, Journal, JournalEntry, LastSample, Machine, Manager, PromotionAndRecoveryRates,
+    BudgetWait, Event, Journal, JournalEntry, LastSample, Machine, Manager,
+    PromotionAndRecoveryRates, WaitingWork,
 };
 use hawkeye_policy::access_map::bucket_of_coverage;
 use hawkeye_policy::{CoverageSource, FileRegion, HeldState, ProcessId, RegionAddr};
@@ -48,7 +49,9 @@ impl ManagerView {
     ) -> ProcessExplanation {
         let status = self.process_status_now(manager, process);
         let sample = last_sample_summary(manager, process);
+        let (kept_by_budgets, waits) = budget_waits_of_process(manager, process);
         let mut kept_by = process_promotion_obstacles(manager, process, &status);
+        kept_by.extend(kept_by_budgets);
         let none = "it has no accessed region under base pages that may be promoted now";
         // The samples are shown above.
         let decided = |event: &Event| {
@@ -66,6 +69,7 @@ impl ManagerView {
             process: status,
             sample,
             kept_by,
+            waits,
             latest: latest_entries(manager.journal(), LATEST, decided, journal_entry_view),
         }
     }
@@ -111,7 +115,9 @@ impl ManagerView {
             .filter(|sample| accesses && state != RegionPromotionState::Huge && !sample.is_huge());
         let waiting = manager.policy().explain_waiting_region(process, region);
         let status = self.process_status_now(manager, process);
+        let (kept_by_budgets, waits) = budget_waits_of_process(manager, process);
         let mut kept_by = process_promotion_obstacles(manager, process, &status);
+        kept_by.extend(kept_by_budgets);
         kept_by.extend(waiting.as_ref().and_then(|it| it.passed_over.clone()));
         let mut recovery = Vec::new();
         let hold = manager.bloat().hold_of_region(process, region, now);
@@ -135,6 +141,7 @@ impl ManagerView {
             waiting: waiting.as_ref().map(|it| it.reason.to_string()),
             ahead: waiting.as_ref().map(|it| it.ahead),
             kept_by,
+            waits,
             recovery,
             process: status,
             latest: latest_entries(journal, LATEST, of_region, journal_entry_view),
@@ -184,7 +191,6 @@ fn process_promotion_obstacles(
     process: ProcessId,
     status: &ProcessStatus,
 ) -> Vec<String> {
-    let now = manager.machine().now();
     let mut kept_by = Vec::new();
     if manager.is_paused() {
         kept_by.push("management is paused; `hawkeye resume` resumes it".to_owned());
@@ -214,24 +220,24 @@ fn process_promotion_obstacles(
             ));
         }
     }
-    if let Some(max) = manager.settings().max_promotions {
-        if manager.limits().promotions.count_spent_promotions() >= max {
-            kept_by.push(format!("the limit of {max} promotions in all is reached"));
-        }
-    }
-    for wait in manager.budget_waits() {
-        let wait = BudgetWaitStatus::new(&wait, now);
-        if wait.work == WaitingWorkKind::Promotion || !was_sampled(manager, process) {
-            kept_by.push(wait.to_string());
-        }
-    }
-    let backoff = manager.promotion_backoff();
-    if !backoff.is_pause_over(now) {
-        let left_s = backoff.pause_ends_at().saturating_sub(now).as_secs_f64();
-        let why = "calls into processes took long, or the kernel had no free huge page";
-        kept_by.push(format!("{why}: promotion pauses for {left_s:.1} s more"));
-    }
     kept_by
+}
+
+/// The budgets that hold back the promotion of a process, and those that hold back other work.
+fn budget_waits_of_process(
+    manager: &Manager<impl Machine>,
+    process: ProcessId,
+) -> (Vec<String>, Vec<String>) {
+    let now = manager.machine().now();
+    let (promotion, other): (Vec<_>, Vec<_>) =
+        manager.budget_waits().partition(|wait| match wait.budget.work() {
+            WaitingWork::Promotion => true,
+            WaitingWork::Recovery => false,
+            // It is promoted after its first sample.
+            WaitingWork::Sampling | WaitingWork::EarlySampling => !was_sampled(manager, process),
+        });
+    let text = |wait: BudgetWait| BudgetWaitStatus::new(&wait, now).to_string();
+    (promotion.into_iter().map(text).collect(), other.into_iter().map(text).collect())
 }
 
 fn was_sampled(manager: &Manager<impl Machine>, process: ProcessId) -> bool {

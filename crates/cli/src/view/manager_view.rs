@@ -3,10 +3,11 @@
 use super::region_state::region_promotion_state;
 use super::{
     BloatStatus, BudgetWaitStatus, CgroupMemoryStatus, DecisionView, HugePageReserveStatus,
-    MemoryStatus, ProcessStatus, RegionPromotionState, WaitingWorkKind,
+    MemoryStatus, ProcessStatus, RegionPromotionState,
 };
 use hawkeye_manager::{
     Event, Journal, JournalEntry, JournalTotals, Machine, Manager, PromotionAndRecoveryRates,
+    WaitingWork,
 };
 use hawkeye_policy::{
     BloatTotals, CgroupMemory, HUGE_PAGE_BYTES, MemoryScope, ProcessId, RegionSample,
@@ -52,8 +53,12 @@ impl ManagerStatus {
     pub const MOST_PROCESSES: usize = 256;
     pub const MOST_DECISIONS: usize = 16;
 
-    pub fn promotion_wait(&self) -> Option<&BudgetWaitStatus> {
-        self.budget_waits.iter().find(|wait| wait.work == WaitingWorkKind::Promotion)
+    /// How promotion goes on while memory does not hold it. `budget_waits` names the budget.
+    pub fn promotion_pace_text(&self) -> &'static str {
+        match self.budget_waits.iter().any(|wait| wait.work == WaitingWork::Promotion) {
+            true => "waits for a budget",
+            false => "active",
+        }
     }
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::session_summary::budget_wait_notes;
 use hawkeye_manager::{Event, Manager, Settings};
 use hawkeye_policy::{CpuBudget, FileRegion, HUGE_PAGE_BYTES, Watermarks};
 use hawkeye_test_support::builders::{
@@ -116,8 +117,11 @@ fn the_state_of_a_region_follows_from_its_sample_and_history() {
     let sample = why.sample.expect("it was sampled");
     assert_eq!((sample.regions, sample.huge), (8, 2));
     assert_eq!((sample.candidates, sample.not_accessed), (2, 4));
-    let spent = |why: &String| why.contains("promotions in all is reached");
-    assert!(why.kept_by.iter().any(spent));
+    let spent = "the limit of 2 promotions in all is reached; promotion does not continue";
+    assert!(why.kept_by.iter().any(|why| why == spent), "{:?}", why.kept_by);
+    assert_eq!(status(&manager).budget_waits[0].to_string(), spent);
+    let notes = budget_wait_notes(&manager);
+    assert!(notes.iter().any(|note| note.contains("2 promotions in all")), "{notes:?}");
     assert_eq!(why.latest.len(), 2, "samples are not among the latest actions");
 
     let huge = region_at_index(&mut manager, it.pid, start(0) + 12_345);
@@ -193,9 +197,14 @@ fn a_cpu_budget_that_holds_promotions_back_is_named_with_its_end() {
     assert!(reason.contains("two thirds of 1 % of one core"), "{reason}");
     assert!(reason.contains("promotion continues in "), "{reason}");
     let status = status(&manager);
-    let wait = status.promotion_wait().expect("it waits");
-    assert!((1.0..60.0).contains(&wait.continues_in_s), "{wait:?}");
+    assert_eq!(status.promotion_pace_text(), "waits for a budget");
+    let wait = &status.budget_waits[0];
+    let left_s = wait.continues_in_s.expect("it continues");
+    assert!((1.0..60.0).contains(&left_s), "{wait:?}");
     assert_eq!(&wait.to_string(), reason);
+    let notes = budget_wait_notes(&manager);
+    let named = |note: &String| note.contains("two thirds of 1 %") && note.contains("continued in");
+    assert!(notes.iter().any(named), "{notes:?}");
 }
 
 #[test]

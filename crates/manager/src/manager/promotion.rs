@@ -1,5 +1,6 @@
 //! Carries out promotions within all limits.
 
+use super::budget_wait::{BudgetWait, ExhaustedBudget, WaitingWork};
 use super::work_limits::PaidBy;
 use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, PromotionResult, TimedOutPromotionResult};
@@ -38,6 +39,14 @@ pub(super) struct PromotionProgress {
     timed_out: HashMap<(ProcessId, RegionAddr), Promotion>,
 }
 
+impl PromotionProgress {
+    fn pause_after_calls(&self, now: Duration) -> Option<BudgetWait> {
+        let until = Some(self.backoff.pause_ends_at());
+        let pause = BudgetWait { budget: ExhaustedBudget::PromotionPause, until };
+        (!self.backoff.is_pause_over(now)).then_some(pause)
+    }
+}
+
 impl<M: Machine> Manager<M> {
     /// Promotes until the batch's time is up or a limit is reached. Returns when to go on, if that
     /// is before the next look.
@@ -45,9 +54,12 @@ impl<M: Machine> Manager<M> {
         let begun = self.machine.now();
         // No process may be promoted in: leave the waiting list as it is.
         let blocked = self.is_all_promotion_blocked();
-        if blocked || !self.promotion.backoff.is_pause_over(begun) {
-            self.limits.waits.end_current_wait(begun);
-            return (!blocked).then(|| self.promotion.backoff.pause_ends_at());
+        if blocked {
+            self.limits.waits.end_current_wait(begun, WaitingWork::Promotion);
+            return None;
+        }
+        if let Some(pause) = self.promotion.pause_after_calls(begun) {
+            return self.limits.waits.begin_wait(begun, pause);
         }
         let mut held = self.held_processes();
         let mut called = false;
@@ -58,11 +70,14 @@ impl<M: Machine> Manager<M> {
                 break Some(now);
             }
             let drops_only = !called && now >= begun + DROPS_WITHOUT_BUDGET;
-            if drops_only && self.limits.promotion_cpu_again_at(now) > now {
-                break None;
+            if drops_only {
+                if let Err(wait) = self.limits.decide_promotion_payment(now, None) {
+                    self.limits.waits.begin_wait(now, wait);
+                    break None;
+                }
             }
-            if let Err(again_at) = self.limits.take_promotion(now) {
-                break again_at;
+            if let Err(wait) = self.limits.take_promotion(now) {
+                break self.limits.waits.begin_wait(now, wait);
             }
             let supply = self.next_huge_page_readiness(now);
             let again = self.promotion.postponed.take();
@@ -71,10 +86,10 @@ impl<M: Machine> Manager<M> {
             self.reschedule_sampling_by_saving(now, next.as_ref());
             let Some(next) = next else {
                 self.limits.promotions.give_back_promotion();
-                self.limits.waits.end_without_work(now);
+                self.limits.waits.end_without_promotion(now);
                 break None;
             };
-            self.limits.waits.end_current_wait(now);
+            self.limits.waits.end_current_wait(now, WaitingWork::Promotion);
             if is_new {
                 self.promotion.shortages = 0;
             }
@@ -91,7 +106,7 @@ impl<M: Machine> Manager<M> {
                 Err(wait) => {
                     self.limits.promotions.give_back_promotion();
                     self.promotion.postponed = Some(next);
-                    break Some(self.limits.waits.begin_wait(now, wait));
+                    break self.limits.waits.begin_wait(now, wait);
                 }
             };
             called = true;
@@ -111,6 +126,11 @@ impl<M: Machine> Manager<M> {
             let now = self.machine.now();
             self.promotion.backoff.end_batch(now);
             self.update_reserve_target(now);
+            // A wait for a budget that lasts longer stays.
+            let pause = self.promotion.pause_after_calls(now);
+            if let Some(pause) = pause.filter(|it| more.is_none_or(|at| it.until >= Some(at))) {
+                self.limits.waits.begin_wait(now, pause);
+            }
         }
         let ready = self.promotion.backoff.pause_ends_at();
         more.map(|at| if called { at.max(ready) } else { at })

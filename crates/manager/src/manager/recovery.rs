@@ -1,5 +1,6 @@
 //! Recovers memory from bloated huge pages while memory is short.
 
+use super::budget_wait::{BudgetWait, ExhaustedBudget, WaitingWork};
 use super::sliced_process_queue::SlicedProcessQueue;
 use super::{BATCH, Manager};
 use crate::machine::{Machine, MachineError, RecoveryResult, ZeroScanResult};
@@ -82,14 +83,18 @@ impl<M: Machine> Manager<M> {
             let now = self.machine.now();
             self.limits.record_total_cpu_time(now, self.machine.management_costs().cpu);
             if !self.memory.guard.is_recovering() {
+                self.limits.waits.end_current_wait(now, WaitingWork::Recovery);
                 break None;
             }
             // A program might be killed in the meantime, so its danger overrides both the pause and
             // the budget.
-            let ready_at = self.limits.cpu.ready_at(now).max(self.recovery.backoff.pause_ends_at());
-            let only_urgent = in_window || ready_at > now;
-            if only_urgent && !self.memory.guard.will_be_full_within_seconds() {
-                break (!in_window).then_some(ready_at);
+            let wait = self.recovery_wait(now);
+            let only_urgent = in_window || wait.is_some();
+            let waits = only_urgent && !self.memory.guard.will_be_full_within_seconds();
+            let wait = wait.filter(|_| waits);
+            self.limits.waits.set_wait(now, WaitingWork::Recovery, wait);
+            if waits {
+                break wait.filter(|_| !in_window).and_then(|wait| wait.until);
             }
             if now < self.recovery.unusable_until {
                 break Some(self.recovery.unusable_until);
@@ -115,13 +120,33 @@ impl<M: Machine> Manager<M> {
                 break Some(now);
             }
         };
+        let now = self.machine.now();
         if called {
-            self.recovery.backoff.end_batch(self.machine.now());
+            self.recovery.backoff.end_batch(now);
         }
         if self.memory.guard.will_be_full_within_seconds() {
             return more;
         }
+        if called {
+            let wait = self.recovery_wait(now).filter(|_| more.is_some());
+            self.limits.waits.set_wait(now, WaitingWork::Recovery, wait);
+        }
         more.map(|at| at.max(self.recovery.backoff.pause_ends_at()))
+    }
+
+    /// What recovery without danger waits for. Listing huge pages waits for the same CPU time.
+    fn recovery_wait(&self, now: Duration) -> Option<BudgetWait> {
+        let cpu_at = self.limits.cpu.ready_at(now);
+        let pause_ends_at = self.recovery.backoff.pause_ends_at();
+        let budget = match cpu_at >= pause_ends_at {
+            true => {
+                let percent = self.limits.cpu.limit_percent_of_core();
+                ExhaustedBudget::RecoveryCpu { percent }
+            }
+            false => ExhaustedBudget::RecoveryPause,
+        };
+        let until = cpu_at.max(pause_ends_at);
+        (until > now).then_some(BudgetWait { budget, until: Some(until) })
     }
 
     fn search_and_split_and_charge(

@@ -1,7 +1,7 @@
 //! When to sample, and what happens with a sample.
 
 use super::Manager;
-use super::budget_wait::{BudgetWait, ExhaustedBudget};
+use super::budget_wait::{BudgetWait, ExhaustedBudget, WaitingWork};
 use super::early_sample_selection::{EarlySampleSelection, GrowthPhase, ResidentGrowth};
 use super::sampling_slowdown_budgets::SamplingSlowdownBudgets;
 use super::sliced_process_queue::SlicedProcessQueue;
@@ -30,8 +30,10 @@ pub(super) struct SamplingSchedule {
     saved: SavingsSinceWindow,
     /// The reason in the last [`Event::Stretched`]; `None`: windows have come in time since.
     stretched: Option<SamplingDelayReason>,
-    /// Why the next window is later than the settings ask for, if it is.
-    delayed: Option<SamplingDelayReason>,
+    /// Why the next window is later than the settings ask for, if it is, and their time.
+    delayed: Option<(SamplingDelayReason, Duration)>,
+    /// What holds back programs that are due for an early window.
+    pub(super) early_wait: Option<BudgetWait>,
     /// Windows opened so far.
     windows: usize,
     /// Whether the last window was abandoned because memory is in danger. The next one is not: a
@@ -129,6 +131,7 @@ impl SamplingSchedule {
             saved: SavingsSinceWindow::default(),
             stretched: None,
             delayed: None,
+            early_wait: None,
             windows: 0,
             abandoned: false,
         }
@@ -145,11 +148,12 @@ impl SamplingSchedule {
         }
     }
 
-    /// The wait for the next window, if a budget delays it.
-    pub(super) fn budget_wait(&self, now: Duration) -> Option<BudgetWait> {
+    /// The wait for the next window, if a budget delays it, and when it begins.
+    fn budget_wait(&self, now: Duration) -> Option<(Duration, BudgetWait)> {
         let WindowState::Idle { next } = self.state else { return None };
-        let budget = ExhaustedBudget::Sampling(self.delayed?);
-        (next > now).then_some(BudgetWait { budget, until: next })
+        let (because, due) = self.delayed?;
+        let budget = ExhaustedBudget::Sampling(because);
+        (next > now).then_some((due, BudgetWait { budget, until: Some(next) }))
     }
 
     /// Whether a window is open, which our own calls must not disturb.
@@ -196,12 +200,22 @@ impl SamplingSchedule {
     /// Opens a window soon for programs that have grown, or that were seen only in part.
     /// Where CPU time was saved up (`rested`), it may come before windows are due again.
     pub(super) fn plan_early_window(&mut self, now: Duration, rested: bool) {
+        self.early_wait = None;
         let WindowState::Idle { next } = &mut self.state else { return };
         let at = if rested { now } else { now.max(self.not_before) };
-        let mut programs = self.early.programs_due_for_sample(now);
+        let due = self.early.programs_due_for_sample(now);
         // Touches that are not counted yet can only prolong the wait of a program, so it is not
         // read before.
-        programs.retain(|process| self.slowdown.may_clear_again_at(at, *process) <= at);
+        let ready_at = |process: &ProcessId| self.slowdown.may_clear_again_at(at, *process);
+        let (programs, held): (Vec<_>, Vec<_>) = due.into_iter().partition(|it| ready_at(it) <= at);
+        let slowdown = held.iter().map(ready_at).min();
+        let cpu = (!programs.is_empty() && at > now).then_some(at.min(*next));
+        let wait = slowdown.map(|until| (SamplingDelayReason::ProgramSlowdown, until));
+        let wait = wait.or(cpu.map(|until| (SamplingDelayReason::ManagerCpu, until)));
+        self.early_wait = wait.map(|(because, until)| BudgetWait {
+            budget: ExhaustedBudget::EarlySampling(because),
+            until: Some(until),
+        });
         if !programs.is_empty() && at < *next {
             let regular = self.early_window.take().map_or(*next, |(_, regular)| regular);
             self.early_window = Some((programs, regular));
@@ -237,13 +251,14 @@ impl SamplingSchedule {
         self.look_cost = closed.manager_cpu + closed.programs_cost;
         self.saved = SavingsSinceWindow::default();
         self.abandoned = false;
-        let delayed = (affordable > base).then_some(SamplingDelayReason::ManagerCpu);
+        let because = SamplingDelayReason::ManagerCpu;
+        let delayed = (affordable > base).then_some((because, opened + base));
         let came_late = std::mem::replace(&mut self.delayed, delayed).is_some();
         if delayed.is_none() && !came_late {
             // The next delay is a new one, and written down again.
             self.stretched = None;
         }
-        delayed
+        delayed.map(|(because, _)| because)
     }
 
     pub(super) fn apply_event(&mut self, now: Duration, event: &Event) {
@@ -279,6 +294,14 @@ impl SamplingSchedule {
 }
 
 impl<M: Machine> Manager<M> {
+    pub(super) fn record_sampling_waits(&mut self) {
+        let now = self.machine.now();
+        let (begin, wait) = self.sampling.budget_wait(now).unzip();
+        let waits = &mut self.limits.waits;
+        waits.set_wait(begin.unwrap_or(now), WaitingWork::Sampling, wait);
+        waits.set_wait(now, WaitingWork::EarlySampling, self.sampling.early_wait);
+    }
+
     pub(super) fn continue_sampling(&mut self, now: Duration) {
         let idle = matches!(self.sampling.state, WindowState::Idle { .. });
         // The program may end before the window does.
@@ -329,7 +352,7 @@ impl<M: Machine> Manager<M> {
 
     fn postpone_window(&mut self, now: Duration, until: Duration, because: SamplingDelayReason) {
         self.record_sampling_delay(now, because);
-        self.sampling.delayed = Some(because);
+        self.sampling.delayed = Some((because, now));
         if let WindowState::Idle { next } = &mut self.sampling.state {
             *next = (*next).max(until);
         }
@@ -570,6 +593,8 @@ impl<M: Machine> Manager<M> {
         let cpu_percent = self.limits.cpu.limit_percent_of_core();
         let delayed =
             self.sampling.schedule_next_window(&closed, kinds, cpu_percent, &self.settings);
+        // The wait for this window is over; the next one is another.
+        self.limits.waits.end_current_wait(now, WaitingWork::Sampling);
         if let Some(because) = delayed {
             self.record_sampling_delay(now, because);
         }

@@ -77,13 +77,14 @@ impl WorkLimits {
         }
     }
 
-    /// Counts a promotion; otherwise the error is when to go on, if ever.
-    pub(super) fn take_promotion(&mut self, now: Duration) -> Result<(), Option<Duration>> {
+    /// Counts a promotion, or says which limit is reached.
+    pub(super) fn take_promotion(&mut self, now: Duration) -> Result<(), BudgetWait> {
         self.promotions.take_promotion(now).map_err(|exhausted| match exhausted {
-            PromotionBudgetExhausted::Total => None,
-            PromotionBudgetExhausted::Rate { ready_at: until } => {
-                let budget = ExhaustedBudget::PromotionRate;
-                Some(self.waits.begin_wait(now, BudgetWait { budget, until }))
+            PromotionBudgetExhausted::Total { max } => {
+                BudgetWait { budget: ExhaustedBudget::PromotionTotal { max }, until: None }
+            }
+            PromotionBudgetExhausted::Rate { ready_at } => {
+                BudgetWait { budget: ExhaustedBudget::PromotionRate, until: Some(ready_at) }
             }
         })
     }
@@ -99,11 +100,11 @@ impl WorkLimits {
             Some(SavingsDecision::Pays) => return Ok(PaidBy::Savings),
             Some(SavingsDecision::Wait { until }) => {
                 let budget = ExhaustedBudget::PromotionCores;
-                return Err(BudgetWait { budget, until });
+                return Err(BudgetWait { budget, until: Some(until) });
             }
             Some(SavingsDecision::TooLittle) | None => {}
         }
-        let until = self.promotion_cpu_again_at(now);
+        let until = self.cpu.time_when_above_reserve(now, KEPT_FOR_RECOVERY);
         if until <= now {
             return Ok(PaidBy::CpuBudget);
         }
@@ -111,11 +112,6 @@ impl WorkLimits {
             percent: self.cpu.limit_percent_of_core(),
             returns: saved_us_per_s.is_some(),
         };
-        Err(BudgetWait { budget, until })
-    }
-
-    /// When promotions that nothing else pays for may use CPU time; at most `now` if at once.
-    pub(super) fn promotion_cpu_again_at(&self, now: Duration) -> Duration {
-        self.cpu.time_when_above_reserve(now, KEPT_FOR_RECOVERY)
+        Err(BudgetWait { budget, until: Some(until) })
     }
 }

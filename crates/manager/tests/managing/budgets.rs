@@ -1,7 +1,7 @@
 //! Limits on the work done.
 
-use hawkeye_manager::{Machine, Sampling, Settings};
-use hawkeye_policy::{Errno, SavingsShare};
+use hawkeye_manager::{ExhaustedBudget, Machine, Sampling, Settings, WaitingWork};
+use hawkeye_policy::{Errno, SavingsShare, Watermarks};
 use hawkeye_test_support::builders::*;
 use std::time::Duration;
 
@@ -46,8 +46,8 @@ fn a_used_up_rate_is_no_wait_without_a_further_promotion() {
         let settings = settings_with_promotion_rate(2.0);
         let manager = run_manager_of(machine, "hawkeye-g", settings, seconds(20.0));
         assert_eq!(promotions(&manager).len(), regions as usize);
-        let limits = manager.limits();
-        let waited = limits.waits.total_wait_and_last_budget(manager.machine().now());
+        let mut totals = manager.limits().waits.total_waits(manager.machine().now());
+        let waited = totals.find(|(_, budget)| budget.work() == WaitingWork::Promotion);
         assert_eq!(waited.is_some(), waits, "{waited:?}");
     }
 }
@@ -120,9 +120,45 @@ fn promotions_that_pay_for_themselves_do_not_wait_for_the_cpu_budget() {
     let (without, manager) = huge_after(0.0, 30.0);
     assert!((1..2500).contains(&without), "{without}");
     let wait = manager.budget_waits().next().expect("promotion waits");
-    assert!(wait.until > manager.machine().now());
+    assert!(wait.until > Some(manager.machine().now()), "{wait:?}");
     let budget = wait.budget.to_string();
     assert!(budget.contains("two thirds of 2 %"), "{budget}");
+}
+
+/// Each call takes 50 ms, and the pauses between calls double.
+#[test]
+fn a_pause_after_long_calls_is_a_wait() {
+    let mut machine = machine_running_parts(16 * GIB, &[base_page_part(0, 64, 1.0)]);
+    machine.promotion_answers = [(seconds(0.05), None); 64].into();
+    let mut manager = manager_of(machine, "hawkeye-g", frequent_sampling_settings());
+    let mut shown = 0;
+    run_manager_watching(&mut manager, seconds(40.0), |manager| {
+        let mut waits = manager.budget_waits();
+        shown += usize::from(waits.any(|wait| wait.budget == ExhaustedBudget::PromotionPause));
+    });
+    assert!(shown > 0);
+    let waited = manager.limits().waits.total_waits(manager.machine().now()).next();
+    let long = |(waited, budget): (Duration, ExhaustedBudget)| {
+        budget == ExhaustedBudget::PromotionPause && waited > Duration::from_secs(3)
+    };
+    assert!(waited.is_some_and(long), "{waited:?}");
+}
+
+/// 30 ms of CPU time in a minute are enough for some 56 of 1,000 huge pages.
+#[test]
+fn recovery_that_waits_for_cpu_time_is_named_with_its_end() {
+    let machine = machine_running_parts(4 * GIB, &[bloated_part(0, 1000, 0.0)]);
+    let settings = Settings {
+        watermarks: Watermarks::new(30.0, 10.0).expect("the watermarks are in order"),
+        ..settings_with_cpu_percent(0.05)
+    };
+    let manager = run_manager_of(machine, "none", settings, seconds(20.0));
+    assert!((1..100).contains(&manager.journal().totals().split));
+    let mut waits = manager.budget_waits();
+    let wait = waits.find(|wait| wait.budget.work() == WaitingWork::Recovery);
+    let wait = wait.expect("recovery waits");
+    assert_eq!(wait.budget, ExhaustedBudget::RecoveryCpu { percent: 0.05 });
+    assert!(wait.until > Some(manager.machine().now()), "{wait:?}");
 }
 
 /// A program that forks holds its lock for long, and one can do so on purpose.

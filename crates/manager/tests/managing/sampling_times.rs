@@ -1,6 +1,7 @@
 //! When programs are sampled.
 
-use hawkeye_manager::{Event, Settings};
+use hawkeye_manager::{Event, ExhaustedBudget, Settings};
+use hawkeye_policy::SamplingDelayReason;
 use hawkeye_test_support::builders::*;
 use std::time::Duration;
 
@@ -161,7 +162,13 @@ fn an_early_window_of_a_program_that_may_not_be_sampled_does_not_put_off_the_reg
     large.parts = vec![base_page_part(0, 8192, 1.0).using(256)];
     let large = machine.add_program(large);
     machine.schedule(seconds(40.0), move |machine| machine.set_used_pages(large, 0, 512));
-    let manager = run_manager_of(machine, "hawkeye", Settings::default(), END);
+    let mut manager = manager_of(machine, "hawkeye", Settings::default());
+    let mut shown = 0;
+    run_manager_watching(&mut manager, END, |manager| {
+        let held = ExhaustedBudget::EarlySampling(SamplingDelayReason::ProgramSlowdown);
+        shown += usize::from(manager.budget_waits().any(|wait| wait.budget == held));
+    });
+    assert!(shown > 0, "the wait is named");
     assert_sampled_every_period(&manager, END, "it grew at 40 s");
     // It is read before regular windows, near 30, 60 and 90 s. Reads in between show nothing new.
     let reads: Vec<Duration> = manager.machine().call_times("read").collect();

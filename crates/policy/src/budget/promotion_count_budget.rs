@@ -7,7 +7,10 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PromotionBudgetExhausted {
     /// The total number of promotions is used up.
-    Total,
+    Total {
+        /// The number.
+        max: u64,
+    },
     /// The rate is used up; more become available with time.
     Rate {
         /// When the next promotion is allowed, on the clock of the call.
@@ -32,8 +35,8 @@ impl PromotionCountBudget {
 
     /// Takes one promotion from the budget, or returns why there is none.
     pub fn take_promotion(&mut self, now: Duration) -> Result<(), PromotionBudgetExhausted> {
-        if self.max.is_some_and(|max| self.spent >= max) {
-            return Err(PromotionBudgetExhausted::Total);
+        if let Some(max) = self.max.filter(|max| self.spent >= *max) {
+            return Err(PromotionBudgetExhausted::Total { max });
         }
         if let Some(bucket) = &mut self.bucket {
             if !bucket.try_take_tokens(now, 1) {
@@ -75,10 +78,11 @@ mod tests {
         budget.give_back_promotion();
         assert_eq!(budget.take_promotion(at_second(0)), Ok(()));
         assert_eq!(budget.take_promotion(at_second(0)), Ok(()));
-        assert_eq!(budget.take_promotion(at_second(1000)), Err(PromotionBudgetExhausted::Total));
+        let reached = |max| Err(PromotionBudgetExhausted::Total { max });
+        assert_eq!(budget.take_promotion(at_second(1000)), reached(2));
         assert_eq!(budget.count_spent_promotions(), 2);
         let mut none = PromotionCountBudget::new(Some(0), None);
-        assert_eq!(none.take_promotion(at_second(0)), Err(PromotionBudgetExhausted::Total));
+        assert_eq!(none.take_promotion(at_second(0)), reached(0));
     }
 
     #[test]

@@ -71,7 +71,8 @@ fn stale_figures_notice(model: &TopModel) -> Option<Line<'static>> {
 fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     let line = |text: &String| Line::from(model.theme.to_displayable(text));
     let mut head: Vec<Line<'_>> = stale_figures_notice(model).into_iter().collect();
-    head.extend(overview::management_state_lines(&model.status).iter().map(line));
+    let width = usize::from(area.width);
+    head.extend(overview::management_state_lines(&model.status, width).iter().map(line));
     let parts = Layout::vertical([
         Constraint::Length(head.len() as u16 + 1),
         Constraint::Min(3),
@@ -81,7 +82,7 @@ fn draw_overview(frame: &mut Frame<'_>, area: Rect, model: &TopModel) {
     frame.render_widget(Paragraph::new(head), top);
     draw_process_table(frame, middle, model);
     let mut lines = vec![Line::styled("Latest decisions", HEADING)];
-    let (room, width) = (usize::from(DECISIONS) - 2, usize::from(area.width));
+    let room = usize::from(DECISIONS) - 2;
     lines.extend(overview::decision_lines(&model.status.manager, room, width).iter().map(line));
     frame.render_widget(Paragraph::new(lines), bottom);
 }

@@ -7,15 +7,13 @@ use crate::text_format::{
 };
 use crate::view::{DecisionView, ManagerStatus};
 
-/// The state of management, in three lines of 80 columns, and a fourth one if shared memory is
-/// managed.
-pub fn management_state_lines(status: &DaemonStatus) -> Vec<String> {
+/// The state of management, in lines of `width` columns.
+pub fn management_state_lines(status: &DaemonStatus, width: usize) -> Vec<String> {
     let manager = &status.manager;
-    let held = match (&manager.held, manager.promotion_wait()) {
+    let held = match &manager.held {
         _ if manager.paused => "PAUSED; `hawkeye resume` resumes it".to_owned(),
-        (Some(held), _) => format!("promotion held: {held}"),
-        (None, Some(wait)) => wait.to_string(),
-        (None, None) => "promotion active".to_owned(),
+        Some(held) => format!("promotion held: {held}"),
+        None => format!("promotion {}", manager.promotion_pace_text()),
     };
     let stuck = match manager.not_answering {
         0 => String::new(),
@@ -45,12 +43,15 @@ pub fn management_state_lines(status: &DaemonStatus) -> Vec<String> {
         "promoted {promoted} ({:.1}/s), split {split} ({:.1}/s), recovered {} ({}/s)",
         pace.promoted_per_s, pace.split_per_s, recovered[0], recovered[1]
     );
-    // Programs and users choose the names of cgroups.
-    let mut lines = vec![first, second, third];
+    let mut lines = vec![first, second];
+    lines.extend(manager.budget_waits.iter().map(|wait| format!("waits: {wait}")));
+    lines.push(third);
     if manager.shared_memory.files > 0 {
         lines.push(format!("shared memory {}", format_shared_memory(&manager.shared_memory)));
     }
-    lines.iter().map(|line| clip_printable(line, 1000)).collect()
+    // Programs and users choose the names of cgroups.
+    let wrapped = lines.iter().map(|line| wrap_printable(&clip_printable(line, 1000), width, 2));
+    wrapped.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
 /// The latest decisions, newest first, in at most `room` lines. Only the last one may be cut.

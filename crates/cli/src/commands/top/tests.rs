@@ -7,10 +7,10 @@ use super::top_model::{KeyEffect, TopModel};
 use super::{draw, overview_text, process_table};
 use crate::daemon::protocol::DaemonStatus;
 use crate::view::{
-    AddressStrip, AddressStripColumn, DecisionView, Explanation, JournalEntryView, ManagerStatus,
-    MemoryStatus, ProcessExplanation, ProcessStatus,
+    AddressStrip, AddressStripColumn, BudgetWaitStatus, DecisionView, Explanation,
+    JournalEntryView, ManagerStatus, MemoryStatus, ProcessExplanation, ProcessStatus,
 };
-use hawkeye_manager::{JournalTotals, PromotionAndRecoveryRates};
+use hawkeye_manager::{JournalTotals, PromotionAndRecoveryRates, WaitingWork};
 use hawkeye_policy::{
     CoverageSource, SampledMemory, SharedMemoryTotals, TranslationOverhead,
     TranslationOverheadSource,
@@ -138,6 +138,7 @@ fn opened() -> ProcessDetails {
         process: redis(),
         sample: None,
         kept_by: vec!["the machine uses 90 % of its memory".into()],
+        waits: Vec::new(),
         latest: vec![JournalEntryView {
             at_s: 61.0,
             region: Some(1 << 30),
@@ -203,6 +204,24 @@ fn help_fits_into_80_by_24() {
 #[test]
 fn as_text() {
     insta::assert_snapshot!(overview_text(&status()));
+}
+
+#[test]
+fn a_budget_that_holds_work_back_is_shown_in_full_in_80_columns() {
+    let budget = "the manager has used the CPU time that promotions may use in a minute, two thirds of 2 % of one core, and what they save does not pay for more";
+    let mut model = model();
+    model.status.manager.budget_waits = vec![BudgetWaitStatus {
+        work: WaitingWork::Promotion,
+        budget: budget.into(),
+        continues_in_s: Some(41.0),
+    }];
+    let text = screen(&model, 80, 24).backend().to_string();
+    let rows: Vec<&str> = text.lines().map(|row| row.trim_matches('"').trim()).collect();
+    let words = rows.join(" ");
+    let wait = format!("waits: {budget}; promotion continues in 41 s");
+    assert!(words.contains(&wait), "{text}");
+    assert!(words.contains("promotion waits for a budget"), "{text}");
+    assert!(text.contains("redis-server"), "{text}");
 }
 
 #[test]

@@ -41,6 +41,7 @@ fn a_process_is_explained_in_sentences() {
             not_accessed: 36,
         }),
         kept_by: vec!["the machine uses 90 % of its memory".into()],
+        waits: vec!["calls into processes took long; recovery continues in 0.4 s".into()],
         latest: vec![JournalEntryView {
             region: Some(0x7f2a_4000_0000),
             ..entry(75.0, "promoted in 0.4 ms: bucket 9: 480 of 512 base pages accessed")
@@ -56,6 +57,7 @@ Reason of the last change: bucket 9: 480 of 512 base pages accessed.
 promoted, 36 not accessed.
 It is not promoted at the moment because:
 - the machine uses 90 % of its memory
+Other work waits: calls into processes took long; recovery continues in 0.4 s.
 Latest actions (times since the daemon started):
 - 1 min: 0x7f2a40000000 promoted in 0.4 ms: bucket 9: 480 of 512 base pages
   accessed

@@ -1,6 +1,7 @@
 use super::super::protocol::JournalFileStatus;
 use super::*;
-use crate::view::{BloatStatus, BudgetWaitStatus, WaitingWorkKind};
+use crate::view::{BloatStatus, BudgetWaitStatus};
+use hawkeye_manager::WaitingWork;
 use hawkeye_policy::{Errno, TranslationOverhead, TranslationOverheadSource};
 
 fn redis() -> ProcessStatus {
@@ -32,9 +33,9 @@ pub(crate) fn status() -> DaemonStatus {
             paused: true,
             held: None,
             budget_waits: vec![BudgetWaitStatus {
-                work: WaitingWorkKind::Promotion,
+                work: WaitingWork::Promotion,
                 budget: "promotions use at most 50 % of one core".into(),
-                continues_in_s: 0.25,
+                continues_in_s: Some(0.25),
             }],
             memory: Some(MemoryStatus {
                 used_bytes: 3 << 30,
