@@ -20,7 +20,9 @@ macro_rules! print_line {
 }
 
 mod commands;
-// The program `hawkeye` has the same, but neither program depends on the other.
+// The program `hawkeye` has these two as well, but neither program depends on the other.
+#[path = "../../../crates/cli/src/json_file.rs"]
+mod json_file;
 #[path = "../../../crates/cli/src/output.rs"]
 mod output;
 

@@ -11,7 +11,8 @@
 //!
 //! Read [`CountableWalkEvents::find`], which tries the events here, then [`ProcessCounters`], and
 //! `arch` to add a processor. None of this has run on hardware with counters. The arithmetic is
-//! tested on a recording and on made-up counts, the calls on the kernel's software events.
+//! tested on made-up counts (those of the recording are made up, too), the calls on the kernel's
+//! software events.
 
 pub mod events;
 pub mod instruction_rate;

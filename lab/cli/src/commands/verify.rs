@@ -1,7 +1,8 @@
 //! `hawkeye-lab verify`.
 
 use super::calibrate::require_optimised_build;
-use super::sim::output_options::{print_json, write_text_file};
+use super::sim::output_options::print_json;
+use crate::json_file::JsonFile;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_bench::live::{BenchHost, estimate_verification};
@@ -28,18 +29,20 @@ pub struct VerifyCommand {
 
 impl VerifyCommand {
     pub fn execute(self) -> Result<()> {
-        // First, because it takes no time and fails on most virtual machines.
+        let output = self.output.as_deref().map(JsonFile::open).transpose()?;
+        // Before the machine is taken over: it takes no time and fails on most virtual machines.
         let counters = estimate_verification::find_walk_counters()?;
         require_optimised_build()?;
         let host = BenchHost::take_over_machine(std::env::current_exe()?)?;
         let results = estimate_verification::count_and_estimate_nine_programs(&host, &counters)?;
-        if let Some(path) = &self.output {
-            write_text_file(path, &serde_json::to_string_pretty(&results)?)?;
+        // Before the file, which may be on a full disk.
+        match self.json {
+            true => print_json(&results)?,
+            false => print_line!("{results}"),
         }
-        if self.json {
-            return print_json(&results);
+        if let Some(output) = output {
+            output.write(&results)?;
         }
-        print_line!("{results}");
         Ok(())
     }
 }

@@ -53,7 +53,7 @@ fn instructions_per_cycle(before: &ThreadCounts, now: &ThreadCounts) -> Option<f
 mod tests {
     use super::*;
 
-    /// Counts of three windows, as a machine with counters would record them.
+    /// Made-up counts of three windows, as a machine with counters would record them.
     #[test]
     fn instructions_per_cycle_follow_a_recording_of_counters() {
         let text = include_str!("../../../tests/fixtures/instruction-counters.json");

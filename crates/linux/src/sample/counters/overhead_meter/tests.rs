@@ -44,7 +44,7 @@ fn counted_walks_are_an_estimate() {
     assert_eq!(bounds([(1, counts(4, 0, 1000))], &WALKS), [7.0, 14.0, 28.0]);
 }
 
-/// Recorded counts of half a minute, so that the arithmetic is tested without counters.
+/// Made-up counts of half a minute, in the form of a recording.
 #[test]
 fn overhead_follows_a_recording_of_counters() {
     let text = include_str!("../../../../tests/fixtures/counters.json");
