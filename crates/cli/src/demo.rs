@@ -3,7 +3,8 @@
 //! ```text
 //!  commands::demo --> demo_machine --starts--> demo_program reader    hot memory becomes huge
 //!    (prints)           |      |   `-starts--> demo_program bloated   its bloat is recovered
-//!                       |      `-- reader_size: large enough that page walks matter here
+//!                       |      |-- reader_size: large enough that page walks matter here
+//!                       |      `-- reader_outcome: why the reader gained little, if so
 //!                       `-- MachineLease, Manager: as in the daemon, for one program
 //! ```
 //!
@@ -12,7 +13,9 @@
 
 mod demo_machine;
 pub mod demo_program;
+mod reader_outcome;
 mod reader_size;
 
-pub use demo_machine::DemoMachine;
+pub use demo_machine::{DemoMachine, ReaderProgramFigures};
+pub use reader_outcome::ReaderOutcome;
 pub use reader_size::ReaderSize;

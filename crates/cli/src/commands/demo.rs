@@ -1,9 +1,9 @@
 //! `hawkeye demo`: promotion and recovery on two programs of our own, in one to two minutes.
 
-use crate::demo::{DemoMachine, ReaderSize};
+use crate::demo::{DemoMachine, ReaderOutcome, ReaderProgramFigures, ReaderSize};
 use crate::json_file::JsonFile;
 use crate::output::{self, print_to_stderr};
-use crate::text_format::{format_bytes, sparkline_of_shares};
+use crate::text_format::{format_bytes, sparkline_of_shares, wrap_printable};
 use anyhow::Result;
 use clap::Args;
 use serde_json::{Value, json};
@@ -64,19 +64,30 @@ macro_rules! say {
 }
 
 fn show_hot_memory_promotion(machine: &DemoMachine) -> Result<Vec<Value>> {
-    say!("1. Hot memory at high addresses\n");
-    let (size, speed_up) = machine.choose_reader_size()?;
+    say!(
+        "1. Hot memory at high addresses\nMeasuring with how much memory huge pages matter here.\n"
+    );
+    let (mut size, speed_up) = machine.choose_reader_size()?;
+    let mut base = measure_under_base_pages(machine, size)?;
+    // The trials were short, and all of their memory was hot.
+    while speed_up >= ReaderSize::LEAST_SPEED_UP && 1.0 / base.relative < ReaderSize::LEAST_SPEED_UP
+    {
+        let Some(larger) = machine.next_larger_reader_size(size)? else { break };
+        size = larger;
+        base = measure_under_base_pages(machine, size)?;
+    }
     let hot_percent = ReaderSize::HOT_PERCENT;
     let (mib, hot_mib, budget) = (size.total_mib(), size.hot_mib, size.hot_regions());
     say!(
-        "Huge pages make dependent random reads of {hot_mib} MiB {speed_up:.2} times as fast here.\nA program maps {mib} MiB; {hot_percent} % of such reads go to the top {hot_mib} MiB. Each system may\nspend {budget} promotions. The same program, all under huge pages, is measured in turn:\n\n"
+        "A program maps {mib} MiB; {hot_percent} % of its dependent random reads go to the top\n{hot_mib} MiB. Each system may spend {budget} promotions. The same program, all under\nhuge pages, is measured in turn:\n\n"
     );
-    machine.touch_memory_once(2 * mib)?;
-    let (mut systems, mut drawings) = (Vec::new(), Vec::new());
-    let mut base = None;
+    let times_all_huge = 1.0 / base.relative;
+    let (mut systems, mut drawings, mut shortfall) = (Vec::new(), Vec::new(), None);
     for (name, policy) in SYSTEMS {
-        let speed = machine.measure_reader_speed(policy, size)?;
-        let base = base.get_or_insert(speed.clone());
+        let speed = match policy {
+            None => base.clone(),
+            Some(policy) => machine.measure_reader_speed(Some(policy), size)?,
+        };
         // Relative to what the all-huge program did in the same minute, which cancels drift of the
         // machine.
         let rate = speed.relative * base.million_reads_per_s_all_huge;
@@ -87,29 +98,62 @@ fn show_hot_memory_promotion(machine: &DemoMachine) -> Result<Vec<Value>> {
             say!("  {promoted} promotions, {hot} of them hot");
         }
         say!("\n");
-        // Without a promotion there are no shares over 0, which bars draw as spaces.
-        drawings.push((name, sparkline_of_shares(&speed.huge_shares, speed.huge_shares.len())));
+        let outcome = ReaderOutcome {
+            times,
+            times_all_huge,
+            promoted,
+            promoted_hot: hot,
+            allowed: budget,
+            held_back: &speed.held_back,
+        };
+        shortfall = policy.and_then(|_| outcome.shortfall_text());
+        let (before, after) = (&speed.huge_before, &speed.huge_after);
+        if drawings.is_empty() {
+            drawings.push(("before", bars_of_shares(&before.shares)));
+        }
+        if policy.is_some() {
+            drawings.push((name, bars_of_shares(&after.shares)));
+        }
         systems.push(json!({
             "system": name,
             "promotions_allowed": budget,
             "promoted": promoted,
             "promoted_hot": hot,
+            "huge_regions_before": before.huge_regions,
+            "huge_regions_after": after.huge_regions,
             "million_reads_per_s": rate,
+            "shortfall": shortfall,
         }));
     }
-    if let Some(base) = base {
-        let (rate, times) = (base.million_reads_per_s_all_huge, 1.0 / base.relative);
-        let (name, regions) = ("all huge", mib / 2);
-        say!(
-            "  {name:12} {rate:6.1} M reads/s  {times:.2} times base pages  all {regions} regions huge\n"
-        );
+    let (rate, name, regions) = (base.million_reads_per_s_all_huge, "all huge", mib / 2);
+    say!(
+        "  {name:12} {rate:6.1} M reads/s  {times_all_huge:.2} times base pages  all {regions} regions huge\n"
+    );
+    // That of the last system.
+    if let Some(shortfall) = shortfall {
+        say!("\n{}\n", wrap_printable(&shortfall, 80, 0));
     }
-    say!("\nIts address space, from low to high; full bars are huge pages:\n\n");
+    say!(
+        "\nIts address space before, and after each system, from low to high, as the\nkernel's page tables say; full bars are huge pages:\n\n"
+    );
     for (name, drawing) in drawings {
         say!("  {name:12} |{drawing}|\n");
     }
     say!("  {:12}  {:>48}\n", "", "hot");
     Ok(systems)
+}
+
+fn measure_under_base_pages(
+    machine: &DemoMachine,
+    size: ReaderSize,
+) -> Result<ReaderProgramFigures> {
+    machine.touch_memory_once(2 * size.total_mib())?;
+    machine.measure_reader_speed(None, size)
+}
+
+/// Shares of 0 only are drawn as spaces.
+fn bars_of_shares(shares: &[f64]) -> String {
+    sparkline_of_shares(shares, shares.len())
 }
 
 fn show_bloat_recovery(machine: &DemoMachine) -> Result<Value> {

@@ -1,25 +1,34 @@
 //! Takes the machine over for the demo and manages the demo's programs.
 
 use super::reader_size::ReaderSize;
+use crate::session_summary::{budget_wait_notes, notes_from_journal};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::machine_lease::restore_settings_on_stop_signals;
 use hawkeye_linux::machine_lease::thp_settings::{pause_khugepaged, start_programs_on_base_pages};
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::probe;
 use hawkeye_linux::processes::process::{self, ProcessHandle, own_cpu_time};
+use hawkeye_linux::sample::pagemap;
 use hawkeye_linux::stop_signals::{StopSignals, unblock_signals_in_child};
 use hawkeye_linux::{LinuxError, LinuxMachine, MachineLease, ManagedTarget};
-use hawkeye_manager::{Event, Journal, LoopWakeReason, Machine, Manager, Settings};
+use hawkeye_manager::{Event, Journal, JournalTotals, LoopWakeReason, Machine, Manager, Settings};
 use hawkeye_policy::policies;
 use hawkeye_policy::saturating_cast::usize_from_u64;
 use hawkeye_policy::statistics::median;
-use hawkeye_policy::{BASE_PAGE_BYTES, CpuBudget, HUGE_PAGE_BYTES, RatePerSecond, Watermarks};
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, CpuBudget, HUGE_PAGE_BYTES, RatePerSecond, SamplingCostLimits, Watermarks,
+};
 use nix::errno::Errno;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-const AT_MOST: Duration = Duration::from_secs(30);
+/// Management of a program ends when its work is done, after this time, or when this long nothing
+/// more was done. The latter is longer than the longest pause after calls that took long.
+const AT_MOST: Duration = Duration::from_secs(60);
+const QUIET: Duration = Duration::from_secs(30);
+/// On a busy machine a window shows only part of the hot memory, so there are many.
+const PERIOD: Duration = Duration::from_secs(2);
 /// Short enough that a window does not touch the whole cold part.
 const WINDOW: Duration = Duration::from_millis(100);
 /// Number of measurements per program, which take turns, and the length of each.
@@ -38,8 +47,26 @@ pub struct ReaderProgramFigures {
     pub promoted: u64,
     /// Of these, regions in the hot part.
     pub promoted_hot: u64,
+    /// Its huge memory before and after the system managed it.
+    pub huge_before: HugeMemoryMap,
+    pub huge_after: HugeMemoryMap,
+    /// What held promotions back, a clause each.
+    pub held_back: Vec<String>,
+}
+
+/// Where a program has huge pages, as the kernel's page tables say.
+#[derive(Clone, Debug)]
+pub struct HugeMemoryMap {
+    pub huge_regions: usize,
     /// Shares (0-1) of huge memory in equal parts of the address space, in address order.
-    pub huge_shares: Vec<f64>,
+    pub shares: Vec<f64>,
+}
+
+/// What management of a program did.
+struct ManagementOutcome {
+    journal: Journal,
+    cpu: Duration,
+    held_back: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +142,11 @@ impl DemoMachine {
         })
     }
 
+    /// The next larger size, if it fits.
+    pub fn next_larger_reader_size(&self, size: ReaderSize) -> Result<Option<ReaderSize>> {
+        Ok(size.next_larger(free_memory_mib()?))
+    }
+
     /// Measures the reader under a policy or none, in turn with a reader that has only huge pages.
     pub fn measure_reader_speed(
         &self,
@@ -129,31 +161,33 @@ impl DemoMachine {
         let end = program.start + (mib << 20);
         let hot = end - (hot_mib << 20)..end;
         let (mut promoted, mut promoted_hot) = (0, 0);
-        let mut huge_regions = vec![false; usize_from_u64(mib / 2)];
+        let mut held_back = Vec::new();
+        let huge_before = program.read_huge_memory(mib)?;
         if let Some(policy) = policy {
             let settings = Settings {
                 max_promotions: Some(budget),
                 // No limit; at khugepaged's own rate the same regions would take minutes.
                 rate: Some(RatePerSecond::new(1e6)?),
                 cpu: CpuBudget::new(100.0)?,
+                period: PERIOD,
                 window: WINDOW,
+                // The speed is measured afterwards.
+                pace: SamplingCostLimits::new(10.0, 100.0)?,
                 ..Settings::default()
             };
             program.send_command("go")?;
-            let enough = |journal: &Journal| journal.totals().promoted >= budget;
-            let (journal, _) = self.manage_program_until(&program, policy, settings, enough)?;
+            let done = |totals: &JournalTotals| totals.promoted;
+            let outcome = self.manage_program_until(&program, policy, settings, budget, done)?;
+            held_back = outcome.held_back;
             program.send_and_read_reply("stop")?;
-            for entry in journal.entries() {
+            for entry in outcome.journal.entries() {
                 if let Event::Promoted { region, .. } = &entry.event {
                     promoted += 1;
                     promoted_hot += u64::from(hot.contains(&region.start()));
-                    let index = region.start().saturating_sub(program.start) / HUGE_PAGE_BYTES;
-                    if let Some(huge) = huge_regions.get_mut(usize_from_u64(index)) {
-                        *huge = true;
-                    }
                 }
             }
         }
+        let huge_after = program.read_huge_memory(mib)?;
         let (mut rates, mut huge_rates) = (Vec::new(), Vec::new());
         for _ in 0..TURNS {
             rates.push(program.measure_reads_per_s(TURN)?);
@@ -165,7 +199,9 @@ impl DemoMachine {
             million_reads_per_s_all_huge: all_huge / 1e6,
             promoted,
             promoted_hot,
-            huge_shares: huge_share_per_column(&huge_regions),
+            huge_before,
+            huge_after,
+            held_back,
         })
     }
 
@@ -181,8 +217,9 @@ impl DemoMachine {
             ..Settings::default()
         };
         let regions = (mib << 20).div_ceil(HUGE_PAGE_BYTES);
-        let enough = |journal: &Journal| journal.totals().scanned >= regions;
-        let (journal, cpu) = self.manage_program_until(&program, "none", settings, enough)?;
+        let done = |totals: &JournalTotals| totals.scanned;
+        let outcome = self.manage_program_until(&program, "none", settings, regions, done)?;
+        let totals = outcome.journal.totals();
         // Measured before the program reads every page, which maps zero pages.
         let after_bytes = program.rss_bytes()?;
         let wrong_bytes = program.send_and_read_reply("verify")?.parse();
@@ -193,21 +230,22 @@ impl DemoMachine {
             before_bytes,
             after_bytes,
             used_bytes: regions * used_pages * BASE_PAGE_BYTES + own_bytes,
-            split: journal.totals().split,
-            recovered_bytes: journal.totals().recovered_bytes,
+            split: totals.split,
+            recovered_bytes: totals.recovered_bytes,
             wrong_bytes,
-            cpu_s: cpu.as_secs_f64(),
+            cpu_s: outcome.cpu.as_secs_f64(),
         })
     }
 
-    /// Manages until `enough` returns true. Returns what happened and the manager's CPU time.
+    /// Manages until `done` returns `goal`, or nothing more comes.
     fn manage_program_until(
         &self,
         program: &RunningDemoProgram,
         policy: &str,
         settings: Settings,
-        enough: impl Fn(&Journal) -> bool,
-    ) -> Result<(Journal, Duration)> {
+        goal: u64,
+        done: impl Fn(&JournalTotals) -> u64,
+    ) -> Result<ManagementOutcome> {
         let policy = policies::make_policy_by_name(policy, &settings.policy_settings())?;
         // No policy of the demo needs overhead, so nothing is prepared for it.
         let means = probe::set_up_chosen_methods(self.0.decision(), None)?;
@@ -215,13 +253,21 @@ impl DemoMachine {
         let before = own_cpu_time();
         let machine = LinuxMachine::new(means, scope, StopSignals::disabled());
         let mut manager = Manager::new(machine, policy, settings)?;
+        let (mut most, mut most_at) = (0, Duration::ZERO);
         while manager.run_due_work_and_wait() != LoopWakeReason::Stop {
-            if enough(manager.journal()) || manager.machine().now() >= AT_MOST {
+            let (now, count) = (manager.machine().now(), done(manager.journal().totals()));
+            if count > most {
+                (most, most_at) = (count, now);
+            }
+            if count >= goal || now >= AT_MOST.min(most_at + QUIET) {
                 break;
             }
         }
+        let mut held_back = budget_wait_notes(&manager);
         let (machine, journal) = manager.into_machine_and_journal();
-        Ok((journal, machine.management_costs().cpu.saturating_sub(before)))
+        held_back.extend(notes_from_journal(&journal));
+        let cpu = machine.management_costs().cpu.saturating_sub(before);
+        Ok(ManagementOutcome { journal, cpu, held_back })
     }
 }
 
@@ -293,6 +339,20 @@ impl RunningDemoProgram {
         let rate = |(reads, seconds)| Some(number(reads)? / number(seconds)?);
         let wrong = || format!("the demo program reported {said:?} instead of reads and seconds");
         said.split_once(' ').and_then(rate).with_context(wrong)
+    }
+
+    /// Reads where its first `mib` MiB are huge.
+    fn read_huge_memory(&self, mib: u64) -> Result<HugeMemoryMap> {
+        let range = self.start..self.start + (mib << 20);
+        let mut huge = vec![false; usize_from_u64(mib / 2)];
+        for sample in pagemap::read_population(self.child.id(), &[range])? {
+            let index = sample.region.start().saturating_sub(self.start) / HUGE_PAGE_BYTES;
+            if let Some(huge) = huge.get_mut(usize_from_u64(index)) {
+                *huge = sample.is_huge();
+            }
+        }
+        let huge_regions = huge.iter().filter(|huge| **huge).count();
+        Ok(HugeMemoryMap { huge_regions, shares: huge_share_per_column(&huge) })
     }
 
     fn rss_bytes(&self) -> Result<u64> {

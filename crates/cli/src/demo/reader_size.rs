@@ -14,6 +14,8 @@ impl ReaderSize {
     pub const HOT_PERCENT: u64 = 99;
     /// The speed-up that is looked for. Some of it is lost to the reads that are not hot.
     const WANTED: f64 = 1.5;
+    /// The speed-up that the demo is to show where huge pages matter at all.
+    pub const LEAST_SPEED_UP: f64 = 1.3;
     /// Hot memory to try, in MiB. The least misses the TLB of every processor so far; page tables
     /// of the most exceed the caches of most.
     const TRIED_MIB: [u64; 4] = [384, 768, 1536, 3072];
@@ -29,6 +31,18 @@ impl ReaderSize {
         self.hot_mib / 2
     }
 
+    /// Two readers run side by side. They get at most half of the free memory.
+    fn fits(self, free_mib: u64) -> bool {
+        2 * self.total_mib() <= free_mib / 2
+    }
+
+    /// The next larger size to try, if it fits.
+    pub fn next_larger(self, free_mib: u64) -> Option<Self> {
+        let all = Self::TRIED_MIB.map(|hot_mib| Self { hot_mib });
+        let larger = all.into_iter().find(|size| size.hot_mib > self.hot_mib);
+        larger.filter(|size| size.fits(free_mib))
+    }
+
     /// The smallest size with which huge pages bring enough, or the one with which they bring most;
     /// and the speed with all of its hot memory huge over that under base pages, from `measure`.
     pub fn choose_by_speed_up(
@@ -37,9 +51,7 @@ impl ReaderSize {
     ) -> Result<(Self, f64)> {
         let [smallest, larger @ ..] = Self::TRIED_MIB.map(|hot_mib| Self { hot_mib });
         let (mut best, mut most) = (smallest, measure(smallest)?);
-        // Two readers run side by side. They get at most half of the free memory.
-        let fits = |size: &Self| 2 * size.total_mib() <= free_mib / 2;
-        for size in larger.into_iter().take_while(fits) {
+        for size in larger.into_iter().take_while(|size| size.fits(free_mib)) {
             if most >= Self::WANTED {
                 break;
             }
@@ -73,6 +85,16 @@ mod tests {
     fn the_smallest_size_that_shows_enough_is_taken() {
         assert_eq!(chosen(65_536, [1.6, 1.7, 1.8, 2.0]), (384, 1.6));
         assert_eq!(chosen(65_536, [1.1, 1.2, 1.5, 1.6]), (1536, 1.5));
+    }
+
+    #[test]
+    fn the_next_larger_size_is_taken_only_where_it_fits() {
+        let next = |hot_mib, free_mib| {
+            ReaderSize { hot_mib }.next_larger(free_mib).map(|size| size.hot_mib)
+        };
+        assert_eq!(next(384, 65_536), Some(768));
+        assert_eq!(next(384, 4096), None);
+        assert_eq!(next(3072, 65_536), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::common::{
 use hawkeye_linux::machine_lease::thp_settings::enabled_file;
 use hawkeye_live_test_support::settings;
 use hawkeye_test_support::this_test;
+use serde_json::Value;
 
 #[test]
 fn an_interrupted_demo_restores_settings() {
@@ -52,6 +53,13 @@ fn the_demo_promotes_its_budget_recovers_bloat_and_changes_no_contents() {
         let [promoted, allowed] =
             ["promoted", "promotions_allowed"].map(|name| figure(system, name));
         assert!((1..=allowed).contains(&promoted), "{figures}");
+        // What is drawn comes from the kernel.
+        assert_eq!(figure(system, "huge_regions_before"), 0, "{figures}");
+        assert!(figure(system, "huge_regions_after") > 0, "{figures}");
+        // The speed depends on the host. Where it is little, the demo says why.
+        let reads = |system: &Value| system["million_reads_per_s"].as_f64().unwrap_or(f64::NAN);
+        let is_short = reads(system) / reads(&systems[0]) < 1.3;
+        assert_eq!(system["shortfall"].is_string(), is_short, "{figures}");
     }
     let bloat = &figures["bloat"];
     assert_eq!(bloat["wrong_bytes"], 0, "{figures}");
