@@ -9,7 +9,9 @@ use crate::memory::recovery_method::RecoveryMethod;
 use crate::memory::{fragmentation, system_memory};
 use crate::page_sizes::page_size_control::PageSizeControl;
 use crate::prefault::profile_store::{ProfileRecorder, ProgramProfile};
-use crate::prefault::{PrefaultStatistics, Prefaulter, StartingPrefaulter};
+use crate::prefault::{
+    PrefaultDelayReason, PrefaultStatistics, Prefaulter, StartingPrefaulter,
+};
 use crate::probe::ChosenKernelMethods;
 use crate::processes::descriptor_limit::raise_descriptor_limit;
 use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, ManagedTarget};
@@ -23,9 +25,9 @@ use crate::stop_signals::{StopSignals, WaitResult};
 use crate::test_costs;
 use hawkeye_manager::machine::{CallResult, ResumableCallResult};
 use hawkeye_manager::{
-    HugePageReserveControl, LoopWakeReason, Machine, MachineError, ManagementCosts, Prefault,
-    ProcessFootprint, PromotionResult, RecoveryResult, Sampling, SliceProgress,
-    TimedOutCallResults, TimedOutPromotionResult, ZeroScanResult,
+    BudgetWait, ExhaustedBudget, HugePageReserveControl, LoopWakeReason, Machine, MachineError,
+    ManagementCosts, Prefault, ProcessFootprint, PromotionResult, RecoveryResult, Sampling,
+    SliceProgress, TimedOutCallResults, TimedOutPromotionResult, ZeroScanResult,
 };
 use hawkeye_policy::saturating_cast::u32_from_f64;
 use hawkeye_policy::walk_rate::PageBitmap;
@@ -712,6 +714,18 @@ impl Prefault for LinuxMachine {
     fn process_settings(&self, process: ProcessId) -> Option<ProcessSettings> {
         self.prefaulter.as_ref()?;
         self.members.get(process).map(|member| member.terms)
+    }
+
+    fn prefault_wait(&self) -> Option<BudgetWait> {
+        let (reason, until) = self.prefault_statistics()?.delay?;
+        let left = until.saturating_duration_since(Instant::now());
+        let budget = match reason {
+            PrefaultDelayReason::NoSpareCore => ExhaustedBudget::PrefaultCores,
+            PrefaultDelayReason::LongCall => ExhaustedBudget::PrefaultPause,
+            PrefaultDelayReason::Rate => ExhaustedBudget::PrefaultRate,
+        };
+        let until = Some(self.now() + left);
+        (!left.is_zero()).then_some(BudgetWait { budget, until })
     }
 
     fn set_prefault_limit(&mut self, process: ProcessId, room_bytes: u64) {

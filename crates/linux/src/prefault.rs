@@ -53,6 +53,17 @@ use std::time::{Duration, Instant};
 /// How long a drop waits for the filler's threads to end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Why the filler fills nothing for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrefaultDelayReason {
+    /// Other programs want every core.
+    NoSpareCore,
+    /// A call took long.
+    LongCall,
+    /// The limit of regions per second.
+    Rate,
+}
+
 /// What the filler has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrefaultStatistics {
@@ -78,6 +89,8 @@ pub struct PrefaultStatistics {
     pub longest_call: Duration,
     /// Calls into other processes that took longer than 30 ms.
     pub slow_calls: u64,
+    /// Why nothing is filled at the moment, and until when.
+    pub delay: Option<(PrefaultDelayReason, Instant)>,
 }
 
 /// The running filler. Dropping it stops it.

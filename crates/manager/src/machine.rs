@@ -12,6 +12,7 @@ pub use call_results::{
     TimedOutPromotionResult, UnresponsiveProcess, ZeroScanResult,
 };
 
+use crate::manager::BudgetWait;
 use hawkeye_policy::{
     MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrderSet, ProcessId,
     ProcessSample, ProcessSettings, Promotion, RegionAddr, RegionSample, ReserveState,
@@ -151,6 +152,11 @@ pub trait Prefault {
 
     /// Sets how many more bytes may be filled for a process. Processes may share that.
     fn set_prefault_limit(&mut self, _process: ProcessId, _room_bytes: u64) {}
+
+    /// The budget that holds it back at the moment.
+    fn prefault_wait(&self) -> Option<BudgetWait> {
+        None
+    }
 }
 
 /// Huge pages that are held ready for promotions and prefault.

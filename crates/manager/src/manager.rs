@@ -136,7 +136,7 @@ impl<M: Machine> Manager<M> {
             wake_at = wake_at.min(self.sampling.due_at());
             wake_at = recover_at.map_or(wake_at, |at| at.min(wake_at));
         }
-        self.record_sampling_waits();
+        self.update_waits_from_state();
         let now = self.machine.now();
         if self.is_out_of_cpu_time(now) {
             let refresh = &self.processes.refresh;
@@ -145,6 +145,16 @@ impl<M: Machine> Manager<M> {
         }
         // Savings may pay for promotions although the budget is used up.
         self.wait_until(promote_at.map_or(wake_at, |at| at.min(wake_at)))
+    }
+
+    /// Waits that the state of the parts shows. Promotion and recovery begin theirs themselves.
+    fn update_waits_from_state(&mut self) {
+        let now = self.machine.now();
+        let (begin, sampling) = self.sampling.budget_wait(now).unzip();
+        let waits = &mut self.limits.waits;
+        waits.set_wait(begin.unwrap_or(now), WaitingWork::Sampling, sampling);
+        waits.set_wait(now, WaitingWork::EarlySampling, self.sampling.early_wait);
+        waits.set_wait(now, WaitingWork::Prefault, self.machine.prefault_wait());
     }
 
     /// Whether recovery need not wait for the end of a window: a program may be killed before.

@@ -11,7 +11,7 @@ mod scripted_program;
 
 pub use scripted_program::{ProgramPart, ScriptedProgram};
 
-use hawkeye_manager::MachineError;
+use hawkeye_manager::{BudgetWait, MachineError};
 use hawkeye_policy::{Errno, FileRegion, MemoryUse, ProcessId, RegionAddr, ReserveState};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
@@ -105,6 +105,8 @@ pub struct ScriptedMachine {
     pub prefaulted_bytes: BTreeMap<ProcessId, u64>,
     /// Bytes that may be prefaulted for each process, as last set.
     pub prefault_rooms: BTreeMap<ProcessId, u64>,
+    /// What holds prefault back.
+    pub prefault_wait: Option<BudgetWait>,
 }
 
 impl ScriptedMachine {

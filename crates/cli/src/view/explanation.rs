@@ -232,7 +232,7 @@ fn budget_waits_of_process(
     let (promotion, other): (Vec<_>, Vec<_>) =
         manager.budget_waits().partition(|wait| match wait.budget.work() {
             WaitingWork::Promotion => true,
-            WaitingWork::Recovery => false,
+            WaitingWork::Recovery | WaitingWork::Prefault => false,
             // It is promoted after its first sample.
             WaitingWork::Sampling | WaitingWork::EarlySampling => !was_sampled(manager, process),
         });

@@ -23,6 +23,11 @@ impl FillBackoff {
         self.backoff.is_pause_over(now).then_some(self.current)
     }
 
+    /// How long the pause goes on.
+    pub(super) fn pause_left(&self, now: Duration) -> Duration {
+        self.backoff.pause_ends_at().saturating_sub(now)
+    }
+
     /// Takes in the longest call of a fill of `batch`. A fill without calls says nothing.
     pub(super) fn record_fill(&mut self, now: Duration, batch: FillBatch, longest_call: Duration) {
         if batch != self.current || longest_call.is_zero() {
@@ -54,6 +59,7 @@ mod tests {
             backoff.record_fill(MS * 50, first, MS * 31);
         }
         assert_eq!(backoff.batch_to_fill_in(MS * 149), None);
+        assert_eq!([120, 150].map(|now| backoff.pause_left(MS * now)), [MS * 30, MS * 0]);
         let second = backoff.batch_to_fill_in(MS * 150).expect("the pause is over");
         assert_ne!(second, first);
         backoff.record_fill(MS * 200, second, MS * 50);

@@ -1,6 +1,5 @@
 //! The filler's loop: it reads reports, looks at mappings and filled regions, and hands out fills.
 
-use super::PrefaultSharedState;
 use super::cached_mappings::{CachedMappings, get_or_refresh_mappings};
 use super::fault_trace::{FaultTrace, FaultTraceWatchlist};
 use super::fill_backoff::{FillBackoff, FillBatch};
@@ -10,6 +9,7 @@ use super::prefault_thread_pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPo
 use super::suppressed_processes::SuppressedProcesses;
 use super::trace_backoff::{ResumeRetry, TraceBackoffs};
 use super::warm_start::WarmStart;
+use super::{PrefaultDelayReason, PrefaultSharedState};
 use crate::error::{LinuxError, Result};
 use crate::mutex::lock;
 use crate::processes::mappings::{ManagedMemory, check_region_eligible};
@@ -84,6 +84,7 @@ impl PrefaultLoop {
         while !self.shared.stop.load(Ordering::Relaxed) {
             let pause = self.pool.shortest_worker_pause_or_zero();
             if !pause.is_zero() {
+                lock(&self.shared.done).delay = self.current_delay();
                 std::thread::sleep(pause.min(IDLE_INTERVAL));
                 self.handle_outcomes();
                 // Processes reported meanwhile are elsewhere by now.
@@ -103,7 +104,20 @@ impl PrefaultLoop {
         tracing::debug!("{lost} reports of first touches were lost");
     }
 
+    /// The delay that ends last.
+    fn current_delay(&self) -> Option<(PrefaultDelayReason, Instant)> {
+        let now = self.now();
+        let delays = [
+            (PrefaultDelayReason::NoSpareCore, self.pool.shortest_worker_pause_or_zero()),
+            (PrefaultDelayReason::LongCall, self.backoff.pause_left(now)),
+            (PrefaultDelayReason::Rate, self.rate_limit.wait_left(now)),
+        ];
+        let (reason, left) = delays.into_iter().max_by_key(|(_, left)| *left)?;
+        (!left.is_zero()).then(|| (reason, Instant::now() + left))
+    }
+
     fn publish_statistics(&self) {
+        let delay = self.current_delay();
         let mut done = lock(&self.shared.done);
         let calls = || self.pool.worker_calls().chain([self.calls.statistics()]);
         done.helper_cpu = calls().map(|calls| calls.helper_cpu).sum();
@@ -112,6 +126,7 @@ impl PrefaultLoop {
         done.cpu = calling_thread_cpu_time() + self.pool.worker_cpu_time() + done.helper_cpu;
         done.ahead = self.predictor.count_regions_prefaulted_ahead();
         done.unused = self.predictor.count_unused_regions();
+        done.delay = delay;
         done.pauses = self.pool.spare_cores.pauses + self.backoff.pauses;
     }
 

@@ -42,6 +42,12 @@ impl PrefaultRateAndMemoryLimit {
         self.enough_free && bucket.is_none_or(|bucket| bucket.try_take_tokens(now, 1))
     }
 
+    /// How long the rate allows no fill.
+    pub(super) fn wait_left(&self, now: Duration) -> Duration {
+        let next = self.bucket.map_or(now, |bucket| bucket.next_token_at(now));
+        next.saturating_sub(now)
+    }
+
     pub(super) fn give_back_prefault(&mut self) {
         if let Some(bucket) = &mut self.bucket {
             bucket.give_back_tokens(1);

@@ -27,6 +27,8 @@ pub enum WaitingWork {
     Sampling,
     /// A window between regular ones, for programs that have grown or were seen in part.
     EarlySampling,
+    /// Filling memory before a process touches it.
+    Prefault,
 }
 
 /// A budget that is used up. Its text is a clause that names it.
@@ -61,6 +63,12 @@ pub enum ExhaustedBudget {
     Sampling(SamplingDelayReason),
     /// The same, for early windows.
     EarlySampling(SamplingDelayReason),
+    /// Time that no other program wants a CPU.
+    PrefaultCores,
+    /// Calls of prefault took long.
+    PrefaultPause,
+    /// Regions filled per second.
+    PrefaultRate,
 }
 
 impl BudgetWait {
@@ -81,6 +89,7 @@ impl fmt::Display for WaitingWork {
             Self::Recovery => "recovery",
             Self::Sampling => "sampling",
             Self::EarlySampling => "early sampling",
+            Self::Prefault => "prefault",
         })
     }
 }
@@ -97,6 +106,7 @@ impl ExhaustedBudget {
             Self::RecoveryCpu { .. } | Self::RecoveryPause => WaitingWork::Recovery,
             Self::Sampling(_) => WaitingWork::Sampling,
             Self::EarlySampling(_) => WaitingWork::EarlySampling,
+            Self::PrefaultCores | Self::PrefaultPause | Self::PrefaultRate => WaitingWork::Prefault,
         }
     }
 }
@@ -129,7 +139,13 @@ impl fmt::Display for ExhaustedBudget {
             Self::RecoveryCpu { percent } => {
                 write!(f, "the manager has used the CPU time of a minute, {percent} % of one core")
             }
-            Self::RecoveryPause => f.write_str("calls into processes took long"),
+            Self::RecoveryPause | Self::PrefaultPause => {
+                f.write_str("calls into processes took long")
+            }
+            Self::PrefaultCores => f.write_str("other programs want every CPU"),
+            Self::PrefaultRate => {
+                f.write_str("the limit of prefaulted regions per second is reached")
+            }
             Self::Sampling(because) | Self::EarlySampling(because) => because.fmt(f),
         }
     }

@@ -149,7 +149,7 @@ impl SamplingSchedule {
     }
 
     /// The wait for the next window, if a budget delays it, and when it begins.
-    fn budget_wait(&self, now: Duration) -> Option<(Duration, BudgetWait)> {
+    pub(super) fn budget_wait(&self, now: Duration) -> Option<(Duration, BudgetWait)> {
         let WindowState::Idle { next } = self.state else { return None };
         let (because, due) = self.delayed?;
         let budget = ExhaustedBudget::Sampling(because);
@@ -294,14 +294,6 @@ impl SamplingSchedule {
 }
 
 impl<M: Machine> Manager<M> {
-    pub(super) fn record_sampling_waits(&mut self) {
-        let now = self.machine.now();
-        let (begin, wait) = self.sampling.budget_wait(now).unzip();
-        let waits = &mut self.limits.waits;
-        waits.set_wait(begin.unwrap_or(now), WaitingWork::Sampling, wait);
-        waits.set_wait(now, WaitingWork::EarlySampling, self.sampling.early_wait);
-    }
-
     pub(super) fn continue_sampling(&mut self, now: Duration) {
         let idle = matches!(self.sampling.state, WindowState::Idle { .. });
         // The program may end before the window does.

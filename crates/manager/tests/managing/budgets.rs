@@ -1,6 +1,6 @@
 //! Limits on the work done.
 
-use hawkeye_manager::{ExhaustedBudget, Machine, Sampling, Settings, WaitingWork};
+use hawkeye_manager::{BudgetWait, ExhaustedBudget, Machine, Sampling, Settings, WaitingWork};
 use hawkeye_policy::{Errno, SavingsShare, Watermarks};
 use hawkeye_test_support::builders::*;
 use std::time::Duration;
@@ -159,6 +159,24 @@ fn recovery_that_waits_for_cpu_time_is_named_with_its_end() {
     let wait = wait.expect("recovery waits");
     assert_eq!(wait.budget, ExhaustedBudget::RecoveryCpu { percent: 0.05 });
     assert!(wait.until > Some(manager.machine().now()), "{wait:?}");
+}
+
+#[test]
+fn what_holds_prefault_back_is_a_wait_until_it_ends() {
+    let wait = BudgetWait { budget: ExhaustedBudget::PrefaultPause, until: Some(seconds(8.0)) };
+    let mut machine = machine_running_parts(16 * GIB, &[base_page_part(0, 4, 0.0)]);
+    machine.prefault_wait = Some(wait);
+    machine.schedule(seconds(5.0), |machine| machine.prefault_wait = None);
+    let mut manager = manager_of(machine, "none", frequent_sampling_settings());
+    run_manager_until(&mut manager, seconds(3.0));
+    assert!(manager.budget_waits().any(|shown| shown == wait));
+    run_manager_until(&mut manager, seconds(7.0));
+    assert!(!manager.budget_waits().any(|shown| shown == wait));
+    let mut totals = manager.limits().waits.total_waits(manager.machine().now());
+    let waited = totals.find(|(_, budget)| *budget == ExhaustedBudget::PrefaultPause);
+    let in_time =
+        (seconds(4.0)..seconds(7.0)).contains(&waited.unwrap_or((Duration::ZERO, wait.budget)).0);
+    assert!(in_time, "{waited:?}");
 }
 
 /// A program that forks holds its lock for long, and one can do so on purpose.

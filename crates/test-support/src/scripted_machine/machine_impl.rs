@@ -3,9 +3,9 @@
 use super::{ScriptedMachine, costs};
 use hawkeye_manager::machine::{CallResult, ResumableCallResult};
 use hawkeye_manager::{
-    Explain, FaultPageSizes, HugePageReserveControl, LoopWakeReason, Machine, MachineError,
-    ManagementCosts, Prefault, ProcessFootprint, PromotionResult, RecoveryResult, Sampling,
-    SliceProgress, ZeroScanResult,
+    BudgetWait, Explain, FaultPageSizes, HugePageReserveControl, LoopWakeReason, Machine,
+    MachineError, ManagementCosts, Prefault, ProcessFootprint, PromotionResult, RecoveryResult,
+    Sampling, SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
     BASE_PAGE_BYTES, CgroupMemory, CoverageSource, HUGE_PAGE_BYTES, MAX_SHARED_PAGES, MemoryScope,
@@ -300,6 +300,10 @@ impl Prefault for ScriptedMachine {
 
     fn set_prefault_limit(&mut self, process: ProcessId, room_bytes: u64) {
         self.prefault_rooms.insert(process, room_bytes);
+    }
+
+    fn prefault_wait(&self) -> Option<BudgetWait> {
+        self.prefault_wait
     }
 }
 
