@@ -45,10 +45,11 @@ fn the_demo_promotes_its_budget_recovers_bloat_and_changes_no_contents() {
     assert_eq!(names, ["base pages", "linux order", "hawkeye-g"]);
     assert_eq!(systems[0]["promoted"], 0, "{figures}");
     // Which regions it promotes depends on what its windows see, and how many depends on time. A
-    // manager that promotes too slowly passes by the cold ones, as on an emulated machine.
+    // manager that promotes too slowly passes by the cold ones, as on an emulated machine: it drops
+    // one at each window that comes during a pause.
     let [promoted, allowed, hot] =
         ["promoted", "promotions_allowed", "promoted_hot"].map(|name| figure(&systems[1], name));
-    assert!(hot == 0 || promoted < allowed / 2, "{figures}");
+    assert!(hot <= promoted / 2 || promoted < allowed / 2, "{figures}");
     for system in &systems[1..] {
         let [promoted, allowed] =
             ["promoted", "promotions_allowed"].map(|name| figure(system, name));
