@@ -1,6 +1,7 @@
 //! The running kernel as a machine to manage.
 
 mod explanation;
+mod freed_parts;
 mod profiles_and_page_sizes;
 
 use crate::error::{LinuxError, Result};
@@ -520,9 +521,14 @@ impl Machine for LinuxMachine {
         let member = self.members.get_mut(process)?;
         let begun = Instant::now();
         let found = self.sampler.count_zero_pages(member, region, enough, &mut self.calls);
-        let took = begun.elapsed();
-        let zero_pages = found.map_err(|error| error.into_machine_error(process))?.unwrap_or(0);
-        Ok(ZeroScanResult { zero_pages, took })
+        let zero_pages = match found.map_err(|error| error.into_machine_error(process))? {
+            Some(zero_pages) => zero_pages,
+            None => {
+                let part = self.find_partly_mapped(process, region)?;
+                part.map_or(0, |(_, part)| part.freed)
+            }
+        };
+        Ok(ZeroScanResult { zero_pages, took: begun.elapsed() })
     }
 
     fn recover_bloat(
@@ -530,6 +536,9 @@ impl Machine for LinuxMachine {
         process: ProcessId,
         region: RegionAddr,
     ) -> CallResult<RecoveryResult> {
+        if let Some(freed) = self.free_unmapped_part(process, region)? {
+            return Ok(freed);
+        }
         let member = self.members.get_mut(process)?;
         let failed = |error: LinuxError| error.into_machine_error(process);
         let refused = |call, errno| MachineError::Refused { call, process, errno };
@@ -656,6 +665,8 @@ impl Sampling for LinuxMachine {
             sample.regions.retain(|region| region.is_huge() || region.zero_mapped > 0);
             sample.overhead = None;
         }
+        self.mark_partly_mapped(process, &mut sample.regions, until)?;
+        let member = self.members.get_mut(process)?;
         self.sizing.add_page_size_choice_inputs(&mut sample, &member.eligible);
         if let Some(recorder) = &mut self.profile_recorder {
             recorder.record_sample(&sample);
@@ -669,7 +680,13 @@ impl Sampling for LinuxMachine {
         process: ProcessId,
         until: Duration,
     ) -> ResumableCallResult<Vec<RegionSample>> {
-        self.run_sampler_slice(process, until, |sampler, slice| sampler.list_huge_pages(slice))
+        let list = |sampler: &mut dyn Sampler, slice: &mut ProcessWorkSlice| {
+            sampler.list_huge_pages(slice)
+        };
+        let listed = self.run_sampler_slice(process, until, list)?;
+        let SliceProgress::Done(mut regions) = listed else { return Ok(listed) };
+        self.mark_partly_mapped(process, &mut regions, until)?;
+        Ok(SliceProgress::Done(regions))
     }
 
     fn abandon_all_windows(&mut self) {

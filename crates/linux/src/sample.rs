@@ -5,6 +5,7 @@
 //!  sampler                  access coverage and page walks, one file for each way to see them
 //!    |-- page_table_reader    by BPF: accessed bits, contents of pages, without the target's locks
 //!    |-- pagemap              by /proc: which pages are there
+//!    |-- partly_mapped        which of them are what is left of a huge page
 //!    `-- shared_pages         which of them other processes map too
 //!  counters                 overhead by hardware counters
 //!  walk_costs               what a page walk costs on this machine
@@ -18,6 +19,7 @@
 pub mod counters;
 pub mod page_table_reader;
 pub mod pagemap;
+pub(crate) mod partly_mapped;
 pub mod population_survey;
 pub mod process_meter;
 pub mod random;

@@ -60,6 +60,11 @@ pub struct RegionSample {
     /// the first access. Split, it would cause at most that many page walks. `None`: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub touches_per_s: Option<u32>,
+    /// Base pages that the process gave back and that stay allocated all the same: they are part of
+    /// a huge page of which base pages still map the rest (0-511; 0 where a machine cannot tell).
+    /// The kernel frees them when it splits the huge page, at the latest in reclaim.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub freed: u16,
     /// Of shared memory: which part of which file it is. `None`: private memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<FileRegion>,
@@ -81,14 +86,15 @@ impl RegionSample {
             order: PageOrder::BASE,
             walks_per_s: 0,
             touches_per_s: None,
+            freed: 0,
             file: None,
         }
     }
 
-    /// Whether it is a huge page of which recovery may give memory back. Shared memory gets nothing
-    /// back: a split leaves the zero-filled pages in the file.
+    /// Whether it is a huge page, mapped whole or in part, of which recovery may give memory back.
+    /// Shared memory gets nothing back: a split leaves the zero-filled pages in the file.
     pub fn is_recoverable(&self) -> bool {
-        self.is_huge() && self.file.is_none()
+        (self.is_huge() || self.freed > 0) && self.file.is_none()
     }
 
     /// Whether one page maps all of the region.
@@ -105,6 +111,11 @@ impl RegionSample {
             _ => accessed,
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(pages: &u16) -> bool {
+    *pages == 0
 }
 
 /// How the access figures of a sample were obtained.

@@ -160,6 +160,7 @@ impl<R: ChunkReader + 'static> RecordingReader<R> {
                 swapped: pages(column!("swapped_pages"))?,
                 walks_per_s: table.int_in_row(walks, u32::MAX.into(), "0 to 4294967295")? as u32,
                 touches_per_s: None,
+                freed: 0,
                 file: self.read_file_region()?,
             },
         })

@@ -42,6 +42,7 @@ fn sample(pid: u32, regions: u64, salt: u64) -> ProcessSample {
             order: PageOrder::base_or_huge(pages == 512),
             walks_per_s: n as u32 * 7,
             touches_per_s: None,
+            freed: 0,
             file: None,
         }
     };

@@ -64,7 +64,8 @@ impl BloatEstimator {
         let mut chosen = Vec::new();
         for (_, sample) in new {
             // Of shared memory recovery takes nothing back, so its zeros are no bloat.
-            let huge = sample.regions.iter().filter(|region| region.is_recoverable());
+            let recoverable = sample.regions.iter().filter(|region| region.is_recoverable());
+            let huge = recoverable.filter(|region| region.is_huge());
             let huge: Vec<RegionAddr> = huge.map(|region| region.region).collect();
             let estimate = self.processes.entry(sample.process).or_default();
             let regions = estimate.choose_huge_pages_to_read(&huge);

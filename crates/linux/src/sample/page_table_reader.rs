@@ -391,6 +391,7 @@ fn region_sample_from_record(r: &types::region_record) -> RegionSample {
         order: mapped_order_from_record(r),
         walks_per_s: 0,
         touches_per_s: None,
+        freed: 0,
         file: None,
     }
 }

@@ -21,7 +21,7 @@ pub(crate) const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const WRITE_PROTECTED: u64 = 1 << 57;
 /// Only this process maps the page; never set for the zero page.
-const EXCLUSIVE: u64 = 1 << 56;
+pub(crate) const EXCLUSIVE: u64 = 1 << 56;
 const SOFT_DIRTY: u64 = 1 << 55;
 pub(crate) const FRAME: u64 = (1 << 55) - 1;
 /// `/proc/kpageflags` (include/uapi/linux/kernel-page-flags.h): any but a block's first page.
@@ -118,7 +118,7 @@ pub(crate) fn region_sample_from_entries(
     let mut sample = count_entries(region, decode_u64s(entries), find_zero_page_frame());
     if sample.is_huge() {
         let first = decode_u64s(entries).next().unwrap_or(0) & FRAME;
-        let kind = read_huge_aligned_run_kind(first);
+        let kind = read_huge_aligned_run_kind(first).unwrap_or(HugeAlignedRunKind::BasePages);
         sample.order = PageOrder::base_or_huge(kind != HugeAlignedRunKind::BasePages);
         if kind == HugeAlignedRunKind::HugeZeroPage {
             sample.zero_mapped = std::mem::take(&mut sample.present);
@@ -138,7 +138,7 @@ pub(crate) fn is_mapped_by_others(entry: u64) -> bool {
 
 /// Kind of an aligned run of 512 frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum HugeAlignedRunKind {
+pub(crate) enum HugeAlignedRunKind {
     HugePage,
     /// Unlike that of the small zero page, its frame is not always the same.
     HugeZeroPage,
@@ -148,19 +148,18 @@ enum HugeAlignedRunKind {
 
 /// The kind according to `/proc/kpageflags`. A huge page that is not mapped as one (for example
 /// after `mprotect` of a part) cannot be distinguished from one that is.
-fn read_huge_aligned_run_kind(first: u64) -> HugeAlignedRunKind {
-    let both = File::open("/proc/kpageflags").and_then(|file| {
-        let half = first + u64::from(PAGES_PER_REGION / 2);
-        Ok((read_frame_flags(&file, first, 1)?[0], read_frame_flags(&file, half, 1)?[0]))
-    });
-    match both {
-        Ok((first, _)) if first & KPF_ZERO_PAGE != 0 => HugeAlignedRunKind::HugeZeroPage,
+pub(crate) fn read_huge_aligned_run_kind(first: u64) -> io::Result<HugeAlignedRunKind> {
+    let file = File::open("/proc/kpageflags")?;
+    let half = first + u64::from(PAGES_PER_REGION / 2);
+    let flags = (read_frame_flags(&file, first, 1)?[0], read_frame_flags(&file, half, 1)?[0]);
+    Ok(match flags {
+        (first, _) if first & KPF_ZERO_PAGE != 0 => HugeAlignedRunKind::HugeZeroPage,
         // Blocks are aligned to their size: one that continues at the region's middle fills it.
-        Ok((first, half)) if first & KPF_THP != 0 && half & KPF_COMPOUND_TAIL != 0 => {
+        (first, half) if first & KPF_THP != 0 && half & KPF_COMPOUND_TAIL != 0 => {
             HugeAlignedRunKind::HugePage
         }
         _ => HugeAlignedRunKind::BasePages,
-    }
+    })
 }
 
 /// Flags of up to `frames` frames from `first` on, of the file `/proc/kpageflags`; 0 for frames
@@ -220,6 +219,7 @@ fn count_entries(
         order: PageOrder::base_or_huge(aligned && contiguous == PAGES_PER_REGION),
         walks_per_s: 0,
         touches_per_s: None,
+        freed: 0,
         file: None,
     }
 }

@@ -24,6 +24,7 @@ use crate::error::Result;
 use crate::processes::mappings::{self, EligibleRanges, ManagedMemory, Mapping};
 use crate::processes::process::{self, ProcessHandle};
 use crate::promote::target_call::CallHelperPool;
+use crate::sample::partly_mapped::LostHugePages;
 use access_bits_sampler::AccessBitsSampler;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::{
@@ -64,6 +65,8 @@ pub struct SampledProcess {
     pub(crate) is_listed: bool,
     /// Bytes under huge pages in them.
     pub(crate) huge_bytes: HugeBytesCount,
+    /// Regions in which huge pages may be mapped in part.
+    pub(crate) lost_huge_pages: LostHugePages,
 }
 
 impl SampledProcess {
@@ -79,6 +82,7 @@ impl SampledProcess {
             eligible: EligibleRanges::default(),
             is_listed: false,
             huge_bytes: HugeBytesCount::default(),
+            lost_huge_pages: LostHugePages::default(),
         })
     }
 
@@ -104,6 +108,12 @@ impl SampledProcess {
             age: process::process_age(process),
             ..ProcessSample::from_present_pages(process, regions)
         }
+    }
+
+    /// Takes in all regions that a walk over its memory found.
+    pub(crate) fn record_huge_pages(&mut self, found: &[RegionSample]) {
+        let huge = found.iter().filter(|region| is_huge_page_with_memory(region));
+        self.lost_huge_pages.record_huge_pages(huge.map(|region| region.region).collect());
     }
 
     /// The huge pages with memory of their own, outside of locked memory.

@@ -16,9 +16,9 @@ use hawkeye_live_test_support::workloads::{
 use hawkeye_manager::{
     Event, Journal, Machine as _, MachineError, PromotionResult, Sampling as _, Settings,
 };
-use hawkeye_policy::{CpuBudget, Errno, HUGE_PAGE_BYTES, RegionAddr};
+use hawkeye_policy::{CpuBudget, Errno, HUGE_PAGE_BYTES, RegionAddr, RegionSample};
 use hawkeye_test_support::this_test;
-use hawkeye_workload::WorkloadRequest;
+use hawkeye_workload::{WorkloadEvent, WorkloadRequest};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,6 +74,37 @@ fn referenced_pages_are_recovered_or_reported_as_refused() {
         assert_eq!(bytes, 412 * 4096, "{region}");
     }
     assert_eq!(memory(&mut program).1, 0);
+    assert_unharmed(&mut program);
+}
+
+/// The rest of each huge page stays allocated until it is split, which needs no swap.
+#[test]
+fn what_a_process_gave_back_of_huge_pages_is_freed() {
+    let _machine = or_skip!(machine(this_test!()));
+    let (mut program, pid) = workload("bloat --mib 64 --used 512 --pages huge");
+    let (mut machine, process) = machine_of(kernel_backend(), pid);
+    assert_eq!(sampled(&mut machine, process).regions.iter().filter(|r| r.is_huge()).count(), 32);
+    let freed_bytes = match program.request_and_wait(WorkloadRequest::DontNeed(75), DEADLINE) {
+        Ok(WorkloadEvent::Freed { freed_bytes }) => freed_bytes,
+        other => panic!("the workload gives memory back: {other:?}"),
+    };
+    assert_eq!(freed_bytes, 48 << 20);
+    let partly_mapped = |machine: &mut LinuxMachine| {
+        let until = machine.now() + DEADLINE;
+        let listed = machine.list_huge_pages(process, until).expect("the pages can be listed");
+        listed.into_done().expect("one call lists all of them")
+    };
+    let found = partly_mapped(&mut machine);
+    let sizes: Vec<_> = found.iter().map(|r| (r.present, r.freed, r.is_huge())).collect();
+    assert_eq!(sizes, [(128, 384, false); 32]);
+    for RegionSample { region, .. } in found {
+        let counted = machine.count_zero_pages_in_huge_page(process, region, 512);
+        assert_eq!(counted.expect("the page can be searched").zero_pages, 384, "{region}");
+        let outcome = until_answered(|| machine.recover_bloat(process, region));
+        let outcome = outcome.expect("the page can be split");
+        assert_eq!((outcome.bytes, outcome.left_present), (384 * 4096, 128), "{region}");
+    }
+    assert_eq!(partly_mapped(&mut machine), []);
     assert_unharmed(&mut program);
 }
 

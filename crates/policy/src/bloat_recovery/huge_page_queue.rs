@@ -22,6 +22,8 @@ struct HugePage {
     base_walks_per_s: Option<f64>,
     touches_per_s: Option<f64>,
     search: Option<ZeroSearch>,
+    /// Whether the process gave parts of it back, which a split frees; base pages map the rest.
+    is_partly_freed: bool,
     /// Its rank while it waits; `None` while it rests.
     waits_with_rank: Option<u32>,
     /// When its last rest ends or ended.
@@ -159,8 +161,13 @@ impl HugePageQueue {
                 base_walks_per_s: self.base_walks_per_s.get(&sample.region).copied(),
                 ..HugePage::default()
             });
-            let is_new = !before.contains_key(&sample.region);
-            if shows_accesses {
+            let was_partly_freed = before.get(&sample.region).map(|page| page.is_partly_freed);
+            let is_new = was_partly_freed != Some(sample.freed > 0);
+            page.is_partly_freed = sample.freed > 0;
+            if page.is_partly_freed {
+                page.accessed = false;
+                page.search = Some(ZeroSearch { at, zero_pages: sample.freed });
+            } else if shows_accesses {
                 page.accessed = sample.accessed > 0;
                 page.record_access(self.clears_all_access_bits || sample.touches_per_s.is_some());
                 page.touches_per_s = sample.touches_per_s.map(f64::from).or(page.touches_per_s);
@@ -183,8 +190,12 @@ impl HugePageQueue {
         }
     }
 
+    /// Whether the process took memory of the region again, so that it is not split for a while.
+    /// What it gave back itself is freed at any time.
     fn is_left_huge(&self, region: RegionAddr, now: Duration) -> bool {
-        self.splits.hold(region, now).is_some_and(|hold| hold.state == HeldState::Huge)
+        let is_partly_freed = self.pages.get(&region).is_some_and(|page| page.is_partly_freed);
+        !is_partly_freed
+            && self.splits.hold(region, now).is_some_and(|hold| hold.state == HeldState::Huge)
     }
 
     fn remember_base_walks(&mut self, sampled: &ProcessSample) {
@@ -243,6 +254,7 @@ impl HugePageQueue {
             base_walks_per_s: self.base_walks_per_s.get(&region).copied(),
             // Known, but not by a search.
             search: Some(ZeroSearch { at: now.saturating_sub(FRESH), zero_pages: added }),
+            is_partly_freed: false,
             ..before
         };
         let rank = self.rank(&page);
@@ -261,7 +273,9 @@ impl HugePageQueue {
         let page = self.pages.get(&region).copied();
         self.remove_page(region);
         self.given_bytes += bytes;
-        if self.order == RecoveryOrder::MostBytesPerSlowdown {
+        // The process does without what it gave back itself.
+        let was_used = !page.is_some_and(|page| page.is_partly_freed);
+        if self.order == RecoveryOrder::MostBytesPerSlowdown && was_used {
             let walks = page.and_then(|page| page.expected_walks_per_s());
             let given_pages = u16_from_f64((bytes / BASE_PAGE_BYTES) as f64);
             let walks = walks.unwrap_or(self.usual_walks_per_s);
@@ -319,6 +333,7 @@ impl HugePageQueue {
     pub(super) fn record_search(&mut self, now: Duration, region: RegionAddr, zero_pages: u16) {
         let Some(page) = self.pages.get_mut(&region) else { return };
         let rests = page.waits_with_rank.is_none();
+        page.is_partly_freed &= zero_pages > 0;
         page.search = Some(ZeroSearch { at: now, zero_pages });
         if !rests && !self.is_left_huge(region, now) {
             self.wait_again(region);

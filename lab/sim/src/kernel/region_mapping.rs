@@ -259,6 +259,7 @@ impl RegionMapping {
             order,
             walks_per_s: 0,
             touches_per_s: None,
+            freed: 0,
             file: self.file,
         })
     }

@@ -103,6 +103,13 @@ impl CallHelperPool {
         Ok(self.call_target(process.id, &request)?.took)
     }
 
+    /// As [`Self::split_huge_page`], by a base page of one that is mapped in part. The split frees
+    /// what is not mapped any more.
+    pub(crate) fn split_at_page(&mut self, process: &ProcessHandle, page: u64) -> Result<Duration> {
+        let page = page..page + BASE_PAGE_BYTES;
+        Ok(self.advise_ranges(process, SPLIT, &[page], None)?.took)
+    }
+
     /// Pages out base pages (`MADV_PAGEOUT`): a zero-filled page costs nothing in zram or swap.
     /// Returns the call's duration.
     pub(crate) fn page_out(

@@ -323,6 +323,9 @@ impl Sampler for AccessBitsSampler {
         };
         let (target, reading) = (&watched.target, &mut watched.reading);
         let found = continue_walk_or_keep(&mut bits.tables, target, walk, reading, slice)?;
+        if let SliceProgress::Done(regions) = &found {
+            slice.member.record_huge_pages(regions);
+        }
         let member = &*slice.member;
         Ok(found.map(|regions| {
             let mut sample = member.sample_with_population_only(regions);
@@ -396,6 +399,7 @@ impl Sampler for AccessBitsSampler {
         let mut walk = watched.measuring.take().unwrap_or_else(new);
         let (tables, deadline) = (&mut self.bits.tables, Some(slice.deadline));
         if tables.continue_walk_until(&watched.target, &mut walk, deadline, |_| {})? {
+            slice.member.record_huge_pages(&walk.found);
             return Ok(SliceProgress::Done(sum_huge_bytes(&walk.found)));
         }
         watched.measuring = Some(walk);
@@ -415,7 +419,10 @@ impl Sampler for AccessBitsSampler {
         };
         let (target, listing) = (&watched.target, &mut watched.listing);
         let found = continue_walk_or_keep(&mut self.bits.tables, target, walk, listing, slice)?;
-        Ok(found.map(|found| slice.member.keep_unlocked_huge_pages(found)))
+        Ok(found.map(|found| {
+            slice.member.record_huge_pages(&found);
+            slice.member.keep_unlocked_huge_pages(found)
+        }))
     }
 
     fn count_zero_pages(

@@ -157,12 +157,18 @@ impl Sampler for PagemapSampler {
             return last.huge_bytes.map(SliceProgress::Done).ok_or(unknown);
         }
         let regions = self.poll_present_regions(slice.member)?;
-        Ok(regions.map(|regions| sum_huge_bytes(&regions)))
+        Ok(regions.map(|regions| {
+            slice.member.record_huge_pages(&regions);
+            sum_huge_bytes(&regions)
+        }))
     }
 
     fn list_huge_pages(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<Vec<RegionSample>> {
         let regions = self.poll_present_regions(slice.member)?;
-        Ok(regions.map(|regions| slice.member.keep_unlocked_huge_pages(regions)))
+        Ok(regions.map(|regions| {
+            slice.member.record_huge_pages(&regions);
+            slice.member.keep_unlocked_huge_pages(regions)
+        }))
     }
 
     fn count_zero_pages(

@@ -1,0 +1,111 @@
+//! Finds and frees parts of huge pages that processes gave back.
+
+use super::LinuxMachine;
+use crate::error::LinuxError;
+use crate::sample::partly_mapped::{
+    self, PartlyMappedHugePage, find_partly_mapped_huge_page, sample_of_partly_mapped,
+};
+use hawkeye_manager::machine::CallResult;
+use hawkeye_manager::{MachineError, RecoveryResult};
+use hawkeye_policy::{BASE_PAGE_BYTES, Errno, ProcessId, RegionAddr, RegionSample};
+use std::time::{Duration, Instant};
+
+impl LinuxMachine {
+    /// Marks the regions of a process that lost their huge page, and in which base pages still map a
+    /// part of it; adds those that are missing. The search ends at `until`, or where it fails: the
+    /// next one goes on.
+    pub(super) fn mark_partly_mapped(
+        &mut self,
+        process: ProcessId,
+        regions: &mut Vec<RegionSample>,
+        until: Duration,
+    ) -> CallResult<()> {
+        let deadline = self.began + until;
+        for region in self.members.get_mut(process)?.lost_huge_pages.suspects() {
+            if Instant::now() >= deadline {
+                break;
+            }
+            match self.find_partly_mapped(process, region) {
+                Ok(Some((sample, _))) => {
+                    match regions.binary_search_by_key(&region, |r| r.region) {
+                        Ok(at) => regions[at].freed = sample.freed,
+                        Err(at) => regions.insert(at, sample),
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::debug!("freed parts of huge pages pid={process} at={region}: {error}");
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The huge page of which base pages map a part in a region that lost its own.
+    pub(super) fn find_partly_mapped(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> CallResult<Option<(RegionSample, PartlyMappedHugePage)>> {
+        let failed = |error: LinuxError| error.into_machine_error(process);
+        let member = self.members.get_mut(process)?;
+        if !member.lost_huge_pages.is_suspect(region) || member.eligible.is_region_locked(region) {
+            return Ok(None);
+        }
+        let present = self.sampler.read_region(member, region, &mut self.calls).map_err(failed)?;
+        let part = match present {
+            Some(present) if present.is_huge() => return Ok(None),
+            Some(_) => {
+                let entries = self.calls.read_pagemap_of_region(process, region).map_err(failed)?;
+                let part = find_partly_mapped_huge_page(&entries).map_err(failed)?;
+                part.and_then(|part| Some((sample_of_partly_mapped(region, &entries, part)?, part)))
+            }
+            None => None,
+        };
+        if part.is_none() {
+            member.lost_huge_pages.clear_suspicion(region);
+        }
+        Ok(part)
+    }
+
+    /// Splits a huge page that is mapped in part, which frees the rest of it. `None`: the region
+    /// has none.
+    pub(super) fn free_unmapped_part(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> CallResult<Option<RecoveryResult>> {
+        let begun = Instant::now();
+        let Some((before, part)) = self.find_partly_mapped(process, region)? else {
+            return Ok(None);
+        };
+        let refused = |errno| {
+            let call = "splitting a huge page that is mapped in part";
+            MachineError::Refused { call, process, errno }
+        };
+        let member = self.members.get_mut(process)?;
+        let failed = |error: LinuxError| error.into_machine_error(process);
+        let eligible = self.sampler.is_region_still_eligible(member, region, None, &mut self.calls);
+        if !eligible.map_err(failed)? {
+            return Err(refused(Errno::EPERM));
+        }
+        let page = region.start() + u64::from(part.mapped_page) * BASE_PAGE_BYTES;
+        let longest_call = self.calls.split_at_page(&member.handle, page).map_err(failed)?;
+        let left = self.calls.read_pagemap_of_region(process, region).map_err(failed)?;
+        if find_partly_mapped_huge_page(&left).map_err(failed)?.is_some() {
+            return Err(refused(Errno::EBUSY));
+        }
+        member.lost_huge_pages.clear_suspicion(region);
+        self.update_profile(process, |seen| seen.split += 1);
+        let left_present = partly_mapped::count_present(region, &left);
+        // The split may have found zero-filled pages as well.
+        let zero_pages = before.present.saturating_sub(left_present);
+        Ok(Some(RecoveryResult {
+            bytes: u64::from(part.freed + zero_pages) * BASE_PAGE_BYTES,
+            left_present,
+            took: begun.elapsed(),
+            longest_call,
+        }))
+    }
+}

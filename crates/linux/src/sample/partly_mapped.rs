@@ -1,0 +1,174 @@
+//! Huge pages of which a process gave parts back.
+//!
+//! Where a program frees a part of a huge page (`MADV_DONTNEED`, `munmap`), base pages map the
+//! rest. The freed part stays allocated, and charged to the cgroup, until the kernel splits the
+//! page. It does so in reclaim alone (mm/huge_memory.c, `deferred_split_scan`). Allocators free
+//! parts all the time, so this is often most of a program's bloat.
+//!
+//! ```text
+//!  counts, listings, samples --> record_huge_pages --> suspects: were huge, are not any more
+//!                                                         |  is_partly_mapped: pagemap, kpageflags
+//!                                                         v
+//!                                        `RegionSample::freed`, and what a split frees
+//! ```
+
+use crate::error::{LinuxError, Result};
+use crate::ring_buffer::decode_u64s;
+use crate::sample::pagemap::{self, FRAME, HugeAlignedRunKind, PRESENT};
+use hawkeye_policy::{PAGES_PER_REGION, RegionAddr, RegionSample};
+use std::collections::BTreeSet;
+
+/// A page of a file, or of shared memory, in `/proc/PID/pagemap`.
+const FILE_OR_SHARED: u64 = 1 << 61;
+/// Most suspects of a process: 128 GiB of huge pages that were lost.
+const MOST_SUSPECTS: usize = 1 << 16;
+
+/// The huge pages of one process that were seen last, and regions that have lost theirs since.
+#[derive(Debug, Default)]
+pub(crate) struct LostHugePages {
+    /// Ascending.
+    huge: Vec<RegionAddr>,
+    suspects: BTreeSet<RegionAddr>,
+}
+
+impl LostHugePages {
+    /// Takes in all huge pages of the process, ascending.
+    pub(crate) fn record_huge_pages(&mut self, huge: Vec<RegionAddr>) {
+        let is_huge = |region: &RegionAddr| huge.binary_search(region).is_ok();
+        self.suspects.retain(|region| !is_huge(region));
+        let room = MOST_SUSPECTS.saturating_sub(self.suspects.len());
+        let lost = self.huge.iter().filter(|region| !is_huge(region)).take(room);
+        self.suspects.extend(lost);
+        self.huge = huge;
+    }
+
+    /// Regions that were huge and are not any more.
+    pub(crate) fn suspects(&self) -> Vec<RegionAddr> {
+        self.suspects.iter().copied().collect()
+    }
+
+    /// Whether a region was huge and is not any more.
+    pub(crate) fn is_suspect(&self, region: RegionAddr) -> bool {
+        self.suspects.contains(&region)
+    }
+
+    /// No huge page is left in part there.
+    pub(crate) fn clear_suspicion(&mut self, region: RegionAddr) {
+        self.suspects.remove(&region);
+    }
+}
+
+/// A huge page that base pages map in part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PartlyMappedHugePage {
+    /// The first of its base pages that is still mapped (0-511).
+    pub(crate) mapped_page: u16,
+    /// Its base pages that are not mapped any more (1-511).
+    pub(crate) freed: u16,
+}
+
+/// The huge page that base pages map in part, by a region's entries of `/proc/PID/pagemap`. `None`:
+/// there is none, or other processes map its pages as well.
+///
+/// # Errors
+/// The kinds of frames cannot be read.
+pub(crate) fn find_partly_mapped_huge_page(entries: &[u8]) -> Result<Option<PartlyMappedHugePage>> {
+    let Some((first_frame, part)) = find_part_of_aligned_run(entries) else { return Ok(None) };
+    let kind = pagemap::read_huge_aligned_run_kind(first_frame);
+    let kind = kind.map_err(LinuxError::wrap_io_error("reading", "/proc/kpageflags"))?;
+    Ok((kind == HugeAlignedRunKind::HugePage).then_some(part))
+}
+
+/// The first frame of an aligned run of 512 frames, of which private pages of the region map some
+/// and not all, each at its place.
+fn find_part_of_aligned_run(entries: &[u8]) -> Option<(u64, PartlyMappedHugePage)> {
+    let private = |entry: u64| {
+        entry & PRESENT != 0 && entry & FILE_OR_SHARED == 0 && !pagemap::is_mapped_by_others(entry)
+    };
+    let pages = || (0..PAGES_PER_REGION).zip(decode_u64s(entries));
+    let mapped = || pages().filter(|(_, entry)| private(*entry));
+    let run_of = |(page, entry): (u16, u64)| (entry & FRAME).checked_sub(u64::from(page));
+    let aligned = |first: &u64| *first != 0 && first.is_multiple_of(u64::from(PAGES_PER_REGION));
+    let (mapped_page, first_frame) =
+        mapped().find_map(|it| Some((it.0, run_of(it).filter(aligned)?)))?;
+    let of_run = mapped().filter(|it| run_of(*it) == Some(first_frame)).count();
+    let freed = PAGES_PER_REGION - u16::try_from(of_run).unwrap_or(PAGES_PER_REGION);
+    (freed > 0).then_some((first_frame, PartlyMappedHugePage { mapped_page, freed }))
+}
+
+/// The sample of a region in which a huge page is mapped in part.
+pub(crate) fn sample_of_partly_mapped(
+    region: RegionAddr,
+    entries: &[u8],
+    part: PartlyMappedHugePage,
+) -> Option<RegionSample> {
+    let found = pagemap::region_sample_from_entries(region, entries)?;
+    Some(RegionSample { freed: part.freed, ..found })
+}
+
+/// Base pages that a region's entries map to memory of its own.
+pub(crate) fn count_present(region: RegionAddr, entries: &[u8]) -> u16 {
+    pagemap::region_sample_from_entries(region, entries).map_or(0, |found| found.present)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::pagemap::EXCLUSIVE;
+    use hawkeye_policy::HUGE_PAGE_BYTES;
+
+    fn region(index: u64) -> RegionAddr {
+        RegionAddr::containing(index * HUGE_PAGE_BYTES)
+    }
+
+    fn regions(indices: &[u64]) -> Vec<RegionAddr> {
+        indices.iter().map(|index| region(*index)).collect()
+    }
+
+    #[test]
+    fn what_was_huge_and_is_not_any_more_is_suspect() {
+        let mut lost = LostHugePages::default();
+        lost.record_huge_pages(regions(&[1, 2, 3]));
+        assert_eq!(lost.suspects(), []);
+        lost.record_huge_pages(regions(&[2, 4]));
+        assert_eq!(lost.suspects(), regions(&[1, 3]));
+        lost.record_huge_pages(regions(&[1]));
+        assert_eq!(lost.suspects(), regions(&[2, 3, 4]), "1 is huge again");
+        lost.clear_suspicion(region(3));
+        assert_eq!(lost.suspects(), regions(&[2, 4]));
+    }
+
+    /// Entries of a region that maps these pages of the run from frame 1024 on.
+    fn entries_of_pages(pages: impl Iterator<Item = u64>, flags: u64) -> Vec<u8> {
+        let mut entries = [0u64; PAGES_PER_REGION as usize];
+        for page in pages {
+            entries[page as usize] = PRESENT | flags | (1024 + page);
+        }
+        entries.iter().flat_map(|entry| entry.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn pages_of_an_aligned_run_at_their_places_are_part_of_it() {
+        let part = |entries: &[u8]| find_part_of_aligned_run(entries);
+        let found = |mapped_page, freed| Some((1024, PartlyMappedHugePage { mapped_page, freed }));
+        assert_eq!(part(&entries_of_pages(7..107, EXCLUSIVE)), found(7, 412));
+        assert_eq!(part(&entries_of_pages(511..512, EXCLUSIVE)), found(511, 511));
+        assert_eq!(part(&entries_of_pages(0..512, EXCLUSIVE)), None, "all of it is mapped");
+        assert_eq!(part(&entries_of_pages(0..0, EXCLUSIVE)), None);
+        assert_eq!(part(&entries_of_pages(0..9, 0)), None, "another process maps it");
+        assert_eq!(part(&entries_of_pages(0..9, EXCLUSIVE | FILE_OR_SHARED)), None);
+        // What was touched since then has frames elsewhere.
+        let mut refilled = entries_of_pages(0..100, EXCLUSIVE);
+        for page in 100..512usize {
+            let entry = PRESENT | EXCLUSIVE | (9000 + 3 * page as u64);
+            refilled[page * 8..][..8].copy_from_slice(&entry.to_ne_bytes());
+        }
+        assert_eq!(part(&refilled), found(0, 412));
+        let shifted: Vec<u8> = [
+            entries_of_pages(0..0, 0)[..8].to_vec(),
+            entries_of_pages(0..511, EXCLUSIVE)[..511 * 8].to_vec(),
+        ]
+        .concat();
+        assert_eq!(part(&shifted), None, "neighbours, but not at their places");
+    }
+}
