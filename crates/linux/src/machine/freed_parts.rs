@@ -42,7 +42,8 @@ impl LinuxMachine {
         Ok(())
     }
 
-    /// The huge page of which base pages map a part in a region that lost its own.
+    /// The huge page of which base pages map a part in a region that lost its own. `None` also while
+    /// another process maps it, as after a fork.
     pub(super) fn find_partly_mapped(
         &mut self,
         process: ProcessId,
@@ -66,7 +67,7 @@ impl LinuxMachine {
         if part.is_none() {
             member.lost_huge_pages.clear_suspicion(region);
         }
-        Ok(part)
+        Ok(part.filter(|(_, part)| !part.is_shared))
     }
 
     /// Splits a huge page that is mapped in part, which frees the rest of it. `None`: the region

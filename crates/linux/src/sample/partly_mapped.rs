@@ -65,10 +65,13 @@ pub(crate) struct PartlyMappedHugePage {
     pub(crate) mapped_page: u16,
     /// Its base pages that are not mapped any more (1-511).
     pub(crate) freed: u16,
+    /// Whether another process maps some of them too, as after a fork. The kernel does not split it
+    /// then.
+    pub(crate) is_shared: bool,
 }
 
-/// The huge page that base pages map in part, by a region's entries of `/proc/PID/pagemap`. `None`:
-/// there is none, or other processes map its pages as well.
+/// The huge page that base pages map in part, by a region's entries of `/proc/PID/pagemap`; `None`:
+/// there is none.
 ///
 /// # Errors
 /// The kinds of frames cannot be read.
@@ -79,21 +82,20 @@ pub(crate) fn find_partly_mapped_huge_page(entries: &[u8]) -> Result<Option<Part
     Ok((kind == HugeAlignedRunKind::HugePage).then_some(part))
 }
 
-/// The first frame of an aligned run of 512 frames, of which private pages of the region map some
+/// The first frame of an aligned run of 512 frames, of which anonymous pages of the region map some
 /// and not all, each at its place.
 fn find_part_of_aligned_run(entries: &[u8]) -> Option<(u64, PartlyMappedHugePage)> {
-    let private = |entry: u64| {
-        entry & PRESENT != 0 && entry & FILE_OR_SHARED == 0 && !pagemap::is_mapped_by_others(entry)
-    };
+    let anonymous = |entry: u64| entry & PRESENT != 0 && entry & FILE_OR_SHARED == 0;
     let pages = || (0..PAGES_PER_REGION).zip(decode_u64s(entries));
-    let mapped = || pages().filter(|(_, entry)| private(*entry));
+    let mapped = || pages().filter(|(_, entry)| anonymous(*entry));
     let run_of = |(page, entry): (u16, u64)| (entry & FRAME).checked_sub(u64::from(page));
     let aligned = |first: &u64| *first != 0 && first.is_multiple_of(u64::from(PAGES_PER_REGION));
     let (mapped_page, first_frame) =
         mapped().find_map(|it| Some((it.0, run_of(it).filter(aligned)?)))?;
-    let of_run = mapped().filter(|it| run_of(*it) == Some(first_frame)).count();
-    let freed = PAGES_PER_REGION - u16::try_from(of_run).unwrap_or(PAGES_PER_REGION);
-    (freed > 0).then_some((first_frame, PartlyMappedHugePage { mapped_page, freed }))
+    let of_run = || mapped().filter(|it| run_of(*it) == Some(first_frame));
+    let freed = PAGES_PER_REGION - u16::try_from(of_run().count()).unwrap_or(PAGES_PER_REGION);
+    let is_shared = of_run().any(|(_, entry)| pagemap::is_mapped_by_others(entry));
+    (freed > 0).then_some((first_frame, PartlyMappedHugePage { mapped_page, freed, is_shared }))
 }
 
 /// The sample of a region in which a huge page is mapped in part.
@@ -150,12 +152,15 @@ mod tests {
     #[test]
     fn pages_of_an_aligned_run_at_their_places_are_part_of_it() {
         let part = |entries: &[u8]| find_part_of_aligned_run(entries);
-        let found = |mapped_page, freed| Some((1024, PartlyMappedHugePage { mapped_page, freed }));
+        let found = |mapped_page, freed| {
+            Some((1024, PartlyMappedHugePage { mapped_page, freed, is_shared: false }))
+        };
         assert_eq!(part(&entries_of_pages(7..107, EXCLUSIVE)), found(7, 412));
         assert_eq!(part(&entries_of_pages(511..512, EXCLUSIVE)), found(511, 511));
         assert_eq!(part(&entries_of_pages(0..512, EXCLUSIVE)), None, "all of it is mapped");
         assert_eq!(part(&entries_of_pages(0..0, EXCLUSIVE)), None);
-        assert_eq!(part(&entries_of_pages(0..9, 0)), None, "another process maps it");
+        let shared = part(&entries_of_pages(0..9, 0)).map(|(_, part)| part.is_shared);
+        assert_eq!(shared, Some(true), "another process maps it");
         assert_eq!(part(&entries_of_pages(0..9, EXCLUSIVE | FILE_OR_SHARED)), None);
         // What was touched since then has frames elsewhere.
         let mut refilled = entries_of_pages(0..100, EXCLUSIVE);

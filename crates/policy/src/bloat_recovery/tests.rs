@@ -487,6 +487,36 @@ proptest! {
     }
 }
 
+/// A huge page of which base pages map what the process has not given back.
+fn partly_freed(index: u64, freed: u16) -> RegionSample {
+    RegionSample { present: 512 - freed, freed, ..sample(index, 0) }
+}
+
+#[test]
+fn what_a_process_gave_back_is_freed_first_and_is_no_loss_to_it() {
+    let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+    planner.observe(&observation(&[(1, vec![touched(1, 9), touched(2, 9), touched(3, 9)])]));
+    planner.observe(&observation(&[(1, vec![partly_freed(1, 400), touched(2, 9), sample(3, 0)])]));
+    assert_eq!(planner.unused_bytes(process(1), at_second(1)), 400 * BASE_PAGE_BYTES);
+    let zero_pages = |_, index| if index == 1 { 400 } else { 500 };
+    assert_eq!(split_all(&mut planner, at_second(1), zero_pages), [(1, 1), (1, 2)]);
+    // It takes memory of both again. That undoes the split of the second alone.
+    let round = observation(&[(1, vec![touched(1, 9), touched(2, 9)])]);
+    planner.observe(&Observation { at: at_second(30), ..round });
+    let held = |index| planner.hold_of_region(process(1), region(index), at_second(30)).is_some();
+    assert_eq!((held(1), held(2)), (false, true));
+}
+
+#[test]
+fn a_page_whose_rest_was_given_back_meanwhile_is_none_any_more() {
+    let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+    planner.observe(&observation(&[(1, vec![partly_freed(1, 400)])]));
+    let searched = Event::Searched { process: process(1), region: region(1), zero_pages: 0 };
+    planner.apply_event(at_second(1), &searched);
+    assert_eq!(planner.unused_bytes(process(1), at_second(1)), 0);
+    assert_eq!(split_all(&mut planner, at_second(100), |_, _| 0), []);
+}
+
 #[test]
 fn shared_memory_is_never_split() {
     let file = crate::FileRegion::at_offset(1, 7, 0);
