@@ -4,7 +4,7 @@ mod cgroup_files;
 pub(crate) mod process_cgroup;
 
 use crate::processes::process::process_age;
-use cgroup_files::CgroupFiles;
+use cgroup_files::{CgroupFiles, CgroupUse};
 use hawkeye_policy::{CgroupMemory, MemoryUse, ProcessId};
 use nix::sys::resource::{Resource, getrlimit};
 use process_cgroup::{ProcessCgroup, leads_out, memory_cgroup_of_pid};
@@ -54,6 +54,9 @@ pub(crate) const DESCRIPTOR_SHARE: u64 = 16;
 
 /// Time after which a change of a cgroup's limits is noticed, if they did not change before.
 const LIMITS_AGE: Duration = Duration::from_secs(5);
+/// The same while the use of a cgroup stays exactly as it was, under half of its limit. A new limit
+/// matters once that changes.
+const QUIET_LIMITS_AGE: Duration = Duration::from_secs(30);
 
 /// Time after which a move of a process to another cgroup is noticed, or its age where that is
 /// less: most processes are moved right after their start.
@@ -108,11 +111,11 @@ impl CgroupLimits {
         let mut descriptors_left = self.most_descriptors;
         let read = |path: &Path| -> io::Result<Option<CgroupMemory>> {
             let folder = cgroup_folder(&root, path);
-            let (files, usage) = read_or_open(before.remove(path), version, &folder, now)?;
-            let memory = usage.map(|usage| CgroupMemory {
+            let (files, found) = read_or_open(before.remove(path), version, &folder, now)?;
+            let memory = found.map(|CgroupUse { usage, is_quiet }| CgroupMemory {
                 name: path.display().to_string(),
                 usage,
-                pressure_percent: files.pressure_percent(),
+                pressure_percent: files.pressure_percent(is_quiet),
                 members: Vec::new(),
             });
             if let Some(left) = descriptors_left.checked_sub(files.descriptors()) {
@@ -201,14 +204,15 @@ impl CgroupLimits {
     /// # Errors
     /// It can't be read whether it has a limit, or what counts against that.
     pub fn memory_use_of_cgroup(&self, path: &Path) -> io::Result<Option<MemoryUse>> {
-        let open = self.open.get(path).and_then(|files| files.memory_use().ok().flatten());
-        match &self.hierarchy {
+        let open = self.open.get(path).and_then(|files| files.read_use().ok().flatten());
+        let found = match &self.hierarchy {
             Some((version, root)) if open.is_none() => {
                 let folder = cgroup_folder(root, path);
-                CgroupFiles::open(*version, &folder, Duration::ZERO)?.memory_use()
+                CgroupFiles::open(*version, &folder, Duration::ZERO)?.read_use()?
             }
-            _ => Ok(open),
-        }
+            _ => open,
+        };
+        Ok(found.map(|found| found.usage))
     }
 
     /// The cgroup of a process; `None` if the process has ended, or its cgroup is not visible here.
@@ -276,19 +280,24 @@ fn read_or_open(
     version: CgroupVersion,
     folder: &Path,
     now: Duration,
-) -> io::Result<(CgroupFiles, Option<MemoryUse>)> {
-    let is_valid = known.as_ref().is_some_and(|files| now < files.until);
-    let usage = known.as_ref().filter(|_| is_valid);
-    let usage = usage.and_then(|files| files.memory_use().ok().flatten());
+) -> io::Result<(CgroupFiles, Option<CgroupUse>)> {
+    let found = known.as_ref().and_then(|files| files.read_use().ok().flatten());
+    let is_valid = known.as_ref().is_some_and(|files| {
+        now < match found {
+            Some(CgroupUse { is_quiet: true, .. }) => files.until_if_quiet,
+            _ => files.until,
+        }
+    });
     match known {
-        Some(files) if is_valid && (usage.is_some() || !files.has_limit()) => Ok((files, usage)),
+        Some(files) if is_valid && (found.is_some() || !files.has_limit()) => Ok((files, found)),
         known => {
             let mut files = CgroupFiles::open(version, folder, now)?;
             if known.is_some_and(|known| known.has_same_limits(&files)) {
                 files.until = now.saturating_add(LIMITS_AGE);
+                files.until_if_quiet = now.saturating_add(QUIET_LIMITS_AGE);
             }
-            let usage = files.memory_use()?;
-            Ok((files, usage))
+            let found = files.read_use()?;
+            Ok((files, found))
         }
     }
 }

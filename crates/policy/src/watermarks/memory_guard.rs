@@ -288,6 +288,10 @@ impl MemoryGuard {
         let mut watch = |scope: MemoryScope, usage, pressure_percent, members: &[ProcessId]| {
             let marks = self.table.for_scope(&scope);
             let before = known.remove(&scope);
+            let changed = before.as_ref().is_none_or(|before| before.usage != usage);
+            if changed && scope != MemoryScope::Machine {
+                self.pace.record_change();
+            }
             // Only a new member has huge pages that were not listed.
             let listed = before.as_ref().filter(|it| {
                 let earlier: HashSet<&ProcessId> = it.members.iter().collect();
@@ -339,6 +343,9 @@ impl MemoryGuard {
             all_groups.update(now);
         }
         if let Some(watched) = self.watched.iter_mut().find(|w| w.scope == *scope) {
+            if *scope != MemoryScope::Machine && watched.usage != usage {
+                self.pace.record_change();
+            }
             watched.record_reading(now, usage, speed);
         }
     }

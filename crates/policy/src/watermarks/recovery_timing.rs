@@ -247,6 +247,9 @@ const OFTEN: Duration = Duration::from_millis(40);
 const FASTEST_FILL: f64 = 4e9;
 /// Reading takes at most this share of one core.
 const SHARE_OF_A_CORE: f64 = 0.0025;
+/// The same while the use of no cgroup changes. Few cgroups are read as often as before; of
+/// hundreds, the first growth is seen at the next assessment.
+const SHARE_WHILE_QUIET: f64 = 0.0005;
 /// Weight of the newest read in the average cost.
 const NEWEST_READ: f64 = 0.2;
 
@@ -262,20 +265,33 @@ pub(super) fn wanted_read_interval(usage: MemoryUse, growth_bytes_per_s: f64) ->
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemoryReadRateLimit {
     cost_s: f64,
-    ready_at: Duration,
+    read_at: Duration,
+    /// Whether the use of a cgroup had changed when memory was last read.
+    changed_before: bool,
+    changed_since: bool,
 }
 
 impl MemoryReadRateLimit {
     /// Takes in the CPU time of the reads that were due at `now`.
     pub(super) fn record_cost(&mut self, now: Duration, cost: Duration) {
         self.cost_s += NEWEST_READ * (cost.as_secs_f64() - self.cost_s);
-        let pause = Duration::try_from_secs_f64(self.cost_s / SHARE_OF_A_CORE);
-        self.ready_at = now.saturating_add(pause.unwrap_or(Duration::MAX));
+        self.read_at = now;
+        self.changed_before = std::mem::take(&mut self.changed_since);
+    }
+
+    /// The use of a cgroup has changed.
+    pub(super) fn record_change(&mut self) {
+        self.changed_since = true;
     }
 
     /// When the next read is affordable.
     pub(super) fn ready_at(self) -> Duration {
-        self.ready_at
+        let share = match self.changed_before || self.changed_since {
+            true => SHARE_OF_A_CORE,
+            false => SHARE_WHILE_QUIET,
+        };
+        let pause = Duration::try_from_secs_f64(self.cost_s / share);
+        self.read_at.saturating_add(pause.unwrap_or(Duration::MAX))
     }
 }
 
@@ -421,7 +437,10 @@ mod tests {
         let mut pace = MemoryReadRateLimit::default();
         assert_eq!(pace.ready_at(), Duration::ZERO);
         let mut pause_after_reads_of = |cost| {
-            (0..50).for_each(|_| pace.record_cost(at(100.0), cost));
+            for _ in 0..50 {
+                pace.record_change();
+                pace.record_cost(at(100.0), cost);
+            }
             pace.ready_at().as_secs_f64() - 100.0
         };
         assert!(pause_after_reads_of(Duration::from_micros(50)) < OFTEN.as_secs_f64());
@@ -431,6 +450,23 @@ mod tests {
         // The share holds for thousands of groups too.
         let pause_s = pause_after_reads_of(Duration::from_millis(100));
         assert!((pause_s - 40.0).abs() < 0.2, "{pause_s}");
+    }
+
+    #[test]
+    fn memory_is_read_less_often_while_no_use_changes() {
+        let mut pace = MemoryReadRateLimit::default();
+        let pause_s = |pace: MemoryReadRateLimit| pace.ready_at().as_secs_f64() - 100.0;
+        (0..50).for_each(|_| pace.record_cost(at(100.0), Duration::from_millis(1)));
+        assert!((pause_s(pace) - 2.0).abs() < 0.02, "{}", pause_s(pace));
+        pace.record_change();
+        assert!((pause_s(pace) - 0.4).abs() < 0.02, "at once: {}", pause_s(pace));
+        pace.record_cost(at(100.0), Duration::from_millis(1));
+        assert!((pause_s(pace) - 0.4).abs() < 0.02, "also after that read");
+        pace.record_cost(at(100.0), Duration::from_millis(1));
+        assert!((pause_s(pace) - 2.0).abs() < 0.02, "it is quiet again");
+        // A few groups: 20 us a read.
+        (0..50).for_each(|_| pace.record_cost(at(100.0), Duration::from_micros(20)));
+        assert!(pause_s(pace) < OFTEN.as_secs_f64() + 0.001, "{}", pause_s(pace));
     }
 
     proptest! {

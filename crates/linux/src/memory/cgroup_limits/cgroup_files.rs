@@ -2,6 +2,7 @@
 
 use super::{CgroupVersion, none_if_gone, read_number_from_file};
 use hawkeye_policy::MemoryUse;
+use std::cell::OnceCell;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::Path;
@@ -12,12 +13,35 @@ use std::time::Duration;
 pub(super) struct CgroupFiles {
     /// How long the limits are assumed.
     pub(super) until: Duration,
+    /// The same while use is quiet ([`CgroupUse::is_quiet`]).
+    pub(super) until_if_quiet: Duration,
     /// Each limit in bytes, with the file of what counts against it. Empty: no limit.
     limits: Vec<(u64, File)>,
     /// `memory.stat` and `memory.pressure`, where there is a limit.
     stat: Option<File>,
     pressure: Option<File>,
     version: CgroupVersion,
+    /// Use and pressure as first read. While use is quiet, they still count.
+    first_use: OnceCell<FirstUse>,
+    first_pressure: OnceCell<Option<f64>>,
+}
+
+/// What a cgroup uses, and how much of that reclaim can drop.
+#[derive(Debug)]
+struct FirstUse {
+    /// Against each limit.
+    current_bytes: Vec<u64>,
+    droppable_bytes: u64,
+}
+
+/// What was read of a cgroup with a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CgroupUse {
+    /// Against the limit that is nearest.
+    pub(super) usage: MemoryUse,
+    /// Whether it uses exactly what it used when the files were opened, and less than half of each
+    /// limit. Reclaim for a limit would also keep the use constant, but near the limit.
+    pub(super) is_quiet: bool,
 }
 
 impl CgroupFiles {
@@ -63,7 +87,16 @@ impl CgroupFiles {
             CgroupVersion::V2 => open_if_limited("memory.pressure"),
             CgroupVersion::V1 => None,
         };
-        Ok(Self { until, limits, stat, pressure, version })
+        Ok(Self {
+            until,
+            until_if_quiet: until,
+            limits,
+            stat,
+            pressure,
+            version,
+            first_use: OnceCell::new(),
+            first_pressure: OnceCell::new(),
+        })
     }
 
     pub(super) fn has_same_limits(&self, other: &Self) -> bool {
@@ -81,39 +114,56 @@ impl CgroupFiles {
         self.limits.len() + usize::from(self.stat.is_some()) + usize::from(self.pressure.is_some())
     }
 
-    /// Use against the limit that is nearest; `None` if there is no limit, or the cgroup is gone.
+    /// Use against the limits; `None` if there is no limit, or the cgroup is gone.
     ///
     /// # Errors
     /// A limit is there, and what counts against it can't be read.
-    pub(super) fn memory_use(&self) -> io::Result<Option<MemoryUse>> {
-        if !self.has_limit() {
-            return Ok(None);
+    pub(super) fn read_use(&self) -> io::Result<Option<CgroupUse>> {
+        let mut current_bytes = Vec::with_capacity(self.limits.len());
+        for (_, usage) in &self.limits {
+            let Some(text) = none_if_gone(read_from_start(usage))? else { return Ok(None) };
+            current_bytes.push(text.trim().parse::<u64>().map_err(io::Error::other)?);
         }
+        let limits = self.limits.iter().map(|(limit, _)| *limit);
+        let is_low =
+            current_bytes.iter().zip(limits.clone()).all(|(used, limit)| *used < limit / 2);
+        let first = self.first_use.get();
+        let first = first.filter(|first| is_low && first.current_bytes == current_bytes);
+        let is_quiet = first.is_some();
+        // The kernel adds `memory.stat` up, which costs ten times as much as reading the use.
+        let droppable_bytes =
+            first.map_or_else(|| self.read_droppable_bytes(), |first| first.droppable_bytes);
+        let uses = current_bytes.iter().zip(limits).map(|(current, limit)| MemoryUse {
+            used_bytes: current.saturating_sub(droppable_bytes),
+            total_bytes: limit,
+        });
+        let fullest = uses.max_by(|a, b| a.used_percent().total_cmp(&b.used_percent()));
+        // No effect after the first time.
+        let _ = self.first_use.set(FirstUse { current_bytes, droppable_bytes });
+        Ok(fullest.map(|usage| CgroupUse { usage, is_quiet }))
+    }
+
+    fn read_droppable_bytes(&self) -> u64 {
         let stat = self.stat.as_ref().and_then(|stat| read_from_start(stat).ok());
         let stat = stat.unwrap_or_default();
         let inactive = match self.version {
             CgroupVersion::V2 => "inactive_file ",
             CgroupVersion::V1 => "total_inactive_file ",
         };
-        let droppable = stat
-            .lines()
-            .find_map(|line| line.strip_prefix(inactive)?.trim().parse::<u64>().ok())
-            .unwrap_or(0);
-        let mut fullest: Option<MemoryUse> = None;
-        for (limit, usage) in &self.limits {
-            let Some(text) = none_if_gone(read_from_start(usage))? else { return Ok(None) };
-            let current: u64 = text.trim().parse().map_err(io::Error::other)?;
-            let used_bytes = current.saturating_sub(droppable);
-            let usage = MemoryUse { used_bytes, total_bytes: *limit };
-            if fullest.is_none_or(|fullest| usage.used_percent() >= fullest.used_percent()) {
-                fullest = Some(usage);
-            }
-        }
-        Ok(fullest)
+        let number = |line: &str| line.strip_prefix(inactive)?.trim().parse::<u64>().ok();
+        stat.lines().find_map(number).unwrap_or(0)
     }
 
-    /// PSI "some avg10", in per cent; `None` if there is none (version 1).
-    pub(super) fn pressure_percent(&self) -> Option<f64> {
+    /// PSI "some avg10", in per cent; `None` if there is none (version 1). It is read once while
+    /// use is quiet.
+    pub(super) fn pressure_percent(&self, is_quiet: bool) -> Option<f64> {
+        match is_quiet {
+            true => *self.first_pressure.get_or_init(|| self.read_pressure_percent()),
+            false => self.read_pressure_percent(),
+        }
+    }
+
+    fn read_pressure_percent(&self) -> Option<f64> {
         let text = read_from_start(self.pressure.as_ref()?).ok()?;
         let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
         some.split_whitespace().find_map(|field| field.strip_prefix("avg10=")?.parse().ok())

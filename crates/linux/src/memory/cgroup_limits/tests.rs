@@ -11,7 +11,7 @@ fn use_of(used_bytes: u64, total_bytes: u64) -> Option<MemoryUse> {
 }
 
 fn memory_use(files: &CgroupFiles) -> Option<MemoryUse> {
-    files.memory_use().expect("the files can be read")
+    files.read_use().expect("the files can be read").map(|found| found.usage)
 }
 
 #[test]
@@ -33,11 +33,11 @@ fn version_2_counts_the_lowest_limit_and_not_what_reclaim_can_drop() {
         opened.expect("the files can be read")
     };
     assert_eq!(memory_use(&open()), use_of(600, 1000));
-    assert_eq!(open().pressure_percent(), Some(12.5));
+    assert_eq!(open().pressure_percent(false), Some(12.5));
     tree.file("app/memory.max", "800\n");
     assert_eq!(memory_use(&open()), use_of(600, 800));
     tree.file("app/memory.pressure", "\n");
-    assert_eq!(open().pressure_percent(), None);
+    assert_eq!(open().pressure_percent(false), None);
 }
 
 #[test]
@@ -136,6 +136,45 @@ fn files_stay_open_and_a_limit_that_did_not_change_is_assumed_for_five_seconds()
     read(8, 0);
     tree.file("a/memory.max", "4000\n");
     assert_eq!(read(9, 0), use_of(200, 4000));
+}
+
+#[test]
+fn while_use_stays_the_same_under_half_of_the_limit_nothing_else_is_read() {
+    let tree = TestFolder::new("v2-quiet");
+    let (current, stat) = ("a/memory.current", "a/memory.stat");
+    tree.file("a/memory.max", "1000\n");
+    tree.file(current, "400\n");
+    tree.file(stat, "inactive_file 100\n");
+    tree.file("a/memory.pressure", "some avg10=1.00 total=9\n");
+    let mut groups = CgroupLimits {
+        hierarchy: Some((CgroupVersion::V2, tree.0.clone())),
+        most_descriptors: 9,
+        ..CgroupLimits::default()
+    };
+    let process = process_with_pid(1);
+    groups.homes.insert(process, ("/a".into(), Duration::MAX));
+    let mut read = |second| {
+        let found = groups.read_limited_cgroups(Duration::from_secs(second), &[process]);
+        found.first().map(|group| (group.usage.used_bytes, group.usage.total_bytes))
+    };
+    let first = [0, 1, 2].map(&mut read);
+    assert_eq!(first, [Some((300, 1000)); 3]);
+    tree.file("a/memory.max", "900\n");
+    tree.file(stat, "inactive_file 50\n");
+    assert_eq!(read(20), Some((300, 1000)));
+    // Any change counts at once.
+    tree.file(current, "404\n");
+    assert_eq!(read(21), Some((354, 900)));
+    assert_eq!([22, 23].map(&mut read), [Some((354, 900)); 2]);
+    // Also the limit alone, after a while.
+    tree.file("a/memory.max", "2000\n");
+    assert_eq!([51, 54].map(&mut read), [Some((354, 900)), Some((354, 2000))]);
+    // Near a limit use stays the same because of reclaim.
+    for (used, droppable) in [(1500, 0), (1500, 400)] {
+        tree.file(current, &format!("{used}\n"));
+        tree.file(stat, &format!("inactive_file {droppable}\n"));
+        assert_eq!(read(55), Some((used - droppable, 2000)));
+    }
 }
 
 /// The names of the cgroups that are read, and the homes of processes with others. Every cgroup
