@@ -48,6 +48,12 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + HugePageReserveControl
         MachinePageProperties::default()
     }
 
+    /// CPU time that a process has used so far. Cheap: called once a second for each process.
+    /// `None`: not known, or all of the process's samples are wanted, even while it does nothing.
+    fn cpu_time(&self, _process: ProcessId) -> Option<Duration> {
+        None
+    }
+
     /// Resident and huge memory of a process. Works until `until`.
     fn footprint(
         &mut self,

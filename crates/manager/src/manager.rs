@@ -24,6 +24,7 @@ mod bloat_tracking;
 mod budget_wait;
 mod early_sample_selection;
 mod fault_sizes;
+mod idle_processes;
 mod known_processes;
 mod last_samples;
 mod memory_watch;

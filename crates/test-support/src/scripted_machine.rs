@@ -95,6 +95,8 @@ pub struct ScriptedMachine {
     pub call_duration: Duration,
     /// Pause after each such call, before the work goes on.
     pub call_pause: Duration,
+    /// CPU time that programs have used, where the machine shows it.
+    pub cpu_times: BTreeMap<ProcessId, Duration>,
     /// CPU time of a look at a process's size.
     pub footprint_cpu: Duration,
     /// Time that the admission of a process takes.
@@ -169,8 +171,9 @@ impl ScriptedMachine {
         self.programs.iter().find_map(|(id, program)| (*id == process).then_some(program))
     }
 
-    /// When calls with this name were made: `memory` for reads of memory, `clear` for windows that
-    /// were opened, `read` for samples, `list` for slices of listings of huge pages, `abandon`.
+    /// When calls with this name were made: `memory` for reads of memory, `footprint`, `clear` for
+    /// windows that were opened, `read` for samples, `list` for slices of listings of huge pages,
+    /// `recover`, `abandon`.
     pub fn call_times(&self, name: &str) -> impl Iterator<Item = Duration> {
         self.calls.iter().filter(move |call| call.0 == name).map(|(_, at)| *at)
     }

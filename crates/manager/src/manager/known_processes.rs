@@ -26,6 +26,7 @@ impl KnownProcesses {
             self.fault_sizes.insert(process, orders);
         }
         self.last_samples.apply_event(event);
+        self.refresh.apply_event(event);
     }
 
     /// Takes in the result of an admission, which may be unfinished.
@@ -58,6 +59,7 @@ impl KnownProcesses {
 
     pub(super) fn retain_processes(&mut self, is_there: impl Fn(ProcessId) -> bool) {
         self.fault_sizes.retain(|process, _| is_there(*process));
-        self.last_samples.retain_processes(is_there);
+        self.last_samples.retain_processes(&is_there);
+        self.refresh.idle.retain_processes(is_there);
     }
 }

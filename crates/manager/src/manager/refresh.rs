@@ -1,11 +1,12 @@
 //! The look at the machine once a second: which processes exist, their sizes, and free memory.
 
 use super::Manager;
+use super::idle_processes::IdleProcesses;
 use super::known_processes::KnownProcesses;
 use super::refresh_schedule::FootprintReadProgress;
 use super::sliced_process_queue::SlicedProcessQueue;
 use crate::journal::FootprintAtTime;
-use crate::machine::{LoopWakeReason, Machine, ProcessFootprint};
+use crate::machine::{LoopWakeReason, Machine, ProcessFootprint, SliceProgress};
 use hawkeye_policy::{Event, ProcessId};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -31,8 +32,13 @@ impl<M: Machine> Manager<M> {
 
     pub(super) fn wait_until(&mut self, deadline: Duration) -> LoopWakeReason {
         let wake = self.machine.wait_until(deadline);
-        if wake == LoopWakeReason::Joined {
-            self.processes.refresh.on_process_joined(self.machine.now());
+        match wake {
+            LoopWakeReason::Joined => {
+                self.processes.refresh.on_process_joined(self.machine.now());
+            }
+            // Samples show the settings of their processes.
+            LoopWakeReason::Reload => self.sampling.idle.forget_all(),
+            LoopWakeReason::Deadline | LoopWakeReason::Stop | LoopWakeReason::Called => {}
         }
         wake
     }
@@ -97,6 +103,7 @@ impl<M: Machine> Manager<M> {
         self.limits.regions.retain_processes(now, is_there);
         self.limits.savings.retain_processes(now, is_there);
         self.sampling.early.retain_processes(is_there);
+        self.sampling.idle.retain_processes(is_there);
         self.journal.retain_processes(is_there);
         self.processes.retain_processes(is_there);
     }
@@ -108,15 +115,31 @@ impl<M: Machine> Manager<M> {
         };
         let until = self.slice_end();
         let cpu_before = self.machine.management_costs().cpu;
-        let measure = |machine: &mut M, process| machine.footprint(process, until);
-        while let Some((process, measured)) =
-            (look.slices).run_next(&mut self.machine, now, until, measure)
-        {
+        loop {
+            let idle = &self.processes.refresh.idle;
+            // Nothing where the process is idle.
+            let measure = |machine: &mut M, process| {
+                let cpu = machine.cpu_time(process);
+                if idle.is_idle(now, process, cpu) {
+                    return Ok(SliceProgress::Done(None));
+                }
+                let measured = machine.footprint(process, until);
+                measured.map(|progress| progress.map(|footprint| Some((footprint, cpu))))
+            };
+            let next = look.slices.run_next(&mut self.machine, now, until, measure);
+            let Some((process, measured)) = next else { break };
             // A process that just ended counts no more.
-            let Ok(ProcessFootprint { rss_bytes, huge_bytes }) = measured else { continue };
+            let Ok(measured) = measured else { continue };
+            let known = self.processes.last_samples.footprint(process);
+            let footprint = measured.map(|(footprint, _)| footprint).or(known).unwrap_or_default();
+            let ProcessFootprint { rss_bytes, huge_bytes } = footprint;
             look.sum.rss_bytes += rss_bytes;
             look.sum.huge_bytes += huge_bytes;
-            self.dispatch_event(now, Event::Measured { process, rss_bytes, huge_bytes });
+            if let Some((_, cpu)) = measured {
+                let changed = known != Some(footprint);
+                self.processes.refresh.idle.record_read(now, process, cpu, changed);
+                self.dispatch_event(now, Event::Measured { process, rss_bytes, huge_bytes });
+            }
         }
         let cpu = self.machine.management_costs().cpu.saturating_sub(cpu_before);
         look.cpu += cpu;

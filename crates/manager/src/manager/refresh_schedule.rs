@@ -1,8 +1,9 @@
 //! When the processes and the machine's memory are looked at, and how far a look has come.
 
+use super::idle_processes::IdleProcesses;
 use super::sliced_process_queue::SlicedProcessQueue;
 use crate::journal::FootprintAtTime;
-use hawkeye_policy::TokenBucket;
+use hawkeye_policy::{Event, TokenBucket};
 use std::time::Duration;
 
 /// The shortest interval of looks caused by processes that have just joined.
@@ -22,6 +23,8 @@ pub(super) struct RefreshSchedule {
     pub(super) under_way: Option<FootprintReadProgress>,
     /// CPU seconds for footprints. With many processes a look takes longer instead.
     pub(super) footprint_cpu_s: TokenBucket,
+    /// Processes with sizes that need no look.
+    pub(super) idle: IdleProcesses,
 }
 
 #[derive(Debug)]
@@ -39,6 +42,7 @@ impl Default for RefreshSchedule {
             joining: None,
             under_way: None,
             footprint_cpu_s: TokenBucket::new_full(FOOTPRINT_CORES, FOOTPRINTS_AT_ONCE_S),
+            idle: IdleProcesses::default(),
         }
     }
 }
@@ -47,6 +51,12 @@ impl RefreshSchedule {
     pub(super) fn due_at(&self) -> Duration {
         let under_way = self.under_way.as_ref().map(|look| look.slices.again_at);
         [under_way, self.joining].into_iter().flatten().fold(self.next, Duration::min)
+    }
+
+    pub(super) fn apply_event(&mut self, event: &Event) {
+        if let Event::Promoted { process, .. } | Event::Recovered { process, .. } = event {
+            self.idle.forget(*process);
+        }
     }
 
     /// A process has joined and is looked at soon. Programs may be started by the thousand.

@@ -3,6 +3,7 @@
 use super::Manager;
 use super::budget_wait::{BudgetWait, ExhaustedBudget, WaitingWork};
 use super::early_sample_selection::{EarlySampleSelection, GrowthPhase, ResidentGrowth};
+use super::idle_processes::IdleProcesses;
 use super::sampling_slowdown_budgets::SamplingSlowdownBudgets;
 use super::sliced_process_queue::SlicedProcessQueue;
 use crate::machine::{Machine, MachineError, SliceProgress};
@@ -10,7 +11,7 @@ use crate::settings::Settings;
 use hawkeye_policy::{
     Event, Observation, ProcessId, ProcessSample, SampleKinds, SamplingDelayReason,
 };
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 pub(super) struct SamplingSchedule {
@@ -25,6 +26,10 @@ pub(super) struct SamplingSchedule {
     pub(super) early: EarlySampleSelection,
     /// The only programs in the next window, if it is early, and when the regular one is due.
     early_window: Option<(Vec<ProcessId>, Duration)>,
+    /// Processes that regular windows leave out.
+    pub(super) idle: IdleProcesses,
+    /// When the processes of the last window entered it, and the CPU time that each had used.
+    entered: HashMap<ProcessId, (Duration, Option<Duration>)>,
     /// CPU time that the last window took, from the manager and from the programs.
     look_cost: Duration,
     saved: SavingsSinceWindow,
@@ -127,6 +132,8 @@ impl SamplingSchedule {
             last_window: None,
             early: EarlySampleSelection::new(settings.growth_until_first_sample),
             early_window: None,
+            idle: IdleProcesses::default(),
+            entered: HashMap::new(),
             look_cost: Duration::ZERO,
             saved: SavingsSinceWindow::default(),
             stretched: None,
@@ -263,11 +270,21 @@ impl SamplingSchedule {
 
     pub(super) fn apply_event(&mut self, now: Duration, event: &Event) {
         self.early.apply_event(now, event);
-        if let Event::Promoted { effect, .. } = event {
-            if let Some(saved_us_per_s) = effect.saved_us_per_s {
-                self.saved.sum_us_per_s += saved_us_per_s;
-                self.saved.promotions += 1;
+        match *event {
+            Event::Promoted { process, effect, .. } => {
+                self.idle.forget(process);
+                if let Some(saved_us_per_s) = effect.saved_us_per_s {
+                    self.saved.sum_us_per_s += saved_us_per_s;
+                    self.saved.promotions += 1;
+                }
             }
+            Event::Recovered { process, .. } => self.idle.forget(process),
+            Event::Sampled { process, .. } => {
+                if let Some((at, cpu)) = self.entered.remove(&process) {
+                    self.idle.record_read(at, process, cpu, false);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -329,15 +346,22 @@ impl<M: Machine> Manager<M> {
         if self.sampling.last_window.is_none() {
             return self.open_or_postpone_window(now, Duration::ZERO);
         }
-        let all = self.processes_of_next_window();
+        let all = self.processes_of_next_window(now);
         self.begin_reading_samples(now, all, ReadPurpose::CountTouches);
     }
 
     /// The processes of the next window.
-    fn processes_of_next_window(&self) -> Vec<ProcessId> {
+    fn processes_of_next_window(&self, now: Duration) -> Vec<ProcessId> {
         let mut processes = self.processes.current.clone();
         if let Some((grown, _)) = &self.sampling.early_window {
             processes.retain(|process| grown.contains(process));
+            return processes;
+        }
+        // Policies that average coverage count windows without accesses.
+        let kinds = self.policy.sample_kinds();
+        if kinds.includes_overhead() && !kinds.includes_coverage() {
+            let (idle, machine) = (&self.sampling.idle, &self.machine);
+            processes.retain(|process| !idle.is_idle(now, *process, machine.cpu_time(*process)));
         }
         processes
     }
@@ -359,7 +383,7 @@ impl<M: Machine> Manager<M> {
     /// `counting_cpu`: CPU time of counting touches, which is a cost of this window.
     fn open_or_postpone_window(&mut self, now: Duration, counting_cpu: Duration) {
         let ready = |process: &ProcessId| self.sampling.slowdown.may_clear_again_at(now, *process);
-        match self.processes_of_next_window().iter().map(ready).min() {
+        match self.processes_of_next_window(now).iter().map(ready).min() {
             Some(ready) if ready > now => {
                 // Other programs do not wait for those of an early window.
                 if let Some((_, regular)) = self.sampling.early_window.take() {
@@ -378,8 +402,10 @@ impl<M: Machine> Manager<M> {
         // Clearing takes longer than reading, so the process cleared first is exposed longest.
         // Processes take turns at being first.
         self.sampling.slowdown.retain_processes(&self.processes.current);
-        let mut processes = self.processes_of_next_window();
+        let mut processes = self.processes_of_next_window(now);
         processes.retain(|process| self.sampling.slowdown.may_clear_again_at(now, *process) <= now);
+        let entered = processes.iter().map(|it| (*it, (now, self.machine.cpu_time(*it))));
+        self.sampling.entered = entered.collect();
         let first = self.sampling.windows % processes.len().max(1);
         processes.rotate_left(first);
         self.sampling.windows = self.sampling.windows.wrapping_add(1);

@@ -32,6 +32,21 @@ fn guard_promotes_nothing_and_knows_what_is_unused_before_memory_is_short() {
 }
 
 #[test]
+fn huge_pages_of_a_process_that_does_nothing_are_listed_and_split_when_memory_is_short() {
+    let mut machine = machine_running_parts(GIB, &[idle(0, 64)]);
+    machine.cpu_times.insert(FIRST_PROCESS, seconds(1.0));
+    machine.schedule(seconds(100.0), |machine| machine.other_bytes = 800 * MIB);
+    let manager = run_manager_of(machine, "guard", frequent_sampling_settings(), seconds(130.0));
+    let calls = |name: &'static str| manager.machine().call_times(name);
+    let idle = seconds(60.0)..seconds(100.0);
+    assert_eq!(calls("read").filter(|at| idle.contains(at)).count(), 0);
+    let listed = calls("list").find(|at| *at >= seconds(100.0)).expect("they are listed");
+    let split = calls("recover").next().expect("they are split");
+    assert!(listed <= split, "{listed:?} {split:?}");
+    assert!(recoveries(&manager).len() > 50);
+}
+
+#[test]
 fn searches_in_advance_leave_the_cpu_budget_to_others() {
     let machine = machine_running_parts(64 * GIB, &[bloated_part(0, 8000, 1.0)]);
     let manager = run_manager_of(machine, "guard", settings_with_cpu_percent(2.0), seconds(120.0));

@@ -212,3 +212,37 @@ fn a_wait_for_a_budget_is_over_when_the_window_had_nothing_to_sample() {
         assert_eq!(manager.budget_waits().next(), None);
     });
 }
+
+/// A process that was there before, and runs once more at 200 s.
+#[test]
+fn a_process_that_does_nothing_is_not_read_again_until_it_runs() {
+    let mut machine = machine_running(16 * GIB, program_with_walk_share(64, 0.0));
+    machine.cpu_times.insert(FIRST_PROCESS, seconds(1.0));
+    machine.schedule(seconds(200.0), |machine| {
+        machine.cpu_times.insert(FIRST_PROCESS, seconds(2.0));
+    });
+    let manager = run_manager_of(machine, "hawkeye", Settings::default(), seconds(290.0));
+    let (before, after): (Vec<_>, Vec<_>) =
+        sampling_times(&manager).into_iter().partition(|at| *at < seconds(200.0));
+    // Each time once more, when it was idle.
+    assert_eq!((before.len(), after.len()), (2, 2), "{before:?} {after:?}");
+    assert!(after[0] < seconds(232.0), "{after:?}");
+    let measured = |from, until| {
+        let times = manager.machine().call_times("footprint");
+        times.filter(|at| (seconds(from)..seconds(until)).contains(at)).count()
+    };
+    assert_eq!(measured(10.0, 200.0), 0);
+    assert!((1..=3).contains(&measured(200.0, 202.5)));
+    assert_eq!(measured(204.0, 290.0), 0);
+    // It counts all the same.
+    let footprint = manager.last_samples().footprint(FIRST_PROCESS);
+    assert_eq!(footprint.map(|it| it.rss_bytes), Some(128 * MIB));
+}
+
+#[test]
+fn policies_that_average_coverage_sample_processes_that_do_nothing() {
+    let mut machine = machine_running(16 * GIB, program_with_walk_share(64, 0.0));
+    machine.cpu_times.insert(FIRST_PROCESS, seconds(1.0));
+    let manager = run_manager_of(machine, "hawkeye-g", Settings::default(), seconds(290.0));
+    assert!(sampling_times(&manager).len() >= 8);
+}

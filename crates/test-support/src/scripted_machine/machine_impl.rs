@@ -95,6 +95,10 @@ impl Machine for ScriptedMachine {
         })
     }
 
+    fn cpu_time(&self, process: ProcessId) -> Option<Duration> {
+        self.cpu_times.get(&process).copied()
+    }
+
     fn footprint(
         &mut self,
         process: ProcessId,
