@@ -416,8 +416,15 @@ impl Machine for LinuxMachine {
 
     fn read_memory_use(&mut self, scope: &MemoryScope) -> CallResult<MemoryUse> {
         match scope {
-            MemoryScope::Machine => system_memory::machine_memory_use()
-                .map_err(|error| MachineError::Other(error.to_string())),
+            MemoryScope::Machine => {
+                let now = self.now();
+                let usage = system_memory::machine_memory_use()
+                    .map_err(|error| MachineError::Other(error.to_string()))?;
+                if let ManagedTarget::Machine { selector, .. } = &mut self.target {
+                    selector.record_used_memory(now, usage.used_bytes);
+                }
+                Ok(usage)
+            }
             MemoryScope::Group(path) => {
                 let usage = self.groups.memory_use_of_cgroup(Path::new(path)).map_err(|error| {
                     MachineError::Other(format!("can't read the memory of cgroup {path}: {error}"))
@@ -576,6 +583,12 @@ impl Machine for LinuxMachine {
             took,
             longest_call,
         })
+    }
+
+    fn cpu_time(&self, process: ProcessId) -> Option<Duration> {
+        // Processes that the target names are few, and all that they do is shown.
+        self.target.selector()?;
+        process::cpu_time(process.pid).ok()
     }
 
     fn footprint(

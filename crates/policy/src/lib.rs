@@ -27,7 +27,7 @@
 //! 6. [`file_region`], [`shared_memory_count`]: shared memory, by file. [`text_trial`]: whether
 //!    huge program text pays.
 //! 7. [`rules`], [`process_settings`], [`workload_profile`], [`process_selection_settings`]: which
-//!    processes are managed, and how.
+//!    processes are managed, and how. [`process_scan_schedule`]: when new ones are looked for.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -55,6 +55,7 @@ pub mod policy;
 pub mod prefault;
 pub mod prezeroing;
 pub mod process_attributes;
+pub mod process_scan_schedule;
 pub mod process_selection_settings;
 pub mod process_settings;
 mod process_states;
@@ -111,6 +112,7 @@ pub use page::{
 };
 pub use policy::{ExplainPolicy, Policy, PolicyProperties, SampleKinds};
 pub use process_attributes::{Pod, ProcessAttributes, QosClass};
+pub use process_scan_schedule::ProcessScanSchedule;
 pub use process_selection_settings::ProcessSelectionSettings;
 pub use process_settings::ProcessSettings;
 pub use promotion::{FaultSizes, MeasuredPromotionCost, Promotion};

@@ -60,9 +60,13 @@ impl ProcessSelectionSettings {
 
     /// Pause after a scan that took `cpu` of the manager's time.
     pub fn pause_after_scan(self, cpu: Duration) -> Duration {
+        self.look_every.max(Self::affordable_pause(cpu))
+    }
+
+    /// The shortest pause that the cost of such a scan allows.
+    pub fn affordable_pause(cpu: Duration) -> Duration {
         let affordable = cpu.as_secs_f64() * 100.0 / Self::SWEEP_SHARE_PERCENT;
-        let affordable = Duration::try_from_secs_f64(affordable).unwrap_or(Duration::MAX);
-        self.look_every.max(affordable)
+        Duration::try_from_secs_f64(affordable).unwrap_or(Duration::MAX)
     }
 }
 

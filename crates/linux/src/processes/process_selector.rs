@@ -16,7 +16,7 @@ use crate::promote::target_call::HELPER_NAME;
 use hawkeye_manager::SliceProgress;
 use hawkeye_policy::management_slot_ranking::max_slots_per_user;
 use hawkeye_policy::{
-    CpuUseAverages, ManagementSlotCandidate, ProcessAttributes, ProcessId,
+    CpuUseAverages, ManagementSlotCandidate, ProcessAttributes, ProcessId, ProcessScanSchedule,
     ProcessSelectionSettings, ProcessSettings, RuleVerdict, Rules,
 };
 use procfs::process::Process;
@@ -29,7 +29,7 @@ pub struct ProcessSelector {
     scanner: ProcScanner,
     rules: Rules,
     selection: ProcessSelectionSettings,
-    next_scan: Duration,
+    scans: ProcessScanSchedule,
     /// CPU time of the unfinished scan.
     scan_cpu: Duration,
     /// Large processes that are not managed.
@@ -82,7 +82,7 @@ impl ProcessSelector {
             without_slot: HashMap::new(),
             rules,
             selection,
-            next_scan: Duration::ZERO,
+            scans: ProcessScanSchedule::default(),
             scan_cpu: Duration::ZERO,
             skipped: JoinPauses::default(),
         })
@@ -97,7 +97,12 @@ impl ProcessSelector {
         self.selection = selection;
         self.skipped.clear();
         self.scanner.discard_unfinished_scan();
-        self.next_scan = Duration::ZERO;
+        self.scans = ProcessScanSchedule::default();
+    }
+
+    /// Takes in the machine's used memory. Much growth makes a scan due.
+    pub(crate) fn record_used_memory(&mut self, now: Duration, used_bytes: u64) {
+        self.scans.record_used_memory(now, used_bytes);
     }
 
     /// Changes where workloads may ask for a profile. At first they may not ask anywhere.
@@ -171,7 +176,7 @@ impl ProcessSelector {
         now: Duration,
         deadline: Instant,
     ) -> SliceProgress<Option<Vec<ScannedProcess>>> {
-        if now < self.next_scan {
+        if !self.scans.is_due(now) {
             return SliceProgress::Done(None);
         }
         let least = self.selection.min_bytes_to_stay();
@@ -181,7 +186,7 @@ impl ProcessSelector {
             return SliceProgress::Unfinished(Duration::ZERO);
         };
         let took = std::mem::take(&mut self.scan_cpu);
-        self.next_scan = now.saturating_add(self.selection.pause_after_scan(took));
+        self.scans.record_scan(now, took, self.selection);
         let mut large = match found {
             Ok(scan) => scan.large,
             Err(error) => {
@@ -257,7 +262,10 @@ impl ProcessSelector {
         now: Duration,
     ) -> Result<Option<(ProcessAttributes, ProcessSettings)>> {
         let identity = self.read_attributes(pid)?;
-        if age_of_pid(pid).is_none_or(|age| age < LEAST_AGE) {
+        let Some(age) = age_of_pid(pid) else { return Ok(None) };
+        if age < LEAST_AGE {
+            // A program may fill its memory within a second, and not grow any more.
+            self.scans.want_scan_at(now.saturating_add(LEAST_AGE - age));
             return Ok(None);
         }
         Ok(match self.rules.evaluate_process(&identity) {
@@ -371,6 +379,7 @@ mod tests {
     use crate::promote::target_call::{CallHelperPool, TargetRequest};
     use hawkeye_policy::{Rule, RuleAction, RuleConditions, UnmatchedAction};
     use hawkeye_test_support::event_constructors::process_with_pid;
+    use std::process::Command;
 
     const S: fn(u64) -> Duration = Duration::from_secs;
     const MIB: u64 = 1 << 20;
@@ -416,6 +425,20 @@ mod tests {
         selector.set_rules(Rules::default(), ProcessSelectionSettings::default());
         let again = full_scan(&mut selector, S(4));
         assert!(again.is_some(), "new rules make a scan due at once");
+    }
+
+    #[test]
+    fn a_process_that_is_too_young_is_looked_for_again_within_a_second() {
+        let mut selector = selector();
+        selector.scans.record_scan(S(0), Duration::ZERO, ProcessSelectionSettings::default());
+        let mut child = Command::new("sleep").arg("600").spawn().expect("the program starts");
+        let judged = selector.evaluate(child.id(), S(0));
+        let scans_soon = selector.scans.is_due(S(1));
+        child.kill().expect("the process can be killed");
+        child.wait().expect("the process ends");
+        // On a very slow machine it is old enough by then.
+        let is_young = judged.expect("it was there").is_none();
+        assert_eq!(scans_soon, is_young);
     }
 
     #[test]
