@@ -135,7 +135,7 @@ pub const EXPERIMENTS: &[LiveExperiment] = experiments! {
     "redis-bloat" = "table-7": redis_bloat::run, "Redis with 60 % of its keys deleted, then with short memory: base pages, THP always and managed";
     "redis-refill" = "figure-1": redis_refill::run, "Redis in a container, filled, 80 % deleted, filled again: killed or not, and how much of its memory is data";
     "guard-order": recovery_order::run, "speed and fairness at equal memory when huge pages are split in the paper's order, in EMD's and in ours";
-    "idle-node": idle_node::run, "CPU time and memory of a daemon with guard on a node with 300 idle containers";
+    "idle-node": idle_node::run, "CPU time and memory of a daemon with guard that manages 300 idle containers";
     "idle-container": idle_container::run, "memory of an idle MariaDB and of idle synthetic threads in a container, both with mimalloc: THP never, always, PR_SET_THP_DISABLE and guard";
     "one-tib": sampling_of_one_tib::run, "longest delay of a process with 1 TiB mapped while it is sampled";
     "start-order" = "figure-8": start_order::run, "a sensitive program started before and after a large idle Redis, by policy";
