@@ -374,8 +374,13 @@ impl RecoveryPlanner {
     }
 
     /// The next huge page to search in advance, round after round; `None`: none at present, or the
-    /// order needs no counts. A search of it is an [`Event::Searched`].
-    pub fn next_huge_page_to_track(&mut self, now: Duration) -> Option<(ProcessId, RegionAddr)> {
+    /// order needs no counts. A search of it is an [`Event::Searched`]. `idle_since`: since when a
+    /// process has done nothing, if it is idle.
+    pub fn next_huge_page_to_track(
+        &mut self,
+        now: Duration,
+        idle_since: impl Fn(ProcessId) -> Option<Duration>,
+    ) -> Option<(ProcessId, RegionAddr)> {
         if !self.order.counts_zero_pages() {
             return None;
         }
@@ -384,7 +389,7 @@ impl RecoveryPlanner {
             let (process, owner) = due.min_by_key(|(_, owner)| owner.last_turn)?;
             self.turns += 1;
             owner.last_turn = self.turns;
-            if let Some(region) = owner.next_page_to_track(now) {
+            if let Some(region) = owner.next_page_to_track(now, idle_since(process)) {
                 return Some((process, region));
             }
         }

@@ -30,9 +30,11 @@ impl<M: Machine> Manager<M> {
             if spent >= budget || now >= begun + budget {
                 return;
             }
-            let Some((process, region)) = self.recovery.planner.next_huge_page_to_track(now) else {
-                return;
-            };
+            let Self { recovery, sampling, machine, .. } = self;
+            let idle_since =
+                |process| sampling.idle.idle_since(now, process, machine.cpu_time(process));
+            let next = recovery.planner.next_huge_page_to_track(now, idle_since);
+            let Some((process, region)) = next else { return };
             let all = self.recovery.planner.pages_to_count(false);
             match self.machine.count_zero_pages_in_huge_page(process, region, all) {
                 Ok(ZeroScanResult { zero_pages, .. }) => {

@@ -23,13 +23,13 @@ struct LastRead {
     at: Duration,
     /// CPU time of the process when the read began.
     cpu: Duration,
-    /// Whether the process did nothing between the read before and this one. Only then does this
-    /// one show an idle process: its size has settled, and its accesses have ended.
-    was_idle: bool,
+    /// The earlier read since which the process has done nothing. Without one, this read does not
+    /// show an idle process: its size may not have settled, and its accesses not have ended.
+    idle_since: Option<Duration>,
 }
 
 impl LastRead {
-    fn is_idle_since(&self, cpu: Duration) -> bool {
+    fn has_done_nothing_until(&self, cpu: Duration) -> bool {
         cpu.saturating_sub(self.cpu) < LITTLE_CPU
     }
 }
@@ -38,10 +38,19 @@ impl IdleProcesses {
     /// Whether the process was idle when it was last read, and has been since. It has used `cpu` so
     /// far; `None`: not known, so it may have done anything.
     pub(super) fn is_idle(&self, now: Duration, process: ProcessId, cpu: Option<Duration>) -> bool {
-        let read = self.reads.get(&process).zip(cpu);
-        read.is_some_and(|(last, cpu)| {
-            last.was_idle && last.is_idle_since(cpu) && now < last.at.saturating_add(READ_AGAIN)
-        })
+        self.idle_since(now, process, cpu).is_some()
+    }
+
+    /// For how long such a process has done nothing.
+    pub(super) fn idle_since(
+        &self,
+        now: Duration,
+        process: ProcessId,
+        cpu: Option<Duration>,
+    ) -> Option<Duration> {
+        let last = self.reads.get(&process)?;
+        let is_idle = last.has_done_nothing_until(cpu?) && now < last.at.saturating_add(READ_AGAIN);
+        last.idle_since.filter(|_| is_idle)
     }
 
     /// A read of a process, which began when the process had used `cpu`. `changed`: it differs from
@@ -55,8 +64,9 @@ impl IdleProcesses {
     ) {
         let before = self.reads.remove(&process);
         if let Some(cpu) = cpu {
-            let was_idle = !changed && before.is_some_and(|before| before.is_idle_since(cpu));
-            self.reads.insert(process, LastRead { at: now, cpu, was_idle });
+            let before = before.filter(|it| !changed && it.has_done_nothing_until(cpu));
+            let idle_since = before.map(|before| before.idle_since.unwrap_or(before.at));
+            self.reads.insert(process, LastRead { at: now, cpu, idle_since });
         }
     }
 
@@ -118,7 +128,7 @@ mod tests {
             idle.record_read(S(at_s), process, Some(MS(10)), false);
         }
         let used_us = |us| Some(MS(10) + Duration::from_micros(us));
-        assert!(idle.is_idle(S(2), process, used_us(600)));
+        assert_eq!(idle.idle_since(S(2), process, used_us(600)), Some(S(0)));
         assert!(!idle.is_idle(S(3), process, used_us(1200)));
     }
 

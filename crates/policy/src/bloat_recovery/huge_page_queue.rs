@@ -76,6 +76,8 @@ const UNKNOWN_WALKS_PER_S: f64 = 100.0;
 const FRESH: Duration = Duration::from_secs(10);
 /// After this time a page is searched again, to keep the count of unused memory up to date.
 const SEARCH_AGAIN: Duration = Duration::from_secs(600);
+/// The same while its process has done nothing since: before the count grows stale.
+const SEARCH_IDLE_AGAIN: Duration = Duration::from_secs(3000);
 /// What was found longer ago does not count any more.
 const STALE: Duration = Duration::from_secs(3600);
 /// A page that was searched rests for this long.
@@ -362,11 +364,20 @@ impl HugePageQueue {
         now >= self.next_round
     }
 
-    /// The next page of the round; `None` at its end.
-    pub(super) fn next_page_to_track(&mut self, now: Duration) -> Option<RegionAddr> {
+    /// The next page of the round; `None` at its end. `idle_since`: since when the process has done
+    /// nothing, if it is idle.
+    pub(super) fn next_page_to_track(
+        &mut self,
+        now: Duration,
+        idle_since: Option<Duration>,
+    ) -> Option<RegionAddr> {
         let from = self.round_at.map_or(Bound::Unbounded, Bound::Excluded);
         let old = |page: &HugePage| {
-            page.search.is_none_or(|search| now >= search.at.saturating_add(SEARCH_AGAIN))
+            page.search.is_none_or(|search| {
+                let unchanged = idle_since.is_some_and(|since| since <= search.at);
+                let again = if unchanged { SEARCH_IDLE_AGAIN } else { SEARCH_AGAIN };
+                now >= search.at.saturating_add(again)
+            })
         };
         let mut rest = self.pages.range((from, Bound::Unbounded));
         self.round_at = rest.find(|(_, page)| old(page)).map(|(region, _)| *region);

@@ -337,18 +337,36 @@ fn pages_are_searched_in_advance_in_turns_until_all_are_known() {
     let pages = |n: u64| (0..n).map(|index| touched(index, 1)).collect();
     planner.observe(&observation(&[(1, pages(3)), (2, pages(2))]));
     let mut found = Vec::new();
-    while let Some((process, region)) = planner.next_huge_page_to_track(at_second(5)) {
+    while let Some((process, region)) = planner.next_huge_page_to_track(at_second(5), |_| None) {
         planner.apply_event(at_second(5), &Event::Searched { process, region, zero_pages: 100 });
         found.push(process.pid);
     }
     assert_eq!(found, [1, 2, 1, 2, 1]);
     let unused = |second| planner.bloat_totals(process(1), at_second(second)).unused_bytes;
     assert_eq!((unused(6), unused(4000)), (300 * BASE_PAGE_BYTES, 0), "an old count is stale");
-    assert_eq!(planner.next_huge_page_to_track(at_second(500)), None);
-    assert!(planner.next_huge_page_to_track(at_second(700)).is_some());
+    assert_eq!(planner.next_huge_page_to_track(at_second(500), |_| None), None);
+    assert!(planner.next_huge_page_to_track(at_second(700), |_| None).is_some());
     let mut paper = planner_with(RecoveryOrder::LowestOverheadFirst);
     paper.observe(&observation(&[(1, pages(3))]));
-    assert_eq!(paper.next_huge_page_to_track(at_second(5)), None);
+    assert_eq!(paper.next_huge_page_to_track(at_second(5), |_| None), None);
+}
+
+#[test]
+fn pages_of_an_idle_process_are_searched_again_before_their_counts_are_stale() {
+    let due = |second, idle_since: Option<u64>| {
+        let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+        planner.observe(&observation(&[(1, vec![touched(1, 1)])]));
+        let searched = Event::Searched { process: process(1), region: region(1), zero_pages: 100 };
+        planner.apply_event(at_second(5), &searched);
+        let next =
+            planner.next_huge_page_to_track(at_second(second), |_| idle_since.map(at_second));
+        assert!(planner.unused_bytes(process(1), at_second(second)) > 0);
+        next.is_some()
+    };
+    assert!(due(700, None));
+    assert!(!due(700, Some(5)));
+    assert!(due(3100, Some(5)));
+    assert!(due(700, Some(6)), "it may have run after the search");
 }
 
 #[test]
@@ -362,11 +380,15 @@ fn a_page_that_recovery_took_is_searched_in_advance_like_others() {
     };
     assert_eq!(next(&mut planner, at_second(5)), Some(region(1)));
     found(&mut planner, 5, 10);
-    assert_eq!(planner.next_huge_page_to_track(at_second(700)), page);
+    assert_eq!(planner.next_huge_page_to_track(at_second(700), |_| None), page);
     found(&mut planner, 700, 400);
     // The end of the round, and the next round.
-    assert_eq!(planner.next_huge_page_to_track(at_second(705)), None);
-    assert_eq!(planner.next_huge_page_to_track(at_second(740)), None, "it was searched just now");
+    assert_eq!(planner.next_huge_page_to_track(at_second(705), |_| None), None);
+    assert_eq!(
+        planner.next_huge_page_to_track(at_second(740), |_| None),
+        None,
+        "it was searched just now"
+    );
     found(&mut planner, 3990, 400);
     let unused = planner.bloat_totals(process(1), at_second(4000)).unused_bytes;
     assert_eq!(unused, 400 * BASE_PAGE_BYTES);
@@ -382,7 +404,7 @@ fn a_search_that_failed_says_nothing_of_the_page() {
     assert_eq!(next(&mut planner, at_second(5)), Some(region(1)));
     assert_eq!(planner.huge_page_bloat(process(1), region(1), at_second(6)), None);
     let page = Some((process(1), region(1)));
-    assert_eq!(planner.next_huge_page_to_track(at_second(6)), page);
+    assert_eq!(planner.next_huge_page_to_track(at_second(6), |_| None), page);
 }
 
 #[test]
