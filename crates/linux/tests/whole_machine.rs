@@ -142,6 +142,31 @@ fn at_most_max_processes_are_managed() {
 }
 
 #[test]
+fn a_program_that_grows_is_found_long_before_the_next_regular_scan() {
+    let usual = RuleAction::Include(ProcessSettings::default());
+    let (mut machine, _waker) = machine(workloads(usual));
+    let seldom = ProcessSelectionSettings::new(64 << 20, Duration::from_secs(3600), 1000).unwrap();
+    machine.set_rules(workloads(usual), seldom);
+    managed_processes(&mut machine);
+    machine.read_memory_state().unwrap();
+    let begun = Instant::now();
+    let mut grown = Vec::new();
+    while begun.elapsed() < DEADLINE {
+        // Other programs may free as much at the same time, which hides this growth.
+        grown.push(start(256));
+        for _ in 0..30 {
+            machine.read_memory_state().unwrap();
+            let managed = managed_processes(&mut machine);
+            if grown.iter().any(|new| managed.iter().any(|one| one.pid == new.pid())) {
+                return;
+            }
+            sleep(Duration::from_millis(100));
+        }
+    }
+    panic!("none of {} programs was found", grown.len());
+}
+
+#[test]
 fn a_waker_wakes_a_manager_without_processes() {
     let (mut machine, waker) = machine(workloads(RuleAction::Exclude));
     let soon = machine.now() + Duration::from_millis(10);
