@@ -10,9 +10,7 @@ use crate::memory::recovery_method::RecoveryMethod;
 use crate::memory::{fragmentation, system_memory};
 use crate::page_sizes::page_size_control::PageSizeControl;
 use crate::prefault::profile_store::{ProfileRecorder, ProgramProfile};
-use crate::prefault::{
-    PrefaultDelayReason, PrefaultStatistics, Prefaulter, StartingPrefaulter,
-};
+use crate::prefault::{PrefaultDelayReason, PrefaultStatistics, Prefaulter, StartingPrefaulter};
 use crate::probe::ChosenKernelMethods;
 use crate::processes::descriptor_limit::raise_descriptor_limit;
 use crate::processes::managed_processes::{ManagedProcessView, ManagedProcesses, ManagedTarget};

@@ -167,7 +167,7 @@ impl HugePageQueue {
             let is_new = was_partly_freed != Some(sample.freed > 0);
             page.is_partly_freed = sample.freed > 0;
             if page.is_partly_freed {
-                page.accessed = false;
+                (page.accessed, page.never_accessed) = (false, None);
                 page.search = Some(ZeroSearch { at, zero_pages: sample.freed });
             } else if shows_accesses {
                 page.accessed = sample.accessed > 0;
