@@ -583,12 +583,6 @@ impl Machine for LinuxMachine {
         })
     }
 
-    fn cpu_time(&self, process: ProcessId) -> Option<Duration> {
-        // Processes that the target names are few, and all that they do is shown.
-        self.target.selector()?;
-        process::cpu_time(process.pid).ok()
-    }
-
     fn footprint(
         &mut self,
         process: ProcessId,
@@ -618,7 +612,8 @@ impl Machine for LinuxMachine {
         self.update_profile(process, |seen| {
             seen.resident_bytes = seen.resident_bytes.max(rss_bytes);
         });
-        Ok(SliceProgress::Done(ProcessFootprint { rss_bytes, huge_bytes }))
+        let lost_huge_pages = self.members.get_mut(process)?.lost_huge_pages.not_searched();
+        Ok(SliceProgress::Done(ProcessFootprint { rss_bytes, huge_bytes, lost_huge_pages }))
     }
 
     fn management_costs(&self) -> ManagementCosts {
@@ -698,6 +693,12 @@ impl Sampling for LinuxMachine {
         let SliceProgress::Done(mut regions) = listed else { return Ok(listed) };
         self.mark_partly_mapped(process, &mut regions, until)?;
         Ok(SliceProgress::Done(regions))
+    }
+
+    fn cpu_time(&self, process: ProcessId) -> Option<Duration> {
+        // Processes that the target names are few, and all that they do is shown.
+        self.target.selector()?;
+        process::cpu_time(process.pid).ok()
     }
 
     fn abandon_all_windows(&mut self) {

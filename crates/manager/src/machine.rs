@@ -48,12 +48,6 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + HugePageReserveControl
         MachinePageProperties::default()
     }
 
-    /// CPU time that a process has used so far. Cheap: called once a second for each process.
-    /// `None`: not known, or all of the process's samples are wanted, even while it does nothing.
-    fn cpu_time(&self, _process: ProcessId) -> Option<Duration> {
-        None
-    }
-
     /// Resident and huge memory of a process. Works until `until`.
     fn footprint(
         &mut self,
@@ -120,6 +114,12 @@ pub trait Sampling {
         process: ProcessId,
         until: Duration,
     ) -> ResumableCallResult<Vec<RegionSample>>;
+
+    /// CPU time that a process has used so far. Cheap: called once a second for each process.
+    /// `None`: not known, or all of the process's samples are wanted, even while it does nothing.
+    fn cpu_time(&self, _process: ProcessId) -> Option<Duration> {
+        None
+    }
 
     /// Drops a window that is being opened or read.
     fn abandon_all_windows(&mut self) {}

@@ -24,6 +24,7 @@ mod bloat_tracking;
 mod budget_wait;
 mod early_sample_selection;
 mod fault_sizes;
+mod freed_parts;
 mod idle_processes;
 mod known_processes;
 mod last_samples;
@@ -132,6 +133,7 @@ impl<M: Machine> Manager<M> {
             let recover_at = self.recover_bloat_batch();
             if !self.sampling.in_window() {
                 promote_at = self.promote_batch();
+                self.free_given_back_parts();
                 self.track_bloat();
             }
             wake_at = wake_at.min(self.sampling.due_at());

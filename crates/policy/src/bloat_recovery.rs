@@ -85,6 +85,19 @@ impl fmt::Display for BloatSplitReason {
     }
 }
 
+/// The process gave back parts of the huge page, which stay allocated until it is split.
+#[derive(Debug, PartialEq, Serialize)]
+#[serde(tag = "rule", rename = "freed-part")]
+struct FreedPartReason {
+    freed_pages: u16,
+}
+
+impl fmt::Display for FreedPartReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} base pages that the program gave back", self.freed_pages)
+    }
+}
+
 /// Chooses the huge pages to search for zero base pages and to split, in a [`RecoveryOrder`].
 ///
 /// ```text
@@ -263,6 +276,19 @@ impl RecoveryPlanner {
         Some(RecoveryTarget { process, region, known_zero_pages })
     }
 
+    /// The next huge page of which its process gave parts back, and why it is split. A split frees
+    /// them, and costs no page walks. From `now` on the page rests for a minute.
+    pub fn take_next_freed_part(&mut self, now: Duration) -> Option<(RecoveryTarget, Reason)> {
+        let threshold = self.threshold.zero_pages();
+        self.owners.iter_mut().find_map(|(process, owner)| {
+            owner.requeue_rested_pages(now);
+            let (region, freed_pages) = owner.next_freed_part(threshold)?;
+            owner.begin_search(region, now);
+            let target = RecoveryTarget { process, region, known_zero_pages: Some(freed_pages) };
+            Some((target, Reason::new(FreedPartReason { freed_pages })))
+        })
+    }
+
     /// A huge page that was taken could not even be tried. It is taken again.
     pub fn put_back_huge_page(&mut self, now: Duration, process: ProcessId, region: RegionAddr) {
         if let Some(owner) = self.owners.get_mut(process) {
@@ -338,6 +364,10 @@ impl RecoveryPlanner {
         let threshold = self.threshold.zero_pages();
         if zero_pages < threshold {
             return None;
+        }
+        let owner = self.owners.get(target.process)?;
+        if let Some(freed_pages) = owner.freed_pages(target.region) {
+            return Some(Reason::new(FreedPartReason { freed_pages }));
         }
         let mut walks_per_s = None;
         if self.order.counts_zero_pages() {

@@ -2,6 +2,7 @@
 
 use super::LinuxMachine;
 use crate::error::LinuxError;
+use crate::memory::recovery_method::RecoveryMethod;
 use crate::sample::partly_mapped::{
     self, PartlyMappedHugePage, find_partly_mapped_huge_page, sample_of_partly_mapped,
 };
@@ -20,10 +21,13 @@ impl LinuxMachine {
         regions: &mut Vec<RegionSample>,
         until: Duration,
     ) -> CallResult<()> {
+        if self.recovery == RecoveryMethod::None {
+            return Ok(());
+        }
         let deadline = self.began + until;
         for region in self.members.get_mut(process)?.lost_huge_pages.suspects() {
             if Instant::now() >= deadline {
-                break;
+                return Ok(());
             }
             match self.find_partly_mapped(process, region) {
                 Ok(Some((sample, _))) => {
@@ -35,10 +39,11 @@ impl LinuxMachine {
                 Ok(None) => {}
                 Err(error) => {
                     tracing::debug!("freed parts of huge pages pid={process} at={region}: {error}");
-                    break;
+                    return Ok(());
                 }
             }
         }
+        self.members.get_mut(process)?.lost_huge_pages.set_searched();
         Ok(())
     }
 

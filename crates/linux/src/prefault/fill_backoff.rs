@@ -59,7 +59,7 @@ mod tests {
             backoff.record_fill(MS * 50, first, MS * 31);
         }
         assert_eq!(backoff.batch_to_fill_in(MS * 149), None);
-        assert_eq!([120, 150].map(|now| backoff.pause_left(MS * now)), [MS * 30, MS * 0]);
+        assert_eq!([120, 150].map(|now| backoff.pause_left(MS * now)), [MS * 30, Duration::ZERO]);
         let second = backoff.batch_to_fill_in(MS * 150).expect("the pause is over");
         assert_ne!(second, first);
         backoff.record_fill(MS * 200, second, MS * 50);

@@ -29,6 +29,8 @@ pub(crate) struct LostHugePages {
     /// Ascending.
     huge: Vec<RegionAddr>,
     suspects: BTreeSet<RegionAddr>,
+    /// Suspects that were added since all were searched.
+    not_searched: u32,
 }
 
 impl LostHugePages {
@@ -37,9 +39,20 @@ impl LostHugePages {
         let is_huge = |region: &RegionAddr| huge.binary_search(region).is_ok();
         self.suspects.retain(|region| !is_huge(region));
         let room = MOST_SUSPECTS.saturating_sub(self.suspects.len());
-        let lost = self.huge.iter().filter(|region| !is_huge(region)).take(room);
-        self.suspects.extend(lost);
+        for region in self.huge.iter().filter(|region| !is_huge(region)).take(room) {
+            self.not_searched += u32::from(self.suspects.insert(*region));
+        }
         self.huge = huge;
+    }
+
+    /// Number of regions that lost their huge page since [`Self::set_searched`].
+    pub(crate) fn not_searched(&self) -> u32 {
+        self.not_searched
+    }
+
+    /// All suspects were searched for huge pages that are mapped in part.
+    pub(crate) fn set_searched(&mut self) {
+        self.not_searched = 0;
     }
 
     /// Regions that were huge and are not any more.
@@ -89,7 +102,7 @@ fn find_part_of_aligned_run(entries: &[u8]) -> Option<(u64, PartlyMappedHugePage
     let pages = || (0..PAGES_PER_REGION).zip(decode_u64s(entries));
     let mapped = || pages().filter(|(_, entry)| anonymous(*entry));
     let run_of = |(page, entry): (u16, u64)| (entry & FRAME).checked_sub(u64::from(page));
-    let aligned = |first: &u64| *first != 0 && first.is_multiple_of(u64::from(PAGES_PER_REGION));
+    let aligned = |first: &u64| *first != 0 && *first % u64::from(PAGES_PER_REGION) == 0;
     let (mapped_page, first_frame) =
         mapped().find_map(|it| Some((it.0, run_of(it).filter(aligned)?)))?;
     let of_run = || mapped().filter(|it| run_of(*it) == Some(first_frame));
@@ -134,8 +147,11 @@ mod tests {
         assert_eq!(lost.suspects(), []);
         lost.record_huge_pages(regions(&[2, 4]));
         assert_eq!(lost.suspects(), regions(&[1, 3]));
+        assert_eq!(lost.not_searched(), 2);
+        lost.set_searched();
         lost.record_huge_pages(regions(&[1]));
         assert_eq!(lost.suspects(), regions(&[2, 3, 4]), "1 is huge again");
+        assert_eq!(lost.not_searched(), 2);
         lost.clear_suspicion(region(3));
         assert_eq!(lost.suspects(), regions(&[2, 4]));
     }

@@ -179,6 +179,9 @@ pub struct ProcessFootprint {
     pub rss_bytes: u64,
     /// Memory mapped by huge pages, in bytes.
     pub huge_bytes: u64,
+    /// Regions that lost their huge page since the last listing, perhaps in part. 0 where a machine
+    /// cannot tell.
+    pub lost_huge_pages: u32,
 }
 
 /// Identity of a process, and properties that policies do not use.

@@ -90,7 +90,8 @@ impl LastSamples {
                 self.record_hugeness_change(process, region, false);
             }
             Event::Measured { process, rss_bytes, huge_bytes } => {
-                self.footprints.insert(process, ProcessFootprint { rss_bytes, huge_bytes });
+                let footprint = ProcessFootprint { rss_bytes, huge_bytes, lost_huge_pages: 0 };
+                self.footprints.insert(process, footprint);
             }
             _ => {}
         }

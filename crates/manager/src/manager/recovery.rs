@@ -8,7 +8,7 @@ use hawkeye_policy::{
     BatchDecision, BloatThreshold, CallBatchBackoff, Event, Observation, Policy, ProcessId,
     ProcessSample, Reason, RecoveryPlanner, RecoveryTarget, RegionAddr, UrgentWorkPayers,
 };
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 const RELIST: Duration = Duration::from_millis(10);
@@ -25,12 +25,16 @@ const PROCESS_UNUSABLE: Duration = Duration::from_secs(60);
 pub(super) struct RecoveryProgress {
     pub(super) planner: RecoveryPlanner,
     backoff: CallBatchBackoff,
-    unusable_until: Duration,
+    pub(super) unusable_until: Duration,
     /// Processes from which nothing can be recovered, until a time.
     left_alone: HashMap<ProcessId, Duration>,
     pub(super) listing: Option<SlicedProcessQueue>,
     /// When huge pages may next be searched in advance.
     pub(super) track_at: Duration,
+    /// Processes that lost huge pages since they were listed, perhaps in part.
+    pub(super) lost_huge_pages: BTreeSet<ProcessId>,
+    /// When parts that processes gave back may next be freed.
+    pub(super) free_parts_at: Duration,
     /// When the cgroups of processes may next be read again.
     groups_due: Duration,
 }
@@ -45,6 +49,8 @@ impl RecoveryProgress {
             left_alone: HashMap::new(),
             listing: None,
             track_at: Duration::ZERO,
+            lost_huge_pages: BTreeSet::new(),
+            free_parts_at: Duration::ZERO,
             groups_due: GROUPS_AGE,
         }
     }
@@ -201,7 +207,7 @@ impl<M: Machine> Manager<M> {
         }
     }
 
-    fn split_huge_page(
+    pub(super) fn split_huge_page(
         &mut self,
         RecoveryTarget { process, region, .. }: RecoveryTarget,
         reason: Reason,
@@ -279,6 +285,7 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Recovery needs a listing even where the policy needs no samples, or its next window is far.
+    /// So does a process that lost huge pages: it may have given parts of them back.
     pub(super) fn list_huge_pages_for_recovery(&mut self, now: Duration) {
         if self.settings.measure_only || !self.may_recover_now() || self.is_out_of_cpu_time(now) {
             return;
@@ -286,7 +293,13 @@ impl<M: Machine> Manager<M> {
         if self.recovery.listing.is_none() {
             let (guard, current) = (&mut self.memory.guard, &self.processes.current);
             let only_urgent = self.sampling.in_window() || self.limits.cpu.is_exhausted(now);
-            let listed = guard.take_processes_due_for_listing(now, current, only_urgent);
+            let mut listed = guard.take_processes_due_for_listing(now, current, only_urgent);
+            if !only_urgent {
+                let lost = std::mem::take(&mut self.recovery.lost_huge_pages);
+                let others = lost.into_iter().filter(|process| current.contains(process));
+                let others: Vec<_> = others.filter(|process| !listed.contains(process)).collect();
+                listed.extend(others);
+            }
             if listed.is_empty() {
                 return;
             }

@@ -1,7 +1,6 @@
 //! The look at the machine once a second: which processes exist, their sizes, and free memory.
 
 use super::Manager;
-use super::idle_processes::IdleProcesses;
 use super::known_processes::KnownProcesses;
 use super::refresh_schedule::FootprintReadProgress;
 use super::sliced_process_queue::SlicedProcessQueue;
@@ -132,11 +131,15 @@ impl<M: Machine> Manager<M> {
             let Ok(measured) = measured else { continue };
             let known = self.processes.last_samples.footprint(process);
             let footprint = measured.map(|(footprint, _)| footprint).or(known).unwrap_or_default();
-            let ProcessFootprint { rss_bytes, huge_bytes } = footprint;
+            let ProcessFootprint { rss_bytes, huge_bytes, lost_huge_pages } = footprint;
+            if lost_huge_pages > 0 {
+                self.recovery.lost_huge_pages.insert(process);
+            }
             look.sum.rss_bytes += rss_bytes;
             look.sum.huge_bytes += huge_bytes;
             if let Some((_, cpu)) = measured {
-                let changed = known != Some(footprint);
+                let sizes = |of: ProcessFootprint| (of.rss_bytes, of.huge_bytes);
+                let changed = known.map(sizes) != Some(sizes(footprint));
                 self.processes.refresh.idle.record_read(now, process, cpu, changed);
                 self.dispatch_event(now, Event::Measured { process, rss_bytes, huge_bytes });
             }

@@ -106,6 +106,8 @@ pub(super) struct HugePageQueue {
     pages: BTreeMap<RegionAddr, HugePage>,
     /// Page walks of its regions under base pages, for the time when they are huge.
     base_walks_per_s: HashMap<RegionAddr, f64>,
+    /// Pages of which the process gave parts back.
+    partly_freed: BTreeSet<RegionAddr>,
     /// Pages to search, by rank and address.
     waiting: BTreeSet<(u32, RegionAddr)>,
     /// Resting pages by the end of their rest. An entry is skipped when its page is gone or has
@@ -131,6 +133,7 @@ impl HugePageQueue {
             splits: SplitRegions::default(),
             given_bytes: 0,
             pages: BTreeMap::new(),
+            partly_freed: BTreeSet::new(),
             base_walks_per_s: HashMap::new(),
             waiting: BTreeSet::new(),
             resting: BTreeSet::new(),
@@ -157,6 +160,7 @@ impl HugePageQueue {
         }
         let before = std::mem::take(&mut self.pages);
         self.waiting.clear();
+        self.partly_freed.clear();
         for sample in sampled.regions.iter().filter(|s| s.is_recoverable()) {
             let mut page = before.get(&sample.region).copied().unwrap_or_else(|| HugePage {
                 accessed: sample.accessed > 0,
@@ -167,6 +171,7 @@ impl HugePageQueue {
             let is_new = was_partly_freed != Some(sample.freed > 0);
             page.is_partly_freed = sample.freed > 0;
             if page.is_partly_freed {
+                self.partly_freed.insert(sample.region);
                 (page.accessed, page.never_accessed) = (false, None);
                 page.search = Some(ZeroSearch { at, zero_pages: sample.freed });
             } else if shows_accesses {
@@ -245,6 +250,20 @@ impl HugePageQueue {
         self.waiting.first().copied()
     }
 
+    /// The freed base pages of a page of which the process gave parts back.
+    pub(super) fn freed_pages(&self, region: RegionAddr) -> Option<u16> {
+        let page = self.pages.get(&region).filter(|page| page.is_partly_freed)?;
+        page.search.map(|search| search.zero_pages)
+    }
+
+    /// Such a page that does not rest, with at least `threshold` freed base pages, and their number.
+    pub(super) fn next_freed_part(&self, threshold: u16) -> Option<(RegionAddr, u16)> {
+        let waits = |region| self.pages.get(region).is_some_and(|it| it.waits_with_rank.is_some());
+        let waiting = self.partly_freed.iter().filter(|region| waits(region));
+        let mut parts = waiting.filter_map(|region| Some((*region, self.freed_pages(*region)?)));
+        parts.find(|(_, freed)| *freed >= threshold)
+    }
+
     /// A region that became huge now, by a promotion that added `added_pages` base pages.
     pub(super) fn add_promoted_page(&mut self, now: Duration, region: RegionAddr, added: u16) {
         self.splits.record_promotion(region);
@@ -265,6 +284,7 @@ impl HugePageQueue {
     }
 
     fn remove_page(&mut self, region: RegionAddr) {
+        self.partly_freed.remove(&region);
         if let Some(rank) = self.pages.remove(&region).and_then(|page| page.waits_with_rank) {
             self.waiting.remove(&(rank, region));
         }

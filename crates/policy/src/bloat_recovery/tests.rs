@@ -530,6 +530,26 @@ fn what_a_process_gave_back_is_freed_first_and_is_no_loss_to_it() {
 }
 
 #[test]
+fn what_was_given_back_is_freed_at_any_time_and_once() {
+    let mut planner = planner_with(RecoveryOrder::LowestOverheadFirst);
+    let few = partly_freed(2, 63);
+    planner.observe(&observation(&[(1, vec![partly_freed(1, 64), few, huge_sample(3, false)])]));
+    let (target, reason) = planner.take_next_freed_part(at_second(0)).expect("a huge page");
+    assert_eq!((number_of(target), target.known_zero_pages), ((1, 1), Some(64)));
+    assert_reason_text_and_json(
+        &reason,
+        "64 base pages that the program gave back",
+        r#"{"rule":"freed-part","freed_pages":64}"#,
+    );
+    assert!(planner.take_next_freed_part(at_second(0)).is_none(), "few parts stay");
+    // The kernel refused it. It rests.
+    let refused = Event::NotSplit { process: process(1), region: region(1) };
+    planner.apply_event(at_second(0), &refused);
+    assert!(planner.take_next_freed_part(at_second(9)).is_none());
+    assert!(planner.take_next_freed_part(at_second(10)).is_some());
+}
+
+#[test]
 fn a_page_whose_rest_was_given_back_meanwhile_is_none_any_more() {
     let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
     planner.observe(&observation(&[(1, vec![partly_freed(1, 400)])]));

@@ -95,10 +95,6 @@ impl Machine for ScriptedMachine {
         })
     }
 
-    fn cpu_time(&self, process: ProcessId) -> Option<Duration> {
-        self.cpu_times.get(&process).copied()
-    }
-
     fn footprint(
         &mut self,
         process: ProcessId,
@@ -109,7 +105,7 @@ impl Machine for ScriptedMachine {
             machine.spend(machine.footprint_cpu);
             let program = machine.program_mut(process)?;
             let (rss_bytes, huge_bytes) = (program.rss_bytes(), program.huge_bytes());
-            Ok(ProcessFootprint { rss_bytes, huge_bytes })
+            Ok(ProcessFootprint { rss_bytes, huge_bytes, lost_huge_pages: 0 })
         })
     }
 
@@ -262,6 +258,10 @@ impl Sampling for ScriptedMachine {
             machine.spend(costs::READ * huge.len() as u32);
             Ok(huge)
         })
+    }
+
+    fn cpu_time(&self, process: ProcessId) -> Option<Duration> {
+        self.cpu_times.get(&process).copied()
     }
 
     fn abandon_all_windows(&mut self) {

@@ -228,6 +228,7 @@ impl Machine for Engine {
         Ok(SliceProgress::Done(ProcessFootprint {
             rss_bytes: figures.rss_bytes,
             huge_bytes: figures.huge_bytes,
+            lost_huge_pages: 0,
         }))
     }
 

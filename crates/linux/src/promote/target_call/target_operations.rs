@@ -107,7 +107,8 @@ impl CallHelperPool {
     /// what is not mapped any more.
     pub(crate) fn split_at_page(&mut self, process: &ProcessHandle, page: u64) -> Result<Duration> {
         let page = page..page + BASE_PAGE_BYTES;
-        Ok(self.advise_ranges(process, SPLIT, &[page], None)?.took)
+        let request = TargetRequest::for_advice(process, SPLIT, &[page]);
+        Ok(self.call_target(process.id, &request)?.took)
     }
 
     /// Pages out base pages (`MADV_PAGEOUT`): a zero-filled page costs nothing in zram or swap.
