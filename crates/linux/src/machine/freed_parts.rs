@@ -12,8 +12,8 @@ use hawkeye_policy::{BASE_PAGE_BYTES, Errno, ProcessId, RegionAddr, RegionSample
 use std::time::{Duration, Instant};
 
 impl LinuxMachine {
-    /// Marks the regions of a process that lost their huge page, and in which base pages still map a
-    /// part of it; adds those that are missing. The search ends at `until`, or where it fails: the
+    /// Marks the regions of a process that lost their huge page and in which base pages still map a
+    /// part of it. Adds those that are missing. The search ends at `until`, or where it fails; the
     /// next one goes on.
     pub(super) fn mark_partly_mapped(
         &mut self,
@@ -47,8 +47,8 @@ impl LinuxMachine {
         Ok(())
     }
 
-    /// The huge page of which base pages map a part in a region that lost its own. `None` also while
-    /// another process maps it, as after a fork.
+    /// The huge page of which base pages map a part in a region that lost its own. `None` also
+    /// while another process maps it, as after a fork.
     pub(super) fn find_partly_mapped(
         &mut self,
         process: ProcessId,

@@ -256,7 +256,7 @@ impl HugePageQueue {
         page.search.map(|search| search.zero_pages)
     }
 
-    /// Such a page that does not rest, with at least `threshold` freed base pages, and their number.
+    /// Such a page that does not rest, with at least `threshold` freed base pages; and how many.
     pub(super) fn next_freed_part(&self, threshold: u16) -> Option<(RegionAddr, u16)> {
         let waits = |region| self.pages.get(region).is_some_and(|it| it.waits_with_rank.is_some());
         let waiting = self.partly_freed.iter().filter(|region| waits(region));
