@@ -31,10 +31,10 @@ use hawkeye_manager::{
 use hawkeye_policy::saturating_cast::u32_from_f64;
 use hawkeye_policy::walk_rate::PageBitmap;
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, Errno, FileRegion, HUGE_PAGE_BYTES, MAX_FILE_HOLES, MachinePageProperties,
-    MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample,
-    ProcessSelectionSettings, ProcessSettings, Promotion, RegionAddr, RegionSample, ReserveState,
-    ReserveTarget, Rules, SampleKinds,
+    BASE_PAGE_BYTES, BloatKind, Errno, FileRegion, HUGE_PAGE_BYTES, MAX_FILE_HOLES,
+    MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder,
+    ProcessId, ProcessSample, ProcessSelectionSettings, ProcessSettings, Promotion, RegionAddr,
+    RegionSample, ReserveState, ReserveTarget, Rules, SampleKinds,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -540,14 +540,20 @@ impl Machine for LinuxMachine {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
+        kind: BloatKind,
     ) -> CallResult<RecoveryResult> {
-        if let Some(freed) = self.free_unmapped_part(process, region)? {
-            return Ok(freed);
+        if kind == BloatKind::FreedPart {
+            return self.free_unmapped_part(process, region);
         }
         let member = self.members.get_mut(process)?;
         let failed = |error: LinuxError| error.into_machine_error(process);
         let refused = |call, errno| MachineError::Refused { call, process, errno };
         let begun = Instant::now();
+        let found = self.sampler.read_region(member, region, &mut self.calls).map_err(failed)?;
+        if !found.is_some_and(|found| found.is_huge() && found.present > 0) {
+            // Something else split it, or its memory is gone: no memory would come from us.
+            return Err(refused("splitting a huge page that is gone", Errno::EAGAIN));
+        }
         let mut longest_call = Duration::ZERO;
         let mut tries = 0;
         let left = loop {

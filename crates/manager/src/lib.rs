@@ -18,11 +18,13 @@
     warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
 )]
 
+pub mod budget_wait;
 pub mod journal;
 pub mod machine;
 pub mod manager;
 pub mod settings;
 
+pub use budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget, WaitingWork};
 pub use hawkeye_policy::Event;
 pub use journal::{
     FootprintAtTime, Journal, JournalEntry, JournalTotals, ProcessTotals, PromotionAndRecoveryRates,
@@ -33,8 +35,5 @@ pub use machine::{
     RecoveryResult, Sampling, SliceProgress, TimedOutCallResults, TimedOutPromotionResult,
     UnresponsiveProcess, ZeroScanResult,
 };
-pub use manager::{
-    BudgetWait, BudgetWaits, ExhaustedBudget, LastSample, LastSamples, Manager, SampledFigures,
-    WaitingWork,
-};
+pub use manager::{LastSample, LastSamples, Manager, SampledFigures};
 pub use settings::Settings;

@@ -12,9 +12,9 @@ pub use call_results::{
     TimedOutPromotionResult, UnresponsiveProcess, ZeroScanResult,
 };
 
-use crate::manager::BudgetWait;
+use crate::budget_wait::BudgetWait;
 use hawkeye_policy::{
-    MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrderSet, ProcessId,
+    BloatKind, MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrderSet, ProcessId,
     ProcessSample, ProcessSettings, Promotion, RegionAddr, RegionSample, ReserveState,
     ReserveTarget, SampleKinds,
 };
@@ -69,11 +69,12 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + HugePageReserveControl
         enough: u16,
     ) -> CallResult<ZeroScanResult>;
 
-    /// Splits a huge page and gives its zero-filled base pages back.
+    /// Splits a huge page, which gives memory of this kind back. Refused where there is none.
     fn recover_bloat(
         &mut self,
         process: ProcessId,
         region: RegionAddr,
+        kind: BloatKind,
     ) -> CallResult<RecoveryResult>;
 
     /// Results of calls for which the loop did not wait.

@@ -21,7 +21,6 @@
 //!   each refresh, in the other parts that keep state by process.
 
 mod bloat_tracking;
-mod budget_wait;
 mod early_sample_selection;
 mod fault_sizes;
 mod freed_parts;
@@ -39,12 +38,12 @@ mod sampling_slowdown_budgets;
 mod sliced_process_queue;
 mod work_limits;
 
-pub use budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget, WaitingWork};
 pub use known_processes::KnownProcesses;
 pub use last_samples::{LastSample, LastSamples, SampledFigures};
 pub use memory_watch::MemoryWatch;
 pub use work_limits::WorkLimits;
 
+use crate::budget_wait::{BudgetWait, WaitingWork};
 use crate::journal::Journal;
 use crate::machine::{LoopWakeReason, Machine, MachineError};
 use crate::settings::Settings;

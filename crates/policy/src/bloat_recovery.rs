@@ -11,9 +11,9 @@ pub use split_regions::{HeldState, RegionHold};
 use crate::event::Event;
 use crate::observation::{Observation, ProcessId};
 use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
-use crate::policy::SampleKinds;
 use crate::process_states::ProcessStates;
 use crate::reason::Reason;
+use crate::sample_kinds::SampleKinds;
 use crate::saturating_cast::u32_from_f64;
 use crate::setting_error::{Setting, SettingError};
 use crate::watermarks::MemoryShortage;
@@ -128,6 +128,17 @@ pub struct RecoveryTarget {
     pub region: RegionAddr,
     /// Zero base pages, where they were counted just now.
     pub known_zero_pages: Option<u16>,
+    /// What a split gives back.
+    pub kind: BloatKind,
+}
+
+/// Memory of a huge page that a split gives back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BloatKind {
+    /// Zero-filled base pages of one that is mapped whole.
+    ZeroPages,
+    /// What the process gave back of one that base pages map in part.
+    FreedPart,
 }
 
 /// What is known of a huge page's bloat.
@@ -271,9 +282,11 @@ impl RecoveryPlanner {
             candidates.extend(next.map(|(rank, region)| (process, rank, region)));
         }
         let (process, _, region) = self.first_by_order(candidates)?;
-        let known_zero_pages = self.owners.get_mut(process)?.begin_search(region, now);
+        let owner = self.owners.get_mut(process)?;
+        let kind = owner.bloat_kind(region);
+        let known_zero_pages = owner.begin_search(region, now);
         let known_zero_pages = known_zero_pages.filter(|_| self.order.counts_zero_pages());
-        Some(RecoveryTarget { process, region, known_zero_pages })
+        Some(RecoveryTarget { process, region, known_zero_pages, kind })
     }
 
     /// The next huge page of which its process gave parts back, and why it is split. A split frees
@@ -281,10 +294,10 @@ impl RecoveryPlanner {
     pub fn take_next_freed_part(&mut self, now: Duration) -> Option<(RecoveryTarget, Reason)> {
         let threshold = self.threshold.zero_pages();
         self.owners.iter_mut().find_map(|(process, owner)| {
-            owner.requeue_rested_pages(now);
-            let (region, freed_pages) = owner.next_freed_part(threshold)?;
+            let (region, freed_pages) = owner.next_freed_part(now, threshold)?;
             owner.begin_search(region, now);
-            let target = RecoveryTarget { process, region, known_zero_pages: Some(freed_pages) };
+            let (known_zero_pages, kind) = (Some(freed_pages), BloatKind::FreedPart);
+            let target = RecoveryTarget { process, region, known_zero_pages, kind };
             Some((target, Reason::new(FreedPartReason { freed_pages })))
         })
     }

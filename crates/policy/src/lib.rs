@@ -66,6 +66,7 @@ pub mod refusal_cooldown;
 pub mod region_promotion_limits;
 pub mod rule_huge_memory_limits;
 pub mod rules;
+pub mod sample_kinds;
 pub mod sampling_cost_limits;
 pub mod saturating_cast;
 pub mod setting_error;
@@ -83,8 +84,8 @@ pub mod workload_profile;
 
 pub use access_map::AccessMap;
 pub use bloat_recovery::{
-    BloatThreshold, BloatTotals, HeldState, HugePageBloat, RecoveryOrder, RecoveryPlanner,
-    RecoveryTarget, RegionHold,
+    BloatKind, BloatThreshold, BloatTotals, HeldState, HugePageBloat, RecoveryOrder,
+    RecoveryPlanner, RecoveryTarget, RegionHold,
 };
 pub use budget::{
     CpuBudget, CpuMinute, PromotionBudgetExhausted, PromotionCountBudget, RatePerSecond,
@@ -110,7 +111,7 @@ pub use observation::{
 pub use page::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrderSet, RegionAddr,
 };
-pub use policy::{ExplainPolicy, Policy, PolicyProperties, SampleKinds};
+pub use policy::{ExplainPolicy, Policy, PolicyProperties};
 pub use process_attributes::{Pod, ProcessAttributes, QosClass};
 pub use process_scan_schedule::ProcessScanSchedule;
 pub use process_selection_settings::ProcessSelectionSettings;
@@ -121,6 +122,7 @@ pub use region_promotion_limits::RegionPromotionLimits;
 pub use rules::{
     GlobPattern, Rule, RuleAction, RuleConditions, RuleVerdict, Rules, UnmatchedAction,
 };
+pub use sample_kinds::SampleKinds;
 pub use sampling_cost_limits::{SamplingCostLimits, SamplingDelayReason, SamplingSlowdownBudget};
 pub use setting_error::{Setting, SettingError};
 pub use settings_profile::SettingsProfile;

@@ -16,8 +16,9 @@ pub struct ProcessScanSchedule {
     affordable_at: Duration,
     /// A scan is wanted from this time on.
     wanted_at: Option<Duration>,
-    /// The least used memory since the last scan; `None`: not read since.
+    /// The least used memory since the last scan, and what was used last; `None`: not read yet.
     least_used_bytes: Option<u64>,
+    last_used_bytes: Option<u64>,
 }
 
 impl ProcessScanSchedule {
@@ -38,7 +39,8 @@ impl ProcessScanSchedule {
             regular_at: now.saturating_add(settings.pause_after_scan(cpu)),
             affordable_at: now.saturating_add(ProcessSelectionSettings::affordable_pause(cpu)),
             wanted_at: None,
-            least_used_bytes: None,
+            least_used_bytes: self.last_used_bytes,
+            last_used_bytes: self.last_used_bytes,
         };
     }
 
@@ -46,6 +48,7 @@ impl ProcessScanSchedule {
     pub fn record_used_memory(&mut self, now: Duration, used_bytes: u64) {
         let least = self.least_used_bytes.map_or(used_bytes, |least| least.min(used_bytes));
         self.least_used_bytes = Some(least);
+        self.last_used_bytes = Some(used_bytes);
         if used_bytes - least >= GROWTH_BYTES {
             self.want_scan_at(now);
         }

@@ -69,6 +69,11 @@ pub struct ScriptedMachine {
     /// Regions of shared memory. The group of the process through which one becomes huge pays for
     /// the huge page.
     pub files: BTreeMap<(ProcessId, RegionAddr), FileRegion>,
+    /// Base pages that programs gave back of huge pages (1-511), in regions that are not huge any
+    /// more. A listing shows them.
+    pub freed_parts: BTreeMap<(ProcessId, RegionAddr), u16>,
+    /// Regions that lost their huge page since the last listing of the program.
+    pub lost_huge_pages: BTreeMap<ProcessId, u32>,
     /// Bytes that groups paid for huge pages of shared memory.
     file_charges: BTreeMap<&'static str, u64>,
     /// The state of memory cannot be read.

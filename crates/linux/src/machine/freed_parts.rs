@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 impl LinuxMachine {
     /// Marks the regions of a process that lost their huge page and in which base pages still map a
-    /// part of it. Adds those that are missing. The search ends at `until`, or where it fails; the
-    /// next one goes on.
+    /// part of it. Adds those that are missing. The search ends at `until`, and the next one goes on.
     pub(super) fn mark_partly_mapped(
         &mut self,
         process: ProcessId,
@@ -22,12 +21,15 @@ impl LinuxMachine {
         until: Duration,
     ) -> CallResult<()> {
         if self.recovery == RecoveryMethod::None {
+            self.members.get_mut(process)?.lost_huge_pages.begin_search();
             return Ok(());
         }
         let deadline = self.began + until;
-        for region in self.members.get_mut(process)?.lost_huge_pages.suspects() {
+        let lost = &mut self.members.get_mut(process)?.lost_huge_pages;
+        for region in lost.begin_search() {
             if Instant::now() >= deadline {
-                return Ok(());
+                self.members.get_mut(process)?.lost_huge_pages.break_search_before(region);
+                break;
             }
             match self.find_partly_mapped(process, region) {
                 Ok(Some((sample, _))) => {
@@ -37,13 +39,14 @@ impl LinuxMachine {
                     }
                 }
                 Ok(None) => {}
+                Err(error @ (MachineError::NotAnswering(_) | MachineError::Gone(_))) => {
+                    return Err(error);
+                }
                 Err(error) => {
                     tracing::debug!("freed parts of huge pages pid={process} at={region}: {error}");
-                    return Ok(());
                 }
             }
         }
-        self.members.get_mut(process)?.lost_huge_pages.set_searched();
         Ok(())
     }
 
@@ -61,13 +64,12 @@ impl LinuxMachine {
         }
         let present = self.sampler.read_region(member, region, &mut self.calls).map_err(failed)?;
         let part = match present {
-            Some(present) if present.is_huge() => return Ok(None),
-            Some(_) => {
+            Some(present) if !present.is_huge() => {
                 let entries = self.calls.read_pagemap_of_region(process, region).map_err(failed)?;
                 let part = find_partly_mapped_huge_page(&entries).map_err(failed)?;
                 part.and_then(|part| Some((sample_of_partly_mapped(region, &entries, part)?, part)))
             }
-            None => None,
+            _ => None,
         };
         if part.is_none() {
             member.lost_huge_pages.clear_suspicion(region);
@@ -75,21 +77,20 @@ impl LinuxMachine {
         Ok(part.filter(|(_, part)| !part.is_shared))
     }
 
-    /// Splits a huge page that is mapped in part, which frees the rest of it. `None`: the region
-    /// has none.
+    /// Splits a huge page that is mapped in part, which frees the rest of it. Refused where the region
+    /// has none, or another process maps it.
     pub(super) fn free_unmapped_part(
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-    ) -> CallResult<Option<RecoveryResult>> {
+    ) -> CallResult<RecoveryResult> {
         let begun = Instant::now();
-        let Some((before, part)) = self.find_partly_mapped(process, region)? else {
-            return Ok(None);
-        };
         let refused = |errno| {
             let call = "splitting a huge page that is mapped in part";
             MachineError::Refused { call, process, errno }
         };
+        let found = self.find_partly_mapped(process, region)?;
+        let (before, part) = found.ok_or(refused(Errno::EAGAIN))?;
         let member = self.members.get_mut(process)?;
         let failed = |error: LinuxError| error.into_machine_error(process);
         let eligible = self.sampler.is_region_still_eligible(member, region, None, &mut self.calls);
@@ -107,11 +108,11 @@ impl LinuxMachine {
         let left_present = partly_mapped::count_present(region, &left);
         // The split may have found zero-filled pages as well.
         let zero_pages = before.present.saturating_sub(left_present);
-        Ok(Some(RecoveryResult {
+        Ok(RecoveryResult {
             bytes: u64::from(part.freed + zero_pages) * BASE_PAGE_BYTES,
             left_present,
             took: begun.elapsed(),
             longest_call,
-        }))
+        })
     }
 }

@@ -29,8 +29,10 @@ pub(crate) struct LostHugePages {
     /// Ascending.
     huge: Vec<RegionAddr>,
     suspects: BTreeSet<RegionAddr>,
-    /// Suspects that were added since all were searched.
+    /// Suspects that no search has come to since they were added.
     not_searched: u32,
+    /// Where the next search begins.
+    search_from: Option<RegionAddr>,
 }
 
 impl LostHugePages {
@@ -40,24 +42,29 @@ impl LostHugePages {
         self.suspects.retain(|region| !is_huge(region));
         let room = MOST_SUSPECTS.saturating_sub(self.suspects.len());
         for region in self.huge.iter().filter(|region| !is_huge(region)).take(room) {
-            self.not_searched += u32::from(self.suspects.insert(*region));
+            let is_new = self.suspects.insert(*region);
+            self.not_searched = self.not_searched.saturating_add(u32::from(is_new));
         }
         self.huge = huge;
     }
 
-    /// Number of regions that lost their huge page since [`Self::set_searched`].
+    /// Number of regions that lost their huge page and that no search has come to since.
     pub(crate) fn not_searched(&self) -> u32 {
         self.not_searched
     }
 
-    /// All suspects were searched for huge pages that are mapped in part.
-    pub(crate) fn set_searched(&mut self) {
+    /// Regions that were huge and are not any more: first those that the last search did not reach.
+    pub(crate) fn begin_search(&mut self) -> Vec<RegionAddr> {
         self.not_searched = 0;
+        let from = self.search_from.take().unwrap_or(RegionAddr::containing(0));
+        let (rest, first) = (self.suspects.range(from..), self.suspects.range(..from));
+        rest.chain(first).copied().collect()
     }
 
-    /// Regions that were huge and are not any more.
-    pub(crate) fn suspects(&self) -> Vec<RegionAddr> {
-        self.suspects.iter().copied().collect()
+    /// The search ends before this region.
+    pub(crate) fn break_search_before(&mut self, region: RegionAddr) {
+        self.search_from = Some(region);
+        self.not_searched = self.not_searched.max(1);
     }
 
     /// Whether a region was huge and is not any more.
@@ -144,16 +151,28 @@ mod tests {
     fn what_was_huge_and_is_not_any_more_is_suspect() {
         let mut lost = LostHugePages::default();
         lost.record_huge_pages(regions(&[1, 2, 3]));
-        assert_eq!(lost.suspects(), []);
+        assert_eq!(lost.begin_search(), []);
         lost.record_huge_pages(regions(&[2, 4]));
-        assert_eq!(lost.suspects(), regions(&[1, 3]));
         assert_eq!(lost.not_searched(), 2);
-        lost.set_searched();
+        assert_eq!(lost.begin_search(), regions(&[1, 3]));
+        assert_eq!(lost.not_searched(), 0);
         lost.record_huge_pages(regions(&[1]));
-        assert_eq!(lost.suspects(), regions(&[2, 3, 4]), "1 is huge again");
         assert_eq!(lost.not_searched(), 2);
+        assert_eq!(lost.begin_search(), regions(&[2, 3, 4]), "1 is huge again");
         lost.clear_suspicion(region(3));
-        assert_eq!(lost.suspects(), regions(&[2, 4]));
+        assert_eq!(lost.begin_search(), regions(&[2, 4]));
+    }
+
+    #[test]
+    fn a_search_goes_on_where_the_last_one_ended() {
+        let mut lost = LostHugePages::default();
+        lost.record_huge_pages(regions(&[1, 2, 3, 4]));
+        lost.record_huge_pages(Vec::new());
+        assert_eq!(lost.begin_search(), regions(&[1, 2, 3, 4]));
+        lost.break_search_before(region(3));
+        assert_eq!(lost.not_searched(), 1, "the process is listed again");
+        assert_eq!(lost.begin_search(), regions(&[3, 4, 1, 2]));
+        assert_eq!((lost.not_searched(), lost.begin_search()), (0, regions(&[1, 2, 3, 4])));
     }
 
     /// Entries of a region that maps these pages of the run from frame 1024 on.

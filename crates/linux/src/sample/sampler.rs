@@ -110,9 +110,12 @@ impl SampledProcess {
         }
     }
 
-    /// Takes in all regions that a walk over its memory found.
+    /// Takes in all regions that a walk over its memory found. What it gives back of shared memory
+    /// stays in the file.
     pub(crate) fn record_huge_pages(&mut self, found: &[RegionSample]) {
-        let huge = found.iter().filter(|region| is_huge_page_with_memory(region));
+        let huge = found.iter().filter(|found| {
+            is_huge_page_with_memory(found) && self.eligible.file_region(found.region).is_none()
+        });
         self.lost_huge_pages.record_huge_pages(huge.map(|region| region.region).collect());
     }
 

@@ -16,7 +16,7 @@ use hawkeye_live_test_support::workloads::{
 use hawkeye_manager::{
     Event, Journal, Machine as _, MachineError, PromotionResult, Sampling as _, Settings,
 };
-use hawkeye_policy::{CpuBudget, Errno, HUGE_PAGE_BYTES, RegionAddr, RegionSample};
+use hawkeye_policy::{BloatKind, CpuBudget, Errno, HUGE_PAGE_BYTES, RegionAddr, RegionSample};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{WorkloadEvent, WorkloadRequest};
 use std::fs::File;
@@ -48,7 +48,8 @@ fn referenced_pages_are_recovered_or_reported_as_refused() {
     let mut recover = |regions: &[RegionAddr]| {
         let mut recovered = Vec::new();
         for region in regions {
-            let outcome = until_answered(|| machine.recover_bloat(process, *region));
+            let outcome =
+                until_answered(|| machine.recover_bloat(process, *region, BloatKind::ZeroPages));
             recovered.push((*region, outcome));
         }
         recovered
@@ -100,7 +101,8 @@ fn what_a_process_gave_back_of_huge_pages_is_freed() {
     for RegionSample { region, .. } in found {
         let counted = machine.count_zero_pages_in_huge_page(process, region, 512);
         assert_eq!(counted.expect("the page can be searched").zero_pages, 384, "{region}");
-        let outcome = until_answered(|| machine.recover_bloat(process, region));
+        let outcome =
+            until_answered(|| machine.recover_bloat(process, region, BloatKind::FreedPart));
         let outcome = outcome.expect("the page can be split");
         assert_eq!((outcome.bytes, outcome.left_present), (384 * 4096, 128), "{region}");
     }
@@ -139,7 +141,8 @@ fn huge_pages_that_a_child_shares_are_split_after_its_end() {
     assert!(until(DEADLINE, || children(pid).len() == 1));
     let child = children(pid)[0];
     for r in find(&mut machine, "while the child has them") {
-        let outcome = until_answered(|| machine.recover_bloat(process, r.region));
+        let outcome =
+            until_answered(|| machine.recover_bloat(process, r.region, BloatKind::ZeroPages));
         let refused = matches!(outcome, Err(MachineError::Refused { errno: Errno::EBUSY, .. }));
         assert!(refused, "{r:?}: {outcome:?}");
     }
@@ -147,7 +150,8 @@ fn huge_pages_that_a_child_shares_are_split_after_its_end() {
     program.send_request(WorkloadRequest::Stop).expect("the child can be ended");
     assert!(until(DEADLINE, || children(pid).is_empty()));
     for r in find(&mut machine, "after the child's end") {
-        let outcome = until_answered(|| machine.recover_bloat(process, r.region));
+        let outcome =
+            until_answered(|| machine.recover_bloat(process, r.region, BloatKind::ZeroPages));
         assert_eq!(outcome.expect("the region can be recovered").bytes, 412 * 4096, "{r:?}");
     }
     assert_eq!(memory(&mut program).1, 0);

@@ -31,8 +31,7 @@ impl<M: Machine> Manager<M> {
                 return;
             }
             let Self { recovery, sampling, machine, .. } = self;
-            let idle_since =
-                |process| sampling.idle.idle_since(now, process, machine.cpu_time(process));
+            let idle_since = |process| sampling.idle.idle_since(process, machine.cpu_time(process));
             let next = recovery.planner.next_huge_page_to_track(now, idle_since);
             let Some((process, region)) = next else { return };
             let all = self.recovery.planner.pages_to_count(false);

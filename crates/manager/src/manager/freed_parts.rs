@@ -20,23 +20,27 @@ impl<M: Machine> Manager<M> {
         let begun = self.machine.now();
         let affordable_at = self.limits.cpu.time_when_above_reserve(begun, KEPT_FOR_OTHERS);
         let recovery = &self.recovery;
-        let ready_at = recovery.free_parts_at.max(recovery.unusable_until).max(affordable_at);
+        let usable_at = recovery.unusable_until.max(recovery.backoff.pause_ends_at());
+        let ready_at = recovery.free_parts_at.max(usable_at).max(affordable_at);
         if begun < ready_at || self.memory.guard.is_recovering() {
             return;
         }
         self.recovery.free_parts_at = begun + EVERY;
-        loop {
-            let now = self.machine.now();
-            if now >= begun + AT_ONCE {
-                return;
-            }
+        let mut called = false;
+        let mut now = begun;
+        while now < begun + AT_ONCE {
             let Some((target, reason)) = self.recovery.planner.take_next_freed_part(now) else {
-                return;
+                break;
             };
+            called = true;
             let decision = self.split_huge_page(target, reason, Duration::ZERO, now);
+            now = self.machine.now();
             if decision == BatchDecision::StopBatch {
-                return;
+                break;
             }
+        }
+        if called {
+            self.recovery.backoff.end_batch(now);
         }
     }
 }

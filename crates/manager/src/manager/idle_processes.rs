@@ -38,18 +38,15 @@ impl IdleProcesses {
     /// Whether the process was idle when it was last read, and has been since. It has used `cpu` so
     /// far; `None`: not known, so it may have done anything.
     pub(super) fn is_idle(&self, now: Duration, process: ProcessId, cpu: Option<Duration>) -> bool {
-        self.idle_since(now, process, cpu).is_some()
+        let last = self.reads.get(&process);
+        last.is_some_and(|last| now < last.at.saturating_add(READ_AGAIN))
+            && self.idle_since(process, cpu).is_some()
     }
 
-    /// For how long such a process has done nothing.
-    pub(super) fn idle_since(
-        &self,
-        now: Duration,
-        process: ProcessId,
-        cpu: Option<Duration>,
-    ) -> Option<Duration> {
+    /// Since when a process has done nothing, however long ago it was read.
+    pub(super) fn idle_since(&self, process: ProcessId, cpu: Option<Duration>) -> Option<Duration> {
         let last = self.reads.get(&process)?;
-        let is_idle = last.has_done_nothing_until(cpu?) && now < last.at.saturating_add(READ_AGAIN);
+        let is_idle = last.has_done_nothing_until(cpu?);
         last.idle_since.filter(|_| is_idle)
     }
 
@@ -128,7 +125,7 @@ mod tests {
             idle.record_read(S(at_s), process, Some(MS(10)), false);
         }
         let used_us = |us| Some(MS(10) + Duration::from_micros(us));
-        assert_eq!(idle.idle_since(S(2), process, used_us(600)), Some(S(0)));
+        assert_eq!(idle.idle_since(process, used_us(600)), Some(S(0)));
         assert!(!idle.is_idle(S(3), process, used_us(1200)));
     }
 

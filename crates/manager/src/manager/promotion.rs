@@ -1,8 +1,8 @@
 //! Carries out promotions within all limits.
 
-use super::budget_wait::{BudgetWait, ExhaustedBudget, WaitingWork};
 use super::work_limits::PaidBy;
 use super::{BATCH, Manager};
+use crate::budget_wait::{BudgetWait, ExhaustedBudget, WaitingWork};
 use crate::machine::{Machine, MachineError, PromotionResult, TimedOutPromotionResult};
 use hawkeye_policy::region_promotion_limits::added_pages_upper_bound;
 use hawkeye_policy::{
@@ -128,7 +128,7 @@ impl<M: Machine> Manager<M> {
             self.update_reserve_target(now);
             // A wait for a budget that lasts longer stays.
             let pause = self.promotion.pause_after_calls(now);
-            if let Some(pause) = pause.filter(|it| more.is_none_or(|at| it.until >= Some(at))) {
+            if let Some(pause) = pause.filter(|it| more.is_some_and(|at| it.until >= Some(at))) {
                 self.limits.waits.begin_wait(now, pause);
             }
         }

@@ -1,8 +1,8 @@
 //! Recovers memory from bloated huge pages while memory is short.
 
-use super::budget_wait::{BudgetWait, ExhaustedBudget, WaitingWork};
 use super::sliced_process_queue::SlicedProcessQueue;
 use super::{BATCH, Manager};
+use crate::budget_wait::{BudgetWait, ExhaustedBudget, WaitingWork};
 use crate::machine::{Machine, MachineError, RecoveryResult, ZeroScanResult};
 use hawkeye_policy::{
     BatchDecision, BloatThreshold, CallBatchBackoff, Event, Observation, Policy, ProcessId,
@@ -18,13 +18,17 @@ const UNUSABLE: Duration = Duration::from_secs(1);
 const HELPER_AGAIN: Duration = Duration::from_millis(100);
 /// How long a process is taken to stay in its cgroup.
 const GROUPS_AGE: Duration = Duration::from_secs(60);
+/// Share of the CPU budget that listings of processes which lost huge pages leave to other work.
+const KEPT_FOR_OTHERS: f64 = 0.5;
+/// Pause after such a listing, in multiples of its CPU time: half a per cent of a core.
+const LOST_PAUSE: u32 = 200;
 /// Pause after it did not work for one process.
 const PROCESS_UNUSABLE: Duration = Duration::from_secs(60);
 
 /// Huge pages to search, and the pace of the search.
 pub(super) struct RecoveryProgress {
     pub(super) planner: RecoveryPlanner,
-    backoff: CallBatchBackoff,
+    pub(super) backoff: CallBatchBackoff,
     pub(super) unusable_until: Duration,
     /// Processes from which nothing can be recovered, until a time.
     left_alone: HashMap<ProcessId, Duration>,
@@ -33,6 +37,9 @@ pub(super) struct RecoveryProgress {
     pub(super) track_at: Duration,
     /// Processes that lost huge pages since they were listed, perhaps in part.
     pub(super) lost_huge_pages: BTreeSet<ProcessId>,
+    /// When such processes may next be listed, and whether they are being listed.
+    list_lost_at: Duration,
+    lists_lost: bool,
     /// When parts that processes gave back may next be freed.
     pub(super) free_parts_at: Duration,
     /// When the cgroups of processes may next be read again.
@@ -50,6 +57,8 @@ impl RecoveryProgress {
             listing: None,
             track_at: Duration::ZERO,
             lost_huge_pages: BTreeSet::new(),
+            list_lost_at: Duration::ZERO,
+            lists_lost: false,
             free_parts_at: Duration::ZERO,
             groups_due: GROUPS_AGE,
         }
@@ -58,6 +67,18 @@ impl RecoveryProgress {
     fn leave_process_alone(&mut self, now: Duration, process: ProcessId) {
         self.left_alone.retain(|_, until| now < *until);
         self.left_alone.insert(process, now + PROCESS_UNUSABLE);
+    }
+
+    /// Lists these processes before others.
+    fn list_first(&mut self, due: Vec<ProcessId>, now: Duration) {
+        match &mut self.listing {
+            Some(listing) => {
+                listing.put_first(due);
+                listing.again_at = now;
+            }
+            None => self.listing = Some(SlicedProcessQueue::new(due, now)),
+        }
+        self.lists_lost = false;
     }
 
     pub(super) fn observe(&mut self, observation: &Observation) {
@@ -178,7 +199,7 @@ impl<M: Machine> Manager<M> {
 
     /// Searches one huge page and splits it if that pays; returns whether the batch may go on.
     fn search_and_split(&mut self, target: RecoveryTarget, now: Duration) -> BatchDecision {
-        let RecoveryTarget { process, region, known_zero_pages } = target;
+        let RecoveryTarget { process, region, known_zero_pages, .. } = target;
         let Some(shortage) = self.memory.guard.shortage_for_process(process) else {
             return BatchDecision::Continue;
         };
@@ -209,12 +230,12 @@ impl<M: Machine> Manager<M> {
 
     pub(super) fn split_huge_page(
         &mut self,
-        RecoveryTarget { process, region, .. }: RecoveryTarget,
+        RecoveryTarget { process, region, kind, .. }: RecoveryTarget,
         reason: Reason,
         searched_for: Duration,
         now: Duration,
     ) -> BatchDecision {
-        match self.machine.recover_bloat(process, region) {
+        match self.machine.recover_bloat(process, region, kind) {
             Ok(RecoveryResult { bytes, took, longest_call, .. }) => {
                 let event = Event::Recovered { process, region, reason, bytes, took, searched_for };
                 self.dispatch_event(now, event);
@@ -290,20 +311,26 @@ impl<M: Machine> Manager<M> {
         if self.settings.measure_only || !self.may_recover_now() || self.is_out_of_cpu_time(now) {
             return;
         }
-        if self.recovery.listing.is_none() {
-            let (guard, current) = (&mut self.memory.guard, &self.processes.current);
-            let only_urgent = self.sampling.in_window() || self.limits.cpu.is_exhausted(now);
-            let mut listed = guard.take_processes_due_for_listing(now, current, only_urgent);
-            if !only_urgent {
-                let lost = std::mem::take(&mut self.recovery.lost_huge_pages);
-                let others = lost.into_iter().filter(|process| current.contains(process));
-                let others: Vec<_> = others.filter(|process| !listed.contains(process)).collect();
-                listed.extend(others);
+        let (guard, current) = (&mut self.memory.guard, &self.processes.current);
+        let only_urgent = self.sampling.in_window() || self.limits.cpu.is_exhausted(now);
+        if self.recovery.listing.as_ref().is_none_or(|_| self.recovery.lists_lost) {
+            let due = guard.take_processes_due_for_listing(now, current, only_urgent);
+            if !due.is_empty() {
+                self.recovery.list_first(due, now);
             }
-            if listed.is_empty() {
+        }
+        if self.recovery.listing.is_none() {
+            let affordable_at = self.limits.cpu.time_when_above_reserve(now, KEPT_FOR_OTHERS);
+            if only_urgent || now < affordable_at.max(self.recovery.list_lost_at) {
                 return;
             }
-            self.recovery.listing = Some(SlicedProcessQueue::new(listed, now));
+            let lost = std::mem::take(&mut self.recovery.lost_huge_pages);
+            let lost: Vec<_> = lost.into_iter().filter(|it| current.contains(it)).collect();
+            if lost.is_empty() {
+                return;
+            }
+            self.recovery.listing = Some(SlicedProcessQueue::new(lost, now));
+            self.recovery.lists_lost = true;
         }
         self.continue_huge_page_listing(now);
     }
@@ -337,6 +364,8 @@ impl<M: Machine> Manager<M> {
                 }
             }
         }
+        let cpu = costs.iter().map(|(_, cpu)| *cpu).sum::<Duration>();
+        self.recovery.list_lost_at = self.recovery.list_lost_at.max(now) + cpu * LOST_PAUSE;
         for (process, cpu) in costs {
             if let Some(payers) = self.memory.guard.payers_of_urgent_work(process) {
                 self.charge_urgent_work(&payers, cpu);
@@ -346,6 +375,7 @@ impl<M: Machine> Manager<M> {
         self.recovery.planner.observe(&observation);
         self.set_missing_groups();
         if listing.is_done() {
+            self.recovery.lists_lost = false;
             self.memory.guard.on_listing_done(now);
         } else {
             self.recovery.listing = Some(listing);

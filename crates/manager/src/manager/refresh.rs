@@ -103,6 +103,7 @@ impl<M: Machine> Manager<M> {
         self.limits.savings.retain_processes(now, is_there);
         self.sampling.early.retain_processes(is_there);
         self.sampling.idle.retain_processes(is_there);
+        self.recovery.lost_huge_pages.retain(|process| is_there(*process));
         self.journal.retain_processes(is_there);
         self.processes.retain_processes(is_there);
     }

@@ -1,11 +1,11 @@
 //! When to sample, and what happens with a sample.
 
 use super::Manager;
-use super::budget_wait::{BudgetWait, ExhaustedBudget, WaitingWork};
 use super::early_sample_selection::{EarlySampleSelection, GrowthPhase, ResidentGrowth};
 use super::idle_processes::IdleProcesses;
 use super::sampling_slowdown_budgets::SamplingSlowdownBudgets;
 use super::sliced_process_queue::SlicedProcessQueue;
+use crate::budget_wait::{BudgetWait, ExhaustedBudget, WaitingWork};
 use crate::machine::{Machine, MachineError, SliceProgress};
 use crate::settings::Settings;
 use hawkeye_policy::{

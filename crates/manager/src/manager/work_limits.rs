@@ -1,6 +1,6 @@
 //! Limits of the loop's work: CPU time, promotions, and the regions to leave alone.
 
-use super::budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
+use crate::budget_wait::{BudgetWait, BudgetWaits, ExhaustedBudget};
 use crate::settings::Settings;
 use hawkeye_policy::{
     CpuBudget, CpuMinute, Event, Observation, ProcessSample, PromotionBudgetExhausted,

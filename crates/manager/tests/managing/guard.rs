@@ -1,7 +1,7 @@
 //! The order in which recovery splits huge pages, what it knows in advance, and what it leaves.
 
 use hawkeye_manager::{Machine, Settings};
-use hawkeye_policy::{HUGE_PAGE_BYTES, ProcessId, RegionAddr};
+use hawkeye_policy::{Errno, HUGE_PAGE_BYTES, ProcessId, RegionAddr};
 use hawkeye_test_support::builders::*;
 use hawkeye_test_support::scripted_machine::{ProgramPart, ScriptedMachine};
 use std::collections::BTreeMap;
@@ -236,4 +236,48 @@ fn another_group_is_recovered_in_time_although_a_window_is_open() {
         let manager = run_manager_of(machine, "hawkeye-g", settings, begin + seconds(2.0));
         assert!(recoveries(&manager).len() > 300, "{begin:?}");
     }
+}
+
+/// A program that gave most of its huge pages back, which stays allocated. Memory is not short.
+fn machine_with_freed_parts(errno: Option<Errno>) -> ScriptedMachine {
+    let mut machine = machine_running_parts(16 * GIB, &[base_page_part(0, 64, 1.0)]);
+    machine.schedule(seconds(20.0), move |machine| {
+        for region in 0..64 {
+            let region = RegionAddr::containing(region * HUGE_PAGE_BYTES);
+            machine.freed_parts.insert((FIRST_PROCESS, region), 400);
+        }
+        machine.lost_huge_pages.insert(FIRST_PROCESS, 64);
+        machine.recovery_errors.extend(errno.into_iter().cycle().take(64));
+    });
+    machine
+}
+
+#[test]
+fn what_a_program_gave_back_of_huge_pages_is_freed_although_memory_is_not_short() {
+    for policy in ["guard", "hawkeye"] {
+        let machine = machine_with_freed_parts(None);
+        let manager =
+            run_manager_of(machine, policy, settings_with_cpu_percent(2.0), seconds(24.0));
+        assert!(manager.machine().freed_parts.is_empty(), "{policy}");
+        let totals = manager.journal().totals();
+        assert_eq!((totals.split, totals.recovered_bytes), (64, 64 * 400 * 4096), "{policy}");
+        // Once, and not at each look.
+        assert_eq!(manager.machine().call_times("list").count(), 1, "{policy}");
+    }
+}
+
+#[test]
+fn parts_that_cannot_be_freed_count_nothing_and_rest() {
+    let machine = machine_with_freed_parts(Some(Errno::EAGAIN));
+    let manager = run_manager_of(machine, "guard", settings_with_cpu_percent(2.0), seconds(28.0));
+    assert_eq!(manager.journal().totals().recovered_bytes, 0);
+    assert_eq!(manager.machine().call_times("recover").count(), 64);
+}
+
+#[test]
+fn a_manager_that_only_measures_frees_nothing() {
+    let machine = machine_with_freed_parts(None);
+    let settings = Settings { measure_only: true, ..settings_with_cpu_percent(2.0) };
+    let manager = run_manager_of(machine, "guard", settings, seconds(24.0));
+    assert_eq!(manager.machine().freed_parts.len(), 64);
 }

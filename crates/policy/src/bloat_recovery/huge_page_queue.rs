@@ -1,5 +1,6 @@
 //! The huge pages of one process, in the order in which they are searched and split.
 
+use super::BloatKind;
 use super::BloatTotals;
 use super::recovery_order::{RankedHugePage, RecoveryOrder, SPLIT_WALKS_PER_S};
 use super::split_regions::{HeldState, SplitRegions};
@@ -106,8 +107,10 @@ pub(super) struct HugePageQueue {
     pages: BTreeMap<RegionAddr, HugePage>,
     /// Page walks of its regions under base pages, for the time when they are huge.
     base_walks_per_s: HashMap<RegionAddr, f64>,
-    /// Pages of which the process gave parts back.
-    partly_freed: BTreeSet<RegionAddr>,
+    /// Pages that wait and of which the process gave parts back, by the size of these parts.
+    partly_freed: BTreeSet<(u16, RegionAddr)>,
+    /// Whether there are such pages, also among those that rest.
+    has_partly_freed: bool,
     /// Pages to search, by rank and address.
     waiting: BTreeSet<(u32, RegionAddr)>,
     /// Resting pages by the end of their rest. An entry is skipped when its page is gone or has
@@ -134,6 +137,7 @@ impl HugePageQueue {
             given_bytes: 0,
             pages: BTreeMap::new(),
             partly_freed: BTreeSet::new(),
+            has_partly_freed: false,
             base_walks_per_s: HashMap::new(),
             waiting: BTreeSet::new(),
             resting: BTreeSet::new(),
@@ -161,6 +165,7 @@ impl HugePageQueue {
         let before = std::mem::take(&mut self.pages);
         self.waiting.clear();
         self.partly_freed.clear();
+        self.has_partly_freed = sampled.regions.iter().any(|sample| sample.freed > 0);
         for sample in sampled.regions.iter().filter(|s| s.is_recoverable()) {
             let mut page = before.get(&sample.region).copied().unwrap_or_else(|| HugePage {
                 accessed: sample.accessed > 0,
@@ -171,7 +176,6 @@ impl HugePageQueue {
             let is_new = was_partly_freed != Some(sample.freed > 0);
             page.is_partly_freed = sample.freed > 0;
             if page.is_partly_freed {
-                self.partly_freed.insert(sample.region);
                 (page.accessed, page.never_accessed) = (false, None);
                 page.search = Some(ZeroSearch { at, zero_pages: sample.freed });
             } else if shows_accesses {
@@ -242,6 +246,7 @@ impl HugePageQueue {
                 self.waiting.remove(&(old, region));
             }
             self.waiting.insert((rank, region));
+            self.partly_freed.extend(self.freed_pages(region).map(|freed| (freed, region)));
         }
     }
 
@@ -256,12 +261,26 @@ impl HugePageQueue {
         page.search.map(|search| search.zero_pages)
     }
 
-    /// Such a page that does not rest, with at least `threshold` freed base pages; and how many.
-    pub(super) fn next_freed_part(&self, threshold: u16) -> Option<(RegionAddr, u16)> {
-        let waits = |region| self.pages.get(region).is_some_and(|it| it.waits_with_rank.is_some());
-        let waiting = self.partly_freed.iter().filter(|region| waits(region));
-        let mut parts = waiting.filter_map(|region| Some((*region, self.freed_pages(*region)?)));
-        parts.find(|(_, freed)| *freed >= threshold)
+    pub(super) fn bloat_kind(&self, region: RegionAddr) -> BloatKind {
+        match self.freed_pages(region) {
+            Some(_) => BloatKind::FreedPart,
+            None => BloatKind::ZeroPages,
+        }
+    }
+
+    /// The waiting page with most freed base pages, if they are `threshold` or more; and how many.
+    pub(super) fn next_freed_part(
+        &mut self,
+        now: Duration,
+        threshold: u16,
+    ) -> Option<(RegionAddr, u16)> {
+        // Other pages keep the rank that they have when recovery takes them.
+        if !self.has_partly_freed {
+            return None;
+        }
+        self.requeue_rested_pages(now);
+        let most = self.partly_freed.last().filter(|(freed, _)| *freed >= threshold);
+        most.map(|(freed, region)| (*region, *freed))
     }
 
     /// A region that became huge now, by a promotion that added `added_pages` base pages.
@@ -279,14 +298,22 @@ impl HugePageQueue {
             ..before
         };
         let rank = self.rank(&page);
-        self.pages.insert(region, page);
+        self.remove_page(region);
+        self.pages.insert(region, HugePage { waits_with_rank: None, ..page });
         self.wait_with_rank(region, rank);
     }
 
     fn remove_page(&mut self, region: RegionAddr) {
-        self.partly_freed.remove(&region);
-        if let Some(rank) = self.pages.remove(&region).and_then(|page| page.waits_with_rank) {
-            self.waiting.remove(&(rank, region));
+        if let Some(rank) = self.pages.get(&region).and_then(|page| page.waits_with_rank) {
+            self.remove_from_waiting(region, rank);
+        }
+        self.pages.remove(&region);
+    }
+
+    fn remove_from_waiting(&mut self, region: RegionAddr, rank: u32) {
+        self.waiting.remove(&(rank, region));
+        if let Some(freed) = self.freed_pages(region) {
+            self.partly_freed.remove(&(freed, region));
         }
     }
 
@@ -321,10 +348,11 @@ impl HugePageQueue {
 
     /// The page rests from now on. Returns its zero pages where these were counted just now.
     pub(super) fn begin_search(&mut self, region: RegionAddr, now: Duration) -> Option<u16> {
-        let page = self.pages.get_mut(&region)?;
-        if let Some(rank) = page.waits_with_rank.take() {
-            self.waiting.remove(&(rank, region));
+        if let Some(rank) = self.pages.get(&region)?.waits_with_rank {
+            self.remove_from_waiting(region, rank);
         }
+        let page = self.pages.get_mut(&region)?;
+        page.waits_with_rank = None;
         let until = now.saturating_add(SEARCH_REST);
         page.rests_until = Some(until);
         self.resting.insert((until, region));
@@ -355,7 +383,10 @@ impl HugePageQueue {
     pub(super) fn record_search(&mut self, now: Duration, region: RegionAddr, zero_pages: u16) {
         let Some(page) = self.pages.get_mut(&region) else { return };
         let rests = page.waits_with_rank.is_none();
-        page.is_partly_freed &= zero_pages > 0;
+        if page.is_partly_freed {
+            self.partly_freed.retain(|(_, other)| *other != region);
+            page.is_partly_freed = zero_pages > 0;
+        }
         page.search = Some(ZeroSearch { at: now, zero_pages });
         if !rests && !self.is_left_huge(region, now) {
             self.wait_again(region);

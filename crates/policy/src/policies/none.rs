@@ -4,8 +4,9 @@ use crate::bloat_recovery::RecoveryOrder;
 use crate::huge_page_reserve_planner::HugePageReadiness;
 use crate::observation::{Observation, ProcessId};
 use crate::page::RegionAddr;
-use crate::policy::{ExplainPolicy, Policy, PolicyProperties, SampleKinds};
+use crate::policy::{ExplainPolicy, Policy, PolicyProperties};
 use crate::promotion::{MeasuredPromotionCost, Promotion};
+use crate::sample_kinds::SampleKinds;
 use std::collections::HashSet;
 use std::time::Duration;
 

@@ -33,6 +33,9 @@ pub struct MemoryGuard {
     urgent_work: Option<SharedUrgentWorkLimit>,
 }
 
+/// Growth of the machine's use from which on memory is read as often as where a cgroup's use changes,
+/// in bytes per second.
+const GROWING_FAST: f64 = 64e6;
 /// Huge pages to recover from are listed anew when the list is older than this ...
 const LIST_AGE: Duration = Duration::from_secs(10);
 /// ... or when this many bytes, or this share of the total, were allocated since.
@@ -347,6 +350,9 @@ impl MemoryGuard {
                 self.pace.record_change();
             }
             watched.record_reading(now, usage, speed);
+            if *scope == MemoryScope::Machine && watched.growth.bytes_per_s() > GROWING_FAST {
+                self.pace.record_change();
+            }
         }
     }
 

@@ -8,9 +8,9 @@ use hawkeye_manager::{
     Sampling, SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, CgroupMemory, CoverageSource, HUGE_PAGE_BYTES, MAX_SHARED_PAGES, MemoryScope,
-    MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample, ProcessSettings,
-    Promotion, RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
+    BASE_PAGE_BYTES, BloatKind, CgroupMemory, CoverageSource, HUGE_PAGE_BYTES, MAX_SHARED_PAGES,
+    MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample,
+    ProcessSettings, Promotion, RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
 };
 use std::mem;
 use std::time::Duration;
@@ -105,7 +105,8 @@ impl Machine for ScriptedMachine {
             machine.spend(machine.footprint_cpu);
             let program = machine.program_mut(process)?;
             let (rss_bytes, huge_bytes) = (program.rss_bytes(), program.huge_bytes());
-            Ok(ProcessFootprint { rss_bytes, huge_bytes, lost_huge_pages: 0 })
+            let lost_huge_pages = machine.lost_huge_pages.get(&process).copied().unwrap_or(0);
+            Ok(ProcessFootprint { rss_bytes, huge_bytes, lost_huge_pages })
         })
     }
 
@@ -165,6 +166,7 @@ impl Machine for ScriptedMachine {
         &mut self,
         process: ProcessId,
         region: RegionAddr,
+        kind: BloatKind,
     ) -> CallResult<RecoveryResult> {
         self.calls.push(("recover", self.now));
         self.check_helpers()?;
@@ -178,6 +180,14 @@ impl Machine for ScriptedMachine {
             return Err(MachineError::Refused { call: "split", process, errno });
         }
         let took = self.spend(costs::SPLIT);
+        if kind == BloatKind::FreedPart {
+            let (call, errno) = ("split", Errno::EAGAIN);
+            let freed = self.freed_parts.remove(&(process, region));
+            let freed = freed.ok_or(MachineError::Refused { call, process, errno })?;
+            let (bytes, left_present) =
+                (u64::from(freed) * BASE_PAGE_BYTES, PAGES_PER_REGION - freed);
+            return Ok(RecoveryResult { bytes, left_present, took, longest_call: took });
+        }
         let region = self.program_mut(process)?.region_mut(region);
         let freed =
             region.map_or(
@@ -254,7 +264,12 @@ impl Sampling for ScriptedMachine {
         self.work_in_calls("list", process, until, |machine| {
             let now = machine.now;
             let mut huge = machine.program_mut(process)?.region_samples(now);
-            huge.retain(RegionSample::is_huge);
+            machine.lost_huge_pages.remove(&process);
+            for sample in &mut huge {
+                let freed = machine.freed_parts.get(&(process, sample.region));
+                sample.freed = freed.copied().unwrap_or(0);
+            }
+            huge.retain(RegionSample::is_recoverable);
             machine.spend(costs::READ * huge.len() as u32);
             Ok(huge)
         })

@@ -10,9 +10,9 @@ use hawkeye_manager::{
     RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
-    Errno, HUGE_PAGE_BYTES, MAX_FILE_HOLES, MachinePageProperties, MemoryScope, MemoryState,
-    MemoryUse, PAGES_PER_REGION, PageOrder, PageOrderSet, ProcessId, ProcessSample, Promotion,
-    RegionAddr, RegionSample, SampleKinds,
+    BloatKind, Errno, HUGE_PAGE_BYTES, MAX_FILE_HOLES, MachinePageProperties, MemoryScope,
+    MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, PageOrderSet, ProcessId, ProcessSample,
+    Promotion, RegionAddr, RegionSample, SampleKinds,
 };
 use std::time::Duration;
 
@@ -203,7 +203,12 @@ impl Machine for Engine {
         Ok(scanned)
     }
 
-    fn recover_bloat(&mut self, process: ProcessId, region: RegionAddr) -> Result<RecoveryResult> {
+    fn recover_bloat(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        _kind: BloatKind,
+    ) -> Result<RecoveryResult> {
         let space = self.space_of_process(process)?;
         let done = self.kernel.recover_bloat(space, region);
         let done = done.map_err(|_| MachineError::Refused {

@@ -10,7 +10,7 @@ use hawkeye_manager::{
     RecoveryResult, Sampling, SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
-    MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrderSet, ProcessId,
+    BloatKind, MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PageOrderSet, ProcessId,
     ProcessSample, Promotion, RegionAddr, RegionSample, SampleKinds,
 };
 use std::cell::RefCell;
@@ -107,7 +107,7 @@ impl Machine for MachineView {
         fn read_memory_use(scope: &MemoryScope) -> Result<MemoryUse>;
         fn promote(promotion: &Promotion) -> Result<PromotionResult>;
         fn count_zero_pages_in_huge_page(process: ProcessId, region: RegionAddr, enough: u16) -> Result<ZeroScanResult>;
-        fn recover_bloat(process: ProcessId, region: RegionAddr) -> Result<RecoveryResult>;
+        fn recover_bloat(process: ProcessId, region: RegionAddr, kind: BloatKind) -> Result<RecoveryResult>;
         fn footprint(process: ProcessId, until: Duration) -> Result<SliceProgress<ProcessFootprint>>;
     }
 
