@@ -240,11 +240,10 @@ fn another_group_is_recovered_in_time_although_a_window_is_open() {
 
 /// A program that gave most of its huge pages back, which stays allocated. Memory is not short.
 fn machine_with_freed_parts(errno: Option<Errno>) -> ScriptedMachine {
-    let mut machine = machine_running_parts(16 * GIB, &[base_page_part(0, 64, 1.0)]);
+    let mut machine = machine_running_parts(16 * GIB, &[base_page_part(0, 64, 0.0)]);
     machine.schedule(seconds(20.0), move |machine| {
         for region in 0..64 {
-            let region = RegionAddr::containing(region * HUGE_PAGE_BYTES);
-            machine.freed_parts.insert((FIRST_PROCESS, region), 400);
+            machine.freed_parts.insert((FIRST_PROCESS, region_at_index(region)), 400);
         }
         machine.lost_huge_pages.insert(FIRST_PROCESS, 64);
         machine.recovery_errors.extend(errno.into_iter().cycle().take(64));

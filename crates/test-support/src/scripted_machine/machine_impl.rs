@@ -8,14 +8,19 @@ use hawkeye_manager::{
     Sampling, SliceProgress, ZeroScanResult,
 };
 use hawkeye_policy::{
-    BASE_PAGE_BYTES, BloatKind, CgroupMemory, CoverageSource, HUGE_PAGE_BYTES, MAX_SHARED_PAGES,
-    MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId, ProcessSample,
-    ProcessSettings, Promotion, RegionAddr, RegionSample, ReserveState, ReserveTarget, SampleKinds,
+    BASE_PAGE_BYTES, BloatKind, CgroupMemory, CoverageSource, Errno, HUGE_PAGE_BYTES,
+    MAX_SHARED_PAGES, MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId,
+    ProcessSample, ProcessSettings, Promotion, RegionAddr, RegionSample, ReserveState,
+    ReserveTarget, SampleKinds,
 };
 use std::mem;
 use std::time::Duration;
 
 impl ScriptedMachine {
+    fn freed_pages(&self, process: ProcessId, region: RegionAddr) -> u16 {
+        self.freed_parts.get(&(process, region)).copied().unwrap_or(0)
+    }
+
     /// Works in short calls until `until`, or on to the end of the call, and then finishes.
     fn work_in_calls<T>(
         &mut self,
@@ -236,6 +241,7 @@ impl Sampling for ScriptedMachine {
                 let pages = machine.shared.get(&(process, region.region));
                 region.maybe_shared = pages.map_or(0, |(maybe_shared, _)| *maybe_shared);
                 region.file = machine.files.get(&(process, region.region)).copied();
+                region.freed = machine.freed_pages(process, region.region);
             }
             let sample = ProcessSample {
                 source: match program.cleared {
@@ -266,8 +272,7 @@ impl Sampling for ScriptedMachine {
             let mut huge = machine.program_mut(process)?.region_samples(now);
             machine.lost_huge_pages.remove(&process);
             for sample in &mut huge {
-                let freed = machine.freed_parts.get(&(process, sample.region));
-                sample.freed = freed.copied().unwrap_or(0);
+                sample.freed = machine.freed_pages(process, sample.region);
             }
             huge.retain(RegionSample::is_recoverable);
             machine.spend(costs::READ * huge.len() as u32);
