@@ -10,7 +10,7 @@
 //!  journal    what was done, why, and what it cost  <----------+
 //! ```
 //!
-//! Read [`machine`], then [`manager::Manager::run_due_work_and_wait`]. [`settings`] contains what
+//! [`budget_wait`] names the work that waits. Read [`machine`], then [`manager::Manager::run_due_work_and_wait`]. [`settings`] contains what
 //! users can set.
 #![forbid(unsafe_code)]
 #![cfg_attr(
