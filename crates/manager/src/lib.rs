@@ -10,8 +10,8 @@
 //!  journal    what was done, why, and what it cost  <----------+
 //! ```
 //!
-//! [`budget_wait`] names the work that waits. Read [`machine`], then [`manager::Manager::run_due_work_and_wait`]. [`settings`] contains what
-//! users can set.
+//! Read [`machine`], then [`manager::Manager::run_due_work_and_wait`]. [`settings`] contains what
+//! users can set, and [`budget_wait`] names work that waits.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

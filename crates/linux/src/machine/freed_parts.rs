@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 impl LinuxMachine {
     /// Marks the regions of a process that lost their huge page and in which base pages still map a
-    /// part of it. Adds those that are missing. The search ends at `until`, and the next one goes on.
+    /// part of it. Adds those that are missing. The search ends at `until`; the next one goes on.
     pub(super) fn mark_partly_mapped(
         &mut self,
         process: ProcessId,
@@ -77,8 +77,8 @@ impl LinuxMachine {
         Ok(part.filter(|(_, part)| !part.is_shared))
     }
 
-    /// Splits a huge page that is mapped in part, which frees the rest of it. Refused where the region
-    /// has none, or another process maps it.
+    /// Splits a huge page that is mapped in part, which frees the rest of it. Refused where the
+    /// region has none, or another process maps it.
     pub(super) fn free_unmapped_part(
         &mut self,
         process: ProcessId,

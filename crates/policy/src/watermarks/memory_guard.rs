@@ -33,8 +33,8 @@ pub struct MemoryGuard {
     urgent_work: Option<SharedUrgentWorkLimit>,
 }
 
-/// Growth of the machine's use from which on memory is read as often as where a cgroup's use changes,
-/// in bytes per second.
+/// Growth of the machine's use, in bytes per second, from which on memory is read as often as where
+/// a cgroup's use changes.
 const GROWING_FAST: f64 = 64e6;
 /// Huge pages to recover from are listed anew when the list is older than this ...
 const LIST_AGE: Duration = Duration::from_secs(10);
