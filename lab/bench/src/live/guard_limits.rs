@@ -235,16 +235,13 @@ fn run_in_cgroup(
     let recovered_bytes = || -> BenchResult<u64> {
         daemon.map_or(Ok(0), |daemon| Ok(daemon.fetch_status()?.totals.recovered_bytes))
     };
-    let recovered_before = recovered_bytes()?;
+    let recovered_before = recovered_bytes();
     let group = MemoryCgroup::without_limit("hawkeye-bench-service")?;
     if let Some(bytes) = limit_bytes {
         group.set_limit(bytes)?;
     }
     let done = service.run_load(load, &|command| group.wrap_command(command));
-    let recovered_after = recovered_bytes();
-    let recovered_bytes = recovered_after.as_ref().map_or(0, |after| after - recovered_before);
-    // A daemon that does not answer any more is a failure of its arm.
-    let done = done.and_then(|per_s| recovered_after.map(|_| per_s));
+    let (done, recovered_bytes) = judge_recovery(done, [recovered_before, recovered_bytes()]);
     let (per_s, failure) = judge_run(done, group.count_oom_kills()?);
     Ok(ServiceRun {
         per_s,
@@ -254,6 +251,17 @@ fn run_in_cgroup(
         file_bytes: Some(group.file_bytes()?),
         recovered_bytes,
     })
+}
+
+/// The outcome of a run, and what guard took back between these two totals. A daemon that does not
+/// answer is a failure of its arm, also where it ended beside an earlier service.
+fn judge_recovery(
+    done: BenchResult<f64>,
+    [before, after]: [BenchResult<u64>; 2],
+) -> (BenchResult<f64>, u64) {
+    let recovered = before.and_then(|before| Ok(after?.saturating_sub(before)));
+    let recovered_bytes = recovered.as_ref().map_or(0, |bytes| *bytes);
+    (done.and_then(|per_s| recovered.map(|_| per_s)), recovered_bytes)
 }
 
 /// The operations per second of a run that survived, or why it failed; neither if the kernel killed
@@ -278,6 +286,21 @@ mod tests {
         assert_eq!(judge_run(failed(), 1), (None, None));
         let failure = Some("java.lang.OutOfMemoryError".to_owned());
         assert_eq!(judge_run(failed(), 0), (None, failure));
+    }
+
+    #[test]
+    fn a_run_fails_where_the_daemon_has_ended_before_or_during_it() {
+        let ended = || -> BenchResult<u64> { bail!("the daemon's status is unreadable") };
+        let failure_of = |totals: [BenchResult<u64>; 2]| {
+            let (done, recovered_bytes) = judge_recovery(Ok(9.0), totals);
+            (judge_run(done, 0).1, recovered_bytes)
+        };
+        assert_eq!(failure_of([Ok(3), Ok(7)]), (None, 4));
+        for totals in [[ended(), ended()], [Ok(3), ended()]] {
+            let (failure, recovered_bytes) = failure_of(totals);
+            assert_eq!(failure.as_deref(), Some("the daemon's status is unreadable"));
+            assert_eq!(recovered_bytes, 0);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A container that bloats without end, beside two others: which pays for it?
 
 mod endless_grower;
+mod flag_set_on_drop;
 mod steady_neighbour;
 
 use super::guard_arm::{GuardArm, khugepaged_pace_note};
@@ -8,7 +9,7 @@ use super::memory_cgroup::MemoryCgroup;
 use super::prelude::*;
 use super::programs::program_speed::measure_together;
 use super::programs::start_reader_in_cgroup;
-use super::running_daemon::RunningDaemon;
+use super::running_daemon::{DaemonStatus, RunningDaemon};
 use super::{ManagerCpuUse, PrefixedRowWriter};
 use crate::statistics::MedianAndRange;
 use endless_grower::EndlessGrower;
@@ -20,9 +21,12 @@ const OTHERS_MIB: u64 = 512;
 const OTHERS_WORDS: &str =
     "sparse --mib 512 --hot-mib 256 --hot-percent 95 --used 128 --pages default";
 /// They use this share of their limit. Recovery begins above 85 %, so nothing has to be recovered
-/// in these.
+/// in these once they have started. While they start they grow fast, and recovery begins earlier.
 const OTHERS_USE_PERCENT: u64 = 80;
 const OTHERS_LIMIT_MIB: u64 = OTHERS_MIB * 100 / OTHERS_USE_PERCENT;
+
+/// Time for guard to end what it began while the others started.
+const SETTLE: Duration = Duration::from_secs(10);
 
 const ARMS: [GuardArm; 2] = [GuardArm::ALWAYS, GuardArm::GUARD];
 
@@ -51,12 +55,32 @@ struct NeighbourEffect {
     killed: u64,
     /// The same for the others.
     others_killed: u64,
-    /// Memory that guard took back in the others.
+    /// Memory that guard took back in the others after they had started.
     recovered_in_others_bytes: u64,
-    /// The same in the neighbour that ran at the end.
+    /// Memory that guard took back in the neighbour that ran at the end.
     recovered_in_neighbour_bytes: u64,
-    /// The same in total.
+    /// Memory that guard took back in total after the others had started.
     recovered_bytes: u64,
+}
+
+impl NeighbourEffect {
+    /// Adds what guard took back between these two statuses.
+    fn add_recovered(
+        &mut self,
+        [before, after]: [&DaemonStatus; 2],
+        others: &[u32],
+        neighbour: u32,
+    ) {
+        let recovered_in = |status: &DaemonStatus, pid: u32| -> u64 {
+            let process = status.processes.iter().find(|process| process.pid == pid);
+            process.map_or(0, |process| process.recovered_bytes)
+        };
+        let since = |pid: u32| recovered_in(after, pid).saturating_sub(recovered_in(before, pid));
+        let all = [after, before].map(|status| status.totals.recovered_bytes);
+        self.recovered_bytes += all[0].saturating_sub(all[1]);
+        self.recovered_in_others_bytes += others.iter().map(|pid| since(*pid)).sum::<u64>();
+        self.recovered_in_neighbour_bytes += since(neighbour);
+    }
 }
 
 impl LostSpeed {
@@ -105,6 +129,10 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     report.add_note(
         "Speed is reads per second of their own CPU time: what is lost by sharing cores does not count. Wall-clock speed is reads per second: there it counts, also that the daemon takes a core. What another program of the same CPU time costs is beside it.",
     );
+    report.add_note(format!(
+        "What guard takes while the others start does not count: it has {} s after that before the neighbour starts.",
+        SETTLE.as_secs()
+    ));
     report.add_note("Where the kernel kills one of the others, the turns of that run end.");
     report.add_note(khugepaged_pace_note());
     Ok(())
@@ -134,13 +162,12 @@ fn add_rows_to_report(
             goal("; goal: under 2 more than beside the control"),
         );
     }
-    let control_percent = MedianAndRange::from_figures(effect.control_cpu_percent.clone()).median;
-    rows.add_row(
-        "neighbour's CPU time",
-        MedianAndRange::from_figures(effect.grower_cpu_percent.clone()).median,
-        "% of a core",
-        format!("the control {control_percent:.1}; medians of the turns in which they run"),
-    );
+    let cpu_percent = [&effect.grower_cpu_percent, &effect.control_cpu_percent];
+    if cpu_percent.iter().all(|turns| !turns.is_empty()) {
+        let [grower, control] = cpu_percent.map(|turns| median(turns));
+        let beside = format!("the control {control:.1}; medians of the turns in which they run");
+        rows.add_row("neighbour's CPU time", grower, "% of a core", beside);
+    }
     let beside = format!(
         "in {rounds} runs; {} of the others{}",
         effect.others_killed,
@@ -158,12 +185,16 @@ fn add_rows_to_report(
         rows.add_row("taken from the neighbour", neighbour, "MiB", beside);
         rows.add_row("taken from the others", others, "MiB", format!("of {all:.0} MiB; goal: 0"));
         let ManagerCpuUse { cpu_s, wall_s, worst_percent } = effect.daemon;
-        rows.add_row(
-            "daemon's CPU time",
-            cpu_s * 100.0 / wall_s,
-            "% of a core",
-            format!("with its helpers, over {wall_s:.0} s; {worst_percent:.1} in the worst run"),
-        );
+        if wall_s > 0.0 {
+            rows.add_row(
+                "daemon's CPU time",
+                cpu_s * 100.0 / wall_s,
+                "% of a core",
+                format!(
+                    "with its helpers, over {wall_s:.0} s; {worst_percent:.1} in the worst run"
+                ),
+            );
+        }
     }
 }
 
@@ -202,9 +233,15 @@ fn measure_neighbour_effect(
         .map(|group| start_reader_in_cgroup(host, group, OTHERS_WORDS))
         .collect::<BenchResult<Vec<_>>>()?;
     let control = SteadyNeighbour::start_stopped(host)?;
-    if let Some(daemon) = daemon {
-        others.iter().try_for_each(|other| daemon.wait_until_managed(other.pid()))?;
-    }
+    let pids: Vec<u32> = others.iter().map(|other| other.pid()).collect();
+    let before = match daemon {
+        Some(daemon) => {
+            pids.iter().try_for_each(|pid| daemon.wait_until_managed(*pid))?;
+            std::thread::sleep(SETTLE);
+            daemon.fetch_status()?
+        }
+        None => DaemonStatus::default(),
+    };
     let killed = EndlessGrower::run_beside(host, daemon, |neighbour| {
         let cpu_s = || daemon.map(|daemon| daemon.cpu_time().as_secs_f64());
         let (begun, cpu_before_s) = (Instant::now(), cpu_s());
@@ -219,15 +256,8 @@ fn measure_neighbour_effect(
         }
         if let Some(daemon) = daemon {
             // Before the neighbour ends.
-            let status = daemon.fetch_status()?;
-            let recovered_in = |counts: &dyn Fn(u32) -> bool| -> u64 {
-                let counted = status.processes.iter().filter(|process| counts(process.pid));
-                counted.map(|process| process.recovered_bytes).sum()
-            };
-            effect.recovered_bytes += status.totals.recovered_bytes;
-            effect.recovered_in_others_bytes +=
-                recovered_in(&|pid| others.iter().any(|other| other.pid() == pid));
-            effect.recovered_in_neighbour_bytes += recovered_in(&|pid| pid == neighbour.pid());
+            let after = daemon.fetch_status()?;
+            effect.add_recovered([&before, &after], &pids, neighbour.pid());
         }
         Ok(())
     })?;
@@ -286,6 +316,7 @@ fn count_kills(groups: &[MemoryCgroup]) -> BenchResult<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::running_daemon::{DaemonProcessStatus, RecoveryTotals};
     use super::*;
 
     #[test]
@@ -313,6 +344,35 @@ mod tests {
         assert_eq!(taken.value, 30.0);
         assert!(taken.beside.starts_with("of 40 MiB in all programs"), "{}", taken.beside);
         assert_eq!(row("daemon's CPU time").value, 2.0);
+    }
+
+    #[test]
+    fn what_guard_took_before_the_neighbour_started_does_not_count() {
+        let status = |recovered: [u64; 3]| DaemonStatus {
+            totals: RecoveryTotals { split: 0, recovered_bytes: recovered.iter().sum() },
+            processes: (1..).zip(recovered).map(status_of_process).collect(),
+            ..DaemonStatus::default()
+        };
+        let mut effect = NeighbourEffect::default();
+        effect.add_recovered([&status([40, 0, 0]), &status([40, 5, 100])], &[1, 2], 3);
+        assert_eq!(effect.recovered_in_others_bytes, 5);
+        assert_eq!(effect.recovered_in_neighbour_bytes, 100);
+        assert_eq!(effect.recovered_bytes, 105);
+    }
+
+    fn status_of_process((pid, recovered_bytes): (u32, u64)) -> DaemonProcessStatus {
+        DaemonProcessStatus { pid, recovered_bytes }
+    }
+
+    #[test]
+    fn without_a_finished_turn_no_speed_and_no_cpu_time_is_reported() {
+        let effect = NeighbourEffect { others_killed: 1, ..NeighbourEffect::default() };
+        let mut report = LiveReport::new("hostile-neighbour");
+        add_rows_to_report(&GuardArm::GUARD, &effect, 1, &mut report);
+        assert!(!report.rows.iter().any(|row| row.what.contains("speed lost")), "{report}");
+        assert!(!report.rows.iter().any(|row| row.what.contains("CPU time")), "{report}");
+        let killed = report.row(&format!("{}: neighbour killed", GuardArm::GUARD.name));
+        assert!(killed.beside.contains("; 1 of the others;"), "{}", killed.beside);
     }
 
     #[test]

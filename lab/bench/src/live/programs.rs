@@ -42,6 +42,7 @@ pub(super) use program_kind::reader_kind;
 pub use program_kind::{
     HEADLINE_PROGRAMS, NINE_ESTIMATED_PROGRAMS, PROGRAMS_OF_OTHERS, ProgramKind,
 };
+pub(super) use reporting_program::{receive_parsed_lines, wait_for_parsed_line};
 pub(super) use running_process::{
     RunningProcess, disable_huge_pages_in_child, poll_for_answer, prepare_for_background,
     redirect_streams_to_null, run_for_output, run_for_successful_stdout, send_signal,

@@ -1,5 +1,6 @@
 //! A program in a cgroup that grows without end in memory that it hardly uses.
 
+use super::flag_set_on_drop::FlagSetOnDrop;
 use crate::live::memory_cgroup::MemoryCgroup;
 use crate::live::prelude::*;
 use crate::live::programs::send_signal;
@@ -53,8 +54,9 @@ impl EndlessGrower {
                 }
                 Ok(())
             });
+            let ends = FlagSetOnDrop(&control.over);
             let worked = work(&control);
-            control.over.store(true, Ordering::Relaxed);
+            drop(ends);
             worked.and(join_or_resume_panic(growing))
         })?;
         group.count_oom_kills()

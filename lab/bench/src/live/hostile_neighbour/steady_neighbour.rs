@@ -1,5 +1,6 @@
 //! A program that takes a share of a core and does not grow. All of its memory is in use.
 
+use super::flag_set_on_drop::FlagSetOnDrop;
 use crate::live::memory_cgroup::MemoryCgroup;
 use crate::live::prelude::*;
 use crate::live::programs::send_signal;
@@ -44,8 +45,9 @@ impl SteadyNeighbour {
         let (pid, over) = (self.pid, AtomicBool::new(false));
         std::thread::scope(|scope| {
             let pacing = scope.spawn(|| keep_to_share(pid, share, &over));
+            let ends = FlagSetOnDrop(&over);
             let done = work();
-            over.store(true, Ordering::Relaxed);
+            drop(ends);
             join_or_resume_panic(pacing).and(done)
         })
     }

@@ -2,12 +2,13 @@
 
 use crate::live::prelude::*;
 use crate::live::programs::{
-    MARIADB_SERVER, RunningProcess, copy_mariadb_files, run_mariadb_query,
-    signal_when_parent_thread_ends, start_mariadb_server,
+    MARIADB_SERVER, RunningProcess, copy_mariadb_files, receive_parsed_lines, run_mariadb_query,
+    signal_when_parent_thread_ends, start_mariadb_server, wait_for_parsed_line,
 };
 use nix::sys::signal::Signal;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{ChildStdin, ChildStdout};
+use std::io::Write;
+use std::process::ChildStdin;
+use std::sync::mpsc::Receiver;
 use tempfile::TempDir;
 
 /// MariaDB's default, most of which is never touched without data.
@@ -24,6 +25,8 @@ const TABLE: &str = "CREATE TEMPORARY TABLE held (id INT, v CHAR(100)) ENGINE=ME
     INSERT INTO held SELECT seq, REPEAT('v', 100) FROM seq_1_to_4000;";
 /// What a client prints after its statements.
 const DONE: &str = "statements are done";
+/// The statements take far less time, unless the server hangs.
+const STATEMENTS_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) struct ConnectedMariaDb {
     clients: Vec<ConnectedClient>,
@@ -75,7 +78,8 @@ impl Drop for ConnectedMariaDb {
 /// MariaDB's own client, which reads statements from its standard input.
 struct ConnectedClient {
     input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    /// One for each line [`DONE`].
+    answers: Receiver<()>,
     _process: RunningProcess,
 }
 
@@ -93,29 +97,24 @@ impl ConnectedClient {
             .stderr(Stdio::null());
         signal_when_parent_thread_ends(&mut command, Signal::SIGKILL);
         let mut process = RunningProcess::start(&mut command, Signal::SIGKILL)?;
-        let streams = (process.child.stdin.take(), process.child.stdout.take());
-        let (Some(input), Some(output)) = streams else {
-            bail!("the streams of MariaDB's client are missing");
+        let Some(input) = process.child.stdin.take() else {
+            bail!("the input of MariaDB's client is missing");
         };
-        Ok(Self { input, output: BufReader::new(output), _process: process })
+        let is_done = |line: &str| (line.trim_end() == DONE).then_some(());
+        let answers = receive_parsed_lines(process.child.stdout.take(), is_done);
+        Ok(Self { input, answers, _process: process })
     }
 
     /// Returns when they are done.
     ///
     /// # Errors
-    /// A statement fails, or the server ends: both end the client.
+    /// A statement fails, or the server ends: both end the client. Or the server does not answer in
+    /// time.
     fn run_statements(&mut self, statements: &str) -> BenchResult<()> {
-        let ended = |why: &dyn std::fmt::Display| {
-            impossible!("MariaDB's client ended before its statements were done: {why}")
+        let failed = |why: &dyn std::fmt::Display| {
+            impossible!("MariaDB's client did not finish its statements: {why}")
         };
-        writeln!(self.input, "{statements} SELECT '{DONE}';").map_err(|error| ended(&error))?;
-        let mut line = String::new();
-        while line.trim_end() != DONE {
-            line.clear();
-            if self.output.read_line(&mut line).map_err(|error| ended(&error))? == 0 {
-                return Err(ended(&"a statement failed, or the server has ended"));
-            }
-        }
-        Ok(())
+        writeln!(self.input, "{statements} SELECT '{DONE}';").map_err(|error| failed(&error))?;
+        wait_for_parsed_line(&self.answers, STATEMENTS_TIMEOUT).map_err(|error| failed(&error))
     }
 }

@@ -143,18 +143,21 @@ pub(super) fn measure_reported_rate(
 }
 
 /// What `parse` finds in the lines of a program's output, as they come.
-pub(super) fn receive_parsed_lines<T: Send + 'static>(
+pub(in crate::live) fn receive_parsed_lines<T: Send + 'static>(
     output: Option<impl Read + Send + 'static>,
     parse: fn(&str) -> Option<T>,
 ) -> Receiver<T> {
     output.map_or_else(|| mpsc::channel().1, |output| spawn_line_reader_thread(output, parse))
 }
 
-pub(super) fn wait_for_parsed_line<T>(lines: &Receiver<T>, at_most: Duration) -> BenchResult<T> {
+pub(in crate::live) fn wait_for_parsed_line<T>(
+    lines: &Receiver<T>,
+    at_most: Duration,
+) -> BenchResult<T> {
     lines.recv_timeout(at_most).map_err(|error| match error {
         RecvTimeoutError::Timeout => {
-            impossible!("the load generator printed nothing for {} s", at_most.as_secs())
+            impossible!("the program printed nothing for {} s", at_most.as_secs())
         }
-        RecvTimeoutError::Disconnected => impossible!("the load generator has ended"),
+        RecvTimeoutError::Disconnected => impossible!("the program has ended"),
     })
 }
