@@ -7,9 +7,10 @@
 #   tests                  the live tests, with the torture
 #   peers                  the kernel's own managers of huge pages beside HawkEye
 #   test=NAME[,NAME]...    single tests; their results replace earlier ones
-# A PART that did not finish keeps what it found, marked as unfinished. Once there are results of
-# doctor and tests on any kernel, it writes docs/kernels.md, or docs/kernels-arm64.md, which says
-# what did not run or finish. Takes about 40 minutes per kernel.
+# A PART that did not finish keeps what it found, marked as unfinished. A doctor that did not finish
+# does not replace one that did. Once there are results of doctor and tests on any kernel, it writes
+# docs/kernels.md, or docs/kernels-arm64.md, which says what did not run or finish. With -k there
+# must be results on all three kernels. Takes about 40 minutes per kernel.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
@@ -30,10 +31,12 @@ fetch_util_linux() (
 )
 
 kernels=() architecture=amd64
+# Results of single kernels do not replace a page about all of them.
+needed=1
 while getopts a:k: option; do
   case $option in
     a) architecture=$OPTARG ;;
-    k) kernels+=("$OPTARG") ;;
+    k) kernels+=("$OPTARG") needed=3 ;;
     *) exit 2 ;;
   esac
 done
@@ -107,6 +110,11 @@ for kernel in "${kernels[@]/%/$suffix}"; do
         echo "test-kernels: see $to.new" >&2
         continue
       fi
+      # The doctor prints one JSON document: of an incomplete one nothing can be read.
+      if [[ $part == doctor* ]] && [ -f "$to" ] && ! grep -q '^@unfinished ' "$to"; then
+        echo "test-kernels: kept the earlier $to, see $to.new" >&2
+        continue
+      fi
     fi
     case $part in
       test=*) cat "$to.new" >>"$results/$kernel.tests" && rm "$to.new" ;;
@@ -114,15 +122,11 @@ for kernel in "${kernels[@]/%/$suffix}"; do
     esac
   done
 done
-has_results() {
-  local of
-  for of in "$results"/{6.1,6.12,7.2}"$suffix"; do
-    if [ -f "$of.doctor" ] && [ -f "$of.tests" ]; then return; fi
-  done
-  return 1
-}
-
-if has_results; then
+with_results=0
+for of in "$results"/{6.1,6.12,7.2}"$suffix"; do
+  if [ -f "$of.doctor" ] && [ -f "$of.tests" ]; then with_results=$((with_results + 1)); fi
+done
+if [ $with_results -ge $needed ]; then
   python3 "$here/kernels/report.py" "$results" {6.1,6.12,7.2}"$suffix" >"$work/page"
   mv "$work/page" "$page"
   echo "test-kernels: wrote $page"
