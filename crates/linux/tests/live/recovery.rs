@@ -16,7 +16,7 @@ use hawkeye_live_test_support::workloads::{
 use hawkeye_manager::{
     Event, Journal, Machine as _, MachineError, PromotionResult, Sampling as _, Settings,
 };
-use hawkeye_policy::{BloatKind, CpuBudget, Errno, HUGE_PAGE_BYTES, RegionAddr, RegionSample};
+use hawkeye_policy::{BloatKind, CpuBudget, Errno, HUGE_PAGE_BYTES, RegionAddr};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{WorkloadEvent, WorkloadRequest};
 use std::fs::File;
@@ -78,35 +78,69 @@ fn referenced_pages_are_recovered_or_reported_as_refused() {
     assert_unharmed(&mut program);
 }
 
-/// The rest of each huge page stays allocated until it is split, which needs no swap.
+/// The rest of each huge page stays allocated until it is split, which needs no swap. Meanwhile the
+/// kernel may split some itself, and khugepaged may make some whole again.
 #[test]
 fn what_a_process_gave_back_of_huge_pages_is_freed() {
     let _machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload("bloat --mib 64 --used 512 --pages huge");
     let (mut machine, process) = machine_of(kernel_backend(), pid);
-    assert_eq!(sampled(&mut machine, process).regions.iter().filter(|r| r.is_huge()).count(), 32);
+    let before = sampled(&mut machine, process).regions;
+    let huge: Vec<RegionAddr> = before.iter().filter(|r| r.is_huge()).map(|r| r.region).collect();
+    assert_eq!(huge.len(), 32);
     let freed_bytes = match program.request_and_wait(WorkloadRequest::DontNeed(75), DEADLINE) {
         Ok(WorkloadEvent::Freed { freed_bytes }) => freed_bytes,
         other => panic!("the workload gives memory back: {other:?}"),
     };
     assert_eq!(freed_bytes, 48 << 20);
-    let partly_mapped = |machine: &mut LinuxMachine| {
-        let until = machine.now() + DEADLINE;
-        let listed = machine.list_huge_pages(process, until).expect("the pages can be listed");
+    let list = |machine: &mut LinuxMachine| {
+        let listed = until_answered(|| machine.list_huge_pages(process, machine.now() + DEADLINE));
+        let listed = listed.expect("the pages can be listed");
         listed.into_done().expect("one call lists all of them")
     };
-    let found = partly_mapped(&mut machine);
-    let sizes: Vec<_> = found.iter().map(|r| (r.present, r.freed, r.is_huge())).collect();
-    assert_eq!(sizes, [(128, 384, false); 32]);
-    for RegionSample { region, .. } in found {
-        let counted = machine.count_zero_pages_in_huge_page(process, region, 512);
-        assert_eq!(counted.expect("the page can be searched").zero_pages, 384, "{region}");
-        let outcome =
-            until_answered(|| machine.recover_bloat(process, region, BloatKind::FreedPart));
-        let outcome = outcome.expect("the page can be split");
-        assert_eq!((outcome.bytes, outcome.left_present), (384 * 4096, 128), "{region}");
+    let found = list(&mut machine);
+    let now = sampled(&mut machine, process).regions;
+    for region in huge {
+        match found.iter().find(|r| r.region == region) {
+            Some(r) => assert!(r.is_huge() || (r.present, r.freed) == (128, 384), "{r:?}"),
+            None => {
+                let taken = now.iter().find(|r| r.region == region);
+                let is_taken = taken.is_some_and(|r| r.is_huge() || r.present + r.swapped == 128);
+                assert!(is_taken, "{region}: {taken:?}");
+            }
+        }
     }
-    assert_eq!(partly_mapped(&mut machine), []);
+    let mut split = 0;
+    for region in found.iter().filter(|r| r.freed > 0).map(|r| r.region) {
+        let counted =
+            until_answered(|| machine.count_zero_pages_in_huge_page(process, region, 512));
+        let zero_pages = counted.expect("the page can be searched").zero_pages;
+        let mut recover =
+            || until_answered(|| machine.recover_bloat(process, region, BloatKind::FreedPart));
+        let mut outcome = recover();
+        // Others may hold a reference to a page for a moment.
+        until(DEADLINE, || {
+            let is_busy = matches!(outcome, Err(MachineError::Refused { errno: Errno::EBUSY, .. }));
+            if is_busy {
+                outcome = recover();
+            }
+            !is_busy
+        });
+        match outcome {
+            Ok(freed) => {
+                let freed = (zero_pages, freed.bytes, freed.left_present);
+                assert_eq!(freed, (384, 384 * 4096, 128), "{region}");
+                split += 1;
+            }
+            // It was split, or made whole, before this call.
+            Err(MachineError::Refused { errno: Errno::EAGAIN, .. }) => {}
+            Err(error) => panic!("{region}: {error}"),
+        }
+    }
+    // What others do takes far longer than this test.
+    assert!(split >= 16, "{split}");
+    let left = list(&mut machine);
+    assert!(left.iter().all(|r| r.is_huge() && r.freed == 0), "{left:?}");
     assert_unharmed(&mut program);
 }
 
