@@ -54,9 +54,9 @@ pub(crate) const DESCRIPTOR_SHARE: u64 = 16;
 
 /// Time after which a change of a cgroup's limits is noticed, if they did not change before.
 const LIMITS_AGE: Duration = Duration::from_secs(5);
-/// The same while the use of a cgroup stays exactly as it was, under half of its limit. A new limit
-/// matters once that changes.
-const QUIET_LIMITS_AGE: Duration = Duration::from_secs(30);
+/// While the use of a cgroup stays exactly as it was, under half of its limit, its `memory.stat`
+/// and its pressure are read again after this time.
+const QUIET_AGE: Duration = Duration::from_secs(30);
 
 /// Time after which a move of a process to another cgroup is noticed, or its age where that is
 /// less: most processes are moved right after their start.
@@ -276,25 +276,26 @@ impl CgroupLimits {
 /// Reads a cgroup by the files that are open, or opens it again where its limits may have changed,
 /// or where another cgroup may have taken its place.
 fn read_or_open(
-    known: Option<CgroupFiles>,
+    mut known: Option<CgroupFiles>,
     version: CgroupVersion,
     folder: &Path,
     now: Duration,
 ) -> io::Result<(CgroupFiles, Option<CgroupUse>)> {
     let found = known.as_ref().and_then(|files| files.read_use().ok().flatten());
-    let is_valid = known.as_ref().is_some_and(|files| {
-        now < match found {
-            Some(CgroupUse { is_quiet: true, .. }) => files.until_if_quiet,
-            _ => files.until,
+    if let Some(files) = known.as_mut().filter(|files| files.until <= now) {
+        let is_quiet = found.is_some_and(|found| found.is_quiet);
+        if is_quiet && now < files.quiet_until && files.has_limits_of(folder)? {
+            files.until = now.saturating_add(LIMITS_AGE).min(files.quiet_until);
         }
-    });
+    }
+    let is_valid = known.as_ref().is_some_and(|files| now < files.until);
     match known {
         Some(files) if is_valid && (found.is_some() || !files.has_limit()) => Ok((files, found)),
         known => {
             let mut files = CgroupFiles::open(version, folder, now)?;
             if known.is_some_and(|known| known.has_same_limits(&files)) {
                 files.until = now.saturating_add(LIMITS_AGE);
-                files.until_if_quiet = now.saturating_add(QUIET_LIMITS_AGE);
+                files.quiet_until = now.saturating_add(QUIET_AGE);
             }
             let found = files.read_use()?;
             Ok((files, found))

@@ -13,17 +13,19 @@ use std::time::Duration;
 pub(super) struct CgroupFiles {
     /// How long the limits are assumed.
     pub(super) until: Duration,
-    /// The same while use is quiet ([`CgroupUse::is_quiet`]).
-    pub(super) until_if_quiet: Duration,
+    /// How long only use and limits are read while use is quiet ([`CgroupUse::is_quiet`]).
+    pub(super) quiet_until: Duration,
     /// Each limit in bytes, with the file of what counts against it. Empty: no limit.
     limits: Vec<(u64, File)>,
     /// `memory.stat` and `memory.pressure`, where there is a limit.
     stat: Option<File>,
     pressure: Option<File>,
     version: CgroupVersion,
-    /// Use and pressure as first read. While use is quiet, they still count.
+    /// Use as first read. While use is quiet, it still counts.
     first_use: OnceCell<FirstUse>,
-    first_pressure: OnceCell<Option<f64>>,
+    /// Pressure while use is quiet, once that is 0 or `None`. More is not kept, because it ends
+    /// while use stays the same.
+    quiet_pressure: OnceCell<Option<f64>>,
 }
 
 /// What a cgroup uses, and how much of that reclaim can drop.
@@ -53,30 +55,9 @@ impl CgroupFiles {
     /// # Errors
     /// It can't be read whether there is a limit. A cgroup that is gone has none.
     pub(super) fn open(version: CgroupVersion, folder: &Path, until: Duration) -> io::Result<Self> {
-        let number = |file: &str| read_number_from_file(folder, file);
         let open = |file: &str| none_if_gone(File::open(folder.join(file)));
-        // Each limit with the file of what counts against it.
-        let mut found = Vec::new();
-        match version {
-            CgroupVersion::V2 => {
-                // memory.high throttles before memory.max kills: the lower of the two counts.
-                let limits = [number("memory.max")?, number("memory.high")?];
-                let limit = limits.into_iter().flatten().min();
-                found.extend(limit.map(|limit| (limit, "memory.current")));
-            }
-            CgroupVersion::V1 => {
-                for (limit, usage) in [
-                    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-                    ("memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes"),
-                ] {
-                    // "No limit" is written as the largest multiple of the page size.
-                    let limit = number(limit)?.filter(|limit| *limit < 1 << 62);
-                    found.extend(limit.map(|limit| (limit, usage)));
-                }
-            }
-        }
         let mut limits = Vec::new();
-        for (limit, usage) in found {
+        for (limit, usage) in read_limits(version, folder)? {
             limits.extend(open(usage)?.map(|file| (limit, file)));
         }
         // Without it, all page cache counts as used.
@@ -89,13 +70,13 @@ impl CgroupFiles {
         };
         Ok(Self {
             until,
-            until_if_quiet: until,
+            quiet_until: until,
             limits,
             stat,
             pressure,
             version,
             first_use: OnceCell::new(),
-            first_pressure: OnceCell::new(),
+            quiet_pressure: OnceCell::new(),
         })
     }
 
@@ -103,6 +84,16 @@ impl CgroupFiles {
         let limits =
             |files: &Self| files.limits.iter().map(|(limit, _)| *limit).collect::<Vec<_>>();
         limits(self) == limits(other)
+    }
+
+    /// Whether the limits of the cgroup at `folder` are still these.
+    ///
+    /// # Errors
+    /// It can't be read whether there is a limit.
+    pub(super) fn has_limits_of(&self, folder: &Path) -> io::Result<bool> {
+        let current = read_limits(self.version, folder)?;
+        let known = self.limits.iter().map(|(limit, _)| *limit);
+        Ok(current.iter().map(|(limit, _)| *limit).eq(known))
     }
 
     pub(super) fn has_limit(&self) -> bool {
@@ -154,13 +145,18 @@ impl CgroupFiles {
         stat.lines().find_map(number).unwrap_or(0)
     }
 
-    /// PSI "some avg10", in per cent; `None` if there is none (version 1). It is read once while
-    /// use is quiet.
+    /// PSI "some avg10", in per cent; `None` if there is none (version 1). It is not read again
+    /// once it is 0 while use is quiet.
     pub(super) fn pressure_percent(&self, is_quiet: bool) -> Option<f64> {
-        match is_quiet {
-            true => *self.first_pressure.get_or_init(|| self.read_pressure_percent()),
-            false => self.read_pressure_percent(),
+        if let Some(kept) = self.quiet_pressure.get().filter(|_| is_quiet) {
+            return *kept;
         }
+        let percent = self.read_pressure_percent();
+        if is_quiet && percent.is_none_or(|percent| percent <= 0.0) {
+            // No effect after the first time.
+            let _ = self.quiet_pressure.set(percent);
+        }
+        percent
     }
 
     fn read_pressure_percent(&self) -> Option<f64> {
@@ -168,6 +164,30 @@ impl CgroupFiles {
         let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
         some.split_whitespace().find_map(|field| field.strip_prefix("avg10=")?.parse().ok())
     }
+}
+
+/// The limits of the cgroup at `folder`, each with the file of what counts against it.
+fn read_limits(version: CgroupVersion, folder: &Path) -> io::Result<Vec<(u64, &'static str)>> {
+    let number = |file: &str| read_number_from_file(folder, file);
+    let mut limits = Vec::new();
+    match version {
+        CgroupVersion::V2 => {
+            // memory.high throttles before memory.max kills: the lower of the two counts.
+            let limit = [number("memory.max")?, number("memory.high")?].into_iter().flatten().min();
+            limits.extend(limit.map(|limit| (limit, "memory.current")));
+        }
+        CgroupVersion::V1 => {
+            for (limit, usage) in [
+                ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+                ("memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes"),
+            ] {
+                // "No limit" is written as the largest multiple of the page size.
+                let limit = number(limit)?.filter(|limit| *limit < 1 << 62);
+                limits.extend(limit.map(|limit| (limit, usage)));
+            }
+        }
+    }
+    Ok(limits)
 }
 
 /// Reads a file of the kernel again. It fails with ENODEV where the cgroup is gone.

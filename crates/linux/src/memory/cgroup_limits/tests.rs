@@ -139,7 +139,7 @@ fn files_stay_open_and_a_limit_that_did_not_change_is_assumed_for_five_seconds()
 }
 
 #[test]
-fn while_use_stays_the_same_under_half_of_the_limit_nothing_else_is_read() {
+fn while_use_stays_the_same_under_half_of_the_limit_only_limits_are_read_too() {
     let tree = TestFolder::new("v2-quiet");
     let (current, stat) = ("a/memory.current", "a/memory.stat");
     tree.file("a/memory.max", "1000\n");
@@ -159,22 +159,47 @@ fn while_use_stays_the_same_under_half_of_the_limit_nothing_else_is_read() {
     };
     let first = [0, 1, 2].map(&mut read);
     assert_eq!(first, [Some((300, 1000)); 3]);
-    tree.file("a/memory.max", "900\n");
     tree.file(stat, "inactive_file 50\n");
     assert_eq!(read(20), Some((300, 1000)));
-    // Any change counts at once.
+    // A new limit counts within five seconds, though use stays the same.
+    tree.file("a/memory.max", "900\n");
+    assert_eq!([24, 25].map(&mut read), [Some((300, 1000)), Some((350, 900))]);
+    // A change of use counts at once.
     tree.file(current, "404\n");
-    assert_eq!(read(21), Some((354, 900)));
-    assert_eq!([22, 23].map(&mut read), [Some((354, 900)); 2]);
-    // Also the limit alone, after a while.
+    assert_eq!(read(26), Some((354, 900)));
+    assert_eq!([27, 28].map(&mut read), [Some((354, 900)); 2]);
+    // What reclaim can drop is read again after a while.
+    tree.file(stat, "inactive_file 0\n");
+    assert_eq!([55, 56].map(&mut read), [Some((354, 900)), Some((404, 900))]);
     tree.file("a/memory.max", "2000\n");
-    assert_eq!([51, 54].map(&mut read), [Some((354, 900)), Some((354, 2000))]);
+    assert_eq!([60, 61].map(&mut read), [Some((404, 900)), Some((404, 2000))]);
     // Near a limit use stays the same because of reclaim.
     for (used, droppable) in [(1500, 0), (1500, 400)] {
         tree.file(current, &format!("{used}\n"));
         tree.file(stat, &format!("inactive_file {droppable}\n"));
-        assert_eq!(read(55), Some((used - droppable, 2000)));
+        assert_eq!(read(62), Some((used - droppable, 2000)));
     }
+}
+
+#[test]
+fn while_use_stays_the_same_only_the_absence_of_pressure_is_kept() {
+    let tree = TestFolder::new("v2-pressure");
+    tree.file("a/memory.max", "1000\n");
+    tree.file("a/memory.current", "400\n");
+    let files = || {
+        let opened = CgroupFiles::open(CgroupVersion::V2, &tree.0.join("a"), Duration::ZERO);
+        opened.expect("the files can be read")
+    };
+    assert_eq!(files().pressure_percent(true), None);
+    tree.file("a/memory.pressure", "some avg10=40.00 total=9\n");
+    let files = files();
+    assert_eq!(files.pressure_percent(true), Some(40.0));
+    // The end of an episode shows at once.
+    tree.file("a/memory.pressure", "some avg10=0.00 total=9\n");
+    assert_eq!(files.pressure_percent(true), Some(0.0));
+    tree.file("a/memory.pressure", "some avg10=7.00 total=9\n");
+    assert_eq!(files.pressure_percent(true), Some(0.0));
+    assert_eq!(files.pressure_percent(false), Some(7.0));
 }
 
 /// The names of the cgroups that are read, and the homes of processes with others. Every cgroup
