@@ -1,6 +1,6 @@
 //! Finds and frees parts of huge pages that processes gave back.
 
-use super::LinuxMachine;
+use super::{LinuxMachine, SERIES_TIME, SPLIT_TRIES};
 use crate::error::LinuxError;
 use crate::memory::recovery_method::RecoveryMethod;
 use crate::sample::partly_mapped::{
@@ -93,16 +93,28 @@ impl LinuxMachine {
         let (before, part) = found.ok_or(refused(Errno::EAGAIN))?;
         let member = self.members.get_mut(process)?;
         let failed = |error: LinuxError| error.into_machine_error(process);
-        let eligible = self.sampler.is_region_still_eligible(member, region, None, &mut self.calls);
-        if !eligible.map_err(failed)? {
-            return Err(refused(Errno::EPERM));
-        }
-        let page = region.start() + u64::from(part.mapped_page) * BASE_PAGE_BYTES;
-        let longest_call = self.calls.split_at_page(&member.handle, page).map_err(failed)?;
-        let left = self.calls.read_pagemap_of_region(process, region).map_err(failed)?;
-        if find_partly_mapped_huge_page(&left).map_err(failed)?.is_some() {
-            return Err(refused(Errno::EBUSY));
-        }
+        let mut longest_call = Duration::ZERO;
+        let mut mapped_page = part.mapped_page;
+        let mut tries = 0;
+        let left = loop {
+            let eligible =
+                self.sampler.is_region_still_eligible(member, region, None, &mut self.calls);
+            if !eligible.map_err(failed)? {
+                return Err(refused(Errno::EPERM));
+            }
+            let page = region.start() + u64::from(mapped_page) * BASE_PAGE_BYTES;
+            let call = self.calls.split_at_page(&member.handle, page).map_err(failed)?;
+            longest_call = longest_call.max(call);
+            let left = self.calls.read_pagemap_of_region(process, region).map_err(failed)?;
+            let Some(not_split) = find_partly_mapped_huge_page(&left).map_err(failed)? else {
+                break left;
+            };
+            tries += 1;
+            if tries == SPLIT_TRIES || begun.elapsed() >= SERIES_TIME {
+                return Err(refused(Errno::EBUSY));
+            }
+            mapped_page = not_split.mapped_page;
+        };
         member.lost_huge_pages.clear_suspicion(region);
         self.update_profile(process, |seen| seen.split += 1);
         let left_present = partly_mapped::count_present(region, &left);

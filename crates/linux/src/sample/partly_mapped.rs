@@ -96,26 +96,41 @@ pub(crate) struct PartlyMappedHugePage {
 /// # Errors
 /// The kinds of frames cannot be read.
 pub(crate) fn find_partly_mapped_huge_page(entries: &[u8]) -> Result<Option<PartlyMappedHugePage>> {
-    let Some((first_frame, part)) = find_part_of_aligned_run(entries) else { return Ok(None) };
-    let kind = pagemap::read_huge_aligned_run_kind(first_frame);
-    let kind = kind.map_err(LinuxError::wrap_io_error("reading", "/proc/kpageflags"))?;
-    Ok((kind == HugeAlignedRunKind::HugePage).then_some(part))
+    for (first_frame, part) in find_parts_of_aligned_runs(entries) {
+        let kind = pagemap::read_huge_aligned_run_kind(first_frame);
+        let kind = kind.map_err(LinuxError::wrap_io_error("reading", "/proc/kpageflags"))?;
+        if kind == HugeAlignedRunKind::HugePage {
+            return Ok(Some(part));
+        }
+    }
+    Ok(None)
 }
 
-/// The first frame of an aligned run of 512 frames, of which anonymous pages of the region map some
-/// and not all, each at its place.
-fn find_part_of_aligned_run(entries: &[u8]) -> Option<(u64, PartlyMappedHugePage)> {
+/// The aligned runs of 512 frames of which anonymous pages of the region map some and not all, each
+/// at its place. Each with its first frame, in the order of their first pages. One base page in 512
+/// is at its place by chance, so most such runs are no huge page.
+fn find_parts_of_aligned_runs(entries: &[u8]) -> Vec<(u64, PartlyMappedHugePage)> {
     let anonymous = |entry: u64| entry & PRESENT != 0 && entry & FILE_OR_SHARED == 0;
-    let pages = || (0..PAGES_PER_REGION).zip(decode_u64s(entries));
-    let mapped = || pages().filter(|(_, entry)| anonymous(*entry));
-    let run_of = |(page, entry): (u16, u64)| (entry & FRAME).checked_sub(u64::from(page));
     let aligned = |first: &u64| *first != 0 && *first % u64::from(PAGES_PER_REGION) == 0;
-    let (mapped_page, first_frame) =
-        mapped().find_map(|it| Some((it.0, run_of(it).filter(aligned)?)))?;
-    let of_run = || mapped().filter(|it| run_of(*it) == Some(first_frame));
-    let freed = PAGES_PER_REGION - u16::try_from(of_run().count()).unwrap_or(PAGES_PER_REGION);
-    let is_shared = of_run().any(|(_, entry)| pagemap::is_mapped_by_others(entry));
-    (freed > 0).then_some((first_frame, PartlyMappedHugePage { mapped_page, freed, is_shared }))
+    let mut parts: Vec<(u64, PartlyMappedHugePage)> = Vec::new();
+    let pages = (0..PAGES_PER_REGION).zip(decode_u64s(entries));
+    for (mapped_page, entry) in pages.filter(|(_, entry)| anonymous(*entry)) {
+        let run = (entry & FRAME).checked_sub(u64::from(mapped_page));
+        let Some(first_frame) = run.filter(aligned) else { continue };
+        let is_shared = pagemap::is_mapped_by_others(entry);
+        match parts.iter_mut().find(|(first, _)| *first == first_frame) {
+            Some((_, part)) => {
+                part.freed -= 1;
+                part.is_shared |= is_shared;
+            }
+            None => {
+                let freed = PAGES_PER_REGION - 1;
+                parts.push((first_frame, PartlyMappedHugePage { mapped_page, freed, is_shared }));
+            }
+        }
+    }
+    parts.retain(|(_, part)| part.freed > 0);
+    parts
 }
 
 /// The sample of a region in which a huge page is mapped in part.
@@ -186,7 +201,7 @@ mod tests {
 
     #[test]
     fn pages_of_an_aligned_run_at_their_places_are_part_of_it() {
-        let part = |entries: &[u8]| find_part_of_aligned_run(entries);
+        let part = |entries: &[u8]| find_parts_of_aligned_runs(entries).first().copied();
         let found = |mapped_page, freed| {
             Some((1024, PartlyMappedHugePage { mapped_page, freed, is_shared: false }))
         };
@@ -210,5 +225,16 @@ mod tests {
         ]
         .concat();
         assert_eq!(part(&shifted), None, "neighbours, but not at their places");
+    }
+
+    #[test]
+    fn a_new_page_that_is_at_its_place_by_chance_hides_no_other_run() {
+        let mut entries = entries_of_pages(100..200, EXCLUSIVE);
+        let by_chance = PRESENT | EXCLUSIVE | (4096 + 3);
+        entries[3 * 8..][..8].copy_from_slice(&by_chance.to_ne_bytes());
+        let part =
+            |mapped_page, freed| PartlyMappedHugePage { mapped_page, freed, is_shared: false };
+        let expected = [(4096, part(3, 511)), (1024, part(100, 412))];
+        assert_eq!(find_parts_of_aligned_runs(&entries), expected);
     }
 }
