@@ -60,6 +60,8 @@ pub struct LinuxMachine {
     groups: CgroupLimits,
     prefaulter: Option<Prefaulter>,
     starting_prefaulter: Option<StartingPrefaulter>,
+    /// CPU time of a filler that could not start.
+    failed_prefaulter_cpu: Duration,
     prefault_start_result: Option<Result<()>>,
     sizing: PageSizeControl,
     profile_recorder: Option<ProfileRecorder>,
@@ -117,6 +119,7 @@ impl LinuxMachine {
             groups: CgroupLimits::of_this_machine(),
             prefaulter: None,
             starting_prefaulter: None,
+            failed_prefaulter_cpu: Duration::ZERO,
             prefault_start_result: None,
             sizing: PageSizeControl::new(),
             profile_recorder: None,
@@ -142,7 +145,10 @@ impl LinuxMachine {
     fn enable_prefault_if_ready(&mut self) {
         let Some(starting) = self.starting_prefaulter.take() else { return };
         match starting.try_into_ready() {
-            Ok(started) => {
+            Ok((started, cpu)) => {
+                if started.is_err() {
+                    self.failed_prefaulter_cpu = cpu;
+                }
                 let started = started.map(|prefaulter| self.enable_prefault(prefaulter, 0));
                 self.prefault_start_result = Some(started);
             }
@@ -625,7 +631,7 @@ impl Machine for LinuxMachine {
     fn management_costs(&self) -> ManagementCosts {
         // The filler's zeroing is work that the programs would have done.
         let starting = self.starting_prefaulter.as_ref();
-        let starting = starting.map_or(Duration::ZERO, StartingPrefaulter::cpu_time);
+        let starting = starting.map_or(self.failed_prefaulter_cpu, StartingPrefaulter::cpu_time);
         let filler = self.prefault_statistics().unwrap_or_default();
         let own =
             process::managing_cpu_time() + self.calls.statistics.helper_cpu + filler.helper_cpu;

@@ -34,7 +34,7 @@ use crate::error::{LinuxError, Result};
 use crate::memory::cgroup_limits::process_cgroup::ProcessCgroup;
 use crate::mutex::lock;
 use crate::processes::managed_processes::ManagedProcesses;
-use crate::processes::process::{ProcessHandle, thread_cpu_time};
+use crate::processes::process::{ProcessHandle, calling_thread_cpu_time, thread_cpu_time};
 use crate::sample::page_table_reader::ProcessBpfLinks;
 pub(crate) use fault_trace::FaultTrace;
 use fault_trace::FaultTraceWatchlist;
@@ -207,7 +207,7 @@ impl Prefaulter {
         let threads = threads.unwrap_or_else(|| PrefaultThreadCount::default_for_cores(cores));
         let shared = Arc::new(PrefaultSharedState::default());
         let (tell, told) = mpsc::channel();
-        let for_filler = Arc::clone(&shared);
+        let (for_filler, for_failure) = (Arc::clone(&shared), Arc::clone(&shared));
         let thread = std::thread::Builder::new()
             .name("hawkeye-fill".into())
             .spawn(move || {
@@ -219,7 +219,11 @@ impl Prefaulter {
                             filler.run();
                         }
                     }
-                    Err(error) => drop(tell.send(Err(error))),
+                    Err(error) => {
+                        // The thread's clock ends with it.
+                        lock(&for_failure.done).cpu = calling_thread_cpu_time();
+                        drop(tell.send(Err(error)));
+                    }
                 }
             })
             .map_err(|error| LinuxError::Bpf(format!("starting the filler's thread: {error}")))?;
@@ -320,18 +324,22 @@ impl StartingPrefaulter {
         self.into_prefaulter(watchlist)
     }
 
-    /// The filler, or why it could not start. The error is the filler that still starts.
-    pub fn try_into_ready(self) -> Result<Result<Prefaulter>, Self> {
-        match self.watchlists.try_recv() {
-            Ok(watchlist) => Ok(self.into_prefaulter(watchlist)),
-            Err(TryRecvError::Disconnected) => Ok(Err(ended_before_ready())),
-            Err(TryRecvError::Empty) => Err(self),
-        }
+    /// The filler, or why it could not start, with the CPU time that the start took. The error is
+    /// the filler that still starts.
+    pub fn try_into_ready(self) -> Result<(Result<Prefaulter>, Duration), Self> {
+        let watchlist = match self.watchlists.try_recv() {
+            Ok(watchlist) => watchlist,
+            Err(TryRecvError::Disconnected) => Err(ended_before_ready()),
+            Err(TryRecvError::Empty) => return Err(self),
+        };
+        let cpu = self.cpu_time();
+        Ok((self.into_prefaulter(watchlist), cpu))
     }
 
     /// CPU time used so far.
     pub(crate) fn cpu_time(&self) -> Duration {
-        self.thread.thread.as_ref().map_or(Duration::ZERO, thread_cpu_time)
+        let running = self.thread.thread.as_ref().map_or(Duration::ZERO, thread_cpu_time);
+        running.max(lock(&self.thread.shared.done).cpu)
     }
 
     fn into_prefaulter(self, watchlist: Result<FaultTraceWatchlist>) -> Result<Prefaulter> {
@@ -381,11 +389,15 @@ mod tests {
         };
         let (tell, prefaulter) = starting();
         let prefaulter = prefaulter.try_into_ready().err().expect("it still starts");
+        // Its thread has ended.
+        let used = Duration::from_millis(300);
+        lock(&prefaulter.thread.shared.done).cpu = used;
         tell.send(Err(LinuxError::NoSuchProcess(7))).expect("it is listened to");
-        let error = prefaulter.try_into_ready().ok().and_then(Result::err);
-        assert!(matches!(error, Some(LinuxError::NoSuchProcess(7))), "{error:?}");
+        let (started, cpu) = prefaulter.try_into_ready().ok().expect("it has started");
+        assert!(matches!(started.err(), Some(LinuxError::NoSuchProcess(7))));
+        assert_eq!(cpu, used);
         let (_, prefaulter) = starting();
-        let error = prefaulter.try_into_ready().ok().and_then(Result::err);
+        let error = prefaulter.try_into_ready().ok().and_then(|(started, _)| started.err());
         assert!(matches!(error, Some(LinuxError::Bpf(_))), "{error:?}");
     }
 
