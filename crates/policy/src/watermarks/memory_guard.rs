@@ -33,8 +33,8 @@ pub struct MemoryGuard {
     urgent_work: Option<SharedUrgentWorkLimit>,
 }
 
-/// Growth of the machine's use, in bytes per second, from which on memory is read as often as where
-/// a cgroup's use changes.
+/// Growth of the machine's use from which on memory is read as often as where a cgroup's use
+/// changes, in bytes per second.
 const GROWING_FAST: f64 = 64e6;
 /// Huge pages to recover from are listed anew when the list is older than this ...
 const LIST_AGE: Duration = Duration::from_secs(10);
@@ -211,6 +211,10 @@ impl MemoryScopeState {
         self.usage.room_bytes_under(mark_percent)
     }
 
+    fn is_machine_growing_fast(&self) -> bool {
+        self.scope == MemoryScope::Machine && self.growth.bytes_per_s() > GROWING_FAST
+    }
+
     fn will_be_full_within_seconds(&self) -> bool {
         self.is_recovered_now()
             && time_to_full(self.usage, self.growth.bytes_per_s()).is_some_and(|at| at < FULL_SOON)
@@ -323,6 +327,9 @@ impl MemoryGuard {
                     }),
             };
             watched.record_reading(now, usage, self.speed);
+            if watched.is_machine_growing_fast() {
+                self.pace.record_change();
+            }
             for member in members {
                 self.groups.entry(*member).or_default().push(self.watched.len());
             }
@@ -350,7 +357,7 @@ impl MemoryGuard {
                 self.pace.record_change();
             }
             watched.record_reading(now, usage, speed);
-            if *scope == MemoryScope::Machine && watched.growth.bytes_per_s() > GROWING_FAST {
+            if watched.is_machine_growing_fast() {
                 self.pace.record_change();
             }
         }

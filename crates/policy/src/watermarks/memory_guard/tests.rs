@@ -502,6 +502,24 @@ fn reads_that_cost_much_come_seldom_but_do_not_end() {
 }
 
 #[test]
+fn memory_is_read_as_often_while_the_machine_grows_fast_as_while_a_group_changes() {
+    let mut guard = guard();
+    let state = |used_mib| MemoryState { machine: gib(used_mib), ..machine(10) };
+    let _ = guard.assess(ms(0), &state(1000));
+    // 5 ms on average, which is 0.05 % of 10 s, and 0.25 % of 2 s.
+    guard.record_read_cost(ms(0), ms(25));
+    assert_eq!(guard.next_memory_read_at(), Some(ms(10_000)));
+    let _ = guard.assess(ms(1000), &state(1200));
+    assert_eq!(guard.next_memory_read_at(), Some(ms(2000)), "an assessment shows growth");
+    guard.record_scope_use(ms(2000), &MemoryScope::Machine, gib(1400));
+    guard.record_read_cost(ms(2000), ms(5));
+    assert_eq!(guard.next_memory_read_at(), Some(ms(4000)), "a read shows growth");
+    guard.record_scope_use(ms(20_000), &MemoryScope::Machine, gib(1400));
+    guard.record_read_cost(ms(20_000), ms(5));
+    assert_eq!(guard.next_memory_read_at(), Some(ms(30_000)), "it grows no more");
+}
+
+#[test]
 fn marks_can_be_changed() -> Result<(), SettingError> {
     let mut guard = guard();
     let state = in_group("/a", gib(1500), &[1]);
