@@ -131,7 +131,9 @@ pub struct BloatStatus {
     /// Huge pages that were not accessed in any sample since a window first cleared their access
     /// bit. Zero-filled parts of them count above, too.
     pub never_accessed_huge_bytes: u64,
-    /// What recovery would give back if memory were short now.
+    /// Memory that programs gave back and that stays allocated. It does not count above.
+    pub freed_part_bytes: u64,
+    /// What recovery would give back if memory were short now, zero-filled memory and freed parts.
     pub recoverable_bytes: u64,
     /// Page walks per second that this is expected to cost.
     pub recovery_walks_per_s: f64,
@@ -142,6 +144,7 @@ impl From<BloatTotals> for BloatStatus {
         Self {
             unused_huge_bytes: totals.unused_bytes,
             never_accessed_huge_bytes: totals.never_accessed_bytes,
+            freed_part_bytes: totals.freed_part_bytes,
             recoverable_bytes: totals.recoverable_bytes,
             recovery_walks_per_s: totals.recovery_walks_per_s,
         }
@@ -176,6 +179,9 @@ pub struct ProcessStatus {
     /// Its huge pages that were not accessed in any sample since a window first cleared their
     /// access bit. Zero-filled parts of them count in `bloat_bytes`, too.
     pub never_accessed_huge_bytes: u64,
+    /// Memory of its huge pages that it gave back and that stays allocated. It is not in
+    /// `bloat_bytes`.
+    pub freed_part_bytes: u64,
     pub cpu_cores: Option<f64>,
     pub promoted: u64,
     pub split: u64,

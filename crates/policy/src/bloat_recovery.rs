@@ -159,8 +159,12 @@ pub struct BloatTotals {
     /// Huge pages that were not accessed in any sample since a window first cleared their access
     /// bit, in bytes. Zero-filled parts of them count in `unused_bytes`, too.
     pub never_accessed_bytes: u64,
-    /// The part of `unused_bytes` that recovery would give back if memory were short now: it is in
-    /// huge pages with enough zero base pages, which are not left huge for a while.
+    /// Memory of huge pages that processes gave back and that stays allocated, in bytes. It is not
+    /// in `unused_bytes`.
+    pub freed_part_bytes: u64,
+    /// The part of `unused_bytes` and `freed_part_bytes` that recovery would give back if memory
+    /// were short now. It is in huge pages with enough zero or freed base pages, which are not left
+    /// huge for a while.
     pub recoverable_bytes: u64,
     /// Page walks per second that this is expected to cost. A huge page of which they are not known
     /// counts with the mean of its process, or of all.
@@ -172,6 +176,7 @@ impl Sum for BloatTotals {
         each.fold(Self::default(), |sum, it| Self {
             unused_bytes: sum.unused_bytes + it.unused_bytes,
             never_accessed_bytes: sum.never_accessed_bytes + it.never_accessed_bytes,
+            freed_part_bytes: sum.freed_part_bytes + it.freed_part_bytes,
             recoverable_bytes: sum.recoverable_bytes + it.recoverable_bytes,
             recovery_walks_per_s: sum.recovery_walks_per_s + it.recovery_walks_per_s,
         })

@@ -238,11 +238,13 @@ fn cgroup_memory_text(group: &CgroupMemoryStatus) -> String {
     let used = used_memory_text(group.used_bytes, group.total_bytes);
     let mut text = format!("{used} by {}", group.name);
     let bloat = &group.bloat;
-    for (bytes, what) in
-        [(bloat.unused_huge_bytes, "unused"), (bloat.never_accessed_huge_bytes, "never accessed")]
-    {
+    for (bytes, what) in [
+        (bloat.unused_huge_bytes, "huge and unused"),
+        (bloat.never_accessed_huge_bytes, "huge and never accessed"),
+        (bloat.freed_part_bytes, "given back and still allocated"),
+    ] {
         if bytes > 0 {
-            text += &format!(", {} of it huge and {what}", format_bytes(bytes));
+            text += &format!(", {} of it {what}", format_bytes(bytes));
         }
     }
     if group.growth_bytes_per_s >= LEAST_GROWTH {
@@ -387,10 +389,12 @@ mod tests {
         group.bloat = BloatStatus {
             unused_huge_bytes: 125 << 20,
             never_accessed_huge_bytes: 30 << 20,
+            freed_part_bytes: 20 << 20,
             ..BloatStatus::default()
         };
         let bloat = "125 MiB of it huge and unused, 30 MiB of it huge and never accessed";
-        let expected = format!("{used}, {bloat}, growing by 12 MiB/s");
+        let freed = "20 MiB of it given back and still allocated";
+        let expected = format!("{used}, {bloat}, {freed}, growing by 12 MiB/s");
         assert_eq!(cgroup_memory_text(&group), expected);
     }
 

@@ -213,10 +213,14 @@ fn encode_memory(out: &mut MetricEncoder<'_>, memory: &MemoryStatus) -> fmt::Res
                 group.bloat.never_accessed_huge_bytes as f64
             }),
             "Huge pages that no sample found accessed, of all managed processes and of each cgroup with a limit.";
+        gauges "freed_part_bytes" = scoped(memory.bloat.freed_part_bytes as f64, |group| {
+            group.bloat.freed_part_bytes as f64
+        }),
+            "Memory of huge pages that programs gave back and that stays allocated, of all managed processes and of each cgroup with a limit.";
         gauges "recoverable_bytes" = scoped(memory.bloat.recoverable_bytes as f64, |group| {
             group.bloat.recoverable_bytes as f64
         }),
-            "Unused memory in huge pages that recovery would give back if memory were short, of all managed processes and of each cgroup with a limit.";
+            "Unused memory and freed parts of huge pages that recovery would give back if memory were short, of all managed processes and of each cgroup with a limit.";
         gauges "recovery_cost_walks_per_second" =
             scoped(memory.bloat.recovery_walks_per_s, |group| group.bloat.recovery_walks_per_s),
             "Page walks per second that giving all of it back is expected to cost.";
@@ -248,6 +252,9 @@ fn encode_processes(out: &mut MetricEncoder<'_>, processes: &[ProcessStatus]) ->
         gauges "process_never_accessed_huge_bytes" =
             all().map(|(labels, p)| (labels, p.never_accessed_huge_bytes as f64)),
             "Huge pages of a managed process that no sample found accessed.";
+        gauges "process_freed_part_bytes" =
+            all().map(|(labels, p)| (labels, p.freed_part_bytes as f64)),
+            "Memory of huge pages that a managed process gave back and that stays allocated.";
         gauges "process_overhead_ratio" =
             all().filter_map(|(labels, p)| Some((labels, p.overhead?.percent / 100.0))),
             "Share of CPU time that a managed process loses to address translation, where it is known.";

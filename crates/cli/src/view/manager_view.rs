@@ -160,6 +160,7 @@ impl ManagerView {
             gain_percent: figures.and_then(|figures| figures.gain_percent),
             bloat_bytes: bloat.unused_bytes,
             never_accessed_huge_bytes: bloat.never_accessed_bytes,
+            freed_part_bytes: bloat.freed_part_bytes,
             cpu_cores: sampled.map(|sampled| sampled.cpu_cores),
             promoted: done.promoted,
             split: done.split,

@@ -443,7 +443,8 @@ impl HugePageQueue {
         self.pages.get(&region)?.known_zero_pages(now)
     }
 
-    /// The bloat of all pages. Recovery splits those with `threshold` zero base pages or more.
+    /// The bloat of all pages. Recovery splits those with at least `threshold` zero or freed base
+    /// pages.
     pub(super) fn bloat_totals(&self, now: Duration, threshold: u16) -> BloatTotals {
         let mut totals = BloatTotals::default();
         for (region, page) in &self.pages {
@@ -452,7 +453,10 @@ impl HugePageQueue {
             }
             let Some(zero_pages) = page.known_zero_pages(now) else { continue };
             let bytes = u64::from(zero_pages) * BASE_PAGE_BYTES;
-            totals.unused_bytes += bytes;
+            match page.is_partly_freed {
+                true => totals.freed_part_bytes += bytes,
+                false => totals.unused_bytes += bytes,
+            }
             if zero_pages >= threshold && !self.is_left_huge(*region, now) {
                 totals.recoverable_bytes += bytes;
                 let walks = page.expected_walks_per_s().unwrap_or(self.usual_walks_per_s);

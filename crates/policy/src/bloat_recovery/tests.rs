@@ -519,7 +519,10 @@ fn what_a_process_gave_back_is_freed_first_and_is_no_loss_to_it() {
     let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
     planner.observe(&observation(&[(1, vec![touched(1, 9), touched(2, 9), touched(3, 9)])]));
     planner.observe(&observation(&[(1, vec![partly_freed(1, 400), touched(2, 9), sample(3, 0)])]));
-    assert_eq!(planner.bloat_totals(process(1), at_second(1)).unused_bytes, 400 * BASE_PAGE_BYTES);
+    let freed = 400 * BASE_PAGE_BYTES;
+    let expected =
+        BloatTotals { freed_part_bytes: freed, recoverable_bytes: freed, ..BloatTotals::default() };
+    assert_eq!(planner.bloat_totals(process(1), at_second(1)), expected);
     let zero_pages = |_, index| if index == 1 { 400 } else { 500 };
     assert_eq!(split_all(&mut planner, at_second(1), zero_pages), [(1, 1), (1, 2)]);
     // It takes memory of both again. That undoes the split of the second alone.
@@ -555,7 +558,7 @@ fn a_page_whose_rest_was_given_back_meanwhile_is_none_any_more() {
     planner.observe(&observation(&[(1, vec![partly_freed(1, 400)])]));
     let searched = Event::Searched { process: process(1), region: region(1), zero_pages: 0 };
     planner.apply_event(at_second(1), &searched);
-    assert_eq!(planner.bloat_totals(process(1), at_second(1)).unused_bytes, 0);
+    assert_eq!(planner.bloat_totals(process(1), at_second(1)), BloatTotals::default());
     assert_eq!(split_all(&mut planner, at_second(100), |_, _| 0), []);
 }
 

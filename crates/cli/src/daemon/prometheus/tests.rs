@@ -17,6 +17,7 @@ fn redis() -> ProcessStatus {
         )),
         bloat_bytes: 2 << 12,
         never_accessed_huge_bytes: 2 << 20,
+        freed_part_bytes: 5 << 12,
         promoted: 512,
         recovered_bytes: 4096,
         ..ProcessStatus::default()
@@ -47,6 +48,7 @@ pub(crate) fn status() -> DaemonStatus {
                 bloat: BloatStatus {
                     unused_huge_bytes: 5 << 20,
                     never_accessed_huge_bytes: 8 << 20,
+                    freed_part_bytes: 6 << 20,
                     recoverable_bytes: 4 << 20,
                     recovery_walks_per_s: 120.5,
                 },
@@ -58,6 +60,7 @@ pub(crate) fn status() -> DaemonStatus {
                     bloat: BloatStatus {
                         unused_huge_bytes: 3 << 12,
                         never_accessed_huge_bytes: 2 << 20,
+                        freed_part_bytes: 7 << 12,
                         recoverable_bytes: 1 << 12,
                         recovery_walks_per_s: 7.5,
                     },

@@ -25,17 +25,20 @@ fn bloat_is_what_was_never_accessed_what_is_zero_and_what_a_recovery_would_do_ab
     let expected = BloatTotals {
         unused_bytes: (512 + 400 + 300 + 63) * BASE_PAGE_BYTES,
         never_accessed_bytes: HUGE_PAGE_BYTES,
+        freed_part_bytes: 0,
         // The last one has too few zero base pages for a split.
         recoverable_bytes: (512 + 400 + 300) * BASE_PAGE_BYTES,
         recovery_walks_per_s: 40.0,
     };
     assert_eq!(totals(&planner, 1), expected);
     let none = planner.bloat_totals(process(2), at_second(1));
+    let freed = BloatTotals { freed_part_bytes: BASE_PAGE_BYTES, ..none };
     assert_eq!(
-        [expected, none, expected].into_iter().sum::<BloatTotals>(),
+        [expected, freed, expected].into_iter().sum::<BloatTotals>(),
         BloatTotals {
             unused_bytes: 2 * expected.unused_bytes,
             never_accessed_bytes: 2 * HUGE_PAGE_BYTES,
+            freed_part_bytes: BASE_PAGE_BYTES,
             recoverable_bytes: 2 * expected.recoverable_bytes,
             recovery_walks_per_s: 80.0,
         }
