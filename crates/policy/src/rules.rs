@@ -232,6 +232,11 @@ impl Rules {
         Self { highest_request, ..self }
     }
 
+    /// Whether processes that match no rule are managed.
+    pub fn unmatched(&self) -> UnmatchedAction {
+        self.unmatched
+    }
+
     /// Whether a process is managed, and under which rules. What its workload asks for counts
     /// unless a rule excludes it or names a profile.
     pub fn evaluate_process(&self, identity: &ProcessAttributes) -> RuleVerdict {

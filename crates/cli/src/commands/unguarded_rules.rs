@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use hawkeye_linux::machine_lease::thp_settings::{enabled_file, read_setting};
-use hawkeye_policy::{RuleAction, SettingsProfile};
+use hawkeye_policy::{RuleAction, SettingsProfile, UnmatchedAction};
 
 /// The warning, if there is cause for one.
 #[derive(Default)]
@@ -27,14 +27,19 @@ impl UnguardedRules {
     }
 }
 
-/// The names of the rules under which processes are left alone, where the profile is `guard`.
+/// The names of the rules under which processes are left alone, where the profile is `guard`. With
+/// the key that leaves those alone that match none.
 fn excluding_rules(config: &Config) -> Vec<&str> {
     if config.profile != SettingsProfile::Guard {
         return Vec::new();
     }
     let rules = (0..config.rules.count()).filter_map(|index| config.rules.get(index));
     let excluding = rules.filter(|rule| matches!(rule.action, RuleAction::Exclude));
-    excluding.map(|rule| rule.name.as_str()).collect()
+    let unmatched = match config.rules.unmatched() {
+        UnmatchedAction::Include => None,
+        UnmatchedAction::Exclude => Some("selection.unmatched"),
+    };
+    excluding.map(|rule| rule.name.as_str()).chain(unmatched).collect()
 }
 
 fn unguarded_rules_warning(rules: &[&str], enabled: Option<&str>) -> Option<String> {
@@ -70,5 +75,18 @@ mod tests {
             assert_eq!(unguarded_rules_warning(&found, enabled), None);
         }
         assert_eq!(unguarded_rules_warning(&[], Some("always")), None);
+    }
+
+    #[test]
+    fn leaving_unmatched_processes_alone_counts_as_a_rule() {
+        let found = |profile: &str, unmatched: &str| {
+            let text =
+                format!("profile = \"{profile}\"\nselection = {{ unmatched = \"{unmatched}\" }}\n");
+            let config = Config::parse("test", &text).expect("the configuration is valid");
+            excluding_rules(&config).join(", ")
+        };
+        assert_eq!(found("guard", "exclude"), "selection.unmatched");
+        assert_eq!(found("guard", "include"), "");
+        assert_eq!(found("balanced", "exclude"), "");
     }
 }
