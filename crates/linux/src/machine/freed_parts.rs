@@ -1,8 +1,9 @@
 //! Finds and frees parts of huge pages that processes gave back.
 
-use super::{LinuxMachine, SERIES_TIME, SPLIT_TRIES};
+use super::{LinuxMachine, SPLIT_TRIES};
 use crate::error::LinuxError;
 use crate::memory::recovery_method::RecoveryMethod;
+use crate::promote::target_call::SERIES_TIME;
 use crate::sample::partly_mapped::{
     self, PartlyMappedHugePage, find_partly_mapped_huge_page, sample_of_partly_mapped,
 };
