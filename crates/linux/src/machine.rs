@@ -555,10 +555,13 @@ impl Machine for LinuxMachine {
         let failed = |error: LinuxError| error.into_machine_error(process);
         let refused = |call, errno| MachineError::Refused { call, process, errno };
         let begun = Instant::now();
-        let found = self.sampler.read_region(member, region, &mut self.calls).map_err(failed)?;
-        if !found.is_some_and(|found| found.is_huge() && found.present > 0) {
-            // Something else split it, or its memory is gone: no memory would come from us.
-            return Err(refused("splitting a huge page that is gone", Errno::EAGAIN));
+        if !member.lost_huge_pages.is_known_huge(region) {
+            let found =
+                self.sampler.read_region(member, region, &mut self.calls).map_err(failed)?;
+            if !found.is_some_and(|found| found.is_huge() && found.present > 0) {
+                // Something else split it, or its memory is gone: no memory would come from us.
+                return Err(refused("splitting a huge page that is gone", Errno::EAGAIN));
+            }
         }
         let mut longest_call = Duration::ZERO;
         let mut tries = 0;
@@ -583,6 +586,7 @@ impl Machine for LinuxMachine {
             }
         };
         member.huge_bytes.forget();
+        member.lost_huge_pages.record_split(region);
         let took = begun.elapsed();
         self.update_profile(process, |seen| seen.split += 1);
         let left_present = left.map_or(0, |r| r.present);

@@ -12,6 +12,9 @@ use hawkeye_manager::{MachineError, RecoveryResult};
 use hawkeye_policy::{BASE_PAGE_BYTES, Errno, ProcessId, RegionAddr, RegionSample};
 use std::time::{Duration, Instant};
 
+/// Time for the search in one listing.
+const AT_ONCE: Duration = Duration::from_millis(4);
+
 impl LinuxMachine {
     /// Marks the regions of a process that lost their huge page and in which base pages still map a
     /// part of it. Adds those that are missing. The search ends at `until`; the next one goes on.
@@ -25,19 +28,30 @@ impl LinuxMachine {
             self.members.get_mut(process)?.lost_huge_pages.begin_search();
             return Ok(());
         }
-        let deadline = self.began + until;
-        let lost = &mut self.members.get_mut(process)?.lost_huge_pages;
-        for region in lost.begin_search() {
+        let begun = Instant::now();
+        if self.members.get_mut(process)?.lost_huge_pages.may_search(begun) {
+            let deadline = (self.began + until).min(begun + AT_ONCE);
+            self.search_partly_mapped(process, deadline)?;
+            self.members.get_mut(process)?.lost_huge_pages.end_search(begun);
+        }
+        for found in self.members.get_mut(process)?.lost_huge_pages.found() {
+            match regions.binary_search_by_key(&found.region, |it| it.region) {
+                Ok(at) => regions[at].freed = found.freed,
+                Err(at) => regions.insert(at, *found),
+            }
+        }
+        Ok(())
+    }
+
+    fn search_partly_mapped(&mut self, process: ProcessId, deadline: Instant) -> CallResult<()> {
+        for region in self.members.get_mut(process)?.lost_huge_pages.begin_search() {
             if Instant::now() >= deadline {
                 self.members.get_mut(process)?.lost_huge_pages.break_search_before(region);
                 break;
             }
             match self.find_partly_mapped(process, region) {
                 Ok(Some((sample, _))) => {
-                    match regions.binary_search_by_key(&region, |r| r.region) {
-                        Ok(at) => regions[at].freed = sample.freed,
-                        Err(at) => regions.insert(at, sample),
-                    }
+                    self.members.get_mut(process)?.lost_huge_pages.record_found(sample);
                 }
                 Ok(None) => {}
                 Err(error @ (MachineError::NotAnswering(_) | MachineError::Gone(_))) => {

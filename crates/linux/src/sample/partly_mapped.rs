@@ -16,10 +16,15 @@ use crate::error::{LinuxError, Result};
 use crate::ring_buffer::decode_u64s;
 use crate::sample::pagemap::{self, FRAME, HugeAlignedRunKind, PRESENT};
 use hawkeye_policy::{PAGES_PER_REGION, RegionAddr, RegionSample};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 /// A page of a file, or of shared memory, in `/proc/PID/pagemap`.
 const FILE_OR_SHARED: u64 = 1 << 61;
+/// A walk over a process's memory that takes longer may find what was split meanwhile.
+const LONGEST_WALK: Duration = Duration::from_secs(10);
+/// Pause after a search, in multiples of its duration.
+const SEARCH_PAUSE: u32 = 10;
 /// Most suspects of a process: 128 GiB of huge pages that were lost.
 const MOST_SUSPECTS: usize = 1 << 16;
 
@@ -33,13 +38,24 @@ pub(crate) struct LostHugePages {
     not_searched: u32,
     /// Where the next search begins.
     search_from: Option<RegionAddr>,
+    /// Regions in which the manager split a huge page lately, and when.
+    split: BTreeMap<RegionAddr, Instant>,
+    /// What searches found.
+    found: BTreeMap<RegionAddr, RegionSample>,
+    /// When the next search may begin.
+    search_again_at: Option<Instant>,
 }
 
 impl LostHugePages {
-    /// Takes in all huge pages of the process, ascending.
-    pub(crate) fn record_huge_pages(&mut self, huge: Vec<RegionAddr>) {
+    /// Takes in all huge pages of the process, ascending. A walk takes several slices, and the
+    /// manager may have split between them what it found.
+    pub(crate) fn record_huge_pages(&mut self, mut huge: Vec<RegionAddr>) {
+        let now = Instant::now();
+        self.split.retain(|_, at| now.saturating_duration_since(*at) < LONGEST_WALK);
+        huge.retain(|region| !self.split.contains_key(region));
         let is_huge = |region: &RegionAddr| huge.binary_search(region).is_ok();
         self.suspects.retain(|region| !is_huge(region));
+        self.found.retain(|region, _| !is_huge(region));
         let room = MOST_SUSPECTS.saturating_sub(self.suspects.len());
         for region in self.huge.iter().filter(|region| !is_huge(region)).take(room) {
             let is_new = self.suspects.insert(*region);
@@ -51,6 +67,32 @@ impl LostHugePages {
     /// Number of regions that lost their huge page and that no search has come to since.
     pub(crate) fn not_searched(&self) -> u32 {
         self.not_searched
+    }
+
+    /// Whether the last look at all huge pages showed one in this region.
+    pub(crate) fn is_known_huge(&self, region: RegionAddr) -> bool {
+        self.huge.binary_search(&region).is_ok()
+    }
+
+    /// Whether a search may begin now: it takes at most a tenth of the time. While memory fills,
+    /// huge pages are listed many times a second.
+    pub(crate) fn may_search(&self, now: Instant) -> bool {
+        !self.suspects.is_empty() && self.search_again_at.is_none_or(|at| now >= at)
+    }
+
+    /// A search that began at this time has ended.
+    pub(crate) fn end_search(&mut self, begun: Instant) {
+        self.search_again_at = Some(Instant::now() + begun.elapsed() * SEARCH_PAUSE);
+    }
+
+    /// Takes in what a search found in a region.
+    pub(crate) fn record_found(&mut self, sample: RegionSample) {
+        self.found.insert(sample.region, sample);
+    }
+
+    /// Huge pages that are mapped in part, by address.
+    pub(crate) fn found(&self) -> impl Iterator<Item = &RegionSample> {
+        self.found.values()
     }
 
     /// Regions that were huge and are not any more: first those that the last search did not reach.
@@ -72,9 +114,19 @@ impl LostHugePages {
         self.suspects.contains(&region)
     }
 
+    /// The manager has split the huge page of a region, so nothing of it is left.
+    pub(crate) fn record_split(&mut self, region: RegionAddr) {
+        self.split.insert(region, Instant::now());
+        if let Ok(at) = self.huge.binary_search(&region) {
+            self.huge.remove(at);
+        }
+        self.clear_suspicion(region);
+    }
+
     /// No huge page is left in part there.
     pub(crate) fn clear_suspicion(&mut self, region: RegionAddr) {
         self.suspects.remove(&region);
+        self.found.remove(&region);
     }
 }
 
@@ -176,6 +228,18 @@ mod tests {
         assert_eq!(lost.begin_search(), regions(&[2, 3, 4]), "1 is huge again");
         lost.clear_suspicion(region(3));
         assert_eq!(lost.begin_search(), regions(&[2, 4]));
+    }
+
+    /// Recovery splits thousands of huge pages a second while memory is about to be full.
+    #[test]
+    fn what_the_manager_split_is_not_suspect() {
+        let mut lost = LostHugePages::default();
+        lost.record_huge_pages(regions(&[1, 2, 3]));
+        lost.record_split(region(2));
+        // A walk found it before.
+        lost.record_huge_pages(regions(&[1, 2, 3]));
+        lost.record_huge_pages(regions(&[3]));
+        assert_eq!((lost.not_searched(), lost.begin_search()), (1, regions(&[1])));
     }
 
     #[test]

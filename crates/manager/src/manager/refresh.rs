@@ -164,7 +164,13 @@ impl<M: Machine> Manager<M> {
             self.journal.add_footprint(look.sum, again, is_sampled);
             // Coverage in growth shows what is being filled; probed page walks do not.
             let coverage = self.policy.sample_kinds().includes_coverage();
-            let again = if self.settings.early_samples && !coverage {
+            let early = self.settings.early_samples && !coverage;
+            let guard = &self.memory.guard;
+            let in_danger = guard.is_recovering() || guard.will_be_full_within_seconds();
+            let again = if early && in_danger {
+                // A window would take time from recovery.
+                None
+            } else if early {
                 let rested = self.limits.allow_early_samples(now);
                 self.sampling.plan_early_window(now, rested);
                 self.sampling.early.next_size_check(now, look.cpu).filter(|_| rested)

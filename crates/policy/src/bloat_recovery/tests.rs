@@ -553,6 +553,15 @@ fn what_was_given_back_is_freed_at_any_time_and_once() {
 }
 
 #[test]
+fn while_memory_is_short_small_parts_are_freed_too() {
+    let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
+    let parts = vec![partly_freed(1, 15), partly_freed(2, 16), partly_freed(3, 300)];
+    planner.observe(&observation(&[(1, parts)]));
+    let freed = |_, index: u64| [15, 16, 300][index as usize - 1];
+    assert_eq!(split_all(&mut planner, at_second(0), freed), [(1, 3), (1, 2)]);
+}
+
+#[test]
 fn a_page_whose_rest_was_given_back_meanwhile_is_none_any_more() {
     let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
     planner.observe(&observation(&[(1, vec![partly_freed(1, 400)])]));
