@@ -7,6 +7,10 @@ use std::time::Duration;
 /// (by default). What grows less is found at the next regular scan.
 const GROWTH_BYTES: u64 = 64 << 20;
 
+/// Pause between scans. A younger program is not judged, and memory that grows fast is watched
+/// instead.
+const LEAST_PAUSE: Duration = Duration::from_secs(1);
+
 /// Times of scans.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessScanSchedule {
@@ -35,9 +39,10 @@ impl ProcessScanSchedule {
         cpu: Duration,
         settings: ProcessSelectionSettings,
     ) {
+        let affordable = ProcessSelectionSettings::affordable_pause(cpu);
         *self = Self {
             regular_at: now.saturating_add(settings.pause_after_scan(cpu)),
-            affordable_at: now.saturating_add(ProcessSelectionSettings::affordable_pause(cpu)),
+            affordable_at: now.saturating_add(affordable.max(LEAST_PAUSE)),
             wanted_at: None,
             least_used_bytes: self.last_used_bytes,
             last_used_bytes: self.last_used_bytes,
@@ -116,8 +121,8 @@ mod tests {
         for at in [900, 700, 4000] {
             schedule.want_scan_at(MS(at));
         }
-        assert!(!schedule.is_due(MS(699)));
-        assert!(schedule.is_due(MS(700)));
+        assert!(!schedule.is_due(MS(999)));
+        assert!(schedule.is_due(MS(1000)));
         schedule.record_scan(MS(700), MS(1), ProcessSelectionSettings::default());
         schedule.want_scan_at(MS(9000));
         assert!(schedule.is_due(MS(5700)), "the regular one comes first");

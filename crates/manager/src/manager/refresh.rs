@@ -71,8 +71,9 @@ impl<M: Machine> Manager<M> {
     fn begin_refresh(&mut self, now: Duration) {
         self.processes.refresh.next = now + LOOK_EVERY;
         self.processes.refresh.begun = now;
-        let cpu_before = self.machine.management_costs().cpu;
         self.admit_processes();
+        // A scan for processes keeps to a share of its own.
+        let cpu_before = self.machine.management_costs().cpu;
         self.forget_ended_processes(now);
         self.add_prefaulted_memory(now);
         self.read_and_assess_memory(now);

@@ -204,8 +204,7 @@ impl HugePageQueue {
     /// Whether the process took memory of the region again, so that it is not split for a while.
     /// What it gave back itself is freed at any time.
     fn is_left_huge(&self, region: RegionAddr, now: Duration) -> bool {
-        let is_partly_freed = self.pages.get(&region).is_some_and(|page| page.is_partly_freed);
-        !is_partly_freed
+        self.freed_pages(region).is_none()
             && self.splits.hold(region, now).is_some_and(|hold| hold.state == HeldState::Huge)
     }
 
@@ -257,8 +256,9 @@ impl HugePageQueue {
 
     /// The freed base pages of a page of which the process gave parts back.
     pub(super) fn freed_pages(&self, region: RegionAddr) -> Option<u16> {
-        let page = self.pages.get(&region).filter(|page| page.is_partly_freed)?;
-        page.search.map(|search| search.zero_pages)
+        // Of most processes no page is.
+        let page = self.has_partly_freed.then(|| self.pages.get(&region))??;
+        page.search.filter(|_| page.is_partly_freed).map(|search| search.zero_pages)
     }
 
     pub(super) fn bloat_kind(&self, region: RegionAddr) -> BloatKind {

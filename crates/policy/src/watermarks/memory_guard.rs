@@ -36,6 +36,10 @@ pub struct MemoryGuard {
 /// Growth of the machine's use from which on memory is read as often as where a cgroup's use
 /// changes, in bytes per second.
 const GROWING_FAST: f64 = 64e6;
+/// Growth of a fast fill, in bytes per second: 20 MB between two reads otherwise.
+const FAST_FILL: f64 = 5e8;
+/// The shortest time after which memory is read again because recovery is about to start.
+const SOONEST_READ: Duration = Duration::from_millis(10);
 /// Huge pages to recover from are listed anew when the list is older than this ...
 const LIST_AGE: Duration = Duration::from_secs(10);
 /// ... or when this many bytes, or this share of the total, were allocated since.
@@ -216,8 +220,20 @@ impl MemoryScopeState {
     }
 
     fn will_be_full_within_seconds(&self) -> bool {
-        self.is_recovered_now()
-            && time_to_full(self.usage, self.growth.bytes_per_s()).is_some_and(|at| at < FULL_SOON)
+        self.is_recovered_now() && self.fills_within_seconds()
+    }
+
+    fn fills_within_seconds(&self) -> bool {
+        time_to_full(self.usage, self.growth.bytes_per_s()).is_some_and(|at| at < FULL_SOON)
+    }
+
+    /// Time until a fast fill starts recovery; `None`: there is none, or it has.
+    fn time_to_start_in_fast_fill(&self) -> Option<Duration> {
+        let growth = self.growth.bytes_per_s();
+        let mark_bytes = self.usage.total_bytes as f64 * self.start_percent / 100.0;
+        let to_mark = MemoryUse { total_bytes: u64_from_f64(mark_bytes), ..self.usage };
+        let fast = growth >= FAST_FILL && !self.recovering;
+        fast.then(|| time_to_full(to_mark, growth))?
     }
 }
 
@@ -593,6 +609,9 @@ impl MemoryGuard {
 
     fn next_read_of_scope_at(&self, watched: &MemoryScopeState) -> Duration {
         let wanted = wanted_read_interval(watched.usage, watched.growth.bytes_per_s());
+        // It is noticed where recovery has to start, and not some 100 MiB later.
+        let to_start = watched.time_to_start_in_fast_fill().map(|at| at.max(SOONEST_READ));
+        let wanted = to_start.map_or(wanted, |at| at.min(wanted));
         watched.read_at.saturating_add(wanted).max(self.pace.ready_at())
     }
 

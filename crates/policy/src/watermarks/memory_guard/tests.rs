@@ -319,6 +319,26 @@ fn nearly_full_memory_is_checked_between_looks() {
 }
 
 /// Group `/a` fills up within seconds, `/b` is only over its mark. Both hold `process(3)`.
+#[test]
+fn memory_is_read_when_a_fast_fill_reaches_the_start_of_recovery() {
+    let mut guard = guard();
+    let mut state = in_group("/a", gib(1000), &[1]);
+    state.machine = MemoryUse { used_bytes: 0, total_bytes: 64 << 30 };
+    let _ = guard.assess(ms(0), &state);
+    let scope = MemoryScope::Group("/a".to_owned());
+    let is_due = |guard: &MemoryGuard, at| guard.scopes_due_to_read(at).contains(&scope);
+    // By room alone it would be read after 80 ms. Recovery starts at 1510 MiB.
+    guard.record_scope_use(ms(100), &scope, gib(1400));
+    assert!(!guard.is_recovering());
+    let first_due = (100..200).find(|at| is_due(&guard, ms(*at)));
+    assert!((125..150).contains(&first_due.unwrap_or(0)), "{first_due:?}");
+    // Right before the mark a read follows another after 10 ms.
+    guard.record_scope_use(ms(140), &scope, gib(1509));
+    assert!(!guard.is_recovering());
+    let first_due = (140..200).find(|at| is_due(&guard, ms(*at)));
+    assert_eq!(first_due, Some(150));
+}
+
 fn danger_in_one_of_two_groups(guard: &mut MemoryGuard, from_ms: u64) {
     for (look, used) in (0..).zip((600..1639).step_by(60)) {
         let mut state = in_group("/a", gib(used), &[1, 3]);
