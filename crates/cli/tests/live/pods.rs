@@ -8,8 +8,8 @@ use container_runtime::ContainerRuntime;
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 
-/// Manages only pods that ask for it.
-const CONFIG: &str = r#"
+/// Manages only workloads that ask for it.
+pub const ONLY_ON_REQUEST: &str = r#"
 [sampling]
 period = "1 s"
 window = "50 ms"
@@ -17,8 +17,6 @@ window = "50 ms"
 unmatched = "exclude"
 look_every = "1 s"
 min_resident = "16 MiB"
-[workload_profiles]
-cri_socket = "SOCKET"
 "#;
 
 /// The entry of a process in the daemon's status.
@@ -40,7 +38,10 @@ fn pods_get_the_profile_of_their_annotation() {
         [Some("never"), Some("guard"), Some("balanced"), Some("speed"), Some("always"), None]
             .map(|profile| runtime.start_pod(profile));
     let socket = runtime.socket().display().to_string();
-    let daemon = RunningDaemon::start_by(&machine, &CONFIG.replace("SOCKET", &socket));
+    let daemon = RunningDaemon::start_by(
+        &machine,
+        &format!("{ONLY_ON_REQUEST}[workload_profiles]\ncri_socket = \"{socket}\"\n"),
+    );
     daemon.wait_for_status(DEADLINE, |status| status["managed"] == 3);
     let status = daemon.status();
     for (pid, profile, promotes, said) in [

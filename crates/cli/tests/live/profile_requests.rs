@@ -3,7 +3,7 @@
 
 use crate::common::{DEADLINE, TestMachine, WORKLOADS, machine, or_skip, started_by, until};
 use crate::daemon::RunningDaemon;
-use crate::pods::process;
+use crate::pods::{ONLY_ON_REQUEST, process};
 use hawkeye_linux::processes::profile_requests::CGROUP_ATTRIBUTE;
 use hawkeye_live_test_support::settings::{self, Changed};
 use hawkeye_test_support::this_test;
@@ -13,17 +13,6 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-/// Manages only workloads that ask for it.
-const CONFIG: &str = r#"
-[sampling]
-period = "1 s"
-window = "50 ms"
-[selection]
-unmatched = "exclude"
-look_every = "1 s"
-min_resident = "16 MiB"
-"#;
 
 /// Folders that a test has made; removed when dropped, unless they were there before.
 struct MadeFolder(Option<PathBuf>);
@@ -108,7 +97,7 @@ fn cgroups_and_units_get_the_profile_that_they_ask_for() {
     let [(_first, by_attribute), (_second, by_unit), (_third, never)] =
         [&guarded.1, &unit, &left_alone.1].map(|cgroup| start_in(cgroup));
 
-    let daemon = RunningDaemon::start_by(&machine, CONFIG);
+    let daemon = RunningDaemon::start_by(&machine, ONLY_ON_REQUEST);
     daemon.wait_for_status(DEADLINE, |status| status["managed"] == 2);
     let status = daemon.status();
     for (pid, source) in [(by_attribute, "its cgroup"), (by_unit, "its systemd unit")] {

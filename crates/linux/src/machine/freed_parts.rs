@@ -5,7 +5,8 @@ use crate::error::LinuxError;
 use crate::memory::recovery_method::RecoveryMethod;
 use crate::promote::target_call::SERIES_TIME;
 use crate::sample::partly_mapped::{
-    self, PartlyMappedHugePage, find_partly_mapped_huge_page, sample_of_partly_mapped,
+    self, LostHugePages, PartlyMappedHugePage, find_partly_mapped_huge_page,
+    sample_of_partly_mapped,
 };
 use hawkeye_manager::machine::CallResult;
 use hawkeye_manager::{MachineError, RecoveryResult};
@@ -16,6 +17,10 @@ use std::time::{Duration, Instant};
 const AT_ONCE: Duration = Duration::from_millis(4);
 
 impl LinuxMachine {
+    fn lost_huge_pages(&mut self, process: ProcessId) -> CallResult<&mut LostHugePages> {
+        Ok(&mut self.members.get_mut(process)?.lost_huge_pages)
+    }
+
     /// Marks the regions of a process that lost their huge page and in which base pages still map a
     /// part of it. Adds those that are missing. The search ends at `until`; the next one goes on.
     pub(super) fn mark_partly_mapped(
@@ -25,16 +30,16 @@ impl LinuxMachine {
         until: Duration,
     ) -> CallResult<()> {
         if self.recovery == RecoveryMethod::None {
-            self.members.get_mut(process)?.lost_huge_pages.begin_search();
+            self.lost_huge_pages(process)?.begin_search();
             return Ok(());
         }
         let begun = Instant::now();
-        if self.members.get_mut(process)?.lost_huge_pages.may_search(begun) {
+        if self.lost_huge_pages(process)?.may_search(begun) {
             let deadline = (self.began + until).min(begun + AT_ONCE);
             self.search_partly_mapped(process, deadline)?;
-            self.members.get_mut(process)?.lost_huge_pages.end_search(begun);
+            self.lost_huge_pages(process)?.end_search(begun);
         }
-        for found in self.members.get_mut(process)?.lost_huge_pages.found() {
+        for found in self.lost_huge_pages(process)?.found() {
             match regions.binary_search_by_key(&found.region, |it| it.region) {
                 Ok(at) => regions[at].freed = found.freed,
                 Err(at) => regions.insert(at, *found),
@@ -44,14 +49,14 @@ impl LinuxMachine {
     }
 
     fn search_partly_mapped(&mut self, process: ProcessId, deadline: Instant) -> CallResult<()> {
-        for region in self.members.get_mut(process)?.lost_huge_pages.begin_search() {
+        for region in self.lost_huge_pages(process)?.begin_search() {
             if Instant::now() >= deadline {
-                self.members.get_mut(process)?.lost_huge_pages.break_search_before(region);
+                self.lost_huge_pages(process)?.break_search_before(region);
                 break;
             }
             match self.find_partly_mapped(process, region) {
                 Ok(Some((sample, _))) => {
-                    self.members.get_mut(process)?.lost_huge_pages.record_found(sample);
+                    self.lost_huge_pages(process)?.record_found(sample);
                 }
                 Ok(None) => {}
                 Err(error @ (MachineError::NotAnswering(_) | MachineError::Gone(_))) => {
@@ -118,7 +123,7 @@ impl LinuxMachine {
                 return Err(refused(Errno::EPERM));
             }
             let page = region.start() + u64::from(mapped_page) * BASE_PAGE_BYTES;
-            let call = self.calls.split_at_page(&member.handle, page).map_err(failed)?;
+            let call = self.calls.split_at_page(&member.handle, page, None).map_err(failed)?;
             longest_call = longest_call.max(call);
             let left = self.calls.read_pagemap_of_region(process, region).map_err(failed)?;
             let Some(not_split) = find_partly_mapped_huge_page(&left).map_err(failed)? else {

@@ -7,7 +7,8 @@
 //!
 //! ```text
 //!  counts, listings, samples --> record_huge_pages --> suspects: were huge, are not any more
-//!                                                         |  is_partly_mapped: pagemap, kpageflags
+//!                                                         |
+//!                     find_partly_mapped_huge_page: pagemap, kpageflags
 //!                                                         v
 //!                                        `RegionSample::freed`, and what a split frees
 //! ```
@@ -16,7 +17,7 @@ use crate::error::{LinuxError, Result};
 use crate::ring_buffer::decode_u64s;
 use crate::sample::pagemap::{self, FRAME, HugeAlignedRunKind, PRESENT};
 use hawkeye_policy::{PAGES_PER_REGION, RegionAddr, RegionSample};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// A page of a file, or of shared memory, in `/proc/PID/pagemap`.
@@ -33,15 +34,14 @@ const MOST_SUSPECTS: usize = 1 << 16;
 pub(crate) struct LostHugePages {
     /// Ascending.
     huge: Vec<RegionAddr>,
-    suspects: BTreeSet<RegionAddr>,
+    /// Regions that have lost theirs, and the part that a search found there.
+    suspects: BTreeMap<RegionAddr, Option<RegionSample>>,
     /// Suspects that no search has come to since they were added.
     not_searched: u32,
     /// Where the next search begins.
     search_from: Option<RegionAddr>,
     /// Regions in which the manager split a huge page lately, and when.
     split: BTreeMap<RegionAddr, Instant>,
-    /// What searches found.
-    found: BTreeMap<RegionAddr, RegionSample>,
     /// When the next search may begin.
     search_again_at: Option<Instant>,
 }
@@ -54,12 +54,13 @@ impl LostHugePages {
         self.split.retain(|_, at| now.saturating_duration_since(*at) < LONGEST_WALK);
         huge.retain(|region| !self.split.contains_key(region));
         let is_huge = |region: &RegionAddr| huge.binary_search(region).is_ok();
-        self.suspects.retain(|region| !is_huge(region));
-        self.found.retain(|region, _| !is_huge(region));
+        self.suspects.retain(|region, _| !is_huge(region));
         let room = MOST_SUSPECTS.saturating_sub(self.suspects.len());
         for region in self.huge.iter().filter(|region| !is_huge(region)).take(room) {
-            let is_new = self.suspects.insert(*region);
-            self.not_searched = self.not_searched.saturating_add(u32::from(is_new));
+            self.suspects.entry(*region).or_insert_with(|| {
+                self.not_searched = self.not_searched.saturating_add(1);
+                None
+            });
         }
         self.huge = huge;
     }
@@ -87,12 +88,12 @@ impl LostHugePages {
 
     /// Takes in what a search found in a region.
     pub(crate) fn record_found(&mut self, sample: RegionSample) {
-        self.found.insert(sample.region, sample);
+        self.suspects.insert(sample.region, Some(sample));
     }
 
     /// Huge pages that are mapped in part, by address.
     pub(crate) fn found(&self) -> impl Iterator<Item = &RegionSample> {
-        self.found.values()
+        self.suspects.values().flatten()
     }
 
     /// Regions that were huge and are not any more: first those that the last search did not reach.
@@ -100,7 +101,7 @@ impl LostHugePages {
         self.not_searched = 0;
         let from = self.search_from.take().unwrap_or(RegionAddr::containing(0));
         let (rest, first) = (self.suspects.range(from..), self.suspects.range(..from));
-        rest.chain(first).copied().collect()
+        rest.chain(first).map(|(region, _)| *region).collect()
     }
 
     /// The search ends before this region.
@@ -111,7 +112,7 @@ impl LostHugePages {
 
     /// Whether a region was huge and is not any more.
     pub(crate) fn is_suspect(&self, region: RegionAddr) -> bool {
-        self.suspects.contains(&region)
+        self.suspects.contains_key(&region)
     }
 
     /// The manager has split the huge page of a region, so nothing of it is left.
@@ -126,7 +127,6 @@ impl LostHugePages {
     /// No huge page is left in part there.
     pub(crate) fn clear_suspicion(&mut self, region: RegionAddr) {
         self.suspects.remove(&region);
-        self.found.remove(&region);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Searches huge pages for unused memory in advance, so that recovery knows where most of it is.
 
 use super::Manager;
+use super::recovery::KEPT_FOR_OTHERS;
 use crate::machine::{Machine, ZeroScanResult};
 use hawkeye_policy::{BatchDecision, Event};
 use std::time::Duration;
@@ -9,8 +10,6 @@ use std::time::Duration;
 const EVERY: Duration = Duration::from_secs(1);
 /// Share of the CPU budget for them: with 2 % of a core, 2 ms a second, or about 60 MiB.
 const SHARE: f64 = 0.1;
-/// Share of the CPU budget that they leave to other work.
-const KEPT_FOR_OTHERS: f64 = 0.5;
 
 impl<M: Machine> Manager<M> {
     /// Searches the next huge pages. While memory is short, recovery itself searches.

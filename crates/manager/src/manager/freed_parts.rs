@@ -2,6 +2,7 @@
 //! That costs a program nothing, so it is done before memory is short.
 
 use super::Manager;
+use super::recovery::KEPT_FOR_OTHERS;
 use crate::machine::Machine;
 use hawkeye_policy::BatchDecision;
 use std::time::Duration;
@@ -10,8 +11,6 @@ use std::time::Duration;
 const EVERY: Duration = Duration::from_secs(1);
 /// Time for it at once: about 250 huge pages.
 const AT_ONCE: Duration = Duration::from_millis(50);
-/// Share of the CPU budget that it leaves to other work.
-const KEPT_FOR_OTHERS: f64 = 0.5;
 
 impl<M: Machine> Manager<M> {
     /// Splits huge pages of which processes gave parts back. While memory is short, recovery itself

@@ -18,8 +18,9 @@ const UNUSABLE: Duration = Duration::from_secs(1);
 const HELPER_AGAIN: Duration = Duration::from_millis(100);
 /// How long a process is taken to stay in its cgroup.
 const GROUPS_AGE: Duration = Duration::from_secs(60);
-/// Share of the CPU budget that listings of processes which lost huge pages leave to other work.
-const KEPT_FOR_OTHERS: f64 = 0.5;
+/// Share of the CPU budget that work in advance leaves to other work: searches, frees of what was
+/// given back, and listings of processes that lost huge pages.
+pub(super) const KEPT_FOR_OTHERS: f64 = 0.5;
 /// Pause after such a listing, in multiples of its CPU time: half a per cent of a core.
 const LOST_PAUSE: u32 = 200;
 /// Pause after it did not work for one process.

@@ -1,9 +1,8 @@
 //! The huge pages of one process, in the order in which they are searched and split.
 
-use super::BloatKind;
-use super::BloatTotals;
 use super::recovery_order::{RankedHugePage, RecoveryOrder, SPLIT_WALKS_PER_S};
 use super::split_regions::{HeldState, SplitRegions};
+use super::{BloatKind, BloatTotals};
 use crate::observation::{CoverageSource, ProcessSample, RegionSample};
 use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
 use crate::saturating_cast::u16_from_f64;

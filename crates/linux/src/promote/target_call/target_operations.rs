@@ -98,16 +98,19 @@ impl CallHelperPool {
         region: RegionAddr,
         cpu: Option<u32>,
     ) -> Result<Duration> {
-        let page = region.start()..region.start() + BASE_PAGE_BYTES;
-        let request = TargetRequest::for_advice(process, SPLIT, &[page]).on_cpu(cpu);
-        Ok(self.call_target(process.id, &request)?.took)
+        self.split_at_page(process, region.start(), cpu)
     }
 
-    /// As [`Self::split_huge_page`], by a base page of one that is mapped in part. The split frees
-    /// what is not mapped any more.
-    pub(crate) fn split_at_page(&mut self, process: &ProcessHandle, page: u64) -> Result<Duration> {
+    /// As [`Self::split_huge_page`], by any base page that is mapped. Of a huge page that is mapped
+    /// in part, the split frees the rest.
+    pub(crate) fn split_at_page(
+        &mut self,
+        process: &ProcessHandle,
+        page: u64,
+        cpu: Option<u32>,
+    ) -> Result<Duration> {
         let page = page..page + BASE_PAGE_BYTES;
-        let request = TargetRequest::for_advice(process, SPLIT, &[page]);
+        let request = TargetRequest::for_advice(process, SPLIT, &[page]).on_cpu(cpu);
         Ok(self.call_target(process.id, &request)?.took)
     }
 

@@ -300,13 +300,18 @@ fn only_groups_of_which_every_member_was_read_count_as_listed() {
     assert!(!guard.is_recovering());
 }
 
+/// A group with this use in a machine of which nothing is used.
+fn assess_group_of_a_large_machine(guard: &mut MemoryGuard, usage: MemoryUse) -> MemoryScope {
+    let mut state = in_group("/a", usage, &[1]);
+    state.machine = MemoryUse { used_bytes: 0, total_bytes: 64 << 30 };
+    let _ = guard.assess(ms(0), &state);
+    MemoryScope::Group("/a".to_owned())
+}
+
 #[test]
 fn nearly_full_memory_is_checked_between_looks() {
     let mut guard = guard();
-    let mut state = in_group("/a", gib(1900), &[1]);
-    state.machine = MemoryUse { used_bytes: 0, total_bytes: 64 << 30 };
-    let _ = guard.assess(ms(0), &state);
-    let scope = MemoryScope::Group("/a".to_owned());
+    let scope = assess_group_of_a_large_machine(&mut guard, gib(1900));
     assert_eq!(guard.next_memory_read_at(), Some(ms(40)));
     assert_eq!(guard.scopes_due_to_read(ms(39)), []);
     let due = guard.scopes_due_to_read(ms(40));
@@ -322,10 +327,7 @@ fn nearly_full_memory_is_checked_between_looks() {
 #[test]
 fn memory_is_read_when_a_fast_fill_reaches_the_start_of_recovery() {
     let mut guard = guard();
-    let mut state = in_group("/a", gib(1000), &[1]);
-    state.machine = MemoryUse { used_bytes: 0, total_bytes: 64 << 30 };
-    let _ = guard.assess(ms(0), &state);
-    let scope = MemoryScope::Group("/a".to_owned());
+    let scope = assess_group_of_a_large_machine(&mut guard, gib(1000));
     let is_due = |guard: &MemoryGuard, at| guard.scopes_due_to_read(at).contains(&scope);
     // By room alone it would be read after 80 ms. Recovery starts at 1510 MiB.
     guard.record_scope_use(ms(100), &scope, gib(1400));
