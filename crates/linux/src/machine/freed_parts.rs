@@ -1,16 +1,14 @@
-//! Finds and frees parts of huge pages that processes gave back.
+//! Finds parts of huge pages that processes gave back.
 
-use super::{LinuxMachine, SPLIT_TRIES};
+use super::LinuxMachine;
 use crate::error::LinuxError;
 use crate::memory::recovery_method::RecoveryMethod;
-use crate::promote::target_call::SERIES_TIME;
 use crate::sample::partly_mapped::{
-    self, LostHugePages, PartlyMappedHugePage, find_partly_mapped_huge_page,
-    sample_of_partly_mapped,
+    LostHugePages, PartlyMappedHugePage, find_partly_mapped_huge_page, sample_of_partly_mapped,
 };
+use hawkeye_manager::MachineError;
 use hawkeye_manager::machine::CallResult;
-use hawkeye_manager::{MachineError, RecoveryResult};
-use hawkeye_policy::{BASE_PAGE_BYTES, Errno, ProcessId, RegionAddr, RegionSample};
+use hawkeye_policy::{ProcessId, RegionAddr, RegionSample};
 use std::time::{Duration, Instant};
 
 /// Time for the search in one listing.
@@ -95,56 +93,5 @@ impl LinuxMachine {
             member.lost_huge_pages.clear_suspicion(region);
         }
         Ok(part.filter(|(_, part)| !part.is_shared))
-    }
-
-    /// Splits a huge page that is mapped in part, which frees the rest of it. Refused where the
-    /// region has none, or another process maps it.
-    pub(super) fn free_unmapped_part(
-        &mut self,
-        process: ProcessId,
-        region: RegionAddr,
-    ) -> CallResult<RecoveryResult> {
-        let begun = Instant::now();
-        let refused = |errno| {
-            let call = "splitting a huge page that is mapped in part";
-            MachineError::Refused { call, process, errno }
-        };
-        let found = self.find_partly_mapped(process, region)?;
-        let (before, part) = found.ok_or(refused(Errno::EAGAIN))?;
-        let member = self.members.get_mut(process)?;
-        let failed = |error: LinuxError| error.into_machine_error(process);
-        let mut longest_call = Duration::ZERO;
-        let mut mapped_page = part.mapped_page;
-        let mut tries = 0;
-        let left = loop {
-            let eligible =
-                self.sampler.is_region_still_eligible(member, region, None, &mut self.calls);
-            if !eligible.map_err(failed)? {
-                return Err(refused(Errno::EPERM));
-            }
-            let page = region.start() + u64::from(mapped_page) * BASE_PAGE_BYTES;
-            let call = self.calls.split_at_page(&member.handle, page, None).map_err(failed)?;
-            longest_call = longest_call.max(call);
-            let left = self.calls.read_pagemap_of_region(process, region).map_err(failed)?;
-            let Some(not_split) = find_partly_mapped_huge_page(&left).map_err(failed)? else {
-                break left;
-            };
-            tries += 1;
-            if tries == SPLIT_TRIES || begun.elapsed() >= SERIES_TIME {
-                return Err(refused(Errno::EBUSY));
-            }
-            mapped_page = not_split.mapped_page;
-        };
-        member.lost_huge_pages.clear_suspicion(region);
-        self.update_profile(process, |seen| seen.split += 1);
-        let left_present = partly_mapped::count_present(region, &left);
-        // The split may have found zero-filled pages as well.
-        let zero_pages = before.present.saturating_sub(left_present);
-        Ok(RecoveryResult {
-            bytes: u64::from(part.freed + zero_pages) * BASE_PAGE_BYTES,
-            left_present,
-            took: begun.elapsed(),
-            longest_call,
-        })
     }
 }

@@ -83,6 +83,13 @@ impl ManagedTarget {
             Self::Processes(_) | Self::Family(_) => None,
         }
     }
+
+    pub(crate) fn selector_mut(&mut self) -> Option<&mut ProcessSelector> {
+        match self {
+            Self::Machine { selector, .. } => Some(selector),
+            Self::Processes(_) | Self::Family(_) => None,
+        }
+    }
 }
 
 fn alive_handles(handles: &[ProcessHandle]) -> impl Iterator<Item = &ProcessHandle> {

@@ -1,0 +1,143 @@
+//! Splits huge pages to give memory back: zero pages, or the part that the process gave back.
+
+use super::LinuxMachine;
+use crate::error::LinuxError;
+use crate::promote::target_call::{CallHelperPool, SERIES_TIME};
+use crate::sample::partly_mapped::{count_present, find_partly_mapped_huge_page};
+use crate::sample::sampler::{SampledProcess, Sampler};
+use hawkeye_manager::machine::CallResult;
+use hawkeye_manager::{MachineError, RecoveryResult};
+use hawkeye_policy::{BASE_PAGE_BYTES, Errno, PAGES_PER_REGION, ProcessId, RegionAddr};
+use std::time::{Duration, Instant};
+
+/// Attempts to split a huge page that something else references: compaction, a debugger that reads
+/// it, DAMON. All of them release it within microseconds.
+const SPLIT_TRIES: u32 = 3;
+
+impl LinuxMachine {
+    /// Splits a huge page that is mapped whole, and gives its zero pages back.
+    pub(super) fn free_zero_pages(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> CallResult<RecoveryResult> {
+        let member = self.members.get_mut(process)?;
+        let failed = |error: LinuxError| error.into_machine_error(process);
+        let refused = |errno| {
+            let call = match errno {
+                Errno::EAGAIN => "splitting a huge page that is gone",
+                Errno::EPERM => "splitting a huge page that is no longer eligible",
+                _ => "splitting a huge page",
+            };
+            MachineError::Refused { call, process, errno }
+        };
+        let begun = Instant::now();
+        if !member.lost_huge_pages.is_known_huge(region) {
+            let found =
+                self.sampler.read_region(member, region, &mut self.calls).map_err(failed)?;
+            if !found.is_some_and(|found| found.is_huge() && found.present > 0) {
+                // Something else split it, or its memory is gone: no memory would come from us.
+                return Err(refused(Errno::EAGAIN));
+            }
+        }
+        let method = self.recovery;
+        let (left, longest_call) =
+            self.split_with_retry(process, region, begun, refused, |member, sampler, calls| {
+                let took = method.split_and_give_back_zero_pages(&member.handle, region, calls)?;
+                let left = sampler.read_region(member, region, calls).map_err(failed)?;
+                let is_whole = left.is_some_and(|left| method.split_was_skipped(&left));
+                Ok((took, (!is_whole).then_some(left)))
+            })?;
+        if let Ok(member) = self.members.get_mut(process) {
+            member.huge_bytes.forget();
+            member.lost_huge_pages.record_split(region);
+        }
+        let took = begun.elapsed();
+        self.update_profile(process, |seen| seen.split += 1);
+        let left_present = left.map_or(0, |r| r.present);
+        Ok(RecoveryResult {
+            bytes: u64::from(PAGES_PER_REGION - left_present.min(PAGES_PER_REGION))
+                * BASE_PAGE_BYTES,
+            left_present,
+            took,
+            longest_call,
+        })
+    }
+
+    /// Splits a huge page that is mapped in part, which frees the rest of it. Refused where the
+    /// region has none, or another process maps it.
+    pub(super) fn free_unmapped_part(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+    ) -> CallResult<RecoveryResult> {
+        let begun = Instant::now();
+        let refused = |errno| {
+            let call = "splitting a huge page that is mapped in part";
+            MachineError::Refused { call, process, errno }
+        };
+        let found = self.find_partly_mapped(process, region)?;
+        let (before, part) = found.ok_or(refused(Errno::EAGAIN))?;
+        let failed = |error: LinuxError| error.into_machine_error(process);
+        let mut mapped_page = part.mapped_page;
+        let (left, longest_call) =
+            self.split_with_retry(process, region, begun, refused, |member, _, calls| {
+                let page = region.start() + u64::from(mapped_page) * BASE_PAGE_BYTES;
+                let took = calls.split_at_page(&member.handle, page, None).map_err(failed)?;
+                let left = calls.read_pagemap_of_region(process, region).map_err(failed)?;
+                let Some(whole) = find_partly_mapped_huge_page(&left).map_err(failed)? else {
+                    return Ok((took, Some(left)));
+                };
+                mapped_page = whole.mapped_page;
+                Ok((took, None))
+            })?;
+        if let Ok(member) = self.members.get_mut(process) {
+            member.lost_huge_pages.clear_suspicion(region);
+        }
+        self.update_profile(process, |seen| seen.split += 1);
+        let left_present = count_present(region, &left);
+        // The split may have found zero-filled pages as well.
+        let zero_pages = before.present.saturating_sub(left_present);
+        Ok(RecoveryResult {
+            bytes: u64::from(part.freed + zero_pages) * BASE_PAGE_BYTES,
+            left_present,
+            took: begun.elapsed(),
+            longest_call,
+        })
+    }
+
+    /// Calls `split` again where it leaves the huge page whole, as long as the region is eligible.
+    /// `split` returns the duration of its call, and what it left or `None`. Returns what is left,
+    /// and the duration of the longest call.
+    fn split_with_retry<T>(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        begun: Instant,
+        refused: impl Fn(Errno) -> MachineError,
+        mut split: impl FnMut(
+            &SampledProcess,
+            &mut dyn Sampler,
+            &mut CallHelperPool,
+        ) -> CallResult<(Duration, Option<T>)>,
+    ) -> CallResult<(T, Duration)> {
+        let member: &SampledProcess = self.members.get_mut(process)?;
+        let mut longest_call = Duration::ZERO;
+        for _ in 0..SPLIT_TRIES {
+            let eligible =
+                self.sampler.is_region_still_eligible(member, region, None, &mut self.calls);
+            if !eligible.map_err(|error| error.into_machine_error(process))? {
+                return Err(refused(Errno::EPERM));
+            }
+            let (took, left) = split(member, &mut *self.sampler, &mut self.calls)?;
+            longest_call = longest_call.max(took);
+            if let Some(left) = left {
+                return Ok((left, longest_call));
+            }
+            if begun.elapsed() >= SERIES_TIME {
+                break;
+            }
+        }
+        Err(refused(Errno::EBUSY))
+    }
+}
