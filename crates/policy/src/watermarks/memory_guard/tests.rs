@@ -3,6 +3,7 @@
 use super::*;
 use crate::observation::{CgroupMemory, MemoryUse};
 use crate::test_support::{at_second, process};
+use crate::watermarks::Watermarks;
 use proptest::prelude::*;
 
 fn usage(percent: u64) -> MemoryUse {
