@@ -34,6 +34,7 @@ mod refresh;
 mod refresh_schedule;
 mod reserve;
 mod sampling;
+mod sampling_schedule;
 mod sampling_slowdown_budgets;
 mod sliced_process_queue;
 mod work_limits;
@@ -50,7 +51,7 @@ use crate::settings::Settings;
 use hawkeye_policy::{Event, Policy, RecoveryPlanner, SettingError, WatermarkTable};
 use promotion::PromotionProgress;
 use recovery::RecoveryProgress;
-use sampling::SamplingSchedule;
+use sampling_schedule::SamplingSchedule;
 use std::time::Duration;
 
 /// Manages a machine by a policy, one [`run_due_work_and_wait`](Self::run_due_work_and_wait) after
