@@ -103,7 +103,7 @@ pub struct MemoryStatus {
     pub growth_bytes_per_s: u64,
     /// That of all managed processes.
     #[serde(flatten)]
-    pub bloat: BloatStatus,
+    pub bloat: BloatTotals,
     /// Cgroups with a limit and a managed process, the fullest first.
     pub groups: Vec<CgroupMemoryStatus>,
 }
@@ -120,35 +120,7 @@ pub struct CgroupMemoryStatus {
     pub growth_bytes_per_s: u64,
     /// That of its processes.
     #[serde(flatten)]
-    pub bloat: BloatStatus,
-}
-
-/// Memory under huge pages that may be of no use, and what recovery can do about it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct BloatStatus {
-    /// Memory that was zero-filled when last searched.
-    pub unused_huge_bytes: u64,
-    /// Huge pages that were not accessed in any sample since a window first cleared their access
-    /// bit. Zero-filled parts of them count above, too.
-    pub never_accessed_huge_bytes: u64,
-    /// Memory that programs gave back and that stays allocated. It does not count above.
-    pub freed_part_bytes: u64,
-    /// What recovery would give back if memory were short now, zero-filled memory and freed parts.
-    pub recoverable_bytes: u64,
-    /// Page walks per second that this is expected to cost.
-    pub recovery_walks_per_s: f64,
-}
-
-impl From<BloatTotals> for BloatStatus {
-    fn from(totals: BloatTotals) -> Self {
-        Self {
-            unused_huge_bytes: totals.unused_bytes,
-            never_accessed_huge_bytes: totals.never_accessed_bytes,
-            freed_part_bytes: totals.freed_part_bytes,
-            recoverable_bytes: totals.recoverable_bytes,
-            recovery_walks_per_s: totals.recovery_walks_per_s,
-        }
-    }
+    pub bloat: BloatTotals,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -18,7 +18,7 @@ use crate::saturating_cast::u32_from_f64;
 use crate::setting_error::{Setting, SettingError};
 use crate::watermarks::MemoryShortage;
 use huge_page_queue::HugePageQueue;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
 use std::iter::Sum;
@@ -156,13 +156,15 @@ pub struct HugePageBloat {
 }
 
 /// The bloat of a process, or of several together.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BloatTotals {
     /// Memory under huge pages that was zero-filled when they were last searched or made, in bytes.
     /// It may have been used since.
+    #[serde(rename = "unused_huge_bytes")]
     pub unused_bytes: u64,
     /// Huge pages that were not accessed in any sample since a window first cleared their access
     /// bit, in bytes. Zero-filled parts of them count in `unused_bytes`, too.
+    #[serde(rename = "never_accessed_huge_bytes")]
     pub never_accessed_bytes: u64,
     /// Memory of huge pages that processes gave back and that stays allocated, in bytes. It is not
     /// in `unused_bytes`.

@@ -239,8 +239,8 @@ fn cgroup_memory_text(group: &CgroupMemoryStatus) -> String {
     let mut text = format!("{used} by {}", group.name);
     let bloat = &group.bloat;
     for (bytes, what) in [
-        (bloat.unused_huge_bytes, "huge and unused"),
-        (bloat.never_accessed_huge_bytes, "huge and never accessed"),
+        (bloat.unused_bytes, "huge and unused"),
+        (bloat.never_accessed_bytes, "huge and never accessed"),
         (bloat.freed_part_bytes, "given back and still allocated"),
     ] {
         if bytes > 0 {
@@ -285,10 +285,10 @@ fn push_process_table(out: &mut String, processes: &[ProcessStatus], managed: us
 mod tests {
     use super::*;
     use crate::daemon::full_status;
-    use crate::view::BloatStatus;
     use hawkeye_linux::page_sizes::{ObservedPageSize, ObservedPageSizes};
     use hawkeye_policy::{
-        SampledMemory, SharedMemoryTotals, TranslationOverhead, TranslationOverheadSource,
+        BloatTotals, SampledMemory, SharedMemoryTotals, TranslationOverhead,
+        TranslationOverheadSource,
     };
 
     #[test]
@@ -386,11 +386,11 @@ mod tests {
         assert_eq!(cgroup_memory_text(&group), used);
         group.growth_bytes_per_s = 12 << 20;
         assert_eq!(cgroup_memory_text(&group), format!("{used}, growing by 12 MiB/s"));
-        group.bloat = BloatStatus {
-            unused_huge_bytes: 125 << 20,
-            never_accessed_huge_bytes: 30 << 20,
+        group.bloat = BloatTotals {
+            unused_bytes: 125 << 20,
+            never_accessed_bytes: 30 << 20,
             freed_part_bytes: 20 << 20,
-            ..BloatStatus::default()
+            ..BloatTotals::default()
         };
         let bloat = "125 MiB of it huge and unused, 30 MiB of it huge and never accessed";
         let freed = "20 MiB of it given back and still allocated";

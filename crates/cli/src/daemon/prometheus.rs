@@ -204,13 +204,13 @@ fn encode_memory(out: &mut MetricEncoder<'_>, memory: &MemoryStatus) -> fmt::Res
         gauges "memory_growth_bytes_per_second" =
             scoped(memory.growth_bytes_per_s as f64, |group| group.growth_bytes_per_s as f64),
             "Recent growth of memory in use, without what recovery and promotion change, of the machine and of each cgroup with a limit.";
-        gauges "unused_huge_bytes" = scoped(memory.bloat.unused_huge_bytes as f64, |group| {
-            group.bloat.unused_huge_bytes as f64
+        gauges "unused_huge_bytes" = scoped(memory.bloat.unused_bytes as f64, |group| {
+            group.bloat.unused_bytes as f64
         }),
             "Memory in huge pages that was zero-filled when last searched, of all managed processes and of each cgroup with a limit.";
         gauges "never_accessed_huge_bytes" =
-            scoped(memory.bloat.never_accessed_huge_bytes as f64, |group| {
-                group.bloat.never_accessed_huge_bytes as f64
+            scoped(memory.bloat.never_accessed_bytes as f64, |group| {
+                group.bloat.never_accessed_bytes as f64
             }),
             "Huge pages that no sample found accessed, of all managed processes and of each cgroup with a limit.";
         gauges "freed_part_bytes" = scoped(memory.bloat.freed_part_bytes as f64, |group| {

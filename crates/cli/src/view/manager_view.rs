@@ -2,8 +2,8 @@
 
 use super::region_state::region_promotion_state;
 use super::{
-    BloatStatus, BudgetWaitStatus, CgroupMemoryStatus, DecisionView, HugePageReserveStatus,
-    MemoryStatus, ProcessStatus, RegionPromotionState,
+    BudgetWaitStatus, CgroupMemoryStatus, DecisionView, HugePageReserveStatus, MemoryStatus,
+    ProcessStatus, RegionPromotionState,
 };
 use hawkeye_manager::{
     Event, Journal, JournalEntry, JournalTotals, Machine, Manager, PromotionAndRecoveryRates,
@@ -245,7 +245,7 @@ fn memory_status<M: Machine>(
         pressure_percent: group.pressure_percent,
         processes: group.members.len(),
         growth_bytes_per_s: guard.growth_bytes_per_s(&MemoryScope::Group(group.name.clone())),
-        bloat: sum_of_bloat(group.members.iter().filter_map(|it| bloat.get(it))),
+        bloat: group.members.iter().filter_map(|it| bloat.get(it)).copied().sum(),
     });
     let watermarks = manager.settings().watermarks;
     Some(MemoryStatus {
@@ -257,13 +257,9 @@ fn memory_status<M: Machine>(
         pressure_percent: memory.pressure_percent,
         fmfi: memory.fmfi,
         growth_bytes_per_s: guard.growth_bytes_per_s(&MemoryScope::Machine),
-        bloat: sum_of_bloat(bloat.values()),
+        bloat: bloat.values().copied().sum(),
         groups: groups.collect(),
     })
-}
-
-fn sum_of_bloat<'a>(each: impl Iterator<Item = &'a BloatTotals>) -> BloatStatus {
-    each.copied().sum::<BloatTotals>().into()
 }
 
 /// Views that show only some cgroups take the first ones, and those near their limits matter most.

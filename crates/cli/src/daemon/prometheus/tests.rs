@@ -1,8 +1,8 @@
 use super::super::protocol::JournalFileStatus;
 use super::*;
-use crate::view::{BloatStatus, BudgetWaitStatus};
+use crate::view::BudgetWaitStatus;
 use hawkeye_manager::WaitingWork;
-use hawkeye_policy::{Errno, TranslationOverhead, TranslationOverheadSource};
+use hawkeye_policy::{BloatTotals, Errno, TranslationOverhead, TranslationOverheadSource};
 
 fn redis() -> ProcessStatus {
     ProcessStatus {
@@ -45,9 +45,9 @@ pub(crate) fn status() -> DaemonStatus {
                 pressure_percent: Some(2.5),
                 fmfi: Some(0.25),
                 growth_bytes_per_s: 3000,
-                bloat: BloatStatus {
-                    unused_huge_bytes: 5 << 20,
-                    never_accessed_huge_bytes: 8 << 20,
+                bloat: BloatTotals {
+                    unused_bytes: 5 << 20,
+                    never_accessed_bytes: 8 << 20,
                     freed_part_bytes: 6 << 20,
                     recoverable_bytes: 4 << 20,
                     recovery_walks_per_s: 120.5,
@@ -57,9 +57,9 @@ pub(crate) fn status() -> DaemonStatus {
                     used_bytes: 1 << 20,
                     total_bytes: 2 << 20,
                     growth_bytes_per_s: 2000,
-                    bloat: BloatStatus {
-                        unused_huge_bytes: 3 << 12,
-                        never_accessed_huge_bytes: 2 << 20,
+                    bloat: BloatTotals {
+                        unused_bytes: 3 << 12,
+                        never_accessed_bytes: 2 << 20,
                         freed_part_bytes: 7 << 12,
                         recoverable_bytes: 1 << 12,
                         recovery_walks_per_s: 7.5,
