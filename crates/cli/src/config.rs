@@ -151,17 +151,11 @@ fn unless_missing(file: &Path) -> Option<&Path> {
 
 impl Config {
     /// Reads what [`find_config_file`] has found.
-    ///
-    /// # Errors
-    /// Those of [`Config::load`].
     pub fn load_or_default(file: Option<&Path>) -> Result<Self, ConfigError> {
         file.map_or_else(|| Ok(Self::default()), Self::load)
     }
 
-    /// Reads a file.
-    ///
-    /// # Errors
-    /// The file can't be read, or it has mistakes. All mistakes are reported, with line and key.
+    /// Reads a file. All of its mistakes are reported, with line and key.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let failed = |source| ConfigError::Read { path: path.to_owned(), source };
         let mut text = String::new();

@@ -53,10 +53,7 @@ impl AnonymousMapping {
         self.bytes.get()
     }
 
-    /// Advises the kernel about all of it.
-    ///
-    /// # Errors
-    /// Kernels without huge pages refuse advice about them.
+    /// Advises the kernel about all of it. Kernels without huge pages refuse advice about them.
     pub fn advise(&self, advice: MmapAdvise) -> Result<(), Errno> {
         // SAFETY: the mapping is ours, and no reference into it exists.
         unsafe { madvise(self.start, self.byte_len(), advice) }

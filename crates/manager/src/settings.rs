@@ -79,9 +79,6 @@ const LONGEST_PERIOD: Duration = Duration::from_secs(24 * 3600);
 
 impl Settings {
     /// Checks what no single type can check.
-    ///
-    /// # Errors
-    /// A window that is empty or longer than the period, a period of more than a day.
     pub fn check(self) -> Result<Self, SettingError> {
         let (window, period) = (self.window.as_secs_f64(), self.period.as_secs_f64());
         let fits = (SHORTEST_WINDOW..=self.period).contains(&self.window);

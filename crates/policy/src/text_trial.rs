@@ -108,9 +108,6 @@ pub enum TextTrialError {
 
 impl TextTrialGain {
     /// The gain by the rates of all windows, in order, in any unit.
-    ///
-    /// # Errors
-    /// Windows are missing, or the rate around one with huge pages is not over 0.
     pub fn from_rates_in_turn(rates: &[f64]) -> Result<Self, TextTrialError> {
         if rates.len() < 3 || rates.len() % 2 == 0 {
             return Err(TextTrialError::WindowsMissing(rates.len()));

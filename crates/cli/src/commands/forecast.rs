@@ -86,9 +86,6 @@ pub struct ProcessGrowth {
 }
 
 /// The forecast for `top` and the cgroups below it; `/` is the machine.
-///
-/// # Errors
-/// The processes can't be listed, or this kernel can't be examined.
 pub fn measure_forecast(
     top: &Path,
     settings: &RecoverySettings,
@@ -106,9 +103,6 @@ pub fn measure_forecast(
 }
 
 /// Probes this machine, and sets up what works for measuring without managing.
-///
-/// # Errors
-/// This kernel can't be examined, or it has page sizes that HawkEye does not manage.
 pub fn set_up_methods_for_measuring() -> Result<ChosenKernelMethods> {
     let probed = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?;
     let facts = probed.facts;
@@ -151,9 +145,6 @@ pub fn measure_growth(
 
 /// The forecast for `top`, then for those of the cgroups below it that have a limit or one of these
 /// processes, the largest growth first.
-///
-/// # Errors
-/// The memory of the machine can't be read.
 pub fn forecast_below(
     top: &Path,
     processes: &[ProcessGrowth],

@@ -12,9 +12,6 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Sends a request to the daemon at this socket.
-///
-/// # Errors
-/// No daemon answers, it answers too late or in the wrong form, or it refuses: each as a sentence.
 pub fn send_request(socket: &Path, request: DaemonRequest) -> Result<DaemonReply> {
     let at = socket.display();
     let stream = UnixStream::connect(socket).map_err(|error| match error.kind() {

@@ -31,11 +31,8 @@ pub struct JournalFileWriter {
 }
 
 impl JournalFileWriter {
-    /// Writes what is noted after the first `seen` entries.
-    ///
-    /// # Errors
-    /// No thread can be started. A file that can't be opened is not an error, because it may appear
-    /// later.
+    /// Writes what is noted after the first `seen` entries. A file that can't be opened is not an
+    /// error, because it may appear later.
     pub fn start(settings: JournalFileSettings, seen: u64) -> io::Result<Self> {
         let mut file = JournalFile::new(&settings.path, settings.most_bytes);
         let write = move |waiting: Receiver<JournalLines>, shared: &SharedWriteFailures| {

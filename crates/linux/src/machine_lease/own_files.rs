@@ -190,9 +190,6 @@ pub fn set_damaged_file_aside(path: &Path) -> io::Result<PathBuf> {
 
 /// Creates a folder and its parents with this mode, regardless of the umask. An existing folder
 /// keeps its mode. It must not be writable by other users, which could replace its files.
-///
-/// # Errors
-/// The folder cannot be created, or other users can write to it.
 pub fn create_trusted_folder(path: &Path, mode: u32) -> crate::error::Result<()> {
     let made = create_missing_folder(path, mode).and_then(|()| fs::metadata(path));
     let found = made.map_err(LinuxError::wrap_io_error("creating", path))?;

@@ -132,9 +132,6 @@ fn limit_khugepaged_and_enable_shrinker(
 
 /// Makes new memory come as base pages, until the guard is dropped, so that managed and unmanaged
 /// programs can be compared: under `always` all of it would be huge from the start.
-///
-/// # Errors
-/// The setting cannot be read or changed.
 pub fn start_programs_on_base_pages(guard: &mut KernelSettingsGuard) -> Result<()> {
     let enabled = enabled_file();
     match read_setting(&enabled)?.as_str() {

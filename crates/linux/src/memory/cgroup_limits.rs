@@ -200,9 +200,6 @@ impl CgroupLimits {
     }
 
     /// Use against limit of the cgroup at `path`; `None` if it has no limit or is gone.
-    ///
-    /// # Errors
-    /// It can't be read whether it has a limit, or what counts against that.
     pub fn memory_use_of_cgroup(&self, path: &Path) -> io::Result<Option<MemoryUse>> {
         let open = self.open.get(path).and_then(|files| files.read_use().ok().flatten());
         let found = match &self.hierarchy {

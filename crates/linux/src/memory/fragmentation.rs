@@ -24,10 +24,7 @@ pub struct FreeMemorySummary {
 }
 
 impl FreeMemorySummary {
-    /// The state now.
-    ///
-    /// # Errors
-    /// `/proc/buddyinfo` cannot be read (only root may), or has unexpected contents.
+    /// The state now, which only root may read.
     pub fn read() -> io::Result<Self> {
         let found = parse_buddyinfo(&fs::read_to_string("/proc/buddyinfo")?);
         found.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))

@@ -8,9 +8,6 @@ use std::time::Duration;
 
 /// Checks that a promotion that takes `bytes` in a process brings neither the machine nor a cgroup
 /// of the process over its mark, and that tasks don't wait for memory.
-///
-/// # Errors
-/// `PromotionBlocked`, or memory can't be read.
 pub fn check_memory_for_promotion(
     mut guard: MemoryGuard,
     process: ProcessId,
@@ -29,9 +26,6 @@ pub fn check_memory_for_promotion(
 
 /// Checks that the machine's memory allows promotions at all: use is below its mark, and tasks
 /// don't wait for memory.
-///
-/// # Errors
-/// `PromotionBlocked`, or memory can't be read.
 pub fn check_memory_of_machine(mut guard: MemoryGuard) -> Result<()> {
     guard.assess(Duration::ZERO, &memory_of_machine()?).map_err(LinuxError::PromotionBlocked)
 }

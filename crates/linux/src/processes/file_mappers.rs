@@ -47,9 +47,6 @@ impl FileMappers {
 }
 
 /// Finds the processes that map some of these files, until `deadline`.
-///
-/// # Errors
-/// The processes can't be listed.
 pub fn find_file_mappers(files: &BTreeSet<MappedFile>, deadline: Instant) -> Result<FileMappers> {
     let wanted = files.clone();
     let read = move |pid| read_mapped_files(pid, &wanted);

@@ -31,10 +31,7 @@ impl ProcessHandle {
     /// File descriptors that one handle takes.
     pub const DESCRIPTORS: usize = 1;
 
-    /// Opens a process.
-    ///
-    /// # Errors
-    /// The process has ended, is a kernel thread, or belongs to another user.
+    /// Opens a process. Kernel threads are refused.
     pub fn open(pid: u32) -> Result<Self> {
         let handle = Self::open_child(pid)?;
         // This requires the same privilege as all later operations on it (`PTRACE_MODE_READ`).
@@ -54,9 +51,6 @@ impl ProcessHandle {
     }
 
     /// Opens a child process of this one, which may have ended already.
-    ///
-    /// # Errors
-    /// It is not a child process of this one, or is a kernel thread.
     pub fn open_child(pid: u32) -> Result<Self> {
         const PF_KTHREAD: u32 = 0x0020_0000;
         let fd = pidfd_open(pid)?;
@@ -256,9 +250,6 @@ pub fn find_real_time_thread(pid: u32, most: usize) -> Option<u32> {
 }
 
 /// Checks that huge pages are not disabled for a process.
-///
-/// # Errors
-/// `ThpDisabled`, or the process has ended.
 pub fn check_thp_not_disabled(pid: u32) -> Result<()> {
     match read_proc_entry(pid, read_status)?.thp_enabled {
         Some(false) => Err(LinuxError::ThpDisabled(pid)),

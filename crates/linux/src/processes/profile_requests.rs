@@ -60,9 +60,6 @@ const MOST_WAIT: Duration = Duration::from_secs(2);
 /// The attributes of a process by which rules decide, for commands that judge one process: with
 /// what its workload asks for in these places. Waits up to 2 s each for the name service and the
 /// container runtime.
-///
-/// # Errors
-/// The process has ended, or can't be read.
 pub fn read_attributes_with_request(
     pid: u32,
     sources: ProfileRequestSources,

@@ -73,9 +73,6 @@ const MOST_INTERPRETERS: usize = 5;
 /// Looks at the program that `command` would start. `variable` returns a variable of its
 /// environment. A program that cannot be followed or read may start all the same: its allocator is
 /// unknown.
-///
-/// # Errors
-/// There is no such program.
 pub fn inspect_program(
     command: &Path,
     variable: impl Fn(&str) -> Option<OsString>,

@@ -60,9 +60,6 @@ pub enum TextObstacle {
 }
 
 /// The text of a process in pieces of at least 2 MiB, by address.
-///
-/// # Errors
-/// The process has ended, belongs to another user, or has too many mappings.
 pub fn read_text_mappings(pid: u32) -> Result<Vec<TextMapping>> {
     let mounts = MountedFileSystems::of_process(pid);
     memory_maps::read_smaps(pid, |map| TextMapping::from_smaps(&map, &mounts))

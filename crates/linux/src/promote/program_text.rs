@@ -75,9 +75,6 @@ impl TextPromoter {
     }
 
     /// Reads what the process has of a region.
-    ///
-    /// # Errors
-    /// The process has ended, or does not answer.
     pub fn read_region(&mut self, region: RegionAddr) -> Result<TextPages> {
         let entries = self.calls.read_pagemap_of_region(self.process.id, region)?;
         Ok(match region_sample_from_entries(region, &entries) {
@@ -106,10 +103,8 @@ impl TextPromoter {
     }
 
     /// Makes regions huge. Refusals that may end are tried again for 3 s. `wait` waits between
-    /// calls, and returns whether to go on; the regions that are left then count as refused.
-    ///
-    /// # Errors
-    /// The process has ended, or does not answer. Some regions may be huge then.
+    /// calls, and returns whether to go on; the regions that are left then count as refused. After
+    /// an error some regions may be huge.
     pub fn promote(
         &mut self,
         regions: &[RegionAddr],
@@ -165,9 +160,6 @@ impl TextPromoter {
 
     /// Gives regions base pages again. Returns those that stay huge: other mappings hold the page,
     /// or threads on several CPUs run the text all the time.
-    ///
-    /// # Errors
-    /// The process has ended, or does not answer.
     pub fn split(&mut self, regions: &[RegionAddr]) -> Result<Vec<RegionAddr>> {
         let mut huge = regions.to_vec();
         let deadline = Instant::now() + SPLIT_TIME;

@@ -144,9 +144,6 @@ pub(crate) struct PartlyMappedHugePage {
 
 /// The huge page that base pages map in part, by a region's entries of `/proc/PID/pagemap`; `None`:
 /// there is none.
-///
-/// # Errors
-/// The kinds of frames cannot be read.
 pub(crate) fn find_partly_mapped_huge_page(entries: &[u8]) -> Result<Option<PartlyMappedHugePage>> {
     for (first_frame, part) in find_parts_of_aligned_runs(entries) {
         let kind = pagemap::read_huge_aligned_run_kind(first_frame);

@@ -50,9 +50,6 @@ pub struct SurveyCoverage {
 
 /// Reads all processes with anonymous memory for which `wanted` is true, by pid and cgroup, until
 /// `deadline`. This process is left out silently.
-///
-/// # Errors
-/// The processes cannot be listed.
 pub fn survey_population(
     sampler: &mut SamplerBackend,
     cgroups: &CgroupLimits,

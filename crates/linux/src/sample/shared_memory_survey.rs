@@ -110,9 +110,6 @@ struct MapperReading {
 
 /// Reads the mappings of all processes with anonymous memory until `deadline`. This process is left
 /// out silently.
-///
-/// # Errors
-/// The processes cannot be listed.
 pub fn survey_shared_memory(deadline: Instant) -> Result<SharedMemorySurvey> {
     let scan = ProcScanner::open()?.scan_large_processes(BASE_PAGE_BYTES, deadline)?;
     let scan = scan.ok_or(LinuxError::NotMeasured("the processes can't be listed in time"))?;

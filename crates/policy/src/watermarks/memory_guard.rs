@@ -89,11 +89,8 @@ impl MemoryGuard {
         self.table = watermarks.into();
     }
 
-    /// Takes in the state of memory at `now`. Reports whether promotion goes on at all. A process
-    /// in a group that is short of memory is held separately, by [`Self::may_promote`].
-    ///
-    /// # Errors
-    /// Why nothing is promoted.
+    /// Takes in the state of memory at `now`. The error says why nothing at all is promoted. A
+    /// process in a group that is short of memory is held separately, by [`Self::may_promote`].
     pub fn assess(
         &mut self,
         now: Duration,

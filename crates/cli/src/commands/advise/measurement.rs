@@ -34,9 +34,6 @@ const EVERY: Duration = Duration::from_secs(2);
 const SEARCHED: usize = 512;
 
 /// Measures a process for this many seconds.
-///
-/// # Errors
-/// The process has ended, it belongs to another user, or this machine allows no measurement.
 pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Result<AdviceFacts> {
     let process = ProcessHandle::open(pid)?;
     let mut means = forecast::set_up_methods_for_measuring()?;

@@ -47,13 +47,10 @@ pub(super) struct CgroupUse {
 }
 
 impl CgroupFiles {
-    /// Reads the limits of the cgroup at `folder`.
+    /// Reads the limits of the cgroup at `folder`. One that is gone has none.
     ///
     /// Swap does not count as room: swapped-out memory slows its program down, which recovery is to
     /// prevent. Version 1 can limit memory and swap together, and kills at that limit as well.
-    ///
-    /// # Errors
-    /// It can't be read whether there is a limit. A cgroup that is gone has none.
     pub(super) fn open(version: CgroupVersion, folder: &Path, until: Duration) -> io::Result<Self> {
         let open = |file: &str| none_if_gone(File::open(folder.join(file)));
         let mut limits = Vec::new();
@@ -87,9 +84,6 @@ impl CgroupFiles {
     }
 
     /// Whether the limits of the cgroup at `folder` are still these.
-    ///
-    /// # Errors
-    /// It can't be read whether there is a limit.
     pub(super) fn has_limits_of(&self, folder: &Path) -> io::Result<bool> {
         let current = read_limits(self.version, folder)?;
         let known = self.limits.iter().map(|(limit, _)| *limit);
@@ -106,9 +100,6 @@ impl CgroupFiles {
     }
 
     /// Use against the limits; `None` if there is no limit, or the cgroup is gone.
-    ///
-    /// # Errors
-    /// A limit is there, and what counts against it can't be read.
     pub(super) fn read_use(&self) -> io::Result<Option<CgroupUse>> {
         let mut current_bytes = Vec::with_capacity(self.limits.len());
         for (_, usage) in &self.limits {

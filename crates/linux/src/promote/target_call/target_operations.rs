@@ -132,9 +132,6 @@ impl CallHelperPool {
     /// part of the address space. So it can work in slices, and on a sample. It also moves the
     /// pages to the end of the kernel's reclaim lists. Pages that are touched again leave that end
     /// when reclaim scans them.
-    ///
-    /// # Errors
-    /// The process is gone, or does not answer, or no helper could make the call.
     pub fn clear_access_bits(
         &mut self,
         process: &ProcessHandle,
@@ -176,9 +173,6 @@ impl CallHelperPool {
     ///
     /// A helper opens the file, because the open waits while the process executes another program
     /// (`exec_update_lock`).
-    ///
-    /// # Errors
-    /// The process is gone, or does not answer.
     pub(crate) fn hold_address_space(&mut self, process: ProcessId) -> Result<()> {
         let path = format!("/proc/{}/pagemap", process.pid);
         let request = TargetRequest::for_holding_file("holding the address space", &path);

@@ -22,9 +22,6 @@ pub struct InstructionRateCounters {
 
 impl InstructionRateCounters {
     /// Begins to count a process.
-    ///
-    /// # Errors
-    /// This machine has no such counters, a privilege is missing, or the process has ended.
     pub fn open(pid: u32) -> Result<Self> {
         if test_costs::replace_counters() {
             return Err(LinuxError::NotMeasured("a test provides the costs"));
