@@ -49,9 +49,7 @@ impl ManagerView {
     ) -> ProcessExplanation {
         let status = self.process_status_now(manager, process);
         let sample = last_sample_summary(manager, process);
-        let (kept_by_budgets, waits) = budget_waits_of_process(manager, process);
-        let mut kept_by = process_promotion_obstacles(manager, process, &status);
-        kept_by.extend(kept_by_budgets);
+        let (mut kept_by, waits) = promotion_obstacles_and_waits(manager, process, &status);
         let none = "it has no accessed region under base pages that may be promoted now";
         // The samples are shown above.
         let decided = |event: &Event| {
@@ -115,9 +113,7 @@ impl ManagerView {
             .filter(|sample| accesses && state != RegionPromotionState::Huge && !sample.is_huge());
         let waiting = manager.policy().explain_waiting_region(process, region);
         let status = self.process_status_now(manager, process);
-        let (kept_by_budgets, waits) = budget_waits_of_process(manager, process);
-        let mut kept_by = process_promotion_obstacles(manager, process, &status);
-        kept_by.extend(kept_by_budgets);
+        let (mut kept_by, waits) = promotion_obstacles_and_waits(manager, process, &status);
         kept_by.extend(waiting.as_ref().and_then(|it| it.passed_over.clone()));
         let mut recovery = Vec::new();
         let hold = manager.bloat().hold_of_region(process, region, now);
@@ -186,11 +182,12 @@ fn recovery_figures(
     Some(unused + &cost.unwrap_or_default() + &often.unwrap_or_default())
 }
 
-fn process_promotion_obstacles(
+/// What prevents promotion in a process, and the budgets that hold back other work.
+fn promotion_obstacles_and_waits(
     manager: &Manager<impl Machine>,
     process: ProcessId,
     status: &ProcessStatus,
-) -> Vec<String> {
+) -> (Vec<String>, Vec<String>) {
     let mut kept_by = Vec::new();
     if manager.is_paused() {
         kept_by.push("management is paused; `hawkeye resume` resumes it".to_owned());
@@ -220,7 +217,9 @@ fn process_promotion_obstacles(
             ));
         }
     }
-    kept_by
+    let (kept_by_budgets, waits) = budget_waits_of_process(manager, process);
+    kept_by.extend(kept_by_budgets);
+    (kept_by, waits)
 }
 
 /// The budgets that hold back the promotion of a process, and those that hold back other work.

@@ -67,12 +67,6 @@ pub struct KernelFacts {
 }
 
 impl KernelFacts {
-    /// Facts of a host on which nothing is tried, for this reason.
-    fn all_untried(host: HostFacts, why: &str) -> Self {
-        let prezeroing = PrezeroingFacts::read(&PrezeroingFiles::default());
-        Self::all_alike(host, || KernelCheckResult::NotTried(why.into()), prezeroing)
-    }
-
     /// Facts of a host on which all checks have the same result.
     fn all_alike(
         host: HostFacts,
@@ -130,7 +124,10 @@ pub fn gather_kernel_facts(
 ) -> Result<ProbedKernel> {
     let host = host_facts::read_host_facts();
     if let Some(why) = host.unsupported_page_sizes() {
-        return Ok(ProbedKernel { facts: KernelFacts::all_untried(host, &why), page_tables: None });
+        let untried = || KernelCheckResult::NotTried(why.clone());
+        let prezeroing = PrezeroingFacts::read(&PrezeroingFiles::default());
+        let facts = KernelFacts::all_alike(host, untried, prezeroing);
+        return Ok(ProbedKernel { facts, page_tables: None });
     }
     let (page_table_walk, mut tables) = match PageTableReader::load_bpf_programs() {
         Ok(tables) => (KernelCheckResult::Works, Some(tables)),

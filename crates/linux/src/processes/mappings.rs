@@ -171,10 +171,8 @@ impl Mapping {
             (misaligned, IneligibleReason::Misaligned),
             (regions.is_empty(), IneligibleReason::TooSmall),
         ];
-        match reasons.into_iter().find(|(holds, _)| *holds) {
-            Some((_, why)) => Err(why),
-            None => Ok(regions),
-        }
+        let first = reasons.into_iter().find(|(holds, _)| *holds);
+        first.map_or(Ok(regions), |(_, why)| Err(why))
     }
 
     /// The part of private memory that may be managed, or why no part may be.
@@ -193,10 +191,8 @@ impl Mapping {
             (!has(vm::WRITE), IneligibleReason::ReadOnly),
             (regions.is_empty(), IneligibleReason::TooSmall),
         ];
-        match reasons.into_iter().find(|(holds, _)| *holds) {
-            Some((_, why)) => Err(why),
-            None => Ok(regions),
-        }
+        let first = reasons.into_iter().find(|(holds, _)| *holds);
+        first.map_or(Ok(regions), |(_, why)| Err(why))
     }
 }
 

@@ -236,11 +236,8 @@ impl MemoryScopeState {
     }
 
     pub(super) fn will_be_full_within_seconds(&self) -> bool {
-        self.is_recovered_now() && self.fills_within_seconds()
-    }
-
-    fn fills_within_seconds(&self) -> bool {
-        time_to_full(self.usage, self.growth.bytes_per_s()).is_some_and(|at| at < FULL_SOON)
+        let time_left = time_to_full(self.usage, self.growth.bytes_per_s());
+        self.is_recovered_now() && time_left.is_some_and(|left| left < FULL_SOON)
     }
 
     /// When its use should be read next, whatever that costs.
