@@ -4,7 +4,7 @@ use super::LinuxMachine;
 use crate::error::LinuxError;
 use crate::promote::target_call::{CallHelperPool, SERIES_TIME};
 use crate::sample::partly_mapped::{count_present, find_partly_mapped_huge_page};
-use crate::sample::sampler::{SampledProcess, Sampler};
+use crate::sample::sampler::{SampledProcess, Sampler, is_huge_page_with_memory};
 use hawkeye_manager::machine::CallResult;
 use hawkeye_manager::{MachineError, RecoveryResult};
 use hawkeye_policy::{BASE_PAGE_BYTES, Errno, PAGES_PER_REGION, ProcessId, RegionAddr};
@@ -23,7 +23,7 @@ impl LinuxMachine {
     ) -> CallResult<RecoveryResult> {
         let member = self.members.get_mut(process)?;
         let failed = |error: LinuxError| error.into_machine_error(process);
-        let refused = |errno| {
+        let refused = |errno: Errno| {
             let call = match errno {
                 Errno::EAGAIN => "splitting a huge page that is gone",
                 Errno::EPERM => "splitting a huge page that is no longer eligible",
@@ -35,7 +35,7 @@ impl LinuxMachine {
         if !member.lost_huge_pages.is_known_huge(region) {
             let found =
                 self.sampler.read_region(member, region, &mut self.calls).map_err(failed)?;
-            if !found.is_some_and(|found| found.is_huge() && found.present > 0) {
+            if !found.as_ref().is_some_and(is_huge_page_with_memory) {
                 // Something else split it, or its memory is gone: no memory would come from us.
                 return Err(refused(Errno::EAGAIN));
             }

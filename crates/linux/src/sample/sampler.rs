@@ -128,7 +128,7 @@ impl SampledProcess {
 }
 
 /// Whether a region is a huge page with memory of its own.
-fn is_huge_page_with_memory(region: &RegionSample) -> bool {
+pub(crate) fn is_huge_page_with_memory(region: &RegionSample) -> bool {
     region.is_huge() && region.present > 0
 }
 
