@@ -39,5 +39,17 @@ pub fn tlb_page_sizes_of_this_machine() -> PageOrderSet {
     tlb_page_sizes(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
 }
 
+/// The largest page below a huge page that one entry of the processor's TLB holds, in bytes, where
+/// base pages have this size. `None`: there is none, or it is not known.
+pub fn contiguous_bytes(cpuinfo: &str, base_page_bytes: u64) -> Option<u64> {
+    aarch64::contiguous_bytes(cpuinfo, base_page_bytes)
+}
+
+/// The same for the processor and kernel of this machine.
+pub fn contiguous_bytes_of_this_machine() -> Option<u64> {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    contiguous_bytes(&cpuinfo, procfs::page_size())
+}
+
 #[cfg(test)]
 mod tests;

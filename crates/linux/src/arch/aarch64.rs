@@ -53,6 +53,17 @@ pub fn tlb_page_sizes(cpuinfo: &str) -> Option<PageOrderSet> {
     implementer_and_part(cpuinfo).map(|_| contiguous.with(PageOrder::GIANT))
 }
 
+/// The memory that contiguous entries of base pages of this size cover, in bytes
+/// (Documentation/arch/arm64/hugetlbpage.rst, CONT PTE). `None` for other architectures and sizes.
+pub fn contiguous_bytes(cpuinfo: &str, base_page_bytes: u64) -> Option<u64> {
+    implementer_and_part(cpuinfo)?;
+    match base_page_bytes >> 10 {
+        4 => Some(64 << 10),
+        16 | 64 => Some(2 << 20),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +91,8 @@ mod tests {
             assert_eq!(processor_model(&cpuinfo).as_deref(), Some(model));
             let sizes = tlb_page_sizes(&cpuinfo).map(|sizes| sizes.to_string());
             assert_eq!(sizes.as_deref(), Some("64 KiB, 2 MiB, 32 MiB, 1 GiB"));
+            let covered = [4, 8, 16, 64].map(|kib| contiguous_bytes(&cpuinfo, kib << 10));
+            assert_eq!(covered, [Some(64 << 10), None, Some(2 << 20), Some(2 << 20)]);
         }
     }
 

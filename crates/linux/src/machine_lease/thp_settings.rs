@@ -20,6 +20,7 @@ pub use kernel_settings_guard::{
 pub use saved_settings::WritableSettingFiles;
 
 use crate::error::{LinuxError, Result};
+use hawkeye_policy::HUGE_PAGE_BYTES;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -172,8 +173,24 @@ fn limit_max_ptes_none(guard: &mut KernelSettingsGuard, zero_pages: u16) -> Resu
     }
 }
 
-/// The setting for huge pages alone, in the folder of these settings.
-const ENABLED_OF_SIZE: &str = "hugepages-2048kB/enabled";
+/// The size of huge pages in bytes, in the folder of these settings.
+pub(crate) const HUGE_PAGE_SIZE_FILE: &str = "hpage_pmd_size";
+
+/// The size of this kernel's huge pages; `None`: it has none, or its file cannot be read.
+pub(crate) fn huge_page_bytes() -> Option<u64> {
+    huge_page_bytes_in_folder(Path::new(THP_DIR))
+}
+
+fn huge_page_bytes_in_folder(folder: &Path) -> Option<u64> {
+    read_setting(&folder.join(HUGE_PAGE_SIZE_FILE)).ok()?.parse().ok()
+}
+
+/// The setting for huge pages alone. Kernels with larger huge pages have a file for 2 MiB, too:
+/// there it switches another size.
+fn enabled_file_of_huge_pages(folder: &Path) -> PathBuf {
+    let bytes = huge_page_bytes_in_folder(folder).unwrap_or(HUGE_PAGE_BYTES);
+    folder.join(format!("hugepages-{}kB/enabled", bytes >> 10))
+}
 
 /// The file that decides which faults get huge pages. Since Linux 6.8 that is the file for their
 /// size, unless it contains `inherit`, the default. Then the file for all sizes decides
@@ -183,7 +200,7 @@ pub fn enabled_file() -> PathBuf {
 }
 
 fn effective_enabled_file(folder: &Path) -> PathBuf {
-    let of_size = folder.join(ENABLED_OF_SIZE);
+    let of_size = enabled_file_of_huge_pages(folder);
     match read_setting(&of_size).as_deref() {
         Ok("inherit") | Err(_) => folder.join("enabled"),
         Ok(_) => of_size,
@@ -258,7 +275,7 @@ impl HugePageFaultSwitch {
     /// for huge pages, which may decide in its place. The guard notices only changes of files that
     /// it has set.
     fn check_enabled_unchanged_by_others(&mut self) -> Result<()> {
-        let paths = ["enabled", ENABLED_OF_SIZE].map(|name| self.folder.join(name));
+        let paths = [self.folder.join("enabled"), enabled_file_of_huge_pages(&self.folder)];
         let read = |path: &PathBuf| match path.try_exists() {
             Ok(false) => Ok(None),
             _ => read_setting(path).map(Some),
@@ -309,6 +326,20 @@ pub fn read_setting(path: &Path) -> Result<String> {
 mod tests {
     use super::testing::TestFolder;
     use super::*;
+
+    const ENABLED_OF_SIZE: &str = "hugepages-2048kB/enabled";
+
+    #[test]
+    fn larger_huge_pages_are_not_decided_by_the_switch_of_2_mib() {
+        let folder = TestFolder::new("large-sizes");
+        folder.file(HUGE_PAGE_SIZE_FILE, "33554432\n");
+        folder.file(ENABLED_OF_SIZE, "always inherit madvise [never]\n");
+        folder.file("hugepages-32768kB/enabled", "always [inherit] madvise never\n");
+        assert_eq!(effective_enabled_file(&folder.0), folder.0.join("enabled"));
+        folder.file("hugepages-32768kB/enabled", "always inherit [madvise] never\n");
+        let of_size = folder.0.join("hugepages-32768kB/enabled");
+        assert_eq!(effective_enabled_file(&folder.0), of_size);
+    }
 
     #[test]
     fn a_size_that_inherits_is_decided_by_the_setting_for_all() {

@@ -1,6 +1,8 @@
 //! Facts that are read, not tried: privileges, lockdown, containers, settings.
 
-use crate::machine_lease::thp_settings::{THP_DIR, enabled_file, read_setting};
+use crate::machine_lease::thp_settings::{
+    HUGE_PAGE_SIZE_FILE, THP_DIR, enabled_file, huge_page_bytes, read_setting,
+};
 use crate::memory::cgroup_limits::{self, CgroupVersion};
 use crate::memory::system_memory;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder};
@@ -55,35 +57,62 @@ pub struct HostFacts {
 impl HostFacts {
     /// Why this kernel's page sizes cannot be managed, as a clause; `None`: they can.
     pub fn unsupported_page_sizes(&self) -> Option<String> {
+        let base_bytes = format_page_size(self.base_page_bytes);
         let huge_bytes = match (self.huge_page_bytes, &self.thp_enabled) {
             (Some(bytes), _) => bytes,
             // A kernel without huge pages has none of another size.
-            (None, None) => HUGE_PAGE_BYTES,
+            (None, None) if self.base_page_bytes == BASE_PAGE_BYTES => return None,
+            (None, None) => {
+                return Some(format!(
+                    "this kernel's base pages have {base_bytes}, but HawkEye manages base pages of {}",
+                    format_page_size(BASE_PAGE_BYTES)
+                ));
+            }
             (None, Some(_)) => {
                 return Some(format!(
-                    "the size of this kernel's huge pages is unknown, because {THP_DIR}/{SIZE_FILE} cannot be read"
+                    "the size of this kernel's huge pages is unknown, because {THP_DIR}/{HUGE_PAGE_SIZE_FILE} cannot be read"
                 ));
             }
         };
         if (self.base_page_bytes, huge_bytes) == (BASE_PAGE_BYTES, HUGE_PAGE_BYTES) {
             return None;
         }
-        let size = |bytes| {
-            PageOrder::from_bytes(bytes)
-                .map_or_else(|| format!("{bytes} bytes"), |order| order.to_string())
-        };
         Some(format!(
-            "this kernel's base pages have {} and its huge pages {}, but HawkEye manages base pages of {} and huge pages of {}",
-            size(self.base_page_bytes),
-            size(huge_bytes),
-            size(BASE_PAGE_BYTES),
-            size(HUGE_PAGE_BYTES),
+            "this kernel's base pages have {base_bytes} and its huge pages {}, but HawkEye manages base pages of {} and huge pages of {}",
+            format_page_size(huge_bytes),
+            format_page_size(BASE_PAGE_BYTES),
+            format_page_size(HUGE_PAGE_BYTES),
         ))
+    }
+
+    /// The page sizes, where both are known and cannot be managed; `None` otherwise.
+    pub fn unmanaged_page_sizes(&self) -> Option<UnmanagedPageSizes> {
+        let (base_page_bytes, huge_page_bytes) = (self.base_page_bytes, self.huge_page_bytes?);
+        self.unsupported_page_sizes()?;
+        Some(UnmanagedPageSizes { base_page_bytes, huge_page_bytes })
     }
 }
 
-/// In the folder of the settings of transparent huge pages.
-const SIZE_FILE: &str = "hpage_pmd_size";
+/// Page sizes of a kernel on which nothing is measured or managed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct UnmanagedPageSizes {
+    /// Size of a base page.
+    pub base_page_bytes: u64,
+    /// Size of a transparent huge page.
+    pub huge_page_bytes: u64,
+}
+
+impl UnmanagedPageSizes {
+    /// Base pages in a huge page.
+    pub fn pages_per_huge_page(self) -> u64 {
+        self.huge_page_bytes / self.base_page_bytes.max(1)
+    }
+}
+
+/// A page size for people: `16 KiB`.
+pub fn format_page_size(bytes: u64) -> String {
+    PageOrder::from_bytes(bytes).map_or_else(|| format!("{bytes} bytes"), |order| order.to_string())
+}
 
 /// CAP_* numbers, include/uapi/linux/capability.h.
 const NEEDED_CAPABILITIES: [(&str, u32); 4] =
@@ -107,9 +136,7 @@ pub fn read_host_facts() -> HostFacts {
         container: detect_container_kind(),
         lockdown: read_kernel_lockdown(),
         base_page_bytes: procfs::page_size(),
-        huge_page_bytes: read_setting(&Path::new(THP_DIR).join(SIZE_FILE))
-            .ok()
-            .and_then(|bytes| bytes.parse().ok()),
+        huge_page_bytes: huge_page_bytes(),
         thp_enabled: read_setting(&enabled_file()).ok(),
         own_thp_disabled: status.is_some_and(|status| status.thp_enabled == Some(false)),
         cgroup: cgroup_limits::find_memory_hierarchy().map(|(version, _)| match version {

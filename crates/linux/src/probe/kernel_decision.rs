@@ -130,7 +130,9 @@ fn why_nothing_recovered(facts: &KernelFacts, recovery: RecoveryMethod) -> Optio
     if recovery != RecoveryMethod::None {
         return None;
     }
-    let why = if facts.zero_page_remap.works() {
+    let why = if let Some(sizes) = facts.host.unsupported_page_sizes() {
+        sizes
+    } else if facts.zero_page_remap.works() {
         "a split of a huge page would lose marks that other tools rely on (soft-dirty, userfaultfd)"
             .to_owned()
     } else if !facts.split.works() {

@@ -144,15 +144,32 @@ fn kernels_with_other_page_sizes_are_refused_and_the_sizes_named() {
         assert!(!decision.can_manage);
         let sizes = format!("base pages have {base_kib} KiB and its huge pages {huge_mib} MiB");
         assert!(decision.verdict.contains(&sizes), "{}", decision.verdict);
+        let found = facts.host.unmanaged_page_sizes().map(|sizes| sizes.pages_per_huge_page());
+        assert_eq!(found, Some((huge_mib << 10) / base_kib));
+        // As on such a kernel, where nothing is tried.
+        let cannot = decide_with_best_sampler(&KernelFacts {
+            split: fails(),
+            zero_page_remap: fails(),
+            page_out: fails(),
+            ..facts
+        });
+        assert!(cannot.cannot_guard.is_some_and(|why| why.contains(&sizes)));
     }
+    assert_eq!(KernelFacts::all_work().host.unmanaged_page_sizes(), None);
     // A size that cannot be read is not taken for the usual one.
     let decision = decide_with_best_sampler(&with(|facts| facts.host.huge_page_bytes = None));
     assert!(!decision.can_manage);
     let reason = "size of this kernel's huge pages is unknown";
     assert!(decision.verdict.contains(reason), "{}", decision.verdict);
     // A kernel without huge pages is refused for that reason.
-    let facts = with(|facts| (facts.host.huge_page_bytes, facts.host.thp_enabled) = (None, None));
+    let mut facts =
+        with(|facts| (facts.host.huge_page_bytes, facts.host.thp_enabled) = (None, None));
     assert!(decide_with_best_sampler(&facts).verdict.contains("no transparent huge pages"));
+    assert_eq!(facts.host.unsupported_page_sizes(), None);
+    facts.host.base_page_bytes = 16 << 10;
+    let why = facts.host.unsupported_page_sizes().unwrap_or_default();
+    assert!(why.contains("base pages have 16 KiB, but"), "{why}");
+    assert_eq!(facts.host.unmanaged_page_sizes(), None);
 }
 
 #[test]
