@@ -8,7 +8,8 @@
 //!                                    `-- prezeroing_controller  zeroing free memory (daemon alone)
 //!  status, top, why, pause_resume --> client_options: one request to a daemon, its reply
 //!  advise, status --> forecast: what huge pages for every program would add
-//!  doctor, report, restore, demo, text: on their own
+//!  doctor, advise --> unmanaged_kernel: advice for kernels with other page sizes
+//!  report, restore, demo, text: on their own
 //! ```
 
 pub mod advise;
@@ -31,4 +32,5 @@ pub mod status;
 pub mod text;
 pub mod top;
 mod unguarded_rules;
+mod unmanaged_kernel;
 pub mod why;

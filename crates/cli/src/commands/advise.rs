@@ -4,6 +4,7 @@
 //! ```text
 //!  measurement (reads the process) --> facts --> findings --> Advice --> advice_text, or JSON
 //!                                                   `-- remedies (commands that would change it)
+//!  on kernels with other page sizes: measurement (reads the process) --> unmeasured, or JSON
 //!  --all, --cgroup: super::forecast (reads all processes) --> forecast_text, or JSON
 //!  --shared-memory: shared_memory_survey (reads all processes) --> shared_memory_list, or JSON
 //! ```
@@ -18,9 +19,11 @@ mod findings;
 mod measurement;
 mod remedies;
 mod shared_memory_list;
+mod unmeasured;
 
 use super::client_options::print_text_or_json;
 use super::forecast::{self, RecoverySettings};
+use super::unmanaged_kernel::UnmanagedKernel;
 use crate::options;
 use crate::progress::show_progress_line;
 use anyhow::{Result, bail};
@@ -28,6 +31,7 @@ use clap::Args;
 use facts::AdviceFacts;
 use finding::Advice;
 use hawkeye_linux::memory::cgroup_limits::find_memory_hierarchy;
+use hawkeye_linux::probe::read_host_facts;
 use hawkeye_linux::processes::huge_page_context::ThpSettings;
 use hawkeye_linux::sample::shared_memory_survey::survey_shared_memory;
 use serde::Serialize;
@@ -35,6 +39,7 @@ use shared_memory_list::{SharedMemoryList, shared_memory_text};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+use unmeasured::{UnmeasuredAdvice, unmeasured_advice_text};
 
 /// Measure what a process would gain and waste with huge pages.
 ///
@@ -51,6 +56,9 @@ use std::time::{Duration, Instant};
 /// a few milliseconds at a time, which slows the process down by about 1 %. For a forecast it reads
 /// page tables only, and rests between reads. For the list of shared memory it reads the mappings
 /// of each process, and rests in the same way.
+///
+/// On a kernel with base pages of another size than 4 KiB, nothing is measured. The advice on a
+/// process then rests on what it holds, on its allocator, its limits and the kernel's settings.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -60,8 +68,8 @@ Examples:
   hawkeye advise --cgroup /system.slice/redis.service
   hawkeye advise --shared-memory
 
-Exit status 0: the process was measured, whatever the result; 1: it could not
-be measured.")]
+Exit status 0: the process was measured, whatever the result, or there is
+advice without a measurement; 1: it could not be measured.")]
 pub struct AdviseOptions {
     /// Forecast the memory of every cgroup with huge pages for all programs.
     #[arg(long, conflicts_with_all = ["cgroup", "pid", "shared_memory"])]
@@ -132,6 +140,11 @@ impl AdviseOptions {
     }
 
     fn advise_on_process(&self, pid: u32) -> Result<()> {
+        if let Some(kernel) = UnmanagedKernel::of_this_machine() {
+            let facts = measurement::read_unmeasured_process(pid, kernel)?;
+            let advice = UnmeasuredAdvice::new(facts);
+            return print_text_or_json(self.json, &advice, unmeasured_advice_text);
+        }
         let show = |so_far: &str| show_progress_line(&format!("measuring process {pid}: {so_far}"));
         let facts = measurement::measure_process(pid, self.seconds, show);
         show_progress_line("");
@@ -158,6 +171,9 @@ impl AdviseOptions {
     }
 
     fn list_shared_memory(&self) -> Result<()> {
+        if let Some(why) = read_host_facts().unsupported_page_sizes() {
+            bail!("which shared memory can become huge is not known: {why}");
+        }
         show_progress_line("reading the mappings of all processes");
         let survey = survey_shared_memory(Instant::now() + Duration::from_secs_f64(self.seconds));
         show_progress_line("");

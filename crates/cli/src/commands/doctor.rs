@@ -4,6 +4,8 @@
 mod startup_deaths;
 
 use super::client_options::print_text_or_json;
+use super::unmanaged_kernel::UnmanagedKernel;
+use crate::text_format::format_count;
 use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::LinuxError;
@@ -45,6 +47,8 @@ struct DoctorReport {
     decision: KernelDecision,
     facts: KernelFacts,
     startup_deaths: StartupDeaths,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unmanaged_kernel: Option<UnmanagedKernel>,
 }
 
 impl DoctorOptions {
@@ -58,12 +62,18 @@ impl DoctorOptions {
         }
         drop(signals);
         let mut decision = probe::decide_with_best_sampler(&facts);
-        decision.notes.extend(kernel_split_note());
-        decision.notes.extend(container_runtime_notes());
         let settings = ThpSettings::read();
-        decision.notes.extend(shared_memory_note(settings.shmem_enabled.as_deref()));
-        let startup_deaths = StartupDeaths::from_kernel_state(read_oom_kills(), &settings);
-        let report = DoctorReport { decision, facts, startup_deaths };
+        let unmanaged_kernel = UnmanagedKernel::of_this_machine();
+        if let Some(kernel) = &unmanaged_kernel {
+            decision.notes.extend(unmanaged_kernel_notes(kernel));
+        } else {
+            decision.notes.extend(kernel_split_note());
+            decision.notes.extend(container_runtime_notes());
+            decision.notes.extend(shared_memory_note(settings.shmem_enabled.as_deref()));
+        }
+        let sizes = unmanaged_kernel.as_ref().map(|kernel| kernel.sizes);
+        let startup_deaths = StartupDeaths::from_kernel_state(read_oom_kills(), &settings, sizes);
+        let report = DoctorReport { decision, facts, startup_deaths, unmanaged_kernel };
         print_text_or_json(self.json, &report, doctor_text)?;
         Ok(ExitCode::from(u8::from(!report.decision.can_manage)))
     }
@@ -122,11 +132,44 @@ fn container_runtime_notes() -> impl Iterator<Item = String> {
     })
 }
 
+/// What to do on a kernel on which nothing is managed, besides another kernel.
+fn unmanaged_kernel_notes(kernel: &UnmanagedKernel) -> Vec<String> {
+    let mut notes = kernel.sentences();
+    if let Some((does, command)) = kernel.switch_to_smaller_pages() {
+        notes.push(format!("You can {does}: `{}`", command.replace('\n', " && ")));
+    }
+    notes
+}
+
+/// The commands that work on such a kernel, and those that refuse.
+fn unmanaged_kernel_text(kernel: &UnmanagedKernel) -> String {
+    let UnmanagedKernel { sizes, why, .. } = kernel;
+    format!(
+        "yes  advice     hawkeye advise PID: memory and huge pages of a process, the switch of its allocator, its limit\n\
+         no   measuring  refused: the rest of advise, status --forecast, record\n\
+         no   managing   refused: run, attach, daemon, demo, text\n     \
+         why: {why}; a huge page has {} base pages here\n",
+        format_count(sizes.pages_per_huge_page())
+    )
+}
+
 fn doctor_text(report: &DoctorReport) -> String {
-    let DoctorReport { decision, facts, startup_deaths } = report;
+    let DoctorReport { decision, facts, startup_deaths, unmanaged_kernel } = report;
     let enabled = facts.host.thp_enabled.as_deref().unwrap_or("none");
     let (verdict, kernel) = (&decision.verdict, &facts.host.kernel);
     let mut out = format!("{verdict}\nLinux {kernel}, transparent huge pages: {enabled}\n\n");
+    match unmanaged_kernel {
+        Some(kernel) => out += &unmanaged_kernel_text(kernel),
+        None => out += &capabilities_text(decision, facts),
+    }
+    for note in &decision.notes {
+        out += &format!("\n{note}\n");
+    }
+    out + "\n" + &startup_deaths_text(startup_deaths)
+}
+
+fn capabilities_text(decision: &KernelDecision, facts: &KernelFacts) -> String {
+    let mut out = String::new();
     let width = decision.capabilities.iter().map(|c| c.name.len()).max().unwrap_or(0);
     for capability in &decision.capabilities {
         let mark = if capability.available { "yes" } else { "no " };
@@ -157,15 +200,31 @@ fn doctor_text(report: &DoctorReport) -> String {
         };
         out += &format!("     {order:8} {setting:8} {tried}\n");
     }
-    for note in &decision.notes {
-        out += &format!("\n{note}\n");
-    }
-    out + "\n" + &startup_deaths_text(startup_deaths)
+    out
 }
 
 #[cfg(test)]
 mod tests {
-    use super::shared_memory_note;
+    use super::super::unmanaged_kernel::tests::kernel;
+    use super::{shared_memory_note, unmanaged_kernel_notes, unmanaged_kernel_text};
+
+    #[test]
+    fn a_kernel_with_other_page_sizes_has_what_works_what_is_refused_and_what_to_do() {
+        let kernel = kernel(64, 512);
+        let text = unmanaged_kernel_text(&kernel);
+        for expected in [
+            "yes  advice     hawkeye advise PID",
+            "\nno   managing   refused: run, attach, daemon",
+            "\n     why: this kernel's base pages have 64 KiB and its huge pages 512 MiB; a huge page has 8,192 base pages here\n",
+        ] {
+            assert!(text.contains(expected), "{text}");
+        }
+        let notes = unmanaged_kernel_notes(&kernel);
+        assert_eq!(notes.len(), 3, "{notes:?}");
+        let command = "`cd /sys/kernel/mm/transparent_hugepage && echo always > hugepages-2048kB/enabled && echo never > hugepages-524288kB/enabled`";
+        assert!(notes[2].starts_with("You can let the kernel give pages of 2 MiB"), "{notes:?}");
+        assert!(notes[2].ends_with(command), "{notes:?}");
+    }
 
     #[test]
     fn the_list_of_shared_memory_is_named_where_the_kernel_does_not_align_it() {

@@ -107,7 +107,9 @@ pub fn set_up_methods_for_measuring() -> Result<ChosenKernelMethods> {
     let probed = probe::gather_kernel_facts(ProbeExtent::ForManaging, None)?;
     let facts = probed.facts;
     if let Some(why) = facts.host.unsupported_page_sizes() {
-        bail!("nothing can be measured: {why}");
+        let advice = facts.host.unmanaged_page_sizes().is_some();
+        let advice = if advice { "; `hawkeye advise PID` works without measuring" } else { "" };
+        bail!("nothing can be measured: {why}{advice}");
     }
     let decision = probe::decide_kernel_methods(&facts)?;
     Ok(probe::set_up_chosen_methods(&decision, probed.page_tables)?)

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use hawkeye_linux::ManagedTarget;
 use hawkeye_linux::machine_lease::thp_settings;
+use hawkeye_linux::probe::read_host_facts;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::processes::program_allocator;
 use hawkeye_linux::stop_signals::unblock_signals_in_child;
@@ -64,7 +65,8 @@ impl RunOptions {
         let name = self.command[0].to_string_lossy().into_owned();
         let first_touch = self.allocator_env_plan()?;
         if self.dry_run {
-            print_to_stdout(&self.dry_run_text(&first_touch))?;
+            let refusal = read_host_facts().unsupported_page_sizes();
+            print_to_stdout(&self.dry_run_text(&first_touch, refusal.as_deref()))?;
             return Ok(ExitCode::SUCCESS);
         }
         let (usual, purpose) = (SettingsProfile::Speed, format!("run {name}"));
@@ -119,7 +121,7 @@ impl RunOptions {
         Ok(allocator_env_plan::env_plan_for_allocator(allocator, variable, &arguments, sources))
     }
 
-    fn dry_run_text(&self, first_touch: &AllocatorEnvPlan) -> String {
+    fn dry_run_text(&self, first_touch: &AllocatorEnvPlan, refusal: Option<&str>) -> String {
         let words = self.command.iter().map(|word| word.to_string_lossy());
         let command = words.collect::<Vec<_>>().join(" ");
         let profile = self.profile();
@@ -130,6 +132,9 @@ impl RunOptions {
         }
         for why in &first_touch.left {
             text += &format!("first touch  nothing is set: {why}\n");
+        }
+        if let Some(why) = refusal {
+            text += &format!("start        refused: {why}\n");
         }
         text
     }

@@ -26,6 +26,7 @@ use candidates::TextCandidates;
 use clap::Args;
 use error::TextError;
 use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
+use hawkeye_linux::probe::read_host_facts;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::program_text::TextPromoter;
 use hawkeye_linux::stop_signals::StopSignals;
@@ -108,6 +109,9 @@ impl TextOptions {
     }
 
     fn promote_and_report(&self, signals: &StopSignals) -> Result<TextReport, TextError> {
+        if let Some(why) = read_host_facts().unsupported_page_sizes() {
+            return Err(TextError::PageSizes(why));
+        }
         let process = ProcessHandle::open(self.pid)?;
         // The daemon's: its rules say which processes are left alone.
         let config = Config::load_or_default(find_config_file(None))?;

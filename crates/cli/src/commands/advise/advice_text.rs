@@ -3,7 +3,7 @@
 use super::facts::{
     AdviceFacts, ProcessForecast, RunningHawkeye, TranslationCost, TranslationNotMeasured,
 };
-use super::finding::{Advice, AdviceVerdict, Finding, RemedyEffectTime, WORTH_PERCENT};
+use super::finding::{Advice, AdviceVerdict, Finding, Remedy, RemedyEffectTime, WORTH_PERCENT};
 use crate::text_format::{
     WrappedText, clip_printable, format_bytes, format_count, format_duration,
 };
@@ -30,7 +30,13 @@ pub fn advice_text(facts: &AdviceFacts, advice: &Advice) -> String {
         }
     };
     out.push_sentence(end);
-    for remedy in &advice.remedies {
+    push_remedies(&mut out, &advice.remedies);
+    out.0
+}
+
+/// The commands that would change something, with their effects.
+pub fn push_remedies(out: &mut WrappedText, remedies: &[Remedy]) {
+    for remedy in remedies {
         let when = match remedy.takes {
             RemedyEffectTime::AtOnce => "At once",
             RemedyEffectTime::AtNextStart => "From the next start",
@@ -43,7 +49,6 @@ pub fn advice_text(facts: &AdviceFacts, advice: &Advice) -> String {
             out.0.push('\n');
         }
     }
-    out.0
 }
 
 fn verdict_text(verdict: AdviceVerdict) -> &'static str {

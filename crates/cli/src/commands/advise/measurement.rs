@@ -1,10 +1,12 @@
 //! Measures the facts about a process.
 
 use super::super::forecast::{self, RecoverySettings};
+use super::super::unmanaged_kernel::UnmanagedKernel;
 use super::facts::{
     AdviceFacts, BaseRegionFacts, CgroupFacts, ProcessForecast, RunningHawkeye, TranslationCost,
     TranslationNotMeasured, ZeroPageFacts,
 };
+use super::unmeasured::UnmeasuredFacts;
 use crate::allocator_env_plan::{self, HugePageSources};
 use crate::daemon::protocol::{DaemonReply, DaemonRequest};
 use crate::daemon::{client, socket_path_in_state_dir};
@@ -14,7 +16,7 @@ use hawkeye_linux::machine_lease::manager_lock::{ManagerLock, state_dir};
 use hawkeye_linux::machine_lease::own_files::create_trusted_folder;
 use hawkeye_linux::memory::cgroup_limits::CgroupLimits;
 use hawkeye_linux::memory::system_memory;
-use hawkeye_linux::processes::huge_page_context::HugePageContext;
+use hawkeye_linux::processes::huge_page_context::{HugePageAdvice, HugePageContext, MappingGroup};
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::sample::counters::EventCodeOverrides;
 use hawkeye_linux::sample::pagemap;
@@ -43,10 +45,7 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
     let manager = find_running_hawkeye(&state, pid);
     let costs = walk_costs::load_or_measure_costs(&state)?;
     means.enable_overhead_estimate(costs.into(), EventCodeOverrides::default());
-    let groups =
-        CgroupLimits::of_this_machine().read_limited_cgroups(Duration::ZERO, &[process.id]);
-    let fullest =
-        groups.into_iter().max_by(|a, b| a.usage.used_percent().total_cmp(&b.usage.used_percent()));
+    let fullest = fullest_limited_cgroup(&process);
     let forecast = measure_forecast(&mut means, pid, fullest.as_ref(), seconds)?;
     let (cost, ranked, huge, zeros) = match means.sampler {
         SamplerBackend::AccessBits(bits) => {
@@ -88,6 +87,47 @@ pub fn measure_process(pid: u32, seconds: f64, mut tell: impl FnMut(&str)) -> Re
             .context("can't read the memory use of the machine")?,
         cgroup: fullest.map(|group| CgroupFacts { name: group.name, usage: group.usage }),
         forecast,
+    })
+}
+
+/// The fullest of a process's cgroups that have a limit.
+fn fullest_limited_cgroup(process: &ProcessHandle) -> Option<CgroupMemory> {
+    let groups =
+        CgroupLimits::of_this_machine().read_limited_cgroups(Duration::ZERO, &[process.id]);
+    groups.into_iter().max_by(|a, b| a.usage.used_percent().total_cmp(&b.usage.used_percent()))
+}
+
+/// What is known of a process without a measurement.
+///
+/// # Errors
+/// The process has ended, or it belongs to another user.
+pub fn read_unmeasured_process(pid: u32, kernel: UnmanagedKernel) -> Result<UnmeasuredFacts> {
+    let process = ProcessHandle::open(pid)?;
+    // The rest of it counts regions of 2 MiB.
+    let HugePageContext { identity, thp_disabled, places, .. } = HugePageContext::of_process(pid)?;
+    let fullest = fullest_limited_cgroup(&process);
+    if !process.is_alive() {
+        bail!("process {pid} ended while it was read");
+    }
+    let sum = |bytes: fn(&MappingGroup) -> u64| places.iter().map(bytes).sum::<u64>();
+    let advised = |advice: HugePageAdvice| -> u64 {
+        let alike = places.iter().filter(|place| place.advice == advice);
+        alike.map(|place| place.resident_bytes).sum()
+    };
+    Ok(UnmeasuredFacts {
+        pid,
+        identity,
+        thp_disabled,
+        resident_bytes: sum(|place| place.resident_bytes),
+        huge_bytes: sum(|place| place.huge_bytes),
+        requested_bytes: advised(HugePageAdvice::Huge),
+        excluded_bytes: advised(HugePageAdvice::NoHuge),
+        first_touch: allocator_env_plan::env_plan_for_process(
+            pid,
+            HugePageSources::of_machine(kernel.first_touch_mode()),
+        ),
+        cgroup: fullest.map(|group| CgroupFacts { name: group.name, usage: group.usage }),
+        kernel,
     })
 }
 

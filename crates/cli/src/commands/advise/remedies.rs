@@ -9,7 +9,7 @@ fn remedy_at_once(does: &str, command: String) -> Remedy {
     Remedy { does: does.to_owned(), takes: RemedyEffectTime::AtOnce, command }
 }
 
-fn remedy_at_next_start(does: impl Into<String>, command: impl Into<String>) -> Remedy {
+pub(super) fn remedy_at_next_start(does: impl Into<String>, command: impl Into<String>) -> Remedy {
     Remedy { does: does.into(), takes: RemedyEffectTime::AtNextStart, command: command.into() }
 }
 
@@ -126,12 +126,22 @@ fn allocator_remedies(facts: &AdviceFacts) -> Vec<Remedy> {
     if facts.surroundings.thp_disabled || facts.are_walks_mostly_in_excluded_memory() {
         return Vec::new();
     }
-    let plain = facts.first_touch.set.iter().filter(|variable| is_plain(&variable.value));
-    plain.flat_map(|variable| remedies_with_variable(facts, variable)).collect()
+    remedies_with_variables(&facts.surroundings.identity, &facts.first_touch.set)
 }
 
-fn remedies_with_variable(facts: &AdviceFacts, variable: &HugePageEnvVariable) -> [Remedy; 3] {
-    let identity = &facts.surroundings.identity;
+/// These variables for a shell, a systemd unit and a container, where they can be copied safely.
+pub(super) fn remedies_with_variables(
+    identity: &ProcessAttributes,
+    variables: &[HugePageEnvVariable],
+) -> Vec<Remedy> {
+    let plain = variables.iter().filter(|variable| is_plain(&variable.value));
+    plain.flat_map(|variable| remedies_with_variable(identity, variable)).collect()
+}
+
+fn remedies_with_variable(
+    identity: &ProcessAttributes,
+    variable: &HugePageEnvVariable,
+) -> [Remedy; 3] {
     let (name, value, requests) = (&variable.name, &variable.value, variable.requests);
     let does = format!("let {requests} request huge pages for all that it allocates, used or not");
     let quote = if value.contains(' ') { "'" } else { "" };

@@ -3,6 +3,7 @@
 use crate::text_format::{WrappedText, clip_printable, format_count};
 use hawkeye_linux::machine_lease::thp_settings::{SHRINK_UNDERUSED, THP_DIR};
 use hawkeye_linux::memory::oom_kills::OomKills;
+use hawkeye_linux::probe::UnmanagedPageSizes;
 use hawkeye_linux::processes::huge_page_context::ThpSettings;
 use hawkeye_policy::{BloatThreshold, PAGES_PER_REGION};
 use serde::Serialize;
@@ -19,30 +20,48 @@ pub struct StartupDeaths {
     pub kernel_splits_above_zero_pages: Option<u16>,
     /// What prevents these deaths, a sentence each.
     pub preventions: Vec<String>,
+    /// Whether HawkEye can manage programs here at all.
+    #[serde(skip)]
+    pub is_managed: bool,
 }
 
 impl StartupDeaths {
-    pub fn from_kernel_state(oom_kills: OomKills, settings: &ThpSettings) -> Self {
+    /// `unmanaged`: the page sizes of a kernel on which nothing is managed.
+    pub fn from_kernel_state(
+        oom_kills: OomKills,
+        settings: &ThpSettings,
+        unmanaged: Option<UnmanagedPageSizes>,
+    ) -> Self {
+        let pages_per_region = u64::from(PAGES_PER_REGION);
+        let pages = unmanaged.map_or(pages_per_region, UnmanagedPageSizes::pages_per_huge_page);
         let shrinks = settings.shrink_underused.as_deref() == Some("1");
         let most_empty = settings.khugepaged_max_ptes_none.as_ref();
         let most_empty: Option<u16> = most_empty.and_then(|text| text.parse().ok());
-        let splits_above = most_empty.filter(|most| shrinks && *most < PAGES_PER_REGION - 1);
-        let mut preventions = vec![first_touch_prevention(settings)];
-        preventions.extend(kernel_split_prevention(settings, splits_above));
+        let splits_above = most_empty.filter(|most| shrinks && u64::from(*most) + 1 < pages);
+        let is_managed = unmanaged.is_none();
+        let mut preventions = vec![first_touch_prevention(settings, is_managed)];
+        // As in a region of 2 MiB, by the number of base pages.
+        let threshold = u64::from(BloatThreshold::default().zero_pages());
+        let split_from = threshold * pages / pages_per_region;
+        preventions.extend(kernel_split_prevention(settings, splits_above, split_from, is_managed));
         preventions.push(
             "Exclude a program by MemoryTHP= of its unit, where systemd supports that, or by a wrapper that calls prctl(PR_SET_THP_DISABLE)."
                 .to_owned(),
         );
-        Self { oom_kills, kernel_splits_above_zero_pages: splits_above, preventions }
+        Self { oom_kills, kernel_splits_above_zero_pages: splits_above, preventions, is_managed }
     }
 }
 
-fn first_touch_prevention(settings: &ThpSettings) -> String {
+fn first_touch_prevention(settings: &ThpSettings, is_managed: bool) -> String {
     let file = &settings.enabled_file;
     match settings.enabled.as_deref() {
-        Some("always") => format!(
-            "Give huge pages only to programs that request them: `echo madvise > {file}`. HawkEye promotes the others where that pays."
-        ),
+        Some("always") => {
+            let others =
+                if is_managed { " HawkEye promotes the others where that pays." } else { "" };
+            format!(
+                "Give huge pages only to programs that request them: `echo madvise > {file}`.{others}"
+            )
+        }
         other => format!(
             "Keep {file} as it is ({}): new programs then start on base pages.",
             other.unwrap_or("absent")
@@ -50,8 +69,14 @@ fn first_touch_prevention(settings: &ThpSettings) -> String {
     }
 }
 
-/// What the kernel itself does in a cgroup at its limit; `None` before Linux 6.12.
-fn kernel_split_prevention(settings: &ThpSettings, splits_above: Option<u16>) -> Option<String> {
+/// What the kernel itself does in a cgroup at its limit; `None` before Linux 6.12. `split_from`:
+/// zero-filled base pages from which on it should split a huge page.
+fn kernel_split_prevention(
+    settings: &ThpSettings,
+    splits_above: Option<u16>,
+    split_from: u64,
+    is_managed: bool,
+) -> Option<String> {
     let shrinks = settings.shrink_underused.as_ref()?;
     if let Some(above) = splits_above {
         return Some(format!(
@@ -59,9 +84,11 @@ fn kernel_split_prevention(settings: &ThpSettings, splits_above: Option<u16>) ->
         ));
     }
     let most_empty = settings.khugepaged_max_ptes_none.as_deref().unwrap_or("unknown");
-    let above = BloatThreshold::default().zero_pages() - 1;
+    let above = split_from.saturating_sub(1);
+    let by_daemon =
+        if is_managed { "`kernel_split = \"on\"` in the daemon's configuration, or " } else { "" };
     Some(format!(
-        "Let the kernel split sparse huge pages in a cgroup at its limit, before it kills: `kernel_split = \"on\"` in the daemon's configuration, or `cd {THP_DIR} && echo 1 > {SHRINK_UNDERUSED} && echo {above} > khugepaged/max_ptes_none`. It holds for every program. It is off now ({SHRINK_UNDERUSED}={shrinks}, max_ptes_none={most_empty})."
+        "Let the kernel split sparse huge pages in a cgroup at its limit, before it kills: {by_daemon}`cd {THP_DIR} && echo 1 > {SHRINK_UNDERUSED} && echo {above} > khugepaged/max_ptes_none`. It holds for every program. It is off now ({SHRINK_UNDERUSED}={shrinks}, max_ptes_none={most_empty})."
     ))
 }
 
@@ -81,9 +108,11 @@ pub fn startup_deaths_text(deaths: &StartupDeaths) -> String {
         counted += &format!(" In cgroups that still exist: {}.", each.join(", "));
     }
     out.push_sentence(counted);
-    out.push_sentence(
-        "The daemon manages a program once it is over a second old. One that fills its memory limit before is killed, even if its huge pages are mostly empty. What prevents that:",
-    );
+    out.push_sentence(if deaths.is_managed {
+        "The daemon manages a program once it is over a second old. One that fills its memory limit before is killed, even if its huge pages are mostly empty. What prevents that:"
+    } else {
+        "A program that fills its memory limit is killed here, even if its huge pages are mostly empty. What prevents that:"
+    });
     for prevention in &deaths.preventions {
         out.push_list_item(prevention);
     }
@@ -114,7 +143,32 @@ mod tests {
     }
 
     fn deaths(enabled: &str, shrinks: Option<&str>, most_empty: &str) -> StartupDeaths {
-        StartupDeaths::from_kernel_state(kills(), &settings(enabled, shrinks, most_empty))
+        StartupDeaths::from_kernel_state(kills(), &settings(enabled, shrinks, most_empty), None)
+    }
+
+    #[test]
+    fn limits_are_those_of_the_kernels_page_sizes_and_no_manager_is_named_where_none_works() {
+        for (base_kib, huge_mib, default, proposed) in
+            [(16, 32, "2047", "echo 255 >"), (64, 512, "8191", "echo 1023 >")]
+        {
+            let sizes = UnmanagedPageSizes {
+                base_page_bytes: base_kib << 10,
+                huge_page_bytes: huge_mib << 20,
+            };
+            let found = |most_empty| {
+                let settings = settings("always", Some("1"), most_empty);
+                StartupDeaths::from_kernel_state(kills(), &settings, Some(sizes))
+            };
+            assert_eq!(found(default).kernel_splits_above_zero_pages, None);
+            assert_eq!(found("511").kernel_splits_above_zero_pages, Some(511));
+            let text = startup_deaths_text(&found(default));
+            let words: Vec<&str> = text.split_whitespace().collect();
+            let words = words.join(" ");
+            assert!(words.contains(proposed), "{text}");
+            for absent in ["kernel_split", "daemon", "HawkEye"] {
+                assert!(!words.contains(absent), "{text}");
+            }
+        }
     }
 
     #[test]

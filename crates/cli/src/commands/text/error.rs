@@ -13,6 +13,8 @@ pub enum TextError {
     /// Not a failure: the user wants this program to end.
     #[error("stopped by signal {0}")]
     Stopped(i32),
+    #[error("no text can be promoted: {0}")]
+    PageSizes(String),
     #[error("the kernel refused all regions")]
     AllRefused,
     #[error(
