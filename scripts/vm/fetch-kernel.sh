@@ -3,6 +3,7 @@
 # it has one:
 #   vmlinuz, config, release (as in uname -r), lib/modules/RELEASE
 # KERNEL is 6.1, 6.12 or 7.2 for amd64, 6.1-arm64 and so on for arm64. With these goes a busybox.
+# 6.12-16k-arm64 has base pages of 16 KiB; it is no cloud kernel, and has run.sh's devices built in.
 # Delete DIRECTORY to fetch again. apt uses separate sources and lists, and leaves the system's as
 # they are.
 set -euo pipefail
@@ -12,7 +13,8 @@ set -euo pipefail
 kernel=$1 directory=$(realpath -m "$2")
 architecture=amd64
 case $kernel in *-arm64) architecture=arm64 ;; esac
-series=${kernel%-arm64}
+series=${kernel%-arm64} flavour=cloud-$architecture
+case $series in *-16k) series=${series%-16k} flavour=$architecture-16k ;; esac
 case $series in
   6.1) suite=bookworm ;;
   6.12) suite=bookworm-backports ;;
@@ -28,8 +30,8 @@ mkdir -p "$work/image"
 debian_apt "$work" "$suite" "$architecture"
 # depends PACKAGE: its dependencies, one name per line
 depends() { apt-cache "${apt_options[@]}" depends "$1" | sed -n 's/^ *Depends: //p'; }
-package=$(depends "linux-image-cloud-$architecture" | grep -m 1 "^linux-image-${series//./\\.}\.") ||
-  { echo "fetch-kernel: $suite has no cloud kernel $kernel" >&2; exit 1; }
+package=$(depends "linux-image-$flavour" | grep -m 1 "^linux-image-${series//./\\.}\.") ||
+  { echo "fetch-kernel: $suite has no kernel $kernel" >&2; exit 1; }
 release=${package#linux-image-}
 # In 7.2 the image's package is empty, and depends on three other packages.
 mapfile -t packages < <(echo "$package"; depends "$package" | grep -E "^linux-(base|binary|modules)-${release//[.+]/\\&}$" || true)

@@ -8,6 +8,7 @@ usage: scripts/vm/run.sh KERNEL [OPTION]... -- COMMAND [ARG]...
 
 KERNEL is 6.1, 6.12 or 7.2: Debian's cloud kernel for amd64, downloaded once to target/vm (see
 fetch-kernel.sh). 6.1-arm64 and so on are those for arm64; FILEs must then be of that architecture.
+6.12-16k-arm64 is Debian's kernel for arm64 with base pages of 16 KiB.
 KERNEL may also be a folder with a / in its name that holds a kernel of kernel/build.sh.
 
   -f FILE      copy FILE to /vm in the machine, with a program's shared libraries. /vm is the
@@ -37,7 +38,7 @@ cache=$(cd "$here/../.." && pwd)/target/vm
 [ $# -gt 0 ] || wrong_usage "no KERNEL given"
 case $1 in
   -h | --help) usage; exit 0 ;;
-  6.1 | 6.12 | 7.2 | 6.1-arm64 | 6.12-arm64 | 7.2-arm64) kernel=$1 folder=$cache/$1 image=$cache/$1/vmlinuz; shift ;;
+  6.1 | 6.12 | 7.2 | 6.1-arm64 | 6.12-arm64 | 6.12-16k-arm64 | 7.2-arm64) kernel=$1 folder=$cache/$1 image=$cache/$1/vmlinuz; shift ;;
   */*)
     kernel=$1 folder=$1 image=$1/bzImage cache=$1
     shift

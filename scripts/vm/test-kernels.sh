@@ -7,6 +7,7 @@
 #   tests                  the live tests, with the torture
 #   peers                  the kernel's own managers of huge pages beside HawkEye
 #   test=NAME[,NAME]...    single tests; their results replace earlier ones
+#   pages                  the commands on a kernel with base pages of 16 KiB; with 6.12 for arm64
 # A PART that did not finish keeps what it found, marked as unfinished. A doctor that did not finish
 # does not replace one that did. Once there are results of doctor and tests on any kernel, it writes
 # docs/kernels.md, or docs/kernels-arm64.md, which says what did not run or finish. With -k there
@@ -46,7 +47,7 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 cache=$PWD/target/vm
 mkdir -p "$cache"
 # Those of busybox lack options that tests use.
-processors=() tools=("$(command -v flock)" "$(command -v unshare)")
+processors=() other_pages=() tools=("$(command -v flock)" "$(command -v unshare)")
 case $architecture in
   amd64)
     suffix='' cargo=cargo strip=strip page=docs/kernels.md seconds=5400
@@ -58,12 +59,13 @@ case $architecture in
     target=$target/cross/aarch64-unknown-linux-gnu
     # A large server's, and one that does not mark accesses.
     processors=(neoverse-n1 cortex-a72)
+    other_pages=(pages)
     fetch_util_linux "$cache/util-linux-arm64" >&2
     tools=("$cache"/util-linux-arm64/{flock,unshare})
     ;;
   *) echo "test-kernels: no such architecture: $architecture" >&2; exit 2 ;;
 esac
-[ $# -gt 0 ] || set -- doctor "${processors[@]/#/doctor=}" tests peers
+[ $# -gt 0 ] || set -- doctor "${processors[@]/#/doctor=}" tests peers "${other_pages[@]}"
 work=$(mktemp -d "$cache/tests.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
@@ -85,20 +87,21 @@ results=$cache/results
 mkdir -p "$results"
 for kernel in "${kernels[@]/%/$suffix}"; do
   for part; do
-    status=0 to=$results/$kernel.$part cpu=max
+    status=0 to=$results/$kernel.$part cpu=max machine=$kernel
     case $part in
       doctor=*) cpu=${part#*=} ;;
       test=*) to=$results/$kernel.test ;;
+      pages) [ "$kernel" = 6.12-arm64 ] || continue; machine=6.12-16k-arm64 ;;
     esac
     echo "@commit $(git describe --always --dirty) $(date -u +%F)" >"$to.new"
     # More memory than the largest test takes, which is the torture with 2 GiB.
     # shellcheck disable=SC2086
-    "$here/run.sh" "$kernel" -m 5120 -t "$seconds" -c "$cpu" ${modules[${kernel%-arm64}]} \
+    "$here/run.sh" "$machine" -m 5120 -t "$seconds" -c "$cpu" ${modules[${kernel%-arm64}]} \
       -f "$work/hawkeye" -f "$work/live-linux" -f "$work/live-cli" -f "$here/kernels/inside" "${tools[@]/#/-f}" \
       -f "$here/peers/program" -f "$here/peers/damon-hugepage" -f "$here/peers/underused-shrinker" \
       -f "$here/peers/damon-nohugepage" \
       -- sh ./inside "$target/release/hawkeye" "${part%="$cpu"}" >>"$to.new" || status=$?
-    sed -n 's/\r$//; /^@\(kernel\|test\|peer\)/p' "$to.new"
+    sed -n 's/\r$//; /^@\(kernel\|test\|peer\|pages\)/p' "$to.new"
     if [ $status -ne 0 ] || grep -q '^@test [^ ]* failed' "$to.new"; then failed=1; fi
     if [ $status -ne 0 ]; then
       # The last line may be incomplete.

@@ -26,6 +26,8 @@ class Kernel:
         self.arm64 = kernel != self.name
         self.release = self.enabled = None
         self.tests, self.peers, self.doctor = {}, [], None
+        # A kernel of this series with other base pages: its release, what HawkEye said there.
+        self.pages_release, self.pages = None, []
         self.runs = set()
         # Number of live tests that there are.
         self.listed = 0
@@ -41,7 +43,7 @@ class Kernel:
             if self.doctor:
                 self.processors[file.name.partition("=")[2]] = self.doctor
         self.doctor = None
-        for part in ("doctor", "tests", "peers"):
+        for part in ("doctor", "tests", "peers", "pages"):
             file = Path(folder) / f"{kernel}.{part}"
             self.read(part, file.read_text(errors="replace") if file.exists() else "")
         if self.count("unfinished") == 0 and len(self.tests) >= self.listed:
@@ -66,6 +68,10 @@ class Kernel:
                 self.runs.add(tuple(line.split()[1:]))
             elif line.startswith("@listed "):
                 self.listed = int(line.split()[1])
+            elif line.startswith("@kernel ") and part == "pages":
+                self.pages_release = line.split()[1]
+            elif line.startswith("@pages "):
+                self.pages.append([part.strip() for part in line.removeprefix("@pages ").split("|", 2)])
             elif line.startswith("@kernel "):
                 _, self.release, self.enabled = line.split()
             elif line.startswith("@begun ") and part == "tests":
@@ -312,6 +318,13 @@ def main():
             for cpu, doctor in k.processors.items()
         ]
         table(["processor", "kernel", *shown], rows)
+
+    for kernel in (k for k in kernels if k.pages):
+        print("## Base pages of 16 KiB\n")
+        print(paragraph(
+            f"What the commands said on Debian's kernel {kernel.pages_release}, beside a program of 512 MiB in a cgroup with a limit of 1 GiB "
+            "([why most of them refuse](design/probe.md#other-page-sizes)):"))
+        table(["command", "exit status", "beginning of what it said"], [[f"`{name}`", *said] for name, *said in kernel.pages])
 
     print(NOTES)
     print("## Live tests\n")
