@@ -26,6 +26,7 @@ mod container_at_limit;
 pub mod estimate_verification;
 mod fairness;
 mod first_touch_programs;
+mod fragmented_memory;
 mod gain_of_real_programs;
 mod growing_server_latency;
 mod guard_arm;

@@ -1,5 +1,6 @@
-//! `hawkeye attach --shared-memory`, started by an experiment.
+//! `hawkeye attach`, started by an experiment.
 
+use super::manager_runs::ManagedMemoryKind;
 use super::prelude::*;
 use super::programs::debian_packages::find_hawkeye_program;
 use super::programs::{
@@ -25,10 +26,13 @@ pub(super) struct AttachSummary {
 
 impl AttachedManager {
     /// Starts it with default settings. The machine's lease must be released.
-    pub(super) fn start(pids: &[u32]) -> BenchResult<Self> {
+    pub(super) fn start(pids: &[u32], memory: ManagedMemoryKind) -> BenchResult<Self> {
         let folder = create_temporary_folder()?;
         let mut command = Command::new(find_hawkeye_program()?);
-        command.args(["attach", "--shared-memory", "--json"]).arg(summary_file(&folder));
+        command.args(["attach", "--json"]).arg(summary_file(&folder));
+        if memory == ManagedMemoryKind::Shared {
+            command.arg("--shared-memory");
+        }
         command.args(pids.iter().map(u32::to_string));
         redirect_streams_to_null(&mut command);
         signal_when_parent_thread_ends(&mut command, Signal::SIGTERM);

@@ -4,9 +4,9 @@ use super::guard_arm::{GuardArm, khugepaged_pace_note};
 use super::huge_page_systems::set_empty_page_limit_and_shrinker;
 use super::memory_cgroup::MemoryCgroup;
 use super::prelude::*;
+use super::proc_files::read_vmstat_counter;
 use super::running_daemon::RunningDaemon;
 use hawkeye_workload::WorkloadProcessError;
-use std::fs;
 
 /// The limit. The program grows to `GROWS_TO_MIB` and uses 128 MiB of that.
 const LIMIT_MIB: u64 = 2048;
@@ -106,7 +106,7 @@ fn run_container_trial(
     mb_per_s: Option<u64>,
 ) -> BenchResult<ContainerTrialResult> {
     let mut container = GrowingContainer::start(host, 0, mb_per_s)?;
-    let before = read_kernel_split_count();
+    let before = read_kernel_split_count()?;
     let mut found = ContainerTrialResult::default();
     if system.managed {
         let (mut told, mut waiting) = (Ok(()), true);
@@ -127,7 +127,7 @@ fn run_container_trial(
         container.program.send_request(WorkloadRequest::Go)?;
     }
     container.wait_for_end(&mut found)?;
-    found.kernel_split = read_kernel_split_count().saturating_sub(before);
+    found.kernel_split = read_kernel_split_count()?.saturating_sub(before);
     Ok(found)
 }
 
@@ -160,14 +160,15 @@ fn run_trial_beside_daemon(
     if let Some(daemon) = daemon {
         daemon.wait_until_managed(container.pid)?;
     }
-    let (kernel_before, (split_before, cpu_before)) = (read_kernel_split_count(), daemon_totals()?);
+    let (kernel_before, (split_before, cpu_before)) =
+        (read_kernel_split_count()?, daemon_totals()?);
     container.program.send_request(WorkloadRequest::Go)?;
     let mut found = ContainerTrialResult::default();
     container.wait_for_end(&mut found)?;
     let (split, cpu) = daemon_totals()?;
     found.split = split - split_before;
     found.manager_cpu_s = cpu.saturating_sub(cpu_before).as_secs_f64();
-    found.kernel_split = read_kernel_split_count().saturating_sub(kernel_before);
+    found.kernel_split = read_kernel_split_count()?.saturating_sub(kernel_before);
     Ok(found)
 }
 
@@ -195,11 +196,8 @@ pub fn run_guard_growth(
     Ok(())
 }
 
-fn read_kernel_split_count() -> u64 {
-    let vmstat = fs::read_to_string("/proc/vmstat").unwrap_or_default();
-    let prefix = "thp_underused_split_page ";
-    let count = vmstat.lines().find_map(|line| line.strip_prefix(prefix));
-    count.map_or(0, |count| count.trim().parse().unwrap_or(0))
+fn read_kernel_split_count() -> BenchResult<u64> {
+    Ok(read_vmstat_counter("thp_underused_split_page")?.unwrap_or(0))
 }
 
 fn run_and_report_trials(

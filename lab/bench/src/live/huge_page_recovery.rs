@@ -17,6 +17,7 @@
 
 mod recently_used_memory;
 
+use super::fragmented_memory::fragment_free_memory;
 use super::huge_page_systems::PromoterResult;
 use super::prelude::*;
 use crate::plot::{PlotLine, PlotPanel};
@@ -291,8 +292,6 @@ const LEAST_FMFI: f64 = 0.7;
 /// (`mm/compaction.c`).
 const UNASKED: &str = "/proc/sys/vm/compaction_proactiveness";
 
-const AT_MOST: Duration = Duration::from_secs(120);
-
 impl FragmentedMemory {
     /// Fragments all free memory except 256 MiB, without which the kernel would kill this or
     /// another process.
@@ -301,17 +300,11 @@ impl FragmentedMemory {
         if unasked.exists() {
             host.set_kernel_setting(unasked, "0")?;
         }
-        let mut workload = host.start_workload("fragment --fmfi 1 --spare-mib 256")?;
-        loop {
-            if let WorkloadEvent::Fragmented { fmfi, .. } = workload.next_event(AT_MOST)? {
-                if fmfi < LEAST_FMFI {
-                    bail!(
-                        "fragmenting free memory reached an FMFI of {fmfi:.2} only, not {LEAST_FMFI}"
-                    );
-                }
-                return Ok(Self { _workload: workload });
-            }
+        let (workload, fmfi) = fragment_free_memory(host, "--fmfi 1 --spare-mib 256")?;
+        if fmfi < LEAST_FMFI {
+            bail!("fragmenting free memory reached an FMFI of {fmfi:.2} only, not {LEAST_FMFI}");
         }
+        Ok(Self { _workload: workload })
     }
 
     /// Gives the memory back, and restores the machine's setting of proactive compaction.

@@ -2,6 +2,7 @@
 
 use super::attached_manager::AttachedManager;
 use super::huge_page_systems::KhugepagedPace;
+use super::manager_runs::ManagedMemoryKind;
 use super::prelude::*;
 use super::programs::poll_for_answer;
 use super::shared_memory_use::SharedMemoryUse;
@@ -139,7 +140,7 @@ pub(super) fn promote_then<T>(
     at_most: Duration,
     work: impl FnOnce() -> BenchResult<T>,
 ) -> BenchResult<(T, PromotionOutcome)> {
-    let manager = AttachedManager::start(pids)?;
+    let manager = AttachedManager::start(pids, ManagedMemoryKind::Shared)?;
     let begun = Instant::now();
     let mut nearly_all_s = f64::INFINITY;
     poll_for_answer(at_most, || {

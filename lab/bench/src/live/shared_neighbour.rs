@@ -2,6 +2,7 @@
 //! a neighbour that is not managed.
 
 use super::attached_manager::AttachedManager;
+use super::manager_runs::ManagedMemoryKind;
 use super::prelude::*;
 use super::programs::program_speed::measure_working_program;
 use super::programs::{LookUpDatabase, ProgramKind};
@@ -101,7 +102,8 @@ fn measure_beside(
     redis.start_work()?;
     // Warms it up.
     measure_working_program(redis.as_mut(), turn)?;
-    let manager = AttachedManager::start(&clients.server_processes())?;
+    let servers = clients.server_processes();
+    let manager = AttachedManager::start(&servers, ManagedMemoryKind::Shared)?;
     let mut round = NeighbourRound::default();
     let mut before = measure_stopped_turn(&manager, redis.as_mut(), turn)?;
     for _ in 0..turns {
