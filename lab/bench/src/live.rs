@@ -10,7 +10,8 @@
 //!      |-- guard_arm            kernel settings, with or without the profile guard
 //!      |     `-- running_daemon the daemon beside this process
 //!      |-- shared_memory_arm    kernel settings for shared memory, with or without HawkEye
-//!      |     `-- attached_manager  `hawkeye attach` beside this process
+//!      |-- attached_manager     `hawkeye attach` beside this process
+//!      |-- free_memory          backed, or what a hypervisor may have taken back
 //!      v
 //!    LiveReport (live_report): rows, notes, panels --> experiments, result files
 //! ```
@@ -19,6 +20,7 @@
 //! system, `redis_bloat.rs` compares systems. `prelude.rs` has what nearly all experiments use,
 //! [`Scale`] the lengths of a short and a long run.
 
+mod attach_speedup;
 mod attached_manager;
 pub(crate) mod bench_host;
 mod bloat_recovery;
@@ -27,6 +29,7 @@ pub mod estimate_verification;
 mod fairness;
 mod first_touch_programs;
 mod fragmented_memory;
+mod free_memory;
 mod gain_of_real_programs;
 mod growing_server_latency;
 mod guard_arm;
@@ -34,6 +37,7 @@ mod guard_limits;
 mod headline;
 mod hostile_neighbour;
 mod huge_page_recovery;
+mod huge_page_reserve;
 mod huge_page_systems;
 mod idle_container;
 mod idle_node;
@@ -127,6 +131,7 @@ pub const EXPERIMENTS: &[LiveExperiment] = experiments! {
     "hostile-neighbour": hostile_neighbour::run, "a container that bloats without end beside two others, under the kernel alone and with guard";
     "guard-growth": container_at_limit::run_guard_growth, "a running program that grows to its limit in half a second: killed or not, with guard and without";
     "prefault" = "fault-ahead": prefault::run, "time to touch new memory that is prefaulted, and memory prefaulted in vain";
+    "reserve": huge_page_reserve::run, "duration of promotions with and without the reserve of huge pages: memory backed, long free and fragmented";
     "sampling": sampling_cost::run, "cost of reading coverage, per region and per huge page";
     "zero-scan": zero_scan_cost::run, "cost of searching huge pages for zero-filled base pages: in use, bloated and nearly empty";
     "stalls": page_fault_stalls::run, "duration of a managed program's page faults, by policy and with unmanaged memory beside it";
@@ -142,6 +147,8 @@ pub const EXPERIMENTS: &[LiveExperiment] = experiments! {
     "start-order" = "figure-8": start_order::run, "a sensitive program started before and after a large idle Redis, by policy";
     "mixed-sensitivity" = "table-9": mixed_sensitivity::run, "random reads beside sequential reads, with promotions for one of them, by policy";
     "fairness" = "table-5": fairness::run, "how evenly three equal programs gain from promotions, by policy";
+    "attach-speedup": attach_speedup::run, "time from hawkeye attach to 90 % of the gain from huge pages, for random reads: memory backed and long free";
+    "prefault-pairs": prefault::run_pairs, "prefault against THP always for touches in order, in pairs: memory backed and long free";
     "forecast": memory_forecast::run, "memory under THP always and under guard of ten programs, beside the forecast while they ran under THP never";
     "programs": gain_of_real_programs::run, "gain from huge pages of Redis, memcached, PostgreSQL, a JVM, sparsehash, cg, mg, a graph and DuckDB";
     "headline-first-minute": headline::run_first_minute, "speed of eleven real programs in their first minute by THP never, THP always and hawkeye run";

@@ -4,6 +4,7 @@
 mod headline_arm;
 mod ratio_table;
 
+use super::free_memory::FreeMemory;
 use super::kept_rounds::{KeptRound, KeptRounds};
 use super::memory_hogs::MemoryHogs;
 use super::prelude::*;
@@ -31,50 +32,6 @@ const DELETED_PERCENT: u8 = 80;
 /// Then programs fill the machine to above the watermark from which memory is recovered, by default
 /// 85 %.
 const PRESSURE_PERCENT: f64 = 88.0;
-
-/// State of free memory when a program starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FreeMemory {
-    /// A filler has touched as much as the program needs, and has exited right before. Free memory
-    /// is not reported to the hypervisor.
-    Backed,
-    /// Nothing has touched it for [`LONG_FREE`], and the kernel reports it to the hypervisor, which
-    /// may take it back.
-    LongFree,
-}
-
-/// Free page reporting begins two seconds after memory was freed (mm/page_reporting.c) and takes
-/// some rounds.
-const LONG_FREE: Duration = Duration::from_secs(30);
-
-impl FreeMemory {
-    fn prepare(self, host: &mut BenchHost, bytes: u64) -> BenchResult<()> {
-        match self {
-            Self::Backed => {
-                host.stop_free_page_reporting()?;
-                host.touch_memory_once(bytes)
-            }
-            Self::LongFree => {
-                host.restore_free_page_reporting()?;
-                std::thread::sleep(LONG_FREE);
-                Ok(())
-            }
-        }
-    }
-
-    fn describe(self) -> String {
-        match self {
-            Self::Backed => {
-                "Before each start a filler touches as much memory as the program needs, and exits. The kernel does not report free memory to the hypervisor, so that a manager finds it backed, too, however long it takes to start."
-                    .into()
-            }
-            Self::LongFree => format!(
-                "Before each start nothing touches memory for {} s, in which the kernel reports free memory to the hypervisor, where there is one that takes it back.",
-                LONG_FREE.as_secs()
-            ),
-        }
-    }
-}
 
 /// What is measured of a program under an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

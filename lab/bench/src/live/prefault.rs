@@ -1,7 +1,10 @@
 //! Prefault beside base pages and THP=always: the speed of first touches, and the memory filled in
 //! vain. Alias: `fault-ahead`.
 
+use super::free_memory::FreeMemory;
 use super::prelude::*;
+use super::shared_memory_arm::add_row_with_range;
+use crate::statistics::MedianAndRange;
 use hawkeye_linux::prefault::Prefaulter;
 
 /// A way to get huge pages: its name, what faults get, and, if it prefaults, the index of the same
@@ -16,6 +19,7 @@ const WAYS: [(&str, &str, Option<usize>); 4] = [
 ];
 const BASE: usize = 0;
 const ALWAYS: usize = 1;
+const HUGE_FAULTS: usize = 3;
 
 const PROGRAMS: [(&str, &str); 7] = [
     ("in order", ""),
@@ -27,6 +31,14 @@ const PROGRAMS: [(&str, &str); 7] = [
     ("1 page of each region", "--pages-per-region 1"),
 ];
 
+/// Options of the programs of [`run_pairs`].
+const IN_ORDER: &str = "";
+const WITH_WORK: &str = "--work-us 400 --latencies --rounds 2";
+/// Prefault keeps up if a touch of new memory takes at most this many times as long as one of
+/// present memory.
+const KEEPS_UP_WITHIN: f64 = 2.0;
+
+#[derive(Clone, Debug)]
 struct FirstAndRepeatTouchTimes {
     /// Seconds of all touches, and the mean and p99 of one in nanoseconds; then the same again once
     /// the memory is present.
@@ -40,8 +52,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
     let (mib, turns) = scale.short_or_long((512, 1), (8192, 5));
     require_available_memory(mib << 20)?;
     host.touch_free_memory_if_full_scale(scale)?;
-    host.set_thp_setting("use_zero_page", "0")?;
-    host.set_thp_setting("defrag", "defer+madvise")?;
+    set_fault_settings(host)?;
     for (program, options) in PROGRAMS {
         // Each turn runs all ways one after the other, so that it is compared with itself.
         let turns = (0..turns)
@@ -86,6 +97,100 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         "The program touches one byte of each base page of {mib} MiB; median of {turns}. The filler uses a second core."
     ));
     Ok(())
+}
+
+/// For huge pages that a remote read or a fault gets without compaction.
+fn set_fault_settings(host: &mut BenchHost) -> BenchResult<()> {
+    host.set_thp_setting("use_zero_page", "0")?;
+    host.set_thp_setting("defrag", "defer+madvise")
+}
+
+/// A program under THP always, and prefaulted beside huge pages at faults.
+#[derive(Clone, Debug)]
+struct TouchPair {
+    always: FirstAndRepeatTouchTimes,
+    prefaulted: FirstAndRepeatTouchTimes,
+    /// Prefaulted, with work after each region.
+    with_work: FirstAndRepeatTouchTimes,
+}
+
+impl TouchPair {
+    /// How many times as fast as THP always prefault was.
+    fn speed_up(&self) -> f64 {
+        self.always.first[0] / self.prefaulted.first[0]
+    }
+
+    /// The mean touch of new memory over that of present memory, with work.
+    fn touch_ratio(&self) -> f64 {
+        self.with_work.first[1] / self.with_work.again[1]
+    }
+}
+
+/// Touches in order, prefaulted and under THP always, in pairs: in memory that is backed, and in
+/// memory that a hypervisor may have taken back.
+pub fn run_pairs(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
+    let (mib, pairs) = scale.short_or_long((512, 1), (8192, 15));
+    require_available_memory(mib << 20)?;
+    set_fault_settings(host)?;
+    for (memory, goal) in FreeMemory::ALL.into_iter().zip(["1.25", "1.6"]) {
+        let mut measured = Vec::new();
+        for pair in 1..=pairs {
+            measured.push(measure_pair(host, memory, mib, pair % 2 == 0)?);
+            eprintln!("hawkeye-lab: {}: {}: pair {pair} of {pairs}", report.name, memory.name());
+        }
+        add_rows_of_pairs(memory.name(), goal, &measured, report);
+    }
+    report.add_note(format!(
+        "The program touches one byte of each base page of {mib} MiB in order, as fast as it can, and once more with 400 us of work after each region. Huge pages at faults in both of a pair (transparent_hugepage/enabled is always); the filler uses a second core, without the reserve of huge pages. The two of a pair alternate in which is first."
+    ));
+    for memory in FreeMemory::ALL {
+        report.add_note(format!("With {}: {}", memory.name(), memory.describe()));
+    }
+    Ok(())
+}
+
+fn measure_pair(
+    host: &mut BenchHost,
+    memory: FreeMemory,
+    mib: u64,
+    prefault_first: bool,
+) -> BenchResult<TouchPair> {
+    let mut measure = |way: usize, options: &str| {
+        memory.prepare(host, mib << 20)?;
+        measure_first_touches(host, mib, options, WAYS[way])
+    };
+    let (always, prefaulted) = if prefault_first {
+        let prefaulted = measure(HUGE_FAULTS, IN_ORDER)?;
+        (measure(ALWAYS, IN_ORDER)?, prefaulted)
+    } else {
+        (measure(ALWAYS, IN_ORDER)?, measure(HUGE_FAULTS, IN_ORDER)?)
+    };
+    Ok(TouchPair { always, prefaulted, with_work: measure(HUGE_FAULTS, WITH_WORK)? })
+}
+
+fn add_rows_of_pairs(memory: &str, goal: &str, pairs: &[TouchPair], report: &mut LiveReport) {
+    let seconds = |part: fn(&TouchPair) -> f64| median_of_mapped(pairs, part);
+    let beside = format!(
+        "goal at least {goal}; {:.2} s instead of {:.2} s, {:.0} regions filled",
+        seconds(|pair| pair.prefaulted.first[0]),
+        seconds(|pair| pair.always.first[0]),
+        seconds(|pair| pair.prefaulted.filled as f64),
+    );
+    let what = format!("{memory}: in order, prefault against THP always");
+    let speed_ups = pairs.iter().map(TouchPair::speed_up).collect();
+    add_row_with_range(report, what, speed_ups, "times", &beside);
+    let ratios: Vec<f64> = pairs.iter().map(TouchPair::touch_ratio).collect();
+    let kept_up = ratios.iter().filter(|ratio| **ratio <= KEEPS_UP_WITHIN).count();
+    let MedianAndRange { median, low, high, .. } = MedianAndRange::from_figures(ratios);
+    report.add_row(
+        format!("{memory}: 400 us of work per region, runs that kept up"),
+        kept_up as f64,
+        "runs",
+        format!(
+            "goal 14 of 15, here of {}: a mean touch of new memory within {KEEPS_UP_WITHIN} times that of present memory; {median:.2} times, {low:.2}-{high:.2}",
+            pairs.len()
+        ),
+    );
 }
 
 /// Prefaults memory of a process: at most `room` regions, `warm` of them at once.
@@ -136,4 +241,33 @@ fn measure_first_touches(
         filled: filled.filled,
         fill_cpu_s: filled.cpu.as_secs_f64(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_compared_with_each_other_and_runs_that_keep_up_are_counted() {
+        let times = |first_s, first_ns, again_ns| FirstAndRepeatTouchTimes {
+            first: [first_s, first_ns, 0.0],
+            again: [first_s, again_ns, 0.0],
+            filled: 8,
+            fill_cpu_s: 0.0,
+        };
+        let pair = |always_s, prefaulted_s, touch_ns| TouchPair {
+            always: times(always_s, 0.0, 0.0),
+            prefaulted: times(prefaulted_s, 0.0, 0.0),
+            with_work: times(1.0, touch_ns, 20.0),
+        };
+        let pairs = [pair(3.0, 2.0, 40.0), pair(9.0, 3.0, 41.0), pair(2.0, 2.0, 20.0)];
+        let mut report = LiveReport::new("prefault-pairs");
+        add_rows_of_pairs("memory backed", "1.25", &pairs, &mut report);
+        let against_always = report.row("memory backed: in order, prefault against THP always");
+        assert_eq!(against_always.value, 1.5);
+        assert!(against_always.beside.starts_with("1.00-3.00 in 3 rounds; goal at least 1.25"));
+        let kept_up = report.row("memory backed: 400 us of work per region, runs that kept up");
+        assert_eq!(kept_up.value, 2.0);
+        assert!(kept_up.beside.contains("here of 3"), "{}", kept_up.beside);
+    }
 }
