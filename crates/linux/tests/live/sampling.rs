@@ -1,6 +1,7 @@
 //! Compares the sampler's results with what the program did.
 
 use hawkeye_bench::clear_refs;
+use hawkeye_linux::arch;
 use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::promote::target_call::CallHelperPool;
 use hawkeye_linux::sample::page_table_reader::{PageTableReader, WalkDetail};
@@ -149,11 +150,15 @@ fn a_hundred_random_pages_are_found_after_a_clear() {
     // Kernels before 6.8 have no such pages.
     let large = (settings::file("hugepages-64kB/enabled"), "always");
     if let Some(_large) = settings::Changed::to([large]) {
-        find_a_hundred_random_pages(&mut tables);
+        let order = find_a_hundred_random_pages(&mut tables);
+        let of_processor = arch::tlb_page_sizes_of_this_machine();
+        let is_expected = order == PageOrder::CONTIGUOUS;
+        assert_eq!(is_expected, of_processor.contains(PageOrder::CONTIGUOUS), "{order:?}");
     }
 }
 
-fn find_a_hundred_random_pages(tables: &mut PageTableReader) {
+/// Returns the order of the pages that map the memory.
+fn find_a_hundred_random_pages(tables: &mut PageTableReader) -> PageOrder {
     let own = ProcessHandle::open(std::process::id()).expect("this process can be opened");
     let mut calls = calls_into_this_process();
     let memory = MappedRegions::new(1);
@@ -192,6 +197,7 @@ fn find_a_hundred_random_pages(tables: &mut PageTableReader) {
     let is_emulated = time_limit_factor() > 1;
     let most = if is_emulated { least } else { (least * 3 / 2).min(511).max(least) };
     assert!((least..=most).contains(&accessed), "{least} to {most}: {found:?}");
+    found.order
 }
 
 /// A kernel notes the access bit of a huge page in the entries that it leaves while it splits the
