@@ -7,6 +7,7 @@
 #   tests                  the live tests, with the torture
 #   peers                  the kernel's own managers of huge pages beside HawkEye
 #   test=NAME[,NAME]...    single tests; their results replace earlier ones
+#   test@CPU=NAME[,NAME].. the same on another processor, reported beside its doctor
 #   pages                  the commands on a kernel with base pages of 16 KiB; with 6.12 for arm64
 # A PART that did not finish keeps what it found, marked as unfinished. A doctor that did not finish
 # does not replace one that did. Once there are results of doctor and tests on any kernel, it writes
@@ -55,7 +56,7 @@ case $architecture in
   arm64)
     suffix=-arm64 cargo=scripts/cross.sh strip=aarch64-linux-gnu-strip page=docs/kernels-arm64.md
     # Most tests take 10 to 30 s there.
-    seconds=7200
+    seconds=14400
     target=$target/cross/aarch64-unknown-linux-gnu
     # A large server's, and one that does not mark accesses.
     processors=(neoverse-n1 cortex-a72)
@@ -87,20 +88,23 @@ results=$cache/results
 mkdir -p "$results"
 for kernel in "${kernels[@]/%/$suffix}"; do
   for part; do
-    status=0 to=$results/$kernel.$part cpu=max machine=$kernel
+    status=0 to=$results/$kernel.$part cpu=max machine=$kernel inside=$part
     case $part in
-      doctor=*) cpu=${part#*=} ;;
+      doctor=*) cpu=${part#*=} inside=doctor ;;
       test=*) to=$results/$kernel.test ;;
+      test@*=*) cpu=${part#test@} cpu=${cpu%%=*} to=$results/$kernel.test@$cpu inside=test=${part#*=} ;;
       pages) [ "$kernel" = 6.12-arm64 ] || continue; machine=6.12-16k-arm64 ;;
     esac
     echo "@commit $(git describe --always --dirty) $(date -u +%F)" >"$to.new"
+    # A machine that does not start is not waited for as long as tests take.
+    case $part in tests | test*) limit=$seconds ;; *) limit=1800 ;; esac
     # More memory than the largest test takes, which is the torture with 2 GiB.
     # shellcheck disable=SC2086
-    "$here/run.sh" "$machine" -m 5120 -t "$seconds" -c "$cpu" ${modules[${kernel%-arm64}]} \
+    "$here/run.sh" "$machine" -m 5120 -t "$limit" -c "$cpu" ${modules[${kernel%-arm64}]} \
       -f "$work/hawkeye" -f "$work/live-linux" -f "$work/live-cli" -f "$here/kernels/inside" "${tools[@]/#/-f}" \
       -f "$here/peers/program" -f "$here/peers/damon-hugepage" -f "$here/peers/underused-shrinker" \
       -f "$here/peers/damon-nohugepage" \
-      -- sh ./inside "$target/release/hawkeye" "${part%="$cpu"}" >>"$to.new" || status=$?
+      -- sh ./inside "$target/release/hawkeye" "$inside" >>"$to.new" || status=$?
     sed -n 's/\r$//; /^@\(kernel\|test\|peer\|pages\)/p' "$to.new"
     if [ $status -ne 0 ] || grep -q '^@test [^ ]* failed' "$to.new"; then failed=1; fi
     if [ $status -ne 0 ]; then
@@ -121,6 +125,7 @@ for kernel in "${kernels[@]/%/$suffix}"; do
     fi
     case $part in
       test=*) cat "$to.new" >>"$results/$kernel.tests" && rm "$to.new" ;;
+      test@*) cat "$to.new" >>"$to" && rm "$to.new" ;;
       *) mv "$to.new" "$to" ;;
     esac
   done

@@ -43,6 +43,14 @@ class Kernel:
             if self.doctor:
                 self.processors[file.name.partition("=")[2]] = self.doctor
         self.doctor = None
+        # Processor -> outcomes of the live tests that ran on it.
+        self.tests_on = {}
+        for file in sorted(Path(folder).glob(f"{kernel}.test@*")):
+            if file.suffix == ".new":
+                continue
+            self.read("tests", file.read_text(errors="replace"))
+            self.tests_on[file.name.partition("@")[2]], self.tests = self.tests, {}
+        self.listed, self.unfinished = 0, {}
         for part in ("doctor", "tests", "peers", "pages"):
             file = Path(folder) / f"{kernel}.{part}"
             self.read(part, file.read_text(errors="replace") if file.exists() else "")
@@ -299,7 +307,7 @@ def main():
     print(paragraph(
         f"Written by {command} on {' and '.join(sorted(set(dates)))}. Tree {', '.join(sorted(set(commits)))}. The kernels are "
         f"Debian's cloud kernels {', '.join(kernel.release for kernel in ran)}. Each ran in QEMU: no KVM, two "
-        f"emulated processors{' (`-cpu max`)' if arm64 else ''}, 5 GiB of memory, a swap device in zram, cgroup version 2. On each, "
+        f"emulated processors{' (`-cpu max,pauth-impdef=on,sve=off`)' if arm64 else ''}, 5 GiB of memory, a swap device in zram, cgroup version 2. On each, "
         "`make test-kernels` runs `hawkeye doctor`, every live test with "
         "the torture test, and the kernel's own managers of huge pages beside HawkEye. An emulated machine shows what works, not how fast it "
         f"is. Transparent huge pages are `{ran[0].enabled}` for the doctor, the kernels' value after boot, and `madvise` for the tests."))
@@ -318,6 +326,14 @@ def main():
             for cpu, doctor in k.processors.items()
         ]
         table(["processor", "kernel", *shown], rows)
+    on = [(cpu, k, tests) for k in kernels for cpu, tests in k.tests_on.items()]
+    if on:
+        print("Live tests on these processors:\n")
+        table(["processor", "kernel", "test", "outcome"], [
+            [cpu, k.name, f"`{name}`", f"{outcome}: {why}" if why and outcome != "passed" else outcome]
+            for cpu, k, tests in on
+            for name, (outcome, why) in sorted(tests.items())
+        ])
 
     for kernel in (k for k in kernels if k.pages):
         print("## Base pages of 16 KiB\n")

@@ -3,7 +3,7 @@
 
 use crate::common::{
     AttachedManager, DEADLINE, TestMachine, WORKLOADS, assert_unharmed, figure, machine,
-    machine_with, or_skip, started_by, until, workload,
+    machine_with, or_skip, started_by, time_limit_factor, until, workload,
 };
 use crate::daemon::{CONFIG, NAME, RunningDaemon};
 use hawkeye_live_test_support::settings::{self, Changed};
