@@ -433,8 +433,9 @@ impl Machine for LinuxMachine {
         self.update_profile(process, |seen| {
             seen.resident_bytes = seen.resident_bytes.max(rss_bytes);
         });
-        let lost_huge_pages = self.members.get_mut(process)?.lost_huge_pages.not_searched();
-        Ok(SliceProgress::Done(ProcessFootprint { rss_bytes, huge_bytes, lost_huge_pages }))
+        let mut not_searched = self.members.get_mut(process)?.lost_huge_pages.not_searched();
+        let has_lost_huge_pages = not_searched.next().is_some();
+        Ok(SliceProgress::Done(ProcessFootprint { rss_bytes, huge_bytes, has_lost_huge_pages }))
     }
 
     fn management_costs(&self) -> ManagementCosts {

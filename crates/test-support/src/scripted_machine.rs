@@ -73,7 +73,7 @@ pub struct ScriptedMachine {
     /// more. A listing shows them.
     pub freed_parts: BTreeMap<(ProcessId, RegionAddr), u16>,
     /// Regions that lost their huge page since the last listing of the program.
-    pub lost_huge_pages: BTreeMap<ProcessId, u32>,
+    pub lost_huge_pages: BTreeSet<ProcessId>,
     /// Bytes that groups paid for huge pages of shared memory.
     file_charges: BTreeMap<&'static str, u64>,
     /// The state of memory cannot be read.

@@ -28,7 +28,7 @@ impl LinuxMachine {
         until: Duration,
     ) -> CallResult<()> {
         if self.recovery == RecoveryMethod::None {
-            self.lost_huge_pages(process)?.begin_search();
+            self.lost_huge_pages(process)?.skip_search();
             return Ok(());
         }
         let begun = Instant::now();
@@ -46,23 +46,22 @@ impl LinuxMachine {
         Ok(())
     }
 
+    /// Searches at least one region, so that a round of searches ends on any machine.
     fn search_partly_mapped(&mut self, process: ProcessId, deadline: Instant) -> CallResult<()> {
         for region in self.lost_huge_pages(process)?.begin_search() {
-            if Instant::now() >= deadline {
-                self.lost_huge_pages(process)?.break_search_before(region);
-                break;
-            }
-            match self.find_partly_mapped(process, region) {
-                Ok(Some((sample, _))) => {
-                    self.lost_huge_pages(process)?.record_found(sample);
-                }
-                Ok(None) => {}
+            let found = match self.find_partly_mapped(process, region) {
+                Ok(found) => found.map(|(sample, _)| sample),
                 Err(error @ (MachineError::NotAnswering(_) | MachineError::Gone(_))) => {
                     return Err(error);
                 }
                 Err(error) => {
                     tracing::debug!("freed parts of huge pages pid={process} at={region}: {error}");
+                    None
                 }
+            };
+            self.lost_huge_pages(process)?.record_search(region, found);
+            if Instant::now() >= deadline {
+                break;
             }
         }
         Ok(())

@@ -34,16 +34,21 @@ const MOST_SUSPECTS: usize = 1 << 16;
 pub(crate) struct LostHugePages {
     /// Ascending.
     huge: Vec<RegionAddr>,
-    /// Regions that have lost theirs, and the part that a search found there.
-    suspects: BTreeMap<RegionAddr, Option<RegionSample>>,
-    /// Suspects that no search has come to since they were added.
-    not_searched: u32,
-    /// Where the next search begins.
-    search_from: Option<RegionAddr>,
+    /// Regions that have lost theirs.
+    suspects: BTreeMap<RegionAddr, Suspect>,
     /// Regions in which the manager split a huge page lately, and when.
     split: BTreeMap<RegionAddr, Instant>,
     /// When the next search may begin.
     search_again_at: Option<Instant>,
+}
+
+/// A region that lost its huge page.
+#[derive(Debug, Default)]
+struct Suspect {
+    /// Whether this round of searches has come to it.
+    is_searched: bool,
+    /// The part of a huge page that the last search found there.
+    found: Option<RegionSample>,
 }
 
 impl LostHugePages {
@@ -57,17 +62,15 @@ impl LostHugePages {
         self.suspects.retain(|region, _| !is_huge(region));
         let room = MOST_SUSPECTS.saturating_sub(self.suspects.len());
         for region in self.huge.iter().filter(|region| !is_huge(region)).take(room) {
-            self.suspects.entry(*region).or_insert_with(|| {
-                self.not_searched = self.not_searched.saturating_add(1);
-                None
-            });
+            self.suspects.entry(*region).or_default();
         }
         self.huge = huge;
     }
 
-    /// Number of regions that lost their huge page and that no search has come to since.
-    pub(crate) fn not_searched(&self) -> u32 {
-        self.not_searched
+    /// Regions that lost their huge page and that this round of searches has not come to.
+    pub(crate) fn not_searched(&self) -> impl Iterator<Item = RegionAddr> {
+        let waiting = self.suspects.iter().filter(|(_, suspect)| !suspect.is_searched);
+        waiting.map(|(region, _)| *region)
     }
 
     /// Whether the last look at all huge pages showed one in this region.
@@ -86,28 +89,30 @@ impl LostHugePages {
         self.search_again_at = Some(Instant::now() + begun.elapsed() * SEARCH_PAUSE);
     }
 
-    /// Takes in what a search found in a region.
-    pub(crate) fn record_found(&mut self, sample: RegionSample) {
-        self.suspects.insert(sample.region, Some(sample));
+    /// A search came to this region, and found this part of a huge page or nothing.
+    pub(crate) fn record_search(&mut self, region: RegionAddr, found: Option<RegionSample>) {
+        if let Some(suspect) = self.suspects.get_mut(&region) {
+            *suspect = Suspect { is_searched: true, found };
+        }
     }
 
     /// Huge pages that are mapped in part, by address.
     pub(crate) fn found(&self) -> impl Iterator<Item = &RegionSample> {
-        self.suspects.values().flatten()
+        self.suspects.values().filter_map(|suspect| suspect.found.as_ref())
     }
 
-    /// Regions that were huge and are not any more: first those that the last search did not reach.
+    /// The suspects to search, by address: those that this round has not come to, or all in a new
+    /// round, because programs give back more.
     pub(crate) fn begin_search(&mut self) -> Vec<RegionAddr> {
-        self.not_searched = 0;
-        let from = self.search_from.take().unwrap_or(RegionAddr::containing(0));
-        let (rest, first) = (self.suspects.range(from..), self.suspects.range(..from));
-        rest.chain(first).map(|(region, _)| *region).collect()
+        if self.not_searched().next().is_none() {
+            self.suspects.values_mut().for_each(|suspect| suspect.is_searched = false);
+        }
+        self.not_searched().collect()
     }
 
-    /// The search ends before this region.
-    pub(crate) fn break_search_before(&mut self, region: RegionAddr) {
-        self.search_from = Some(region);
-        self.not_searched = self.not_searched.max(1);
+    /// Nothing is searched: no suspect waits.
+    pub(crate) fn skip_search(&mut self) {
+        self.suspects.values_mut().for_each(|suspect| suspect.is_searched = true);
     }
 
     /// Whether a region was huge and is not any more.
@@ -211,20 +216,25 @@ mod tests {
         indices.iter().map(|index| region(*index)).collect()
     }
 
+    fn search_all(lost: &mut LostHugePages) -> Vec<RegionAddr> {
+        let searched = lost.begin_search();
+        searched.iter().for_each(|region| lost.record_search(*region, None));
+        searched
+    }
+
     #[test]
     fn what_was_huge_and_is_not_any_more_is_suspect() {
         let mut lost = LostHugePages::default();
         lost.record_huge_pages(regions(&[1, 2, 3]));
         assert_eq!(lost.begin_search(), []);
         lost.record_huge_pages(regions(&[2, 4]));
-        assert_eq!(lost.not_searched(), 2);
-        assert_eq!(lost.begin_search(), regions(&[1, 3]));
-        assert_eq!(lost.not_searched(), 0);
+        assert_eq!(lost.not_searched().count(), 2);
+        assert_eq!(search_all(&mut lost), regions(&[1, 3]));
+        assert_eq!(lost.not_searched().count(), 0);
         lost.record_huge_pages(regions(&[1]));
-        assert_eq!(lost.not_searched(), 2);
-        assert_eq!(lost.begin_search(), regions(&[2, 3, 4]), "1 is huge again");
+        assert_eq!(search_all(&mut lost), regions(&[2, 4]), "1 is huge again");
         lost.clear_suspicion(region(3));
-        assert_eq!(lost.begin_search(), regions(&[2, 4]));
+        assert_eq!(search_all(&mut lost), regions(&[2, 4]), "a new round");
     }
 
     /// Recovery splits thousands of huge pages a second while memory is about to be full.
@@ -236,7 +246,7 @@ mod tests {
         // A walk found it before.
         lost.record_huge_pages(regions(&[1, 2, 3]));
         lost.record_huge_pages(regions(&[3]));
-        assert_eq!((lost.not_searched(), lost.begin_search()), (1, regions(&[1])));
+        assert_eq!(lost.begin_search(), regions(&[1]));
     }
 
     #[test]
@@ -244,11 +254,14 @@ mod tests {
         let mut lost = LostHugePages::default();
         lost.record_huge_pages(regions(&[1, 2, 3, 4]));
         lost.record_huge_pages(Vec::new());
+        for next in 1..=4 {
+            let left: Vec<u64> = (next..=4).collect();
+            assert_eq!(lost.begin_search(), regions(&left));
+            lost.record_search(region(next), None);
+        }
+        // However few regions each search reaches, a round ends.
+        assert_eq!(lost.not_searched().count(), 0, "the process is listed again");
         assert_eq!(lost.begin_search(), regions(&[1, 2, 3, 4]));
-        lost.break_search_before(region(3));
-        assert_eq!(lost.not_searched(), 1, "the process is listed again");
-        assert_eq!(lost.begin_search(), regions(&[3, 4, 1, 2]));
-        assert_eq!((lost.not_searched(), lost.begin_search()), (0, regions(&[1, 2, 3, 4])));
     }
 
     /// Entries of a region that maps these pages of the run from frame 1024 on.

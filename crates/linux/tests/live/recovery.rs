@@ -103,10 +103,10 @@ fn what_a_process_gave_back_of_huge_pages_is_freed() {
     assert!(until(DEADLINE, || {
         let size = until_answered(|| machine.footprint(process, machine.now() + DEADLINE));
         let size = size.expect("sizes can be read").into_done().expect("one call reads them");
-        if size.lost_huge_pages > 0 {
+        if size.has_lost_huge_pages {
             found = list(&mut machine);
         }
-        size.lost_huge_pages == 0
+        !size.has_lost_huge_pages
     }));
     let now = sampled(&mut machine, process).regions;
     for region in huge {

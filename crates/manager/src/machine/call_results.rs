@@ -179,9 +179,9 @@ pub struct ProcessFootprint {
     pub rss_bytes: u64,
     /// Memory mapped by huge pages, in bytes.
     pub huge_bytes: u64,
-    /// Regions that lost their huge page since the last listing, perhaps in part. 0 where a machine
-    /// cannot tell.
-    pub lost_huge_pages: u32,
+    /// Whether regions that lost their huge page, perhaps in part, wait for a listing's search.
+    /// False where a machine cannot tell.
+    pub has_lost_huge_pages: bool,
 }
 
 /// Identity of a process, and properties that policies do not use.

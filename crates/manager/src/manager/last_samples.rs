@@ -90,7 +90,8 @@ impl LastSamples {
                 self.record_hugeness_change(process, region, false);
             }
             Event::Measured { process, rss_bytes, huge_bytes } => {
-                let footprint = ProcessFootprint { rss_bytes, huge_bytes, lost_huge_pages: 0 };
+                let footprint =
+                    ProcessFootprint { rss_bytes, huge_bytes, has_lost_huge_pages: false };
                 self.footprints.insert(process, footprint);
             }
             _ => {}

@@ -133,8 +133,8 @@ impl<M: Machine> Manager<M> {
             let Ok(measured) = measured else { continue };
             let known = self.processes.last_samples.footprint(process);
             let footprint = measured.map(|(footprint, _)| footprint).or(known).unwrap_or_default();
-            let ProcessFootprint { rss_bytes, huge_bytes, lost_huge_pages } = footprint;
-            if lost_huge_pages > 0 {
+            let ProcessFootprint { rss_bytes, huge_bytes, has_lost_huge_pages } = footprint;
+            if has_lost_huge_pages {
                 self.recovery.lost_huge_pages.insert(process);
             }
             look.sum.rss_bytes += rss_bytes;

@@ -245,7 +245,7 @@ fn machine_with_freed_parts(errno: Option<Errno>) -> ScriptedMachine {
         for region in 0..64 {
             machine.freed_parts.insert((FIRST_PROCESS, region_at_index(region)), 400);
         }
-        machine.lost_huge_pages.insert(FIRST_PROCESS, 64);
+        machine.lost_huge_pages.insert(FIRST_PROCESS);
         machine.recovery_errors.extend(errno.into_iter().cycle().take(64));
     });
     machine

@@ -110,8 +110,8 @@ impl Machine for ScriptedMachine {
             machine.spend(machine.footprint_cpu);
             let program = machine.program_mut(process)?;
             let (rss_bytes, huge_bytes) = (program.rss_bytes(), program.huge_bytes());
-            let lost_huge_pages = machine.lost_huge_pages.get(&process).copied().unwrap_or(0);
-            Ok(ProcessFootprint { rss_bytes, huge_bytes, lost_huge_pages })
+            let has_lost_huge_pages = machine.lost_huge_pages.contains(&process);
+            Ok(ProcessFootprint { rss_bytes, huge_bytes, has_lost_huge_pages })
         })
     }
 

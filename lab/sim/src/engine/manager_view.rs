@@ -233,7 +233,7 @@ impl Machine for Engine {
         Ok(SliceProgress::Done(ProcessFootprint {
             rss_bytes: figures.rss_bytes,
             huge_bytes: figures.huge_bytes,
-            lost_huge_pages: 0,
+            has_lost_huge_pages: false,
         }))
     }
 
