@@ -46,20 +46,22 @@ impl LinuxMachine {
         Ok(())
     }
 
-    /// Searches at least one region, so that a round of searches ends on any machine.
+    /// Searches at least one region, so that a slow machine comes to all of them, too.
     fn search_partly_mapped(&mut self, process: ProcessId, deadline: Instant) -> CallResult<()> {
-        for region in self.lost_huge_pages(process)?.begin_search() {
-            let found = match self.find_partly_mapped(process, region) {
-                Ok(found) => found.map(|(sample, _)| sample),
+        for region in self.lost_huge_pages(process)?.suspects_to_search() {
+            match self.find_partly_mapped(process, region) {
+                Ok(found) => {
+                    let sample = found.map(|(sample, _)| sample);
+                    self.lost_huge_pages(process)?.record_search(region, sample);
+                }
                 Err(error @ (MachineError::NotAnswering(_) | MachineError::Gone(_))) => {
                     return Err(error);
                 }
                 Err(error) => {
                     tracing::debug!("freed parts of huge pages pid={process} at={region}: {error}");
-                    None
+                    self.lost_huge_pages(process)?.record_failed_search(region);
                 }
-            };
-            self.lost_huge_pages(process)?.record_search(region, found);
+            }
             if Instant::now() >= deadline {
                 break;
             }

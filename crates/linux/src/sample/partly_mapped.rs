@@ -45,9 +45,9 @@ pub(crate) struct LostHugePages {
 /// A region that lost its huge page.
 #[derive(Debug, Default)]
 struct Suspect {
-    /// Whether this round of searches has come to it.
-    is_searched: bool,
-    /// The part of a huge page that the last search found there.
+    /// When a search last came to it.
+    searched_at: Option<Instant>,
+    /// The part of a huge page that the last search that did not fail found there.
     found: Option<RegionSample>,
 }
 
@@ -67,9 +67,9 @@ impl LostHugePages {
         self.huge = huge;
     }
 
-    /// Regions that lost their huge page and that this round of searches has not come to.
+    /// Regions that lost their huge page and that no search has come to.
     pub(crate) fn not_searched(&self) -> impl Iterator<Item = RegionAddr> {
-        let waiting = self.suspects.iter().filter(|(_, suspect)| !suspect.is_searched);
+        let waiting = self.suspects.iter().filter(|(_, suspect)| suspect.searched_at.is_none());
         waiting.map(|(region, _)| *region)
     }
 
@@ -92,7 +92,14 @@ impl LostHugePages {
     /// A search came to this region, and found this part of a huge page or nothing.
     pub(crate) fn record_search(&mut self, region: RegionAddr, found: Option<RegionSample>) {
         if let Some(suspect) = self.suspects.get_mut(&region) {
-            *suspect = Suspect { is_searched: true, found };
+            *suspect = Suspect { searched_at: Some(Instant::now()), found };
+        }
+    }
+
+    /// A search of this region failed, which says nothing about what an earlier one found.
+    pub(crate) fn record_failed_search(&mut self, region: RegionAddr) {
+        if let Some(suspect) = self.suspects.get_mut(&region) {
+            suspect.searched_at = Some(Instant::now());
         }
     }
 
@@ -101,18 +108,19 @@ impl LostHugePages {
         self.suspects.values().filter_map(|suspect| suspect.found.as_ref())
     }
 
-    /// The suspects to search, by address: those that this round has not come to, or all in a new
-    /// round, because programs give back more.
-    pub(crate) fn begin_search(&mut self) -> Vec<RegionAddr> {
-        if self.not_searched().next().is_none() {
-            self.suspects.values_mut().for_each(|suspect| suspect.is_searched = false);
-        }
-        self.not_searched().collect()
+    /// The suspects in the order in which to search them: those that no search has come to, then
+    /// those searched longest ago, because programs give back more.
+    pub(crate) fn suspects_to_search(&self) -> Vec<RegionAddr> {
+        let suspects = self.suspects.iter();
+        let mut suspects: Vec<_> = suspects.map(|(region, it)| (it.searched_at, *region)).collect();
+        suspects.sort_unstable();
+        suspects.into_iter().map(|(_, region)| region).collect()
     }
 
     /// Nothing is searched: no suspect waits.
     pub(crate) fn skip_search(&mut self) {
-        self.suspects.values_mut().for_each(|suspect| suspect.is_searched = true);
+        let now = Instant::now();
+        self.suspects.values_mut().for_each(|suspect| suspect.searched_at = Some(now));
     }
 
     /// Whether a region was huge and is not any more.
@@ -217,7 +225,7 @@ mod tests {
     }
 
     fn search_all(lost: &mut LostHugePages) -> Vec<RegionAddr> {
-        let searched = lost.begin_search();
+        let searched = lost.suspects_to_search();
         searched.iter().for_each(|region| lost.record_search(*region, None));
         searched
     }
@@ -226,15 +234,15 @@ mod tests {
     fn what_was_huge_and_is_not_any_more_is_suspect() {
         let mut lost = LostHugePages::default();
         lost.record_huge_pages(regions(&[1, 2, 3]));
-        assert_eq!(lost.begin_search(), []);
+        assert_eq!(lost.suspects_to_search(), []);
         lost.record_huge_pages(regions(&[2, 4]));
         assert_eq!(lost.not_searched().count(), 2);
         assert_eq!(search_all(&mut lost), regions(&[1, 3]));
         assert_eq!(lost.not_searched().count(), 0);
         lost.record_huge_pages(regions(&[1]));
-        assert_eq!(search_all(&mut lost), regions(&[2, 4]), "1 is huge again");
+        assert_eq!(search_all(&mut lost), regions(&[2, 4, 3]), "1 is huge again");
         lost.clear_suspicion(region(3));
-        assert_eq!(search_all(&mut lost), regions(&[2, 4]), "a new round");
+        assert_eq!(search_all(&mut lost), regions(&[2, 4]), "they are searched again");
     }
 
     /// Recovery splits thousands of huge pages a second while memory is about to be full.
@@ -246,7 +254,7 @@ mod tests {
         // A walk found it before.
         lost.record_huge_pages(regions(&[1, 2, 3]));
         lost.record_huge_pages(regions(&[3]));
-        assert_eq!(lost.begin_search(), regions(&[1]));
+        assert_eq!(lost.suspects_to_search(), regions(&[1]));
     }
 
     #[test]
@@ -256,12 +264,48 @@ mod tests {
         lost.record_huge_pages(Vec::new());
         for next in 1..=4 {
             let left: Vec<u64> = (next..=4).collect();
-            assert_eq!(lost.begin_search(), regions(&left));
+            assert!(lost.suspects_to_search().starts_with(&regions(&left)));
             lost.record_search(region(next), None);
         }
-        // However few regions each search reaches, a round ends.
+        // However few regions each search reaches, it comes to all of them.
         assert_eq!(lost.not_searched().count(), 0, "the process is listed again");
-        assert_eq!(lost.begin_search(), regions(&[1, 2, 3, 4]));
+        assert_eq!(lost.suspects_to_search(), regions(&[1, 2, 3, 4]));
+    }
+
+    #[test]
+    fn new_suspects_do_not_keep_older_ones_from_another_search() {
+        let mut lost = LostHugePages::default();
+        let mut searches: BTreeMap<RegionAddr, u32> = BTreeMap::new();
+        for first_huge in 1..=9 {
+            let huge: Vec<u64> = (first_huge..=9).collect();
+            lost.record_huge_pages(regions(&huge));
+            // One more suspect at each listing, and time for two.
+            for region in lost.suspects_to_search().into_iter().take(2) {
+                lost.record_search(region, None);
+                *searches.entry(region).or_default() += 1;
+            }
+        }
+        for index in 1..=3 {
+            assert!(searches[&region(index)] >= 2, "{index}: {searches:?}");
+        }
+    }
+
+    #[test]
+    fn a_failed_search_keeps_what_an_earlier_one_found() {
+        let mut lost = LostHugePages::default();
+        lost.record_huge_pages(regions(&[1]));
+        lost.record_huge_pages(Vec::new());
+        lost.record_failed_search(region(1));
+        assert_eq!(lost.not_searched().count(), 0, "it was searched");
+        let entries = entries_of_pages(0..100, EXCLUSIVE);
+        let (_, part) = find_parts_of_aligned_runs(&entries)[0];
+        let found = sample_of_partly_mapped(region(1), &entries, part);
+        assert_eq!(found.map(|sample| sample.freed), Some(412));
+        lost.record_search(region(1), found);
+        lost.record_failed_search(region(1));
+        assert_eq!(lost.found().next(), found.as_ref());
+        lost.record_search(region(1), None);
+        assert_eq!(lost.found().next(), None);
     }
 
     /// Entries of a region that maps these pages of the run from frame 1024 on.
