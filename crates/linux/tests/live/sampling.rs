@@ -18,6 +18,7 @@ use hawkeye_test_support::this_test;
 use hawkeye_workload::rng::WorkloadRng;
 use hawkeye_workload::{WorkloadReady, WorkloadRequest};
 use procfs::process::Process;
+use procfs::sys::kernel::Version;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -152,8 +153,14 @@ fn a_hundred_random_pages_are_found_after_a_clear() {
     if let Some(_large) = settings::Changed::to([large]) {
         let order = find_a_hundred_random_pages(&mut tables);
         let of_processor = arch::tlb_page_sizes_of_this_machine();
-        let is_expected = order == PageOrder::CONTIGUOUS;
-        assert_eq!(is_expected, of_processor.contains(PageOrder::CONTIGUOUS), "{order:?}");
+        let is_possible = of_processor.contains(PageOrder::CONTIGUOUS);
+        // Linux sets them since 6.9, where it finds 64 KiB in one piece. A real machine's free
+        // memory may be fragmented, or its kernel built without them.
+        let kernel = Version::current().expect("the kernel has a release");
+        let is_certain = is_possible && time_limit_factor() > 1 && kernel >= Version::new(6, 9, 0);
+        let is_contiguous = order == PageOrder::CONTIGUOUS;
+        assert!(is_possible || !is_contiguous, "the processor has no contiguous entries");
+        assert!(is_contiguous || !is_certain, "{order:?}");
     }
 }
 
