@@ -7,7 +7,8 @@
 #   tests                  the live tests, with the torture
 #   peers                  the kernel's own managers of huge pages beside HawkEye
 #   test=NAME[,NAME]...    single tests; their results replace earlier ones
-#   test@CPU=NAME[,NAME].. the same on another processor, reported beside its doctor
+#   test@CPU=NAME[,NAME].. the same on another processor, reported beside its doctor;
+#                          removed once `tests` has run to its end
 #   pages                  the commands on a kernel with base pages of 16 KiB; with 6.12 for arm64
 # A PART that did not finish keeps what it found, marked as unfinished. A doctor that did not finish
 # does not replace one that did. Once there are results of doctor and tests on any kernel, it writes
@@ -97,7 +98,7 @@ for kernel in "${kernels[@]/%/$suffix}"; do
     esac
     echo "@commit $(git describe --always --dirty) $(date -u +%F)" >"$to.new"
     # A machine that does not start is not waited for as long as tests take.
-    case $part in tests | test*) limit=$seconds ;; *) limit=1800 ;; esac
+    case $part in doctor* | pages) limit=1800 ;; *) limit=$seconds ;; esac
     # More memory than the largest test takes, which is the torture with 2 GiB.
     # shellcheck disable=SC2086
     "$here/run.sh" "$machine" -m 5120 -t "$limit" -c "$cpu" ${modules[${kernel%-arm64}]} \
@@ -126,6 +127,11 @@ for kernel in "${kernels[@]/%/$suffix}"; do
     case $part in
       test=*) cat "$to.new" >>"$results/$kernel.tests" && rm "$to.new" ;;
       test@*) cat "$to.new" >>"$to" && rm "$to.new" ;;
+      tests)
+        mv "$to.new" "$to"
+        # They were found by earlier programs.
+        [ $status -ne 0 ] || rm -f "$results/$kernel".test@*
+        ;;
       *) mv "$to.new" "$to" ;;
     esac
   done

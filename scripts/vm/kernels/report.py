@@ -49,8 +49,12 @@ class Kernel:
             if file.suffix == ".new":
                 continue
             self.read("tests", file.read_text(errors="replace"))
+            ended = self.unfinished.pop("tests", None)
+            # Later runs of the same tests may have completed it.
+            if ended and self.count("unfinished"):
+                self.unfinished[file.name.removeprefix(f"{kernel}.")] = ended
             self.tests_on[file.name.partition("@")[2]], self.tests = self.tests, {}
-        self.listed, self.unfinished = 0, {}
+        self.listed = 0
         for part in ("doctor", "tests", "peers", "pages"):
             file = Path(folder) / f"{kernel}.{part}"
             self.read(part, file.read_text(errors="replace") if file.exists() else "")
