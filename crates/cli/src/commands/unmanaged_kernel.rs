@@ -65,6 +65,16 @@ impl UnmanagedKernel {
         }
     }
 
+    /// The largest pages that first touches of some programs get; `None`: base pages alone.
+    pub fn largest_given_bytes(&self) -> Option<u64> {
+        if self.gives_huge_pages() {
+            return Some(self.sizes.huge_page_bytes);
+        }
+        let pages = self.smaller_pages.as_ref()?;
+        matches!(pages.given_to, Some(ThpMode::Madvise | ThpMode::Always))
+            .then_some(pages.page_bytes)
+    }
+
     /// What first touches get now, and what that means.
     pub fn sentences(&self) -> Vec<String> {
         let mut sentences = vec![self.huge_page_sentence()];
@@ -115,7 +125,11 @@ impl UnmanagedKernel {
     /// where no program gets huge pages, or the kernel has no smaller ones.
     pub fn switch_to_smaller_pages(&self) -> Option<(String, String)> {
         let pages = self.smaller_pages.as_ref().filter(|_| self.gives_huge_pages())?;
-        let mode = self.settings.enabled.as_deref()?;
+        let mode = match pages.given_to {
+            // Programs that get them without a request keep them.
+            Some(ThpMode::Always) => "always",
+            _ => self.settings.enabled.as_deref()?,
+        };
         let size = format_page_size(pages.page_bytes);
         let does = format!(
             "let the kernel give pages of {size} in place of {} to the programs that get those now. This holds for EVERY program, until the machine is booted again",
@@ -191,6 +205,15 @@ pub(in crate::commands) mod tests {
             );
             assert_eq!(command, expected);
         }
+        // What is given already is not taken away.
+        kernel.settings.enabled = Some("madvise".into());
+        kernel.smaller_pages = kernel.smaller_pages.map(|pages| SmallerPages {
+            setting: "always".into(),
+            given_to: Some(ThpMode::Always),
+            ..pages
+        });
+        let (_, command) = kernel.switch_to_smaller_pages().expect("a switch");
+        assert!(command.contains("echo always > hugepages-2048kB/enabled"), "{command}");
         // What the operator has switched off stays off.
         kernel.settings.enabled = Some("never".into());
         assert_eq!(kernel.switch_to_smaller_pages(), None);
@@ -203,14 +226,17 @@ pub(in crate::commands) mod tests {
     fn allocators_may_request_smaller_pages_where_huge_ones_are_off() {
         let mut kernel = kernel(16, 32);
         assert_eq!(kernel.first_touch_mode(), Some("always"));
+        assert_eq!(kernel.largest_given_bytes(), Some(32 << 20));
         kernel.settings.enabled = Some("never".into());
         assert_eq!(kernel.first_touch_mode(), Some("never"));
+        assert_eq!(kernel.largest_given_bytes(), None);
         kernel.smaller_pages = kernel.smaller_pages.map(|pages| SmallerPages {
             setting: "madvise".into(),
             given_to: Some(ThpMode::Madvise),
             ..pages
         });
         assert_eq!(kernel.first_touch_mode(), Some("madvise"));
+        assert_eq!(kernel.largest_given_bytes(), Some(2 << 20));
         kernel.smaller_pages = None;
         assert_eq!(kernel.first_touch_mode(), Some("never"));
     }

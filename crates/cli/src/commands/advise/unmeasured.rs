@@ -31,7 +31,8 @@ pub struct UnmeasuredFacts {
     pub cgroup: Option<CgroupFacts>,
 }
 
-/// The fields of other advice, as far as they are known.
+/// As other advice, `--json` has `verdict`, `findings`, `remedies`, `sentences` and `pid`. The
+/// other fields are those of [`UnmeasuredFacts`].
 #[derive(Clone, Debug, Serialize)]
 pub struct UnmeasuredAdvice {
     #[serde(flatten)]
@@ -96,26 +97,38 @@ fn memory_sentence(facts: &UnmeasuredFacts) -> String {
     text
 }
 
-/// Whether the kernel would give the process huge pages that hold more than all of its memory.
-fn is_smaller_than_huge_page(facts: &UnmeasuredFacts) -> bool {
+/// Why the process is not to request the kernel's huge pages; `None`: it may, or it gets smaller
+/// ones.
+fn reason_against_requests(facts: &UnmeasuredFacts) -> Option<String> {
     let kernel = &facts.kernel;
-    kernel.gives_huge_pages() && facts.resident_bytes < kernel.sizes.huge_page_bytes
+    if !kernel.gives_huge_pages() {
+        return None;
+    }
+    let (huge, huge_bytes) = (kernel.huge_page_size(), kernel.sizes.huge_page_bytes);
+    if facts.resident_bytes < huge_bytes {
+        return Some(format!("a huge page of {huge} would hold more than all of its memory"));
+    }
+    let cgroup = facts.cgroup.as_ref()?;
+    (bytes_left(cgroup) < huge_bytes)
+        .then(|| format!("its cgroup's limit leaves no room for a huge page of {huge}"))
+}
+
+fn bytes_left(cgroup: &CgroupFacts) -> u64 {
+    cgroup.usage.total_bytes.saturating_sub(cgroup.usage.used_bytes)
 }
 
 fn allocator_sentences(facts: &UnmeasuredFacts) -> Vec<String> {
     let not_proposed = |why: &str| format!("No switch of its allocator is proposed: {why}.");
     let mut sentences: Vec<String> =
         facts.first_touch.left.iter().map(|why| not_proposed(why)).collect();
-    let huge = facts.kernel.huge_page_size();
-    if !facts.first_touch.set.is_empty() && is_smaller_than_huge_page(facts) {
-        sentences.push(not_proposed(&format!(
-            "a huge page of {huge} would hold more than all of its memory"
-        )));
+    if !facts.first_touch.set.is_empty() {
+        sentences.extend(reason_against_requests(facts).map(|why| not_proposed(&why)));
     }
     // malloc/malloc.c: `sysmalloc` and `madvise_thp` take the size from hpage_pmd_size.
     if facts.first_touch.set.iter().any(|variable| variable.name == "GLIBC_TUNABLES") {
         sentences.push(format!(
-            "With its switch, glibc 2.35 to 2.42 grows its heap by multiples of the kernel's huge page, {huge} here, and requests huge pages for no mapping below that size."
+            "With its switch, glibc 2.35 to 2.42 grows its heap by multiples of the kernel's huge page, {} here, and requests huge pages for no mapping below that size.",
+            facts.kernel.huge_page_size()
         ));
     }
     sentences
@@ -123,14 +136,18 @@ fn allocator_sentences(facts: &UnmeasuredFacts) -> Vec<String> {
 
 fn limit_sentence(facts: &UnmeasuredFacts, cgroup: &CgroupFacts) -> String {
     let CgroupFacts { name, usage } = cgroup;
-    let left = usage.total_bytes.saturating_sub(usage.used_bytes);
-    format!(
-        "Its cgroup {name} uses {:.0} % of its limit of {}. The {} left are room for {} huge pages.",
+    let left = bytes_left(cgroup);
+    let mut text = format!(
+        "Its cgroup {name} uses {:.0} % of its limit of {}, and {} are left.",
         usage.used_percent(),
         format_bytes(usage.total_bytes),
         format_bytes(left),
-        format_count(left / facts.kernel.sizes.huge_page_bytes.max(1)),
-    )
+    );
+    if let Some(page_bytes) = facts.kernel.largest_given_bytes() {
+        let pages = format_count(left / page_bytes.max(1));
+        text += &format!(" They are room for {pages} pages of {}.", format_page_size(page_bytes));
+    }
+    text
 }
 
 fn remedies(facts: &UnmeasuredFacts) -> Vec<Remedy> {
@@ -149,13 +166,9 @@ fn remedies(facts: &UnmeasuredFacts) -> Vec<Remedy> {
         let command = format!("echo madvise > {}", kernel.settings.enabled_file);
         remedies.push(remedy_at_next_start(does, command));
     }
-    if !is_smaller_than_huge_page(facts) {
+    if reason_against_requests(facts).is_none() {
         let mut switches = remedies_with_variables(&facts.identity, &facts.first_touch.set);
-        let bytes = match &kernel.smaller_pages {
-            Some(pages) if !kernel.gives_huge_pages() => pages.page_bytes,
-            _ => kernel.sizes.huge_page_bytes,
-        };
-        if let Some(first) = switches.first_mut() {
+        if let (Some(first), Some(bytes)) = (switches.first_mut(), kernel.largest_given_bytes()) {
             first.does +=
                 &format!("; each has {} under the present settings", format_page_size(bytes));
         }
@@ -219,7 +232,7 @@ mod tests {
             "- It has 1.0 GiB resident, 512 MiB of it in huge pages of 32 MiB. It requests huge pages (MADV_HUGEPAGE) for 600 MiB of it.",
             "only where a program requests them (enabled=madvise). The first touch in such a page takes all of it, 16 times as much as 2 MiB.",
             "- With its switch, glibc 2.35 to 2.42 grows its heap by multiples of the kernel's huge page, 32 MiB here,",
-            "- Its cgroup /system.slice/reader.service uses 59 % of its limit of 2.0 GiB. The 848 MiB left are room for 26 huge pages.",
+            "- Its cgroup /system.slice/reader.service uses 59 % of its limit of 2.0 GiB, and 848 MiB are left. They are room for 26 pages of 32 MiB.",
             "Nothing was changed. What you can do: - From the next start: let the kernel give pages of 2 MiB in place of 32 MiB",
             "echo madvise > hugepages-2048kB/enabled echo never > hugepages-32768kB/enabled",
             "used or not; each has 32 MiB under the present settings: GLIBC_TUNABLES=glibc.malloc.hugetlb=1 reader ...",
@@ -256,10 +269,29 @@ mod tests {
             setting: "madvise".into(),
             given_to: Some(ThpMode::Madvise),
         });
-        let words_of_small = words(small);
+        let words_of_small = words(small.clone());
+        let room = "and 848 MiB are left. They are room for 424 pages of 2 MiB.";
+        assert!(words_of_small.contains(room), "{words_of_small}");
         let switch = "each has 2 MiB under the present settings: GLIBC_TUNABLES=glibc";
         assert!(words_of_small.contains(switch), "{words_of_small}");
         assert!(!words_of_small.contains("echo"), "{words_of_small}");
+        // Where both are off, there is room for neither.
+        small.kernel.smaller_pages = None;
+        let words_of_small = words(small);
+        assert!(words_of_small.contains("and 848 MiB are left. Nothing"), "{words_of_small}");
+    }
+
+    #[test]
+    fn no_switch_is_proposed_where_the_cgroup_has_no_room_for_a_huge_page() {
+        let mut full = facts(16, 32);
+        let why = "No switch of its allocator is proposed: its cgroup's limit leaves no room for a huge page of 32 MiB.";
+        for (left_mib, is_proposed) in [(32, true), (31, false)] {
+            let usage = MemoryUse { used_bytes: (2048 - left_mib) << 20, total_bytes: 2 << 30 };
+            full.cgroup = full.cgroup.map(|cgroup| CgroupFacts { usage, ..cgroup });
+            let words = words(full.clone());
+            assert_eq!(words.contains("GLIBC_TUNABLES=glibc"), is_proposed, "{words}");
+            assert_eq!(words.contains(why), !is_proposed, "{words}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::text_format::{WrappedText, clip_printable, format_count};
 use hawkeye_linux::machine_lease::thp_settings::{SHRINK_UNDERUSED, THP_DIR};
 use hawkeye_linux::memory::oom_kills::OomKills;
-use hawkeye_linux::probe::UnmanagedPageSizes;
+use hawkeye_linux::probe::{UnmanagedPageSizes, format_page_size};
 use hawkeye_linux::processes::huge_page_context::ThpSettings;
 use hawkeye_policy::{BloatThreshold, PAGES_PER_REGION};
 use serde::Serialize;
@@ -39,7 +39,7 @@ impl StartupDeaths {
         let most_empty: Option<u16> = most_empty.and_then(|text| text.parse().ok());
         let splits_above = most_empty.filter(|most| shrinks && u64::from(*most) + 1 < pages);
         let is_managed = unmanaged.is_none();
-        let mut preventions = vec![first_touch_prevention(settings, is_managed)];
+        let mut preventions = vec![first_touch_prevention(settings, unmanaged)];
         // As in a region of 2 MiB, by the number of base pages.
         let threshold = u64::from(BloatThreshold::default().zero_pages());
         let split_from = threshold * pages / pages_per_region;
@@ -52,20 +52,29 @@ impl StartupDeaths {
     }
 }
 
-fn first_touch_prevention(settings: &ThpSettings, is_managed: bool) -> String {
+fn first_touch_prevention(settings: &ThpSettings, unmanaged: Option<UnmanagedPageSizes>) -> String {
     let file = &settings.enabled_file;
     match settings.enabled.as_deref() {
         Some("always") => {
+            let is_managed = unmanaged.is_none();
             let others =
                 if is_managed { " HawkEye promotes the others where that pays." } else { "" };
             format!(
                 "Give huge pages only to programs that request them: `echo madvise > {file}`.{others}"
             )
         }
-        other => format!(
-            "Keep {file} as it is ({}): new programs then start on base pages.",
-            other.unwrap_or("absent")
-        ),
+        other => {
+            // Smaller pages, which another file switches, may be given there.
+            let start = match unmanaged {
+                None => "start on base pages".to_owned(),
+                Some(sizes) => format!(
+                    "get no huge pages of {} without a request",
+                    format_page_size(sizes.huge_page_bytes)
+                ),
+            };
+            let other = other.unwrap_or("absent");
+            format!("Keep {file} as it is ({other}): new programs then {start}.")
+        }
     }
 }
 
@@ -155,13 +164,18 @@ mod tests {
                 base_page_bytes: base_kib << 10,
                 huge_page_bytes: huge_mib << 20,
             };
-            let found = |most_empty| {
-                let settings = settings("always", Some("1"), most_empty);
+            let found = |enabled, most_empty| {
+                let settings = settings(enabled, Some("1"), most_empty);
                 StartupDeaths::from_kernel_state(kills(), &settings, Some(sizes))
             };
-            assert_eq!(found(default).kernel_splits_above_zero_pages, None);
-            assert_eq!(found("511").kernel_splits_above_zero_pages, Some(511));
-            let text = startup_deaths_text(&found(default));
+            assert_eq!(found("always", default).kernel_splits_above_zero_pages, None);
+            assert_eq!(found("always", "511").kernel_splits_above_zero_pages, Some(511));
+            // Programs may get pages of 2 MiB there.
+            let first = &found("never", default).preventions[0];
+            let expected =
+                format!("new programs then get no huge pages of {huge_mib} MiB without a request.");
+            assert!(first.ends_with(&expected), "{first}");
+            let text = startup_deaths_text(&found("always", default));
             let words: Vec<&str> = text.split_whitespace().collect();
             let words = words.join(" ");
             assert!(words.contains(proposed), "{text}");
