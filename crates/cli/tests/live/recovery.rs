@@ -22,12 +22,16 @@ fn may_miss_zero_pages() -> bool {
     !remaps() && time_limit_factor() > 1
 }
 
+/// A split that is not answered in time gives its memory back, and is not counted. On emulated
+/// machines some are late.
 fn assert_recovered(summary: &Value, unused_bytes: u64) {
     let recovered = figure(summary, "recovered_bytes");
-    match may_miss_zero_pages() {
-        true => assert!((1..=unused_bytes).contains(&recovered), "{summary}"),
-        false => assert_eq!(recovered, unused_bytes, "{summary}"),
-    }
+    let least = match time_limit_factor() > 1 {
+        true if may_miss_zero_pages() => 1,
+        true => unused_bytes / 10 * 9,
+        false => unused_bytes,
+    };
+    assert!((least..=unused_bytes).contains(&recovered), "{summary}");
 }
 
 #[test]
@@ -46,8 +50,7 @@ fn recovery_returns_every_unused_page_and_keeps_contents() {
     let (after, _) = memory(&mut program);
     let summary = attached.interrupt();
     assert!(small, "{after} of {target}: {summary}");
-    // One that did not answer in time is split, and not counted.
-    assert!(summary["split"] == 64 || may_miss_zero_pages(), "{summary}");
+    assert!(summary["split"] == 64 || time_limit_factor() > 1, "{summary}");
     assert_recovered(&summary, (128 << 20) - used);
     assert_unharmed(&mut program);
 }
@@ -67,15 +70,19 @@ fn pages_with_only_their_last_byte_in_use_are_kept() {
 fn emd_empties_the_sparse_huge_pages_of_one_program_and_leaves_the_full_ones_of_another() {
     let machine = or_skip!(machine(this_test!()));
     let (mut sparse, first) = workload("bloat --mib 64 --used 100 --pages huge");
+    let (before, _) = memory(&mut sparse);
     let (mut full, second) = workload("bloat --mib 64 --used 512 --pages huge");
     let attached = machine.attach_all(&short_of_memory("emd"), &[first, second]);
     let emptied = until(DEADLINE, || memory(&mut sparse).1 == 0);
+    let (after, _) = memory(&mut sparse);
     let (_, full_huge) = memory(&mut full);
     let summary = attached.interrupt();
     assert!(emptied, "{summary}");
+    let unused_bytes = 32 * 412 * 4096;
+    assert!(may_miss_zero_pages() || after <= before - unused_bytes + (1 << 20), "{summary}");
     assert_eq!(full_huge, 64 << 20, "{summary}");
     assert_eq!((&summary["policy"], &summary["promoted"]), (&"emd".into(), &0.into()), "{summary}");
-    assert_recovered(&summary, 32 * 412 * 4096);
+    assert_recovered(&summary, unused_bytes);
     assert_unharmed(&mut sparse);
     assert_unharmed(&mut full);
 }
