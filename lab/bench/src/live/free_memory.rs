@@ -16,6 +16,13 @@ pub(super) enum FreeMemory {
 /// Free page reporting begins two seconds after memory was freed (mm/page_reporting.c) and takes
 /// some rounds.
 const LONG_FREE: Duration = Duration::from_secs(30);
+/// Memory that is touched for the first time, and timed, in each state.
+const TIMED_BYTES: u64 = 512 << 20;
+/// Longest time for the next event of the program that is timed.
+const AT_MOST: Duration = Duration::from_secs(60);
+/// The host takes free memory back if the first touch of long-free memory takes at least this many
+/// times as long as that of backed memory.
+const TAKEN_BACK_FROM: f64 = 2.0;
 
 impl FreeMemory {
     pub(super) const ALL: [Self; 2] = [Self::Backed, Self::LongFree];
@@ -55,5 +62,103 @@ impl FreeMemory {
                 LONG_FREE.as_secs()
             ),
         }
+    }
+}
+
+/// Mean times of the first touch of 2 MiB in both states of free memory. They show whether the host
+/// takes free memory back, without which long-free memory is as good as backed memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FreeMemoryTouchTimes {
+    backed_us: f64,
+    long_free_us: f64,
+}
+
+impl FreeMemoryTouchTimes {
+    /// Times first touches in both states, and reports them.
+    pub(super) fn measure_and_report(
+        host: &mut BenchHost,
+        report: &mut LiveReport,
+    ) -> BenchResult<Self> {
+        let [backed_us, long_free_us] = FreeMemory::ALL.map(|memory| {
+            memory.prepare(host, 2 * TIMED_BYTES)?;
+            measure_mean_first_touch_us(host)
+        });
+        let times = Self { backed_us: backed_us?, long_free_us: long_free_us? };
+        times.add_to_report(report);
+        Ok(times)
+    }
+
+    /// A goal for this state of free memory, or that it cannot be decided on this host.
+    pub(super) fn goal_or_not_decided(self, memory: FreeMemory, goal: &str) -> String {
+        match memory {
+            FreeMemory::LongFree if !self.host_takes_memory_back() => {
+                "this host does not take memory back: not decided".to_owned()
+            }
+            _ => format!("goal {goal}"),
+        }
+    }
+
+    fn host_takes_memory_back(self) -> bool {
+        self.ratio() >= TAKEN_BACK_FROM
+    }
+
+    fn ratio(self) -> f64 {
+        self.long_free_us / self.backed_us
+    }
+
+    fn add_to_report(self, report: &mut LiveReport) {
+        let touches = TIMED_BYTES / HUGE_PAGE_BYTES;
+        let beside = [
+            format!("mean of {touches}"),
+            format!("mean of {touches}; {:.1} times that of backed memory", self.ratio()),
+        ];
+        let figures = [self.backed_us, self.long_free_us];
+        for ((memory, us), beside) in FreeMemory::ALL.into_iter().zip(figures).zip(beside) {
+            report.add_row(format!("{}: first touch of 2 MiB", memory.name()), us, "us", beside);
+        }
+        report.add_note(format!(
+            "The host takes free memory back if the first touch of 2 MiB takes at least {TAKEN_BACK_FROM} times as long in long-free memory as in backed memory. Otherwise goals for long-free memory are not decided. Both are timed before all else."
+        ));
+    }
+}
+
+fn measure_mean_first_touch_us(host: &BenchHost) -> BenchResult<f64> {
+    let mib = TIMED_BYTES >> 20;
+    let words = format!("touch --mib {mib} --pages huge --pages-per-region 1 --latencies --now");
+    let mut program = host.start_workload(&words)?;
+    loop {
+        match program.next_event(AT_MOST)? {
+            WorkloadEvent::Touched { mean_ns, .. } => return Ok(mean_ns / 1e3),
+            WorkloadEvent::Error { message } => bail!("timing first touches failed: {message}"),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_leaves_memory_backed_decides_no_goal_of_long_free_memory() {
+        for (long_free_us, decided) in [(199.0, false), (200.0, true), (5000.0, true)] {
+            let times = FreeMemoryTouchTimes { backed_us: 100.0, long_free_us };
+            let goal = |memory| times.goal_or_not_decided(memory, "at most 0.125");
+            assert_eq!(goal(FreeMemory::Backed), "goal at most 0.125");
+            let long_free = goal(FreeMemory::LongFree);
+            assert_eq!(long_free == "goal at most 0.125", decided, "{long_free}");
+            assert_eq!(long_free.ends_with("not decided"), !decided, "{long_free}");
+        }
+    }
+
+    #[test]
+    fn both_times_are_reported() {
+        let mut report = LiveReport::new("reserve");
+        let times = FreeMemoryTouchTimes { backed_us: 100.0, long_free_us: 5000.0 };
+        times.add_to_report(&mut report);
+        assert_eq!(report.row("memory backed: first touch of 2 MiB").value, 100.0);
+        let long_free = report.row("memory long free: first touch of 2 MiB");
+        assert_eq!(long_free.value, 5000.0);
+        assert!(long_free.beside.contains("50.0 times"), "{}", long_free.beside);
     }
 }
