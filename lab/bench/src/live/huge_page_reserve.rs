@@ -1,11 +1,10 @@
 //! Promotions with and without a page of the reserve of huge pages, while free memory is backed,
 //! long free, and fragmented.
 //!
-//! Nothing is simulated. Whether the host takes free memory back shows in what filling a page of
-//! the reserve costs: that is the first touch of 2 MiB.
+//! Nothing is simulated.
 
 use super::fragmented_memory::fragment_free_memory;
-use super::free_memory::FreeMemory;
+use super::free_memory::{FreeMemory, FreeMemoryTouchTimes};
 use super::prelude::*;
 use super::proc_files::read_vmstat_counter;
 use super::programs::poll_for_answer;
@@ -20,13 +19,12 @@ use std::ops::Range;
 
 /// Shares of free memory that are in blocks smaller than a huge page; the quick form has the first.
 const FMFI: [f64; 2] = [0.9, 1.0];
+/// What is measured in less fragmented memory would not be that of the FMFI that was asked for.
+const FMFI_TOLERANCE: f64 = 0.1;
 /// Promotions of each kind in fragmented memory.
 const IN_FRAGMENTED_MEMORY: u32 = 256;
 /// Longest time to admit a process, to fill or empty the reserve, or for one promotion.
 const AT_MOST: Duration = Duration::from_secs(60);
-/// The host takes free memory back if the first touch of long-free memory costs at least this many
-/// times that of backed memory.
-const TAKEN_BACK_FROM: f64 = 2.0;
 /// Tasks that waited for compaction, on the whole machine.
 const COMPACTION_STALLS: &str = "compact_stall";
 
@@ -42,8 +40,10 @@ struct PromotedProgram {
 /// What some promotions cost.
 #[derive(Clone, Debug, Default)]
 struct PromotionFigures {
-    /// Durations of those that made a region huge, in microseconds.
+    /// Durations of those that made a region huge, in microseconds: all that the manager waits.
     done_us: Vec<f64>,
+    /// Of the same promotions, durations of the call that collapses the region.
+    call_us: Vec<f64>,
     from_reserve: usize,
     /// Those during which a task of the machine waited for compaction.
     compacted: usize,
@@ -60,78 +60,108 @@ struct ReserveComparison {
     fill_us: f64,
 }
 
+/// Promotions in fragmented memory.
+struct FragmentedComparison {
+    /// The fragmentation that was reached (0-1).
+    fmfi: f64,
+    /// Free huge pages before the promotions with the reserve, and before those without.
+    free_huge_pages: [u64; 2],
+    promotions: ReserveComparison,
+}
+
 pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> BenchResult<()> {
     let (pages, turns) = scale.short_or_long((32, 2), (64, 4));
     let fragmented = &FMFI[..scale.short_or_long(1, FMFI.len())];
     // The program, its huge pages and the reserve, in the largest of the states.
     let program_bytes = u64::from(2 * IN_FRAGMENTED_MEMORY) * HUGE_PAGE_BYTES;
     require_available_memory(3 * program_bytes)?;
-    let mut fill_us = Vec::new();
+    let touch_times = FreeMemoryTouchTimes::measure_and_report(host, report)?;
     for memory in FreeMemory::ALL {
-        memory.prepare(host, 3 * program_bytes)?;
-        let mut program = PromotedProgram::start(host, 2 * pages * turns)?;
-        let measured = program.measure_in_turn(pages, turns)?;
-        fill_us.push(measured.fill_us);
-        let times = measured.fill_us / fill_us[0];
-        let beside = format!("of CPU time; {times:.1} times that of backed memory");
-        let what = format!("{}: first touch of 2 MiB", memory.name());
-        report.add_row(what, measured.fill_us, "us", beside);
-        let goal = match memory {
-            FreeMemory::Backed => "",
-            FreeMemory::LongFree => long_free_goal(times),
+        let (measured, goal) = match memory {
+            FreeMemory::Backed => {
+                memory.prepare(host, 3 * program_bytes)?;
+                (measure_backed(host, pages, turns)?, String::new())
+            }
+            FreeMemory::LongFree => (
+                measure_long_free(host, pages * turns)?,
+                touch_times.goal_or_not_decided(memory, "at most 0.125"),
+            ),
         };
-        add_rows_to_report(memory.name(), goal, &measured, report);
+        let what = format!("{}: filling a page of the reserve", memory.name());
+        report.add_row(what, measured.fill_us, "us", "of CPU time, mean");
+        add_rows_to_report(memory.name(), &goal, &measured, report);
     }
     for fmfi in fragmented {
         FreeMemory::Backed.prepare(host, 3 * program_bytes)?;
-        let (reached, free_huge_pages, measured) = measure_fragmented(host, *fmfi)?;
-        let state = format!("FMFI {reached:.2}");
-        add_rows_to_report(&state, "", &measured, report);
-        report.add_row(
-            format!("{state}: promotions with the reserve that waited for compaction"),
-            measured.with.compacted as f64,
-            "",
-            format!(
-                "goal 0 of {IN_FRAGMENTED_MEMORY}; without: {}; {free_huge_pages} huge pages were free",
-                measured.without.compacted
-            ),
-        );
+        add_fragmented_rows_to_report(&measure_fragmented(host, *fmfi)?, report);
     }
     report.add_note(format!(
-        "Promotions of base pages in use, one by one, by the call that the manager makes. The time is all that the manager waits, with the reserve's answer. Backed and long-free memory: {pages} pages are filled, {pages} promotions have them, and {pages} have none, {turns} times in turn. Fragmented memory: the pages are filled first, and kept pages that cannot be moved fragment the rest. The first {IN_FRAGMENTED_MEMORY} promotions have the reserve, and then it is empty for as many. A manager holds at most 256 MiB and 1 % of memory by default."
+        "Promotions of base pages in use, one by one, by the call that the manager makes. The time of a promotion is all that the manager waits, with the reserve's answer. The time of the collapse call alone is what probes/reserve.c measures. Backed memory: {pages} pages are filled, {pages} promotions have them, and {pages} have none, {turns} times in turn. Long-free memory: one turn of {}. Fragmented memory: the pages are filled first, and kept pages that cannot be moved fragment the rest. The first {IN_FRAGMENTED_MEMORY} promotions have the reserve, and then it is empty for as many. A manager holds at most 256 MiB and 1 % of memory by default.",
+        pages * turns
     ));
+    report.add_note("Each promotion frees base pages, which are backed, and may join to a free huge page. Later promotions may get that.");
     report.add_note("A promotion waited for compaction if /proc/vmstat counted a stall of any task of the machine meanwhile (compact_stall).");
     for memory in FreeMemory::ALL {
         report.add_note(format!("With {}: {}", memory.name(), memory.describe()));
     }
+    report.add_note("In long-free memory this wait is before the reserve is filled, and again before the promotions without it.");
     Ok(())
 }
 
-/// The goal of the ratio in long-free memory, if a first touch takes this many times as long there
-/// as in backed memory.
-fn long_free_goal(times: f64) -> &'static str {
-    if times >= TAKEN_BACK_FROM {
-        "goal at most 0.125"
-    } else {
-        "this host does not take memory back: ratio not decided"
+fn measure_backed(host: &BenchHost, pages: u32, turns: u32) -> BenchResult<ReserveComparison> {
+    let mut program = PromotedProgram::start(host, 2 * pages * turns)?;
+    let mut measured = ReserveComparison::default();
+    for _ in 0..turns {
+        program.fill_reserve(pages)?;
+        measured.with.append(program.promote_next(pages)?);
+        program.empty_reserve(pages)?;
+        measured.without.append(program.promote_next(pages)?);
     }
+    Ok(ReserveComparison { fill_us: program.mean_fill_us(), ..measured })
 }
 
-/// Returns the fragmentation that was reached (0-1), and the number of free huge pages, too.
-fn measure_fragmented(
-    host: &mut BenchHost,
-    fmfi: f64,
-) -> BenchResult<(f64, u64, ReserveComparison)> {
+/// There is one turn, because the base pages that promotions free are backed, and the next turn
+/// would get them.
+fn measure_long_free(host: &mut BenchHost, pages: u32) -> BenchResult<ReserveComparison> {
+    let mut program = PromotedProgram::start(host, 2 * pages)?;
+    let bytes = u64::from(pages) * HUGE_PAGE_BYTES;
+    FreeMemory::LongFree.prepare(host, bytes)?;
+    program.fill_reserve(pages)?;
+    let with = program.promote_next(pages)?;
+    program.empty_reserve(pages)?;
+    FreeMemory::LongFree.prepare(host, bytes)?;
+    let without = program.promote_next(pages)?;
+    Ok(ReserveComparison { with, without, fill_us: program.mean_fill_us() })
+}
+
+fn measure_fragmented(host: &BenchHost, target_fmfi: f64) -> BenchResult<FragmentedComparison> {
     let mut program = PromotedProgram::start(host, 2 * IN_FRAGMENTED_MEMORY)?;
     program.fill_reserve(IN_FRAGMENTED_MEMORY)?;
-    let (_fragmenter, reached) = fragment_free_memory(host, &format!("--fmfi {fmfi} --unmovable"))?;
-    let free_huge_pages = count_free_huge_pages()
-        .ok_or_else(|| impossible!("the kernel does not show free blocks (/proc/buddyinfo)"))?;
+    let options = format!("--fmfi {target_fmfi} --unmovable");
+    let (_fragmenter, fmfi) = fragment_free_memory(host, &options)?;
+    require_fragmentation(fmfi, target_fmfi)?;
+    let free_before_with = read_free_huge_pages()?;
     let with = program.promote_next(IN_FRAGMENTED_MEMORY)?;
     program.empty_reserve(IN_FRAGMENTED_MEMORY)?;
+    let free_before_without = read_free_huge_pages()?;
     let without = program.promote_next(IN_FRAGMENTED_MEMORY)?;
-    let fill_us = program.mean_fill_us();
-    Ok((reached, free_huge_pages, ReserveComparison { with, without, fill_us }))
+    let promotions = ReserveComparison { with, without, fill_us: program.mean_fill_us() };
+    let free_huge_pages = [free_before_with, free_before_without];
+    Ok(FragmentedComparison { fmfi, free_huge_pages, promotions })
+}
+
+fn require_fragmentation(fmfi: f64, target_fmfi: f64) -> BenchResult<()> {
+    if fmfi < target_fmfi - FMFI_TOLERANCE {
+        bail!(
+            "free memory was to be fragmented to an FMFI of {target_fmfi:.2}, but reached {fmfi:.2}: free more memory first"
+        );
+    }
+    Ok(())
+}
+
+fn read_free_huge_pages() -> BenchResult<u64> {
+    let unreadable = || impossible!("the kernel does not show free blocks (/proc/buddyinfo)");
+    count_free_huge_pages().ok_or_else(unreadable)
 }
 
 impl PromotedProgram {
@@ -149,17 +179,6 @@ impl PromotedProgram {
         };
         let regions = (ready.start..ready.start + ready.bytes).step_by(HUGE_PAGE_BYTES as usize);
         Ok(Self { machine, process, regions, _workload: workload })
-    }
-
-    fn measure_in_turn(&mut self, pages: u32, turns: u32) -> BenchResult<ReserveComparison> {
-        let mut measured = ReserveComparison::default();
-        for _ in 0..turns {
-            self.fill_reserve(pages)?;
-            measured.with.append(self.promote_next(pages)?);
-            self.empty_reserve(pages)?;
-            measured.without.append(self.promote_next(pages)?);
-        }
-        Ok(ReserveComparison { fill_us: self.mean_fill_us(), ..measured })
     }
 
     /// Fills the reserve with this many pages. It does not fill itself again as they are used.
@@ -253,9 +272,10 @@ impl PromotionFigures {
     ) {
         self.compacted += usize::from(compacted);
         let refusal = match result {
-            Ok(PromotionResult::Done { from_reserve, .. }) => {
+            Ok(PromotionResult::Done { took: call_took, from_reserve, .. }) => {
                 self.from_reserve += usize::from(from_reserve);
                 self.done_us.push(took.as_secs_f64() * 1e6);
+                self.call_us.push(call_took.as_secs_f64() * 1e6);
                 return;
             }
             Ok(other) => format!("{other:?}"),
@@ -267,22 +287,24 @@ impl PromotionFigures {
 
     fn append(&mut self, mut other: Self) {
         self.done_us.append(&mut other.done_us);
+        self.call_us.append(&mut other.call_us);
         self.from_reserve += other.from_reserve;
         self.compacted += other.compacted;
         self.refused += other.refused;
         self.first_refusal = self.first_refusal.take().or(other.first_refusal);
     }
 
-    /// Infinite without promotions.
-    fn median_us(&self) -> f64 {
-        if self.done_us.is_empty() { f64::INFINITY } else { median(&self.done_us) }
+    /// Promotions that waited for compaction, or for which the reserve gave no page. One that was
+    /// refused may not have waited, but had none either.
+    fn count_without_ready_page(&self) -> usize {
+        let all = self.done_us.len() + self.refused;
+        self.compacted.max(all - self.from_reserve)
     }
 
     fn describe(&self) -> String {
-        let p90 = quantile_of_sorted(&sorted(self.done_us.clone()), 900);
         let mut text = format!(
             "p90 {:.0}; {} done, {} with a page of the reserve, {} waited for compaction",
-            p90.unwrap_or(f64::INFINITY),
+            p90_us(&self.done_us),
             self.done_us.len(),
             self.from_reserve,
             self.compacted,
@@ -294,6 +316,32 @@ impl PromotionFigures {
     }
 }
 
+/// Infinite without promotions.
+fn median_us(durations_us: &[f64]) -> f64 {
+    if durations_us.is_empty() { f64::INFINITY } else { median(durations_us) }
+}
+
+/// Infinite without promotions.
+fn p90_us(durations_us: &[f64]) -> f64 {
+    quantile_of_sorted(&sorted(durations_us.to_vec()), 900).unwrap_or(f64::INFINITY)
+}
+
+fn add_fragmented_rows_to_report(measured: &FragmentedComparison, report: &mut LiveReport) {
+    let FragmentedComparison { fmfi, free_huge_pages, promotions } = measured;
+    let state = format!("FMFI {fmfi:.2}");
+    add_rows_to_report(&state, "", promotions, report);
+    let [before_with, before_without] = free_huge_pages;
+    report.add_row(
+        format!("{state}: promotions that waited for compaction or had no page of the reserve"),
+        promotions.with.count_without_ready_page() as f64,
+        "",
+        format!(
+            "goal 0 of {IN_FRAGMENTED_MEMORY}; {} without the reserve waited for compaction; free huge pages: {before_with} before the promotions with the reserve, {before_without} before those without",
+            promotions.without.compacted
+        ),
+    );
+}
+
 fn add_rows_to_report(
     state: &str,
     goal: &str,
@@ -302,11 +350,17 @@ fn add_rows_to_report(
 ) {
     let ReserveComparison { with, without, .. } = measured;
     let mut rows = report.prefixed_row_writer(state);
-    rows.add_row("promotion with the reserve", with.median_us(), "us", with.describe());
-    rows.add_row("promotion without", without.median_us(), "us", without.describe());
+    let [promotion, promotion_without] = [with, without].map(|it| median_us(&it.done_us));
+    rows.add_row("promotion with the reserve", promotion, "us", with.describe());
+    rows.add_row("promotion without", promotion_without, "us", without.describe());
+    let [call, call_without] = [with, without].map(|it| median_us(&it.call_us));
+    let p90 =
+        |figures: &PromotionFigures| format!("the call alone; p90 {:.0}", p90_us(&figures.call_us));
+    rows.add_row("collapse call with the reserve", call, "us", p90(with));
+    rows.add_row("collapse call without", call_without, "us", p90(without));
     if !with.done_us.is_empty() && !without.done_us.is_empty() {
-        let ratio = with.median_us() / without.median_us();
-        rows.add_row("with the reserve, over without", ratio, "", goal);
+        rows.add_row("with the reserve, over without", promotion / promotion_without, "", goal);
+        rows.add_row("collapse call, over without", call / call_without, "", "");
     }
 }
 
@@ -318,7 +372,7 @@ mod tests {
         let mut figures = PromotionFigures::default();
         for us in took_us {
             let (took, cpu) = (Duration::from_micros(*us), Duration::ZERO);
-            let done = PromotionResult::Done { took, cpu, from_reserve };
+            let done = PromotionResult::Done { took: took / 2, cpu, from_reserve };
             figures.record(Ok(done), took, false);
         }
         figures
@@ -331,18 +385,48 @@ mod tests {
         let measured =
             ReserveComparison { with, without: figures(&[5000, 4000, 6000], false), fill_us: 0.0 };
         let mut report = LiveReport::new("reserve");
-        add_rows_to_report("memory long free", long_free_goal(50.0), &measured, &mut report);
+        add_rows_to_report("memory long free", "goal at most 0.125", &measured, &mut report);
         let row = report.row("memory long free: promotion with the reserve");
         assert_eq!(row.value, 500.0);
         assert!(row.beside.contains("3 done, 2 with a page of the reserve"), "{}", row.beside);
         let ratio = report.row("memory long free: with the reserve, over without");
         assert_eq!((ratio.value, ratio.beside.as_str()), (0.1, "goal at most 0.125"));
+        // The call alone is faster than the promotion.
+        assert_eq!(report.row("memory long free: collapse call with the reserve").value, 250.0);
+        assert_eq!(report.row("memory long free: collapse call, over without").value, 0.1);
     }
 
     #[test]
-    fn a_host_that_leaves_memory_backed_decides_nothing() {
-        assert!(long_free_goal(1.9).contains("not decided"));
-        assert!(long_free_goal(2.0).starts_with("goal"));
+    fn a_promotion_without_a_page_of_the_reserve_does_not_reach_the_goal() {
+        let row_of = |with: PromotionFigures| {
+            let promotions = ReserveComparison { with, ..ReserveComparison::default() };
+            let measured = FragmentedComparison { fmfi: 0.9, free_huge_pages: [7, 9], promotions };
+            let mut report = LiveReport::new("reserve");
+            add_fragmented_rows_to_report(&measured, &mut report);
+            report.rows.pop().expect("it has rows")
+        };
+        assert_eq!(row_of(figures(&[400, 500], true)).value, 0.0);
+        // No task waited for compaction, but one promotion had no page, and one was refused.
+        let mut with = figures(&[400, 500], true);
+        with.append(figures(&[600], false));
+        with.record(Ok(PromotionResult::Freed), Duration::ZERO, false);
+        let row = row_of(with);
+        assert_eq!(row.value, 2.0);
+        assert!(row.beside.contains("7 before the promotions with"), "{}", row.beside);
+        assert!(row.beside.contains("9 before those without"), "{}", row.beside);
+        let mut waited = figures(&[400], true);
+        let done =
+            PromotionResult::Done { took: Duration::ZERO, cpu: Duration::ZERO, from_reserve: true };
+        waited.record(Ok(done), Duration::ZERO, true);
+        assert_eq!(row_of(waited).value, 1.0);
+    }
+
+    #[test]
+    fn memory_must_be_about_as_fragmented_as_was_asked_for() {
+        assert!(require_fragmentation(0.81, 0.9).is_ok());
+        assert!(require_fragmentation(1.0, 0.9).is_ok());
+        let error = require_fragmentation(0.79, 0.9).expect_err("it is too little");
+        assert!(error.to_string().contains("reached 0.79"), "{error}");
     }
 
     #[test]
@@ -357,6 +441,7 @@ mod tests {
         let row = report.row("FMFI 0.90: promotion without");
         assert!(row.value.is_infinite());
         assert!(row.beside.ends_with("2 refused, the first as: Freed"), "{}", row.beside);
-        assert_eq!(report.rows.len(), 2);
+        // No ratios.
+        assert_eq!(report.rows.len(), 4);
     }
 }
