@@ -68,22 +68,28 @@ pub fn machine_of_all<const N: usize>(
 /// It can't be sampled.
 pub fn sampled(machine: &mut LinuxMachine, process: ProcessId) -> ProcessSample {
     let sampled =
-        until_answered(|| machine.sample(process, machine.now() + Duration::from_secs(60)));
+        until_answered(machine, |it| it.sample(process, it.now() + Duration::from_secs(60)));
     let sampled = sampled.expect("the process can be sampled");
     sampled.into_done().expect("one call reads all of it")
 }
 
 /// Makes a call until the process answers. A manager waits 20 ms; a busy or emulated machine may
-/// need longer. Gives up after [`DEADLINE`].
+/// need longer. What a late call did is done: the next one may find nothing left to do. Gives up
+/// after [`DEADLINE`].
 ///
 /// # Errors
 /// Those of the last call.
-pub fn until_answered<T>(mut call: impl FnMut() -> CallResult<T>) -> CallResult<T> {
-    let mut answer = call();
+pub fn until_answered<T>(
+    machine: &mut LinuxMachine,
+    mut call: impl FnMut(&mut LinuxMachine) -> CallResult<T>,
+) -> CallResult<T> {
+    let mut answer = call(machine);
     until(DEADLINE, || {
         let answered = !matches!(answer, Err(MachineError::NotAnswering(_)));
         if !answered {
-            answer = call();
+            // A process gets no other call until its late answer has been taken.
+            machine.take_timed_out_call_results();
+            answer = call(machine);
         }
         answered
     });
@@ -114,10 +120,7 @@ pub fn promotion_result(
 ) -> CallResult<PromotionResult> {
     let reason = Reason::new("a test");
     let promotion = Promotion::to_huge_page(process, region, expected_present, None, reason);
-    let mut result = until_answered(|| {
-        machine.take_timed_out_call_results();
-        machine.promote(&promotion)
-    });
+    let mut result = until_answered(machine, |machine| machine.promote(&promotion));
     if result == Ok(PromotionResult::Pending) {
         until(DEADLINE, || {
             let ended = machine.take_timed_out_call_results().ended.pop();

@@ -60,13 +60,8 @@ fn what_one_process_has_locked_is_promoted_in_no_other() {
         for it in regions {
             let reason = Reason::new("a test");
             let promotion = Promotion::to_huge_page(first, it.region, it.present, it.file, reason);
-            let mut promote = || {
-                until_answered(|| {
-                    // A process that has answered late may be called again.
-                    machine.take_timed_out_call_results();
-                    machine.promote(&promotion)
-                })
-            };
+            let mut promote =
+                || until_answered(&mut machine, |machine| machine.promote(&promotion));
             if is_protected {
                 let kept = promote();
                 assert_eq!(kept, Ok(PromotionResult::NotCandidate), "{options} {is_sampled}");

@@ -96,7 +96,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         add_fragmented_rows_to_report(&measure_fragmented(host, *fmfi)?, report);
     }
     report.add_note(format!(
-        "Promotions of base pages in use, one by one, by the call that the manager makes. The time of a promotion is all that the manager waits, with the reserve's answer. The time of the collapse call alone is what probes/reserve.c measures. Backed memory: {pages} pages are filled, {pages} promotions have them, and {pages} have none, {turns} times in turn. Long-free memory: one turn of {}. Fragmented memory: the pages are filled first, and kept pages that cannot be moved fragment the rest. The first {IN_FRAGMENTED_MEMORY} promotions have the reserve, and then it is empty for as many. A manager holds at most 256 MiB and 1 % of memory by default.",
+        "Promotions of base pages in use, one by one, by the call that the manager makes. The time of a promotion is all that the manager waits, with the reserve's answer. The time of the collapse call alone leaves out checks and the wait for a helper. Backed memory: {pages} pages are filled, {pages} promotions have them, and {pages} have none, {turns} times in turn. Long-free memory: one turn of {}. Fragmented memory: the pages are filled first, and kept pages that cannot be moved fragment the rest. The first {IN_FRAGMENTED_MEMORY} promotions have the reserve, and then it is empty for as many. A manager holds at most 256 MiB and 1 % of memory by default.",
         pages * turns
     ));
     report.add_note("Each promotion frees base pages, which are backed, and may join to a free huge page. Later promotions may get that.");
