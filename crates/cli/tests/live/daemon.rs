@@ -17,6 +17,12 @@ use std::time::Duration;
 /// The only command that the tests' daemons manage; other processes on this machine are left alone.
 pub const NAME: &str = "hawkeye-minded";
 
+/// The policy of a daemon that is to promote: on an emulated processor page walks are so cheap that
+/// no promotion pays.
+pub fn promoting_policy() -> &'static str {
+    if time_limit_factor() > 1 { "policy = \"hawkeye-g\"\n" } else { "" }
+}
+
 pub const CONFIG: &str = r#"
 [sampling]
 period = "1 s"
@@ -154,9 +160,7 @@ fn scrape(port: u16) -> String {
 fn the_daemon_finds_and_promotes_a_process_and_explains_why() {
     let machine = or_skip!(machine(this_test!()));
     let program = DiscoveredProgram::start(&machine);
-    // On an emulated processor page walks are so cheap that no promotion pays.
-    let by_coverage = "policy = \"hawkeye-g\"\n";
-    let policy = if time_limit_factor() > 1 { by_coverage } else { "" };
+    let policy = promoting_policy();
     let daemon = RunningDaemon::start_by(&machine, &format!("{policy}{CONFIG}"));
     daemon.wait_for_status(DEADLINE, |it| figure(&it["totals"], "promoted") > 0);
     let status = daemon.status();

@@ -1,14 +1,14 @@
 //! `hawkeye top` without a terminal.
 
 use crate::common::{DEADLINE, figure, machine, or_skip, until};
-use crate::daemon::{DiscoveredProgram, NAME, RunningDaemon};
+use crate::daemon::{CONFIG, DiscoveredProgram, NAME, RunningDaemon, promoting_policy};
 use hawkeye_test_support::this_test;
 
 #[test]
 fn top_shows_managed_processes_as_text_and_as_json() {
     let machine = or_skip!(machine(this_test!()));
     let program = DiscoveredProgram::start(&machine);
-    let daemon = RunningDaemon::start(&machine, "");
+    let daemon = RunningDaemon::start_by(&machine, &format!("{}{CONFIG}", promoting_policy()));
     let pid = program.pid();
     let promoted = || daemon.json("top")["processes"][0]["promoted"].as_u64() > Some(0);
     assert!(until(DEADLINE, promoted));
