@@ -334,7 +334,7 @@ def main():
     if on:
         print("Live tests on these processors:\n")
         table(["processor", "kernel", "test", "outcome"], [
-            [cpu, k.name, f"`{name}`", f"{outcome}: {why}" if why and outcome != "passed" else outcome]
+            [cpu, k.name, f"`{name}`", f"{outcome}: {why.partition(' ... ')[2] or why}" if why else outcome]
             for cpu, k, tests in on
             for name, (outcome, why) in sorted(tests.items())
         ])
