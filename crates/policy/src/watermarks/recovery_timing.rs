@@ -87,14 +87,9 @@ impl RecoverySpeed {
 
 /// Margin for recovery, which starts with a delay and shares the CPU with programs.
 const SAFETY_S: f64 = 0.5;
-/// Recovery does not start below this share of the way from the low mark to the high one. It ends
-/// at the low mark, and would otherwise start and end all the time.
+/// However fast memory fills, recovery does not start below this share of the way from the low mark
+/// to the high one. It ends at the low mark, and would otherwise start and end all the time.
 const EARLIEST: f64 = 0.25;
-/// What does not hold where memory would then be full within this time: a manager that gets no CPU
-/// for a tenth of a second would be too late.
-const SHORTEST_FILL_S: f64 = 0.25;
-/// However fast memory fills, recovery does not start below this share of it, in per cent.
-const LEAST_START_PERCENT: f64 = 50.0;
 
 /// The share in use, in per cent, above which recovery starts.
 ///
@@ -106,9 +101,7 @@ const LEAST_START_PERCENT: f64 = 50.0;
 /// ```
 ///
 /// It starts at the high mark at the latest, and at the earliest a quarter of the way up from the
-/// low one. Where memory would be full within a quarter of a second from there, it starts that long
-/// before, from half of the total on. Without growth the result is the high mark; it falls as
-/// growth rises.
+/// low one. Without growth the result is the high mark; it falls as growth rises.
 pub(super) fn recovery_start_percent(
     marks: Watermarks,
     total_bytes: u64,
@@ -122,9 +115,7 @@ pub(super) fn recovery_start_percent(
     }
     let total = total_bytes.max(1) as f64;
     let start = (r * total + g * total * low / 100.0 - SAFETY_S * g * r) / (r + g);
-    let start_percent = (start / total * 100.0).clamp(low + EARLIEST * (high - low), high);
-    let in_time_percent = (1.0 - g * SHORTEST_FILL_S / total) * 100.0;
-    start_percent.min(in_time_percent.max(LEAST_START_PERCENT))
+    (start / total * 100.0).clamp(low + EARLIEST * (high - low), high)
 }
 
 /// Time until memory is full at this growth; `None`: never.
