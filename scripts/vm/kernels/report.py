@@ -367,7 +367,7 @@ def main():
     if not complete:
         odd = everything
     if odd:
-        print("Failed or skipped on at least one kernel:\n" if complete else "Only these ran:\n")
+        print("Failed or skipped on at least one kernel:\n" if complete else "Tests that ran on at least one kernel:\n")
 
         def test_result(kernel, name):
             outcome, why = kernel.tests.get(name, NOT_RUN)
