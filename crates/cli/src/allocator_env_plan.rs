@@ -212,6 +212,17 @@ pub fn env_plan_for_process(pid: u32, machine: HugePageSources<'_>) -> Allocator
     env_plan_for_allocator(&allocator, variable, &arguments, machine)
 }
 
+/// A plan with the switch of glibc, for tests of what shows it.
+#[cfg(test)]
+pub fn glibc_plan() -> AllocatorEnvPlan {
+    let set = vec![HugePageEnvVariable {
+        name: "GLIBC_TUNABLES".into(),
+        value: "glibc.malloc.hugetlb=1".into(),
+        requests: "the C library's malloc",
+    }];
+    AllocatorEnvPlan { set, left: Vec::new() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! The machine, which tests use one at a time, with costs that are the same on every host.
 
 use crate::settings::Changed;
-use crate::time_limits::{from_environment, time_limit_factor};
+use crate::time_limits::{from_environment, is_emulated};
 use hawkeye_linux::probe::{self, KernelDecision, KernelFacts, ProbeExtent};
 use hawkeye_linux::{RecoveryMethod, test_costs};
 use hawkeye_test_support::test_skips::TestName;
@@ -113,11 +113,11 @@ pub fn machine_at_speed(test: TestName) -> Option<TestMachine> {
 
 /// Whether such a test can show anything here; otherwise it counts as skipped.
 pub fn at_speed(test: TestName) -> bool {
-    let emulated = time_limit_factor() > 1;
-    if emulated {
+    let is_emulated = is_emulated();
+    if is_emulated {
         test.skip("it depends on how fast the machine is, which is emulated");
     }
-    !emulated
+    !is_emulated
 }
 
 /// Like `machine`, for tests that need a kernel that gives zero pages back without swap. `why`

@@ -11,6 +11,11 @@ pub fn time_limit_factor() -> u32 {
     from_environment("HAWKEYE_TESTS_PATIENCE", 1) as u32
 }
 
+/// Whether the machine is emulated: slow, with page walks that cost nothing.
+pub fn is_emulated() -> bool {
+    time_limit_factor() > 1
+}
+
 /// The number in an environment variable, or the usual one where it is not set.
 pub fn from_environment(variable: &str, usual: u64) -> u64 {
     let number = |text: String| text.parse().unwrap_or_else(|_| panic!("{variable}={text}"));

@@ -16,7 +16,7 @@ pub use hawkeye_live_test_support::manager_in_test::userfaultfd;
 pub use hawkeye_live_test_support::or_skip;
 pub use hawkeye_live_test_support::test_machine::{at_speed, remaps};
 pub use hawkeye_live_test_support::time_limits::{
-    DEADLINE, from_environment, time_limit_factor, until, wait,
+    DEADLINE, from_environment, is_emulated, time_limit_factor, until, wait,
 };
 pub use hawkeye_live_test_support::workloads::{
     assert_unharmed, huge_bytes, memory, started_by, without_huge_pages, workload,

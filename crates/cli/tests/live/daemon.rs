@@ -1,8 +1,8 @@
 //! `hawkeye daemon`, and the commands that talk to it.
 
 use crate::common::{
-    DEADLINE, NOBODY, StartedProcess, TestMachine, WORKLOADS, figure, machine, or_skip, signal,
-    started_by, time_limit_factor, until, wait,
+    DEADLINE, NOBODY, StartedProcess, TestMachine, WORKLOADS, figure, is_emulated, machine,
+    or_skip, signal, started_by, until, wait,
 };
 use hawkeye_linux::processes::process::rss_bytes;
 use hawkeye_test_support::this_test;
@@ -20,7 +20,7 @@ pub const NAME: &str = "hawkeye-minded";
 /// The policy of a daemon that is to promote: on an emulated processor page walks are so cheap that
 /// no promotion pays.
 pub fn promoting_policy() -> &'static str {
-    if time_limit_factor() > 1 { "policy = \"hawkeye-g\"\n" } else { "" }
+    if is_emulated() { "policy = \"hawkeye-g\"\n" } else { "" }
 }
 
 pub const CONFIG: &str = r#"

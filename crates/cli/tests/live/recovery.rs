@@ -1,7 +1,7 @@
 //! Recovery of bloat.
 
 use crate::common::{
-    DEADLINE, assert_unharmed, figure, machine, memory, or_skip, remaps, time_limit_factor, until,
+    DEADLINE, assert_unharmed, figure, is_emulated, machine, memory, or_skip, remaps, until,
     workload,
 };
 use hawkeye_linux::memory::system_memory;
@@ -19,14 +19,14 @@ fn short_of_memory(policy: &str) -> String {
 
 /// Where zero pages are found by copying them, the time for that ends early on emulated machines.
 fn may_miss_zero_pages() -> bool {
-    !remaps() && time_limit_factor() > 1
+    !remaps() && is_emulated()
 }
 
 /// A split that is not answered in time gives its memory back, and is not counted. On emulated
 /// machines some are late.
 fn assert_recovered(summary: &Value, unused_bytes: u64) {
     let recovered = figure(summary, "recovered_bytes");
-    let least = match time_limit_factor() > 1 {
+    let least = match is_emulated() {
         true if may_miss_zero_pages() => 1,
         true => unused_bytes / 10 * 9,
         false => unused_bytes,
@@ -50,7 +50,7 @@ fn recovery_returns_every_unused_page_and_keeps_contents() {
     let (after, _) = memory(&mut program);
     let summary = attached.interrupt();
     assert!(small, "{after} of {target}: {summary}");
-    assert!(summary["split"] == 64 || time_limit_factor() > 1, "{summary}");
+    assert!(summary["split"] == 64 || is_emulated(), "{summary}");
     assert_recovered(&summary, (128 << 20) - used);
     assert_unharmed(&mut program);
 }

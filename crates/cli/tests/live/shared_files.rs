@@ -2,8 +2,8 @@
 //! holes, and named where it cannot become huge.
 
 use crate::common::{
-    AttachedManager, DEADLINE, TestMachine, WORKLOADS, assert_unharmed, figure, machine,
-    machine_with, or_skip, started_by, time_limit_factor, until, workload,
+    AttachedManager, DEADLINE, TestMachine, WORKLOADS, assert_unharmed, figure, is_emulated,
+    machine, machine_with, or_skip, started_by, until, workload,
 };
 use crate::daemon::{CONFIG, NAME, RunningDaemon};
 use hawkeye_live_test_support::settings::{self, Changed};
@@ -75,7 +75,7 @@ fn a_file_of_one_process_is_promoted_by_its_page_walks() {
     let machine = or_skip!(machine_with(this_test!(), CAPABILITY));
     let (mut program, pid) = workload(&format!("shared-file --mib {MIB} --workers 0"));
     // On an emulated processor page walks are so cheap that no promotion pays.
-    let policy = if time_limit_factor() > 1 { "--policy hawkeye-g" } else { "" };
+    let policy = if is_emulated() { "--policy hawkeye-g" } else { "" };
     let manager = attach(&machine, &format!("--shared-memory {policy}"), &[pid]);
     let became_huge = until(DEADLINE, || huge_kib(pid) >= MOST_KIB);
     let found = huge_kib(pid);

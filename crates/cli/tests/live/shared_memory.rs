@@ -1,8 +1,6 @@
 //! Memory that processes share stays shared: copy-on-write after a fork, and merged by KSM.
 
-use crate::common::{
-    AttachedManager, TestMachine, machine, or_skip, time_limit_factor, until, workload,
-};
+use crate::common::{AttachedManager, TestMachine, is_emulated, machine, or_skip, until, workload};
 use hawkeye_live_test_support::ksm::KsmGuard;
 use hawkeye_live_test_support::workloads::{children, rollup_kib};
 use hawkeye_test_support::test_skips::TestName;
@@ -34,7 +32,7 @@ fn forked_workers_stay_small() {
     assert!(until(Duration::from_secs(20), filled));
     let before = sum_kib(&family, "Pss");
     // On an emulated processor page walks are so cheap that no promotion pays, and all is slow.
-    let is_emulated = time_limit_factor() > 1;
+    let is_emulated = is_emulated();
     let policy = if is_emulated { "hawkeye-g" } else { "hawkeye" };
     let least_kib = if is_emulated { 2 << 10 } else { 2 * (16 << 10) };
     let manager = attach(&machine, policy, &family);

@@ -2,8 +2,8 @@
 //! what is learned about them.
 
 use crate::common::{
-    DEADLINE, StartedProcess, TestMachine, WORKLOADS, at_speed, figure, machine, or_skip,
-    read_json, signal, time_limit_factor, until,
+    DEADLINE, StartedProcess, TestMachine, WORKLOADS, at_speed, figure, is_emulated, machine,
+    or_skip, read_json, signal, until,
 };
 use hawkeye_linux::page_sizes::read_mapped_page_sizes;
 use hawkeye_linux::processes::process::with_cpu_time;
@@ -115,7 +115,7 @@ fn small_pages_can_be_limited_to_advised_memory() {
     assert_eq!(code, 0, "{summary}");
     assert_eq!(set_to("never"), small().len());
     // On an emulated machine the last count may not have ended.
-    let least = if time_limit_factor() > 1 { 1 } else { 101 };
+    let least = if is_emulated() { 1 } else { 101 };
     assert!(small_pages(&summary) >= least, "{summary}");
 }
 

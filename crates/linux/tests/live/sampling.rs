@@ -11,7 +11,7 @@ use hawkeye_live_test_support::mapped_regions::{MappedRegions, pages};
 use hawkeye_live_test_support::or_skip;
 use hawkeye_live_test_support::settings;
 use hawkeye_live_test_support::test_machine::machine;
-use hawkeye_live_test_support::time_limits::{DEADLINE, time_limit_factor, until};
+use hawkeye_live_test_support::time_limits::{DEADLINE, is_emulated, until};
 use hawkeye_live_test_support::workloads::{started, workload};
 use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, RegionAddr, RegionSample};
 use hawkeye_test_support::this_test;
@@ -157,7 +157,7 @@ fn a_hundred_random_pages_are_found_after_a_clear() {
         // Linux sets them since 6.9, where it finds 64 KiB in one piece. A real machine's free
         // memory may be fragmented, or its kernel built without them.
         let kernel = Version::current().expect("the kernel has a release");
-        let is_certain = is_possible && time_limit_factor() > 1 && kernel >= Version::new(6, 9, 0);
+        let is_certain = is_possible && is_emulated() && kernel >= Version::new(6, 9, 0);
         let is_contiguous = order == PageOrder::CONTIGUOUS;
         assert!(is_possible || !is_contiguous, "the processor has no contiguous entries");
         assert!(is_contiguous || !is_certain, "{order:?}");
@@ -201,7 +201,7 @@ fn find_a_hundred_random_pages(tables: &mut PageTableReader) -> PageOrder {
         groups.len()
     );
     // A processor may also mark pages that it accesses ahead, but an emulated one does not.
-    let is_emulated = time_limit_factor() > 1;
+    let is_emulated = is_emulated();
     let most = if is_emulated { least } else { (least * 3 / 2).min(511).max(least) };
     assert!((least..=most).contains(&accessed), "{least} to {most}: {found:?}");
     found.order

@@ -182,7 +182,7 @@ mod tests {
     use super::super::super::unmanaged_kernel::SmallerPages;
     use super::super::super::unmanaged_kernel::tests::kernel;
     use super::*;
-    use crate::allocator_env_plan::HugePageEnvVariable;
+    use crate::allocator_env_plan::glibc_plan;
     use hawkeye_linux::page_sizes::ThpMode;
     use hawkeye_policy::MemoryUse;
 
@@ -202,14 +202,7 @@ mod tests {
             huge_bytes: 512 << 20,
             requested_bytes: 600 << 20,
             excluded_bytes: 0,
-            first_touch: AllocatorEnvPlan {
-                set: vec![HugePageEnvVariable {
-                    name: "GLIBC_TUNABLES".into(),
-                    value: "glibc.malloc.hugetlb=1".into(),
-                    requests: "the C library's malloc",
-                }],
-                left: Vec::new(),
-            },
+            first_touch: glibc_plan(),
             cgroup: Some(CgroupFacts {
                 name: "/system.slice/reader.service".into(),
                 usage: MemoryUse { used_bytes: 1200 << 20, total_bytes: 2 << 30 },

@@ -2,7 +2,7 @@ use super::super::facts::{
     CgroupFacts, ProcessForecast, RunningHawkeye, TranslationCost, ZeroPageFacts,
 };
 use super::*;
-use crate::allocator_env_plan::{AllocatorEnvPlan, HugePageEnvVariable};
+use crate::allocator_env_plan::glibc_plan;
 use hawkeye_linux::processes::file_mappers::MappedFile;
 use hawkeye_linux::processes::huge_page_context::{HugePageContext, ThpSettings};
 use hawkeye_linux::processes::program_text::KernelTextRule;
@@ -85,14 +85,7 @@ pub(in super::super) fn facts() -> AdviceFacts {
             },
             ..HugePageContext::default()
         },
-        first_touch: AllocatorEnvPlan {
-            set: vec![HugePageEnvVariable {
-                name: "GLIBC_TUNABLES".into(),
-                value: "glibc.malloc.hugetlb=1".into(),
-                requests: "the C library's malloc",
-            }],
-            left: Vec::new(),
-        },
+        first_touch: glibc_plan(),
         memory: MemoryUse { used_bytes: 4 << 30, total_bytes: 24 << 30 },
         cgroup: None,
         forecast: Some(ProcessForecast {
