@@ -7,43 +7,42 @@
 
 #include "page_tables.h"
 
+/* As many entries as can be added up before the sum of one flag reaches the next. */
+#define PTES_PER_SUM	32
+
 /* Counts a table of flags where every entry is present with memory of its own; 0 if one is not. */
 static __always_inline int count_full(const u64 *pte, struct region_record *r)
 {
-	u32 present = 0, special = 0, written = 0, accessed = 0, edges = 0, writable = 0;
-	u64 before = 0;
+	u32 present = 0, special = 0, written = 0, writable = 0;
+	u64 accessed = 0, edges = 0, before = 0;
 
-	/* In halves, so that the sum of bit 0 can't overflow into bit 9. */
-	for (u32 half = 0; half < PTES; half += PTES / 2) {
-		u64 map_sum = 0, dirty_sum = 0, accessed_sum = 0, edge_sum = 0, rw_sum = 0;
+	for (u32 first = 0; first < PTES; first += PTES_PER_SUM) {
+		u64 sum = 0, other_sum = 0;
 
 #pragma clang loop unroll_count(16)
-		for (u32 i = half; i < half + PTES / 2; i++) {
+		for (u32 i = first; i < first + PTES_PER_SUM; i++) {
 			u64 e = pte[i];
 			u64 a = e & PTE_ACCESSED;
 
-			map_sum += e & (PTE_PRESENT | PTE_SPECIAL);
-			dirty_sum += dirty_flag(e);
-			rw_sum += e & PTE_RW;
-			accessed_sum += a;
-			edge_sum += a ^ before;
+			sum += e & (PTE_PRESENT | DIRTY_FLAGS);
+			other_sum += e & (PTE_RW | PTE_SPECIAL);
+			accessed += a;
+			edges += a ^ before;
 			before = a;
 		}
-		present += map_sum & 0x1ff;
-		special += map_sum >> 9;
-		written += dirty_sum >> 6;
-		writable += rw_sum >> 1;
-		accessed += accessed_sum >> 5;
-		edges += edge_sum >> 5;
+		present += sum & (2 * PTES_PER_SUM - 1);
+		written += dirty_entries(sum);
+		writable += other_sum / PTE_RW & (2 * PTES_PER_SUM - 1);
+		special += other_sum / PTE_SPECIAL;
 	}
 	if (present != PTES || special)
 		return 0;
 	r->present = present;
 	r->written = written;
 	r->write_protected = present - writable;
-	r->accessed = accessed;
+	r->accessed = accessed / PTE_ACCESSED;
 	/* A run has two edges, but the last run may reach the end of the table. */
-	r->runs = (edges + (before != 0)) / 2;
+	r->runs = (edges / PTE_ACCESSED + (before != 0)) / 2;
 	return 1;
 }
 
@@ -53,7 +52,7 @@ static __always_inline int count_full(const u64 *pte, struct region_record *r)
  */
 static __always_inline void count_mixed(const u64 *pte, struct region_record *r)
 {
-	u64 present = 0, accessed = 0, runs = 0, written = 0, zero = 0, swapped = 0;
+	u64 mapped_entries = 0, accessed = 0, runs = 0, written = 0, zero = 0, swapped = 0;
 	u64 before = 0, protected = 0;
 
 #pragma clang loop unroll_count(8)
@@ -61,26 +60,26 @@ static __always_inline void count_mixed(const u64 *pte, struct region_record *r)
 		u64 e = pte[i];
 		u64 here = e & PTE_PRESENT;
 		u64 mapped = here | ((e >> 8) & 1);	/* PTE_PROTNONE */
-		u64 shared_zero = (e >> 9) & here;	/* PTE_SPECIAL */
 		u64 a = (e >> 5) & mapped;		/* PTE_ACCESSED */
 		u64 minus = -e;
 
 		/* Otherwise the compiler makes a branch of the code below. */
 		barrier_var(minus);
-		zero += shared_zero;
-		present += mapped ^ shared_zero;
-		protected += (mapped ^ shared_zero) & ~(e >> 1);	/* PTE_RW */
+		mapped_entries += mapped;
+		zero += (e >> 9) & here;		/* PTE_SPECIAL */
+		protected += mapped & ~(e >> 1);	/* PTE_RW */
 		swapped += ((e | minus) >> 63) & ~mapped;
 		written += (dirty_flag(e) >> 6) & mapped;
 		accessed += a;
 		runs += a & ~before;
 		before = a;
 	}
-	r->present = present;
+	r->present = mapped_entries - zero;
 	r->accessed = accessed;
 	r->runs = runs;
 	r->written = written;
-	r->write_protected = protected;
+	/* The shared zero page is never writable. */
+	r->write_protected = protected - zero;
 	r->zero_mapped = zero;
 	r->swapped = swapped;
 }

@@ -116,6 +116,14 @@ static __always_inline u64 dirty_flag(u64 flags)
 	return flags & PTE_DIRTY;
 }
 
+#define DIRTY_FLAGS	PTE_DIRTY
+
+/* How many of at most 32 entries are dirty: by the sum of these flags and PTE_PRESENT. */
+static __always_inline u32 dirty_entries(u64 sum)
+{
+	return sum / PTE_DIRTY;
+}
+
 /*
  * Whether a page is the first, or the only one, of those that share its mark: 0 or 1, without a
  * branch.

@@ -227,13 +227,20 @@ static void test_write_protected_huge_page(struct task_struct *task, u64 *e, u64
 	*e = before;
 }
 
-/* The same of base pages: every other page of a full region, then of one with a hole. */
+/* The same of base pages: each or every other page of a full region, then of one with a hole. */
 static void test_write_protected_base_pages(struct task_struct *task, u64 root, u64 va)
 {
 	u64 *e = place_of(root, va, 12);
 	struct region_record r;
 
 	for (u32 way = 0; way < WAYS_TO_PROTECT; way++) {
+		for (int i = 0; i < PTES; i++)
+			e[i] = protected_entry_of(frame_of(REGION), ACCESSED, way);
+		r = read_one(task, va);
+		CHECK(r.present, PTES);
+		CHECK(r.accessed, PTES);
+		CHECK(r.written, PTES);
+		CHECK(r.write_protected, PTES);
 		for (int i = 0; i < PTES; i++)
 			e[i] = i % 2 ? protected_entry_of(frame_of(REGION), 0, way) : entry_of(frame_of(REGION), 0);
 		r = read_one(task, va);

@@ -22,6 +22,15 @@ static __always_inline u64 dirty_flag(u64 e)
 	return (e | e >> (X86_SAVED_DIRTY_BIT - X86_DIRTY_BIT)) & PTE_DIRTY;
 }
 
+/* The flags of which dirty_flag() makes one. An entry has one of them at most. */
+#define DIRTY_FLAGS	(PTE_DIRTY | 1ull << X86_SAVED_DIRTY_BIT)
+
+/* How many of at most 32 entries are dirty: by the sum of these flags and PTE_PRESENT. */
+static __always_inline u32 dirty_entries(u64 sum)
+{
+	return (sum / PTE_DIRTY & 63) + (sum >> X86_SAVED_DIRTY_BIT);
+}
+
 /* The other flags of page_table_state.h are in the places of this processor. */
 static __always_inline u64 entry_flags(u64 e)
 {
