@@ -121,15 +121,17 @@ fn allocator_sentences(facts: &UnmeasuredFacts) -> Vec<String> {
     let not_proposed = |why: &str| format!("No switch of its allocator is proposed: {why}.");
     let mut sentences: Vec<String> =
         facts.first_touch.left.iter().map(|why| not_proposed(why)).collect();
-    if !facts.first_touch.set.is_empty() {
-        sentences.extend(reason_against_requests(facts).map(|why| not_proposed(&why)));
-    }
-    // malloc/malloc.c: `sysmalloc` and `madvise_thp` take the size from hpage_pmd_size.
-    if facts.first_touch.set.iter().any(|variable| variable.name == "GLIBC_TUNABLES") {
-        sentences.push(format!(
-            "With its switch, glibc 2.35 to 2.42 grows its heap by multiples of the kernel's huge page, {} here, and requests huge pages for no mapping below that size.",
-            facts.kernel.huge_page_size()
-        ));
+    let set = &facts.first_touch.set;
+    match reason_against_requests(facts).filter(|_| !set.is_empty()) {
+        Some(why) => sentences.push(not_proposed(&why)),
+        // malloc/malloc.c: `sysmalloc` and `madvise_thp` take the size from hpage_pmd_size.
+        None if set.iter().any(|variable| variable.name == "GLIBC_TUNABLES") => {
+            sentences.push(format!(
+                "With its switch, glibc 2.35 to 2.42 grows its heap by multiples of the kernel's huge page, {} here, and requests huge pages for no mapping below that size.",
+                facts.kernel.huge_page_size()
+            ));
+        }
+        None => {}
     }
     sentences
 }
