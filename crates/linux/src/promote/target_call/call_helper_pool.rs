@@ -1,17 +1,24 @@
 //! Helpers for all targets, and the targets that do not answer.
 
 use super::CallHelper;
-use super::helper_messages::{CallResult, TargetRequest};
+use super::helper_messages::{CallResult, LISTING_MAPPINGS, TargetRequest};
 use crate::error::{LinuxError, Result};
 use crate::processes::process::effective_uid;
 use hawkeye_manager::UnresponsiveProcess;
-use hawkeye_policy::ProcessId;
+use hawkeye_policy::{ProcessId, TokenBucket};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Time for which the loop waits for one call. A longer wait could miss a change of free memory.
 /// Tests wait longer, because a helper may get no core for that long on a busy machine.
 const WAIT: Duration = Duration::from_millis(if cfg!(test) { 3_000 } else { 20 });
+/// Time from a call for which its answer is still of use, where the work can wait for it.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Pause before such work asks again.
+pub(crate) const WAIT_FOR_LATE: Duration = Duration::from_millis(5);
+/// Most pauses of all work together, per second: a tenth of the time. Targets may be slow on
+/// purpose.
+const MOST_PAUSES_PER_S: f64 = 20.0;
 /// Time after which the loop ends a series of calls into one target, even if each was answered.
 pub(crate) const SERIES_TIME: Duration = Duration::from_millis(50);
 /// The manager backs off after calls that take longer than this.
@@ -30,6 +37,11 @@ pub struct CallHelperPool {
     pub(super) wait: Duration,
     pub(super) idle: Vec<CallHelper>,
     waiting: BTreeMap<ProcessId, UnansweredCall>,
+    /// Listings of mappings that came late, and when they were asked for.
+    pub(super) late_listings: BTreeMap<ProcessId, (Instant, CallResult)>,
+    /// Pauses that may still be made.
+    pauses: TokenBucket,
+    began: Instant,
     pub(crate) statistics: CallTimingStatistics,
     /// The longest call since [`Self::take_longest_call`].
     longest_recent: Duration,
@@ -82,6 +94,9 @@ impl CallHelperPool {
             wait,
             idle: Vec::new(),
             waiting: BTreeMap::new(),
+            late_listings: BTreeMap::new(),
+            pauses: TokenBucket::new_full(MOST_PAUSES_PER_S, 10.0 * MOST_PAUSES_PER_S),
+            began: Instant::now(),
             statistics,
             longest_recent: Duration::ZERO,
         }
@@ -152,6 +167,7 @@ impl CallHelperPool {
     /// Calls that were answered late since this was last called.
     pub fn take_late_calls(&mut self) -> Vec<LateCall> {
         let mut finished = Vec::new();
+        self.late_listings.retain(|_, (since, _)| since.elapsed() < PATIENCE);
         for (process, mut waiting) in std::mem::take(&mut self.waiting) {
             let answer = match waiting.caller.wait_for_result(Duration::ZERO) {
                 Ok(None) => {
@@ -165,6 +181,9 @@ impl CallHelperPool {
                 self.record_call_statistics(answer);
             }
             let (call, waited) = (waiting.call, waiting.since.elapsed());
+            if let Some(listing) = answer.as_ref().filter(|_| call == LISTING_MAPPINGS) {
+                self.late_listings.insert(process, (waiting.since, listing.clone()));
+            }
             finished.push(LateCall { process, call, answer, waited });
         }
         finished
@@ -183,6 +202,14 @@ impl CallHelperPool {
             call: waiting.call,
             waited: waiting.since.elapsed(),
         })
+    }
+
+    /// Whether work that met a call without an answer is to pause for [`WAIT_FOR_LATE`], and then
+    /// to ask again.
+    pub(crate) fn take_pause_for_late_call(&mut self, process: ProcessId) -> bool {
+        let of_use = |waiting: &UnansweredCall| waiting.since.elapsed() < PATIENCE;
+        self.waiting.get(&process).is_some_and(of_use)
+            && self.pauses.try_take_tokens(self.began.elapsed(), 1)
     }
 
     /// Whether a target has not answered an earlier call.

@@ -10,6 +10,9 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
+/// Name of the call that lists a process's mappings.
+pub(super) const LISTING_MAPPINGS: &str = "listing mappings";
+
 /// Most address ranges in one request.
 pub(super) const MAX_RANGES: usize = 64;
 /// Most bytes of data in one packet of an answer.
@@ -64,7 +67,7 @@ impl<'a> TargetRequest<'a> {
     /// wrote.
     pub fn for_listing_mappings(link: BorrowedFd<'a>) -> Self {
         let raw = RawRequest { kind: LIST, ..RawRequest::EMPTY };
-        Self { call: "listing mappings", raw, passed: Some(link) }
+        Self { call: LISTING_MAPPINGS, raw, passed: Some(link) }
     }
 
     /// Reads up to 32 KiB of a file of `/proc`, from `offset` on; errors name it by `call`. The

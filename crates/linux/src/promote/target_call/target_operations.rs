@@ -1,5 +1,6 @@
 //! The calls that the manager makes into targets, through helpers.
 
+use super::helper_messages::LISTING_MAPPINGS;
 use super::{CallHelperPool, CallResult, TargetRequest};
 use crate::error::{LinuxError, Result};
 use crate::processes::mapping_records::parse_mapping_records;
@@ -165,6 +166,20 @@ impl CallHelperPool {
         let request = TargetRequest::for_listing_mappings(target.mapping_list_link());
         let listed = self.call_target(process, &request)?;
         Ok(parse_mapping_records(&listed.data))
+    }
+
+    /// The same, where the answer to a call of the last second will do: one that came late is not
+    /// lost. On a busy machine, or of a process with tens of thousands of mappings, all do.
+    pub(crate) fn list_recent_mappings(
+        &mut self,
+        process: ProcessId,
+        target: &ProcessBpfLinks,
+    ) -> Result<Vec<Mapping>> {
+        let Some((_, late)) = self.late_listings.remove(&process) else {
+            return self.list_mappings(process, target);
+        };
+        late.result.map_err(LinuxError::wrap_errno(LISTING_MAPPINGS))?;
+        Ok(parse_mapping_records(&late.data))
     }
 
     /// Keeps the address space of a process until this pool's next call, even if the process ends:

@@ -270,3 +270,24 @@ fn many_mappings(pages: usize) -> AnonymousMapping {
     }
     memory
 }
+
+/// Targets that are slow on purpose hold up work for a tenth of the time, and each of them once.
+#[test]
+fn work_pauses_seldom_for_targets_that_answer_late() {
+    let folder = TestFolder::new("late");
+    let pipe = new_pipe(&folder);
+    let never = file(pipe.to_str().expect("the path is valid UTF-8"), 8);
+    let mut calls = CallHelperPool::with_time_limit(Duration::ZERO);
+    let stuck = process_with_pid(7);
+    assert!(!calls.take_pause_for_late_call(stuck), "there is no call");
+    let refused = calls.call_target(stuck, &never);
+    assert!(matches!(refused, Err(LinuxError::NotAnswering(7))));
+    let begun = Instant::now();
+    let mut pauses = 0;
+    while begun.elapsed() < Duration::from_millis(500) && calls.take_pause_for_late_call(stuck) {
+        pauses += 1;
+    }
+    assert!((1..=211).contains(&pauses), "{pauses}");
+    std::thread::sleep(Duration::from_millis(1100));
+    assert!(!calls.take_pause_for_late_call(stuck), "it has not answered for a second");
+}

@@ -5,7 +5,7 @@ use super::{ProcessWorkSlice, SampledProcess, Sampler, SliceResult, sum_huge_byt
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::{self, ManagedMemory, Mapping};
 use crate::processes::process::ProcessHandle;
-use crate::promote::target_call::CallHelperPool;
+use crate::promote::target_call::{CallHelperPool, WAIT_FOR_LATE};
 use crate::sample::counters::{CountableWalkEvents, ProcessCounters};
 use crate::sample::page_table_reader::{PageTableReader, ProcessBpfLinks, RegionWalk, WalkDetail};
 use crate::sample::walk_costs::CurrentWalkCosts;
@@ -48,6 +48,8 @@ pub(super) struct ProcessSamplingState {
     walks: RegionWalkRates,
     /// The start of a window under way.
     starting: Option<UnfinishedWindowStart>,
+    /// The start of a window waits for the listing of the mappings.
+    awaits_mappings: bool,
     /// The read of a sample under way.
     reading: Option<RegionWalk>,
     /// The listing and the counting of its huge pages under way.
@@ -118,20 +120,30 @@ fn update_eligible_ranges(
         // It cannot gain. A promotion of shared memory lists what it protects.
         member.is_listed = false;
     } else {
-        let found = slice.calls.list_mappings(member.handle.id, target)?;
+        let found = slice.calls.list_recent_mappings(member.handle.id, target)?;
         member.set_mappings(&found, managed);
     }
     Ok(())
 }
 
-/// Starts a walk over all regions that are eligible now.
+/// Starts a walk over all regions that are eligible now. It is unfinished while a call into the
+/// process is worth waiting for.
 fn start_eligible_walk(
     slice: &mut ProcessWorkSlice,
     target: &ProcessBpfLinks,
     managed: ManagedMemory,
-) -> Result<RegionWalk> {
-    update_eligible_ranges(slice, target, managed)?;
-    Ok(RegionWalk::new(slice.member.eligible.ranges.clone(), WalkDetail::Regions))
+) -> SliceResult<RegionWalk> {
+    match update_eligible_ranges(slice, target, managed) {
+        Err(LinuxError::NotAnswering(_))
+            if slice.calls.take_pause_for_late_call(slice.member.handle.id) =>
+        {
+            Ok(SliceProgress::Unfinished(WAIT_FOR_LATE))
+        }
+        updated => {
+            let ranges = || slice.member.eligible.ranges.clone();
+            updated.map(|()| SliceProgress::Done(RegionWalk::new(ranges(), WalkDetail::Regions)))
+        }
+    }
 }
 
 /// Continues a walk; returns what it found when it is done. Until then `under_way` keeps it.
@@ -216,6 +228,7 @@ impl Sampler for AccessBitsSampler {
             counters: None,
             walks: RegionWalkRates::default(),
             starting: None,
+            awaits_mappings: false,
             reading: None,
             listing: None,
             measuring: None,
@@ -251,17 +264,22 @@ impl Sampler for AccessBitsSampler {
         let mut start = match watched.starting.take() {
             Some(start) => start,
             None => {
-                let idle = !needs.includes_coverage()
+                let idle = !std::mem::take(&mut watched.awaits_mappings)
+                    && !needs.includes_coverage()
                     && !bits.update_cpu_use_and_check_busy(pid, &mut watched.walks)?;
                 if idle {
                     watched.cleared = true;
                     return Ok(SliceProgress::Done(()));
                 }
                 let managed = bits.managed_memory(slice.member);
-                UnfinishedWindowStart {
-                    walk: start_eligible_walk(slice, &watched.target, managed)?,
-                    read: false,
-                    cleared: 0,
+                match start_eligible_walk(slice, &watched.target, managed)? {
+                    SliceProgress::Done(walk) => {
+                        UnfinishedWindowStart { walk, read: false, cleared: 0 }
+                    }
+                    SliceProgress::Unfinished(wait) => {
+                        watched.awaits_mappings = true;
+                        return Ok(SliceProgress::Unfinished(wait));
+                    }
                 }
             }
         };
@@ -296,6 +314,7 @@ impl Sampler for AccessBitsSampler {
     fn abandon_all_windows(&mut self) {
         for watched in self.watched.values_mut() {
             watched.starting = None;
+            watched.awaits_mappings = false;
             watched.reading = None;
         }
     }
@@ -316,7 +335,10 @@ impl Sampler for AccessBitsSampler {
             Some(walk) => walk,
             None => {
                 let managed = bits.managed_memory(slice.member);
-                let walk = start_eligible_walk(slice, &watched.target, managed)?;
+                let walk = match start_eligible_walk(slice, &watched.target, managed)? {
+                    SliceProgress::Done(walk) => walk,
+                    SliceProgress::Unfinished(wait) => return Ok(SliceProgress::Unfinished(wait)),
+                };
                 bits.end_window_and_estimate(watched)?;
                 walk
             }

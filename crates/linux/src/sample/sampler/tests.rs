@@ -86,3 +86,58 @@ fn locked_memory_is_not_taken_for_hot() {
     let most = PAGES_PER_REGION / 2;
     assert!(touched(0) > most, "memory in use has accesses");
 }
+
+/// A busy machine gives a helper no core in time, and a process with many mappings takes long.
+#[test]
+fn a_process_whose_mappings_are_always_listed_late_is_sampled() {
+    if !nix::unistd::geteuid().is_root() {
+        return this_test!().skip("it needs root");
+    }
+    let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
+    let mut calls = CallHelperPool::with_time_limit(Duration::ZERO);
+    calls.start_idle_helper().expect("a helper starts");
+    let memory = AnonymousMapping::map(2 * HUGE_PAGE_BYTES as usize).expect("memory can be mapped");
+    let skipped = memory.start().as_ptr().align_offset(HUGE_PAGE_BYTES as usize);
+    // SAFETY: within the mapping, which is one region longer than what is used.
+    let used = unsafe { memory.start().byte_add(skipped).cast::<u8>() };
+    // SAFETY: the same.
+    unsafe { used.write_volatile(1) };
+
+    let mut sampler = SamplerBackend::AccessBits(Box::new(AccessBitBackend {
+        tables,
+        walk_costs: None,
+        counters: None,
+        first_touch_cost: Duration::ZERO,
+        shared_memory: false,
+    }))
+    .into_sampler();
+    let own = SampledProcess::open(std::process::id(), Default::default(), Default::default());
+    let mut member = own.expect("this process can be managed");
+    sampler.bind(member.handle.id).expect("the programs bind to the process");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let mut slice = ProcessWorkSlice { member: &mut member, calls: &mut calls, deadline };
+
+    let started = sampler.start_window(&mut slice, SampleKinds::COVERAGE);
+    let Ok(SliceProgress::Unfinished(mut wait)) = started else { panic!("{started:?}") };
+    while !slice.member.is_listed {
+        std::thread::sleep(wait);
+        slice.calls.take_late_calls();
+        match sampler.start_window(&mut slice, SampleKinds::COVERAGE) {
+            Ok(SliceProgress::Unfinished(again)) => wait = again,
+            _ => break,
+        }
+    }
+    assert!(slice.member.is_listed);
+    while slice.calls.has_unanswered_call(slice.member.handle.id) {
+        slice.calls.take_late_calls();
+    }
+    let sample = loop {
+        match sampler.read_sample(&mut slice).expect("the mappings are waited for") {
+            SliceProgress::Done(sample) => break sample,
+            SliceProgress::Unfinished(wait) => std::thread::sleep(wait),
+        }
+        slice.calls.take_late_calls();
+    };
+    let region = RegionAddr::containing(used.as_ptr() as u64);
+    assert!(sample.regions.iter().any(|r| r.region == region), "{sample:?}");
+}
