@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const MAX_SWAPPED: u16 = 128;
 /// Time after which no further process is listed for one promotion.
 const LISTING_TIME: Duration = Duration::from_millis(10);
-/// Time after which the search for a file region's pages goes on in no other process.
+/// Time after which the search for a file region's pages goes on in no third process.
 const FILE_PAGES_TIME: Duration = Duration::from_millis(10);
 /// For this long a file region that lacks pages is not searched again, through whichever process.
 const SPARSE_FILE_PAUSE: Duration = Duration::from_secs(20);
@@ -108,14 +108,18 @@ impl LinuxMachine {
     /// have to be opened, which its other users can see.
     fn count_mapped_file_pages(&mut self, file: FileRegion, found: &RegionSample) -> u16 {
         const ENOUGH: u16 = PAGES_PER_REGION - MAX_FILE_HOLES;
+        // Most files have two processes, which a slow machine must get to, too.
+        const ALWAYS_READ: u32 = 2;
         let begun = Instant::now();
+        let mut read = 0;
         let (mut mapped, mut most) = (PageBitmap::default(), found.present);
         for process in self.members.processes_in_join_order().to_vec() {
-            if most >= ENOUGH || begun.elapsed() >= FILE_PAGES_TIME {
+            if most >= ENOUGH || read >= ALWAYS_READ && begun.elapsed() >= FILE_PAGES_TIME {
                 break;
             }
             let Ok(member) = self.members.get_mut(process) else { continue };
             let Some(region) = member.eligible.region_of_file(file) else { continue };
+            read += 1;
             let (sampler, calls) = (&mut self.sampler, &mut self.calls);
             let mut maps_file = |calls: &mut CallHelperPool| {
                 let same = sampler.is_region_still_eligible(member, region, Some(file), calls);
