@@ -19,7 +19,7 @@ mod helper_process;
 mod target_operations;
 
 pub use call_helper_pool::{CallHelperPool, LateCall};
-pub(crate) use call_helper_pool::{CallTimingStatistics, SERIES_TIME, WAIT_FOR_LATE};
+pub(crate) use call_helper_pool::{CallTimingStatistics, PAUSE_FOR_LATE_CALL, SERIES_TIME};
 pub use helper_messages::{CallResult, TargetRequest};
 pub(crate) use helper_process::{HELPER_NAME, SOCKET, become_helper, exit_process, read_clock_ns};
 pub use target_operations::AccessBitClearResult;

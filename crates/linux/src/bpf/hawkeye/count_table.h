@@ -78,8 +78,8 @@ static __always_inline void count_mixed(const u64 *pte, struct region_record *r)
 	r->accessed = accessed;
 	r->runs = runs;
 	r->written = written;
-	/* The shared zero page is never writable. */
-	r->write_protected = protected - zero;
+	/* The shared zero page is never writable. Memory of devices, which looks alike, may be. */
+	r->write_protected = protected > zero ? protected - zero : 0;
 	r->zero_mapped = zero;
 	r->swapped = swapped;
 }

@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 /// Time for which the loop waits for one call. A longer wait could miss a change of free memory.
 /// Tests wait longer, because a helper may get no core for that long on a busy machine.
 const WAIT: Duration = Duration::from_millis(if cfg!(test) { 3_000 } else { 20 });
-/// Time from a call for which its answer is still of use, where the work can wait for it.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Pause before such work asks again.
-pub(crate) const WAIT_FOR_LATE: Duration = Duration::from_millis(5);
+/// Time from a call in which work that can wait pauses for its answer.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// Time from a call in which a listing of mappings is of use.
+const LISTING_LIFETIME: Duration = Duration::from_secs(1);
+/// One pause of such work.
+pub(crate) const PAUSE_FOR_LATE_CALL: Duration = Duration::from_millis(5);
 /// Most pauses of all work together, per second: a tenth of the time. Targets may be slow on
 /// purpose.
 const MOST_PAUSES_PER_S: f64 = 20.0;
@@ -38,7 +40,7 @@ pub struct CallHelperPool {
     pub(super) idle: Vec<CallHelper>,
     waiting: BTreeMap<ProcessId, UnansweredCall>,
     /// Listings of mappings that came late, and when they were asked for.
-    pub(super) late_listings: BTreeMap<ProcessId, (Instant, CallResult)>,
+    late_listings: BTreeMap<ProcessId, (Instant, CallResult)>,
     /// Pauses that may still be made.
     pauses: TokenBucket,
     began: Instant,
@@ -167,7 +169,7 @@ impl CallHelperPool {
     /// Calls that were answered late since this was last called.
     pub fn take_late_calls(&mut self) -> Vec<LateCall> {
         let mut finished = Vec::new();
-        self.late_listings.retain(|_, (since, _)| since.elapsed() < PATIENCE);
+        self.late_listings.retain(|_, (since, _)| since.elapsed() < LISTING_LIFETIME);
         for (process, mut waiting) in std::mem::take(&mut self.waiting) {
             let answer = match waiting.caller.wait_for_result(Duration::ZERO) {
                 Ok(None) => {
@@ -204,12 +206,18 @@ impl CallHelperPool {
         })
     }
 
-    /// Whether work that met a call without an answer is to pause for [`WAIT_FOR_LATE`], and then
-    /// to ask again.
-    pub(crate) fn take_pause_for_late_call(&mut self, process: ProcessId) -> bool {
-        let of_use = |waiting: &UnansweredCall| waiting.since.elapsed() < PATIENCE;
-        self.waiting.get(&process).is_some_and(of_use)
-            && self.pauses.try_take_tokens(self.began.elapsed(), 1)
+    /// Whether work that met a call without an answer is to pause for [`PAUSE_FOR_LATE_CALL`], and
+    /// then to ask again.
+    pub(crate) fn take_pause_for_late_call(&mut self, process: ProcessId, now: Instant) -> bool {
+        let since = |at| now.saturating_duration_since(at);
+        self.waiting.get(&process).is_some_and(|waiting| since(waiting.since) < PATIENCE)
+            && self.pauses.try_take_tokens(since(self.began), 1)
+    }
+
+    /// A listing of a process's mappings that came late, if it is still of use.
+    pub(super) fn take_late_listing(&mut self, process: ProcessId) -> Option<CallResult> {
+        let (since, listing) = self.late_listings.remove(&process)?;
+        (since.elapsed() < LISTING_LIFETIME).then_some(listing)
     }
 
     /// Whether a target has not answered an earlier call.

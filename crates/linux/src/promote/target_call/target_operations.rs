@@ -175,7 +175,7 @@ impl CallHelperPool {
         process: ProcessId,
         target: &ProcessBpfLinks,
     ) -> Result<Vec<Mapping>> {
-        let Some((_, late)) = self.late_listings.remove(&process) else {
+        let Some(late) = self.take_late_listing(process) else {
             return self.list_mappings(process, target);
         };
         late.result.map_err(LinuxError::wrap_errno(LISTING_MAPPINGS))?;

@@ -5,7 +5,7 @@ use super::{ProcessWorkSlice, SampledProcess, Sampler, SliceResult, sum_huge_byt
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::{self, ManagedMemory, Mapping};
 use crate::processes::process::ProcessHandle;
-use crate::promote::target_call::{CallHelperPool, WAIT_FOR_LATE};
+use crate::promote::target_call::{CallHelperPool, PAUSE_FOR_LATE_CALL};
 use crate::sample::counters::{CountableWalkEvents, ProcessCounters};
 use crate::sample::page_table_reader::{PageTableReader, ProcessBpfLinks, RegionWalk, WalkDetail};
 use crate::sample::walk_costs::CurrentWalkCosts;
@@ -135,9 +135,9 @@ fn start_eligible_walk(
 ) -> SliceResult<RegionWalk> {
     match update_eligible_ranges(slice, target, managed) {
         Err(LinuxError::NotAnswering(_))
-            if slice.calls.take_pause_for_late_call(slice.member.handle.id) =>
+            if slice.calls.take_pause_for_late_call(slice.member.handle.id, Instant::now()) =>
         {
-            Ok(SliceProgress::Unfinished(WAIT_FOR_LATE))
+            Ok(SliceProgress::Unfinished(PAUSE_FOR_LATE_CALL))
         }
         updated => {
             let ranges = || slice.member.eligible.ranges.clone();
