@@ -8,6 +8,7 @@ use crate::rng::WorkloadRng;
 use hdrhistogram::Histogram;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// This process's report of its memory once that is present (see [`WorkloadReady`]).
 pub(crate) fn ready_report(start: u64, bytes: u64, hot_start: u64) -> WorkloadReady {
@@ -95,6 +96,12 @@ pub(crate) fn write_each_page(memory: &mut WorkloadMemory, bytes: usize) {
 /// For nanoseconds, to three decimal digits.
 pub(crate) fn new_nanosecond_histogram() -> WorkloadResult<Histogram<u64>> {
     Histogram::new(3).map_err(WorkloadError::from_histogram_error)
+}
+
+/// Adds a time, however long, to such a histogram.
+pub(crate) fn record_time(times: &mut Histogram<u64>, took: Duration) -> WorkloadResult<()> {
+    let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+    times.record(nanoseconds).map_err(WorkloadError::from_histogram_error)
 }
 
 pub(crate) fn read_at_random_until_over(
@@ -236,5 +243,15 @@ mod tests {
         // SAFETY: the child computes nothing.
         let child = unsafe { ForkedChild::fork(|| 7) }.unwrap();
         assert_eq!(exit_code_of_wait_status(child.wait().unwrap()), Some(7));
+    }
+
+    /// Up to 2.047 us a new histogram has room. Clamped, a longer time would count as 2 ns.
+    #[test]
+    fn times_of_any_length_are_recorded() {
+        for took in [30, 2_100, 5_000_000, 20_000_000_000] {
+            let mut times = new_nanosecond_histogram().unwrap();
+            record_time(&mut times, Duration::from_nanos(took)).unwrap();
+            assert!(times.max().abs_diff(took) <= took / 1000, "{took}: {}", times.max());
+        }
     }
 }

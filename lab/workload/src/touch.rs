@@ -1,7 +1,7 @@
 //! A workload that touches new memory, and the time of each touch.
 
 use crate::prelude::*;
-use crate::process::new_nanosecond_histogram;
+use crate::process::{new_nanosecond_histogram, record_time};
 use hdrhistogram::Histogram;
 use std::thread;
 
@@ -134,13 +134,9 @@ fn touch_memory_part(
     let mut write = |memory: &mut WorkloadMemory, region: usize, page: usize| {
         let offset = region * REGION + page * (REGION_PAGES / per_region) * PAGE;
         let value = expected_word(memory, offset);
-        if args.latencies {
-            let begun = Instant::now();
-            memory.write_word(offset, value);
-            latencies.saturating_record(begun.elapsed().as_nanos() as u64);
-        } else {
-            memory.write_word(offset, value);
-        }
+        let begun = args.latencies.then(Instant::now);
+        memory.write_word(offset, value);
+        begun.map_or(Ok(()), |begun| record_time(&mut latencies, begun.elapsed()))
     };
     if args.order == TouchOrder::Random {
         let mut order: Vec<u32> = (0..(regions * per_region) as u32).collect();
@@ -148,7 +144,7 @@ fn touch_memory_part(
         random.shuffle(&mut order);
         for place in order {
             let place = place as usize;
-            write(memory, place / per_region, place % per_region);
+            write(memory, place / per_region, place % per_region)?;
         }
         return Ok(latencies);
     }
@@ -156,7 +152,7 @@ fn touch_memory_part(
     let nth = |n, count| if descends { count - 1 - n } else { n };
     for n in 0..regions {
         for page in 0..per_region {
-            write(memory, nth(n, regions), nth(page, per_region));
+            write(memory, nth(n, regions), nth(page, per_region))?;
         }
         let begun = Instant::now();
         while begun.elapsed() < work {

@@ -7,7 +7,7 @@ use super::request_schedule::{
 use super::run_queue_waits::{RunQueueWaits, ranges_overlap};
 use super::server_connection::{KeyValueRequestSettings, ServerConnection};
 use crate::prelude::*;
-use crate::process::new_nanosecond_histogram;
+use crate::process::{new_nanosecond_histogram, record_time};
 use hdrhistogram::Histogram;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
@@ -171,8 +171,7 @@ fn answer_time_histogram<'a>(
 ) -> WorkloadResult<Histogram<u64>> {
     let mut nanoseconds = new_nanosecond_histogram()?;
     for answer in answers {
-        let took = (answer.end - answer.start).as_nanos() as u64;
-        nanoseconds.record(took).map_err(WorkloadError::from_histogram_error)?;
+        record_time(&mut nanoseconds, answer.end - answer.start)?;
     }
     Ok(nanoseconds)
 }
