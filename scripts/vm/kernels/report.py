@@ -308,12 +308,12 @@ def main():
     print("# What works on which kernel" + (" for arm64" if arm64 else "") + "\n")
     if arm64:
         print("**Nothing here ran on Arm hardware.** All of it ran in QEMU's emulation.\n")
+    peers = ", and the kernel's own managers of huge pages beside HawkEye" if any(k.peers for k in kernels) else ""
     print(paragraph(
         f"Written by {command} on {' and '.join(sorted(set(dates)))}. Tree {', '.join(sorted(set(commits)))}. The kernels are "
         f"Debian's cloud kernels {', '.join(kernel.release for kernel in ran)}. Each ran in QEMU: no KVM, two "
         f"emulated processors{' (`-cpu max,pauth-impdef=on,sve=off`)' if arm64 else ''}, 5 GiB of memory, a swap device in zram, cgroup version 2. On each, "
-        "`make test-kernels` runs `hawkeye doctor`, every live test with "
-        "the torture test, and the kernel's own managers of huge pages beside HawkEye. An emulated machine shows what works, not how fast it "
+        f"`hawkeye doctor` and every live test with the torture test ran{peers}. An emulated machine shows what works, not how fast it "
         f"is. Transparent huge pages are `{ran[0].enabled}` for the doctor, the kernels' value after boot, and `madvise` for the tests."))
     ended = [f"`{part}` on {k.name} ({why})" for k in kernels for part, why in k.unfinished.items()]
     if ended:
