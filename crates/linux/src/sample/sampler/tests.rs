@@ -11,12 +11,30 @@ use std::ops::Range;
 
 const REGIONS: u64 = 8;
 
+/// A sampler by access bits, bound to this process.
+fn sampler_of_this_process() -> (Box<dyn Sampler>, SampledProcess) {
+    let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
+    let mut sampler = SamplerBackend::AccessBits(Box::new(AccessBitBackend {
+        tables,
+        walk_costs: None,
+        counters: None,
+        first_touch_cost: Duration::ZERO,
+        shared_memory: false,
+    }))
+    .into_sampler();
+    let (own, rules) = (std::process::id(), ProcessSettings::default());
+    let member = SampledProcess::open(own, ProcessAttributes::default(), rules);
+    let member = member.expect("this process can be managed");
+    let bound = sampler.bind(member.handle.id);
+    bound.expect("the programs bind to the process");
+    (sampler, member)
+}
+
 #[test]
 fn locked_memory_is_not_taken_for_hot() {
     if !nix::unistd::geteuid().is_root() {
         return this_test!().skip("it needs root");
     }
-    let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
     let mut calls = CallHelperPool::default();
     calls.start_idle_helper().expect("a helper starts");
     let memory = AnonymousMapping::map(((REGIONS + 1) * HUGE_PAGE_BYTES) as usize);
@@ -43,19 +61,7 @@ fn locked_memory_is_not_taken_for_hot() {
     // SAFETY: the middle of the mapping made above.
     unsafe { mlock(region(2), 4 * HUGE_PAGE_BYTES as usize) }.expect("memory can be locked");
 
-    let mut sampler = SamplerBackend::AccessBits(Box::new(AccessBitBackend {
-        tables,
-        walk_costs: None,
-        counters: None,
-        first_touch_cost: Duration::ZERO,
-        shared_memory: false,
-    }))
-    .into_sampler();
-    let (own, rules) = (std::process::id(), ProcessSettings::default());
-    let member = SampledProcess::open(own, ProcessAttributes::default(), rules);
-    let mut member = member.expect("this process can be managed");
-    let bound = sampler.bind(member.handle.id);
-    bound.expect("the programs bind to the process");
+    let (mut sampler, mut member) = sampler_of_this_process();
     let mut slice = ProcessWorkSlice {
         member: &mut member,
         calls: &mut calls,
@@ -93,7 +99,6 @@ fn a_process_whose_mappings_are_always_listed_late_is_sampled() {
     if !nix::unistd::geteuid().is_root() {
         return this_test!().skip("it needs root");
     }
-    let tables = PageTableReader::load_bpf_programs().expect("the BPF programs load");
     let mut calls = CallHelperPool::with_time_limit(Duration::ZERO);
     calls.start_idle_helper().expect("a helper starts");
     let memory = AnonymousMapping::map(2 * HUGE_PAGE_BYTES as usize).expect("memory can be mapped");
@@ -103,22 +108,12 @@ fn a_process_whose_mappings_are_always_listed_late_is_sampled() {
     // SAFETY: the same.
     unsafe { used.write_volatile(1) };
 
-    let mut sampler = SamplerBackend::AccessBits(Box::new(AccessBitBackend {
-        tables,
-        walk_costs: None,
-        counters: None,
-        first_touch_cost: Duration::ZERO,
-        shared_memory: false,
-    }))
-    .into_sampler();
-    let own = SampledProcess::open(std::process::id(), Default::default(), Default::default());
-    let mut member = own.expect("this process can be managed");
-    sampler.bind(member.handle.id).expect("the programs bind to the process");
+    let (mut sampler, mut member) = sampler_of_this_process();
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut slice = ProcessWorkSlice { member: &mut member, calls: &mut calls, deadline };
 
     // Where a helper gets no core for long, another turn is needed. Each has a call of its own.
-    let mut until_listed = |slice: &mut ProcessWorkSlice, work: &mut Work<'_>| {
+    let mut until_done = |slice: &mut ProcessWorkSlice, work: &mut Work<'_>| {
         for _ in 0..10 {
             if work(&mut *sampler, slice) {
                 return true;
@@ -131,12 +126,12 @@ fn a_process_whose_mappings_are_always_listed_late_is_sampled() {
         false
     };
     // Clearing is another call that is answered late.
-    assert!(until_listed(&mut slice, &mut |sampler, slice| {
+    assert!(until_done(&mut slice, &mut |sampler, slice| {
         let _ = sampler.start_window(slice, SampleKinds::COVERAGE);
         slice.member.is_listed
     }));
     let region = RegionAddr::containing(used.as_ptr() as u64);
-    assert!(until_listed(&mut slice, &mut |sampler, slice| match sampler.read_sample(slice) {
+    assert!(until_done(&mut slice, &mut |sampler, slice| match sampler.read_sample(slice) {
         Ok(SliceProgress::Done(sample)) => sample.regions.iter().any(|r| r.region == region),
         _ => false,
     }));
