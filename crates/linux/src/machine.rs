@@ -321,7 +321,8 @@ impl Machine for LinuxMachine {
     }
 
     fn page_properties(&self) -> MachinePageProperties {
-        self.sizing.shape
+        let splits_per_call = self.recovery.splits_per_call();
+        MachinePageProperties { splits_per_call, ..self.sizing.shape }
     }
 
     fn promote(&mut self, promotion: &Promotion) -> CallResult<PromotionResult> {
@@ -395,12 +396,15 @@ impl Machine for LinuxMachine {
     fn recover_bloat(
         &mut self,
         process: ProcessId,
-        region: RegionAddr,
+        regions: &[RegionAddr],
         kind: BloatKind,
-    ) -> CallResult<RecoveryResult> {
+    ) -> Vec<CallResult<RecoveryResult>> {
         match kind {
-            BloatKind::ZeroPages => self.free_zero_pages(process, region),
-            BloatKind::FreedPart => self.free_unmapped_part(process, region),
+            BloatKind::ZeroPages => self.free_zero_pages(process, regions),
+            BloatKind::FreedPart => {
+                let regions = regions.iter();
+                regions.map(|region| self.free_unmapped_part(process, *region)).collect()
+            }
         }
     }
 

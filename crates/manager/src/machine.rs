@@ -69,13 +69,14 @@ pub trait Machine: Sampling + FaultPageSizes + Prefault + HugePageReserveControl
         enough: u16,
     ) -> CallResult<ZeroScanResult>;
 
-    /// Splits a huge page, which gives memory of this kind back. Refused where there is none.
+    /// Splits huge pages, which gives memory of this kind back. Refused where there is none.
+    /// Returns a result for each region, in order.
     fn recover_bloat(
         &mut self,
         process: ProcessId,
-        region: RegionAddr,
+        regions: &[RegionAddr],
         kind: BloatKind,
-    ) -> CallResult<RecoveryResult>;
+    ) -> Vec<CallResult<RecoveryResult>>;
 
     /// Results of calls for which the loop did not wait.
     fn take_timed_out_call_results(&mut self) -> TimedOutCallResults {

@@ -20,6 +20,16 @@ pub enum BatchDecision {
     StopBatch,
 }
 
+impl BatchDecision {
+    /// Ends the batch if one of the two does.
+    pub fn and(self, other: Self) -> Self {
+        match self {
+            Self::Continue => other,
+            Self::StopBatch => Self::StopBatch,
+        }
+    }
+}
+
 /// The pause between batches of calls. It is zero while calls are short, and one interval after a
 /// call that took too long. Each further long call doubles it, up to 128 intervals; batches of
 /// short calls halve it. After a batch that failed because memory is short the pause is one

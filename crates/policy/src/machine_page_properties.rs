@@ -1,4 +1,4 @@
-//! Properties of a machine that decide the choice of page sizes.
+//! Properties of a machine: its page sizes, and what it can do to pages in one call.
 
 use crate::page::{PageOrder, PageOrderSet};
 use crate::saturating_cast::ratio_or_zero;
@@ -23,6 +23,9 @@ pub struct MachinePageProperties {
     pub base_fault: Duration,
     /// Cost of zeroing a base page.
     pub zero_base: Duration,
+    /// Most huge pages of a process that are split together while memory is in danger (1: one by
+    /// one).
+    pub splits_per_call: usize,
 }
 
 impl Default for MachinePageProperties {
@@ -37,6 +40,7 @@ impl Default for MachinePageProperties {
             memory_bytes: 0,
             base_fault: Duration::from_nanos(300),
             zero_base: Duration::from_nanos(240),
+            splits_per_call: 1,
         }
     }
 }

@@ -84,6 +84,8 @@ pub struct ScriptedMachine {
     pub promotion_answers: VecDeque<(Duration, Option<Errno>)>,
     /// No helper process can be started, so neither promotions nor recoveries are called.
     pub without_helpers: bool,
+    /// Huge pages that are split together in danger; 0 and 1: one by one.
+    pub splits_per_call: usize,
     /// Recovery does not work at all.
     pub recovery_impossible: bool,
     /// Processes for which there is no swap, although recovery needs it.

@@ -62,8 +62,8 @@ impl LinuxMachine {
         if let Some(pages) = shared_pages::shared_page_count_above_limit(calls, process, &found) {
             return Ok(Some(PromotionResult::Shared { pages }));
         }
-        let eligible = self.sampler.is_region_still_eligible(member, region, found.file, calls);
-        Ok((!eligible.map_err(failed)?).then_some(PromotionResult::NotCandidate))
+        let eligible = self.sampler.eligible_range_around(member, region, found.file, calls);
+        Ok(eligible.map_err(failed)?.is_none().then_some(PromotionResult::NotCandidate))
     }
 
     /// Lets file regions be searched again that lacked pages a while ago.
@@ -122,8 +122,8 @@ impl LinuxMachine {
             read += 1;
             let (sampler, calls) = (&mut self.sampler, &mut self.calls);
             let mut maps_file = |calls: &mut CallHelperPool| {
-                let same = sampler.is_region_still_eligible(member, region, Some(file), calls);
-                same.is_ok_and(|same| same)
+                let same = sampler.eligible_range_around(member, region, Some(file), calls);
+                same.is_ok_and(|same| same.is_some())
             };
             // Checked before and afterwards: the pages are those of this file.
             if !maps_file(calls) {

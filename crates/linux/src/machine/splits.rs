@@ -2,21 +2,88 @@
 
 use super::LinuxMachine;
 use crate::error::LinuxError;
+use crate::memory::recovery_method::RecoveryMethod;
 use crate::promote::target_call::{CallHelperPool, SERIES_TIME};
 use crate::sample::partly_mapped::{count_present, find_partly_mapped_huge_page};
 use crate::sample::sampler::{SampledProcess, Sampler, is_huge_page_with_memory};
 use hawkeye_manager::machine::CallResult;
 use hawkeye_manager::{MachineError, RecoveryResult};
-use hawkeye_policy::{BASE_PAGE_BYTES, Errno, PAGES_PER_REGION, ProcessId, RegionAddr};
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, Errno, PAGES_PER_REGION, ProcessId, RegionAddr, RegionSample,
+};
 use std::time::{Duration, Instant};
 
 /// Attempts to split a huge page that something else references: compaction, a debugger that reads
 /// it, DAMON. All of them release it within microseconds.
 const SPLIT_TRIES: u32 = 3;
 
+/// Huge pages that were split in one call.
+struct SharedSplit {
+    regions: Vec<RegionAddr>,
+    took: Duration,
+}
+
 impl LinuxMachine {
-    /// Splits a huge page that is mapped whole, and gives its zero pages back.
+    /// Splits huge pages that are mapped whole, and gives their zero pages back.
     pub(super) fn free_zero_pages(
+        &mut self,
+        process: ProcessId,
+        regions: &[RegionAddr],
+    ) -> Vec<CallResult<RecoveryResult>> {
+        // A split of each by itself shows the errors.
+        let shared = self.split_in_one_call(process, regions).ok().flatten();
+        let mut free = |region: &RegionAddr| {
+            let split = shared.as_ref().filter(|it| it.regions.contains(region));
+            let left = split.and_then(|it| self.result_of_shared_split(process, *region, it));
+            left.unwrap_or_else(|| self.free_zero_pages_of_region(process, *region))
+        };
+        regions.iter().map(&mut free).collect()
+    }
+
+    /// Splits those of `regions` in one call that share a mapping with the first. A look-up of the
+    /// mapping and a call of a helper take together nearly as long as a split.
+    fn split_in_one_call(
+        &mut self,
+        process: ProcessId,
+        regions: &[RegionAddr],
+    ) -> CallResult<Option<SharedSplit>> {
+        if self.recovery != RecoveryMethod::SplitRemaps || regions.len() < 2 {
+            return Ok(None);
+        }
+        let member = self.members.get_mut(process)?;
+        let mut regions = regions.to_vec();
+        regions.retain(|region| member.lost_huge_pages.is_known_huge(*region));
+        let Some(first) = regions.first() else { return Ok(None) };
+        let failed = |error: LinuxError| error.into_machine_error(process);
+        let eligible = self.sampler.eligible_range_around(member, *first, None, &mut self.calls);
+        let Some(eligible) = eligible.map_err(failed)? else { return Ok(None) };
+        regions.retain(|it| eligible.start <= it.start() && it.end() <= eligible.end);
+        let took = self.calls.split_huge_pages(&member.handle, &regions).map_err(failed)?;
+        Ok(Some(SharedSplit { regions, took }))
+    }
+
+    /// What a shared split did to a region; `None` if it left the huge page whole.
+    fn result_of_shared_split(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        split: &SharedSplit,
+    ) -> Option<CallResult<RecoveryResult>> {
+        let begun = Instant::now();
+        let member = self.members.get_mut(process).ok()?;
+        let left = match self.sampler.read_region(member, region, &mut self.calls) {
+            Ok(left) => left,
+            Err(error) => return Some(Err(error.into_machine_error(process))),
+        };
+        if left.is_some_and(|left| self.recovery.split_was_skipped(&left)) {
+            return None;
+        }
+        let own_share = split.took / u32::try_from(split.regions.len()).unwrap_or(u32::MAX);
+        let took = own_share + begun.elapsed();
+        Some(Ok(self.record_split(process, region, left, took, split.took)))
+    }
+
+    fn free_zero_pages_of_region(
         &mut self,
         process: ProcessId,
         region: RegionAddr,
@@ -48,20 +115,27 @@ impl LinuxMachine {
                 let is_whole = left.is_some_and(|left| method.split_was_skipped(&left));
                 Ok((took, (!is_whole).then_some(left)))
             })?;
+        Ok(self.record_split(process, region, left, begun.elapsed(), longest_call))
+    }
+
+    /// Records that a huge page was split, and what is `left` of its memory.
+    fn record_split(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        left: Option<RegionSample>,
+        took: Duration,
+        longest_call: Duration,
+    ) -> RecoveryResult {
         if let Ok(member) = self.members.get_mut(process) {
             member.huge_bytes.forget();
             member.lost_huge_pages.record_split(region);
         }
-        let took = begun.elapsed();
         self.update_profile(process, |seen| seen.split += 1);
         let left_present = left.map_or(0, |r| r.present);
-        Ok(RecoveryResult {
-            bytes: u64::from(PAGES_PER_REGION - left_present.min(PAGES_PER_REGION))
-                * BASE_PAGE_BYTES,
-            left_present,
-            took,
-            longest_call,
-        })
+        let freed = PAGES_PER_REGION - left_present.min(PAGES_PER_REGION);
+        let bytes = u64::from(freed) * BASE_PAGE_BYTES;
+        RecoveryResult { bytes, left_present, took, longest_call }
     }
 
     /// Splits a huge page that is mapped in part, which frees the rest of it. Refused where the
@@ -125,8 +199,8 @@ impl LinuxMachine {
         let mut longest_call = Duration::ZERO;
         for _ in 0..SPLIT_TRIES {
             let eligible =
-                self.sampler.is_region_still_eligible(member, region, None, &mut self.calls);
-            if !eligible.map_err(|error| error.into_machine_error(process))? {
+                self.sampler.eligible_range_around(member, region, None, &mut self.calls);
+            if eligible.map_err(|error| error.into_machine_error(process))?.is_none() {
                 return Err(refused(Errno::EPERM));
             }
             let (took, left) = split(member, &mut *self.sampler, &mut self.calls)?;

@@ -35,6 +35,15 @@ impl RecoveryMethod {
         }
     }
 
+    /// Most huge pages that are split in one call. It holds the process's `mmap_lock` for 0.6 ms
+    /// for each of them, which delays its `mmap` and `munmap`.
+    pub(crate) fn splits_per_call(self) -> usize {
+        match self {
+            Self::SplitRemaps => 4,
+            Self::SplitAndPageOut | Self::None => 1,
+        }
+    }
+
     /// Whether a region looks as if it had not been split. The kernel silently skips a huge page
     /// to which something else holds a reference (mm/huge_memory.c, `__folio_split`). If it notices
     /// the reference late, base pages map the page and it is still whole.

@@ -34,6 +34,7 @@ use hawkeye_policy::{
 use huge_bytes_count::HugeBytesCount;
 use pagemap_sampler::PagemapSampler;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Result of a slice of work, or why it failed.
@@ -214,24 +215,24 @@ pub trait Sampler: Send {
         calls: &mut CallHelperPool,
     ) -> Result<Option<RegionSample>>;
 
-    /// Whether the current mapping allows a region to be managed, and is still of this part of a
-    /// file, or of private memory (`None`). A mapping that was registered with userfaultfd since
-    /// the last sample may not allow it.
+    /// The range around a region that its current mapping allows to be managed; `None` if it does
+    /// not allow that, or is no longer of this part of a `file`, or of private memory (`None`). A
+    /// mapping that was registered with userfaultfd since the last sample may not allow it.
     ///
-    /// Without BPF a single mapping cannot be looked up, and the answer is that of the last sample.
+    /// Without BPF a single mapping cannot be looked up, and the answer for the region is that of the last sample.
     /// That is safe: the kernel refuses to collapse regions in which userfaultfd would miss faults.
     /// Splits are used only where they keep userfaultfd's marks.
     ///
     /// Fails with `NotAnswering` if the process's `mmap_lock` was held for as long as a helper
     /// waited for it.
-    fn is_region_still_eligible(
+    fn eligible_range_around(
         &mut self,
         _member: &SampledProcess,
-        _region: RegionAddr,
+        region: RegionAddr,
         _file: Option<FileRegion>,
         _calls: &mut CallHelperPool,
-    ) -> Result<bool> {
-        Ok(true)
+    ) -> Result<Option<Range<u64>>> {
+        Ok(Some(region.start()..region.end()))
     }
 
     /// Which memory of a process is managed. Shared memory is not managed where accesses to it

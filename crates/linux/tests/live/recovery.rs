@@ -49,7 +49,7 @@ fn referenced_pages_are_recovered_or_reported_as_refused() {
         let mut recovered = Vec::new();
         for region in regions {
             let outcome = until_answered(&mut machine, |it| {
-                it.recover_bloat(process, *region, BloatKind::ZeroPages)
+                it.recover_bloat(process, &[*region], BloatKind::ZeroPages).remove(0)
             });
             recovered.push((*region, outcome));
         }
@@ -78,6 +78,46 @@ fn referenced_pages_are_recovered_or_reported_as_refused() {
         assert_eq!(bytes, 412 * 4096, "{region}");
     }
     assert_eq!(memory(&mut program).1, 0);
+    assert_unharmed(&mut program);
+}
+
+#[test]
+fn huge_pages_of_one_mapping_are_split_in_one_call() {
+    let why = "this kernel splits them one by one";
+    let _machine = or_skip!(machine_with_remap(this_test!(), why));
+    let (mut program, pid) = workload("bloat --mib 32 --used 100 --pages huge");
+    let (mut machine, process) = machine_of(kernel_backend(), pid);
+    let huge = sampled(&mut machine, process).regions.into_iter().filter(|r| r.is_huge());
+    let regions: Vec<RegionAddr> = huge.map(|r| r.region).collect();
+    assert_eq!(regions.len(), 16);
+    let (first, others) = regions.split_first().expect("there are huge pages");
+    let mut split_first = || {
+        until_answered(&mut machine, |it| {
+            it.recover_bloat(process, &[*first], BloatKind::ZeroPages).remove(0)
+        })
+    };
+    assert_eq!(split_first().expect("it is split").bytes, 412 * 4096);
+    let mut results = machine.recover_bloat(process, &regions, BloatKind::ZeroPages);
+    let again = results.remove(0);
+    // On a busy machine the answer may come late.
+    let is_late = |it: &_| matches!(it, Err(MachineError::NotAnswering(_)));
+    let is_gone = |it: &_| matches!(it, Err(MachineError::Refused { errno: Errno::EAGAIN, .. }));
+    assert!(is_gone(&again) || is_late(&again), "{again:?}");
+    if results.iter().all(Result::is_ok) {
+        let split: Vec<_> = results.iter().flatten().collect();
+        assert!(split.iter().all(|it| it.bytes == 412 * 4096), "{split:?}");
+        assert!(split.iter().all(|it| it.longest_call == split[0].longest_call), "{split:?}");
+        // Each takes its share of the call.
+        assert!(split.iter().all(|it| it.took < it.longest_call), "{split:?}");
+    }
+    for region in others {
+        let outcome = until_answered(&mut machine, |it| {
+            it.recover_bloat(process, &[*region], BloatKind::ZeroPages).remove(0)
+        });
+        assert!(outcome.is_ok() || is_gone(&outcome), "{region}: {outcome:?}");
+    }
+    let left = sampled(&mut machine, process).regions;
+    assert!(left.iter().all(|r| r.present == 100), "{left:?}");
     assert_unharmed(&mut program);
 }
 
@@ -130,7 +170,7 @@ fn what_a_process_gave_back_of_huge_pages_is_freed() {
         let zero_pages = counted.expect("the page can be searched").zero_pages;
         let mut recover = || {
             until_answered(&mut machine, |it| {
-                it.recover_bloat(process, region, BloatKind::FreedPart)
+                it.recover_bloat(process, &[region], BloatKind::FreedPart).remove(0)
             })
         };
         let mut outcome = recover();
@@ -192,7 +232,7 @@ fn huge_pages_that_a_child_shares_are_split_after_its_end() {
     let child = children(pid)[0];
     for r in find(&mut machine, "while the child has them") {
         let outcome = until_answered(&mut machine, |it| {
-            it.recover_bloat(process, r.region, BloatKind::ZeroPages)
+            it.recover_bloat(process, &[r.region], BloatKind::ZeroPages).remove(0)
         });
         let refused = matches!(outcome, Err(MachineError::Refused { errno: Errno::EBUSY, .. }));
         assert!(refused, "{r:?}: {outcome:?}");
@@ -202,7 +242,7 @@ fn huge_pages_that_a_child_shares_are_split_after_its_end() {
     assert!(until(DEADLINE, || children(pid).is_empty()));
     for r in find(&mut machine, "after the child's end") {
         let outcome = until_answered(&mut machine, |it| {
-            it.recover_bloat(process, r.region, BloatKind::ZeroPages)
+            it.recover_bloat(process, &[r.region], BloatKind::ZeroPages).remove(0)
         });
         assert_eq!(outcome.expect("the region can be recovered").bytes, 412 * 4096, "{r:?}");
     }

@@ -2,9 +2,9 @@
 //! That costs a program nothing, so it is done before memory is short.
 
 use super::Manager;
-use super::recovery::KEPT_FOR_OTHERS;
+use super::recovery::{KEPT_FOR_OTHERS, PlannedSplit};
 use crate::machine::Machine;
-use hawkeye_policy::BatchDecision;
+use hawkeye_policy::{BatchDecision, RecoveryTarget};
 use std::time::Duration;
 
 /// Interval of the work.
@@ -32,7 +32,9 @@ impl<M: Machine> Manager<M> {
                 break;
             };
             called = true;
-            let decision = self.split_huge_page(target, reason, Duration::ZERO, now);
+            let RecoveryTarget { process, region, kind, .. } = target;
+            let split = PlannedSplit { region, reason, searched_for: Duration::ZERO };
+            let decision = self.split_huge_pages(process, kind, vec![split], now);
             now = self.machine.now();
             if decision == BatchDecision::StopBatch {
                 break;

@@ -3,10 +3,11 @@
 use super::sliced_process_queue::SlicedProcessQueue;
 use super::{BATCH, Manager};
 use crate::budget_wait::{BudgetWait, ExhaustedBudget, WaitingWork};
-use crate::machine::{Machine, MachineError, RecoveryResult, ZeroScanResult};
+use crate::machine::{CallResult, Machine, MachineError, RecoveryResult, ZeroScanResult};
 use hawkeye_policy::{
-    BatchDecision, BloatThreshold, CallBatchBackoff, Event, Observation, Policy, ProcessId,
-    ProcessSample, Reason, RecoveryPlanner, RecoveryTarget, RegionAddr, UrgentWorkPayers,
+    BatchDecision, BloatKind, BloatThreshold, CallBatchBackoff, Event, Observation, Policy,
+    ProcessId, ProcessSample, Reason, RecoveryPlanner, RecoveryTarget, RegionAddr,
+    UrgentWorkPayers,
 };
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -45,6 +46,14 @@ pub(super) struct RecoveryProgress {
     pub(super) free_parts_at: Duration,
     /// When the cgroups of processes may next be read again.
     groups_due: Duration,
+}
+
+/// A huge page that is to be split, and why.
+pub(super) struct PlannedSplit {
+    pub(super) region: RegionAddr,
+    pub(super) reason: Reason,
+    /// Duration of the search for its zero pages.
+    pub(super) searched_for: Duration,
 }
 
 impl RecoveryProgress {
@@ -199,10 +208,49 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Searches one huge page and splits it if that pays; returns whether the batch may go on.
+    /// While memory is in danger, further ones of the process are split with it where the machine
+    /// can do that.
     fn search_and_split(&mut self, target: RecoveryTarget, now: Duration) -> BatchDecision {
+        let RecoveryTarget { process, kind, .. } = target;
+        let first = match self.search_huge_page(target, now) {
+            Ok(split) => split,
+            Err(decision) => return decision,
+        };
+        let mut splits = vec![first];
+        let mut decision = BatchDecision::Continue;
+        let together = match self.memory.guard.is_urgent_for_process(process) {
+            true => self.machine.page_properties().splits_per_call,
+            false => 1,
+        };
+        for _ in 1..together {
+            let planner = &mut self.recovery.planner;
+            let Some(next) = planner.take_next_huge_page(now, |it| it == process) else { break };
+            if next.kind != kind {
+                planner.put_back_huge_page(now, process, next.region);
+                break;
+            }
+            match self.search_huge_page(next, now) {
+                Ok(split) => splits.push(split),
+                Err(BatchDecision::Continue) => {}
+                Err(BatchDecision::StopBatch) => {
+                    decision = BatchDecision::StopBatch;
+                    break;
+                }
+            }
+        }
+        decision.and(self.split_huge_pages(process, kind, splits, now))
+    }
+
+    /// Searches one huge page. The error says that it is not split, and whether the batch may go
+    /// on.
+    fn search_huge_page(
+        &mut self,
+        target: RecoveryTarget,
+        now: Duration,
+    ) -> Result<PlannedSplit, BatchDecision> {
         let RecoveryTarget { process, region, known_zero_pages, .. } = target;
         let Some(shortage) = self.memory.guard.shortage_for_process(process) else {
-            return BatchDecision::Continue;
+            return Err(BatchDecision::Continue);
         };
         let urgent = self.memory.guard.is_urgent_for_process(process);
         let (zero_pages, searched_for) = match known_zero_pages {
@@ -214,7 +262,9 @@ impl<M: Machine> Manager<M> {
                         self.dispatch_event(now, Event::Searched { process, region, zero_pages });
                         (zero_pages, took)
                     }
-                    Err(error) => return self.record_page_error(now, process, region, &error),
+                    Err(error) => {
+                        return Err(self.record_page_error(now, process, region, &error));
+                    }
                 }
             }
         };
@@ -224,19 +274,36 @@ impl<M: Machine> Manager<M> {
             memory.guard.is_recovering_from(process) && !is_left_alone(left_alone, process, now)
         };
         match planner.split_reason(target, zero_pages, shortage, urgent, short) {
-            Some(reason) => self.split_huge_page(target, reason, searched_for, now),
-            None => self.recovery.backoff.record_call_duration(searched_for),
+            Some(reason) => Ok(PlannedSplit { region, reason, searched_for }),
+            None => Err(self.recovery.backoff.record_call_duration(searched_for)),
         }
     }
 
-    pub(super) fn split_huge_page(
+    /// Splits huge pages of one process; returns whether the batch may go on.
+    pub(super) fn split_huge_pages(
         &mut self,
-        RecoveryTarget { process, region, kind, .. }: RecoveryTarget,
-        reason: Reason,
-        searched_for: Duration,
+        process: ProcessId,
+        kind: BloatKind,
+        splits: Vec<PlannedSplit>,
         now: Duration,
     ) -> BatchDecision {
-        match self.machine.recover_bloat(process, region, kind) {
+        let regions: Vec<RegionAddr> = splits.iter().map(|split| split.region).collect();
+        let results = self.machine.recover_bloat(process, &regions, kind);
+        let mut decision = BatchDecision::Continue;
+        for (split, result) in splits.into_iter().zip(results) {
+            decision = decision.and(self.record_split(process, split, result, now));
+        }
+        decision
+    }
+
+    fn record_split(
+        &mut self,
+        process: ProcessId,
+        PlannedSplit { region, reason, searched_for }: PlannedSplit,
+        result: CallResult<RecoveryResult>,
+        now: Duration,
+    ) -> BatchDecision {
+        match result {
             Ok(RecoveryResult { bytes, took, longest_call, .. }) => {
                 let event = Event::Recovered { process, region, reason, bytes, took, searched_for };
                 self.dispatch_event(now, event);

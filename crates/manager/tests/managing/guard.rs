@@ -165,6 +165,27 @@ fn a_container_that_fills_at_4_gb_per_s_is_recovered_before_it_is_full() {
     assert!(percent < 70.0, "{percent}");
 }
 
+#[test]
+fn only_in_danger_are_huge_pages_split_together() {
+    for (grown_in_ms, together) in [(600, true), (60_000, false)] {
+        let mut machine = ScriptedMachine::new(64 * GIB);
+        machine.splits_per_call = 4;
+        machine.groups.insert("/box", GIB);
+        let grows = machine.add_program(program_in_group("/box", &[idle(0, 0)]));
+        machine.add_program(program_in_group("/box", &[idle(10_000, 50)]));
+        for regions in 0..400 {
+            let at = Duration::from_millis(2000 + regions * grown_in_ms / 400);
+            machine.schedule(at, move |machine| machine.set_regions(grows, 0, regions as usize));
+        }
+        let manager = run_manager_of(machine, "guard", frequent_sampling_settings(), seconds(70.0));
+        let split = recoveries(&manager).len();
+        let calls = manager.machine().call_times("split call").count();
+        assert!(split > 50, "{split}");
+        let most = if together { split / 3 } else { split };
+        assert!(calls <= most && (together || calls == split), "{calls} calls for {split}");
+    }
+}
+
 /// Such a program is always in danger, because it fills memory as fast as recovery empties it.
 #[test]
 fn a_group_in_danger_for_ever_takes_a_quarter_of_a_core_and_others_are_managed() {

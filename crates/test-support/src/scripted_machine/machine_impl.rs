@@ -9,9 +9,9 @@ use hawkeye_manager::{
 };
 use hawkeye_policy::{
     BASE_PAGE_BYTES, BloatKind, CgroupMemory, CoverageSource, Errno, HUGE_PAGE_BYTES,
-    MAX_SHARED_PAGES, MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION, PageOrder, ProcessId,
-    ProcessSample, ProcessSettings, Promotion, RegionAddr, RegionSample, ReserveState,
-    ReserveTarget, SampleKinds,
+    MAX_SHARED_PAGES, MachinePageProperties, MemoryScope, MemoryState, MemoryUse, PAGES_PER_REGION,
+    PageOrder, ProcessId, ProcessSample, ProcessSettings, Promotion, RegionAddr, RegionSample,
+    ReserveState, ReserveTarget, SampleKinds,
 };
 use std::mem;
 use std::time::Duration;
@@ -47,9 +47,52 @@ impl ScriptedMachine {
             false => Ok(()),
         }
     }
+
+    fn split_region(
+        &mut self,
+        process: ProcessId,
+        region: RegionAddr,
+        kind: BloatKind,
+    ) -> CallResult<RecoveryResult> {
+        self.calls.push(("recover", self.now));
+        self.check_helpers()?;
+        if self.recovery_impossible {
+            return Err(MachineError::Other("recovery is impossible".to_owned()));
+        }
+        if self.without_swap.contains(&process) {
+            return Err(MachineError::NoSwap(process));
+        }
+        if let Some(errno) = self.recovery_errors.pop_front() {
+            return Err(MachineError::Refused { call: "split", process, errno });
+        }
+        let took = self.spend(costs::SPLIT);
+        if kind == BloatKind::FreedPart {
+            let (call, errno) = ("split", Errno::EAGAIN);
+            let freed = self.freed_parts.remove(&(process, region));
+            let freed = freed.ok_or(MachineError::Refused { call, process, errno })?;
+            let (bytes, left_present) =
+                (u64::from(freed) * BASE_PAGE_BYTES, PAGES_PER_REGION - freed);
+            return Ok(RecoveryResult { bytes, left_present, took, longest_call: took });
+        }
+        let region = self.program_mut(process)?.region_mut(region);
+        let freed =
+            region.map_or(
+                0,
+                |(huge, used_pages)| {
+                    if std::mem::take(huge) { PAGES_PER_REGION - used_pages } else { 0 }
+                },
+            );
+        let (bytes, left_present) = (u64::from(freed) * BASE_PAGE_BYTES, PAGES_PER_REGION - freed);
+        Ok(RecoveryResult { bytes, left_present, took, longest_call: took })
+    }
 }
 
 impl Machine for ScriptedMachine {
+    fn page_properties(&self) -> MachinePageProperties {
+        let splits_per_call = self.splits_per_call.max(1);
+        MachinePageProperties { splits_per_call, ..MachinePageProperties::default() }
+    }
+
     fn now(&self) -> Duration {
         self.now
     }
@@ -170,39 +213,11 @@ impl Machine for ScriptedMachine {
     fn recover_bloat(
         &mut self,
         process: ProcessId,
-        region: RegionAddr,
+        regions: &[RegionAddr],
         kind: BloatKind,
-    ) -> CallResult<RecoveryResult> {
-        self.calls.push(("recover", self.now));
-        self.check_helpers()?;
-        if self.recovery_impossible {
-            return Err(MachineError::Other("recovery is impossible".to_owned()));
-        }
-        if self.without_swap.contains(&process) {
-            return Err(MachineError::NoSwap(process));
-        }
-        if let Some(errno) = self.recovery_errors.pop_front() {
-            return Err(MachineError::Refused { call: "split", process, errno });
-        }
-        let took = self.spend(costs::SPLIT);
-        if kind == BloatKind::FreedPart {
-            let (call, errno) = ("split", Errno::EAGAIN);
-            let freed = self.freed_parts.remove(&(process, region));
-            let freed = freed.ok_or(MachineError::Refused { call, process, errno })?;
-            let (bytes, left_present) =
-                (u64::from(freed) * BASE_PAGE_BYTES, PAGES_PER_REGION - freed);
-            return Ok(RecoveryResult { bytes, left_present, took, longest_call: took });
-        }
-        let region = self.program_mut(process)?.region_mut(region);
-        let freed =
-            region.map_or(
-                0,
-                |(huge, used_pages)| {
-                    if std::mem::take(huge) { PAGES_PER_REGION - used_pages } else { 0 }
-                },
-            );
-        let (bytes, left_present) = (u64::from(freed) * BASE_PAGE_BYTES, PAGES_PER_REGION - freed);
-        Ok(RecoveryResult { bytes, left_present, took, longest_call: took })
+    ) -> Vec<CallResult<RecoveryResult>> {
+        self.calls.push(("split call", self.now));
+        regions.iter().map(|region| self.split_region(process, *region, kind)).collect()
     }
 
     fn management_costs(&self) -> ManagementCosts {

@@ -38,6 +38,20 @@ impl Engine {
         guest.map_or_else(|| Ok(self.living_program(id)?.space), Ok)
     }
 
+    fn recover_region(&mut self, process: ProcessId, region: RegionAddr) -> Result<RecoveryResult> {
+        let space = self.space_of_process(process)?;
+        let done = self.kernel.recover_bloat(space, region);
+        let done = done.map_err(|_| MachineError::Refused {
+            call: "split",
+            process,
+            errno: Errno::EINVAL,
+        })?;
+        // The page table is locked while pages are read and remapped.
+        self.apply_remap_to_owner(process, region, PageOrder::HUGE, done.took)?;
+        self.advance_by_manager_call(done.took);
+        Ok(done)
+    }
+
     /// Accounts for a manager's call. What it holds up is accounted for elsewhere.
     fn advance_by_manager_call(&mut self, time: Duration) {
         self.longest_call = self.longest_call.max(time);
@@ -149,6 +163,8 @@ impl Machine for Engine {
             memory_bytes: self.kernel.figures().total_bytes,
             base_fault: Duration::from_nanos(costs.base_fault_ns),
             zero_base: Duration::from_nanos(costs.zero_base_ns),
+            // The papers' kernels split one by one.
+            splits_per_call: 1,
         }
     }
 
@@ -206,20 +222,10 @@ impl Machine for Engine {
     fn recover_bloat(
         &mut self,
         process: ProcessId,
-        region: RegionAddr,
+        regions: &[RegionAddr],
         _kind: BloatKind,
-    ) -> Result<RecoveryResult> {
-        let space = self.space_of_process(process)?;
-        let done = self.kernel.recover_bloat(space, region);
-        let done = done.map_err(|_| MachineError::Refused {
-            call: "split",
-            process,
-            errno: Errno::EINVAL,
-        })?;
-        // The page table is locked while pages are read and remapped.
-        self.apply_remap_to_owner(process, region, PageOrder::HUGE, done.took)?;
-        self.advance_by_manager_call(done.took);
-        Ok(done)
+    ) -> Vec<Result<RecoveryResult>> {
+        regions.iter().map(|region| self.recover_region(process, *region)).collect()
     }
 
     fn footprint(

@@ -113,7 +113,7 @@ fn larger_pages_spare_walks_until_they_are_split() -> Result<(), MachineError> {
         assert!(now < last * least, "{size}: {now} after {last}");
         last = now;
     }
-    machine.recover_bloat(process, region(3), BloatKind::ZeroPages)?;
+    machine.recover_bloat(process, &[region(3)], BloatKind::ZeroPages).remove(0)?;
     let sample = sample(&mut machine, process)?;
     let of = |size| sample.regions.iter().filter(|r| r.order == size).count();
     assert_eq!((of(PageOrder::HUGE), of(PageOrder::BASE)), (511, 1));
@@ -226,7 +226,7 @@ proptest! {
                     let size = sizes[usize::from(size) % sizes.len()];
                     machine.promote(&promotion(process, number, size)).ok();
                 }
-                SizeStep::Recover(number) => { machine.recover_bloat(process, region(number), BloatKind::ZeroPages).ok(); }
+                SizeStep::Recover(number) => { machine.recover_bloat(process, &[region(number)], BloatKind::ZeroPages); }
                 SizeStep::Sizes(bits) => {
                     let offered = machine.page_properties().at_faults;
                     let chosen = offered.iter().filter(|order| bits >> (order.log2_pages() - 2) & 1 == 1);

@@ -102,6 +102,19 @@ impl CallHelperPool {
         self.split_at_page(process, region.start(), cpu)
     }
 
+    /// As [`Self::split_huge_page`], for up to 64 regions in one call, which ends at the first that
+    /// it cannot split. Since 6.13 it holds the process's `mmap_lock` for reading until it ends.
+    pub(crate) fn split_huge_pages(
+        &mut self,
+        process: &ProcessHandle,
+        regions: &[RegionAddr],
+    ) -> Result<Duration> {
+        let first_page = |region: &RegionAddr| region.start()..region.start() + BASE_PAGE_BYTES;
+        let pages: Vec<Range<u64>> = regions.iter().map(first_page).collect();
+        let request = TargetRequest::for_advice(process, SPLIT, &pages);
+        Ok(self.call_target(process.id, &request)?.took)
+    }
+
     /// As [`Self::split_huge_page`], by any base page that is mapped. Of a huge page that is mapped
     /// in part, the split frees the rest.
     pub(crate) fn split_at_page(

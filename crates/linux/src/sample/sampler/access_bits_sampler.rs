@@ -16,6 +16,7 @@ use hawkeye_policy::{
 };
 use nix::errno::Errno;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// What sampling by access bits needs.
@@ -391,13 +392,13 @@ impl Sampler for AccessBitsSampler {
         self.bits.managed_memory(member)
     }
 
-    fn is_region_still_eligible(
+    fn eligible_range_around(
         &mut self,
         member: &SampledProcess,
         region: RegionAddr,
         file: Option<FileRegion>,
         calls: &mut CallHelperPool,
-    ) -> Result<bool> {
+    ) -> Result<Option<Range<u64>>> {
         let managed = self.managed_memory(member);
         let target = &sampling_state_of(&mut self.watched, member)?.target;
         let start = region.start();
@@ -409,10 +410,10 @@ impl Sampler for AccessBitsSampler {
             }
             found => found?,
         };
-        let found = found.as_slice();
-        let eligible = mappings::check_region_eligible(found, region, managed).is_ok();
-        let now = mappings::collect_eligible_ranges_of(found, managed);
-        Ok(eligible && now.file_region(region) == file)
+        let found = mappings::collect_eligible_ranges_of(found.as_slice(), managed);
+        let is_same_memory = found.file_region(region) == file;
+        let holds = |range: &Range<u64>| range.start <= start && region.end() <= range.end;
+        Ok(found.ranges.into_iter().find(holds).filter(|_| is_same_memory))
     }
 
     fn count_huge_bytes(&mut self, slice: &mut ProcessWorkSlice) -> SliceResult<u64> {

@@ -107,7 +107,7 @@ impl Machine for MachineView {
         fn read_memory_use(scope: &MemoryScope) -> Result<MemoryUse>;
         fn promote(promotion: &Promotion) -> Result<PromotionResult>;
         fn count_zero_pages_in_huge_page(process: ProcessId, region: RegionAddr, enough: u16) -> Result<ZeroScanResult>;
-        fn recover_bloat(process: ProcessId, region: RegionAddr, kind: BloatKind) -> Result<RecoveryResult>;
+        fn recover_bloat(process: ProcessId, regions: &[RegionAddr], kind: BloatKind) -> Vec<Result<RecoveryResult>>;
         fn footprint(process: ProcessId, until: Duration) -> Result<SliceProgress<ProcessFootprint>>;
     }
 
