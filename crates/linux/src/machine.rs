@@ -56,6 +56,8 @@ pub struct LinuxMachine {
     signals: StopSignals,
     sampler: Box<dyn Sampler>,
     recovery: RecoveryMethod,
+    /// Duration of the call of the last split, for each huge page.
+    last_split: Option<Duration>,
     first_touch_cost: Duration,
     members: ManagedProcesses,
     calls: CallHelperPool,
@@ -101,6 +103,7 @@ impl LinuxMachine {
             signals,
             sampler: backend.sampler.into_sampler(),
             recovery: backend.recovery,
+            last_split: None,
             first_touch_cost: backend.first_touch_cost,
             members: ManagedProcesses::new(descriptors),
             calls,

@@ -8,6 +8,7 @@ use crate::common::{
 use hawkeye_linux::page_sizes::read_mapped_page_sizes;
 use hawkeye_linux::processes::process::with_cpu_time;
 use hawkeye_live_test_support::settings;
+use hawkeye_live_test_support::workloads::children;
 use hawkeye_policy::PageOrder;
 use hawkeye_test_support::test_skips::TestName;
 use hawkeye_test_support::this_test;
@@ -124,8 +125,11 @@ fn after_kill_9_restore_switches_small_pages_off() {
     let machine = or_skip!(machine_with_sizes(this_test!()));
     let mut child = start(&machine, "--small-pages all", BLOCKS, 300);
     assert!(until(DEADLINE, || set_to("always") > 0));
+    let started = children(child.id());
     signal(child.id(), libc::SIGKILL);
     let _ = child.wait();
+    // The program would run on without its manager. Helpers end by themselves.
+    started.iter().for_each(|pid| signal(*pid, libc::SIGKILL));
     assert!(set_to("always") > 0, "the killed manager has not restored it");
     machine.output("restore");
     assert_eq!(set_to("never"), small().len());

@@ -17,10 +17,21 @@ use std::time::{Duration, Instant};
 /// it, DAMON. All of them release it within microseconds.
 const SPLIT_TRIES: u32 = 3;
 
-/// Huge pages that were split in one call.
+/// A call that splits several huge pages is to end within this time. The loop waits 20 ms for it.
+const SHARED_SPLIT_TIME: Duration = Duration::from_millis(8);
+
+/// Huge pages that one call came to.
 struct SharedSplit {
     regions: Vec<RegionAddr>,
-    took: Duration,
+    call: Duration,
+    /// Time of each page: a part of the call, and of what came before it.
+    own_share: Duration,
+}
+
+/// How many huge pages may be split in one call, by the time that the last split took.
+fn splits_that_fit(last_split: Option<Duration>) -> usize {
+    let fit = last_split.map(|took| SHARED_SPLIT_TIME.as_nanos() / took.as_nanos().max(1));
+    fit.map_or(1, |fit| usize::try_from(fit).unwrap_or(usize::MAX))
 }
 
 impl LinuxMachine {
@@ -30,12 +41,17 @@ impl LinuxMachine {
         process: ProcessId,
         regions: &[RegionAddr],
     ) -> Vec<CallResult<RecoveryResult>> {
+        let deadline = Instant::now() + SERIES_TIME;
         // A split of each by itself shows the errors.
         let shared = self.split_in_one_call(process, regions).ok().flatten();
         let mut free = |region: &RegionAddr| {
-            let split = shared.as_ref().filter(|it| it.regions.contains(region));
-            let left = split.and_then(|it| self.result_of_shared_split(process, *region, it));
-            left.unwrap_or_else(|| self.free_zero_pages_of_region(process, *region))
+            let shared = shared.as_ref().filter(|it| it.regions.contains(region));
+            let done = shared.and_then(|it| self.result_of_shared_split(process, *region, it));
+            done.unwrap_or_else(|| {
+                let before = shared.map_or(Duration::ZERO, |it| it.own_share);
+                let split = self.free_zero_pages_of_region(process, *region, deadline);
+                split.map(|it| RecoveryResult { took: it.took + before, ..it })
+            })
         };
         regions.iter().map(&mut free).collect()
     }
@@ -47,9 +63,11 @@ impl LinuxMachine {
         process: ProcessId,
         regions: &[RegionAddr],
     ) -> CallResult<Option<SharedSplit>> {
-        if self.recovery != RecoveryMethod::SplitRemaps || regions.len() < 2 {
+        let most = splits_that_fit(self.last_split);
+        if self.recovery != RecoveryMethod::SplitRemaps || regions.len().min(most) < 2 {
             return Ok(None);
         }
+        let begun = Instant::now();
         let member = self.members.get_mut(process)?;
         let mut regions = regions.to_vec();
         regions.retain(|region| member.lost_huge_pages.is_known_huge(*region));
@@ -58,8 +76,12 @@ impl LinuxMachine {
         let eligible = self.sampler.eligible_range_around(member, *first, None, &mut self.calls);
         let Some(eligible) = eligible.map_err(failed)? else { return Ok(None) };
         regions.retain(|it| eligible.start <= it.start() && it.end() <= eligible.end);
-        let took = self.calls.split_huge_pages(&member.handle, &regions).map_err(failed)?;
-        Ok(Some(SharedSplit { regions, took }))
+        regions.truncate(most);
+        let (done, call) = self.calls.split_huge_pages(&member.handle, &regions).map_err(failed)?;
+        regions.truncate(done);
+        let pages = u32::try_from(done).unwrap_or(u32::MAX).max(1);
+        self.last_split = Some(call / pages);
+        Ok(Some(SharedSplit { regions, call, own_share: begun.elapsed() / pages }))
     }
 
     /// What a shared split did to a region; `None` if it left the huge page whole.
@@ -78,15 +100,15 @@ impl LinuxMachine {
         if left.is_some_and(|left| self.recovery.split_was_skipped(&left)) {
             return None;
         }
-        let own_share = split.took / u32::try_from(split.regions.len()).unwrap_or(u32::MAX);
-        let took = own_share + begun.elapsed();
-        Some(Ok(self.record_split(process, region, left, took, split.took)))
+        let took = split.own_share + begun.elapsed();
+        Some(Ok(self.record_split(process, region, left, took, split.call)))
     }
 
     fn free_zero_pages_of_region(
         &mut self,
         process: ProcessId,
         region: RegionAddr,
+        deadline: Instant,
     ) -> CallResult<RecoveryResult> {
         let member = self.members.get_mut(process)?;
         let failed = |error: LinuxError| error.into_machine_error(process);
@@ -109,12 +131,13 @@ impl LinuxMachine {
         }
         let method = self.recovery;
         let (left, longest_call) =
-            self.split_with_retry(process, region, begun, refused, |member, sampler, calls| {
+            self.split_with_retry(process, region, deadline, refused, |member, sampler, calls| {
                 let took = method.split_and_give_back_zero_pages(&member.handle, region, calls)?;
                 let left = sampler.read_region(member, region, calls).map_err(failed)?;
                 let is_whole = left.is_some_and(|left| method.split_was_skipped(&left));
                 Ok((took, (!is_whole).then_some(left)))
             })?;
+        self.last_split = Some(longest_call);
         Ok(self.record_split(process, region, left, begun.elapsed(), longest_call))
     }
 
@@ -146,6 +169,7 @@ impl LinuxMachine {
         region: RegionAddr,
     ) -> CallResult<RecoveryResult> {
         let begun = Instant::now();
+        let deadline = begun + SERIES_TIME;
         let refused = |errno| {
             let call = "splitting a huge page that is mapped in part";
             MachineError::Refused { call, process, errno }
@@ -155,7 +179,7 @@ impl LinuxMachine {
         let failed = |error: LinuxError| error.into_machine_error(process);
         let mut mapped_page = part.mapped_page;
         let (left, longest_call) =
-            self.split_with_retry(process, region, begun, refused, |member, _, calls| {
+            self.split_with_retry(process, region, deadline, refused, |member, _, calls| {
                 let page = region.start() + u64::from(mapped_page) * BASE_PAGE_BYTES;
                 let took = calls.split_at_page(&member.handle, page, None).map_err(failed)?;
                 let left = calls.read_pagemap_of_region(process, region).map_err(failed)?;
@@ -180,14 +204,15 @@ impl LinuxMachine {
         })
     }
 
-    /// Calls `split` again where it leaves the huge page whole, as long as the region is eligible.
+    /// Calls `split` again where it leaves the huge page whole, as long as the region is eligible
+    /// and until `deadline`.
     /// `split` returns the duration of its call, and what it left or `None`. Returns what is left,
     /// and the duration of the longest call.
     fn split_with_retry<T>(
         &mut self,
         process: ProcessId,
         region: RegionAddr,
-        begun: Instant,
+        deadline: Instant,
         refused: impl Fn(Errno) -> MachineError,
         mut split: impl FnMut(
             &SampledProcess,
@@ -208,10 +233,26 @@ impl LinuxMachine {
             if let Some(left) = left {
                 return Ok((left, longest_call));
             }
-            if begun.elapsed() >= SERIES_TIME {
+            if Instant::now() >= deadline {
                 break;
             }
         }
         Err(refused(Errno::EBUSY))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_faster_splits_are_the_more_fit_into_a_call() {
+        let ms = Duration::from_millis;
+        assert_eq!(splits_that_fit(None), 1);
+        assert_eq!(
+            [ms(1), ms(3), ms(8), ms(30)].map(|took| splits_that_fit(Some(took))),
+            [8, 2, 1, 0]
+        );
+        assert!(splits_that_fit(Some(Duration::ZERO)) > 8);
     }
 }

@@ -35,8 +35,8 @@ impl RecoveryMethod {
         }
     }
 
-    /// Most huge pages that are split in one call. It holds the process's `mmap_lock` for 0.6 ms
-    /// for each of them, which delays its `mmap` and `munmap`.
+    /// Most huge pages that are split in one call. Linux 6.18 holds the process's `mmap_lock` for
+    /// all of them, 0.6 ms each, which delays its `mmap` and `munmap`.
     pub(crate) fn splits_per_call(self) -> usize {
         match self {
             Self::SplitRemaps => 4,

@@ -219,9 +219,9 @@ pub trait Sampler: Send {
     /// not allow that, or is no longer of this part of a `file`, or of private memory (`None`). A
     /// mapping that was registered with userfaultfd since the last sample may not allow it.
     ///
-    /// Without BPF a single mapping cannot be looked up, and the answer for the region is that of the last sample.
-    /// That is safe: the kernel refuses to collapse regions in which userfaultfd would miss faults.
-    /// Splits are used only where they keep userfaultfd's marks.
+    /// Without BPF a single mapping cannot be looked up, and the answer is the region, as at the
+    /// last sample. That is safe: the kernel refuses to collapse regions in which userfaultfd would
+    /// miss faults. Splits are used only where they keep userfaultfd's marks.
     ///
     /// Fails with `NotAnswering` if the process's `mmap_lock` was held for as long as a helper
     /// waited for it.

@@ -97,19 +97,23 @@ fn huge_pages_of_one_mapping_are_split_in_one_call() {
         })
     };
     assert_eq!(split_first().expect("it is split").bytes, 412 * 4096);
-    let mut results = machine.recover_bloat(process, &regions, BloatKind::ZeroPages);
-    let again = results.remove(0);
     // On a busy machine the answer may come late.
     let is_late = |it: &_| matches!(it, Err(MachineError::NotAnswering(_)));
     let is_gone = |it: &_| matches!(it, Err(MachineError::Refused { errno: Errno::EAGAIN, .. }));
-    assert!(is_gone(&again) || is_late(&again), "{again:?}");
-    if results.iter().all(Result::is_ok) {
+    let mut in_one_call = 0;
+    for group in others.chunks(3) {
+        let together: Vec<RegionAddr> = std::iter::once(*first).chain(group.to_vec()).collect();
+        let mut results = machine.recover_bloat(process, &together, BloatKind::ZeroPages);
+        let again = results.remove(0);
+        assert!(is_gone(&again) || is_late(&again), "{again:?}");
         let split: Vec<_> = results.iter().flatten().collect();
         assert!(split.iter().all(|it| it.bytes == 412 * 4096), "{split:?}");
-        assert!(split.iter().all(|it| it.longest_call == split[0].longest_call), "{split:?}");
-        // Each takes its share of the call.
-        assert!(split.iter().all(|it| it.took < it.longest_call), "{split:?}");
+        let shares_call = |at: usize| split[at].longest_call == split[at - 1].longest_call;
+        in_one_call += (1..split.len()).filter(|at| shares_call(*at)).count();
     }
+    // Elsewhere splits may be too slow for that.
+    let is_fast = time_limit_factor() == 1;
+    assert!(in_one_call > 0 || !is_fast, "{in_one_call}");
     for region in others {
         let outcome = until_answered(&mut machine, |it| {
             it.recover_bloat(process, &[*region], BloatKind::ZeroPages).remove(0)

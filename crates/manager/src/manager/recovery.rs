@@ -48,7 +48,7 @@ pub(super) struct RecoveryProgress {
     groups_due: Duration,
 }
 
-/// A huge page that is to be split, and why.
+/// A huge page that recovery will split, and why.
 pub(super) struct PlannedSplit {
     pub(super) region: RegionAddr,
     pub(super) reason: Reason,
@@ -208,8 +208,8 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Searches one huge page and splits it if that pays; returns whether the batch may go on.
-    /// While memory is in danger, further ones of the process are split with it where the machine
-    /// can do that.
+    /// While memory is in danger, those that come next are split with it if they are of the same
+    /// process and the machine can do that.
     fn search_and_split(&mut self, target: RecoveryTarget, now: Duration) -> BatchDecision {
         let RecoveryTarget { process, kind, .. } = target;
         let first = match self.search_huge_page(target, now) {
@@ -218,15 +218,18 @@ impl<M: Machine> Manager<M> {
         };
         let mut splits = vec![first];
         let mut decision = BatchDecision::Continue;
-        let together = match self.memory.guard.is_urgent_for_process(process) {
+        let in_danger = self.memory.guard.is_urgent_for_process(process);
+        let together = match in_danger && kind == BloatKind::ZeroPages {
             true => self.machine.page_properties().splits_per_call,
             false => 1,
         };
         for _ in 1..together {
-            let planner = &mut self.recovery.planner;
-            let Some(next) = planner.take_next_huge_page(now, |it| it == process) else { break };
-            if next.kind != kind {
-                planner.put_back_huge_page(now, process, next.region);
+            let Self { recovery: RecoveryProgress { planner, left_alone, .. }, memory, .. } = self;
+            let in_danger =
+                |it| memory.guard.is_urgent_for_process(it) && !is_left_alone(left_alone, it, now);
+            let Some(next) = planner.take_next_huge_page(now, in_danger) else { break };
+            if (next.process, next.kind) != (process, kind) {
+                planner.put_back_huge_page(now, next.process, next.region);
                 break;
             }
             match self.search_huge_page(next, now) {
@@ -289,6 +292,7 @@ impl<M: Machine> Manager<M> {
     ) -> BatchDecision {
         let regions: Vec<RegionAddr> = splits.iter().map(|split| split.region).collect();
         let results = self.machine.recover_bloat(process, &regions, kind);
+        debug_assert_eq!(results.len(), regions.len());
         let mut decision = BatchDecision::Continue;
         for (split, result) in splits.into_iter().zip(results) {
             decision = decision.and(self.record_split(process, split, result, now));

@@ -368,11 +368,18 @@ impl MemoryGuard {
 
     /// CPU time that the reads that were due at `now` took.
     pub fn record_read_cost(&mut self, now: Duration, cost: Duration) {
-        self.pace.record_cost(now, cost);
+        match now < self.pace.ready_at() {
+            true => self.pace.record_cost_in_pause(now, cost),
+            false => self.pace.record_cost(now, cost),
+        }
     }
 
     fn next_read_of_scope_at(&self, watched: &MemoryScopeState) -> Duration {
-        watched.wanted_read_at().max(self.pace.ready_at())
+        let affordable_at = match watched.is_filling_fast() {
+            true => self.pace.ready_at_in_fast_fill(),
+            false => self.pace.ready_at(),
+        };
+        watched.wanted_read_at().max(affordable_at)
     }
 
     fn group_states_of_process(

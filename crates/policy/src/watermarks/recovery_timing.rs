@@ -263,18 +263,45 @@ pub(super) fn wanted_read_interval(usage: MemoryUse, growth_bytes_per_s: f64) ->
     (full / 2).clamp(OFTEN, SELDOM)
 }
 
+/// CPU seconds that reads in fast fills may take beyond `SHARE_OF_A_CORE`: 50 reads of 1 ms.
+const FAST_FILL_READS_S: f64 = 0.05;
+
 /// Keeps reads of memory within their share of a core. After reads that cost much, all pause. So it
-/// makes no difference how many are due at once.
-#[derive(Clone, Copy, Debug, Default)]
+/// makes no difference how many are due at once. Reads in a fast fill need not pause, as long as
+/// few were made.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct MemoryReadRateLimit {
     cost_s: f64,
     read_at: Duration,
     /// Whether the use of a cgroup had changed when memory was last read.
     changed_before: bool,
     changed_since: bool,
+    /// CPU seconds left for reads that do not pause, and when such a read last came.
+    fast_fill_reads_s: TokenBucket,
+    fast_fill_read_at: Duration,
+}
+
+impl Default for MemoryReadRateLimit {
+    fn default() -> Self {
+        Self {
+            cost_s: 0.0,
+            read_at: Duration::ZERO,
+            changed_before: false,
+            changed_since: false,
+            fast_fill_reads_s: TokenBucket::new_full(SHARE_OF_A_CORE, FAST_FILL_READS_S),
+            fast_fill_read_at: Duration::ZERO,
+        }
+    }
 }
 
 impl MemoryReadRateLimit {
+    /// Takes in the CPU time of reads in a fast fill, before the end of the pause. They do not
+    /// prolong it, because others wait for it.
+    pub(super) fn record_cost_in_pause(&mut self, now: Duration, cost: Duration) {
+        self.fast_fill_reads_s.draw_tokens_into_debt(now, cost.as_secs_f64());
+        self.fast_fill_read_at = now;
+    }
+
     /// Takes in the CPU time of the reads that were due at `now`.
     pub(super) fn record_cost(&mut self, now: Duration, cost: Duration) {
         self.cost_s += NEWEST_READ * (cost.as_secs_f64() - self.cost_s);
@@ -285,6 +312,12 @@ impl MemoryReadRateLimit {
     /// The use of a cgroup has changed.
     pub(super) fn record_change(&mut self) {
         self.changed_since = true;
+    }
+
+    /// When the next read of memory that fills fast is affordable.
+    pub(super) fn ready_at_in_fast_fill(self) -> Duration {
+        let last = self.read_at.max(self.fast_fill_read_at);
+        self.fast_fill_reads_s.time_when_level_reached(last, 0.0).min(self.ready_at())
     }
 
     /// When the next read is affordable.

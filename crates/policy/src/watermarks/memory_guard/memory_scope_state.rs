@@ -240,6 +240,12 @@ impl MemoryScopeState {
         self.is_recovered_now() && time_left.is_some_and(|left| left < FULL_SOON)
     }
 
+    pub(super) fn is_filling_fast(&self) -> bool {
+        let growth = self.growth.bytes_per_s();
+        let time_left = time_to_full(self.usage, growth);
+        growth >= FAST_FILL && time_left.is_some_and(|left| left < FULL_SOON)
+    }
+
     /// When its use should be read next, whatever that costs.
     pub(super) fn wanted_read_at(&self) -> Duration {
         let wanted = wanted_read_interval(self.usage, self.growth.bytes_per_s());

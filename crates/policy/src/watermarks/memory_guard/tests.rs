@@ -524,6 +524,65 @@ fn reads_that_cost_much_come_seldom_but_do_not_end() {
     assert_eq!(guard.next_memory_read_at(), Some(ms(2040)));
 }
 
+/// A group that fills at 1 GiB/s and is emptied again; each read takes 2 ms of CPU time. Returns
+/// the times of the reads, in milliseconds.
+fn reads_of_group_that_fills_again_and_again(guard: &mut MemoryGuard, until: Duration) -> Vec<u64> {
+    let scope = MemoryScope::Group("/a".to_owned());
+    let _ = guard.assess(ms(0), &in_group("/a", gib(900), &[1]));
+    let mut reads = vec![0];
+    let mut now = ms(0);
+    while now < until {
+        now = guard.next_memory_read_at().expect("a group is watched").max(now + ms(1));
+        let used_mib = 900 + now.as_millis() as u64 % 1100;
+        guard.record_scope_use(now, &scope, gib(used_mib));
+        guard.record_read_cost(now, ms(2));
+        reads.push(now.as_millis() as u64);
+    }
+    reads
+}
+
+#[test]
+fn reads_in_a_fast_fill_do_not_wait_for_earlier_ones() {
+    let reads = reads_of_group_that_fills_again_and_again(&mut guard(), ms(1000));
+    // Growth shows at the second one.
+    let longest = reads[2..].windows(2).map(|pair| pair[1] - pair[0]).max();
+    assert!(longest <= Some(160), "{reads:?}");
+    assert!(reads.len() >= 15, "{reads:?}");
+}
+
+#[test]
+fn reads_in_a_fast_fill_do_not_delay_those_of_other_groups() {
+    let mut guard = guard();
+    let both = |fills, other| MemoryState {
+        groups: vec![
+            CgroupMemory { usage: gib(fills), ..group("/fills", 0, &[1]) },
+            CgroupMemory { usage: gib(other), ..group("/other", 0, &[2]) },
+        ],
+        ..machine(10)
+    };
+    let _ = guard.assess(ms(0), &both(900, 1900));
+    let _ = guard.assess(ms(100), &both(1000, 1901));
+    guard.record_read_cost(ms(100), ms(5));
+    let [fills, other] = ["/fills", "/other"].map(|name| MemoryScope::Group(name.to_owned()));
+    // 1 ms on average, which is 0.25 % of 0.4 s.
+    for (time_ms, used_mib) in [(250, 1200), (400, 1400)] {
+        let due = guard.scopes_due_to_read(ms(time_ms));
+        assert_eq!(due, std::slice::from_ref(&fills), "{time_ms}");
+        guard.record_scope_use(ms(time_ms), &fills, gib(used_mib));
+        guard.record_read_cost(ms(time_ms), ms(1));
+    }
+    assert!(guard.scopes_due_to_read(ms(500)).contains(&other));
+}
+
+#[test]
+fn reads_in_endless_fast_fills_keep_to_their_share_of_a_core() {
+    let mut guard = guard();
+    let reads = reads_of_group_that_fills_again_and_again(&mut guard, at_second(60));
+    // 50 ms at once, and twice 0.25 % of a core: reads that waited, and reads that did not.
+    let most = (50 + 2 * 150) / 2 + 10;
+    assert!((75..=most).contains(&reads.len()), "{}", reads.len());
+}
+
 #[test]
 fn memory_is_read_as_often_while_the_machine_grows_fast_as_while_a_group_changes() {
     let mut guard = guard();
