@@ -39,7 +39,8 @@ impl Watermarks {
         self.high_percent
     }
 
-    /// Under it recovery ends, in per cent of memory.
+    /// Under it recovery ends, in per cent of memory. In a cgroup that fills very fast, it starts
+    /// and ends earlier.
     pub fn low_percent(self) -> f64 {
         self.low_percent
     }
@@ -137,7 +138,12 @@ pub enum PromotionBlockReason {
     #[error(
         "{scope} uses {used_percent:.1} % of its memory; recovery goes on until it uses less than {low_percent} %"
     )]
-    Recovering { scope: MemoryScope, used_percent: f64, low_percent: f64 },
+    Recovering {
+        scope: MemoryScope,
+        used_percent: f64,
+        /// The low watermark, or less in a cgroup that fills very fast.
+        low_percent: f64,
+    },
     /// Recovery for a group in danger is limited to a quarter of a core.
     #[error(
         "{scope} uses {used_percent:.1} % of its memory and fills it as fast as it is recovered; recovery has used up its CPU time there and goes on in {rests_for_s:.0} s"

@@ -12,7 +12,10 @@ use hawkeye_policy::{
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
+/// Pause before huge pages are listed again because all known ones were searched.
 const RELIST: Duration = Duration::from_millis(10);
+/// The same while a cgroup is in danger. It can grow by 8 MB in that time.
+const RELIST_IN_DANGER: Duration = Duration::from_millis(2);
 /// Pause after recovery itself did not work. Each try costs a search.
 const UNUSABLE: Duration = Duration::from_secs(1);
 /// Pause of recovery after no helper process could be started.
@@ -150,7 +153,9 @@ impl<M: Machine> Manager<M> {
                 if self.recovery.listing.is_none() {
                     self.memory.guard.on_search_exhausted(now, only_urgent);
                 }
-                break self.memory.guard.is_recovering().then_some(now + RELIST);
+                let in_danger = self.memory.guard.is_a_group_in_danger();
+                let pause = if in_danger { RELIST_IN_DANGER } else { RELIST };
+                break self.memory.guard.is_recovering().then_some(now + pause);
             };
             called = true;
             if self.search_and_split_and_charge(target, now) == BatchDecision::StopBatch {

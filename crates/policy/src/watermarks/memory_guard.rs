@@ -323,6 +323,11 @@ impl MemoryGuard {
         self.watched.iter().any(|watched| self.is_urgent(watched))
     }
 
+    /// Whether that is so of a group.
+    pub fn is_a_group_in_danger(&self) -> bool {
+        self.watched.iter().skip(1).any(|watched| self.is_urgent(watched))
+    }
+
     /// Whether that is so of the machine or of a group of this process.
     pub fn is_urgent_for_process(&self, process: ProcessId) -> bool {
         let mut scopes = self.scope_states_of_process(process);

@@ -87,9 +87,9 @@ impl RecoverySpeed {
 
 /// Margin for recovery, which starts with a delay and shares the CPU with programs.
 const SAFETY_S: f64 = 0.5;
-/// However fast memory fills, recovery does not start below this share of the way from the low mark
-/// to the high one. It ends at the low mark, and would otherwise start and end all the time.
-const EARLIEST: f64 = 0.25;
+/// Recovery ends at least this share of the way between the two marks below its start. Otherwise it
+/// would start and end all the time.
+const LEAST_RECOVERED: f64 = 0.25;
 
 /// The share in use, in per cent, above which recovery starts.
 ///
@@ -100,10 +100,11 @@ const EARLIEST: f64 = 0.25;
 /// (L - used) / g  <  (used - low) / r + s      that is      used > (r L + g low - s g r) / (r + g)
 /// ```
 ///
-/// It starts at the high mark at the latest, and at the earliest a quarter of the way up from the
-/// low one. Without growth the result is the high mark; it falls as growth rises.
+/// It starts at the high mark at the latest, and at `earliest_percent` at the earliest. Without
+/// growth the result is the high mark; it falls as growth rises.
 pub(super) fn recovery_start_percent(
     marks: Watermarks,
+    earliest_percent: f64,
     total_bytes: u64,
     growth_bytes_per_s: f64,
     recovery_bytes_per_s: f64,
@@ -115,7 +116,26 @@ pub(super) fn recovery_start_percent(
     }
     let total = total_bytes.max(1) as f64;
     let start = (r * total + g * total * low / 100.0 - SAFETY_S * g * r) / (r + g);
-    (start / total * 100.0).clamp(low + EARLIEST * (high - low), high)
+    (start / total * 100.0).clamp(earliest_percent, high)
+}
+
+/// The earliest start of recovery in the whole machine, however fast its memory fills.
+pub(super) fn earliest_start_of_machine(marks: Watermarks) -> f64 {
+    marks.low_percent() + LEAST_RECOVERED * (marks.high_percent() - marks.low_percent())
+}
+
+/// The same in a cgroup: as far below the low mark as that is below the high one, but not under
+/// half of it. Cgroups are small, and a program in a full one is killed at once.
+pub(super) fn earliest_start_of_group(marks: Watermarks) -> f64 {
+    let low = marks.low_percent();
+    (low - (marks.high_percent() - low)).max(low / 2.0)
+}
+
+/// The share in use, in per cent, under which recovery ends that starts at `start_percent`: the low
+/// mark, or less where it starts early.
+pub(super) fn recovery_end_percent(marks: Watermarks, start_percent: f64) -> f64 {
+    let (high, low) = (marks.high_percent(), marks.low_percent());
+    (start_percent - LEAST_RECOVERED * (high - low)).clamp(0.0, low)
 }
 
 /// Time until memory is full at this growth; `None`: never.

@@ -3,8 +3,9 @@
 use crate::observation::{MemoryUse, ProcessId};
 use crate::saturating_cast::u64_from_f64;
 use crate::watermarks::recovery_timing::{
-    MemoryGrowth, RecoverySpeed, SharedUrgentWorkLimit, UrgentWorkLimit, recovery_start_percent,
-    time_to_full, wanted_read_interval,
+    MemoryGrowth, RecoverySpeed, SharedUrgentWorkLimit, UrgentWorkLimit, earliest_start_of_group,
+    earliest_start_of_machine, recovery_end_percent, recovery_start_percent, time_to_full,
+    wanted_read_interval,
 };
 use crate::watermarks::{MemoryScope, MemoryShortage, PromotionBlockReason, Watermarks};
 use std::collections::HashSet;
@@ -102,14 +103,23 @@ impl MemoryScopeState {
 
     fn update_recovery(&mut self, speed: RecoverySpeed) {
         let used = self.usage.used_percent();
+        let earliest_percent = match self.scope {
+            MemoryScope::Machine => earliest_start_of_machine(self.marks),
+            MemoryScope::Group(_) => earliest_start_of_group(self.marks),
+        };
         self.start_percent = recovery_start_percent(
             self.marks,
+            earliest_percent,
             self.usage.total_bytes,
             self.growth.bytes_per_s(),
             speed.bytes_per_s,
         );
         self.recovering =
-            used > self.start_percent || (self.recovering && used >= self.marks.low_percent());
+            used > self.start_percent || (self.recovering && used >= self.end_percent());
+    }
+
+    fn end_percent(&self) -> f64 {
+        recovery_end_percent(self.marks, self.start_percent)
     }
 
     pub(super) fn add_used_bytes(&mut self, taken_bytes: i64, speed: RecoverySpeed) {
@@ -176,7 +186,7 @@ impl MemoryScopeState {
             let rests_for_s = until.saturating_sub(self.read_at).as_secs_f64();
             return Some(PromotionBlockReason::NotUrgent { scope, used_percent, rests_for_s });
         }
-        let (high_percent, low_percent) = (self.marks.high_percent(), self.marks.low_percent());
+        let (high_percent, low_percent) = (self.marks.high_percent(), self.end_percent());
         Some(if used_percent > high_percent {
             PromotionBlockReason::AboveHigh { scope, used_percent, high_percent }
         } else if used_percent > start_percent {
@@ -218,12 +228,23 @@ impl MemoryScopeState {
     pub(super) fn is_huge_page_list_outdated(&self, now: Duration) -> bool {
         let enough = LIST_GROWTH.min(self.usage.total_bytes as f64 * LIST_GROWTH_SHARE);
         self.listed.is_none_or(|(at, grown)| {
-            now >= at.saturating_add(LIST_AGE) || self.growth.total_growth_bytes() - grown >= enough
+            now >= at.saturating_add(LIST_AGE) || self.growth_until(now) - grown >= enough
         })
     }
 
+    /// All growth so far, in bytes. In a cgroup that fills fast, it goes on after the last reading
+    /// as it was.
+    fn growth_until(&self, now: Duration) -> f64 {
+        let seen = self.growth.total_growth_bytes();
+        if self.scope == MemoryScope::Machine || !self.is_filling_fast() {
+            return seen;
+        }
+        let since_reading = now.saturating_sub(self.read_at).as_secs_f64();
+        seen + self.growth.bytes_per_s() * since_reading
+    }
+
     pub(super) fn mark_huge_pages_listed(&mut self, now: Duration) {
-        self.listed = Some((now, self.growth.total_growth_bytes()));
+        self.listed = Some((now, self.growth_until(now)));
     }
 
     /// Memory up to `mark_percent` of the total, in bytes; 0 while memory is short. Growth does not

@@ -49,9 +49,21 @@ fn a_stopped_clock_gives_no_growth() {
 
 #[test]
 fn recovery_in_a_container_of_2_gib_starts_by_its_growth() {
-    let start = |g: f64| recovery_start_percent(Watermarks::default(), 2 * GIB, g * GB, GB).round();
-    let starts = [0.0, 0.1, 0.4, 0.5, 1.0, 4.0].map(start);
-    assert_eq!(starts, [85.0, 85.0, 85.0, 82.0, 74.0, 74.0]);
+    let marks = Watermarks::default();
+    let starts = |earliest| {
+        let start = |g| recovery_start_percent(marks, earliest, 2 * GIB, g * GB, GB).round();
+        [0.0, 0.1, 0.4, 0.5, 1.0, 2.0, 4.0, 8.0].map(start)
+    };
+    let of_group = starts(earliest_start_of_group(marks));
+    assert_eq!(of_group, [85.0, 85.0, 85.0, 82.0, 73.0, 64.0, 57.0, 55.0]);
+    let of_machine = starts(earliest_start_of_machine(marks));
+    assert_eq!(of_machine, [85.0, 85.0, 85.0, 82.0, 74.0, 74.0, 74.0, 74.0]);
+}
+
+#[test]
+fn recovery_that_starts_early_ends_as_early() {
+    let end = |start| recovery_end_percent(Watermarks::default(), start);
+    assert_eq!([85.0, 73.75, 64.0, 57.0].map(end), [70.0, 70.0, 60.25, 53.25]);
 }
 
 #[test]
@@ -180,11 +192,15 @@ proptest! {
         r in 1.0..1e11f64,
     ) {
         let marks = Watermarks::new((low + gap).min(100.0), low)?;
-        let start = |g, r| recovery_start_percent(marks, total, g, r);
-        prop_assert!(start(g, r) <= marks.high_percent());
-        prop_assert!(start(g, r) > marks.low_percent());
-        prop_assert!(start(g + more, r) <= start(g, r) + 1e-9);
-        prop_assert_eq!(start(0.0, r), marks.high_percent());
+        for earliest in [earliest_start_of_group(marks), earliest_start_of_machine(marks)] {
+            let start = |g, r| recovery_start_percent(marks, earliest, total, g, r);
+            prop_assert!(start(g, r) <= marks.high_percent());
+            prop_assert!(start(g, r) >= earliest && earliest >= low / 2.0);
+            prop_assert!(start(g + more, r) <= start(g, r) + 1e-9);
+            prop_assert_eq!(start(0.0, r), marks.high_percent());
+            let end = recovery_end_percent(marks, start(g, r));
+            prop_assert!(end < start(g, r) && end <= marks.low_percent(), "{}", end);
+        }
     }
 
     /// Constant use ends as no growth, whatever came before.
