@@ -77,6 +77,8 @@ impl LinuxMachine {
         let Some(eligible) = eligible.map_err(failed)? else { return Ok(None) };
         regions.retain(|it| eligible.start <= it.start() && it.end() <= eligible.end);
         regions.truncate(most);
+        // One that is not answered in time is followed by single ones.
+        self.last_split = None;
         let (done, call) = self.calls.split_huge_pages(&member.handle, &regions).map_err(failed)?;
         regions.truncate(done);
         let pages = u32::try_from(done).unwrap_or(u32::MAX).max(1);

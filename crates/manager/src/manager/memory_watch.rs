@@ -152,8 +152,8 @@ impl<M: Machine> Manager<M> {
             match self.machine.read_memory_use(&scope) {
                 Ok(usage) => self.memory.guard.record_scope_use(now, &scope, usage),
                 Err(_) => {
+                    self.memory.guard.record_failed_read(now, &scope);
                     self.processes.refresh.next = now;
-                    break;
                 }
             }
         }

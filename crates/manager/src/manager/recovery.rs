@@ -150,11 +150,13 @@ impl<M: Machine> Manager<M> {
             };
             let Some(target) = planner.take_next_huge_page(now, short) else {
                 // Processes with huge pages still to be listed are searched after the listing.
+                let mut pause = RELIST;
                 if self.recovery.listing.is_none() {
                     self.memory.guard.on_search_exhausted(now, only_urgent);
+                    if self.memory.guard.is_a_group_in_danger() {
+                        pause = RELIST_IN_DANGER;
+                    }
                 }
-                let in_danger = self.memory.guard.is_a_group_in_danger();
-                let pause = if in_danger { RELIST_IN_DANGER } else { RELIST };
                 break self.memory.guard.is_recovering().then_some(now + pause);
             };
             called = true;

@@ -362,7 +362,9 @@ impl HugePageQueue {
     /// Nothing was done with a page that rests since it was taken: it waits again.
     pub(super) fn put_back(&mut self, now: Duration, region: RegionAddr) {
         if let Some(page) = self.pages.get_mut(&region) {
-            page.rests_until = Some(now);
+            if let Some(until) = page.rests_until.replace(now) {
+                self.resting.remove(&(until, region));
+            }
             self.resting.insert((now, region));
         }
     }

@@ -13,8 +13,9 @@ use std::time::Duration;
 /// Watches the watermarks of the machine and of each cgroup, and memory pressure.
 ///
 /// The machine and each group have a state of their own. Recovery starts when use is over the high
-/// watermark, or over an earlier mark while use grows fast. It ends when use is under the low one.
-/// Meanwhile nothing is promoted in them. A group that is no longer reported is forgotten.
+/// watermark, or over an earlier mark while use grows fast. It ends when use is under the low one,
+/// or lower in a group that grows very fast. Meanwhile nothing is promoted in them. A group that is
+/// no longer reported is forgotten.
 #[derive(Clone, Debug)]
 pub struct MemoryGuard {
     table: WatermarkTable,
@@ -62,15 +63,15 @@ impl MemoryGuard {
     }
 
     /// How much memory the process may be given ahead of its demand, in bytes. The limit is the
-    /// nearest low watermark, of its groups or of the machine: what is above it belongs to the
-    /// program's own demand. Memory given up to the high one would be recovered at the program's
-    /// next allocation, and then given again.
+    /// nearest mark at which recovery ends, of its groups or of the machine: what is above it
+    /// belongs to the program's own demand. Memory given up to the high one would be recovered at
+    /// the program's next allocation, and then given again.
     pub fn room_bytes_for_process(&self, process: ProcessId) -> u64 {
         if self.limits_unknown.contains(&process) {
             return 0;
         }
         let room = |watched: &MemoryScopeState| {
-            watched.room_bytes_under(watched.marks.low_percent(), self.pressure_limit_percent)
+            watched.room_bytes_under(watched.end_percent(), self.pressure_limit_percent)
         };
         self.scope_states_of_process(process).map(room).min().unwrap_or(0)
     }
@@ -140,6 +141,13 @@ impl MemoryGuard {
             if watched.record_reading(now, usage, speed) {
                 self.pace.record_change();
             }
+        }
+    }
+
+    /// The use of a group that was due could not be read.
+    pub fn record_failed_read(&mut self, now: Duration, scope: &MemoryScope) {
+        if let Some(watched) = self.watched.iter_mut().find(|w| w.scope == *scope) {
+            watched.record_failed_reading(now);
         }
     }
 

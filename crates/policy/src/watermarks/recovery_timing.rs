@@ -11,6 +11,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemoryGrowth {
     bytes_per_s: f64,
+    /// Between the last two readings; below 0 where use shrank.
+    newest_bytes_per_s: f64,
     /// When use was last read, and what it would be by now from the manager's own changes alone.
     last: Option<(Duration, f64)>,
     /// All growth so far, in bytes; decreases are not subtracted.
@@ -20,6 +22,9 @@ pub(super) struct MemoryGrowth {
 /// Time constant of the average while growth rises, and while it falls.
 const RISE_S: f64 = 0.1;
 const FALL_S: f64 = 3.0;
+/// Growth of less than this share of the average counts as its end. A fill is as much slower where
+/// the host must back memory first.
+const GOES_ON: f64 = 0.01;
 /// Bytes per second. Slower growth counts as none: it never fills memory in time.
 const STILL: f64 = 4096.0;
 
@@ -34,6 +39,7 @@ impl MemoryGrowth {
             return;
         }
         let newest = (used - before) / seconds;
+        self.newest_bytes_per_s = newest;
         let constant_s = if newest > self.bytes_per_s { RISE_S } else { FALL_S };
         let weight = 1.0 - (-seconds / constant_s).exp();
         self.bytes_per_s += weight * (newest - self.bytes_per_s);
@@ -50,6 +56,11 @@ impl MemoryGrowth {
     /// Growth in bytes per second; 0 where use stands still or shrinks.
     pub(super) fn bytes_per_s(&self) -> f64 {
         if self.bytes_per_s > STILL { self.bytes_per_s } else { 0.0 }
+    }
+
+    /// Whether the last reading showed growth, and not only earlier ones.
+    pub(super) fn goes_on(&self) -> bool {
+        self.newest_bytes_per_s > GOES_ON * self.bytes_per_s
     }
 
     pub(super) fn total_growth_bytes(&self) -> f64 {
@@ -135,7 +146,7 @@ pub(super) fn earliest_start_of_group(marks: Watermarks) -> f64 {
 /// mark, or less where it starts early.
 pub(super) fn recovery_end_percent(marks: Watermarks, start_percent: f64) -> f64 {
     let (high, low) = (marks.high_percent(), marks.low_percent());
-    (start_percent - LEAST_RECOVERED * (high - low)).clamp(0.0, low)
+    (start_percent - LEAST_RECOVERED * (high - low)).max(start_percent / 2.0).min(low)
 }
 
 /// Time until memory is full at this growth; `None`: never.
@@ -283,7 +294,8 @@ pub(super) fn wanted_read_interval(usage: MemoryUse, growth_bytes_per_s: f64) ->
     (full / 2).clamp(OFTEN, SELDOM)
 }
 
-/// CPU seconds that reads in fast fills may take beyond `SHARE_OF_A_CORE`: 50 reads of 1 ms.
+/// CPU seconds that reads in fast fills may take at once beyond `SHARE_OF_A_CORE`: 50 reads of
+/// 1 ms. They come back at that share.
 const FAST_FILL_READS_S: f64 = 0.05;
 
 /// Keeps reads of memory within their share of a core. After reads that cost much, all pause. So it

@@ -94,6 +94,10 @@ impl MemoryScopeState {
         self.urgent_work.update(now);
         self.recent_urgent_work.update(now);
         self.growth.record_use(now, usage.used_bytes);
+        if let Some((_, grown)) = &mut self.listed {
+            // It may have been estimated too high.
+            *grown = grown.min(self.growth.total_growth_bytes());
+        }
         self.update_recovery(speed);
         match self.scope {
             MemoryScope::Machine => self.growth.bytes_per_s() > GROWING_FAST,
@@ -101,11 +105,17 @@ impl MemoryScopeState {
         }
     }
 
+    /// Its use could not be read. It is read again as if it had been.
+    pub(super) fn record_failed_reading(&mut self, now: Duration) {
+        self.read_at = now;
+    }
+
     fn update_recovery(&mut self, speed: RecoverySpeed) {
         let used = self.usage.used_percent();
-        let earliest_percent = match self.scope {
-            MemoryScope::Machine => earliest_start_of_machine(self.marks),
-            MemoryScope::Group(_) => earliest_start_of_group(self.marks),
+        let is_group = self.scope != MemoryScope::Machine;
+        let earliest_percent = match is_group && self.growth.goes_on() {
+            true => earliest_start_of_group(self.marks),
+            false => earliest_start_of_machine(self.marks),
         };
         self.start_percent = recovery_start_percent(
             self.marks,
@@ -118,7 +128,8 @@ impl MemoryScopeState {
             used > self.start_percent || (self.recovering && used >= self.end_percent());
     }
 
-    fn end_percent(&self) -> f64 {
+    /// Under it recovery ends.
+    pub(super) fn end_percent(&self) -> f64 {
         recovery_end_percent(self.marks, self.start_percent)
     }
 
@@ -186,7 +197,8 @@ impl MemoryScopeState {
             let rests_for_s = until.saturating_sub(self.read_at).as_secs_f64();
             return Some(PromotionBlockReason::NotUrgent { scope, used_percent, rests_for_s });
         }
-        let (high_percent, low_percent) = (self.marks.high_percent(), self.end_percent());
+        let high_percent = self.marks.high_percent();
+        let low_percent = (self.end_percent() * 10.0).round() / 10.0;
         Some(if used_percent > high_percent {
             PromotionBlockReason::AboveHigh { scope, used_percent, high_percent }
         } else if used_percent > start_percent {
@@ -240,7 +252,8 @@ impl MemoryScopeState {
             return seen;
         }
         let since_reading = now.saturating_sub(self.read_at).as_secs_f64();
-        seen + self.growth.bytes_per_s() * since_reading
+        let room = self.usage.total_bytes.saturating_sub(self.usage.used_bytes) as f64;
+        seen + (self.growth.bytes_per_s() * since_reading).min(room)
     }
 
     pub(super) fn mark_huge_pages_listed(&mut self, now: Duration) {

@@ -524,6 +524,54 @@ fn reads_that_cost_much_come_seldom_but_do_not_end() {
     assert_eq!(guard.next_memory_read_at(), Some(ms(2040)));
 }
 
+/// It fills at 4 GB/s until it uses this much, in MiB. Returns the time of the last reading.
+fn fill_group(guard: &mut MemoryGuard, up_to_mib: u64) -> (MemoryScope, Duration) {
+    let scope = assess_group_of_a_large_machine(guard, gib(600));
+    let mut now = ms(0);
+    for used_mib in (760..=up_to_mib).step_by(160) {
+        now += ms(40);
+        guard.record_scope_use(now, &scope, gib(used_mib));
+    }
+    (scope, now)
+}
+
+#[test]
+fn a_group_that_stops_growing_is_not_recovered_below_its_low_watermark() {
+    let mut guard = guard();
+    let (scope, now) = fill_group(&mut guard, 1400);
+    assert!(guard.is_recovering());
+    guard.record_scope_use(now + ms(40), &scope, gib(1400));
+    assert!(!guard.is_recovering());
+}
+
+#[test]
+fn new_huge_pages_are_expected_between_readings_of_a_fast_fill() {
+    let mut guard = guard();
+    let (scope, now) = fill_group(&mut guard, 1400);
+    let is_due = |guard: &mut MemoryGuard, at| {
+        !guard.take_processes_due_for_listing(at, &[process(1)], true).is_empty()
+    };
+    assert!(is_due(&mut guard, now));
+    assert!(!is_due(&mut guard, now));
+    // 32 MiB at 4 GB/s.
+    assert!(is_due(&mut guard, now + ms(20)));
+    // Much is expected, but there was little growth.
+    assert!(is_due(&mut guard, now + ms(300)));
+    guard.record_scope_use(now + ms(300), &scope, gib(1401));
+    guard.record_scope_use(now + ms(310), &scope, gib(1440));
+    assert!(is_due(&mut guard, now + ms(310)), "39 MiB more than were seen");
+}
+
+#[test]
+fn a_group_that_cannot_be_read_is_read_again_after_a_pause() {
+    let mut guard = guard();
+    let (scope, now) = fill_group(&mut guard, 1400);
+    let at = guard.next_memory_read_at().expect("it is watched");
+    assert!(at > now && guard.scopes_due_to_read(at).contains(&scope));
+    guard.record_failed_read(at, &scope);
+    assert!(!guard.scopes_due_to_read(at).contains(&scope));
+}
+
 /// A group that fills at 1 GiB/s and is emptied again; each read takes 2 ms of CPU time. Returns
 /// the times of the reads, in milliseconds.
 fn reads_of_group_that_fills_again_and_again(guard: &mut MemoryGuard, until: Duration) -> Vec<u64> {

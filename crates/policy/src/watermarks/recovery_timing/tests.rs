@@ -199,7 +199,8 @@ proptest! {
             prop_assert!(start(g + more, r) <= start(g, r) + 1e-9);
             prop_assert_eq!(start(0.0, r), marks.high_percent());
             let end = recovery_end_percent(marks, start(g, r));
-            prop_assert!(end < start(g, r) && end <= marks.low_percent(), "{}", end);
+            let fits = 0.0 < end && end < start(g, r) && end <= marks.low_percent();
+            prop_assert!(fits, "{}", end);
         }
     }
 
