@@ -82,7 +82,9 @@ impl LinuxMachine {
         let (done, call) = self.calls.split_huge_pages(&member.handle, &regions).map_err(failed)?;
         regions.truncate(done);
         let pages = u32::try_from(done).unwrap_or(u32::MAX).max(1);
-        self.last_split = Some(call / pages);
+        if done > 0 {
+            self.last_split = Some(call / pages);
+        }
         Ok(Some(SharedSplit { regions, call, own_share: begun.elapsed() / pages }))
     }
 

@@ -92,8 +92,8 @@ impl MemoryWatch {
 }
 
 impl<M: Machine> Manager<M> {
-    /// Sets how much memory may be prefaulted from now on: up to the nearest low watermark, and
-    /// within the limit of the process's rule.
+    /// Sets how much memory may be prefaulted from now on: up to the nearest mark at which
+    /// recovery ends, and within the limit of the process's rule.
     pub(super) fn update_prefault_limits(&mut self) {
         let by_rule = &mut self.limits.regions.huge;
         for &process in &self.processes.current {

@@ -11,8 +11,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemoryGrowth {
     bytes_per_s: f64,
-    /// Between the last two readings; below 0 where use shrank.
-    newest_bytes_per_s: f64,
+    /// When a reading last showed growth.
+    grew_at: Option<Duration>,
     /// When use was last read, and what it would be by now from the manager's own changes alone.
     last: Option<(Duration, f64)>,
     /// All growth so far, in bytes; decreases are not subtracted.
@@ -22,9 +22,12 @@ pub(super) struct MemoryGrowth {
 /// Time constant of the average while growth rises, and while it falls.
 const RISE_S: f64 = 0.1;
 const FALL_S: f64 = 3.0;
-/// Growth of less than this share of the average counts as its end. A fill is as much slower where
-/// the host must back memory first.
+/// Growth of less than this share of the average counts as none. A fill is up to twenty times slower
+/// where the host must back memory first.
 const GOES_ON: f64 = 0.01;
+/// Growth has ended when readings have shown none for this time. A container with a CPU limit may
+/// stand still for nearly 0.1 s.
+const STOPPED_AFTER: Duration = Duration::from_millis(200);
 /// Bytes per second. Slower growth counts as none: it never fills memory in time.
 const STILL: f64 = 4096.0;
 
@@ -39,10 +42,12 @@ impl MemoryGrowth {
             return;
         }
         let newest = (used - before) / seconds;
-        self.newest_bytes_per_s = newest;
         let constant_s = if newest > self.bytes_per_s { RISE_S } else { FALL_S };
         let weight = 1.0 - (-seconds / constant_s).exp();
         self.bytes_per_s += weight * (newest - self.bytes_per_s);
+        if newest > GOES_ON * self.bytes_per_s {
+            self.grew_at = Some(now);
+        }
         self.total_bytes += (used - before).max(0.0);
     }
 
@@ -58,9 +63,11 @@ impl MemoryGrowth {
         if self.bytes_per_s > STILL { self.bytes_per_s } else { 0.0 }
     }
 
-    /// Whether the last reading showed growth, and not only earlier ones.
+    /// Whether readings have shown growth lately.
     pub(super) fn goes_on(&self) -> bool {
-        self.newest_bytes_per_s > GOES_ON * self.bytes_per_s
+        let read_at = self.last.map(|(at, _)| at);
+        let grew_at = self.grew_at.zip(read_at);
+        grew_at.is_some_and(|(grew_at, at)| at.saturating_sub(grew_at) < STOPPED_AFTER)
     }
 
     pub(super) fn total_growth_bytes(&self) -> f64 {

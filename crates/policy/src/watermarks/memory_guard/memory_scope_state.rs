@@ -38,6 +38,8 @@ pub(super) struct MemoryScopeState {
     start_percent: f64,
     pub(super) recovering: bool,
     read_at: Duration,
+    /// When it could not be read, if that was after the last reading.
+    failed_at: Option<Duration>,
     /// When its huge pages were last listed, and total growth until then, in bytes.
     listed: Option<(Duration, f64)>,
     /// Whether a listing of them has begun and not ended.
@@ -61,6 +63,7 @@ impl MemoryScopeState {
             start_percent: marks.high_percent(),
             recovering: false,
             read_at: Duration::ZERO,
+            failed_at: None,
             listed: None,
             being_listed: false,
             urgent_work: UrgentWorkLimit::of_group(usage.total_bytes),
@@ -90,7 +93,7 @@ impl MemoryScopeState {
             self.urgent_work.set_group_limit(now, usage.total_bytes);
         }
         self.usage = usage;
-        self.read_at = now;
+        (self.read_at, self.failed_at) = (now, None);
         self.urgent_work.update(now);
         self.recent_urgent_work.update(now);
         self.growth.record_use(now, usage.used_bytes);
@@ -107,7 +110,7 @@ impl MemoryScopeState {
 
     /// Its use could not be read. It is read again as if it had been.
     pub(super) fn record_failed_reading(&mut self, now: Duration) {
-        self.read_at = now;
+        self.failed_at = Some(now);
     }
 
     fn update_recovery(&mut self, speed: RecoverySpeed) {
@@ -260,8 +263,9 @@ impl MemoryScopeState {
         self.listed = Some((now, self.growth_until(now)));
     }
 
-    /// Memory up to `mark_percent` of the total, in bytes; 0 while memory is short. Growth does not
-    /// matter here, because a process that is prefaulted grows with its program.
+    /// Memory up to `mark_percent` of the total, in bytes; 0 while memory is short. The mark at
+    /// which recovery starts is no limit, because a process that is prefaulted grows with its
+    /// program.
     pub(super) fn room_bytes_under(&self, mark_percent: f64, pressure_limit_percent: f64) -> u64 {
         if self.recovering || self.pressure_above(pressure_limit_percent).is_some() {
             return 0;
@@ -285,7 +289,9 @@ impl MemoryScopeState {
         let wanted = wanted_read_interval(self.usage, self.growth.bytes_per_s());
         // It is noticed where recovery has to start, and not some 100 MiB later.
         let to_start = self.time_to_start_in_fast_fill().map(|at| at.max(SOONEST_READ));
-        self.read_at.saturating_add(to_start.map_or(wanted, |at| at.min(wanted)))
+        self.failed_at
+            .unwrap_or(self.read_at)
+            .saturating_add(to_start.map_or(wanted, |at| at.min(wanted)))
     }
 
     /// Time until a fast fill starts recovery; `None`: there is none, or it has.
