@@ -22,8 +22,8 @@ pub(super) struct MemoryGrowth {
 /// Time constant of the average while growth rises, and while it falls.
 const RISE_S: f64 = 0.1;
 const FALL_S: f64 = 3.0;
-/// Growth of less than this share of the average counts as none. A fill is up to twenty times slower
-/// where the host must back memory first.
+/// Growth of less than this share of the average counts as none. A fill is up to twenty times
+/// slower where the host must back memory first.
 const GOES_ON: f64 = 0.01;
 /// Growth has ended when readings have shown none for this time. A container with a CPU limit may
 /// stand still for nearly 0.1 s.
