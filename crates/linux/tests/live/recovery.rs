@@ -16,7 +16,7 @@ use hawkeye_live_test_support::workloads::{
 use hawkeye_manager::{
     Event, Journal, Machine as _, MachineError, PromotionResult, Sampling as _, Settings,
 };
-use hawkeye_policy::{BloatKind, CpuBudget, Errno, HUGE_PAGE_BYTES, RegionAddr};
+use hawkeye_policy::{BloatKind, CpuBudget, Errno, HUGE_PAGE_BYTES, ProcessId, RegionAddr};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{WorkloadEvent, WorkloadRequest};
 use std::fs::File;
@@ -35,15 +35,18 @@ fn read_all_the_time(pid: u32, regions: &[RegionAddr], until: &AtomicBool) {
     }
 }
 
+fn huge_regions(machine: &mut LinuxMachine, process: ProcessId) -> Vec<RegionAddr> {
+    let sampled = sampled(machine, process).regions.into_iter();
+    sampled.filter(|r| r.is_huge()).map(|r| r.region).collect()
+}
+
 #[test]
 fn referenced_pages_are_recovered_or_reported_as_refused() {
     let why = "this kernel pages zero pages out: what is read meanwhile comes back";
     let _machine = or_skip!(machine_with_remap(this_test!(), why));
     let (mut program, pid) = workload("bloat --mib 256 --used 100 --pages huge");
     let (mut machine, process) = machine_of(kernel_backend(), pid);
-    let sampled = sampled(&mut machine, process);
-    let huge = sampled.regions.iter().filter(|r| r.is_huge());
-    let regions: Vec<RegionAddr> = huge.map(|r| r.region).collect();
+    let regions = huge_regions(&mut machine, process);
     assert_eq!(regions.len(), 128);
     let mut recover = |regions: &[RegionAddr]| {
         let mut recovered = Vec::new();
@@ -87,8 +90,7 @@ fn huge_pages_of_one_mapping_are_split_in_one_call() {
     let _machine = or_skip!(machine_with_remap(this_test!(), why));
     let (mut program, pid) = workload("bloat --mib 32 --used 100 --pages huge");
     let (mut machine, process) = machine_of(kernel_backend(), pid);
-    let huge = sampled(&mut machine, process).regions.into_iter().filter(|r| r.is_huge());
-    let regions: Vec<RegionAddr> = huge.map(|r| r.region).collect();
+    let regions = huge_regions(&mut machine, process);
     assert_eq!(regions.len(), 16);
     let (first, others) = regions.split_first().expect("there are huge pages");
     let mut split_first = || {
@@ -137,8 +139,7 @@ fn what_a_process_gave_back_of_huge_pages_is_freed() {
     let _machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload("bloat --mib 64 --used 512 --pages huge");
     let (mut machine, process) = machine_of(kernel_backend(), pid);
-    let before = sampled(&mut machine, process).regions;
-    let huge: Vec<RegionAddr> = before.iter().filter(|r| r.is_huge()).map(|r| r.region).collect();
+    let huge = huge_regions(&mut machine, process);
     assert_eq!(huge.len(), 32);
     let freed_bytes = match program.request_and_wait(WorkloadRequest::DontNeed(75), DEADLINE) {
         Ok(WorkloadEvent::Freed { freed_bytes }) => freed_bytes,

@@ -274,14 +274,16 @@ impl MemoryScopeState {
     }
 
     pub(super) fn will_be_full_within_seconds(&self) -> bool {
+        self.is_recovered_now() && self.fills_within_seconds()
+    }
+
+    fn fills_within_seconds(&self) -> bool {
         let time_left = time_to_full(self.usage, self.growth.bytes_per_s());
-        self.is_recovered_now() && time_left.is_some_and(|left| left < FULL_SOON)
+        time_left.is_some_and(|left| left < FULL_SOON)
     }
 
     pub(super) fn is_filling_fast(&self) -> bool {
-        let growth = self.growth.bytes_per_s();
-        let time_left = time_to_full(self.usage, growth);
-        growth >= FAST_FILL && time_left.is_some_and(|left| left < FULL_SOON)
+        self.growth.bytes_per_s() >= FAST_FILL && self.fills_within_seconds()
     }
 
     /// When its use should be read next, whatever that costs.
