@@ -344,6 +344,7 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::Command;
     use std::sync::mpsc;
+    use std::time::Instant;
 
     #[test]
     fn cpu_time_of_clients_does_not_count_as_managing() {
@@ -388,6 +389,12 @@ mod tests {
         let started = Command::new(&program).arg0("sleep").arg("600").spawn();
         let mut child = started.expect("the program starts");
         let pid = child.id();
+        // The child has our name at first: the kernel lets this thread go on before it renames it.
+        let name_of = |task: &str| std::fs::read(format!("/proc/{task}/comm")).ok();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while name_of(&pid.to_string()) == name_of("thread-self") && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
         let status = read_proc_entry(pid, read_status);
         let identity = read_process_attributes(pid, &UserNames::default());
         let (bytes, thp) = (anonymous_rss_bytes(pid), check_thp_not_disabled(pid));

@@ -149,6 +149,12 @@ pub(super) fn earliest_start_of_group(marks: Watermarks) -> f64 {
     (low - (marks.high_percent() - low)).max(low / 2.0)
 }
 
+/// The start in a cgroup that fills faster than it can be recovered. Only what is given back before
+/// it is full counts there, so each moment of waiting loses.
+pub(super) fn start_if_outrun(marks: Watermarks) -> f64 {
+    marks.low_percent() / 2.0
+}
+
 /// The share in use, in per cent, under which recovery ends that starts at `start_percent`: the low
 /// mark, or less where it starts early.
 pub(super) fn recovery_end_percent(marks: Watermarks, start_percent: f64) -> f64 {

@@ -4,8 +4,8 @@ use crate::observation::{MemoryUse, ProcessId};
 use crate::saturating_cast::u64_from_f64;
 use crate::watermarks::recovery_timing::{
     MemoryGrowth, RecoverySpeed, SharedUrgentWorkLimit, UrgentWorkLimit, earliest_start_of_group,
-    earliest_start_of_machine, recovery_end_percent, recovery_start_percent, time_to_full,
-    wanted_read_interval,
+    earliest_start_of_machine, recovery_end_percent, recovery_start_percent, start_if_outrun,
+    time_to_full, wanted_read_interval,
 };
 use crate::watermarks::{MemoryScope, MemoryShortage, PromotionBlockReason, Watermarks};
 use std::collections::HashSet;
@@ -115,20 +115,25 @@ impl MemoryScopeState {
 
     fn update_recovery(&mut self, speed: RecoverySpeed) {
         let used = self.usage.used_percent();
-        let is_group = self.scope != MemoryScope::Machine;
-        let earliest_percent = match is_group && self.growth.goes_on() {
+        self.start_percent = self.recovery_start_percent(speed);
+        self.recovering =
+            used > self.start_percent || (self.recovering && used >= self.end_percent());
+    }
+
+    fn recovery_start_percent(&self, speed: RecoverySpeed) -> f64 {
+        let growth = self.growth.bytes_per_s();
+        let is_growing_group = self.scope != MemoryScope::Machine && self.growth.goes_on();
+        // The estimate of growth rises more slowly than that of the speed of splits.
+        let outruns = growth > speed.bytes_per_s * if self.recovering { 0.5 } else { 1.0 };
+        if is_growing_group && self.is_filling_fast() && outruns {
+            return start_if_outrun(self.marks);
+        }
+        let earliest_percent = match is_growing_group {
             true => earliest_start_of_group(self.marks),
             false => earliest_start_of_machine(self.marks),
         };
-        self.start_percent = recovery_start_percent(
-            self.marks,
-            earliest_percent,
-            self.usage.total_bytes,
-            self.growth.bytes_per_s(),
-            speed.bytes_per_s,
-        );
-        self.recovering =
-            used > self.start_percent || (self.recovering && used >= self.end_percent());
+        let total_bytes = self.usage.total_bytes;
+        recovery_start_percent(self.marks, earliest_percent, total_bytes, growth, speed.bytes_per_s)
     }
 
     /// Under it recovery ends.
@@ -139,7 +144,10 @@ impl MemoryScopeState {
     pub(super) fn add_used_bytes(&mut self, taken_bytes: i64, speed: RecoverySpeed) {
         self.usage.used_bytes = self.usage.used_bytes.saturating_add_signed(taken_bytes);
         self.growth.record_manager_use(taken_bytes);
+        // What is given back looks like less use until the next reading shows how much it grew.
+        let goes_on = self.recovering && self.is_filling_fast_group();
         self.update_recovery(speed);
+        self.recovering |= goes_on;
     }
 
     /// Whether it is short of memory, and recovered from at present.
@@ -251,7 +259,7 @@ impl MemoryScopeState {
     /// as it was.
     fn growth_until(&self, now: Duration) -> f64 {
         let seen = self.growth.total_growth_bytes();
-        if self.scope == MemoryScope::Machine || !self.is_filling_fast() {
+        if !self.is_filling_fast_group() {
             return seen;
         }
         let since_reading = now.saturating_sub(self.read_at).as_secs_f64();
@@ -280,6 +288,10 @@ impl MemoryScopeState {
     fn fills_within_seconds(&self) -> bool {
         let time_left = time_to_full(self.usage, self.growth.bytes_per_s());
         time_left.is_some_and(|left| left < FULL_SOON)
+    }
+
+    fn is_filling_fast_group(&self) -> bool {
+        self.scope != MemoryScope::Machine && self.is_filling_fast()
     }
 
     pub(super) fn is_filling_fast(&self) -> bool {

@@ -328,18 +328,60 @@ fn nearly_full_memory_is_checked_between_looks() {
 #[test]
 fn memory_is_read_when_a_fast_fill_reaches_the_start_of_recovery() {
     let mut guard = guard();
-    let scope = assess_group_of_a_large_machine(&mut guard, gib(600));
+    let scope = assess_group_of_a_large_machine(&mut guard, gib(200));
     let is_due = |guard: &MemoryGuard, at| guard.scopes_due_to_read(at).contains(&scope);
-    // By room alone it would be read after 137 ms. Recovery starts at about 1240 MiB.
-    guard.record_scope_use(ms(100), &scope, gib(1000));
+    // By room alone it would be read after 209 ms. Recovery starts at 717 MiB.
+    guard.record_scope_use(ms(100), &scope, gib(450));
     assert!(!guard.is_recovering());
-    let first_due = (100..300).find(|at| is_due(&guard, ms(*at)));
-    assert!((180..215).contains(&first_due.unwrap_or(0)), "{first_due:?}");
+    let first_due = (100..400).find(|at| is_due(&guard, ms(*at)));
+    assert!((260..280).contains(&first_due.unwrap_or(0)), "{first_due:?}");
     // Right before the mark a read follows another after 10 ms.
-    guard.record_scope_use(ms(190), &scope, gib(1225));
+    guard.record_scope_use(ms(260), &scope, gib(710));
     assert!(!guard.is_recovering());
-    let first_due = (190..300).find(|at| is_due(&guard, ms(*at)));
-    assert_eq!(first_due, Some(200));
+    let first_due = (260..400).find(|at| is_due(&guard, ms(*at)));
+    assert_eq!(first_due, Some(270));
+}
+
+#[test]
+fn recovery_starts_at_half_of_the_low_mark_where_growth_outruns_it() {
+    // Recovery is assumed to give 1 GiB/s back.
+    let start_mib = |mib_per_10_ms: usize, in_group: bool, gib_per_s: f64| {
+        let mut guard = guard();
+        (0..500).for_each(|_| {
+            guard.record_recovery_speed(1 << 30, Duration::from_secs_f64(1.0 / gib_per_s));
+        });
+        let course = (100..2048).step_by(mib_per_10_ms).zip((0..).step_by(10));
+        let starts = course.clone().find(|(used, at)| {
+            let mut state = self::in_group("/a", gib(*used), &[1]);
+            state.machine.total_bytes = 64 << 30;
+            if !in_group {
+                state = MemoryState { machine: gib(*used), groups: Vec::new(), ..state };
+            }
+            let _ = guard.assess(ms(*at), &state);
+            guard.is_recovering()
+        });
+        starts.expect("recovery starts").0
+    };
+    let (half_of_low, early, usual) = (717..760, 1126..1170, 1434..1741);
+    assert!(half_of_low.contains(&start_mib(40, true, 1.0)));
+    assert!(half_of_low.contains(&start_mib(40, true, 3.0)));
+    assert!(early.contains(&start_mib(40, true, 5.0)));
+    assert!(usual.contains(&start_mib(5, true, 1.0)));
+    assert!(usual.contains(&start_mib(40, false, 1.0)));
+}
+
+#[test]
+fn only_a_reading_ends_recovery_in_a_fast_fill() {
+    let mut guard = guard();
+    let scope = assess_group_of_a_large_machine(&mut guard, gib(300));
+    guard.record_scope_use(ms(100), &scope, gib(730));
+    assert!(guard.is_recovering());
+    guard.add_used_bytes(process(1), -(400 << 20));
+    assert!(guard.is_recovering(), "it may have grown as much since");
+    let next = guard.next_memory_read_at().expect("memory is read again");
+    assert!(next < ms(400), "{next:?}");
+    guard.record_scope_use(next, &scope, gib(330));
+    assert!(!guard.is_recovering());
 }
 
 fn danger_in_one_of_two_groups(guard: &mut MemoryGuard, from_ms: u64) {
@@ -709,8 +751,8 @@ proptest! {
             if used * 100 > 2048 * 85 {
                 prop_assert!(guard.shortage_for_process(process(1)).is_some());
             }
-            // A quarter of the way between the marks below the earliest start, 55 %.
-            if used * 100 < 2048 * 51 {
+            // A quarter of the way between the marks below the earliest start, 35 %.
+            if used * 100 < 2048 * 31 {
                 prop_assert!(guard.shortage_for_process(process(1)).is_none());
             }
         }
