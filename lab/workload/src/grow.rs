@@ -29,8 +29,8 @@ pub struct GrowArgs {
     pub pages: RequestedPageKind,
 }
 
-/// It catches up with its schedule unless it is later than this. Much more than a sleep that ends
-/// late would be growth at more than the set speed.
+/// It catches up with its schedule unless it is later than this: a sleep may end late. With more,
+/// it would grow for a while at more than the set speed.
 const MOST_LATE: Duration = Duration::from_millis(10);
 
 /// Waits for `go`, grows, reports the time, verifies all memory and ends.

@@ -42,10 +42,10 @@ impl MemoryWatch {
         self.reserve.apply_event(now, event);
         match *event {
             Event::Promoted { process, effect, .. } => {
-                self.add_used_bytes(process, i64_from_u64(effect.taken_bytes))
+                self.add_used_bytes(now, process, i64_from_u64(effect.taken_bytes))
             }
             Event::Recovered { process, bytes, took, searched_for, .. } => {
-                self.add_used_bytes(process, -i64_from_u64(bytes));
+                self.add_used_bytes(now, process, -i64_from_u64(bytes));
                 self.guard.record_recovery_speed(bytes, searched_for + took);
             }
             _ => {}
@@ -53,7 +53,7 @@ impl MemoryWatch {
     }
 
     /// Adds memory that was taken, or given back (below 0). It counts until memory is next read.
-    pub(super) fn add_used_bytes(&mut self, process: ProcessId, taken_bytes: i64) {
+    pub(super) fn add_used_bytes(&mut self, now: Duration, process: ProcessId, taken_bytes: i64) {
         let Some(memory) = &mut self.state else { return };
         let change = |used: &mut u64| *used = used.saturating_add_signed(taken_bytes);
         change(&mut memory.machine.used_bytes);
@@ -62,7 +62,7 @@ impl MemoryWatch {
                 change(&mut group.usage.used_bytes);
             }
         }
-        self.guard.add_used_bytes(process, taken_bytes);
+        self.guard.add_used_bytes(now, process, taken_bytes);
         self.held = self.guard.all_promotion_blocked_by();
     }
 
@@ -116,7 +116,7 @@ impl<M: Machine> Manager<M> {
             let filled_bytes = self.machine.take_prefaulted_bytes(process);
             if filled_bytes > 0 {
                 self.memory.reserve.record_demand(now);
-                self.memory.add_used_bytes(process, i64_from_u64(filled_bytes));
+                self.memory.add_used_bytes(now, process, i64_from_u64(filled_bytes));
                 self.limits.regions.huge.add_prefaulted_bytes(process, filled_bytes);
             }
         }

@@ -153,11 +153,11 @@ impl MemoryGuard {
 
     /// Adds what a promotion took from memory, or a recovery gave back (below 0). It counts until
     /// memory is next read.
-    pub fn add_used_bytes(&mut self, process: ProcessId, taken_bytes: i64) {
+    pub fn add_used_bytes(&mut self, now: Duration, process: ProcessId, taken_bytes: i64) {
         let groups = self.groups.get(&process).map_or(&[][..], Vec::as_slice);
         for place in std::iter::once(0).chain(groups.iter().copied()) {
             if let Some(watched) = self.watched.get_mut(place) {
-                watched.add_used_bytes(taken_bytes, self.speed);
+                watched.add_used_bytes(now, taken_bytes, self.speed);
             }
         }
     }

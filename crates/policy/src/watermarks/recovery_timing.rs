@@ -142,15 +142,16 @@ pub(super) fn earliest_start_of_machine(marks: Watermarks) -> f64 {
     marks.low_percent() + LEAST_RECOVERED * (marks.high_percent() - marks.low_percent())
 }
 
-/// The same in a cgroup: as far below the low mark as that is below the high one, but not under
-/// half of it. Cgroups are small, and a program in a full one is killed at once.
+/// The same in a cgroup that recovery keeps up with: as far below the low mark as that is below the
+/// high one, but not under half of it. Cgroups are small, and a program in a full one is killed at
+/// once.
 pub(super) fn earliest_start_of_group(marks: Watermarks) -> f64 {
     let low = marks.low_percent();
     (low - (marks.high_percent() - low)).max(low / 2.0)
 }
 
-/// The start in a cgroup that fills faster than it can be recovered. Only what is given back before
-/// it is full counts there, so each moment of waiting loses.
+/// The start in a cgroup that fills faster than it can be recovered. It is full at some time, and
+/// the later recovery starts, the less its programs can take until then.
 pub(super) fn start_if_outrun(marks: Watermarks) -> f64 {
     marks.low_percent() / 2.0
 }
@@ -286,7 +287,7 @@ impl SharedUrgentWorkLimit {
 
 /// The longest and the shortest interval between reads of memory use.
 const SELDOM: Duration = Duration::from_secs(1);
-const OFTEN: Duration = Duration::from_millis(40);
+pub(super) const OFTEN: Duration = Duration::from_millis(40);
 /// The most that one thread can fill: clearing huge pages, in bytes per second.
 const FASTEST_FILL: f64 = 4e9;
 /// Reading takes at most this share of one core.

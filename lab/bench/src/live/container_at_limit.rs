@@ -181,7 +181,7 @@ pub fn run_guard_growth(
     scale: Scale,
     report: &mut LiveReport,
 ) -> BenchResult<()> {
-    require_available_memory((LIMIT_MIB + GROWS_TO_MIB) << 20)?;
+    require_available_memory((RUNNING_MIB + GROWS_TO_MIB) << 20)?;
     let mut trials = GUARD_GROWTH_ARMS.map(|_| Vec::new());
     for _ in 0..scale.short_or_long(2, 20) {
         for (arm, trials) in GUARD_GROWTH_ARMS.iter().zip(&mut trials) {
@@ -228,7 +228,7 @@ fn add_row_for_trials(
     let grown: Vec<f64> = trials.iter().filter_map(|trial| trial.grown_s).collect();
     let grown = match grown[..] {
         [] => "never grown".to_owned(),
-        _ => format!("grew in {:.1} s", median(&grown)),
+        _ => format!("grew in {:.2} s", median(&grown)),
     };
     report.add_row(
         format!("{name}, {speed}: survived"),

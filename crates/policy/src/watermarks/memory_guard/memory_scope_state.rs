@@ -3,9 +3,9 @@
 use crate::observation::{MemoryUse, ProcessId};
 use crate::saturating_cast::u64_from_f64;
 use crate::watermarks::recovery_timing::{
-    MemoryGrowth, RecoverySpeed, SharedUrgentWorkLimit, UrgentWorkLimit, earliest_start_of_group,
-    earliest_start_of_machine, recovery_end_percent, recovery_start_percent, start_if_outrun,
-    time_to_full, wanted_read_interval,
+    MemoryGrowth, OFTEN, RecoverySpeed, SharedUrgentWorkLimit, UrgentWorkLimit,
+    earliest_start_of_group, earliest_start_of_machine, recovery_end_percent,
+    recovery_start_percent, start_if_outrun, time_to_full, wanted_read_interval,
 };
 use crate::watermarks::{MemoryScope, MemoryShortage, PromotionBlockReason, Watermarks};
 use std::collections::HashSet;
@@ -35,9 +35,15 @@ pub(super) struct MemoryScopeState {
     /// Of a group; the machine has all processes.
     pub(super) members: Vec<ProcessId>,
     growth: MemoryGrowth,
+    /// Whether it filled faster than it can be recovered, at the last reading.
+    outruns_recovery: bool,
     start_percent: f64,
     pub(super) recovering: bool,
     read_at: Duration,
+    /// When `usage` was last changed, and how much of it is growth expected since the last reading,
+    /// in bytes.
+    estimated_at: Duration,
+    expected_growth_bytes: f64,
     /// When it could not be read, if that was after the last reading.
     failed_at: Option<Duration>,
     /// When its huge pages were last listed, and total growth until then, in bytes.
@@ -60,9 +66,12 @@ impl MemoryScopeState {
             pressure_percent: None,
             members: Vec::new(),
             growth: MemoryGrowth::default(),
+            outruns_recovery: false,
             start_percent: marks.high_percent(),
             recovering: false,
             read_at: Duration::ZERO,
+            estimated_at: Duration::ZERO,
+            expected_growth_bytes: 0.0,
             failed_at: None,
             listed: None,
             being_listed: false,
@@ -94,6 +103,7 @@ impl MemoryScopeState {
         }
         self.usage = usage;
         (self.read_at, self.failed_at) = (now, None);
+        (self.estimated_at, self.expected_growth_bytes) = (now, 0.0);
         self.urgent_work.update(now);
         self.recent_urgent_work.update(now);
         self.growth.record_use(now, usage.used_bytes);
@@ -101,6 +111,7 @@ impl MemoryScopeState {
             // It may have been estimated too high.
             *grown = grown.min(self.growth.total_growth_bytes());
         }
+        self.outruns_recovery = self.outruns(speed);
         self.update_recovery(speed);
         match self.scope {
             MemoryScope::Machine => self.growth.bytes_per_s() > GROWING_FAST,
@@ -113,6 +124,13 @@ impl MemoryScopeState {
         self.failed_at = Some(now);
     }
 
+    /// Whether it fills faster than it can be recovered.
+    fn outruns(&self, speed: RecoverySpeed) -> bool {
+        // The average of growth rises more slowly than the speed is measured.
+        let share = if self.outruns_recovery { 0.5 } else { 1.0 };
+        self.is_fast_fill_of_group() && self.growth.bytes_per_s() > share * speed.bytes_per_s
+    }
+
     fn update_recovery(&mut self, speed: RecoverySpeed) {
         let used = self.usage.used_percent();
         self.start_percent = self.recovery_start_percent(speed);
@@ -121,19 +139,21 @@ impl MemoryScopeState {
     }
 
     fn recovery_start_percent(&self, speed: RecoverySpeed) -> f64 {
-        let growth = self.growth.bytes_per_s();
-        let is_growing_group = self.scope != MemoryScope::Machine && self.growth.goes_on();
-        // The estimate of growth rises more slowly than that of the speed of splits.
-        let outruns = growth > speed.bytes_per_s * if self.recovering { 0.5 } else { 1.0 };
-        if is_growing_group && self.is_filling_fast() && outruns {
+        if self.outruns_recovery {
             return start_if_outrun(self.marks);
         }
-        let earliest_percent = match is_growing_group {
+        let is_group = self.scope != MemoryScope::Machine;
+        let earliest_percent = match is_group && self.growth.goes_on() {
             true => earliest_start_of_group(self.marks),
             false => earliest_start_of_machine(self.marks),
         };
-        let total_bytes = self.usage.total_bytes;
-        recovery_start_percent(self.marks, earliest_percent, total_bytes, growth, speed.bytes_per_s)
+        recovery_start_percent(
+            self.marks,
+            earliest_percent,
+            self.usage.total_bytes,
+            self.growth.bytes_per_s(),
+            speed.bytes_per_s,
+        )
     }
 
     /// Under it recovery ends.
@@ -141,13 +161,16 @@ impl MemoryScopeState {
         recovery_end_percent(self.marks, self.start_percent)
     }
 
-    pub(super) fn add_used_bytes(&mut self, taken_bytes: i64, speed: RecoverySpeed) {
-        self.usage.used_bytes = self.usage.used_bytes.saturating_add_signed(taken_bytes);
+    /// Adds what the manager took, or gave back (below 0), and by how much programs are expected to
+    /// have grown meanwhile. Without that, recovery would end in a fast fill that seems to shrink.
+    pub(super) fn add_used_bytes(&mut self, now: Duration, taken_bytes: i64, speed: RecoverySpeed) {
+        let grown = self.growth_since_estimate(now);
+        (self.estimated_at, self.expected_growth_bytes) =
+            (self.estimated_at.max(now), self.expected_growth_bytes + grown);
+        let used = self.usage.used_bytes.saturating_add(u64_from_f64(grown));
+        self.usage.used_bytes = used.saturating_add_signed(taken_bytes);
         self.growth.record_manager_use(taken_bytes);
-        // What is given back looks like less use until the next reading shows how much it grew.
-        let goes_on = self.recovering && self.is_filling_fast_group();
         self.update_recovery(speed);
-        self.recovering |= goes_on;
     }
 
     /// Whether it is short of memory, and recovered from at present.
@@ -255,16 +278,21 @@ impl MemoryScopeState {
         })
     }
 
-    /// All growth so far, in bytes. In a cgroup that fills fast, it goes on after the last reading
-    /// as it was.
+    /// All growth so far, in bytes, with what is expected since the last reading.
     fn growth_until(&self, now: Duration) -> f64 {
-        let seen = self.growth.total_growth_bytes();
-        if !self.is_filling_fast_group() {
-            return seen;
+        let expected = self.expected_growth_bytes + self.growth_since_estimate(now);
+        self.growth.total_growth_bytes() + expected
+    }
+
+    /// Bytes by which use is expected to have grown since it was last estimated. A cgroup that
+    /// fills fast goes on as it was.
+    fn growth_since_estimate(&self, now: Duration) -> f64 {
+        if !self.is_fast_fill_of_group() {
+            return 0.0;
         }
-        let since_reading = now.saturating_sub(self.read_at).as_secs_f64();
+        let seconds = now.saturating_sub(self.estimated_at).as_secs_f64();
         let room = self.usage.total_bytes.saturating_sub(self.usage.used_bytes) as f64;
-        seen + (self.growth.bytes_per_s() * since_reading).min(room)
+        (self.growth.bytes_per_s() * seconds).min(room)
     }
 
     pub(super) fn mark_huge_pages_listed(&mut self, now: Duration) {
@@ -290,8 +318,9 @@ impl MemoryScopeState {
         time_left.is_some_and(|left| left < FULL_SOON)
     }
 
-    fn is_filling_fast_group(&self) -> bool {
-        self.scope != MemoryScope::Machine && self.is_filling_fast()
+    /// Whether it is a cgroup that fills fast, and did so at the last reading, too.
+    fn is_fast_fill_of_group(&self) -> bool {
+        self.scope != MemoryScope::Machine && self.growth.goes_on() && self.is_filling_fast()
     }
 
     pub(super) fn is_filling_fast(&self) -> bool {
@@ -300,7 +329,11 @@ impl MemoryScopeState {
 
     /// When its use should be read next, whatever that costs.
     pub(super) fn wanted_read_at(&self) -> Duration {
-        let wanted = wanted_read_interval(self.usage, self.growth.bytes_per_s());
+        let mut wanted = wanted_read_interval(self.usage, self.growth.bytes_per_s());
+        if self.recovering && self.is_fast_fill_of_group() {
+            // It is noticed soon that it has stopped.
+            wanted = OFTEN;
+        }
         // It is noticed where recovery has to start, and not some 100 MiB later.
         let to_start = self.time_to_start_in_fast_fill().map(|at| at.max(SOONEST_READ));
         self.failed_at

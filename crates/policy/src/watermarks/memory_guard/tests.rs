@@ -67,7 +67,7 @@ fn memory_ahead_of_demand_ends_at_the_nearest_low_watermark() {
     assert_eq!(guard.room_bytes_for_process(process(1)), 100);
     assert_eq!(guard.room_bytes_for_process(process(2)), 300);
     // What it was given does not start a recovery, which would make room for more of the same.
-    guard.add_used_bytes(process(1), 100);
+    guard.add_used_bytes(at_second(0), process(1), 100);
     assert_eq!(guard.room_bytes_for_process(process(1)), 0);
     assert_eq!(held(&guard), Ok(()));
 }
@@ -178,10 +178,10 @@ fn a_promotion_does_not_cross_the_mark_itself() {
     // Memory taken counts at once, in the group too.
     state.machine = usage(10);
     let _ = guard.assess(at_second(0), &state);
-    guard.add_used_bytes(process(1), 50);
+    guard.add_used_bytes(at_second(0), process(1), 50);
     assert!(guard.may_promote(process(1), 1).is_err());
     assert_eq!(guard.may_promote(process(2), 1), Ok(()));
-    guard.add_used_bytes(process(1), -1);
+    guard.add_used_bytes(at_second(0), process(1), -1);
     assert_eq!(guard.may_promote(process(1), 1), Ok(()));
 }
 
@@ -257,7 +257,7 @@ fn huge_pages_are_listed_again_when_there_can_be_new_ones() {
     assert!(!listed(&mut guard, 200, 1831));
     assert!(listed(&mut guard, 300, 1832));
     // Taken back and filled again equally fast.
-    guard.add_used_bytes(process(1), -(32 << 20));
+    guard.add_used_bytes(ms(300), process(1), -(32 << 20));
     assert!(listed(&mut guard, 400, 1832));
     assert!(!listed(&mut guard, 500, 1832));
     assert!(listed(&mut guard, 10_400, 1832));
@@ -342,45 +342,79 @@ fn memory_is_read_when_a_fast_fill_reaches_the_start_of_recovery() {
     assert_eq!(first_due, Some(270));
 }
 
-#[test]
-fn recovery_starts_at_half_of_the_low_mark_where_growth_outruns_it() {
-    // Recovery is assumed to give 1 GiB/s back.
-    let start_mib = |mib_per_10_ms: usize, in_group: bool, gib_per_s: f64| {
-        let mut guard = guard();
-        (0..500).for_each(|_| {
-            guard.record_recovery_speed(1 << 30, Duration::from_secs_f64(1.0 / gib_per_s));
-        });
-        let course = (100..2048).step_by(mib_per_10_ms).zip((0..).step_by(10));
-        let starts = course.clone().find(|(used, at)| {
-            let mut state = self::in_group("/a", gib(*used), &[1]);
-            state.machine.total_bytes = 64 << 30;
-            if !in_group {
-                state = MemoryState { machine: gib(*used), groups: Vec::new(), ..state };
-            }
-            let _ = guard.assess(ms(*at), &state);
-            guard.is_recovering()
-        });
-        starts.expect("recovery starts").0
-    };
-    let (half_of_low, early, usual) = (717..760, 1126..1170, 1434..1741);
-    assert!(half_of_low.contains(&start_mib(40, true, 1.0)));
-    assert!(half_of_low.contains(&start_mib(40, true, 3.0)));
-    assert!(early.contains(&start_mib(40, true, 5.0)));
-    assert!(usual.contains(&start_mib(5, true, 1.0)));
-    assert!(usual.contains(&start_mib(40, false, 1.0)));
+/// Lets memory grow from 100 MiB, in a group of 2 GiB or as that of the machine, while recovery
+/// gives back `gib_per_s`. Returns its use in MiB where recovery starts.
+fn start_mib(in_cgroup: bool, mib_per_10_ms: usize, gib_per_s: f64) -> u64 {
+    let mut guard = guard();
+    (0..500).for_each(|_| {
+        guard.record_recovery_speed(1 << 30, Duration::from_secs_f64(1.0 / gib_per_s));
+    });
+    let mut course = (100..2048).step_by(mib_per_10_ms).zip((0..).step_by(10));
+    let start = course.find(|(used, at)| {
+        let state = match in_cgroup {
+            true => MemoryState {
+                machine: MemoryUse { used_bytes: 0, total_bytes: 64 << 30 },
+                ..in_group("/a", gib(*used), &[1])
+            },
+            false => MemoryState { machine: gib(*used), ..machine(0) },
+        };
+        let _ = guard.assess(ms(*at), &state);
+        guard.is_recovering()
+    });
+    start.expect("recovery starts").0
 }
 
 #[test]
-fn only_a_reading_ends_recovery_in_a_fast_fill() {
+fn recovery_of_a_group_starts_at_half_of_the_low_mark_where_growth_outruns_it() {
+    let (half_of_low, early, usual) = (717..760, 1126..1170, 1434..1741);
+    assert!(half_of_low.contains(&start_mib(true, 40, 1.0)));
+    assert!(half_of_low.contains(&start_mib(true, 40, 3.0)));
+    assert!(early.contains(&start_mib(true, 40, 5.0)));
+    assert!(usual.contains(&start_mib(true, 5, 1.0)));
+    // It outruns recovery, but is no fast fill.
+    assert!(usual.contains(&start_mib(true, 4, 0.2)));
+    assert!(usual.contains(&start_mib(false, 40, 1.0)));
+}
+
+#[test]
+fn recovery_that_was_outrun_goes_on_when_its_speed_is_known() {
+    let mut guard = guard();
+    let scope = assess_group_of_a_large_machine(&mut guard, gib(400));
+    guard.record_scope_use(ms(100), &scope, gib(800));
+    assert!(guard.is_recovering());
+    // Growth is taken for 2.5 GiB/s so far.
+    let of_split = Duration::from_secs_f64(0.002 / 3.0);
+    (0..500).for_each(|_| guard.record_recovery_speed(2 << 20, of_split));
+    // The list of huge pages is up to date, and all are searched.
+    guard.record_huge_pages_listed(ms(101), &[]);
+    guard.on_search_exhausted(ms(101), false);
+    assert!(!guard.is_recovering());
+    guard.record_scope_use(ms(140), &scope, gib(900));
+    assert!(guard.is_recovering());
+    // Recovery is more than twice as fast.
+    (0..500).for_each(|_| guard.record_recovery_speed(8 << 20, of_split));
+    guard.record_scope_use(ms(180), &scope, gib(1000));
+    assert!(!guard.is_recovering());
+}
+
+#[test]
+fn recovery_of_a_fast_fill_goes_on_while_it_gives_back_as_much_as_the_program_takes() {
     let mut guard = guard();
     let scope = assess_group_of_a_large_machine(&mut guard, gib(300));
     guard.record_scope_use(ms(100), &scope, gib(730));
     assert!(guard.is_recovering());
-    guard.add_used_bytes(process(1), -(400 << 20));
-    assert!(guard.is_recovering(), "it may have grown as much since");
-    let next = guard.next_memory_read_at().expect("memory is read again");
-    assert!(next < ms(400), "{next:?}");
-    guard.record_scope_use(next, &scope, gib(330));
+    // 100 MiB are given back until the next reading. By these alone it would be under its end.
+    for at in 101..=140 {
+        guard.add_used_bytes(ms(at), process(1), -(2560 << 10));
+        assert!(guard.is_recovering(), "{at} ms");
+    }
+    assert_eq!(guard.next_memory_read_at(), Some(ms(140)));
+    guard.record_scope_use(ms(140), &scope, gib(730));
+    assert!(guard.is_recovering());
+    // It stands still now, which counts after 0.2 s.
+    for at in (180..=380).step_by(40) {
+        guard.record_scope_use(ms(at), &scope, gib(730));
+    }
     assert!(!guard.is_recovering());
 }
 
@@ -499,7 +533,7 @@ fn urgent_work_in_a_minute(
                 guard.record_urgent_work(now, &payers, look_every);
                 worked += look_every;
             }
-            guard.add_used_bytes(member, -(60 << 20));
+            guard.add_used_bytes(now, member, -(60 << 20));
         }
     }
     worked
