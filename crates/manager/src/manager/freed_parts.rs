@@ -34,7 +34,7 @@ impl<M: Machine> Manager<M> {
             called = true;
             let RecoveryTarget { process, region, kind, .. } = target;
             let split = PlannedSplit { region, reason, searched_for: Duration::ZERO };
-            let decision = self.split_huge_pages(process, kind, vec![split], now);
+            let decision = self.split_huge_pages(process, kind, vec![split]);
             now = self.machine.now();
             if decision == BatchDecision::StopBatch {
                 break;

@@ -248,7 +248,7 @@ impl<M: Machine> Manager<M> {
                 }
             }
         }
-        decision.and(self.split_huge_pages(process, kind, splits, now))
+        decision.and(self.split_huge_pages(process, kind, splits))
     }
 
     /// Searches one huge page. The error says that it is not split, and whether the batch may go
@@ -295,10 +295,11 @@ impl<M: Machine> Manager<M> {
         process: ProcessId,
         kind: BloatKind,
         splits: Vec<PlannedSplit>,
-        now: Duration,
     ) -> BatchDecision {
         let regions: Vec<RegionAddr> = splits.iter().map(|split| split.region).collect();
         let results = self.machine.recover_bloat(process, &regions, kind);
+        // Programs have grown during the call.
+        let now = self.machine.now();
         debug_assert_eq!(results.len(), regions.len());
         let mut decision = BatchDecision::Continue;
         for (split, result) in splits.into_iter().zip(results) {

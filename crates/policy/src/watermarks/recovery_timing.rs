@@ -11,6 +11,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemoryGrowth {
     bytes_per_s: f64,
+    /// Growth between the last two readings; 0 where use shrank.
+    newest_bytes_per_s: f64,
     /// When a reading last showed growth.
     grew_at: Option<Duration>,
     /// When use was last read, and what it would be by now from the manager's own changes alone.
@@ -24,7 +26,7 @@ const RISE_S: f64 = 0.1;
 const FALL_S: f64 = 3.0;
 /// Growth of less than this share of the average counts as none. A fill is up to twenty times
 /// slower where the host must back memory first.
-const GOES_ON: f64 = 0.01;
+const GOES_ON: f64 = 0.03;
 /// Growth has ended when readings have shown none for this time. A container with a CPU limit may
 /// stand still for nearly 0.1 s.
 const STOPPED_AFTER: Duration = Duration::from_millis(200);
@@ -45,6 +47,7 @@ impl MemoryGrowth {
         let constant_s = if newest > self.bytes_per_s { RISE_S } else { FALL_S };
         let weight = 1.0 - (-seconds / constant_s).exp();
         self.bytes_per_s += weight * (newest - self.bytes_per_s);
+        self.newest_bytes_per_s = newest.max(0.0);
         if newest > GOES_ON * self.bytes_per_s {
             self.grew_at = Some(now);
         }
@@ -61,6 +64,11 @@ impl MemoryGrowth {
     /// Growth in bytes per second; 0 where use stands still or shrinks.
     pub(super) fn bytes_per_s(&self) -> f64 {
         if self.bytes_per_s > STILL { self.bytes_per_s } else { 0.0 }
+    }
+
+    /// Growth between the last two readings, in bytes per second.
+    pub(super) fn newest_bytes_per_s(&self) -> f64 {
+        self.newest_bytes_per_s
     }
 
     /// Whether readings have shown growth lately.

@@ -40,8 +40,7 @@ pub(super) struct MemoryScopeState {
     start_percent: f64,
     pub(super) recovering: bool,
     read_at: Duration,
-    /// When `usage` was last changed, and how much of it is growth expected since the last reading,
-    /// in bytes.
+    /// Until when `usage` has expected growth, and how much since the last reading, in bytes.
     estimated_at: Duration,
     expected_growth_bytes: f64,
     /// When it could not be read, if that was after the last reading.
@@ -161,14 +160,17 @@ impl MemoryScopeState {
         recovery_end_percent(self.marks, self.start_percent)
     }
 
-    /// Adds what the manager took, or gave back (below 0), and by how much programs are expected to
-    /// have grown meanwhile. Without that, recovery would end in a fast fill that seems to shrink.
+    /// Adds what the manager took, or gave back (below 0). While memory is recovered, it also adds
+    /// how much programs are expected to have grown meanwhile. Without that, recovery would end in
+    /// a fast fill that seems to shrink.
     pub(super) fn add_used_bytes(&mut self, now: Duration, taken_bytes: i64, speed: RecoverySpeed) {
-        let grown = self.growth_since_estimate(now);
-        (self.estimated_at, self.expected_growth_bytes) =
-            (self.estimated_at.max(now), self.expected_growth_bytes + grown);
-        let used = self.usage.used_bytes.saturating_add(u64_from_f64(grown));
-        self.usage.used_bytes = used.saturating_add_signed(taken_bytes);
+        if self.recovering {
+            let grown = self.growth_since_estimate(now);
+            (self.estimated_at, self.expected_growth_bytes) =
+                (self.estimated_at.max(now), self.expected_growth_bytes + grown);
+            self.usage.used_bytes = self.usage.used_bytes.saturating_add(u64_from_f64(grown));
+        }
+        self.usage.used_bytes = self.usage.used_bytes.saturating_add_signed(taken_bytes);
         self.growth.record_manager_use(taken_bytes);
         self.update_recovery(speed);
     }
@@ -285,14 +287,14 @@ impl MemoryScopeState {
     }
 
     /// Bytes by which use is expected to have grown since it was last estimated. A cgroup that
-    /// fills fast goes on as it was.
+    /// fills fast goes on as between the last two readings.
     fn growth_since_estimate(&self, now: Duration) -> f64 {
         if !self.is_fast_fill_of_group() {
             return 0.0;
         }
         let seconds = now.saturating_sub(self.estimated_at).as_secs_f64();
         let room = self.usage.total_bytes.saturating_sub(self.usage.used_bytes) as f64;
-        (self.growth.bytes_per_s() * seconds).min(room)
+        (self.growth.newest_bytes_per_s() * seconds).min(room)
     }
 
     pub(super) fn mark_huge_pages_listed(&mut self, now: Duration) {
@@ -318,7 +320,7 @@ impl MemoryScopeState {
         time_left.is_some_and(|left| left < FULL_SOON)
     }
 
-    /// Whether it is a cgroup that fills fast, and did so at the last reading, too.
+    /// Whether it is a cgroup that fills fast, and readings have shown growth lately.
     fn is_fast_fill_of_group(&self) -> bool {
         self.scope != MemoryScope::Machine && self.growth.goes_on() && self.is_filling_fast()
     }
@@ -330,8 +332,8 @@ impl MemoryScopeState {
     /// When its use should be read next, whatever that costs.
     pub(super) fn wanted_read_at(&self) -> Duration {
         let mut wanted = wanted_read_interval(self.usage, self.growth.bytes_per_s());
-        if self.recovering && self.is_fast_fill_of_group() {
-            // It is noticed soon that it has stopped.
+        if self.is_recovered_now() && self.is_fast_fill_of_group() {
+            // It is noticed soon that growth has stopped.
             wanted = OFTEN;
         }
         // It is noticed where recovery has to start, and not some 100 MiB later.

@@ -412,8 +412,35 @@ fn recovery_of_a_fast_fill_goes_on_while_it_gives_back_as_much_as_the_program_ta
     guard.record_scope_use(ms(140), &scope, gib(730));
     assert!(guard.is_recovering());
     // It stands still now, which counts after 0.2 s.
-    for at in (180..=380).step_by(40) {
+    for at in (180..=300).step_by(40) {
         guard.record_scope_use(ms(at), &scope, gib(730));
+        assert!(guard.is_recovering(), "{at} ms");
+    }
+    guard.record_scope_use(ms(340), &scope, gib(730));
+    assert!(!guard.is_recovering());
+}
+
+#[test]
+fn growth_that_is_only_expected_starts_no_recovery() {
+    let mut guard = guard();
+    let scope = assess_group_of_a_large_machine(&mut guard, gib(220));
+    guard.record_scope_use(ms(100), &scope, gib(620));
+    // At 4 GB/s it would have 760 MiB by now, over the mark of 717.
+    guard.add_used_bytes(ms(135), process(1), 2 << 20);
+    assert!(!guard.is_recovering());
+    guard.record_scope_use(ms(140), &scope, gib(725));
+    assert!(guard.is_recovering());
+}
+
+#[test]
+fn a_trickle_after_a_burst_ends_the_early_start() {
+    let mut guard = guard();
+    let scope = assess_group_of_a_large_machine(&mut guard, gib(500));
+    guard.record_scope_use(ms(100), &scope, gib(900));
+    assert!(guard.is_recovering());
+    // 50 MiB/s; the burst was 60 times as fast.
+    for look in 1..=6 {
+        guard.record_scope_use(ms(100 + look * 40), &scope, gib(900 + look * 2));
     }
     assert!(!guard.is_recovering());
 }
