@@ -165,7 +165,7 @@ impl MemoryScopeState {
     /// a fast fill that seems to shrink.
     pub(super) fn add_used_bytes(&mut self, now: Duration, taken_bytes: i64, speed: RecoverySpeed) {
         if self.recovering {
-            let grown = self.growth_since_estimate(now);
+            let grown = self.growth_since_estimate(now, self.growth.newest_bytes_per_s());
             (self.estimated_at, self.expected_growth_bytes) =
                 (self.estimated_at.max(now), self.expected_growth_bytes + grown);
             self.usage.used_bytes = self.usage.used_bytes.saturating_add(u64_from_f64(grown));
@@ -280,21 +280,22 @@ impl MemoryScopeState {
         })
     }
 
-    /// All growth so far, in bytes, with what is expected since the last reading.
+    /// All growth so far, in bytes, with what is expected since the last reading. The average makes
+    /// sure that huge pages are listed again after a program has stood still for a moment.
     fn growth_until(&self, now: Duration) -> f64 {
-        let expected = self.expected_growth_bytes + self.growth_since_estimate(now);
-        self.growth.total_growth_bytes() + expected
+        let expected = self.growth_since_estimate(now, self.growth.bytes_per_s());
+        self.growth.total_growth_bytes() + self.expected_growth_bytes + expected
     }
 
-    /// Bytes by which use is expected to have grown since it was last estimated. A cgroup that
-    /// fills fast goes on as between the last two readings.
-    fn growth_since_estimate(&self, now: Duration) -> f64 {
+    /// Bytes by which the use of a cgroup that fills fast is expected to have grown since it was
+    /// last estimated.
+    fn growth_since_estimate(&self, now: Duration, bytes_per_s: f64) -> f64 {
         if !self.is_fast_fill_of_group() {
             return 0.0;
         }
         let seconds = now.saturating_sub(self.estimated_at).as_secs_f64();
         let room = self.usage.total_bytes.saturating_sub(self.usage.used_bytes) as f64;
-        (self.growth.newest_bytes_per_s() * seconds).min(room)
+        (bytes_per_s * seconds).min(room)
     }
 
     pub(super) fn mark_huge_pages_listed(&mut self, now: Duration) {
