@@ -182,7 +182,7 @@ pub fn run_guard_growth(
     report: &mut LiveReport,
 ) -> BenchResult<()> {
     // The filler may take nine tenths of what is available.
-    require_available_memory((RUNNING_MIB + GROWS_TO_MIB) * 10 / 9 << 20)?;
+    require_available_memory(((RUNNING_MIB + GROWS_TO_MIB) << 20) / 9 * 10)?;
     let mut trials = GUARD_GROWTH_ARMS.map(|_| Vec::new());
     for _ in 0..scale.short_or_long(2, 20) {
         for (arm, trials) in GUARD_GROWTH_ARMS.iter().zip(&mut trials) {
