@@ -151,8 +151,8 @@ impl MemoryGuard {
         }
     }
 
-    /// Adds what a promotion took from memory, or a recovery gave back (below 0). It counts until
-    /// memory is next read.
+    /// Adds what a promotion took from memory by `now`, or a recovery gave back (below 0). It
+    /// counts until memory is next read.
     pub fn add_used_bytes(&mut self, now: Duration, process: ProcessId, taken_bytes: i64) {
         let groups = self.groups.get(&process).map_or(&[][..], Vec::as_slice);
         for place in std::iter::once(0).chain(groups.iter().copied()) {
