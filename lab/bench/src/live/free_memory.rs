@@ -18,6 +18,10 @@ pub(super) enum FreeMemory {
 const LONG_FREE: Duration = Duration::from_secs(30);
 /// Memory that is touched for the first time, and timed, in each state.
 const TIMED_BYTES: u64 = 512 << 20;
+/// Memory that is touched, and then held, to find out whether the host has taken free memory back.
+const PROBED_BYTES: u64 = 64 << 20;
+/// Waits of [`LONG_FREE`] until the host has taken free memory back.
+const MOST_WAITS: usize = 4;
 /// Longest time for the next event of the program that is timed.
 const AT_MOST: Duration = Duration::from_secs(60);
 /// The host takes free memory back if the first touch of long-free memory takes at least this many
@@ -81,7 +85,7 @@ impl FreeMemoryTouchTimes {
     ) -> BenchResult<Self> {
         let [backed_us, long_free_us] = FreeMemory::ALL.map(|memory| {
             memory.prepare(host, 2 * TIMED_BYTES)?;
-            measure_mean_first_touch_us(host)
+            Ok(time_first_touches(host, TIMED_BYTES)?.mean_us)
         });
         let times = Self { backed_us: backed_us?, long_free_us: long_free_us? };
         times.add_to_report(report);
@@ -96,6 +100,24 @@ impl FreeMemoryTouchTimes {
             }
             _ => format!("goal {goal}"),
         }
+    }
+
+    /// Waits until first touches take as long as in memory that the host took back. `None` if it
+    /// does not take memory back, or did not in [`MOST_WAITS`] waits. What was touched to find out
+    /// is backed; no other program gets it until the result is dropped.
+    pub(super) fn wait_until_taken_back(
+        self,
+        host: &mut BenchHost,
+    ) -> BenchResult<Option<TouchedMemory>> {
+        let waits = if self.host_takes_memory_back() { MOST_WAITS } else { 1 };
+        for _ in 0..waits {
+            FreeMemory::LongFree.prepare(host, PROBED_BYTES)?;
+            let touched = time_first_touches(host, PROBED_BYTES)?;
+            if touched.mean_us >= TAKEN_BACK_FROM * self.backed_us {
+                return Ok(Some(touched));
+            }
+        }
+        Ok(None)
     }
 
     fn host_takes_memory_back(self) -> bool {
@@ -122,13 +144,22 @@ impl FreeMemoryTouchTimes {
     }
 }
 
-fn measure_mean_first_touch_us(host: &BenchHost) -> BenchResult<f64> {
-    let mib = TIMED_BYTES >> 20;
+/// Memory that was touched for the first time, and is held.
+pub(super) struct TouchedMemory {
+    /// Mean time of the first touch of 2 MiB.
+    mean_us: f64,
+    _program: WorkloadProcess,
+}
+
+fn time_first_touches(host: &BenchHost, bytes: u64) -> BenchResult<TouchedMemory> {
+    let mib = bytes >> 20;
     let words = format!("touch --mib {mib} --pages huge --pages-per-region 1 --latencies --now");
     let mut program = host.start_workload(&words)?;
     loop {
         match program.next_event(AT_MOST)? {
-            WorkloadEvent::Touched { mean_ns, .. } => return Ok(mean_ns / 1e3),
+            WorkloadEvent::Touched { mean_ns, .. } => {
+                return Ok(TouchedMemory { mean_us: mean_ns / 1e3, _program: program });
+            }
             WorkloadEvent::Error { message } => bail!("timing first touches failed: {message}"),
             _ => {}
         }
