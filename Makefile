@@ -52,12 +52,15 @@ lint: lint-deps ## check format, lints, documentation, imports, language, links,
 deb: ## build the Debian packages of this machine's architecture in target/packages; on amd64 also with ARCH=arm64
 	@scripts/install-deps.sh deb
 	# Two builds: in one, the product would get the library features that the laboratory enables.
+	# For arm64 there is a third, for kernels with base pages of 16 KiB.
 ifeq ($(HERE) $(ARCH),amd64 arm64)
 	@scripts/install-deps.sh arm64
 	scripts/cross.sh build --release -p hawkeye-cli
+	CARGO_TARGET_DIR=$(TARGET_DIR)/16k scripts/cross.sh build --release -p hawkeye-cli --features base-pages-16-kib
 	cargo build --release --locked -p hawkeye-pages
 else
 	cargo build --release --locked -p hawkeye-cli
+	$(if $(filter arm64,$(HERE)),CARGO_TARGET_DIR=$(TARGET_DIR)/16k cargo build --release --locked -p hawkeye-cli --features base-pages-16-kib)
 	cargo build --release --locked $(if $(filter amd64,$(HERE)),-p hawkeye-lab) -p hawkeye-pages
 endif
 	ARCH=$(ARCH) scripts/packages/deb.sh

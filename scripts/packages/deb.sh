@@ -3,7 +3,8 @@
 # target/packages/hawkeye_VERSION_ARCHITECTURE.deb [default: the version of Cargo.toml, and this
 # machine's architecture]. Tests of upgrades need a second VERSION. On amd64 it packs hawkeye-lab,
 # too. There ARCH=arm64 packs the hawkeye that scripts/cross.sh built for arm64. The laboratory has
-# no such package, because its experiments have not run there.
+# no such package, because its experiments have not run there. For arm64 there is a second hawkeye,
+# for kernels with base pages of 16 KiB, with which the first one goes on there.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -18,8 +19,11 @@ case $architecture in
   *) echo "deb: no such architecture: $architecture" >&2; exit 2 ;;
 esac
 case $here/$architecture in
-  "$architecture/$architecture") ;;
-  amd64/arm64) built=${CARGO_TARGET_DIR:-target}/cross/$target/release ;;
+  "$architecture/$architecture") built_16k=${CARGO_TARGET_DIR:-target}/16k/release ;;
+  amd64/arm64)
+    built=${CARGO_TARGET_DIR:-target}/cross/$target/release
+    built_16k=${CARGO_TARGET_DIR:-target}/16k/cross/$target/release
+    ;;
   *) echo "deb: packages for $architecture are not built on $here" >&2; exit 2 ;;
 esac
 # Manual pages are written by a program of this machine.
@@ -39,6 +43,9 @@ mkdir -p "$stage"
 for program in "${programs[@]}"; do
   install -m755 "$built/$program" "$stage/$program"
 done
+if [ "$architecture" = arm64 ]; then
+  install -m755 "$built_16k/hawkeye" "$stage/hawkeye-16k"
+fi
 "$release/hawkeye-pages" --date "$day" "$stage/generated"
 scripts/packages/third-party.py --target "$target" >"$stage/THIRD-PARTY"
 cp -r README.md CHANGELOG.md docs packaging/hawkeye.toml packaging/prometheus packaging/grafana packaging/debian "$stage"

@@ -9,7 +9,8 @@
 #   test=NAME[,NAME]...    single tests; their results replace earlier ones
 #   test@CPU=NAME[,NAME].. the same on another processor, reported beside its doctor;
 #                          removed once `tests` has run to its end
-#   pages                  the commands on a kernel with base pages of 16 KiB; with 6.12 for arm64
+#   pages                  the commands, and live tests of what guard needs, on a kernel with base
+#                          pages of 16 KiB; with 6.12 for arm64
 # A PART that did not finish keeps what it found, marked as unfinished. A doctor that did not finish
 # does not replace one that did. Once there are results of doctor and tests on any kernel, it writes
 # docs/kernels.md, or docs/kernels-arm64.md, which says what did not run or finish. With -k there
@@ -45,7 +46,7 @@ while getopts a:k: option; do
 done
 shift $((OPTIND - 1))
 [ ${#kernels[@]} -gt 0 ] || kernels=(6.1 6.12 7.2)
-target=${CARGO_TARGET_DIR:-$PWD/target}
+targets=${CARGO_TARGET_DIR:-$PWD/target} target=$targets
 cache=$PWD/target/vm
 mkdir -p "$cache"
 # Those of busybox lack options that tests use.
@@ -71,16 +72,22 @@ esac
 work=$(mktemp -d "$cache/tests.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-# A debug build would work too, but several times slower.
-built=$("$cargo" test --release -p hawkeye-linux -p hawkeye-cli --test live --no-run --message-format=json)
-
-# live_tests CRATE: the path of the program of its live tests
-live_tests() {
-  sed -nE "s/.*\"manifest_path\":\"[^\"]*\/crates\/$1\/Cargo.toml\".*\"executable\":\"([^\"]*\/live-[^\"]*)\".*/\1/p" <<<"$built"
+# build_programs TARGET_DIR FOLDER [ARG]...: builds hawkeye and its live tests there, and puts them
+# into FOLDER
+build_programs() {
+  local folder=$2 built crate
+  # A debug build would work too, but several times slower.
+  built=$(CARGO_TARGET_DIR=$1 "$cargo" test --release -p hawkeye-linux -p hawkeye-cli --test live --no-run --message-format=json "${@:3}")
+  mkdir -p "$folder"
+  for crate in linux cli; do
+    "$strip" -o "$folder/live-$crate" "$(sed -nE "s/.*\"manifest_path\":\"[^\"]*\/crates\/$crate\/Cargo.toml\".*\"executable\":\"([^\"]*\/live-[^\"]*)\".*/\1/p" <<<"$built")"
+  done
+  "$strip" -o "$folder/hawkeye" "$1${target#"$targets"}/release/hawkeye"
 }
-"$strip" -o "$work/live-linux" "$(live_tests linux)"
-"$strip" -o "$work/live-cli" "$(live_tests cli)"
-"$strip" -o "$work/hawkeye" "$target/release/hawkeye"
+build_programs "$targets" "$work"
+case " $* " in
+  *" pages "*) build_programs "$targets/16k" "$work/16k" --features hawkeye-cli/base-pages-16-kib && mv "$work/16k/hawkeye" "$work/16k/hawkeye-16k" ;;
+esac
 
 # Modules for a swap device in memory: zram, and on 6.1 its compressor.
 declare -A modules=([6.1]="-k lzo-rle -k zram" [6.12]="-k zram" [7.2]="-k zram")
@@ -90,19 +97,23 @@ mkdir -p "$results"
 for kernel in "${kernels[@]/%/$suffix}"; do
   for part; do
     status=0 to=$results/$kernel.$part cpu=max machine=$kernel inside=$part
+    programs=("$work"/{hawkeye,live-linux,live-cli})
     case $part in
       doctor=*) cpu=${part#*=} inside=doctor ;;
       test=*) to=$results/$kernel.test ;;
       test@*=*) cpu=${part#test@} cpu=${cpu%%=*} to=$results/$kernel.test@$cpu inside=test=${part#*=} ;;
-      pages) [ "$kernel" = 6.12-arm64 ] || continue; machine=6.12-16k-arm64 ;;
+      pages)
+        [ "$kernel" = 6.12-arm64 ] || continue
+        machine=6.12-16k-arm64 programs=("$work/hawkeye" "$work"/16k/{hawkeye-16k,live-linux,live-cli})
+        ;;
     esac
     echo "@commit $(git describe --always --dirty) $(date -u +%F)" >"$to.new"
     # A machine that does not start is not waited for as long as tests take.
-    case $part in doctor* | pages) limit=1800 ;; *) limit=$seconds ;; esac
+    case $part in doctor*) limit=1800 ;; pages) limit=5400 ;; *) limit=$seconds ;; esac
     # More memory than the largest test takes, which is the torture with 2 GiB.
     # shellcheck disable=SC2086
     "$here/run.sh" "$machine" -m 5120 -t "$limit" -c "$cpu" ${modules[${kernel%-arm64}]} \
-      -f "$work/hawkeye" -f "$work/live-linux" -f "$work/live-cli" -f "$here/kernels/inside" "${tools[@]/#/-f}" \
+      "${programs[@]/#/-f}" -f "$here/kernels/inside" "${tools[@]/#/-f}" \
       -f "$here/peers/program" -f "$here/peers/damon-hugepage" -f "$here/peers/underused-shrinker" \
       -f "$here/peers/damon-nohugepage" \
       -- sh ./inside "$target/release/hawkeye" "$inside" >>"$to.new" || status=$?

@@ -36,6 +36,7 @@ mod log_filter;
 mod memory_limit;
 mod options;
 mod output;
+mod page_size_build;
 mod program_resource_use;
 mod progress;
 mod recording;
@@ -125,6 +126,7 @@ pub fn command() -> clap::Command {
 
 /// Runs the command that the arguments name.
 pub fn run() -> ExitCode {
+    page_size_build::go_on_as_build_for_kernel();
     keep_ended_children();
     let arguments = Arguments::parse();
     tracing_subscriber::registry()

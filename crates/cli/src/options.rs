@@ -81,8 +81,8 @@ pub struct ManageOptions {
 
     /// Split at N zero-filled base pages.
     ///
-    /// Recovery splits huge pages in which at least N of the 512 base pages hold only zeros.
-    #[arg(long, value_name = "N", default_value = "64", value_parser = checked_number_parser(BloatThreshold::new))]
+    /// Recovery splits huge pages in which at least N base pages hold only zeros.
+    #[arg(long, value_name = "N", default_value_t, value_parser = checked_number_parser(BloatThreshold::new))]
     bloat_threshold: BloatThreshold,
 
     /// Let the kernel split sparse huge pages of every program where memory runs out.

@@ -21,7 +21,9 @@ pub mod mthp_sizes;
 pub mod prezeroing;
 pub(crate) mod probe_child;
 
-pub use host_facts::{UnmanagedPageSizes, format_page_size, read_host_facts};
+pub use host_facts::{
+    UnmanagedPageSizes, base_page_bytes_of_kernel, format_page_size, read_host_facts,
+};
 pub use kernel_decision::{KernelDecision, ManagerCapability, decide_with_best_sampler};
 pub use kernel_facts::{KernelFacts, ProbeExtent, ProbedKernel, gather_kernel_facts};
 

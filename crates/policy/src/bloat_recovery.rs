@@ -6,7 +6,7 @@ mod split_regions;
 
 pub use recovery_order::RecoveryOrder;
 pub(crate) use split_regions::{FORGET_UNSEEN, MOST_REGIONS};
-pub use split_regions::{HeldState, RegionHold};
+pub use split_regions::{HeldState, MAY_BE_REFILLED, RegionHold};
 
 use crate::event::Event;
 use crate::observation::{Observation, ProcessId};
@@ -32,7 +32,11 @@ impl BloatThreshold {
     /// Splits at `zero_pages` zero base pages or more (1-512).
     pub fn new(zero_pages: u16) -> Result<Self, SettingError> {
         let fits = (1..=PAGES_PER_REGION).contains(&zero_pages);
-        let (setting, allowed) = (Setting::BloatThreshold, "at least 1 and at most 512");
+        let allowed = match PAGES_PER_REGION {
+            512 => "at least 1 and at most 512",
+            _ => "at least 1 and at most 2048",
+        };
+        let setting = Setting::BloatThreshold;
         SettingError::error_unless_valid(fits, setting, zero_pages, allowed)?;
         Ok(Self(zero_pages))
     }
@@ -43,10 +47,16 @@ impl BloatThreshold {
     }
 }
 
+impl fmt::Display for BloatThreshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 impl Default for BloatThreshold {
     /// 64 zero base pages: an eighth of a huge page. The paper gives no figure.
     fn default() -> Self {
-        Self(64)
+        Self(PAGES_PER_REGION / 8)
     }
 }
 
@@ -205,6 +215,16 @@ impl RecoveryPlanner {
     /// Takes in one round of samples: which huge pages exist, and which were accessed. Processes
     /// and huge pages that are missing from it are forgotten.
     pub fn observe(&mut self, observation: &Observation) {
+        self.observe_listing(observation);
+        for sample in &observation.processes {
+            if let Some(owner) = self.owners.get_mut(sample.process) {
+                owner.weight = sample.terms.weight;
+            }
+        }
+    }
+
+    /// Takes in a listing of huge pages. It does not know what rules set for a process.
+    pub fn observe_listing(&mut self, observation: &Observation) {
         let (order, clears_all) = (self.order, self.clears_all_access_bits);
         let usual = order.counts_zero_pages().then(|| self.mean_walks_per_s()).flatten();
         let new = || HugePageQueue::new(order, clears_all);

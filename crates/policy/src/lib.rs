@@ -84,8 +84,8 @@ pub mod workload_profile;
 
 pub use access_map::AccessMap;
 pub use bloat_recovery::{
-    BloatKind, BloatThreshold, BloatTotals, HeldState, HugePageBloat, RecoveryOrder,
-    RecoveryPlanner, RecoveryTarget, RegionHold,
+    BloatKind, BloatThreshold, BloatTotals, HeldState, HugePageBloat, MAY_BE_REFILLED,
+    RecoveryOrder, RecoveryPlanner, RecoveryTarget, RegionHold,
 };
 pub use budget::{
     CpuBudget, CpuMinute, PromotionBudgetExhausted, PromotionCountBudget, RatePerSecond,

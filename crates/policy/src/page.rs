@@ -3,12 +3,23 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Size of a base page, in bytes.
-pub const BASE_PAGE_BYTES: u64 = 4096;
+/// Size of a base page, in bytes: 4 KiB, or 16 KiB in a build with the feature `base-pages-16-kib`
+/// (arm64 kernels with `CONFIG_ARM64_16K_PAGES`). All other sizes follow from it. Documents and
+/// comments give the figures for 4 KiB.
+pub const BASE_PAGE_BYTES: u64 =
+    if cfg!(feature = "base-pages-16-kib") { 16 << 10 } else { 4 << 10 };
+/// Base pages in one region. A last-level page table fills a base page with entries of 8 bytes.
+pub const PAGES_PER_REGION: u16 = if cfg!(feature = "base-pages-16-kib") { 2048 } else { 512 };
 /// Size of a huge page, in bytes: the range that one last-level page table maps.
-pub const HUGE_PAGE_BYTES: u64 = 2 << 20;
-/// Base pages in one region.
-pub const PAGES_PER_REGION: u16 = 512;
+pub const HUGE_PAGE_BYTES: u64 = BASE_PAGE_BYTES * PAGES_PER_REGION as u64;
+
+const _: () = assert!(BASE_PAGE_BYTES == PAGES_PER_REGION as u64 * 8);
+
+/// The power of two of the base pages in `bytes`, which is a power of two.
+#[expect(clippy::cast_possible_truncation, reason = "a u64 has 64 bits")]
+const fn log2_pages_in(bytes: u64) -> u8 {
+    (bytes / BASE_PAGE_BYTES).trailing_zeros() as u8
+}
 
 /// A page size as the power of two of the base pages in it: 4 for 64 KiB, 9 for 2 MiB, 18 for 1
 /// GiB.
@@ -21,14 +32,17 @@ pub struct PageOrder(u8);
 impl PageOrder {
     /// 4 KiB.
     pub const BASE: Self = Self(0);
-    /// 64 KiB: one TLB entry where an architecture has contiguous page-table entries.
-    pub const CONTIGUOUS: Self = Self(4);
+    /// 64 KiB, or 2 MiB with base pages of 16 KiB: one TLB entry where an architecture has
+    /// contiguous page-table entries (Documentation/arch/arm64/hugetlbpage.rst).
+    pub const CONTIGUOUS: Self =
+        Self(log2_pages_in(if BASE_PAGE_BYTES == 4 << 10 { 64 << 10 } else { 2 << 20 }));
     /// 2 MiB: a huge page.
-    pub const HUGE: Self = Self(9);
-    /// 32 MiB: sixteen contiguous huge pages.
-    pub const HUGE_CONTIGUOUS: Self = Self(13);
-    /// 1 GiB, the largest.
-    pub const GIANT: Self = Self(18);
+    pub const HUGE: Self = Self(log2_pages_in(HUGE_PAGE_BYTES));
+    /// 32 MiB: sixteen contiguous huge pages. With base pages of 16 KiB they are 32, 1 GiB.
+    pub const HUGE_CONTIGUOUS: Self =
+        Self(log2_pages_in(if BASE_PAGE_BYTES == 4 << 10 { 32 << 20 } else { 1 << 30 }));
+    /// 1 GiB, the largest: what a table of the level above maps.
+    pub const GIANT: Self = Self(2 * Self::HUGE.0);
 
     /// The size of 2^`order` base pages (`order`: 0-18).
     pub const fn new(order: u8) -> Option<Self> {
@@ -36,10 +50,9 @@ impl PageOrder {
     }
 
     /// The size of a page of `bytes` bytes; `None` if there is none.
-    #[expect(clippy::cast_possible_truncation, reason = "a u64 has 64 bits")]
     pub const fn from_bytes(bytes: u64) -> Option<Self> {
         if bytes.is_power_of_two() && bytes >= BASE_PAGE_BYTES {
-            Self::new((bytes / BASE_PAGE_BYTES).trailing_zeros() as u8)
+            Self::new(log2_pages_in(bytes))
         } else {
             None
         }

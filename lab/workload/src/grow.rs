@@ -4,6 +4,7 @@
 use crate::memory_holding_workloads::{region_count_for_mib, verify_and_report};
 use crate::patterned_memory::PatternedMemory;
 use crate::prelude::*;
+use hawkeye_policy::PAGES_PER_REGION;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct GrowArgs {
@@ -11,7 +12,7 @@ pub struct GrowArgs {
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub mib: u64,
     /// Base pages of each region (1-512) that get data.
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=512))]
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=i64::from(PAGES_PER_REGION)))]
     pub used: u16,
     /// Memory to grow to before it is ready, in MiB; an odd number is rounded up.
     #[arg(long, default_value_t = 0)]

@@ -5,6 +5,7 @@ use crate::patterned_memory::PatternedMemory;
 use crate::prelude::*;
 use crate::process::ForkedWorker;
 use crate::process_storms::EndCondition;
+use hawkeye_policy::PAGES_PER_REGION;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct BloatArgs {
@@ -12,7 +13,7 @@ pub struct BloatArgs {
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub mib: u64,
     /// Base pages of each region (0-512) that hold data.
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(0..=512))]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(0..=i64::from(PAGES_PER_REGION)))]
     pub used: u16,
     /// Let one in four of them hold nothing but its last byte.
     #[arg(long)]

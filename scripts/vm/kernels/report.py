@@ -27,7 +27,7 @@ class Kernel:
         self.release = self.enabled = None
         self.tests, self.peers, self.doctor = {}, [], None
         # A kernel of this series with other base pages: its release, what HawkEye said there.
-        self.pages_release, self.pages = None, []
+        self.pages_release, self.pages, self.pages_tests = None, [], {}
         self.runs = set()
         # Number of live tests that there are.
         self.listed = 0
@@ -91,6 +91,9 @@ class Kernel:
             elif line.startswith("@test ") and part == "tests":
                 _, name, outcome, _seconds, *why = line.split(" ", 4)
                 self.tests[name] = (outcome, " ".join(why).strip())
+            elif line.startswith("@test ") and part == "pages":
+                _, name, outcome, _seconds, *why = line.split(" ", 4)
+                self.pages_tests[name] = (outcome, " ".join(why).strip())
             elif line.startswith("@peer ") and part == "peers":
                 about, manager, what = (part.strip() for part in line.split("|", 2))
                 self.peers.append((about.split()[1], manager, what))
@@ -343,8 +346,10 @@ def main():
         print("## Base pages of 16 KiB\n")
         print(paragraph(
             f"What the commands said on Debian's kernel {kernel.pages_release}, beside a program of 512 MiB in a cgroup with a limit of 1 GiB "
-            "([why most of them refuse](design/probe.md#other-page-sizes)):"))
+            "([why some of them refuse](design/probe.md#other-page-sizes)):"))
         table(["command", "exit status", "beginning of what it said"], [[f"`{name}`", *said] for name, *said in kernel.pages])
+        print("Live tests of what the profile `guard` needs, on the same kernel:\n")
+        table(["test", "outcome"], [[f"`{name}`", f"{outcome}: {why}" if why else outcome] for name, (outcome, why) in kernel.pages_tests.items()])
 
     print(NOTES)
     print("## Live tests\n")

@@ -19,6 +19,7 @@ use hawkeye_linux::probe::{self, KernelCheckResult, KernelDecision, KernelFacts,
 use hawkeye_linux::processes::huge_page_context::ThpSettings;
 use hawkeye_linux::processes::profile_requests;
 use hawkeye_linux::stop_signals::StopSignals;
+use hawkeye_policy::PageOrder;
 use serde::Serialize;
 use startup_deaths::{StartupDeaths, startup_deaths_text};
 use std::path::Path;
@@ -66,13 +67,16 @@ impl DoctorOptions {
         let unmanaged_kernel = UnmanagedKernel::of_this_machine();
         if let Some(kernel) = &unmanaged_kernel {
             decision.notes.extend(unmanaged_kernel_notes(kernel));
-        } else {
+        }
+        if decision.can_manage || unmanaged_kernel.is_none() {
             decision.notes.extend(kernel_split_note());
             decision.notes.extend(container_runtime_notes());
             decision.notes.extend(shared_memory_note(settings.shmem_enabled.as_deref()));
         }
         let sizes = unmanaged_kernel.as_ref().map(|kernel| kernel.sizes);
-        let startup_deaths = StartupDeaths::from_kernel_state(read_oom_kills(), &settings, sizes);
+        let is_managed = unmanaged_kernel.as_ref().is_none_or(|kernel| kernel.guarded);
+        let startup_deaths =
+            StartupDeaths::from_kernel_state(read_oom_kills(), &settings, sizes, is_managed);
         let report = DoctorReport { decision, facts, startup_deaths, unmanaged_kernel };
         print_text_or_json(self.json, &report, doctor_text)?;
         Ok(ExitCode::from(u8::from(!report.decision.can_manage)))
@@ -132,7 +136,7 @@ fn container_runtime_notes() -> impl Iterator<Item = String> {
     })
 }
 
-/// What to do on a kernel on which nothing is managed, besides another kernel.
+/// What to do on a kernel on which nothing is promoted, besides another kernel.
 fn unmanaged_kernel_notes(kernel: &UnmanagedKernel) -> Vec<String> {
     let mut notes = kernel.sentences();
     if let Some((does, command)) = kernel.switch_to_smaller_pages() {
@@ -143,11 +147,21 @@ fn unmanaged_kernel_notes(kernel: &UnmanagedKernel) -> Vec<String> {
 
 /// The commands that work on such a kernel, and those that refuse.
 fn unmanaged_kernel_text(kernel: &UnmanagedKernel) -> String {
-    let UnmanagedKernel { sizes, why, .. } = kernel;
+    let UnmanagedKernel { sizes, why, guarded, .. } = kernel;
+    let works = match guarded {
+        true => {
+            "yes  guarding   the profile guard of daemon, attach and run\n\
+             yes  measuring  advise --all, --cgroup and --shared-memory, status --forecast, record\n\
+             no   promoting  refused: other profiles and policies, demo, text\n"
+        }
+        false => {
+            "no   measuring  refused: the rest of advise, status --forecast, record\n\
+             no   managing   refused: run, attach, daemon, demo, text\n"
+        }
+    };
     format!(
         "yes  advice     hawkeye advise PID: memory and huge pages of a process, the switch of its allocator, its limit\n\
-         no   measuring  refused: the rest of advise, status --forecast, record\n\
-         no   managing   refused: run, attach, daemon, demo, text\n     \
+         {works}     \
          why: {why}; a huge page has {} base pages here\n",
         format_count(sizes.pages_per_huge_page())
     )
@@ -159,6 +173,10 @@ fn doctor_text(report: &DoctorReport) -> String {
     let (verdict, kernel) = (&decision.verdict, &facts.host.kernel);
     let mut out = format!("{verdict}\nLinux {kernel}, transparent huge pages: {enabled}\n\n");
     match unmanaged_kernel {
+        Some(kernel) if kernel.guarded => {
+            let capabilities = capabilities_text(decision, facts);
+            out += &format!("{}\n{capabilities}", unmanaged_kernel_text(kernel));
+        }
         Some(kernel) => out += &unmanaged_kernel_text(kernel),
         None => out += &capabilities_text(decision, facts),
     }
@@ -183,7 +201,8 @@ fn capabilities_text(decision: &KernelDecision, facts: &KernelFacts) -> String {
         }
     }
     if !facts.small_pages.is_empty() {
-        out += "\nPage sizes at first touches, besides 4 KiB and 2 MiB:\n";
+        let [base, huge] = [PageOrder::BASE, PageOrder::HUGE];
+        out += &format!("\nPage sizes at first touches, besides {base} and {huge}:\n");
     }
     for size in &facts.small_pages {
         let (order, setting) = (size.found.order.to_string(), &size.found.setting);
@@ -206,7 +225,9 @@ fn capabilities_text(decision: &KernelDecision, facts: &KernelFacts) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::unmanaged_kernel::tests::kernel;
-    use super::{shared_memory_note, unmanaged_kernel_notes, unmanaged_kernel_text};
+    use super::{
+        UnmanagedKernel, shared_memory_note, unmanaged_kernel_notes, unmanaged_kernel_text,
+    };
 
     #[test]
     fn a_kernel_with_other_page_sizes_has_what_works_what_is_refused_and_what_to_do() {
@@ -217,6 +238,13 @@ mod tests {
             "\nno   managing   refused: run, attach, daemon",
             "\n     why: this kernel's base pages have 64 KiB and its huge pages 512 MiB; a huge page has 8,192 base pages here\n",
         ] {
+            assert!(text.contains(expected), "{text}");
+        }
+        let guarded = UnmanagedKernel { guarded: true, ..kernel.clone() };
+        let text = unmanaged_kernel_text(&guarded);
+        for expected in
+            ["\nyes  guarding ", "\nyes  measuring ", "\nno   promoting ", "\n     why: "]
+        {
             assert!(text.contains(expected), "{text}");
         }
         let notes = unmanaged_kernel_notes(&kernel);

@@ -16,11 +16,12 @@ use hawkeye_linux::memory::cgroup_limits::CgroupLimits;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::huge_page_context::ThpSettings;
+use hawkeye_linux::processes::{UserNames, read_process_attributes};
 use hawkeye_linux::sample::population_survey::{SurveyCoverage, survey_population};
 use hawkeye_linux::{ChosenKernelMethods, RecoveryMethod};
 use hawkeye_policy::{
-    BloatThreshold, CgroupForecast, CgroupPopulation, HugePageGrowth, MemoryUse, WatermarkTable,
-    forecast_cgroups,
+    BloatThreshold, CgroupForecast, CgroupPopulation, HugePageGrowth, MemoryUse, RuleVerdict,
+    Rules, WatermarkTable, forecast_cgroups,
 };
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -41,6 +42,8 @@ pub struct RecoverySettings {
     threshold: BloatThreshold,
     /// Anonymous memory from which on a process is managed.
     min_resident_bytes: u64,
+    /// Which processes are left alone. What workloads ask for is not read.
+    rules: Rules,
 }
 
 impl RecoverySettings {
@@ -56,7 +59,17 @@ impl RecoverySettings {
             watermarks: watermark_table(&config),
             threshold: config.settings.bloat,
             min_resident_bytes: config.selection.min_bytes_to_join(),
+            rules: config.rules,
         }
+    }
+
+    /// Whether nothing is taken back from a process of this size.
+    fn leaves_alone(&self, pid: u32, anonymous_bytes: u64, users: &UserNames) -> bool {
+        let is_excluded = |identity| {
+            matches!(self.rules.evaluate_process(&identity), RuleVerdict::Exclude { .. })
+        };
+        anonymous_bytes < self.min_resident_bytes
+            || read_process_attributes(pid, users).is_ok_and(is_excluded)
     }
 }
 
@@ -123,6 +136,7 @@ pub fn measure_growth(
     seconds: f64,
 ) -> Result<MeasuredGrowth> {
     let recovery = methods.recovery;
+    let users = UserNames::default();
     let mut processes = Vec::new();
     let coverage = survey_population(
         &mut methods.sampler,
@@ -135,7 +149,8 @@ pub fn measure_growth(
             let threshold = recovery.is_possible_for_pid(pid).then_some(settings.threshold);
             let mut growth = HugePageGrowth::of_process(&found.regions, scanned.family, threshold);
             // A process that stays too small is not managed.
-            if scanned.anonymous_bytes + growth.added_bytes < settings.min_resident_bytes {
+            let then_bytes = scanned.anonymous_bytes + growth.added_bytes;
+            if settings.leaves_alone(pid, then_bytes, &users) {
                 growth.recoverable_bytes = 0;
             }
             let anonymous_bytes = scanned.own_bytes;

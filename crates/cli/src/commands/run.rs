@@ -65,7 +65,7 @@ impl RunOptions {
         let name = self.command[0].to_string_lossy().into_owned();
         let first_touch = self.allocator_env_plan()?;
         if self.dry_run {
-            let refusal = read_host_facts().unsupported_page_sizes();
+            let refusal = read_host_facts().why_nothing_promoted();
             print_to_stdout(&self.dry_run_text(&first_touch, refusal.as_deref()))?;
             return Ok(ExitCode::SUCCESS);
         }

@@ -155,6 +155,11 @@ impl PreparedSession {
         if !decision.can_manage {
             bail!("{} Run `hawkeye doctor` for details.", decision.verdict);
         }
+        let only_gives_back = guards && fill.mode == PrefaultMode::Off;
+        let promotes = !(settings.measure_only || only_gives_back);
+        if let Some(why) = decision.cannot_promote.as_ref().filter(|_| promotes) {
+            bail!("{why}");
+        }
         match &decision.cannot_guard {
             Some(why) if guards => {
                 bail!("{why} Run `hawkeye doctor` for details.")

@@ -39,7 +39,7 @@ pub struct StatusOptions {
     /// Add each cgroup's memory with huge pages for all programs (needs root).
     ///
     /// Reads the page tables of all processes, managed or not, and changes nothing. The forecast is
-    /// that of `hawkeye advise --all`, with the watermarks of the daemon.
+    /// that of `hawkeye advise --all`, with the daemon's configuration file.
     #[arg(long)]
     forecast: bool,
 }

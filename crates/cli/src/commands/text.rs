@@ -109,7 +109,7 @@ impl TextOptions {
     }
 
     fn promote_and_report(&self, signals: &StopSignals) -> Result<TextReport, TextError> {
-        if let Some(why) = read_host_facts().unsupported_page_sizes() {
+        if let Some(why) = read_host_facts().why_nothing_promoted() {
             return Err(TextError::PageSizes(why));
         }
         let process = ProcessHandle::open(self.pid)?;

@@ -1,21 +1,26 @@
-//! Kernels with page sizes that HawkEye neither measures nor manages: what their huge pages mean
-//! for programs, and which settings fit there. For `doctor` and `advise`.
+//! Kernels with huge pages of another size than 2 MiB, of which HawkEye promotes none: what these
+//! mean for programs, and which settings fit there. For `doctor` and `advise`.
 
 use hawkeye_linux::arch::contiguous_bytes_of_this_machine;
 use hawkeye_linux::machine_lease::thp_settings::THP_DIR;
 use hawkeye_linux::page_sizes::{ThpMode, read_page_size_setting};
 use hawkeye_linux::probe::{UnmanagedPageSizes, format_page_size, read_host_facts};
 use hawkeye_linux::processes::huge_page_context::ThpSettings;
-use hawkeye_policy::{HUGE_PAGE_BYTES, PageOrder};
+use hawkeye_policy::PageOrder;
 use serde::Serialize;
 use std::path::Path;
+
+/// Huge pages of kernels with base pages of 4 KiB.
+const USUAL_HUGE_PAGE_BYTES: u64 = 2 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UnmanagedKernel {
     #[serde(flatten)]
     pub sizes: UnmanagedPageSizes,
-    /// Why nothing is measured or managed, as a clause.
+    /// Why nothing is promoted, as a clause.
     pub why: String,
+    /// Whether this build knows these sizes: the profile `guard` and forecasts work.
+    pub guarded: bool,
     /// `None`: this kernel has no switch for such pages.
     pub smaller_pages: Option<SmallerPages>,
     pub settings: ThpSettings,
@@ -32,10 +37,11 @@ pub struct SmallerPages {
 }
 
 impl UnmanagedKernel {
-    /// This machine's kernel; `None`: its page sizes can be managed, or they are unknown.
+    /// This machine's kernel; `None`: its huge pages are promoted, or the sizes are unknown.
     pub fn of_this_machine() -> Option<Self> {
         let host = read_host_facts();
-        let (sizes, why) = (host.unmanaged_page_sizes()?, host.unsupported_page_sizes()?);
+        let (sizes, why) = (host.unmanaged_page_sizes()?, host.why_nothing_promoted()?);
+        let guarded = host.unsupported_page_sizes().is_none();
         let order = contiguous_bytes_of_this_machine().and_then(PageOrder::from_bytes);
         let setting = order.and_then(|order| read_page_size_setting(Path::new(THP_DIR), order));
         let smaller_pages = setting.map(|found| SmallerPages {
@@ -43,7 +49,7 @@ impl UnmanagedKernel {
             setting: found.setting,
             given_to: found.given_to,
         });
-        Some(Self { sizes, why, smaller_pages, settings: ThpSettings::read() })
+        Some(Self { sizes, why, guarded, smaller_pages, settings: ThpSettings::read() })
     }
 
     pub fn huge_page_size(&self) -> String {
@@ -93,10 +99,14 @@ impl UnmanagedKernel {
                 );
             }
         };
-        let times = self.sizes.huge_page_bytes / HUGE_PAGE_BYTES;
+        let times = self.sizes.huge_page_bytes / USUAL_HUGE_PAGE_BYTES;
+        let unused = match self.guarded {
+            true => "The profile guard takes the unused part back before memory is short.",
+            false => "HawkEye can't take the unused part back here.",
+        };
         format!(
-            "The kernel gives huge pages of {huge} {given}. The first touch in such a page takes all of it, {times} times as much as {}. HawkEye can't take the unused part back here.",
-            format_page_size(HUGE_PAGE_BYTES)
+            "The kernel gives huge pages of {huge} {given}. The first touch in such a page takes all of it, {times} times as much as {}. {unused}",
+            format_page_size(USUAL_HUGE_PAGE_BYTES)
         )
     }
 
@@ -159,6 +169,7 @@ pub(in crate::commands) mod tests {
             why: format!(
                 "this kernel's base pages have {base_kib} KiB and its huge pages {huge_mib} MiB"
             ),
+            guarded: false,
             smaller_pages: Some(SmallerPages {
                 page_bytes: 2 << 20,
                 setting: "never".into(),
@@ -181,7 +192,11 @@ pub(in crate::commands) mod tests {
         assert!(huge.starts_with(expected), "{huge}");
         let expected = "pages of 2 MiB, which one TLB entry can hold, to no program (hugepages-2048kB/enabled=never).";
         assert!(smaller.ends_with(expected), "{smaller}");
+        assert!(huge.ends_with("HawkEye can't take the unused part back here."), "{huge}");
         assert!(kernel(64, 512).sentences()[0].contains("256 times as much"));
+        let guarded = UnmanagedKernel { guarded: true, ..kernel(16, 32) };
+        let huge = &guarded.sentences()[0];
+        assert!(huge.contains("The profile guard takes the unused part back"), "{huge}");
 
         let mut both = kernel(16, 32);
         both.smaller_pages = both.smaller_pages.map(|pages| SmallerPages {

@@ -263,7 +263,8 @@ fn region_counts_text(sample: &LastSampleSummary) -> String {
         (sample.recovered, "split by recovery and left so until they are used"),
     ];
     let (age, regions) = (sample.age_s.round(), sample.regions);
-    let mut text = format!("{age} s ago it had {regions} regions of 2 MiB with memory");
+    let mut text =
+        format!("{age} s ago it had {regions} regions of {} with memory", PageOrder::HUGE);
     for (n, (count, kind)) in kinds.iter().filter(|(count, _)| *count > 0).enumerate() {
         text += &format!("{} {count} {kind}", if n == 0 { ":" } else { "," });
     }

@@ -229,7 +229,7 @@ fn encode_memory(out: &mut MetricEncoder<'_>, memory: &MemoryStatus) -> fmt::Res
         gauge_if_known "memory_pressure_ratio" = share,
             "Share of the last 10 s in which at least one task waited for memory (PSI, some avg10).";
         gauge_if_known "memory_fragmentation_index" = memory.fmfi,
-            "Fragmentation of free memory (FMFI): 0 not fragmented, 1 no free block of 2 MiB.";
+            "Fragmentation of free memory (FMFI): 0 not fragmented, 1 no free block of the size of a huge page.";
     }
 }
 

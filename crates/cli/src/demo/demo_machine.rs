@@ -103,8 +103,12 @@ impl DemoMachine {
             }
             Err(error) => return Err(error.into()),
         };
-        if !lease.decision().can_manage {
-            return Ok(Err(lease.decision().verdict.clone()));
+        let decision = lease.decision();
+        if !decision.can_manage {
+            return Ok(Err(decision.verdict.clone()));
+        }
+        if let Some(why) = &decision.cannot_promote {
+            return Ok(Err(why.clone()));
         }
         start_programs_on_base_pages(lease.settings())?;
         // It would fill again what the demo recovers: its programs ask for huge pages.

@@ -94,6 +94,31 @@ fn the_limit_of_a_cgroup_decides_what_stays_under_guard() {
 }
 
 #[test]
+fn nothing_is_taken_back_from_what_a_rule_excludes() {
+    let test = this_test!();
+    let machine = or_skip!(machine(test));
+    if !hawkeye_live_test_support::test_machine::remaps() {
+        return test.skip("this kernel gives nothing back without swap");
+    }
+    let _madvise = set_enabled("madvise");
+    let group = or_skip!(memory_cgroup(test, GROUP, 100 * MIB));
+    let guarded_share = |rules: &str| {
+        let daemon = RunningDaemon::start(&machine, rules);
+        let words = "bloat --mib 128 --pages default --used 100";
+        let (_, status) = run_in_group(&group, words, || daemon.json("status --forecast"));
+        daemon.end();
+        let rows = status["forecast"]["cgroups"].as_array().expect("a list");
+        let row = rows.iter().find(|row| row["cgroup"] == format!("/{GROUP}"));
+        let row = row.unwrap_or_else(|| panic!("no row of the cgroup in {status}"));
+        figure(row, "guard_added_bytes") * 100 / figure(row, "always_added_bytes")
+    };
+    assert!(guarded_share("") < 80);
+    let excluded =
+        format!("[[rule]]\nname = \"one\"\nmatch.cgroup = \"/{GROUP}\"\naction = \"exclude\"\n");
+    assert_eq!(guarded_share(&excluded), 100);
+}
+
+#[test]
 fn a_program_with_huge_pages_disabled_or_in_use_does_not_grow() {
     let machine = or_skip!(machine(this_test!()));
     let _madvise = set_enabled("madvise");

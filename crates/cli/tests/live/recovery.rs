@@ -5,6 +5,7 @@ use crate::common::{
     workload,
 };
 use hawkeye_linux::memory::system_memory;
+use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION};
 use hawkeye_test_support::this_test;
 use serde_json::Value;
 
@@ -20,6 +21,12 @@ fn short_of_memory(policy: &str) -> String {
 /// Where zero pages are found by copying them, the time for that ends early on emulated machines.
 fn may_miss_zero_pages() -> bool {
     !remaps() && is_emulated()
+}
+
+/// Huge pages in this many MiB, and what is unused in them where each has 100 base pages in use.
+fn huge_pages_and_unused_bytes(mib: u64) -> (u64, u64) {
+    let huge_pages = (mib << 20) / HUGE_PAGE_BYTES;
+    (huge_pages, huge_pages * u64::from(PAGES_PER_REGION - 100) * BASE_PAGE_BYTES)
 }
 
 /// A split that is not answered in time gives its memory back, and is not counted. On emulated
@@ -40,9 +47,9 @@ fn recovery_returns_every_unused_page_and_keeps_contents() {
     let (mut program, pid) = workload("bloat --mib 128 --used 100 --pages huge");
     let (before, huge) = memory(&mut program);
     assert_eq!(huge, 128 << 20);
-    let attached = machine.attach(&short_of_memory("none"), pid);
-    let used = 64 * 100 * 4096;
-    let target = before - (128 << 20) + used;
+    let attached = machine.attach(&short_of_memory("guard"), pid);
+    let (huge_pages, unused) = huge_pages_and_unused_bytes(128);
+    let target = before - unused;
     let small = until(DEADLINE, || {
         let (resident, huge) = memory(&mut program);
         resident <= target + (1 << 20) || may_miss_zero_pages() && huge == 0
@@ -50,19 +57,19 @@ fn recovery_returns_every_unused_page_and_keeps_contents() {
     let (after, _) = memory(&mut program);
     let summary = attached.interrupt();
     assert!(small, "{after} of {target}: {summary}");
-    assert!(summary["split"] == 64 || is_emulated(), "{summary}");
-    assert_recovered(&summary, (128 << 20) - used);
+    assert!(summary["split"] == huge_pages || is_emulated(), "{summary}");
+    assert_recovered(&summary, unused);
     assert_unharmed(&mut program);
 }
 
 #[test]
 fn pages_with_only_their_last_byte_in_use_are_kept() {
     let machine = or_skip!(machine(this_test!()));
-    let (mut program, pid) = workload("bloat --mib 32 --used 100 --tail-byte --pages huge");
-    let attached = machine.attach(&short_of_memory("none"), pid);
+    let (mut program, pid) = workload("bloat --mib 64 --used 100 --tail-byte --pages huge");
+    let attached = machine.attach(&short_of_memory("guard"), pid);
     assert!(until(DEADLINE, || memory(&mut program).1 == 0));
     let summary = attached.interrupt();
-    assert_recovered(&summary, 16 * 412 * 4096);
+    assert_recovered(&summary, huge_pages_and_unused_bytes(64).1);
     assert_unharmed(&mut program);
 }
 
@@ -71,14 +78,15 @@ fn emd_empties_the_sparse_huge_pages_of_one_program_and_leaves_the_full_ones_of_
     let machine = or_skip!(machine(this_test!()));
     let (mut sparse, first) = workload("bloat --mib 64 --used 100 --pages huge");
     let (before, _) = memory(&mut sparse);
-    let (mut full, second) = workload("bloat --mib 64 --used 512 --pages huge");
+    let words = format!("bloat --mib 64 --used {PAGES_PER_REGION} --pages huge");
+    let (mut full, second) = workload(&words);
     let attached = machine.attach_all(&short_of_memory("emd"), &[first, second]);
     let emptied = until(DEADLINE, || memory(&mut sparse).1 == 0);
     let (after, _) = memory(&mut sparse);
     let (_, full_huge) = memory(&mut full);
     let summary = attached.interrupt();
     assert!(emptied, "{summary}");
-    let unused_bytes = 32 * 412 * 4096;
+    let (_, unused_bytes) = huge_pages_and_unused_bytes(64);
     assert!(may_miss_zero_pages() || after <= before - unused_bytes + (1 << 20), "{summary}");
     assert_eq!(full_huge, 64 << 20, "{summary}");
     assert_eq!((&summary["policy"], &summary["promoted"]), (&"emd".into(), &0.into()), "{summary}");

@@ -89,7 +89,7 @@ static __always_inline int leads_on(const struct track *t, s64 distance)
  */
 static __always_inline int first_touch(u64 address)
 {
-	u64 region = address >> REGION_SHIFT;
+	u64 region = address >> PMD_SHIFT;
 	u32 tgid = current_tgid();
 	struct watched *w = bpf_map_lookup_elem(&watched, &tgid);
 	struct track *t;

@@ -3,22 +3,23 @@
 #ifndef HAWKEYE_FAULT_TRACE_H
 #define HAWKEYE_FAULT_TRACE_H
 
+#include "page_geometry.h"
+
 typedef unsigned char u8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef int s32;
 typedef long long s64;
 
-#define REGION_SHIFT	21
 #define MAX_WATCHED	4096	/* processes */
 #define TRACKS		8	/* places per process where touches are followed; a power of two */
 #define MAX_STEP	16	/* most regions from one touched region to the next */
 #define MAX_WINDOW	128	/* most steps that may have been filled ahead */
-#define DENSE_TOUCHES	64	/* of 512 base pages */
+#define DENSE_TOUCHES	(PTES / 8)
 
 /* A place where a process touches memory. */
 struct track {
-	u64 region;		/* address >> REGION_SHIFT */
+	u64 region;		/* address >> PMD_SHIFT */
 	s64 step;		/* regions; 0: not known yet */
 	u32 touches;		/* faults in this region */
 	u32 advances;		/* steps so far */

@@ -6,6 +6,8 @@
 #ifndef HAWKEYE_INTF_H
 #define HAWKEYE_INTF_H
 
+#include "page_geometry.h"
+
 typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -40,7 +42,7 @@ struct region_record {
 	u16 swapped;
 	u16 write_protected;	/* present, but a write would fault: shared copy-on-write, for example */
 	u8 huge;
-	u8 contiguous;		/* groups of 16 pages, each in one TLB entry (0 to 32) */
+	u8 contiguous;		/* groups of pages, each in one TLB entry (0 to 32) */
 };
 
 /* Output of `walk`. */
@@ -71,7 +73,7 @@ struct mapping_record {
 struct region_access_bits {
 	u64 va;
 	u64 at_ns;		/* out: time of the read, CLOCK_MONOTONIC */
-	u64 accessed[8];	/* out: one bit per base page; all or none for a huge page; of pages
+	u64 accessed[PTES / 64];	/* out: one bit per base page; all or none for a huge page; of pages
 				 * that one TLB entry maps together only the first */
 	u16 present;		/* out: base pages with memory of their own */
 	u16 write_protected;	/* out: those of them where a write would fault */

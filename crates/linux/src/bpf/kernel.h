@@ -6,6 +6,8 @@
 #ifndef HAWKEYE_KERNEL_H
 #define HAWKEYE_KERNEL_H
 
+#include "page_geometry.h"
+
 #define RELOCATED __attribute__((preserve_access_index))
 
 struct super_block {
@@ -77,12 +79,5 @@ struct bpf_iter__task_vma {
 #define S_IFREG		0100000
 
 #define ENOENT	2
-
-#define PAGE_BYTES	4096
-#define PTES		512
-#define PMD_SHIFT	21
-#define PUD_SHIFT	30
-#define P4D_SHIFT	39
-#define PGD_SHIFT_5	48
 
 #endif

@@ -46,7 +46,8 @@ impl Sampling for LinuxMachine {
         if !member.terms.promotes {
             // Recovery needs its huge pages, and what became of those it has split. Nothing else
             // was probed.
-            sample.regions.retain(|region| region.is_huge() || region.zero_mapped > 0);
+            let lost = &member.lost_huge_pages;
+            sample.regions.retain(|region| lost.is_needed_for_recovery(region));
             sample.overhead = None;
         }
         self.mark_partly_mapped(process, &mut sample.regions, until)?;

@@ -20,7 +20,7 @@ pub use kernel_settings_guard::{
 pub use saved_settings::WritableSettingFiles;
 
 use crate::error::{LinuxError, Result};
-use hawkeye_policy::HUGE_PAGE_BYTES;
+use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -149,7 +149,7 @@ fn prevent_khugepaged_refill(guard: &mut KernelSettingsGuard, zero_pages: u16) -
     let shrinker = Path::new(THP_DIR).join(SHRINK_UNDERUSED);
     let shrinks = read_setting(&shrinker).is_ok_and(|value| value != "0");
     if shrinks {
-        if read_setting(&max_ptes_none_file())? != SPLITS_NOTHING {
+        if read_setting(&max_ptes_none_file())? != SPLITS_NOTHING.to_string() {
             return Ok(());
         }
         guard.set(&shrinker, "0")?;
@@ -158,7 +158,7 @@ fn prevent_khugepaged_refill(guard: &mut KernelSettingsGuard, zero_pages: u16) -
 }
 
 /// With this `max_ptes_none` the kernel splits no huge page because of its zeros.
-const SPLITS_NOTHING: &str = "511";
+const SPLITS_NOTHING: u16 = PAGES_PER_REGION - 1;
 
 fn max_ptes_none_file() -> PathBuf {
     Path::new(THP_DIR).join("khugepaged/max_ptes_none")

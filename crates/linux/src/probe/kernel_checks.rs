@@ -150,7 +150,7 @@ pub(super) fn try_access_bits(
         return Ok(());
     }
     failed_try(format!(
-        "of 512 pages, {cleared} read as accessed after a clear and {set} after use"
+        "of {PAGES_PER_REGION} pages, {cleared} read as accessed after a clear and {set} after use"
     ))
 }
 

@@ -56,6 +56,8 @@ pub struct KernelDecision {
     pub cannot_guard: Option<String>,
     /// Cost to the program of a base page's first access after a clear.
     pub first_touch_cost: Duration,
+    /// Why nothing is promoted or prefaulted here, as a sentence; `None`: regions can be promoted.
+    pub cannot_promote: Option<String>,
     /// Whether shared memory can be promoted, where settings ask for it.
     pub promotes_shared_memory: bool,
     /// All capabilities, in order of importance.
@@ -94,9 +96,16 @@ fn build_kernel_decision(facts: &KernelFacts, sampler: SamplerKind) -> KernelDec
     let recovery = working_recovery_method(facts);
     let cannot_guard = why_nothing_recovered(facts, recovery);
     let blocker = why_nothing_managed(facts);
+    let cannot_promote = facts.host.why_nothing_promoted().map(|why| {
+        format!(
+            "Nothing is promoted here: {why}. The profile guard gives unused memory in huge pages back, and `hawkeye advise` measures."
+        )
+    });
+    let is_supported = facts.host.unsupported_page_sizes().is_none();
+    let can = if cannot_promote.is_some() { "guarded" } else { "managed" };
     KernelDecision {
         can_manage: blocker.is_none(),
-        verdict: blocker.unwrap_or_else(|| manageable_verdict_sentence(sampler, recovery)),
+        verdict: blocker.unwrap_or_else(|| manageable_verdict_sentence(can, sampler, recovery)),
         sampler,
         recovery,
         first_touch_cost: match sampler {
@@ -105,8 +114,13 @@ fn build_kernel_decision(facts: &KernelFacts, sampler: SamplerKind) -> KernelDec
         },
         promotes_shared_memory: facts.shared_memory.works(),
         capabilities: capabilities::capabilities_from_facts(facts),
-        notes: notes_for_user(facts).into_iter().chain(cannot_guard.clone()).collect(),
+        notes: notes_for_user(facts)
+            .into_iter()
+            .chain(cannot_promote.clone().filter(|_| is_supported))
+            .chain(cannot_guard.clone())
+            .collect(),
         cannot_guard,
+        cannot_promote,
     }
 }
 
@@ -152,9 +166,10 @@ fn why_nothing_managed(facts: &KernelFacts) -> Option<String> {
         return Some("This kernel has no transparent huge pages: nothing can be managed.".into());
     }
     if let Some(why) = facts.host.unsupported_page_sizes() {
-        let remedy = match facts.host.huge_page_bytes {
-            Some(_) => "Boot a kernel with base pages of 4 KiB, if the distribution has one.",
-            None => "Make that file readable where HawkEye runs.",
+        let remedy = match (facts.host.huge_page_bytes, facts.host.base_page_bytes >> 10) {
+            (None, _) => "Make that file readable where HawkEye runs.",
+            (_, 4 | 16) => "The package for arm64 has the build for this kernel, too.",
+            _ => "Boot a kernel with base pages of 4 or 16 KiB, if the distribution has one.",
         };
         return Some(format!("Nothing can be managed: {why}. {remedy}"));
     }
@@ -173,7 +188,12 @@ fn why_nothing_managed(facts: &KernelFacts) -> Option<String> {
     Some(format!("Promotion failed in a test on a child process ({why}): nothing can be managed."))
 }
 
-fn manageable_verdict_sentence(sampler: SamplerKind, recovery: RecoveryMethod) -> String {
+/// `can`: `managed` or `guarded`.
+fn manageable_verdict_sentence(
+    can: &str,
+    sampler: SamplerKind,
+    recovery: RecoveryMethod,
+) -> String {
     let seen = match sampler {
         SamplerKind::AccessBits => "coverage is measured by access bits",
         SamplerKind::Damon => "coverage is estimated by DAMON",
@@ -184,7 +204,7 @@ fn manageable_verdict_sentence(sampler: SamplerKind, recovery: RecoveryMethod) -
         RecoveryMethod::SplitAndPageOut => "bloat is recovered by splitting and swapping",
         RecoveryMethod::None => "bloat cannot be recovered",
     };
-    format!("Processes can be managed: {seen}, {recovered}.")
+    format!("Processes can be {can}: {seen}, {recovered}.")
 }
 
 fn notes_for_user(facts: &KernelFacts) -> Vec<String> {

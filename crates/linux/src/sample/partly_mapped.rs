@@ -16,7 +16,7 @@
 use crate::error::{LinuxError, Result};
 use crate::ring_buffer::decode_u64s;
 use crate::sample::pagemap::{self, FRAME, HugeAlignedRunKind, PRESENT};
-use hawkeye_policy::{PAGES_PER_REGION, RegionAddr, RegionSample};
+use hawkeye_policy::{MAY_BE_REFILLED, PAGES_PER_REGION, RegionAddr, RegionSample};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ pub(crate) struct LostHugePages {
     huge: Vec<RegionAddr>,
     /// Regions that have lost theirs.
     suspects: BTreeMap<RegionAddr, Suspect>,
-    /// Regions in which the manager split a huge page lately, and when.
+    /// Regions in which the manager split a huge page, and when, as long as that tells something.
     split: BTreeMap<RegionAddr, Instant>,
     /// When the next search may begin.
     search_again_at: Option<Instant>,
@@ -56,8 +56,9 @@ impl LostHugePages {
     /// manager may have split between them what it found.
     pub(crate) fn record_huge_pages(&mut self, mut huge: Vec<RegionAddr>) {
         let now = Instant::now();
-        self.split.retain(|_, at| now.saturating_duration_since(*at) < LONGEST_WALK);
-        huge.retain(|region| !self.split.contains_key(region));
+        let age = |at: Instant| now.saturating_duration_since(at);
+        self.split.retain(|_, at| age(*at) < MAY_BE_REFILLED + LONGEST_WALK);
+        huge.retain(|region| self.split.get(region).is_none_or(|at| age(*at) >= LONGEST_WALK));
         let is_huge = |region: &RegionAddr| huge.binary_search(region).is_ok();
         self.suspects.retain(|region, _| !is_huge(region));
         let room = MOST_SUSPECTS.saturating_sub(self.suspects.len());
@@ -137,6 +138,13 @@ impl LostHugePages {
         self.clear_suspicion(region);
     }
 
+    /// Whether recovery needs to know of a region, where the process is not promoted: it is huge,
+    /// or it is split and keeps memory given back, or it was split so lately that it matters
+    /// whether the process has filled it again.
+    pub(crate) fn is_needed_for_recovery(&self, found: &RegionSample) -> bool {
+        found.is_huge() || found.zero_mapped > 0 || self.split.contains_key(&found.region)
+    }
+
     /// No huge page is left in part there.
     pub(crate) fn clear_suspicion(&mut self, region: RegionAddr) {
         self.suspects.remove(&region);
@@ -214,7 +222,7 @@ pub(crate) fn count_present(region: RegionAddr, entries: &[u8]) -> u16 {
 mod tests {
     use super::*;
     use crate::sample::pagemap::EXCLUSIVE;
-    use hawkeye_policy::HUGE_PAGE_BYTES;
+    use hawkeye_policy::{HUGE_PAGE_BYTES, PageOrder};
 
     fn region(index: u64) -> RegionAddr {
         RegionAddr::containing(index * HUGE_PAGE_BYTES)
@@ -255,6 +263,24 @@ mod tests {
         lost.record_huge_pages(regions(&[1, 2, 3]));
         lost.record_huge_pages(regions(&[3]));
         assert_eq!(lost.suspects_to_search(), regions(&[1]));
+    }
+
+    #[test]
+    fn a_split_region_that_is_full_again_is_shown_to_recovery() {
+        let full = |index| {
+            let sample = RegionSample::new_full_and_untouched(region(index));
+            RegionSample { order: PageOrder::BASE, ..sample }
+        };
+        let mut lost = LostHugePages::default();
+        lost.record_huge_pages(regions(&[1, 2]));
+        lost.record_split(region(1));
+        // Listings follow, which forget what is over.
+        lost.record_huge_pages(regions(&[2]));
+        assert!(lost.is_needed_for_recovery(&full(1)));
+        assert!(!lost.is_needed_for_recovery(&full(3)), "it was never huge");
+        assert!(lost.is_needed_for_recovery(&RegionSample { zero_mapped: 9, ..full(3) }));
+        let huge = RegionSample { order: PageOrder::HUGE, ..full(3) };
+        assert!(lost.is_needed_for_recovery(&huge));
     }
 
     #[test]

@@ -13,7 +13,9 @@ use hawkeye_live_test_support::settings;
 use hawkeye_live_test_support::test_machine::machine;
 use hawkeye_live_test_support::time_limits::{DEADLINE, is_emulated, until};
 use hawkeye_live_test_support::workloads::{started, workload};
-use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, RegionAddr, RegionSample};
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample,
+};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::rng::WorkloadRng;
 use hawkeye_workload::{WorkloadReady, WorkloadRequest};
@@ -21,6 +23,9 @@ use procfs::process::Process;
 use procfs::sys::kernel::Version;
 use std::collections::HashSet;
 use std::time::Duration;
+
+/// Regions of 64 MiB.
+const REGIONS: usize = ((64 << 20) / HUGE_PAGE_BYTES) as usize;
 
 /// Regions of the workload's memory, without those of its heap.
 fn of_memory(tables: &mut PageTableReader, ready: &WorkloadReady) -> Vec<RegionSample> {
@@ -36,7 +41,7 @@ fn population_is_counted_exactly() {
     let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     let (_program, ready) = started("bloat --mib 64 --used 100 --pages base");
     let found = of_memory(&mut tables, &ready);
-    assert_eq!(found.len(), 32);
+    assert_eq!(found.len(), REGIONS);
     for r in &found {
         let seen = (r.present, r.written, r.is_huge(), r.swapped);
         assert_eq!(seen, (100, 100, false, 0), "{r:?}");
@@ -45,7 +50,7 @@ fn population_is_counted_exactly() {
     let by_pagemap =
         pagemap::read_population(ready.pid, &[eligible]).expect("the pagemap can be read");
     let by_pagemap: Vec<u16> = by_pagemap.iter().map(|r| r.present).collect();
-    assert_eq!(by_pagemap, [100; 32]);
+    assert_eq!(by_pagemap, [100; REGIONS]);
 }
 
 #[test]
@@ -56,13 +61,14 @@ fn cleared_bits_stay_clear_until_memory_is_used() {
     clear_refs::clear_access_bits_of_process(ready.pid).expect("the access bits can be cleared");
     let idle = of_memory(&mut tables, &ready);
     assert_eq!(idle.iter().map(|r| u64::from(r.accessed)).sum::<u64>(), 0);
-    assert_eq!(idle.len(), 32);
+    assert_eq!(idle.len(), REGIONS);
     program.send_request(WorkloadRequest::Go).expect("the workload can be started");
     let mut busy = Vec::new();
     // In order, so in long runs; a few translations may have stayed in the TLB.
     let touched = until(DEADLINE, || {
         busy = of_memory(&mut tables, &ready);
-        busy.len() == 32 && busy.iter().all(|r| r.accessed > 400 && r.runs < 60)
+        let nearly_all = PAGES_PER_REGION / 5 * 4;
+        busy.len() == REGIONS && busy.iter().all(|r| r.accessed > nearly_all && r.runs < 60)
     });
     assert!(touched, "{busy:?}");
 }
@@ -74,7 +80,7 @@ fn protect(region: RegionAddr, access: libc::c_int) {
     assert_eq!(changed, 0);
 }
 
-/// Makes this process forget the translations of a region, as it does not within 512 pages.
+/// Makes this process forget the translations of a region, as it does not within that region.
 fn leave_tlb(region: RegionAddr) {
     for access in [libc::PROT_NONE, libc::PROT_READ | libc::PROT_WRITE] {
         protect(region, access);
@@ -123,15 +129,16 @@ fn a_read_only_huge_page_is_not_taken_for_the_huge_zero_page() {
         walked.expect("the page tables can be walked");
         let seen: Vec<_> =
             found.iter().map(|r| (r.region, r.present, r.written, r.zero_mapped)).collect();
-        assert_eq!(seen, [(written, 512, 512, 0), (never_written, 0, 0, 512)], "{access}");
+        let all = PAGES_PER_REGION;
+        assert_eq!(seen, [(written, all, all, 0), (never_written, 0, 0, all)], "{access}");
         let marks = tables.read_access_bits(&target, &[written, never_written]);
         let marks = marks.expect("the access bits can be read");
         let present: Vec<_> = marks.iter().map(|m| m.as_ref().map(|m| m.present)).collect();
-        assert_eq!(present, [Some(512), Some(0)], "{access}");
+        assert_eq!(present, [Some(all), Some(0)], "{access}");
         let zero_pages = [written, never_written].map(|region| {
-            tables.count_zero_pages(&target, region, 512).expect("the page can be searched")
+            tables.count_zero_pages(&target, region, all).expect("the page can be searched")
         });
-        assert_eq!(zero_pages, [Some(112), None], "{access}");
+        assert_eq!(zero_pages, [Some(all - 400), None], "{access}");
     }
 }
 
@@ -142,19 +149,20 @@ fn clear_access_bits(calls: &mut CallHelperPool, own: &ProcessHandle, region: Re
 }
 
 /// Contiguous entries, which some kernels make where they give out pages of 64 KiB, have one mark
-/// for sixteen pages.
+/// for sixteen pages. With base pages of 16 KiB they are 128, in 2 MiB.
 #[test]
 fn a_hundred_random_pages_are_found_after_a_clear() {
     let _machine = or_skip!(machine(this_test!()));
     let mut tables = PageTableReader::load_bpf_programs().expect("the BPF programs can be loaded");
     find_a_hundred_random_pages(&mut tables);
     // Kernels before 6.8 have no such pages.
-    let large = (settings::file("hugepages-64kB/enabled"), "always");
+    let kib = PageOrder::CONTIGUOUS.bytes() >> 10;
+    let large = (settings::file(&format!("hugepages-{kib}kB/enabled")), "always");
     if let Some(_large) = settings::Changed::to([large]) {
         let order = find_a_hundred_random_pages(&mut tables);
         let of_processor = arch::tlb_page_sizes_of_this_machine();
         let is_possible = of_processor.contains(PageOrder::CONTIGUOUS);
-        // Linux sets them since 6.9, where it finds 64 KiB in one piece. A real machine's free
+        // Linux sets them since 6.9, where it finds such a piece of memory. A real machine's free
         // memory may be fragmented, or its kernel built without them.
         let kernel = Version::current().expect("the kernel has a release");
         let is_certain = is_possible && is_emulated() && kernel >= Version::new(6, 9, 0);
@@ -180,7 +188,7 @@ fn find_a_hundred_random_pages(tables: &mut PageTableReader) -> PageOrder {
     if read().is_huge() {
         calls.split_huge_page(&own, region, None).expect("the region can be split");
     }
-    assert_eq!(read().present, 512);
+    assert_eq!(read().present, PAGES_PER_REGION);
 
     WorkloadRng::new(7, 0).shuffle(&mut pages);
     pages.truncate(100);
@@ -189,10 +197,12 @@ fn find_a_hundred_random_pages(tables: &mut PageTableReader) -> PageOrder {
         memory.read(*page);
     }
     let found = read();
-    let groups: HashSet<u64> = pages.iter().map(|page| page / (16 * BASE_PAGE_BYTES)).collect();
+    let group_pages = PageOrder::CONTIGUOUS.pages();
+    let group_bytes = group_pages * BASE_PAGE_BYTES;
+    let groups: HashSet<u64> = pages.iter().map(|page| page / group_bytes).collect();
     let accessed = usize::from(found.accessed);
     let (with, least) = match found.order {
-        PageOrder::CONTIGUOUS => ("with", 16 * groups.len()),
+        PageOrder::CONTIGUOUS => ("with", group_pages as usize * groups.len()),
         _ => ("without", pages.len()),
     };
     eprintln!(
@@ -202,7 +212,11 @@ fn find_a_hundred_random_pages(tables: &mut PageTableReader) -> PageOrder {
     );
     // A processor may also mark pages that it accesses ahead, but an emulated one does not.
     let is_emulated = is_emulated();
-    let most = if is_emulated { least } else { (least * 3 / 2).min(511).max(least) };
+    let most = if is_emulated {
+        least
+    } else {
+        (least * 3 / 2).min(usize::from(PAGES_PER_REGION) - 1).max(least)
+    };
     assert!((least..=most).contains(&accessed), "{least} to {most}: {found:?}");
     found.order
 }
@@ -230,21 +244,21 @@ fn a_split_keeps_the_access_bit_for_all_pages_or_for_none() {
     clear_access_bits(&mut calls, &own, region);
     touch_all();
     let huge = read();
-    assert!(huge.is_huge() && huge.accessed == 512, "{huge:?}");
+    assert!(huge.is_huge() && huge.accessed == PAGES_PER_REGION, "{huge:?}");
     let mut split = huge;
     let is_split = until(DEADLINE, || {
         calls.split_huge_page(&own, region, None).expect("the region can be split");
         split = read();
         !split.is_huge()
     });
-    assert!(is_split && split.present == 512, "{split:?}");
+    assert!(is_split && split.present == PAGES_PER_REGION, "{split:?}");
     eprintln!("a huge page was accessed and split: {} base pages are marked", split.accessed);
-    assert!(matches!(split.accessed, 0 | 511..), "{split:?}");
+    assert!(split.accessed == 0 || split.accessed >= PAGES_PER_REGION - 1, "{split:?}");
     // A window that begins after the split misses none.
     clear_access_bits(&mut calls, &own, region);
     touch_all();
     let touched = read();
-    assert!(!touched.is_huge() && touched.accessed == 512, "{touched:?}");
+    assert!(!touched.is_huge() && touched.accessed == PAGES_PER_REGION, "{touched:?}");
 }
 
 #[test]

@@ -452,7 +452,7 @@ impl<M: Machine> Manager<M> {
             }
         }
         observation.unread.extend(self.processes.current.iter().filter(|p| !read.contains(p)));
-        self.recovery.planner.observe(&observation);
+        self.recovery.planner.observe_listing(&observation);
         self.set_missing_groups();
         if listing.is_done() {
             self.recovery.lists_lost = false;

@@ -4,7 +4,7 @@ use super::recovery_order::{RankedHugePage, RecoveryOrder, SPLIT_WALKS_PER_S};
 use super::split_regions::{HeldState, SplitRegions};
 use super::{BloatKind, BloatTotals};
 use crate::observation::{CoverageSource, ProcessSample, RegionSample};
-use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, RegionAddr};
+use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr};
 use crate::saturating_cast::u16_from_f64;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -69,7 +69,7 @@ impl HugePage {
 /// Zero base pages that a huge page is expected to hold before it was searched: half of all. Others
 /// of its process tell nothing, because bloat is concentrated in some regions. A search costs far
 /// less than a split.
-const UNSEARCHED_ZERO_PAGES: f64 = 256.0;
+const UNSEARCHED_ZERO_PAGES: f64 = PAGES_PER_REGION as f64 / 2.0;
 /// Page walks per second of a huge page before anything is known: a middling figure.
 const UNKNOWN_WALKS_PER_S: f64 = 100.0;
 /// A search this recent is not repeated before a split.
@@ -187,7 +187,6 @@ impl HugePageQueue {
             self.pages.insert(sample.region, page);
         }
         if ranked && shows_accesses {
-            self.weight = sampled.terms.weight;
             self.remember_base_walks(sampled);
             self.update_usual_walks(other_walks_per_s, sampled.cpu_cores);
         }

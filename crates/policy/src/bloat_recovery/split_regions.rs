@@ -5,8 +5,9 @@ use crate::page::{PAGES_PER_REGION, RegionAddr};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Memory that a program takes again sooner than this was not worth its split.
-const LASTS: Duration = Duration::from_secs(120);
+/// Memory that a program takes again sooner than this was not worth its split. So long a sample has
+/// to show each region that was split.
+pub const MAY_BE_REFILLED: Duration = Duration::from_secs(120);
 /// How long a region is left as it is after a split was undone once. Doubled each further time.
 const FIRST_HOLD: Duration = Duration::from_secs(240);
 const MOST_DOUBLINGS: u8 = 4;
@@ -103,7 +104,7 @@ impl SplitRegions {
         let split = self.regions.entry(region).or_default();
         // While it was kept split, nothing could undo that.
         let since = split.hold.map_or(split.at, |hold| hold.until.max(split.at));
-        if std::mem::take(&mut split.promoted) && now < since.saturating_add(8 * LASTS) {
+        if std::mem::take(&mut split.promoted) && now < since.saturating_add(8 * MAY_BE_REFILLED) {
             split.undo(now, HeldState::Split);
         }
         self.lost_walks_per_s += walks_per_s - split.walks_per_s;
@@ -140,7 +141,7 @@ impl SplitRegions {
             }
             // More than half of what it gave back.
             let full = PAGES_PER_REGION.saturating_sub(split.given_pages / 2);
-            if at >= split.at.saturating_add(LASTS) {
+            if at >= split.at.saturating_add(MAY_BE_REFILLED) {
                 split.open = false;
             } else if now_is.is_some_and(|sample| sample.present > full) {
                 split.open = false;

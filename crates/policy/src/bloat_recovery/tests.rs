@@ -1,7 +1,7 @@
 mod totals;
 
 use super::*;
-use crate::observation::RegionSample;
+use crate::observation::{CoverageSource, RegionSample};
 use crate::test_support::{
     assert_reason_text_and_json, at_second, huge_sample, observation, process, promoted_event,
     recovered_event, region, sample,
@@ -254,14 +254,21 @@ fn danger_splits_what_was_found_whatever_may_be_better() {
 
 #[test]
 fn equal_programs_lose_alike_and_weights_count() {
-    for (weights, share_of_first) in [([1.0, 1.0], 0.5), ([3.0, 1.0], 0.25)] {
+    use CoverageSource::{AccessBits, Population};
+    for (weights, source, share_of_first) in [
+        ([1.0, 1.0], AccessBits, 0.5),
+        ([3.0, 1.0], AccessBits, 0.25),
+        ([3.0, 1.0], Population, 0.25),
+    ] {
         let mut planner = planner_with(RecoveryOrder::MostBytesPerSlowdown);
         let pages = || (0..200).map(|index| touched(index, 100 + index as u32 % 7)).collect();
         let mut round = observation(&[(1, pages()), (2, pages())]);
         for (sample, weight) in round.processes.iter_mut().zip(weights) {
-            sample.terms.weight = weight;
+            (sample.terms.weight, sample.source) = (weight, source);
         }
         planner.observe(&round);
+        // A listing does not know the weights.
+        planner.observe_listing(&observation(&[(1, pages()), (2, pages())]));
         let mut lost = [0.0; 3];
         for _ in 0..100 {
             let target = take(&mut planner, at_second(0)).expect("enough huge pages");

@@ -3,9 +3,12 @@
 use crate::page::PAGES_PER_REGION;
 use serde::{Deserialize, Serialize};
 
+/// Words of 64 bits for the base pages of a region.
+const WORDS: usize = PAGES_PER_REGION as usize / 64;
+
 /// One bit for each base page of a region, lowest address first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PageBitmap(pub [u64; 8]);
+pub struct PageBitmap(pub [u64; WORDS]);
 
 impl PageBitmap {
     /// Number of set pages (0-512).

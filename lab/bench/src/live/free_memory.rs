@@ -83,7 +83,7 @@ impl FreeMemoryTouchTimes {
         host: &mut BenchHost,
         report: &mut LiveReport,
     ) -> BenchResult<Self> {
-        let [backed_us, long_free_us] = FreeMemory::ALL.map(|memory| {
+        let [backed_us, long_free_us] = FreeMemory::ALL.map(|memory| -> BenchResult<f64> {
             memory.prepare(host, 2 * TIMED_BYTES)?;
             Ok(time_first_touches(host, TIMED_BYTES)?.mean_us)
         });

@@ -1,4 +1,4 @@
-//! Advice on kernels with page sizes that HawkEye does not measure: what is known of a process
+//! Advice on kernels with huge pages that HawkEye does not promote: what is known of a process
 //! without a measurement. Pure.
 
 use super::super::unmanaged_kernel::UnmanagedKernel;
@@ -68,10 +68,15 @@ pub fn unmeasured_advice_text(report: &UnmeasuredAdvice) -> String {
 }
 
 fn sentences(facts: &UnmeasuredFacts) -> Vec<String> {
-    let mut sentences = vec![
-        "Left out are the cost of address translation, the regions that would gain, unused memory in huge pages, and the forecast: HawkEye counts all of them in regions of 2 MiB.".to_owned(),
-        memory_sentence(facts),
-    ];
+    let left_out = match facts.kernel.guarded {
+        true => {
+            "Left out are the cost of address translation and the regions that would gain. `hawkeye advise --cgroup PATH` forecasts the memory of its cgroup, also under the profile guard."
+        }
+        false => {
+            "Left out are the cost of address translation, the regions that would gain, unused memory in huge pages, and the forecast: this build of HawkEye counts all of them in regions of another size."
+        }
+    };
+    let mut sentences = vec![left_out.to_owned(), memory_sentence(facts)];
     if facts.thp_disabled {
         sentences.push(finding_sentence(&Finding::ThpDisabled));
     } else {
@@ -236,6 +241,18 @@ mod tests {
             assert!(words.contains(expected), "{expected}\n{words}");
         }
         assert!(!words.contains("attach"), "{words}");
+    }
+
+    #[test]
+    fn where_guard_works_the_text_says_so() {
+        let mut facts = facts(16, 32);
+        facts.kernel.guarded = true;
+        let words = words(facts);
+        for expected in ["also under the profile guard", "The profile guard takes the unused part"]
+        {
+            assert!(words.contains(expected), "{expected}\n{words}");
+        }
+        assert!(!words.contains("can't take"), "{words}");
     }
 
     #[test]

@@ -26,11 +26,13 @@ pub struct StartupDeaths {
 }
 
 impl StartupDeaths {
-    /// `unmanaged`: the page sizes of a kernel on which nothing is managed.
+    /// `unmanaged`: the page sizes of a kernel on which nothing is promoted. `is_managed`: a daemon
+    /// can give unused memory back.
     pub fn from_kernel_state(
         oom_kills: OomKills,
         settings: &ThpSettings,
         unmanaged: Option<UnmanagedPageSizes>,
+        is_managed: bool,
     ) -> Self {
         let pages_per_region = u64::from(PAGES_PER_REGION);
         let pages = unmanaged.map_or(pages_per_region, UnmanagedPageSizes::pages_per_huge_page);
@@ -38,7 +40,6 @@ impl StartupDeaths {
         let most_empty = settings.khugepaged_max_ptes_none.as_ref();
         let most_empty: Option<u16> = most_empty.and_then(|text| text.parse().ok());
         let splits_above = most_empty.filter(|most| shrinks && u64::from(*most) + 1 < pages);
-        let is_managed = unmanaged.is_none();
         let mut preventions = vec![first_touch_prevention(settings, unmanaged)];
         // As in a region of 2 MiB, by the number of base pages.
         let threshold = u64::from(BloatThreshold::default().zero_pages());
@@ -56,9 +57,11 @@ fn first_touch_prevention(settings: &ThpSettings, unmanaged: Option<UnmanagedPag
     let file = &settings.enabled_file;
     match settings.enabled.as_deref() {
         Some("always") => {
-            let is_managed = unmanaged.is_none();
-            let others =
-                if is_managed { " HawkEye promotes the others where that pays." } else { "" };
+            let others = if unmanaged.is_none() {
+                " HawkEye promotes the others where that pays."
+            } else {
+                ""
+            };
             format!(
                 "Give huge pages only to programs that request them: `echo madvise > {file}`.{others}"
             )
@@ -152,7 +155,12 @@ mod tests {
     }
 
     fn deaths(enabled: &str, shrinks: Option<&str>, most_empty: &str) -> StartupDeaths {
-        StartupDeaths::from_kernel_state(kills(), &settings(enabled, shrinks, most_empty), None)
+        StartupDeaths::from_kernel_state(
+            kills(),
+            &settings(enabled, shrinks, most_empty),
+            None,
+            true,
+        )
     }
 
     #[test]
@@ -166,7 +174,7 @@ mod tests {
             };
             let found = |enabled, most_empty| {
                 let settings = settings(enabled, Some("1"), most_empty);
-                StartupDeaths::from_kernel_state(kills(), &settings, Some(sizes))
+                StartupDeaths::from_kernel_state(kills(), &settings, Some(sizes), false)
             };
             assert_eq!(found("always", default).kernel_splits_above_zero_pages, None);
             assert_eq!(found("always", "511").kernel_splits_above_zero_pages, Some(511));

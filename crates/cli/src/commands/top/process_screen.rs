@@ -81,7 +81,8 @@ fn strip_lines(strip: &AddressStrip, chosen: Option<usize>, look: &Theme) -> Vec
     };
     let regions = format_count(strip.columns.iter().map(|column| column.regions).sum());
     let age = format_duration(age_s);
-    let mut lines = vec![format!("{regions} regions of 2 MiB with memory, sampled {age} ago:")];
+    let mut lines =
+        vec![format!("{regions} regions of {} with memory, sampled {age} ago:", PageOrder::HUGE)];
     lines.extend(address_strip_text::strip_rows(strip, chosen, look));
     lines.push(address_strip_text::LEGEND.to_owned());
     if let Some(column) = chosen.and_then(|n| strip.columns.get(n)) {

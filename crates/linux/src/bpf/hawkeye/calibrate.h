@@ -61,13 +61,15 @@ static __always_inline u64 own_entry(u64 base, u64 pgd, u64 va)
 	table = candidate_under(base, e);
 	if (!table)
 		return 0;
-	return entry(table, va >> 12);
+	return entry(table, va >> PAGE_SHIFT);
 }
+
+#define GIB_SHIFT	30
 
 /* Number of GiB that physical memory extends over. */
 static __always_inline u32 memory_gib(void)
 {
-	return (memory_frames >> (PUD_SHIFT - 12)) + 1;
+	return (memory_frames >> (GIB_SHIFT - PAGE_SHIFT)) + 1;
 }
 
 /*
@@ -78,8 +80,8 @@ static __always_inline u32 memory_gib(void)
  */
 static long try_base(u32 i, u64 *pgd)
 {
-	u64 root = *pgd & ~((1ull << PUD_SHIFT) - 1);
-	u64 base = root - ((u64)memory_gib() << PUD_SHIFT) + ((u64)i << PUD_SHIFT);
+	u64 root = *pgd & ~((1ull << GIB_SHIFT) - 1);
+	u64 base = root - ((u64)memory_gib() << GIB_SHIFT) + ((u64)i << GIB_SHIFT);
 	u64 e, page = 0, found = 0;
 
 	if (i > memory_gib())

@@ -21,7 +21,7 @@ static __always_inline u64 entry(u64 table, u64 index)
 
 static __always_inline int is_in_memory(u64 physical_address)
 {
-	if (physical_address >> 12 < memory_frames)
+	if (physical_address >> PAGE_SHIFT < memory_frames)
 		return 1;
 	pointed_behind_memory = 1;
 	return 0;

@@ -34,7 +34,7 @@ __noinline int collect_marks(struct region_access_bits *m)
 			present += own;
 			protected += own & ~(e >> 1);		/* PTE_RW */
 			/* PTE_ACCESSED; a mark for several pages is one touch. */
-			bits |= ((e >> 5) & mapped & is_first_of_mark(e, i)) << i;
+			bits |= ((e >> 5) & mapped & is_first_of_mark(e, word * 64 + i)) << i;
 		}
 		m->accessed[word] = bits;
 	}

@@ -4,6 +4,7 @@ use super::ManagerCapability;
 use crate::probe::KernelCheckResult;
 use crate::probe::kernel_facts::KernelFacts;
 use crate::probe::mthp_sizes::PageSizeFacts;
+use hawkeye_policy::PageOrder;
 
 /// Kernels with splits that keep marks.
 const MARK_KEPT: &str = "Linux 6.18, or a stable kernel with the fix of 2025-09-30 (the zero-page remap keeps soft-dirty and uffd-wp bits)";
@@ -168,7 +169,10 @@ fn small_pages_result(sizes: &[PageSizeFacts]) -> KernelCheckResult {
         return KernelCheckResult::Works;
     }
     sizes.first().map_or_else(
-        || KernelCheckResult::Fails("this kernel has no sizes between 4 KiB and 2 MiB".into()),
+        || {
+            let [base, huge] = [PageOrder::BASE, PageOrder::HUGE];
+            KernelCheckResult::Fails(format!("this kernel has no sizes between {base} and {huge}"))
+        },
         |size| size.tried.clone(),
     )
 }

@@ -23,10 +23,10 @@ use super::sizes::{EntryOrders, EntrySize, LeafSize};
 use crate::mmu::{CoalescedPageGroups, MmuError};
 pub(crate) use groups::AccessBitMask;
 pub(super) use groups::PageGroupState;
-use hawkeye_policy::RegionAddr;
+use hawkeye_policy::{PAGES_PER_REGION, RegionAddr};
 use prefetch_index::prefetch_index;
 
-const WORDS: usize = 8;
+const WORDS: usize = PAGES_PER_REGION as usize / 64;
 const FULL: [u64; WORDS] = [u64::MAX; WORDS];
 const ADDRESS_BITS: u32 = 57;
 const CHUNKS_PER_BLOCK: usize = 512;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Page-table entries of arm64 with base pages of 4 KiB (arch/arm64/include/asm/pgtable-hwdef.h,
- * pgtable-prot.h). Tables have 3 levels for 39 bits of address, 4 for 48 and 5 for 52. The root of
- * 5 levels has 16 entries, which suffice for the addresses of processes.
+ * Page-table entries of arm64 (arch/arm64/include/asm/pgtable-hwdef.h, pgtable-prot.h). With base
+ * pages of 4 KiB, tables have 3 levels for 39 bits of address, 4 for 48 and 5 for 52. With 16 KiB
+ * they have 3 for 47 bits, and 4 for 48 and 52. Roots of up to 52 bits have at most 32 entries,
+ * which suffice for the addresses of processes.
  *
  * The direct map is the first part of the kernel's half: nothing is mapped before it
  * (Documentation/arch/arm64/memory.rst).
@@ -21,8 +22,11 @@
 #define ARM_DIRTY_BIT		55	/* marked dirty by the kernel */
 #define ARM_SPECIAL_BIT		56
 
-/* Base pages that one TLB entry may map where all their entries have the contiguous bit. */
-#define CONTIGUOUS_PTES		16
+/*
+ * Base pages that one TLB entry may map where all their entries have the contiguous bit: 64 KiB, or
+ * 2 MiB with base pages of 16 KiB (Documentation/arch/arm64/hugetlbpage.rst).
+ */
+#define CONTIGUOUS_PTES		(PAGE_SHIFT == 12 ? 16 : 128)
 /* Such an entry, next to the flags of page_table_state.h. */
 #define FLAG_CONTIGUOUS_BIT	10
 /* An entry that is not empty and maps nothing. */
@@ -63,11 +67,15 @@ static __always_inline u64 entry_flags(u64 e)
 }
 
 /*
- * Physical address of the page or table that an entry points to. With 5 levels (LPA2), bits 8 and 9
- * are bits 50 and 51 of the address.
+ * Physical address of the page or table that an entry points to. With LPA2, bits 8 and 9 are bits 50
+ * and 51 of the address, and 48 and 49 belong to it, too. Base pages of 4 KiB then have 5 levels.
+ * With 16 KiB the levels do not tell: bits 48 and 49 are 0 without LPA2, and memory beyond 1 PiB is
+ * not read right.
  */
 static __always_inline u64 entry_frame(u64 e)
 {
+	if (PAGE_SHIFT == 14)
+		return e & 0x0003ffffffffc000ull;
 	if (levels == 5)
 		return (e & 0x0003fffffffff000ull) | (e & 0x300) << 42;
 	return e & 0x0000fffffffff000ull;

@@ -99,7 +99,7 @@ static u64 table_entry_of(u64 frame)
 
 static u64 task_size(int depth)
 {
-	return depth == 5 ? 1ull << 52 : depth == 4 ? 1ull << 48 : 1ull << 39;
+	return depth == 5 ? 1ull << 52 : depth == 4 ? 1ull << 48 : 1ull << (PUD_SHIFT + TABLE_SHIFT);
 }
 #endif
 
@@ -123,12 +123,12 @@ static u64 frame_of(u64 offset)
 	return (u64)memory + offset - base;
 }
 
-/* The page-middle entry for an address, or with `shift` 12 the last-level one. */
+/* The page-middle entry for an address, or with `shift` PAGE_SHIFT the last-level one. */
 static u64 *place_of(u64 root, u64 va, int shift)
 {
 	u64 at = root;
 
-	for (int level = levels - 1, s; s = 12 + 9 * level, s > shift; level--) {
+	for (int level = levels - 1, s; s = PAGE_SHIFT + TABLE_SHIFT * level, s > shift; level--) {
 		u64 *e = table_at(at) + (va >> s & (PTES - 1));
 
 		if (!*e)
@@ -161,7 +161,7 @@ static void test_entries_behind_memory(struct task_struct *task, u64 root, u64 v
 	struct bpf_iter__task context = { .task = task };
 	const u64 behind = (u64)memory + memory_bytes - base;
 
-	for (int shift = PMD_SHIFT; shift < 12 + 9 * (int)levels; shift += 9) {
+	for (int shift = PMD_SHIFT; shift < PAGE_SHIFT + TABLE_SHIFT * (int)levels; shift += TABLE_SHIFT) {
 		u64 *e = place_of(root, va, shift);
 		const u64 before = *e;
 
@@ -230,7 +230,7 @@ static void test_write_protected_huge_page(struct task_struct *task, u64 *e, u64
 /* The same of base pages: each or every other page of a full region, then of one with a hole. */
 static void test_write_protected_base_pages(struct task_struct *task, u64 root, u64 va)
 {
-	u64 *e = place_of(root, va, 12);
+	u64 *e = place_of(root, va, PAGE_SHIFT);
 	struct region_record r;
 
 	for (u32 way = 0; way < WAYS_TO_PROTECT; way++) {
@@ -260,7 +260,9 @@ int main(int argc, char **argv)
 {
 	const int depth = argc > 1 ? atoi(argv[1]) : 0;
 	/* Near the end of the tables. */
-	const u64 region = (depth == 3 ? 1ull << 38 : depth == 4 ? 1ull << 46 : 15ull << 48) | 0x3fffe00000;
+	const u64 half = 1ull << (PUD_SHIFT + TABLE_SHIFT - 1);
+	const u64 high = depth == 3 ? half : depth == 4 ? (PAGE_SHIFT == 12 ? 1ull << 46 : 1ull << 47) : 15ull << 48;
+	const u64 region = high | (half - REGION);
 	/* The programs read kernel memory only. */
 	struct mm_struct *mm = (struct mm_struct *)(memory + REGION + 2 * PAGE_BYTES);
 	struct task_struct task = { .pid = 1, .tgid = 1, .mm = mm };
@@ -271,8 +273,8 @@ int main(int argc, char **argv)
 	if (depth < 3 || depth > 5)
 		return 2;
 	levels = depth;
-	base = ((u64)memory & ~((1ull << PUD_SHIFT) - 1)) - (3ull << PUD_SHIFT);
-	memory_frames = frame_of(sizeof(memory)) >> 12;
+	base = ((u64)memory & ~((1ull << GIB_SHIFT) - 1)) - (3ull << GIB_SHIFT);
+	memory_frames = frame_of(sizeof(memory)) >> PAGE_SHIFT;
 	root = new_table();
 	mm->pgd = memory + root;
 	mm->task_size = task_size(depth);
@@ -284,7 +286,7 @@ int main(int argc, char **argv)
 	magic_va = region;
 	inaccessible_va = region + PAGE_BYTES;
 	*table_at(REGION) = magic;
-	e = place_of(root, region, 12);
+	e = place_of(root, region, PAGE_SHIFT);
 	e[0] = entry_of(frame_of(REGION), WRITTEN | ACCESSED);
 	e[1] = entry_of(frame_of(REGION + PAGE_BYTES), WRITTEN | ACCESSED | INACCESSIBLE);
 	levels = 0;
@@ -299,7 +301,7 @@ int main(int argc, char **argv)
 	e[4] = entry_of(frame_of(REGION), READ_ONLY | ZERO | ACCESSED);
 	e[5] = SWAPPED;
 	e[6] = entry_of(frame_of(REGION), INACCESSIBLE);
-	e[511] = entry_of(frame_of(REGION), ACCESSED);
+	e[PTES - 1] = entry_of(frame_of(REGION), ACCESSED);
 	r = read_one(&task, region);
 	CHECK(r.va, region);
 	CHECK(r.huge, 0);
@@ -318,11 +320,11 @@ int main(int argc, char **argv)
 	CHECK(marks[0].present, 6);
 	CHECK(marks[0].write_protected, 1);
 	CHECK(marks[0].accessed[0], 0x13);
-	CHECK(marks[0].accessed[7], 1ull << 63);
+	CHECK(marks[0].accessed[PTES / 64 - 1], 1ull << 63);
 	test_entries_behind_memory(&task, root, region);
 
 	/* A full region, every eighth page of which is accessed, the others written. */
-	e = place_of(root, region - REGION, 12);
+	e = place_of(root, region - REGION, PAGE_SHIFT);
 	for (int i = 0; i < PTES; i++)
 		e[i] = entry_of(frame_of(REGION), i % 8 ? WRITTEN : ACCESSED);
 	r = read_one(&task, region - REGION);
@@ -332,35 +334,36 @@ int main(int argc, char **argv)
 	CHECK(r.written, PTES - PTES / 8);
 	CHECK(r.write_protected, 0);
 #ifndef __TARGET_ARCH_x86
-	/* Contiguous entries: one mark is for all sixteen. */
+	/* Contiguous entries: one mark is for all of a group. */
+	const int group = CONTIGUOUS_PTES, marked = group + 4;
+
 	for (int i = 0; i < PTES; i++)
-		e[i] = entry_of(frame_of(REGION), i == 20 ? ACCESSED : i == 511 ? WRITTEN : 0) | 1ull << 52;
+		e[i] = entry_of(frame_of(REGION), i == marked ? ACCESSED : i == PTES - 1 ? WRITTEN : 0) | 1ull << 52;
 	r = read_one(&task, region - REGION);
 	CHECK(r.present, PTES);
-	CHECK(r.accessed, 16);
+	CHECK(r.accessed, group);
 	CHECK(r.runs, 1);
-	CHECK(r.written, 16);
-	CHECK(r.contiguous, PTES / 16);
+	CHECK(r.written, group);
+	CHECK(r.contiguous, PTES / group);
 	/* They are one TLB entry, so one touch. */
 	marks[0].va = region - REGION;
 	read_access_bits(&context);
 	CHECK(marks[0].read, 1);
 	CHECK(marks[0].present, PTES);
-	CHECK(marks[0].accessed[0], 1 << 16);
-	CHECK(marks[0].accessed[7], 0);
+	for (int word = 0; word < PTES / 64; word++)
+		CHECK(marks[0].accessed[word], word == group / 64 ? 1ull << group % 64 : 0);
 	/* The bit means nothing elsewhere: in swap, and in other groups. */
 	e[0] = e[1] = SWAPPED | 1ull << 52;
-	e[20] &= ~(1ull << 52);
-	for (int i = 16; i < 32; i++)
+	for (int i = group; i < 2 * group; i++)
 		e[i] &= ~(1ull << 52);
 	r = read_one(&task, region - REGION);
 	CHECK(r.present, PTES - 2);
 	CHECK(r.swapped, 2);
 	CHECK(r.accessed, 1);
-	CHECK(r.written, 16);
-	CHECK(r.contiguous, PTES / 16 - 2);
+	CHECK(r.written, group);
+	CHECK(r.contiguous, PTES / group - 2);
 	read_access_bits(&context);
-	CHECK(marks[0].accessed[0], 1 << 20);
+	CHECK(marks[0].accessed[marked / 64], 1ull << marked % 64);
 #endif
 
 	/* Huge pages, the huge zero page, and one that is not accessible. */
@@ -397,7 +400,7 @@ int main(int argc, char **argv)
 #ifndef __TARGET_ARCH_x86
 	/* Attributes, and with 5 levels the highest bits of an address, are around it. */
 	CHECK(entry_frame(0xfff4000000000f03ull), depth == 5 ? 0x000c000000000000ull : 0);
-	CHECK(entry_frame(0xfff0ffffffffffffull), depth == 5 ? 0x000cfffffffff000ull : 0xfffffffff000ull);
+	CHECK(entry_frame(0xfff0ffffffffffffull), depth == 5 ? 0x000cfffffffff000ull : 0xffffffffffffull & -(u64)PAGE_BYTES);
 #else
 	CHECK(entry_frame(0xfff0000000000fffull), 0);
 	CHECK(entry_frame(~0ull), 0xffffffffff000ull);

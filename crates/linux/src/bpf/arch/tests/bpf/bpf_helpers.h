@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* In the place of libbpf's header: the helpers read the simulated memory of page_tables.c. */
 #include <string.h>
+#include "page_geometry.h"
 
 #define SEC(name)
 #define __noinline	__attribute__((noinline))
@@ -15,7 +16,7 @@
 			break
 #define bpf_ktime_get_ns()	1
 
-static unsigned long long page_copy_buffer[512];
+static unsigned long long page_copy_buffer[PTES];
 extern unsigned char memory[];
 extern const unsigned long memory_bytes;
 /* Reads of what is not memory. On a machine, the mappings of devices may be there. */
