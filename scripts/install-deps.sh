@@ -131,6 +131,7 @@ if [ "${1-}" = kernel ]; then
   need_command perl perl
   need_command qemu-system-x86_64 qemu-system-x86
   need_command busybox busybox-static
+  need_command depmod kmod
   need_header openssl/opensslv.h libssl-dev
 fi
 case ${1-} in cross | arm64)

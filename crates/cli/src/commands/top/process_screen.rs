@@ -7,6 +7,7 @@ use crate::text_format::{
     clip_printable, format_bytes, format_count, format_duration, wrap_printable,
 };
 use crate::view::{AddressStrip, Explanation, ProcessExplanation, ProcessStatus};
+use hawkeye_policy::PageOrder;
 
 const WIDTH: usize = 80;
 
