@@ -27,7 +27,9 @@ case $here/$architecture in
   *) echo "deb: packages for $architecture are not built on $here" >&2; exit 2 ;;
 esac
 # Manual pages are written by a program of this machine.
-for program in "${programs[@]/#/$built/}" "$release/hawkeye-pages"; do
+needed=("${programs[@]/#/$built/}" "$release/hawkeye-pages")
+[ "$architecture" != arm64 ] || needed+=("$built_16k/hawkeye")
+for program in "${needed[@]}"; do
   [ -x "$program" ] || { echo "deb: $program is missing; run 'make deb', which builds it" >&2; exit 1; }
 done
 

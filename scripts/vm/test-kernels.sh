@@ -86,7 +86,10 @@ build_programs() {
 }
 build_programs "$targets" "$work"
 case " $* " in
-  *" pages "*) build_programs "$targets/16k" "$work/16k" --features hawkeye-cli/base-pages-16-kib && mv "$work/16k/hawkeye" "$work/16k/hawkeye-16k" ;;
+  *" pages "*)
+    build_programs "$targets/16k" "$work/16k" --features hawkeye-cli/base-pages-16-kib
+    mv "$work/16k/hawkeye" "$work/16k/hawkeye-16k"
+    ;;
 esac
 
 # Modules for a swap device in memory: zram, and on 6.1 its compressor.
@@ -97,7 +100,7 @@ mkdir -p "$results"
 for kernel in "${kernels[@]/%/$suffix}"; do
   for part; do
     status=0 to=$results/$kernel.$part cpu=max machine=$kernel inside=$part
-    programs=("$work"/{hawkeye,live-linux,live-cli})
+    programs=("$work"/{hawkeye,live-linux,live-cli}) expected=$target/release/hawkeye
     case $part in
       doctor=*) cpu=${part#*=} inside=doctor ;;
       test=*) to=$results/$kernel.test ;;
@@ -105,6 +108,8 @@ for kernel in "${kernels[@]/%/$suffix}"; do
       pages)
         [ "$kernel" = 6.12-arm64 ] || continue
         machine=6.12-16k-arm64 programs=("$work/hawkeye" "$work"/16k/{hawkeye-16k,live-linux,live-cli})
+        # Each test has the path compiled in.
+        expected=$targets/16k${target#"$targets"}/release/hawkeye
         ;;
     esac
     echo "@commit $(git describe --always --dirty) $(date -u +%F)" >"$to.new"
@@ -116,7 +121,7 @@ for kernel in "${kernels[@]/%/$suffix}"; do
       "${programs[@]/#/-f}" -f "$here/kernels/inside" "${tools[@]/#/-f}" \
       -f "$here/peers/program" -f "$here/peers/damon-hugepage" -f "$here/peers/underused-shrinker" \
       -f "$here/peers/damon-nohugepage" \
-      -- sh ./inside "$target/release/hawkeye" "$inside" >>"$to.new" || status=$?
+      -- sh ./inside "$expected" "$inside" >>"$to.new" || status=$?
     sed -n 's/\r$//; /^@\(kernel\|test\|peer\|pages\)/p' "$to.new"
     if [ $status -ne 0 ] || grep -q '^@test [^ ]* failed' "$to.new"; then failed=1; fi
     if [ $status -ne 0 ]; then

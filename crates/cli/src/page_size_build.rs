@@ -6,6 +6,7 @@ use crate::output::print_to_stderr;
 use hawkeye_linux::probe::base_page_bytes_of_kernel;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use std::env;
+use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,8 +22,11 @@ pub fn go_on_as_build_for_kernel() {
         return;
     }
     let Ok(program) = env::current_exe() else { return };
-    let mut paths = other_build_paths(&program, name).into_iter();
-    let Some(path) = paths.find(|path| path.is_file()) else { return };
+    let path = other_build_path(&program, name);
+    // A build of the wrong size must not start itself for ever.
+    if !path.is_file() || program.file_name() == Some(OsStr::new(name)) {
+        return;
+    }
     let mut arguments = env::args_os();
     let mut command = Command::new(&path);
     command.arg0(arguments.next().unwrap_or_else(|| name.into())).args(arguments);
@@ -30,10 +34,11 @@ pub fn go_on_as_build_for_kernel() {
     print_to_stderr(&format!("hawkeye: {} can't be started: {error}\n", path.display()));
 }
 
-/// Beside the program, as cargo builds it, and where the package has it.
-fn other_build_paths(program: &Path, name: &str) -> [PathBuf; 2] {
+/// Where the package has it: `/usr/lib/hawkeye` beside `/usr/bin`. Not beside the program, where
+/// another user may have put a file, as in `/tmp`.
+fn other_build_path(program: &Path, name: &str) -> PathBuf {
     let folder = program.parent().unwrap_or(Path::new("/"));
-    [folder.join(name), folder.join("../lib/hawkeye").join(name)]
+    folder.join("../lib/hawkeye").join(name)
 }
 
 #[cfg(test)]
@@ -41,9 +46,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_other_build_is_beside_the_program_or_in_the_library_folder() {
-        let paths = other_build_paths(Path::new("/usr/bin/hawkeye"), "hawkeye-16k");
-        let expected = ["/usr/bin/hawkeye-16k", "/usr/bin/../lib/hawkeye/hawkeye-16k"];
-        assert_eq!(paths, expected.map(PathBuf::from));
+    fn the_other_build_is_where_the_package_has_it() {
+        let path = other_build_path(Path::new("/usr/bin/hawkeye"), "hawkeye-16k");
+        assert_eq!(path, Path::new("/usr/bin/../lib/hawkeye/hawkeye-16k"));
     }
 }

@@ -187,6 +187,15 @@ impl ProcessSample {
         }
     }
 
+    /// Leaves out base pages of a process that is not promoted, unless a split maps the zero page
+    /// there. No policy may take them for candidates. Recovery needs those in regions that it has
+    /// split, to see whether the process has filled them again.
+    pub fn drop_what_recovery_alone_needs(&mut self) {
+        if !self.terms.promotes {
+            self.regions.retain(|region| region.is_huge() || region.zero_mapped > 0);
+        }
+    }
+
     /// Whether another look at the process pays: part of it was not seen, it may be promoted, and
     /// the possible saving is enough for that.
     pub fn is_worth_sampling_again(&self) -> bool {

@@ -57,8 +57,8 @@ use unmeasured::{UnmeasuredAdvice, unmeasured_advice_text};
 /// page tables only, and rests between reads. For the list of shared memory it reads the mappings
 /// of each process, and rests in the same way.
 ///
-/// On a kernel with base pages of another size than 4 KiB, nothing is measured. The advice on a
-/// process then rests on what it holds, on its allocator, its limits and the kernel's settings.
+/// On a kernel with base pages of another size than 4 KiB, no process is measured. The advice on it
+/// then rests on what it holds, on its allocator, its limits and the kernel's settings.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -171,7 +171,7 @@ impl AdviseOptions {
     }
 
     fn list_shared_memory(&self) -> Result<()> {
-        if let Some(why) = read_host_facts().unsupported_page_sizes() {
+        if let Some(why) = read_host_facts().why_nothing_promoted() {
             bail!("which shared memory can become huge is not known: {why}");
         }
         show_progress_line("reading the mappings of all processes");

@@ -64,7 +64,9 @@ impl DoctorOptions {
         drop(signals);
         let mut decision = probe::decide_with_best_sampler(&facts);
         let settings = ThpSettings::read();
-        let unmanaged_kernel = UnmanagedKernel::of_this_machine();
+        let can_guard = decision.can_manage && decision.cannot_guard.is_none();
+        let unmanaged_kernel = UnmanagedKernel::of_this_machine()
+            .map(|kernel| UnmanagedKernel { guarded: kernel.guarded && can_guard, ..kernel });
         if let Some(kernel) = &unmanaged_kernel {
             decision.notes.extend(unmanaged_kernel_notes(kernel));
         }
@@ -151,8 +153,8 @@ fn unmanaged_kernel_text(kernel: &UnmanagedKernel) -> String {
     let works = match guarded {
         true => {
             "yes  guarding   the profile guard of daemon, attach and run\n\
-             yes  measuring  advise --all, --cgroup and --shared-memory, status --forecast, record\n\
-             no   promoting  refused: other profiles and policies, demo, text\n"
+             yes  measuring  advise --all, advise --cgroup, status --forecast\n\
+             no   promoting  refused: other profiles and policies, prefault, demo, record, text\n"
         }
         false => {
             "no   measuring  refused: the rest of advise, status --forecast, record\n\

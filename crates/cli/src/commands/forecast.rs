@@ -15,8 +15,9 @@ use anyhow::{Context, Result, bail};
 use hawkeye_linux::memory::cgroup_limits::CgroupLimits;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::probe::{self, ProbeExtent};
+use hawkeye_linux::processes::UserNames;
 use hawkeye_linux::processes::huge_page_context::ThpSettings;
-use hawkeye_linux::processes::{UserNames, read_process_attributes};
+use hawkeye_linux::processes::profile_requests::read_attributes_with_user;
 use hawkeye_linux::sample::population_survey::{SurveyCoverage, survey_population};
 use hawkeye_linux::{ChosenKernelMethods, RecoveryMethod};
 use hawkeye_policy::{
@@ -52,7 +53,7 @@ impl RecoverySettings {
     pub fn of_config_file(file: Option<&Path>) -> Self {
         let config = Config::load_or_default(find_config_file(file));
         let config = config.unwrap_or_else(|error| {
-            tracing::warn!("the forecast assumes the default watermarks: {error}");
+            tracing::warn!("the forecast assumes the default watermarks, and no rules: {error}");
             Config::default()
         });
         Self {
@@ -65,11 +66,13 @@ impl RecoverySettings {
 
     /// Whether nothing is taken back from a process of this size.
     fn leaves_alone(&self, pid: u32, anonymous_bytes: u64, users: &UserNames) -> bool {
-        let is_excluded = |identity| {
-            matches!(self.rules.evaluate_process(&identity), RuleVerdict::Exclude { .. })
+        let is_left_alone = |identity| {
+            use RuleVerdict::{Exclude, Undecided};
+            let verdict = self.rules.evaluate_process(&identity);
+            matches!(verdict, Exclude { .. } | Undecided { .. })
         };
         anonymous_bytes < self.min_resident_bytes
-            || read_process_attributes(pid, users).is_ok_and(is_excluded)
+            || read_attributes_with_user(pid, users).is_ok_and(is_left_alone)
     }
 }
 

@@ -15,6 +15,7 @@ use crate::text_format::format_bytes;
 use anyhow::{Result, bail};
 use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{KernelThpPlan, KhugepagedMode};
+use hawkeye_linux::page_sizes::ThpMode;
 use hawkeye_linux::prefault::profile_store::{ProfileStore, profile_dir};
 use hawkeye_linux::probe::kernel_decision::SamplerKind;
 use hawkeye_linux::processes::descriptor_limit::raise_descriptor_limit;
@@ -29,6 +30,21 @@ use hawkeye_policy::{
 };
 use std::process::{Command, Stdio};
 use std::time::Duration;
+
+/// The first wish that goes beyond giving memory back, if there is one. It is refused where nothing
+/// is promoted. `guards`: the policy only recovers.
+fn wish_beyond_guard(guards: bool, config: &Config) -> Option<&'static str> {
+    let Config { fill, shared_memory, align_shared_memory, .. } = config;
+    let wishes = [
+        (!guards, "another profile or policy than guard"),
+        (fill.mode != PrefaultMode::Off, "prefault"),
+        (fill.huge_faults, "huge pages at page faults"),
+        (config.small_pages != ThpMode::Never, "page sizes at first touches"),
+        (*shared_memory || *align_shared_memory, "shared memory"),
+        (config.recording.is_some(), "a recording"),
+    ];
+    wishes.into_iter().find_map(|(is_wished, wish)| is_wished.then_some(wish))
+}
 
 /// Everything that must be ready before the program is touched: a failure leaves it as it was.
 pub struct PreparedSession {
@@ -155,10 +171,10 @@ impl PreparedSession {
         if !decision.can_manage {
             bail!("{} Run `hawkeye doctor` for details.", decision.verdict);
         }
-        let only_gives_back = guards && fill.mode == PrefaultMode::Off;
-        let promotes = !(settings.measure_only || only_gives_back);
-        if let Some(why) = decision.cannot_promote.as_ref().filter(|_| promotes) {
-            bail!("{why}");
+        if let Some(why) = &decision.cannot_promote {
+            if let Some(wish) = wish_beyond_guard(guards, config) {
+                bail!("{why} It is not available: {wish}.");
+            }
         }
         match &decision.cannot_guard {
             Some(why) if guards => {
@@ -422,4 +438,26 @@ pub fn open_target_of_pids(pids: &[u32]) -> Result<(ManagedTarget, Vec<ProcessId
 pub fn pids_text(processes: &[ProcessId], between: &str) -> String {
     let pids: Vec<String> = processes.iter().map(|process| process.pid.to_string()).collect();
     pids.join(between)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_nothing_is_promoted_only_giving_memory_back_is_left() {
+        let config = |text: &str| Config::parse("test", text).expect("the configuration is valid");
+        assert_eq!(wish_beyond_guard(true, &config("profile = \"guard\"")), None);
+        assert!(wish_beyond_guard(false, &config("")).is_some_and(|wish| wish.contains("profile")));
+        for (text, wish) in [
+            ("[fault_ahead]\nmode = \"auto\"", "prefault"),
+            ("[fault_ahead]\nhuge_faults = \"on\"", "huge pages at page faults"),
+            ("small_pages = \"all\"", "page sizes at first touches"),
+            ("shared_memory = \"on\"", "shared memory"),
+            ("align_shared_memory = \"on\"", "shared memory"),
+            ("[recording]\nfolder = \"/tmp/recordings\"", "a recording"),
+        ] {
+            assert_eq!(wish_beyond_guard(true, &config(text)), Some(wish), "{text}");
+        }
+    }
 }

@@ -19,7 +19,8 @@ pub struct UnmanagedKernel {
     pub sizes: UnmanagedPageSizes,
     /// Why nothing is promoted, as a clause.
     pub why: String,
-    /// Whether this build knows these sizes: the profile `guard` and forecasts work.
+    /// Whether this build knows these sizes: forecasts work, and the profile `guard` does where the
+    /// kernel gives memory back.
     pub guarded: bool,
     /// `None`: this kernel has no switch for such pages.
     pub smaller_pages: Option<SmallerPages>,
@@ -101,7 +102,9 @@ impl UnmanagedKernel {
         };
         let times = self.sizes.huge_page_bytes / USUAL_HUGE_PAGE_BYTES;
         let unused = match self.guarded {
-            true => "The profile guard takes the unused part back before memory is short.",
+            true => {
+                "The profile guard takes the unused part back, if `hawkeye doctor` says that this kernel can."
+            }
             false => "HawkEye can't take the unused part back here.",
         };
         format!(

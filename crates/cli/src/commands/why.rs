@@ -12,7 +12,7 @@ use crate::view::{
 use anyhow::Result;
 use clap::Args;
 use hawkeye_linux::processes::shared_mappings::name_of_mapped_file;
-use hawkeye_policy::{PageOrder, RegionAddr, RegionSample};
+use hawkeye_policy::{PAGES_PER_REGION, PageOrder, RegionAddr, RegionSample};
 use std::process::ExitCode;
 
 /// Show why a process, or a region of it, gets huge pages or does not.
@@ -170,7 +170,7 @@ fn region_sample_text(it: &RegionExplanation, sample: &RegionSample, age: f64) -
         return format!("{age} s ago it was one huge page, which had {not}been accessed.");
     }
     let mut found = format!(
-        "{age} s ago {present} of its 512 base pages were present and {accessed} had been accessed"
+        "{age} s ago {present} of its {PAGES_PER_REGION} base pages were present and {accessed} had been accessed"
     );
     if let Some(bucket) = it.bucket {
         found += &format!(" (bucket {bucket} of 0 to 9)");

@@ -96,11 +96,13 @@ fn build_kernel_decision(facts: &KernelFacts, sampler: SamplerKind) -> KernelDec
     let recovery = working_recovery_method(facts);
     let cannot_guard = why_nothing_recovered(facts, recovery);
     let blocker = why_nothing_managed(facts);
-    let cannot_promote = facts.host.why_nothing_promoted().map(|why| {
-        format!(
-            "Nothing is promoted here: {why}. The profile guard gives unused memory in huge pages back, and `hawkeye advise` measures."
-        )
-    });
+    let instead = match cannot_guard {
+        None => " The profile guard gives unused memory in huge pages back.",
+        Some(_) => "",
+    };
+    let cannot_promote = facts.host.why_nothing_promoted();
+    let cannot_promote =
+        cannot_promote.map(|why| format!("Nothing is promoted here: {why}.{instead}"));
     let is_supported = facts.host.unsupported_page_sizes().is_none();
     let can = if cannot_promote.is_some() { "guarded" } else { "managed" };
     KernelDecision {

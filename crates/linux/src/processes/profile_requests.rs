@@ -64,10 +64,7 @@ pub fn read_attributes_with_request(
     pid: u32,
     sources: ProfileRequestSources,
 ) -> Result<ProcessAttributes> {
-    let users = UserNames::default();
-    let mut attributes = read_process_attributes(pid, &users)?;
-    let user = users.name_within_time(attributes.uid, MOST_WAIT);
-    (attributes.user, attributes.user_pending) = (user.text, user.pending);
+    let mut attributes = read_attributes_with_user(pid, &UserNames::default())?;
     let reader = ProfileRequestReader::new(sources);
     let begun = Instant::now();
     loop {
@@ -78,6 +75,17 @@ pub fn read_attributes_with_request(
         }
         std::thread::sleep(MOST_WAIT / 40);
     }
+}
+
+/// The attributes of a process, without what its workload asks for. Waits up to 2 s for the name
+/// service where it does not know the user yet.
+pub fn read_attributes_with_user(pid: u32, users: &UserNames) -> Result<ProcessAttributes> {
+    let mut attributes = read_process_attributes(pid, users)?;
+    if attributes.user_pending {
+        let user = users.name_within_time(attributes.uid, MOST_WAIT);
+        (attributes.user, attributes.user_pending) = (user.text, user.pending);
+    }
+    Ok(attributes)
 }
 
 /// Finds out what workloads ask for.

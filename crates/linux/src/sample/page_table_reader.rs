@@ -13,7 +13,9 @@ use crate::processes::mappings::Mapping;
 use crate::promote::target_call::CallHelperPool;
 use direct_map::{map_unique_and_inaccessible_page, read_end_frame};
 use hawkeye_policy::walk_rate::PageBitmap;
-use hawkeye_policy::{BASE_PAGE_BYTES, PageOrder, ProcessId, RegionAddr, RegionSample};
+use hawkeye_policy::{
+    BASE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, ProcessId, RegionAddr, RegionSample,
+};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use nix::errno::Errno;
@@ -23,7 +25,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Most last-level page tables that one call reads.
-pub const TABLES_PER_CALL: u32 = 512;
+pub const TABLES_PER_CALL: u32 = 512 * 512 / PAGES_PER_REGION as u32;
 
 /// Most regions for which one call can read access bits.
 pub const ACCESS_BITS_PER_CALL: usize = 64;

@@ -26,7 +26,7 @@ const FILE_OR_SHARED: u64 = 1 << 61;
 const LONGEST_WALK: Duration = Duration::from_secs(10);
 /// Pause after a search, in multiples of its duration.
 const SEARCH_PAUSE: u32 = 10;
-/// Most suspects of a process: 128 GiB of huge pages that were lost.
+/// Most suspects of a process, and most splits of it that are remembered: 128 GiB of huge pages.
 const MOST_SUSPECTS: usize = 1 << 16;
 
 /// The huge pages of one process that were seen last, and regions that have lost theirs since.
@@ -38,6 +38,8 @@ pub(crate) struct LostHugePages {
     suspects: BTreeMap<RegionAddr, Suspect>,
     /// Regions in which the manager split a huge page, and when, as long as that tells something.
     split: BTreeMap<RegionAddr, Instant>,
+    /// When those that tell nothing any more were last forgotten.
+    split_forgotten_at: Option<Instant>,
     /// When the next search may begin.
     search_again_at: Option<Instant>,
 }
@@ -57,7 +59,11 @@ impl LostHugePages {
     pub(crate) fn record_huge_pages(&mut self, mut huge: Vec<RegionAddr>) {
         let now = Instant::now();
         let age = |at: Instant| now.saturating_duration_since(at);
-        self.split.retain(|_, at| age(*at) < MAY_BE_REFILLED + LONGEST_WALK);
+        // Not at each listing: while memory fills, there are many a second.
+        if self.split_forgotten_at.is_none_or(|at| age(at) >= Duration::from_secs(1)) {
+            self.split_forgotten_at = Some(now);
+            self.split.retain(|_, at| age(*at) < MAY_BE_REFILLED);
+        }
         huge.retain(|region| self.split.get(region).is_none_or(|at| age(*at) >= LONGEST_WALK));
         let is_huge = |region: &RegionAddr| huge.binary_search(region).is_ok();
         self.suspects.retain(|region, _| !is_huge(region));
@@ -131,7 +137,9 @@ impl LostHugePages {
 
     /// The manager has split the huge page of a region, so nothing of it is left.
     pub(crate) fn record_split(&mut self, region: RegionAddr) {
-        self.split.insert(region, Instant::now());
+        if self.split.len() < MOST_SUSPECTS || self.split.contains_key(&region) {
+            self.split.insert(region, Instant::now());
+        }
         if let Ok(at) = self.huge.binary_search(&region) {
             self.huge.remove(at);
         }

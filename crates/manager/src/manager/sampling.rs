@@ -283,7 +283,12 @@ impl<M: Machine> Manager<M> {
     }
 
     /// Passes what a window showed to the policy and to all limits, and schedules the next window.
-    fn on_samples_read(&mut self, now: Duration, cpu_before: Duration, observation: Observation) {
+    fn on_samples_read(
+        &mut self,
+        now: Duration,
+        cpu_before: Duration,
+        mut observation: Observation,
+    ) {
         for sample in &observation.processes {
             let event = Event::Sampled {
                 process: sample.process,
@@ -299,8 +304,9 @@ impl<M: Machine> Manager<M> {
         let touches: u64 = observation.processes.iter().map(|s| s.first_touches).sum();
         self.sampling.slowdown.record_touches(now, &observation.processes, each);
         self.drop_postponed_promotion();
-        self.policy.observe(&observation);
         self.recovery.observe(&observation);
+        observation.processes.iter_mut().for_each(ProcessSample::drop_what_recovery_alone_needs);
+        self.policy.observe(&observation);
         self.set_missing_groups();
         self.memory.guard.record_huge_pages_listed(now, &observation.unread);
         self.limits.observe(&observation);

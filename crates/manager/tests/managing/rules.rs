@@ -29,6 +29,18 @@ fn processes_of_one_rule_share_a_limit_of_huge_memory() {
     assert_eq!(huge_bytes_of(&manager, free), 64 * MIB);
 }
 
+/// Samples show such regions where recovery has split them.
+#[test]
+fn base_pages_of_a_process_that_is_not_promoted_are_no_candidates() {
+    for policy in ["hawkeye", "hawkeye-g", "ingens", "linux"] {
+        let mut program = program_of_parts(&[base_page_part(0, 32, 1.0)]);
+        program.terms.promotes = false;
+        let machine = machine_running(16 * GIB, program);
+        let manager = run_manager_of(machine, policy, frequent_sampling_settings(), seconds(30.0));
+        assert_eq!(manager.machine().call_times("promote"), [], "{policy}");
+    }
+}
+
 /// Until there is room again, or the next sample.
 #[test]
 fn what_waits_in_a_process_at_its_limit_is_not_dropped() {

@@ -5,8 +5,8 @@ use crate::page::{PAGES_PER_REGION, RegionAddr};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Memory that a program takes again sooner than this was not worth its split. So long a sample has
-/// to show each region that was split.
+/// Memory that a program takes again sooner than this was not worth its split. Samples must show a
+/// split region for this long.
 pub const MAY_BE_REFILLED: Duration = Duration::from_secs(120);
 /// How long a region is left as it is after a split was undone once. Doubled each further time.
 const FIRST_HOLD: Duration = Duration::from_secs(240);

@@ -120,7 +120,7 @@ impl FreeMemoryTouchTimes {
         Ok(None)
     }
 
-    fn host_takes_memory_back(self) -> bool {
+    pub(super) fn host_takes_memory_back(self) -> bool {
         self.ratio() >= TAKEN_BACK_FROM
     }
 
