@@ -1,6 +1,6 @@
 //! The build for this kernel's page sizes. They are constants of a build, because loops over the
-//! pages of a region and their tables depend on them. The package for arm64 has a second program,
-//! for base pages of 16 KiB.
+//! pages of a region and their tables depend on them. Where kernels may have base pages of 16 KiB,
+//! the package has a second program for these.
 
 use crate::output::print_to_stderr;
 use hawkeye_linux::probe::base_page_bytes_of_kernel;

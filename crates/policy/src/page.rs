@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Size of a base page, in bytes: 4 KiB, or 16 KiB in a build with the feature `base-pages-16-kib`
-/// (arm64 kernels with `CONFIG_ARM64_16K_PAGES`). All other sizes follow from it. Documents and
-/// comments give the figures for 4 KiB.
+/// for kernels that have such pages. All other sizes follow from it. Documents and comments give
+/// the figures for 4 KiB.
 pub const BASE_PAGE_BYTES: u64 =
     if cfg!(feature = "base-pages-16-kib") { 16 << 10 } else { 4 << 10 };
 /// Base pages in one region. A last-level page table fills a base page with entries of 8 bytes.

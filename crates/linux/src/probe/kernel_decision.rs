@@ -170,7 +170,7 @@ fn why_nothing_managed(facts: &KernelFacts) -> Option<String> {
     if let Some(why) = facts.host.unsupported_page_sizes() {
         let remedy = match (facts.host.huge_page_bytes, facts.host.base_page_bytes >> 10) {
             (None, _) => "Make that file readable where HawkEye runs.",
-            (_, 4 | 16) => "The package for arm64 has the build for this kernel, too.",
+            (_, 4 | 16) => "HawkEye's package has a build for this kernel, too.",
             _ => "Boot a kernel with base pages of 4 or 16 KiB, if the distribution has one.",
         };
         return Some(format!("Nothing can be managed: {why}. {remedy}"));
