@@ -4,7 +4,7 @@
 # machine's architecture]. Tests of upgrades need a second VERSION. On amd64 it packs hawkeye-lab,
 # too. There ARCH=arm64 packs the hawkeye that scripts/cross.sh built for arm64. The laboratory has
 # no such package, because its experiments have not run there. For arm64 there is a second hawkeye,
-# for kernels with base pages of 16 KiB, with which the first one goes on there.
+# for kernels with base pages of 16 KiB, which the first one starts there.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

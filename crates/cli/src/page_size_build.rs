@@ -7,6 +7,8 @@ use hawkeye_linux::probe::base_page_bytes_of_kernel;
 use hawkeye_policy::BASE_PAGE_BYTES;
 use std::env;
 use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +26,7 @@ pub fn go_on_as_build_for_kernel() {
     let Ok(program) = env::current_exe() else { return };
     let path = other_build_path(&program, name);
     // A build of the wrong size must not start itself for ever.
-    if !path.is_file() || program.file_name() == Some(OsStr::new(name)) {
+    if program.file_name() == Some(OsStr::new(name)) || !is_as_safe_as(&path, &program) {
         return;
     }
     let mut arguments = env::args_os();
@@ -34,8 +36,19 @@ pub fn go_on_as_build_for_kernel() {
     print_to_stderr(&format!("hawkeye: {} can't be started: {error}\n", path.display()));
 }
 
-/// Where the package has it: `/usr/lib/hawkeye` beside `/usr/bin`. Not beside the program, where
-/// another user may have put a file, as in `/tmp`.
+/// Whether a file and its two folders belong to the owner of `program` or to root, and no other
+/// user may write there. Otherwise another user may have put the file there. False if it is
+/// missing.
+fn is_as_safe_as(path: &Path, program: &Path) -> bool {
+    let Ok(owner) = fs::metadata(program).map(|found| found.uid()) else { return false };
+    let safe = |path: &Path| {
+        let found = fs::metadata(path);
+        found.is_ok_and(|it| [0, owner].contains(&it.uid()) && it.mode() & 0o022 == 0)
+    };
+    path.is_file() && path.ancestors().take(3).all(safe)
+}
+
+/// Where the package has it: `/usr/lib/hawkeye` beside `/usr/bin`.
 fn other_build_path(program: &Path, name: &str) -> PathBuf {
     let folder = program.parent().unwrap_or(Path::new("/"));
     folder.join("../lib/hawkeye").join(name)
@@ -44,6 +57,30 @@ fn other_build_path(program: &Path, name: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_file_where_another_user_may_write_is_not_started() {
+        let folder = tempfile::tempdir().expect("a folder can be made");
+        let [program, inner] = ["hawkeye", "lib/hawkeye"].map(|name| folder.path().join(name));
+        fs::create_dir_all(&inner).expect("a folder can be made");
+        let path = inner.join("hawkeye-16k");
+        fs::write(&program, "").expect("the file can be written");
+        assert!(!is_as_safe_as(&path, &program), "it is missing");
+        fs::write(&path, "").expect("the file can be written");
+        let set_mode = |path: &Path, mode| {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(path, mode).expect("the mode can be set");
+        };
+        set_mode(&path, 0o755);
+        [&inner, &folder.path().join("lib")].into_iter().for_each(|it| set_mode(it, 0o755));
+        assert!(is_as_safe_as(&path, &program));
+        for open in [path.clone(), inner.clone(), folder.path().join("lib")] {
+            set_mode(&open, 0o777);
+            assert!(!is_as_safe_as(&path, &program), "{}", open.display());
+            set_mode(&open, 0o755);
+        }
+    }
 
     #[test]
     fn the_other_build_is_where_the_package_has_it() {

@@ -22,7 +22,7 @@ pub mod prezeroing;
 pub(crate) mod probe_child;
 
 pub use host_facts::{
-    UnmanagedPageSizes, base_page_bytes_of_kernel, format_page_size, read_host_facts,
+    HostFacts, UnmanagedPageSizes, base_page_bytes_of_kernel, format_page_size, read_host_facts,
 };
 pub use kernel_decision::{KernelDecision, ManagerCapability, decide_with_best_sampler};
 pub use kernel_facts::{KernelFacts, ProbeExtent, ProbedKernel, gather_kernel_facts};

@@ -45,4 +45,5 @@ pub mod schedstat;
 pub mod shared_mappings;
 pub(crate) mod user_names;
 
+pub use process_attributes::read_process_attributes;
 pub use user_names::UserNames;

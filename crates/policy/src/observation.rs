@@ -187,12 +187,13 @@ impl ProcessSample {
         }
     }
 
-    /// Leaves out base pages of a process that is not promoted, unless a split maps the zero page
-    /// there. No policy may take them for candidates. Recovery needs those in regions that it has
-    /// split, to see whether the process has filled them again.
+    /// Leaves out full base pages of a process that is not promoted. No policy may take them for
+    /// candidates. Recovery needs those in regions that it has split, to see whether the process
+    /// has filled them again.
     pub fn drop_what_recovery_alone_needs(&mut self) {
         if !self.terms.promotes {
-            self.regions.retain(|region| region.is_huge() || region.zero_mapped > 0);
+            let is_of_use = |r: &RegionSample| r.is_huge() || r.zero_mapped > 0 || r.freed > 0;
+            self.regions.retain(is_of_use);
         }
     }
 
@@ -291,8 +292,31 @@ pub struct MemoryState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::page::HUGE_PAGE_BYTES;
     use crate::test_support::process;
     use crate::translation_overhead::TranslationOverheadSource;
+
+    #[test]
+    fn of_a_process_that_is_not_promoted_only_full_base_pages_are_left_out() {
+        let region = |index| RegionAddr::containing(index * HUGE_PAGE_BYTES);
+        let base = |index| RegionSample {
+            order: PageOrder::BASE,
+            ..RegionSample::new_full_and_untouched(region(index))
+        };
+        let regions = vec![
+            base(1),
+            RegionSample { order: PageOrder::HUGE, ..base(2) },
+            RegionSample { zero_mapped: 400, ..base(3) },
+            RegionSample { freed: 400, ..base(4) },
+        ];
+        for (promotes, left) in [(true, vec![1, 2, 3, 4]), (false, vec![2, 3, 4])] {
+            let mut sample = ProcessSample::from_present_pages(process(1), regions.clone());
+            sample.terms.promotes = promotes;
+            sample.drop_what_recovery_alone_needs();
+            let found: Vec<_> = sample.regions.iter().map(|r| r.region).collect();
+            assert_eq!(found, left.into_iter().map(region).collect::<Vec<_>>(), "{promotes}");
+        }
+    }
 
     #[test]
     fn only_a_process_that_was_seen_in_part_and_may_gain_is_worth_another_look() {

@@ -33,7 +33,7 @@ impl PageOrder {
     /// 4 KiB.
     pub const BASE: Self = Self(0);
     /// 64 KiB, or 2 MiB with base pages of 16 KiB: one TLB entry where an architecture has
-    /// contiguous page-table entries (Documentation/arch/arm64/hugetlbpage.rst).
+    /// contiguous page-table entries.
     pub const CONTIGUOUS: Self =
         Self(log2_pages_in(if BASE_PAGE_BYTES == 4 << 10 { 64 << 10 } else { 2 << 20 }));
     /// 2 MiB: a huge page.

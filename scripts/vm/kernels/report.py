@@ -348,8 +348,9 @@ def main():
             f"What the commands said on Debian's kernel {kernel.pages_release}, beside a program of 512 MiB in a cgroup with a limit of 1 GiB "
             "([why some of them refuse](design/probe.md#other-page-sizes)):"))
         table(["command", "exit status", "beginning of what it said"], [[f"`{name}`", *said] for name, *said in kernel.pages])
-        print("Live tests of what the profile `guard` needs, on the same kernel:\n")
-        table(["test", "outcome"], [[f"`{name}`", f"{outcome}: {why}" if why else outcome] for name, (outcome, why) in kernel.pages_tests.items()])
+        if kernel.pages_tests:
+            print("Live tests of what the profile `guard` needs, on the same kernel:\n")
+            table(["test", "outcome"], [[f"`{name}`", f"{outcome}: {why}" if why else outcome] for name, (outcome, why) in kernel.pages_tests.items()])
 
     print(NOTES)
     print("## Live tests\n")

@@ -15,9 +15,9 @@ use anyhow::{Context, Result, bail};
 use hawkeye_linux::memory::cgroup_limits::CgroupLimits;
 use hawkeye_linux::memory::system_memory;
 use hawkeye_linux::probe::{self, ProbeExtent};
-use hawkeye_linux::processes::UserNames;
 use hawkeye_linux::processes::huge_page_context::ThpSettings;
 use hawkeye_linux::processes::profile_requests::read_attributes_with_user;
+use hawkeye_linux::processes::{UserNames, read_process_attributes};
 use hawkeye_linux::sample::population_survey::{SurveyCoverage, survey_population};
 use hawkeye_linux::{ChosenKernelMethods, RecoveryMethod};
 use hawkeye_policy::{
@@ -66,13 +66,16 @@ impl RecoverySettings {
 
     /// Whether nothing is taken back from a process of this size.
     fn leaves_alone(&self, pid: u32, anonymous_bytes: u64, users: &UserNames) -> bool {
-        let is_left_alone = |identity| {
-            use RuleVerdict::{Exclude, Undecided};
-            let verdict = self.rules.evaluate_process(&identity);
-            matches!(verdict, Exclude { .. } | Undecided { .. })
-        };
+        let verdict = |identity| self.rules.evaluate_process(&identity);
+        let mut judged = read_process_attributes(pid, users).map(verdict);
+        if matches!(judged, Ok(RuleVerdict::Undecided { .. })) {
+            // The user's name decides. Waiting for it costs others their turn, so it is the last
+            // resort.
+            judged = read_attributes_with_user(pid, users).map(verdict);
+        }
+        use RuleVerdict::{Exclude, Undecided};
         anonymous_bytes < self.min_resident_bytes
-            || read_attributes_with_user(pid, users).is_ok_and(is_left_alone)
+            || matches!(judged, Ok(Exclude { .. } | Undecided { .. }))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `hawkeye run`: starts a program under management.
 
-use super::session::PreparedSession;
+use super::session::{PreparedSession, why_page_sizes_refuse};
 use crate::allocator_env_plan::{self, AllocatorEnvPlan, HugePageSources};
 use crate::options::{ManageOptions, keyword_parser};
 use crate::output::{print_to_stderr, print_to_stdout};
@@ -14,7 +14,6 @@ use hawkeye_linux::processes::process::ProcessHandle;
 use hawkeye_linux::processes::program_allocator;
 use hawkeye_linux::stop_signals::unblock_signals_in_child;
 use hawkeye_policy::SettingsProfile;
-use hawkeye_policy::policies::{PolicySettings, make_policy_by_name};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -66,13 +65,8 @@ impl RunOptions {
         let name = self.command[0].to_string_lossy().into_owned();
         let first_touch = self.allocator_env_plan()?;
         if self.dry_run {
-            let host = read_host_facts();
-            let policy = self.options.policy_name(self.profile());
-            let policy = make_policy_by_name(&policy, &PolicySettings::default())?;
-            let refusal = match policy.properties().only_recovers {
-                true => host.unsupported_page_sizes(),
-                false => host.why_nothing_promoted(),
-            };
+            let (host, usual) = (read_host_facts(), SettingsProfile::Speed);
+            let refusal = why_page_sizes_refuse(&host, &self.options, usual, self.warm)?;
             print_to_stdout(&self.dry_run_text(&first_touch, refusal.as_deref()))?;
             return Ok(ExitCode::SUCCESS);
         }

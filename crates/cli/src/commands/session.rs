@@ -17,6 +17,7 @@ use hawkeye_linux::machine_lease::manager_lock::state_dir;
 use hawkeye_linux::machine_lease::thp_settings::{KernelThpPlan, KhugepagedMode};
 use hawkeye_linux::page_sizes::ThpMode;
 use hawkeye_linux::prefault::profile_store::{ProfileStore, profile_dir};
+use hawkeye_linux::probe::HostFacts;
 use hawkeye_linux::probe::kernel_decision::SamplerKind;
 use hawkeye_linux::processes::descriptor_limit::raise_descriptor_limit;
 use hawkeye_linux::processes::process::ProcessHandle;
@@ -31,17 +32,59 @@ use hawkeye_policy::{
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+/// What the options of `run` or `attach` mean. `usual_profile` holds unless they name another.
+fn policy_and_config(
+    options: &ManageOptions,
+    usual_profile: SettingsProfile,
+    warm_bytes: u64,
+) -> Result<(Box<dyn Policy>, Config)> {
+    let settings = options.manager_settings()?;
+    let profile = options.profile.unwrap_or(usual_profile);
+    let policy =
+        policies::make_policy_by_name(&options.policy_name(profile), &settings.policy_settings())?;
+    let config = Config {
+        profile,
+        settings,
+        khugepaged: KhugepagedMode::Off,
+        kernel_split: options.kernel_split,
+        shared_memory: options.shared_memory,
+        align_shared_memory: options.align_shared_memory,
+        fill: options.prefault_settings(profile, warm_bytes),
+        small_pages: options.small_pages,
+        learn: options.learn,
+        recording: options.record.clone().map(RecordingTarget::File),
+        ..Config::default()
+    };
+    Ok((policy, config))
+}
+
+/// Why the page sizes of a host do not allow what these options of `run` ask for, as a clause;
+/// `None`: they do.
+pub fn why_page_sizes_refuse(
+    host: &HostFacts,
+    options: &ManageOptions,
+    usual_profile: SettingsProfile,
+    warm_bytes: u64,
+) -> Result<Option<String>> {
+    let (policy, config) = policy_and_config(options, usual_profile, warm_bytes)?;
+    let only_guards = wish_beyond_guard(policy.properties().only_recovers, &config).is_none();
+    Ok(match only_guards {
+        true => host.unsupported_page_sizes(),
+        false => host.why_nothing_promoted(),
+    })
+}
+
 /// The first wish that goes beyond giving memory back, if there is one. It is refused where nothing
 /// is promoted. `guards`: the policy only recovers.
 fn wish_beyond_guard(guards: bool, config: &Config) -> Option<&'static str> {
     let Config { fill, shared_memory, align_shared_memory, .. } = config;
     let wishes = [
-        (!guards, "another profile or policy than guard"),
+        (config.recording.is_some(), "a recording"),
+        (!guards, "other than --profile guard or profile = \"guard\""),
         (fill.mode != PrefaultMode::Off, "prefault"),
         (fill.huge_faults, "huge pages at page faults"),
         (config.small_pages != ThpMode::Never, "page sizes at first touches"),
         (*shared_memory || *align_shared_memory, "shared memory"),
-        (config.recording.is_some(), "a recording"),
     ];
     wishes.into_iter().find_map(|(is_wished, wish)| is_wished.then_some(wish))
 }
@@ -72,31 +115,12 @@ impl PreparedSession {
         warm_bytes: u64,
         purpose: &str,
     ) -> Result<Self> {
-        let settings = options.manager_settings()?;
-        let profile = options.profile.unwrap_or(usual_profile);
-        let policy = policies::make_policy_by_name(
-            &options.policy_name(profile),
-            &settings.policy_settings(),
-        )?;
+        let (policy, config) = policy_and_config(options, usual_profile, warm_bytes)?;
         // A pipe may wait for its reader here, so a signal must still end this program.
         let json = options.json.as_deref().map(JsonFile::open).transpose()?;
         // First: a signal before this line would leave settings changed until the next start.
         let signals = StopSignals::take_over()?;
-        let fill = options.prefault_settings(profile, warm_bytes);
-        let config = Config {
-            profile,
-            settings,
-            khugepaged: KhugepagedMode::Off,
-            kernel_split: options.kernel_split,
-            shared_memory: options.shared_memory,
-            align_shared_memory: options.align_shared_memory,
-            fill,
-            small_pages: options.small_pages,
-            learn: options.learn,
-            recording: options.record.clone().map(RecordingTarget::File),
-            ..Config::default()
-        };
-        let warm = (fill.mode == PrefaultMode::On, warm_bytes);
+        let warm = (config.fill.mode == PrefaultMode::On, warm_bytes);
         let walk_costs = walk_costs_without_waiting;
         let prepared =
             Self::take_over_machine(signals, policy, &config, warm, walk_costs, purpose)?;
@@ -173,7 +197,7 @@ impl PreparedSession {
         }
         if let Some(why) = &decision.cannot_promote {
             if let Some(wish) = wish_beyond_guard(guards, config) {
-                bail!("{why} It is not available: {wish}.");
+                bail!("{why} Not available here: {wish}.");
             }
         }
         match &decision.cannot_guard {
@@ -448,7 +472,7 @@ mod tests {
     fn where_nothing_is_promoted_only_giving_memory_back_is_left() {
         let config = |text: &str| Config::parse("test", text).expect("the configuration is valid");
         assert_eq!(wish_beyond_guard(true, &config("profile = \"guard\"")), None);
-        assert!(wish_beyond_guard(false, &config("")).is_some_and(|wish| wish.contains("profile")));
+        assert!(wish_beyond_guard(false, &config("")).is_some_and(|wish| wish.contains("guard")));
         for (text, wish) in [
             ("[fault_ahead]\nmode = \"auto\"", "prefault"),
             ("[fault_ahead]\nhuge_faults = \"on\"", "huge pages at page faults"),

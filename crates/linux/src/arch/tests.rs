@@ -72,8 +72,8 @@ fn the_programs_of_first_touches_are_built_under_their_names() {
     }
 }
 
-/// This kernel's verifier accepts the programs of every architecture and page size. Programs that are entered
-/// with a function of another kernel (fentry) cannot be tried.
+/// This kernel's verifier accepts the programs of every architecture and page size. Programs that
+/// are entered with a function of another kernel (fentry) cannot be tried.
 #[test]
 fn the_verifier_accepts_the_programs_of_all_architectures() {
     if !nix::unistd::geteuid().is_root() {

@@ -95,7 +95,9 @@ pub fn decide_with_sampler(sampler: SamplerKind, facts: &KernelFacts) -> Result<
 fn build_kernel_decision(facts: &KernelFacts, sampler: SamplerKind) -> KernelDecision {
     let recovery = working_recovery_method(facts);
     let cannot_guard = why_nothing_recovered(facts, recovery);
-    let blocker = why_nothing_managed(facts);
+    let promotes = facts.host.why_nothing_promoted().is_none();
+    // Where nothing is promoted, giving memory back is all that is left.
+    let blocker = why_nothing_managed(facts).or_else(|| cannot_guard.clone().filter(|_| !promotes));
     let instead = match cannot_guard {
         None => " The profile guard gives unused memory in huge pages back.",
         Some(_) => "",
