@@ -68,9 +68,9 @@ static __always_inline u64 entry_flags(u64 e)
 
 /*
  * Physical address of the page or table that an entry points to. With LPA2, bits 8 and 9 are bits
- * 50 and 51 of the address, and 48 and 49 belong to it, too. Base pages of 4 KiB have 5 levels then.
- * With 16 KiB the levels do not tell: bits 48 and 49 are 0 without LPA2, and memory beyond 1 PiB is
- * not read right.
+ * 50 and 51 of the address, and 48 and 49 belong to it, too. Base pages of 4 KiB then have 5
+ * levels. With 16 KiB the levels do not tell: bits 48 and 49 are 0 without LPA2, and memory beyond
+ * 1 PiB is not read right.
  */
 static __always_inline u64 entry_frame(u64 e)
 {
