@@ -93,7 +93,8 @@ class Kernel:
                 self.tests[name] = (outcome, " ".join(why).strip())
             elif line.startswith("@test ") and part == "pages":
                 _, name, outcome, _seconds, *why = line.split(" ", 4)
-                self.pages_tests[name] = (outcome, " ".join(why).strip())
+                said = re.sub(r"^test \S+ \.\.\. ", "", " ".join(why).strip())
+                self.pages_tests[name] = (outcome, said)
             elif line.startswith("@peer ") and part == "peers":
                 about, manager, what = (part.strip() for part in line.split("|", 2))
                 self.peers.append((about.split()[1], manager, what))

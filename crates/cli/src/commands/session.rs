@@ -80,7 +80,7 @@ fn wish_beyond_guard(guards: bool, config: &Config) -> Option<&'static str> {
     let Config { fill, shared_memory, align_shared_memory, .. } = config;
     let wishes = [
         (config.recording.is_some(), "a recording"),
-        (!guards, "other than --profile guard or profile = \"guard\""),
+        (!guards, "another profile or policy than guard (--profile guard)"),
         (fill.mode != PrefaultMode::Off, "prefault"),
         (fill.huge_faults, "huge pages at page faults"),
         (config.small_pages != ThpMode::Never, "page sizes at first touches"),
