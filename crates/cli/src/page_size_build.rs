@@ -24,11 +24,11 @@ pub fn go_on_as_build_for_kernel() {
         return;
     }
     let Ok(program) = env::current_exe() else { return };
-    let path = other_build_path(&program, name);
     // A build of the wrong size must not start itself for ever.
-    if program.file_name() == Some(OsStr::new(name)) || !is_as_safe_as(&path, &program) {
+    if program.file_name() == Some(OsStr::new(name)) {
         return;
     }
+    let Some(path) = resolve_if_safe(&other_build_path(&program, name), &program) else { return };
     let mut arguments = env::args_os();
     let mut command = Command::new(&path);
     command.arg0(arguments.next().unwrap_or_else(|| name.into())).args(arguments);
@@ -36,16 +36,20 @@ pub fn go_on_as_build_for_kernel() {
     print_to_stderr(&format!("hawkeye: {} can't be started: {error}\n", path.display()));
 }
 
-/// Whether a file and its two folders belong to the owner of `program` or to root, and no other
-/// user may write there. Otherwise another user may have put the file there. False if it is
-/// missing.
-fn is_as_safe_as(path: &Path, program: &Path) -> bool {
-    let Ok(owner) = fs::metadata(program).map(|found| found.uid()) else { return false };
-    let safe = |path: &Path| {
-        let found = fs::metadata(path);
-        found.is_ok_and(|it| [0, owner].contains(&it.uid()) && it.mode() & 0o022 == 0)
+/// The path without links, where the file and its folders belong to the owner of `program` or to
+/// root, and no other user may write there. In a folder with the sticky bit others can't replace
+/// them. `None` if it is missing, or another user may have put it there.
+fn resolve_if_safe(path: &Path, program: &Path) -> Option<PathBuf> {
+    let owner = fs::metadata(program).ok()?.uid();
+    let path = path.canonicalize().ok().filter(|path| path.is_file())?;
+    let is_safe = |path: &Path| {
+        fs::metadata(path).is_ok_and(|found| {
+            let is_closed =
+                found.mode() & 0o022 == 0 || found.is_dir() && found.mode() & 0o1000 != 0;
+            [0, owner].contains(&found.uid()) && is_closed
+        })
     };
-    path.is_file() && path.ancestors().take(3).all(safe)
+    path.ancestors().all(is_safe).then_some(path)
 }
 
 /// Where the package has it: `/usr/lib/hawkeye` beside `/usr/bin`.
@@ -66,7 +70,7 @@ mod tests {
         fs::create_dir_all(&inner).expect("a folder can be made");
         let path = inner.join("hawkeye-16k");
         fs::write(&program, "").expect("the file can be written");
-        assert!(!is_as_safe_as(&path, &program), "it is missing");
+        assert_eq!(resolve_if_safe(&path, &program), None, "it is missing");
         fs::write(&path, "").expect("the file can be written");
         let set_mode = |path: &Path, mode| {
             let mode = fs::Permissions::from_mode(mode);
@@ -74,10 +78,10 @@ mod tests {
         };
         set_mode(&path, 0o755);
         [&inner, &folder.path().join("lib")].into_iter().for_each(|it| set_mode(it, 0o755));
-        assert!(is_as_safe_as(&path, &program));
+        assert!(resolve_if_safe(&path, &program).is_some());
         for open in [path.clone(), inner.clone(), folder.path().join("lib")] {
             set_mode(&open, 0o777);
-            assert!(!is_as_safe_as(&path, &program), "{}", open.display());
+            assert_eq!(resolve_if_safe(&path, &program), None, "{}", open.display());
             set_mode(&open, 0o755);
         }
     }

@@ -187,9 +187,10 @@ impl ProcessSample {
         }
     }
 
-    /// Leaves out full base pages of a process that is not promoted. No policy may take them for
-    /// candidates. Recovery needs those in regions that it has split, to see whether the process
-    /// has filled them again.
+    /// Leaves out regions of base pages of a process that is not promoted, unless a split or the
+    /// process gave a part of them back. Policies would take them for candidates, and each
+    /// promotion would be refused. Recovery needs those that it has split, to see whether the
+    /// process has filled them again.
     pub fn drop_what_recovery_alone_needs(&mut self) {
         if !self.terms.promotes {
             let is_of_use = |r: &RegionSample| r.is_huge() || r.zero_mapped > 0 || r.freed > 0;

@@ -66,6 +66,9 @@ impl RecoverySettings {
 
     /// Whether nothing is taken back from a process of this size.
     fn leaves_alone(&self, pid: u32, anonymous_bytes: u64, users: &UserNames) -> bool {
+        if anonymous_bytes < self.min_resident_bytes {
+            return true;
+        }
         let verdict = |identity| self.rules.evaluate_process(&identity);
         let mut judged = read_process_attributes(pid, users).map(verdict);
         if matches!(judged, Ok(RuleVerdict::Undecided { .. })) {
@@ -73,9 +76,7 @@ impl RecoverySettings {
             // resort.
             judged = read_attributes_with_user(pid, users).map(verdict);
         }
-        use RuleVerdict::{Exclude, Undecided};
-        anonymous_bytes < self.min_resident_bytes
-            || matches!(judged, Ok(Exclude { .. } | Undecided { .. }))
+        matches!(judged, Ok(RuleVerdict::Exclude { .. } | RuleVerdict::Undecided { .. }))
     }
 }
 

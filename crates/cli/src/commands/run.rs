@@ -60,17 +60,20 @@ pub struct RunOptions {
     command: Vec<OsString>,
 }
 
+/// The profile of `run` where none is named.
+const USUAL_PROFILE: SettingsProfile = SettingsProfile::Speed;
+
 impl RunOptions {
     pub fn execute(self) -> Result<ExitCode> {
         let name = self.command[0].to_string_lossy().into_owned();
         let first_touch = self.allocator_env_plan()?;
         if self.dry_run {
-            let (host, usual) = (read_host_facts(), SettingsProfile::Speed);
+            let (host, usual) = (read_host_facts(), USUAL_PROFILE);
             let refusal = why_page_sizes_refuse(&host, &self.options, usual, self.warm)?;
             print_to_stdout(&self.dry_run_text(&first_touch, refusal.as_deref()))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let (usual, purpose) = (SettingsProfile::Speed, format!("run {name}"));
+        let (usual, purpose) = (USUAL_PROFILE, format!("run {name}"));
         let session =
             PreparedSession::for_run_or_attach(&self.options, usual, self.warm, &purpose)?;
         let mut command = Command::new(&self.command[0]);
@@ -103,7 +106,7 @@ impl RunOptions {
     }
 
     fn profile(&self) -> SettingsProfile {
-        self.options.profile.unwrap_or(SettingsProfile::Speed)
+        self.options.profile.unwrap_or(USUAL_PROFILE)
     }
 
     fn allocator_env_plan(&self) -> Result<AllocatorEnvPlan> {

@@ -80,7 +80,7 @@ fn wish_beyond_guard(guards: bool, config: &Config) -> Option<&'static str> {
     let Config { fill, shared_memory, align_shared_memory, .. } = config;
     let wishes = [
         (config.recording.is_some(), "a recording"),
-        (!guards, "another profile or policy than guard (--profile guard)"),
+        (!guards, "another profile or policy than guard"),
         (fill.mode != PrefaultMode::Off, "prefault"),
         (fill.huge_faults, "huge pages at page faults"),
         (config.small_pages != ThpMode::Never, "page sizes at first touches"),
@@ -473,6 +473,8 @@ mod tests {
         let config = |text: &str| Config::parse("test", text).expect("the configuration is valid");
         assert_eq!(wish_beyond_guard(true, &config("profile = \"guard\"")), None);
         assert!(wish_beyond_guard(false, &config("")).is_some_and(|wish| wish.contains("guard")));
+        let recording = config("[recording]\nfolder = \"/tmp/recordings\"");
+        assert_eq!(wish_beyond_guard(false, &recording), Some("a recording"), "of `record`, too");
         for (text, wish) in [
             ("[fault_ahead]\nmode = \"auto\"", "prefault"),
             ("[fault_ahead]\nhuge_faults = \"on\"", "huge pages at page faults"),

@@ -95,21 +95,27 @@ pub fn decide_with_sampler(sampler: SamplerKind, facts: &KernelFacts) -> Result<
 fn build_kernel_decision(facts: &KernelFacts, sampler: SamplerKind) -> KernelDecision {
     let recovery = working_recovery_method(facts);
     let cannot_guard = why_nothing_recovered(facts, recovery);
-    let promotes = facts.host.why_nothing_promoted().is_none();
-    // Where nothing is promoted, giving memory back is all that is left.
-    let blocker = why_nothing_managed(facts).or_else(|| cannot_guard.clone().filter(|_| !promotes));
+    let not_promoted = facts.host.why_nothing_promoted();
+    let blocker = why_nothing_managed(facts).or_else(|| {
+        // Where nothing is promoted, giving memory back is all that is left.
+        let (why, cannot_guard) = (not_promoted.as_ref()?, cannot_guard.as_ref()?);
+        Some(format!("Nothing is promoted here: {why}. {cannot_guard}"))
+    });
     let instead = match cannot_guard {
         None => " The profile guard gives unused memory in huge pages back.",
         Some(_) => "",
     };
-    let cannot_promote = facts.host.why_nothing_promoted();
     let cannot_promote =
-        cannot_promote.map(|why| format!("Nothing is promoted here: {why}.{instead}"));
-    let is_supported = facts.host.unsupported_page_sizes().is_none();
+        not_promoted.map(|why| format!("Nothing is promoted here: {why}.{instead}"));
     let can = if cannot_promote.is_some() { "guarded" } else { "managed" };
+    let can_manage = blocker.is_none();
+    let verdict = blocker.unwrap_or_else(|| manageable_verdict_sentence(can, sampler, recovery));
+    let mut notes = notes_for_user(facts);
+    notes.extend(cannot_promote.clone().filter(|_| can_manage));
+    notes.extend(cannot_guard.clone().filter(|why| !verdict.contains(why)));
     KernelDecision {
-        can_manage: blocker.is_none(),
-        verdict: blocker.unwrap_or_else(|| manageable_verdict_sentence(can, sampler, recovery)),
+        can_manage,
+        verdict,
         sampler,
         recovery,
         first_touch_cost: match sampler {
@@ -118,11 +124,7 @@ fn build_kernel_decision(facts: &KernelFacts, sampler: SamplerKind) -> KernelDec
         },
         promotes_shared_memory: facts.shared_memory.works(),
         capabilities: capabilities::capabilities_from_facts(facts),
-        notes: notes_for_user(facts)
-            .into_iter()
-            .chain(cannot_promote.clone().filter(|_| is_supported))
-            .chain(cannot_guard.clone())
-            .collect(),
+        notes,
         cannot_guard,
         cannot_promote,
     }
