@@ -97,6 +97,11 @@ impl RegionSample {
         (self.is_huge() || self.freed > 0) && self.file.is_none()
     }
 
+    /// Whether it is huge, or a split or the process gave a part of it back.
+    pub fn is_huge_or_gave_back(&self) -> bool {
+        self.is_huge() || self.zero_mapped > 0 || self.freed > 0
+    }
+
     /// Whether one page maps all of the region.
     pub fn is_huge(&self) -> bool {
         self.order >= PageOrder::HUGE
@@ -193,8 +198,7 @@ impl ProcessSample {
     /// process has filled them again.
     pub fn drop_what_recovery_alone_needs(&mut self) {
         if !self.terms.promotes {
-            let is_of_use = |r: &RegionSample| r.is_huge() || r.zero_mapped > 0 || r.freed > 0;
-            self.regions.retain(is_of_use);
+            self.regions.retain(RegionSample::is_huge_or_gave_back);
         }
     }
 

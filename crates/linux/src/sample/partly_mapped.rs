@@ -146,11 +146,11 @@ impl LostHugePages {
         self.clear_suspicion(region);
     }
 
-    /// Whether recovery needs to know of a region, where the process is not promoted: it is huge,
-    /// or it is split and keeps memory given back, or it was split so lately that it matters
-    /// whether the process has filled it again.
+    /// Whether recovery needs to know of a region, where the process is not promoted: by what it
+    /// is, or because it was split so lately that it matters whether the process has filled it
+    /// again.
     pub(crate) fn is_needed_for_recovery(&self, found: &RegionSample) -> bool {
-        found.is_huge() || found.zero_mapped > 0 || self.split.contains_key(&found.region)
+        found.is_huge_or_gave_back() || self.split.contains_key(&found.region)
     }
 
     /// No huge page is left in part there.
