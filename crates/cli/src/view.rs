@@ -7,10 +7,11 @@
 //!                    all of them --> daemon::protocol --> status, top, why
 //! ```
 //!
-//! [`ManagerView`] derives the first two from the journal and from the last samples of each
-//! process. All three use `region_state`. Read the types in this file first, then
-//! `manager_view`. Programs read the same types as JSON, so a field that is renamed changes their
-//! input. `without_addresses` is for clients that may not know addresses.
+//! [`ManagerView`] derives the first two: decisions and totals from the journal, the state of
+//! regions from the last samples of each process, memory, limits and budgets from the manager. All
+//! three use `region_state`. Read the types in this file first, then `manager_view`. Programs read
+//! the same types as JSON, so a field that is renamed changes their input. `without_addresses` is
+//! for clients that may not know addresses.
 
 mod address_strip;
 mod explanation;

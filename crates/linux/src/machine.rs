@@ -4,6 +4,14 @@
 //! `prefault_control`, `profiles_and_page_sizes` and `explanation`. Steps of its calls are in
 //! `promotion_checks` (before a promotion), `splits` (recovery) and `freed_parts` (the search for
 //! parts of huge pages that processes gave back).
+//!
+//! ```text
+//!  Machine::admit_and_list_processes --> processes: ManagedProcesses
+//!  Sampling                          --> sample: Sampler
+//!  Machine::promote                  --> promotion_checks --> promote: CallHelperPool, reserve
+//!  Machine::recover_bloat            --> splits           --> promote, memory::recovery_method
+//!  Machine::read_memory_state        --> memory: SystemMemory, CgroupLimits
+//! ```
 
 mod explanation;
 mod freed_parts;

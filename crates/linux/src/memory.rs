@@ -1,6 +1,13 @@
 //! Memory of the machine and of cgroups: how much is left, how fragmented it is, and how to give it
 //! back.
 //!
+//! ```text
+//!  /proc, /sys/fs/cgroup --> system_memory, cgroup_limits --+--> the loop: is memory short?
+//!  /proc/buddyinfo --------> fragmentation -----------------'       |
+//!                                                                   v
+//!  zero pages, given back <-- recovery_method <-------------- huge pages to split
+//! ```
+//!
 //! [`system_memory`] and [`cgroup_limits`] report how much is in use and how long tasks wait for
 //! memory. [`recovery_method`] gives zero pages back. [`fragmentation`] reports the share of free
 //! memory that cannot be huge pages. [`prezeroing`] and [`idle_time_meter`] serve kernels that zero

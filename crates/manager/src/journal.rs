@@ -1,5 +1,5 @@
-//! The journal: what was done, why, at what cost and with what result. Everything that users see is
-//! a view of it.
+//! The journal: what was done, why, at what cost and with what result. What users see of the past
+//! is a view of it. What they see of the present is read from the parts of the manager.
 
 use hawkeye_policy::event::serialize_as_seconds;
 use hawkeye_policy::saturating_cast::usize_from_u64;

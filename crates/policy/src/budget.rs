@@ -3,6 +3,11 @@
 //! `promotion_count_budget` and `savings_budget` use the token buckets of `token_bucket`;
 //! `cpu_budget` counts CPU time by the second, in the ring of `cpu_minute`.
 //!
+//! ```text
+//!  a promotion --> promotion_count_budget --> savings_budget: do savings pay? --no--> cpu_budget
+//!  a sample    ------------------------------------------------------------------------^
+//! ```
+//!
 //! Read [`TokenBucket`] first, then [`SavingsBudget`]: a promotion is charged to it where savings
 //! pay for it, and to [`CpuBudget`], like sampling, where they do not. The manager asks all of them
 //! in `crates/manager/src/manager/work_limits.rs`.

@@ -3,6 +3,14 @@
 //!
 //! # The model
 //!
+//! ```text
+//!  ThesisWorkload --mappings, touches--> kernel::ItaniumMachine
+//!                                          |-- mmu: a hit in the TLB, or the walker
+//!                                          |-- kernel: a miss handler, a fault, a page size
+//!                                          v
+//!  ItaniumRunFigures <-- costs of events --- ItaniumCounters
+//! ```
+//!
 //! - [`mmu`]: TLBs with region ids and entries of any page size, and the hardware walker in its two
 //!   forms.
 //! - [`kernel`]: the machine with its kernel: page sizes chosen at `mmap`, memory at first touch,

@@ -17,10 +17,10 @@ mod tlb;
 
 pub use processor::{
     EventCycleCosts, ItaniumCounters, ItaniumProcessorSpec, LargePageHashFill, MADISON,
-    RX2600_COSTS, TlbReplacement, WalkerMode,
+    RX2600_COSTS, WalkerMode,
 };
 pub use region_registers::{Pte, RegionRegisters};
-pub use tlb::{HashedPageTable, Tlb, TlbEntry};
+pub use tlb::{HashedPageTable, Tlb, TlbEntry, TlbReplacement};
 
 use super::address::{BasePageSize, offset_in_region};
 use super::error::Result;

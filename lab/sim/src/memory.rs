@@ -44,9 +44,8 @@ mod zone_watermarks;
 
 pub use allocation_replay::{AllocatedFrameCounts, AllocationReplay};
 pub use buddy::PhysicalMemory;
-pub use frame_content::FrameContent;
+pub use frame_content::{FrameContent, FrameContentChange};
 pub use frame_run::FrameRun;
-pub use frame_touches::FrameContentChange;
 pub use prezeroing::PrezeroingResult;
 pub use zone_watermarks::ZoneWatermarks;
 

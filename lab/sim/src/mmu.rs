@@ -85,6 +85,7 @@ mod read_latency;
 mod resource_slots;
 mod rrip_sets;
 mod tag_vectors;
+mod tlb_spec;
 pub mod translation;
 mod two_level_tlb;
 
@@ -96,11 +97,10 @@ pub use error::MmuError;
 pub use huge_page_gain::HugePageGain;
 pub use lru_sets::SetShape;
 pub use memory_model::MemorySpec;
-pub use page_tables::{NestedCacheSizes, WalkCacheSizes};
 pub use pattern_run::PatternRun;
 pub use presets::{
     HASWELL, ICE_LAKE, NEOVERSE_V2, PROCESSORS, SAPPHIRE_RAPIDS, SKYLAKE, XIANGSHAN, ZEN_4, ZEN_5,
 };
 pub use processor_spec::ProcessorSpec;
 pub use read_latency::ReadLatencyShape;
-pub use two_level_tlb::{GiantPages, L1TlbSpec, L2TlbSpec};
+pub use tlb_spec::{GiantPages, L1TlbSpec, L2TlbSpec, NestedCacheSizes, WalkCacheSizes};

@@ -18,6 +18,7 @@ mod built_in;
 mod byte_size;
 mod error;
 mod recording_replay;
+mod trace_replay;
 mod trace_workload;
 mod workload_spec;
 
@@ -25,7 +26,8 @@ pub use built_in::{BUILT_IN, built_in_names, by_name};
 pub use byte_size::ByteSize;
 pub use error::WorkloadSpecError;
 pub use recording_replay::RecordingReplay;
-pub use trace_workload::{TraceReplay, TraceWorkloadError, workload_of_trace};
+pub use trace_replay::TraceReplay;
+pub use trace_workload::{TraceWorkloadError, workload_of_trace};
 pub(crate) use workload_spec::DEFAULT_CPU_WEIGHT;
 pub use workload_spec::{
     AccessStream, Area, AreaPieces, FillContent, GuestSpec, IncludedWorkload, Phase, Process,

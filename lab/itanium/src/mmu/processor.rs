@@ -1,18 +1,7 @@
 //! Processors as data, events of translation and of the kernel's work on it, and their costs.
 
-use super::TlbEntry;
+use super::{TlbEntry, TlbReplacement};
 use crate::error::{ItaniumError, Result};
-
-/// The rule by which a second-level TLB replaces an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TlbReplacement {
-    /// The least recently used entry.
-    Lru,
-    /// The oldest entry.
-    Fifo,
-    /// A random entry.
-    Random,
-}
 
 /// Entries of the hash table that a miss on a large page fills. The table is indexed by base pages,
 /// so a large page has an entry for each.

@@ -1,9 +1,19 @@
 //! A fully associative TLB with entries of any page size, and the long format: a hash table of
 //! translations, one for all processes.
 
-use super::TlbReplacement;
 use crate::error::{ItaniumError, Result};
 use hawkeye_sim::rng::SimulationRng;
+
+/// The rule by which a second-level TLB replaces an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlbReplacement {
+    /// The least recently used entry.
+    Lru,
+    /// The oldest entry.
+    Fifo,
+    /// A random entry.
+    Random,
+}
 
 /// A translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,6 +4,13 @@
 //! physical memory. To its programs it is a machine, with a kernel and a manager of its own.
 //! Between the two:
 //!
+//! ```text
+//!  guest: programs --> kernel --frames handed out, zeroed--> host_effects --> host: faults, swap
+//!            |  ^
+//!            |  `--- page sizes behind each region --------- host_mappings <-- host's page tables
+//!            `------ accesses ------------------------------ guest_coverage --> host: coverage
+//! ```
+//!
 //! - Frames that the guest's kernel hands out or zeroes are touched at the host
 //!   (`host_effects.rs`). The host faults them in, or back in from swap. The program that the
 //!   guest's kernel worked for waits for that as well.

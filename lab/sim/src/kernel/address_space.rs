@@ -1,25 +1,14 @@
 //! Address spaces: mappings, and the page table under them.
 
-use super::file_region::{FileRegionId, SharedFileId};
+use super::file_region::FileRegionId;
 use super::region_table::RegionTable;
-use super::{KernelError, Result};
+use super::{KernelError, Result, SharedFileId, SpaceId};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, PageOrderSet, RegionAddr,
 };
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
-
-/// An address space of a [`SimulatedKernel`](super::SimulatedKernel), in order of creation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SpaceId(pub(crate) u32);
-
-impl fmt::Display for SpaceId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
 
 /// Orders of pages that a fault can map.
 const SIZES: usize = PageOrder::HUGE.log2_pages() as usize + 1;

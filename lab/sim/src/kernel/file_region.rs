@@ -1,11 +1,8 @@
-//! Files of shared memory and the regions in them, by number.
+//! Regions of files of shared memory, by number.
 
+use super::SharedFileId;
 use crate::memory::FrameOwner;
 use hawkeye_policy::{FileRegion, HUGE_PAGE_BYTES, PAGES_PER_REGION};
-
-/// A file of a [`SimulatedKernel`](super::SimulatedKernel), in order of creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SharedFileId(pub(crate) u32);
 
 /// Device of all files: a tmpfs.
 const DEVICE: u32 = 1;

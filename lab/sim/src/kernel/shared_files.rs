@@ -31,10 +31,12 @@ pub(super) use invariants::broken_mapping_rule;
 
 use super::address_space::{FileMapping, RegionId, page_range_of_aligned_bytes};
 use super::fault_policies::FirstTouchPolicy;
-use super::file_region::{FileRegionId, SharedFileId};
+use super::file_region::FileRegionId;
 use super::kernel_costs::time_of_operations;
 use super::region_mapping::{RegionMapping, frame_run_of_huge_page};
-use super::{KernelError, PageAccessKind, Result, SimulatedKernel, SpaceId, TouchResult};
+use super::{
+    KernelError, PageAccessKind, Result, SharedFileId, SimulatedKernel, SpaceId, TouchResult,
+};
 use crate::memory::{AscendingRun, FrameContent, FrameRun, pageblock_of_frame};
 use crate::page_bits::PageBits;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PageOrder, RegionAddr};

@@ -1,5 +1,7 @@
 //! Contents of free memory.
 
+use super::FrameRun;
+
 /// What the kernel knows of a free block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FrameContent {
@@ -24,4 +26,14 @@ impl FrameContent {
     pub(crate) fn zeroed_if(zeroed: bool) -> Self {
         if zeroed { Self::Zeroed } else { Self::Dirty }
     }
+}
+
+/// Frames that got new contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameContentChange {
+    /// The frames.
+    pub frames: FrameRun,
+    /// [`FrameContent::Zeroed`]: zeroed while free. [`FrameContent::Dirty`]: handed out, and the
+    /// new owner is assumed to write to all of them.
+    pub content: FrameContent,
 }

@@ -1,18 +1,8 @@
 //! Records what happens to frames, for the host of a virtual machine: to the host the guest's
 //! frames are memory of its own.
 
-use super::{FrameContent, FrameRun, PhysicalMemory};
+use super::{FrameContent, FrameContentChange, FrameRun, PhysicalMemory};
 use crate::page_bits::PageBits;
-
-/// Frames that got new contents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameContentChange {
-    /// The frames.
-    pub frames: FrameRun,
-    /// [`FrameContent::Zeroed`]: zeroed while free. [`FrameContent::Dirty`]: handed out, and the
-    /// new owner is assumed to write to all of them.
-    pub content: FrameContent,
-}
 
 impl PhysicalMemory {
     pub(crate) fn start_recording_content_changes(&mut self) {

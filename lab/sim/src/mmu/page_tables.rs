@@ -1,45 +1,15 @@
 //! Loads of a page walk: four levels of tables, caches of upper entries, and the host's.
 
 use super::data_cache_hierarchy::CACHE_LINE_BYTES;
+use super::tlb_spec::{NestedCacheSizes, WalkCacheSizes};
 use super::translation::{FullyAssociativeKeyCache, LeafSize, MAX_LEVELS, UpperEntryCaches};
 use hawkeye_policy::BASE_PAGE_BYTES;
-use serde::{Deserialize, Serialize};
 
 /// Entries of one level's tables in one cache line: 64 bytes of 8 each.
 const ENTRIES_PER_LINE: u64 = 8;
 const ENTRIES_PER_TABLE: u64 = 512;
 /// Address bits below the entries of each level, from the page table up: PTE, PDE, PDPTE, PML4E.
 const LEVEL_SHIFTS: [u32; 4] = [12, 21, 30, 39];
-
-/// Caches of the entries that lead to tables ("paging-structure caches"), each fully associative.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WalkCacheSizes {
-    /// Entries of page directories: a hit leaves one load, the page-table entry.
-    pub pde: u32,
-    /// Entries of page-directory-pointer tables.
-    pub pdpte: u32,
-    /// Entries of the topmost table; 0 where there is no such cache.
-    pub pml4e: u32,
-}
-
-impl WalkCacheSizes {
-    /// Sizes by level, the lowest level first.
-    pub const fn new(pde: u32, pdpte: u32, pml4e: u32) -> Self {
-        Self { pde, pdpte, pml4e }
-    }
-}
-
-/// A processor's caches of translations from guest-physical to host-physical addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NestedCacheSizes {
-    /// Entries of the nested TLB, fully associative: host translations of the guest's page tables;
-    /// 0 if there is none.
-    pub tlb: u32,
-    /// Caches of the host's upper page-table entries.
-    pub walk_caches: WalkCacheSizes,
-}
 
 /// The page tables of an address space (and its host) and the walk caches before them.
 #[derive(Clone, Debug)]

@@ -12,10 +12,9 @@ use super::coalesced_page_groups::{CoalescedPageGroup, CoalescedPageGroups, TlbG
 use super::data_cache_hierarchy::{CacheLevelSpec, CacheReplacement};
 use super::lru_sets::SetShape;
 use super::memory_model::MemorySpec;
-use super::page_tables::{NestedCacheSizes, WalkCacheSizes};
 use super::processor_spec::ProcessorSpec;
 use super::read_latency::ReadLatencyShape;
-use super::two_level_tlb::{GiantPages, L1TlbSpec, L2TlbSpec};
+use super::tlb_spec::{GiantPages, L1TlbSpec, L2TlbSpec, NestedCacheSizes, WalkCacheSizes};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -4,8 +4,7 @@ use super::coalesced_page_groups::{CoalescedPageGroup, CoalescedPageGroups};
 use super::error::MmuError;
 use super::lru_sets::SetShape;
 use super::memory_model::MemorySpec;
-use super::page_tables::{NestedCacheSizes, WalkCacheSizes};
-use super::two_level_tlb::{GiantPages, L1TlbSpec, L2TlbSpec};
+use super::tlb_spec::{GiantPages, L1TlbSpec, L2TlbSpec, NestedCacheSizes, WalkCacheSizes};
 use hawkeye_policy::{PageOrder, PageOrderSet};
 use serde::{Deserialize, Serialize};
 

@@ -1,62 +1,9 @@
 //! Two levels of TLB for data.
 
 use super::coalesced_page_groups::CoalescedPageGroups;
-use super::lru_sets::SetShape;
+use super::tlb_spec::{L1TlbSpec, L2TlbSpec};
 use super::translation::{EntryOrders, EntrySize, FirstLevelTlb, SecondLevelTlb};
 use hawkeye_policy::BASE_PAGE_BYTES;
-use serde::{Deserialize, Serialize};
-
-/// First level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum L1TlbSpec {
-    /// One TLB for each page size.
-    Split {
-        /// For base pages.
-        base: SetShape,
-        /// For huge pages.
-        huge: SetShape,
-        /// For pages of 1 GiB.
-        giant: SetShape,
-    },
-    /// One TLB for all pages.
-    Shared(SetShape),
-}
-
-/// Second level, which holds pages of both sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct L2TlbSpec {
-    /// Its size.
-    pub shape: SetShape,
-    /// Shape of a separate part for all entries of more than one base page, if there is one. The
-    /// fields below on huge pages and pages of 1 GiB are ignored then.
-    #[serde(default)]
-    pub large: Option<SetShape>,
-    /// Ways of a set that huge pages may take (1 to all).
-    pub huge_ways: u32,
-    /// Where it holds pages of 1 GiB.
-    pub giant: GiantPages,
-    /// Extra latency of a hit, over a hit in the first level, in cycles.
-    pub hit_cycles: u32,
-}
-
-/// Where the second level holds pages of 1 GiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum GiantPages {
-    /// Nowhere: a miss in the first level causes a walk.
-    Nowhere,
-    /// Among the others, in a limited number of ways of a set.
-    Among {
-        /// Most ways of a set (1 to all).
-        ways: u32,
-    },
-    /// In a TLB of their own.
-    Own(SetShape),
-    /// Among the others, as pieces of 2 MiB that count as huge pages ("smashed").
-    AsHuge,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TlbLookup {
@@ -121,6 +68,8 @@ fn page_number(offset: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::lru_sets::SetShape;
+    use super::super::tlb_spec::GiantPages;
     use super::*;
 
     #[test]

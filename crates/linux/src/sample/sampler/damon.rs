@@ -18,6 +18,11 @@
 //! It costs two page-table walks per region and sampling interval in the kernel thread. In the
 //! manager it costs two file writes per region before the window and three file reads after it.
 //!
+//! ```text
+//!  sampler --> damon_sessions --> damon_session: regions, window --> kdamond --> sysfs_dir
+//!                                     coverage <-- counts of accesses <--|
+//! ```
+//!
 //! Read `damon_session` first, one window of one process, then `damon_sessions` and `kdamond`.
 
 mod damon_session;

@@ -1,9 +1,9 @@
 //! Moves of file pages to other frames.
 
-use super::{FileRegionId, SharedFileId};
+use super::FileRegionId;
 use crate::kernel::address_space::{RegionId, split_at_region_boundaries};
 use crate::kernel::region_mapping::RegionMapping;
-use crate::kernel::{SimulatedKernel, SpaceId};
+use crate::kernel::{SharedFileId, SimulatedKernel, SpaceId};
 use crate::memory::{FrameRun, pageblock_of_frame};
 use hawkeye_policy::{PAGES_PER_REGION, RegionAddr};
 
