@@ -14,7 +14,7 @@
 pub mod userfaultfd_handle;
 
 pub mod host_facts;
-mod kernel_checks;
+pub(crate) mod kernel_checks;
 pub mod kernel_decision;
 pub mod kernel_facts;
 pub mod mthp_sizes;

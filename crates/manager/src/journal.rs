@@ -31,8 +31,10 @@ pub struct FootprintAtTime {
     pub huge_bytes: u64,
 }
 
-/// Sums over all events, for all processes that were ever managed.
+/// Sums over all events, for all processes that were ever managed. A sum that an older daemon does
+/// not have is read as 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct JournalTotals {
     /// Regions promoted.
     pub promoted: u64,

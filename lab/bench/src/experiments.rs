@@ -82,4 +82,19 @@ mod tests {
         let titles: Vec<_> = sides.map(|side| side.first_result_title()).collect();
         assert_eq!(titles.len(), BTreeSet::from_iter(&titles).len(), "{titles:?}");
     }
+
+    #[test]
+    fn the_book_has_a_row_for_each() {
+        let live = include_str!("../../../docs/research/experiments.md");
+        let simulated = include_str!("../../../docs/research/published.md");
+        for experiment in all_experiments() {
+            let (name, is_live) = (experiment.name.name, experiment.live.is_some());
+            let (file, book) = match is_live {
+                true => ("experiments.md", live),
+                false => ("published.md", simulated),
+            };
+            let mut rows = book.lines().filter(|line| line.starts_with('|'));
+            assert!(rows.any(|row| row.contains(name)), "{name} is not in docs/research/{file}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Tests of the sample file, of mistakes, and that no text makes the reader panic.
 
 use super::*;
-use hawkeye_policy::{ProcessSettings, RuleAction};
+use hawkeye_policy::{ProcessSettings, RuleAction, policies};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -27,6 +27,18 @@ fn an_empty_file_and_the_sample_file_give_the_defaults() {
     assert_eq!(usual.settings, Settings::default());
     assert_eq!(usual.settings.policy_settings(), PolicySettings::default());
     assert_eq!(parse(SAMPLE), Ok(usual));
+}
+
+#[test]
+fn the_sample_file_and_the_book_name_every_policy() {
+    let book = include_str!("../../../../docs/use/policies-and-options.md");
+    for name in policies::policy_names() {
+        assert!(SAMPLE.contains(&format!("#   \"{name}\" ")), "{name} is not in the sample file");
+        assert!(
+            book.contains(&format!("| `{name}` |")),
+            "{name} is not in policies-and-options.md"
+        );
+    }
 }
 
 #[test]

@@ -49,13 +49,14 @@ mod tests {
     use std::thread;
 
     /// The result of asking a daemon that sends `answer` and closes the connection.
-    fn request_answered_by(answer: &'static [u8]) -> Result<DaemonReply> {
+    fn request_answered_by(answer: &str) -> Result<DaemonReply> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("socket");
         let listener = UnixListener::bind(&path).expect("the socket can be bound");
+        let answer = answer.to_owned();
         let daemon = thread::spawn(move || {
             let (mut stream, _) = listener.accept().expect("a client");
-            stream.write_all(answer).expect("the answer is sent");
+            stream.write_all(answer.as_bytes()).expect("the answer is sent");
         });
         let reply = send_request(&path, DaemonRequest::Status);
         daemon.join().expect("the thread ends");
@@ -74,20 +75,21 @@ mod tests {
 
     #[test]
     fn an_invalid_or_empty_answer_is_an_error() {
-        let error = request_answered_by(b"hello\n").expect_err("fails");
+        let error = request_answered_by("hello\n").expect_err("fails");
         assert!(error.to_string().contains("protocol"), "{error}");
-        let error = request_answered_by(b"{\"protocol\":1}\n").expect_err("fails");
+        let error = request_answered_by("{\"protocol\":1}\n").expect_err("fails");
         assert!(error.to_string().contains("same version"), "{error}");
-        assert!(request_answered_by(b"").is_err());
+        assert!(request_answered_by("").is_err());
     }
 
     #[test]
     fn a_refusal_is_an_error_with_the_daemons_reason() {
-        let refusal = b"{\"protocol\":3,\"reply\":\"refused\",\"why\":\"only root may\"}\n";
-        let error = request_answered_by(refusal).expect_err("fails");
+        let line = |reply| format!("{{\"protocol\":{},\"reply\":{reply}}}\n", protocol::VERSION);
+        let refusal = line(r#""refused","why":"only root may""#);
+        let error = request_answered_by(&refusal).expect_err("fails");
         assert_eq!(error.to_string(), "only root may");
-        let done = b"{\"protocol\":3,\"reply\":\"done\",\"changed\":true}\n";
-        let reply = request_answered_by(done).expect("a reply");
+        let done = line(r#""done","changed":true"#);
+        let reply = request_answered_by(&done).expect("a reply");
         assert_eq!(reply, DaemonReply::Done { changed: true });
     }
 }

@@ -187,11 +187,12 @@ mod tests {
         let why = |address| DaemonRequest::Why { pid: 7, address };
         let long = why(Some(2 << 20));
         let said = encode_message_line(&long).expect("the message serializes");
-        let json = "{\"protocol\":3,\"request\":\"why\",\"pid\":7,\"address\":2097152}\n";
+        let begin = format!(r#"{{"protocol":{VERSION},"request":"why","pid":7"#);
+        let json = format!("{begin},\"address\":2097152}}\n");
         assert_eq!(String::from_utf8_lossy(&said), json);
         assert_eq!(decode_message_line(&said), Ok(long));
-        let short = br#"{"protocol":3,"request":"why","pid":7}"#;
-        assert_eq!(decode_message_line(short), Ok(why(None)));
+        let short = format!("{begin}}}");
+        assert_eq!(decode_message_line(short.as_bytes()), Ok(why(None)));
     }
 
     #[test]

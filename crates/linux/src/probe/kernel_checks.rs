@@ -17,14 +17,14 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How a try ended that did not show a primitive to work.
-pub(super) enum TryFailure {
+pub(crate) enum TryFailure {
     /// The try had this result.
     Checked(KernelCheckResult),
     /// No child could be started, or it did not answer.
     ChildFailed(LinuxError),
 }
 
-pub(super) type TryResult<T = ()> = Result<T, TryFailure>;
+pub(crate) type TryResult<T = ()> = Result<T, TryFailure>;
 
 impl From<LinuxError> for TryFailure {
     fn from(error: LinuxError) -> Self {
@@ -40,11 +40,11 @@ pub(super) fn into_check_result(tried: TryResult) -> Result<KernelCheckResult> {
     }
 }
 
-fn failed_try<T>(why: impl ToString) -> TryResult<T> {
+pub(crate) fn failed_try<T>(why: impl ToString) -> TryResult<T> {
     Err(TryFailure::Checked(KernelCheckResult::Fails(why.to_string())))
 }
 
-pub(super) fn skipped_try<T>(why: impl ToString) -> TryResult<T> {
+pub(crate) fn skipped_try<T>(why: impl ToString) -> TryResult<T> {
     Err(TryFailure::Checked(KernelCheckResult::NotTried(why.to_string())))
 }
 
@@ -52,7 +52,7 @@ fn needless_try(why: &str) -> TryResult {
     Err(TryFailure::Checked(KernelCheckResult::NotNeeded(why.into())))
 }
 
-fn fail_unless_holds(holds: bool, why: &str) -> TryResult {
+pub(crate) fn fail_unless_holds(holds: bool, why: &str) -> TryResult {
     if holds { Ok(()) } else { failed_try(why) }
 }
 
@@ -90,7 +90,7 @@ fn spawn_child_with_huge_page(calls: &mut CallHelperPool) -> Result<ProbeChild> 
 }
 
 /// Whether a child's memory holds what the child wrote.
-fn verify_child_memory(child: &ProbeChild) -> TryResult {
+pub(crate) fn verify_child_memory(child: &ProbeChild) -> TryResult {
     match child.send_command_and_wait(ChildCommand::Verify)? {
         0 => Ok(()),
         wrong => failed_try(format!("{wrong} bytes of the child's memory had changed afterwards")),

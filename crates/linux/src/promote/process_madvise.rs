@@ -12,7 +12,7 @@ pub(crate) struct NamedAdvice {
 }
 
 impl NamedAdvice {
-    const fn new(number: i32, call: &'static str) -> Self {
+    pub(crate) const fn new(number: i32, call: &'static str) -> Self {
         Self { number, call }
     }
 }

@@ -1,4 +1,5 @@
 use super::super::deadline_stream::tests::exchange;
+use super::super::protocol::VERSION;
 use super::super::request_channel::{RequestReceiver, request_channel};
 use super::*;
 use crate::view::{
@@ -236,12 +237,13 @@ fn an_invalid_request_is_refused_with_the_reason() {
         for bytes in [&b"GET / HTTP/1.1\n"[..], b"\n", &[0xff, 0, 0xfe, b'\n'], &deep] {
             assert!(refusal(say(bytes)).contains("protocol"));
         }
-        for (request, reason) in [
-            (r#"{"protocol":3,"request":"halt"}"#, "halt"),
-            (r#"{"protocol":1,"request":"status"}"#, "same version"),
-            (r#"{"protocol":3,"request":"why","pid":-1}"#, "not a valid message"),
+        for (protocol, request, reason) in [
+            (VERSION, r#""request":"halt""#, "halt"),
+            (1, r#""request":"status""#, "same version"),
+            (VERSION, r#""request":"why","pid":-1"#, "not a valid message"),
         ] {
-            let why = refusal(say(format!("{request}\n").as_bytes()));
+            let line = format!("{{\"protocol\":{protocol},{request}}}\n");
+            let why = refusal(say(line.as_bytes()));
             assert!(why.contains(reason), "{why}");
         }
     });

@@ -35,7 +35,7 @@ pub struct TargetRequest<'a> {
 
 impl<'a> TargetRequest<'a> {
     /// `process_madvise` on the first 64 ranges.
-    pub(super) fn for_advice(
+    pub(crate) fn for_advice(
         process: &'a ProcessHandle,
         advice: NamedAdvice,
         ranges: &[Range<u64>],
