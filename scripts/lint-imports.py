@@ -4,9 +4,10 @@
   lint-imports.py          fails where files of a crate import each other in a circle, and where
                            ARCHITECTURE.md names a function that is not in the file beside it
 
-Imports are what `use crate::` and `use super::` name. Where a module passes on a name of another
-one (`pub use`), the import is of that other one. A module and the modules inside it may import each
-other. Test modules are not counted.
+Imports are the paths that begin with `crate::` or `super::`. Where a module takes a name from
+another one (`use`), an import of that name is of the other one; names that come by `*` are of the
+module that passes them on. A module and the modules inside it may import each other. Test modules
+are not counted, nor circles through `HUBS`.
 """
 import os
 import re
@@ -14,13 +15,12 @@ import sys
 from pathlib import Path
 
 MAP = "ARCHITECTURE.md"
-# The simulated kernel and the engine are structs that many files extend. Some of these files have
-# parts of their state, too.
-ALLOWED_CYCLES = {("lab/sim", "kernel", "simulated_kernel"), ("lab/sim", "engine", "machine")}
+# Structs that many files extend. Some of these files define parts of their state, too.
+HUBS = {"lab/sim": {("kernel", "simulated_kernel"), ("engine", "machine")}}
 PATH_HEADING = "## From a sampled region to the system call"
 COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
-USE = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?use\s+((?:crate|super)::[^;]*);", re.MULTILINE)
-PASSED_ON = re.compile(r"^\s*pub(?:\([^)]*\))?\s+use\s+([^;]*);", re.MULTILINE)
+USE = re.compile(r"^\s*(?:pub(?:\([^)]*\))?\s+)?use\s+([^;]*);", re.MULTILINE)
+PATH = re.compile(r"\b(?:crate|super)(?:::\w+)+")
 TEST_MODULE = re.compile(r"^( *)#\[cfg\(test\)\]\n(?: *#\[.*\n)*\1(?:pub(?:\([^)]*\))? )?mod (\w+)( \{\n|;)", re.MULTILINE)
 FUNCTION = re.compile(r"([\w:]+)\s+(\w+/src/[\w/]+\.rs)$")
 
@@ -76,48 +76,59 @@ def modules_of_crate(source):
     return {module: found for module, found in modules.items() if not is_within(module, test_modules)}
 
 
-def passed_on_names(modules):
-    """For each module the names that it passes on: the module that each is looked up in, its path."""
+def used_paths(text):
+    """The paths that the `use` lines of a file name."""
+    trees = (" ".join(tree.split()) for tree in USE.findall(text))
+    paths = (path for tree in trees for path in imported_paths(tree))
+    return [[name.strip() for name in path] for path in paths if path and path[-1].strip()]
+
+
+def names_from_elsewhere(text):
+    """The names that a module takes from others: the path of each, without its new name."""
     names = {}
-    for module, (_, text) in modules.items():
-        names[module] = {}
-        for tree in PASSED_ON.findall(text):
-            for path in imported_paths(" ".join(tree.split())):
-                # A macro is passed on by its name alone: it is of this module.
-                if len(path) > 1 and path[-1].strip():
-                    names[module][path[-1].split()[-1]] = path
+    for path in used_paths(text):
+        *parents, last = path
+        if last == "self":
+            *parents, last = parents
+        name, _, alias = last.partition(" as ")
+        path = [*parents, name]
+        # A macro, or a crate, by its name alone.
+        if len(path) > 1:
+            names[alias.strip() or name] = path
     return names
 
 
-def resolve(module, path, modules, passed_on):
-    """The module that an import in `module` refers to: the longest part of its path that is one,
-    or where that passes on the next name, the module that the name comes from."""
+def resolve(module, path, modules, elsewhere):
+    """The module that a path in `module` refers to: the longest part of the path that is one."""
     target = module
-    for name in (name.split()[0] for name in path if name.strip()):
+    for index, name in enumerate(path):
         if name == "crate":
             target = ()
         elif name == "super":
             target = target[:-1]
         elif (*target, name) in modules:
             target = (*target, name)
-        elif name in passed_on[target]:
-            return resolve(target, passed_on[target][name], modules, passed_on)
-        else:
+        elif name in elsewhere[target] and elsewhere[target][name][0] != name:
+            # Each step leads closer to the definition, so this ends.
+            return resolve(target, elsewhere[target][name] + path[index + 1 :], modules, elsewhere)
+        elif name != "self":
             break
     return target
 
 
 def import_graph(modules):
     """For each module the modules that it imports, except those that it is in or that are in it."""
-    graph, passed_on = {}, passed_on_names(modules)
+    elsewhere = {module: names_from_elsewhere(text) for module, (_, text) in modules.items()}
+    graph = {}
     for module, (_, text) in modules.items():
         graph[module] = set()
-        for tree in USE.findall(text):
-            for path in imported_paths(" ".join(tree.split())):
-                target = resolve(module, path, modules, passed_on)
-                shorter = min(len(target), len(module))
-                if target[:shorter] != module[:shorter]:
-                    graph[module].add(target)
+        paths = [[name.split(" ")[0] for name in path] for path in used_paths(text)]
+        paths = [path for path in paths if path[0] in ("crate", "super")]
+        for path in paths + [found.split("::") for found in PATH.findall(text)]:
+            target = resolve(module, path, modules, elsewhere)
+            shorter = min(len(target), len(module))
+            if target[:shorter] != module[:shorter]:
+                graph[module].add(target)
     return graph
 
 
@@ -142,9 +153,10 @@ def cycles(graph):
 def import_errors():
     for source in sorted([*Path("crates").glob("*/src"), *Path("lab").glob("*/src")]):
         modules = modules_of_crate(source)
-        for group in cycles(import_graph(modules)):
-            if any((str(source.parent), *module) in ALLOWED_CYCLES for module in group):
-                continue
+        hubs = HUBS.get(str(source.parent), set())
+        graph = import_graph(modules)
+        graph = {module: targets - hubs for module, targets in graph.items() if module not in hubs}
+        for group in cycles(graph):
             files = ", ".join(str(modules[module][0]) for module in group)
             yield f"these files import each other: {files}"
 

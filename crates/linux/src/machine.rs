@@ -10,7 +10,7 @@
 //!  Sampling                          --> sample: Sampler
 //!  Machine::promote                  --> promotion_checks --> promote: CallHelperPool, reserve
 //!  Machine::recover_bloat            --> splits           --> promote, memory::recovery_method
-//!  Machine::read_memory_state        --> memory: SystemMemory, CgroupLimits
+//!  Machine::read_memory_state        --> memory: system_memory, CgroupLimits
 //! ```
 
 mod explanation;

@@ -2,10 +2,11 @@
 //! back.
 //!
 //! ```text
-//!  /proc, /sys/fs/cgroup --> system_memory, cgroup_limits --+--> the loop: is memory short?
-//!  /proc/buddyinfo --------> fragmentation -----------------'       |
-//!                                                                   v
-//!  zero pages, given back <-- recovery_method <-------------- huge pages to split
+//!  /proc, /sys/fs/cgroup --> system_memory, cgroup_limits --> the loop: is memory short?
+//!                                                                |
+//!  zero pages, given back <-- recovery_method <--- huge pages to split
+//!
+//!  /proc/buddyinfo --> fragmentation --> the reserve, the policy ingens, prefault
 //! ```
 //!
 //! [`system_memory`] and [`cgroup_limits`] report how much is in use and how long tasks wait for

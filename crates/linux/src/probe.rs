@@ -1,7 +1,7 @@
 //! What this kernel lets a manager do: facts first, then a decision, then the reasons.
 //!
 //! ```text
-//!  kernel_checks, mthp_sizes (tried) -+
+//!  functions try_... (tried) ---------+
 //!  host_facts, prezeroing (read) -----+--> KernelFacts --kernel_decision--> KernelDecision
 //!                                          (kernel_facts)    (pure)            |
 //!                                     set_up_chosen_methods, for the manager <-+

@@ -392,6 +392,13 @@ mod tests {
     }
 
     #[test]
+    fn a_sum_that_an_older_daemon_lacks_is_read_as_zero() -> Result<(), serde_json::Error> {
+        let totals: JournalTotals = serde_json::from_str(r#"{"promoted":3}"#)?;
+        assert_eq!(totals, JournalTotals { promoted: 3, ..JournalTotals::default() });
+        Ok(())
+    }
+
+    #[test]
     fn entries_are_json_with_units() -> Result<(), serde_json::Error> {
         let entry = JournalEntry {
             at: Duration::from_millis(1500),

@@ -1,15 +1,7 @@
 //! The order in which huge pages are searched for bloat, and what happens to them.
 //!
-//! ```text
-//!  Observation --> observe --> huge_page_queue, one for each process: what is known of each page
-//!                                |-- recovery_order: which comes first, among all processes
-//!                                v
-//!  the loop <-- take_next_huge_page       searched, and split if it is bloated
-//!     |
-//!     `-- Event --> apply_event --> split_regions: does the memory stay given back?
-//! ```
-//!
-//! Read [`RecoveryPlanner`] first, then `recovery_order`, then `split_regions`.
+//! Read [`RecoveryPlanner`] first, which has a diagram, then `recovery_order`, then
+//! `split_regions`.
 
 mod huge_page_queue;
 mod recovery_order;

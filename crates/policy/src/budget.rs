@@ -4,8 +4,8 @@
 //! `cpu_budget` counts CPU time by the second, in the ring of `cpu_minute`.
 //!
 //! ```text
-//!  a promotion --> promotion_count_budget --> savings_budget: do savings pay? --no--> cpu_budget
-//!  a sample    ------------------------------------------------------------------------^
+//!  a promotion --> promotion_count_budget --> savings_budget: do savings pay? --too little--> cpu_budget
+//!  a sample    --------------------------------------------------------------------------------^
 //! ```
 //!
 //! Read [`TokenBucket`] first, then [`SavingsBudget`]: a promotion is charged to it where savings

@@ -22,7 +22,7 @@ mod trace_replay;
 mod trace_workload;
 mod workload_spec;
 
-pub use built_in::{BUILT_IN, built_in_names, by_name};
+pub use built_in::{BUILT_IN, built_in_names};
 pub use byte_size::ByteSize;
 pub use error::WorkloadSpecError;
 pub use recording_replay::RecordingReplay;
@@ -31,5 +31,5 @@ pub use trace_workload::{TraceWorkloadError, workload_of_trace};
 pub(crate) use workload_spec::DEFAULT_CPU_WEIGHT;
 pub use workload_spec::{
     AccessStream, Area, AreaPieces, FillContent, GuestSpec, IncludedWorkload, Phase, Process,
-    StreamPattern, WorkloadSpec,
+    StreamPattern, WorkloadSpec, by_name,
 };

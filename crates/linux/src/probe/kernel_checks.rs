@@ -1,4 +1,4 @@
-//! Tries each primitive on a throw-away child.
+//! Tries primitives on a throw-away child. Other tries are beside what they try.
 
 use super::KernelCheckResult;
 use super::probe_child::{ChildCommand, ProbeChild, REGIONS, TOUCHED_PAGES};
@@ -7,7 +7,6 @@ use crate::machine_lease::thp_settings::{KernelSettingsGuard, THP_DIR};
 use crate::prefault::FaultTrace;
 use crate::processes::process::{ProcessHandle, cpu_time_and_faults};
 use crate::promote::target_call::CallHelperPool;
-use crate::sample::counters::{CountableWalkEvents, EventCodeOverrides};
 use crate::sample::page_table_reader::PageTableReader;
 use crate::sample::pagemap::{self, PagemapEntry};
 use crate::sample::sampler::damon::{Damon, DamonError};
@@ -44,7 +43,7 @@ pub(crate) fn failed_try<T>(why: impl ToString) -> TryResult<T> {
     Err(TryFailure::Checked(KernelCheckResult::Fails(why.to_string())))
 }
 
-pub(crate) fn skipped_try<T>(why: impl ToString) -> TryResult<T> {
+pub(super) fn skipped_try<T>(why: impl ToString) -> TryResult<T> {
     Err(TryFailure::Checked(KernelCheckResult::NotTried(why.to_string())))
 }
 
@@ -52,7 +51,7 @@ fn needless_try(why: &str) -> TryResult {
     Err(TryFailure::Checked(KernelCheckResult::NotNeeded(why.into())))
 }
 
-pub(crate) fn fail_unless_holds(holds: bool, why: &str) -> TryResult {
+fn fail_unless_holds(holds: bool, why: &str) -> TryResult {
     if holds { Ok(()) } else { failed_try(why) }
 }
 
@@ -90,7 +89,7 @@ fn spawn_child_with_huge_page(calls: &mut CallHelperPool) -> Result<ProbeChild> 
 }
 
 /// Whether a child's memory holds what the child wrote.
-pub(crate) fn verify_child_memory(child: &ProbeChild) -> TryResult {
+fn verify_child_memory(child: &ProbeChild) -> TryResult {
     match child.send_command_and_wait(ChildCommand::Verify)? {
         0 => Ok(()),
         wrong => failed_try(format!("{wrong} bytes of the child's memory had changed afterwards")),
@@ -352,12 +351,6 @@ pub(super) fn try_prefault_read(
     settings.put_back(&knob)?;
     touched?;
     fail_unless_holds(grown >= LEAST_CHANGE_BYTES, "a read of untouched memory mapped no huge page")
-}
-
-pub(super) fn try_hardware_counters() -> TryResult {
-    let counters = CountableWalkEvents::find(EventCodeOverrides::default()).or_else(failed_try)?;
-    let child = ProbeChild::spawn()?;
-    counters.bind(child.handle.id.pid).map(drop).or_else(failed_try)
 }
 
 /// Touches half of the child's regions in a session on all of them.

@@ -4,9 +4,8 @@ use super::KernelCheckResult;
 use super::host_facts::{self, HostFacts};
 use super::kernel_checks::{
     FirstTouchAfterClear, TryResult, into_check_result, skipped_try, try_access_bits, try_collapse,
-    try_damon, try_first_touch_reports, try_hardware_counters, try_page_out, try_prefault_collapse,
-    try_prefault_read, try_shared_memory, try_split, try_split_with_soft_dirty,
-    try_split_with_write_protection,
+    try_damon, try_first_touch_reports, try_page_out, try_prefault_collapse, try_prefault_read,
+    try_shared_memory, try_split, try_split_with_soft_dirty, try_split_with_write_protection,
 };
 use super::mthp_sizes::{PageSizeFacts, try_mthp_sizes};
 use super::prezeroing::PrezeroingFacts;

@@ -23,6 +23,8 @@ pub use events::{CountersUnavailable, EventCodeOverrides, WalkEventSet};
 
 use crate::arch;
 use crate::error::Result;
+use crate::probe::kernel_checks::{TryResult, failed_try};
+use crate::probe::probe_child::ProbeChild;
 use crate::test_costs;
 use events::EVENT_DEVICES;
 use hawkeye_policy::TranslationOverhead;
@@ -136,6 +138,13 @@ fn perf_events_of_set(events: &WalkEventSet) -> Vec<PerfEvent> {
     all.extend(stores.map(raw));
     all.push(events.cycles.map_or(generic_cycles, raw));
     all
+}
+
+/// Counts the events of a throw-away child.
+pub(crate) fn try_hardware_counters() -> TryResult {
+    let counters = CountableWalkEvents::find(EventCodeOverrides::default()).or_else(failed_try)?;
+    let child = ProbeChild::spawn()?;
+    counters.bind(child.handle.id.pid).map(drop).or_else(failed_try)
 }
 
 #[cfg(test)]

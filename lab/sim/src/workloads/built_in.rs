@@ -1,6 +1,6 @@
 //! The workloads that come with the program: `lab/sim/workloads/`.
 
-use super::{WorkloadSpec, WorkloadSpecError};
+use super::WorkloadSpecError;
 
 macro_rules! built_in {
     ($($name:literal),* $(,)?) => {
@@ -27,21 +27,22 @@ pub fn built_in_names() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|(name, _)| *name)
 }
 
-/// The workload of that name.
+/// The text of the workload of that name.
 ///
 /// # Errors
 /// None has it.
-pub fn by_name(name: &str) -> Result<WorkloadSpec, WorkloadSpecError> {
+pub(super) fn text_by_name(name: &str) -> Result<&'static str, WorkloadSpecError> {
     let found = BUILT_IN.iter().find(|(known, _)| *known == name);
-    let (_, text) = found.ok_or_else(|| WorkloadSpecError::Unknown {
+    let text = found.map(|(_, text)| *text);
+    text.ok_or_else(|| WorkloadSpecError::Unknown {
         name: name.to_owned(),
         known: built_in_names().collect::<Vec<_>>().join(", "),
-    })?;
-    WorkloadSpec::parse(name, text)
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{WorkloadSpec, by_name};
     use super::*;
 
     #[test]

@@ -22,6 +22,7 @@ pub struct TraceReplay {
 
 /// First address that programs can't have, with page tables of four levels.
 const END: u64 = 1 << 47;
+
 impl TraceReplay {
     /// A trace that is played unchanged. The processor does one instruction per cycle, four per
     /// access, and waits for walks. A trace contains none of these figures.

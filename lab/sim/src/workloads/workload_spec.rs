@@ -2,6 +2,7 @@
 
 mod check;
 
+use super::built_in::text_by_name;
 use super::{ByteSize, TraceReplay, WorkloadSpecError};
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION};
 use serde::Deserialize;
@@ -277,6 +278,14 @@ impl Process {
     }
 }
 
+/// The built-in workload of that name.
+///
+/// # Errors
+/// None has it.
+pub fn by_name(name: &str) -> Result<WorkloadSpec, WorkloadSpecError> {
+    WorkloadSpec::parse(name, text_by_name(name)?)
+}
+
 impl WorkloadSpec {
     /// Parses a workload; errors call it `name`.
     ///
@@ -290,7 +299,7 @@ impl WorkloadSpec {
         })?;
         for guest in &mut parsed.guests {
             for included in std::mem::take(&mut guest.workloads) {
-                let found = super::by_name(&included.name)?;
+                let found = by_name(&included.name)?;
                 let later = found.processes.into_iter().map(|p| p.delayed_by(included.start_s));
                 guest.processes.extend(later);
             }
