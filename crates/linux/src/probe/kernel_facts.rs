@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::machine_lease::thp_settings::KernelSettingsGuard;
 use crate::memory::prezeroing::PrezeroingFiles;
 use crate::promote::target_call::CallHelperPool;
+use crate::sample::counters::try_hardware_counters;
 use crate::sample::page_table_reader::PageTableReader;
 use hawkeye_policy::saturating_cast::nanos_of_duration;
 use serde::Serialize;
