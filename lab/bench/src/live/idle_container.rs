@@ -32,13 +32,19 @@ const GUARD: GuardArm = GuardArm {
 const NEVER: usize = 0;
 const ALWAYS: usize = 1;
 /// The first one must be without a limit: the limit of the others is a share of its memory.
-const ARMS: [IdleArm; 6] = [
+const ARMS: [IdleArm; 7] = [
     IdleArm { arm: GuardArm::NEVER, limited: false, thp_disabled: false },
     IdleArm { arm: GuardArm::ALWAYS, limited: false, thp_disabled: false },
     IdleArm {
         arm: GuardArm { name: "THP always, PR_SET_THP_DISABLE", ..GuardArm::ALWAYS },
         limited: false,
         thp_disabled: true,
+    },
+    // Whether the limit suffices without huge pages.
+    IdleArm {
+        arm: GuardArm { name: "THP never, limit", ..GuardArm::NEVER },
+        limited: true,
+        thp_disabled: false,
     },
     IdleArm {
         arm: GuardArm { name: "THP always, limit", ..GuardArm::ALWAYS },
@@ -359,7 +365,7 @@ mod tests {
     }
 
     fn report_with_always_at(mib: u64) -> LiveReport {
-        let runs: ArmRuns = [100, mib, 100, 0, 102, mib].map(|mib| match mib {
+        let runs: ArmRuns = [100, mib, 100, 100, 0, 102, mib].map(|mib| match mib {
             0 => vec![None; 2],
             mib => vec![Some(run_that_uses(mib)); 2],
         });
