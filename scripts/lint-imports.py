@@ -76,26 +76,18 @@ def modules_of_crate(source):
     return {module: found for module, found in modules.items() if not is_within(module, test_modules)}
 
 
-def used_paths(text):
-    """The paths that the `use` lines of a file name."""
-    trees = (" ".join(tree.split()) for tree in USE.findall(text))
-    paths = (path for tree in trees for path in imported_paths(tree))
-    return [[name.strip() for name in path] for path in paths if path and path[-1].strip()]
-
-
-def names_from_elsewhere(text):
-    """The names that a module takes from others: the path of each, without its new name."""
-    names = {}
-    for path in used_paths(text):
-        *parents, last = path
-        if last == "self":
-            *parents, last = parents
-        name, _, alias = last.partition(" as ")
-        path = [*parents, name]
-        # A macro, or a crate, by its name alone.
-        if len(path) > 1:
-            names[alias.strip() or name] = path
-    return names
+def used_names(text):
+    """What the `use` lines of a file name: the path of each, and the name that it gets there."""
+    used = []
+    for tree in USE.findall(text):
+        for path in imported_paths(" ".join(tree.split())):
+            *parents, last = [name.strip() for name in path]
+            if last == "self":
+                *parents, last = parents
+            name, _, alias = last.partition(" as ")
+            if name:
+                used.append(([*parents, name], alias.strip() or name))
+    return used
 
 
 def resolve(module, path, modules, elsewhere):
@@ -118,12 +110,13 @@ def resolve(module, path, modules, elsewhere):
 
 def import_graph(modules):
     """For each module the modules that it imports, except those that it is in or that are in it."""
-    elsewhere = {module: names_from_elsewhere(text) for module, (_, text) in modules.items()}
+    used = {module: used_names(text) for module, (_, text) in modules.items()}
+    # A path of one name is a macro or a crate.
+    elsewhere = {module: {name: path for path, name in names if len(path) > 1} for module, names in used.items()}
     graph = {}
     for module, (_, text) in modules.items():
         graph[module] = set()
-        paths = [[name.split(" ")[0] for name in path] for path in used_paths(text)]
-        paths = [path for path in paths if path[0] in ("crate", "super")]
+        paths = [path for path, _ in used[module] if path[0] in ("crate", "super")]
         for path in paths + [found.split("::") for found in PATH.findall(text)]:
             target = resolve(module, path, modules, elsewhere)
             shorter = min(len(target), len(module))

@@ -4,8 +4,9 @@
 //! `cpu_budget` counts CPU time by the second, in the ring of `cpu_minute`.
 //!
 //! ```text
-//!  a promotion --> promotion_count_budget --> savings_budget: do savings pay? --too little--> cpu_budget
-//!  a sample    --------------------------------------------------------------------------------^
+//!  a promotion --> promotion_count_budget --> savings_budget: do savings pay?
+//!                                               | too little
+//!  a sample -------------------------------------+--> cpu_budget
 //! ```
 //!
 //! Read [`TokenBucket`] first, then [`SavingsBudget`]: a promotion is charged to it where savings
