@@ -131,7 +131,7 @@ impl LinuxMachine {
         self.members.set_shared_memory_of_named();
     }
 
-    /// Whether some process was left alone because of `PR_SET_THP_DISABLE`.
+    /// Whether nothing of some process was promoted because of `PR_SET_THP_DISABLE`.
     pub fn has_seen_thp_disabled_process(&self) -> bool {
         self.members.saw_thp_disabled
     }

@@ -6,6 +6,7 @@ use crate::prelude::*;
 use crate::process::ForkedWorker;
 use crate::process_storms::EndCondition;
 use hawkeye_policy::PAGES_PER_REGION;
+use nix::sys::prctl::set_thp_disable;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct BloatArgs {
@@ -21,6 +22,9 @@ pub struct BloatArgs {
     /// Pages to start with.
     #[arg(long, value_enum, default_value_t = RequestedPageKind::Huge)]
     pub pages: RequestedPageKind,
+    /// Disable huge pages for the process once it has its memory (`PR_SET_THP_DISABLE`).
+    #[arg(long)]
+    pub disable_thp: bool,
     /// Verify and end after N seconds instead of at the end of standard input.
     #[arg(long)]
     pub seconds: Option<f64>,
@@ -42,6 +46,10 @@ pub struct FullyUsedMemoryArgs {
 pub(super) fn run_bloat(args: &BloatArgs, console: &mut Console) -> WorkloadResult<()> {
     let regions = region_count_for_mib(args.mib);
     let memory = PatternedMemory::new(regions, args.used.into(), args.tail_byte, args.pages)?;
+    if args.disable_thp {
+        let disabled = set_thp_disable(true).map_err(std::io::Error::from);
+        disabled.map_err(WorkloadError::wrap_system_error("disabling huge pages"))?;
+    }
     serve_memory_requests(memory, args.seconds, console)
 }
 

@@ -354,7 +354,7 @@ impl PreparedSession {
         }
         if machine.has_seen_thp_disabled_process() {
             let disabled = "huge pages are disabled for it (PR_SET_THP_DISABLE)";
-            notes.push(format!("a process was left alone: {disabled}"));
+            notes.push(format!("nothing of a process was promoted: {disabled}"));
         }
         let prefaulted = machine.prefault_statistics().unwrap_or_default();
         let (latest, totals) = (journal.latest_footprint, journal.totals().clone());

@@ -56,7 +56,7 @@ impl ManagerView {
             event.process() == Some(process) && !matches!(event, Event::Sampled { .. })
         };
         let by_sample = match sample {
-            _ if !status.terms.promotes => None,
+            _ if !status.terms.promotes || status.thp_disabled => None,
             None => (!was_sampled(manager, process)).then_some("it has not been sampled yet"),
             Some(it) if it.regions == 0 => Some("it has no memory that can become huge"),
             Some(it) if it.regions == it.huge => Some("all of it is huge already"),

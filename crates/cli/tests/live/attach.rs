@@ -34,7 +34,7 @@ fn attach_ends_when_the_process_ends() {
 }
 
 #[test]
-fn a_process_with_huge_pages_disabled_is_left_alone_and_noted() {
+fn nothing_of_a_process_with_huge_pages_disabled_is_promoted_and_it_is_noted() {
     let machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload_without_thp("burner --mib 64 --pages base");
     let (_other, other) = workload("burner --mib 64 --pages base");

@@ -76,6 +76,24 @@ fn pages_with_only_their_last_byte_in_use_are_kept() {
     assert_unharmed(&mut program);
 }
 
+/// MariaDB 10.11 of Debian sets the flag after it has its buffers.
+#[test]
+fn a_program_that_disables_huge_pages_when_it_has_some_gives_back_what_it_does_not_use() {
+    let machine = or_skip!(machine(this_test!()));
+    let (mut program, pid) = workload("bloat --mib 128 --used 100 --pages huge --disable-thp");
+    let (before, huge) = memory(&mut program);
+    assert_eq!(huge, 128 << 20);
+    let attached = machine.attach(&short_of_memory("guard"), pid);
+    let (_, unused) = huge_pages_and_unused_bytes(128);
+    let recovered = until(DEADLINE, || memory(&mut program).1 == 0);
+    let (after, _) = memory(&mut program);
+    let summary = attached.interrupt();
+    assert!(recovered, "{after} of {before}: {summary}");
+    assert_recovered(&summary, unused);
+    assert_eq!(summary["promoted"], 0, "{summary}");
+    assert_unharmed(&mut program);
+}
+
 #[test]
 fn emd_empties_the_sparse_huge_pages_of_one_program_and_leaves_the_full_ones_of_another() {
     let machine = or_skip!(machine(this_test!()));

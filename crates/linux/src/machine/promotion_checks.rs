@@ -33,7 +33,7 @@ impl LinuxMachine {
         let failed = |error: LinuxError| error.into_machine_error(process);
         let member = self.members.get_mut(process)?;
         // Rules may have changed since it was proposed.
-        if !member.terms.promotes {
+        if !member.terms_in_force().promotes {
             return Ok(Some(PromotionResult::NotCandidate));
         }
         let found = self.sampler.read_region(member, region, &mut self.calls);
@@ -82,8 +82,8 @@ impl LinuxMachine {
         members.any(|it| it.eligible.protects_file_region(file) && it.handle.is_alive())
     }
 
-    /// Lists the mappings of the processes that have no listing: those not sampled yet, and those
-    /// that cannot have huge pages. Returns whether all have one now.
+    /// Lists the mappings of the processes that were not sampled yet. Returns whether all have a
+    /// listing now.
     fn list_unlisted_processes(&mut self) -> bool {
         let begun = Instant::now();
         let processes = self.members.processes_in_join_order().iter().copied();

@@ -17,7 +17,7 @@ impl Sampling for LinuxMachine {
     ) -> ResumableCallResult<()> {
         self.run_sampler_slice(process, until, |sampler, slice| {
             // Coverage is for promotions alone, and costs a clear of the whole process.
-            match slice.member.terms.promotes || !needs.includes_coverage() {
+            match slice.member.terms_in_force().promotes || !needs.includes_coverage() {
                 true => sampler.start_window(slice, needs),
                 false => Ok(SliceProgress::Done(())),
             }
@@ -42,8 +42,8 @@ impl Sampling for LinuxMachine {
             SliceProgress::Unfinished(wait) => return Ok(SliceProgress::Unfinished(wait)),
         };
         let member = self.members.get_mut(process)?;
-        sample.terms = member.terms;
-        if !member.terms.promotes {
+        sample.terms = member.terms_in_force();
+        if !sample.terms.promotes {
             // Recovery needs its huge pages, and what became of those it has split. Nothing else
             // was probed.
             let lost = &member.lost_huge_pages;

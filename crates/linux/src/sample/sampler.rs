@@ -58,7 +58,8 @@ pub struct SampledProcess {
     pub identity: ProcessAttributes,
     /// Terms on which it is managed.
     pub terms: ProcessSettings,
-    /// Whether it or an ancestor set `PR_SET_THP_DISABLE`: then none of its memory can become huge.
+    /// Whether it or an ancestor had set `PR_SET_THP_DISABLE` when it joined: then none of its
+    /// memory can become huge. What is huge already stays so.
     pub thp_disabled: bool,
     /// Mappings that were eligible at the last sample.
     pub eligible: EligibleRanges,
@@ -87,6 +88,11 @@ impl SampledProcess {
         })
     }
 
+    /// The terms that are in force: nothing is promoted where the kernel would refuse it.
+    pub(crate) fn terms_in_force(&self) -> ProcessSettings {
+        ProcessSettings { promotes: self.terms.promotes && !self.thp_disabled, ..self.terms }
+    }
+
     pub(crate) fn set_eligible(&mut self, eligible: EligibleRanges) {
         self.eligible = eligible;
         self.is_listed = true;
@@ -95,11 +101,7 @@ impl SampledProcess {
 
     /// Sets what is eligible and what is protected from its current mappings.
     pub(crate) fn set_mappings(&mut self, mappings: &[Mapping], managed: ManagedMemory) {
-        let found = mappings::collect_eligible_ranges_of(mappings, managed);
-        self.set_eligible(match self.thp_disabled {
-            true => EligibleRanges { protected: found.protected, ..EligibleRanges::default() },
-            false => found,
-        });
+        self.set_eligible(mappings::collect_eligible_ranges_of(mappings, managed));
     }
 
     /// A sample of the process with these regions, of which only the population is known.

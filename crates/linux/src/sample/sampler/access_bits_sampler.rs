@@ -116,14 +116,8 @@ fn update_eligible_ranges(
     target: &ProcessBpfLinks,
     managed: ManagedMemory,
 ) -> Result<()> {
-    let member = &mut *slice.member;
-    if member.thp_disabled {
-        // It cannot gain. A promotion of shared memory lists what it protects.
-        member.is_listed = false;
-    } else {
-        let found = slice.calls.list_recent_mappings(member.handle.id, target)?;
-        member.set_mappings(&found, managed);
-    }
+    let found = slice.calls.list_recent_mappings(slice.member.handle.id, target)?;
+    slice.member.set_mappings(&found, managed);
     Ok(())
 }
 
@@ -257,9 +251,6 @@ impl Sampler for AccessBitsSampler {
         needs: SampleKinds,
     ) -> SliceResult<()> {
         let Self { bits, watched } = self;
-        if slice.member.thp_disabled {
-            return Ok(SliceProgress::Done(()));
-        }
         let watched = sampling_state_of(watched, slice.member)?;
         let pid = slice.member.handle.id.pid;
         let mut start = match watched.starting.take() {
@@ -289,7 +280,7 @@ impl Sampler for AccessBitsSampler {
             let (tables, target, walk) = (&mut bits.tables, &watched.target, &mut start.walk);
             start.read = tables.continue_walk_until(target, walk, Some(slice.deadline), timed)?;
             if start.read {
-                let (eligible, terms) = (&slice.member.eligible, slice.member.terms);
+                let (eligible, terms) = (&slice.member.eligible, slice.member.terms_in_force());
                 eligible.name_file_regions(&mut walk.found);
                 // Where nothing is promoted, only what a split would cost matters.
                 walk.found.retain(|r| {

@@ -63,9 +63,6 @@ impl PagemapSampler {
         &mut self,
         member: &mut SampledProcess,
     ) -> SliceResult<Vec<RegionSample>> {
-        if member.thp_disabled {
-            return Ok(SliceProgress::Done(Vec::new()));
-        }
         let process = member.handle.id;
         let work = move || with_cpu_time(|| read_eligible_present_pages(process.pid));
         let begin = || BackgroundTask::spawn(work);
@@ -105,10 +102,8 @@ impl Sampler for PagemapSampler {
         _needs: SampleKinds,
     ) -> SliceResult<()> {
         match &mut self.damon {
-            Some(sessions) if !slice.member.thp_disabled => {
-                sessions.start_window(slice.member.handle.id)
-            }
-            _ => Ok(SliceProgress::Done(())),
+            Some(sessions) => sessions.start_window(slice.member.handle.id),
+            None => Ok(SliceProgress::Done(())),
         }
     }
 
