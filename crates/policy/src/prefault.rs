@@ -48,3 +48,10 @@ pub struct PrefaultableMemory {
     /// Regions that may be filled before a limit is reached (that of the machine or of a cgroup).
     pub room_regions: u64,
 }
+
+impl PrefaultableMemory {
+    /// Whether all of a region may be filled, as far as the mapping decides.
+    fn contains(&self, region: RegionAddr) -> bool {
+        self.mapped.start <= region.start() && region.end() <= self.mapped.end
+    }
+}

@@ -5,6 +5,7 @@ use super::fault_trace::{FaultTrace, FaultTraceWatchlist};
 use super::fill_backoff::{FillBackoff, FillBatch};
 use super::prefault_helper_calls::PrefaultHelperCalls;
 use super::prefault_rate_and_memory_limit::PrefaultRateAndMemoryLimit;
+use super::prefault_region::PrefaultMethod;
 use super::prefault_thread_pool::{PrefaultJob, PrefaultOutcome, PrefaultThreadPool};
 use super::suppressed_processes::SuppressedProcesses;
 use super::trace_backoff::{ResumeRetry, TraceBackoffs};
@@ -86,9 +87,8 @@ impl PrefaultLoop {
             if !pause.is_zero() {
                 lock(&self.shared.done).delay = self.current_delay();
                 std::thread::sleep(pause.min(IDLE_INTERVAL));
-                self.handle_outcomes();
-                // Processes reported meanwhile are elsewhere by now.
-                self.fault_trace.reports.take_reports();
+                // Streams stay where their programs are.
+                self.wait_and_process_reports(Duration::ZERO);
                 continue;
             }
             let wait = self.wait_time_for_reports(busy);
@@ -316,15 +316,15 @@ impl PrefaultLoop {
             self.rate_limit.give_back_prefault();
             return false;
         };
-        match self.prepare_job_if_region_empty(task, batch) {
+        match self.prepare_job_if_region_fillable(task, batch) {
             Ok(job) => self.pool.assign_or_run_job(job, &mut self.calls),
             Err(what) => self.apply_prefault_result(task, what),
         }
         true
     }
 
-    /// The job that fills a region, if the region is empty.
-    fn prepare_job_if_region_empty(
+    /// The job that fills a region, if the region is empty or known to be touched.
+    fn prepare_job_if_region_fillable(
         &mut self,
         task: PrefaultTask,
         batch: FillBatch,
@@ -333,11 +333,17 @@ impl PrefaultLoop {
         let followed = lock(&self.shared.followed).get(&task.process).cloned();
         let handle = followed.ok_or(REFUSED)?.handle;
         let known = self.mappings.get(&task.process).ok_or(REFUSED)?;
-        let method = known.find_mapping_of_region(task.region).ok_or(REFUSED)?.1;
+        let method = match task.is_touched {
+            true => PrefaultMethod::Collapse,
+            false => known.find_mapping_of_region(task.region).ok_or(REFUSED)?.1,
+        };
         let found = self.tables.read_region(&known.target, task.region);
-        // A refused fill leaves one zero page.
-        let is_in_use = |r: RegionSample| r.present > 0 || r.swapped > 0 || r.zero_mapped > 1;
-        if found.map_err(|_| REFUSED)?.is_some_and(is_in_use) {
+        let is_occupied = |r: RegionSample| match task.is_touched {
+            true => r.is_huge() || r.swapped > 0,
+            // A refused fill leaves one zero page.
+            false => r.present > 0 || r.swapped > 0 || r.zero_mapped > 1,
+        };
+        if found.map_err(|_| REFUSED)?.is_some_and(is_occupied) {
             return Err(PrefaultResult::Occupied);
         }
         // The known mappings are older; userfaultfd may watch one since.

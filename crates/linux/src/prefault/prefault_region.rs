@@ -1,4 +1,4 @@
-//! Makes a huge page in a region that nothing has touched.
+//! Makes a huge page in a region that nothing has touched, or that its program began to touch.
 
 use crate::error::{LinuxError, Result};
 use crate::processes::mappings::vm;
@@ -35,7 +35,8 @@ impl PrefaultMethod {
     }
 }
 
-/// Fills a region that nothing has touched. The calling thread waits while 2 MiB are zeroed.
+/// Fills a region that nothing has touched; by `Collapse` also one that its program has
+/// touched. The calling thread waits while 2 MiB are zeroed.
 ///
 /// # Errors
 /// - `EIO`: nothing is mapped there, or userfaultfd watches it.

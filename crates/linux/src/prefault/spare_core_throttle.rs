@@ -1,7 +1,8 @@
-//! Detects whether there is a core that no other program wants. The filler must not take its time
-//! from the programs that it fills for.
+//! Detects whether there is a core that no other program wants. Without one, the filler takes its
+//! time from other programs, so it may take only a little.
 
 use crate::processes::schedstat::SchedStat;
+use hawkeye_policy::TokenBucket;
 use std::time::Duration;
 
 /// Other programs want the core if the thread waited for more than this share of the time in which
@@ -11,13 +12,21 @@ const MAX_WAIT_SHARE: f64 = 0.2;
 const MIN_JUDGED_TIME: Duration = Duration::from_millis(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1600);
+/// What all threads together may use without a spare core: this share of one. A fill takes the
+/// filler about as long as the page faults of the region would take its program.
+const SHARE_WITHOUT_SPARE_CORE: f64 = 0.1;
+/// Milliseconds of it that can be saved up.
+const MOST_SAVED_MS: f64 = 50.0;
 
 /// Pauses threads while there is no spare core for them. With cores for only some of them, each
 /// thread waits, and all would pause. So the thread that began to work last pauses, and the others
-/// are judged again without it.
+/// are judged again without it. A pause is interrupted while there is time to use without a spare
+/// core.
 #[derive(Debug)]
 pub(super) struct SpareCoreThrottle {
     threads: Vec<ThreadCoreState>,
+    /// Milliseconds that may be used without a spare core.
+    unspared_ms: TokenBucket,
     /// How often a thread was paused.
     pub(super) pauses: u64,
 }
@@ -32,7 +41,7 @@ struct ThreadCoreState {
 }
 
 impl ThreadCoreState {
-    /// How long to do nothing at all: even reading reports takes the core from another program.
+    /// How long there is no spare core for it.
     fn pause_left(&self, now: Duration) -> Duration {
         self.paused_until.saturating_sub(now)
     }
@@ -51,12 +60,15 @@ impl ThreadCoreState {
 
 impl SpareCoreThrottle {
     pub(super) fn for_threads(threads: usize) -> Self {
-        Self { threads: vec![ThreadCoreState::default(); threads], pauses: 0 }
+        let unspared_ms = TokenBucket::new_full(SHARE_WITHOUT_SPARE_CORE * 1e3, MOST_SAVED_MS);
+        Self { threads: vec![ThreadCoreState::default(); threads], unspared_ms, pauses: 0 }
     }
 
+    /// How long a thread must not fill.
     pub(super) fn pause_left(&self, thread: usize, now: Duration) -> Duration {
+        let until_saved = self.unspared_ms.next_token_at(now).saturating_sub(now);
         let turn = self.threads.get(thread);
-        turn.map_or(Duration::ZERO, |turn| turn.pause_left(now))
+        turn.map_or(Duration::ZERO, |turn| turn.pause_left(now).min(until_saved))
     }
 
     /// Takes the counts of a thread that has just worked, or is about to.
@@ -69,8 +81,9 @@ impl SpareCoreThrottle {
         let Some(turn) = self.threads.get_mut(thread) else {
             return;
         };
-        turn.scheduled = scheduled;
+        let used = scheduled - std::mem::replace(&mut turn.scheduled, scheduled);
         if !turn.pause_left(now).is_zero() {
+            self.unspared_ms.draw_tokens_into_debt(now, used.ran.as_secs_f64() * 1e3);
             return;
         }
         match turn.got_core_when_wanted() {
@@ -102,9 +115,32 @@ mod tests {
         SchedStat { ran: MS * ran_ms, waited: MS * waited_ms }
     }
 
+    /// One that has used up all time without a spare core.
+    fn exhausted(threads: usize) -> SpareCoreThrottle {
+        let mut cores = SpareCoreThrottle::for_threads(threads);
+        cores.unspared_ms.draw_tokens_into_debt(Duration::ZERO, 1e6);
+        cores
+    }
+
+    #[test]
+    fn without_a_spare_core_a_tenth_of_one_is_used() {
+        let mut cores = SpareCoreThrottle::for_threads(1);
+        let mut stat = SchedStat::default();
+        let ran_ms = |stat: SchedStat| stat.ran.as_secs_f64() * 1e3;
+        for ms in 0..10_000 {
+            if cores.pause_left(0, MS * ms).is_zero() {
+                // Each millisecond on the core has cost another one of waiting for it.
+                stat = stat + scheduled(1, 1);
+                cores.update_pauses_from_stat(0, MS * (ms + 1), stat);
+            }
+        }
+        // A tenth, what was saved up, and what was used before it paused and to try again.
+        assert!((1000.0..1300.0).contains(&ran_ms(stat)), "{}", ran_ms(stat));
+    }
+
     #[test]
     fn a_thread_without_a_core_pauses_ever_longer() {
-        let mut cores = SpareCoreThrottle::for_threads(1);
+        let mut cores = exhausted(1);
         for (now, ran, waited, there) in [
             (100, 100, 0, true),
             // Too short to judge.
@@ -132,7 +168,7 @@ mod tests {
 
     #[test]
     fn of_several_waiting_threads_the_newest_pauses() {
-        let mut cores = SpareCoreThrottle::for_threads(2);
+        let mut cores = exhausted(2);
         let pauses = |cores: &SpareCoreThrottle, now| {
             [0, 1].map(|thread| cores.pause_left(thread, now).as_millis())
         };

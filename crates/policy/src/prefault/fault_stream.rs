@@ -19,6 +19,9 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 /// and the end of what they hand out, and the region is filled only after that.
 const LEFT_BEHIND: i64 = 4;
 
+/// A stream tries at most this many regions once more.
+const MOST_LEFT_FOR_LATER: usize = 8;
+
 /// A program's way through new memory.
 ///
 /// Positions are counted in steps from the first report, in the stream's own direction. Smaller
@@ -40,6 +43,12 @@ pub struct FaultStream {
     pub(super) proven: bool,
     /// The first filled position of this window. It is checked in place of the others.
     witness: Option<i64>,
+    /// Whether the next region lies beyond the mapping. Its program enlarges the mapping as it
+    /// goes, so it reaches new memory first.
+    held_by_mapping: bool,
+    /// Positions that could not be filled because the program was touching them. Each is tried
+    /// once more when the program has left it.
+    left_for_later: BTreeSet<i64>,
     /// Whether it is filled because a user asked for it, whether in use or not.
     pub(super) asked_for: bool,
     pub(super) heard_at: Duration,
@@ -67,6 +76,8 @@ impl FaultStream {
             window: FIRST_WINDOW,
             proven: report.dense,
             witness: None,
+            held_by_mapping: false,
+            left_for_later: BTreeSet::new(),
             asked_for: false,
             heard_at: now,
             pace: None,
@@ -102,7 +113,10 @@ impl FaultStream {
         self.move_program_to(now, at);
         let under_way_ahead = i64_from_u64(self.under_way.range(at + 1..).count() as u64);
         if at + 1 + under_way_ahead >= self.next {
-            self.on_program_caught_up(outrun);
+            match std::mem::take(&mut self.held_by_mapping) {
+                true => self.on_mapping_enlarged(),
+                false => self.on_program_caught_up(outrun),
+            }
         }
         if report.dense {
             self.proven = true;
@@ -174,6 +188,13 @@ impl FaultStream {
         }
     }
 
+    /// The program has touched the first region of what it has added to its mapping. That region is
+    /// filled around its few base pages, as a huge-page fault would have done.
+    fn on_mapping_enlarged(&mut self) {
+        self.next = if self.proven { self.head } else { self.head + 1 };
+        self.filled_from = self.next;
+    }
+
     fn position_before_filled(&self) -> i64 {
         self.head.max(self.filled_from - 1)
     }
@@ -183,13 +204,23 @@ impl FaultStream {
     }
 
     /// The next region to fill, if one is due: within the window and the mapping.
-    pub fn region_to_prefault(&self, surroundings: &PrefaultableMemory) -> Option<RegionAddr> {
+    pub fn region_to_prefault(&mut self, surroundings: &PrefaultableMemory) -> Option<RegionAddr> {
         if !self.has_room_to_prefault() || surroundings.room_regions == 0 {
             return None;
         }
-        let region = self.region_at_position(self.next)?;
-        let mapped = &surroundings.mapped;
-        (mapped.start <= region.start() && region.end() <= mapped.end).then_some(region)
+        let next = self.region_at_position(self.next)?;
+        self.held_by_mapping = !surroundings.contains(next);
+        if !self.held_by_mapping {
+            return Some(next);
+        }
+        let left = *self.left_for_later.first().filter(|left| **left < self.head)?;
+        self.region_at_position(left).filter(|region| surroundings.contains(*region))
+    }
+
+    /// Whether the program is known to have touched a region.
+    pub fn has_touched(&self, region: RegionAddr) -> bool {
+        let at = self.position_of_region(region);
+        at.is_some_and(|at| at <= self.head) && !self.asked_for
     }
 
     /// Whether the window has room.
@@ -199,15 +230,22 @@ impl FaultStream {
     }
 
     /// The region that was due is now being filled.
-    pub fn on_prefault_handed_out(&mut self) {
-        self.under_way.insert(self.next);
-        self.next += 1;
+    pub fn on_prefault_handed_out(&mut self, region: RegionAddr) {
+        let Some(at) = self.position_of_region(region) else { return };
+        self.under_way.insert(at);
+        if !self.left_for_later.remove(&at) {
+            self.next += 1;
+        }
     }
 
     /// A region that was handed out is done; `filled` if it is present only because of this fill.
     pub fn on_prefault_result(&mut self, region: RegionAddr, filled: bool) {
         let at = self.position_of_region(region);
         let Some(at) = at.filter(|at| self.under_way.remove(at)) else { return };
+        let room = self.left_for_later.len() < MOST_LEFT_FOR_LATER;
+        if !filled && at == self.head && self.proven && room {
+            self.left_for_later.insert(at);
+        }
         if filled && self.witness.is_none() && !self.asked_for {
             self.witness = Some(at);
         }

@@ -14,7 +14,7 @@ const STREAMS_PER_PROCESS: usize = 16;
 /// The result of filling a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefaultResult {
-    /// The region is a huge page now, and the program has not touched it.
+    /// The region is a huge page now, and it was not one before.
     Done,
     /// The program was there first, wholly or partly.
     Occupied,
@@ -67,6 +67,8 @@ pub struct PrefaultTask {
     pub process: ProcessId,
     /// The region.
     pub region: RegionAddr,
+    /// Whether the program has touched the region: it has base pages already.
+    pub is_touched: bool,
     stream: u64,
 }
 
@@ -167,17 +169,21 @@ impl PrefaultPredictor {
         });
         let mut wanting: Vec<_> = wanting.collect();
         wanting.sort_by_key(|(_, s)| (s.asked_for, s.count_unreached_regions()));
+        let wanting: Vec<StreamKey> = wanting.into_iter().map(|(key, _)| *key).collect();
         let all_under_way = self.count_prefaults_under_way();
-        let task = wanting.into_iter().find_map(|(key, stream)| {
+        let task = wanting.into_iter().find_map(|key| {
+            let stream = self.streams.get_mut(&key)?;
             let mut around = around(key.0, stream.last_reported_region())?;
             // Other processes with fills under way may fall under the same limit.
             around.room_regions = around.room_regions.saturating_sub(all_under_way);
             let region = stream.region_to_prefault(&around)?;
+            let is_touched = stream.has_touched(region);
             // Another stream may have come to the same one.
-            (!self.under_way.contains_key(&(key.0, region))).then_some(task_for(key, region))
+            (!self.under_way.contains_key(&(key.0, region)))
+                .then_some(PrefaultTask { is_touched, ..task_for(&key, region) })
         })?;
         let stream = self.stream_of_task_mut(task)?;
-        stream.on_prefault_handed_out();
+        stream.on_prefault_handed_out(task.region);
         let fill = PrefaultUnderWay { unproven: !stream.proven, forgotten: false };
         self.under_way.insert((task.process, task.region), fill);
         Some(task)
@@ -340,7 +346,7 @@ impl PrefaultPredictor {
 }
 
 fn task_for(&(process, stream): &StreamKey, region: RegionAddr) -> PrefaultTask {
-    PrefaultTask { process, region, stream }
+    PrefaultTask { process, region, is_touched: false, stream }
 }
 
 #[cfg(test)]

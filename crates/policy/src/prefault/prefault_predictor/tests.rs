@@ -21,6 +21,8 @@ struct SimulatedFills {
     faults: u64,
     now: Duration,
     in_use: bool,
+    /// Whether a region cannot be filled while its program touches it.
+    refuses_while_touched: bool,
 }
 
 const FIRST: u64 = 1000;
@@ -44,6 +46,7 @@ impl SimulatedFills {
             faults: 0,
             now: Duration::ZERO,
             in_use: true,
+            refuses_while_touched: false,
         }
     }
 
@@ -90,7 +93,9 @@ impl SimulatedFills {
             }
             let Some(task) = self.next() else { continue };
             let at = task.region.start() / HUGE_PAGE_BYTES;
-            let what = if self.there.insert(at) {
+            let is_touched_now = self.touched.last() == Some(&at);
+            let can_be_filled = task.is_touched && !(self.refuses_while_touched && is_touched_now);
+            let what = if self.there.insert(at) || can_be_filled {
                 self.filled.insert(at);
                 self.room_regions = self.room_regions.saturating_sub(1);
                 PrefaultResult::Done
@@ -191,6 +196,34 @@ fn fills_end_at_the_mapping_and_at_the_memory_limit() {
     world.room_regions = 100;
     world.walk(FIRST + 30..FIRST + 40, 100);
     assert_eq!(world.filled.last(), Some(&(FIRST + 39)));
+}
+
+/// Walks through 1000 regions of a mapping that the program enlarges by `regions` each time it
+/// comes to its end, as Go and Python do. Returns how many were filled.
+fn fills_in_mapping_enlarged_by(regions: u64, world: SimulatedFills) -> usize {
+    let mut world = world;
+    let whole = world.mapped.start;
+    for at in FIRST..FIRST + 1000 {
+        let end = region(FIRST + (at - FIRST + 1).next_multiple_of(regions)).start();
+        world.mapped = whole..end;
+        world.walk(at..at + 1, 3);
+    }
+    world.filled.len()
+}
+
+#[test]
+fn a_mapping_that_its_program_enlarges_is_filled_as_far_as_it_goes() {
+    for regions in [2, 8, 32] {
+        for refuses_while_touched in [false, true] {
+            let world = SimulatedFills { refuses_while_touched, ..SimulatedFills::new(0) };
+            let filled = fills_in_mapping_enlarged_by(regions, world);
+            assert!(filled > 950, "{filled} of 1000, {regions} at a time");
+        }
+        // A stream that nothing has proven yet fills only what it may.
+        let world = SimulatedFills { in_use: false, ..SimulatedFills::new(0) };
+        let unused = fills_in_mapping_enlarged_by(regions, world);
+        assert!(unused <= 24, "{unused} unused, {regions} at a time");
+    }
 }
 
 #[test]
