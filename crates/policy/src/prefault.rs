@@ -40,6 +40,17 @@ pub struct StreamFaultReport {
     pub dense: bool,
 }
 
+/// What a program is known to have done in a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionTouch {
+    /// Nothing: the region is filled only while it is empty.
+    Untouched,
+    /// It is touching the region, which is filled around the base pages that are there.
+    BeingTouched,
+    /// It has left the region, which is filled if it is in use.
+    LeftBehind,
+}
+
 /// What may be filled around a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrefaultableMemory {

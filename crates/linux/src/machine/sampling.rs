@@ -52,8 +52,11 @@ impl Sampling for LinuxMachine {
         }
         self.mark_partly_mapped(process, &mut sample.regions, until)?;
         let member = self.members.get_mut(process)?;
-        self.sizing.add_page_size_choice_inputs(&mut sample, &member.eligible);
-        if let Some(recorder) = &mut self.profile_recorder {
+        if !member.thp_disabled {
+            self.sizing.add_page_size_choice_inputs(&mut sample, &member.eligible);
+        }
+        // Of a process that is not promoted only part is in the sample.
+        if let Some(recorder) = self.profile_recorder.as_mut().filter(|_| sample.terms.promotes) {
             recorder.record_sample(&sample);
         }
         self.peak_excluded_bytes = self.peak_excluded_bytes.max(self.members.nohugepage_bytes());

@@ -18,6 +18,7 @@ use crate::processes::process::calling_thread_cpu_time;
 use crate::sample::page_table_reader::PageTableReader;
 use hawkeye_policy::prefault::{
     PrefaultPredictor, PrefaultResult, PrefaultTask, PrefaultThreadCount, PrefaultableMemory,
+    RegionTouch,
 };
 use hawkeye_policy::{HUGE_PAGE_BYTES, PAGES_PER_REGION, ProcessId, RatePerSecond, RegionSample};
 use nix::errno::Errno;
@@ -50,6 +51,19 @@ pub(super) struct PrefaultLoop {
     resume_retry: ResumeRetry,
     rate_limit: PrefaultRateAndMemoryLimit,
     backoff: FillBackoff,
+}
+
+/// Whether a region is as its task expects it.
+fn is_fillable(found: Option<&RegionSample>, touch: RegionTouch) -> bool {
+    let Some(found) = found else { return touch != RegionTouch::LeftBehind };
+    let is_fillable = match touch {
+        // A refused fill leaves one zero page.
+        RegionTouch::Untouched => found.present == 0 && found.zero_mapped <= 1,
+        RegionTouch::BeingTouched => !found.is_huge(),
+        // The program may have freed it since.
+        RegionTouch::LeftBehind => !found.is_huge() && found.present >= IN_USE_PAGES,
+    };
+    is_fillable && found.swapped == 0
 }
 
 impl PrefaultLoop {
@@ -108,7 +122,7 @@ impl PrefaultLoop {
     fn current_delay(&self) -> Option<(PrefaultDelayReason, Instant)> {
         let now = self.now();
         let delays = [
-            (PrefaultDelayReason::NoSpareCore, self.pool.shortest_worker_pause_or_zero()),
+            (PrefaultDelayReason::NoSpareCore, self.pool.time_without_spare_core()),
             (PrefaultDelayReason::LongCall, self.backoff.pause_left(now)),
             (PrefaultDelayReason::Rate, self.rate_limit.wait_left(now)),
         ];
@@ -323,7 +337,7 @@ impl PrefaultLoop {
         true
     }
 
-    /// The job that fills a region, if the region is empty or known to be touched.
+    /// The job that fills a region, if the region is as the task expects it.
     fn prepare_job_if_region_fillable(
         &mut self,
         task: PrefaultTask,
@@ -333,17 +347,14 @@ impl PrefaultLoop {
         let followed = lock(&self.shared.followed).get(&task.process).cloned();
         let handle = followed.ok_or(REFUSED)?.handle;
         let known = self.mappings.get(&task.process).ok_or(REFUSED)?;
-        let method = match task.is_touched {
-            true => PrefaultMethod::Collapse,
-            false => known.find_mapping_of_region(task.region).ok_or(REFUSED)?.1,
+        let method = match task.touch {
+            // A read would map another base page.
+            RegionTouch::BeingTouched | RegionTouch::LeftBehind => PrefaultMethod::Collapse,
+            RegionTouch::Untouched => known.find_mapping_of_region(task.region).ok_or(REFUSED)?.1,
         };
         let found = self.tables.read_region(&known.target, task.region);
-        let is_occupied = |r: RegionSample| match task.is_touched {
-            true => r.is_huge() || r.swapped > 0,
-            // A refused fill leaves one zero page.
-            false => r.present > 0 || r.swapped > 0 || r.zero_mapped > 1,
-        };
-        if found.map_err(|_| REFUSED)?.is_some_and(is_occupied) {
+        let found = found.map_err(|_| REFUSED)?;
+        if !is_fillable(found.as_ref(), task.touch) {
             return Err(PrefaultResult::Occupied);
         }
         // The known mappings are older; userfaultfd may watch one since.
@@ -415,6 +426,30 @@ impl PrefaultLoop {
             if let Some(warm) = self.warm.get_mut(&task.process).filter(|_| ended) {
                 warm.retry_mapping_later(task.region);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hawkeye_policy::{PageOrder, RegionAddr};
+
+    #[test]
+    fn regions_are_filled_only_as_their_task_expects_them() {
+        let region = RegionAddr::containing(HUGE_PAGE_BYTES);
+        let full = RegionSample::new_full_and_untouched(region);
+        let empty = RegionSample { present: 0, ..full };
+        let some = RegionSample { present: 3, ..empty };
+        let huge = RegionSample { order: PageOrder::HUGE, ..full };
+        let swapped = RegionSample { swapped: 1, ..full };
+        let found = [None, Some(empty), Some(some), Some(full), Some(huge), Some(swapped)];
+        for (touch, expected) in [
+            (RegionTouch::Untouched, [true, true, false, false, false, false]),
+            (RegionTouch::BeingTouched, [true, true, true, true, false, false]),
+            (RegionTouch::LeftBehind, [false, false, false, true, false, false]),
+        ] {
+            assert_eq!(found.each_ref().map(|it| is_fillable(it.as_ref(), touch)), expected);
         }
     }
 }

@@ -123,6 +123,37 @@ mod tests {
     }
 
     #[test]
+    fn a_region_that_is_touched_keeps_its_contents() {
+        let (memory, region) = untouched();
+        let offset = (region.start() - memory.address()) as usize;
+        // SAFETY: within the mapping, to which no reference exists.
+        let page = |n: usize| unsafe { memory.start().cast::<u8>().add(offset + n * 4096) };
+        let pages = [3, 4, 511];
+        for n in pages {
+            // SAFETY: the address is in the mapping, as above.
+            unsafe { page(n).write_volatile(n as u8) };
+        }
+        let mut calls = CallHelperPool::default();
+        // Other tests fork meanwhile. A region that is shared at that moment is refused.
+        let filled = (0..1000).any(|_| {
+            let method = PrefaultMethod::Collapse;
+            let filled = prefault_region(&mut calls, &own(), region, method).is_ok();
+            if !filled {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            filled
+        });
+        assert!(filled, "a region with some base pages becomes huge");
+        let range = region.start()..region.end();
+        let found = crate::sample::pagemap::read_population(std::process::id(), &[range]);
+        let found = found.expect("the own memory can be read");
+        assert!(found.iter().any(|found| found.is_huge()), "{found:?}");
+        // SAFETY: as above.
+        let kept = pages.map(|n| unsafe { page(n).read_volatile() });
+        assert_eq!(kept, pages.map(|n| n as u8));
+    }
+
+    #[test]
     fn the_thp_settings_for_page_faults_are_read() {
         let (read, collapse) = (Some(PrefaultMethod::Read), Some(PrefaultMethod::Collapse));
         for (flags, enabled, with_zero_page, without) in [

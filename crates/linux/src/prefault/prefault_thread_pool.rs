@@ -152,15 +152,28 @@ impl PrefaultThreadPool {
         !self.workers.is_empty()
     }
 
-    /// How long to pause, because other programs want all the cores.
+    /// How long no thread may fill, because other programs want all the cores.
     pub(super) fn shortest_worker_pause_or_zero(&self) -> Duration {
-        let now = self.began.elapsed();
-        let all = 0..self.workers.len().max(1);
-        let pauses = all.map(|worker| self.spare_cores.pause_left(worker, now));
-        pauses.min().unwrap_or_default()
+        self.shortest_of_threads(SpareCoreThrottle::pause_left)
     }
 
-    /// Whether a thread can take another job and has a core. `calls` are the calling thread's.
+    /// How long no thread has a core that no other program wants. A part of one may be used
+    /// meanwhile.
+    pub(super) fn time_without_spare_core(&self) -> Duration {
+        self.shortest_of_threads(SpareCoreThrottle::time_without_spare_core)
+    }
+
+    fn shortest_of_threads(
+        &self,
+        time_of_thread: impl Fn(&SpareCoreThrottle, usize, Duration) -> Duration,
+    ) -> Duration {
+        let now = self.began.elapsed();
+        let all = 0..self.workers.len().max(1);
+        let times = all.map(|worker| time_of_thread(&self.spare_cores, worker, now));
+        times.min().unwrap_or_default()
+    }
+
+    /// Whether a thread can take another job and may fill. `calls` are the calling thread's.
     pub(super) fn has_ready_thread(&mut self, calls: &mut PrefaultHelperCalls) -> bool {
         if self.has_workers() {
             return self.least_loaded_ready_worker().is_some();

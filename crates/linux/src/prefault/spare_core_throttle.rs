@@ -12,9 +12,9 @@ const MAX_WAIT_SHARE: f64 = 0.2;
 const MIN_JUDGED_TIME: Duration = Duration::from_millis(20);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1600);
-/// What all threads together may use without a spare core: this share of one. A fill takes the
+/// What all threads that have no spare core may use together: this share of one. A fill takes the
 /// filler about as long as the page faults of the region would take its program.
-const SHARE_WITHOUT_SPARE_CORE: f64 = 0.1;
+const SHARE_WITHOUT_SPARE_CORE: f64 = 0.2;
 /// Milliseconds of it that can be saved up.
 const MOST_SAVED_MS: f64 = 50.0;
 
@@ -67,8 +67,13 @@ impl SpareCoreThrottle {
     /// How long a thread must not fill.
     pub(super) fn pause_left(&self, thread: usize, now: Duration) -> Duration {
         let until_saved = self.unspared_ms.next_token_at(now).saturating_sub(now);
+        self.time_without_spare_core(thread, now).min(until_saved)
+    }
+
+    /// How long a thread is taken to have no spare core.
+    pub(super) fn time_without_spare_core(&self, thread: usize, now: Duration) -> Duration {
         let turn = self.threads.get(thread);
-        turn.map_or(Duration::ZERO, |turn| turn.pause_left(now).min(until_saved))
+        turn.map_or(Duration::ZERO, |turn| turn.pause_left(now))
     }
 
     /// Takes the counts of a thread that has just worked, or is about to.
@@ -84,6 +89,8 @@ impl SpareCoreThrottle {
         let used = scheduled - std::mem::replace(&mut turn.scheduled, scheduled);
         if !turn.pause_left(now).is_zero() {
             self.unspared_ms.draw_tokens_into_debt(now, used.ran.as_secs_f64() * 1e3);
+            // It is judged by what comes after the pause.
+            turn.judged = scheduled;
             return;
         }
         match turn.got_core_when_wanted() {
@@ -123,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_spare_core_a_tenth_of_one_is_used() {
+    fn without_a_spare_core_a_fifth_of_one_is_used() {
         let mut cores = SpareCoreThrottle::for_threads(1);
         let mut stat = SchedStat::default();
         let ran_ms = |stat: SchedStat| stat.ran.as_secs_f64() * 1e3;
@@ -134,8 +141,8 @@ mod tests {
                 cores.update_pauses_from_stat(0, MS * (ms + 1), stat);
             }
         }
-        // A tenth, what was saved up, and what was used before it paused and to try again.
-        assert!((1000.0..1300.0).contains(&ran_ms(stat)), "{}", ran_ms(stat));
+        // A fifth, what was saved up, and what was used before it paused and to try again.
+        assert!((2000.0..2300.0).contains(&ran_ms(stat)), "{}", ran_ms(stat));
     }
 
     #[test]

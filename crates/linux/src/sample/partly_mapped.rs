@@ -74,6 +74,11 @@ impl LostHugePages {
         self.huge = huge;
     }
 
+    /// Whether the process has no huge page, and no region that had one.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.huge.is_empty() && self.suspects.is_empty() && self.split.is_empty()
+    }
+
     /// Regions that lost their huge page and that no search has come to.
     pub(crate) fn not_searched(&self) -> impl Iterator<Item = RegionAddr> {
         let waiting = self.suspects.iter().filter(|(_, suspect)| suspect.searched_at.is_none());

@@ -61,9 +61,12 @@ pub struct SampledProcess {
     /// Whether it or an ancestor had set `PR_SET_THP_DISABLE` when it joined: then none of its
     /// memory can become huge. What is huge already stays so.
     pub thp_disabled: bool,
+    /// Whether it was seen to have no huge page, nor a part of one, and can get none any more. Then
+    /// there is nothing to look for.
+    is_free_of_huge_pages: bool,
     /// Mappings that were eligible at the last sample.
     pub eligible: EligibleRanges,
-    /// Whether they were listed at or after its last sample.
+    /// Whether its mappings were ever listed.
     pub(crate) is_listed: bool,
     /// Bytes under huge pages in them.
     pub(crate) huge_bytes: HugeBytesCount,
@@ -81,6 +84,7 @@ impl SampledProcess {
             identity,
             terms,
             thp_disabled: status.is_ok_and(|status| status.thp_enabled == Some(false)),
+            is_free_of_huge_pages: false,
             eligible: EligibleRanges::default(),
             is_listed: false,
             huge_bytes: HugeBytesCount::default(),
@@ -101,7 +105,11 @@ impl SampledProcess {
 
     /// Sets what is eligible and what is protected from its current mappings.
     pub(crate) fn set_mappings(&mut self, mappings: &[Mapping], managed: ManagedMemory) {
-        self.set_eligible(mappings::collect_eligible_ranges_of(mappings, managed));
+        let found = mappings::collect_eligible_ranges_of(mappings, managed);
+        self.set_eligible(match self.is_free_of_huge_pages {
+            true => EligibleRanges { protected: found.protected, ..EligibleRanges::default() },
+            false => found,
+        });
     }
 
     /// A sample of the process with these regions, of which only the population is known.
@@ -120,6 +128,12 @@ impl SampledProcess {
             is_huge_page_with_memory(found) && self.eligible.file_region(found.region).is_none()
         });
         self.lost_huge_pages.record_huge_pages(huge.map(|region| region.region).collect());
+    }
+
+    /// Looks no further where nothing can be recovered any more. For after
+    /// [`Self::record_huge_pages`], with all that is eligible now.
+    fn update_is_free_of_huge_pages(&mut self) {
+        self.is_free_of_huge_pages = self.thp_disabled && self.lost_huge_pages.is_empty();
     }
 
     /// The huge pages with memory of their own, outside of locked memory.

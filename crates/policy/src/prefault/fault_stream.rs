@@ -1,6 +1,6 @@
 //! One stream of first touches and the window ahead of it.
 
-use super::{PrefaultableMemory, StreamFaultReport};
+use super::{PrefaultableMemory, RegionTouch, StreamFaultReport};
 use crate::page::{HUGE_PAGE_BYTES, RegionAddr};
 use crate::saturating_cast::i64_from_u64;
 use std::collections::BTreeSet;
@@ -46,8 +46,8 @@ pub struct FaultStream {
     /// Whether the next region lies beyond the mapping. Its program enlarges the mapping as it
     /// goes, so it reaches new memory first.
     held_by_mapping: bool,
-    /// Positions that could not be filled because the program was touching them. Each is tried
-    /// once more when the program has left it.
+    /// Positions that the program was touching when they were handed out, and that are not known
+    /// to be filled. Each is tried once more when the program has left it.
     left_for_later: BTreeSet<i64>,
     /// Whether it is filled because a user asked for it, whether in use or not.
     pub(super) asked_for: bool,
@@ -107,13 +107,14 @@ impl FaultStream {
         if report.step.signum() != self.step.signum() || !(self.head..=reach).contains(&at) {
             return false;
         }
-        // Fills that are still under way were too late.
-        let outrun =
-            self.count_unreached_regions() < u64::from(self.window) || !self.under_way.is_empty();
+        // Fills ahead that are still under way were too late.
+        let outrun = self.count_unreached_regions() < u64::from(self.window)
+            || self.under_way.range(self.head + 1..).next().is_some();
+        let has_enlarged_mapping = std::mem::take(&mut self.held_by_mapping) && at >= self.next;
         self.move_program_to(now, at);
         let under_way_ahead = i64_from_u64(self.under_way.range(at + 1..).count() as u64);
         if at + 1 + under_way_ahead >= self.next {
-            match std::mem::take(&mut self.held_by_mapping) {
+            match has_enlarged_mapping {
                 true => self.on_mapping_enlarged(),
                 false => self.on_program_caught_up(outrun),
             }
@@ -213,14 +214,18 @@ impl FaultStream {
         if !self.held_by_mapping {
             return Some(next);
         }
-        let left = *self.left_for_later.first().filter(|left| **left < self.head)?;
-        self.region_at_position(left).filter(|region| surroundings.contains(*region))
+        let left = self.left_for_later.range(..self.head);
+        let mut left = left.filter_map(|at| self.region_at_position(*at));
+        left.find(|region| surroundings.contains(*region))
     }
 
-    /// Whether the program is known to have touched a region.
-    pub fn has_touched(&self, region: RegionAddr) -> bool {
-        let at = self.position_of_region(region);
-        at.is_some_and(|at| at <= self.head) && !self.asked_for
+    /// What the program is known to have done in a region that is due.
+    pub fn touch_of_region(&self, region: RegionAddr) -> RegionTouch {
+        match self.position_of_region(region) {
+            Some(at) if at == self.head && !self.asked_for => RegionTouch::BeingTouched,
+            Some(at) if self.left_for_later.contains(&at) => RegionTouch::LeftBehind,
+            _ => RegionTouch::Untouched,
+        }
     }
 
     /// Whether the window has room.
@@ -232,9 +237,17 @@ impl FaultStream {
     /// The region that was due is now being filled.
     pub fn on_prefault_handed_out(&mut self, region: RegionAddr) {
         let Some(at) = self.position_of_region(region) else { return };
+        let touch = self.touch_of_region(region);
         self.under_way.insert(at);
-        if !self.left_for_later.remove(&at) {
+        if at == self.next {
             self.next += 1;
+        }
+        // Where it is full, the oldest one is most likely to be freed.
+        if !self.left_for_later.remove(&at) && touch == RegionTouch::BeingTouched {
+            self.left_for_later.insert(at);
+            if self.left_for_later.len() > MOST_LEFT_FOR_LATER {
+                self.left_for_later.pop_first();
+            }
         }
     }
 
@@ -242,9 +255,8 @@ impl FaultStream {
     pub fn on_prefault_result(&mut self, region: RegionAddr, filled: bool) {
         let at = self.position_of_region(region);
         let Some(at) = at.filter(|at| self.under_way.remove(at)) else { return };
-        let room = self.left_for_later.len() < MOST_LEFT_FOR_LATER;
-        if !filled && at == self.head && self.proven && room {
-            self.left_for_later.insert(at);
+        if filled {
+            self.left_for_later.remove(&at);
         }
         if filled && self.witness.is_none() && !self.asked_for {
             self.witness = Some(at);

@@ -1,6 +1,6 @@
 //! All streams of all processes, and which of them is filled next.
 
-use super::{FaultStream, PrefaultableMemory, StreamFaultReport};
+use super::{FaultStream, PrefaultableMemory, RegionTouch, StreamFaultReport};
 use crate::observation::ProcessId;
 use crate::page::RegionAddr;
 use std::cmp::Reverse;
@@ -67,8 +67,8 @@ pub struct PrefaultTask {
     pub process: ProcessId,
     /// The region.
     pub region: RegionAddr,
-    /// Whether the program has touched the region: it has base pages already.
-    pub is_touched: bool,
+    /// What its program has done there.
+    pub touch: RegionTouch,
     stream: u64,
 }
 
@@ -177,10 +177,10 @@ impl PrefaultPredictor {
             // Other processes with fills under way may fall under the same limit.
             around.room_regions = around.room_regions.saturating_sub(all_under_way);
             let region = stream.region_to_prefault(&around)?;
-            let is_touched = stream.has_touched(region);
+            let touch = stream.touch_of_region(region);
             // Another stream may have come to the same one.
             (!self.under_way.contains_key(&(key.0, region)))
-                .then_some(PrefaultTask { is_touched, ..task_for(&key, region) })
+                .then_some(PrefaultTask { touch, ..task_for(&key, region) })
         })?;
         let stream = self.stream_of_task_mut(task)?;
         stream.on_prefault_handed_out(task.region);
@@ -346,7 +346,7 @@ impl PrefaultPredictor {
 }
 
 fn task_for(&(process, stream): &StreamKey, region: RegionAddr) -> PrefaultTask {
-    PrefaultTask { process, region, is_touched: false, stream }
+    PrefaultTask { process, region, touch: RegionTouch::Untouched, stream }
 }
 
 #[cfg(test)]

@@ -63,6 +63,9 @@ impl PagemapSampler {
         &mut self,
         member: &mut SampledProcess,
     ) -> SliceResult<Vec<RegionSample>> {
+        if member.is_free_of_huge_pages {
+            return Ok(SliceProgress::Done(Vec::new()));
+        }
         let process = member.handle.id;
         let work = move || with_cpu_time(|| read_eligible_present_pages(process.pid));
         let begin = || BackgroundTask::spawn(work);
@@ -154,6 +157,7 @@ impl Sampler for PagemapSampler {
         let regions = self.poll_present_regions(slice.member)?;
         Ok(regions.map(|regions| {
             slice.member.record_huge_pages(&regions);
+            slice.member.update_is_free_of_huge_pages();
             sum_huge_bytes(&regions)
         }))
     }
@@ -162,6 +166,7 @@ impl Sampler for PagemapSampler {
         let regions = self.poll_present_regions(slice.member)?;
         Ok(regions.map(|regions| {
             slice.member.record_huge_pages(&regions);
+            slice.member.update_is_free_of_huge_pages();
             slice.member.keep_unlocked_huge_pages(regions)
         }))
     }

@@ -93,6 +93,33 @@ fn locked_memory_is_not_taken_for_hot() {
     assert!(touched(0) > most, "memory in use has accesses");
 }
 
+#[test]
+fn a_process_without_huge_pages_that_can_get_none_is_not_looked_at_any_more() {
+    let own = std::process::id();
+    let opened =
+        SampledProcess::open(own, ProcessAttributes::default(), ProcessSettings::default());
+    let mut member = opened.expect("this process can be managed");
+    member.thp_disabled = true;
+    let region = RegionAddr::containing(HUGE_PAGE_BYTES);
+    let mut is_free_after = |found: &[RegionSample]| {
+        member.record_huge_pages(found);
+        member.update_is_free_of_huge_pages();
+        let range = region.start()..region.end();
+        let flags = crate::processes::mappings::vm::WRITE;
+        let mapping = Mapping { range, flags, file_backed: false, shared_file: None };
+        member.set_mappings(&[mapping], ManagedMemory::Private);
+        member.eligible.ranges.is_empty()
+    };
+    let full = RegionSample::new_full_and_untouched(region);
+    let huge = RegionSample { order: hawkeye_policy::PageOrder::HUGE, ..full };
+    assert!(!is_free_after(&[huge]), "it has a huge page");
+    assert!(!is_free_after(&[]), "a part of that may be left");
+    member.lost_huge_pages.clear_suspicion(region);
+    member.update_is_free_of_huge_pages();
+    member.set_mappings(&[], ManagedMemory::Private);
+    assert!(member.is_free_of_huge_pages);
+}
+
 /// A busy machine gives a helper no core in time, and a process with many mappings takes long.
 #[test]
 fn a_process_whose_mappings_are_always_listed_late_is_sampled() {

@@ -94,7 +94,9 @@ impl SimulatedFills {
             let Some(task) = self.next() else { continue };
             let at = task.region.start() / HUGE_PAGE_BYTES;
             let is_touched_now = self.touched.last() == Some(&at);
-            let can_be_filled = task.is_touched && !(self.refuses_while_touched && is_touched_now);
+            let is_touched = task.touch != RegionTouch::Untouched;
+            assert!(!is_touched || self.in_use, "nothing has proven its use");
+            let can_be_filled = is_touched && !(self.refuses_while_touched && is_touched_now);
             let what = if self.there.insert(at) || can_be_filled {
                 self.filled.insert(at);
                 self.room_regions = self.room_regions.saturating_sub(1);
@@ -199,7 +201,7 @@ fn fills_end_at_the_mapping_and_at_the_memory_limit() {
 }
 
 /// Walks through 1000 regions of a mapping that the program enlarges by `regions` each time it
-/// comes to its end, as Go and Python do. Returns how many were filled.
+/// comes to its end, as Go does. Returns how many were filled.
 fn fills_in_mapping_enlarged_by(regions: u64, world: SimulatedFills) -> usize {
     let mut world = world;
     let whole = world.mapped.start;
@@ -224,6 +226,51 @@ fn a_mapping_that_its_program_enlarges_is_filled_as_far_as_it_goes() {
         let unused = fills_in_mapping_enlarged_by(regions, world);
         assert!(unused <= 24, "{unused} unused, {regions} at a time");
     }
+}
+
+/// A stream that has come to the end of a mapping of two regions, and knows it. Its program is
+/// known to use what it passes through.
+fn stream_held_at_the_end_of_its_mapping() -> SimulatedFills {
+    let mut world = SimulatedFills::new(2);
+    let report = advance(FIRST, 1, true);
+    world.predictor.on_fault_report(world.now, process(1), report);
+    world.work(3);
+    assert_eq!(world.filled.len(), 1);
+    world
+}
+
+#[test]
+fn a_report_from_within_the_old_mapping_hands_nothing_out_again() {
+    let mut world = stream_held_at_the_end_of_its_mapping();
+    let report = advance(FIRST + 1, 1, true);
+    world.predictor.on_fault_report(world.now, process(1), report);
+    assert_eq!(world.next(), None);
+}
+
+#[test]
+fn a_region_that_the_kernel_refuses_is_tried_twice_in_all() {
+    let mut world = stream_held_at_the_end_of_its_mapping();
+    world.mapped.end = region(FIRST + 3).start();
+    let report = advance(FIRST + 2, 1, true);
+    world.predictor.on_fault_report(world.now, process(1), report);
+    let touched = world.next().expect("the first region of the new part is due");
+    assert_eq!((touched.region, touched.touch), (region(FIRST + 2), RegionTouch::BeingTouched));
+    // Refused before and after the program has left it.
+    world.predictor.on_prefault_result(world.now, touched, PrefaultResult::Occupied);
+    assert_eq!(world.next(), None, "the program is still there");
+    world.mapped.end = region(FIRST + 4).start();
+    let report = advance(FIRST + 3, 1, true);
+    world.predictor.on_fault_report(world.now, process(1), report);
+    let due = [(); 3].map(|()| {
+        let task = world.next();
+        if let Some(task) = task {
+            world.predictor.on_prefault_result(world.now, task, PrefaultResult::Occupied);
+        }
+        task.map(|task| (task.region, task.touch))
+    });
+    let next = (region(FIRST + 3), RegionTouch::BeingTouched);
+    let again = (region(FIRST + 2), RegionTouch::LeftBehind);
+    assert_eq!(due, [Some(next), Some(again), None]);
 }
 
 #[test]
