@@ -55,13 +55,13 @@ pub(super) struct PrefaultLoop {
 
 /// Whether a region is as its task expects it.
 fn is_fillable(found: Option<&RegionSample>, touch: RegionTouch) -> bool {
-    let Some(found) = found else { return touch != RegionTouch::LeftBehind };
+    let Some(found) = found else { return touch == RegionTouch::Untouched };
     let is_fillable = match touch {
         // A refused fill leaves one zero page.
         RegionTouch::Untouched => found.present == 0 && found.zero_mapped <= 1,
-        RegionTouch::BeingTouched => !found.is_huge(),
+        RegionTouch::BeingTouched => !found.is_huge() && found.present > 0,
         // The program may have freed it since.
-        RegionTouch::LeftBehind => !found.is_huge() && found.present >= IN_USE_PAGES,
+        RegionTouch::LeftBehind => !found.is_huge() && found.present > IN_USE_PAGES,
     };
     is_fillable && found.swapped == 0
 }
@@ -410,6 +410,12 @@ impl PrefaultLoop {
 
     /// Counts the result of a fill and reports it to the predictor.
     fn apply_prefault_result(&mut self, task: PrefaultTask, what: PrefaultResult) {
+        // Fills of touched memory are refused for reasons that say nothing of memory ahead.
+        let what = match (task.touch, what) {
+            (RegionTouch::Untouched, what) => what,
+            (_, PrefaultResult::Refused) => PrefaultResult::Occupied,
+            (_, what) => what,
+        };
         if what == PrefaultResult::Done {
             lock(&self.shared.done).filled += 1;
             for (process, followed) in lock(&self.shared.followed).iter_mut() {
@@ -446,7 +452,7 @@ mod tests {
         let found = [None, Some(empty), Some(some), Some(full), Some(huge), Some(swapped)];
         for (touch, expected) in [
             (RegionTouch::Untouched, [true, true, false, false, false, false]),
-            (RegionTouch::BeingTouched, [true, true, true, true, false, false]),
+            (RegionTouch::BeingTouched, [false, false, true, true, false, false]),
             (RegionTouch::LeftBehind, [false, false, false, true, false, false]),
         ] {
             assert_eq!(found.each_ref().map(|it| is_fillable(it.as_ref(), touch)), expected);

@@ -53,8 +53,7 @@ pub(super) fn prefault_region(
 ) -> Result<()> {
     calls.map_page_by_reading(process, region.start(), method == PrefaultMethod::Read)?;
     if method == PrefaultMethod::Collapse {
-        // The region was empty a moment ago. If its owner has written to it and forked since, a
-        // collapse would copy what both share.
+        // If its owner has written to the region and forked, a collapse would copy what both share.
         if calls.find_shared_pages_of_region(process.id, region)?.count() > MAX_SHARED_PAGES {
             let refused = LinuxError::wrap_errno("filling a region that is shared by now");
             return Err(refused(Errno::EEXIST));

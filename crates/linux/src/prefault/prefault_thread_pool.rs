@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Most jobs handed to a worker at a time. With two it goes on while its last report is read.
 const JOBS_PER_WORKER: usize = 2;
 
-/// A region to fill that was empty a moment ago.
+/// A region to fill that was as its task expects it a moment ago.
 pub(super) struct PrefaultJob {
     pub(super) task: PrefaultTask,
     pub(super) handle: Arc<ProcessHandle>,

@@ -89,7 +89,7 @@ impl SpareCoreThrottle {
         let used = scheduled - std::mem::replace(&mut turn.scheduled, scheduled);
         if !turn.pause_left(now).is_zero() {
             self.unspared_ms.draw_tokens_into_debt(now, used.ran.as_secs_f64() * 1e3);
-            // It is judged by what comes after the pause.
+            // After the pause it is judged by what it has done since the last work in it.
             turn.judged = scheduled;
             return;
         }
@@ -143,6 +143,19 @@ mod tests {
         }
         // A fifth, what was saved up, and what was used before it paused and to try again.
         assert!((2000.0..2300.0).contains(&ran_ms(stat)), "{}", ran_ms(stat));
+    }
+
+    #[test]
+    fn waits_in_a_pause_do_not_cause_another_one() {
+        let mut cores = SpareCoreThrottle::for_threads(1);
+        cores.update_pauses_from_stat(0, MS * 100, scheduled(50, 50));
+        assert_eq!(cores.time_without_spare_core(0, MS * 100), MS * 20);
+        // It works in the pause, and waits for most of that time.
+        cores.update_pauses_from_stat(0, MS * 119, scheduled(54, 65));
+        // Now there is a core.
+        cores.update_pauses_from_stat(0, MS * 140, scheduled(75, 65));
+        assert_eq!(cores.time_without_spare_core(0, MS * 140), Duration::ZERO);
+        assert_eq!(cores.pauses, 1);
     }
 
     #[test]

@@ -50,6 +50,11 @@ pub struct ProcessWorkSlice<'a> {
     pub deadline: Instant,
 }
 
+/// A process that was seen to have no huge page, and can get none, is looked at again after this
+/// time. Some memory is not eligible at all times, and the flag that forbids huge pages can be
+/// reset.
+const FREE_OF_HUGE_PAGES_AGE: Duration = Duration::from_secs(60);
+
 /// A managed process: its handle and what was last found in it.
 pub struct SampledProcess {
     /// The process.
@@ -61,9 +66,9 @@ pub struct SampledProcess {
     /// Whether it or an ancestor had set `PR_SET_THP_DISABLE` when it joined: then none of its
     /// memory can become huge. What is huge already stays so.
     pub thp_disabled: bool,
-    /// Whether it was seen to have no huge page, nor a part of one, and can get none any more. Then
-    /// there is nothing to look for.
-    is_free_of_huge_pages: bool,
+    /// When it was seen to have no huge page and can get none any more. Then there is nothing to
+    /// look for, for a while.
+    seen_free_of_huge_pages: Option<Instant>,
     /// Mappings that were eligible at the last sample.
     pub eligible: EligibleRanges,
     /// Whether its mappings were ever listed.
@@ -84,7 +89,7 @@ impl SampledProcess {
             identity,
             terms,
             thp_disabled: status.is_ok_and(|status| status.thp_enabled == Some(false)),
-            is_free_of_huge_pages: false,
+            seen_free_of_huge_pages: None,
             eligible: EligibleRanges::default(),
             is_listed: false,
             huge_bytes: HugeBytesCount::default(),
@@ -105,11 +110,11 @@ impl SampledProcess {
 
     /// Sets what is eligible and what is protected from its current mappings.
     pub(crate) fn set_mappings(&mut self, mappings: &[Mapping], managed: ManagedMemory) {
-        let found = mappings::collect_eligible_ranges_of(mappings, managed);
-        self.set_eligible(match self.is_free_of_huge_pages {
-            true => EligibleRanges { protected: found.protected, ..EligibleRanges::default() },
-            false => found,
-        });
+        let mut found = mappings::collect_eligible_ranges_of(mappings, managed);
+        if self.is_free_of_huge_pages() {
+            (found.ranges, found.locked) = (Vec::new(), Vec::new());
+        }
+        self.set_eligible(found);
     }
 
     /// A sample of the process with these regions, of which only the population is known.
@@ -130,10 +135,18 @@ impl SampledProcess {
         self.lost_huge_pages.record_huge_pages(huge.map(|region| region.region).collect());
     }
 
-    /// Looks no further where nothing can be recovered any more. For after
-    /// [`Self::record_huge_pages`], with all that is eligible now.
-    fn update_is_free_of_huge_pages(&mut self) {
-        self.is_free_of_huge_pages = self.thp_disabled && self.lost_huge_pages.is_empty();
+    /// Whether there is nothing to recover in it, and nothing to promote.
+    fn is_free_of_huge_pages(&self) -> bool {
+        self.seen_free_of_huge_pages.is_some_and(|at| at.elapsed() < FREE_OF_HUGE_PAGES_AGE)
+    }
+
+    /// Takes in whether there is anything to recover. For after [`Self::record_huge_pages`], with
+    /// all that is eligible now.
+    fn update_seen_free_of_huge_pages(&mut self) {
+        if !self.is_free_of_huge_pages() {
+            let is_free = self.thp_disabled && self.lost_huge_pages.is_empty();
+            self.seen_free_of_huge_pages = is_free.then(Instant::now);
+        }
     }
 
     /// The huge pages with memory of their own, outside of locked memory.

@@ -47,7 +47,8 @@ pub struct FaultStream {
     /// goes, so it reaches new memory first.
     held_by_mapping: bool,
     /// Positions that the program was touching when they were handed out, and that are not known
-    /// to be filled. Each is tried once more when the program has left it.
+    /// to be filled. Where the mapping holds the stream up, those that the program has left are
+    /// tried once more.
     left_for_later: BTreeSet<i64>,
     /// Whether it is filled because a user asked for it, whether in use or not.
     pub(super) asked_for: bool,
@@ -110,14 +111,14 @@ impl FaultStream {
         // Fills ahead that are still under way were too late.
         let outrun = self.count_unreached_regions() < u64::from(self.window)
             || self.under_way.range(self.head + 1..).next().is_some();
-        let has_enlarged_mapping = std::mem::take(&mut self.held_by_mapping) && at >= self.next;
         self.move_program_to(now, at);
         let under_way_ahead = i64_from_u64(self.under_way.range(at + 1..).count() as u64);
-        if at + 1 + under_way_ahead >= self.next {
-            match has_enlarged_mapping {
-                true => self.on_mapping_enlarged(),
-                false => self.on_program_caught_up(outrun),
+        if self.held_by_mapping {
+            if at >= self.next {
+                self.on_mapping_enlarged();
             }
+        } else if at + 1 + under_way_ahead >= self.next {
+            self.on_program_caught_up(outrun);
         }
         if report.dense {
             self.proven = true;
@@ -192,6 +193,7 @@ impl FaultStream {
     /// The program has touched the first region of what it has added to its mapping. That region is
     /// filled around its few base pages, as a huge-page fault would have done.
     fn on_mapping_enlarged(&mut self) {
+        self.held_by_mapping = false;
         self.next = if self.proven { self.head } else { self.head + 1 };
         self.filled_from = self.next;
     }

@@ -212,11 +212,9 @@ impl ProcessProfile {
         record.fault_sizes_bytes = known.fault_sizes_bytes;
         record.confirmed = known.confirmed;
         record.record_best_fault_sizes(longest.map(|(orders, _)| *orders));
-        let filled = self.filled_at_start_bytes.unwrap_or(0);
-        record.filled_at_start_bytes = match known.starts {
-            0 => filled,
-            _ => known.filled_at_start_bytes.min(filled),
-        };
+        let known_filled = (known.starts > 0).then_some(known.filled_at_start_bytes);
+        let filled = known_filled.into_iter().chain(self.filled_at_start_bytes).min();
+        record.filled_at_start_bytes = filled.unwrap_or(0);
         record.starts = known.starts.saturating_add(1);
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         record.last_seen_s = since_1970.map_or(0, |since| since.as_secs());

@@ -339,7 +339,7 @@ impl Sampler for AccessBitsSampler {
         let found = continue_walk_or_keep(&mut bits.tables, target, walk, reading, slice)?;
         if let SliceProgress::Done(regions) = &found {
             slice.member.record_huge_pages(regions);
-            slice.member.update_is_free_of_huge_pages();
+            slice.member.update_seen_free_of_huge_pages();
         }
         let member = &*slice.member;
         Ok(found.map(|regions| {

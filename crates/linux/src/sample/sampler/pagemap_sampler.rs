@@ -63,7 +63,7 @@ impl PagemapSampler {
         &mut self,
         member: &mut SampledProcess,
     ) -> SliceResult<Vec<RegionSample>> {
-        if member.is_free_of_huge_pages {
+        if member.is_free_of_huge_pages() {
             return Ok(SliceProgress::Done(Vec::new()));
         }
         let process = member.handle.id;
@@ -157,7 +157,7 @@ impl Sampler for PagemapSampler {
         let regions = self.poll_present_regions(slice.member)?;
         Ok(regions.map(|regions| {
             slice.member.record_huge_pages(&regions);
-            slice.member.update_is_free_of_huge_pages();
+            slice.member.update_seen_free_of_huge_pages();
             sum_huge_bytes(&regions)
         }))
     }
@@ -166,7 +166,7 @@ impl Sampler for PagemapSampler {
         let regions = self.poll_present_regions(slice.member)?;
         Ok(regions.map(|regions| {
             slice.member.record_huge_pages(&regions);
-            slice.member.update_is_free_of_huge_pages();
+            slice.member.update_seen_free_of_huge_pages();
             slice.member.keep_unlocked_huge_pages(regions)
         }))
     }

@@ -94,30 +94,32 @@ fn locked_memory_is_not_taken_for_hot() {
 }
 
 #[test]
-fn a_process_without_huge_pages_that_can_get_none_is_not_looked_at_any_more() {
+fn a_process_without_huge_pages_that_can_get_none_is_rarely_looked_at() {
     let own = std::process::id();
     let opened =
         SampledProcess::open(own, ProcessAttributes::default(), ProcessSettings::default());
     let mut member = opened.expect("this process can be managed");
     member.thp_disabled = true;
     let region = RegionAddr::containing(HUGE_PAGE_BYTES);
-    let mut is_free_after = |found: &[RegionSample]| {
+    let range = region.start()..region.end();
+    let flags = crate::processes::mappings::vm::WRITE;
+    let mapping = Mapping { range, flags, file_backed: false, shared_file: None };
+    let is_left_out_after = |member: &mut SampledProcess, found: &[RegionSample]| {
         member.record_huge_pages(found);
-        member.update_is_free_of_huge_pages();
-        let range = region.start()..region.end();
-        let flags = crate::processes::mappings::vm::WRITE;
-        let mapping = Mapping { range, flags, file_backed: false, shared_file: None };
-        member.set_mappings(&[mapping], ManagedMemory::Private);
+        member.update_seen_free_of_huge_pages();
+        member.set_mappings(std::slice::from_ref(&mapping), ManagedMemory::Private);
         member.eligible.ranges.is_empty()
     };
     let full = RegionSample::new_full_and_untouched(region);
     let huge = RegionSample { order: hawkeye_policy::PageOrder::HUGE, ..full };
-    assert!(!is_free_after(&[huge]), "it has a huge page");
-    assert!(!is_free_after(&[]), "a part of that may be left");
+    assert!(!is_left_out_after(&mut member, &[huge]), "it has a huge page");
+    assert!(!is_left_out_after(&mut member, &[]), "a part of that may be left");
     member.lost_huge_pages.clear_suspicion(region);
-    member.update_is_free_of_huge_pages();
-    member.set_mappings(&[], ManagedMemory::Private);
-    assert!(member.is_free_of_huge_pages);
+    assert!(is_left_out_after(&mut member, &[]));
+    member.seen_free_of_huge_pages = Instant::now().checked_sub(FREE_OF_HUGE_PAGES_AGE);
+    assert!(member.seen_free_of_huge_pages.is_some(), "the machine has run for longer");
+    member.set_mappings(std::slice::from_ref(&mapping), ManagedMemory::Private);
+    assert!(!member.eligible.ranges.is_empty(), "it is looked at again");
 }
 
 /// A busy machine gives a helper no core in time, and a process with many mappings takes long.

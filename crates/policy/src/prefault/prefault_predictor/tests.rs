@@ -245,6 +245,12 @@ fn a_report_from_within_the_old_mapping_hands_nothing_out_again() {
     let report = advance(FIRST + 1, 1, true);
     world.predictor.on_fault_report(world.now, process(1), report);
     assert_eq!(world.next(), None);
+    // The stream goes on where the mapping does.
+    world.mapped.end = region(FIRST + 4).start();
+    let report = advance(FIRST + 2, 1, true);
+    world.predictor.on_fault_report(world.now, process(1), report);
+    let due = [world.next(), world.next()].map(|task| task.map(|task| task.region));
+    assert_eq!(due, [Some(region(FIRST + 2)), Some(region(FIRST + 3))]);
 }
 
 #[test]
