@@ -53,7 +53,7 @@ use std::time::{Duration, Instant};
 /// How long a drop waits for the filler's threads to end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Why the filler fills nothing for a while.
+/// Why the filler fills less than it could, or nothing, for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrefaultDelayReason {
     /// Other programs want every core.
