@@ -266,7 +266,7 @@ impl Prefaulter {
         }
         let is_wanted = |id: &ProcessId| {
             let member = members.get(*id);
-            member.is_some_and(|m| !m.thp_disabled && m.terms.prefaults)
+            member.is_some_and(|member| member.terms_in_force().prefaults)
         };
         let order = members.processes_in_join_order().iter().copied();
         let wanted: HashSet<ProcessId> = order.filter(is_wanted).collect();

@@ -1,8 +1,8 @@
 //! Recovery of bloat.
 
 use crate::common::{
-    DEADLINE, assert_unharmed, figure, is_emulated, machine, memory, or_skip, remaps, until,
-    workload,
+    DEADLINE, TestMachine, assert_unharmed, figure, is_emulated, machine, memory, or_skip, remaps,
+    until, workload,
 };
 use hawkeye_linux::memory::system_memory;
 use hawkeye_policy::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION};
@@ -44,13 +44,14 @@ fn assert_recovered(summary: &Value, unused_bytes: u64) {
     assert!((least..=unused_bytes).contains(&recovered), "{summary}");
 }
 
-#[test]
-fn recovery_returns_every_unused_page_and_keeps_contents() {
-    let machine = or_skip!(machine(this_test!()));
-    let (mut program, pid) = workload("bloat --mib 128 --used 100 --pages huge");
+/// Starts a program of 128 MiB with these options, in huge pages with 100 base pages in use each.
+/// Recovers every unused page of it, and its contents stay.
+fn assert_unused_pages_return(machine: &TestMachine, options: &str, policy: &str) {
+    let (mut program, pid) =
+        workload(&format!("bloat --mib 128 --used 100 --pages huge {options}"));
     let (before, huge) = memory(&mut program);
     assert_eq!(huge, 128 << 20);
-    let attached = machine.attach(&short_of_memory(NO_PROMOTION), pid);
+    let attached = machine.attach(&short_of_memory(policy), pid);
     let (huge_pages, unused) = huge_pages_and_unused_bytes(128);
     let target = before - unused;
     let small = until(DEADLINE, || {
@@ -66,6 +67,19 @@ fn recovery_returns_every_unused_page_and_keeps_contents() {
 }
 
 #[test]
+fn recovery_returns_every_unused_page_and_keeps_contents() {
+    let machine = or_skip!(machine(this_test!()));
+    assert_unused_pages_return(&machine, "", NO_PROMOTION);
+}
+
+/// MariaDB 10.11 of Debian sets the flag after it has its buffers.
+#[test]
+fn a_program_that_disables_huge_pages_when_it_has_some_gives_back_what_it_does_not_use() {
+    let machine = or_skip!(machine(this_test!()));
+    assert_unused_pages_return(&machine, "--disable-thp", "guard");
+}
+
+#[test]
 fn pages_with_only_their_last_byte_in_use_are_kept() {
     let machine = or_skip!(machine(this_test!()));
     let (mut program, pid) = workload("bloat --mib 64 --used 100 --tail-byte --pages huge");
@@ -73,23 +87,6 @@ fn pages_with_only_their_last_byte_in_use_are_kept() {
     assert!(until(DEADLINE, || memory(&mut program).1 == 0));
     let summary = attached.interrupt();
     assert_recovered(&summary, huge_pages_and_unused_bytes(64).1);
-    assert_unharmed(&mut program);
-}
-
-/// MariaDB 10.11 of Debian sets the flag after it has its buffers.
-#[test]
-fn a_program_that_disables_huge_pages_when_it_has_some_gives_back_what_it_does_not_use() {
-    let machine = or_skip!(machine(this_test!()));
-    let (mut program, pid) = workload("bloat --mib 128 --used 100 --pages huge --disable-thp");
-    let (before, huge) = memory(&mut program);
-    assert_eq!(huge, 128 << 20);
-    let attached = machine.attach(&short_of_memory("guard"), pid);
-    let (_, unused) = huge_pages_and_unused_bytes(128);
-    let recovered = until(DEADLINE, || memory(&mut program).1 == 0);
-    let (after, _) = memory(&mut program);
-    let summary = attached.interrupt();
-    assert!(recovered, "{after} of {before}: {summary}");
-    assert_recovered(&summary, unused);
     assert_unharmed(&mut program);
 }
 

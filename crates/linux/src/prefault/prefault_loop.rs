@@ -411,10 +411,11 @@ impl PrefaultLoop {
     /// Counts the result of a fill and reports it to the predictor.
     fn apply_prefault_result(&mut self, task: PrefaultTask, what: PrefaultResult) {
         // Fills of touched memory are refused for reasons that say nothing of memory ahead.
-        let what = match (task.touch, what) {
-            (RegionTouch::Untouched, what) => what,
-            (_, PrefaultResult::Refused) => PrefaultResult::Occupied,
-            (_, what) => what,
+        let what = match what {
+            PrefaultResult::Refused if task.touch != RegionTouch::Untouched => {
+                PrefaultResult::Occupied
+            }
+            what => what,
         };
         if what == PrefaultResult::Done {
             lock(&self.shared.done).filled += 1;

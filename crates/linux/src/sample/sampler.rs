@@ -97,9 +97,14 @@ impl SampledProcess {
         })
     }
 
-    /// The terms that are in force: nothing is promoted where the kernel would refuse it.
+    /// The terms that are in force: nothing is promoted or prefaulted where the kernel would refuse
+    /// it.
     pub(crate) fn terms_in_force(&self) -> ProcessSettings {
-        ProcessSettings { promotes: self.terms.promotes && !self.thp_disabled, ..self.terms }
+        let (promotes, prefaults) = match self.thp_disabled {
+            true => (false, false),
+            false => (self.terms.promotes, self.terms.prefaults),
+        };
+        ProcessSettings { promotes, prefaults, ..self.terms }
     }
 
     pub(crate) fn set_eligible(&mut self, eligible: EligibleRanges) {

@@ -236,17 +236,18 @@ impl FaultStream {
         self.count_unreached_regions() < u64::from(self.window) && !waits_for_proof
     }
 
-    /// The region that was due is now being filled.
-    pub fn on_prefault_handed_out(&mut self, region: RegionAddr) {
+    /// The region that was due is now being filled. `touch` is that of the region.
+    pub fn on_prefault_handed_out(&mut self, region: RegionAddr, touch: RegionTouch) {
         let Some(at) = self.position_of_region(region) else { return };
-        let touch = self.touch_of_region(region);
         self.under_way.insert(at);
-        if at == self.next {
-            self.next += 1;
+        if touch == RegionTouch::LeftBehind {
+            self.left_for_later.remove(&at);
+            return;
         }
-        // Where it is full, the oldest one is most likely to be freed.
-        if !self.left_for_later.remove(&at) && touch == RegionTouch::BeingTouched {
+        self.next += 1;
+        if touch == RegionTouch::BeingTouched {
             self.left_for_later.insert(at);
+            // The oldest one is most likely to be freed.
             if self.left_for_later.len() > MOST_LEFT_FOR_LATER {
                 self.left_for_later.pop_first();
             }

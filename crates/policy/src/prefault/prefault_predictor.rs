@@ -167,23 +167,22 @@ impl PrefaultPredictor {
                 && (s.proven || !self.has_reached_unproven_limit(now, *process))
                 && (!s.asked_for || warm(*process))
         });
-        let mut wanting: Vec<_> = wanting.collect();
-        wanting.sort_by_key(|(_, s)| (s.asked_for, s.count_unreached_regions()));
-        let wanting: Vec<StreamKey> = wanting.into_iter().map(|(key, _)| *key).collect();
+        let mut wanting: Vec<_> =
+            wanting.map(|(key, s)| (s.asked_for, s.count_unreached_regions(), *key)).collect();
+        wanting.sort_unstable();
         let all_under_way = self.count_prefaults_under_way();
-        let task = wanting.into_iter().find_map(|key| {
+        let task = wanting.into_iter().find_map(|(_, _, key)| {
             let stream = self.streams.get_mut(&key)?;
             let mut around = around(key.0, stream.last_reported_region())?;
             // Other processes with fills under way may fall under the same limit.
             around.room_regions = around.room_regions.saturating_sub(all_under_way);
             let region = stream.region_to_prefault(&around)?;
-            let touch = stream.touch_of_region(region);
             // Another stream may have come to the same one.
             (!self.under_way.contains_key(&(key.0, region)))
-                .then_some(PrefaultTask { touch, ..task_for(&key, region) })
+                .then_some(task_for(&key, stream, region))
         })?;
         let stream = self.stream_of_task_mut(task)?;
-        stream.on_prefault_handed_out(task.region);
+        stream.on_prefault_handed_out(task.region, task.touch);
         let fill = PrefaultUnderWay { unproven: !stream.proven, forgotten: false };
         self.under_way.insert((task.process, task.region), fill);
         Some(task)
@@ -248,7 +247,7 @@ impl PrefaultPredictor {
     pub fn next_progress_check(&self) -> Option<(Duration, PrefaultTask)> {
         let peeks = self.streams.iter().filter_map(|(key, stream)| {
             let (at, region) = stream.planned_progress_check()?;
-            Some((at, task_for(key, region)))
+            Some((at, task_for(key, stream, region)))
         });
         peeks.min_by_key(|(at, _)| *at)
     }
@@ -263,7 +262,7 @@ impl PrefaultPredictor {
     /// A filled region that its program has passed, to check whether it is in use.
     pub fn next_use_check(&self) -> Option<PrefaultTask> {
         let mut all = self.streams.iter();
-        all.find_map(|(key, stream)| Some(task_for(key, stream.region_to_check_use()?)))
+        all.find_map(|(key, stream)| Some(task_for(key, stream, stream.region_to_check_use()?)))
     }
 
     /// Takes in the result of that check.
@@ -345,8 +344,12 @@ impl PrefaultPredictor {
     }
 }
 
-fn task_for(&(process, stream): &StreamKey, region: RegionAddr) -> PrefaultTask {
-    PrefaultTask { process, region, touch: RegionTouch::Untouched, stream }
+fn task_for(
+    &(process, stream_id): &StreamKey,
+    stream: &FaultStream,
+    region: RegionAddr,
+) -> PrefaultTask {
+    PrefaultTask { process, region, touch: stream.touch_of_region(region), stream: stream_id }
 }
 
 #[cfg(test)]
