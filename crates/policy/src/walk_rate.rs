@@ -11,7 +11,8 @@
 //! Marked pages are classified by how they lie ([`touched_pages_by_pattern`]). Walks of streams of
 //! neighbours, strides and scattered pages differ in cost ([`walk_costs`]), which is measured on
 //! the machine at start-up. `expected_touch_rates` separates the effect of chance on the counts of
-//! single regions from their true rates. [`overhead_estimator`] combines all of this.
+//! single regions from their true rates. [`overhead_estimator`] combines all of this. A huge page
+//! has one access bit: [`access_interval`].
 //!
 //! ```text
 //!  region_probe_plan --> marks --> touched_pages_by_pattern --> expected_touch_rates
@@ -20,6 +21,7 @@
 //!                                             `-> TranslationOverhead, and walks of each region
 //! ```
 
+pub mod access_interval;
 mod confidence_interval;
 mod expected_touch_rates;
 pub mod overhead_estimator;

@@ -8,7 +8,8 @@ use crate::processes::process;
 use crate::promote::sched_fifo::run_with_sched_fifo;
 use crate::promote::target_call::{CallHelperPool, SERIES_TIME};
 use crate::sample::page_table_reader::{AccessBitSnapshot, PageTableReader, ProcessBpfLinks};
-use hawkeye_policy::saturating_cast::u32_from_f64;
+use hawkeye_policy::saturating_cast::ratio_or_zero;
+use hawkeye_policy::walk_rate::access_interval::{AccessInterval, FirstAccess};
 use hawkeye_policy::walk_rate::region_probe_plan::READS_AFTER;
 use hawkeye_policy::walk_rate::{
     OverheadEstimate, OverheadEstimator, PageBitmap, ProbeRoundPlan, RegionAccessBits,
@@ -33,8 +34,8 @@ pub struct ProcessWindowProbing {
     shared: HashSet<RegionAddr>,
     shared_base: SharedRegionCount,
     shared_huge: SharedRegionCount,
-    /// Time from the clear of each huge page to the read that found it accessed, if one did.
-    huge_touched_after: HashMap<RegionAddr, Option<Duration>>,
+    /// Of each huge page.
+    huge_first_access: HashMap<RegionAddr, FirstAccess>,
 }
 
 /// Regions of one kind that were checked for sharing.
@@ -67,9 +68,8 @@ pub struct RegionWalkRates {
     /// Page walks per second by region, and the window that showed them. One window does not cover
     /// all of a large process.
     regions: HashMap<RegionAddr, (u32, u64)>,
-    /// Average time to the first access of huge pages, in seconds, and the window that last showed
-    /// it.
-    huge: HashMap<RegionAddr, (f64, u64)>,
+    /// How often huge pages are accessed, and the window that last showed it.
+    huge: HashMap<RegionAddr, (AccessInterval, u64)>,
     /// Regions that other processes share, and the window that showed it. Their walks are unknown.
     shared: HashMap<RegionAddr, u64>,
     /// Windows that have ended.
@@ -91,11 +91,6 @@ pub struct SetBitsAndProbedShare {
 /// Windows after which what was seen of a region is forgotten. It is forgotten earlier if all
 /// regions could have been seen twice since.
 const REMEMBERED_WINDOWS: u64 = 16;
-/// Time to the first access that is assumed of a huge page if none came while it was read, for
-/// about 30 ms. Access bits are not read again before the end of the window.
-const UNTOUCHED_S: f64 = 0.5;
-/// Weight of the newest time to the first access.
-const NEWEST_TOUCH: f64 = 0.5;
 /// A process has grown if it has more regions than before by one part in this many.
 const GROWN: usize = 8;
 
@@ -127,7 +122,7 @@ impl RegionWalkRates {
             return false;
         };
         let (all, shared) = (probing.regions, probing.shared.clone());
-        let huge_touched_after = probing.huge_touched_after.clone();
+        let huge_first_access = probing.huge_first_access.clone();
         let estimate = probing.finish_estimate(costs);
         self.windows += 1;
         let window = self.windows;
@@ -145,11 +140,11 @@ impl RegionWalkRates {
         self.regions.retain(|region, (_, seen)| is_recent(*seen) && !shared.contains(region));
         self.shared.retain(|_, seen| is_recent(*seen));
         self.huge.retain(|_, (_, seen)| is_recent(*seen));
-        for (region, touched_after) in huge_touched_after {
-            let newest_s = touched_after.map_or(UNTOUCHED_S, |after| after.as_secs_f64());
-            let (average_s, seen) = self.huge.entry(region).or_insert((newest_s, window));
-            *average_s += (newest_s - *average_s) * NEWEST_TOUCH;
-            *seen = window;
+        for (region, seen) in huge_first_access {
+            let before = self.huge.get(&region).map(|(interval, _)| *interval);
+            if let Some(interval) = AccessInterval::after_window(before, seen) {
+                self.huge.insert(region, (interval, window));
+            }
         }
         self.shared.extend(shared.iter().map(|region| (*region, window)));
         for walks in estimate.walks {
@@ -184,11 +179,12 @@ impl RegionWalkRates {
         let present = regions.iter_mut().filter(|sample| sample.present > 0);
         for sample in present.filter(private) {
             base += u64::from(!sample.is_huge());
-            if let (true, Some((after_s, window))) =
+            if let (true, Some((interval, window))) =
                 (sample.is_huge(), self.huge.get(&sample.region))
             {
                 let idle = *window == self.windows && sample.accessed == 0;
-                sample.touches_per_s = Some(if idle { 0 } else { u32_from_f64(1.0 / after_s) });
+                let accesses_per_s = interval.accesses_per_s(self.cpu_cores.unwrap_or(1.0));
+                sample.touches_per_s = Some(if idle { 0 } else { accesses_per_s });
             }
             let Some((walks, window)) = self.regions.get_mut(&sample.region) else {
                 continue;
@@ -315,7 +311,7 @@ impl ProcessWindowProbing {
             shared: HashSet::new(),
             shared_base: SharedRegionCount::default(),
             shared_huge: SharedRegionCount::default(),
-            huge_touched_after: HashMap::new(),
+            huge_first_access: HashMap::new(),
         }
     }
 
@@ -381,10 +377,14 @@ impl ProcessWindowProbing {
                 })
             });
             let marks: Vec<RegionAccessBits> = marks.collect();
+            let cores = ratio_or_zero(cpu.as_secs_f64(), wall.as_secs_f64());
             for mark in marks.iter().filter(|mark| mark.huge) {
-                let touched = (mark.touched.count() > 0).then_some(mark.exposed);
-                let first = self.huge_touched_after.entry(mark.region).or_default();
-                *first = first.or(touched);
+                let first = self.huge_first_access.entry(mark.region).or_default();
+                // A round is repeated because the process paused in it.
+                if round.reads == 0 {
+                    *first = FirstAccess::default();
+                }
+                first.record_read(mark.exposed.as_secs_f64() * cores, mark.touched.count() > 0);
             }
             let touched = self.estimator.record_probe_read(&marks, cpu, wall);
             let probed = round.regions.len();

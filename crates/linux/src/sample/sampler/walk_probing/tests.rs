@@ -32,10 +32,17 @@ fn a_region_untouched_since_its_last_look_has_no_walks() {
 
 #[test]
 fn a_huge_page_is_touched_as_often_as_the_time_to_its_first_access_says() {
+    let interval = |over_s: f64, accessed_by_s: f64| {
+        let mut seen = FirstAccess::default();
+        seen.record_read(over_s, false);
+        seen.record_read(accessed_by_s, true);
+        AccessInterval::after_window(None, seen).expect("known")
+    };
     let mut walks = RegionWalkRates {
         windows: 3,
-        huge: [(1, 0.01), (2, 0.01), (3, UNTOUCHED_S)]
-            .map(|(n, after_s)| (region_at_index(n), (after_s, 3)))
+        cpu_cores: Some(0.5),
+        huge: [(1, 0.004), (2, 0.004), (3, 0.249)]
+            .map(|(n, over_s)| (region_at_index(n), (interval(over_s, over_s + 0.002), 3)))
             .into(),
         ..RegionWalkRates::default()
     };
