@@ -39,7 +39,7 @@ pub fn usize_from_u64(number: u64) -> usize {
 }
 
 /// `a / b`; 0 unless `b` is over 0.
-pub fn ratio_or_zero(a: f64, b: f64) -> f64 {
+pub(crate) fn ratio_or_zero(a: f64, b: f64) -> f64 {
     if b > 0.0 { a / b } else { 0.0 }
 }
 

@@ -156,8 +156,9 @@ pub fn cpu_time_and_faults_of_process(process: ProcessId) -> Result<CpuTimeAndFa
     Ok(CpuTimeAndFaults::from_stat(&stat))
 }
 
-/// CPU time used by all threads of a process, including ended ones. It is exact, whereas
-/// `/proc/PID/stat` counts in clock ticks.
+/// CPU time used by all threads of a process, including ended ones. `/proc/PID/stat` counts whole
+/// clock ticks. This counts parts of them, but of a thread that is running only up to its last
+/// scheduler tick (kernel/sched/cputime.c, `thread_group_cputime`), which may be 4 ms ago.
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let gone = |_| LinuxError::NoSuchProcess(pid);
     let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(saturating_pid_t(pid))).map_err(gone)?;

@@ -8,8 +8,7 @@ use crate::processes::process;
 use crate::promote::sched_fifo::run_with_sched_fifo;
 use crate::promote::target_call::{CallHelperPool, SERIES_TIME};
 use crate::sample::page_table_reader::{AccessBitSnapshot, PageTableReader, ProcessBpfLinks};
-use hawkeye_policy::saturating_cast::ratio_or_zero;
-use hawkeye_policy::walk_rate::access_interval::{AccessInterval, FirstAccess};
+use hawkeye_policy::walk_rate::access_interval::{AccessInterval, FirstAccess, read_shows_running};
 use hawkeye_policy::walk_rate::region_probe_plan::READS_AFTER;
 use hawkeye_policy::walk_rate::{
     OverheadEstimate, OverheadEstimator, PageBitmap, ProbeRoundPlan, RegionAccessBits,
@@ -142,7 +141,7 @@ impl RegionWalkRates {
         self.huge.retain(|_, (_, seen)| is_recent(*seen));
         for (region, seen) in huge_first_access {
             let before = self.huge.get(&region).map(|(interval, _)| *interval);
-            if let Some(interval) = AccessInterval::after_window(before, seen) {
+            if let Some(interval) = AccessInterval::after_round(before, seen) {
                 self.huge.insert(region, (interval, window));
             }
         }
@@ -183,8 +182,7 @@ impl RegionWalkRates {
                 (sample.is_huge(), self.huge.get(&sample.region))
             {
                 let idle = *window == self.windows && sample.accessed == 0;
-                let accesses_per_s = interval.accesses_per_s(self.cpu_cores.unwrap_or(1.0));
-                sample.touches_per_s = Some(if idle { 0 } else { accesses_per_s });
+                sample.touches_per_s = Some(if idle { 0 } else { interval.accesses_per_s() });
             }
             let Some((walks, window)) = self.regions.get_mut(&sample.region) else {
                 continue;
@@ -220,6 +218,8 @@ struct RunningProbeRound {
     /// Time from which reads are counted.
     cleared: Duration,
     reads: usize,
+    /// Whether a read has shown that the process has run since the clear.
+    is_running: bool,
     for_rate: bool,
     /// Pages of these regions that other processes map too: their bits could not be cleared.
     shared: HashMap<RegionAddr, PageBitmap>,
@@ -377,16 +377,17 @@ impl ProcessWindowProbing {
                 })
             });
             let marks: Vec<RegionAccessBits> = marks.collect();
-            let cores = ratio_or_zero(cpu.as_secs_f64(), wall.as_secs_f64());
+            let touched = self.estimator.record_probe_read(&marks, cpu, wall);
+            round.is_running |= read_shows_running(touched, marks.len());
             for mark in marks.iter().filter(|mark| mark.huge) {
                 let first = self.huge_first_access.entry(mark.region).or_default();
                 // A round is repeated because the process paused in it.
                 if round.reads == 0 {
                     *first = FirstAccess::default();
                 }
-                first.record_read(mark.exposed.as_secs_f64() * cores, mark.touched.count() > 0);
+                let accessed = mark.touched.count() > 0;
+                first.record_read(mark.exposed.as_secs_f64(), accessed, round.is_running);
             }
-            let touched = self.estimator.record_probe_read(&marks, cpu, wall);
             let probed = round.regions.len();
             if !RegionProbePlan::round_has_enough_touches(round.reads, touched, probed) {
                 round.reads += 1;
@@ -394,6 +395,13 @@ impl ProcessWindowProbing {
             }
             let for_rate = round.for_rate;
             let regions: Vec<_> = round.regions.iter().map(|r| r.0).collect();
+            if !cpu.is_zero() {
+                for region in &regions {
+                    if let Some(first) = self.huge_first_access.get_mut(region) {
+                        first.count_wait_as_running();
+                    }
+                }
+            }
             if !self.estimator.end_probe_round(for_rate) && !regions.is_empty() {
                 self.probe.repeat_round_later(ProbeRoundPlan { regions, for_rate });
             }
@@ -439,6 +447,7 @@ fn clear_regions(
         cpu_before,
         cleared: monotonic_now(),
         reads: 0,
+        is_running: false,
         for_rate: plan.for_rate,
         shared: HashMap::new(),
     }))

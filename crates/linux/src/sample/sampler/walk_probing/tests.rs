@@ -34,14 +34,13 @@ fn a_region_untouched_since_its_last_look_has_no_walks() {
 fn a_huge_page_is_touched_as_often_as_the_time_to_its_first_access_says() {
     let interval = |over_s: f64, accessed_by_s: f64| {
         let mut seen = FirstAccess::default();
-        seen.record_read(over_s, false);
-        seen.record_read(accessed_by_s, true);
-        AccessInterval::after_window(None, seen).expect("known")
+        seen.record_read(over_s, false, true);
+        seen.record_read(accessed_by_s, true, true);
+        AccessInterval::after_round(None, seen).expect("known")
     };
     let mut walks = RegionWalkRates {
         windows: 3,
-        cpu_cores: Some(0.5),
-        huge: [(1, 0.004), (2, 0.004), (3, 0.249)]
+        huge: [(1, 0.009), (2, 0.009), (3, 0.499)]
             .map(|(n, over_s)| (region_at_index(n), (interval(over_s, over_s + 0.002), 3)))
             .into(),
         ..RegionWalkRates::default()
@@ -80,6 +79,7 @@ fn pages_that_could_not_be_cleared_are_not_touched() {
         cpu_before: Duration::ZERO,
         cleared: Duration::ZERO,
         reads: 0,
+        is_running: false,
         for_rate: true,
         shared: [(region_at_index(1), shared)].into(),
     };
@@ -104,6 +104,7 @@ fn regions_of_a_slow_target_are_neither_shared_nor_probed() {
         cpu_before: Duration::ZERO,
         cleared: Duration::ZERO,
         reads: 0,
+        is_running: false,
         for_rate: true,
         shared: HashMap::new(),
     };
