@@ -3,10 +3,12 @@
 use hawkeye_policy::{Errno, SharedMemoryTotals};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
+
+const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
 /// Bytes in a fitting unit: `4.0 GiB`, `512 MiB`.
 pub fn format_bytes(bytes: u64) -> String {
-    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match UNITS.iter().find(|(_, size)| bytes >= *size) {
         Some((unit, size)) => {
             let value = bytes as f64 / *size as f64;
@@ -14,6 +16,20 @@ pub fn format_bytes(bytes: u64) -> String {
             format!("{value:.decimals$} {unit}")
         }
         None => format!("{bytes} bytes"),
+    }
+}
+
+/// Bytes in the unit that fits the larger bound: `0.4-4.0 GiB`, or `4.0 GiB` where both bounds look
+/// the same.
+pub fn format_byte_range(range: RangeInclusive<u64>) -> String {
+    let most = format_bytes(*range.end());
+    let Some((figure, unit)) = most.split_once(' ') else { return most };
+    let size = UNITS.iter().find(|(name, _)| *name == unit).map_or(1, |(_, size)| *size);
+    let least = *range.start() as f64 / size as f64;
+    let decimals = usize::from(figure.contains('.'));
+    match format!("{least:.decimals$}") {
+        least if least == figure => most,
+        least => format!("{least}-{most}"),
     }
 }
 
@@ -131,6 +147,10 @@ mod tests {
         assert_eq!(format_bytes(4 << 30), "4.0 GiB");
         assert_eq!(format_bytes(512 << 20), "512 MiB");
         assert_eq!(format_bytes(17), "17 bytes");
+        assert_eq!(format_byte_range(400 << 20..=4 << 30), "0.4-4.0 GiB");
+        assert_eq!(format_byte_range(1..=512 << 20), "0-512 MiB");
+        assert_eq!(format_byte_range((512 << 20) - 1..=512 << 20), "512 MiB");
+        assert_eq!(format_byte_range(3..=17), "3-17 bytes");
         assert_eq!(format_count(1_049_132), "1,049,132");
         assert_eq!(format_count(7), "7");
     }

@@ -21,6 +21,9 @@ pub struct HugePageGrowth {
     pub added_bytes: u64,
     /// The part in regions that recovery would split.
     pub recoverable_bytes: u64,
+    /// The part of that which the process may have given back itself, at most. Recovery frees such
+    /// memory also while there is room.
+    pub given_back_bytes: u64,
 }
 
 impl HugePageGrowth {
@@ -52,10 +55,24 @@ impl HugePageGrowth {
         growth
     }
 
+    /// The same where recovery splits nothing of the process.
+    #[must_use]
+    pub fn without_recovery(self) -> Self {
+        Self { added_bytes: self.added_bytes, ..Self::default() }
+    }
+
+    /// The same of a process that had `bytes` more at its peak than now. From outside, memory that
+    /// was given back and memory that was never touched look the same.
+    #[must_use]
+    pub fn with_given_back(self, bytes: u64) -> Self {
+        Self { given_back_bytes: bytes.min(self.recoverable_bytes), ..self }
+    }
+
     /// Adds the growth of other processes.
     pub fn add(&mut self, other: Self) {
         self.added_bytes += other.added_bytes;
         self.recoverable_bytes += other.recoverable_bytes;
+        self.given_back_bytes += other.given_back_bytes;
     }
 
     /// What is left when recovery has split all that it would split, in bytes.
@@ -99,6 +116,9 @@ pub struct CgroupForecast {
     pub always_percent_of_limit: Option<f64>,
     /// The most of that which would stay where recovery keeps use under the high watermark.
     pub guard_added_bytes: u64,
+    /// The least of that: recovery goes on to the low watermark, and frees what processes may have
+    /// given back themselves.
+    pub guard_least_added_bytes: u64,
     /// Memory in use then, in per cent of the limit.
     pub guard_percent_of_limit: Option<f64>,
 }
@@ -110,6 +130,8 @@ struct SubtreeTotal {
     growth: HugePageGrowth,
     /// What recovery leaves in its parts, each with the limits below.
     left_bytes: u64,
+    /// The least of that.
+    least_left_bytes: u64,
 }
 
 impl SubtreeTotal {
@@ -118,13 +140,15 @@ impl SubtreeTotal {
         self.anonymous_bytes += other.anonymous_bytes;
         self.growth.add(other.growth);
         self.left_bytes += other.left_bytes;
+        self.least_left_bytes += other.least_left_bytes;
     }
 }
 
 /// The forecast for each cgroup, in the order of `populations`. A cgroup that is listed includes
 /// the listed ones below it.
 ///
-/// Recovery leaves what fits under the high watermark, and what it would not split even above.
+/// Recovery begins above the high watermark and goes on to the low one, but leaves what it would
+/// not split even there. It also frees what processes have given back themselves.
 pub fn forecast_cgroups(
     populations: &[CgroupPopulation],
     watermarks: &WatermarkTable,
@@ -137,10 +161,15 @@ pub fn forecast_cgroups(
     for (index, path) in deepest_first {
         let total = &mut totals[index];
         if let Some(usage) = populations[index].usage {
-            let high_percent = watermarks.for_scope(&scope_of_path(path)).high_percent();
-            let room_bytes = usage.room_bytes_under(high_percent);
-            let least = total.growth.unrecoverable_bytes();
-            total.left_bytes = total.left_bytes.min(room_bytes.max(least));
+            let marks = watermarks.for_scope(&scope_of_path(path));
+            let unrecoverable = total.growth.unrecoverable_bytes();
+            let left_under = |percent| usage.room_bytes_under(percent).max(unrecoverable);
+            let most = left_under(marks.high_percent());
+            if total.left_bytes > most {
+                total.left_bytes = most;
+                total.least_left_bytes =
+                    total.least_left_bytes.min(left_under(marks.low_percent()));
+            }
         }
         let total = *total;
         if let Some(parent) = path.ancestors().skip(1).find_map(|above| index_of.get(above)) {
@@ -156,6 +185,7 @@ fn own_total(group: &CgroupPopulation) -> SubtreeTotal {
         anonymous_bytes: group.anonymous_bytes,
         growth: group.growth,
         left_bytes: group.growth.added_bytes,
+        least_left_bytes: group.growth.added_bytes.saturating_sub(group.growth.given_back_bytes),
     }
 }
 
@@ -180,6 +210,7 @@ fn cgroup_forecast(group: &CgroupPopulation, total: SubtreeTotal) -> CgroupForec
         always_added_bytes: total.growth.added_bytes,
         always_percent_of_limit: percent_with(total.growth.added_bytes),
         guard_added_bytes: total.left_bytes,
+        guard_least_added_bytes: total.least_left_bytes,
         guard_percent_of_limit: percent_with(total.left_bytes),
     }
 }

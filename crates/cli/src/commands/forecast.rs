@@ -10,7 +10,7 @@
 
 use super::daemon::watermark_table;
 use crate::config::{Config, find_config_file};
-use crate::text_format::{WrappedText, format_bytes, format_count};
+use crate::text_format::{WrappedText, format_byte_range, format_bytes, format_count};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::memory::cgroup_limits::CgroupLimits;
 use hawkeye_linux::memory::system_memory;
@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 /// Rows at most; `--json` has all.
 const MOST_ROWS: usize = 20;
 /// Columns left for the name of a cgroup.
-const NAME_COLUMNS: usize = 26;
+const NAME_COLUMNS: usize = 21;
 /// A survey ends after this time where nothing else is given.
 pub const MOST_SECONDS: f64 = 30.0;
 
@@ -154,11 +154,12 @@ pub fn measure_growth(
             let scanned = &found.scanned;
             let pid = scanned.process.pid;
             let threshold = recovery.is_possible_for_pid(pid).then_some(settings.threshold);
-            let mut growth = HugePageGrowth::of_process(&found.regions, scanned.family, threshold);
+            let mut growth = HugePageGrowth::of_process(&found.regions, scanned.family, threshold)
+                .with_given_back(found.below_peak_bytes);
             // A process that stays too small is not managed.
             let then_bytes = scanned.anonymous_bytes + growth.added_bytes;
             if settings.leaves_alone(pid, then_bytes, &users) {
-                growth.recoverable_bytes = 0;
+                growth = growth.without_recovery();
             }
             let anonymous_bytes = scanned.own_bytes;
             processes.push(ProcessGrowth { pid, cgroup: found.cgroup, anonymous_bytes, growth });
@@ -227,7 +228,7 @@ pub fn forecast_text(forecast: &MemoryForecast) -> String {
         "Memory with huge pages for every program (enabled=always; now {enabled}), from what {read} processes populate now:"
     ));
     let (used, limit, always, guard) = ("USED", "LIMIT", "ALWAYS", "GUARD");
-    out.0 += &format!("\n{used:>8} {limit:>8} {always:>16} {guard:>16}  CGROUP\n");
+    out.0 += &format!("\n{used:>8} {limit:>8} {always:>16} {guard:>21}  CGROUP\n");
     for row in forecast.cgroups.iter().take(MOST_ROWS) {
         out.0 += &forecast_row(row);
     }
@@ -237,7 +238,7 @@ pub fn forecast_text(forecast: &MemoryForecast) -> String {
     }
     out.0.push('\n');
     out.push_sentence(
-        "ALWAYS: what would be added at most, and the use of the limit then. GUARD: the most of it that stays where recovery keeps use under the high watermark.",
+        "ALWAYS: what would be added at most, and the use of the limit then. GUARD: what of it stays. Recovery begins above the high watermark and goes on to the low one, and frees what programs may have given back themselves. The use of the limit is that with the larger figure.",
     );
     for sentence in forecast_warnings(forecast) {
         out.push_sentence(sentence);
@@ -248,17 +249,16 @@ pub fn forecast_text(forecast: &MemoryForecast) -> String {
 fn forecast_row(row: &CgroupForecast) -> String {
     let used = format_bytes(row.used_bytes.unwrap_or(row.anonymous_bytes));
     let limit = row.limit_bytes.map_or_else(|| "-".to_owned(), format_bytes);
-    let added = |bytes: u64, percent: Option<f64>| {
-        let percent = match percent {
-            None => String::new(),
-            Some(percent) if percent >= 1000.0 => ">999 %".to_owned(),
-            Some(percent) => format!("{percent:.0} %"),
-        };
-        let bytes = format!("+{}", format_bytes(bytes));
-        format!("{bytes:>9} {percent:>6}")
+    let percent = |percent: Option<f64>| match percent {
+        None => String::new(),
+        Some(percent) if percent >= 1000.0 => ">999 %".to_owned(),
+        Some(percent) => format!("{percent:.0} %"),
     };
-    let always = added(row.always_added_bytes, row.always_percent_of_limit);
-    let guard = added(row.guard_added_bytes, row.guard_percent_of_limit);
+    let always_added = format!("+{}", format_bytes(row.always_added_bytes));
+    let guard_added = row.guard_least_added_bytes..=row.guard_added_bytes;
+    let guard_added = format!("+{}", format_byte_range(guard_added));
+    let always = format!("{always_added:>9} {:>6}", percent(row.always_percent_of_limit));
+    let guard = format!("{guard_added:>14} {:>6}", percent(row.guard_percent_of_limit));
     let name = match &*row.cgroup {
         "/" => "the machine".to_owned(),
         cgroup => clip_start_printable(cgroup, NAME_COLUMNS),
@@ -317,7 +317,7 @@ mod tests {
             pid: 1,
             cgroup: cgroup.into(),
             anonymous_bytes: mib * MIB,
-            growth: HugePageGrowth { added_bytes: mib * MIB, recoverable_bytes: 0 },
+            growth: HugePageGrowth { added_bytes: mib * MIB, ..HugePageGrowth::default() },
         }
     }
 
@@ -361,6 +361,7 @@ mod tests {
             always_added_bytes: 512 * MIB,
             always_percent_of_limit: limit_mib.map(|mib| 146_200.0 / mib as f64),
             guard_added_bytes: 60 * MIB,
+            guard_least_added_bytes: if limit_mib.is_some() { 60 * MIB } else { 30 * MIB },
             guard_percent_of_limit: limit_mib.map(|mib| 101_000.0 / mib as f64),
         }
     }
@@ -389,6 +390,7 @@ mod tests {
         let widest = CgroupForecast {
             always_percent_of_limit: Some(12_345.0),
             always_added_bytes: 1023 << 30,
+            guard_added_bytes: 1023 << 30,
             ..row("/kubepods.slice/kubepods-burstable.slice/pod1\x1b/container", Some(1))
         };
         long.cgroups.extend(vec![widest; 30]);

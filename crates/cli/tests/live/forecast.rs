@@ -2,13 +2,14 @@
 //! `status --forecast`.
 
 use crate::common::{
-    CommandOutput, TestMachine, WORKLOADS, figure, machine, memory, memory_cgroup, or_skip,
-    started_by, workload, workload_without_thp,
+    CommandOutput, DEADLINE, TestMachine, WORKLOADS, figure, machine, memory, memory_cgroup,
+    or_skip, started_by, workload, workload_without_thp,
 };
 use crate::daemon::RunningDaemon;
 use hawkeye_bench::live::MemoryCgroup;
 use hawkeye_live_test_support::settings::{self, Changed};
 use hawkeye_test_support::this_test;
+use hawkeye_workload::{WorkloadEvent, WorkloadRequest};
 use serde_json::Value;
 use std::path::Path;
 
@@ -91,6 +92,38 @@ fn the_limit_of_a_cgroup_decides_what_stays_under_guard() {
     assert_eq!(recovers, (84.0..=86.0).contains(&guard), "{found}");
     let text = machine.output(&format!("advise --cgroup /{GROUP}")).assert_success().out;
     assert!(text.contains("enabled=always; now madvise"), "{text}");
+}
+
+#[test]
+fn what_a_program_gave_back_itself_need_not_stay_under_guard() {
+    let test = this_test!();
+    let machine = or_skip!(machine(test));
+    if !hawkeye_live_test_support::test_machine::remaps() {
+        return test.skip("this kernel gives nothing back without swap");
+    }
+    let _madvise = set_enabled("madvise");
+    let group = or_skip!(memory_cgroup(test, GROUP, 1 << 30));
+    let start = |words: &str| {
+        let words = format!("workload bloat --mib 128 --pages default {words}");
+        started_by(group.program_command_in_cgroup(Path::new(WORKLOADS), &words)).0
+    };
+    let least_and_most_mib = || {
+        let found = forecast_of_group(&machine);
+        ["guard_least_added_bytes", "guard_added_bytes"].map(|name| figure(&found, name) / MIB)
+    };
+    // The same holes, of memory that was never touched.
+    let at_its_peak = start("--used 256");
+    let [least, most] = least_and_most_mib();
+    assert!(most <= least + 4 && (62..=68).contains(&most), "{least} to {most} MiB");
+    drop(at_its_peak);
+    let mut program = start("--used 512");
+    let given_back = program.request_and_wait(WorkloadRequest::DontNeed(50), DEADLINE);
+    assert!(matches!(given_back, Ok(WorkloadEvent::Freed { .. })), "{given_back:?}");
+    let [least, most] = least_and_most_mib();
+    assert!(least <= 4 && (62..=68).contains(&most), "{least} to {most} MiB");
+    let text = machine.output(&format!("advise --cgroup /{GROUP}")).assert_success().out;
+    let is_range = |word: &str| word.starts_with('+') && word.contains('-');
+    assert!(text.split_whitespace().any(is_range), "{text}");
 }
 
 #[test]

@@ -35,6 +35,9 @@ pub struct SurveyedProcess {
     pub cgroup: PathBuf,
     /// Its populated regions that the kernel may make huge by itself.
     pub regions: Vec<RegionSample>,
+    /// How much more resident memory it had at its peak than it has now, without what was swapped
+    /// out; in bytes. It may have given that back. 0 where the kernel does not count it.
+    pub below_peak_bytes: u64,
 }
 
 /// How much of the machine a survey covers.
@@ -71,10 +74,10 @@ pub fn survey_population(
             coverage.left_out += 1;
             continue;
         }
-        match read_regions_of_process(sampler, &mut calls, scanned.process) {
-            Ok(regions) => {
+        match read_process(sampler, &mut calls, scanned.process) {
+            Ok((regions, below_peak_bytes)) => {
                 coverage.read += 1;
-                visit(SurveyedProcess { scanned, cgroup, regions });
+                visit(SurveyedProcess { scanned, cgroup, regions, below_peak_bytes });
             }
             Err(error) if error.is_process_gone() => {}
             Err(error) => {
@@ -86,19 +89,38 @@ pub fn survey_population(
     Ok(coverage)
 }
 
-fn read_regions_of_process(
+/// The populated regions of a process, and how far it is below its peak.
+fn read_process(
+    sampler: &mut SamplerBackend,
+    calls: &mut CallHelperPool,
+    process: ProcessId,
+) -> Result<(Vec<RegionSample>, u64)> {
+    let pid = process.pid;
+    if ProcessHandle::open(pid)?.id != process {
+        return Err(LinuxError::NoSuchProcess(pid));
+    }
+    let status = process::read_proc_entry(pid, process::read_status)?;
+    // `PR_SET_THP_DISABLE`: nothing of it becomes huge.
+    if status.thp_enabled == Some(false) {
+        return Ok((Vec::new(), 0));
+    }
+    let below_peak = below_peak_bytes([status.vmhwm, status.vmrss, status.vmswap]);
+    Ok((read_regions(sampler, calls, process)?, below_peak))
+}
+
+/// What a process is below its peak, from figures in KiB: the peak of resident memory, resident
+/// memory now, and swapped out.
+fn below_peak_bytes([peak, resident, swapped]: [Option<u64>; 3]) -> u64 {
+    let now_kib = resident.unwrap_or(0) + swapped.unwrap_or(0);
+    peak.unwrap_or(0).saturating_sub(now_kib) << 10
+}
+
+fn read_regions(
     sampler: &mut SamplerBackend,
     calls: &mut CallHelperPool,
     process: ProcessId,
 ) -> Result<Vec<RegionSample>> {
     let pid = process.pid;
-    if ProcessHandle::open(pid)?.id != process {
-        return Err(LinuxError::NoSuchProcess(pid));
-    }
-    // `PR_SET_THP_DISABLE`: nothing of it becomes huge.
-    if process::read_proc_entry(pid, process::read_status)?.thp_enabled == Some(false) {
-        return Ok(Vec::new());
-    }
     match sampler {
         SamplerBackend::AccessBits(bits) => {
             let target = bits.tables.bind_to_process(pid)?;
@@ -147,6 +169,13 @@ mod tests {
         };
         let found = ranges_for_huge_pages(vec![with(vm::MERGEABLE, 1), with(vm::NOHUGEPAGE, 2)]);
         assert_eq!(found, vec![HUGE_PAGE_BYTES..2 * HUGE_PAGE_BYTES]);
+    }
+
+    #[test]
+    fn what_was_swapped_out_was_not_given_back() {
+        assert_eq!(below_peak_bytes([Some(900), Some(500), Some(300)]), 100 << 10);
+        assert_eq!(below_peak_bytes([Some(900), Some(901), None]), 0);
+        assert_eq!(below_peak_bytes([None, Some(500), Some(0)]), 0);
     }
 
     fn survey(pid: u32, wait: Duration) -> (SurveyCoverage, Vec<SurveyedProcess>) {

@@ -59,6 +59,7 @@ fn group(cgroup: &str, used_mib: u64, limit_mib: u64, added_mib: u64) -> CgroupP
         growth: HugePageGrowth {
             added_bytes: added_mib * MIB,
             recoverable_bytes: added_mib * MIB * 3 / 4,
+            given_back_bytes: 0,
         },
     }
 }
@@ -114,6 +115,27 @@ fn the_machine_and_each_cgroup_have_their_own_watermarks() {
     assert_eq!(left.collect::<Vec<_>>(), [200, 200]);
 }
 
+#[test]
+fn the_least_is_at_the_low_watermark_and_without_what_programs_may_have_given_back() {
+    let least_mib = |group: CgroupPopulation, given_back_mib: u64| {
+        let growth = group.growth.with_given_back(given_back_mib * MIB);
+        let tree = [CgroupPopulation { growth, ..group }];
+        let forecast = &forecast_cgroups(&tree, &WatermarkTable::default())[0];
+        (forecast.guard_least_added_bytes / MIB, forecast.guard_added_bytes / MIB)
+    };
+    assert_eq!(least_mib(group("/a", 100, 1000, 400), 120), (280, 400));
+    // It is no more than recovery would split.
+    assert_eq!(least_mib(group("/a", 100, 1000, 400), 900), (100, 400));
+    // Recovery begins, because only 150 MiB fit under the high watermark. It goes on to the low
+    // one, or until only the 100 MiB are left that it does not split.
+    assert_eq!(least_mib(group("/a", 700, 1000, 400), 0), (100, 150));
+    assert_eq!(least_mib(group("/a", 550, 1000, 400), 0), (150, 300));
+    assert_eq!(least_mib(group("/a", 550, 1000, 400), 270), (130, 300));
+    let unguarded = group("/a", 0, 0, 4).growth.with_given_back(MIB).without_recovery();
+    assert_eq!((unguarded.recoverable_bytes, unguarded.given_back_bytes), (0, 0));
+    assert_eq!(unguarded.added_bytes, 4 * MIB);
+}
+
 fn any_region() -> impl Strategy<Value = RegionSample> {
     (0..=512u16, 0..=512u16, 0..=512u16, any::<bool>()).prop_map(|(a, b, shared, huge)| {
         let (present, swapped) = (a, b.min(512 - a));
@@ -129,11 +151,14 @@ fn any_region() -> impl Strategy<Value = RegionSample> {
 fn any_group() -> impl Strategy<Value = CgroupPopulation> {
     let path = proptest::sample::select(vec!["/", "/a", "/a/b", "/a/b/c", "/a/d", "/e"]);
     let regions = proptest::collection::vec(any_region(), 0..20);
-    (path, regions, 0..100u64, 0..100u64).prop_map(|(path, regions, used, limit)| {
-        let mut group = group(path, used, limit, 0);
-        group.growth = growth(&regions);
-        group
-    })
+    let mib = 0..100u64;
+    (path, regions, mib.clone(), mib.clone(), mib).prop_map(
+        |(path, regions, used, limit, given)| {
+            let mut group = group(path, used, limit, 0);
+            group.growth = growth(&regions).with_given_back(given * MIB);
+            group
+        },
+    )
 }
 
 proptest! {
@@ -164,7 +189,8 @@ proptest! {
             let kept: u64 = below.iter().map(|it| it.growth.unrecoverable_bytes()).sum();
             prop_assert_eq!(forecast.always_added_bytes, added);
             prop_assert!(forecast.guard_added_bytes <= added);
-            prop_assert!(forecast.guard_added_bytes >= kept);
+            prop_assert!(forecast.guard_added_bytes >= forecast.guard_least_added_bytes);
+            prop_assert!(forecast.guard_least_added_bytes >= kept);
             if let Some(percent) = forecast.guard_percent_of_limit {
                 let used = group.usage.map_or(0.0, MemoryUse::used_percent);
                 let over = forecast.guard_added_bytes > kept && percent > 85.0 + 1e-6;

@@ -49,6 +49,16 @@ struct MemoryForecast {
 struct CgroupForecast {
     always_added_bytes: u64,
     guard_added_bytes: u64,
+    /// Rounds that were kept by earlier builds have only the figure above.
+    #[serde(default)]
+    guard_least_added_bytes: Option<u64>,
+}
+
+impl CgroupForecast {
+    fn guard_least_and_most_bytes(self) -> [u64; 2] {
+        let most = self.guard_added_bytes;
+        [self.guard_least_added_bytes.unwrap_or(most), most]
+    }
 }
 
 /// How long a program works and guard acts, and how much data it has.
@@ -78,51 +88,40 @@ struct ForecastRound {
 /// A column of the forecast, and the memory that it is about.
 struct ForecastColumn {
     row: &'static str,
-    forecast_bytes: fn(&ForecastRound) -> u64,
+    /// From the least to the most.
+    forecast_bytes: fn(&ForecastRound) -> [u64; 2],
     then_bytes: fn(&ForecastRound) -> u64,
-    /// How much more may be forecast than is added without being wrong.
-    slack_bytes: fn(&ForecastRound) -> u64,
 }
 
 const ALWAYS: ForecastColumn = ForecastColumn {
     row: "error of the forecast",
-    forecast_bytes: |round| round.forecast.always_added_bytes,
+    forecast_bytes: |round| [round.forecast.always_added_bytes; 2],
     then_bytes: |round| round.always_bytes,
-    slack_bytes: |_| 0,
 };
 const GUARD: ForecastColumn = ForecastColumn {
     row: "error of the forecast under guard",
-    forecast_bytes: |round| round.forecast.guard_added_bytes,
+    forecast_bytes: |round| round.forecast.guard_least_and_most_bytes(),
     then_bytes: |round| round.guard_bytes,
-    slack_bytes: ForecastRound::bytes_between_watermarks,
 };
-
-/// Of the default watermarks: recovery begins above 85 % of the limit and goes on to 70 %.
-const PERCENT_BETWEEN_WATERMARKS: u64 = 15;
-
-impl ForecastRound {
-    /// The forecast for guard is an upper bound, at the high watermark. Recovery that has begun may
-    /// go on to the low one.
-    fn bytes_between_watermarks(&self) -> u64 {
-        if self.recovered_bytes > 0 {
-            self.limit_bytes / 100 * PERCENT_BETWEEN_WATERMARKS
-        } else {
-            0
-        }
-    }
-}
 
 impl ForecastColumn {
     fn added_bytes(&self, round: &ForecastRound) -> f64 {
         (self.then_bytes)(round) as f64 - round.never_bytes as f64
     }
 
-    /// How much more was forecast than added, in per cent of the program's memory. What is within
-    /// the slack does not count.
+    /// How much more was forecast than added, in per cent of the program's memory; 0 within the
+    /// range of the forecast.
     fn error_percent(&self, round: &ForecastRound) -> f64 {
-        let error_bytes = (self.forecast_bytes)(round) as f64 - self.added_bytes(round);
-        let slack_bytes = error_bytes.clamp(0.0, (self.slack_bytes)(round) as f64);
-        (error_bytes - slack_bytes) * 100.0 / round.never_bytes as f64
+        let added_bytes = self.added_bytes(round);
+        let [least, most] = (self.forecast_bytes)(round).map(|bytes| bytes as f64);
+        let error_bytes = added_bytes.clamp(least, most.max(least)) - added_bytes;
+        error_bytes * 100.0 / round.never_bytes as f64
+    }
+
+    /// Width of the range of the forecast, in per cent of the program's memory.
+    fn width_percent(&self, round: &ForecastRound) -> f64 {
+        let [least, most] = (self.forecast_bytes)(round);
+        most.saturating_sub(least) as f64 * 100.0 / round.never_bytes as f64
     }
 
     /// Returns the largest error, in per cent.
@@ -137,19 +136,21 @@ impl ForecastColumn {
         let mib = |bytes: &dyn Fn(&ForecastRound) -> f64| {
             median_of_mapped(rounds, bytes) / f64::from(1 << 20)
         };
-        let slack_mib = mib(&|round| (self.slack_bytes)(round) as f64);
-        let slack = match slack_mib > 0.0 {
-            true => format!("; up to {slack_mib:.0} MiB too many do not count"),
-            false => String::new(),
+        let [least, most] = [0, 1].map(|n: usize| {
+            format!("{:+.0}", mib(&|round| (self.forecast_bytes)(round)[n] as f64))
+        });
+        let width = median_of_mapped(rounds, |round| self.width_percent(round));
+        let forecast = match least == most {
+            true => format!("{most} MiB"),
+            false => format!("{least} to {most} MiB, a range of {width:.0} %,"),
         };
         report.add_row(
             format!("{program}: {}", self.row),
             worst,
             "%",
             format!(
-                "the largest of {} rounds; {:+.0} MiB forecast, {:+.0} MiB added to {:.0} MiB{slack}; goal: at most 10",
+                "the largest of {} rounds; {forecast} forecast, {:+.0} MiB added to {:.0} MiB; goal: at most 10",
                 rounds.len(),
-                mib(&|round| (self.forecast_bytes)(round) as f64),
                 mib(&|round| self.added_bytes(round)),
                 mib(&|round| round.never_bytes as f64),
             ),
@@ -194,7 +195,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         scale.short_or_long(1, 2),
     ));
     report.add_note(format!(
-        "Under guard the cgroup gets its limit at the end, {} s before its memory is read: the larger of what always used, as {ALWAYS_PERCENT_OF_LIMIT} % of the limit, and what never used, as {NEVER_PERCENT_OF_LIMIT} %. The forecast is made with the same limit. It names the most that stays: recovery begins above the high watermark and goes on to the low one. So where guard took memory back, the forecast may be too high by {PERCENT_BETWEEN_WATERMARKS} % of the limit, and only what is beyond counts as an error. A forecast that is too low counts in full.",
+        "Under guard the cgroup gets its limit at the end, {} s before its memory is read: the larger of what always used, as {ALWAYS_PERCENT_OF_LIMIT} % of the limit, and what never used, as {NEVER_PERCENT_OF_LIMIT} %. The forecast is made with the same limit. Where recovery acts it is a range: recovery begins above the high watermark and goes on to the low one, and frees what the program may have given back itself. Within the range nothing is an error, so its width is printed, too.",
         sizes.recovery.as_secs(),
     ));
     report.add_note(khugepaged_pace_note());
@@ -339,6 +340,14 @@ fn forecast_of_cgroup() -> BenchResult<CgroupForecast> {
 mod tests {
     use super::*;
 
+    fn forecast_mib(always: u64, [guard_least, guard]: [u64; 2]) -> CgroupForecast {
+        CgroupForecast {
+            always_added_bytes: always << 20,
+            guard_added_bytes: guard << 20,
+            guard_least_added_bytes: Some(guard_least << 20),
+        }
+    }
+
     fn round(always_added: u64, guard_added: u64) -> ForecastRound {
         ForecastRound {
             never_bytes: 100 << 20,
@@ -346,7 +355,7 @@ mod tests {
             guard_bytes: (100 + guard_added) << 20,
             limit_bytes: 130 << 20,
             recovered_bytes: 12 << 20,
-            forecast: CgroupForecast { always_added_bytes: 20 << 20, guard_added_bytes: 10 << 20 },
+            forecast: forecast_mib(20, [10, 10]),
         }
     }
 
@@ -363,24 +372,22 @@ mod tests {
         assert_eq!(always.beside, beside);
         let guard = report.row("Redis: error of the forecast under guard");
         assert_eq!(guard.value, -2.0);
-        assert!(guard.beside.contains("; up to 19 MiB too many do not count;"), "{}", guard.beside);
+        assert!(!guard.beside.contains("range"), "{}", guard.beside);
     }
 
     #[test]
-    fn under_guard_a_forecast_may_be_too_high_by_the_range_between_the_watermarks() {
-        let watermarks = Watermarks::default();
-        let between = watermarks.high_percent() - watermarks.low_percent();
-        assert_eq!(between, PERCENT_BETWEEN_WATERMARKS as f64);
-        // 40 MiB too much is 20.5 beyond 15 % of 130 MiB.
-        let acted = ForecastRound {
-            forecast: CgroupForecast { always_added_bytes: 0, guard_added_bytes: 50 << 20 },
-            ..round(10, 10)
+    fn a_range_is_wrong_only_outside_and_its_width_is_printed() {
+        let forecast = forecast_mib(0, [20, 50]);
+        let error = |guard_added| {
+            GUARD.error_percent(&ForecastRound { forecast, ..round(10, guard_added) })
         };
-        assert!((GUARD.error_percent(&acted) - 20.5).abs() < 0.01);
-        let did_not_act = ForecastRound { recovered_bytes: 0, ..acted };
-        assert_eq!(GUARD.error_percent(&did_not_act), 40.0);
-        assert_eq!(ALWAYS.error_percent(&acted), -10.0);
-        assert_eq!(GUARD.error_percent(&round(10, 30)), -20.0);
+        assert_eq!([17, 20, 50, 54].map(error), [3.0, 0.0, 0.0, -4.0]);
+        let rounds = [ForecastRound { forecast, ..round(10, 30) }];
+        let mut report = LiveReport::new("forecast");
+        assert_eq!(GUARD.add_row_to_report("Redis", &rounds, &mut report), 0.0);
+        let row = report.row("Redis: error of the forecast under guard");
+        let beside = "+20 to +50 MiB, a range of 30 %, forecast, +30 MiB added to 100 MiB;";
+        assert!(row.beside.contains(beside), "{}", row.beside);
     }
 
     #[test]

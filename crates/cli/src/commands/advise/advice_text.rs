@@ -5,11 +5,12 @@ use super::facts::{
 };
 use super::finding::{Advice, AdviceVerdict, Finding, Remedy, RemedyEffectTime, WORTH_PERCENT};
 use crate::text_format::{
-    WrappedText, clip_printable, format_bytes, format_count, format_duration,
+    WrappedText, clip_printable, format_byte_range, format_bytes, format_count, format_duration,
 };
 use hawkeye_linux::processes::program_text::{TextMapping, TextSupport};
 use hawkeye_linux::processes::shared_mappings::SharedMapping;
 use hawkeye_policy::TranslationOverheadSource;
+use std::ops::RangeInclusive;
 
 pub fn advice_text(facts: &AdviceFacts, advice: &Advice) -> String {
     let identity = &facts.surroundings.identity;
@@ -225,11 +226,13 @@ fn forecast_sentence(forecast: &ProcessForecast) -> String {
         "With huge pages for every program (enabled=always) it would hold up to {added} more."
     );
     if let Some(group) = &forecast.cgroup {
-        let with = |bytes: u64, percent: Option<f64>| {
-            format!("{:.0} % (+{})", percent.unwrap_or_default(), format_bytes(bytes))
+        let with = |added: RangeInclusive<u64>, percent: Option<f64>| {
+            format!("{:.0} % (+{})", percent.unwrap_or_default(), format_byte_range(added))
         };
-        let always = with(group.always_added_bytes, group.always_percent_of_limit);
-        let guard = with(group.guard_added_bytes, group.guard_percent_of_limit);
+        let always = group.always_added_bytes;
+        let always = with(always..=always, group.always_percent_of_limit);
+        let guard = group.guard_least_added_bytes..=group.guard_added_bytes;
+        let guard = with(guard, group.guard_percent_of_limit);
         let limit = format_bytes(group.limit_bytes.unwrap_or_default());
         text += &format!(
             " Its cgroup {} would then use up to {always} of its limit of {limit}, under `guard` up to {guard}.",
