@@ -156,6 +156,7 @@ pub fn forecast_cgroups(
     let paths = || populations.iter().map(|group| Path::new(&group.cgroup));
     let index_of: HashMap<&Path, usize> = paths().zip(0..).collect();
     let mut totals: Vec<SubtreeTotal> = populations.iter().map(own_total).collect();
+    let mut recovering = vec![false; totals.len()];
     let mut deepest_first: Vec<(usize, &Path)> = paths().enumerate().collect();
     deepest_first.sort_by_key(|(_, path)| Reverse(path.components().count()));
     for (index, path) in deepest_first {
@@ -165,7 +166,8 @@ pub fn forecast_cgroups(
             let unrecoverable = total.growth.unrecoverable_bytes();
             let left_under = |percent| usage.room_bytes_under(percent).max(unrecoverable);
             let most = left_under(marks.high_percent());
-            if total.left_bytes > most {
+            recovering[index] = total.left_bytes > most;
+            if recovering[index] {
                 total.left_bytes = most;
                 total.least_left_bytes =
                     total.least_left_bytes.min(left_under(marks.low_percent()));
@@ -174,6 +176,14 @@ pub fn forecast_cgroups(
         let total = *total;
         if let Some(parent) = path.ancestors().skip(1).find_map(|above| index_of.get(above)) {
             totals[*parent].add(total);
+        }
+    }
+    // Recovery of a cgroup may take memory from any of those below it.
+    for (path, total) in paths().zip(&mut totals) {
+        let mut above = path.ancestors().skip(1).filter_map(|above| index_of.get(above));
+        if above.any(|above| recovering[*above]) {
+            let unrecoverable = total.growth.unrecoverable_bytes();
+            total.least_left_bytes = total.least_left_bytes.min(unrecoverable);
         }
     }
     populations.iter().zip(totals).map(|(group, total)| cgroup_forecast(group, total)).collect()

@@ -36,7 +36,8 @@ pub struct SurveyedProcess {
     /// Its populated regions that the kernel may make huge by itself.
     pub regions: Vec<RegionSample>,
     /// How much more resident memory it had at its peak than it has now, without what was swapped
-    /// out; in bytes. It may have given that back. 0 where the kernel does not count it.
+    /// out; in bytes. It may have given that back, or lost it to recovery. 0 where the kernel does
+    /// not count it.
     pub below_peak_bytes: u64,
 }
 

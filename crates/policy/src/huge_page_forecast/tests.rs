@@ -131,6 +131,12 @@ fn the_least_is_at_the_low_watermark_and_without_what_programs_may_have_given_ba
     assert_eq!(least_mib(group("/a", 700, 1000, 400), 0), (100, 150));
     assert_eq!(least_mib(group("/a", 550, 1000, 400), 0), (150, 300));
     assert_eq!(least_mib(group("/a", 550, 1000, 400), 270), (130, 300));
+    // Recovery of a cgroup may take it all from one below.
+    let tree = [group("/a", 550, 1000, 0), group("/a/b", 100, 0, 400)];
+    let forecasts = forecast_cgroups(&tree, &WatermarkTable::default());
+    let ranges = forecasts.iter().map(|f| (f.guard_least_added_bytes, f.guard_added_bytes));
+    let ranges_mib = ranges.map(|(least, most)| (least / MIB, most / MIB));
+    assert_eq!(ranges_mib.collect::<Vec<_>>(), [(150, 300), (100, 400)]);
     let unguarded = group("/a", 0, 0, 4).growth.with_given_back(MIB).without_recovery();
     assert_eq!((unguarded.recoverable_bytes, unguarded.given_back_bytes), (0, 0));
     assert_eq!(unguarded.added_bytes, 4 * MIB);
@@ -191,6 +197,10 @@ proptest! {
             prop_assert!(forecast.guard_added_bytes <= added);
             prop_assert!(forecast.guard_added_bytes >= forecast.guard_least_added_bytes);
             prop_assert!(forecast.guard_least_added_bytes >= kept);
+            let all = groups.iter().zip(&forecasts);
+            let inner = all.filter(|(it, _)| Path::new(&it.cgroup).parent() == Some(Path::new(&group.cgroup)));
+            let inner_least: u64 = inner.map(|(_, forecast)| forecast.guard_least_added_bytes).sum();
+            prop_assert!(inner_least <= forecast.guard_least_added_bytes);
             if let Some(percent) = forecast.guard_percent_of_limit {
                 let used = group.usage.map_or(0.0, MemoryUse::used_percent);
                 let over = forecast.guard_added_bytes > kept && percent > 85.0 + 1e-6;

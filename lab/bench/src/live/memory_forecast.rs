@@ -364,14 +364,14 @@ mod tests {
         let rounds = [round(19, 9), round(35, 12), round(30, 6)];
         let mut report = LiveReport::new("forecast");
         assert_eq!(ALWAYS.add_row_to_report("Redis", &rounds, &mut report), 15.0);
-        assert_eq!(GUARD.add_row_to_report("Redis", &rounds, &mut report), 2.0);
+        assert_eq!(GUARD.add_row_to_report("Redis", &rounds, &mut report), 4.0);
         let always = report.row("Redis: error of the forecast");
         assert_eq!(always.value, -15.0);
         let beside =
             "the largest of 3 rounds; +20 MiB forecast, +30 MiB added to 100 MiB; goal: at most 10";
         assert_eq!(always.beside, beside);
         let guard = report.row("Redis: error of the forecast under guard");
-        assert_eq!(guard.value, -2.0);
+        assert_eq!(guard.value, 4.0);
         assert!(!guard.beside.contains("range"), "{}", guard.beside);
     }
 
