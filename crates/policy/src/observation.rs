@@ -56,9 +56,9 @@ pub struct RegionSample {
     /// The estimate uses what was seen of this region and of similar ones. It is 0 where the region
     /// was not touched or no walks were looked for.
     pub walks_per_s: u32,
-    /// Of a huge page: accesses per second while its process runs, estimated from the times from
-    /// clears of its access bit to the first access. Split, it would cause at most one page walk
-    /// for each access. `None`: not known.
+    /// Of a huge page: accesses per second, estimated from the times from clears of its access bit
+    /// to the first access. Split, it would cause at most one page walk for each access. `None`:
+    /// not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub touches_per_s: Option<u32>,
     /// Base pages that the process gave back and that stay allocated all the same: they are part of

@@ -3,8 +3,8 @@
 //! A read shows only whether an access came since the bit was cleared. While the program waits for
 //! a core it accesses nothing, however hot a page is. The kernel counts the CPU time of a running
 //! program only at its ticks, every 4 ms with 250 a second, which is too coarse for reads within a
-//! millisecond. So the program counts as running from the first read that finds any of the pages
-//! that were cleared together accessed.
+//! millisecond. So the program counts as running from the read before the first that finds any of
+//! the pages that were cleared together accessed.
 
 use crate::saturating_cast::u32_from_f64;
 
@@ -12,7 +12,7 @@ use crate::saturating_cast::u32_from_f64;
 /// one round have shown it. Time in which the program did not run does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FirstAccess {
-    /// No page of the round had been accessed by this time, in seconds since the clear.
+    /// Until this time the program is not known to have run, in seconds since the clear.
     waited_s: f64,
     /// The access came later than this, in seconds after `waited_s`.
     over_s: f64,
@@ -28,12 +28,16 @@ pub struct AccessInterval {
 
 /// Weight of the newest round.
 const NEWEST_WEIGHT: f64 = 0.5;
-/// A page that was not accessed in a time is taken to be accessed once in this many such times.
-/// With the usual 30 ms of reads that is twice a second.
+/// A page of which nothing else is known, and that was not accessed in a time, is taken to be
+/// accessed once in this many such times. With the usual 30 ms of reads that is twice a second.
 const UNSEEN_TIMES: f64 = 16.0;
+/// Of a page of which nothing else is known, no access in a shorter time tells nothing.
+const LEAST_UNSEEN_S: f64 = 6e-3;
 /// A page that was not accessed for this many of its average intervals is not what it was: at
 /// random, one in 3,000 is not.
-const REFUTED_TIMES: f64 = 8.0;
+const COOLED_TIMES: f64 = 8.0;
+/// Nor is one that was accessed within this part of its average interval: at random, one in 250 is.
+const WARMED_SHARE: f64 = 1.0 / 256.0;
 /// No interval is shorter, in seconds. The first read comes later than this.
 const SHORTEST_S: f64 = 50e-6;
 /// In a round of fewer regions, no access at first says nothing about whether the program runs.
@@ -46,44 +50,51 @@ pub fn read_shows_running(touched: u64, regions: usize) -> bool {
 }
 
 impl FirstAccess {
-    /// Takes in a read of the access bit, `exposed_s` seconds after its clear. `running`: this read
-    /// or an earlier one has shown that the program runs.
+    /// Takes in a read of the access bit, `exposed_s` seconds after its clear. `running`: an
+    /// earlier read of the round has shown that the program runs.
     pub fn record_read(&mut self, exposed_s: f64, accessed: bool, running: bool) {
         if self.at_most_s.is_some() {
-            return;
-        }
-        if !running {
-            self.waited_s = self.waited_s.max(exposed_s);
             return;
         }
         let running_s = (exposed_s - self.waited_s).max(self.over_s);
         if accessed {
             self.at_most_s = Some(running_s);
-        } else {
+        } else if running {
             self.over_s = running_s;
+        } else {
+            self.waited_s = self.waited_s.max(exposed_s);
         }
     }
 
-    /// Ends a round in which the program used CPU time. If it accessed none of the pages meanwhile,
-    /// it ran elsewhere.
-    pub fn count_wait_as_running(&mut self) {
+    /// What the round has shown at its end; `None`: nothing. `ran`: the program used CPU time in
+    /// it. If it did, and accessed none of the pages, it ran elsewhere.
+    pub fn at_end_of_round(mut self, ran: bool) -> Option<Self> {
         if self.at_most_s.is_none() && self.over_s == 0.0 {
             self.over_s = std::mem::take(&mut self.waited_s);
         }
+        (self.at_most_s.is_some() || ran).then_some(self)
     }
 
-    fn shows_nothing(self) -> bool {
-        self.at_most_s.is_none() && self.over_s == 0.0
-    }
-
-    /// Whether a page that was accessed `average_s` apart would have been accessed.
+    /// Whether a page that is accessed at random times, `average_s` apart, would hardly have shown
+    /// this.
     fn refutes(self, average_s: f64) -> bool {
-        self.at_most_s.is_none() && self.over_s > average_s * REFUTED_TIMES
+        match self.at_most_s {
+            Some(at_most_s) => at_most_s < average_s * WARMED_SHARE,
+            None => self.over_s > average_s * COOLED_TIMES,
+        }
     }
 
     /// The time to expect, in seconds, of a page of which nothing else is known.
-    fn expected_alone_s(self) -> f64 {
-        self.at_most_s.map_or(self.over_s * UNSEEN_TIMES, |at_most| (self.over_s + at_most) / 2.0)
+    fn expected_alone_s(self) -> Option<f64> {
+        match self.at_most_s {
+            Some(_) => Some(self.expected_after_change_s()),
+            None => (self.over_s >= LEAST_UNSEEN_S).then_some(self.over_s * UNSEEN_TIMES),
+        }
+    }
+
+    /// The time to expect, in seconds, of a page that is not what it was.
+    fn expected_after_change_s(self) -> f64 {
+        self.at_most_s.map_or(self.over_s, |at_most_s| (self.over_s + at_most_s) / 2.0)
     }
 
     /// The time to expect, in seconds, of a page that is accessed at random times, `average_s`
@@ -105,19 +116,19 @@ impl AccessInterval {
     /// The interval after one more round, which has shown `seen`. `before` is that of earlier
     /// rounds. `None`: nothing is known yet.
     pub fn after_round(before: Option<Self>, seen: FirstAccess) -> Option<Self> {
-        if seen.shows_nothing() {
-            return before;
-        }
-        let before = before.filter(|before| !seen.refutes(before.average_s));
-        let average_s = before.map_or(seen.expected_alone_s(), |Self { average_s }| {
-            average_s + (seen.expected_s(average_s) - average_s) * NEWEST_WEIGHT
-        });
+        let average_s = match before {
+            None => seen.expected_alone_s()?,
+            Some(Self { average_s }) if seen.refutes(average_s) => seen.expected_after_change_s(),
+            Some(Self { average_s }) => {
+                average_s + (seen.expected_s(average_s) - average_s) * NEWEST_WEIGHT
+            }
+        };
         Some(Self { average_s: average_s.max(SHORTEST_S) })
     }
 
-    /// Accesses per second while the program runs.
-    pub fn accesses_per_s(self) -> u32 {
-        u32_from_f64(1.0 / self.average_s)
+    /// Accesses per second of a program that runs for this share of the time (0-1).
+    pub fn accesses_per_s(self, running_share: f64) -> u32 {
+        u32_from_f64(running_share / self.average_s)
     }
 }
 
@@ -148,8 +159,8 @@ mod tests {
     /// The accesses per second of `hot` pages that are accessed 25 us apart, and of `cold` pages
     /// that are accessed 2 ms apart, by six rounds. Two in three rounds begin while the program
     /// waits for a core.
-    fn rates_of_waiting_program(hot: usize, cold: usize) -> [Vec<u32>; 2] {
-        let mut random = xorshift(7);
+    fn rates_of_waiting_program(hot: usize, cold: usize, seed: u64) -> [Vec<u32>; 2] {
+        let mut random = xorshift(seed);
         let mut share = || (random() >> 11) as f64 / (1_u64 << 53) as f64;
         let apart_s: Vec<f64> = [vec![25e-6; hot], vec![2e-3; cold]].concat();
         let mut known = vec![None; apart_s.len()];
@@ -159,28 +170,36 @@ mod tests {
             let first_s: Vec<f64> = apart_s.iter().map(first).collect();
             let mut seen = vec![FirstAccess::default(); apart_s.len()];
             let earliest_s = first_s.iter().copied().fold(f64::INFINITY, f64::min);
+            let mut running = false;
             for read_s in reads_s() {
                 for (seen, first_s) in seen.iter_mut().zip(&first_s) {
-                    seen.record_read(read_s, *first_s <= read_s, earliest_s <= read_s);
+                    seen.record_read(read_s, *first_s <= read_s, running);
                 }
+                running |= earliest_s <= read_s;
             }
             for (known, seen) in known.iter_mut().zip(seen) {
-                *known = AccessInterval::after_round(*known, seen);
+                if let Some(seen) = seen.at_end_of_round(true) {
+                    *known = AccessInterval::after_round(*known, seen);
+                }
             }
         }
-        let rates = known.iter().map(|known| known.map_or(0, AccessInterval::accesses_per_s));
+        let rates =
+            known.iter().map(|known| known.map_or(0, |it: AccessInterval| it.accesses_per_s(1.0)));
         let mut hot_rates: Vec<u32> = rates.collect();
-        let mut cold_rates = hot_rates.split_off(hot);
-        hot_rates.sort_unstable();
-        cold_rates.sort_unstable();
+        let cold_rates = hot_rates.split_off(hot);
         [hot_rates, cold_rates]
     }
 
     #[test]
     fn a_hot_page_of_a_program_that_waits_for_a_core_is_not_taken_for_a_cold_one() {
-        let [hot, cold] = rates_of_waiting_program(1000, 1000);
+        let rates = |n: usize| {
+            (1..40).flat_map(move |seed| rates_of_waiting_program(50, 50, seed)[n].clone())
+        };
+        let [mut hot, mut cold] = [0, 1].map(|n| rates(n).collect::<Vec<u32>>());
+        hot.sort_unstable();
+        cold.sort_unstable();
         // Twice as many accesses decide between pages with half as many zero base pages.
-        let (worst_hot, worst_cold) = (hot[hot.len() / 20], cold[cold.len() * 19 / 20]);
+        let (worst_hot, worst_cold) = (hot[hot.len() / 20], cold[cold.len() * 9 / 10]);
         assert!(worst_hot > 2 * worst_cold, "{worst_hot} and {worst_cold} accesses per second");
     }
 
@@ -194,17 +213,20 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_cools_down_is_known_to_after_one_round() {
-        let rate = |known: Option<AccessInterval>| known.map(AccessInterval::accesses_per_s);
+    fn a_page_that_cools_down_or_warms_up_is_known_to_after_one_round() {
+        let rate = |known: Option<AccessInterval>| known.map(|it| it.accesses_per_s(1.0));
         let unseen = seen_by_reads(1.0, &reads_s());
-        let known = AccessInterval::after_round(interval(1.5e-4), unseen);
-        assert_eq!(rate(known), Some(2));
-        // A short round refutes nothing.
+        let cooled = AccessInterval::after_round(interval(1.5e-4), unseen);
+        assert_eq!(rate(cooled), Some(33));
+        let warmed = AccessInterval::after_round(interval(0.5), seen_by_reads(0.0, &reads_s()));
+        assert_eq!(rate(warmed), Some(6666));
+        assert_eq!(warmed.map(|it| it.accesses_per_s(0.25)), Some(1666));
+        // A short round shows too little for either.
         let short = seen_by_reads(1.0, &[3e-4]);
-        let known = AccessInterval::after_round(interval(1.5e-4), short);
-        assert_eq!(rate(known), Some(3333));
-        // Without earlier rounds it says no more than that the page is not among the hottest.
-        assert_eq!(rate(AccessInterval::after_round(None, short)), Some(208));
+        assert_eq!(rate(AccessInterval::after_round(interval(1.5e-4), short)), Some(3333));
+        assert_eq!(rate(AccessInterval::after_round(None, short)), None);
+        let late = seen_by_reads(0.0, &[6e-3]);
+        assert!(rate(AccessInterval::after_round(cooled, late)) < Some(70));
     }
 
     #[test]
@@ -217,22 +239,29 @@ mod tests {
     }
 
     #[test]
-    fn a_round_in_which_the_program_did_not_run_tells_nothing() {
-        let mut slept = FirstAccess::default();
-        for read_s in reads_s() {
-            slept.record_read(read_s, false, false);
-        }
-        assert_eq!(AccessInterval::after_round(None, slept), None);
-        assert_eq!(AccessInterval::after_round(interval(0.25), slept), interval(0.25));
-        // It ran, but accessed none of these pages.
-        slept.count_wait_as_running();
-        assert_eq!(slept, seen_by_reads(1.0, &reads_s()));
-        // Where it was seen to run, the wait before does not count.
-        let mut waited = FirstAccess::default();
-        waited.record_read(4e-3, false, false);
-        waited.record_read(5e-3, false, true);
-        waited.count_wait_as_running();
-        assert_eq!((waited.over_s, waited.at_most_s), (1e-3, None));
+    fn a_wait_for_a_core_does_not_count() {
+        let waits_until_the_last_read = |accessed: bool, others_accessed: bool| {
+            let mut seen = FirstAccess::default();
+            let mut running = false;
+            let reads = reads_s();
+            for (n, read_s) in reads.into_iter().enumerate() {
+                let is_last = n + 1 == reads.len();
+                seen.record_read(read_s, accessed && is_last, running);
+                running |= others_accessed && is_last;
+            }
+            seen
+        };
+        let gap_s = (READS_AFTER[6] - READS_AFTER[5]).as_secs_f64();
+        let accessed = waits_until_the_last_read(true, true).at_end_of_round(true).expect("seen");
+        let at_most_s = accessed.at_most_s.expect("accessed");
+        assert!((at_most_s - gap_s).abs() < 1e-9 && accessed.over_s == 0.0, "{accessed:?}");
+        // It ran, but accessed none of the pages; or it did not run.
+        let elsewhere = waits_until_the_last_read(false, false);
+        let whole = seen_by_reads(1.0, &reads_s());
+        assert_eq!(elsewhere.at_end_of_round(true), Some(whole));
+        assert_eq!(elsewhere.at_end_of_round(false), None);
+        assert_eq!(whole.at_end_of_round(false), None);
+        assert_eq!(accessed.at_end_of_round(false), Some(accessed));
     }
 
     #[test]
@@ -249,7 +278,8 @@ mod tests {
             reads in prop::collection::vec(0.0..0.05f64, 1..8),
         ) {
             let seen = seen_by_reads(first_s, &reads);
-            for expected_s in [seen.expected_s(average_s), seen.expected_alone_s()] {
+            let alone_s = seen.expected_alone_s().unwrap_or(seen.over_s);
+            for expected_s in [seen.expected_s(average_s), alone_s] {
                 prop_assert!(expected_s >= seen.over_s, "{expected_s} {seen:?}");
                 let at_most_s = seen.at_most_s.unwrap_or(f64::INFINITY);
                 prop_assert!(expected_s <= at_most_s + 1e-12, "{expected_s} {seen:?}");
@@ -261,11 +291,12 @@ mod tests {
         fn earlier_is_hotter(
             first_s in 0.0..0.1f64, earlier in 0.0..1.0f64, average_s in 1e-6..10.0f64,
         ) {
-            let rate = |first_s| {
+            let average_after_s = |first_s| {
                 let seen = seen_by_reads(first_s, &reads_s());
                 AccessInterval::after_round(interval(average_s), seen).map(|it| it.average_s)
             };
-            prop_assert!(rate(first_s * earlier) <= rate(first_s).map(|it| it + 1e-12));
+            let later_s = average_after_s(first_s).map(|it| it + 1e-12);
+            prop_assert!(average_after_s(first_s * earlier) <= later_s);
         }
     }
 }

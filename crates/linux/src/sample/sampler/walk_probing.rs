@@ -33,7 +33,7 @@ pub struct ProcessWindowProbing {
     shared: HashSet<RegionAddr>,
     shared_base: SharedRegionCount,
     shared_huge: SharedRegionCount,
-    /// Of each huge page.
+    /// When each huge page was first accessed after its clear, by rounds that have shown it.
     huge_first_access: HashMap<RegionAddr, FirstAccess>,
 }
 
@@ -173,6 +173,7 @@ impl RegionWalkRates {
     /// long after it was seen, has no walks, whatever regions like it have.
     pub fn apply_to_regions(&mut self, regions: &mut [RegionSample]) -> SetBitsAndProbedShare {
         let (mut set_bits, mut base, mut seen) = (0, 0, 0);
+        let running_share = self.cpu_cores.map_or(1.0, |cores| cores.min(1.0));
         let shared = &self.shared;
         let private = |sample: &&mut RegionSample| !shared.contains_key(&sample.region);
         let present = regions.iter_mut().filter(|sample| sample.present > 0);
@@ -182,7 +183,8 @@ impl RegionWalkRates {
                 (sample.is_huge(), self.huge.get(&sample.region))
             {
                 let idle = *window == self.windows && sample.accessed == 0;
-                sample.touches_per_s = Some(if idle { 0 } else { interval.accesses_per_s() });
+                let accesses_per_s = interval.accesses_per_s(running_share);
+                sample.touches_per_s = Some(if idle { 0 } else { accesses_per_s.max(1) });
             }
             let Some((walks, window)) = self.regions.get_mut(&sample.region) else {
                 continue;
@@ -220,6 +222,8 @@ struct RunningProbeRound {
     reads: usize,
     /// Whether a read has shown that the process has run since the clear.
     is_running: bool,
+    /// Of the huge pages among these regions.
+    huge_first_access: HashMap<RegionAddr, FirstAccess>,
     for_rate: bool,
     /// Pages of these regions that other processes map too: their bits could not be cleared.
     shared: HashMap<RegionAddr, PageBitmap>,
@@ -378,16 +382,12 @@ impl ProcessWindowProbing {
             });
             let marks: Vec<RegionAccessBits> = marks.collect();
             let touched = self.estimator.record_probe_read(&marks, cpu, wall);
-            round.is_running |= read_shows_running(touched, marks.len());
             for mark in marks.iter().filter(|mark| mark.huge) {
-                let first = self.huge_first_access.entry(mark.region).or_default();
-                // A round is repeated because the process paused in it.
-                if round.reads == 0 {
-                    *first = FirstAccess::default();
-                }
                 let accessed = mark.touched.count() > 0;
+                let first = round.huge_first_access.entry(mark.region).or_default();
                 first.record_read(mark.exposed.as_secs_f64(), accessed, round.is_running);
             }
+            round.is_running |= read_shows_running(touched, marks.len());
             let probed = round.regions.len();
             if !RegionProbePlan::round_has_enough_touches(round.reads, touched, probed) {
                 round.reads += 1;
@@ -395,14 +395,12 @@ impl ProcessWindowProbing {
             }
             let for_rate = round.for_rate;
             let regions: Vec<_> = round.regions.iter().map(|r| r.0).collect();
-            if !cpu.is_zero() {
-                for region in &regions {
-                    if let Some(first) = self.huge_first_access.get_mut(region) {
-                        first.count_wait_as_running();
-                    }
-                }
-            }
-            if !self.estimator.end_probe_round(for_rate) && !regions.is_empty() {
+            let ran = self.estimator.end_probe_round(for_rate);
+            let huge = std::mem::take(&mut round.huge_first_access).into_iter();
+            let shown =
+                huge.filter_map(|(region, first)| Some((region, first.at_end_of_round(ran)?)));
+            self.huge_first_access.extend(shown);
+            if !ran && !regions.is_empty() {
                 self.probe.repeat_round_later(ProbeRoundPlan { regions, for_rate });
             }
             self.round = None;
@@ -448,6 +446,7 @@ fn clear_regions(
         cleared: monotonic_now(),
         reads: 0,
         is_running: false,
+        huge_first_access: HashMap::new(),
         for_rate: plan.for_rate,
         shared: HashMap::new(),
     }))

@@ -40,7 +40,8 @@ fn a_huge_page_is_touched_as_often_as_the_time_to_its_first_access_says() {
     };
     let mut walks = RegionWalkRates {
         windows: 3,
-        huge: [(1, 0.009), (2, 0.009), (3, 0.499)]
+        cpu_cores: Some(0.5),
+        huge: [(1, 0.004), (2, 0.004), (3, 0.249)]
             .map(|(n, over_s)| (region_at_index(n), (interval(over_s, over_s + 0.002), 3)))
             .into(),
         ..RegionWalkRates::default()
@@ -80,6 +81,7 @@ fn pages_that_could_not_be_cleared_are_not_touched() {
         cleared: Duration::ZERO,
         reads: 0,
         is_running: false,
+        huge_first_access: HashMap::new(),
         for_rate: true,
         shared: [(region_at_index(1), shared)].into(),
     };
@@ -105,6 +107,7 @@ fn regions_of_a_slow_target_are_neither_shared_nor_probed() {
         cleared: Duration::ZERO,
         reads: 0,
         is_running: false,
+        huge_first_access: HashMap::new(),
         for_rate: true,
         shared: HashMap::new(),
     };
