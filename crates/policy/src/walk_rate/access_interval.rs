@@ -66,13 +66,14 @@ impl FirstAccess {
         }
     }
 
-    /// What the round has shown at its end; `None`: nothing. `ran`: the program used CPU time in
-    /// it. If it did, and accessed none of the pages, it ran elsewhere.
-    pub fn at_end_of_round(mut self, ran: bool) -> Option<Self> {
-        if self.at_most_s.is_none() && self.over_s == 0.0 {
+    /// What the round has shown at its end; `None`: nothing. `used_cpu`: the program used CPU time
+    /// in it. If it did, and no read has shown it `running`, it accessed other memory all the time.
+    pub fn at_end_of_round(mut self, used_cpu: bool, running: bool) -> Option<Self> {
+        if !running {
             self.over_s = std::mem::take(&mut self.waited_s);
         }
-        (self.at_most_s.is_some() || ran).then_some(self)
+        let shows_none = used_cpu && self.over_s > 0.0;
+        (self.at_most_s.is_some() || shows_none).then_some(self)
     }
 
     /// Whether a page that is accessed at random times, `average_s` apart, would hardly have shown
@@ -178,7 +179,7 @@ mod tests {
                 running |= earliest_s <= read_s;
             }
             for (known, seen) in known.iter_mut().zip(seen) {
-                if let Some(seen) = seen.at_end_of_round(true) {
+                if let Some(seen) = seen.at_end_of_round(true, running) {
                     *known = AccessInterval::after_round(*known, seen);
                 }
             }
@@ -252,16 +253,19 @@ mod tests {
             seen
         };
         let gap_s = (READS_AFTER[6] - READS_AFTER[5]).as_secs_f64();
-        let accessed = waits_until_the_last_read(true, true).at_end_of_round(true).expect("seen");
+        let accessed = waits_until_the_last_read(true, true);
+        assert_eq!(accessed.at_end_of_round(false, true), Some(accessed));
         let at_most_s = accessed.at_most_s.expect("accessed");
         assert!((at_most_s - gap_s).abs() < 1e-9 && accessed.over_s == 0.0, "{accessed:?}");
+        // Others were accessed at the end, so it began to run too late to show anything.
+        assert_eq!(waits_until_the_last_read(false, true).at_end_of_round(true, true), None);
         // It ran, but accessed none of the pages; or it did not run.
         let elsewhere = waits_until_the_last_read(false, false);
         let whole = seen_by_reads(1.0, &reads_s());
-        assert_eq!(elsewhere.at_end_of_round(true), Some(whole));
-        assert_eq!(elsewhere.at_end_of_round(false), None);
-        assert_eq!(whole.at_end_of_round(false), None);
-        assert_eq!(accessed.at_end_of_round(false), Some(accessed));
+        assert_eq!(elsewhere.at_end_of_round(true, false), Some(whole));
+        assert_eq!(elsewhere.at_end_of_round(false, false), None);
+        assert_eq!(whole.at_end_of_round(true, true), Some(whole));
+        assert_eq!(whole.at_end_of_round(false, true), None);
     }
 
     #[test]

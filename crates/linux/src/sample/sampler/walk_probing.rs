@@ -396,10 +396,10 @@ impl ProcessWindowProbing {
             let for_rate = round.for_rate;
             let regions: Vec<_> = round.regions.iter().map(|r| r.0).collect();
             let ran = self.estimator.end_probe_round(for_rate);
-            let huge = std::mem::take(&mut round.huge_first_access).into_iter();
-            let shown =
-                huge.filter_map(|(region, first)| Some((region, first.at_end_of_round(ran)?)));
-            self.huge_first_access.extend(shown);
+            for (region, first) in std::mem::take(&mut round.huge_first_access) {
+                let first = first.at_end_of_round(ran, round.is_running);
+                self.huge_first_access.extend(first.map(|first| (region, first)));
+            }
             if !ran && !regions.is_empty() {
                 self.probe.repeat_round_later(ProbeRoundPlan { regions, for_rate });
             }

@@ -96,7 +96,7 @@ pub(in super::super) fn facts() -> AdviceFacts {
                 always_added_bytes: 64 << 20,
                 always_percent_of_limit: Some(103.4),
                 guard_added_bytes: 12 << 20,
-                guard_least_added_bytes: 12 << 20,
+                guard_least_added_bytes: 4 << 20,
                 guard_percent_of_limit: Some(100.6),
                 ..CgroupForecast::default()
             }),
