@@ -5,31 +5,23 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 
-const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-
 /// Bytes in a fitting unit: `4.0 GiB`, `512 MiB`.
 pub fn format_bytes(bytes: u64) -> String {
-    match UNITS.iter().find(|(_, size)| bytes >= *size) {
-        Some((unit, size)) => {
-            let value = bytes as f64 / *size as f64;
-            let decimals = usize::from(value < 10.0);
-            format!("{value:.decimals$} {unit}")
-        }
-        None => format!("{bytes} bytes"),
-    }
+    format_byte_range(bytes..=bytes)
 }
 
 /// Bytes in the unit that fits the larger bound: `0.4-4.0 GiB`, or `4.0 GiB` where both bounds look
 /// the same.
 pub fn format_byte_range(range: RangeInclusive<u64>) -> String {
-    let most = format_bytes(*range.end());
-    let Some((figure, unit)) = most.split_once(' ') else { return most };
-    let size = UNITS.iter().find(|(name, _)| *name == unit).map_or(1, |(_, size)| *size);
-    let least = *range.start() as f64 / size as f64;
-    let decimals = usize::from(figure.contains('.'));
-    match format!("{least:.decimals$}") {
-        least if least == figure => most,
-        least => format!("{least}-{most}"),
+    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let (least, most) = range.into_inner();
+    let unit = UNITS.into_iter().find(|(_, size)| most >= *size);
+    let (unit, size) = unit.unwrap_or(("bytes", 1));
+    let decimals = usize::from(size > 1 && most < 10 * size);
+    let figure = |bytes: u64| format!("{:.decimals$}", bytes as f64 / size as f64);
+    match [figure(least), figure(most)] {
+        [least, most] if least == most => format!("{most} {unit}"),
+        [least, most] => format!("{least}-{most} {unit}"),
     }
 }
 

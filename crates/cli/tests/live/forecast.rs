@@ -2,8 +2,8 @@
 //! `status --forecast`.
 
 use crate::common::{
-    CommandOutput, DEADLINE, TestMachine, WORKLOADS, figure, machine, memory, memory_cgroup,
-    or_skip, started_by, workload, workload_without_thp,
+    CommandOutput, DEADLINE, TestMachine, WORKLOADS, figure, machine, machine_with_remap, memory,
+    memory_cgroup, or_skip, started_by, workload, workload_without_thp,
 };
 use crate::daemon::RunningDaemon;
 use hawkeye_bench::live::MemoryCgroup;
@@ -15,6 +15,7 @@ use std::path::Path;
 
 const GROUP: &str = "hawkeye-test-forecast";
 const MIB: u64 = 1 << 20;
+const NO_SWAP: &str = "this kernel gives nothing back without swap";
 
 fn forecast(machine: &TestMachine, words: &str) -> Vec<Value> {
     let report = machine.output(&format!("advise {words} --json")).assert_success().json();
@@ -97,10 +98,7 @@ fn the_limit_of_a_cgroup_decides_what_stays_under_guard() {
 #[test]
 fn what_a_program_gave_back_itself_need_not_stay_under_guard() {
     let test = this_test!();
-    let machine = or_skip!(machine(test));
-    if !hawkeye_live_test_support::test_machine::remaps() {
-        return test.skip("this kernel gives nothing back without swap");
-    }
+    let machine = or_skip!(machine_with_remap(test, NO_SWAP));
     let _madvise = set_enabled("madvise");
     let group = or_skip!(memory_cgroup(test, GROUP, 1 << 30));
     let start = |words: &str| {
@@ -129,10 +127,7 @@ fn what_a_program_gave_back_itself_need_not_stay_under_guard() {
 #[test]
 fn nothing_is_taken_back_from_what_a_rule_excludes() {
     let test = this_test!();
-    let machine = or_skip!(machine(test));
-    if !hawkeye_live_test_support::test_machine::remaps() {
-        return test.skip("this kernel gives nothing back without swap");
-    }
+    let machine = or_skip!(machine_with_remap(test, NO_SWAP));
     let _madvise = set_enabled("madvise");
     let group = or_skip!(memory_cgroup(test, GROUP, 100 * MIB));
     let guarded_share = |rules: &str| {

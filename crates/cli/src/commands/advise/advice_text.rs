@@ -10,7 +10,6 @@ use crate::text_format::{
 use hawkeye_linux::processes::program_text::{TextMapping, TextSupport};
 use hawkeye_linux::processes::shared_mappings::SharedMapping;
 use hawkeye_policy::TranslationOverheadSource;
-use std::ops::RangeInclusive;
 
 pub fn advice_text(facts: &AdviceFacts, advice: &Advice) -> String {
     let identity = &facts.surroundings.identity;
@@ -226,12 +225,11 @@ fn forecast_sentence(forecast: &ProcessForecast) -> String {
         "With huge pages for every program (enabled=always) it would hold up to {added} more."
     );
     if let Some(group) = &forecast.cgroup {
-        let with = |added: RangeInclusive<u64>, percent: Option<f64>| {
-            format!("{:.0} % (+{})", percent.unwrap_or_default(), format_byte_range(added))
+        let with = |added: String, percent: Option<f64>| {
+            format!("{:.0} % (+{added})", percent.unwrap_or_default())
         };
-        let always = group.always_added_bytes;
-        let always = with(always..=always, group.always_percent_of_limit);
-        let guard = group.guard_least_added_bytes..=group.guard_added_bytes;
+        let always = with(format_bytes(group.always_added_bytes), group.always_percent_of_limit);
+        let guard = format_byte_range(group.guard_least_added_bytes..=group.guard_added_bytes);
         let guard = with(guard, group.guard_percent_of_limit);
         let limit = format_bytes(group.limit_bytes.unwrap_or_default());
         text += &format!(

@@ -117,11 +117,11 @@ impl RegionWalkRates {
 
     /// Ends the window; returns whether one was open.
     pub fn end_window(&mut self, costs: &WalkCosts) -> bool {
-        let Some(probing) = self.probing.take() else {
+        let Some(mut probing) = self.probing.take() else {
             return false;
         };
         let (all, shared) = (probing.regions, probing.shared.clone());
-        let huge_first_access = probing.huge_first_access.clone();
+        let huge_first_access = std::mem::take(&mut probing.huge_first_access);
         let estimate = probing.finish_estimate(costs);
         self.windows += 1;
         let window = self.windows;
