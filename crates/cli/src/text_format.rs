@@ -13,15 +13,28 @@ pub fn format_bytes(bytes: u64) -> String {
 /// Bytes in the unit that fits the larger bound: `0.4-4.0 GiB`, or `4.0 GiB` where both bounds look
 /// the same.
 pub fn format_byte_range(range: RangeInclusive<u64>) -> String {
-    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let (least, most) = range.into_inner();
-    let unit = UNITS.into_iter().find(|(_, size)| most >= *size);
+    let ([least, most], unit) = figures_in_unit_of_larger([least, most]);
+    if least == most { format!("{most} {unit}") } else { format!("{least}-{most} {unit}") }
+}
+
+fn figures_in_unit_of_larger(bytes: [u64; 2]) -> ([String; 2], &'static str) {
+    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let larger = bytes[0].max(bytes[1]);
+    let unit = UNITS.into_iter().find(|(_, size)| larger >= *size);
     let (unit, size) = unit.unwrap_or(("bytes", 1));
-    let decimals = usize::from(size > 1 && most < 10 * size);
-    let figure = |bytes: u64| format!("{:.decimals$}", bytes as f64 / size as f64);
-    match [figure(least), figure(most)] {
-        [least, most] if least == most => format!("{most} {unit}"),
-        [least, most] => format!("{least}-{most} {unit}"),
+    let decimals = usize::from(size > 1 && larger < 10 * size);
+    (bytes.map(|bytes| format!("{:.decimals$}", bytes as f64 / size as f64)), unit)
+}
+
+/// Bytes that are added: `+0.4-4.0 GiB`; `-70 to +5 MiB` where the least is a loss.
+pub fn format_added_range(least: i64, most: u64) -> String {
+    match u64::try_from(least) {
+        Ok(least) => format!("+{}", format_byte_range(least..=most)),
+        Err(_) => {
+            let ([lost, added], unit) = figures_in_unit_of_larger([least.unsigned_abs(), most]);
+            format!("-{lost} to +{added} {unit}")
+        }
     }
 }
 
@@ -143,6 +156,10 @@ mod tests {
         assert_eq!(format_byte_range(1..=512 << 20), "0-512 MiB");
         assert_eq!(format_byte_range((512 << 20) - 1..=512 << 20), "512 MiB");
         assert_eq!(format_byte_range(3..=17), "3-17 bytes");
+        assert_eq!(format_added_range(3 << 20, 5 << 20), "+3.0-5.0 MiB");
+        assert_eq!(format_added_range(-(700 << 20), 5 << 20), "-700 to +5 MiB");
+        assert_eq!(format_added_range(-(3 << 20), 2 << 30), "-0.0 to +2.0 GiB");
+        assert_eq!(format_added_range(-5, 0), "-5 to +0 bytes");
         assert_eq!(format_count(1_049_132), "1,049,132");
         assert_eq!(format_count(7), "7");
     }

@@ -11,6 +11,7 @@
 //!  walk_costs               what a page walk costs on this machine
 //!  process_meter            all of it for one process, for `advise`
 //!  population_survey        population of all processes, for forecasts
+//!  zero_filled_pages        base pages that programs filled with zeros, for forecasts
 //!  shared_memory_survey     files of shared memory that all processes map, for `advise`
 //! ```
 //!
@@ -27,3 +28,4 @@ pub mod sampler;
 pub mod shared_memory_survey;
 pub mod shared_pages;
 pub mod walk_costs;
+mod zero_filled_pages;

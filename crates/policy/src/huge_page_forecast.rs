@@ -8,11 +8,16 @@
 use crate::bloat_recovery::BloatThreshold;
 use crate::observation::{MemoryUse, RegionSample};
 use crate::page::{BASE_PAGE_BYTES, PAGES_PER_REGION};
+use crate::saturating_cast::{i64_from_u64, u64_from_f64};
 use crate::watermarks::{MemoryScope, WatermarkTable};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::path::Path;
+
+/// The use of memory varies by about this, in per cent of a limit: recovery may begin although a
+/// single reading is below its mark.
+const USE_VARIES_BY_PERCENT: f64 = 1.0;
 
 /// Memory that huge pages would add to some processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +29,19 @@ pub struct HugePageGrowth {
     /// The part of that which the process may have given back itself, at most. Recovery frees such
     /// memory also while there is room.
     pub given_back_bytes: u64,
+    /// Memory in use that recovery would take back as well: base pages in the same regions that
+    /// the program has filled with zeros itself.
+    pub zero_filled_bytes: u64,
+}
+
+/// Base pages that a program has filled with zeros itself, in some of its regions. They stand for
+/// the others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ZeroFilledSample {
+    /// The regions, which are not huge, each with the number of these base pages.
+    pub regions: Vec<(RegionSample, u16)>,
+    /// How many regions each of them stands for, 1 or more.
+    pub regions_each: f64,
 }
 
 impl HugePageGrowth {
@@ -34,24 +52,32 @@ impl HugePageGrowth {
     /// `recovery` is the threshold of recovery; `None` where this kernel cannot give memory back.
     pub fn of_process(
         regions: &[RegionSample],
+        zero_filled: &ZeroFilledSample,
         family: usize,
         recovery: Option<BloatThreshold>,
     ) -> Self {
+        let is_split = |zero_pages| recovery.is_some_and(|it| zero_pages >= it.zero_pages());
+        let bytes_of = |region: &RegionSample, pages: u16| {
+            let sharers = if region.maybe_shared > 0 { family.max(1) as u64 } else { 1 };
+            u64::from(pages) * BASE_PAGE_BYTES / sharers
+        };
         let mut growth = Self::default();
         for region in regions {
-            let used = region.present.saturating_add(region.swapped);
-            let empty = PAGES_PER_REGION.saturating_sub(used);
+            let empty = empty_pages(region);
             // A region that was only read is the huge zero page, which takes no memory.
-            if region.is_huge() || used == 0 {
+            if region.is_huge() || empty == PAGES_PER_REGION {
                 continue;
             }
-            let sharers = if region.maybe_shared > 0 { family.max(1) as u64 } else { 1 };
-            let bytes = u64::from(empty) * BASE_PAGE_BYTES / sharers;
-            growth.added_bytes += bytes;
-            if recovery.is_some_and(|threshold| empty >= threshold.zero_pages()) {
-                growth.recoverable_bytes += bytes;
+            growth.added_bytes += bytes_of(region, empty);
+            if is_split(empty) {
+                growth.recoverable_bytes += bytes_of(region, empty);
             }
         }
+        let split = zero_filled.regions.iter().filter(|(region, zero_filled_pages)| {
+            is_split(empty_pages(region).saturating_add(*zero_filled_pages))
+        });
+        let read_bytes: u64 = split.map(|(region, pages)| bytes_of(region, *pages)).sum();
+        growth.zero_filled_bytes = u64_from_f64(read_bytes as f64 * zero_filled.regions_each);
         growth
     }
 
@@ -73,12 +99,22 @@ impl HugePageGrowth {
         self.added_bytes += other.added_bytes;
         self.recoverable_bytes += other.recoverable_bytes;
         self.given_back_bytes += other.given_back_bytes;
+        self.zero_filled_bytes += other.zero_filled_bytes;
     }
 
     /// What is left when recovery has split all that it would split, in bytes.
     pub fn unrecoverable_bytes(self) -> u64 {
         self.added_bytes.saturating_sub(self.recoverable_bytes)
     }
+
+    /// The same, less the memory in use that it would take back.
+    fn least_bytes(self) -> i64 {
+        i64_from_u64(self.unrecoverable_bytes()) - i64_from_u64(self.zero_filled_bytes)
+    }
+}
+
+fn empty_pages(region: &RegionSample) -> u16 {
+    PAGES_PER_REGION.saturating_sub(region.present.saturating_add(region.swapped))
 }
 
 /// A cgroup as it is now, with the processes that are directly in it. The machine is the cgroup
@@ -117,8 +153,9 @@ pub struct CgroupForecast {
     /// The most of that which would stay where recovery keeps use under the high watermark.
     pub guard_added_bytes: u64,
     /// The least of that: recovery goes on to the low watermark, and frees what processes may have
-    /// given back themselves.
-    pub guard_least_added_bytes: u64,
+    /// given back themselves. Below 0 where it takes more back than `always` adds: what programs
+    /// have filled with zeros.
+    pub guard_least_added_bytes: i64,
     /// Memory in use then, in per cent of the limit.
     pub guard_percent_of_limit: Option<f64>,
 }
@@ -130,8 +167,8 @@ struct SubtreeTotal {
     growth: HugePageGrowth,
     /// What recovery leaves in its parts, each with the limits below.
     left_bytes: u64,
-    /// The least of that.
-    least_left_bytes: u64,
+    /// The least of that; below 0: recovery takes memory in use back.
+    least_left_bytes: i64,
 }
 
 impl SubtreeTotal {
@@ -148,7 +185,8 @@ impl SubtreeTotal {
 /// the listed ones below it.
 ///
 /// Recovery begins above the high watermark and goes on to the low one, but leaves what it would
-/// not split even there. It also frees what processes have given back themselves.
+/// not split even there. It also frees what processes have given back themselves. The least
+/// assumes that it begins a little below the mark, because the use of programs varies.
 pub fn forecast_cgroups(
     populations: &[CgroupPopulation],
     watermarks: &WatermarkTable,
@@ -163,15 +201,15 @@ pub fn forecast_cgroups(
         let total = &mut totals[index];
         if let Some(usage) = populations[index].usage {
             let marks = watermarks.for_scope(&scope_of_path(path));
-            let unrecoverable = total.growth.unrecoverable_bytes();
-            let left_under = |percent| usage.room_bytes_under(percent).max(unrecoverable);
-            let most = left_under(marks.high_percent());
-            recovering[index] = total.left_bytes > most;
+            let (high, low) = (marks.high_percent(), marks.low_percent());
+            let safely_below = usage.bytes_up_to(high - USE_VARIES_BY_PERCENT);
+            recovering[index] = i64_from_u64(total.left_bytes) > safely_below;
             if recovering[index] {
-                total.left_bytes = most;
-                total.least_left_bytes =
-                    total.least_left_bytes.min(left_under(marks.low_percent()));
+                let least = usage.bytes_up_to(low).max(total.growth.least_bytes());
+                total.least_left_bytes = total.least_left_bytes.min(least);
             }
+            let most = usage.room_bytes_under(high).max(total.growth.unrecoverable_bytes());
+            total.left_bytes = total.left_bytes.min(most);
         }
         let total = *total;
         if let Some(parent) = path.ancestors().skip(1).find_map(|above| index_of.get(above)) {
@@ -182,8 +220,7 @@ pub fn forecast_cgroups(
     for (path, total) in paths().zip(&mut totals) {
         let mut above = path.ancestors().skip(1).filter_map(|above| index_of.get(above));
         if above.any(|above| recovering[*above]) {
-            let unrecoverable = total.growth.unrecoverable_bytes();
-            total.least_left_bytes = total.least_left_bytes.min(unrecoverable);
+            total.least_left_bytes = total.least_left_bytes.min(total.growth.least_bytes());
         }
     }
     populations.iter().zip(totals).map(|(group, total)| cgroup_forecast(group, total)).collect()
@@ -195,7 +232,9 @@ fn own_total(group: &CgroupPopulation) -> SubtreeTotal {
         anonymous_bytes: group.anonymous_bytes,
         growth: group.growth,
         left_bytes: group.growth.added_bytes,
-        least_left_bytes: group.growth.added_bytes.saturating_sub(group.growth.given_back_bytes),
+        least_left_bytes: i64_from_u64(
+            group.growth.added_bytes.saturating_sub(group.growth.given_back_bytes),
+        ),
     }
 }
 

@@ -97,7 +97,9 @@ pub use errno::Errno;
 pub use event::{Event, PromotionEffect};
 pub use file_region::{FileRegion, MAX_FILE_BYTES, MAX_FILE_HOLES};
 pub use gain_if_all_huge::gain_percent_if_all_huge;
-pub use huge_page_forecast::{CgroupForecast, CgroupPopulation, HugePageGrowth, forecast_cgroups};
+pub use huge_page_forecast::{
+    CgroupForecast, CgroupPopulation, HugePageGrowth, ZeroFilledSample, forecast_cgroups,
+};
 pub use huge_page_reserve_planner::{
     HugePageReadiness, HugePageReservePlanner, ReserveInput, ReserveLimit, ReserveState,
     ReserveTarget,

@@ -4,7 +4,7 @@ use crate::file_region::FileRegion;
 use crate::machine_page_properties::MachinePageProperties;
 use crate::page::{BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, PageOrder, RegionAddr};
 use crate::process_settings::ProcessSettings;
-use crate::saturating_cast::u64_from_f64;
+use crate::saturating_cast::{i64_from_u64, u64_from_f64};
 use crate::translation_overhead::TranslationOverhead;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -260,7 +260,13 @@ impl MemoryUse {
 
     /// Bytes that are left until this share is in use, in per cent; 0 where more is.
     pub fn room_bytes_under(self, percent: f64) -> u64 {
-        u64_from_f64(percent / 100.0 * self.total_bytes as f64).saturating_sub(self.used_bytes)
+        u64::try_from(self.bytes_up_to(percent)).unwrap_or(0)
+    }
+
+    /// The same; below 0 where more is in use.
+    pub fn bytes_up_to(self, percent: f64) -> i64 {
+        let mark_bytes = u64_from_f64(percent / 100.0 * self.total_bytes as f64);
+        i64_from_u64(mark_bytes).saturating_sub(i64_from_u64(self.used_bytes))
     }
 }
 

@@ -10,7 +10,7 @@
 
 use super::daemon::watermark_table;
 use crate::config::{Config, find_config_file};
-use crate::text_format::{WrappedText, format_byte_range, format_bytes, format_count};
+use crate::text_format::{WrappedText, format_added_range, format_bytes, format_count};
 use anyhow::{Context, Result, bail};
 use hawkeye_linux::memory::cgroup_limits::CgroupLimits;
 use hawkeye_linux::memory::system_memory;
@@ -18,7 +18,9 @@ use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::huge_page_context::ThpSettings;
 use hawkeye_linux::processes::profile_requests::read_attributes_with_user;
 use hawkeye_linux::processes::{UserNames, read_process_attributes};
-use hawkeye_linux::sample::population_survey::{SurveyCoverage, survey_population};
+use hawkeye_linux::sample::population_survey::{
+    SurveyCoverage, SurveyedProcess, survey_population,
+};
 use hawkeye_linux::{ChosenKernelMethods, RecoveryMethod};
 use hawkeye_policy::{
     BloatThreshold, CgroupForecast, CgroupPopulation, HugePageGrowth, MemoryUse, RuleVerdict,
@@ -33,7 +35,7 @@ use std::time::{Duration, Instant};
 /// Rows at most; `--json` has all.
 const MOST_ROWS: usize = 20;
 /// Columns left for the name of a cgroup.
-const NAME_COLUMNS: usize = 21;
+const NAME_COLUMNS: usize = 17;
 /// A survey ends after this time where nothing else is given.
 pub const MOST_SECONDS: f64 = 30.0;
 
@@ -154,8 +156,10 @@ pub fn measure_growth(
             let scanned = &found.scanned;
             let pid = scanned.process.pid;
             let threshold = recovery.is_possible_for_pid(pid).then_some(settings.threshold);
-            let mut growth = HugePageGrowth::of_process(&found.regions, scanned.family, threshold)
-                .with_given_back(found.below_peak_bytes);
+            let SurveyedProcess { regions, zero_filled, .. } = &found;
+            let mut growth =
+                HugePageGrowth::of_process(regions, zero_filled, scanned.family, threshold)
+                    .with_given_back(found.below_peak_bytes);
             // A process that stays too small is not managed.
             let then_bytes = scanned.anonymous_bytes + growth.added_bytes;
             if settings.leaves_alone(pid, then_bytes, &users) {
@@ -228,7 +232,7 @@ pub fn forecast_text(forecast: &MemoryForecast) -> String {
         "Memory with huge pages for every program (enabled=always; now {enabled}), from what {read} processes populate now:"
     ));
     let (used, limit, always, guard) = ("USED", "LIMIT", "ALWAYS", "GUARD");
-    out.0 += &format!("\n{used:>8} {limit:>8} {always:>16} {guard:>21}  CGROUP\n");
+    out.0 += &format!("\n{used:>8} {limit:>8} {always:>16} {guard:>25}  CGROUP\n");
     for row in forecast.cgroups.iter().take(MOST_ROWS) {
         out.0 += &forecast_row(row);
     }
@@ -238,7 +242,7 @@ pub fn forecast_text(forecast: &MemoryForecast) -> String {
     }
     out.0.push('\n');
     out.push_sentence(
-        "ALWAYS: what would be added at most, and the use of the limit then. GUARD: what of it stays. Recovery begins above the high watermark and goes on to the low one, and frees what programs may have given back themselves. The use of the limit is that with the larger figure.",
+        "ALWAYS: what would be added at most, and the use of the limit then. GUARD: what of it stays. Recovery begins above the high watermark and goes on to the low one. It frees what programs may have given back, and takes back what they have filled with zeros. The use of the limit is that with the larger figure.",
     );
     for sentence in forecast_warnings(forecast) {
         out.push_sentence(sentence);
@@ -255,10 +259,9 @@ fn forecast_row(row: &CgroupForecast) -> String {
         Some(percent) => format!("{percent:.0} %"),
     };
     let always_added = format!("+{}", format_bytes(row.always_added_bytes));
-    let guard_added = row.guard_least_added_bytes..=row.guard_added_bytes;
-    let guard_added = format!("+{}", format_byte_range(guard_added));
+    let guard_added = format_added_range(row.guard_least_added_bytes, row.guard_added_bytes);
     let always = format!("{always_added:>9} {:>6}", percent(row.always_percent_of_limit));
-    let guard = format!("{guard_added:>14} {:>6}", percent(row.guard_percent_of_limit));
+    let guard = format!("{guard_added:>18} {:>6}", percent(row.guard_percent_of_limit));
     let name = match &*row.cgroup {
         "/" => "the machine".to_owned(),
         cgroup => clip_start_printable(cgroup, NAME_COLUMNS),
@@ -361,7 +364,11 @@ mod tests {
             always_added_bytes: 512 * MIB,
             always_percent_of_limit: limit_mib.map(|mib| 146_200.0 / mib as f64),
             guard_added_bytes: 60 * MIB,
-            guard_least_added_bytes: if limit_mib.is_some() { 60 * MIB } else { 30 * MIB },
+            guard_least_added_bytes: match limit_mib {
+                None => 30 << 20,
+                Some(1024) => -(700 << 20),
+                Some(_) => 60 << 20,
+            },
             guard_percent_of_limit: limit_mib.map(|mib| 101_000.0 / mib as f64),
         }
     }
@@ -391,6 +398,7 @@ mod tests {
             always_percent_of_limit: Some(12_345.0),
             always_added_bytes: 1023 << 30,
             guard_added_bytes: 1023 << 30,
+            guard_least_added_bytes: -(1023 << 30),
             ..row("/kubepods.slice/kubepods-burstable.slice/pod1\x1b/container", Some(1))
         };
         long.cgroups.extend(vec![widest; 30]);

@@ -11,7 +11,9 @@ use hawkeye_live_test_support::settings::{self, Changed};
 use hawkeye_test_support::this_test;
 use hawkeye_workload::{WorkloadEvent, WorkloadRequest};
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::Stdio;
 
 const GROUP: &str = "hawkeye-test-forecast";
 const MIB: u64 = 1 << 20;
@@ -122,6 +124,36 @@ fn what_a_program_gave_back_itself_need_not_stay_under_guard() {
     let text = machine.output(&format!("advise --cgroup /{GROUP}")).assert_success().out;
     let is_range = |word: &str| word.starts_with('+') && word.contains('-');
     assert!(text.split_whitespace().any(is_range), "{text}");
+}
+
+#[test]
+fn memory_that_a_program_has_filled_with_zeros_may_be_taken_back() {
+    let test = this_test!();
+    let machine = or_skip!(machine_with_remap(test, NO_SWAP));
+    let _madvise = set_enabled("madvise");
+    let group = or_skip!(memory_cgroup(test, GROUP, 1 << 30));
+    let script = r#"-e $n=128<<20;$x="\0"x$n;$|=1;print("ready\n");sleep(600)"#;
+    let mut command = group.program_command_in_cgroup(Path::new("perl"), script);
+    let mut program = command.stdout(Stdio::piped()).spawn().expect("perl starts");
+    let output = program.stdout.take().expect("a pipe");
+    BufReader::new(output).read_line(&mut String::new()).expect("perl is ready");
+    let least_mib = |limit: u64| {
+        group.set_limit(limit).expect("the limit can be set");
+        let found = forecast_of_group(&machine);
+        let least = found["guard_least_added_bytes"].as_i64().expect("a number");
+        (least / MIB as i64, figure(&found, "used_bytes") / MIB)
+    };
+    // There is room.
+    let (least, used) = least_mib(1 << 30);
+    assert!((0..=4).contains(&least) && (128..=160).contains(&used), "{least} of {used} MiB");
+    // Over 85 % of the limit are in use, so recovery goes on to 70 %.
+    let limit_mib = used * 100 / 90;
+    let (least, used) = least_mib(limit_mib * MIB);
+    let excess = (used - limit_mib * 70 / 100) as i64;
+    assert!((-excess - 3..=-excess + 3).contains(&least), "{least} of {used} MiB");
+    let text = machine.output(&format!("advise --cgroup /{GROUP}")).assert_success().out;
+    assert!(text.contains(&format!("{least} to +")), "{text}");
+    program.kill().and_then(|()| program.wait()).expect("perl ends");
 }
 
 #[test]

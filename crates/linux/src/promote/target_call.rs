@@ -23,6 +23,7 @@ pub(crate) use call_helper_pool::{CallTimingStatistics, PAUSE_FOR_LATE_CALL, SER
 pub use helper_messages::{CallResult, TargetRequest};
 pub(crate) use helper_process::{HELPER_NAME, SOCKET, become_helper, exit_process, read_clock_ns};
 pub use target_operations::AccessBitClearResult;
+pub(crate) use target_operations::ZERO_CHECKED_PER_CALL;
 
 use crate::error::{LinuxError, Result};
 use crate::mutex::lock;

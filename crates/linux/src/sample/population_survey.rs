@@ -1,4 +1,4 @@
-//! The populated regions of all processes, managed or not. Nothing changes.
+//! The populated regions of all processes, managed or not. Nothing changes but access bits.
 //!
 //! BPF reads page tables where that works, else `/proc/PID/pagemap`. A process that ends meanwhile
 //! is no error. One that does not answer is left out.
@@ -14,7 +14,8 @@ use crate::promote::target_call::CallHelperPool;
 use crate::sample::page_table_reader::WalkDetail;
 use crate::sample::pagemap;
 use crate::sample::sampler::SamplerBackend;
-use hawkeye_policy::{BASE_PAGE_BYTES, ProcessId, RegionSample};
+use crate::sample::zero_filled_pages::sample_zero_filled_pages;
+use hawkeye_policy::{BASE_PAGE_BYTES, ProcessId, RegionSample, ZeroFilledSample};
 use serde::Serialize;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -39,6 +40,16 @@ pub struct SurveyedProcess {
     /// out; in bytes. It may have given that back, or lost it to recovery. 0 where the kernel does
     /// not count it.
     pub below_peak_bytes: u64,
+    /// What it has filled with zeros itself.
+    pub zero_filled: ZeroFilledSample,
+}
+
+/// What a process populates.
+#[derive(Default)]
+struct ProcessPopulation {
+    regions: Vec<RegionSample>,
+    below_peak_bytes: u64,
+    zero_filled: ZeroFilledSample,
 }
 
 /// How much of the machine a survey covers.
@@ -76,9 +87,11 @@ pub fn survey_population(
             continue;
         }
         match read_process(sampler, &mut calls, scanned.process) {
-            Ok((regions, below_peak_bytes)) => {
+            Ok(ProcessPopulation { regions, below_peak_bytes, zero_filled }) => {
                 coverage.read += 1;
-                visit(SurveyedProcess { scanned, cgroup, regions, below_peak_bytes });
+                let found =
+                    SurveyedProcess { scanned, cgroup, regions, below_peak_bytes, zero_filled };
+                visit(found);
             }
             Err(error) if error.is_process_gone() => {}
             Err(error) => {
@@ -90,23 +103,27 @@ pub fn survey_population(
     Ok(coverage)
 }
 
-/// The populated regions of a process, and how far it is below its peak.
 fn read_process(
     sampler: &mut SamplerBackend,
     calls: &mut CallHelperPool,
     process: ProcessId,
-) -> Result<(Vec<RegionSample>, u64)> {
+) -> Result<ProcessPopulation> {
     let pid = process.pid;
-    if ProcessHandle::open(pid)?.id != process {
+    let handle = ProcessHandle::open(pid)?;
+    if handle.id != process {
         return Err(LinuxError::NoSuchProcess(pid));
     }
     let status = process::read_proc_entry(pid, process::read_status)?;
     // `PR_SET_THP_DISABLE`: nothing of it becomes huge.
     if status.thp_enabled == Some(false) {
-        return Ok((Vec::new(), 0));
+        return Ok(ProcessPopulation::default());
     }
-    let below_peak = below_peak_bytes([status.vmhwm, status.vmrss, status.vmswap]);
-    Ok((read_regions(sampler, calls, process)?, below_peak))
+    let below_peak_bytes = below_peak_bytes([status.vmhwm, status.vmrss, status.vmswap]);
+    let regions = read_regions(sampler, calls, process)?;
+    let begun = Instant::now();
+    let zero_filled = sample_zero_filled_pages(calls, &handle, &regions, begun + PATIENCE)?;
+    thread::sleep(begun.elapsed() * REST_PER_READ);
+    Ok(ProcessPopulation { regions, below_peak_bytes, zero_filled })
 }
 
 /// What a process is below its peak, from figures in KiB: the peak of resident memory, resident

@@ -5,6 +5,7 @@ use crate::watermarks::Watermarks;
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
+const I_MIB: i64 = 1 << 20;
 
 /// A region with `present` base pages.
 fn region(index: u64, present: u16) -> RegionSample {
@@ -17,7 +18,8 @@ fn growth(regions: &[RegionSample]) -> HugePageGrowth {
 }
 
 fn growth_in_family(regions: &[RegionSample], family: usize) -> HugePageGrowth {
-    HugePageGrowth::of_process(regions, family, Some(BloatThreshold::default()))
+    let nothing_read = ZeroFilledSample::default();
+    HugePageGrowth::of_process(regions, &nothing_read, family, Some(BloatThreshold::default()))
 }
 
 fn pages(growth: HugePageGrowth) -> (u64, u64) {
@@ -36,8 +38,26 @@ fn a_region_grows_by_its_empty_pages_if_it_holds_anything() {
     assert_eq!(pages(growth(&[only_read])), (0, 0));
     let huge_zero_page = RegionSample { order: PageOrder::HUGE, ..only_read };
     assert_eq!(pages(growth(&[huge_zero_page])), (0, 0));
-    let impossible = HugePageGrowth::of_process(&[region(0, 1)], 1, None);
+    let nothing_read = ZeroFilledSample::default();
+    let impossible = HugePageGrowth::of_process(&[region(0, 1)], &nothing_read, 1, None);
     assert_eq!(pages(impossible), (511, 0));
+}
+
+#[test]
+fn zero_filled_pages_count_in_regions_that_would_be_split_and_for_those_not_read() {
+    let zero_filled_pages = |read: &[(RegionSample, u16)], family, threshold| {
+        let sample = ZeroFilledSample { regions: read.to_vec(), regions_each: 2.5 };
+        let growth = HugePageGrowth::of_process(&[], &sample, family, threshold);
+        assert_eq!(pages(growth), (0, 0));
+        growth.zero_filled_bytes as f64 / BASE_PAGE_BYTES as f64
+    };
+    let by_default = Some(BloatThreshold::default());
+    // 63 in a full region are too few to split, and 64 are enough, also with those never touched.
+    let read = [(region(0, 512), 63), (region(1, 512), 64), (region(2, 500), 52)];
+    assert_eq!(zero_filled_pages(&read, 1, by_default), 116.0 * 2.5);
+    assert_eq!(zero_filled_pages(&read, 1, None), 0.0);
+    let shared = RegionSample { maybe_shared: 1, ..region(0, 512) };
+    assert_eq!(zero_filled_pages(&[(shared, 400)], 4, by_default), 100.0 * 2.5);
 }
 
 #[test]
@@ -59,7 +79,7 @@ fn group(cgroup: &str, used_mib: u64, limit_mib: u64, added_mib: u64) -> CgroupP
         growth: HugePageGrowth {
             added_bytes: added_mib * MIB,
             recoverable_bytes: added_mib * MIB * 3 / 4,
-            given_back_bytes: 0,
+            ..HugePageGrowth::default()
         },
     }
 }
@@ -121,7 +141,7 @@ fn the_least_is_at_the_low_watermark_and_without_what_programs_may_have_given_ba
         let growth = group.growth.with_given_back(given_back_mib * MIB);
         let tree = [CgroupPopulation { growth, ..group }];
         let forecast = &forecast_cgroups(&tree, &WatermarkTable::default())[0];
-        (forecast.guard_least_added_bytes / MIB, forecast.guard_added_bytes / MIB)
+        (forecast.guard_least_added_bytes / I_MIB, forecast.guard_added_bytes / MIB)
     };
     assert_eq!(least_mib(group("/a", 100, 1000, 400), 120), (280, 400));
     // It is no more than recovery would split.
@@ -135,11 +155,32 @@ fn the_least_is_at_the_low_watermark_and_without_what_programs_may_have_given_ba
     let tree = [group("/a", 550, 1000, 0), group("/a/b", 100, 0, 400)];
     let forecasts = forecast_cgroups(&tree, &WatermarkTable::default());
     let ranges = forecasts.iter().map(|f| (f.guard_least_added_bytes, f.guard_added_bytes));
-    let ranges_mib = ranges.map(|(least, most)| (least / MIB, most / MIB));
+    let ranges_mib = ranges.map(|(least, most)| (least / I_MIB, most / MIB));
     assert_eq!(ranges_mib.collect::<Vec<_>>(), [(150, 300), (100, 400)]);
     let unguarded = group("/a", 0, 0, 4).growth.with_given_back(MIB).without_recovery();
     assert_eq!((unguarded.recoverable_bytes, unguarded.given_back_bytes), (0, 0));
     assert_eq!(unguarded.added_bytes, 4 * MIB);
+}
+
+#[test]
+fn recovery_may_take_zero_filled_memory_in_use_back_down_to_the_low_watermark() {
+    let range_mib = |used_mib, added_mib, zero_filled_mib| {
+        let mut group = group("/a", used_mib, 1000, added_mib);
+        group.growth.zero_filled_bytes = zero_filled_mib * MIB;
+        let forecast = &forecast_cgroups(&[group], &WatermarkTable::default())[0];
+        (forecast.guard_least_added_bytes / I_MIB, forecast.guard_added_bytes / MIB)
+    };
+    // 40 MiB more do not fit under the high watermark (85 %). The low one is 70 %.
+    assert_eq!(range_mib(845, 40, 90), (10 - 90, 10));
+    assert_eq!(range_mib(845, 40, 900), (-145, 10));
+    assert_eq!(range_mib(845, 40, 0), (10, 10));
+    // What stays does not shrink, where there is room.
+    assert_eq!(range_mib(700, 40, 900), (40, 40));
+    // Use may be a little higher than when it was read.
+    assert_eq!(range_mib(838, 0, 90), (0, 0));
+    assert_eq!(range_mib(842, 0, 90), (-90, 0));
+    let unguarded = HugePageGrowth { zero_filled_bytes: MIB, ..HugePageGrowth::default() };
+    assert_eq!(unguarded.without_recovery().zero_filled_bytes, 0);
 }
 
 fn any_region() -> impl Strategy<Value = RegionSample> {
@@ -158,10 +199,11 @@ fn any_group() -> impl Strategy<Value = CgroupPopulation> {
     let path = proptest::sample::select(vec!["/", "/a", "/a/b", "/a/b/c", "/a/d", "/e"]);
     let regions = proptest::collection::vec(any_region(), 0..20);
     let mib = 0..100u64;
-    (path, regions, mib.clone(), mib.clone(), mib).prop_map(
-        |(path, regions, used, limit, given)| {
+    (path, regions, mib.clone(), mib.clone(), mib.clone(), mib).prop_map(
+        |(path, regions, used, limit, given, zero_filled)| {
             let mut group = group(path, used, limit, 0);
             group.growth = growth(&regions).with_given_back(given * MIB);
+            group.growth.zero_filled_bytes = zero_filled * MIB;
             group
         },
     )
@@ -195,12 +237,20 @@ proptest! {
             let kept: u64 = below.iter().map(|it| it.growth.unrecoverable_bytes()).sum();
             prop_assert_eq!(forecast.always_added_bytes, added);
             prop_assert!(forecast.guard_added_bytes <= added);
-            prop_assert!(forecast.guard_added_bytes >= forecast.guard_least_added_bytes);
-            prop_assert!(forecast.guard_least_added_bytes >= kept);
+            let most = i64_from_u64(forecast.guard_added_bytes);
+            prop_assert!(most >= forecast.guard_least_added_bytes);
+            let least: i64 = below.iter().map(|it| it.growth.least_bytes()).sum();
+            prop_assert!(forecast.guard_least_added_bytes >= least);
             let all = groups.iter().zip(&forecasts);
-            let inner = all.filter(|(it, _)| Path::new(&it.cgroup).parent() == Some(Path::new(&group.cgroup)));
-            let inner_least: u64 = inner.map(|(_, forecast)| forecast.guard_least_added_bytes).sum();
-            prop_assert!(inner_least <= forecast.guard_least_added_bytes);
+            let is_listed = |path: &Path| groups.iter().any(|it| Path::new(&it.cgroup) == path);
+            let is_inner = |it: &CgroupPopulation| {
+                let mut above = Path::new(&it.cgroup).ancestors().skip(1);
+                above.find(|path| is_listed(path)) == Some(Path::new(&group.cgroup))
+            };
+            let inner = all.filter(|(it, _)| is_inner(it));
+            let inner_least: i64 = inner.map(|(_, forecast)| forecast.guard_least_added_bytes).sum();
+            let own_least = group.growth.least_bytes().min(0);
+            prop_assert!(inner_least + own_least <= forecast.guard_least_added_bytes);
             if let Some(percent) = forecast.guard_percent_of_limit {
                 let used = group.usage.map_or(0.0, MemoryUse::used_percent);
                 let over = forecast.guard_added_bytes > kept && percent > 85.0 + 1e-6;

@@ -8,6 +8,7 @@ use super::prelude::*;
 use super::programs::debian_packages::find_hawkeye_program;
 use super::programs::{program_launcher, run_for_successful_stdout};
 use crate::run_origin::RunOrigin;
+use hawkeye_policy::saturating_cast::i64_from_u64;
 use serde::{Deserialize, Serialize};
 
 /// The quick form runs the first three. PostgreSQL is not among them: its user can't move it into a
@@ -51,12 +52,12 @@ struct CgroupForecast {
     guard_added_bytes: u64,
     /// Rounds that were kept by earlier builds have only the figure above.
     #[serde(default)]
-    guard_least_added_bytes: Option<u64>,
+    guard_least_added_bytes: Option<i64>,
 }
 
 impl CgroupForecast {
-    fn guard_least_and_most_bytes(self) -> [u64; 2] {
-        let most = self.guard_added_bytes;
+    fn guard_least_and_most_bytes(self) -> [i64; 2] {
+        let most = i64_from_u64(self.guard_added_bytes);
         [self.guard_least_added_bytes.unwrap_or(most), most]
     }
 }
@@ -89,13 +90,13 @@ struct ForecastRound {
 struct ForecastColumn {
     row: &'static str,
     /// From the least to the most.
-    forecast_bytes: fn(&ForecastRound) -> [u64; 2],
+    forecast_bytes: fn(&ForecastRound) -> [i64; 2],
     then_bytes: fn(&ForecastRound) -> u64,
 }
 
 const ALWAYS: ForecastColumn = ForecastColumn {
     row: "error of the forecast",
-    forecast_bytes: |round| [round.forecast.always_added_bytes; 2],
+    forecast_bytes: |round| [i64_from_u64(round.forecast.always_added_bytes); 2],
     then_bytes: |round| round.always_bytes,
 };
 const GUARD: ForecastColumn = ForecastColumn {
@@ -195,7 +196,7 @@ pub fn run(host: &mut BenchHost, scale: Scale, report: &mut LiveReport) -> Bench
         scale.short_or_long(1, 2),
     ));
     report.add_note(format!(
-        "Under guard the cgroup gets its limit at the end, {} s before its memory is read: the larger of what always used, as {ALWAYS_PERCENT_OF_LIMIT} % of the limit, and what never used, as {NEVER_PERCENT_OF_LIMIT} %. The forecast is made with the same limit. Where recovery acts it is a range: recovery begins above the high watermark and goes on to the low one, and frees what the program may have given back itself. Within the range nothing is an error, so its width is printed, too.",
+        "Under guard the cgroup gets its limit at the end, {} s before its memory is read: the larger of what always used, as {ALWAYS_PERCENT_OF_LIMIT} % of the limit, and what never used, as {NEVER_PERCENT_OF_LIMIT} %. The forecast is made with the same limit. Where recovery acts it is a range: recovery begins above the high watermark and goes on to the low one. It frees what the program may have given back itself, and takes back what that has filled with zeros. Within the range nothing is an error, so its width is printed, too.",
         sizes.recovery.as_secs(),
     ));
     report.add_note(khugepaged_pace_note());
@@ -340,11 +341,12 @@ fn forecast_of_cgroup() -> BenchResult<CgroupForecast> {
 mod tests {
     use super::*;
 
-    fn forecast_mib(always: u64, [guard_least, guard]: [u64; 2]) -> CgroupForecast {
+    fn forecast_mib(always: u64, guard: std::ops::RangeInclusive<i32>) -> CgroupForecast {
+        let (least, most) = guard.into_inner();
         CgroupForecast {
             always_added_bytes: always << 20,
-            guard_added_bytes: guard << 20,
-            guard_least_added_bytes: Some(guard_least << 20),
+            guard_added_bytes: u64::from(most.unsigned_abs()) << 20,
+            guard_least_added_bytes: Some(i64::from(least) << 20),
         }
     }
 
@@ -355,7 +357,7 @@ mod tests {
             guard_bytes: (100 + guard_added) << 20,
             limit_bytes: 130 << 20,
             recovered_bytes: 12 << 20,
-            forecast: forecast_mib(20, [10, 10]),
+            forecast: forecast_mib(20, 10..=10),
         }
     }
 
@@ -377,7 +379,10 @@ mod tests {
 
     #[test]
     fn a_range_is_wrong_only_outside_and_its_width_is_printed() {
-        let forecast = forecast_mib(0, [20, 50]);
+        let forecast = forecast_mib(0, -20..=50);
+        let less = ForecastRound { forecast, guard_bytes: 70 << 20, ..round(10, 0) };
+        assert_eq!(GUARD.error_percent(&less), 10.0);
+        let forecast = forecast_mib(0, 20..=50);
         let error = |guard_added| {
             GUARD.error_percent(&ForecastRound { forecast, ..round(10, guard_added) })
         };

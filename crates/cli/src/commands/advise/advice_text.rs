@@ -5,7 +5,7 @@ use super::facts::{
 };
 use super::finding::{Advice, AdviceVerdict, Finding, Remedy, RemedyEffectTime, WORTH_PERCENT};
 use crate::text_format::{
-    WrappedText, clip_printable, format_byte_range, format_bytes, format_count, format_duration,
+    WrappedText, clip_printable, format_added_range, format_bytes, format_count, format_duration,
 };
 use hawkeye_linux::processes::program_text::{TextMapping, TextSupport};
 use hawkeye_linux::processes::shared_mappings::SharedMapping;
@@ -226,10 +226,11 @@ fn forecast_sentence(forecast: &ProcessForecast) -> String {
     );
     if let Some(group) = &forecast.cgroup {
         let with = |added: String, percent: Option<f64>| {
-            format!("{:.0} % (+{added})", percent.unwrap_or_default())
+            format!("{:.0} % ({added})", percent.unwrap_or_default())
         };
-        let always = with(format_bytes(group.always_added_bytes), group.always_percent_of_limit);
-        let guard = format_byte_range(group.guard_least_added_bytes..=group.guard_added_bytes);
+        let always = format!("+{}", format_bytes(group.always_added_bytes));
+        let always = with(always, group.always_percent_of_limit);
+        let guard = format_added_range(group.guard_least_added_bytes, group.guard_added_bytes);
         let guard = with(guard, group.guard_percent_of_limit);
         let limit = format_bytes(group.limit_bytes.unwrap_or_default());
         text += &format!(

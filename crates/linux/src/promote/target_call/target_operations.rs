@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// Most regions cleared in one call: it holds `mmap_lock` for reading for 0.25 ms.
 const CLEARED_PER_CALL: usize = 16;
+/// Base pages of which one call copies the contents.
+pub(crate) const ZERO_CHECKED_PER_CALL: u16 = 8;
 
 /// Result of clearing some regions, in order.
 pub struct AccessBitClearResult {
@@ -225,22 +227,31 @@ impl CallHelperPool {
         enough: u16,
         deadline: Instant,
     ) -> Result<Vec<u16>> {
-        const PAGES_PER_CALL: u16 = 8;
-        let page_bytes = usize_from_u64(BASE_PAGE_BYTES);
-        let length = usize::from(PAGES_PER_CALL) * page_bytes;
         let mut zero = Vec::new();
-        for first in (0..PAGES_PER_REGION).step_by(usize::from(PAGES_PER_CALL)) {
+        for first in (0..PAGES_PER_REGION).step_by(usize::from(ZERO_CHECKED_PER_CALL)) {
             let address = region.start() + u64::from(first) * BASE_PAGE_BYTES;
-            let request = TargetRequest::for_reading_memory(process, address, length);
-            let answer = self.call_target(process.id, &request)?;
-            let pages = (first..).zip(answer.data.chunks_exact(page_bytes));
-            let is_zero = |page: &[u8]| page.iter().all(|&byte| byte == 0);
-            zero.extend(pages.filter_map(|(index, page)| is_zero(page).then_some(index)));
+            let pages = (first..).zip(self.find_zero_pages_of_run(process, address)?);
+            zero.extend(pages.filter_map(|(index, is_zero)| is_zero.then_some(index)));
             if zero.len() >= usize::from(enough) || Instant::now() >= deadline {
                 break;
             }
         }
         zero.truncate(usize::from(enough));
         Ok(zero)
+    }
+
+    /// Whether each of the next [`ZERO_CHECKED_PER_CALL`] base pages is filled with zeros, from a
+    /// copy of their contents. The copy populates pages that are not present.
+    pub(crate) fn find_zero_pages_of_run(
+        &mut self,
+        process: &ProcessHandle,
+        address: u64,
+    ) -> Result<Vec<bool>> {
+        let page_bytes = usize_from_u64(BASE_PAGE_BYTES);
+        let length = usize::from(ZERO_CHECKED_PER_CALL) * page_bytes;
+        let request = TargetRequest::for_reading_memory(process, address, length);
+        let answer = self.call_target(process.id, &request)?;
+        let pages = answer.data.chunks_exact(page_bytes);
+        Ok(pages.map(|page| page.iter().all(|&byte| byte == 0)).collect())
     }
 }
