@@ -3,15 +3,15 @@
 mod cgroup_files;
 pub(crate) mod process_cgroup;
 
-use crate::processes::process::process_age;
-use cgroup_files::{CgroupFiles, CgroupUse};
+use crate::processes::process::{cpu_time, process_age};
+use cgroup_files::{CgroupFiles, CgroupUse, is_delegated};
 use hawkeye_policy::{CgroupMemory, MemoryUse, ProcessId};
 use nix::sys::resource::{Resource, getrlimit};
 use process_cgroup::{ProcessCgroup, leads_out, memory_cgroup_of_pid};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,8 +40,8 @@ pub fn find_memory_hierarchy() -> Option<(CgroupVersion, PathBuf)> {
 #[derive(Debug, Default)]
 pub struct CgroupLimits {
     hierarchy: Option<(CgroupVersion, PathBuf)>,
-    /// The cgroup of each process, which may lead out, and the time until which that is assumed.
-    homes: HashMap<ProcessId, (PathBuf, Duration)>,
+    /// The cgroup of each process.
+    homes: HashMap<ProcessId, KnownCgroup>,
     /// The cgroups that were read last.
     open: HashMap<PathBuf, CgroupFiles>,
     /// Processes with a cgroup that was not read last, which may have a limit.
@@ -54,13 +54,15 @@ pub(crate) const DESCRIPTOR_SHARE: u64 = 16;
 
 /// Time after which a change of a cgroup's limits is noticed, if they did not change before.
 const LIMITS_AGE: Duration = Duration::from_secs(5);
-/// While the use of a cgroup stays exactly as it was, under half of its limit, its `memory.stat`
-/// and its pressure are read again after this time.
+/// While the use of a cgroup stays exactly as it was, under half of its limit, the rest of it is
+/// read again after this time. A changed limit counts at once when use changes.
 const QUIET_AGE: Duration = Duration::from_secs(30);
 
 /// Time after which a move of a process to another cgroup is noticed, or its age where that is
 /// less: most processes are moved right after their start.
 const HOME_AGE: Duration = Duration::from_secs(5);
+/// The same for a process that does not run at all. Its memory may move with it.
+const IDLE_HOME_AGE: Duration = Duration::from_secs(60);
 
 /// The most levels of nested cgroups that are read, from the root. Inner ones are left out, so that
 /// no nesting hides a process from the limits that an administrator set around it.
@@ -70,6 +72,37 @@ const MOST_LEVELS: usize = 32;
 const MOST_OF_SUBTREE: u32 = 250;
 /// Reading a cgroup with a limit costs ten times as much: the kernel adds up its `memory.stat`.
 const COST_WITH_LIMIT: u32 = 10;
+
+/// The cgroup of a process as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct KnownCgroup {
+    /// It may lead out.
+    path: PathBuf,
+    /// How long it is assumed.
+    until: Duration,
+    /// How long it is assumed while the process does not run.
+    idle_until: Duration,
+    /// CPU time of the process right before; `None`: not known, so it may have run since.
+    cpu: Option<Duration>,
+}
+
+impl KnownCgroup {
+    /// The same, if it is still assumed. `cpu`: CPU time of the process now.
+    fn if_still_assumed(
+        mut self,
+        now: Duration,
+        cpu: impl FnOnce() -> Option<Duration>,
+    ) -> Option<Self> {
+        if now < self.until {
+            return Some(self);
+        }
+        if now >= self.idle_until || self.cpu.is_none() || cpu() != self.cpu {
+            return None;
+        }
+        self.until = now.saturating_add(HOME_AGE).min(self.idle_until);
+        Some(self)
+    }
+}
 
 /// A cgroup that was read.
 struct ReadCgroup {
@@ -105,13 +138,14 @@ impl CgroupLimits {
             return Vec::new();
         };
         let home = |pid| memory_cgroup_of_pid(version, pid);
-        self.update_cgroups_of_processes(now, processes, process_age, home);
-        let mut before = std::mem::take(&mut self.open);
+        let cpu = |pid| cpu_time(pid).ok();
+        self.update_cgroups_of_processes(now, processes, process_age, cpu, home);
+        let before = RefCell::new(std::mem::take(&mut self.open));
         let mut open = HashMap::new();
         let mut descriptors_left = self.most_descriptors;
         let read = |path: &Path| -> io::Result<Option<CgroupMemory>> {
-            let folder = cgroup_folder(&root, path);
-            let (files, found) = read_or_open(before.remove(path), version, &folder, now)?;
+            let open_files = || CgroupFiles::open(version, &cgroup_folder(&root, path), now);
+            let (files, found) = read_or_open(before.borrow_mut().remove(path), open_files, now)?;
             let memory = found.map(|CgroupUse { usage, is_quiet }| CgroupMemory {
                 name: path.display().to_string(),
                 usage,
@@ -125,7 +159,8 @@ impl CgroupLimits {
             Ok(memory)
         };
         let is_delegated = |path: &Path| {
-            fs::metadata(cgroup_folder(&root, path)).is_ok_and(|folder| folder.uid() != 0)
+            let known = before.borrow().get(path).map(|files| files.is_delegated);
+            known.unwrap_or_else(|| is_delegated(&cgroup_folder(&root, path)))
         };
         let groups = self.read_cgroups_within_bounds(processes, is_delegated, read);
         self.open = open;
@@ -143,8 +178,8 @@ impl CgroupLimits {
         let mut costs: HashMap<PathBuf, u32> = HashMap::new();
         self.unknown.clear();
         for process in processes {
-            let Some((home, _)) = self.homes.get(process).filter(|(home, _)| !leads_out(home))
-            else {
+            let home = self.homes.get(process).map(|home| &*home.path);
+            let Some(home) = home.filter(|home| !leads_out(home)) else {
                 self.unknown.push(*process);
                 continue;
             };
@@ -231,8 +266,7 @@ impl CgroupLimits {
     /// The cgroup of a process by which the last [`Self::read_limited_cgroups`] went.
     pub(crate) fn last_cgroup_of_process(&self, process: ProcessId) -> Option<ProcessCgroup> {
         let (version, _) = self.hierarchy.as_ref()?;
-        let (path, _) = self.homes.get(&process)?;
-        Some(ProcessCgroup::new(*version, path.clone()))
+        Some(ProcessCgroup::new(*version, self.homes.get(&process)?.path.clone()))
     }
 
     /// Bytes that this process may still allocate within the limits of its cgroups; `None` if there
@@ -251,19 +285,27 @@ impl CgroupLimits {
         rooms.min()
     }
 
-    /// Finds the cgroup of each process, unless it was found a moment ago.
+    /// Finds the cgroup of each process, unless it was found a moment ago. By pid, `cpu` is the CPU
+    /// time of a process, and `home` its cgroup.
     fn update_cgroups_of_processes(
         &mut self,
         now: Duration,
         processes: &[ProcessId],
         age: impl Fn(ProcessId) -> Duration,
+        cpu: impl Fn(u32) -> Option<Duration>,
         home: impl Fn(u32) -> Option<PathBuf>,
     ) {
         let mut before = std::mem::take(&mut self.homes);
         for process in processes {
-            let known = before.remove(process).filter(|(_, until)| now < *until);
-            let until = || now + HOME_AGE.min(age(*process));
-            if let Some(found) = known.or_else(|| Some((home(process.pid)?, until()))) {
+            let cpu = || cpu(process.pid);
+            let known = before.remove(process).and_then(|known| known.if_still_assumed(now, cpu));
+            let find = || {
+                let cpu = cpu();
+                let (path, age) = (home(process.pid)?, age(*process));
+                let [until, idle_until] = [HOME_AGE, IDLE_HOME_AGE].map(|most| now + most.min(age));
+                Some(KnownCgroup { path, until, idle_until, cpu })
+            };
+            if let Some(found) = known.or_else(find) {
                 self.homes.insert(*process, found);
             }
         }
@@ -273,23 +315,19 @@ impl CgroupLimits {
 /// Reads a cgroup by the files that are open, or opens it again where its limits may have changed,
 /// or where another cgroup may have taken its place.
 fn read_or_open(
-    mut known: Option<CgroupFiles>,
-    version: CgroupVersion,
-    folder: &Path,
+    known: Option<CgroupFiles>,
+    open: impl FnOnce() -> io::Result<CgroupFiles>,
     now: Duration,
 ) -> io::Result<(CgroupFiles, Option<CgroupUse>)> {
     let found = known.as_ref().and_then(|files| files.read_use().ok().flatten());
-    if let Some(files) = known.as_mut().filter(|files| files.until <= now) {
-        let is_quiet = found.is_some_and(|found| found.is_quiet);
-        if is_quiet && now < files.quiet_until && files.has_limits_of(folder)? {
-            files.until = now.saturating_add(LIMITS_AGE).min(files.quiet_until);
-        }
-    }
-    let is_valid = known.as_ref().is_some_and(|files| now < files.until);
+    let is_quiet = found.is_some_and(|found| found.is_quiet);
+    let is_valid = known
+        .as_ref()
+        .is_some_and(|files| now < if is_quiet { files.quiet_until } else { files.until });
     match known {
         Some(files) if is_valid && (found.is_some() || !files.has_limit()) => Ok((files, found)),
         known => {
-            let mut files = CgroupFiles::open(version, folder, now)?;
+            let mut files = open()?;
             if known.is_some_and(|known| known.has_same_limits(&files)) {
                 files.until = now.saturating_add(LIMITS_AGE);
                 files.quiet_until = now.saturating_add(QUIET_AGE);

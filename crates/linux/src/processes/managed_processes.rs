@@ -188,7 +188,9 @@ impl ManagedProcesses {
         now: Duration,
         deadline: Instant,
     ) -> SliceProgress<()> {
-        self.members.retain(|_, joined| joined.member.handle.is_alive());
+        let handles = self.members.values().map(|joined| &joined.member.handle);
+        let mut alive = process::which_are_alive(handles).into_iter();
+        self.members.retain(|_, _| alive.next().unwrap_or(true));
         let free = self.descriptors.saturating_sub(target.held_descriptors());
         let capacity = process_capacity_of_descriptors(free, descriptors_each);
         let slice = match target {

@@ -1,10 +1,12 @@
 //! Finds the processes with enough anonymous memory, at the least possible cost.
 //!
-//! A scan costs three system calls for each process, and four more for one with enough memory. It
-//! keeps no state of processes: one that starts and ends between two scans costs nothing. No read
-//! here takes a lock that a process can hold for long (`mmap_lock`).
+//! A scan costs four system calls for each process, and four more for one with enough memory. For
+//! one that has not run since the scan before, it costs one. A process that starts and ends between
+//! two scans costs nothing. No read here takes a lock that a process can hold for long
+//! (`mmap_lock`).
 
 use crate::error::{LinuxError, Result};
+use crate::processes::process::cpu_time;
 use hawkeye_policy::ProcessId;
 use hawkeye_policy::management_slot_ranking::estimate_unshared_bytes_of_family;
 use nix::dir::Dir;
@@ -76,6 +78,23 @@ pub struct ProcScanner {
     page_bytes: u64,
     ticks_per_s: f64,
     unfinished: Option<UnfinishedScan>,
+    /// What was last read of each process, by pid.
+    known: HashMap<u32, KnownProcess>,
+}
+
+/// A process that has not run is read again after this time in any case: its memory may have been
+/// reclaimed, and its parent have ended.
+const READ_AGAIN: Duration = Duration::from_secs(60);
+
+/// What was read of a process.
+#[derive(Debug)]
+struct KnownProcess {
+    read_at: Instant,
+    /// Its CPU time right before.
+    cpu: Duration,
+    anonymous_bytes: u64,
+    /// With the pid of its parent; `None` where it was not large.
+    entry: Option<(ScannedProcess, u32)>,
 }
 
 /// A scan that has not finished before its deadline.
@@ -99,6 +118,7 @@ impl ProcScanner {
             page_bytes: procfs::page_size(),
             ticks_per_s: procfs::ticks_per_second().max(1) as f64,
             unfinished: None,
+            known: HashMap::new(),
         })
     }
 
@@ -122,15 +142,7 @@ impl ProcScanner {
         let unfinished = self.unfinished.take();
         let mut scan = unfinished.unwrap_or_else(|| self.list_pids_for_scan(least_bytes));
         while let Some(pid) = scan.rest.next() {
-            let bytes = none_if_gone_or_unreadable(
-                "reading /proc/PID/statm",
-                self.read_anonymous_bytes(pid),
-            )?;
-            if let Some(bytes) = bytes.filter(|bytes| *bytes >= scan.least_bytes) {
-                let entry = self.read_entry(pid, bytes);
-                let entry = none_if_gone_or_unreadable("reading /proc/PID/stat", entry)?;
-                scan.large.extend(entry);
-            }
+            scan.large.extend(self.find_large_process(pid, scan.least_bytes)?);
             if Instant::now() >= deadline {
                 self.unfinished = Some(scan);
                 return Ok(None);
@@ -147,8 +159,42 @@ impl ProcScanner {
             .flatten()
             .filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok())
             .collect();
+        let there: HashSet<u32> = pids.iter().copied().collect();
+        self.known.retain(|pid, _| there.contains(pid));
         let (processes, rest) = (pids.len(), pids.into_iter());
         UnfinishedScan { least_bytes, processes, rest, large: Vec::new() }
+    }
+
+    /// The process, with the pid of its parent, if it has at least `least_bytes`. One that has not
+    /// run since it was read is not read again.
+    fn find_large_process(
+        &mut self,
+        pid: u32,
+        least_bytes: u64,
+    ) -> Result<Option<(ScannedProcess, u32)>> {
+        let cpu = cpu_time(pid).ok();
+        let known = self.known.get(&pid).filter(|known| {
+            let is_complete = known.entry.is_some() || known.anonymous_bytes < least_bytes;
+            Some(known.cpu) == cpu && is_complete && known.read_at.elapsed() < READ_AGAIN
+        });
+        if let Some(known) = known {
+            let large = known.entry.as_ref().filter(|_| known.anonymous_bytes >= least_bytes);
+            return Ok(large.cloned());
+        }
+        let bytes = self.read_anonymous_bytes(pid);
+        let Some(anonymous_bytes) = none_if_gone_or_unreadable("reading /proc/PID/statm", bytes)?
+        else {
+            return Ok(None);
+        };
+        let is_large = anonymous_bytes >= least_bytes;
+        let entry = is_large.then(|| self.read_entry(pid, anonymous_bytes)).transpose();
+        let entry = none_if_gone_or_unreadable("reading /proc/PID/stat", entry)?.flatten();
+        if let Some(cpu) = cpu {
+            let read_at = Instant::now();
+            let known = KnownProcess { read_at, cpu, anonymous_bytes, entry: entry.clone() };
+            self.known.insert(pid, known);
+        }
+        Ok(entry)
     }
 
     /// Counts memory that forks of one program may share only once.
@@ -324,6 +370,50 @@ mod tests {
         }
         let none_large = full_scan(&mut scanner, u64::MAX);
         assert!(none_large.large.is_empty());
+    }
+
+    #[test]
+    fn a_process_that_has_not_run_is_not_read_again() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("it starts");
+        let pid = child.id();
+        let mut scanner = ProcScanner::open().expect("/proc can be opened");
+        let find = |scanner: &mut ProcScanner, least_bytes| {
+            scanner.find_large_process(pid, least_bytes).expect("the process can be read")
+        };
+        // It has executed its program, and sleeps.
+        while cpu_time(pid).is_ok_and(|cpu| cpu.is_zero())
+            || process::Process::new(pid as i32).is_ok_and(|it| {
+                it.stat().is_ok_and(|stat| stat.comm != "sleep" || stat.state != 'S')
+            })
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let (first, parent) = find(&mut scanner, 4096).expect("it has memory");
+        assert_eq!((first.process.pid, parent), (pid, std::process::id()));
+        let mark = |scanner: &mut ProcScanner, bytes| {
+            let known = scanner.known.get_mut(&pid).expect("the process is known");
+            known.anonymous_bytes = bytes;
+        };
+        mark(&mut scanner, 1);
+        assert_eq!(find(&mut scanner, 4096), None, "it was read again");
+        mark(&mut scanner, 5000);
+        assert_eq!(find(&mut scanner, 4096), Some((first.clone(), parent)));
+        // It ran, it is too long ago, or more is asked than is known.
+        let forget_cpu = |known: &mut KnownProcess| known.cpu = Duration::ZERO;
+        let forget_entry = |known: &mut KnownProcess| known.entry = None;
+        let age = |known: &mut KnownProcess| {
+            known.read_at = known.read_at.checked_sub(READ_AGAIN).unwrap_or(known.read_at);
+        };
+        for change in [forget_cpu as fn(&mut KnownProcess), forget_entry, age] {
+            mark(&mut scanner, 5000);
+            change(scanner.known.get_mut(&pid).expect("the process is known"));
+            assert_eq!(find(&mut scanner, 4096), Some((first.clone(), parent)));
+            assert_eq!(scanner.known[&pid].anonymous_bytes, first.anonymous_bytes);
+        }
+        child.kill().and_then(|()| child.wait()).expect("the process ends");
+        assert_eq!(find(&mut scanner, 4096), None);
+        full_scan(&mut scanner, u64::MAX);
+        assert!(!scanner.known.contains_key(&pid));
     }
 
     fn full_scan(scanner: &mut ProcScanner, least_bytes: u64) -> ProcScanResult {

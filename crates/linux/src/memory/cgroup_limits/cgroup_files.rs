@@ -3,8 +3,9 @@
 use super::{CgroupVersion, none_if_gone, read_number_from_file};
 use hawkeye_policy::MemoryUse;
 use std::cell::OnceCell;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,8 +14,10 @@ use std::time::Duration;
 pub(super) struct CgroupFiles {
     /// How long the limits are assumed.
     pub(super) until: Duration,
-    /// How long only use and limits are read while use is quiet ([`CgroupUse::is_quiet`]).
+    /// How long nothing but use is read while that is quiet ([`CgroupUse::is_quiet`]).
     pub(super) quiet_until: Duration,
+    /// Whether root has delegated it to another user.
+    pub(super) is_delegated: bool,
     /// Each limit in bytes, with the file of what counts against it. Empty: no limit.
     limits: Vec<(u64, File)>,
     /// `memory.stat` and `memory.pressure`, where there is a limit.
@@ -68,6 +71,7 @@ impl CgroupFiles {
         Ok(Self {
             until,
             quiet_until: until,
+            is_delegated: is_delegated(folder),
             limits,
             stat,
             pressure,
@@ -83,13 +87,6 @@ impl CgroupFiles {
         limits(self) == limits(other)
     }
 
-    /// Whether the limits of the cgroup at `folder` are still these.
-    pub(super) fn has_limits_of(&self, folder: &Path) -> io::Result<bool> {
-        let current = read_limits(self.version, folder)?;
-        let known = self.limits.iter().map(|(limit, _)| *limit);
-        Ok(current.iter().map(|(limit, _)| *limit).eq(known))
-    }
-
     pub(super) fn has_limit(&self) -> bool {
         !self.limits.is_empty()
     }
@@ -103,8 +100,8 @@ impl CgroupFiles {
     pub(super) fn read_use(&self) -> io::Result<Option<CgroupUse>> {
         let mut current_bytes = Vec::with_capacity(self.limits.len());
         for (_, usage) in &self.limits {
-            let Some(text) = none_if_gone(read_from_start(usage))? else { return Ok(None) };
-            current_bytes.push(text.trim().parse::<u64>().map_err(io::Error::other)?);
+            let Some(current) = none_if_gone(read_number(usage))? else { return Ok(None) };
+            current_bytes.push(current);
         }
         let limits = self.limits.iter().map(|(limit, _)| *limit);
         let is_low =
@@ -181,7 +178,20 @@ fn read_limits(version: CgroupVersion, folder: &Path) -> io::Result<Vec<(u64, &'
     Ok(limits)
 }
 
-/// Reads a file of the kernel again. It fails with ENODEV where the cgroup is gone.
+/// Whether the cgroup at `folder` belongs to another user than root.
+pub(super) fn is_delegated(folder: &Path) -> bool {
+    fs::metadata(folder).is_ok_and(|folder| folder.uid() != 0)
+}
+
+/// Reads a file of the kernel that holds one number. It fails with ENODEV where the cgroup is gone.
+fn read_number(file: &File) -> io::Result<u64> {
+    let mut bytes = [0; 32];
+    let length = file.read_at(&mut bytes, 0)?;
+    let text = std::str::from_utf8(&bytes[..length]).map_err(io::Error::other)?;
+    text.trim().parse().map_err(io::Error::other)
+}
+
+/// Reads a text file of the kernel again. It fails with ENODEV where the cgroup is gone.
 fn read_from_start(mut file: &File) -> io::Result<String> {
     const MOST_BYTES: u64 = 64 << 10;
     let mut text = String::with_capacity(4096);

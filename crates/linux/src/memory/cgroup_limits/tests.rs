@@ -10,6 +10,11 @@ fn use_of(used_bytes: u64, total_bytes: u64) -> Option<MemoryUse> {
     Some(MemoryUse { used_bytes, total_bytes })
 }
 
+/// A cgroup that is assumed until then.
+fn cgroup_until(path: impl Into<PathBuf>, until: Duration) -> KnownCgroup {
+    KnownCgroup { path: path.into(), until, idle_until: until, cpu: None }
+}
+
 fn memory_use(files: &CgroupFiles) -> Option<MemoryUse> {
     files.read_use().expect("the files can be read").map(|found| found.usage)
 }
@@ -86,7 +91,7 @@ fn limits_of_ancestors_apply_and_each_group_is_one() {
         ..CgroupLimits::default()
     };
     for (pid, home) in [(1, "/a/b"), (2, "/a"), (3, "/"), (4, "/gone/x")] {
-        let home = (PathBuf::from(home), Duration::from_secs(10));
+        let home = cgroup_until(home, Duration::from_secs(10));
         groups.homes.insert(process_with_pid(pid), home);
     }
     let all = [1, 2, 3, 4].map(process_with_pid);
@@ -119,7 +124,7 @@ fn files_stay_open_and_a_limit_that_did_not_change_is_assumed_for_five_seconds()
     let process = process_with_pid(1);
     let mut read = |second, most_descriptors| {
         groups.most_descriptors = most_descriptors;
-        groups.homes.insert(process, ("/a".into(), Duration::MAX));
+        groups.homes.insert(process, cgroup_until("/a", Duration::MAX));
         let found = groups.read_limited_cgroups(Duration::from_secs(second), &[process]);
         found.first().map(|group| group.usage)
     };
@@ -139,7 +144,7 @@ fn files_stay_open_and_a_limit_that_did_not_change_is_assumed_for_five_seconds()
 }
 
 #[test]
-fn while_use_stays_the_same_under_half_of_the_limit_only_limits_are_read_too() {
+fn while_use_stays_the_same_under_half_of_the_limit_nothing_else_is_read() {
     let tree = TestFolder::new("v2-quiet");
     let (current, stat) = ("a/memory.current", "a/memory.stat");
     tree.file("a/memory.max", "1000\n");
@@ -152,7 +157,7 @@ fn while_use_stays_the_same_under_half_of_the_limit_only_limits_are_read_too() {
         ..CgroupLimits::default()
     };
     let process = process_with_pid(1);
-    groups.homes.insert(process, ("/a".into(), Duration::MAX));
+    groups.homes.insert(process, cgroup_until("/a", Duration::MAX));
     let mut read = |second| {
         let found = groups.read_limited_cgroups(Duration::from_secs(second), &[process]);
         found.first().map(|group| (group.usage.used_bytes, group.usage.total_bytes))
@@ -161,23 +166,22 @@ fn while_use_stays_the_same_under_half_of_the_limit_only_limits_are_read_too() {
     assert_eq!(first, [Some((300, 1000)); 3]);
     tree.file(stat, "inactive_file 50\n");
     assert_eq!(read(20), Some((300, 1000)));
-    // A new limit counts within five seconds, though use stays the same.
+    // A changed limit counts when use changes, or after a while.
     tree.file("a/memory.max", "900\n");
-    assert_eq!([24, 25].map(&mut read), [Some((300, 1000)), Some((350, 900))]);
-    // A change of use counts at once.
+    assert_eq!(read(25), Some((300, 1000)));
     tree.file(current, "404\n");
     assert_eq!(read(26), Some((354, 900)));
     assert_eq!([27, 28].map(&mut read), [Some((354, 900)); 2]);
     // What reclaim can drop is read again after a while.
     tree.file(stat, "inactive_file 0\n");
-    assert_eq!([55, 56].map(&mut read), [Some((354, 900)), Some((404, 900))]);
+    assert_eq!([56, 57].map(&mut read), [Some((354, 900)), Some((404, 900))]);
     tree.file("a/memory.max", "2000\n");
-    assert_eq!([60, 61].map(&mut read), [Some((404, 900)), Some((404, 2000))]);
+    assert_eq!([86, 87].map(&mut read), [Some((404, 900)), Some((404, 2000))]);
     // Near a limit use stays the same because of reclaim.
     for (used, droppable) in [(1500, 0), (1500, 400)] {
         tree.file(current, &format!("{used}\n"));
         tree.file(stat, &format!("inactive_file {droppable}\n"));
-        assert_eq!(read(62), Some((used - droppable, 2000)));
+        assert_eq!(read(92), Some((used - droppable, 2000)));
     }
 }
 
@@ -211,7 +215,7 @@ fn read_and_unknown_cgroups(homes: impl IntoIterator<Item = String>) -> (Vec<Str
         .map(process_with_pid)
         .zip(homes)
         .map(|(process, home)| {
-            groups.homes.insert(process, (home.into(), until));
+            groups.homes.insert(process, cgroup_until(home, until));
             process
         })
         .collect();
@@ -227,7 +231,7 @@ fn read_and_unknown_cgroups(homes: impl IntoIterator<Item = String>) -> (Vec<Str
             }))
         },
     );
-    let home = |process: &ProcessId| groups.homes[process].0.display().to_string();
+    let home = |process: &ProcessId| groups.homes[process].path.display().to_string();
     let unknown = groups.processes_with_unknown_limits().iter().map(home).collect();
     (read.into_iter().map(|group| group.name).collect(), unknown)
 }
@@ -261,7 +265,7 @@ fn limits_of_cgroups_that_are_out_of_sight_are_unknown_and_no_others() {
     let mut groups = CgroupLimits::default();
     let [inside, outside] = [1, 2].map(process_with_pid);
     for (process, home) in [(inside, "/a"), (outside, "/../b")] {
-        groups.homes.insert(process, (home.into(), Duration::MAX));
+        groups.homes.insert(process, cgroup_until(home, Duration::MAX));
     }
     // One of which the cgroup can't be read.
     let unread = process_with_pid(3);
@@ -287,7 +291,7 @@ fn a_limit_that_cannot_be_read_is_unknown_and_not_absent() {
     let homes = ["/a/b", "/c", "/d", "/e"];
     let processes = [1, 2, 3, 4].map(process_with_pid);
     for (process, home) in processes.into_iter().zip(homes) {
-        groups.homes.insert(process, (home.into(), Duration::MAX));
+        groups.homes.insert(process, cgroup_until(home, Duration::MAX));
     }
     let found = groups.read_limited_cgroups(Duration::from_secs(1), &processes);
     assert_eq!(found.iter().map(|group| &group.name[..]).collect::<Vec<_>>(), ["/e"]);
@@ -318,7 +322,7 @@ fn a_name_that_is_no_text_hides_a_process_from_no_outer_limit() {
     let hostile = PathBuf::from("/system/a").join(OsStr::from_bytes(b"\xff")).join("b");
     let mut groups = CgroupLimits::default();
     let process = process_with_pid(1);
-    groups.homes.insert(process, (hostile, Duration::MAX));
+    groups.homes.insert(process, cgroup_until(hostile, Duration::MAX));
     let mut read = Vec::new();
     let no_limit = |path: &Path| {
         read.push(path.to_owned());
@@ -329,41 +333,67 @@ fn a_name_that_is_no_text_hides_a_process_from_no_outer_limit() {
     assert_eq!(groups.processes_with_unknown_limits(), [process]);
 }
 
+/// Looks for the cgroups of these processes, each `age_s` old and with `cpu_ms` used, and now
+/// in `home`. Returns the path that is assumed for process 1.
+fn cgroup_assumed_at(
+    groups: &mut CgroupLimits,
+    at_s: u64,
+    pids: &[u32],
+    (age_s, cpu_ms): (u64, Option<u64>),
+    home: Option<&str>,
+) -> Option<String> {
+    let processes: Vec<ProcessId> = pids.iter().copied().map(process_with_pid).collect();
+    let age = |_| Duration::from_secs(age_s);
+    let cpu = |_| cpu_ms.map(Duration::from_millis);
+    let home = |_| home.map(PathBuf::from);
+    groups.update_cgroups_of_processes(Duration::from_secs(at_s), &processes, age, cpu, home);
+    let known = groups.homes.get(&process_with_pid(1));
+    known.map(|known| known.path.display().to_string())
+}
+
 #[test]
 fn a_process_that_moved_is_found_again_and_one_that_ended_forgotten() {
     let mut groups = CgroupLimits::default();
-    let at = Duration::from_secs;
-    let old = |_| at(60);
-    let path =
-        |groups: &CgroupLimits, pid| Some(groups.homes.get(&process_with_pid(pid))?.0.clone());
-    groups.update_cgroups_of_processes(at(0), &[process_with_pid(1)], old, |_| Some("/a".into()));
-    let moved = |_| Some("/b".into());
-    groups.update_cgroups_of_processes(
-        at(4),
-        &[process_with_pid(1), process_with_pid(2)],
-        old,
-        moved,
-    );
-    assert_eq!(path(&groups, 1), Some("/a".into()));
-    assert_eq!(path(&groups, 2), Some("/b".into()));
-    groups.update_cgroups_of_processes(at(5), &[process_with_pid(1)], old, moved);
-    assert_eq!(path(&groups, 1), Some("/b".into()));
-    assert_eq!(path(&groups, 2), None);
-    groups.update_cgroups_of_processes(at(20), &[process_with_pid(1)], old, |_| None);
-    assert_eq!(path(&groups, 1), None);
+    let mut look = |at_s, pids, home| {
+        // It always runs.
+        let cpu_ms = Some(at_s);
+        cgroup_assumed_at(&mut groups, at_s, pids, (60, cpu_ms), home).unwrap_or_default()
+    };
+    assert_eq!(look(0, &[1], Some("/a")), "/a");
+    assert_eq!(look(4, &[1, 2], Some("/b")), "/a");
+    assert_eq!(look(5, &[1], Some("/b")), "/b");
+    assert_eq!(look(6, &[2], Some("/b")), "");
+    assert_eq!(look(7, &[1], Some("/b")), "/b");
+    assert_eq!(look(20, &[1], None), "");
+}
+
+#[test]
+fn a_process_that_does_not_run_is_looked_for_again_after_a_minute() {
+    let moves_found = |cpu_ms: fn(u64) -> Option<u64>| -> Vec<u64> {
+        let mut groups = CgroupLimits::default();
+        let mut before = None;
+        let looks = 0..130;
+        let mut is_new = |at_s: &u64| {
+            // It moves all the time.
+            let home = format!("/{at_s}");
+            let facts = (900, cpu_ms(*at_s));
+            let seen = cgroup_assumed_at(&mut groups, *at_s, &[1], facts, Some(&home));
+            std::mem::replace(&mut before, seen.clone()) != seen
+        };
+        looks.filter(|at_s| is_new(at_s)).collect()
+    };
+    assert_eq!(moves_found(|_| Some(7)), [0, 60, 120]);
+    // It runs after 31 s, which shows at the next check.
+    assert_eq!(moves_found(|at_s| Some(7 + at_s / 32)), [0, 35, 65, 100]);
+    assert_eq!(moves_found(|at_s| (at_s > 20).then_some(7)), [0, 5, 10, 15, 20, 25, 85]);
 }
 
 #[test]
 fn a_process_that_has_just_started_is_looked_for_again_soon() {
     let mut groups = CgroupLimits::default();
-    let ms = Duration::from_millis;
-    for (now, age, seen, home) in [(0, 2, "/", "/"), (1, 3, "/a", "/"), (2, 4, "/a", "/a")] {
-        groups.update_cgroups_of_processes(
-            ms(now),
-            &[process_with_pid(1)],
-            |_| ms(age),
-            |_| Some(seen.into()),
-        );
-        assert_eq!(groups.homes[&process_with_pid(1)].0, PathBuf::from(home));
+    for (at_s, age_s, seen, home) in [(0, 2, "/", "/"), (1, 3, "/a", "/"), (2, 4, "/a", "/a")] {
+        // It waits for its start while it is moved.
+        let found = cgroup_assumed_at(&mut groups, at_s, &[1], (age_s, Some(1)), Some(seen));
+        assert_eq!(found.as_deref(), Some(home));
     }
 }
