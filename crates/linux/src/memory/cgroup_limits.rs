@@ -10,6 +10,7 @@ use nix::sys::resource::{Resource, getrlimit};
 use process_cgroup::{ProcessCgroup, leads_out, memory_cgroup_of_pid};
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -42,8 +43,8 @@ pub struct CgroupLimits {
     hierarchy: Option<(CgroupVersion, PathBuf)>,
     /// The cgroup of each process.
     homes: HashMap<ProcessId, KnownCgroup>,
-    /// The cgroups that were read last.
-    open: HashMap<PathBuf, CgroupFiles>,
+    /// The cgroups that were read last, by path: hashing text costs less than hashing a path.
+    open: HashMap<OsString, CgroupFiles>,
     /// Processes with a cgroup that was not read last, which may have a limit.
     unknown: Vec<ProcessId>,
     most_descriptors: usize,
@@ -145,7 +146,8 @@ impl CgroupLimits {
         let mut descriptors_left = self.most_descriptors;
         let read = |path: &Path| -> io::Result<Option<CgroupMemory>> {
             let open_files = || CgroupFiles::open(version, &cgroup_folder(&root, path), now);
-            let (files, found) = read_or_open(before.borrow_mut().remove(path), open_files, now)?;
+            let (files, found) =
+                read_or_open(before.borrow_mut().remove(path.as_os_str()), open_files, now)?;
             let memory = found.map(|CgroupUse { usage, is_quiet }| CgroupMemory {
                 name: path.display().to_string(),
                 usage,
@@ -154,12 +156,12 @@ impl CgroupLimits {
             });
             if let Some(left) = descriptors_left.checked_sub(files.descriptors()) {
                 descriptors_left = left;
-                open.insert(path.to_owned(), files);
+                open.insert(path.into(), files);
             }
             Ok(memory)
         };
         let is_delegated = |path: &Path| {
-            let known = before.borrow().get(path).map(|files| files.is_delegated);
+            let known = before.borrow().get(path.as_os_str()).map(|files| files.is_delegated);
             known.unwrap_or_else(|| is_delegated(&cgroup_folder(&root, path)))
         };
         let groups = self.read_cgroups_within_bounds(processes, is_delegated, read);
@@ -173,7 +175,7 @@ impl CgroupLimits {
         is_delegated: impl Fn(&Path) -> bool,
         mut read: impl FnMut(&Path) -> io::Result<Option<CgroupMemory>>,
     ) -> Vec<CgroupMemory> {
-        let mut seen: HashMap<PathBuf, ReadCgroup> = HashMap::new();
+        let mut seen: HashMap<OsString, ReadCgroup> = HashMap::new();
         // By the subtree's root. Users can't create that, and can't evade it by further owners.
         let mut costs: HashMap<PathBuf, u32> = HashMap::new();
         self.unknown.clear();
@@ -186,14 +188,14 @@ impl CgroupLimits {
             let mut path = PathBuf::new();
             let mut subtree = None;
             let mut is_known = home.components().count() <= MOST_LEVELS;
-            for part in outermost_levels(home).components() {
+            for part in home.components().take(MOST_LEVELS) {
                 // A name that is no text can't be shown. What is outside of it counts.
                 if part.as_os_str().to_str().is_none() {
                     is_known = false;
                     break;
                 }
                 path.push(part);
-                let known = seen.get(&path).map(|group| group.is_delegated);
+                let known = seen.get(path.as_os_str()).map(|group| group.is_delegated);
                 if subtree.is_none() && known.unwrap_or_else(|| is_delegated(&path)) {
                     subtree = Some(path.clone());
                 }
@@ -216,9 +218,9 @@ impl CgroupLimits {
                         is_known: found.is_ok(),
                         memory: found.ok().flatten(),
                     };
-                    seen.insert(path.clone(), group);
+                    seen.insert(path.clone().into(), group);
                 }
-                if let Some(group) = seen.get_mut(&path) {
+                if let Some(group) = seen.get_mut(path.as_os_str()) {
                     is_known &= group.is_known;
                     if let Some(memory) = &mut group.memory {
                         memory.members.push(*process);
@@ -236,7 +238,8 @@ impl CgroupLimits {
 
     /// Use against limit of the cgroup at `path`; `None` if it has no limit or is gone.
     pub fn memory_use_of_cgroup(&self, path: &Path) -> io::Result<Option<MemoryUse>> {
-        let open = self.open.get(path).and_then(|files| files.read_use().ok().flatten());
+        let open =
+            self.open.get(path.as_os_str()).and_then(|files| files.read_use().ok().flatten());
         let found = match &self.hierarchy {
             Some((version, root)) if open.is_none() => {
                 let folder = cgroup_folder(root, path);

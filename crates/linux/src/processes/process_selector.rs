@@ -194,7 +194,8 @@ impl ProcessSelector {
                 return SliceProgress::Done(None);
             }
         };
-        let is_own = |pid| pid == std::process::id() || RESERVE.is_reserve_pid(pid);
+        let own = std::process::id();
+        let is_own = |pid| pid == own || RESERVE.is_reserve_pid(pid);
         large.retain(|seen| !is_own(seen.process.pid) && !is_own_call_helper(seen));
         large.sort_by_key(|seen| std::cmp::Reverse(seen.own_bytes));
         let there: HashSet<u32> = large.iter().map(|seen| seen.process.pid).collect();

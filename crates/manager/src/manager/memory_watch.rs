@@ -5,11 +5,16 @@ use crate::machine::Machine;
 use crate::settings::Settings;
 use hawkeye_policy::saturating_cast::i64_from_u64;
 use hawkeye_policy::{
-    Event, HugePageReservePlanner, MemoryGuard, MemoryState, ProcessId, PromotionBlockReason,
-    SettingError,
+    Event, HugePageReservePlanner, MemoryGuard, MemoryScope, MemoryState, ProcessId,
+    PromotionBlockReason, SettingError,
 };
 use std::mem::{Discriminant, discriminant};
 use std::time::Duration;
+
+/// With this many cgroups or more, a look is left out where memory stands still.
+const MANY_CGROUPS: usize = 50;
+/// A change of less than this in all shows nothing that recovery or promotion would have to know.
+const HARDLY_ANY_BYTES: u64 = 1 << 20;
 
 /// State of memory as last read, plus the changes since.
 pub struct MemoryWatch {
@@ -21,6 +26,8 @@ pub struct MemoryWatch {
     pub held: Option<PromotionBlockReason>,
     /// The kind of hold in the last [`Event::Held`]; `None` where that said that promotion resumes.
     reported_hold: Option<Discriminant<PromotionBlockReason>>,
+    /// Whether it hardly changed between the last two looks.
+    stood_still: bool,
     /// How many huge pages of it are held ready.
     pub reserve: HugePageReservePlanner,
 }
@@ -29,7 +36,14 @@ impl MemoryWatch {
     pub(super) fn new(settings: &Settings) -> Result<Self, SettingError> {
         let guard = MemoryGuard::new(settings.watermarks, settings.pressure_limit_percent)?;
         let reserve = HugePageReservePlanner::new(settings.reserve);
-        Ok(Self { guard, state: None, held: None, reported_hold: None, reserve })
+        Ok(Self {
+            guard,
+            state: None,
+            held: None,
+            reported_hold: None,
+            stood_still: false,
+            reserve,
+        })
     }
 
     /// Whether memory of the machine, or of the process's own cgroup, is too short to promote in.
@@ -75,7 +89,20 @@ impl MemoryWatch {
                 Some(PromotionBlockReason::Unknown)
             }
         };
+        let both = self.state.as_ref().zip(read.as_ref());
+        self.stood_still = both.is_some_and(|(before, after)| hardly_differ(before, after));
         self.state = read;
+    }
+
+    /// Whether a look would hardly show anything new, where the machine now uses `used_bytes`. Only
+    /// with many cgroups, where a look costs much.
+    fn stands_still(&self, used_bytes: u64) -> bool {
+        let Some(state) = &self.state else { return false };
+        self.stood_still
+            && state.groups.len() >= MANY_CGROUPS
+            && state.machine.used_bytes.abs_diff(used_bytes) < HARDLY_ANY_BYTES
+            && self.held.is_none()
+            && !self.guard.is_recovering()
     }
 
     /// The event for a hold that differs from the one last reported. Figures in a reason do not
@@ -91,7 +118,28 @@ impl MemoryWatch {
     }
 }
 
+/// Whether neither the machine nor the cgroups together have changed by much.
+fn hardly_differ(before: &MemoryState, after: &MemoryState) -> bool {
+    let groups = || before.groups.iter().zip(&after.groups);
+    let changes = groups().map(|(a, b)| a.usage.used_bytes.abs_diff(b.usage.used_bytes));
+    before.machine.used_bytes.abs_diff(after.machine.used_bytes) < HARDLY_ANY_BYTES
+        && before.groups.len() == after.groups.len()
+        && groups().all(|(a, b)| a.name == b.name)
+        && changes.sum::<u64>() < HARDLY_ANY_BYTES
+}
+
 impl<M: Machine> Manager<M> {
+    /// Whether the look at `now` can be left out, because memory stands still.
+    pub(super) fn can_leave_out_look(&mut self, now: Duration) -> bool {
+        let refresh = &self.processes.refresh;
+        if !refresh.may_leave_out_look(now) || !self.memory.stood_still {
+            return false;
+        }
+        let Ok(usage) = self.machine.read_memory_use(&MemoryScope::Machine) else { return false };
+        self.memory.guard.record_scope_use(now, &MemoryScope::Machine, usage);
+        self.memory.stands_still(usage.used_bytes)
+    }
+
     /// Sets how much memory may be prefaulted from now on: up to the nearest mark at which
     /// recovery ends, and within the limit of the process's rule.
     pub(super) fn update_prefault_limits(&mut self) {

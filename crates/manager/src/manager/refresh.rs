@@ -10,8 +10,6 @@ use hawkeye_policy::{Event, ProcessId};
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// Interval of reading footprints and memory. Memory that could be full sooner is read more often.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long each kind of work goes on before memory is read again: looking, opening a window,
 /// probing, reading and listing.
 const SLICE: Duration = Duration::from_millis(8);
@@ -20,7 +18,9 @@ const SHORTEST_SLICE: Duration = Duration::from_millis(1);
 
 impl<M: Machine> Manager<M> {
     pub(super) fn refresh_if_due(&mut self, now: Duration) {
-        if now >= self.processes.refresh.next {
+        if now >= self.processes.refresh.next && self.can_leave_out_look(now) {
+            self.processes.refresh.schedule_regular_look(now);
+        } else if now >= self.processes.refresh.next {
             self.begin_refresh(now);
         } else {
             self.continue_admitting_processes(now);
@@ -69,7 +69,7 @@ impl<M: Machine> Manager<M> {
     }
 
     fn begin_refresh(&mut self, now: Duration) {
-        self.processes.refresh.next = now + LOOK_EVERY;
+        self.processes.refresh.schedule_regular_look(now);
         self.processes.refresh.begun = now;
         self.admit_processes();
         // A scan for processes keeps to a share of its own.

@@ -6,6 +6,10 @@ use crate::journal::FootprintAtTime;
 use hawkeye_policy::{Event, TokenBucket};
 use std::time::Duration;
 
+/// Interval of reading footprints and memory. Memory that could be full sooner is read more often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The same where memory stands still.
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(5);
 /// The shortest interval of looks caused by processes that have just joined.
 const JOIN_EVERY: Duration = Duration::from_millis(50);
 /// CPU time for footprints, in cores, and the CPU seconds that may be used at once.
@@ -16,6 +20,8 @@ const FOOTPRINTS_AT_ONCE_S: f64 = 0.05;
 #[derive(Debug)]
 pub(super) struct RefreshSchedule {
     pub(super) next: Duration,
+    /// When to look if nothing brings that forward.
+    regular: Duration,
     /// When the last look began.
     pub(super) begun: Duration,
     /// When to go on admitting processes, while many join.
@@ -38,6 +44,7 @@ impl Default for RefreshSchedule {
     fn default() -> Self {
         Self {
             next: Duration::ZERO,
+            regular: Duration::ZERO,
             begun: Duration::ZERO,
             joining: None,
             under_way: None,
@@ -51,6 +58,18 @@ impl RefreshSchedule {
     pub(super) fn due_at(&self) -> Duration {
         let under_way = self.under_way.as_ref().map(|look| look.slices.again_at);
         [under_way, self.joining].into_iter().flatten().fold(self.next, Duration::min)
+    }
+
+    pub(super) fn schedule_regular_look(&mut self, now: Duration) {
+        self.regular = now + LOOK_EVERY;
+        self.next = self.regular;
+    }
+
+    /// Whether the look that is due at `now` can be left out where memory stands still: nothing has
+    /// brought it forward, and the last one is not long ago.
+    pub(super) fn may_leave_out_look(&self, now: Duration) -> bool {
+        let is_regular = self.next >= self.regular && self.joining.is_none();
+        is_regular && now.saturating_sub(self.begun) < LOOK_AT_LEAST_EVERY
     }
 
     pub(super) fn apply_event(&mut self, event: &Event) {

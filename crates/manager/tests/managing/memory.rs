@@ -3,6 +3,7 @@
 use hawkeye_manager::{Event, Machine, MachineError, Settings};
 use hawkeye_policy::{Errno, PromotionBlockReason, RegionAddr, policies};
 use hawkeye_test_support::builders::*;
+use hawkeye_test_support::scripted_machine::ScriptedMachine;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -329,4 +330,41 @@ fn promotion_leaves_cpu_time_for_recovery() {
     let recovered = recoveries(&manager);
     assert!(recovered.len() >= 20, "{}", recovered.len());
     assert!(recovered.iter().all(|(_, p, _)| *p == FIRST_PROCESS));
+}
+
+/// Times of looks at programs, in seconds. Each has 4 MiB, in a cgroup of its own.
+fn times_of_looks_s(cgroups: usize, change: impl Fn(&mut ScriptedMachine)) -> Vec<f64> {
+    let mut machine = ScriptedMachine::new(64 * GIB);
+    for number in 0..cgroups {
+        let name: &'static str = Box::leak(format!("/box{number:02}").into_boxed_str());
+        machine.groups.insert(name, 64 * MIB);
+        machine.add_program(program_in_group(name, &[base_page_part(0, 2, 0.0)]));
+    }
+    change(&mut machine);
+    let manager = run_manager_of(machine, "guard", Settings::default(), seconds(20.5));
+    let mut times: Vec<f64> =
+        manager.machine().call_times("footprint").map(|at| at.as_secs_f64().floor()).collect();
+    times.dedup();
+    times
+}
+
+#[test]
+fn many_cgroups_in_which_memory_stands_still_are_looked_at_every_five_seconds() {
+    let every_second: Vec<f64> = (0..=20).map(f64::from).collect();
+    assert_eq!(times_of_looks_s(49, |_| ()), every_second);
+    // New programs are looked at more often.
+    let seldom = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 15.0, 20.0];
+    assert_eq!(times_of_looks_s(60, |_| ()), seldom);
+    // A change shows within a second, wherever it is. Then memory stands still again.
+    let grown = |machine: &mut ScriptedMachine| {
+        machine.schedule(seconds(11.5), |machine| machine.other_bytes += MIB);
+    };
+    let after_growth = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 12.0, 13.0, 18.0];
+    assert_eq!(times_of_looks_s(60, grown), after_growth);
+    let grows = |machine: &mut ScriptedMachine| {
+        for at_s in 0..30 {
+            machine.schedule(seconds(f64::from(at_s) + 0.5), |machine| machine.other_bytes += MIB);
+        }
+    };
+    assert_eq!(times_of_looks_s(60, grows), every_second);
 }
