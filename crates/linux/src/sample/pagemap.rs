@@ -129,6 +129,11 @@ pub(crate) fn region_sample_from_entries(
     (sample.present > 0 || sample.swapped > 0 || sample.zero_mapped > 0).then_some(sample)
 }
 
+/// Whether an entry is a page with memory of its own: present, and not the zero page.
+pub(crate) fn is_page_with_memory(entry: u64) -> bool {
+    entry & PRESENT != 0 && Some(entry & FRAME) != find_zero_page_frame()
+}
+
 /// Whether an entry is a page that another process maps too. The zero page, which every process
 /// maps, does not count.
 pub(crate) fn is_mapped_by_others(entry: u64) -> bool {

@@ -121,8 +121,14 @@ fn read_process(
     let below_peak_bytes = below_peak_bytes([status.vmhwm, status.vmrss, status.vmswap]);
     let regions = read_regions(sampler, calls, process)?;
     let begun = Instant::now();
-    let zero_filled = sample_zero_filled_pages(calls, &handle, &regions, begun + PATIENCE)?;
-    thread::sleep(begun.elapsed() * REST_PER_READ);
+    let zero_filled = match sample_zero_filled_pages(calls, &handle, &regions, begun + PATIENCE) {
+        Err(error) if !error.is_process_gone() => {
+            tracing::debug!("zero-filled pages are not known pid={pid} error={error}");
+            ZeroFilledSample::default()
+        }
+        sampled => sampled?,
+    };
+    thread::sleep((begun.elapsed() * REST_PER_READ).min(PATIENCE));
     Ok(ProcessPopulation { regions, below_peak_bytes, zero_filled })
 }
 

@@ -9,7 +9,7 @@ use crate::processes::background_task::BackgroundTask;
 use crate::processes::process::ProcessHandle;
 use crate::promote::target_call::{CallHelperPool, ZERO_CHECKED_PER_CALL};
 use crate::ring_buffer::decode_u64s;
-use crate::sample::pagemap::{PRESENT, Pagemap};
+use crate::sample::pagemap::{Pagemap, is_page_with_memory};
 use hawkeye_policy::saturating_cast::u16_from_f64;
 use hawkeye_policy::{
     BASE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample, ZeroFilledSample,
@@ -60,8 +60,8 @@ pub(super) fn sample_zero_filled_pages(
     Ok(ZeroFilledSample { regions: read, regions_each })
 }
 
-/// Of each region, the first pages of the runs to read: a read of a page that is not present would
-/// populate it.
+/// Of each region, the first pages of the runs to read. A read of a page that is not present would
+/// populate it, and the zero page takes no memory.
 fn find_present_runs(pid: u32, regions: Vec<RegionAddr>) -> Result<Vec<Vec<u16>>> {
     let pagemap = Pagemap::open(pid)?;
     let runs_of_region = |region: RegionAddr| {
@@ -70,7 +70,7 @@ fn find_present_runs(pid: u32, regions: Vec<RegionAddr>) -> Result<Vec<Vec<u16>>
         let entries: Vec<u64> = decode_u64s(&bytes).collect();
         let is_present = |first: &u16| {
             let run = &entries[usize::from(*first)..][..usize::from(ZERO_CHECKED_PER_CALL)];
-            run.iter().all(|entry| entry & PRESENT != 0)
+            run.iter().all(|entry| is_page_with_memory(*entry))
         };
         let firsts = (0..PAGES_PER_REGION).step_by(usize::from(READ_EVERY));
         Ok(firsts.filter(is_present).collect())
@@ -119,6 +119,16 @@ mod tests {
         let start = memory.address().next_multiple_of(HUGE_PAGE_BYTES);
         for index in 0..REGIONS {
             let (data, zeros) = if index % 10 == 0 { SPARSE } else { DENSE };
+            // A read maps the zero page.
+            let read_only = start + index * HUGE_PAGE_BYTES + 448 * BASE_PAGE_BYTES;
+            for page in 0..8 {
+                let at = memory
+                    .start()
+                    .as_ptr()
+                    .with_addr((read_only + page * BASE_PAGE_BYTES) as usize);
+                // SAFETY: within the mapping, as below.
+                unsafe { at.cast::<u8>().read_volatile() };
+            }
             for page in 0..data + zeros {
                 let offset = index * HUGE_PAGE_BYTES + u64::from(page) * BASE_PAGE_BYTES;
                 let at = memory.start().as_ptr().with_addr((start + offset) as usize);

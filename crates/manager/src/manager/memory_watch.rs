@@ -132,7 +132,9 @@ impl<M: Machine> Manager<M> {
     /// Whether the look at `now` can be left out, because memory stands still.
     pub(super) fn can_leave_out_look(&mut self, now: Duration) -> bool {
         let refresh = &self.processes.refresh;
-        if !refresh.may_leave_out_look(now) || !self.memory.stood_still {
+        // A look also decides when the reserve is emptied.
+        let has_reserve = self.machine.reserve_state().held > 0;
+        if !refresh.may_leave_out_look(now) || !self.memory.stood_still || has_reserve {
             return false;
         }
         let Ok(usage) = self.machine.read_memory_use(&MemoryScope::Machine) else { return false };
