@@ -31,10 +31,12 @@ fn figures_in_unit_of_larger(bytes: [u64; 2]) -> ([String; 2], &'static str) {
 pub fn format_added_range(least: i64, most: u64) -> String {
     match u64::try_from(least) {
         Ok(least) => format!("+{}", format_byte_range(least..=most)),
-        Err(_) => {
-            let ([lost, added], unit) = figures_in_unit_of_larger([least.unsigned_abs(), most]);
-            format!("-{lost} to +{added} {unit}")
-        }
+        Err(_) => match figures_in_unit_of_larger([least.unsigned_abs(), most]) {
+            ([lost, _], _) if lost.trim_start_matches(['0', '.']).is_empty() => {
+                format!("+{}", format_byte_range(0..=most))
+            }
+            ([lost, added], unit) => format!("-{lost} to +{added} {unit}"),
+        },
     }
 }
 
@@ -158,7 +160,7 @@ mod tests {
         assert_eq!(format_byte_range(3..=17), "3-17 bytes");
         assert_eq!(format_added_range(3 << 20, 5 << 20), "+3.0-5.0 MiB");
         assert_eq!(format_added_range(-(700 << 20), 5 << 20), "-700 to +5 MiB");
-        assert_eq!(format_added_range(-(3 << 20), 2 << 30), "-0.0 to +2.0 GiB");
+        assert_eq!(format_added_range(-(3 << 20), 2 << 30), "+0.0-2.0 GiB");
         assert_eq!(format_added_range(-5, 0), "-5 to +0 bytes");
         assert_eq!(format_count(1_049_132), "1,049,132");
         assert_eq!(format_count(7), "7");

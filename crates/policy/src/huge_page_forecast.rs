@@ -40,7 +40,7 @@ pub struct HugePageGrowth {
 pub struct ZeroFilledSample {
     /// The regions, which are not huge, each with the number of these base pages.
     pub regions: Vec<(RegionSample, u16)>,
-    /// How many regions each of them stands for, 1 or more.
+    /// How many regions each of them stands for; 0 where none was read.
     pub regions_each: f64,
 }
 

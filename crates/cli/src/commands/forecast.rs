@@ -90,6 +90,9 @@ pub struct MemoryForecast {
     pub recovery_possible: bool,
     #[serde(flatten)]
     pub coverage: SurveyCoverage,
+    /// Processes that were read, but not the contents of their pages: what they have filled with
+    /// zeros is not known.
+    pub processes_without_contents: usize,
     /// The machine (`/`) or the requested cgroup first, then those that grow most.
     pub cgroups: Vec<CgroupForecast>,
 }
@@ -97,6 +100,7 @@ pub struct MemoryForecast {
 /// What huge pages would add to each process that was read.
 pub struct MeasuredGrowth {
     pub coverage: SurveyCoverage,
+    without_contents: usize,
     pub processes: Vec<ProcessGrowth>,
 }
 
@@ -119,6 +123,7 @@ pub fn measure_forecast(
     Ok(MemoryForecast {
         enabled: ThpSettings::read().enabled,
         recovery_possible: methods.recovery != RecoveryMethod::None,
+        processes_without_contents: measured.without_contents,
         coverage: measured.coverage,
         cgroups: forecast_below(top, &measured.processes, &settings.watermarks)?,
     })
@@ -147,6 +152,7 @@ pub fn measure_growth(
     let recovery = methods.recovery;
     let users = UserNames::default();
     let mut processes = Vec::new();
+    let mut without_contents = 0;
     let coverage = survey_population(
         &mut methods.sampler,
         &CgroupLimits::of_this_machine(),
@@ -157,8 +163,10 @@ pub fn measure_growth(
             let pid = scanned.process.pid;
             let threshold = recovery.is_possible_for_pid(pid).then_some(settings.threshold);
             let SurveyedProcess { regions, zero_filled, .. } = &found;
+            without_contents += usize::from(zero_filled.is_none());
+            let zero_filled = zero_filled.clone().unwrap_or_default();
             let mut growth =
-                HugePageGrowth::of_process(regions, zero_filled, scanned.family, threshold)
+                HugePageGrowth::of_process(regions, &zero_filled, scanned.family, threshold)
                     .with_given_back(found.below_peak_bytes);
             // A process that stays too small is not managed.
             let then_bytes = scanned.anonymous_bytes + growth.added_bytes;
@@ -169,7 +177,7 @@ pub fn measure_growth(
             processes.push(ProcessGrowth { pid, cgroup: found.cgroup, anonymous_bytes, growth });
         },
     )?;
-    Ok(MeasuredGrowth { coverage, processes })
+    Ok(MeasuredGrowth { coverage, without_contents, processes })
 }
 
 /// The forecast for `top`, then for those of the cgroups below it that have a limit or one of these
@@ -296,6 +304,13 @@ fn forecast_warnings(forecast: &MemoryForecast) -> Vec<String> {
             format_count(left_out as u64)
         ));
     }
+    let without_contents = forecast.processes_without_contents;
+    if without_contents > 0 {
+        warnings.push(format!(
+            "GUARD may be lower: what is filled with zeros is not known of {} processes.",
+            format_count(without_contents as u64)
+        ));
+    }
     warnings
 }
 
@@ -378,6 +393,7 @@ mod tests {
             enabled: Some("madvise".into()),
             recovery_possible: false,
             coverage: SurveyCoverage { read: 41, left_out: 2 },
+            processes_without_contents: 3,
             cgroups: vec![
                 row("/", Some(24 << 10)),
                 row("/kubepods.slice/kubepods-burstable.slice/pod1\x1b/container", Some(1 << 10)),

@@ -55,8 +55,8 @@ pub(crate) const DESCRIPTOR_SHARE: u64 = 16;
 
 /// Time after which a change of a cgroup's limits is noticed, if they did not change before.
 const LIMITS_AGE: Duration = Duration::from_secs(5);
-/// While the use of a cgroup stays exactly as it was, under half of its limit, the rest of it is
-/// read again after this time. A changed limit counts at once when use changes.
+/// While the use of a cgroup stays exactly as it was, under half of its limit, its `memory.stat`
+/// and its pressure are read again after this time.
 const QUIET_AGE: Duration = Duration::from_secs(30);
 
 /// Time after which a move of a process to another cgroup is noticed, or its age where that is
@@ -318,15 +318,18 @@ impl CgroupLimits {
 /// Reads a cgroup by the files that are open, or opens it again where its limits may have changed,
 /// or where another cgroup may have taken its place.
 fn read_or_open(
-    known: Option<CgroupFiles>,
+    mut known: Option<CgroupFiles>,
     open: impl FnOnce() -> io::Result<CgroupFiles>,
     now: Duration,
 ) -> io::Result<(CgroupFiles, Option<CgroupUse>)> {
     let found = known.as_ref().and_then(|files| files.read_use().ok().flatten());
-    let is_quiet = found.is_some_and(|found| found.is_quiet);
-    let is_valid = known
-        .as_ref()
-        .is_some_and(|files| now < if is_quiet { files.quiet_until } else { files.until });
+    if let Some(files) = known.as_mut().filter(|files| files.until <= now) {
+        let is_quiet = found.is_some_and(|found| found.is_quiet);
+        if is_quiet && now < files.quiet_until && files.has_limits_still()? {
+            files.until = now.saturating_add(LIMITS_AGE).min(files.quiet_until);
+        }
+    }
+    let is_valid = known.as_ref().is_some_and(|files| now < files.until);
     match known {
         Some(files) if is_valid && (found.is_some() || !files.has_limit()) => Ok((files, found)),
         known => {

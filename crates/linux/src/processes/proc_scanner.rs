@@ -82,8 +82,8 @@ pub struct ProcScanner {
     known: HashMap<u32, KnownProcess>,
 }
 
-/// A process that has not run is read again after this time in any case: its memory may have been
-/// reclaimed, and its parent have ended.
+/// A process that has not run is read again after this time in any case. Its parent may have ended,
+/// and its memory have changed without it: by reclaim, huge pages, userfaultfd or another process.
 const READ_AGAIN: Duration = Duration::from_secs(60);
 
 /// What was read of a process.

@@ -73,14 +73,18 @@ impl ProcessHandle {
     }
 }
 
-/// Whether each process has not ended yet, by one system call for all.
+/// Whether each process has not ended yet, by one system call for all where that works. It fails
+/// where the limit of open files was lowered.
 pub(crate) fn which_are_alive<'a>(
     handles: impl IntoIterator<Item = &'a ProcessHandle>,
 ) -> Vec<bool> {
-    let poll_fd = |handle: &'a ProcessHandle| PollFd::new(handle.fd(), PollFlags::POLLIN);
-    let mut fds: Vec<PollFd<'a>> = handles.into_iter().map(poll_fd).collect();
-    let checked = poll(&mut fds, PollTimeout::ZERO).is_ok();
-    fds.iter().map(|fd| !checked || !fd.any().unwrap_or(false)).collect()
+    let handles: Vec<&ProcessHandle> = handles.into_iter().collect();
+    let poll_fd = |handle: &&'a ProcessHandle| PollFd::new(handle.fd(), PollFlags::POLLIN);
+    let mut fds: Vec<PollFd<'a>> = handles.iter().map(poll_fd).collect();
+    match poll(&mut fds, PollTimeout::ZERO) {
+        Ok(_) => fds.iter().map(|fd| !fd.any().unwrap_or(false)).collect(),
+        Err(_) => handles.into_iter().map(ProcessHandle::is_alive).collect(),
+    }
 }
 
 fn pidfd_open(pid: u32) -> Result<OwnedFd> {
@@ -165,19 +169,19 @@ pub fn cpu_time_and_faults_of_process(process: ProcessId) -> Result<CpuTimeAndFa
     Ok(CpuTimeAndFaults::from_stat(&stat))
 }
 
-/// The largest pid (include/linux/threads.h, `PID_MAX_LIMIT`).
-const MOST_PROCESSES: u32 = 1 << 22;
+/// No pid is larger (include/linux/threads.h, `PID_MAX_LIMIT`).
+const LARGEST_PID: u32 = 1 << 22;
 
 /// CPU time used by all threads of a process, including ended ones. `/proc/PID/stat` counts whole
 /// clock ticks. This counts parts of them, but of a thread that is running only up to its last
 /// scheduler tick (kernel/sched/cputime.c, `thread_group_cputime`), which may be 4 ms ago.
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let gone = LinuxError::NoSuchProcess(pid);
-    if pid == 0 || pid > MOST_PROCESSES {
+    if pid == 0 || pid > LARGEST_PID {
         return Err(gone);
     }
     // What clock_getcpuclockid(3) computes, without its call that looks for the process
-    // (include/linux/posix-timers_types.h, `MAKE_PROCESS_CPUCLOCK` with `CPUCLOCK_SCHED`).
+    // (include/linux/posix-timers.h, `make_process_cpuclock` with `CPUCLOCK_SCHED`).
     let clock = ClockId::from_raw((!saturating_pid_t(pid) << 3) | 2);
     clock.now().map(Duration::from).map_err(|_| gone)
 }
@@ -363,6 +367,29 @@ mod tests {
     use std::process::Command;
     use std::sync::mpsc;
     use std::time::Instant;
+
+    #[test]
+    fn the_ended_ones_of_many_processes_are_found() {
+        let start = || Command::new("sleep").arg("600").spawn().expect("the program starts");
+        let mut children = [start(), start(), start()];
+        let handles = children.each_ref().map(|it| ProcessHandle::open_child(it.id()));
+        let handles = handles.map(|handle| handle.expect("it is a child"));
+        assert_eq!(which_are_alive(&handles), [true; 3]);
+        children[1].kill().and_then(|()| children[1].wait()).expect("it ends");
+        assert_eq!(which_are_alive(&handles), [true, false, true]);
+        for child in [0, 2] {
+            children[child].kill().and_then(|()| children[child].wait()).expect("it ends");
+        }
+        assert_eq!(which_are_alive(&handles), [false; 3]);
+    }
+
+    #[test]
+    fn a_number_that_is_no_pid_has_no_cpu_time() {
+        assert!(cpu_time(std::process::id()).is_ok_and(|cpu| !cpu.is_zero()));
+        for pid in [0, LARGEST_PID, LARGEST_PID + 1, 1 << 28, u32::MAX] {
+            assert!(cpu_time(pid).is_err(), "{pid}");
+        }
+    }
 
     #[test]
     fn cpu_time_of_clients_does_not_count_as_managing() {

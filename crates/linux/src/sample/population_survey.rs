@@ -1,4 +1,5 @@
-//! The populated regions of all processes, managed or not. Nothing changes but access bits.
+//! The populated regions of all processes, managed or not. Nothing changes, except that
+//! pages of which the contents are read count as referenced for reclaim.
 //!
 //! BPF reads page tables where that works, else `/proc/PID/pagemap`. A process that ends meanwhile
 //! is no error. One that does not answer is left out.
@@ -40,8 +41,8 @@ pub struct SurveyedProcess {
     /// out; in bytes. It may have given that back, or lost it to recovery. 0 where the kernel does
     /// not count it.
     pub below_peak_bytes: u64,
-    /// What it has filled with zeros itself.
-    pub zero_filled: ZeroFilledSample,
+    /// What it has filled with zeros itself; `None`: the contents of its pages could not be read.
+    pub zero_filled: Option<ZeroFilledSample>,
 }
 
 /// What a process populates.
@@ -49,7 +50,7 @@ pub struct SurveyedProcess {
 struct ProcessPopulation {
     regions: Vec<RegionSample>,
     below_peak_bytes: u64,
-    zero_filled: ZeroFilledSample,
+    zero_filled: Option<ZeroFilledSample>,
 }
 
 /// How much of the machine a survey covers.
@@ -116,7 +117,8 @@ fn read_process(
     let status = process::read_proc_entry(pid, process::read_status)?;
     // `PR_SET_THP_DISABLE`: nothing of it becomes huge.
     if status.thp_enabled == Some(false) {
-        return Ok(ProcessPopulation::default());
+        let zero_filled = Some(ZeroFilledSample::default());
+        return Ok(ProcessPopulation { zero_filled, ..ProcessPopulation::default() });
     }
     let below_peak_bytes = below_peak_bytes([status.vmhwm, status.vmrss, status.vmswap]);
     let regions = read_regions(sampler, calls, process)?;
@@ -124,9 +126,9 @@ fn read_process(
     let zero_filled = match sample_zero_filled_pages(calls, &handle, &regions, begun + PATIENCE) {
         Err(error) if !error.is_process_gone() => {
             tracing::debug!("zero-filled pages are not known pid={pid} error={error}");
-            ZeroFilledSample::default()
+            None
         }
-        sampled => sampled?,
+        sampled => Some(sampled?),
     };
     thread::sleep((begun.elapsed() * REST_PER_READ).min(PATIENCE));
     Ok(ProcessPopulation { regions, below_peak_bytes, zero_filled })

@@ -26,7 +26,7 @@ pub struct MemoryWatch {
     pub held: Option<PromotionBlockReason>,
     /// The kind of hold in the last [`Event::Held`]; `None` where that said that promotion resumes.
     reported_hold: Option<Discriminant<PromotionBlockReason>>,
-    /// Whether it hardly changed between the last two looks.
+    /// Whether there are many cgroups, and it hardly changed between the last two looks.
     stood_still: bool,
     /// How many huge pages of it are held ready.
     pub reserve: HugePageReservePlanner,
@@ -90,17 +90,17 @@ impl MemoryWatch {
             }
         };
         let both = self.state.as_ref().zip(read.as_ref());
-        self.stood_still = both.is_some_and(|(before, after)| hardly_differ(before, after));
+        self.stood_still = both.is_some_and(|(before, after)| {
+            after.groups.len() >= MANY_CGROUPS && hardly_differ(before, after)
+        });
         self.state = read;
     }
 
-    /// Whether a look would hardly show anything new, where the machine now uses `used_bytes`. Only
-    /// with many cgroups, where a look costs much.
+    /// Whether a look would hardly show anything new, where the machine now uses `used_bytes`.
     fn stands_still(&self, used_bytes: u64) -> bool {
-        let Some(state) = &self.state else { return false };
+        let before = self.state.as_ref().map(|state| state.machine.used_bytes);
         self.stood_still
-            && state.groups.len() >= MANY_CGROUPS
-            && state.machine.used_bytes.abs_diff(used_bytes) < HARDLY_ANY_BYTES
+            && before.is_some_and(|before| before.abs_diff(used_bytes) < HARDLY_ANY_BYTES)
             && self.held.is_none()
             && !self.guard.is_recovering()
     }
@@ -118,28 +118,41 @@ impl MemoryWatch {
     }
 }
 
-/// Whether neither the machine nor the cgroups together have changed by much.
+/// Whether neither the machine nor the cgroups together have changed by much, and nothing waits
+/// for memory.
 fn hardly_differ(before: &MemoryState, after: &MemoryState) -> bool {
+    let pressures = after.groups.iter().map(|group| group.pressure_percent);
+    let mut pressures = pressures.chain([after.pressure_percent]).flatten();
     let groups = || before.groups.iter().zip(&after.groups);
     let changes = groups().map(|(a, b)| a.usage.used_bytes.abs_diff(b.usage.used_bytes));
     before.machine.used_bytes.abs_diff(after.machine.used_bytes) < HARDLY_ANY_BYTES
         && before.groups.len() == after.groups.len()
-        && groups().all(|(a, b)| a.name == b.name)
+        && groups().all(|(a, b)| a.name == b.name && a.usage.total_bytes == b.usage.total_bytes)
+        && pressures.all(|percent| percent <= 0.0)
         && changes.sum::<u64>() < HARDLY_ANY_BYTES
 }
 
 impl<M: Machine> Manager<M> {
-    /// Whether the look at `now` can be left out, because memory stands still.
+    /// Whether the look at `now` can be left out, because memory stands still. Processes that join
+    /// or end are still noticed.
     pub(super) fn can_leave_out_look(&mut self, now: Duration) -> bool {
-        let refresh = &self.processes.refresh;
         // A look also decides when the reserve is emptied.
         let has_reserve = self.machine.reserve_state().held > 0;
-        if !refresh.may_leave_out_look(now) || !self.memory.stood_still || has_reserve {
+        if !self.processes.refresh.may_leave_out_look(now)
+            || !self.memory.stood_still
+            || has_reserve
+        {
             return false;
         }
         let Ok(usage) = self.machine.read_memory_use(&MemoryScope::Machine) else { return false };
         self.memory.guard.record_scope_use(now, &MemoryScope::Machine, usage);
-        self.memory.stands_still(usage.used_bytes)
+        self.memory.held = self.memory.guard.all_promotion_blocked_by();
+        if !self.memory.stands_still(usage.used_bytes) {
+            return false;
+        }
+        let before = self.processes.current.clone();
+        self.admit_processes();
+        self.processes.refresh.joining.is_none() && self.processes.current == before
     }
 
     /// Sets how much memory may be prefaulted from now on: up to the nearest mark at which
@@ -203,7 +216,7 @@ impl<M: Machine> Manager<M> {
                 Ok(usage) => self.memory.guard.record_scope_use(now, &scope, usage),
                 Err(_) => {
                     self.memory.guard.record_failed_read(now, &scope);
-                    self.processes.refresh.next = now;
+                    self.processes.refresh.request_look_at(now);
                 }
             }
         }

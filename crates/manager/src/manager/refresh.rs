@@ -36,7 +36,10 @@ impl<M: Machine> Manager<M> {
                 self.processes.refresh.on_process_joined(self.machine.now());
             }
             // Samples show the settings of their processes.
-            LoopWakeReason::Reload => self.sampling.idle.forget_all(),
+            LoopWakeReason::Reload => {
+                self.sampling.idle.forget_all();
+                self.processes.refresh.request_look_at(self.machine.now());
+            }
             LoopWakeReason::Deadline | LoopWakeReason::Stop | LoopWakeReason::Called => {}
         }
         wake
@@ -49,12 +52,12 @@ impl<M: Machine> Manager<M> {
         }
         self.admit_processes();
         if self.processes.refresh.joining.is_none() {
-            self.processes.refresh.next = now;
+            self.processes.refresh.request_look_at(now);
         }
     }
 
     /// Known processes are handled while others still join.
-    fn admit_processes(&mut self) {
+    pub(super) fn admit_processes(&mut self) {
         let admitted = self.machine.admit_and_list_processes(self.slice_end());
         self.processes.record_admission(self.machine.now(), admitted);
     }
@@ -178,8 +181,10 @@ impl<M: Machine> Manager<M> {
             } else {
                 self.sampling.schedule_window_after_growth(now, rss_bytes, &self.settings)
             };
-            let next = self.processes.refresh.next;
-            self.processes.refresh.next = again.map_or(next, |at| at.min(next));
+            let sooner = again.filter(|at| *at < self.processes.refresh.next);
+            if let Some(at) = sooner {
+                self.processes.refresh.request_look_at(at);
+            }
         }
     }
 }

@@ -20,8 +20,8 @@ const FOOTPRINTS_AT_ONCE_S: f64 = 0.05;
 #[derive(Debug)]
 pub(super) struct RefreshSchedule {
     pub(super) next: Duration,
-    /// When to look if nothing brings that forward.
-    regular: Duration,
+    /// Whether something needs the next look, so that it is not left out.
+    is_needed: bool,
     /// When the last look began.
     pub(super) begun: Duration,
     /// When to go on admitting processes, while many join.
@@ -44,7 +44,7 @@ impl Default for RefreshSchedule {
     fn default() -> Self {
         Self {
             next: Duration::ZERO,
-            regular: Duration::ZERO,
+            is_needed: true,
             begun: Duration::ZERO,
             joining: None,
             under_way: None,
@@ -61,15 +61,21 @@ impl RefreshSchedule {
     }
 
     pub(super) fn schedule_regular_look(&mut self, now: Duration) {
-        self.regular = now + LOOK_EVERY;
-        self.next = self.regular;
+        self.next = now + LOOK_EVERY;
+        self.is_needed = false;
     }
 
-    /// Whether the look that is due at `now` can be left out where memory stands still: nothing has
-    /// brought it forward, and the last one is not long ago.
+    /// Something needs a look at this time.
+    pub(super) fn request_look_at(&mut self, at: Duration) {
+        self.next = self.next.min(at);
+        self.is_needed = true;
+    }
+
+    /// Whether the look that is due at `now` can be left out where memory stands still.
     pub(super) fn may_leave_out_look(&self, now: Duration) -> bool {
-        let is_regular = self.next >= self.regular && self.joining.is_none();
-        is_regular && now.saturating_sub(self.begun) < LOOK_AT_LEAST_EVERY
+        !self.is_needed
+            && self.joining.is_none()
+            && now.saturating_sub(self.begun) < LOOK_AT_LEAST_EVERY
     }
 
     pub(super) fn apply_event(&mut self, event: &Event) {
@@ -81,6 +87,6 @@ impl RefreshSchedule {
     /// A process has joined and is looked at soon. Programs may be started by the thousand.
     pub(super) fn on_process_joined(&mut self, now: Duration) {
         let soonest = self.begun + JOIN_EVERY;
-        self.next = self.next.min(soonest.max(now));
+        self.request_look_at(soonest.max(now));
     }
 }

@@ -1,6 +1,6 @@
 //! The files of one cgroup, kept open: opening them costs more than reading them.
 
-use super::{CgroupVersion, none_if_gone, read_number_from_file};
+use super::{CgroupVersion, none_if_gone};
 use hawkeye_policy::MemoryUse;
 use std::cell::OnceCell;
 use std::fs::{self, File};
@@ -14,16 +14,16 @@ use std::time::Duration;
 pub(super) struct CgroupFiles {
     /// How long the limits are assumed.
     pub(super) until: Duration,
-    /// How long nothing but use is read while that is quiet ([`CgroupUse::is_quiet`]).
+    /// How long only use and limits are read while use is quiet ([`CgroupUse::is_quiet`]).
     pub(super) quiet_until: Duration,
     /// Whether root has delegated it to another user.
     pub(super) is_delegated: bool,
     /// Each limit in bytes, with the file of what counts against it. Empty: no limit.
     limits: Vec<(u64, File)>,
+    limit_files: LimitFiles,
     /// `memory.stat` and `memory.pressure`, where there is a limit.
     stat: Option<File>,
     pressure: Option<File>,
-    version: CgroupVersion,
     /// Use as first read. While use is quiet, it still counts.
     first_use: OnceCell<FirstUse>,
     /// Pressure while use is quiet, once that is 0 or `None`. More is not kept, because it ends
@@ -57,7 +57,8 @@ impl CgroupFiles {
     pub(super) fn open(version: CgroupVersion, folder: &Path, until: Duration) -> io::Result<Self> {
         let open = |file: &str| none_if_gone(File::open(folder.join(file)));
         let mut limits = Vec::new();
-        for (limit, usage) in read_limits(version, folder)? {
+        let limit_files = LimitFiles::open(version, folder)?;
+        for (limit, usage) in limit_files.read_limits()? {
             limits.extend(open(usage)?.map(|file| (limit, file)));
         }
         // Without it, all page cache counts as used.
@@ -73,9 +74,9 @@ impl CgroupFiles {
             quiet_until: until,
             is_delegated: is_delegated(folder),
             limits,
+            limit_files,
             stat,
             pressure,
-            version,
             first_use: OnceCell::new(),
             quiet_pressure: OnceCell::new(),
         })
@@ -87,13 +88,21 @@ impl CgroupFiles {
         limits(self) == limits(other)
     }
 
+    /// Whether the limits are still these.
+    pub(super) fn has_limits_still(&self) -> io::Result<bool> {
+        let current = self.limit_files.read_limits()?;
+        let known = self.limits.iter().map(|(limit, _)| *limit);
+        Ok(current.iter().map(|(limit, _)| *limit).eq(known))
+    }
+
     pub(super) fn has_limit(&self) -> bool {
         !self.limits.is_empty()
     }
 
     /// File descriptors that it holds.
     pub(super) fn descriptors(&self) -> usize {
-        self.limits.len() + usize::from(self.stat.is_some()) + usize::from(self.pressure.is_some())
+        let limits = self.limits.len() + self.limit_files.files.iter().flatten().count();
+        limits + usize::from(self.stat.is_some()) + usize::from(self.pressure.is_some())
     }
 
     /// Use against the limits; `None` if there is no limit, or the cgroup is gone.
@@ -101,7 +110,8 @@ impl CgroupFiles {
         let mut current_bytes = Vec::with_capacity(self.limits.len());
         for (_, usage) in &self.limits {
             let Some(current) = none_if_gone(read_number(usage))? else { return Ok(None) };
-            current_bytes.push(current);
+            let no_number = || io::Error::other("the use of a cgroup is no number");
+            current_bytes.push(current.ok_or_else(no_number)?);
         }
         let limits = self.limits.iter().map(|(limit, _)| *limit);
         let is_low =
@@ -125,7 +135,7 @@ impl CgroupFiles {
     fn read_droppable_bytes(&self) -> u64 {
         let stat = self.stat.as_ref().and_then(|stat| read_from_start(stat).ok());
         let stat = stat.unwrap_or_default();
-        let inactive = match self.version {
+        let inactive = match self.limit_files.version {
             CgroupVersion::V2 => "inactive_file ",
             CgroupVersion::V1 => "total_inactive_file ",
         };
@@ -154,28 +164,45 @@ impl CgroupFiles {
     }
 }
 
-/// The limits of the cgroup at `folder`, each with the file of what counts against it.
-fn read_limits(version: CgroupVersion, folder: &Path) -> io::Result<Vec<(u64, &'static str)>> {
-    let number = |file: &str| read_number_from_file(folder, file);
-    let mut limits = Vec::new();
-    match version {
-        CgroupVersion::V2 => {
-            // memory.high throttles before memory.max kills: the lower of the two counts.
-            let limit = [number("memory.max")?, number("memory.high")?].into_iter().flatten().min();
-            limits.extend(limit.map(|limit| (limit, "memory.current")));
-        }
-        CgroupVersion::V1 => {
-            for (limit, usage) in [
-                ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-                ("memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes"),
-            ] {
-                // "No limit" is written as the largest multiple of the page size.
-                let limit = number(limit)?.filter(|limit| *limit < 1 << 62);
-                limits.extend(limit.map(|limit| (limit, usage)));
-            }
-        }
+/// The files of a cgroup's limits, as far as there are such.
+#[derive(Debug)]
+struct LimitFiles {
+    version: CgroupVersion,
+    files: [Option<File>; 2],
+}
+
+impl LimitFiles {
+    fn open(version: CgroupVersion, folder: &Path) -> io::Result<Self> {
+        let names = match version {
+            CgroupVersion::V2 => ["memory.max", "memory.high"],
+            CgroupVersion::V1 => ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"],
+        };
+        let open = |name: &str| none_if_gone(File::open(folder.join(name)));
+        Ok(Self { version, files: [open(names[0])?, open(names[1])?] })
     }
-    Ok(limits)
+
+    /// The limits, each with the name of the file of what counts against it.
+    fn read_limits(&self) -> io::Result<Vec<(u64, &'static str)>> {
+        let number = |file: &Option<File>| -> io::Result<Option<u64>> {
+            let Some(file) = file else { return Ok(None) };
+            Ok(none_if_gone(read_number(file))?.flatten())
+        };
+        let [first, second] = [number(&self.files[0])?, number(&self.files[1])?];
+        Ok(match self.version {
+            // memory.high throttles before memory.max kills: the lower of the two counts.
+            CgroupVersion::V2 => {
+                let limit = [first, second].into_iter().flatten().min();
+                limit.map(|limit| (limit, "memory.current")).into_iter().collect()
+            }
+            // "No limit" is written as the largest multiple of the page size.
+            CgroupVersion::V1 => {
+                let usage = ["memory.usage_in_bytes", "memory.memsw.usage_in_bytes"];
+                let limits = [first, second].into_iter().zip(usage);
+                let limits = limits.filter_map(|(limit, usage)| Some((limit?, usage)));
+                limits.filter(|(limit, _)| *limit < 1 << 62).collect()
+            }
+        })
+    }
 }
 
 /// Whether the cgroup at `folder` belongs to another user than root.
@@ -183,12 +210,13 @@ pub(super) fn is_delegated(folder: &Path) -> bool {
     fs::metadata(folder).is_ok_and(|folder| folder.uid() != 0)
 }
 
-/// Reads a file of the kernel that holds one number. It fails with ENODEV where the cgroup is gone.
-fn read_number(file: &File) -> io::Result<u64> {
+/// Reads a file of the kernel that holds one number; `None` if it holds none (`max`). It fails with
+/// ENODEV where the cgroup is gone.
+fn read_number(file: &File) -> io::Result<Option<u64>> {
     let mut bytes = [0; 32];
     let length = file.read_at(&mut bytes, 0)?;
     let text = std::str::from_utf8(&bytes[..length]).map_err(io::Error::other)?;
-    text.trim().parse().map_err(io::Error::other)
+    Ok(text.trim().parse().ok())
 }
 
 /// Reads a text file of the kernel again. It fails with ENODEV where the cgroup is gone.
