@@ -208,6 +208,7 @@ impl<M: Machine> Manager<M> {
     pub fn pause(&mut self) -> bool {
         let change = !std::mem::replace(&mut self.paused, true);
         if change {
+            self.processes.refresh.request_look_at(self.machine.now());
             self.update_reserve_target(self.machine.now());
             self.update_prefault_limits();
             self.record_event(Event::Paused);
@@ -219,6 +220,7 @@ impl<M: Machine> Manager<M> {
     pub fn resume(&mut self) -> bool {
         let change = std::mem::replace(&mut self.paused, false);
         if change {
+            self.processes.refresh.request_look_at(self.machine.now());
             self.record_event(Event::Resumed);
         }
         change

@@ -18,13 +18,11 @@ use hawkeye_linux::probe::{self, ProbeExtent};
 use hawkeye_linux::processes::huge_page_context::ThpSettings;
 use hawkeye_linux::processes::profile_requests::read_attributes_with_user;
 use hawkeye_linux::processes::{UserNames, read_process_attributes};
-use hawkeye_linux::sample::population_survey::{
-    SurveyCoverage, SurveyedProcess, survey_population,
-};
+use hawkeye_linux::sample::population_survey::{SurveyCoverage, survey_population};
 use hawkeye_linux::{ChosenKernelMethods, RecoveryMethod};
 use hawkeye_policy::{
     BloatThreshold, CgroupForecast, CgroupPopulation, HugePageGrowth, MemoryUse, RuleVerdict,
-    Rules, WatermarkTable, forecast_cgroups,
+    Rules, WatermarkTable, ZeroFilledSample, forecast_cgroups,
 };
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -158,20 +156,24 @@ pub fn measure_growth(
         &CgroupLimits::of_this_machine(),
         wanted,
         Instant::now() + Duration::from_secs_f64(seconds),
-        |found| {
+        |found, mut contents| {
             let scanned = &found.scanned;
             let pid = scanned.process.pid;
             let threshold = recovery.is_possible_for_pid(pid).then_some(settings.threshold);
-            let SurveyedProcess { regions, zero_filled, .. } = &found;
-            without_contents += usize::from(zero_filled.is_none());
-            let zero_filled = zero_filled.clone().unwrap_or_default();
-            let mut growth =
-                HugePageGrowth::of_process(regions, &zero_filled, scanned.family, threshold)
-                    .with_given_back(found.below_peak_bytes);
+            let growth_with = |zero_filled: &ZeroFilledSample| {
+                HugePageGrowth::of_process(&found.regions, zero_filled, scanned.family, threshold)
+                    .with_given_back(found.below_peak_bytes)
+            };
+            let mut growth = growth_with(&ZeroFilledSample::default());
             // A process that stays too small is not managed.
             let then_bytes = scanned.anonymous_bytes + growth.added_bytes;
             if settings.leaves_alone(pid, then_bytes, &users) {
                 growth = growth.without_recovery();
+            } else if threshold.is_some() {
+                match contents.sample_zero_filled(&found.regions) {
+                    Some(zero_filled) => growth = growth_with(&zero_filled),
+                    None => without_contents += 1,
+                }
             }
             let anonymous_bytes = scanned.own_bytes;
             processes.push(ProcessGrowth { pid, cgroup: found.cgroup, anonymous_bytes, growth });
@@ -393,7 +395,7 @@ mod tests {
             enabled: Some("madvise".into()),
             recovery_possible: false,
             coverage: SurveyCoverage { read: 41, left_out: 2 },
-            processes_without_contents: 3,
+            processes_without_contents: 0,
             cgroups: vec![
                 row("/", Some(24 << 10)),
                 row("/kubepods.slice/kubepods-burstable.slice/pod1\x1b/container", Some(1 << 10)),

@@ -146,8 +146,8 @@ impl CgroupLimits {
         let mut descriptors_left = self.most_descriptors;
         let read = |path: &Path| -> io::Result<Option<CgroupMemory>> {
             let open_files = || CgroupFiles::open(version, &cgroup_folder(&root, path), now);
-            let (files, found) =
-                read_or_open(before.borrow_mut().remove(path.as_os_str()), open_files, now)?;
+            let known = before.borrow_mut().remove(path.as_os_str());
+            let (files, found) = read_or_open(known, open_files, now)?;
             let memory = found.map(|CgroupUse { usage, is_quiet }| CgroupMemory {
                 name: path.display().to_string(),
                 usage,
@@ -166,6 +166,12 @@ impl CgroupLimits {
         };
         let groups = self.read_cgroups_within_bounds(processes, is_delegated, read);
         self.open = open;
+        // Where the cgroup of a process is gone, the process was moved to another one.
+        for process in &self.unknown {
+            if let Some(known) = self.homes.get_mut(process).filter(|it| !leads_out(&it.path)) {
+                (known.until, known.cpu) = (now, None);
+            }
+        }
         groups
     }
 
@@ -243,7 +249,8 @@ impl CgroupLimits {
         let found = match &self.hierarchy {
             Some((version, root)) if open.is_none() => {
                 let folder = cgroup_folder(root, path);
-                CgroupFiles::open(*version, &folder, Duration::ZERO)?.read_use()?
+                let opened = none_if_gone(CgroupFiles::open(*version, &folder, Duration::ZERO))?;
+                opened.map_or(Ok(None), |files| files.read_use())?
             }
             _ => open,
         };

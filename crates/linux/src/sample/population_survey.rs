@@ -41,16 +41,28 @@ pub struct SurveyedProcess {
     /// out; in bytes. It may have given that back, or lost it to recovery. 0 where the kernel does
     /// not count it.
     pub below_peak_bytes: u64,
-    /// What it has filled with zeros itself; `None`: the contents of its pages could not be read.
-    pub zero_filled: Option<ZeroFilledSample>,
 }
 
-/// What a process populates.
-#[derive(Default)]
-struct ProcessPopulation {
-    regions: Vec<RegionSample>,
-    below_peak_bytes: u64,
-    zero_filled: Option<ZeroFilledSample>,
+/// Reads contents of the process that is surveyed, where that is wanted.
+pub struct ContentsReader<'a> {
+    calls: &'a mut CallHelperPool,
+    handle: ProcessHandle,
+    deadline: Instant,
+}
+
+impl ContentsReader<'_> {
+    /// What the process has filled with zeros itself in these regions; `None`: it can't be read.
+    pub fn sample_zero_filled(&mut self, regions: &[RegionSample]) -> Option<ZeroFilledSample> {
+        let deadline = self.deadline.min(Instant::now() + PATIENCE);
+        let rest = |took: Duration| thread::sleep(took * REST_PER_READ);
+        let sampled = sample_zero_filled_pages(self.calls, &self.handle, regions, deadline, rest);
+        sampled
+            .inspect_err(|error| {
+                let pid = self.handle.id.pid;
+                tracing::debug!("zero-filled pages are not known pid={pid} error={error}");
+            })
+            .ok()
+    }
 }
 
 /// How much of the machine a survey covers.
@@ -65,13 +77,13 @@ pub struct SurveyCoverage {
 }
 
 /// Reads all processes with anonymous memory for which `wanted` is true, by pid and cgroup, until
-/// `deadline`. This process is left out silently.
+/// `deadline`. This process is left out silently. Contents are read where `visit` asks for them.
 pub fn survey_population(
     sampler: &mut SamplerBackend,
     cgroups: &CgroupLimits,
     wanted: impl Fn(u32, &Path) -> bool,
     deadline: Instant,
-    mut visit: impl FnMut(SurveyedProcess),
+    mut visit: impl FnMut(SurveyedProcess, ContentsReader<'_>),
 ) -> Result<SurveyCoverage> {
     let mut calls = CallHelperPool::with_time_limit(PATIENCE);
     let scan = ProcScanner::open()?.scan_large_processes(BASE_PAGE_BYTES, deadline)?;
@@ -88,11 +100,10 @@ pub fn survey_population(
             continue;
         }
         match read_process(sampler, &mut calls, scanned.process) {
-            Ok(ProcessPopulation { regions, below_peak_bytes, zero_filled }) => {
+            Ok((handle, regions, below_peak_bytes)) => {
                 coverage.read += 1;
-                let found =
-                    SurveyedProcess { scanned, cgroup, regions, below_peak_bytes, zero_filled };
-                visit(found);
+                let contents = ContentsReader { calls: &mut calls, handle, deadline };
+                visit(SurveyedProcess { scanned, cgroup, regions, below_peak_bytes }, contents);
             }
             Err(error) if error.is_process_gone() => {}
             Err(error) => {
@@ -104,11 +115,12 @@ pub fn survey_population(
     Ok(coverage)
 }
 
+/// The process, its populated regions, and how far it is below its peak.
 fn read_process(
     sampler: &mut SamplerBackend,
     calls: &mut CallHelperPool,
     process: ProcessId,
-) -> Result<ProcessPopulation> {
+) -> Result<(ProcessHandle, Vec<RegionSample>, u64)> {
     let pid = process.pid;
     let handle = ProcessHandle::open(pid)?;
     if handle.id != process {
@@ -117,21 +129,10 @@ fn read_process(
     let status = process::read_proc_entry(pid, process::read_status)?;
     // `PR_SET_THP_DISABLE`: nothing of it becomes huge.
     if status.thp_enabled == Some(false) {
-        let zero_filled = Some(ZeroFilledSample::default());
-        return Ok(ProcessPopulation { zero_filled, ..ProcessPopulation::default() });
+        return Ok((handle, Vec::new(), 0));
     }
-    let below_peak_bytes = below_peak_bytes([status.vmhwm, status.vmrss, status.vmswap]);
-    let regions = read_regions(sampler, calls, process)?;
-    let begun = Instant::now();
-    let zero_filled = match sample_zero_filled_pages(calls, &handle, &regions, begun + PATIENCE) {
-        Err(error) if !error.is_process_gone() => {
-            tracing::debug!("zero-filled pages are not known pid={pid} error={error}");
-            None
-        }
-        sampled => Some(sampled?),
-    };
-    thread::sleep((begun.elapsed() * REST_PER_READ).min(PATIENCE));
-    Ok(ProcessPopulation { regions, below_peak_bytes, zero_filled })
+    let below_peak = below_peak_bytes([status.vmhwm, status.vmrss, status.vmswap]);
+    Ok((handle, read_regions(sampler, calls, process)?, below_peak))
 }
 
 /// What a process is below its peak, from figures in KiB: the peak of resident memory, resident
@@ -211,7 +212,7 @@ mod tests {
             &CgroupLimits::of_this_machine(),
             |other, _| other == pid,
             Instant::now() + wait,
-            |process| found.push(process),
+            |process, _| found.push(process),
         );
         (coverage.expect("the processes can be listed"), found)
     }

@@ -13,7 +13,7 @@ use crate::sample::pagemap::{Pagemap, is_page_with_memory};
 use hawkeye_policy::{
     BASE_PAGE_BYTES, HUGE_PAGE_BYTES, PAGES_PER_REGION, RegionAddr, RegionSample, ZeroFilledSample,
 };
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Regions of one process that are read, at most.
 const MOST_REGIONS: usize = 64;
@@ -21,7 +21,8 @@ const MOST_REGIONS: usize = 64;
 /// with arenas fill the beginnings of these first.
 const READ_EVERY: u16 = 8 * ZERO_CHECKED_PER_CALL;
 
-/// Reads some of the regions of a process of which half or more is in use, until `deadline`.
+/// Reads some of the regions of a process of which half or more is in use, until `deadline`. `rest`
+/// is called after each, with its duration.
 ///
 /// # Errors
 /// - `NoSuchProcess`: the process has ended.
@@ -31,18 +32,24 @@ pub(super) fn sample_zero_filled_pages(
     process: &ProcessHandle,
     regions: &[RegionSample],
     deadline: Instant,
+    rest: impl Fn(Duration),
 ) -> Result<ZeroFilledSample> {
     let is_dense =
         |region: &&RegionSample| !region.is_huge() && region.present >= PAGES_PER_REGION / 2;
     let dense: Vec<RegionSample> = regions.iter().filter(is_dense).copied().collect();
     let every = dense.len().div_ceil(MOST_REGIONS).max(1);
-    let chosen: Vec<RegionSample> = dense.iter().step_by(every).copied().collect();
+    let mut chosen: Vec<(usize, RegionSample)> =
+        dense.iter().step_by(every).copied().enumerate().collect();
+    // Those that are read before the deadline are spread over the address space.
+    chosen.sort_by_key(|(index, _)| index % 8);
+    let chosen: Vec<RegionSample> = chosen.into_iter().map(|(_, region)| region).collect();
     let (pid, addresses) = (process.id.pid, chosen.iter().map(|it| it.region).collect());
     // Opening the file waits while the process executes another program.
     let reading = BackgroundTask::spawn(move || find_present_runs(pid, addresses));
     let present = reading.wait_until(pid, deadline)??;
     let mut read = Vec::new();
     for (region, runs) in chosen.into_iter().zip(present) {
+        let begun = Instant::now();
         let mut is_zero = Vec::new();
         for first in runs {
             is_zero.extend(read_run(calls, process, region.region, first)?);
@@ -55,6 +62,7 @@ pub(super) fn sample_zero_filled_pages(
         if Instant::now() >= deadline {
             break;
         }
+        rest(begun.elapsed());
     }
     let regions_each = match read.len() {
         0 => 0.0,
@@ -104,7 +112,6 @@ mod tests {
     use crate::anonymous_mapping::AnonymousMapping;
     use crate::sample::pagemap::read_population;
     use nix::sys::mman::MmapAdvise;
-    use std::time::Duration;
 
     /// Region `index` has this many base pages with data, and zeros in this many others.
     const SPARSE: (u16, u16) = (128, 100);
@@ -149,8 +156,13 @@ mod tests {
         let before = read();
         let process = ProcessHandle::open(own).expect("this process is alive");
         let deadline = Instant::now() + Duration::from_secs(60);
-        let found =
-            sample_zero_filled_pages(&mut CallHelperPool::default(), &process, &before, deadline);
+        let found = sample_zero_filled_pages(
+            &mut CallHelperPool::default(),
+            &process,
+            &before,
+            deadline,
+            |_| (),
+        );
         let found = found.expect("this process can be read");
         // Every third of the 180 dense regions.
         assert_eq!((found.regions.len(), found.regions_each), (60, 3.0));

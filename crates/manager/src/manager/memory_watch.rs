@@ -102,7 +102,7 @@ impl MemoryWatch {
         self.stood_still
             && before.is_some_and(|before| before.abs_diff(used_bytes) < HARDLY_ANY_BYTES)
             && self.held.is_none()
-            && !self.guard.is_recovering()
+            && self.guard.is_below_all_low_marks()
     }
 
     /// The event for a hold that differs from the one last reported. Figures in a reason do not

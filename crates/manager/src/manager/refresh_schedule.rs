@@ -81,6 +81,8 @@ impl RefreshSchedule {
     pub(super) fn apply_event(&mut self, event: &Event) {
         if let Event::Promoted { process, .. } | Event::Recovered { process, .. } = event {
             self.idle.forget(*process);
+            // Pressure that this causes is noticed.
+            self.is_needed = true;
         }
     }
 

@@ -355,7 +355,7 @@ fn many_cgroups_in_which_memory_stands_still_are_looked_at_every_five_seconds() 
     // New programs are looked at more often.
     let seldom = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 15.0, 20.0];
     assert_eq!(times_of_looks_s(60, |_| ()), seldom);
-    // A change shows within a second, wherever it is. Then memory stands still again.
+    // A change of the machine shows within a second. Then memory stands still again.
     let grown = |machine: &mut ScriptedMachine| {
         machine.schedule(seconds(11.5), |machine| machine.other_bytes += MIB);
     };
@@ -367,4 +367,19 @@ fn many_cgroups_in_which_memory_stands_still_are_looked_at_every_five_seconds() 
         }
     };
     assert_eq!(times_of_looks_s(60, grows), every_second);
+    // Neither where something waits for memory, nor where a cgroup is over its low watermark.
+    let waits = |machine: &mut ScriptedMachine| machine.pressure_percent = 0.5;
+    assert_eq!(times_of_looks_s(60, waits), every_second);
+    let is_full = |machine: &mut ScriptedMachine| {
+        machine.groups.insert("/box07", 5 * MIB);
+    };
+    assert_eq!(times_of_looks_s(60, is_full), every_second);
+    // A program that joins or ends is noticed within a second.
+    let joins = |machine: &mut ScriptedMachine| {
+        let program = program_of_parts(&[base_page_part(0, 2, 0.0)]);
+        let process = machine.add_program_at(seconds(11.5), program);
+        machine.schedule(seconds(16.5), move |machine| machine.end_program(process));
+    };
+    let looks = times_of_looks_s(60, joins);
+    assert!(looks.contains(&12.0) && looks.contains(&17.0) && looks.len() < 18, "{looks:?}");
 }

@@ -303,6 +303,15 @@ impl MemoryGuard {
         found.map_or(0, MemoryScopeState::growth_bytes_per_s)
     }
 
+    /// Whether the machine and each group use less than at their low watermarks, and none is
+    /// recovered from.
+    pub fn is_below_all_low_marks(&self) -> bool {
+        let is_below = |it: &MemoryScopeState| {
+            !it.recovering && it.usage.used_percent() < it.marks.low_percent()
+        };
+        !self.watched.is_empty() && self.watched.iter().all(is_below)
+    }
+
     /// Whether memory is recovered from any process, by the last assessment. A group that has used
     /// up its CPU time for urgent work does not count until it has rested.
     pub fn is_recovering(&self) -> bool {

@@ -301,7 +301,7 @@ const FASTEST_FILL: f64 = 4e9;
 /// Reading takes at most this share of one core.
 const SHARE_OF_A_CORE: f64 = 0.0025;
 /// The same while the use of no cgroup changes, where many are read: the first growth of one of
-/// hundreds is seen at the next assessment.
+/// hundreds is seen at the next assessment, which growth of the machine's use brings.
 const SHARE_WHILE_QUIET: f64 = 0.0005;
 /// Reads that cost less than this, in seconds, are of few cgroups. These are read as often as
 /// where their use changes. A program can fill its cgroup within half a second.

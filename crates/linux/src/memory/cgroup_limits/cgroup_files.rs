@@ -50,19 +50,24 @@ pub(super) struct CgroupUse {
 }
 
 impl CgroupFiles {
-    /// Reads the limits of the cgroup at `folder`. One that is gone has none.
+    /// Reads the limits of the cgroup at `folder`. It is an error if that is gone.
     ///
     /// Swap does not count as room: swapped-out memory slows its program down, which recovery is to
     /// prevent. Version 1 can limit memory and swap together, and kills at that limit as well.
     pub(super) fn open(version: CgroupVersion, folder: &Path, until: Duration) -> io::Result<Self> {
+        let is_delegated = fs::metadata(folder)?.uid() != 0;
         let open = |file: &str| none_if_gone(File::open(folder.join(file)));
         let mut limits = Vec::new();
-        let limit_files = LimitFiles::open(version, folder)?;
+        let mut limit_files = LimitFiles::open(version, folder)?;
         for (limit, usage) in limit_files.read_limits()? {
             limits.extend(open(usage)?.map(|file| (limit, file)));
         }
         // Without it, all page cache counts as used.
         let is_limited = !limits.is_empty();
+        if !is_limited {
+            // These are opened again: one that is gone would look as if it still had no limit.
+            limit_files.files = [None, None];
+        }
         let open_if_limited = |file| is_limited.then(|| open(file).ok().flatten()).flatten();
         let stat = open_if_limited("memory.stat");
         let pressure = match version {
@@ -72,7 +77,7 @@ impl CgroupFiles {
         Ok(Self {
             until,
             quiet_until: until,
-            is_delegated: is_delegated(folder),
+            is_delegated,
             limits,
             limit_files,
             stat,

@@ -100,7 +100,9 @@ fn limits_of_ancestors_apply_and_each_group_is_one() {
     assert_eq!(found[0].name, "/a");
     assert_eq!(Some(found[0].usage), use_of(1500, 5000));
     assert_eq!(found[0].members, [process_with_pid(1), process_with_pid(2)]);
-    assert_eq!(groups.processes_with_unknown_limits(), []);
+    // It was moved, and is looked for again.
+    assert_eq!(groups.processes_with_unknown_limits(), &all[3..]);
+    assert_eq!(groups.homes[&all[3]].until, Duration::from_secs(1));
     let usage = |groups: &CgroupLimits, path: &str| {
         groups.memory_use_of_cgroup(Path::new(path)).expect("it can be read")
     };
@@ -283,6 +285,7 @@ fn a_limit_that_cannot_be_read_is_unknown_and_not_absent() {
     tree.file("c/memory.max", "1000\n");
     tree.file("c/memory.current/x", "");
     tree.file("d/memory.max", "max\n");
+    tree.file("a/b/memory.max", "max\n");
     tree.file("e/memory.max", "1000\n");
     tree.file("e/memory.current", "400\n");
     let mut groups = CgroupLimits {
@@ -291,9 +294,12 @@ fn a_limit_that_cannot_be_read_is_unknown_and_not_absent() {
     };
     let homes = ["/a/b", "/c", "/d", "/e"];
     let processes = [1, 2, 3, 4].map(process_with_pid);
-    for (process, home) in processes.into_iter().zip(homes) {
-        groups.homes.insert(process, cgroup_until(home, Duration::MAX));
-    }
+    let find = |groups: &mut CgroupLimits| {
+        for (process, home) in processes.into_iter().zip(homes) {
+            groups.homes.insert(process, cgroup_until(home, Duration::MAX));
+        }
+    };
+    find(&mut groups);
     let found = groups.read_limited_cgroups(Duration::from_secs(1), &processes);
     assert_eq!(found.iter().map(|group| &group.name[..]).collect::<Vec<_>>(), ["/e"]);
     assert_eq!(groups.processes_with_unknown_limits(), &processes[..2]);
@@ -313,6 +319,7 @@ fn a_limit_that_cannot_be_read_is_unknown_and_not_absent() {
     let _ = fs::remove_dir_all(tree.0.join("a/memory.max"));
     tree.file("a/memory.max", "1000\n");
     tree.file("a/memory.current", "100\n");
+    find(&mut groups);
     let found = groups.read_limited_cgroups(Duration::from_secs(2), &processes);
     assert_eq!(found.iter().map(|group| &group.name[..]).collect::<Vec<_>>(), ["/a", "/e"]);
     assert_eq!(groups.processes_with_unknown_limits(), &processes[1..2]);
