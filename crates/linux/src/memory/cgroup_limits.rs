@@ -162,7 +162,7 @@ impl CgroupLimits {
         };
         let is_delegated = |path: &Path| {
             let known = before.borrow().get(path.as_os_str()).map(|files| files.is_delegated);
-            known.unwrap_or_else(|| is_delegated(&cgroup_folder(&root, path)))
+            known.unwrap_or_else(|| is_delegated(&cgroup_folder(&root, path)).unwrap_or(false))
         };
         let groups = self.read_cgroups_within_bounds(processes, is_delegated, read);
         self.open = open;

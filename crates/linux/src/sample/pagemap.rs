@@ -137,8 +137,7 @@ pub(crate) fn is_page_with_memory(entry: u64) -> bool {
 /// Whether an entry is a page that another process maps too. The zero page, which every process
 /// maps, does not count.
 pub(crate) fn is_mapped_by_others(entry: u64) -> bool {
-    let shared = entry & PRESENT != 0 && entry & EXCLUSIVE == 0;
-    shared && Some(entry & FRAME) != find_zero_page_frame()
+    entry & EXCLUSIVE == 0 && is_page_with_memory(entry)
 }
 
 /// Kind of an aligned run of 512 frames.

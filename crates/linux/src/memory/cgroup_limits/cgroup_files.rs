@@ -55,7 +55,7 @@ impl CgroupFiles {
     /// Swap does not count as room: swapped-out memory slows its program down, which recovery is to
     /// prevent. Version 1 can limit memory and swap together, and kills at that limit as well.
     pub(super) fn open(version: CgroupVersion, folder: &Path, until: Duration) -> io::Result<Self> {
-        let is_delegated = fs::metadata(folder)?.uid() != 0;
+        let is_delegated = is_delegated(folder)?;
         let open = |file: &str| none_if_gone(File::open(folder.join(file)));
         let mut limits = Vec::new();
         let mut limit_files = LimitFiles::open(version, folder)?;
@@ -210,9 +210,9 @@ impl LimitFiles {
     }
 }
 
-/// Whether the cgroup at `folder` belongs to another user than root.
-pub(super) fn is_delegated(folder: &Path) -> bool {
-    fs::metadata(folder).is_ok_and(|folder| folder.uid() != 0)
+/// Whether the cgroup at `folder` belongs to another user than root. An error if that is gone.
+pub(super) fn is_delegated(folder: &Path) -> io::Result<bool> {
+    Ok(fs::metadata(folder)?.uid() != 0)
 }
 
 /// Reads a file of the kernel that holds one number; `None` if it holds none (`max`). It fails with
